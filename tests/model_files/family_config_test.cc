@@ -5,7 +5,9 @@
 #include <filesystem>
 
 #include "model/hyper.h"
+#include "model_files/gguf.h"
 #include "model_files/hf/folder.h"
+#include "model_files/hf/folder_config.h"
 #include "support/hf_folder.h"
 #include "support/hf_quantize.h"
 #include "support/temp_dir.h"
@@ -76,6 +78,75 @@ Hyper HyperOf(const std::string& model, const Json& set) {
 }
 
 // The configuration classes' own defaults.
+// The metadata of a case's config.json with some keys set.
+std::vector<std::byte> MetadataWith(const std::string& model, const Json& set) {
+    const bool own = std::filesystem::exists(TestData("/families/" + model + ".safetensors"));
+    const HfGolden golden =
+        own ? HfGolden(TestData("/families/" + model + ".safetensors")) : HfGolden();
+    Json config = Json::parse(golden.Text(model + "/config"));
+    for (const auto& [key, value] : set.items()) config[key] = value;
+    const auto folder = model_files::hf::ParseFolderConfig(config.dump(), "model");
+    EXPECT_TRUE(folder.ok()) << model << ": " << folder.error().message;
+    return folder.ok() ? folder->header : std::vector<std::byte>();
+}
+
+// Routers of these families do not read these keys in transformers.
+TEST(FamilyIgnores, KeysOfOtherRouters) {
+    const Json all = {{"n_group", 3},
+                      {"topk_group", 1},
+                      {"routed_scaling_factor", 2.5},
+                      {"scoring_func", "softplus"},
+                      {"score_function", "softplus"},
+                      {"norm_topk_prob", false}};
+    for (const char* model : {"mixtral", "gptOss", "minimaxM2", "llama4", "graniteMoe",
+                              "hunyuanMoe", "ernieMoe", "laguna", "trinity", "step35", "hyV3"}) {
+        EXPECT_EQ(MetadataWith(model, all), MetadataWith(model, Json::object())) << model;
+    }
+    Json most = all;
+    most.erase("norm_topk_prob");
+    for (const char* model : {"olmoe", "qwen3moe", "qwen2moe", "qwen3next", "cohere2Moe"}) {
+        EXPECT_EQ(MetadataWith(model, most), MetadataWith(model, Json::object())) << model;
+    }
+    const Json function = {{"scoring_func", "softmax"}};
+    for (const char* model : {"deepseekV3", "glm4moe", "dots1", "mimo2", "exaoneMoe"}) {
+        EXPECT_EQ(MetadataWith(model, function), MetadataWith(model, Json::object())) << model;
+    }
+    const Json scale = {{"routed_scaling_factor", 2.75}};
+    EXPECT_NE(MetadataWith("deepseekV3", scale), MetadataWith("deepseekV3", Json::object()));
+}
+
+TEST(FamilyIgnores, FalseForNoNumberAndNullForTheUsual) {
+    const Json untied = {{"tie_word_embeddings", false}},
+               unsaid = {{"tie_word_embeddings", nullptr}};
+    EXPECT_EQ(MetadataWith("llama", unsaid), MetadataWith("llama", untied));
+    for (const char* key : {"sliding_window", "q_lora_rank"}) {
+        const Json no = {{key, false}}, null = {{key, nullptr}};
+        EXPECT_EQ(MetadataWith("mistral", no), MetadataWith("mistral", null)) << key;
+    }
+    const Json none = {{"n_shared_experts", false}}, zero = {{"n_shared_experts", 0}};
+    EXPECT_EQ(MetadataWith("glm4moe", none), MetadataWith("glm4moe", zero));
+}
+
+// A share of the whole config holds for layers whose own parameters have none.
+TEST(FamilyDefaults, LagunasShareIsThatOfAllLayers) {
+    const Json base = {{"rope_type", "default"}, {"rope_theta", 10000.0}};
+    const Json both = {{"full_attention", base}, {"sliding_attention", base}};
+    const auto of = [&](const Json& set) {
+        const std::vector<std::byte> bytes = MetadataWith("laguna", set);
+        const model_files::Metadata meta(
+            "laguna", model_files::ParseGguf(bytes, bytes.size(), "laguna").value().entries);
+        return std::pair(meta.Int("laguna.rope.dimension_count", 1, 1024).value(),
+                         meta.Int("laguna.rope.dimension_count_swa", 1, 1024).value());
+    };
+    EXPECT_EQ(of({{"rope_parameters", both}}), std::pair(int64_t{16}, int64_t{16}));
+    EXPECT_EQ(of({{"rope_parameters", both}, {"partial_rotary_factor", 0.5}}),
+              std::pair(int64_t{8}, int64_t{8}));
+    Json own = both;
+    own["full_attention"]["partial_rotary_factor"] = 0.25;
+    EXPECT_EQ(of({{"rope_parameters", own}, {"partial_rotary_factor", 0.5}}),
+              std::pair(int64_t{4}, int64_t{8}));
+}
+
 TEST(FamilyDefaults, AreThoseOfTransformers) {
     EXPECT_EQ(
         HyperOf("commandR", {{"rope_theta", nullptr}, {"rope_parameters", nullptr}}).ropes.all,

@@ -247,8 +247,6 @@ TEST(HfKeys, AreRefusedByName) {
                  {"hyV3", "mlp_layer_types", json::array({"dense", "sparse"})},
                  {"glm47flash", "mlp_layer_types", json::array({"dense", "other", "sparse"})},
                  {"glm47flash", "rope_interleave", false},
-                 {"qwen3vlmoe", "norm_topk_prob", false},
-                 {"qwen3vlmoe", "norm_topk_prob", nullptr},
                  {"dots1", "norm_topk_prob", nullptr},
                  {"qwen3vlmoe", "moe_intermediate_size", 20},
                  {"glmDsa", "layer_types", json::array({"indexed_attention", "other", "other"})},

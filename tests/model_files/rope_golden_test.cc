@@ -188,7 +188,6 @@ const Refused kRefused[] = {
     {"granite", R"({"logits_scaling": null})", "logits_scaling"},
     {"llama", R"({"rms_norm_eps": null})", "rms_norm_eps"},
     {"llama", R"({"max_position_embeddings": null})", "max_position_embeddings"},
-    {"qwen2", R"({"tie_word_embeddings": null})", "tie_word_embeddings"},
     {"qwen3", R"({"head_dim": null})", "head_dim"},
     {"mistral", R"({"sliding_window": 8,
                     "layer_types": ["sliding_attention", "full_attention"]})",

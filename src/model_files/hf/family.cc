@@ -136,6 +136,32 @@ Status CheckNulls(const Config& whole, const Config& defaults) {
     return {};
 }
 
+// The config as the family's code in transformers reads it. Keys of routing that a family's router
+// does not read have the family's value. Python takes false for null in keys that are tested before
+// they are used; a null that says nothing about tied matrices is as if it were absent.
+Config WithoutIgnored(Config whole, const Config& defaults, const Family& family) {
+    constexpr std::string_view kRouting[] = {"n_group",        "topk_group",
+                                             "norm_topk_prob", "scoring_func",
+                                             "score_function", "routed_scaling_factor"};
+    const auto reset = [&](std::string_view key) {
+        whole = whole.Without(key);
+        const auto usual = defaults.json().find(key);
+        if (usual != defaults.json().end()) whole = whole.With(Json{{std::string(key), *usual}});
+    };
+    for (const std::string_view key : kRouting) {
+        if (whole.Names(key) && family.routing.find(key) == family.routing.npos) reset(key);
+    }
+    if (whole.Names("tie_word_embeddings") && !whole.Has("tie_word_embeddings")) {
+        reset("tie_word_embeddings");
+    }
+    for (const std::string_view key : kNullable) {
+        if (key != "norm_topk_prob" && whole.Has(key) && whole.json()[key] == false) {
+            whole = whole.With(Json{{std::string(key), nullptr}});
+        }
+    }
+    return whole;
+}
+
 // Checks that soft caps are absent in families without them.
 Status CheckCaps(const Config& whole, const Family& family) {
     for (const std::string_view key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
@@ -164,7 +190,7 @@ Result<Config> TextConfig(const Config& config, const Family& family) {
     constexpr std::string_view kTied = "tie_word_embeddings";
     WEFT_ASSIGN(const bool tied, config.BoolOr({kTied}, true));
     if (!tied) named[kTied] = false;
-    Config whole = defaults.With(config).With(text).With(named);
+    Config whole = WithoutIgnored(defaults.With(config).With(text).With(named), defaults, family);
     WEFT_TRY(CheckNulls(whole, defaults));
     WEFT_TRY(CheckCaps(whole, family));
     WEFT_TRY(CheckCausal(whole));

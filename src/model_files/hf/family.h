@@ -94,6 +94,10 @@ struct EndScales {
     double embedding = 1, output = 1;
 };
 
+// DeepSeek-V3's routing.
+inline constexpr std::string_view kGroupRouting =
+    "n_group topk_group norm_topk_prob routed_scaling_factor";
+
 // Llama's rules.
 inline constexpr Rule kAttentionRules[] = {
     {"attn_q", "self_attn.q_proj", Form::kQuery},
@@ -118,6 +122,8 @@ struct Family {
     // Not empty: the model has experts, whose keys WriteExperts writes after `meta`, with the width
     // "moe_intermediate_size" and this gating.
     std::string_view gating = "";
+    // Keys of routing that the family's router in transformers reads, as words; it ignores others.
+    std::string_view routing = "";
     // Converts a layer's tensors that rules cannot describe (prefix: "model.layers.3."); may be
     // null.
     Status (*layer)(Assembly& assembly, int64_t layer, const std::string& prefix) = nullptr;

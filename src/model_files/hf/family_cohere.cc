@@ -123,6 +123,7 @@ constexpr Family kCohereFamilies[] = {
      .rules = {kCohereRules, kAttentionRules, kMoeRules, kCohereSharedRules},
      .meta = Cohere2Meta,
      .gating = "softmax",
+     .routing = "norm_topk_prob",
      .adjust = Cohere2MoeAdjust,
      .defaults = R"({"max_position_embeddings": 8192, "layer_norm_eps": 1e-5,
                      "rms_norm_eps": null,

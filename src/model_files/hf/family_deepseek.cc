@@ -355,6 +355,10 @@ constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Conf
             .architecture = architecture,
             .rules = {kPreNormRules, kLatentRules, kMoeRules, kSharedExpertsRules},
             .meta = meta,
+            // DeepSeek-V2 and Mistral Large 4 do not normalize weights.
+            .routing = model_type == "deepseek_v2" || architecture == "mistral-large4"
+                           ? "n_group topk_group routed_scaling_factor"
+                           : kGroupRouting,
             .layer = DeepseekLayer,
             .adjust = adjust,
             .defaults = defaults,

@@ -248,6 +248,7 @@ constexpr Family kDeepseek4Families[] = {
      .architecture = "deepseek4",
      .rules = {kAttentionPart, kStreams, kPooling, kExpertsPart},
      .meta = Deepseek4Meta,
+     .routing = "scoring_func routed_scaling_factor",
      .layer = Deepseek4Layer,
      .adjust = Deepseek4Adjust,
      .defaults = R"({"max_position_embeddings": 1048576, "head_dim": 512, "q_lora_rank": 1024,

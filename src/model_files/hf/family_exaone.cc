@@ -69,6 +69,7 @@ constexpr Family kExaoneFamilies[] = {
      .rules = {kExaoneMoeRules, kAttentionRules, kQkNormRules, kMoeRules, kSharedExpertsRules},
      .meta = Exaone4Meta,
      .gating = "sigmoid",
+     .routing = kGroupRouting,
      .adjust = ExaoneMoeAdjust,
      .defaults = R"({"max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
                      "sliding_window": 4096, "first_k_dense_replace": 1, "num_experts": 64,

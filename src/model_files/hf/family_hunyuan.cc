@@ -162,6 +162,7 @@ constexpr Family kHunyuanFamilies[] = {
      .architecture = "bailingmoe2",
      .rules = {kPreNormRules, kLingRules, kMoeRules, kSharedExpertsRules},
      .gating = "sigmoid",
+     .routing = "n_group topk_group norm_topk_prob routed_scaling_factor score_function",
      .adjust = LingAdjust,
      .defaults = R"({"norm_topk_prob": true, "partial_rotary_factor": 0.5})",
      .rope = {.partial = true},

@@ -156,6 +156,7 @@ constexpr Family kLfm2Families[] = {
      .architecture = "lfm2moe",
      .rules = {kLfm2Rules, kLfm2AttentionRules, kLfm2MlpRules, kLfm2MoeRules},
      .meta = Lfm2MoeMeta,
+     .routing = "norm_topk_prob routed_scaling_factor",
      .layer = Lfm2Layer,
      .adjust = Lfm2Adjust,
      .defaults = R"({"max_position_embeddings": 128000, "norm_eps": 1e-5, "conv_L_cache": 3,

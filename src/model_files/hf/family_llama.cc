@@ -156,6 +156,7 @@ constexpr Family kLlamaFamilies[] = {
      .architecture = "olmoe",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules},
      .meta = OlmoeMeta,
+     .routing = "norm_topk_prob",
      .defaults = R"({"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8})"},
     {.model_type = "smollm3",
      .architecture = "smollm3",

@@ -50,7 +50,10 @@ Status WriteMixed(const Config& config, MetaWriter& meta, bool whole_heads) {
     WEFT_TRY(WriteWindow(config, meta, window, nullptr));
     if (whole_heads) {
         WEFT_ASSIGN(const int64_t head_dim, config.NeedInt({"head_dim"}, 2, 1024));
-        meta.Int("rope.dimension_count_swa", head_dim);
+        WEFT_ASSIGN(const Config rope, config.Sub({"rope_parameters"}));
+        WEFT_ASSIGN(const double share, rope.F64Or({"windowed_share"}, 1.0));
+        meta.Int("rope.dimension_count_swa",
+                 static_cast<int64_t>(static_cast<double>(head_dim) * share));
     }
     return WriteWindowedBase(config, meta);
 }
@@ -544,13 +547,14 @@ constexpr Family kMixedFamilies[] = {
                          "full_attention": {"rope_type": "default", "rope_theta": 500000.0,
                                             "partial_rotary_factor": 0.5},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}})",
-     .rope = kMixedRope,
+     .rope = {.by_layer_type = true, .partial = true, .windowed_share = true},
      .more_tensors = "attn_gate.columns?gates_columns"},
     {.model_type = "mimo_v2_flash",
      .also = "mimo_v2",
      .architecture = "mimo2",
      .rules = {kPreNormRules, kMimoAttentionRules, kMoeRules, kMimoRules},
      .meta = MimoMeta,
+     .routing = kGroupRouting,
      .layer = MimoLayer,
      .adjust = MimoAdjust,
      .defaults =

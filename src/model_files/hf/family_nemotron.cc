@@ -181,6 +181,7 @@ constexpr Family NemotronExperts() {
     family.architecture = "nemotron_h_moe";
     family.rules[1] = kNemotronExpertRules;
     family.fits = NemotronHasExperts;
+    family.routing = kGroupRouting;
     family.defaults =
         R"({"layer_norm_epsilon": 1e-5, "num_key_value_heads": 8, "intermediate_size": 21504,
             "ssm_state_size": 128, "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8,

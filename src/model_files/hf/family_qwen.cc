@@ -39,10 +39,7 @@ Status QwenMoeMeta(const Config& config, MetaWriter& meta) {
 
 // Qwen 3's attention and DeepSeek-V3's experts. Its windows do not depend on use_sliding_window.
 Status Dots1Meta(const Config& config, MetaWriter& meta) {
-    Json json = {{"use_sliding_window", true}};
-    WEFT_ASSIGN(const std::string scores, config.StringOr({"scoring_func"}, "sigmoid"));
-    if (scores == "noaux_tc") json["scoring_func"] = "sigmoid";  // the name in the published folder
-    const Config whole = config.With(json);
+    const Config whole = config.With(Json{{"use_sliding_window", true}});
     WEFT_TRY(WriteExperts(whole, meta, "moe_intermediate_size", "sigmoid"));
     return QwenMeta(whole, meta);
 }
@@ -66,9 +63,7 @@ Status Qwen3VlMeta(const Config& config, MetaWriter& meta) {
     return WriteRopeSections(config, meta, {24, 20, 20});
 }
 
-// The weights of chosen experts are always renormalized.
 Status Qwen3VlMoeMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(config.MustBe("norm_topk_prob", true));
     WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
     return Qwen3VlMeta(config, meta);
 }
@@ -108,6 +103,7 @@ constexpr Family kQwenFamilies[] = {
      .architecture = "dots1",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules, kSharedExpertsRules},
      .meta = Dots1Meta,
+     .routing = kGroupRouting,
      .defaults = R"({"max_position_embeddings": 2048, "num_key_value_heads": 32,
                      "moe_intermediate_size": 1408, "n_group": 1, "topk_group": 1,
                      "first_k_dense_replace": 0, "norm_topk_prob": false,
@@ -122,6 +118,7 @@ constexpr Family kQwenFamilies[] = {
      .architecture = "qwen2moe",
      .rules = {kPreNormRules, kAttentionRules, kMoeRules, kSharedExpertRules},
      .meta = QwenMoeMeta,
+     .routing = "norm_topk_prob",
      .defaults = R"({"max_position_embeddings": 32768, "sliding_window": 4096, "num_experts": 60,
                      "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
                      "shared_expert_intermediate_size": 5632})",
@@ -135,6 +132,7 @@ constexpr Family kQwenFamilies[] = {
      .architecture = "qwen3moe",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules},
      .meta = QwenMoeMeta,
+     .routing = "norm_topk_prob",
      .defaults = R"({"max_position_embeddings": 32768, "sliding_window": 4096, "num_experts": 128,
                      "num_experts_per_tok": 8, "moe_intermediate_size": 768})"},
 };

@@ -54,13 +54,7 @@ Status NextMeta(const Config& config, MetaWriter& meta) {
     // The tensors show the layers' types.
     WEFT_TRY(WriteCommon(config.With(Json{{"layer_types", Json::array()}}), meta));
     WEFT_ASSIGN(const int64_t experts, config.IntOr({"num_experts"}, 0, 1 << 16, 0));
-    if (experts > 0) {
-        WEFT_ASSIGN(const bool normed, config.BoolOr({"norm_topk_prob"}, true));
-        if (!normed && meta.architecture() != "qwen3next") {
-            return config.Corrupt("norm_topk_prob", "true: other models are not supported");
-        }
-        WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
-    }
+    if (experts > 0) WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
     // In text all sections have the same positions; llama.cpp requires the key.
     if (meta.architecture() != "qwen3next") {
         WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
@@ -254,6 +248,7 @@ constexpr Family kNextFamilies[] = {
      .architecture = "qwen3next",
      .rules = {kNextRules, kNextAttentionRules, kMoeRules, kSharedExpertRules},
      .meta = NextMeta,
+     .routing = "norm_topk_prob",
      .layer = NextLayer,
      .norm_add = 1,
      .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256, "num_experts": 512,

@@ -92,6 +92,11 @@ Result<int64_t> Config::NeedInt(Keys keys, int64_t least, int64_t most) const {
     const Json* value = Find(keys, &key);
     if (value == nullptr) return Missing(keys);
     const std::string expected = fmt::format("a whole number from {} to {}", least, most);
+    if (value->is_boolean()) {  // in Python, false is 0
+        const int64_t number = value->get<bool>() ? 1 : 0;
+        if (number < least || number > most) return Corrupt(key, expected);
+        return number;
+    }
     if (!value->is_number_integer()) return Corrupt(key, expected);
     if (value->is_number_unsigned()) {
         const auto number = value->get<uint64_t>();
@@ -111,6 +116,7 @@ Result<double> Config::NeedF64(Keys keys) const {
     std::string_view key;
     const Json* value = Find(keys, &key);
     if (value == nullptr) return Missing(keys);
+    if (value->is_boolean()) return value->get<bool>() ? 1.0 : 0.0;
     if (!value->is_number()) return Corrupt(key, "a number");
     const auto number = value->get<double>();
     if (!std::isfinite(number)) return Corrupt(key, "a finite number");
@@ -191,6 +197,12 @@ Result<Config> Config::Sub(Keys keys) const {
     if (value == nullptr) return Config(where_);
     if (!value->is_object()) return Corrupt(key, "an object");
     return Config(fmt::format("{}: {}", where_, key), *value);
+}
+
+Config Config::Without(std::string_view key) const {
+    Config rest = *this;
+    rest.json_.erase(std::string(key));
+    return rest;
 }
 
 Config Config::With(const Json& over) const {

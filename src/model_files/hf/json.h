@@ -63,6 +63,7 @@ class Config {
     // name.
     Config With(const Config& over) const { return With(over.json_); }
     Config With(const Json& over) const;
+    Config Without(std::string_view key) const;
     // kCorrupt if the key's value is not `expected`; an absent key has that value.
     Status MustBe(std::string_view key, bool expected) const;
     Status MustBe(std::string_view key, const char* expected) const;

@@ -214,8 +214,15 @@ class Resolver {
         out_["temperature_length"] = length;
         return {};
     }
-    Status CheckShare(const Config& windowed) const {
-        WEFT_ASSIGN(const double share, windowed.F64Or({"partial_rotary_factor"}, 1.0));
+    Status CheckShare(const Config& windowed) {
+        constexpr std::string_view kShare = "partial_rotary_factor";
+        WEFT_ASSIGN(const double usual,
+                    traits_.windowed_share ? config_.F64Or({kShare}, 1.0) : Result(1.0));
+        WEFT_ASSIGN(const double share, windowed.F64Or({kShare}, usual));
+        if (traits_.windowed_share && share > 0 && share <= 1) {
+            out_["windowed_share"] = share;
+            return {};
+        }
         WEFT_ASSIGN(const double others, Rotated());
         const double expected = traits_.windowed_partial ? others : 1.0;
         if (share == expected) return {};

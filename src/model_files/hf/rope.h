@@ -24,6 +24,7 @@ struct RopeTraits {
     std::string_view windowed_base = {};
     bool partial = false;           // partial_rotary_factor is applied
     bool windowed_partial = false;  // also in windowed layers, with the same value
+    bool windowed_share = false;    // windowed layers have a share of their own
     bool only_longrope = false;     // the family's only scaling; "yarn" is an old name for it
     // mrope_section is accepted: it divides the pairs of a head into time, height and width, which
     // have equal positions in text. "mrope" is an old name for the default.
