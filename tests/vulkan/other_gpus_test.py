@@ -221,7 +221,7 @@ class Auto(unittest.TestCase):
         ask = ("run", model, *ASK[2:], "--ignore-eos", "--exact")
         want = json.loads(Machine("cpu").run(*ask).stdout)
         for gpus, words, device, layers in (
-                ("discrete vram=16", (), "vulkan:0", r"layers 0 to [12]\b"),
+                ("discrete vram=22", (), "vulkan:0", r"layers 0 to [12]\b"),
                 ("discrete vram=8", (), "vulkan:0", r"layers 0 to 3\b"),
                 ("discrete vram=16", ("--experts", "gpu"), "cpu", "does not use vulkan:0"),
                 ("integrated vram=8 host=8", (), "cpu", "does not use vulkan:0"),
