@@ -41,7 +41,7 @@ TEST_F(Devices, TheCpuIsTheDefault) {
 }
 
 TEST_F(Devices, OthersAreUsageErrorsThatSayWhatThereIs) {
-    for (const char* name : {"vulkan:x", "CPU", "", "cuda"}) {
+    for (const char* name : {"vulkan:x", "CPU", "", "cuda:x", "rocm"}) {
         for (const Words& command :
              {Command({}), Words{"serve", model_}, Words{"bench", model_},
               Words{"train", model_, "--data", "none.jsonl", "--output-dir", dir_ / "out"}}) {
