@@ -138,6 +138,7 @@ class Slots(unittest.TestCase):
         self.assertEqual(os.listdir(self.folder), [])
         for slot in ("-1", "32", "x", "1e3", "99999999999999999999"):
             self.assertEqual(act(server, "save", slot)[0], 400, slot)
+        self.assertEqual(act(server, "erase", "")[0], 404)
         self.assertEqual(act(server, "")[0], 400)
         self.assertEqual(act(server, "delete")[0], 400)
         self.assertEqual(server.json("POST", "/slots/0?action=save", "[")[0], 400)
@@ -186,6 +187,10 @@ class Slots(unittest.TestCase):
         self.assertEqual(act(server, "save")[0], 200)
         rank = pathlib.Path(self.folder, "talk.bin.rank1")
         good = rank.read_bytes()
+        # Rank 0's file is not one of rank 1, although it is of the same save.
+        shutil.copy(os.path.join(self.folder, "talk.bin"), os.path.join(self.folder, "x"))
+        shutil.copy(os.path.join(self.folder, "talk.bin"), os.path.join(self.folder, "x.rank1"))
+        self.refused(act(server, "restore", 0, "x"), 400, "file_of_another_job", "rank 1")
         complete(server, "Another text. " + TEXT, slot=0)
         self.assertEqual(act(server, "save")[0], 200)
         rank.write_bytes(good)
@@ -193,6 +198,29 @@ class Slots(unittest.TestCase):
         rank.unlink()
         self.refused(act(server, "restore"), 400, "file_not_found", "rank 1")
         self.assertEqual(len(complete(server)["content"]) > 0, True)
+        server.close()
+
+    def test_saving_destroys_no_other_file_and_no_text(self):
+        server = self.serve()
+        complete(server, slot=0)
+        self.assertEqual(act(server, "save")[0], 200)
+        path = pathlib.Path(self.folder, "talk.bin")
+        good = path.read_bytes()
+        self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+        self.refused(act(server, "save", 5), 400, "file_of_another_job", "is empty now")
+        self.assertEqual(path.read_bytes(), good)
+        for name, file in (("notes", "notes"), ("film", "film.part")):
+            foreign = pathlib.Path(self.folder, file)
+            foreign.write_bytes(b"not Weft's")
+            self.refused(act(server, "save", 0, name), 400, "file_of_another_job", "another name")
+            self.assertEqual(foreign.read_bytes(), b"not Weft's")
+        # Files that were replaced keep no space.
+        for _ in range(6):
+            self.assertEqual(act(server, "save")[0], 200)
+            self.assertEqual(act(server, "restore")[0], 200)
+        open_files = [os.readlink(fd) for fd in
+                      pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir() if fd.is_symlink()]
+        self.assertLessEqual(sum("talk.bin (deleted)" in name for name in open_files), 1)
         server.close()
 
     def test_a_key_has_slots_and_files_of_its_own(self):

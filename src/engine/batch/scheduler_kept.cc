@@ -15,7 +15,7 @@ constexpr int64_t kMostRestores = 2;
 }  // namespace
 
 void Scheduler::KeepPages(std::optional<PageKeys> keys) {
-    page_keys_ = std::move(keys);
+    page_keys_ = keys;
     saves_.clear();
     for (Sequence* s : running_) s->page_keys.clear();
     for (Sequence* s : waiting_) s->page_keys.clear();

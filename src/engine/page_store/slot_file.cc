@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -84,10 +85,49 @@ bool IsSlotName(std::string_view name) {
            std::ranges::all_of(name, fits) && !last.starts_with(".rank") && last != ".part";
 }
 
+namespace {
+
+// Checks that saving destroys nothing: PATH and PATH.part are absent or Weft's own, and an empty
+// slot does not replace a conversation.
+Status CheckReplaces(const std::string& path, const SlotHead& head) {
+    const Header own;
+    for (const std::string& name : {path, path + ".part"}) {
+        const Fd fd(::open(name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+        if (!fd.valid() && errno == ENOENT) continue;
+        Header there;
+        // (An unfinished file has zeros in place of its header.)
+        there.magic = {};
+        struct stat info {};
+        const bool regular = fd.valid() && ::fstat(fd.get(), &info) == 0 && S_ISREG(info.st_mode);
+        if (regular && info.st_size > 0) {
+            (void)ReadAt(fd.get(), 0, std::as_writable_bytes(std::span(&there, 1)));
+        }
+        const bool unfinished = name != path && there.magic == decltype(there.magic){};
+        if (!regular || (info.st_size > 0 && there.magic != own.magic && !unfinished)) {
+            return MakeError(ErrorCode::kUsage,
+                             "{}: there is a file that Weft did not save with /slots. Choose "
+                             "another name, or remove the file",
+                             name);
+        }
+        const bool loses = name == path && head.tokens.empty() && EntriesOf(head) == 0 &&
+                           there.magic == own.magic && there.tokens > 0;
+        if (!loses) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "{}: the slot is empty now, and the file has {} tokens. Save under "
+                         "another name, or remove the file",
+                         name, there.tokens);
+    }
+    return {};
+}
+
+}  // namespace
+
 Result<OutputFile> WriteSlotFile(const std::string& path, const SlotHead& head,
                                  const ReadEntries& read) {
+    WEFT_TRY(CheckReplaces(path, head));
     WEFT_ASSIGN(OutputFile file,
                 OutputFile::Create(path, static_cast<uint64_t>(SlotFileBytes(head)), true));
+    ::chmod((path + ".part").c_str(), S_IRUSR | S_IWUSR);  // it holds a conversation
     const int64_t count = EntriesOf(head);
     const int64_t at_once = std::max<int64_t>(1, kRunBytes / std::max<int64_t>(1, head.page_bytes));
     std::vector<uint32_t> crcs;
@@ -204,10 +244,17 @@ void SlotFiles::Add(std::shared_ptr<SlotFile> file, std::span<const PageKey> key
     for (size_t i = 0; i < keys.size(); ++i) places_[keys[i]] = {file, static_cast<int64_t>(i)};
     counts_.held_bytes += SlotFileBytes(file->head());
     files_.push_back(std::move(file));
-    if (files_.size() <= kMostFiles) return;
-    std::erase_if(places_, [&](const auto& at) { return at.second.file == files_.front(); });
-    counts_.held_bytes -= SlotFileBytes(files_.front()->head());
-    files_.pop_front();
+    if (files_.size() > kMostFiles) {
+        std::erase_if(places_, [&](const auto& at) { return at.second.file == files_.front(); });
+    }
+    // An open file keeps its space on the disk after another has its name.
+    std::set<const SlotFile*> used;
+    for (const auto& [key, place] : places_) used.insert(place.file.get());
+    std::erase_if(files_, [&](const std::shared_ptr<SlotFile>& one) {
+        if (used.contains(one.get())) return false;
+        counts_.held_bytes -= SlotFileBytes(one->head());
+        return true;
+    });
 }
 
 bool SlotFiles::Get(const PageKey& key, std::span<std::byte> out) {

@@ -17,6 +17,12 @@ Sha256Digest DigestOf(std::string_view text) {
     return Sha256(std::as_bytes(std::span(text)));
 }
 
+// The files of a save belong together, and each to its rank.
+Sha256Digest SetOfRank(const Sha256Digest& set, int rank) {
+    if (rank == 0) return set;
+    return DigestOf(std::string(set.begin(), set.end()) + std::to_string(rank));
+}
+
 }  // namespace
 
 // The outcome of all ranks. Text of a rank: the error's code and message, or 0 and the bytes.
@@ -55,7 +61,7 @@ Result<Rank::SlotResult> Rank::RunSlot(const StepData& step, SlotHead head) {
     }
     const std::string path = pages_->SlotPath(step.name, cluster_.rank());
     const std::span<const KeyedPage> pages = std::span(step.keyed).subspan(1);
-    head.set = step.keyed[0].key;
+    head.set = SetOfRank(step.keyed[0].key, cluster_.rank());
     if (step.kind == StepKind::kLoadSlot) {
         const auto loaded = pages_->LoadSlot(path, head.set, pages, loaded_);
         return AgreeOnSlot({loaded.bytes, loaded.error});

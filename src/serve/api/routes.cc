@@ -56,6 +56,7 @@ bool TakesGet(std::string_view path) {
 
 const Route* FindRoute(std::string_view method, std::string_view path) {
     if (method == "HEAD") method = "GET";
+    if (path == kSlotsBelow) return nullptr;  // "/slots/" names no slot
     if (SlotOfPath(path)) path = kSlotsBelow;
     const Route* route = FindIn(kPosts, method, path);
     return route != nullptr ? route : FindIn(OllamaRoutes(), method, path);
