@@ -167,9 +167,11 @@ Status Buffers::PlanDrive() {
     if (room < experts_.LeastBytes()) {
         return MakeError(ErrorCode::kOutOfMemory,
                          "{} of memory are too few: weights that stay in memory, KV cache and "
-                         "activations need {}, and the experts of one layer {}",
+                         "activations need {}, and the experts of one layer {}. Give --memory {} "
+                         "more",
                          BytesText(options_.drive_memory), BytesText(static_cast<uint64_t>(others)),
-                         BytesText(static_cast<uint64_t>(experts_.LeastBytes())));
+                         BytesText(static_cast<uint64_t>(experts_.LeastBytes())),
+                         BytesText(static_cast<uint64_t>(experts_.LeastBytes() - room)));
     }
     experts_.SetLimit(std::min(room, experts_.TotalBytes()));
     return {};

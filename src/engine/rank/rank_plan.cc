@@ -286,7 +286,13 @@ Result<uint64_t> Rank::DriveMemory() const {
                          job_.experts);
     }
     const auto given = static_cast<uint64_t>(job_.memory);
-    if (given > 0) return given > kRankBytes ? given - kRankBytes : 1;
+    if (given > kRankBytes) return given - kRankBytes;
+    if (given > 0) {
+        return MakeError(ErrorCode::kOutOfMemory,
+                         "--memory: {} of memory are too few, because a rank's process takes {} "
+                         "besides weights",
+                         BytesText(given), BytesText(kRankBytes));
+    }
     WEFT_ASSIGN(const backend::MemoryPool pool, backend::DescribePool(backend::kDefaultDevice));
     int ranks = 0;
     for (int rank = 0; rank < cluster_.size(); ++rank) {
