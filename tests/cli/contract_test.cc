@@ -355,6 +355,18 @@ TEST_F(Contract, HelpHasExamples) {
     }
 }
 
+// An unset variable must not turn keys or encryption off, nor take the next word.
+TEST_F(Contract, EmptyPathsAreErrors) {
+    for (const std::string flag :
+         {"--api-key-file", "--tls-cert", "--tls-key", "--slot-save-path", "--cache-dir"}) {
+        for (const Words& words : {Words{flag, ""}, Words{flag + "="}}) {
+            const Ran ran = RunWeft(Words{"serve", "none.gguf"} + words + Words{"--port", "1"});
+            EXPECT_EQ(ran.status, 2) << flag << ": " << ran.err;
+            EXPECT_NE(ran.err.find(flag + ": the path is empty"), std::string::npos) << ran.err;
+        }
+    }
+}
+
 // The tables in docs/models.md equal the program's output.
 TEST_F(Contract, ModelsAreDocumented) {
     std::ifstream file(support::TestData("/../../docs/models.md"));

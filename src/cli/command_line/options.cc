@@ -178,8 +178,11 @@ ValueKind KindOf(const std::string& type, const DescribedFlag& flag) {
     const std::string name = flag.LongName();
     const auto is = [&](const char* word) { return name == word || type == word; };
     if (is("MODEL") || is("MODEL|mtp")) return ValueKind::kModel;
-    if (is("DIR") || name.ends_with("-dir")) return ValueKind::kFolder;
-    if (type.find("FILE") != std::string::npos || name.ends_with("file")) return ValueKind::kFile;
+    if (is("DIR") || is("FOLDER") || name.ends_with("-dir")) return ValueKind::kFolder;
+    if (type.find("FILE") != std::string::npos || name.ends_with("file") ||
+        name.starts_with("tls-")) {
+        return ValueKind::kFile;
+    }
     if (flag.positional && (is("IN") || is("OUT") || is("LOG") || is("FILE"))) {
         return ValueKind::kFile;
     }
@@ -603,7 +606,8 @@ DescribedCommand Parser::Describe() const {
 
 namespace {
 
-// "-n=4" as "-n" and "4": CLI11 takes "=4" for the value.
+// "-n=4" as "-n" and "4": CLI11 takes "=4" for the value. "--file=" as "--file" and "": CLI11 takes
+// the next word.
 std::vector<std::string> WithoutEquals(const std::vector<std::string>& words) {
     std::vector<std::string> parted;
     for (size_t i = 0; i < words.size(); ++i) {
@@ -614,10 +618,28 @@ std::vector<std::string> WithoutEquals(const std::vector<std::string>& words) {
         }
         const bool is_short = word.size() > 3 && word[0] == '-' && word[2] == '=' &&
                               std::isalpha(static_cast<unsigned char>(word[1])) != 0;
-        parted.push_back(is_short ? word.substr(0, 2) : word);
+        const bool is_empty =
+            i + 1 < words.size() && word.starts_with("--") && word.find('=') == word.size() - 1;
+        parted.push_back(is_short ? word.substr(0, 2) : word.substr(0, word.size() - is_empty));
         if (is_short) parted.push_back(word.substr(3));
+        if (is_empty) parted.emplace_back();
     }
     return parted;
+}
+
+// An empty path is an error: an unset variable would turn a flag such as --api-key-file off.
+Status CheckPaths(const CLI::App& app) {
+    for (const CLI::Option* option : app.get_options()) {
+        if (option->count() == 0) continue;
+        const DescribedFlag flag = DescribeFlag(*option);
+        const bool path = flag.kind == ValueKind::kFile || flag.kind == ValueKind::kFolder;
+        const std::vector<std::string> values = option->results();
+        if (!path || std::ranges::find(values, "") == values.end()) continue;
+        return MakeError(ErrorCode::kUsage, "{}: the path is empty. Is a variable unset?",
+                         option->get_name());
+    }
+    for (const CLI::App* below : app.get_subcommands()) WEFT_TRY(CheckPaths(*below));
+    return {};
 }
 
 }  // namespace
@@ -641,6 +663,7 @@ Result<Parser::Outcome> Parser::Parse(std::vector<std::string> words, const Type
         if (missing && !rest.empty()) return UnknownWord(LastParsed(*app_), rest.front());
         return UsageError(LastParsed(*app_), error, typed);
     }
+    WEFT_TRY(CheckPaths(*app_));
     return app_->get_subcommands().empty() ? Outcome::kNoCommand : Outcome::kDone;
 }
 
