@@ -56,6 +56,19 @@ const char* KindName(Kind kind) {
     return "?";
 }
 
+Status CheckGroups(const Description& device, const std::string& who,
+                   const WorkgroupCounts& groups) {
+    const auto &count = groups.count, &first = groups.first, &most = device.most_groups;
+    for (size_t i = 0; i < most.size(); ++i) {
+        if (uint64_t{first[i]} + count[i] <= most[i]) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {} x {} x {} workgroups; the device supports at most {} x {} x {}",
+                         who, first[0] + count[0], first[1] + count[1], first[2] + count[2],
+                         most[0], most[1], most[2]);
+    }
+    return {};
+}
+
 Buffer::Buffer() = default;
 Buffer::Buffer(std::unique_ptr<Held> held, uint64_t address, uint64_t size, std::byte* host)
     : held_(std::move(held)), address_(address), size_(size), host_(host) {}

@@ -38,7 +38,7 @@ const char* ApiName(Api api);   // as in --device: "vulkan", "cuda", "hip"
 const char* ApiTitle(Api api);  // for messages: "Vulkan", "CUDA", "HIP"
 // Whether the driver is for GPUs of this PCI vendor.
 bool IsFor(Api api, uint32_t vendor_id);
-// What to do if the driver finds no device.
+// The advice to a user whose driver finds no device.
 const char* DriverAdvice(Api api);
 
 enum class Kind { kDiscrete, kIntegrated, kVirtual, kCpu };  // kCpu: lavapipe and the like
@@ -161,6 +161,11 @@ inline constexpr uint32_t kMostArgsBytes = 128;
 struct WorkgroupCounts {
     std::array<uint32_t, 3> count{1, 1, 1}, first{};
 };
+
+// Checks that a device has so many workgroups. who: the device, for the error. Errors:
+// kUnsupported.
+Status CheckGroups(const Description& device, const std::string& who,
+                   const WorkgroupCounts& groups);
 
 // The contents of a submission: recorded once, submitted any number of times.
 class Commands {

@@ -94,7 +94,7 @@ Code Architecture(const Calls& calls, int device, std::string& architecture) {
     constexpr std::string_view kBegin = "gfx";
     const auto at = std::search(properties.begin() + kNameBytes, properties.end(), kBegin.begin(),
                                 kBegin.end());
-    if (at != properties.end()) architecture = &*at;
+    architecture.assign(at, std::find(at, properties.end(), '\0'));
     return 0;
 }
 

@@ -47,16 +47,9 @@ class CommandsOfCore : public Commands {
              const WorkgroupCounts& groups) override {
         const KernelHandles handles = HandlesOf(kernel);
         WEFT_CHECK(!ended_ && args.size() == handles.args_bytes);
-        const std::array<uint32_t, 3>& most = core_->found.description.most_groups;
-        const auto &count = groups.count, &first = groups.first;
-        for (size_t i = 0; i < most.size(); ++i) {
-            if (count[i] == 0) return;
-            if (uint64_t{first[i]} + count[i] <= most[i]) continue;
-            failed_ = MakeError(ErrorCode::kUnsupported,
-                                "{}: {} x {} x {} workgroups; the device supports at most {} x {} "
-                                "x {}",
-                                core_->Who(), first[0] + count[0], first[1] + count[1],
-                                first[2] + count[2], most[0], most[1], most[2]);
+        if (std::ranges::count(groups.count, 0u) > 0) return;
+        if (Status fits = CheckGroups(core_->found.description, core_->Who(), groups); !fits.ok()) {
+            failed_ = std::move(fits);
             return;
         }
         RunStep step{handles, groups, {}};

@@ -92,7 +92,8 @@ struct CompilerNames {
 #undef WEFT_NATIVE_POINTER
 #undef WEFT_NATIVE_NAME
 
-// What a driver says about a device, beyond its Description.
+// A device as the driver lists it: its Description, and the names that the driver and the compiler
+// have for it.
 struct Found {
     Description description;
     int device = 0;            // the driver's handle

@@ -8,14 +8,15 @@ namespace {
 
 Result<void*> OpenFirst(const Interface& interface, std::span<const char* const> libraries,
                         const char* packages) {
+    std::string why;  // an installed version may be broken, so each one's reason counts
     for (const char* library : libraries) {
         if (void* opened = ::dlopen(library, RTLD_NOW | RTLD_LOCAL); opened != nullptr)
             return opened;
+        const char* reason = ::dlerror();
+        why += (why.empty() ? "" : "; ") + std::string(reason != nullptr ? reason : library);
     }
-    const char* why = ::dlerror();
     return MakeError(ErrorCode::kUnsupported, "{}: {} can't be opened ({}). {}",
-                     ApiTitle(interface.api), libraries.front(),
-                     why != nullptr ? why : "no reason given", packages);
+                     ApiTitle(interface.api), libraries.front(), why, packages);
 }
 
 // Sets `call` to the function `name`. Returns the name if it is missing, else null. A null name

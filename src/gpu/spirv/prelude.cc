@@ -1,5 +1,5 @@
-// What the text of a kernel needs: types, memory, subgroups, atomics and mathematical functions for
-// hiprtc, nvrtc and, with WEFT_EMULATED, tests/gpu/standin/emulated.h.
+// The prelude of each kernel's text. It defines types, memory, subgroups, atomics and mathematical
+// functions for hiprtc, nvrtc and, with WEFT_EMULATED, tests/gpu/standin/emulated.h.
 #include "gpu/spirv/matrices.h"
 #include "gpu/spirv/writer.h"
 

@@ -28,7 +28,7 @@ class Expressions {
     // Statements for an instruction that is not control flow. `declare`: whether it declares its
     // variable; otherwise the variable exists already.
     std::string Statement(const Instruction& instruction, bool declare);
-    // What stands for an lvalue or an input, instead of v<id>.
+    // The text replaces v<id> for an lvalue or an input.
     void SetText(Id id, std::string text) { text_[id] = std::move(text); }
 
     const std::string& definitions() const { return definitions_; }

@@ -30,15 +30,9 @@ class CommandsOfCore : public Commands {
              const WorkgroupCounts& groups) override {
         const KernelHandles handles = HandlesOf(kernel);
         WEFT_CHECK(!ended_ && args.size() == handles.args_bytes);
-        const std::array<uint32_t, 3>& most = core_->physical.description.most_groups;
-        const auto &count = groups.count, &first = groups.first;
-        for (size_t i = 0; i < most.size(); ++i) {
-            if (uint64_t{first[i]} + count[i] <= most[i]) continue;
-            failed_ = MakeError(ErrorCode::kUnsupported,
-                                "{}: {} x {} x {} workgroups; the device supports at most {} x {} "
-                                "x {}",
-                                core_->Who(), first[0] + count[0], first[1] + count[1],
-                                first[2] + count[2], most[0], most[1], most[2]);
+        const Description& device = core_->physical.description;
+        if (Status fits = CheckGroups(device, core_->Who(), groups); !fits.ok()) {
+            failed_ = std::move(fits);
             return;
         }
         if (handles.pipeline != bound_) {
@@ -52,6 +46,7 @@ class CommandsOfCore : public Commands {
             core_->calls.CmdPushConstants(buffer_, handles.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
                                           handles.args_bytes, args.data());
         }
+        const auto &count = groups.count, &first = groups.first;
         core_->calls.CmdDispatchBase(buffer_, first[0], first[1], first[2], count[0], count[1],
                                      count[2]);
     }
