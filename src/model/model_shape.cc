@@ -105,6 +105,7 @@ Status ModelShape::Describe(bool draft_head) {
     WEFT_TRY(BuildProgram(hyper_, plan.shards[0], *this, options));
     AddUnread();
     described_ = true;
+    expected_.clear();
     return {};
 }
 

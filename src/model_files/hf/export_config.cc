@@ -30,16 +30,17 @@ struct Class {
     Bias attention = Bias::kByKey;
     bool mlp_bias = false;  // the class has that key
     Windows windows = Windows::kNone;
-    // What files of the architecture omit: the window, and the pattern n (one of n layers has
-    // none).
+    // Readers assume these for files of the architecture that state no window, or no pattern n (one
+    // of n layers has no window).
     int64_t window = 0, pattern = 0;
+    bool experts = false;
 };
-// Of an architecture's classes, the first has neither experts nor windows, unless it is the only
-// one.
+// The first class of an architecture has the numbers above. Its later classes are for models with
+// experts or windows.
 constexpr Class kClasses[] = {
     {"llama", "llama", "LlamaForCausalLM", Bias::kByKey, true},
     {"llama", "mistral", "MistralForCausalLM", Bias::kNever, false, Windows::kAll},
-    {"llama", "mixtral", "MixtralForCausalLM", Bias::kNever},
+    {"llama", "mixtral", "MixtralForCausalLM", Bias::kNever, false, Windows::kNone, 0, 0, true},
     {"qwen2", "qwen2", "Qwen2ForCausalLM", Bias::kAlways, false, Windows::kByLayer},
     {"qwen3", "qwen3", "Qwen3ForCausalLM", Bias::kByKey, false, Windows::kByLayer},
     {"qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM", Bias::kAlways},
@@ -51,8 +52,6 @@ constexpr Class kClasses[] = {
     {"phi3", "phi3", "Phi3ForCausalLM", Bias::kNever, false, Windows::kAll},
     {"gemma2", "gemma2", "Gemma2ForCausalLM", Bias::kByKey, false, Windows::kByLayer, 4096, 2},
     {"gemma3", "gemma3_text", "Gemma3ForCausalLM", Bias::kByKey, false, Windows::kByLayer, 0, 6}};
-
-constexpr std::string_view kMoeOfLlama = "mixtral";
 
 const Class* FindClass(std::string_view type) {
     const auto* found = std::ranges::find(kClasses, type, &Class::type);
@@ -424,9 +423,8 @@ Result<const Class*> ClassOfMetadata(const ModelSource& source) {
     const Class* model = nullptr;
     for (const Class& one : kClasses) {
         if (one.architecture != architecture) continue;
-        const bool experts = keys.Has("expert_count") && one.type == kMoeOfLlama;
-        const bool windowed = windows.size > 0 && one.windows != Windows::kNone;
-        if (model == nullptr || experts || (windowed && model->type != kMoeOfLlama)) model = &one;
+        const bool applies = one.experts ? keys.Has("expert_count") : windows.size > 0;
+        if (model == nullptr || applies) model = &one;
     }
     if (model != nullptr) return model;
     return Unsupported(

@@ -9,6 +9,12 @@
 namespace weft::model_files::hf {
 namespace {
 
+// Whether `words` has the word.
+bool Lists(std::string_view words, std::string_view word) {
+    const std::vector<std::string_view> all = Words(words);
+    return std::ranges::find(all, word) != all.end();
+}
+
 constexpr int64_t kMostLayers = 4096, kMostColumns = 1 << 20, kMostHeads = 4096;
 constexpr int64_t kMostContext = 1ll << 31;
 
@@ -63,8 +69,7 @@ Result<const Family*> FindFamily(const Config& config) {
     WEFT_ASSIGN(const std::string inner, text.StringOr({"model_type"}, type));
     for (const std::string& name : {type, inner}) {
         for (const Family* family : AllFamilies()) {
-            const std::vector<std::string_view> also = Words(family->also);
-            if (family->model_type != name && std::ranges::find(also, name) == also.end()) continue;
+            if (family->model_type != name && !Lists(family->also, name)) continue;
             if (family->fits == nullptr) return family;
             WEFT_ASSIGN(const bool fits, family->fits(config.With(text)));
             if (fits) return family;
@@ -149,7 +154,7 @@ Config WithoutIgnored(Config whole, const Config& defaults, const Family& family
         if (usual != defaults.json().end()) whole = whole.With(Json{{std::string(key), *usual}});
     };
     for (const std::string_view key : kRouting) {
-        if (whole.Names(key) && family.routing.find(key) == family.routing.npos) reset(key);
+        if (whole.Names(key) && !Lists(family.routing, key)) reset(key);
     }
     if (whole.Names("tie_word_embeddings") && !whole.Has("tie_word_embeddings")) {
         reset("tie_word_embeddings");
@@ -165,7 +170,7 @@ Config WithoutIgnored(Config whole, const Config& defaults, const Family& family
 // Checks that soft caps are absent in families without them.
 Status CheckCaps(const Config& whole, const Family& family) {
     for (const std::string_view key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
-        if (family.caps.find(key) != family.caps.npos || !whole.Has(key)) continue;
+        if (Lists(family.caps, key) || !whole.Has(key)) continue;
         return whole.Corrupt(key, fmt::format("null: a {} model has no cap", family.model_type));
     }
     return {};

@@ -1,7 +1,8 @@
 #include "model_files/hf/layer_tensors.h"
 
 #include <algorithm>
-#include <sstream>
+
+#include "base/text.h"
 
 namespace weft::model_files::hf {
 namespace {
@@ -16,10 +17,6 @@ Result<std::vector<int64_t>> ByLayer(const Metadata& meta, const std::string& ke
 // A layer with one of these has recurrent state.
 constexpr std::string_view kTaps[] = {"ssm_conv1d.weight", "ssm_conv1d_q.weight",
                                       "shortconv.conv.weight"};
-
-bool Begins(std::string_view tensor, std::string_view begin) {
-    return tensor.starts_with(begin);
-}
 
 }  // namespace
 
@@ -37,15 +34,16 @@ Status LayerTensors::ReadNames(const FolderConfig& config) {
     }
     constexpr std::string_view kOfMany =
         "attn_q.bias?attention_bias attn_k.bias?attention_bias attn_v.bias?attention_bias "
-        "ffn_gate.bias?mlp_bias ffn_up.bias?mlp_bias ffn_down.bias?mlp_bias ";
-    std::istringstream read(std::string(kOfMany) + std::string(config.family->more_tensors));
-    for (std::string word; read >> word;) {
-        const size_t key = word.find('?');
-        bool has = true;
-        if (key != word.npos) {
-            WEFT_ASSIGN(has, config.config.BoolOr({word.substr(key + 1)}, false));
+        "ffn_gate.bias?mlp_bias ffn_up.bias?mlp_bias ffn_down.bias?mlp_bias";
+    for (const std::string_view list : {kOfMany, config.family->more_tensors}) {
+        for (const std::string_view word : Words(list)) {
+            const size_t key = word.find('?');
+            bool has = true;
+            if (key != word.npos) {
+                WEFT_ASSIGN(has, config.config.BoolOr({word.substr(key + 1)}, false));
+            }
+            if (has) known_[std::string(word.substr(0, key))] = true;
         }
-        if (has) known_[word.substr(0, key)] = true;
     }
     return {};
 }
@@ -92,7 +90,7 @@ bool LayerTensors::Has(int64_t layer, std::string_view tensor) const {
     const auto at = static_cast<size_t>(layer);
     if (layer < 0 || at >= layers_.size()) return false;
     const bool of_head = at + 1 == layers_.size();
-    if (Begins(tensor, "nextn.") || of_head) {
+    if (tensor.starts_with("nextn.") || of_head) {
         if (!of_head || !draft_head_) return false;
         if (tensor == "nextn.eh_proj.weight" || tensor == "nextn.shared_head_norm.weight") {
             return true;
@@ -109,11 +107,11 @@ bool LayerTensors::Has(int64_t layer, std::string_view tensor) const {
 // Tensors that no rule needs in every layer.
 bool LayerTensors::OfSome(const Layer& layer, std::string_view tensor) const {
     if (tensor == "attn_sinks.weight") return layer.windowed;
-    if (Begins(tensor, "attn_q_norm") || Begins(tensor, "attn_k_norm")) return norms_heads_;
+    if (tensor.starts_with("attn_q_norm") || tensor.starts_with("attn_k_norm")) return norms_heads_;
     if (tensor == "attn_v.weight") return layer.attends && (layer.windowed || !k_is_v_);
-    if (Begins(tensor, "attn_")) return layer.attends;
-    if (Begins(tensor, "exp_probs_b")) return corrects_scores_;
-    if (Begins(tensor, "ffn_down.") || Begins(tensor, "ffn_up.")) return layer.has_mlp;
+    if (tensor.starts_with("attn_")) return layer.attends;
+    if (tensor.starts_with("exp_probs_b")) return corrects_scores_;
+    if (tensor.starts_with("ffn_down.") || tensor.starts_with("ffn_up.")) return layer.has_mlp;
     return true;
 }
 
