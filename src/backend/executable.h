@@ -178,8 +178,9 @@ class Executable {
         std::span<const program::ValueId> ids) = 0;
     virtual MemoryUse memory() const = 0;
     virtual DriveUse drive_use() const { return {}; }
-    // Of experts on the drive. SetExpertUse: the uses of earlier jobs. Begins to read the experts
-    // that were used most; call after LoadWeight, and before Run.
+    // expert_use counts the uses of experts on the drive. SetExpertUse takes the counts of earlier
+    // jobs and begins to read the experts that were used most. Call it after LoadWeight and before
+    // Run.
     virtual std::vector<ExpertUse> expert_use() const { return {}; }
     virtual void SetExpertUse(std::span<const ExpertUse>) {}
     // Timings of the last Run if tracing is on; otherwise empty.

@@ -92,8 +92,8 @@ std::pair<int64_t, int64_t> LayersOnHosts(const plan::Prediction& p) {
     return {layers, of_layers};
 }
 
-// The flag of `weft run` that fixes this placement, which --experts auto chooses at the start; "":
-// there is none, because each stage counts its own layers.
+// The flag of `weft run` that fixes this placement, which --experts auto chooses at the start. With
+// several stages the flag is "", because each stage counts its own layers.
 std::string PlacementFlag(const plan::Prediction& p) {
     if (p.layout.pp > 1) return "";
     return fmt::format("--experts cpu:{}", LayersOnHosts(p).first);
