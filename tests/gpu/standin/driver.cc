@@ -50,7 +50,9 @@ const std::string g_architecture = Text("WEFT_STANDIN_ARCH", NAME("sm_90", "gfx9
 const auto g_memory_bytes = static_cast<size_t>(Number("WEFT_STANDIN_MIB", 4096)) << 20;
 std::atomic<int64_t> g_lost_launch = Number("WEFT_STANDIN_LOST", 0);
 std::atomic<int64_t> g_hanging_launch = Number("WEFT_STANDIN_HANGS", 0);
-std::atomic<int64_t> g_launches = 0, g_calls = 0, g_fail_at = 0;
+std::atomic<int64_t> g_calls = 0, g_fail_at = 0;
+// Launches, counted when they are given: those before a reset may run after it.
+std::atomic<int64_t> g_launches = 0, g_launches_at_reset = 0;
 std::atomic<Code> g_fail_with = 0;
 std::atomic<bool> g_lost = false;
 std::atomic<int> g_alive = 0;  // objects and memory that the caller has not released
@@ -147,7 +149,8 @@ Code Release(void* memory) {
 
 // ---- For tests
 EXPORT void weft_standin_reset() {
-    g_lost_launch = g_hanging_launch = g_launches = g_calls = g_fail_at = 0;
+    g_lost_launch = g_hanging_launch = g_calls = g_fail_at = 0;
+    g_launches_at_reset = g_launches.load();
     g_lost = false;
     g_failed = "";
     g_hanging_launch.notify_all();
@@ -158,7 +161,7 @@ EXPORT void weft_standin_fail(int64_t at, Code code) {
     g_fail_at = at;
 }
 EXPORT void weft_standin_hang(int64_t launch) {
-    g_hanging_launch = launch;
+    g_hanging_launch = launch == 0 ? 0 : g_launches_at_reset + launch;
     g_hanging_launch.notify_all();
 }
 EXPORT int64_t weft_standin_calls() {
@@ -411,8 +414,7 @@ EXPORT Code NAME(cuLaunchKernel,
     const unsigned grid[] = {x, y, z}, block[] = {block_x, block_y, block_z};
     std::memcpy(call->grid, grid, sizeof grid);
     std::memcpy(call->block, block, sizeof block);
-    static_cast<Stream*>(stream)->Give([kernel, call] {
-        const int64_t number = ++g_launches;
+    static_cast<Stream*>(stream)->Give([kernel, call, number = ++g_launches] {
         if (number == g_lost_launch) g_lost = true;
         g_hanging_launch.wait(number);  // while this launch is the hanging one
         if (g_lost) return;
