@@ -3,8 +3,13 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstring>
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "gpu/cards.h"
@@ -67,6 +72,14 @@ Status Live(const Standin& standin, int64_t& calls) {
     WEFT_TRY(device->Wait(submission, Deadline::In(60'000)));
     if (device->Times(*commands, 2).size() != 2)
         return MakeError(ErrorCode::kIo, "the times of this submission did not come");
+    WEFT_ASSIGN(const auto again, device->Record());
+    again->Fill(word, 0, 4, 8);
+    again->Fill(word, 0, 4, 9);
+    WEFT_TRY(again->End());
+    for (int i = 0; i < 2; ++i) {
+        WEFT_ASSIGN(const uint64_t number, device->Submit(*again));
+        WEFT_TRY(device->Wait(number, Deadline::In(60'000)));
+    }
     calls = standin.calls();
     return device->status();
 }
@@ -144,6 +157,45 @@ TEST_F(NativeFaults, AKernelThatNeverEndsIsATimeout) {
     EXPECT_TRUE((*device)->status().ok());
     standin_.hang(0);
     EXPECT_TRUE((*device)->Wait(*submitted, Deadline::In(60'000)).ok());
+}
+
+// The host thread that a first kernel waits for must not block in Submit. Each launch triples the
+// words, and adds 1.
+TEST_F(NativeFaults, LongSubmissionsDoNotBlockInAFullQueue) {
+    const auto device = Open();
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    const auto kernel = test::MakeScale(**device, 32, 1);
+    const auto words = (*device)->Allocate(128, Place::kHost);
+    ASSERT_TRUE(kernel.ok() && words.ok());
+    std::memset(words->host(), 0, 128);
+    const auto args = test::ScaleArgs{words->address(), words->address(), 32, 3};
+    std::vector<std::unique_ptr<Commands>> all;
+    uint32_t expected = 0;
+    for (const int launches : {400, 400, 400, 3000}) {
+        all.push_back(std::move(*(*device)->Record()));
+        for (int i = 0; i < launches; ++i) {
+            all.back()->Run(**kernel, test::Args(args), 1);
+            expected = expected * 3 + 1;
+        }
+        ASSERT_TRUE(all.back()->End().ok());
+    }
+    standin_.hang(1);
+    std::future<uint64_t> last = std::async(std::launch::async, [&] {
+        uint64_t number = 0;
+        for (const auto& one : all) {
+            const auto submitted = (*device)->Submit(*one);
+            number = submitted.ok() ? *submitted : 0;
+        }
+        return number;
+    });
+    EXPECT_EQ(last.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+    standin_.hang(0);
+    const uint64_t number = last.get();
+    EXPECT_EQ(number, all.size());
+    EXPECT_TRUE((*device)->Wait(number, Deadline::In(60'000)).ok());
+    uint32_t word = 0;
+    std::memcpy(&word, words->host(), 4);
+    EXPECT_EQ(word, expected);
 }
 
 // A second device reads the kernels that the first one compiled, and compiles damaged ones again.

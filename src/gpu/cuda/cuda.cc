@@ -45,6 +45,12 @@ constexpr native::CallNames kNames{
     .GetFunction = "cuModuleGetFunction",
     .GetFunctionAttribute = "cuFuncGetAttribute",
     .Launch = "cuLaunchKernel",
+    .BeginCapture = "cuStreamBeginCapture_v2",
+    .EndCapture = "cuStreamEndCapture",
+    .Instantiate = "cuGraphInstantiateWithFlags",
+    .DestroyGraph = "cuGraphDestroy",
+    .LaunchGraph = "cuGraphLaunch",
+    .DestroyInstance = "cuGraphExecDestroy",
 };
 constexpr native::CompilerNames kCompilerNames{
     .GetVersion = "nvrtcVersion",

@@ -49,6 +49,12 @@ constexpr native::CallNames kNames{
     .UnloadModule = "hipModuleUnload",
     .GetFunction = "hipModuleGetFunction",
     .Launch = "hipModuleLaunchKernel",
+    .BeginCapture = "hipStreamBeginCapture",
+    .EndCapture = "hipStreamEndCapture",
+    .Instantiate = "hipGraphInstantiateWithFlags",
+    .DestroyGraph = "hipGraphDestroy",
+    .LaunchGraph = "hipGraphLaunch",
+    .DestroyInstance = "hipGraphExecDestroy",
 };
 constexpr native::CompilerNames kCompilerNames{
     .GetVersion = "hiprtcVersion",

@@ -1,5 +1,11 @@
-// Recordings: lists of calls, which Submit gives to the stream one after another. The stream runs
-// them in order, so a barrier needs no call.
+// Recordings: lists of calls, which Submit gives to the stream, either one after another or as a
+// graph. The stream runs them in order, so a barrier needs no call.
+//
+// A driver's queue has a bound (CUDA: some 1,024 launches), and a launch into a full queue blocks.
+// A submission whose first kernel waits for the host must not do that, since the thread that blocks
+// is the one that answers the kernel. A graph takes one place. It also takes less of the host's
+// time per launch, but its creation takes more, so a recording becomes a graph when it is submitted
+// again, or does not fit into the queue.
 #include <cstring>
 #include <variant>
 
@@ -9,6 +15,8 @@ namespace weft::gpu::native {
 namespace {
 
 constexpr int kDefaultKind = 4;  // hipMemcpyDefault: the driver knows from the addresses
+constexpr int kRelaxed = 2;      // a capture that does not restrict calls of other threads
+constexpr size_t kMostQueued = 512;
 
 struct RunStep {
     KernelHandles kernel;
@@ -36,8 +44,9 @@ class CommandsOfCore : public Commands {
     CommandsOfCore(const CommandsOfCore&) = delete;
     CommandsOfCore& operator=(const CommandsOfCore&) = delete;
     ~CommandsOfCore() override {
-        if (times_.empty() || !core_->Settled()) return;
+        if ((times_.empty() && graph_ == nullptr) || !core_->Settled()) return;
         static_cast<void>(core_->Enter());
+        if (graph_ != nullptr) static_cast<void>(core_->calls.DestroyInstance(graph_));
         for (const Handle event : times_)
             if (event != nullptr) static_cast<void>(core_->calls.DestroyEvent(event));
     }
@@ -93,6 +102,10 @@ class CommandsOfCore : public Commands {
     std::vector<int64_t> Times(uint32_t count) const;
 
   private:
+    // Gives all calls to the stream.
+    Status Give();
+    // Makes the graph, whose calls the stream does not run meanwhile.
+    Status MakeGraph();
     Code Do(RunStep& step);
     Code Do(const CopyStep& step);
     Code Do(const FillStep& step) {
@@ -103,6 +116,7 @@ class CommandsOfCore : public Commands {
     Address stop_word_;
     std::vector<Step> steps_;
     std::vector<Handle> times_;
+    Handle graph_ = nullptr;  // instantiated
     uint64_t submission_ = 0;
     Status failed_;
     bool ended_ = false;
@@ -123,19 +137,43 @@ Code CommandsOfCore::Do(const CopyStep& step) {
 
 Status CommandsOfCore::Submit() {
     WEFT_CHECK(ended_ && submission_ <= core_->done);  // otherwise it may still be running
-    constexpr const char* kCalls[] = {"Launch", "Copy", "Fill", "RecordEvent"};
+    // In a graph, events have no times.
+    const bool again = submission_ > 0;
+    const bool fits = core_->QueuedPlaces() + steps_.size() <= kMostQueued;
+    if (graph_ == nullptr && times_.empty() && (again || !fits)) WEFT_TRY(MakeGraph());
     WEFT_ASSIGN(const Handle end, core_->TakeEvent(false));
-    Status given;
-    for (Step& step : steps_) {
-        given = core_->Check(kCalls[step.index()],
-                             std::visit([&](auto& one) { return Do(one); }, step));
-        if (!given.ok()) break;
-    }
+    const Status given =
+        graph_ == nullptr
+            ? Give()
+            : core_->Check("LaunchGraph", core_->calls.LaunchGraph(graph_, core_->stream));
     // Also after an error: what the stream got already runs, and objects must outlive it.
-    const Status ended = core_->EndSubmission(end);
+    const Status ended = core_->EndSubmission(end, graph_ == nullptr ? steps_.size() : 1);
     WEFT_TRY(given);
     WEFT_TRY(ended);
     submission_ = core_->submitted;
+    return {};
+}
+
+Status CommandsOfCore::Give() {
+    constexpr const char* kCalls[] = {"Launch", "Copy", "Fill", "RecordEvent"};
+    for (Step& step : steps_) {
+        const Code code = std::visit([&](auto& one) { return Do(one); }, step);
+        WEFT_TRY(core_->Check(kCalls[step.index()], code));
+    }
+    return {};
+}
+
+Status CommandsOfCore::MakeGraph() {
+    const Calls& calls = core_->calls;
+    WEFT_TRY(core_->Check("BeginCapture", calls.BeginCapture(core_->stream, kRelaxed)));
+    Status made = Give();
+    Handle captured = nullptr, graph = nullptr;
+    const Code ended = calls.EndCapture(core_->stream, &captured);
+    if (made.ok()) made = core_->Check("EndCapture", ended);
+    if (made.ok()) made = core_->Check("Instantiate", calls.Instantiate(&graph, captured, 0));
+    if (captured != nullptr) static_cast<void>(calls.DestroyGraph(captured));
+    WEFT_TRY(made);
+    graph_ = graph;
     return {};
 }
 

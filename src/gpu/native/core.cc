@@ -94,26 +94,33 @@ Result<Handle> Core::TakeEvent(bool timed) {
     return event;
 }
 
-Status Core::EndSubmission(Handle event) {
+Status Core::EndSubmission(Handle event, size_t places) {
     const Code code = calls.RecordEvent(event, stream);
     if (code != 0) {
         abandoned = true;
         return Fail("RecordEvent", code);
     }
     const std::lock_guard lock(mutex_);
-    running_.emplace_back(++submitted, event);
+    running_.push_back({++submitted, event, places});
     return {};
+}
+
+size_t Core::QueuedPlaces() {
+    const std::lock_guard lock(mutex_);
+    size_t places = 0;
+    for (const Running& one : running_) places += one.places;
+    return places;
 }
 
 Result<uint64_t> Core::Done() {
     WEFT_TRY(Enter());
     const std::lock_guard lock(mutex_);
     while (!running_.empty()) {
-        const Code code = calls.QueryEvent(running_.front().second);
+        const Code code = calls.QueryEvent(running_.front().end);
         if (code == kNotReadyCode) break;
         WEFT_TRY(Check("QueryEvent", code));
-        done = running_.front().first;
-        events_.push_back(running_.front().second);
+        done = running_.front().number;
+        events_.push_back(running_.front().end);
         running_.pop_front();
     }
     return done.load();

@@ -38,8 +38,11 @@ struct Core {
     std::vector<Heap> Heaps();
     Result<Handle> TakeEvent(bool timed);
     // Ends a submission by an event taken before it: all work given to the stream so far is
-    // submission `submitted` + 1. After an error, nobody knows when that work is done.
-    Status EndSubmission(Handle event);
+    // submission `submitted` + 1. places: what the submission takes of the driver's queue. After an
+    // error, nobody knows when that work is done.
+    Status EndSubmission(Handle event, size_t places);
+    // The sum of `places` of the submissions that Done() has not counted.
+    size_t QueuedPlaces();
     // The number of completed submissions.
     Result<uint64_t> Done();
     // Called before an object that submissions may use is destroyed. Waits, for a limited time,
@@ -56,8 +59,13 @@ struct Core {
     std::atomic<bool> abandoned{false};  // some object was leaked, so the rest must be, too
 
   private:
+    struct Running {
+        uint64_t number;
+        Handle end;
+        size_t places;
+    };
     std::mutex mutex_;  // for the members below
-    std::deque<std::pair<uint64_t, Handle>> running_;
+    std::deque<Running> running_;
     std::vector<Handle> events_;  // not in use
 };
 

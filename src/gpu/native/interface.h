@@ -58,7 +58,13 @@ using Address = uint64_t;
     X(GetFunction, Code(Handle*, Handle, const char*))                                           \
     X(GetFunctionAttribute, Code(int*, int, Handle))                                             \
     X(Launch, Code(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
-                   Handle, void**, void**))
+                   Handle, void**, void**))                                                      \
+    X(BeginCapture, Code(Handle, int))                                                           \
+    X(EndCapture, Code(Handle, Handle*))                                                         \
+    X(Instantiate, Code(Handle*, Handle, unsigned long long))                                    \
+    X(DestroyGraph, Code(Handle))                                                                \
+    X(LaunchGraph, Code(Handle, Handle))                                                         \
+    X(DestroyInstance, Code(Handle))
 // Functions of the compiler (nvrtc, hiprtc).
 #define WEFT_NATIVE_COMPILER_CALLS(X)                                                       \
     X(GetVersion, Code(int*, int*))                                                         \

@@ -3,9 +3,10 @@
 // the process.
 //
 // The environment sets, when the library is loaded: WEFT_STANDIN_DEVICES (1), WEFT_STANDIN_ARCH
-// ("sm_90", "gfx90a:sramecc+"), WEFT_STANDIN_MIB (of device memory, 4096), and faults, counted from
-// 1: WEFT_STANDIN_LOST and WEFT_STANDIN_HANGS, the launch that loses the device or never ends.
-// Tests in the same process use the functions weft_standin_*.
+// ("sm_90", "gfx90a:sramecc+"), WEFT_STANDIN_MIB (of device memory, 4096), WEFT_STANDIN_QUEUE
+// (calls that a stream holds before the next one blocks, 1024), and faults, counted from 1:
+// WEFT_STANDIN_LOST and WEFT_STANDIN_HANGS, the launch that loses the device or never ends. Tests
+// in the same process use the functions weft_standin_*.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -22,6 +23,8 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #ifdef STANDIN_HIP
 #define NAME(cuda, hip) hip
@@ -48,6 +51,7 @@ std::string Text(const char* name, const char* otherwise) {
 const int g_devices = static_cast<int>(Number("WEFT_STANDIN_DEVICES", 1));
 const std::string g_architecture = Text("WEFT_STANDIN_ARCH", NAME("sm_90", "gfx90a:sramecc+"));
 const auto g_memory_bytes = static_cast<size_t>(Number("WEFT_STANDIN_MIB", 4096)) << 20;
+const auto g_most_queued = static_cast<size_t>(Number("WEFT_STANDIN_QUEUE", 1024));
 std::atomic<int64_t> g_lost_launch = Number("WEFT_STANDIN_LOST", 0);
 std::atomic<int64_t> g_hanging_launch = Number("WEFT_STANDIN_HANGS", 0);
 std::atomic<int64_t> g_calls = 0, g_fail_at = 0;
@@ -80,33 +84,66 @@ struct Event {
     std::atomic<int64_t> recorded{0}, passed{0}, time_ns{0};
 };
 
+// A call for a stream. It gets its number among the launches; 0: it is none.
+struct Work {
+    std::function<void(int64_t number)> run;
+    bool launches = false;
+    int64_t Number() const { return launches ? ++g_launches : 0; }
+};
+using Graph = std::vector<Work>;
+
 class Stream {
   public:
     Stream() : thread_([this] { Run(); }) {}
     ~Stream() {
-        Give(nullptr);
+        Queue(nullptr);
         thread_.join();
     }
+    void Give(Work work) {
+        if (capturing_) return captured_.push_back(std::move(work));
+        Queue([work, number = work.Number()] { work.run(number); });
+    }
     void Give(std::function<void()> work) {
-        const std::lock_guard lock(mutex_);
-        work_.push_back(std::move(work));
-        more_.notify_one();
+        Give(Work{[work](int64_t) { work(); }});
+    }
+    // Takes one place in the queue.
+    void Give(const Graph& graph) {
+        std::vector<int64_t> numbers;
+        for (const Work& work : graph) numbers.push_back(work.Number());
+        Queue([graph, numbers] {
+            for (size_t i = 0; i < graph.size() && !g_lost; ++i) graph[i].run(numbers[i]);
+        });
+    }
+    void BeginCapture() { capturing_ = true; }
+    Graph EndCapture() {
+        capturing_ = false;
+        return std::exchange(captured_, {});
     }
 
   private:
+    // Blocks while the queue is full.
+    void Queue(std::function<void()> work) {
+        std::unique_lock lock(mutex_);
+        less_.wait(lock, [&] { return work_.size() < g_most_queued; });
+        work_.push_back(std::move(work));
+        more_.notify_one();
+    }
     void Run() {
         while (true) {
             std::unique_lock lock(mutex_);
             more_.wait(lock, [&] { return !work_.empty(); });
             const std::function<void()> work = std::move(work_.front());
             work_.pop_front();
+            less_.notify_one();
             lock.unlock();
             if (!work) return;
             if (!g_lost) work();
         }
     }
+    bool capturing_ = false;
+    Graph captured_;
     std::mutex mutex_;
-    std::condition_variable more_;
+    std::condition_variable more_, less_;
     std::deque<std::function<void()>> work_;
     std::thread thread_;
 };
@@ -414,13 +451,48 @@ EXPORT Code NAME(cuLaunchKernel,
     const unsigned grid[] = {x, y, z}, block[] = {block_x, block_y, block_z};
     std::memcpy(call->grid, grid, sizeof grid);
     std::memcpy(call->block, block, sizeof block);
-    static_cast<Stream*>(stream)->Give([kernel, call, number = ++g_launches] {
+    const auto run = [kernel, call](int64_t number) {
         if (number == g_lost_launch) g_lost = true;
         g_hanging_launch.wait(number);  // while this launch is the hanging one
         if (g_lost) return;
         void* own_params[] = {call->args, call->first, &call->stop_word};
         const std::lock_guard lock(kernel.module->mutex);
         kernel.launch(own_params, call->grid, call->block);
-    });
+    };
+    static_cast<Stream*>(stream)->Give(Work{run, true});
+    return 0;
+}
+EXPORT Code NAME(cuStreamBeginCapture_v2, hipStreamBeginCapture)(void* stream, int) {
+    TURN();
+    static_cast<Stream*>(stream)->BeginCapture();
+    return 0;
+}
+EXPORT Code NAME(cuStreamEndCapture, hipStreamEndCapture)(void* stream, void** graph) {
+    Graph captured = static_cast<Stream*>(stream)->EndCapture();
+    TURN();
+    *graph = new Graph(std::move(captured));
+    ++g_alive;
+    return 0;
+}
+EXPORT Code NAME(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags)(void** out, void* graph,
+                                                                            unsigned long long) {
+    TURN();
+    *out = new Graph(*static_cast<Graph*>(graph));
+    ++g_alive;
+    return 0;
+}
+EXPORT Code NAME(cuGraphDestroy, hipGraphDestroy)(void* graph) {
+    delete static_cast<Graph*>(graph);
+    --g_alive;
+    return 0;
+}
+EXPORT Code NAME(cuGraphLaunch, hipGraphLaunch)(void* instance, void* stream) {
+    TURN();
+    static_cast<Stream*>(stream)->Give(*static_cast<Graph*>(instance));
+    return 0;
+}
+EXPORT Code NAME(cuGraphExecDestroy, hipGraphExecDestroy)(void* instance) {
+    delete static_cast<Graph*>(instance);
+    --g_alive;
     return 0;
 }
