@@ -1,9 +1,7 @@
 // weft: the command line. Subcommands parse flags and print; engine/ does the work.
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <new>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,14 +9,11 @@
 #include <vector>
 
 #include "cli/command_line/complete.h"
-#include "cli/command_line/config.h"
 #include "cli/command_line/flags.h"
-#include "cli/command_line/habits.h"
 #include "cli/command_line/options.h"
-#include "cli/command_line/shorthand.h"
 #include "cli/commands.h"
+#include "cli/program.h"
 #include "cli/terminal/output.h"
-#include "hw/environment.h"
 
 namespace weft::cli {
 namespace {
@@ -38,28 +33,8 @@ constexpr const char* kWeftFooter =
     "  weft plan gpt-oss-120b --machines 4xstrix-halo,roce\n"
     "  weft doctor";
 
-// The subcommands in the order of --help.
-constexpr void (*kAddCommands[])(const Command&, int&) = {
-    AddRun,     AddServe,    AddBench,  AddBenchServe, AddLogits,    AddPerplexity, AddTokenize,
-    AddInspect, AddQuantize, AddMerge,  AddModels,     AddNet,       AddPull,       AddListCommand,
-    AddShow,    AddRm,       AddWorker, AddUp,         AddHosts,     AddDoctor,     AddKey,
-    AddPlan,    AddTrain,    AddSubmit, AddJob,        AddCompletion};
-
 bool Has(const std::vector<std::string>& words, const char* word) {
     return std::ranges::find(words, word) != words.end();
-}
-
-// Replaces `--output_dir` by `--output-dir`, and so on for every known flag.
-void UnifyNames(const std::set<std::string>& names, std::vector<std::string>& words) {
-    for (std::string& word : words) {
-        if (word == "--") break;
-        if (!word.starts_with("--")) continue;
-        const size_t end = std::min(word.find('='), word.size());
-        std::string name = word.substr(2, end - 2);
-        if (name.find('_') == name.npos || names.contains(name)) continue;
-        std::ranges::replace(name, '_', '-');
-        if (names.contains(name)) word = "--" + name + word.substr(end);
-    }
 }
 
 // Overwrites secret arguments, because every user of the host can read /proc/PID/cmdline: the words
@@ -96,21 +71,6 @@ bool AnswersItself(const Parser& parser, const std::vector<std::string>& words) 
     return true;
 }
 
-// Expands a typed command line to the form that is parsed. translated: as of ApplyHabits.
-Status ExpandLine(const Parser& parser, std::vector<std::string>& words,
-                  std::map<std::string, std::string>& translated) {
-    const DescribedCommand program = parser.Describe();
-    WEFT_TRY(TranslateCommand(program, words));
-    ExpandShorthand(words);
-    const std::set<std::string> names = parser.FlagNames();
-    UnifyNames(names, words);
-    WEFT_TRY(ApplyHabits(program, words, translated));
-    WEFT_TRY(CheckEnvironment());
-    WEFT_TRY(ExpandConfig(words));
-    UnifyNames(names, words);
-    return {};
-}
-
 int RunCommand(std::vector<std::string> words) {
     Parser parser("Weft runs a large language model across several ordinary machines.", "weft");
     const Command app = parser.root();
@@ -120,8 +80,7 @@ int RunCommand(std::vector<std::string> words) {
                 "Print the version, the built-in features and the CPU's kernels");
     app.AddFlag("--json", json, "With --version: print JSON");
     app.Footer(kWeftFooter);
-    for (const auto add : kAddCommands) add(app, status);
-    AddMan(app, parser, status);
+    AddCommands(parser, status);
     if (AnswersItself(parser, words)) return 0;
     TypedLine typed{words, {}};
     const Status expanded = ExpandLine(parser, words, typed.translated);

@@ -301,14 +301,6 @@ Status CheckServingPods(const JobSpec& job) {
                          "pod's probes need",
                          port);
     }
-    for (const char* flag : {"--drain-ms", "--drain-delay-ms"}) {
-        const std::string ms = ValueOf(job.command, flag).value_or("0");
-        if (ms.size() <= 7 && !ms.empty() && std::ranges::all_of(ms, IsDigit)) continue;
-        return MakeError(ErrorCode::kUsage,
-                         "serve {} {}: expected milliseconds, at most 3600000; the pod's "
-                         "terminationGracePeriodSeconds follows from them",
-                         flag, ms);
-    }
     // A file of flags may set the rest.
     if (ValueOf(job.command, "--config") || ValueOf(job.command, "--api-key-file")) return {};
     return MakeError(ErrorCode::kUsage,

@@ -72,6 +72,9 @@ HOSTILE = [
     "${A}",
      "$((1))"]
 BYTES = b"\xff\xfe no UTF-8"
+# Commands that `weft submit` takes for complete.
+TRAIN = ("train", "m", "--data", "d", "--output-dir", "o")
+HOSTILE_COMMAND = (*TRAIN, *(f"--sample={word}" for word in HOSTILE))
 # What a server in a pod listens by.
 SERVE = ("--host", "0.0.0.0", "--api-key-file", "/models/keys")
 # Words that YAML 1.1 takes for something else than a string.

@@ -8,7 +8,7 @@ import copy
 import pathlib
 import re
 
-from cases import HOSTILE, NO_STRINGS, ROOT, PodsCase, main
+from cases import HOSTILE, NO_STRINGS, ROOT, TRAIN, PodsCase, main
 
 DEPLOY = pathlib.Path(ROOT) / "deploy/kubernetes"
 SERVE = ("--secret", "own", "--", "serve", "/models/m.gguf")
@@ -113,7 +113,7 @@ class Restricted(KubernetesTest):
     def test_ranks(self):
         more = ("--mount", "models=/models", "--mount", "secret/tls=/tls", "--resource",
                 "nvidia.com/gpu=1", "--env", "A=b", "--network", "net")
-        for words in (SERVE, ("--", "train", "m"), ("--", "bench", "m")):
+        for words in (SERVE, ("--", *TRAIN), ("--", "bench", "m")):
             for flags in ((), more):
                 found = [pod for document in self.load(self.file("k8s", *flags, *words)).values()
                          for pod in pods(document)]
@@ -163,7 +163,7 @@ class Serving(KubernetesTest):
             self.assertFalse(selector <= worker)
         tls = self.load(self.file("k8s", *SERVE, "--tls-cert", "/c", "--tls-key", "/k"))
         self.assertEqual(tls["Service"]["spec"]["ports"][0]["port"], 443)
-        self.assertNotIn("Service", self.load(self.file("k8s", "--", "train", "m")))
+        self.assertNotIn("Service", self.load(self.file("k8s", "--", *TRAIN)))
         self.assertIn("--service-type", self.refused("--service-type", "yes", *SERVE))
 
     def test_probes(self):
@@ -180,7 +180,7 @@ class Serving(KubernetesTest):
         self.assertEqual(jobs["LeaderWorkerSet"]["spec"]["replicas"], 3)
         for words in (("--replicas", "2"), self.keys(), ("--service-type", "NodePort")):
             self.assertIn(f"{words[0]} needs 'serve'; 'train' answers no clients",
-                          self.refused(*words, "--", "train", "m"))
+                          self.refused(*words, "--", *TRAIN))
         for words in (("--replicas", "2"), self.keys(), ("--service-type", "NodePort")):
             self.assertIn(f"{words[0]} needs --to k8s",
                           self.weft("submit", "--to", "slurm", *words, "--", "serve", "m",
@@ -196,7 +196,7 @@ class Serving(KubernetesTest):
         divided = ("--cpus", "8", "--resource", "nvidia.com/gpu=1")
         self.assertEqual(term(*divided, *SERVE)["matchLabelKeys"],
                          ["leaderworkerset.sigs.k8s.io/group-key"])
-        for words in (SERVE, ("--cpus", "8", *SERVE), (*divided, "--", "train", "m")):
+        for words in (SERVE, ("--cpus", "8", *SERVE), (*divided, "--", *TRAIN)):
             self.assertNotIn("matchLabelKeys", term(*words))
 
     def test_time_to_stop(self):
@@ -206,11 +206,10 @@ class Serving(KubernetesTest):
             for role in ("leader", "worker"):
                 pod = self.pod(*SERVE, *words, role=role)["spec"]
                 self.assertEqual(pod["terminationGracePeriodSeconds"], seconds)
-        self.assertEqual(self.pod("--", "train", "m")["spec"]["terminationGracePeriodSeconds"], 120)
+        self.assertEqual(self.pod("--", *TRAIN)["spec"]["terminationGracePeriodSeconds"], 120)
         for value in ("5s", "", "-1", "1e3", "99999999", "yes"):
             for flag in ("--drain-ms", "--drain-delay-ms"):
-                self.assertIn(f"serve {flag} {value}: expected milliseconds",
-                              self.refused(*SERVE, f"{flag}={value}"))
+                self.assertIn(f"{flag}: ", self.refused(*SERVE, f"{flag}={value}"))
 
     def test_flags_of_the_server(self):
         def command(*words):
@@ -224,7 +223,7 @@ class Serving(KubernetesTest):
                                                      "--api-key-file=/etc/weft/keys"])
 
     def test_a_secret_of_the_user(self):
-        for words in (SERVE, ("--secret", "own", "--", "train", "m")):
+        for words in (SERVE, ("--secret", "own", "--", *TRAIN)):
             text = self.file("k8s", *words)
             jobs = self.load(text)
             self.assertNotIn("Secret", jobs)
@@ -338,7 +337,7 @@ class Values(KubernetesTest):
         for flag in ("--pull-secret", "--secret"):
             self.refuses(flag, *self.ODD, "A", "-a", "a/b")
         for word in ("yes", "1e3", "010"):
-            for pod in pods(self.load(self.file("k8s", f"--secret={word}", "--", "train", "m"))):
+            for pod in pods(self.load(self.file("k8s", f"--secret={word}", "--", *TRAIN))):
                 (volume,) = [each for each in pod["volumes"] if each["name"] == "key"]
                 self.assertEqual(volume["secret"]["secretName"], word)
 

@@ -117,7 +117,7 @@ def test_a_stop_waits_for_the_ranks(ray, weft, _root):
     slow = ray.folder / "slow"
     slow.write_text(SLOW)
     slow.chmod(0o755)
-    submit(ray, weft, "slow", "train", "m", program=slow)
+    submit(ray, weft, "slow", "train", "m", "--data", "d", "--output-dir", "o", program=slow)
     ray.until(lambda: "begun" in ray.run(weft, "job", "logs", "slow"), "the ranks")
     ray.run(weft, "job", "cancel", "slow", status=0)
     ray.until(lambda: ray.run(weft, "job", "logs", "slow").count("ended in order") == NODES,

@@ -17,8 +17,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from nightly import in_turn, some  # noqa: E402
 from processes import is_pending  # noqa: E402
 from wait import until  # noqa: E402
-from cases import (BYTES, HOSTILE, PATIENCE, PROGRAM, SERVE, PodsCase, SubmitTest, command_of,
-                   main)
+from cases import (BYTES, HOSTILE_COMMAND, PATIENCE, PROGRAM, SERVE, TRAIN, PodsCase, SubmitTest,
+                   command_of, main)
 
 WAIT = pathlib.Path(__file__).resolve().parents[1] / "support/wait.sh"
 
@@ -37,9 +37,9 @@ class Slurm(SubmitTest):
                               check=False, capture_output=True).returncode
 
     def test_words(self):
-        self.assertEqual(self.run_script(self.file("slurm", "run", *HOSTILE)), 0)
+        self.assertEqual(self.run_script(self.file("slurm", *HOSTILE_COMMAND)), 0)
         words = self.words("srun")
-        self.assertEqual(words[words.index("weft"):], ["weft", "run", *HOSTILE])
+        self.assertEqual(words[words.index("weft"):], ["weft", *HOSTILE_COMMAND])
         self.assertIn("--cpus-per-task=2", words)
         self.assertEqual((self.folder / "mode").read_text(), "600\n")
         self.assertEqual(list(self.folder.glob(".weft*")), [])  # the key is gone
@@ -67,7 +67,7 @@ class Slurm(SubmitTest):
         self.assertNotIn("--requeue", once)
 
     def test_training_goes_back_to_the_queue(self):
-        text = self.file("slurm", "train", "m")
+        text = self.file("slurm", *TRAIN)
         self.assertIn("#SBATCH --requeue", text)
         self.assertRegex(text, "#SBATCH --signal=USR1@")
         self.assertEqual(self.run_script(text, status=75), 0)
@@ -75,12 +75,12 @@ class Slurm(SubmitTest):
 
     def test_a_lost_rank_goes_back_to_the_queue(self):
         """3: a rank was lost; 128 + signal: srun's own status when a signal ended a task."""
-        for turn, command in enumerate(("train", "serve", "bench")):
+        for turn, command in enumerate((TRAIN, ("serve", "m"), ("bench", "m"))):
             for index, status in enumerate((3, 134, 135, 137, 139)):
                 if not in_turn(turn + index, 3):
                     continue
                 with self.subTest(command=command, status=status):
-                    self.assertEqual(self.run_script(self.file("slurm", command, "m"), status), 0)
+                    self.assertEqual(self.run_script(self.file("slurm", *command), status), 0)
                     self.assertEqual(self.words("scontrol"), ["requeue", "7"])
                     (self.folder / "scontrol.0").unlink()
 
@@ -102,7 +102,7 @@ exit $most""")
                 ((0, 0, 0), 0, False), ((75, 75, 75), 0, True)):
             self.client("weft", "case $SLURM_PROCID in " + " ".join(
                 f"{rank}) exit {status} ;;" for rank, status in enumerate(statuses)) + " esac")
-            script.write_text(self.file("slurm", "train", "m"))
+            script.write_text(self.file("slurm", *TRAIN))
             done = subprocess.run(["bash", script], cwd=self.folder, timeout=PATIENCE, check=False,
                                   env={**self.env, "SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "2"})
             self.assertEqual(done.returncode, ended, statuses)
@@ -111,11 +111,11 @@ exit $most""")
             self.assertEqual(list(self.folder.glob(".weft*")), [])
 
     def test_restarts_are_counted(self):
-        text = self.file("slurm", "--restarts", "2", "--", "train", "m")
+        text = self.file("slurm", "--restarts", "2", "--", *TRAIN)
         for count, status in (("0", 0), ("1", 0), ("2", 137), ("9", 137)):
             self.env["SLURM_RESTART_COUNT"] = count
             self.assertEqual(self.run_script(text, 137), status)
-        self.assertEqual(self.run_script(self.file("slurm", "--restarts", "0", "--", "train", "m"),
+        self.assertEqual(self.run_script(self.file("slurm", "--restarts", "0", "--", *TRAIN),
                                          3), 3)
 
     def test_ranks_know_of_the_restart(self):
@@ -123,7 +123,7 @@ exit $most""")
         self.client("srun", 'while [ "$1" != bash ]; do shift; done\nSLURM_PROCID=0 "$@"')
         self.client("weft", 'echo "$WEFT_RESTART" >"$HOME/restart"')
         script = self.folder / "script"
-        script.write_text(self.file("slurm", "train", "m"))
+        script.write_text(self.file("slurm", *TRAIN))
         for count, told in ((None, "0"), ("0", "0"), ("2", "2")):
             env = {**self.env, "SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "2"}
             env.pop("SLURM_RESTART_COUNT", None)
@@ -137,8 +137,8 @@ exit $most""")
         for status, state in ((75, "CANCELLED"), (75, ""), (3, "COMPLETING"), (137, "CANCELLED"),
                               (1, "RUNNING"), (2, "RUNNING"), (130, "RUNNING"), (143, "RUNNING"),
                               (129, "RUNNING"), (0, "RUNNING")):
-            for command in some(("train", "bench"), 2):
-                self.assertEqual(self.run_script(self.file("slurm", command, "m"), status, state),
+            for command in some((TRAIN, ("bench", "m")), 2):
+                self.assertEqual(self.run_script(self.file("slurm", *command), status, state),
                                  status)
                 self.assertFalse((self.folder / "scontrol.0").exists())
 
@@ -166,11 +166,12 @@ exit $most""")
         "tune",
         "--",
         "train",
-         "my model.gguf"))
+        "my model.gguf", "--data", "d", "--output-dir", "o"))
         self.assertIn("--nodes=2", (self.folder / "submitted").read_text())
         (job,) = json.loads(self.weft("job", "list", "--json"))
         self.assertEqual((job["name"], job["id"], job["to"]), ("tune", "4711", "slurm"))
-        self.assertEqual(job["command"], ["train", "my model.gguf"])
+        self.assertEqual(job["command"],
+                         ["train", "my model.gguf", "--data", "d", "--output-dir", "o"])
         self.client("squeue", '[[ " $* " == *" --jobs=4711 "* ]] && echo PENDING')
         self.assertEqual(self.weft("job", "status", "tune"), "PENDING\n")
         (self.folder / "tune-4711.log").write_text("what it printed\n")
@@ -187,22 +188,21 @@ exit $most""")
         "--name",
         "tune",
         "--",
-        "train",
-        "m",
+        *TRAIN,
          status=2))
         self.weft("job", "cancel", "tune", "--forget")
         self.assertEqual(json.loads(self.weft("job", "list", "--json")), [])
 
     def test_what_the_client_says(self):
         self.client("sbatch", "echo 'sbatch: error: no such partition' >&2; exit 1")
-        error = self.weft("submit", "--to", "slurm", "--name", "tune", "--", "train", "m", status=1)
+        error = self.weft("submit", "--to", "slurm", "--name", "tune", "--", *TRAIN, status=1)
         self.assertIn("no such partition", error)
         self.assertEqual(json.loads(self.weft("job", "list", "--json")), [])
         self.client("sbatch", "")
         (self.bin / "sbatch").unlink()
         self.env["PATH"] = str(self.bin)
         self.assertIn("'sbatch' is not installed",
-                      self.weft("submit", "--to", "slurm", "--", "train", "m", status=1))
+                      self.weft("submit", "--to", "slurm", "--", *TRAIN, status=1))
 
 
 class Ssh(SubmitTest):
@@ -248,13 +248,13 @@ class Ssh(SubmitTest):
               lambda: self.weft("job", "status", "tune"), PATIENCE)
 
     def test_a_job(self):
-        self.submit("run", *HOSTILE)
+        self.submit(*HOSTILE_COMMAND)
         self.status("a: ended with status 5\nme@b: ended with status 5\n")
         keys = set()
         for rank, host in enumerate(("a", "me@b")):
             home = self.folder / "hosts" / host
             self.assertEqual((home / "words").read_bytes().decode().split("\0")[:-1],
-                             ["run", *HOSTILE])
+                             [*HOSTILE_COMMAND])
             log = (self.job(host, rank) / "log").read_text()
             self.assertEqual(log, f"rank {rank} of 2 at a:1234\n")
             self.assertFalse((self.job(host, rank) / "key").exists())
@@ -390,11 +390,11 @@ class Ssh(SubmitTest):
 
 class Pods(PodsCase):
     def test_words(self):
-        jobs = self.load(self.file("k8s", "train", *HOSTILE))
+        jobs = self.load(self.file("k8s", *HOSTILE_COMMAND))
         job = jobs["JobSet"]["spec"]["replicatedJobs"][0]["template"]["spec"]
         (container,) = job["template"]["spec"]["containers"]
         self.assertEqual([self.expanded(word) for word in container["command"]],
-                         ["weft", "train", *HOSTILE])
+                         ["weft", *HOSTILE_COMMAND])
 
     def test_a_jobset(self):
         jobs = self.load(
@@ -415,8 +415,7 @@ class Pods(PodsCase):
         "--memory",
         "32Gi",
         "--",
-        "train",
-        "m",
+        *TRAIN,
          nodes=3))
         self.assertEqual(jobs["JobSet"]["metadata"]["namespace"], "ml")
         self.assertEqual(jobs["JobSet"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "mine")
@@ -459,7 +458,7 @@ class Pods(PodsCase):
 
     def test_volcano(self):
         words = ("--scheduler", "volcano", "--queue", "mine", "--")
-        job = self.load(self.file("k8s", *words, "train", "m", nodes=3))["JobSet"]
+        job = self.load(self.file("k8s", *words, *TRAIN, nodes=3))["JobSet"]
         self.assertNotIn("suspend", job["spec"])
         self.assertNotIn("kueue.x-k8s.io/queue-name", job["metadata"]["labels"])
         template = job["spec"]["replicatedJobs"][0]["template"]
@@ -469,7 +468,7 @@ class Pods(PodsCase):
         self.assertEqual(pod["metadata"]["annotations"],
                          {"scheduling.volcano.sh/queue-name": "mine"})
         self.assertEqual(pod["spec"]["schedulerName"], "volcano")
-        ray = self.load(self.file("kuberay", *words, "train", "m"))["RayJob"]
+        ray = self.load(self.file("kuberay", *words, *TRAIN))["RayJob"]
         self.assertEqual(ray["metadata"]["labels"], {"ray.io/scheduler-name": "volcano",
                                                      "volcano.sh/queue-name": "mine"})
         self.assertNotIn("suspend", ray["spec"])
@@ -493,20 +492,19 @@ class Pods(PodsCase):
         "--cpus",
         "4",
         "--",
-        "train",
-        *HOSTILE,
+        *HOSTILE_COMMAND,
          nodes=3))
         spec = jobs["RayJob"]["spec"]
         self.assertEqual(spec["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"], 2)
         environment = self.yaml.safe_load(spec["runtimeEnvYAML"])["env_vars"]
         self.assertEqual(environment, {"RAY_JOB_STOP_WAIT_TIME_S": "120"})
         self.assertEqual(command_of(jobs["ConfigMap"]["data"]["driver.py"]),
-                         ["weft", "train", *HOSTILE])
+                         ["weft", *HOSTILE_COMMAND])
         self.assertIn(spec["entrypoint"].split("/")[-1], jobs["ConfigMap"]["data"])
 
     def test_a_job(self):
         self.notes_words("kubectl", 'echo applied')
-        self.weft("submit", "--to", "k8s:ml", "-N", "2", "--name", "tune", "--", "train", "m")
+        self.weft("submit", "--to", "k8s:ml", "-N", "2", "--name", "tune", "--", *TRAIN)
         self.assertEqual(self.words("kubectl")[:2], ["apply", "-f"])
         self.weft("job", "status", "tune")
         self.assertEqual(self.words("kubectl", 1), ["get", "jobset", "tune", "--namespace=ml"])
@@ -533,16 +531,15 @@ class Pods(PodsCase):
         "k8s",
         *flags,
         "--",
-        "train",
-        "m",
+        *TRAIN,
          status=2))
 
 
 class Ray(SubmitTest):
     def test_words(self):
-        text = self.file("ray", "train", *HOSTILE)
+        text = self.file("ray", *HOSTILE_COMMAND)
         compile(text, "driver", "exec")
-        self.assertEqual(command_of(text), ["weft", "train", *HOSTILE])
+        self.assertEqual(command_of(text), ["weft", *HOSTILE_COMMAND])
 
     def test_words_that_are_no_utf8(self):
         for to in ("ray", "kuberay", "k8s"):
@@ -564,8 +561,7 @@ class Ray(SubmitTest):
     "--name",
     "tune",
     "--",
-    "train",
-     "m")
+    *TRAIN)
         words = self.words("ray")
         self.assertEqual(words[:3], ["job", "submit", "--no-wait"])
         self.assertIn("--address=http://head:8265", words)
@@ -577,7 +573,7 @@ class Ray(SubmitTest):
         self.assertGreater(int(patience), int(grace[1]))
         self.assertEqual(words[-3:], ["--", "python3", "weft_tune.py"])
         self.assertEqual(command_of((self.folder / "driver.py").read_text()),
-                         ["weft", "train", "m"])
+                         ["weft", *TRAIN])
         self.weft("job", "logs", "-f", "tune")
         self.assertEqual(self.words("ray", 1), ["job", "logs", "tune", "--follow",
                                                 "--address=http://head:8265"])
@@ -602,7 +598,7 @@ class RayRestarts(SubmitTest):
         of each attempt begins."""
         self.client("weft", f'n=$(ls {self.folder} | grep -c "^start.$RANK\\.")\n'
                             f'touch {self.folder}/start.$RANK.$n\n{script}')
-        text = self.file("ray", *flags, "--", "train", "m", nodes=nodes)
+        text = self.file("ray", *flags, "--", *TRAIN, nodes=nodes)
         driver = self.folder / "driver.py"
         driver.write_text(text)
         process = subprocess.Popen([sys.executable, driver], env=self.env, cwd=self.folder,
@@ -674,7 +670,7 @@ class RayRestarts(SubmitTest):
         self.assertNotIn("Traceback", said)
 
     def test_kuberay_restarts_by_its_operator(self):
-        text = self.file("kuberay", "--restarts", "5", "--image", "weft:1", "--", "train", "m")
+        text = self.file("kuberay", "--restarts", "5", "--image", "weft:1", "--", *TRAIN)
         self.assertIn("backoffLimit: 5", text)
         self.assertIn("RESTARTS = 0", text)
 
@@ -682,7 +678,7 @@ class RayRestarts(SubmitTest):
         for words, warns in (((), True), (("--resume", "auto"), False)):
             done = subprocess.run(
                 [PROGRAM, "submit", "--to", "kuberay", "--dry-run", "--image", "weft:1", "--",
-                 "train", "m", "--output-dir", "o", *words],
+                 *TRAIN, *words],
                 capture_output=True, text=True, env=self.env, timeout=PATIENCE, check=True)
             self.assertEqual("Add --resume auto" in done.stderr, warns, done.stderr)
 
@@ -693,7 +689,7 @@ class Words(SubmitTest):
                          ("k8s:", "expected k8s:NAMESPACE"), ("k8s:a b", "--to"),
                          ("ssh:home", "home"),
                          ("", "expected slurm")):
-            self.assertIn(said, self.weft("submit", "--to", to, "--", "train", "m", status=2))
+            self.assertIn(said, self.weft("submit", "--to", to, "--", *TRAIN, status=2))
 
     def test_names(self):
         for name in ("A", "a_b", "-a", "a-", "x" * 41, "a\nb", "../x", "a b", "1a"):
@@ -706,8 +702,7 @@ class Words(SubmitTest):
         f"--name={name}",
         "--dry-run",
         "--",
-        "train",
-        "m",
+        *TRAIN,
          status=2))
         for name in ("../../etc/passwd", "", ".x", "a\nb"):
             self.weft("job", "status", name, status=1)
@@ -720,7 +715,7 @@ class Words(SubmitTest):
     def test_options_of_other_lines(self):
         for flag, value in (("--partition", "a\n#SBATCH --uid=0"), ("--time", "1 2"),
                             ("--slurm", "wrap=x"), ("--slurm", "--a\n--b")):
-            self.weft("submit", "--to", "slurm", f"{flag}={value}", "--", "train", "m", status=2)
+            self.weft("submit", "--to", "slurm", f"{flag}={value}", "--", *TRAIN, status=2)
 
     def test_flags_of_the_command_stay_its_own(self):
         text = self.file("slurm", "serve", "--config", "/nowhere/weft.toml", "--output_dir", "x",

@@ -1,5 +1,6 @@
 // weft submit, weft job: run a command on N nodes of a cluster engine.
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <ctime>
 #include <sstream>
@@ -10,6 +11,7 @@
 #include "base/printable.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/program.h"
 #include "fleet/find.h"
 #include "serve/keys.h"
 #include "submit/client.h"
@@ -27,12 +29,13 @@ constexpr const char* kSubmitFooter =
     "(sbatch), a JobSet, LeaderWorkerSet or RayJob (kubectl), a driver (ray job submit) or a\n"
     "script (ssh). --dry-run prints the file. Each node runs one rank of COMMAND.\n\n"
     "Examples:\n"
-    "  weft submit --to slurm -N 4 -- train model.gguf --data qca.jsonl --resume auto\n"
+    "  weft submit --to slurm -N 4 -- train model.gguf --data qca.jsonl --output-dir tuned\n"
     "  weft submit --to k8s:ml -N 3 --mount models=/models --api-keys keys \\\n"
     "      -- serve /models/model.gguf\n"
-    "  weft submit --to ray:http://head:8265 -N 2 -- train model.gguf --data qca.jsonl\n"
+    "  weft submit --to ray:http://head:8265 -N 2 -- train model.gguf --data qca.jsonl \\\n"
+    "      --output-dir /shared/tuned\n"
     "  weft submit --to ssh -N 2 --hosts a,b -- bench model.gguf\n"
-    "  weft submit --to slurm -N 4 --dry-run -- train model.gguf --data qca.jsonl";
+    "  weft submit --to slurm -N 4 --dry-run -- bench model.gguf";
 
 constexpr const char* kJobFooter =
     "Examples:\n"
@@ -146,6 +149,24 @@ void WarnOfRestarts(const submit::JobSpec& job) {
         job.restarts);
 }
 
+// A layout of another number of ranks than one per node would end the job at its start.
+Status CheckLayout(const submit::JobSpec& job) {
+    int64_t ranks = 1;
+    std::string layout;
+    for (const char* flag : {"--tp", "--pp", "--dp"}) {
+        const std::string value = submit::ValueOf(job.command, flag).value_or("");
+        int32_t count = 0;
+        const char* const end = value.data() + value.size();
+        const auto [at, error] = std::from_chars(value.data(), end, count);
+        if (error != std::errc() || at != end || count < 1) continue;  // as in bench --tp 1,2
+        ranks = std::min<int64_t>(ranks * count, 1 << 20);
+        layout += fmt::format("{} {} ", flag, count);
+    }
+    if (layout.empty() || job.nodes % ranks == 0) return {};
+    return MakeError(ErrorCode::kUsage, "{}needs {} ranks: -N {} starts one on each of {} node{}",
+                     layout, ranks, job.nodes, job.nodes, job.nodes == 1 ? "" : "s");
+}
+
 Status RunSubmit(SubmitFlags& flags) {
     submit::JobSpec& job = flags.job;
     WEFT_ASSIGN(job.target, submit::ParseTarget(flags.to));
@@ -153,6 +174,9 @@ Status RunSubmit(SubmitFlags& flags) {
     WEFT_TRY(ReadApiKeys(flags));
     WEFT_TRY(ResolveSshHosts(flags));
     if (!job.command.empty() && job.command[0] == "weft") job.command.erase(job.command.begin());
+    const bool has_command = !job.command.empty() && !job.command[0].starts_with('-');
+    if (has_command) WEFT_TRY(CheckForeignLine(job.command));
+    WEFT_TRY(CheckLayout(job));
     if (job.name.empty()) job.name = NameNow(job.command.empty() ? "" : job.command[0]);
     job.key = NewKey();
     WEFT_ASSIGN(const submit::NativeFile file, submit::WriteJob(job));

@@ -29,6 +29,9 @@ constexpr std::string_view kAccept = "accept:";    // the accepted values: "1 to
 constexpr const char* kSizes = "a size, as 4096, 16KB or 2MB";
 constexpr const char* kTokens = "tokens, as 4096, 8k or auto";
 
+// Parser::Check: where to put what the command's check finds; null: commands act.
+thread_local Status* check_of_line = nullptr;
+
 // CLI11 reports invalid values as exceptions; Parse converts them to errors.
 void Throw(const std::string& flag, const std::string& wrong) {
     if (!wrong.empty()) throw CLI::ValidationError(flag, wrong);
@@ -386,6 +389,7 @@ Option Option::Suggest(const std::vector<std::string>& words) const {
 
 Option Option::ExistingFile() const {
     const auto wrong = [](const std::string& path) -> std::string {
+        if (check_of_line != nullptr) return "";
         std::error_code fault;
         if (std::filesystem::is_directory(path, fault)) {
             return fmt::format("'{}' is a folder; expected a file", path);
@@ -571,8 +575,11 @@ void Command::LeaveOut(const std::string& last_word) const {
     app_->formatter(std::make_shared<ShorterUsage>(last_word));
 }
 
-void Command::Callback(std::function<void()> act) const {
-    app_->callback(std::move(act));
+void Command::Callback(std::function<void()> act, std::function<Status()> check) const {
+    app_->callback([act = std::move(act), check = std::move(check)] {
+        if (check_of_line == nullptr) return act();
+        if (check) *check_of_line = check();
+    });
 }
 
 void Command::Check(const std::string& flag, std::function<std::string()> check) const {
@@ -665,6 +672,15 @@ Result<Parser::Outcome> Parser::Parse(std::vector<std::string> words, const Type
     }
     WEFT_TRY(CheckPaths(*app_));
     return app_->get_subcommands().empty() ? Outcome::kNoCommand : Outcome::kDone;
+}
+
+Status Parser::Check(std::vector<std::string> words, const TypedLine& typed) {
+    Status checked;
+    check_of_line = &checked;
+    const Result<Outcome> parsed = Parse(std::move(words), typed);
+    check_of_line = nullptr;
+    WEFT_TRY(parsed);
+    return checked;
 }
 
 Result<std::vector<FlagLine>> ParseFlagLines(const std::string& text) {

@@ -131,8 +131,9 @@ class Command {
     // Makes `last_word` of the name optional and omits it in the help.
     void LeaveOut(const std::string& last_word) const;
 
-    // The action of the command; Parse calls it after all checks.
-    void Callback(std::function<void()> act) const;
+    // act: the action of the command; Parse calls it after all checks. check: what `act` checks
+    // first, if that needs no file and no other host; Parser::Check calls it instead.
+    void Callback(std::function<void()> act, std::function<Status()> check = {}) const;
     // Called after all flags of the command are parsed: returns the fault of `flag`, or "".
     void Check(const std::string& flag, std::function<std::string()> check) const;
 
@@ -172,6 +173,9 @@ class Parser {
     // Fills the variables and calls the callback of the named command. Errors: kUsage. Propagates
     // exceptions of callbacks.
     [[nodiscard]] Result<Outcome> Parse(std::vector<std::string> words, const TypedLine& typed);
+    // Checks a command line that another host will run, whose files may be absent here. Errors:
+    // those of Parse for its words.
+    [[nodiscard]] Status Check(std::vector<std::string> words, const TypedLine& typed);
 
   private:
     std::unique_ptr<CLI::App> app_;

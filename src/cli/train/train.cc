@@ -375,9 +375,8 @@ Status ResolveLayout(TrainFlags& flags) {
     return ResolveLocal(flags.common, {{"--tp", tp}, {"--pp", trainer.pp}, {"--dp", trainer.dp}});
 }
 
-Status ResolveTrain(TrainFlags& flags) {
-    WEFT_TRY(Resolve(flags.common));
-    WEFT_TRY(ResolveLayout(flags));
+// The flags that a --ds-config adds to or replaces.
+Status ResolveValues(TrainFlags& flags) {
     const auto kind = train::FindSchedule(flags.schedule);
     if (!kind) {
         return MakeError(ErrorCode::kUsage,
@@ -401,15 +400,10 @@ Status ResolveTrain(TrainFlags& flags) {
     }
     flags.job.trainer.update.beta1 = flags.betas[0];
     flags.job.trainer.update.beta2 = flags.betas[1];
-    WEFT_TRY(ResolveOptimizer(flags));
-    if (!flags.ds_config.empty()) {
-        WEFT_TRY(ResolveDs(flags.command, flags.ds_config, cluster::RanksOf(flags.common.cluster),
-                           flags.job, flags.save, flags.telling));
-    }
-    if (!flags.sample_file.empty()) {
-        WEFT_ASSIGN(const std::vector<std::string> prompts, train::ReadPrompts(flags.sample_file));
-        std::ranges::copy(prompts, std::back_inserter(flags.job.sample.prompts));
-    }
+    return ResolveOptimizer(flags);
+}
+
+Status ResolveResult(TrainFlags& flags) {
     if (flags.command.Given("--loss-scale") && flags.job.trainer.dtype != DType::kF16) {
         return MakeError(ErrorCode::kUsage,
                          "--loss-scale {} with --dtype {}: only float16 needs a loss scale. Remove "
@@ -420,7 +414,28 @@ Status ResolveTrain(TrainFlags& flags) {
     WEFT_TRY(CheckAdapterFlags(flags));
     flags.job.save.folder = flags.output;
     WEFT_TRY(train::CheckTrainJob(flags.job));
-    WEFT_TRY(ResolveOutput(flags));
+    return ResolveOutput(flags);
+}
+
+// What ResolveTrain checks without files.
+Status CheckFlags(TrainFlags& flags) {
+    WEFT_TRY(ResolveValues(flags));
+    return flags.ds_config.empty() ? ResolveResult(flags) : ResolveOutput(flags);
+}
+
+Status ResolveTrain(TrainFlags& flags) {
+    WEFT_TRY(Resolve(flags.common));
+    WEFT_TRY(ResolveLayout(flags));
+    WEFT_TRY(ResolveValues(flags));
+    if (!flags.ds_config.empty()) {
+        WEFT_TRY(ResolveDs(flags.command, flags.ds_config, cluster::RanksOf(flags.common.cluster),
+                           flags.job, flags.save, flags.telling));
+    }
+    if (!flags.sample_file.empty()) {
+        WEFT_ASSIGN(const std::vector<std::string> prompts, train::ReadPrompts(flags.sample_file));
+        std::ranges::copy(prompts, std::back_inserter(flags.job.sample.prompts));
+    }
+    WEFT_TRY(ResolveResult(flags));
     WEFT_TRY(train::CheckInputStays(flags.job.trainer, ExportOf(flags)));
     ResolveRestart(flags);
     return {};
@@ -725,7 +740,7 @@ void AddTrain(const Command& app, int& status) {
         "--transport", flags->common.cluster.transport, net::TransportNames(),
         "Transport between ranks: auto, shm, tcp, verbs or mpi (auto: shm within a host)");
     AddJson(command, flags->common.json);
-    command.Callback([flags, &status] {
+    const auto act = [flags, &status] {
         flags->job.save.begin_ns = NowNs();
         flags->job.save.interrupts = !train::InterruptsIgnored();
         train::CatchStops(flags->job.save.interrupts);
@@ -733,7 +748,8 @@ void AddTrain(const Command& app, int& status) {
             const Status pulled = FindModelFirst(*flags);
             return ExitStatusOf(*flags, pulled.ok() ? Train(*flags) : Result<int>(pulled.error()));
         });
-    });
+    };
+    command.Callback(act, [flags] { return CheckFlags(*flags); });
 }
 
 }  // namespace weft::cli
