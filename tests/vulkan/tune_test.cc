@@ -229,6 +229,8 @@ TEST(VulkanTune, CandidatesFit) {
                 EXPECT_TRUE(shape.Fits(gpu, MatrixUnits::kOwn));
                 const uint32_t across = shape.invocations / gpu.subgroup / shape.Down(gpu.subgroup);
                 EXPECT_EQ(shape.rows / 16 % shape.Down(gpu.subgroup), 0u);
+                const uint32_t sums = shape.rows / 16 * shape.wide / 16;
+                EXPECT_LE(sums, 16 * shape.invocations / gpu.subgroup);  // else RADV uses scratch
                 EXPECT_TRUE(across >= shape.wide / 16 || shape.wide / 16 % across == 0);
             }
         }

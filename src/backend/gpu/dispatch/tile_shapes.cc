@@ -6,6 +6,10 @@
 namespace weft::backend::on_gpu {
 namespace {
 
+constexpr uint32_t kFragment = 16;  // rows and columns of a matrix of sums
+// Matrices of sums of a subgroup. With more, RADV keeps them in scratch memory (32 KiB of a wave).
+constexpr uint32_t kMostSums = 16;
+
 // Rows of the tiles of a class, at most 64.
 uint32_t RowsOf(TileClass rows) {
     return rows == TileClass::k16 ? 16 : rows == TileClass::k32 ? 32 : 64;
@@ -38,13 +42,15 @@ std::vector<TileShape> AllShapes(TileClass rows) {
                     {256, 64, 128, 64, 2, 1},
                     {256, 128, 64, 64, 4, 1},
                     {256, 128, 128, 32, 2, 2}};
-        // With subgroups of 32, a subgroup has these fragments: 2 x 2, 4 x 2, 4 x 2, 4 x 4, 4 x 4.
+        // With subgroups of 32, a subgroup has these fragments: 2 x 2, 4 x 2, 4 x 2, 4 x 4, 4 x 4,
+        // 2 x 2. With subgroups of 64, the fourth and fifth do not fit.
         case TileClass::kMany:
             return {kLarge,
                     {256, 128, 128, 64, 2, 1},
                     {256, 128, 128, 32, 2, 2},
                     {128, 128, 128, 32, 2, 1},
-                    {256, 256, 128, 32, 4, 1}};
+                    {256, 256, 128, 32, 4, 1},
+                    {256, 64, 128, 64, 2, 1}};
     }
     return {};
 }
@@ -61,14 +67,15 @@ uint32_t TileShape::SharedBytes(uint32_t subgroup, MatrixUnits units) const {
 }
 
 uint32_t TileShape::Down(uint32_t subgroup) const {
-    constexpr uint32_t kFragment = 16;
     const uint32_t subgroups = invocations / subgroup;
     const uint32_t needed = std::min(subgroups * kFragment / wide, rows / kFragment);
     return std::min(std::max(std::min(down, subgroups), needed), rows / kFragment);
 }
 
 bool TileShape::Fits(const gpu::Description& gpu, MatrixUnits units) const {
+    const uint32_t sums = rows / kFragment * wide / kFragment;
     return gpu.subgroup <= invocations / 2 && invocations <= gpu.most_invocations &&
+           sums <= kMostSums * (invocations / gpu.subgroup) &&
            SharedBytes(gpu.subgroup, units) <= gpu.shared_bytes;
 }
 
