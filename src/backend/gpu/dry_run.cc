@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <map>
+#include <set>
 #include <string>
 
 #include "backend/gpu/dispatch/weights.h"
@@ -92,8 +93,10 @@ class DryEmitter final : public Emitter {
         return region;
     }
     uint64_t UpdateScalar(UpdateScalarKind, double) override { return kApart; }
-    Result<const gpu::Kernel*> Kernel(std::string_view shader, std::span<const uint32_t>, uint32_t,
-                                      uint32_t) override {
+    Result<const gpu::Kernel*> Kernel(std::string_view shader, std::span<const uint32_t> constants,
+                                      uint32_t args_bytes, uint32_t subgroup) override {
+        kernels_.insert(
+            {std::string(shader), {constants.begin(), constants.end()}, args_bytes, subgroup});
         if (none_built_ || !shaders::Find(shader).empty()) return &kernel_;
         return MakeError(ErrorCode::kUnsupported, "this weft has no shader '{}'", shader);
     }
@@ -108,6 +111,7 @@ class DryEmitter final : public Emitter {
                               trains() ? "--micro-batch (with more --grad-accum) or --seq-len"
                                        : "--prefill-chunk (weft serve: --step-tokens)");
     }
+    const std::set<KernelUse>& kernels() const { return kernels_; }
     // Error if any emitted dispatch has more workgroups than the device allows.
     const Status& too_many() const { return too_many_; }
 
@@ -138,7 +142,28 @@ class DryEmitter final : public Emitter {
     std::vector<WeightPlace> weights_;
     std::vector<CachePlace> caches_;
     std::map<std::string, Region> scratch_, constants_;
+    std::set<KernelUse> kernels_;
 };
+
+Status LowerSteps(DryEmitter& emitter, const Fusion& fusion, std::span<const StepShape> shapes) {
+    const program::Program& program = emitter.program();
+    emitter.set_fuses(fusion.fuses());
+    for (const StepShape& shape : shapes) {
+        emitter.Begin(shape);
+        for (size_t i = 0; i < program.ops.size(); ++i) {
+            const program::Op& op = program.ops[i];
+            if (program::IsCommunication(op.kind())) emitter.ForgetDerived();
+            if (program::IsCommunication(op.kind()) || IsLeftOut(program, op, shape)) continue;
+            Status status = LowerAt(emitter, i, &fusion);
+            if (status.ok()) status = emitter.too_many();
+            if (!status.ok()) {
+                return MakeError(status.error().code, "program op {} ({}): {}", i,
+                                 program::OpName(op.kind()), status.error().message);
+            }
+        }
+    }
+    return {};
+}
 
 Status CheckValue(const program::Value& value) {
     using program::Storage;
@@ -179,22 +204,17 @@ Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fus
                               const gpu::Description& gpu, std::span<const StepShape> shapes,
                               const DryOptions& options) {
     DryEmitter emitter(program, gpu, options);
-    emitter.set_fuses(fusion.fuses());
-    for (const StepShape& shape : shapes) {
-        emitter.Begin(shape);
-        for (size_t i = 0; i < program.ops.size(); ++i) {
-            const program::Op& op = program.ops[i];
-            if (program::IsCommunication(op.kind())) emitter.ForgetDerived();
-            if (program::IsCommunication(op.kind()) || IsLeftOut(program, op, shape)) continue;
-            Status status = LowerAt(emitter, i, &fusion);
-            if (status.ok()) status = emitter.too_many();
-            if (!status.ok()) {
-                return MakeError(status.error().code, "program op {} ({}): {}", i,
-                                 program::OpName(op.kind()), status.error().message);
-            }
-        }
-    }
+    WEFT_TRY(LowerSteps(emitter, fusion, shapes));
     return emitter.bytes();
+}
+
+Result<std::vector<KernelUse>> KernelsOf(const program::Program& program, const Fusion& fusion,
+                                         const gpu::Description& gpu,
+                                         std::span<const StepShape> shapes,
+                                         const DryOptions& options) {
+    DryEmitter emitter(program, gpu, options);
+    WEFT_TRY(LowerSteps(emitter, fusion, shapes));
+    return std::vector<KernelUse>(emitter.kernels().begin(), emitter.kernels().end());
 }
 
 StepShape MostOf(const CompileOptions& options) {

@@ -1,8 +1,10 @@
 // Lowers a Program without a device, to find the memory that it needs and the errors of its ops.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backend/executable.h"
@@ -29,6 +31,19 @@ Status CheckProgram(const program::Program& program, const gpu::Description& gpu
 Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fusion,
                               const gpu::Description& gpu, std::span<const StepShape> shapes,
                               const DryOptions& options);
+
+// A shader with the specialization constants that a step uses (Emitter::Kernel).
+struct KernelUse {
+    std::string shader;
+    std::vector<uint32_t> constants;
+    uint32_t args_bytes = 0, subgroup = 0;
+    auto operator<=>(const KernelUse&) const = default;
+};
+// Returns the kernels that steps of these shapes use, each once. Errors: as ScratchBytes.
+Result<std::vector<KernelUse>> KernelsOf(const program::Program& program, const Fusion& fusion,
+                                         const gpu::Description& gpu,
+                                         std::span<const StepShape> shapes,
+                                         const DryOptions& options);
 
 // MostOf returns the shape of the largest step of an executable. LargestOf returns that shape and
 // the shapes of decode steps with few rows, because such steps use other kernels.
