@@ -19,9 +19,8 @@ constexpr int64_t kLongestNs = 3'600'000 * kMs;
 // timeout of a plan, so that a rank that waits for twice its timeout is late.
 constexpr int64_t kGraceMs = 1000 + 700;
 
-// Part of the timeout that a packet may take without a loss of a rank: heartbeats come ten times
-// per timeout.
-constexpr int64_t kPromptPercent = 60;
+// Period of heartbeats (Control::BeatNs): a tenth of the timeout, but at most this.
+constexpr int64_t kMostBeatNs = 200 * kMs;
 
 World* g_world = nullptr;
 
@@ -346,9 +345,13 @@ bool World::MustRecover() const {
     });
 }
 
-// Whether all packets came soon enough for connections that a heartbeat must cross in time.
+// Whether all packets came soon enough that no wait may expire. A rank waits longest for a peer
+// that itself gets the data before one packet's time later, and whose own data take as long: for
+// two packets. Rank 0 hears of the peer's progress up to a heartbeat later.
 bool World::IsPrompt(const Outcome& outcome) const {
-    return outcome.longest_packet_ns < plan_.timeout_ms * kMs * kPromptPercent / 100;
+    const int64_t timeout_ns = plan_.timeout_ms * kMs;
+    const int64_t beat_ns = std::min(timeout_ns / 10, kMostBeatNs);
+    return 2 * outcome.longest_packet_ns + beat_ns < timeout_ns;
 }
 
 // Whether the job recovers: a rank other than 0 is lost, or some ranks do not reach each other, and
