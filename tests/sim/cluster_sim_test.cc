@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -13,20 +14,22 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "hw/cpu.h"
 #include "sim/answers.h"
 #include "sim/forked.h"
 #include "sim/sums.h"
 #include "sim/training.h"
 #include "sim/world.h"
 #include "support/limits.h"
+#include "support/process.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
 namespace weft::sim {
 namespace {
 
-constexpr uint64_t kBatch = 20;
-constexpr unsigned kSeconds = 300;  // of a batch
+constexpr unsigned kSeconds = 300;  // of a run
+constexpr const char* kTrace = ", trace ";
 
 class ClusterSim : public ::testing::Test {
   protected:
@@ -38,8 +41,12 @@ class ClusterSim : public ::testing::Test {
 
     using Draw = Plan (*)(uint64_t seed);
 
-    // "", or what is wrong and, for `verbose`, the events of the run.
+    // "", or what is wrong and, for `verbose`, the events of the run. Each run has a process of its
+    // own, so that it does not depend on runs before it.
     std::string RunPlan(const Make& make, const Plan& plan, bool verbose) const {
+        return InFork([&] { return RunHere(make, plan, verbose); }, kSeconds);
+    }
+    std::string RunHere(const Make& make, const Plan& plan, bool verbose) const {
         const std::unique_ptr<Workload> workload = make(plan);
         World world(plan, *workload, key_);
         world.kernel().logs = verbose;
@@ -51,7 +58,8 @@ class ClusterSim : public ::testing::Test {
                 text += fmt::format("---- {} ({:#x})\n{}", process->name, process->status,
                                     process->err);
             }
-            text += fmt::format("{} events\n", world.kernel().steps());
+            text += fmt::format("{} events{}{:016x}\n", world.kernel().steps(), kTrace,
+                                world.kernel().trace());
         }
         if (std::getenv("WEFT_SIM_OUTCOMES") != nullptr) {
             const Outcome& outcome = world.outcome();
@@ -101,8 +109,7 @@ class ClusterSim : public ::testing::Test {
         LogLine(LogLevel::kDebug, "");  // (children of a process that has logged write at once)
         if (const char* one = std::getenv("WEFT_SIM_SEED"); one != nullptr) {
             const uint64_t seed = std::strtoull(one, nullptr, 10);
-            const std::string text =
-                InFork([&] { return RunPlan(make, WithFaults(draw(seed)), true); }, kSeconds);
+            const std::string text = RunPlan(make, WithFaults(draw(seed)), true);
             std::puts(text.c_str());
             EXPECT_EQ(text.find("WRONG"), std::string::npos);
             return;
@@ -113,17 +120,17 @@ class ClusterSim : public ::testing::Test {
             begin = std::strtoull(range, &end, 10);
             count = *end == ':' ? std::strtoull(end + 1, nullptr, 10) : 1;
         }
-        for (uint64_t seed = begin; seed < begin + count; seed += kBatch) {
-            const auto batch = [&] {
-                std::string text;
-                for (uint64_t s = seed; s < std::min(seed + kBatch, begin + count); ++s) {
-                    text += RunSeed(make, draw, s);
-                }
-                return text;
-            };
-            const std::string wrong = InFork(batch, kSeconds);
-            EXPECT_EQ(wrong, "") << "seeds from " << seed;
+        for (uint64_t seed = begin; seed < begin + count; ++seed) {
+            EXPECT_EQ(RunSeed(make, draw, seed), "");
         }
+    }
+    // What a process that runs one seed prints about it.
+    static std::string EventsOf(test::Process& run) {
+        run.Wait(Deadline::In(1000 * kSeconds));
+        const std::string& text = run.output();
+        const size_t begin = text.find("[ RUN "), end = text.find(kTrace);
+        if (end == std::string::npos) return "no trace: " + text;
+        return text.substr(begin, text.find('\n', end) - begin);
     }
     std::string WriteModel() const {
         support::TinyFile file{.hyper = support::OddHyper("llama")};
@@ -157,6 +164,23 @@ TEST_F(ClusterSim, Answers) {
     const std::string model = WriteModel();
     const std::vector<std::string> undisturbed = UndisturbedAnswers(model);
     RunSeeds([&](const Plan& plan) { return MakeAnswers(plan, model, undisturbed); }, 40, 5'000);
+}
+
+// A seed gives one run, wherever the program's memory lies and whoever takes its core.
+TEST_F(ClusterSim, Repeats) {
+    const PinnedThread together({AllowedCores().data(), 1});
+    for (const char* name : {"Links", "Sums", "Answers"}) {
+        std::vector<std::unique_ptr<test::Process>> runs;
+        for (const size_t padding : {1, 9'000, 90'000}) {
+            runs.push_back(std::make_unique<test::Process>(std::vector<std::string>{
+                "env", "WEFT_SIM_SEED=30", "PADDING=" + std::string(padding, 'x'),
+                std::filesystem::read_symlink("/proc/self/exe"),
+                std::string("--gtest_filter=ClusterSim.") + name}));
+        }
+        const std::string first = EventsOf(*runs[0]);
+        EXPECT_NE(first.find("starts on host"), std::string::npos) << first;
+        for (const auto& run : runs) EXPECT_EQ(EventsOf(*run), first) << name;
+    }
 }
 
 // What was saved stays, and the next job goes on from there.

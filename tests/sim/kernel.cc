@@ -80,6 +80,7 @@ void Kernel::Note(const std::string& text) {
 bool Kernel::Run(const std::function<bool()>& done, int64_t until_ns) {
     while (!done()) {
         if (now() > until_ns || !timeline_.Step()) return done();
+        trace_ = (trace_ ^ static_cast<uint64_t>(now())) * 0x9e3779b97f4a7c15;
     }
     return true;
 }
@@ -140,7 +141,7 @@ void Kernel::Finish(Process& process, int status, bool silent) {
     auto files = std::move(process.files);
     process.files.clear();
     for (auto& [fd, file] : files) {
-        file->users.erase(&process);
+        std::erase(file->users, &process);
         if (--file->descriptors == 0 && !silent) file->OnClosed(*this);
     }
     if (Process* parent = Find(process.parent); parent != nullptr && !parent->ended) {
@@ -289,7 +290,7 @@ std::shared_ptr<File> Kernel::Get(int fd) const {
 
 int Kernel::AddTo(Process& process, std::shared_ptr<File> file) {
     file->descriptors++;
-    file->users.insert(&process);
+    file->users.push_back(&process);
     process.files[process.next_fd] = std::move(file);
     return process.next_fd++;
 }
@@ -299,7 +300,7 @@ int Kernel::Close(int fd) {
     if (found == process().files.end()) return Fails(EBADF);
     const std::shared_ptr<File> file = found->second;
     process().files.erase(found);
-    file->users.erase(&process());
+    std::erase(file->users, &process());
     if (--file->descriptors == 0) file->OnClosed(*this);
     return 0;
 }
@@ -452,7 +453,7 @@ int Kernel::Listen(int fd) {
     listener->host = process().host;
     listener->local = stream->local;
     listener->descriptors = 1;
-    listener->users.insert(&process());
+    listener->users.push_back(&process());
     listeners_.push_back(listener);
     process().files[fd] = listener;
     return 0;

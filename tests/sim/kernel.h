@@ -37,6 +37,7 @@ using test::SimTask;
 
 inline constexpr int64_t kUs = 1'000;
 inline constexpr int64_t kMs = 1'000'000;
+inline constexpr uint64_t kDiskFreeBytes = uint64_t{100} << 30;
 inline constexpr int kMostCables = 2;      // between two hosts
 inline constexpr int kFirstFd = 1 << 20;   // smaller descriptors are real
 inline constexpr int kFirstPid = 1 << 24;  // smaller ids are real
@@ -52,7 +53,7 @@ struct File {
     // The last descriptor was closed. abrupt: the process was killed.
     virtual void OnClosed(Kernel&) {}
     int descriptors = 0;
-    std::set<Process*> users{};
+    std::vector<Process*> users{};
 };
 
 struct Address {
@@ -113,6 +114,7 @@ struct Thread {
     bool in_poll = false;
     const void* waits_for = nullptr;  // a condition variable; null: none
     bool notified = false;
+    long times_preempted = 0;
 };
 
 struct Process {
@@ -164,6 +166,8 @@ class Kernel {
     bool Run(const std::function<bool()>& done, int64_t until_ns);
     void Note(const std::string& text);  // into log(), with the time
     const std::string& log() const { return log_; }
+    // A hash of when all events happened: equal in all runs of a seed.
+    uint64_t trace() const { return trace_; }
     bool logs = false;
     std::string speed_file;  // a real file: Mbit/s of the second cable; "": unknown
 
@@ -212,7 +216,7 @@ class Kernel {
     void NoteOpened(int fd) { process().disk_fds.insert(fd); }
     void NoteClosed(int fd) { process().disk_fds.erase(fd); }
     void NoteRenamed(const char* path) { disk_->renamed.emplace_back(path); }
-    bool IsDiskFull() const { return disk_->full; }
+    uint64_t DiskFreeBytes() { return disk_->full && random_.OneIn(2) ? 0 : kDiskFreeBytes; }
     // A call that needs room (or syncs what has none) begins: its errno, or 0.
     int DiskFault(bool needs_room);
     // The number of bytes that a call writes, at most `size`; 0: it fails with errno.
@@ -251,6 +255,7 @@ class Kernel {
     Network network_{*this};
     Disk* disk_ = nullptr;
     std::string log_;
+    uint64_t trace_ = 0;
 };
 
 }  // namespace weft::sim

@@ -15,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -31,6 +32,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <string>
 
 #include "sim/kernel.h"
@@ -270,7 +272,8 @@ int fallocate(int fd, int mode, off_t offset, off_t size) {
 int statvfs(const char* path, struct statvfs* info) noexcept {
     const int status = REAL(statvfs)(path, info);
     Kernel* kernel = OnDisk(path);
-    if (kernel != nullptr && kernel->IsDiskFull() && kernel->random().OneIn(2)) info->f_bavail = 0;
+    if (kernel == nullptr) return status;
+    info->f_bavail = kernel->DiskFreeBytes() / info->f_frsize;
     return status;
 }
 
@@ -435,12 +438,14 @@ void freeifaddrs(ifaddrs* first) {
     if (Inside() == nullptr) REAL(freeifaddrs)(first);
 }
 
-// The second cable may be the faster one. (Only std::ifstream opens files by this name.)
+// The second cable may be the faster one, and no host keeps time by the processor's counter. (Only
+// std::ifstream opens files by this name.)
 FILE* fopen64(const char* path, const char* mode) {
     const Kernel* kernel = Kernel::Current();
     if (kernel != nullptr && std::strcmp(path, "/sys/class/net/sim1/speed") == 0) {
         path = kernel->speed_file.c_str();
     }
+    if (kernel != nullptr && std::strstr(path, "/current_clocksource") != nullptr) path = "";
     return REAL(fopen64)(path, mode);
 }
 
@@ -470,6 +475,14 @@ int clock_gettime(clockid_t clock, timespec* time) {
     const int64_t now = kernel->ReadClock();
     *time = {now / 1'000'000'000, now % 1'000'000'000};
     return 0;
+}
+
+time_t time(time_t* out) noexcept {
+    Kernel* kernel = Kernel::Current();
+    if (kernel == nullptr) return REAL(time)(out);
+    const time_t seconds = kernel->ReadClock() / 1'000'000'000;
+    if (out != nullptr) *out = seconds;
+    return seconds;
 }
 
 int nanosleep(const timespec* time, timespec* left) {
@@ -507,6 +520,17 @@ ssize_t getrandom(void* out, size_t size, unsigned flags) {
     auto* bytes = static_cast<uint8_t*>(out);
     for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(kernel->random().Next());
     return static_cast<ssize_t>(size);
+}
+
+// Now and then, another thread has taken the core from this one.
+int getrusage(__rusage_who_t who, rusage* usage) noexcept {
+    Kernel* kernel = Inside();
+    if (kernel == nullptr) return REAL(getrusage)(who, usage);
+    long& taken = kernel->thread().times_preempted;
+    if (kernel->random().OneIn(4)) ++taken;
+    *usage = {};
+    usage->ru_nivcsw = taken;
+    return 0;
 }
 
 // ---- Processes ----------------------------------------------------------------------------------
@@ -603,3 +627,10 @@ int pthread_cond_broadcast(pthread_cond_t* condition) noexcept {
 }
 
 }  // extern "C"
+
+// (The C++ library would read the processor's random numbers.)
+std::random_device::result_type std::random_device::_M_getval() {
+    result_type value = 0;
+    ::getrandom(&value, sizeof value, 0);
+    return value;
+}
