@@ -62,7 +62,7 @@ class Checkpoint::Run {
     void FetchFrom(uint64_t at) {
         if (fetched_ >= end_ || at + kWindowBytes / 2 < fetched_) return;
         const uint64_t begin = std::max(fetched_, at / kCheckedBytes * kCheckedBytes);
-        fetched_ = std::min(begin + kWindowBytes, piece_.bytes());
+        fetched_ = std::min(begin + kWindowBytes, end_);
         ahead_.Fetch(piece_.offset + begin, fetched_ - begin);
     }
 
@@ -190,15 +190,26 @@ void Checkpoint::Close() {
 }
 
 Status Checkpoint::CheckFile(size_t index) const {
-    std::vector<std::byte> bytes;
+    struct Window {
+        const StoredPiece* piece;
+        uint64_t begin, end;
+    };
+    std::vector<Window> windows;
     for (const StoredPiece& piece : stored_[index]) {
-        Run run(files_[index], ahead_[index], piece, piece.bytes());
-        for (uint64_t begin = 0; begin < piece.bytes(); begin += kPartBytes) {
-            bytes.resize(std::min<uint64_t>(kPartBytes, piece.bytes() - begin));
-            WEFT_TRY(run.Read(begin, bytes));
+        for (uint64_t begin = 0; begin < piece.bytes(); begin += kWindowBytes) {
+            windows.push_back({&piece, begin, std::min(begin + kWindowBytes, piece.bytes())});
         }
     }
-    return {};
+    return OnThreads(kMostReaders, windows.size(), [&](size_t i) -> Status {
+        const Window& window = windows[i];
+        Run run(files_[index], ahead_[index], *window.piece, window.end);
+        std::vector<std::byte> bytes;
+        for (uint64_t at = window.begin; at < window.end; at += bytes.size()) {
+            bytes.resize(std::min<uint64_t>(kPartBytes, window.end - at));
+            WEFT_TRY(run.Read(at, bytes));
+        }
+        return {};
+    });
 }
 
 const Array* Checkpoint::Find(const std::string& kind, const std::string& tensor) const {
