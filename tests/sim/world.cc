@@ -19,7 +19,7 @@ constexpr int64_t kLongestNs = 3'600'000 * kMs;
 // timeout of a plan, so that a rank that waits for twice its timeout is late.
 constexpr int64_t kGraceMs = 1000 + 700;
 
-// Period of heartbeats (Control::BeatNs): a tenth of the timeout, but at most this.
+// Longest period of heartbeats, which is otherwise a tenth of the timeout (Control::BeatNs).
 constexpr int64_t kMostBeatNs = 200 * kMs;
 
 World* g_world = nullptr;
@@ -327,10 +327,22 @@ std::string World::Check() {
     if (hits_.empty() && !done) return "without a fault, the job failed: " + outcome_.error;
     // (A rank may be lost in the goodbye.)
     if (MustRecover() && !outcome_.complete) return "the job did not recover: " + outcome_.error;
+    if (const std::string called = CheckSilence(); !called.empty()) return called;
     if (const std::string late = CheckTimes(); !late.empty()) return late;
     if (done && !outcome_.complete) return "rank 0 is done, but the work is not";
     if (const std::string wrong = workload_.Check(outcome_); !wrong.empty()) return wrong;
     return outcome_.error.empty() ? "" : CheckErrors();
+}
+
+// Nobody calls a rank silent whose heartbeats came in time: while only links are slow, the time
+// between two of them grows by one packet's time, and another thread may run before each is sent.
+std::string World::CheckSilence() const {
+    const int64_t timeout_ns = plan_.timeout_ms * kMs;
+    const bool heard = outcome_.longest_packet_ns + 2 * BeatNs() < timeout_ns;
+    const auto of_link = [](const Hit& hit) { return hit.steps >= 1 && hit.fault.OfLink(); };
+    if (!heard || !std::ranges::all_of(hits_, of_link)) return "";
+    const std::string text = outcome_.error + kernel_.Find(rank_zero_)->err;
+    return text.find("silent for") == std::string::npos ? "" : "no rank was silent: " + text;
 }
 
 // Whether every fault is one that the job must survive while its steps run.
@@ -349,9 +361,11 @@ bool World::MustRecover() const {
 // that itself gets the data before one packet's time later, and whose own data take as long: for
 // two packets. Rank 0 hears of the peer's progress up to a heartbeat later.
 bool World::IsPrompt(const Outcome& outcome) const {
-    const int64_t timeout_ns = plan_.timeout_ms * kMs;
-    const int64_t beat_ns = std::min(timeout_ns / 10, kMostBeatNs);
-    return 2 * outcome.longest_packet_ns + beat_ns < timeout_ns;
+    return 2 * outcome.longest_packet_ns + BeatNs() < plan_.timeout_ms * kMs;
+}
+
+int64_t World::BeatNs() const {
+    return std::min(plan_.timeout_ms * kMs / 10, kMostBeatNs);
 }
 
 // Whether the job recovers: a rank other than 0 is lost, or some ranks do not reach each other, and

@@ -66,9 +66,11 @@ class World {
     std::string Check();
     std::string CheckError(ErrorCode code, const std::string& error) const;
     std::string CheckErrors() const;
+    std::string CheckSilence() const;
     std::string CheckTimes() const;
     bool MustRecover() const;
     bool IsPrompt(const Outcome& outcome) const;
+    int64_t BeatNs() const;
     bool Heals(const FaultPlan& fault) const;
     bool OtherCableServes(const FaultPlan& fault) const;
     std::string RunAnotherJob();
