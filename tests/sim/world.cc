@@ -372,7 +372,7 @@ int64_t World::BeatNs() const {
 // the lost rank's worker, or the cable, is there, or back soon.
 bool World::Heals(const FaultPlan& fault) const {
     if (plan_.rejoin_ms == 0) return false;
-    const bool brief = fault.length_ns < plan_.rejoin_ms * kMs / 2;
+    const bool brief = IsBrief(fault);
     switch (fault.fault) {
         case Fault::kKillRank: return fault.host != 0;
         case Fault::kKillWorker: return fault.host != 0 && brief;
@@ -392,10 +392,21 @@ bool World::Heals(const FaultPlan& fault) const {
     return false;
 }
 
+// Whether the fault ends while rank 0 still waits for lost ranks.
+bool World::IsBrief(const FaultPlan& fault) const {
+    return fault.length_ns < plan_.rejoin_ms * kMs / 2;
+}
+
 // Whether another cable can carry what this one did. (A worker that dials rank 0 knows one address
 // of it.)
 bool World::OtherCableServes(const FaultPlan& fault) const {
     if (plan_.cables == 1 || fault.cable < 0) return false;
+    const auto cuts_other = [&](const Hit& hit) {
+        const FaultPlan& cut = hit.fault;
+        return cut.fault == Fault::kCut && cut.cable != fault.cable && !IsBrief(cut) &&
+               std::minmax(cut.host, cut.other) == std::minmax(fault.host, fault.other);
+    };
+    if (std::ranges::any_of(hits_, cuts_other)) return false;
     return fault.cable == 1 || !plan_.dial_in || (fault.host != 0 && fault.other != 0);
 }
 

@@ -72,6 +72,7 @@ class World {
     bool IsPrompt(const Outcome& outcome) const;
     int64_t BeatNs() const;
     bool Heals(const FaultPlan& fault) const;
+    bool IsBrief(const FaultPlan& fault) const;
     bool OtherCableServes(const FaultPlan& fault) const;
     std::string RunAnotherJob();
     static Result<int> StartRank(Fd control, const cluster::Session& session, bool local);
