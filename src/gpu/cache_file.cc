@@ -1,5 +1,6 @@
 #include "gpu/cache_file.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/file.h"
@@ -11,7 +12,6 @@ namespace weft::gpu {
 namespace {
 
 constexpr uint64_t kMagic = 0x3163706774666577;  // "weftgpc1"
-constexpr uint64_t kMostCacheBytes = 1ull << 28;
 
 struct CacheHead {
     uint64_t magic = kMagic;
@@ -27,6 +27,34 @@ Status Write(const std::string& path, std::span<const std::byte> data) {
     return file.Finish();
 }
 
+// Other processes may delete files at the same time.
+void Prune(const std::filesystem::path& written, uint64_t most_bytes) {
+    struct Found {
+        std::filesystem::file_time_type used;
+        std::filesystem::path path;
+        uint64_t bytes = 0;
+    };
+    std::vector<Found> all;
+    uint64_t bytes = 0;
+    std::error_code failed;
+    std::filesystem::directory_iterator file(written.parent_path(), failed), end;
+    for (; !failed && file != end; file.increment(failed)) {
+        if (file->path().extension() != written.extension()) continue;
+        std::error_code gone, gone_too;
+        Found one{file->last_write_time(gone), file->path(), file->file_size(gone_too)};
+        if (gone || gone_too || one.path == written) continue;
+        bytes += one.bytes;
+        all.push_back(std::move(one));
+    }
+    const uint64_t own = std::filesystem::file_size(written, failed);
+    if (failed) return;
+    std::ranges::sort(all, {}, &Found::used);
+    for (size_t i = 0; i < all.size() && bytes + own > most_bytes; ++i) {
+        std::filesystem::remove(all[i].path, failed);
+        bytes -= all[i].bytes;
+    }
+}
+
 }  // namespace
 
 std::vector<std::byte> ReadCacheFile(const std::string& path) {
@@ -39,16 +67,19 @@ std::vector<std::byte> ReadCacheFile(const std::string& path) {
     std::vector<std::byte> data(head.data_bytes);
     if (!file->ReadAt(sizeof head, data).ok() || !DigestsEqual(Sha256(data), head.digest))
         return {};
+    std::error_code ignored;
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now(), ignored);
     return data;
 }
 
-void WriteCacheFile(const std::string& path, std::span<const std::byte> data) {
+void WriteCacheFile(const std::string& path, std::span<const std::byte> data, uint64_t most_bytes) {
     std::error_code ignored;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
     const Status written = Write(path, data);
     // kDenied: another process is writing it at the moment.
     if (!written.ok() && written.error().code != ErrorCode::kDenied)
         Log(LogLevel::kWarning, "cannot store compiled kernels: {}", written.error().message);
+    Prune(path, most_bytes);
 }
 
 }  // namespace weft::gpu

@@ -171,7 +171,8 @@ Status CheckGroups(const Description& device, const std::string& who,
 class Commands {
   public:
     virtual ~Commands() = default;
-    // args: the kernel's push constants. If there are more workgroups than most_groups, End fails.
+    // kernel: must outlive the commands. args: the kernel's push constants. If there are more
+    // workgroups than most_groups, End fails.
     virtual void Run(const Kernel& kernel, std::span<const std::byte> args,
                      const WorkgroupCounts& groups) = 0;
     void Run(const Kernel& kernel, std::span<const std::byte> args, uint32_t x, uint32_t y = 1,
@@ -213,6 +214,8 @@ class Device {
     // A buffer of 256 bytes. Guarded kernels check its first word; the caller may use the rest. It
     // is not initialized.
     virtual const Buffer& stop_word() const = 0;
+    // CUDA and HIP compile kernels when the first recording that runs one ends, all kernels made so
+    // far at the same time. Errors of the compiler come from Commands::End.
     virtual Result<std::unique_ptr<Kernel>> MakeKernel(const KernelCode& code) = 0;
     virtual Result<std::unique_ptr<Commands>> Record() = 0;
     // Submits the commands and returns a number for Wait. Submissions run in order. Until a later

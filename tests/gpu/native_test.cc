@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -213,6 +214,38 @@ TEST_F(NativeFaults, CompiledKernelsAreKept) {
         if (damaged) continue;
         text.resize(text.size() / 2);
         ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
+    }
+}
+
+// A recording that needs one kernel compiles all that wait.
+TEST_F(NativeFaults, KernelsAreCompiledTogether) {
+    const test::TempDir folder;
+    const auto device = Device::Open(test::TestApi(), 0, {.cache_folder = folder.path()});
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    std::vector<std::unique_ptr<Kernel>> kernels;
+    for (uint32_t add = 11; add < 15; ++add) {
+        auto kernel = test::MakeScale(**device, 32, add);
+        ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+        kernels.push_back(std::move(*kernel));
+    }
+    const auto kept = [&] {
+        return std::distance(std::filesystem::directory_iterator(folder.path()), {});
+    };
+    EXPECT_EQ(kept(), 0);
+    const auto words = (*device)->Allocate(128, Place::kHost);
+    ASSERT_TRUE(words.ok());
+    const auto args = test::ScaleArgs{words->address(), words->address(), 32, 0};
+    for (uint32_t i : {2u, 0u}) {
+        const auto commands = (*device)->Record();
+        ASSERT_TRUE(commands.ok());
+        (*commands)->Run(*kernels[i], test::Args(args), 1);
+        ASSERT_TRUE((*commands)->End().ok());
+        EXPECT_EQ(kept(), 4);
+        const auto submitted = (*device)->Submit(**commands);
+        ASSERT_TRUE(submitted.ok() && (*device)->Wait(*submitted, Deadline::In(60'000)).ok());
+        uint32_t word = 0;
+        std::memcpy(&word, words->host(), 4);
+        EXPECT_EQ(word, 11 + i);
     }
 }
 

@@ -86,6 +86,7 @@ Status GpuExecutable::MakeSignal() {
     const double patience = gpu_.description().kind == gpu::Kind::kCpu
                                 ? HostSignal::kHostPatienceSeconds
                                 : HostSignal::kPatienceSeconds;
+    const KernelCache::Compiling compiling(context_->kernels);
     WEFT_ASSIGN(context_->signal, HostSignal::Make(gpu_, context_->kernels, patience));
     if (context_->signal->works()) {
         Log(LogLevel::kDebug,

@@ -19,7 +19,8 @@ constexpr int kRelaxed = 2;      // a capture that does not restrict calls of ot
 constexpr size_t kMostQueued = 512;
 
 struct RunStep {
-    KernelHandles kernel;
+    const Kernel* kernel;
+    KernelHandles handles;
     WorkgroupCounts groups;
     std::array<std::byte, kMostArgsBytes> args;
 };
@@ -61,7 +62,7 @@ class CommandsOfCore : public Commands {
             failed_ = std::move(fits);
             return;
         }
-        RunStep step{handles, groups, {}};
+        RunStep step{&kernel, handles, groups, {}};
         std::memcpy(step.args.data(), args.data(), args.size());
         steps_.emplace_back(step);
     }
@@ -94,6 +95,12 @@ class CommandsOfCore : public Commands {
     Status End() override {
         WEFT_CHECK(!ended_);
         WEFT_TRY(failed_);
+        for (Step& step : steps_) {
+            auto* const run = std::get_if<RunStep>(&step);
+            if (run == nullptr) continue;
+            WEFT_TRY(LoadKernel(*run->kernel));
+            run->handles = HandlesOf(*run->kernel);
+        }
         ended_ = true;
         return {};
     }
@@ -125,8 +132,8 @@ class CommandsOfCore : public Commands {
 Code CommandsOfCore::Do(RunStep& step) {
     const auto& count = step.groups.count;
     void* params[] = {step.args.data(), step.groups.first.data(), &stop_word_};
-    return core_->calls.Launch(step.kernel.function, count[0], count[1], count[2],
-                               step.kernel.invocations, 1, 1, 0, core_->stream, params, nullptr);
+    return core_->calls.Launch(step.handles.function, count[0], count[1], count[2],
+                               step.handles.invocations, 1, 1, 0, core_->stream, params, nullptr);
 }
 
 Code CommandsOfCore::Do(const CopyStep& step) {

@@ -1,9 +1,15 @@
 // Compiles the text of kernels by nvrtc or hiprtc. Compiled kernels are kept in files named by a
 // hash of all that they depend on: text, options, architecture, and the compiler's version.
-#include <filesystem>
+#include <unistd.h>
 
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "base/deadline.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/on_threads.h"
 #include "gpu/cache_file.h"
 #include "gpu/native/core.h"
 
@@ -11,6 +17,8 @@ namespace weft::gpu::native {
 namespace {
 
 constexpr size_t kMostLogLetters = 2000;
+constexpr size_t kMostThreads = 16;
+constexpr int64_t kTellNs = 5'000'000'000;  // between lines of progress
 
 // The compiler's program, destroyed at the end.
 struct Program {
@@ -42,13 +50,39 @@ Status Compiler::Open() {
     return {};
 }
 
+// Processes that start at the same time begin at other kernels, and find those of each other in the
+// folder.
+void Compiler::LoadAll() {
+    const std::vector<Waiting*> all = std::exchange(waiting_, {});
+    const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
+    const auto first = static_cast<size_t>(::getpid());
+    const int64_t begin_ns = told_ns_ = NowNs();
+    std::atomic<size_t> done = 0;
+    compiled_ = 0;
+    static_cast<void>(OnThreads(threads, all.size(), [&](size_t i) -> Status {
+        all[(first + i) % all.size()]->Load();
+        Tell(++done, all.size());
+        return {};
+    }));
+    if (compiled_ == 0) return;
+    Log(LogLevel::kDebug, "{}: compiled {} kernels in {:.1f} s", core_.Who(), compiled_.load(),
+        SecondsSince(begin_ns));
+}
+
+void Compiler::Tell(size_t done, size_t count) {
+    int64_t told_ns = told_ns_;
+    const int64_t now_ns = NowNs();
+    if (compiled_ == 0 || now_ns - told_ns < kTellNs) return;
+    if (!told_ns_.compare_exchange_strong(told_ns, now_ns)) return;  // another thread tells
+    Log(LogLevel::kInfo, "{}: {} of {} kernels are compiled", core_.Who(), done, count);
+}
+
 Result<std::vector<std::byte>> Compiler::Run(const spirv::Text& text,
                                              const std::vector<std::string>& words) {
-    if (!told_) {
+    if (!announced_.exchange(true)) {
         Log(LogLevel::kInfo, "{}: compiling kernels for {}, which may take minutes{}", core_.Who(),
             core_.found.architecture,
             folder_.empty() ? "" : "; later starts read them from " + folder_);
-        told_ = true;
     }
     const auto failed = [&](std::string_view call, Code code) {
         return MakeError(ErrorCode::kIo, "{}: kernel {}: {} failed: {}", core_.Who(), text.entry,
@@ -72,12 +106,12 @@ Result<std::vector<std::byte>> Compiler::Run(const spirv::Text& text,
     std::vector<std::byte> file(bytes);
     code = calls_.GetCode(program.handle, reinterpret_cast<char*>(file.data()));
     if (code != 0) return failed("GetCode", code);
+    ++compiled_;
     return file;
 }
 
 Result<Compiler::Compiled> Compiler::Compile(const spirv::Text& text, const char* option,
                                              bool fresh) {
-    WEFT_TRY(Open());
     Compiled compiled;
     std::vector<std::string> options = options_;
     if (option != nullptr) options.emplace_back(option);

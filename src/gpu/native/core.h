@@ -83,10 +83,24 @@ struct Memory : Buffer::Held {
 };
 Result<Buffer> AllocateOn(std::shared_ptr<Core> core, uint64_t bytes, Place place);
 
-// Compiles kernels, and keeps compiled ones in a folder.
+// Compiles kernels, and keeps compiled ones in a folder. Kernels wait until one of them is needed;
+// then all of them are compiled, on the host's threads.
+//
+// Thread: one caller, except for Compile.
 class Compiler {
   public:
     Compiler(const Core& core, std::string folder) : core_(core), folder_(std::move(folder)) {}
+    // Opens the compiler's library. Must precede all others.
+    Status Open();
+
+    struct Waiting {
+        virtual ~Waiting() = default;
+        virtual void Load() = 0;  // calls Compile; several run at the same time
+    };
+    void Wait(Waiting& kernel) { waiting_.push_back(&kernel); }
+    void Forget(Waiting& kernel) { std::erase(waiting_, &kernel); }
+    void LoadAll();
+
     struct Compiled {
         std::vector<std::byte> file;  // for Calls::LoadModule
         bool kept = false;            // whether it was read from the folder
@@ -96,23 +110,30 @@ class Compiler {
     Result<Compiled> Compile(const spirv::Text& text, const char* option, bool fresh = false);
 
   private:
-    Status Open();
     Result<std::vector<std::byte>> Run(const spirv::Text& text,
                                        const std::vector<std::string>& options);
+    void Tell(size_t done, size_t count);
     const Core& core_;
     const std::string folder_;
     CompilerCalls calls_;
     std::vector<std::string> options_;
-    bool opened_ = false, told_ = false;
+    std::vector<Waiting*> waiting_;
+    bool opened_ = false;
+    std::atomic<size_t> compiled_{0};     // since LoadAll began
+    std::atomic<int64_t> told_ns_{0};     // when the log had the last line about this
+    std::atomic<bool> announced_{false};  // whether the log had the first line
 };
 
-Result<std::unique_ptr<Kernel>> MakeKernelOn(std::shared_ptr<Core> core, Compiler& compiler,
+Result<std::unique_ptr<Kernel>> MakeKernelOn(std::shared_ptr<Core> core,
+                                             std::shared_ptr<Compiler> compiler,
                                              const KernelCode& code);
 struct KernelHandles {
-    Handle function = nullptr;
+    Handle function = nullptr;  // of a loaded kernel
     uint32_t args_bytes = 0, invocations = 0;
 };
 KernelHandles HandlesOf(const Kernel& kernel);
+// Compiles and loads the kernel if that has not been done, with all others that wait.
+Status LoadKernel(const Kernel& kernel);
 
 // stop_word: the address that guarded kernels get.
 std::unique_ptr<Commands> RecordOn(std::shared_ptr<Core> core, Address stop_word);

@@ -18,7 +18,8 @@ constexpr int64_t kPausesPerWait = 16;
 class DeviceOfCore : public Device {
   public:
     DeviceOfCore(std::shared_ptr<Core> core, const OpenOptions& options)
-        : core_(std::move(core)), compiler_(*core_, options.cache_folder) {}
+        : core_(std::move(core)),
+          compiler_(std::make_shared<Compiler>(*core_, options.cache_folder)) {}
     Status Begin() {
         WEFT_ASSIGN(stop_word_, AllocateOn(core_, kStopWordBytes, Place::kDevice));
         return {};
@@ -55,7 +56,7 @@ class DeviceOfCore : public Device {
 
   private:
     std::shared_ptr<Core> core_;
-    Compiler compiler_;
+    std::shared_ptr<Compiler> compiler_;
     Buffer stop_word_;
 };
 

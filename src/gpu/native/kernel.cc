@@ -9,24 +9,36 @@ namespace {
 constexpr uint32_t kGuardedConstant = 30, kUnitConstants = 31;
 constexpr int kLocalBytesAttribute = 3;  // CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
 
-class KernelOfCore : public Kernel {
+class KernelOfCore : public Kernel, public Compiler::Waiting {
   public:
-    explicit KernelOfCore(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+    KernelOfCore(std::shared_ptr<Core> core, std::shared_ptr<Compiler> compiler)
+        : core_(std::move(core)), compiler_(std::move(compiler)) {}
     KernelOfCore(const KernelOfCore&) = delete;
     KernelOfCore& operator=(const KernelOfCore&) = delete;
     ~KernelOfCore() override {
+        compiler_->Forget(*this);
         if (module_ == nullptr || !core_->Settled()) return;
         static_cast<void>(core_->Enter());
         static_cast<void>(core_->calls.UnloadModule(module_));
     }
     uint32_t subgroup() const override { return core_->found.description.subgroup; }
     const KernelHandles& handles() const { return handles_; }
-    Status Create(Compiler& compiler, const KernelCode& code);
+    Status Create(const KernelCode& code);
+    // Thread: any.
+    void Load() override {
+        status_ = LoadFitting();
+        if (!status_.ok()) handles_.function = nullptr;
+    }
+    Status Loaded();
 
   private:
+    Status LoadFitting();
     // option: one more of the compiler's; null: none.
-    Status Load(Compiler& compiler, const spirv::Text& text, const char* option);
+    Status LoadWith(const char* option);
     std::shared_ptr<Core> core_;
+    std::shared_ptr<Compiler> compiler_;
+    spirv::Text text_;  // until the kernel is loaded
+    Status status_;     // of the last Load
     Handle module_ = nullptr;
     KernelHandles handles_;
 };
@@ -47,19 +59,33 @@ Result<spirv::Text> TextOf(const Core& core, const KernelCode& code) {
         {code.name, code.spirv, constants, gpu.subgroup, core.interface.language});
 }
 
-Status KernelOfCore::Create(Compiler& compiler, const KernelCode& code) {
-    WEFT_ASSIGN(const spirv::Text text, TextOf(*core_, code));
+Status KernelOfCore::Create(const KernelCode& code) {
+    WEFT_TRY(compiler_->Open());
+    WEFT_ASSIGN(text_, TextOf(*core_, code));
     const Description& gpu = core_->found.description;
-    if (text.shared_bytes > gpu.shared_bytes || text.local_size[0] > gpu.most_invocations) {
+    if (text_.shared_bytes > gpu.shared_bytes || text_.local_size[0] > gpu.most_invocations) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: kernel {} needs workgroups of {} invocations and {} bytes of shared "
                          "memory; the device supports at most {} and {}",
-                         core_->Who(), code.name, text.local_size[0], text.shared_bytes,
+                         core_->Who(), code.name, text_.local_size[0], text_.shared_bytes,
                          gpu.most_invocations, gpu.shared_bytes);
     }
     handles_.args_bytes = code.args_bytes;
-    handles_.invocations = text.local_size[0];
-    WEFT_TRY(Load(compiler, text, nullptr));
+    handles_.invocations = text_.local_size[0];
+    compiler_->Wait(*this);
+    return {};
+}
+
+Status KernelOfCore::Loaded() {
+    if (handles_.function != nullptr) return {};
+    compiler_->LoadAll();
+    if (handles_.function != nullptr) text_ = {};
+    if (!status_.ok()) compiler_->Wait(*this);  // the next caller tries again
+    return status_;
+}
+
+Status KernelOfCore::LoadFitting() {
+    WEFT_TRY(LoadWith(nullptr));
     const Interface& interface = core_->interface;
     if (interface.roomy_option == nullptr) return {};
     int local_bytes = 0;
@@ -67,24 +93,24 @@ Status KernelOfCore::Create(Compiler& compiler, const KernelCode& code) {
         "GetFunctionAttribute",
         core_->calls.GetFunctionAttribute(&local_bytes, kLocalBytesAttribute, handles_.function)));
     if (local_bytes == 0) return {};
-    static_cast<void>(core_->calls.UnloadModule(module_));
-    return Load(compiler, text, interface.roomy_option);
+    return LoadWith(interface.roomy_option);
 }
 
-Status KernelOfCore::Load(Compiler& compiler, const spirv::Text& text, const char* option) {
+Status KernelOfCore::LoadWith(const char* option) {
+    if (module_ != nullptr) static_cast<void>(core_->calls.UnloadModule(module_));
     module_ = nullptr;
-    WEFT_ASSIGN(Compiler::Compiled compiled, compiler.Compile(text, option));
+    WEFT_ASSIGN(Compiler::Compiled compiled, compiler_->Compile(text_, option));
     WEFT_TRY(core_->Enter());
     Handle module = nullptr;
     Code loaded = core_->calls.LoadModule(&module, compiled.file.data());
     if (loaded != 0 && compiled.kept) {  // a file of another driver?
-        WEFT_ASSIGN(compiled, compiler.Compile(text, option, true));
+        WEFT_ASSIGN(compiled, compiler_->Compile(text_, option, true));
         loaded = core_->calls.LoadModule(&module, compiled.file.data());
     }
-    WEFT_TRY(core_->Check(fmt::format("LoadModule of kernel {}", text.entry), loaded));
+    WEFT_TRY(core_->Check(fmt::format("LoadModule of kernel {}", text_.entry), loaded));
     module_ = module;
-    return core_->Check(fmt::format("GetFunction of kernel {}", text.entry),
-                        core_->calls.GetFunction(&handles_.function, module_, text.entry.c_str()));
+    return core_->Check(fmt::format("GetFunction of kernel {}", text_.entry),
+                        core_->calls.GetFunction(&handles_.function, module_, text_.entry.c_str()));
 }
 
 Status CheckCode(const Core& core, const KernelCode& code) {
@@ -106,16 +132,22 @@ Status CheckCode(const Core& core, const KernelCode& code) {
 
 }  // namespace
 
-Result<std::unique_ptr<Kernel>> MakeKernelOn(std::shared_ptr<Core> core, Compiler& compiler,
+Result<std::unique_ptr<Kernel>> MakeKernelOn(std::shared_ptr<Core> core,
+                                             std::shared_ptr<Compiler> compiler,
                                              const KernelCode& code) {
     WEFT_TRY(CheckCode(*core, code));
-    auto kernel = std::make_unique<KernelOfCore>(std::move(core));
-    WEFT_TRY(kernel->Create(compiler, code));
+    auto kernel = std::make_unique<KernelOfCore>(std::move(core), std::move(compiler));
+    WEFT_TRY(kernel->Create(code));
     return std::unique_ptr<Kernel>(std::move(kernel));
 }
 
 KernelHandles HandlesOf(const Kernel& kernel) {
     return static_cast<const KernelOfCore&>(kernel).handles();
+}
+
+Status LoadKernel(const Kernel& kernel) {
+    // Loading changes nothing that a user of the kernel sees.
+    return const_cast<KernelOfCore&>(static_cast<const KernelOfCore&>(kernel)).Loaded();
 }
 
 }  // namespace weft::gpu::native

@@ -34,23 +34,25 @@ class KernelCache {
                                    uint32_t args_bytes, uint32_t subgroup,
                                    Guard guard = Guard::kNone);
     // A number that grows with each compiled kernel; heartbeats report it. While the driver
-    // compiles a kernel, which may take many seconds, the number also grows at each call of this
+    // compiles kernels, which may take minutes, the number also grows at each call of this
     // function, but for at most kMostCompileNs. Thread: any.
     int64_t progress(int64_t now_ns = NowNs()) const;
-    static constexpr int64_t kMostCompileNs = 300'000'000'000;
-    // Marks the time in which the driver may compile a kernel, which is when a kernel is created or
-    // runs for the first time. Callers keep an object of this class for that time.
+    static constexpr int64_t kMostCompileNs = 900'000'000'000;
+    // Marks the time in which the driver may compile kernels, which is when a kernel is created,
+    // when a recording ends, or when a kernel runs for the first time. Callers keep an object of
+    // this class for that time.
     class Compiling {
       public:
-        explicit Compiling(KernelCache& cache) : cache_(cache) {
-            cache_.compiles_since_ns_.store(NowNs(), std::memory_order_relaxed);
-        }
-        ~Compiling() { cache_.compiles_since_ns_.store(0, std::memory_order_relaxed); }
+        explicit Compiling(KernelCache& cache)
+            : cache_(cache),
+              before_(cache_.compiles_since_ns_.exchange(NowNs(), std::memory_order_relaxed)) {}
+        ~Compiling() { cache_.compiles_since_ns_.store(before_, std::memory_order_relaxed); }
         Compiling(const Compiling&) = delete;
         Compiling& operator=(const Compiling&) = delete;
 
       private:
         KernelCache& cache_;
+        const int64_t before_;
     };
 
   private:

@@ -83,6 +83,7 @@ class Lowering final : public Emitter {
     }
     int64_t generation() const { return generation_; }
     uint64_t scratch_bytes() const;
+    KernelCache& kernels() { return context_.kernels; }
 
     const program::Program& program() const override { return program_; }
     const gpu::Description& gpu() const override { return context_.gpu->description(); }

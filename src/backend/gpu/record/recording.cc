@@ -492,7 +492,10 @@ Status Recorder::Open(int32_t op) {
 
 Status Recorder::Close() {
     if (open_.commands == nullptr) return {};
-    WEFT_TRY(open_.commands->End());
+    {
+        const KernelCache::Compiling compiling(lowering_.kernels());
+        WEFT_TRY(open_.commands->End());
+    }
     stage_.submissions.push_back(std::exchange(open_, {}));
     return {};
 }
