@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <random>
+#include <regex>
+#include <utility>
 
 #include "gpu/emulated_kernel.h"
 #include "tensor/half.h"
@@ -59,6 +61,19 @@ TEST(Translate, KeepsControlOfLoops) {
         gpu::spirv::Translate({"attention", shaders::Find("attention"), constants, 32});
     ASSERT_TRUE(text.ok());
     EXPECT_NE(text->source.find("WEFT_KEEP for (;;) {"), std::string::npos);
+}
+
+// A product and a sum of their own would be two instructions, and live longer.
+TEST(Translate, DotProductsTakeTheirAddends) {
+    const Specialization constants[] = {{0, 128}};
+    const std::regex vector(R"(dot4\(v\d+, v\d+, v\d+\.at\[3\]\))");
+    const std::regex scalar(R"(dot4\(v\d+, v\d+, v\d+\))");
+    for (const auto& [name, form] :
+         {std::pair("tile_dot_q4_0", &vector), std::pair("matvec_dot_q4_0", &scalar)}) {
+        const auto text = gpu::spirv::Translate({name, shaders::Find(name), constants, 32});
+        ASSERT_TRUE(text.ok());
+        EXPECT_TRUE(std::regex_search(text->source, *form)) << name;
+    }
 }
 
 std::vector<float> Random(size_t count, uint32_t seed) {

@@ -155,10 +155,38 @@ std::string Expressions::Expand(std::string_view format, const Instruction& from
 
 std::string Expressions::Each(std::string_view format, const Instruction& from) {
     const uint32_t lanes = module_.Lanes(from.type);
-    if (lanes == 0) return Expand(format, from, 0);
+    if (lanes == 0) return Term(format, from, 0);
     std::string text;
-    for (uint32_t i = 0; i < lanes; ++i) text += (i ? ", " : "") + Expand(format, from, i);
+    for (uint32_t i = 0; i < lanes; ++i) text += (i ? ", " : "") + Term(format, from, i);
     return fmt::format("{}{{{{{}}}}}", TypeName(from.type), text);
+}
+
+// A component of the result. A dot product of bytes takes the number to which it is added:
+// compilers do not join the two, and reorder the sums, so that all products of an unrolled loop
+// live at once.
+std::string Expressions::Term(std::string_view format, const Instruction& from, uint32_t lane) {
+    if (from.row->op == Op::kIAdd) {
+        for (const size_t k : {1, 0}) {
+            const Instruction* const dot = FindDot(from.args[k], lane);
+            if (dot == nullptr) continue;
+            const Id type = module_.Lanes(from.type) ? module_.Element(from.type, 0) : from.type;
+            return fmt::format("({})dot4({}, {}, {})", Scalar(type), Value(dot->args[0]),
+                               Value(dot->args[1]), Cast(from.args[1 - k], lane, true));
+        }
+    }
+    return Expand(format, from, lane);
+}
+
+// The OpSDot of this block that gives component `lane` of a value, or the value if it is no vector;
+// null: none.
+const Instruction* Expressions::FindDot(Id id, uint32_t lane) const {
+    const auto found = made_.find(id);
+    if (found == made_.end()) return nullptr;
+    const Instruction& from = *found->second;
+    if (from.row->op == Op::kSDot) return &from;
+    const bool of_components =
+        from.row->op == Op::kCompositeConstruct && from.args.size() == module_.Lanes(from.type);
+    return of_components ? FindDot(from.args[lane], 0) : nullptr;
 }
 
 std::string Expressions::Construct(const Instruction& instruction) {
@@ -265,6 +293,7 @@ std::string Expressions::Expression(const Instruction& instruction) {
 
 std::string Expressions::Statement(const Instruction& instruction, bool declare) {
     const Row& row = *instruction.row;
+    if (instruction.id != 0) made_[instruction.id] = &instruction;
     if (row.form == Form::kStatement) {
         if (row.op == Op::kControlBarrier || row.op == Op::kMemoryBarrier) {
             const auto scope = module_.constants.at(instruction.args[0]).bits;

@@ -149,6 +149,7 @@ class Flow {
         }
         const Block& body = module_.blocks.at(block);
         text_ += "{\n";
+        expressions_.BeginBlock();
         for (const Instruction& i : body) {
             if (i.row->form == Form::kFlow) continue;
             const std::string statement = expressions_.Statement(i, !IsShared(i.id));

@@ -192,20 +192,21 @@ template <class T, class F> FN T reduce(T value, F f) {
 )text";
 
 constexpr std::string_view kMath = R"text(
-// The sum of the products of four signed bytes.
-FN i32 dot4(u32 a, u32 b) {
+// The sum of c and the products of four signed bytes.
+FN i32 dot4(u32 a, u32 b, i32 c = 0) {
 #if defined(WEFT_CUDA)
-  return __dp4a((i32)a, (i32)b, 0);
+  return __dp4a((i32)a, (i32)b, c);
 #elif defined(__GFX11__) || defined(__GFX12__)
-  return __builtin_amdgcn_sudot4(true, (i32)a, true, (i32)b, 0, false);
+  return __builtin_amdgcn_sudot4(true, (i32)a, true, (i32)b, c, false);
 #elif defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || \
     defined(__gfx941__) || defined(__gfx942__) || defined(__gfx1011__) || defined(__gfx1012__) || \
-    defined(__gfx1030__) || defined(__gfx1031__) || defined(__gfx1032__)
-  return __builtin_amdgcn_sdot4((i32)a, (i32)b, 0, false);
+    defined(__gfx1030__) || defined(__gfx1031__) || defined(__gfx1032__) || \
+    defined(__gfx1033__) || defined(__gfx1034__) || defined(__gfx1035__) || defined(__gfx1036__)
+  return __builtin_amdgcn_sdot4((i32)a, (i32)b, c, false);
 #else
-  i32 sum = 0;
-  for (int i = 0; i < 32; i += 8) sum += (i8)(a >> i) * (i8)(b >> i);
-  return sum;
+  u32 sum = (u32)c;
+  for (int i = 0; i < 32; i += 8) sum += (u32)((i8)(a >> i) * (i8)(b >> i));
+  return (i32)sum;
 #endif
 }
 FN bool is_inf(float x) { return (bits<u32>(x) & 0x7fffffffu) == 0x7f800000u; }

@@ -28,6 +28,8 @@ class Expressions {
     // Statements for an instruction that is not control flow. `declare`: whether it declares its
     // variable; otherwise the variable exists already.
     std::string Statement(const Instruction& instruction, bool declare);
+    // The statements that follow are those of another block.
+    void BeginBlock() { made_.clear(); }
     // The text replaces v<id> for an lvalue or an input.
     void SetText(Id id, std::string text) { text_[id] = std::move(text); }
 
@@ -41,6 +43,8 @@ class Expressions {
     std::string Cast(Id id, uint32_t lane, bool is_signed);
     std::string Expand(std::string_view format, const Instruction& from, uint32_t lane);
     std::string Each(std::string_view format, const Instruction& from);
+    std::string Term(std::string_view format, const Instruction& from, uint32_t lane);
+    const Instruction* FindDot(Id id, uint32_t lane) const;
     std::string Expression(const Instruction& instruction);
     std::string Construct(const Instruction& instruction);
     std::string Joined(const Instruction& instruction);
@@ -64,8 +68,9 @@ class Expressions {
 
     const Module& module_;
     std::unordered_map<Id, std::string> text_;
-    std::unordered_map<Id, std::string> picked_;  // pointers to components: vector and index
-    std::unordered_map<Id, Decoration> sharing_;  // pointers to coherent or volatile memory
+    std::unordered_map<Id, std::string> picked_;       // pointers to components: vector and index
+    std::unordered_map<Id, Decoration> sharing_;       // pointers to coherent or volatile memory
+    std::unordered_map<Id, const Instruction*> made_;  // by this block so far
     std::unordered_set<std::string> checks_;
     std::unordered_set<Id> structs_;
     std::string definitions_;
