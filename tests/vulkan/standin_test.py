@@ -76,11 +76,13 @@ class Lists(unittest.TestCase):
 
 class Faults(unittest.TestCase):
     def test_each_is_named(self):
-        for env, said in (({"WEFT_STANDIN_LOST": "30"}, "the device is lost"),
-                          ({"WEFT_STANDIN_MIB": "2"}, "MiB"),
-                          ({"WEFT_STANDIN_ARCH": "sm_61"}, "compute capability is 6.1"),
-                          ({"WEFT_STANDIN_DEVICES": "0"}, "this machine has no CUDA device")):
-            failed = subprocess.run([PROGRAM, *ASK, "--device", "cuda"], capture_output=True,
+        for device, env, said in (
+                ("cuda", {"WEFT_STANDIN_LOST": "30"}, "the device is lost"),
+                ("cuda", {"WEFT_STANDIN_MIB": "2"}, "MiB"),
+                ("cuda", {"WEFT_STANDIN_ARCH": "sm_61"}, "compute capability is 6.1"),
+                ("hip", {"WEFT_STANDIN_ARCH": "gfx1201"}, "'gfx1201' needs ROCm 6.3 or later"),
+                ("cuda", {"WEFT_STANDIN_DEVICES": "0"}, "this machine has no CUDA device")):
+            failed = subprocess.run([PROGRAM, *ASK, "--device", device], capture_output=True,
                                     text=True, timeout=PATIENCE,
                                     env={**os.environ, "LD_LIBRARY_PATH": STANDINS, **env})
             self.assertNotEqual(failed.returncode, 0)

@@ -74,17 +74,19 @@ constexpr int kIntegrated = 16;  // hipDeviceAttributeIntegrated
 constexpr uint32_t kInvocations = 1024, kSharedBytes = 64 << 10;
 constexpr std::array<uint32_t, 3> kGroups = {~0u / kInvocations, 65'535, 65'535};
 
-// Architectures that kernels are compiled for: a name's beginning, its subgroup size, and whether
-// its matrix units have the shape that kernels use.
+// Architectures that kernels are compiled for: a name's beginning, its subgroup size, whether its
+// matrix units have the shape that kernels use, and the first version of HIP whose compiler knows
+// it. (An older compiler ends the process.)
 struct Family {
     std::string_view prefix;
     uint32_t subgroup;
     bool matrices;
+    uint32_t least_version = 0;
 };
 constexpr Family kFamilies[] = {
     {"gfx90a", 64, true},  // MI200
     {"gfx942", 64, true},  // MI300
-    {"gfx103", 32, false}, {"gfx11", 32, true}, {"gfx12", 32, true},
+    {"gfx103", 32, false}, {"gfx11", 32, true}, {"gfx12", 32, true, 60'300'000},
 };
 
 std::string Version(int number) {
@@ -122,6 +124,11 @@ Code Describe(const Calls& calls, native::Found& found) {
         described.unusable =
             fmt::format("kernels are not compiled for its architecture '{}'", found.architecture);
         return 0;
+    }
+    if (described.driver_version < family->least_version) {
+        described.unusable = fmt::format(
+            "its architecture '{}' needs ROCm {} or later; this is {}", found.architecture,
+            Version(static_cast<int>(family->least_version)), described.api_version);
     }
     described.subgroup = family->subgroup;
     described.integer_dot = true;
