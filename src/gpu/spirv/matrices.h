@@ -8,8 +8,8 @@
 //     CUDA              mma.m16n8k16, twice (sm_75: m16n8k8, four times)
 //     WEFT_EMULATED     parts of rows
 //
-// Sources: AMD's CDNA 3, RDNA 3 and RDNA 4 instruction set guides; NVIDIA's PTX ISA, "Matrix
-// Fragments for mma.m16n8k16".
+// Sources: AMD's CDNA 3, RDNA 3 and RDNA 4 instruction set guides, and its
+// amd_matrix_instruction_calculator; NVIDIA's PTX ISA, "Matrix Fragments for mma.m16n8k16".
 #pragma once
 
 #include <string_view>
@@ -42,6 +42,8 @@ template <int use> struct Layout {
   static FN u32 row(u32 l, u32 i) { return use == 0 ? l % 16 : l / 16 * 4 + i; }
   static FN u32 column(u32 l, u32 i) { return use == 0 ? l / 16 * 4 + i : l % 16; }
 #elif defined(__GFX12__)
+  // (A half of the lanes has columns 0 to 3 and 8 to 11 of A, by the guide, and the same rows of B.
+  // A product does not see the order of these, as long as A and B have the same.)
   static constexpr int kEach = 8, kRun = 8;
   static constexpr bool kAlongRow = use == 0;
   static FN u32 row(u32 l, u32 i) { return use == 0 ? l % 16 : l / 16 * 8 + i; }
