@@ -1,5 +1,7 @@
 #include "backend/executable.h"
 
+#include <cstring>
+
 #include "base/check.h"
 
 namespace weft::backend {
@@ -47,6 +49,15 @@ Status CheckStep(const Step& step, const CompileOptions& options) {
     for (int32_t row : step.output_rows) WEFT_CHECK(row >= 0 && row < tokens);
     WEFT_CHECK(step.wanted.top >= 0 && step.wanted.top <= step.wanted.columns);
     return {};
+}
+
+void WriteLossGradients(const Step& step, std::byte* to) {
+    WEFT_CHECK(step.row_weights.empty() || step.row_weights.size() == step.output_rows.size());
+    for (size_t i = 0; i < step.output_rows.size(); ++i) {
+        const float weight = step.row_weights.empty() ? 1.0f : step.row_weights[i];
+        const float gradient = step.loss_gradient * weight;
+        std::memcpy(to + i * sizeof(float), &gradient, sizeof(float));
+    }
 }
 
 bool EndsWithExchange(const program::Program& program) {

@@ -208,6 +208,9 @@ class Executable {
 // Called by devices: checks the step's row counts. Any other invalid content is a bug of the
 // engine, for which CheckStep aborts. Errors: kUsage as in Executable::Run.
 Status CheckStep(const Step& step, const CompileOptions& options);
+
+// Writes the gradient of each row's loss (Step::loss_gradient), as floats.
+void WriteLossGradients(const Step& step, std::byte* to);
 // Whether the Program ends with one or more Sends and a Recv. The first stage of a pipeline may
 // compute the next step while later stages compute the current one: its Program ends with Sends to
 // those stages and a Recv of the logits. Such a Program runs in three ranges of ops, divided at

@@ -63,9 +63,11 @@ struct Step {
 
     // Training only. output_rows are the rows with a target, ascending.
     std::span<const int32_t> targets{};  // [R], below the vocabulary's size
-    float loss_gradient = 1;             // dL/d(sum of the rows' losses)
-    float side_gradient = 0;             // dL/d(side loss)
-    int slot = 0;                        // below CompileOptions::slots
+    // dL/d(loss of a row): loss_gradient, times the row's weight if there are weights.
+    float loss_gradient = 1;
+    std::span<const float> row_weights{};  // [R], or empty
+    float side_gradient = 0;               // dL/d(side loss)
+    int slot = 0;                          // below CompileOptions::slots
     // Whether the fields above are the same as in the last Run of this slot with again = false.
     // Also true for updates, which read none of the fields above.
     bool again = false;

@@ -4,8 +4,8 @@
 // the same numbers (attention also writes the log-sum-exp of its scores, `lse`, for the backward
 // pass). Later ops compute gradients: given dL/d(output) as an input, they add each weight's
 // gradient to its kGradient value, which the caller zeroes when needed. L is any function of
-// `output`: the caller binds output_gradient. If `output` is the loss of LinearCrossEntropy, the
-// caller binds 1 / tokens.
+// `output`: the caller binds output_gradient. If `output` is the losses of LinearCrossEntropy, the
+// caller binds the weight of each row, such as 1 / tokens.
 //
 // The rule of each op is reverse-mode differentiation (Griewank and Walther 2008):
 //   mat_mul         dx = dy . W, dW += dy^T . x, db += column sums of dy

@@ -105,7 +105,7 @@ class Expander {
             const ValueId stats = EmitStats(logits.last, dim);
             EmitLosses(stats, result_.values.losses, dim);
             program().ops.push_back({CrossEntropyGrad{loss_.first_row},
-                                     {dloss, stats, View(targets_, dim), logits.last},
+                                     {View(dloss, dim), stats, View(targets_, dim), logits.last},
                                      {logits.last}});
             const ValueId slope = BackToProduct(logits, dim);
             program().ops.push_back({MatMulGradInput{}, {slope, weight_}, {View(dx, dim)}});

@@ -601,7 +601,7 @@ struct LoadBalanceGrad {
 // gradient: ExpandLoss (loss.h) replaces them by ops that never hold all logits.
 struct LinearCrossEntropy {
     static constexpr OpRow kRow{"linear_cross_entropy",
-                                "x[R,k] weight[n,k]:weight targets[R]:i32 -> loss[1]:exact",
+                                "x[R,k] weight[n,k]:weight targets[R]:i32 -> loss[R]:exact",
                                 Pass::kTraining, Trait::kProduct | Trait::kLogits};
     Cut cut = Cut::kNone;
     int64_t first_row = 0;
@@ -620,7 +620,7 @@ struct LinearCrossEntropy {
 struct LinearCrossEntropyGrad {  // with cut kRows, dx is partial: this rank's rows of weight only
     static constexpr OpRow kRow{
         "linear_cross_entropy_grad",
-        "dloss[1]:exact x[R,k] weight[n,k]:weight targets[R]:i32 -> dx[R,k] (dw[n,k]+=)",
+        "dloss[R]:exact x[R,k] weight[n,k]:weight targets[R]:i32 -> dx[R,k] (dw[n,k]+=)",
         Pass::kBackward, Trait::kProductGradWeight | Trait::kLogits};
     LinearCrossEntropy forward;
     void Show(auto& show) const { forward.Show(show); }
@@ -645,7 +645,7 @@ struct CrossEntropy {
 struct CrossEntropyGrad {
     static constexpr OpRow kRow{
         "cross_entropy_grad",
-        "dloss[1]:exact stats[T,m]:exact targets[T]:i32 -> logits[T,V]:exact+=", Pass::kBackward};
+        "dloss[T]:exact stats[T,m]:exact targets[T]:i32 -> logits[T,V]:exact+=", Pass::kBackward};
     int64_t first_row = 0;
     void Show(auto& show) const { show("first_row", first_row); }
 };

@@ -42,11 +42,11 @@ void main() {
         vec4 slope = vec4(0);
         if (target >= 0) {
             const Softmax all = SoftmaxOf(stats, row, ranks);
-            const float factor = dloss.at[0] / all.sum;
+            const float factor = dloss.at[row] / all.sum;
             slope = factor * exp(LoadQuad(logits, kTypes, at, cols - c, kWide) - all.most);
             const int here = target - first_row - int(c);
             [[unroll]] for (int k = 0; k < 4; ++k) {
-                if (here == k) slope[k] -= dloss.at[0];
+                if (here == k) slope[k] -= dloss.at[row];
             }
         }
         StoreQuad(logits, kTypes, at, cols - c, kWide, slope);

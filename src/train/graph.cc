@@ -93,7 +93,7 @@ Result<ValueId> AddLoss(program::Program& program, ValueId logits) {
     std::erase_if(program.ops, [&](const program::Op& op) {
         return !op.outputs.empty() && std::ranges::find(between, op.outputs[0]) != between.end();
     });
-    return program.Emit(std::move(loss), {x, weight, targets}, "loss", {1});
+    return program.Emit(std::move(loss), {x, weight, targets}, "loss", {program::kOutputs});
 }
 
 // ---- Types --------------------------------------------------------------------------------------

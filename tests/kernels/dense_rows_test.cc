@@ -342,7 +342,7 @@ struct CutVocabulary {
 TEST(DenseRows, CrossEntropyAndItsGradient) {
     ForCases([](const Kernels& kernels, Random& random) {
         CutVocabulary v(random);
-        const float dloss = random.Normal();
+        const std::vector<float> slopes = random.Normals(v.rows);
         const std::vector<std::vector<float>> before = v.logits;
         const std::vector<float> stats = v.Stats(kernels, random);
         std::vector<float> losses(Size(v.rows), test::kGapElement);
@@ -350,9 +350,14 @@ TEST(DenseRows, CrossEntropyAndItsGradient) {
                                        losses.data()};
         DenseRowsInParts(random, [&](int part, int parts) { CrossEntropy(entropy, part, parts); });
         for (int64_t r = 0; r < v.ranks; ++r) {
-            const CrossEntropyGradArgs args{
-                v.logits[Size(r)].data(), stats.data(),      v.targets.data(), &dloss, v.rows,
-                v.cols[Size(r)],          v.firsts[Size(r)], v.ranks};
+            const CrossEntropyGradArgs args{v.logits[Size(r)].data(),
+                                            stats.data(),
+                                            v.targets.data(),
+                                            slopes.data(),
+                                            v.rows,
+                                            v.cols[Size(r)],
+                                            v.firsts[Size(r)],
+                                            v.ranks};
             DenseRowsInParts(random, [&](int part, int parts) {
                 kernels.cross_entropy_grad(args, part, parts);
             });
@@ -360,6 +365,7 @@ TEST(DenseRows, CrossEntropyAndItsGradient) {
         const double in_sum = static_cast<double>(v.all) * kDenseRowsUnit + kExp;
         for (int64_t i = 0; i < v.rows; ++i) {
             const int32_t target = v.targets[Size(i)];
+            const double dloss = slopes[Size(i)];
             double largest = -INFINITY, sum = 0;
             for (int64_t j = 0; j < v.all; ++j) largest = std::max(largest, v.At(before, i, j));
             for (int64_t j = 0; j < v.all; ++j) sum += std::exp(v.At(before, i, j) - largest);

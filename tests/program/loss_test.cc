@@ -21,6 +21,13 @@ namespace {
 constexpr int64_t kLossTokens = 110, kLossCols = 16, kLossVocab = 51;
 constexpr float kLossGradient = 0.37f;
 
+// Exact in float32, so products with them have one rounding.
+std::vector<float> LossWeights(int64_t rows) {
+    std::vector<float> weights;
+    for (int64_t i = 0; i < rows; ++i) weights.push_back(0.25f * static_cast<float>(i % 7 - 2));
+    return weights;
+}
+
 struct LossCase {
     int64_t most = 100, rows = 100;  // of the Program, of the step
     float scale = 1, cap = 0;
@@ -61,7 +68,7 @@ Program LossForward(const LossCase& c, size_t rank) {
         loss.first_row = c.FirstRow(rank);
         loss.parts = c.parts;
     }
-    p.Emit(loss, {x, weight, targets}, "loss", {1});
+    p.Emit(loss, {x, weight, targets}, "loss", {kOutputs});
     return p;
 }
 
@@ -175,10 +182,10 @@ TEST(ExpandLoss, PiecesAreViewsOfAllRows) {
             EXPECT_EQ(value.base_begin, piece.begin * base.shape.Elements(0, 1));
             if (piece.rows == 32) begins[value.base].push_back(piece.begin);
         }
-        for (const char* name : {"x", "targets", "losses", "evaluated"}) {
+        for (const char* name : {"x", "targets", "losses", "evaluated", "d.loss"}) {
             EXPECT_EQ(begins[program.Find(name)], (std::vector<int64_t>{0, 32, 64, 96})) << name;
         }
-        EXPECT_EQ(begins.size(), 5u);  // and the gradient of x
+        EXPECT_EQ(begins.size(), 6u);  // and the gradient of x
     }
 }
 
@@ -284,6 +291,8 @@ LossNumbers RunLoss(const LossCase& c, size_t rank, coll::Comm* tensor) {
     step.output_rows = inputs.rows;
     step.targets = inputs.targets;
     step.loss_gradient = kLossGradient;
+    const std::vector<float> weights = LossWeights(c.rows);
+    step.row_weights = weights;
     const auto run = [&](const OpRange& ops) {
         const Status status = executable->Run(ops, step, {.tensor = tensor});
         EXPECT_TRUE(status.ok()) << status.error().message;
@@ -358,7 +367,9 @@ ExactLoss NaiveLoss(LossCase c) {
     std::vector<float> floats = LossFloats("weight", 0, c.vocab() * c.cols);
     if (c.weight != DType::kF32) DequantizeRow(c.weight, BlockRows(c, 0, c.vocab()), floats);
     at("weight") = Doubles(floats);
-    world.at(0, differentiated.output_gradient) = {double{kLossGradient}};
+    for (const float weight : LossWeights(c.rows)) {
+        world.at(0, differentiated.output_gradient).push_back(double{kLossGradient * weight});
+    }
     EXPECT_EQ(world.Run(kLossTokens, c.rows, {}), "");
     ExactLoss exact;
     exact.table = world.at(0, GradientOf(differentiated, "table"));

@@ -387,7 +387,7 @@ void Do(const program::CrossEntropyGrad& a, OpCall<Real>& c) {
         for (int64_t j = 0; j < logits.cols(); ++j) {
             const Real p = std::exp(logits(i, j) - LogSum(c.in[1], i));
             const Real target = a.first_row + j == c.in[2].Int(i) ? Real{1} : Real{0};
-            logits(i, j) = c.in[2].Int(i) < 0 ? Real{0} : c.in[0](0, 0) * (p - target);
+            logits(i, j) = c.in[2].Int(i) < 0 ? Real{0} : c.in[0](i, 0) * (p - target);
         }
     }
 }
@@ -429,7 +429,7 @@ void Do(const program::LinearCrossEntropy& a, OpCall<Real>& c) {
     for (int64_t i = 0; i < c.in[0].rows; ++i) {
         if (c.in[2].Int(i) < 0) continue;
         const std::vector<Real> logits = LogitsOf(a, c.in[0], c.in[1], i).logits;
-        c.out[0](0, 0) += std::log(SumOfExp(logits)) - logits[static_cast<size_t>(c.in[2].Int(i))];
+        c.out[0](i, 0) = std::log(SumOfExp(logits)) - logits[static_cast<size_t>(c.in[2].Int(i))];
     }
 }
 
@@ -444,7 +444,7 @@ void Do(const program::LinearCrossEntropyGrad& a, OpCall<Real>& c) {
             const auto at = static_cast<size_t>(j);
             const Real target = j == c.in[3].Int(i) ? Real{1} : Real{0};
             const Real slope =
-                c.in[0](0, 0) * (std::exp(row.logits[at]) / sum - target) * row.slopes[at];
+                c.in[0](i, 0) * (std::exp(row.logits[at]) / sum - target) * row.slopes[at];
             for (int64_t l = 0; l < x.cols(); ++l) {
                 c.out[0](i, l) += slope * weight(j, l);
                 if (c.out.size() == 2) c.out[1](j, l) += slope * x(i, l);

@@ -93,8 +93,8 @@ struct LossOfRanks {
         stats = e.Place({kOutputs, static_cast<int64_t>(3 * parts.size())}, DType::kF32, all);
         return e.Do(program::CrossEntropy{}, {stats, targets}, {losses});
     }
-    Status Gradients(float dloss) {
-        const ValueId slope = e.Place({1}, DType::kF32, {dloss});
+    Status Gradients(const std::vector<float>& dloss) {
+        const ValueId slope = e.Place({kOutputs}, DType::kF32, dloss);
         for (size_t r = 0; r < parts.size(); ++r) {
             WEFT_TRY(e.Do(program::CrossEntropyGrad{first_rows[r]},
                           {slope, stats, targets, parts[r]}, {parts[r]}));
@@ -131,7 +131,7 @@ TEST(VulkanLoss, RowsSplitOverRanks) {
         const auto losses = e.Read(ranks.losses);
         ExpectNear(
             losses, right.all, DType::kF32, [&](size_t i) { return right.error[i]; }, text);
-        const float dloss = 0.37f;
+        const std::vector<float> dloss = random.Normals(c.rows);
         EXPECT_DONE(ranks.Gradients(dloss));
         for (size_t r = 0; r < ranks.parts.size(); ++r) {
             const auto got = e.Read(ranks.parts[r]);
@@ -144,9 +144,10 @@ TEST(VulkanLoss, RowsSplitOverRanks) {
                 const bool hit = targets[row] == static_cast<int32_t>(column);
                 const bool counts = targets[row] >= 0;
                 const double p = counts ? right.p[at] - (hit ? 1 : 0) : 0;
-                expected.push_back(double{dloss} * p);
+                const double slope = dloss[row];
+                expected.push_back(slope * p);
                 const double of_p = 2 * right.p_error[at] + 2 * right.relative * right.p[at];
-                error.push_back(counts ? of_p + (hit ? 2 * kUlp : 0) : 0);
+                error.push_back(counts ? std::abs(slope) * (of_p + (hit ? 2 * kUlp : 0)) : 0);
             }
             ExpectNear(
                 got, expected, c.dtype, [&](size_t i) { return error[i] + 0x1p-126; },
@@ -190,7 +191,7 @@ TEST(VulkanLoss, NonFiniteRows) {
     EXPECT_TRUE(std::isnan(losses[1]));
     EXPECT_NEAR(losses[2], std::log(1 + std::exp(1.0) + std::exp(2.0) + std::exp(3.0)), 1e-5);
     EXPECT_EQ(losses[3], 0);
-    EXPECT_DONE(ranks.Gradients(1));
+    EXPECT_DONE(ranks.Gradients(std::vector<float>(static_cast<size_t>(c.rows), 1.0f)));
     const auto slopes = e.Read(ranks.parts[0]);
     for (size_t i = 0; i < 10; ++i) EXPECT_TRUE(std::isnan(slopes[i])) << i;
     for (size_t i = 10; i < 15; ++i) EXPECT_TRUE(std::isfinite(slopes[i])) << i;

@@ -285,7 +285,7 @@ void CpuExecutable::BindInput(program::ValueId id, const Step& step) {
     if (name == "output_rows") return put(step.output_rows);
     if (name == "targets") return put(step.targets);
     for (const program::ModelChunk& chunk : chunked_.chunks) {
-        if (id == chunk.output_gradient) put(std::span(&step.loss_gradient, 1));
+        if (id == chunk.output_gradient) WriteLossGradients(step, at);
         if (id == chunk.side_gradient) put(std::span(&step.side_gradient, 1));
     }
 }

@@ -147,6 +147,7 @@ void GpuExecutable::SlotStep::Keep(const Step& step) {
     output_rows.assign(step.output_rows.begin(), step.output_rows.end());
     targets.assign(step.targets.begin(), step.targets.end());
     sequences.assign(step.sequences.begin(), step.sequences.end());
+    row_weights.assign(step.row_weights.begin(), step.row_weights.end());
     loss_gradient = step.loss_gradient;
     side_gradient = step.side_gradient;
 }
@@ -158,6 +159,7 @@ Step GpuExecutable::SlotStep::View(const Step& step) const {
     view.output_rows = output_rows;
     view.targets = targets;
     view.sequences = sequences;
+    view.row_weights = row_weights;
     view.loss_gradient = loss_gradient;
     view.side_gradient = side_gradient;
     return view;

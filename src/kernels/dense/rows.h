@@ -143,12 +143,12 @@ struct CrossEntropyArgs {
     int64_t rows = 0, ranks = 1;
     float* losses = nullptr;  // [rows]
 };
-// logits becomes dloss * (softmax(logits) - onehot(target)).
+// Each row of logits becomes dloss * (softmax(logits) - onehot(target)).
 struct CrossEntropyGradArgs {
     float* logits = nullptr;           // [rows, cols]
     const float* stats = nullptr;      // [rows, ranks * kSoftmaxStats]
     const int32_t* targets = nullptr;  // [rows]
-    const float* dloss = nullptr;      // [1]
+    const float* dloss = nullptr;      // [rows]
     int64_t rows = 0, cols = 0, first = 0, ranks = 1;
 };
 

@@ -213,7 +213,7 @@ void CrossEntropyGrad(const CrossEntropyGradArgs& args, int part, int parts) {
         for (int64_t i = 0; i < args.cols; ++i) {
             const float p = std::exp(logits[i] - total.largest) / total.sum;
             const bool chosen = args.first + i == args.targets[row];
-            logits[i] = counts ? *args.dloss * (chosen ? p - 1 : p) : 0;
+            logits[i] = counts ? args.dloss[row] * (chosen ? p - 1 : p) : 0;
         }
     }
 }

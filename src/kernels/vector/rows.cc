@@ -445,12 +445,13 @@ void CrossEntropyGrad(const dense::CrossEntropyGradArgs& args, int part, int par
         }
         const dense::SoftmaxTotal total =
             dense::TotalOf(args.stats + row * args.ranks * dense::kSoftmaxStats, args.ranks);
-        const auto factor = Simd::Set(*args.dloss / total.sum), shift = Simd::Set(total.largest);
+        const float dloss = args.dloss[row];
+        const auto factor = Simd::Set(dloss / total.sum), shift = Simd::Set(total.largest);
         ForElements(0, args.cols, [&](auto load, auto store) {
             store(logits, Simd::Mul(Exp(Simd::Sub(load(logits), shift)), factor));
         });
         const int64_t target = args.targets[row] - args.first;
-        if (target >= 0 && target < args.cols) logits[target] -= *args.dloss;
+        if (target >= 0 && target < args.cols) logits[target] -= dloss;
     }
 }
 

@@ -82,7 +82,7 @@ StepTables LayFixed(uint64_t base, const CompileOptions& options, uint64_t* byte
     tables.state_writes = cursor.Take(2 * states, 2 * sizeof(int32_t));
     tables.targets = cursor.Take(options.max_outputs, sizeof(int32_t));
     tables.token_order = cursor.Take(rows, sizeof(int32_t));
-    tables.loss_gradient = cursor.Take(1, sizeof(float));
+    tables.loss_gradient = cursor.Take(options.max_outputs, sizeof(float));
     tables.side_gradient = cursor.Take(1, sizeof(float));
     *scalars = cursor.Take(UpdateScalars::kMost, sizeof(float));
     *bytes = cursor.size();
@@ -169,7 +169,7 @@ void TableMemory::Write(const Step& step) {
         put(tables_.targets, step.targets);
         put(tables_.token_order, OrderOf(step.tokens));
     }
-    std::memcpy(at(fixed_, tables_.loss_gradient), &step.loss_gradient, sizeof(float));
+    WriteLossGradients(step, at(fixed_, tables_.loss_gradient));
     std::memcpy(at(fixed_, tables_.side_gradient), &step.side_gradient, sizeof(float));
     auto* const row_sequence = reinterpret_cast<int32_t*>(at(fixed_, tables_.row_sequence));
     auto* const sequences = reinterpret_cast<SequenceEntry*>(at(fixed_, tables_.sequences));
