@@ -2,6 +2,7 @@
 // parsed, tokenized and packed; the sequences must be consistent.
 //     build-fuzz/fuzz/train_data_fuzz -max_total_time=60 -malloc_limit_mb=256
 //     fuzz/corpus/train_data
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -15,7 +16,10 @@ using namespace weft;
 using namespace weft::train;
 
 void CheckSequence(const Sequence& sequence) {
-    WEFT_CHECK(sequence.tokens.size() == 24 && sequence.targets.size() == 24);
+    const size_t most = 24 * std::max<size_t>(1, sequence.roles.size());
+    WEFT_CHECK(sequence.tokens.size() >= 24 && sequence.tokens.size() <= most);
+    WEFT_CHECK(sequence.targets.size() == sequence.tokens.size());
+    WEFT_CHECK(sequence.roles.empty() || sequence.roles.size() == sequence.begins.size());
     int32_t last = -1;
     for (const int32_t begin : sequence.begins) {
         WEFT_CHECK(begin > last && begin < sequence.used);
@@ -38,6 +42,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     DataOptions options;
     options.specs = {path};
     options.split.test = size % 2 == 0 ? 0.3 : 0;
+    constexpr LossKind kKinds[] = {LossKind::kTokens, LossKind::kDpo, LossKind::kOrpo,
+                                   LossKind::kKto};
+    options.loss = kKinds[size % 4];
     const auto data = DataSet::Open(options, encoder);
     if (!data.ok()) {
         WEFT_CHECK(!data.error().message.empty());
@@ -46,7 +53,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     InspectOptions inspect;
     inspect.loader.sequence = 24;
     inspect.loader.skip_bad = true;
-    inspect.loader.longs = LongSamples::kSplit;
+    const bool whole = IsPreference(options.loss);
+    inspect.loader.longs = whole ? LongSamples::kTruncate : LongSamples::kSplit;
+    inspect.loader.pack = !whole;
     inspect.loader.epochs = 1;
     const auto report = InspectData(**data, tokenizer.get(), inspect);
     if (report.ok()) (void)ReportText(*report);

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/utf8.h"
 #include "train/data/data_files.h"
+#include "train/data/preference.h"
 #include "train/data/random.h"
 #include "train/data/table.h"
 
@@ -21,8 +22,10 @@ constexpr std::string_view kRandom = "synthetic:random-tokens";
 constexpr uint64_t kRandomCount = 65536;
 constexpr int64_t kMostRandomLength = 1 << 24;
 
+using chat::OrderedJson;
+
 // Converts a row of a table to the object that its columns name.
-Result<Record> RecordOfRow(const RecordFile& file, std::string_view text) {
+Result<OrderedJson> ObjectOfRow(const RecordFile& file, std::string_view text) {
     WEFT_ASSIGN(std::vector<std::string> fields, ParseRow(text, file.delimiter()));
     const std::vector<std::string>& columns = file.columns();
     if (fields.size() > columns.size()) {
@@ -32,19 +35,20 @@ Result<Record> RecordOfRow(const RecordFile& file, std::string_view text) {
             "needs quotes around it",
             fields.size(), columns.size());
     }
-    chat::OrderedJson record = chat::OrderedJson::object();
+    OrderedJson record = OrderedJson::object();
     for (size_t i = 0; i < fields.size(); ++i) record[columns[i]] = std::move(fields[i]);
-    return RecordOfObject(std::move(record));
+    return record;
 }
 
-Result<Record> RecordOf(const RecordFile& file, std::string_view text) {
+// A record of a plain text is an object with its text.
+Result<OrderedJson> ObjectOf(const RecordFile& file, std::string_view text) {
     const bool json = file.form() != RecordForm::kTable && file.form() != RecordForm::kText;
-    if (json) return ParseRecord(text);
+    if (json) return ParseRecordJson(text);
     if (!IsUtf8(text)) {
         return MakeError(ErrorCode::kCorrupt, "not UTF-8; iconv converts other encodings of text");
     }
-    if (file.form() == RecordForm::kTable) return RecordOfRow(file, text);
-    return Record(TextRecord{std::string(text)});
+    if (file.form() == RecordForm::kTable) return ObjectOfRow(file, text);
+    return OrderedJson{{"text", text}};
 }
 
 std::string_view FormName(const RecordFile& file) {
@@ -71,8 +75,8 @@ std::string Shortened(std::span<const std::string> names) {
 // The records of all files in order.
 class FileSet final : public DataSet {
   public:
-    FileSet(std::vector<RecordFile> files, DataFileList list, const Encoder& encoder)
-        : files_(std::move(files)), list_(std::move(list)), encoder_(encoder) {
+    FileSet(std::vector<RecordFile> files, DataFileList list, const Encoder& encoder, LossKind loss)
+        : files_(std::move(files)), list_(std::move(list)), encoder_(encoder), loss_(loss) {
         for (const Part part : {Part::kTrain, Part::kTest}) {
             uint64_t end = 0;
             for (const RecordFile& file : files_) EndsOf(part).push_back(end += file.size(part));
@@ -109,20 +113,9 @@ class FileSet final : public DataSet {
     }
 
     Result<Sample> Read(Part part, uint64_t index) const override {
-        const std::vector<uint64_t>& ends = EndsOf(part);
-        const auto at = static_cast<size_t>(std::ranges::upper_bound(ends, index) - ends.begin());
-        const RecordFile& file = files_[at];
-        if (at > 0) index -= ends[at - 1];
-        std::string buffer;
-        WEFT_ASSIGN(const std::string_view text, file.Read(part, index, buffer));
-        const auto placed = [&](const Error& error) {
-            return Error{error.code, file.Where(part, index) + ": " + error.message};
-        };
-        const auto record = RecordOf(file, text);
-        if (!record.ok()) return placed(record.error());
-        auto sample = encoder_.Encode(*record);
-        if (!sample.ok()) return placed(sample.error());
-        return sample;
+        auto sample = IsPreference(loss_) ? ReadPreference(part, index) : ReadRecord(part, index);
+        if (sample.ok()) return sample;
+        return Placed(part, index, sample.error());
     }
 
     std::string Name() const override {
@@ -152,6 +145,51 @@ class FileSet final : public DataSet {
     }
 
   private:
+    struct Place {
+        const RecordFile& file;
+        uint64_t index;
+    };
+    Place PlaceOf(Part part, uint64_t index) const {
+        const std::vector<uint64_t>& ends = EndsOf(part);
+        const auto at = static_cast<size_t>(std::ranges::upper_bound(ends, index) - ends.begin());
+        return {files_[at], at > 0 ? index - ends[at - 1] : index};
+    }
+    // An error of reading a file has its place.
+    Error Placed(Part part, uint64_t index, const Error& error) const {
+        if (error.code == ErrorCode::kIo) return error;
+        const Place place = PlaceOf(part, index);
+        return {error.code, place.file.Where(part, place.index) + ": " + error.message};
+    }
+    Result<OrderedJson> ReadObject(Part part, uint64_t index) const {
+        const Place place = PlaceOf(part, index);
+        std::string buffer;
+        WEFT_ASSIGN(const std::string_view text, place.file.Read(part, place.index, buffer));
+        return ObjectOf(place.file, text);
+    }
+    Result<Sample> ReadRecord(Part part, uint64_t index) const {
+        WEFT_ASSIGN(OrderedJson object, ReadObject(part, index));
+        WEFT_ASSIGN(const Record record, RecordOfObject(std::move(object)));
+        return encoder_.Encode(record);
+    }
+    // KTO's mismatched answers are those of the record before in the data.
+    Result<Sample> ReadPreference(Part part, uint64_t index) const {
+        WEFT_ASSIGN(const OrderedJson object, ReadObject(part, index));
+        WEFT_ASSIGN(const PreferenceRecord record, PreferenceOfObject(object, loss_));
+        if (TakesPairs(loss_)) return EncodePreference(encoder_, loss_, record, nullptr);
+        if (size(part) < 2) {
+            return MakeError(
+                ErrorCode::kUsage,
+                "the only record of the {} part; --loss kto needs two or more, because "
+                "it compares with the answers to other prompts",
+                part == Part::kTrain ? "training" : "test");
+        }
+        const uint64_t before = (index > 0 ? index : size(part)) - 1;
+        WEFT_ASSIGN(const OrderedJson other, ReadObject(part, before));
+        const auto mismatched = PreferenceOfObject(other, loss_);
+        if (!mismatched.ok()) return Placed(part, before, mismatched.error());
+        return EncodePreference(encoder_, loss_, record, &*mismatched);
+    }
+
     std::vector<uint64_t>& EndsOf(Part part) { return part == Part::kTrain ? train_ : test_; }
     const std::vector<uint64_t>& EndsOf(Part part) const {
         return part == Part::kTrain ? train_ : test_;
@@ -161,6 +199,7 @@ class FileSet final : public DataSet {
     DataFileList list_;
     std::vector<uint64_t> train_, test_;  // cumulative numbers of records by file
     Encoder encoder_;
+    LossKind loss_;
 };
 
 class RandomSet final : public DataSet {
@@ -257,7 +296,7 @@ Result<std::unique_ptr<DataSet>> DataSet::Open(const DataOptions& options, const
     }
     if (files.empty()) return MakeError(ErrorCode::kUsage, "--data names no file");
     return std::unique_ptr<DataSet>(
-        std::make_unique<FileSet>(std::move(files), std::move(list), encoder));
+        std::make_unique<FileSet>(std::move(files), std::move(list), encoder, options.loss));
 }
 
 }  // namespace weft::train

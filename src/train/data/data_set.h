@@ -28,7 +28,8 @@ namespace weft::train {
 struct DataOptions {
     std::vector<std::string> specs;
     SplitOptions split = {};
-    int64_t sequence = 1024;  // length of random samples, without the last token
+    LossKind loss = LossKind::kTokens;  // a preference: records are preferences (preference.h)
+    int64_t sequence = 1024;            // length of random samples, without the last token
 };
 
 // Identifies the content of the samples, regardless of the files' locations.

@@ -112,12 +112,12 @@ Result<std::optional<Batch>> Loader::Next() {
     const int64_t all = options_.global_batch;
     const int64_t begin = all * options_.rank / options_.ranks;
     const int64_t end = all * (options_.rank + 1) / options_.ranks;
+    batch.first = static_cast<uint64_t>(begin);
+    batch.all = static_cast<uint64_t>(all);
     for (int64_t i = 0; i < all; ++i) {
         WEFT_ASSIGN(std::optional<Sequence> next, NextSequence());
         if (next) {
-            ++batch.global_sequences;
-            batch.global_targets += static_cast<uint64_t>(
-                std::ranges::count_if(next->targets, [](int32_t id) { return id >= 0; }));
+            Count(*next, batch);
         } else {
             if (batch.global_sequences == 0) return std::optional<Batch>();
             next = Build({});
@@ -125,6 +125,25 @@ Result<std::optional<Batch>> Loader::Next() {
         if (i >= begin && i < end) batch.sequences.push_back(*std::move(next));
     }
     return std::optional<Batch>(std::move(batch));
+}
+
+void Loader::Count(const Sequence& sequence, Batch& batch) const {
+    const auto targets = [&](size_t begin, size_t end) {
+        return static_cast<uint64_t>(
+            std::count_if(sequence.targets.begin() + static_cast<ptrdiff_t>(begin),
+                          sequence.targets.begin() + static_cast<ptrdiff_t>(end),
+                          [](int32_t id) { return id >= 0; }));
+    };
+    ++batch.global_sequences;
+    batch.global_targets += targets(0, sequence.targets.size());
+    for (size_t i = 0; i < sequence.roles.size(); ++i) {
+        ++batch.samples_of[static_cast<size_t>(sequence.roles[i])];
+        if (sequence.roles[i] != SampleRole::kChosen) continue;
+        const bool last = i + 1 == sequence.roles.size();
+        batch.chosen_targets +=
+            targets(static_cast<size_t>(sequence.begins[i]),
+                    static_cast<size_t>(last ? sequence.used : sequence.begins[i + 1]));
+    }
 }
 
 Result<std::optional<Sequence>> Loader::NextSequence() {
@@ -247,13 +266,45 @@ Status Loader::ReadRecord(uint64_t index, std::vector<Piece>& pieces, uint64_t& 
         if (counts_.bad++ == 0) counts_.first_bad = sample.error().message;
         return {};
     }
+    if (!sample->roles.empty()) {
+        const size_t first = pieces.size();
+        TakePreference(std::move(sample).value(), pieces, positions);
+        if (pieces.size() > first) pieces.back().record = index;
+        return {};
+    }
     std::vector<Sample> samples = SplitPacked(std::move(sample).value());
     counts_.packed += samples.size() - 1;
     for (Sample& each : samples) TakeSample(std::move(each), pieces, positions);
     return {};
 }
 
+// A preference is used if all its answers can be.
+void Loader::TakePreference(Sample sample, std::vector<Piece>& pieces, uint64_t& positions) {
+    Piece piece{{}, pieces.size(), 0};
+    piece.sample.roles = std::move(sample.roles);
+    for (Sample& each : SplitPacked(std::move(sample))) {
+        if (!Shorten(each)) return;
+        Sample& whole = piece.sample;
+        whole.starts.resize(whole.tokens.size() + each.tokens.size(), 0);
+        whole.starts[whole.tokens.size()] = 1;
+        whole.tokens.insert(whole.tokens.end(), each.tokens.begin(), each.tokens.end());
+        whole.loss.insert(whole.loss.end(), each.loss.begin(), each.loss.end());
+        piece.positions += each.tokens.size() - 1;
+    }
+    ++counts_.samples;
+    positions += piece.positions;
+    pieces.push_back(std::move(piece));
+}
+
 void Loader::TakeSample(Sample sample, std::vector<Piece>& pieces, uint64_t& positions) {
+    if (!Shorten(sample)) return;
+    ++counts_.samples;
+    AddPieces(std::move(sample), pieces, positions);
+}
+
+// Cuts a sample that is too long to its length, if it is to be cut. Returns whether it is used, and
+// counts why not.
+bool Loader::Shorten(Sample& sample) {
     const auto needs = [&](uint64_t positions_needed) {
         const bool first = counts_.needed == 0;
         counts_.needed = first ? positions_needed : std::min(counts_.needed, positions_needed);
@@ -263,7 +314,7 @@ void Loader::TakeSample(Sample sample, std::vector<Piece>& pieces, uint64_t& pos
         if (options_.longs == LongSamples::kSkip) {
             ++counts_.too_long;
             if (learned) needs(sample.tokens.size() - 1);
-            return;
+            return false;
         }
         if (options_.longs == LongSamples::kTruncate) {
             const auto first = std::find(sample.loss.begin() + 1, sample.loss.end(), 1);
@@ -278,12 +329,8 @@ void Loader::TakeSample(Sample sample, std::vector<Piece>& pieces, uint64_t& pos
             }
         }
     }
-    if (!learned) {
-        ++counts_.no_loss;
-        return;
-    }
-    ++counts_.samples;
-    AddPieces(std::move(sample), pieces, positions);
+    if (!learned) ++counts_.no_loss;
+    return learned;
 }
 
 // Cuts a sample into pieces of at most S positions. Adjacent pieces share the token at the border:
@@ -340,18 +387,40 @@ Sequence Loader::Build(const std::vector<Piece>& pieces) const {
     const auto size = static_cast<size_t>(options_.sequence);
     made.tokens.reserve(size);
     made.targets.reserve(size);
-    for (const Piece& piece : pieces) {
-        const Sample& sample = piece.sample;
+    const auto add = [&](const Sample& sample) {
         made.begins.push_back(static_cast<int32_t>(made.tokens.size()));
         made.tokens.insert(made.tokens.end(), sample.tokens.begin(), sample.tokens.end() - 1);
         for (size_t i = 1; i < sample.tokens.size(); ++i) {
             made.targets.push_back(sample.loss[i] != 0 ? sample.tokens[i] : -1);
         }
+    };
+    for (const Piece& piece : pieces) {
+        if (piece.sample.roles.empty()) {
+            add(piece.sample);
+            continue;
+        }
+        for (const Sample& each : SplitPacked(piece.sample)) {
+            add(each);
+            for (size_t i = 1; i < each.loss.size(); ++i) {
+                made.answers.push_back(each.loss[i] == 1 ? 1 : 0);
+            }
+        }
+        AddRoles(piece, made);
     }
     made.used = static_cast<int32_t>(made.tokens.size());
-    made.tokens.resize(size, options_.pad_id);
-    made.targets.resize(size, -1);
+    made.tokens.resize(std::max(size, made.tokens.size()), options_.pad_id);
+    made.targets.resize(made.tokens.size(), -1);
     return made;
+}
+
+void Loader::AddRoles(const Piece& piece, Sequence& made) const {
+    made.roles = piece.sample.roles;
+    made.record = piece.record;
+    made.reference.assign(made.roles.size(), 0);
+    const std::span<const double> all = options_.reference[static_cast<size_t>(options_.part)];
+    if (all.empty()) return;
+    const auto own = all.subspan(piece.record * kMostAnswers, made.roles.size());
+    std::ranges::copy(own, made.reference.begin());
 }
 
 }  // namespace weft::train

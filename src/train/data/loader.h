@@ -13,6 +13,9 @@
 // batch g has the sequences [g B, (g + 1) B), and rank r of n takes the r-th share of each batch.
 // To form the list, every rank tokenizes every sample; docs/train-data.md states the cost.
 //
+// The answers of a preference (Sample::roles) are one sequence, each with at most S positions.
+// Preferences are not packed.
+//
 // Empty sequences fill up the last batch of the last epoch.
 //
 // Memory: one window, some 64 S positions and the longest sample; see CountOnly.
@@ -21,6 +24,7 @@
 // Thread: one caller at a time. The DataSet must outlive the Loader.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -51,6 +55,8 @@ struct LoaderOptions {
     uint64_t seed = 0;
     uint64_t epochs = 0;  // 0: endless
     int32_t pad_id = 0;
+    // By part: log-probabilities of a reference model, kMostAnswers for each record; or empty.
+    std::array<std::span<const double>, 2> reference{};
 };
 
 // The position of the next sequence. With the same data and options (except rank and ranks), it
@@ -64,15 +70,26 @@ struct Cursor {
 };
 
 struct Sequence {
-    std::vector<int32_t> tokens, targets;  // S elements each
+    std::vector<int32_t> tokens, targets;  // S elements each; a preference may have more
     std::vector<int32_t> begins;  // starts of samples, ascending from 0; empty: only padding
     int32_t used = 0;             // positions before the padding
+    // Preferences only. By position: whether the target belongs to an answer. By sample: the role,
+    // and the log-probability of the reference model (0 without one).
+    std::vector<uint8_t> answers;
+    std::vector<SampleRole> roles;
+    std::vector<double> reference;
+    uint64_t record = 0;  // number of the record in the part
 };
 
 struct Batch {
     std::vector<Sequence> sequences;  // this rank's sequences, in order
     uint64_t global_sequences = 0;    // non-empty sequences of all ranks
     uint64_t global_targets = 0;      // positions with loss, over all ranks
+    uint64_t first = 0, all = 0;      // this rank's first place in the batch; places of all ranks
+    // Preferences, over all ranks: samples of each role, and positions of chosen ones with a
+    // target.
+    std::array<uint64_t, kSampleRoles> samples_of{};
+    uint64_t chosen_targets = 0;
 };
 
 // Whether a read failed because of the record itself, so that --skip-bad skips the record.
@@ -125,6 +142,7 @@ class Loader {
         Sample sample;   // empty with CountOnly
         uint64_t order;  // place in the window
         size_t positions;
+        uint64_t record = 0;
     };
 
     Loader(const DataSet& data, const LoaderOptions& options) : data_(&data), options_(options) {}
@@ -133,12 +151,16 @@ class Loader {
     Status FillWindow();
     Status AddSample(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions);
     Status ReadRecord(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions);
+    void TakePreference(Sample sample, std::vector<Piece>& pieces, uint64_t& positions);
+    void Count(const Sequence& sequence, Batch& batch) const;
+    bool Shorten(Sample& sample);
     void TakeSample(Sample sample, std::vector<Piece>& pieces, uint64_t& positions);
     void AddPieces(Sample sample, std::vector<Piece>& pieces, uint64_t& positions);
     void Remember(uint64_t index, uint64_t positions, std::span<Piece> made);
     bool AddKnown(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions) const;
     std::vector<std::vector<Piece>> PackPieces(std::vector<Piece> pieces) const;
     Sequence Build(const std::vector<Piece>& pieces) const;
+    void AddRoles(const Piece& piece, Sequence& made) const;
 
     const DataSet* data_;
     LoaderOptions options_;

@@ -282,11 +282,12 @@ Status CheckRecordMarks(const OrderedJson& record, bool has_answer) {
     for (const auto& [name, value] : record.items()) {
         if (value.is_null()) continue;
         if (has_answer && IsAnswerTag(name, value)) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "a KTO record: '{}' is {} and says whether the answer is wanted. Weft "
-                             "does not train on preferences; keep the records with wanted answers "
-                             "and remove '{}' from them",
-                             name, ShownValue(value), name);
+            return MakeError(
+                ErrorCode::kUnsupported,
+                "a KTO record: '{}' is {} and says whether the answer is wanted: --loss "
+                "kto learns such records. To learn the wanted answers alone, keep "
+                "their records and remove '{}' from them",
+                name, ShownValue(value), name);
         }
         if (LeavesOut(name, value)) {
             return MakeError(ErrorCode::kUnsupported,

@@ -18,6 +18,24 @@ Result<LongSamples> LongSamplesOf(const std::string& word) {
     return MakeError(ErrorCode::kUsage, "--long '{}'; expected truncate, skip or split", word);
 }
 
+// Preferences need whole answers.
+Result<LossKind> LossOf(const DatasetOptions& words) {
+    const auto loss = FindLoss(words.loss);
+    if (!loss) {
+        return MakeError(ErrorCode::kUsage, "--loss '{}'; expected {}", words.loss, kLossNames);
+    }
+    if (IsPreference(*loss) && IsSynthetic(words.data)) {
+        return MakeError(ErrorCode::kUsage,
+                         "--loss {} with --data {}: random tokens have no preferences. Name a file",
+                         words.loss, words.data.front());
+    }
+    if (!IsPreference(*loss) || words.longs != "split") return *loss;
+    return MakeError(ErrorCode::kUsage,
+                     "--loss {} with --long split: the loss needs the whole answer. Use truncate, "
+                     "skip or a larger --seq-len",
+                     words.loss);
+}
+
 Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
                                          const DataOptions& options, const DatasetOptions& words,
                                          int64_t rows, OpenedData& opened) {
@@ -57,6 +75,7 @@ Result<OpenedData> OpenData(const model_files::ModelSource& source, const Datase
     DataOptions options;
     options.specs = words.data;
     options.split = {words.test_split, words.seed};
+    WEFT_ASSIGN(options.loss, LossOf(words));
     options.sequence = words.sequence;
     if (IsSynthetic(words.data)) {
         WEFT_ASSIGN(opened.set, DataSet::RandomTokens(options, static_cast<int32_t>(vocab)));
@@ -64,7 +83,7 @@ Result<OpenedData> OpenData(const model_files::ModelSource& source, const Datase
         WEFT_ASSIGN(opened.set, OpenSet(source, options, words, vocab, opened));
     }
     opened.loader.sequence = words.sequence;
-    opened.loader.pack = words.pack;
+    opened.loader.pack = words.pack && !IsPreference(options.loss);
     opened.loader.shuffle = words.shuffle;
     opened.loader.skip_bad = words.skip_bad;
     opened.loader.seed = words.seed;

@@ -18,7 +18,8 @@ struct DatasetOptions {
     std::vector<std::string> data;  // files and folders, or one synthetic specification
     std::string longs = "truncate", control_tokens = "auto";
     int prompt_type = 1;
-    int64_t sequence = 0;  // positions of a sequence; 0: the default (SetSequence)
+    std::string loss = "sft";  // LossName
+    int64_t sequence = 0;      // positions of a sequence; 0: the default (SetSequence)
     double test_split = 0;
     uint64_t seed = 0;
     bool pack = true, shuffle = true, skip_bad = false;

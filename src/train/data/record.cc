@@ -27,15 +27,6 @@ constexpr const char* kInstructions = "instructions";
 const Keys kQuestion = {"question", "QUESTION"};
 const Keys kAnswer = {"answer", "long_answer", "LONG_ANSWER"};
 
-Result<RecordJson> Parse(std::string_view text) {
-    auto parsed = ParseOrderedJsonText(
-        text, {.bytes = SIZE_MAX, .depth = kRecordDepth, .values = size_t{1} << 24});
-    if (parsed.ok()) return parsed;
-    const bool limit = parsed.error().code == ErrorCode::kUnsupported;
-    return MakeError(ErrorCode::kCorrupt, "{}: {}", limit ? "too much JSON" : "not valid JSON",
-                     parsed.error().message);
-}
-
 // The first of the names that the record has; "": none.
 const char* NameIn(const RecordJson& record, Keys keys) {
     for (const char* key : keys) {
@@ -349,7 +340,8 @@ Error NoForm(const RecordJson& record) {
 // Refuses answers of which one may be a rejected one, in the names of any program
 // ("rejected_response", "response_chosen", "is_chosen"). Numbers (scores) do not matter.
 Status RefusePreference(const RecordJson& record) {
-    constexpr std::string_view kNoPreferences = "Weft does not train on preferences";
+    constexpr std::string_view kNoPreferences =
+        "--loss dpo (or ipo, orpo, kto, simpo) learns preferences";
     if (record.contains("chosen") && record.contains("rejected")) {
         return MakeError(ErrorCode::kUnsupported,
                          "a preference ('chosen' and 'rejected'): {}. To learn the chosen answers, "
@@ -373,8 +365,17 @@ Status RefusePreference(const RecordJson& record) {
 
 }  // namespace
 
+Result<RecordJson> ParseRecordJson(std::string_view text) {
+    auto parsed = ParseOrderedJsonText(
+        text, {.bytes = SIZE_MAX, .depth = kRecordDepth, .values = size_t{1} << 24});
+    if (parsed.ok()) return parsed;
+    const bool limit = parsed.error().code == ErrorCode::kUnsupported;
+    return MakeError(ErrorCode::kCorrupt, "{}: {}", limit ? "too much JSON" : "not valid JSON",
+                     parsed.error().message);
+}
+
 Result<Record> ParseRecord(std::string_view text) {
-    WEFT_ASSIGN(RecordJson record, Parse(text));
+    WEFT_ASSIGN(RecordJson record, ParseRecordJson(text));
     return RecordOfObject(std::move(record));
 }
 

@@ -62,6 +62,8 @@ using Record = std::variant<TokensRecord, ChatRecord, PairRecord, InstructionRec
                             TextRecord>;
 
 Result<Record> ParseRecord(std::string_view json);
+// The JSON value of a record.
+Result<chat::OrderedJson> ParseRecordJson(std::string_view json);
 // Converts an object.
 Result<Record> RecordOfObject(chat::OrderedJson record);
 

@@ -5,14 +5,21 @@
 #include <cstdint>
 #include <vector>
 
+#include "train/data/loss_kind.h"
+
 namespace weft::train {
 
 struct Sample {
+    // A prompt's token that only the cross-entropy of the chosen answer includes (ORPO).
+    static constexpr uint8_t kPromptLoss = 2;
+
     std::vector<int32_t> tokens;  // at least two
-    std::vector<uint8_t> loss;    // one per token: 1 if the token is learned
+    std::vector<uint8_t> loss;    // one per token: 1 if the token is learned, or kPromptLoss
     // One per token: 1 where one of the samples of a packed record starts (packed_ids.h). Empty:
     // the record is one sample.
     std::vector<uint8_t> starts = {};
+    // Of a preference: the role of each of its samples, which stay together. Empty: no preference.
+    std::vector<SampleRole> roles = {};
     uint64_t empty_answers = 0;  // learned answers without text and without a call
 };
 

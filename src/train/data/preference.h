@@ -1,0 +1,41 @@
+// Preferences in TRL's forms:
+//   {"prompt": P, "chosen": C, "rejected": R}       a pair; without `prompt`, the prompt is what
+//        both answers begin with
+//   {"prompt": P, "completion": C, "label": true}   a single answer, for KTO; `response` is the
+//        same as `completion`, `kto_tag` the same as `label`. KTO makes two single answers of a
+//        pair
+// P, C and R are strings or lists of messages (as in record.h), beside which `tools` and `system`
+// may stand. Other members are ignored.
+//
+// Errors: kCorrupt (the message names the member and says what is expected, but does not have the
+// record's place), and those of RecordOfObject and Encoder.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "chat/template/chat_template.h"
+#include "train/data/encoder.h"
+#include "train/data/loss_kind.h"
+#include "train/data/sample.h"
+
+namespace weft::train {
+
+struct PreferenceRecord {
+    struct Answer {
+        chat::OrderedJson completion;
+        bool wanted = true;
+    };
+    chat::OrderedJson prompt, beside;  // beside: the members that belong to a conversation
+    std::vector<Answer> answers;       // of a pair: the chosen one first
+};
+
+Result<PreferenceRecord> PreferenceOfObject(const chat::OrderedJson& record, LossKind loss);
+
+// The answers of a record as one Sample with roles. before: the record whose answers are the
+// mismatched ones (kto).
+Result<Sample> EncodePreference(const Encoder& encoder, LossKind loss,
+                                const PreferenceRecord& record, const PreferenceRecord* before);
+
+}  // namespace weft::train
