@@ -5,6 +5,20 @@
 
 namespace weft::train {
 
+namespace {
+
+// Adds the means of a batch to those of all batches, whose targets include the batch's.
+void AddMeans(const PreferenceReport& batch, int64_t targets, Evaluation& all) {
+    if (!all.preference) all.preference.emplace();
+    const double share = static_cast<double>(targets) / static_cast<double>(all.targets);
+    for (size_t i = 0; i < batch.values.size(); ++i) {
+        double& mean = all.preference->values[i];
+        mean += share * (batch.values[i] - mean);
+    }
+}
+
+}  // namespace
+
 Result<Evaluation> EvaluateAll(Trainer& trainer, Loader loader) {
     Evaluation all;
     double sum = 0;
@@ -15,6 +29,7 @@ Result<Evaluation> EvaluateAll(Trainer& trainer, Loader loader) {
         WEFT_ASSIGN(const StepReport report, trainer.Evaluate(*batch));
         sum += report.loss * static_cast<double>(report.targets);
         all.targets += report.targets;
+        if (report.preference) AddMeans(*report.preference, report.targets, all);
         all.stopped = report.stop_requests > 0;
         if (all.stopped) return all;
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/result.h"
 #include "train/data/loader.h"
@@ -12,6 +13,7 @@ namespace weft::train {
 struct Evaluation {
     double loss = 0;  // mean over the targets
     int64_t targets = 0;
+    std::optional<PreferenceReport> preference;  // mean over the batches
     bool stopped = false;  // a rank asked to stop, so the evaluation is incomplete
 };
 

@@ -4,41 +4,65 @@
 
 namespace weft::train {
 
+namespace {
+
+bool IsIn(const Sequence& sequence, size_t sample, AnswerPart part) {
+    if (sequence.roles.empty()) return true;
+    const bool mismatched = sequence.roles[sample] == SampleRole::kMismatched;
+    return mismatched == (part == AnswerPart::kMismatched);
+}
+
+}  // namespace
+
 Status MicroBatch::Fill(std::span<const Sequence> sequences, int64_t vocab,
-                        const std::string& model) {
+                        const std::string& model, AnswerPart part) {
     tokens_.clear();
     positions_.clear();
     output_rows_.clear();
     targets_.clear();
     sequences_.clear();
+    answers_.clear();
+    in_answer_.clear();
     for (const Sequence& sequence : sequences) {
-        const auto base = static_cast<int32_t>(tokens_.size());
         for (size_t s = 0; s < sequence.begins.size(); ++s) {
-            const int32_t begin = sequence.begins[s];
-            const bool last = s + 1 == sequence.begins.size();
-            const int32_t end = last ? sequence.used : sequence.begins[s + 1];
-            sequences_.push_back({base + begin, end - begin, 0, {}});
-            for (int32_t i = begin; i < end; ++i) {
-                const int32_t target = sequence.targets[static_cast<size_t>(i)];
-                const int32_t most = std::max(target, sequence.tokens[static_cast<size_t>(i)]);
-                if (most >= vocab) {
-                    return MakeError(ErrorCode::kUsage,
-                                     "the data have token {}, but {} has a vocabulary of {}: they "
-                                     "belong to another tokenizer",
-                                     most, model, vocab);
-                }
-                tokens_.push_back(sequence.tokens[static_cast<size_t>(i)]);
-                positions_.push_back(i - begin);
-                if (target < 0) continue;
-                output_rows_.push_back(base + i);
-                targets_.push_back(target);
-            }
+            if (IsIn(sequence, s, part)) WEFT_TRY(AddSample(sequence, s, vocab, model));
         }
     }
     empty_ = targets_.empty();
     if (!empty_) return {};
     tokens_ = positions_ = output_rows_ = targets_ = {0};
     sequences_ = {{0, 1, 0, {}}};
+    return {};
+}
+
+Status MicroBatch::AddSample(const Sequence& sequence, size_t sample, int64_t vocab,
+                             const std::string& model) {
+    const auto base = static_cast<int32_t>(tokens_.size());
+    const int32_t begin = sequence.begins[sample];
+    const bool last = sample + 1 == sequence.begins.size();
+    const int32_t end = last ? sequence.used : sequence.begins[sample + 1];
+    const size_t first = targets_.size();
+    sequences_.push_back({base, end - begin, 0, {}});
+    for (int32_t i = begin; i < end; ++i) {
+        const auto at = static_cast<size_t>(i);
+        const int32_t target = sequence.targets[at];
+        const int32_t most = std::max(target, sequence.tokens[at]);
+        if (most >= vocab) {
+            return MakeError(ErrorCode::kUsage,
+                             "the data have token {}, but {} has a vocabulary of {}: they "
+                             "belong to another tokenizer",
+                             most, model, vocab);
+        }
+        tokens_.push_back(sequence.tokens[at]);
+        positions_.push_back(i - begin);
+        if (target < 0) continue;
+        output_rows_.push_back(base + i - begin);
+        targets_.push_back(target);
+        if (!sequence.roles.empty()) in_answer_.push_back(sequence.answers[at]);
+    }
+    if (sequence.roles.empty()) return {};
+    answers_.push_back(
+        {sequence.roles[sample], first, targets_.size(), sequence.reference[sample]});
     return {};
 }
 

@@ -9,8 +9,12 @@
 #include "backend/executable.h"
 #include "base/result.h"
 #include "train/data/loader.h"
+#include "train/preference_loss.h"
 
 namespace weft::train {
+
+// Which answers of preferences are in a pass. Samples without a role are always in it.
+enum class AnswerPart { kOwn, kMismatched };
 
 class MicroBatch {
   public:
@@ -18,18 +22,27 @@ class MicroBatch {
     // one row whose loss has weight zero, because all ranks must run the same collectives.
     // vocab: number of rows of the embedding; model: the model's name, for errors. Errors: kUsage
     // (a token id is too large).
-    Status Fill(std::span<const Sequence> sequences, int64_t vocab, const std::string& model);
+    Status Fill(std::span<const Sequence> sequences, int64_t vocab, const std::string& model,
+                AnswerPart part = AnswerPart::kOwn);
 
     bool empty() const { return empty_; }
     int64_t targets() const { return empty_ ? 0 : static_cast<int64_t>(targets_.size()); }
     int64_t positions() const { return empty_ ? 0 : static_cast<int64_t>(tokens_.size()); }
+    // Preferences only: the answers, and for each row with a target whether it belongs to one.
+    std::span<const AnswerRows> answers() const { return answers_; }
+    std::span<const uint8_t> in_answer() const { return in_answer_; }
     // The step's spans point into this object.
     backend::Step Step(int64_t number, float loss_gradient) const;
 
   private:
+    Status AddSample(const Sequence& sequence, size_t sample, int64_t vocab,
+                     const std::string& model);
+
     bool empty_ = true;
     std::vector<int32_t> tokens_, positions_, output_rows_, targets_;
     std::vector<backend::StepSequence> sequences_;
+    std::vector<AnswerRows> answers_;
+    std::vector<uint8_t> in_answer_;
 };
 
 }  // namespace weft::train

@@ -17,6 +17,7 @@
 #include "train/elastic.h"
 #include "train/evaluate.h"
 #include "train/lora/lora_source.h"
+#include "train/reference.h"
 #include "train/resume.h"
 #include "train/run_meter.h"
 #include "train/settings.h"
@@ -50,6 +51,7 @@ class Run {
           stops_(cluster, !job.save.folder.empty()),
           search_(job_.save, cluster),
           growth_(cluster),
+          reference_(job_, cluster),
           begin_ns_(job.save.begin_ns > 0 ? job.save.begin_ns : NowNs()) {
         TakeDataWords(job_);
     }
@@ -99,7 +101,7 @@ class Run {
         WEFT_TRY(SetSequence(hyper, job_.data.sequence));
         TakeDataWords(job_);
         WEFT_TRY(CheckResult(*source));
-        WEFT_ASSIGN(const OpenedData data, OpenData(*source, job_.data, hyper.vocab));
+        WEFT_ASSIGN(OpenedData data, OpenData(*source, job_.data, hyper.vocab));
         WEFT_ASSIGN(content_, IdentityOf(*source, job_.data, data));
         WEFT_TRY(AgreeOnData(cluster_, content_, job_.trainer.lora.from));
         if (cluster_.rank() == 0 && data.set->Chooses() && !std::exchange(logged_data_, true)) {
@@ -111,6 +113,7 @@ class Run {
             const Json& state = checkpoint->manifest().state;
             WEFT_ASSIGN(job_.data.day, TakeDay(state, checkpoint->folder(), *data.set));
         }
+        WEFT_TRY(reference_.Open(*source, content_, data));
         DataWalk walk(job_, cluster_, layout, data,
                       [this](std::string_view what) { return CheckTime(what); });
         WEFT_TRY(CheckTestPart(walk, data));
@@ -130,10 +133,12 @@ class Run {
             WEFT_TRY(CheckGoesOn(*checkpoint, job_, batch_, steps, loader.cursor(),
                                  cluster_.rank() == 0));
         }
+        WEFT_TRY(reference_.ComputeApart(!checkpoint, data));
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));
         // (A removed file keeps its room on the disk while it is open.)
         if (checkpoint && HasWeights(trainer->state(), *checkpoint)) checkpoint->Close();
-        const Status ended = WithTrainer(*trainer, loader, data, done + 1, steps);
+        Status ended = reference_.ComputeOrShare(*trainer, data);
+        if (ended.ok()) ended = WithTrainer(*trainer, loader, data, done + 1, steps);
         device_ = trainer->device_status();
         // Report the failure while the Trainer exists: its pending sends may wait for ranks that
         // never answer, and the verdict ends these waits. (An error that another rank's loss may
@@ -469,12 +474,16 @@ class Run {
 
     Result<std::unique_ptr<Trainer>> MakeTrainer(std::unique_ptr<model_files::ModelSource> source,
                                                  const std::optional<Checkpoint>& checkpoint) {
-        if (!checkpoint) return Trainer::Make(job_.trainer, cluster_, std::move(source));
+        if (!checkpoint) {
+            return Trainer::Make(job_.trainer, cluster_, std::move(source),
+                                 reference_.TakeGroups());
+        }
         WEFT_ASSIGN(base_, WithAdapters(std::move(source), job_.trainer.lora));
         WEFT_ASSIGN(CheckpointSource trained, CheckpointSource::Make(*base_, *checkpoint));
         WEFT_ASSIGN(auto trainer,
                     Trainer::Make(job_.trainer, cluster_,
-                                  std::make_unique<CheckpointSource>(std::move(trained))));
+                                  std::make_unique<CheckpointSource>(std::move(trained)),
+                                  reference_.TakeGroups()));
         const PinnedThread pinned(cluster_.cores());  // for threads that read
         WEFT_TRY(
             ReadKept(*checkpoint, trainer->state(), trainer->rule(), job_.trainer.update.kind));
@@ -571,6 +580,7 @@ class Run {
             StepLine line{
                 step, steps, report.loss,     report.grad_norm,  rate,          report.positions,
                 0,    {},    report.aux_loss, report.loss_scale, report.skipped};
+            line.preference = report.preference;
             meter_.EndUpdate(line);
             summary_.steps = step;
             cursor_ = loader.cursor();
@@ -698,6 +708,7 @@ class Run {
         summary_.eval_s += SecondsSince(begin_ns);
         if (evaluation.stopped) return Stop(line.step, 1);
         line.eval_loss = summary_.eval_loss = evaluation.loss;
+        line.eval_preference = evaluation.preference;
         return {};
     }
 
@@ -741,6 +752,7 @@ class Run {
     Growth growth_;              // rank 0
     bool grows_ = false;         // rank 0: the epoch ends for newcomers, not after a loss
     bool with_joiners_ = false;  // this epoch has newcomers, and not all ranks are ready
+    ReferenceTable reference_;
     SavePlace place_;
     RoomPlan room_;
     const int64_t begin_ns_;

@@ -30,6 +30,12 @@ constexpr Setting kCurve[] = {{"dtype", "--dtype"},
                               {"eps", "--eps"},
                               {"momentum", "--momentum"},
                               {"clip", "--clip"},
+                              {"loss", "--loss"},
+                              {"beta", "--beta"},
+                              {"label_smoothing", "--label-smoothing"},
+                              {"simpo_gamma", "--simpo-gamma"},
+                              {"desirable_weight", "--desirable-weight"},
+                              {"undesirable_weight", "--undesirable-weight"},
                               {"batch", "sequences an update"}};
 // Settings of a schedule that is not constant.
 constexpr Setting kSchedule[] = {{"warmup_steps", "--warmup-steps"},

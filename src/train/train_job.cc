@@ -61,6 +61,14 @@ constexpr auto kTrainerFields = [](auto& t, auto& visit) {
     visit("lora_without_dropout", t.lora_without_dropout);
     visit("without_dropout", t.without_dropout);
     visit("clip", t.clip);
+    visit("beta", t.preference.beta);
+    visit("label_smoothing", t.preference.label_smoothing);
+    visit("simpo_gamma", t.preference.simpo_gamma);
+    visit("desirable_weight", t.preference.desirable_weight);
+    visit("undesirable_weight", t.preference.undesirable_weight);
+    visit.Path("ref_model", t.preference.ref_model, [](const std::string& model) {
+        return model.empty() ? Result<std::string>(model) : model_files::PathOfModel(model);
+    });
     visit("time_ops", t.time_ops);
     visit("verify_model", t.verify_model);
 };
@@ -87,6 +95,7 @@ constexpr auto kDataFields = [](auto& d, auto& visit) {
     visit("longs", d.longs);
     visit("control_tokens", d.control_tokens);
     visit("prompt_type", d.prompt_type);
+    visit("loss", d.loss);
     visit("data_sequence", d.sequence);
     visit("test_split", d.test_split);
     visit("seed", d.seed);
@@ -135,7 +144,8 @@ Status CheckPaths(const TrainJob& job) {
         {"the model", &job.trainer.model},
         {"--output-dir", &job.save.folder},
         {"--resume", &job.save.resume},
-        {"--lora-from", &job.trainer.lora.from}};
+        {"--lora-from", &job.trainer.lora.from},
+        {"--ref-model", &job.trainer.preference.ref_model}};
     for (const std::string& path : job.data.data) paths.emplace_back("--data", &path);
     for (const auto& [name, path] : paths) {
         if (IsUtf8(*path)) continue;
@@ -202,6 +212,7 @@ Status MakeAbsolute(TrainJob& job) {
 void TakeDataWords(TrainJob& job) {
     job.trainer.sequence = job.data.sequence > 0 ? job.data.sequence : kDefaultSequence;
     job.trainer.lora.seed = job.trainer.seed = job.data.seed;
+    job.trainer.preference.loss = FindLoss(job.data.loss).value_or(LossKind::kTokens);
 }
 
 std::string TrainJobToJson(const TrainJob& job) {

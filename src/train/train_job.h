@@ -43,7 +43,7 @@ Status CheckTrainJob(const TrainJob& job);
 // Makes paths absolute and canonical, because ranks may have other working folders. Errors: kIo.
 Status MakeAbsolute(TrainJob& job);
 
-// Copies the sequence length and seeds of the data to the trainer.
+// Copies the sequence length, the seeds and the loss of the data to the trainer.
 void TakeDataWords(TrainJob& job);
 
 std::string TrainJobToJson(const TrainJob& job);

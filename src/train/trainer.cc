@@ -127,6 +127,7 @@ Status CheckTrainer(const TrainerOptions& o) {
     if (!(o.clip >= 0)) {
         return MakeError(ErrorCode::kUsage, "--clip {}: expected 0 (none) or more", o.clip);
     }
+    WEFT_TRY(CheckPreference(o.preference));
     WEFT_TRY(CheckUpdate(o.update));
     WEFT_TRY(CheckLossScale(o.loss_scale));
     if (o.zero < 0 || o.zero > 3) {
@@ -200,6 +201,7 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
     WEFT_ASSIGN(graph.recompute, FindRecompute(options.recompute));
     graph.sequence = options.sequence;
     graph.rows = options.sequence * options.micro_batch;
+    if (options.preference.on()) graph.rows *= 2;  // two answers are one sequence (loader.h)
     graph.row_shares = options.sequence_parallel;
     graph.load_balance = options.router_aux_loss > 0;
     graph.zero.stage = options.zero;
@@ -219,7 +221,8 @@ Trainer::~Trainer() {
 
 Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
                                                cluster::Cluster& cluster,
-                                               std::unique_ptr<model_files::ModelSource> source) {
+                                               std::unique_ptr<model_files::ModelSource> source,
+                                               std::optional<TrainGroups> groups) {
     WEFT_TRY(CheckTrainer(options));
     std::unique_ptr<Trainer> trainer(new Trainer(options, cluster));
     trainer->source_ = std::move(source);
@@ -241,7 +244,11 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
     cluster.SetProgress([t = trainer.get()] { return t->training_->progress(); });
     WEFT_ASSIGN(const std::string fingerprint, trainer->source_->Fingerprint());
     WEFT_TRY(cluster.Agree("model file", fingerprint, Deadline::In(kAgreeMs)));
-    WEFT_ASSIGN(trainer->groups_, JoinGroups(cluster, trainer->layout_));
+    if (groups) {
+        trainer->groups_ = *std::move(groups);
+    } else {
+        WEFT_ASSIGN(trainer->groups_, JoinGroups(cluster, trainer->layout_));
+    }
     WEFT_TRY(trainer->state_->Load(*trainer->training_, *trainer->source_, cluster));
     WEFT_TRY(trainer->rule_->Start(*trainer->training_));
     if (options.time_ops) {
@@ -394,12 +401,17 @@ Status Trainer::RunOps(const program::OpRange& ops, backend::Step& step) {
     return {};
 }
 
-Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pass) {
-    const program::ModelChunk& chunk = chunks_[static_cast<size_t>(which.chunk)];
+std::span<const Sequence> Trainer::SequencesOf(const Batch& batch, const StagePass& which) const {
     const auto micro = static_cast<size_t>(options_.micro_batch);
     const std::span<const Sequence> all = batch.sequences;
     const size_t begin = std::min(static_cast<size_t>(which.micro_batch) * micro, all.size());
-    const auto sequences = all.subspan(begin, std::min(micro, all.size() - begin));
+    return all.subspan(begin, std::min(micro, all.size() - begin));
+}
+
+Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pass) {
+    if (options_.preference.on()) return RunPreferencePass(batch, which, pass);
+    const program::ModelChunk& chunk = chunks_[static_cast<size_t>(which.chunk)];
+    const auto sequences = SequencesOf(batch, which);
     if (pass != PassKind::kBackward) {
         WEFT_TRY(micro_.Fill(sequences, hyper_.vocab, source_->name()));
         if (which.chunk == 0) positions_ += micro_.positions();
@@ -434,6 +446,134 @@ Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pas
     return {};
 }
 
+// The forward pass ends with the losses of the rows, from which the host computes the weights of
+// the rows in the backward pass.
+Status Trainer::RunPreferencePass(const Batch& batch, const StagePass& which, PassKind pass) {
+    const program::ModelChunk& chunk = chunks_[static_cast<size_t>(which.chunk)];
+    const bool scores = chunk.loss.evaluated != program::kNoValue;
+    const auto number_of = static_cast<size_t>(which.micro_batch);
+    if (row_weights_.size() <= number_of) row_weights_.resize(number_of + 1);
+    std::vector<float>& weights = row_weights_[number_of];
+    WEFT_TRY(micro_.Fill(SequencesOf(batch, which), hyper_.vocab, source_->name(), part_));
+    const double targets = static_cast<double>(std::max<uint64_t>(batch.global_targets, 1));
+    const double share = static_cast<double>(micro_.targets()) / targets;
+    backend::Step step = micro_.Step(number(), static_cast<float>(scale()));
+    step.slot = which.slot;
+    step.side_gradient = static_cast<float>(options_.router_aux_loss * share * scale());
+    if (groups_.stages != nullptr) groups_.stages->SetChunk(which.chunk);
+    if (pass != PassKind::kBackward) {
+        if (which.chunk == 0) positions_ += micro_.positions();
+        WEFT_TRY(RunOps({chunk.begin, chunk.predict_begin}, step));
+        if (chunk.side_output != program::kNoValue) {
+            float side = 0;
+            WEFT_TRY(training_->ReadFloats(chunk.side_output, 0, {&side, 1}));
+            aux_loss_ += share * double{side};
+        }
+        if (scores) {
+            const auto first = static_cast<size_t>(options_.micro_batch) * number_of;
+            WEFT_TRY(ScoreAnswers(batch, which, first, weights));
+        }
+    }
+    if (pass == PassKind::kForward || pass == PassKind::kEvaluate) return {};
+    if (scores) step.row_weights = weights;
+    step.again = false;
+    return RunOps(chunk.backward(), step);
+}
+
+// begin: the first sequence of the micro-batch in the rank's batch.
+Status Trainer::ScoreAnswers(const Batch& batch, const StagePass& which, size_t begin,
+                             std::vector<float>& weights) {
+    const program::ModelChunk& chunk = chunks_[static_cast<size_t>(which.chunk)];
+    std::vector<float> losses(static_cast<size_t>(micro_.targets()));
+    weights.assign(std::max<size_t>(losses.size(), 1), 0.0f);
+    if (micro_.empty()) return {};
+    WEFT_TRY(training_->ReadFloats(chunk.loss.evaluated, 0, losses));
+    if (!reads_logps_) {
+        PreferenceLoss(options_.preference, batch, kl_)
+            .Add(micro_.answers(), losses, micro_.in_answer(), weights, preference_);
+        return {};
+    }
+    size_t answer = 0;
+    for (size_t i = begin; answer < micro_.answers().size(); ++i) {
+        for (size_t s = 0; s < batch.sequences[i].roles.size(); ++s) {
+            const bool own = batch.sequences[i].roles[s] != SampleRole::kMismatched;
+            if (own != (part_ == AnswerPart::kOwn)) continue;
+            logps_[i * kMostAnswers + s] =
+                LogProbability(micro_.answers()[answer++], losses, micro_.in_answer());
+        }
+    }
+    return {};
+}
+
+// Sets logps_ of the answers of one part, on the rank that has the loss.
+Status Trainer::ReadLogps(const Batch& batch, AnswerPart part) {
+    part_ = part;
+    reads_logps_ = true;
+    const Status ran = RunPasses(batch, true);
+    part_ = AnswerPart::kOwn;
+    reads_logps_ = false;
+    return ran;
+}
+
+// The mean log-ratio of answers to other prompts, over all ranks.
+Status Trainer::EstimateKl(const Batch& batch) {
+    kl_ = 0;
+    const auto count =
+        static_cast<double>(batch.samples_of[static_cast<size_t>(SampleRole::kMismatched)]);
+    if (options_.preference.loss != LossKind::kKto || count == 0) return {};
+    logps_.assign(batch.sequences.size() * kMostAnswers, 0);
+    WEFT_TRY(ReadLogps(batch, AnswerPart::kMismatched));
+    double sum = 0;
+    for (size_t i = 0; owns_loss() && i < batch.sequences.size(); ++i) {
+        const Sequence& sequence = batch.sequences[i];
+        for (size_t s = 0; s < sequence.roles.size(); ++s) {
+            if (sequence.roles[s] != SampleRole::kMismatched) continue;
+            sum += logps_[i * kMostAnswers + s] - sequence.reference[s];
+        }
+    }
+    if (groups_.world != nullptr) {
+        net::OpTag tag;
+        tag.op = "kl";
+        tag.step = number();
+        WEFT_TRY(groups_.world->AllReduce(std::span<double>(&sum, 1), tag));
+    }
+    kl_ = std::max(0.0, sum / count);
+    return {};
+}
+
+Result<std::vector<double>> Trainer::LogProbabilities(const Batch& batch) {
+    if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
+    logps_.assign(batch.sequences.size() * kMostAnswers, 0);
+    WEFT_TRY(ReadLogps(batch, AnswerPart::kOwn));
+    if (!TakesPairs(options_.preference.loss)) {
+        WEFT_TRY(ReadLogps(batch, AnswerPart::kMismatched));
+    }
+    constexpr size_t kCols = 1 + kMostAnswers;
+    std::vector<double> rows(batch.all * kCols, 0);
+    for (size_t i = 0; owns_loss() && i < batch.sequences.size(); ++i) {
+        if (batch.sequences[i].roles.empty()) continue;
+        double* const row = &rows[(batch.first + i) * kCols];
+        row[0] = static_cast<double>(batch.sequences[i].record) + 1;
+        std::copy_n(&logps_[i * kMostAnswers], kMostAnswers, row + 1);
+    }
+    if (groups_.world != nullptr) {
+        net::OpTag tag;
+        tag.op = "reference";
+        tag.step = number();
+        WEFT_TRY(groups_.world->AllReduce(std::span<double>(rows), tag));
+    }
+    for (size_t i = 0; i < rows.size(); i += kCols) rows[i] -= 1;
+    return rows;
+}
+
+Status Trainer::ShareFromFirst(std::span<std::byte> bytes) {
+    if (groups_.world == nullptr) return {};
+    net::OpTag tag;
+    tag.op = "reference";
+    tag.step = number();
+    return groups_.world->Broadcast(bytes, 0, tag);
+}
+
 Result<double> Trainer::SumOfLosses(program::ValueId losses, int64_t count) {
     if (losses == program::kNoValue) return 0.0;
     std::vector<float> rows(static_cast<size_t>(count));
@@ -446,6 +586,7 @@ Result<double> Trainer::SumOfLosses(program::ValueId losses, int64_t count) {
 Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
     loss_sum_ = aux_loss_ = 0;
     positions_ = 0;
+    preference_ = {};
     const auto own = static_cast<int64_t>(batch.sequences.size());
     const bool together = options_.zero >= 2 && layout_.dp > 1;
     const int64_t passes =
@@ -466,11 +607,14 @@ Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
 
 // Sums over all ranks; each value is contributed by exactly one rank.
 Result<StepReport> Trainer::SumReport(const Batch& batch) {
-    double sums[] = {0, 0, 0, 0, 0};
-    const bool last = layout_.stage == layout_.pp() - 1;
-    if (layout_.tensor_rank == 0 && last) {
+    std::vector<double> sums(5);
+    const bool preference = options_.preference.on();
+    if (preference) sums.resize(sums.size() + PreferenceSums::kNames);
+    const std::span<double> preferences = std::span(sums).subspan(5);
+    if (owns_loss()) {
         sums[0] = loss_sum_;
         sums[2] = aux_loss_;
+        if (preference) std::ranges::copy(preference_.sums, preferences.begin());
     }
     if (layout_.tensor_rank == 0 && layout_.stage == 0) sums[1] = static_cast<double>(positions_);
     if (stop_request_ && stop_request_()) sums[3] = 1;
@@ -484,6 +628,14 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
     StepReport report;
     report.targets = static_cast<int64_t>(batch.global_targets);
     report.loss = sums[0] / static_cast<double>(report.targets);
+    if (preference) {
+        PreferenceSums all;
+        std::ranges::copy(preferences, all.sums.begin());
+        const PreferenceLoss loss(options_.preference, batch, kl_);
+        report.preference = loss.Report(all);
+        report.loss = all[PreferenceSums::kLoss];
+        report.targets = loss.examples();
+    }
     report.positions = static_cast<int64_t>(sums[1]);
     if (options_.router_aux_loss > 0) report.aux_loss = sums[2];
     report.stop_requests = static_cast<int>(sums[3]);
@@ -493,6 +645,7 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
 
 Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
+    WEFT_TRY(EstimateKl(batch));
     WEFT_TRY(training_->ZeroFill(program::Pool::kGradient));
     WEFT_TRY(RunPasses(batch, false));
     WEFT_ASSIGN(const double norm, GradientNorm());
@@ -556,6 +709,7 @@ Result<StepReport> Trainer::Overflowed(const Batch& batch, StepReport report) {
 
 Result<StepReport> Trainer::Evaluate(const Batch& batch) {
     if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
+    WEFT_TRY(EstimateKl(batch));
     WEFT_TRY(RunPasses(batch, true));
     return SumReport(batch);
 }

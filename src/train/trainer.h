@@ -25,6 +25,7 @@
 #include "train/micro_batch.h"
 #include "train/parallel/groups.h"
 #include "train/parallel/layout.h"
+#include "train/preference_loss.h"
 #include "train/state.h"
 #include "train/update/rule.h"
 
@@ -68,6 +69,7 @@ struct TrainerOptions {
     // config.json. Each micro-batch has its own auxiliary loss, weighted by its share of the
     // targets.
     double router_aux_loss = -1;
+    PreferenceOptions preference;
     bool time_ops = false;      // record the duration of each op (op_seconds)
     bool verify_model = false;  // compare the bytes of the model on all hosts (OpenVerified)
 };
@@ -106,9 +108,10 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
                                     const model::Hyper& hyper, bool overlap);
 
 struct StepReport {
-    double loss = 0;       // mean over the batch's targets
+    double loss = 0;       // mean over the batch's targets; preferences: over its pairs or answers
     double grad_norm = 0;  // before clipping
-    int64_t targets = 0, positions = 0;
+    int64_t targets = 0, positions = 0;  // targets: of the mean
+    std::optional<PreferenceReport> preference;
     std::optional<double> aux_loss;  // auxiliary loss of experts, unweighted; not part of `loss`
     // float16: the loss scale, and whether the step was skipped: gradients overflowed, so weights
     // and optimizer state are unchanged, and grad_norm is not finite.
@@ -127,11 +130,16 @@ struct TrainerProgress {
 
 class Trainer {
   public:
-    // Loads the model. source: the model, with or without adapters; null: Make opens it. Errors:
-    // those of model_files and model; kUnsupported (an op has no gradient); kUsage; kOutOfMemory.
+    // Loads the model. source: the model, with or without adapters; null: Make opens it. groups:
+    // those of a former Trainer with the same layout (TakeGroups); empty: Make joins them, which a
+    // Cluster allows once in an epoch. Errors: those of model_files and model; kUnsupported (an op
+    // has no gradient); kUsage; kOutOfMemory.
     static Result<std::unique_ptr<Trainer>> Make(
         const TrainerOptions& options, cluster::Cluster& cluster,
-        std::unique_ptr<model_files::ModelSource> source = nullptr);
+        std::unique_ptr<model_files::ModelSource> source = nullptr,
+        std::optional<TrainGroups> groups = {});
+    // The communicators, for another Trainer; this one can only be destroyed then.
+    TrainGroups TakeGroups() { return std::move(groups_); }
     ~Trainer();
 
     // Runs one update with this replica's part of a batch. Errors: those of links; kCorrupt: the
@@ -143,6 +151,12 @@ class Trainer {
     bool diverged() const { return diverged_; }
     // The loss of a batch, without training. Errors: as for Step.
     Result<StepReport> Evaluate(const Batch& batch);
+    // For each place of the batch, over all ranks: the number of the record, or -1 (padding), and
+    // then the log-probabilities of its kMostAnswers samples. The same on all ranks. Errors: as for
+    // Step.
+    Result<std::vector<double>> LogProbabilities(const Batch& batch);
+    // Gives all ranks the bytes of rank 0.
+    Status ShareFromFirst(std::span<std::byte> bytes);
     // The token after `tokens` (at least one, at most options().sequence). One rank calls `choose`,
     // which chooses the token from the logits, [vocab]. Collective; all ranks get the same token.
     // Errors: those of links and of `choose`.
@@ -203,6 +217,13 @@ class Trainer {
     // kBoth: kForward, then kBackward.
     enum class PassKind { kBoth, kForward, kBackward, kEvaluate };
     Status RunPass(const Batch& batch, const StagePass& which, PassKind pass);
+    Status RunPreferencePass(const Batch& batch, const StagePass& which, PassKind pass);
+    Status ScoreAnswers(const Batch& batch, const StagePass& which, size_t begin,
+                        std::vector<float>& weights);
+    Status ReadLogps(const Batch& batch, AnswerPart part);
+    Status EstimateKl(const Batch& batch);
+    std::span<const Sequence> SequencesOf(const Batch& batch, const StagePass& which) const;
+    bool owns_loss() const { return layout_.tensor_rank == 0 && layout_.stage + 1 == layout_.pp(); }
     Status RunOps(const program::OpRange& ops, backend::Step& step);
     Result<double> SumOfLosses(program::ValueId losses, int64_t count);
     Status NoteNonFinite(int32_t op, int64_t rows);
@@ -239,6 +260,14 @@ class Trainer {
     // State of the current update.
     double loss_sum_ = 0, aux_loss_ = 0;
     int64_t positions_ = 0;
+    // Preferences: which answers the passes run, KTO's estimate, and this rank's part of the report
+    // and of LogProbabilities. row_weights_: by micro-batch, from its forward to its backward pass.
+    AnswerPart part_ = AnswerPart::kOwn;
+    bool reads_logps_ = false;  // the passes only set logps_
+    double kl_ = 0;
+    PreferenceSums preference_;
+    std::vector<double> logps_;
+    std::vector<std::vector<float>> row_weights_;
     std::string found_;  // name of the first value that is not finite
 };
 

@@ -86,9 +86,9 @@ TEST_F(JobPaths, OfTraining) {
         return made.ok() ? Status() : Status(made.error());
     };
     Classify(json::parse(train::TrainJobToJson(job)), decode);
-    EXPECT_EQ(paths_, (Names{"model", "lora_from", "data", "save_folder", "resume"}));
+    EXPECT_EQ(paths_, (Names{"model", "lora_from", "ref_model", "data", "save_folder", "resume"}));
     EXPECT_EQ(texts_, (Names{"control_tokens", "device", "grad_dtype", "longs", "lora_targets",
-                             "overlap", "recompute", "sample_prompts"}));
+                             "loss", "overlap", "recompute", "sample_prompts"}));
     job.save.folder = dir_ / "out";
     job.save.resume = "auto";
     EXPECT_TRUE(decode(train::TrainJobToJson(job), limit_).ok());

@@ -1,6 +1,7 @@
 // weft train: fine-tunes a model on a data set, on one or more ranks.
 #include "cli/train/train.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -108,6 +109,11 @@ class Teller final : public train::TrainListener {
         options.first_step = next;
         options.columns = {"loss", "grad_norm", "lr", "tokens", "tokens_per_s"};
         if (Evaluates()) options.columns.emplace_back("eval_loss");
+        for (const auto name : PreferenceNames()) {
+            options.columns.emplace_back(train::PreferenceReport::kText[name]);
+            if (!Evaluates()) continue;
+            options.columns.push_back(fmt::format("eval_{}", train::PreferenceReport::kText[name]));
+        }
         if (IsF16()) options.columns.insert(options.columns.end(), {"loss_scale", "skipped"});
         log_.Open(std::move(options));
     }
@@ -146,6 +152,11 @@ class Teller final : public train::TrainListener {
                          {"flops_per_s", FlopsOf(line)}};
             if (line.eval_loss) json["eval_loss"] = *line.eval_loss;
             if (line.aux_loss) json["aux_loss"] = *line.aux_loss;
+            for (const auto name : PreferenceNames()) {
+                const std::string text = train::PreferenceReport::kText[name];
+                if (line.preference) json[text] = line.preference->values[name];
+                if (line.eval_preference) json["eval_" + text] = line.eval_preference->values[name];
+            }
             if (line.loss_scale) {
                 json["loss_scale"] = *line.loss_scale;
                 json["skipped"] = line.skipped;
@@ -160,6 +171,11 @@ class Teller final : public train::TrainListener {
         // (A plot cannot show infinity.)
         if (line.skipped) values[1] = NAN;
         if (Evaluates()) values.push_back(line.eval_loss.value_or(NAN));
+        for (const auto name : PreferenceNames()) {
+            values.push_back(line.preference ? line.preference->values[name] : NAN);
+            if (!Evaluates()) continue;
+            values.push_back(line.eval_preference ? line.eval_preference->values[name] : NAN);
+        }
         if (IsF16()) {
             values.push_back(line.loss_scale.value_or(NAN));
             values.push_back(line.skipped ? 1.0 : 0.0);
@@ -202,6 +218,9 @@ class Teller final : public train::TrainListener {
 
   private:
     bool Evaluates() const { return flags_.job.data.test_split > 0; }
+    std::vector<train::PreferenceReport::Name> PreferenceNames() const {
+        return train::PreferenceReport::NamesOf(flags_.job.trainer.preference.loss);
+    }
     bool IsF16() const { return flags_.job.trainer.dtype == DType::kF16; }
 
     void TellConfig(const train::Trainer& trainer, int64_t steps) const {
@@ -252,8 +271,11 @@ class Teller final : public train::TrainListener {
         printed_ns_ = NowNs();
         const double left =
             elapsed_s_ / static_cast<double>(told_) * static_cast<double>(line.steps - line.step);
-        const std::string aux =
-            line.aux_loss ? fmt::format("  balance {:.4f}", *line.aux_loss) : "";
+        std::string aux = line.aux_loss ? fmt::format("  balance {:.4f}", *line.aux_loss) : "";
+        if (line.preference) {
+            aux += fmt::format("  margin {:.4f}",
+                               line.preference->values[train::PreferenceReport::kMargins]);
+        }
         std::string scale;
         if (line.loss_scale) scale = fmt::format("  scale {:g}", *line.loss_scale);
         if (line.skipped) scale += "  overflow: skipped";
@@ -355,6 +377,35 @@ Status CheckAdapterFlags(const TrainFlags& flags) {
                      type ? "type" : "format", type ? flags.save.type : flags.save.format);
 }
 
+// Refuses flags that have no meaning for the loss.
+Status CheckPreferenceFlags(const TrainFlags& flags) {
+    using train::LossKind;
+    struct Fit {
+        const char* flag;
+        std::vector<LossKind> losses;
+    };
+    const Fit fits[] = {
+        {"--beta",
+         {LossKind::kDpo, LossKind::kIpo, LossKind::kOrpo, LossKind::kKto, LossKind::kSimpo}},
+        {"--label-smoothing", {LossKind::kDpo, LossKind::kSimpo}},
+        {"--simpo-gamma", {LossKind::kSimpo}},
+        {"--desirable-weight", {LossKind::kKto}},
+        {"--undesirable-weight", {LossKind::kKto}},
+        {"--ref-model", {LossKind::kDpo, LossKind::kIpo, LossKind::kKto}},
+    };
+    const LossKind loss = flags.job.trainer.preference.loss;
+    for (const Fit& fit : fits) {
+        if (!flags.command.Given(fit.flag) || std::ranges::count(fit.losses, loss) > 0) continue;
+        std::vector<std::string_view> names;
+        for (const LossKind each : fit.losses) names.push_back(train::LossName(each));
+        return MakeError(ErrorCode::kUsage,
+                         "{} with --loss {}: the loss does not use it; it belongs to {}. Remove "
+                         "the flag, or use another --loss",
+                         fit.flag, train::LossName(loss), fmt::join(names, ", "));
+    }
+    return {};
+}
+
 // The files of 'weft submit' run the same command again and count the starts. From the second start
 // on, the job resumes from its own checkpoints.
 void ResolveRestart(TrainFlags& flags) {
@@ -412,6 +463,8 @@ Status ResolveResult(TrainFlags& flags) {
     }
     WEFT_TRY(train::CheckExport(ExportOf(flags)));
     WEFT_TRY(CheckAdapterFlags(flags));
+    train::TakeDataWords(flags.job);
+    WEFT_TRY(CheckPreferenceFlags(flags));
     flags.job.save.folder = flags.output;
     WEFT_TRY(train::CheckTrainJob(flags.job));
     return ResolveOutput(flags);
@@ -542,6 +595,22 @@ void AddLoraFlags(const Command& app, train::TrainerOptions& trainer) {
         return share == 0 ? "" : "expected 0: Weft trains without dropout";
     };
     app.AddTaker("--dropout", take_all, "0: ignore the dropout in the model's config.json");
+}
+
+void AddPreferenceFlags(const Command& app, train::PreferenceOptions& preference) {
+    const Command shown = app.ShowDefaults();
+    shown.AddOption("--beta", preference.beta,
+                    "Preference losses: strength of the reference model, or weight of the margin");
+    shown.AddOption("--label-smoothing", preference.label_smoothing,
+                    "dpo and simpo: share of pairs whose answers may be swapped (0 to below 0.5)");
+    shown.AddOption("--simpo-gamma", preference.simpo_gamma, "simpo: target margin");
+    shown.AddOption("--desirable-weight", preference.desirable_weight,
+                    "kto: weight of the wanted answers");
+    shown.AddOption("--undesirable-weight", preference.undesirable_weight,
+                    "kto: weight of the unwanted answers");
+    app.AddOption("--ref-model", preference.ref_model,
+                  "dpo, ipo and kto: reference model, a file or folder (default: MODEL before "
+                  "training; with --lora, MODEL without adapters)");
 }
 
 void AddRowShareFlag(const Command& app, train::TrainerOptions& trainer) {
@@ -712,6 +781,7 @@ void AddTrainingFlags(const Command& app, TrainFlags& flags) {
     AddRowShareFlag(app, job.trainer);
     AddExpertFlags(app, job.trainer);
     AddLoraFlags(app, job.trainer);
+    AddPreferenceFlags(app, job.trainer.preference);
     AddTrainDevices(app, job.trainer.device);
     shown.AddOption("-t,--threads", job.trainer.threads, "Threads per rank (0: all its cores)");
     app.AddFlag("--reference", job.trainer.reference, "Use reference kernels");

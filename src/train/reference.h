@@ -1,0 +1,62 @@
+// Log-probabilities of the reference model for all records, for losses that need them.
+//
+// They are computed once, before the first update, and kept in memory and in a file of the output
+// folder, which a job that resumes reads. The file names what it depends on (model, data, type,
+// ...); a file of other data is computed again. The reference model is --ref-model, or the model
+// before training: without a checkpoint, it is the one in training (an adapter begins at zero).
+// Otherwise it is loaded before the model in training, and released.
+//
+// File: a line of JSON with the key; float64 values, kMostAnswers for each record of the training
+// part, and then of the test part; their checksum (base/hash.h).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "cluster/cluster.h"
+#include "train/data/identity.h"
+#include "train/data/open.h"
+#include "train/train_job.h"
+#include "train/trainer.h"
+
+namespace weft::train {
+
+class ReferenceTable {
+  public:
+    // Both arguments must outlive this object.
+    ReferenceTable(const TrainJob& job, cluster::Cluster& cluster) : job_(job), cluster_(cluster) {}
+
+    // Makes room for the values, and lets the data's loaders read them. Collective: rank 0 looks
+    // for the values in memory and in the file. source: the model before training. Errors: those of
+    // links and of the reference model's file.
+    Status Open(const model_files::ModelSource& source, const DataIdentity& content,
+                OpenedData& data);
+    // Call before the model in training is loaded. begins: there is no checkpoint. Computes the
+    // values with a model of its own, if that is necessary. Errors: those of Trainer and Loader.
+    Status ComputeApart(bool begins, const OpenedData& data);
+    // The communicators of the model of ComputeApart, if there was one: the model in training gets
+    // them.
+    std::optional<TrainGroups> TakeGroups() { return std::exchange(groups_, {}); }
+    // Gives all ranks the values, or computes them with the model in training, which is then the
+    // reference model. Errors: as for ComputeApart.
+    Status ComputeOrShare(Trainer& trainer, const OpenedData& data);
+
+  private:
+    std::string KeyOf(const std::string& model, const DataIdentity& content) const;
+    bool Load();
+    void Save() const;
+    Status Compute(Trainer& trainer, const OpenedData& data);
+
+    const TrainJob& job_;
+    cluster::Cluster& cluster_;
+    std::string key_;
+    std::vector<double> values_;
+    bool complete_ = false;  // on rank 0: values_ are those of key_
+    bool found_ = false;     // the same on all ranks: rank 0 has the values
+    std::optional<TrainGroups> groups_;
+};
+
+}  // namespace weft::train
