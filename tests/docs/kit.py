@@ -96,6 +96,8 @@ class Kit:
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / "qca.jsonl").write_text(lines)
         (folder / "train.jsonl").write_text(lines)
+        pairs = [{"prompt": q, "chosen": a, "rejected": "It is " + a} for q, a in QUESTIONS]
+        (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
         (folder / "article.txt").write_text("What is 47 + 38?")
         (folder / "ds.json").write_text(json.dumps(DS_CONFIG))
         (folder / "my").mkdir()

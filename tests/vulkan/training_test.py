@@ -138,9 +138,9 @@ class Training(unittest.TestCase):
             self.models[key] = write_model(self.folder / key, family, layers)
         return self.models[key]
 
-    def words(self, *more, model=None, steps=3):
-        return (model or self.model("llama"), "--data", self.data, "--seq-len", "64", "--lr",
-                "1e-3", "--steps", str(steps), *more)
+    def words(self, *more, model=None, steps=3, data=None):
+        return (model or self.model("llama"), "--data", data or self.data, "--seq-len", "64",
+                "--lr", "1e-3", "--steps", str(steps), *more)
 
     def quiet(self, *more, **kinds):
         return self.words("--no-output", *more, **kinds)
@@ -189,6 +189,15 @@ class Curves(Training):
     def test_batches(self):
         self.like_cpu("--no-pack", "--micro-batch", "3", "--grad-accum", "2", "--clip", "0.5",
                       "--schedule", "cosine", "--warmup-steps", "2")
+
+    def test_preferences(self):
+        """Rows of one micro-batch have different weights."""
+        data = self.folder / "pairs.jsonl"
+        data.write_text("".join(json.dumps({
+            "prompt": f"which {i}", "chosen": f"it is {i}", "rejected": "it is " + "not " * (i % 3)
+        }) + "\n" for i in range(8)))
+        self.like_cpu("--loss", "dpo", "--beta", "0.5", "--micro-batch", "4", data=str(data))
+        self.like_cpu("--loss", "orpo", "--beta", "0.5", "--micro-batch", "2", data=str(data))
 
     def test_evaluation(self):
         self.like_cpu("--test-split", "0.3", "--eval-every", "2")

@@ -80,7 +80,7 @@ struct StepTables {
     uint64_t state_writes = 0;           // int32 pairs, of all sequences: row, slot
     // Training only.
     uint64_t targets = 0;        // int32 [outputs]
-    uint64_t loss_gradient = 0;  // float
+    uint64_t loss_gradient = 0;  // float, for each row of targets
     uint64_t side_gradient = 0;  // float
     // Training only: int32 [rows]: the row numbers, sorted by the rows' tokens. Rows with the same
     // token are in ascending order.

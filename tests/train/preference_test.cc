@@ -1,0 +1,203 @@
+// Preferences: from records to answers with roles, and the derivatives of each loss.
+#include "train/data/preference.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/paths.h"
+#include "train/data/packed_ids.h"
+#include "train/data_case.h"
+#include "train/preference_loss.h"
+
+namespace weft::train {
+namespace {
+
+constexpr LossKind kPreferences[] = {LossKind::kDpo, LossKind::kIpo, LossKind::kOrpo,
+                                     LossKind::kKto, LossKind::kSimpo};
+
+// ---- Records ------------------------------------------------------------------------------------
+
+// The answers with their roles ('+', '-'), one after another.
+std::string AnswersOf(std::string_view line, LossKind loss = LossKind::kDpo) {
+    const auto object = ParseRecordJson(line);
+    if (!object.ok()) return object.error().message;
+    const auto record = PreferenceOfObject(*object, loss);
+    if (!record.ok()) return record.error().message;
+    const auto sample = EncodePreference(ByteEncoder(), loss, *record, nullptr);
+    if (!sample.ok()) return sample.error().message;
+    std::string text;
+    size_t role = 0;
+    for (const Sample& each : SplitPacked(*sample)) {
+        text += (sample->roles[role++] == SampleRole::kChosen ? "+" : "-") + Marked(each);
+    }
+    return text;
+}
+
+TEST(Preference, Texts) {
+    const std::string answers = "+Sky?[Blue.<|endoftext|>]-Sky?[Green.<|endoftext|>]";
+    EXPECT_EQ(AnswersOf(R"({"prompt": "Sky?", "chosen": "Blue.", "rejected": "Green."})"), answers);
+    EXPECT_EQ(AnswersOf(R"({"prompt": "Sky?", "chosen": "Blue.", "rejected": "Green.",
+                            "score_chosen": 4.5, "messages": [], "margin": 1})"),
+              answers);
+    // Without a prompt: what both begin with, without a blank at its end.
+    EXPECT_EQ(AnswersOf(R"({"chosen": "The sky is blue.", "rejected": "The sky is green."})"),
+              "+The sky is[ blue.<|endoftext|>]-The sky is[ green.<|endoftext|>]");
+    // "é" and "è" begin with the same byte.
+    EXPECT_EQ(AnswersOf(R"({"chosen": "xé", "rejected": "xè"})"),
+              "+x[é<|endoftext|>]-x[è<|endoftext|>]");
+}
+
+TEST(Preference, Conversations) {
+    const std::string answers =
+        "+<|im_start|>user\nSky?<|im_end|>\n<|im_start|>assistant\n[Blue.<|im_end|>]\n"
+        "-<|im_start|>user\nSky?<|im_end|>\n<|im_start|>assistant\n[Green.<|im_end|>]\n";
+    const std::string user = R"({"role": "user", "content": "Sky?"})";
+    const std::string chosen = R"({"role": "assistant", "content": "Blue."})";
+    const std::string rejected = R"({"from": "gpt", "value": "Green."})";
+    EXPECT_EQ(AnswersOf("{\"prompt\": [" + user + "], \"chosen\": [" + chosen +
+                        "], \"rejected\": [" + rejected + "]}"),
+              answers);
+    const std::string whole =
+        "\"chosen\": [" + user + "," + chosen + "], \"rejected\": [" + user + "," + rejected + "]}";
+    EXPECT_EQ(AnswersOf("{" + whole), answers);
+    EXPECT_EQ(AnswersOf("{\"prompt\": \"Sky?\"," + whole), answers);
+    EXPECT_EQ(AnswersOf("{\"chosen\": [" + chosen + "], \"rejected\": [" + rejected + "]}"),
+              "no 'prompt', and 'chosen' and 'rejected' have 0 first messages in common, of 1 and "
+              "1; expected the same first messages in both, and then other answers");
+}
+
+TEST(Preference, SingleAnswers) {
+    EXPECT_EQ(AnswersOf(R"({"prompt": "a", "completion": "b", "label": true})", LossKind::kKto),
+              "+a[b<|endoftext|>]");
+    EXPECT_EQ(AnswersOf(R"({"prompt": "a", "response": "b", "kto_tag": "False"})", LossKind::kKto),
+              "-a[b<|endoftext|>]");
+    EXPECT_EQ(AnswersOf(R"({"prompt": "a", "chosen": "b", "rejected": "c"})", LossKind::kKto),
+              "+a[b<|endoftext|>]-a[c<|endoftext|>]");
+}
+
+TEST(Preference, OrpoLearnsThePromptOfTheChosenAnswer) {
+    EXPECT_EQ(AnswersOf(R"({"prompt": "ab", "chosen": "c", "rejected": "d"})", LossKind::kOrpo),
+              "+[abc<|endoftext|>]-ab[d<|endoftext|>]");
+}
+
+TEST(Preference, RefusesOtherMembers) {
+    const auto refused = [](std::string_view text, LossKind loss, std::string_view part) {
+        const std::string said = AnswersOf(text, loss);
+        EXPECT_NE(said.find(part), said.npos) << said;
+    };
+    refused("[]", LossKind::kDpo, "expected an object with 'chosen' and 'rejected'");
+    refused(R"({"prompt": "a", "completion": "b", "label": true})", LossKind::kDpo,
+            "no 'chosen' in the record; --loss dpo expects 'chosen' and 'rejected'");
+    refused(R"({"prompt": "a", "label": true})", LossKind::kKto, "no 'completion'");
+    refused(R"({"prompt": {"a": 1}, "chosen": "b", "rejected": "c"})", LossKind::kDpo,
+            "'prompt' is object; expected a string or a list of messages");
+    refused(R"({"prompt": "a", "chosen": ["b"], "rejected": "c"})", LossKind::kDpo,
+            "'chosen' is a list of other values");
+    refused(R"({"prompt": "a", "chosen": [], "rejected": "c"})", LossKind::kDpo,
+            "'chosen' is an empty list");
+    refused(R"({"chosen": "a", "rejected": "a"})", LossKind::kDpo, "are equal");
+    refused(R"({"chosen": "a", "rejected": [{"role": "user", "content": "a"}]})", LossKind::kDpo,
+            "expected the same form");
+}
+
+TEST(Preference, MismatchedAnswersAreThoseOfTheRecordBefore) {
+    const test::TempDir folder;
+    const std::string path =
+        WriteText(folder, "data.jsonl",
+                  "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": 1}\n"
+                  "{\"prompt\": \"c\", \"completion\": \"d\", \"label\": 0}\n");
+    DataOptions options;
+    options.specs = {path};
+    options.loss = LossKind::kKto;
+    const auto set = Must(DataSet::Open(options, ByteEncoder()));
+    const Sample sample = Must(set->Read(Part::kTrain, 0));
+    const std::vector<SampleRole> roles = {SampleRole::kChosen, SampleRole::kMismatched};
+    EXPECT_EQ(sample.roles, roles);
+    EXPECT_EQ(Marked(SplitPacked(sample)[1]), "a[d<|endoftext|>]");
+}
+
+// ---- Batches ------------------------------------------------------------------------------------
+
+TEST(Preference, APairIsOneSequence) {
+    const test::TempDir folder;
+    const std::string path =
+        WriteText(folder, "data.jsonl",
+                  "{\"prompt\": \"ab\", \"chosen\": \"cdefgh\", \"rejected\": \"i\"}\n"
+                  "{\"prompt\": \"abcdefgh\", \"chosen\": \"i\", \"rejected\": \"j\"}\n"
+                  "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n");
+    DataOptions options;
+    options.specs = {path};
+    options.loss = LossKind::kDpo;
+    const auto set = Must(DataSet::Open(options, ByteEncoder()));
+    LoaderOptions loading{.sequence = 6, .global_batch = 3, .shuffle = false, .epochs = 1};
+    loading.pack = false;
+    std::vector<double> reference(3 * kMostAnswers);
+    reference[2 * kMostAnswers + 1] = -7;
+    loading.reference[0] = reference;
+    Loader loader = Must(Loader::Make(*set, loading));
+    const auto batch = Must(loader.Next());
+    ASSERT_TRUE(batch);
+    ASSERT_EQ(batch->sequences.size(), 3u);
+    EXPECT_EQ(batch->samples_of[0], 2u);
+    EXPECT_EQ(batch->samples_of[1], 2u);
+    const Sequence& first = batch->sequences[0];
+    EXPECT_EQ(first.begins, (std::vector<int32_t>{0, 6}));  // the first answer is cut to 6
+    EXPECT_EQ(first.used, 9);
+    EXPECT_EQ(first.targets[6], -1);  // the border between the answers is not learned
+    EXPECT_EQ(batch->sequences[1].record, 2u);
+    EXPECT_EQ(batch->sequences[1].reference, (std::vector<double>{0, -7}));
+    EXPECT_EQ(loader.counts().cut_off, 1u);  // nothing of the second record's answers is left
+    EXPECT_EQ(loader.counts().truncated, 2u);
+    Loader counting = Must(Loader::Make(*set, loading));
+    counting.CountOnly();
+    EXPECT_EQ(Must(counting.Next())->global_sequences, 2u);
+}
+
+// ---- Losses -------------------------------------------------------------------------------------
+
+struct LossCase {
+    PreferenceOptions options;
+    std::vector<float> losses;
+    double Loss(std::vector<float>* weights = nullptr) const {
+        Batch batch;
+        batch.samples_of = {2, 2, 0};
+        batch.chosen_targets = 5;
+        const std::vector<AnswerRows> answers = {{SampleRole::kChosen, 0, 3, -2.5},
+                                                 {SampleRole::kRejected, 3, 5, -1.25},
+                                                 {SampleRole::kChosen, 5, 7, -0.5},
+                                                 {SampleRole::kRejected, 7, 11, -6}};
+        // The first row of the chosen answers belongs to the prompt.
+        const std::vector<uint8_t> in_answer = {0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1};
+        std::vector<float> own(losses.size());
+        PreferenceSums sums;
+        PreferenceLoss(options, batch, 0.25).Add(answers, losses, in_answer, own, sums);
+        if (weights != nullptr) *weights = own;
+        return sums[PreferenceSums::kLoss];
+    }
+};
+
+TEST(PreferenceLosses, WeightsAreDerivatives) {
+    for (const LossKind kind : kPreferences) {
+        LossCase c;
+        c.options.loss = kind;
+        c.options.beta = 0.7;
+        c.options.label_smoothing = 0.125;
+        c.options.desirable_weight = 1.5;
+        c.losses = {0.5f, 1.25f, 0.75f, 2, 0.25f, 1, 3, 0.5f, 1.5f, 0.125f, 1.75f};
+        std::vector<float> weights;
+        c.Loss(&weights);
+        for (size_t i = 0; i < c.losses.size(); ++i) {
+            constexpr float kStep = 0x1p-7f;
+            LossCase up = c, down = c;
+            up.losses[i] += kStep;
+            down.losses[i] -= kStep;
+            const double slope = (up.Loss() - down.Loss()) / (2 * double{kStep});
+            // (The third derivatives are at most some units.)
+            EXPECT_NEAR(weights[i], slope, 2e-4) << LossName(kind) << " row " << i;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft::train

@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""Losses over preferences as users run them: TRL's curves on any ranks, the log-probabilities of
+the reference model in a file, resuming, a lost rank, evaluation, and refusals.
+
+    tests/train/preference_test.py build/weft [UNITTEST ARGUMENT...]
+
+The curves of tests/data/preference_curves.json are made by tools/make_preference_golden.py.
+"""
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/support"))
+from nightly import in_turn, some
+from processes import children, send
+
+MODEL = str(ROOT / "models/abacus/model.gguf")
+GOLDEN = json.loads((ROOT / "tests/data/preference_curves.json").read_text())
+PATIENCE = 600
+# Relative to the value, or to 1, after six updates. A log-probability has a relative error of a few
+# 2^-24. Log-probabilities are up to 300 here; rewards and KL are differences of them, so their
+# absolute error is 300 times larger.
+TOLERANCES = {"loss": 1e-5, "grad_norm": 1e-4, "logps": 1e-6, "rewards": 5e-5, "kl": 5e-5}
+STEPS = ("--steps", "6")
+
+
+class Preferences(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        for name, records in GOLDEN["data"].items():
+            lines = "".join(json.dumps(record) + "\n" for record in records)
+            (self.folder / f"{name}.jsonl").write_text(lines)
+
+    def data(self, name):
+        return str(self.folder / f"{name}.jsonl")
+
+    def words(self, curve, *more):
+        wanted = GOLDEN["curves"][curve]
+        words = ["train", MODEL, "--data", self.data(wanted["data"]), "--seq-len", "127",
+                 "--no-shuffle", "--json", "--dtype", "f32", "--weight-decay", "0", "-t", "1",
+                 "--lr", str(GOLDEN["lr"]), "--eps", str(GOLDEN["eps"])]
+        if wanted["adapter"]:
+            words += ["--lora", "4"]
+        for name, value in wanted["options"].items():
+            words += ["--" + name.replace("_", "-"), str(value)]
+        words += more
+        return words if "--output-dir" in words else [*words, "--no-output"]
+
+    def run_weft(self, words, status=0):
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done
+
+    def lines(self, curve, *more):
+        done = self.run_weft(self.words(curve, *more))
+        return self.steps(done.stdout)
+
+    @staticmethod
+    def steps(text):
+        lines = [json.loads(line) for line in text.splitlines()]
+        return [line for line in lines if "loss" in line]
+
+    def expect_curve(self, curve, lines):
+        steps = GOLDEN["curves"][curve]["steps"]
+        self.assertEqual(len(lines), len(steps))
+        for line, step in zip(lines, steps):
+            for name, value in step.items():
+                error = abs(line[name] - value) / max(1, abs(value))
+                self.assertTrue(error <= TOLERANCES[name.split("/")[0]],
+                                f"{name} of step {line['step']}: {line[name]}, not {value}")
+
+
+class Curves(Preferences):
+    def test_every_loss(self):
+        for curve, wanted in GOLDEN["curves"].items():
+            # (KTO makes two answers of a pair.)
+            batch = wanted["batch"] // (2 if curve == "kto_of_pairs" else 1)
+            with self.subTest(curve=curve):
+                self.expect_curve(curve, self.lines(curve, *STEPS, "--micro-batch", str(batch)))
+
+    def test_any_ranks(self):
+        layouts = (
+            ("--micro-batch", "1", "--grad-accum", "4"),
+            ("--local", "2", "--micro-batch", "2"),
+            ("--local", "2", "--micro-batch", "4", "--tp", "2"),
+            ("--local", "2", "--micro-batch", "1", "--grad-accum", "4", "--pp", "2"),
+            ("--local", "2", "--micro-batch", "1", "--grad-accum", "2", "--zero", "3"),
+            ("--local", "2", "--micro-batch", "2", "--zero", "1", "--recompute", "full"),
+            ("--local", "2", "--micro-batch", "1", "--grad-accum", "4", "--pp", "2",
+             "--virtual-stages", "2"),
+            ("--local", "4", "--micro-batch", "2", "--tp", "2", "--zero", "2",
+             "--sequence-parallel", "on"),
+            ("--local", "4", "--micro-batch", "1", "--grad-accum", "2", "--pp", "2", "--zero", "2"),
+            ("--local", "3", "--micro-batch", "4", "--tp", "3"),
+        )
+        for number, layout in enumerate(layouts):
+            for turn, curve in enumerate(("dpo", "dpo_lora", "orpo")):
+                if in_turn(number + turn, 3):
+                    with self.subTest(curve=curve, layout=layout):
+                        self.expect_curve(curve, self.lines(curve, *layout, *STEPS))
+
+    def test_kto_on_any_ranks(self):
+        """All answers of an update share one estimate of the KL divergence."""
+        layouts = (
+            ("--micro-batch", "2", "--grad-accum", "4"),
+            ("--local", "2", "--micro-batch", "1", "--grad-accum", "8", "--pp", "2"),
+            ("--local", "2", "--micro-batch", "4", "--zero", "2"),
+            ("--local", "2", "--micro-batch", "8", "--tp", "2"),
+        )
+        for layout in some(layouts, 3):
+            with self.subTest(layout=layout):
+                self.expect_curve("kto", self.lines("kto", *layout, *STEPS))
+
+
+class Reference(Preferences):
+    def test_a_resumed_job_has_the_reference_of_the_start(self):
+        out, copy = self.folder / "out", self.folder / "copy"
+        words = ("--micro-batch", "4", "--save-every", "3")
+        first = self.lines("dpo", *words, "--output-dir", str(out), "--steps", "3")
+
+        def rest():
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(out, copy)
+            return self.lines("dpo", *words, "--output-dir", str(copy), *STEPS, "--resume", "auto")
+
+        kept = rest()
+        self.expect_curve("dpo", first + kept)
+        # A damaged file: computed again from the model, not from the checkpoint.
+        file = out / "reference.bin"
+        content = bytearray(file.read_bytes())
+        content[-20] ^= 1
+        file.write_bytes(content)
+        self.assertEqual([line["loss"] for line in rest()], [line["loss"] for line in kept])
+        # The file is used: other values give another loss.
+        other = self.folder / "other.gguf"
+        self.run_weft(self.words("dpo", "--micro-batch", "4", "--steps", "1", "--output-dir",
+                                 str(self.folder / "trained"), "--overwrite"))
+        shutil.copy(self.folder / "trained/model.gguf", other)
+        lines = self.lines("dpo", "--micro-batch", "4", "--steps", "1", "--ref-model", str(other))
+        self.assertGreater(lines[0]["loss"], math.log(2) + 1e-4)
+        self.assertLess(lines[0]["rewards/margins"], 0)
+
+    def test_an_adapter_that_continues_has_the_base_as_reference(self):
+        out = str(self.folder / "adapter")
+        self.lines("dpo_lora", "--steps", "3", "--micro-batch", "4", "--output-dir", out)
+        words = self.words("dpo_lora", "--steps", "1", "--micro-batch", "8", "--lora-from", out)
+        at = words.index("--lora")
+        lines = self.steps(self.run_weft(words[:at] + words[at + 2:]).stdout)
+        self.assertGreater(lines[0]["rewards/margins"], 1e-3)
+
+    def test_another_model_on_any_ranks(self):
+        """It is loaded before the model in training, on the same ranks."""
+        layouts = (
+            ("--local", "2", "--micro-batch", "4", "--tp", "2"),
+            ("--local", "2", "--micro-batch", "1", "--grad-accum", "4", "--pp", "2"),
+            ("--local", "2", "--micro-batch", "2", "--zero", "3"),
+        )
+        for layout in some(layouts, 2):
+            with self.subTest(layout=layout):
+                self.expect_curve("dpo", self.lines("dpo", *layout, *STEPS, "--ref-model", MODEL))
+
+    def test_a_lost_rank(self):
+        words = self.words("dpo", *STEPS, "--local", "2", "--micro-batch", "2", "--save-every", "2",
+                           "--output-dir", str(self.folder / "out"))
+        lines = {}
+        with subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, text=True,
+                              stderr=subprocess.PIPE) as job:
+            for text in job.stdout:
+                line = json.loads(text)
+                if "loss" not in line:
+                    self.assertEqual(line["restarts"], 1)
+                    continue
+                if line["step"] == 3 and 3 not in lines:
+                    self.assertTrue(send(children(job.pid)[0], signal.SIGKILL))
+                lines[line["step"]] = line
+            self.assertEqual(job.wait(PATIENCE), 0, job.stderr.read())
+        self.expect_curve("dpo", [lines[step] for step in sorted(lines)])
+
+
+class Reports(Preferences):
+    def test_evaluation_and_logs(self):
+        out = self.folder / "out"
+        lines = self.lines("dpo", "--steps", "2", "--micro-batch", "2", "--output-dir", str(out),
+                           "--test-split", "0.4", "--eval-every", "1", "--seed", "3")
+        for line in lines:
+            self.assertIn("eval_rewards/margins", line)
+        self.assertLess(lines[1]["eval_loss"], math.log(2))
+        head = (out / "log.csv").read_text().splitlines()[0].split(",")
+        for name in ("rewards/chosen", "rewards/accuracies", "logps/rejected",
+                     "eval_rewards/margins"):
+            self.assertIn(name, head)
+
+    def test_inspect(self):
+        done = self.run_weft(["train", "data", "inspect", MODEL, "--data", self.data("pairs"),
+                              "--loss", "dpo", "--seq-len", "127", "--json"])
+        self.assertIn("47 + 38", done.stdout)
+
+
+class Refusals(Preferences):
+    def test_what_does_not_fit_the_loss(self):
+        for words, part in (
+                (("--beta", "0.2"), "--beta with --loss sft"),
+                (("--loss", "ipo", "--label-smoothing", "0.1"), "belongs to dpo, simpo"),
+                (("--loss", "dpo", "--simpo-gamma", "1"), "belongs to simpo"),
+                (("--loss", "orpo", "--ref-model", MODEL), "belongs to dpo, ipo, kto"),
+                (("--loss", "simpo", "--desirable-weight", "2"), "belongs to kto"),
+                (("--loss", "dpo", "--beta", "0"), "--beta 0: expected a number above 0"),
+                (("--loss", "dpo", "--label-smoothing", "0.5"), "expected 0 to below 0.5"),
+                (("--loss", "dpo", "--long", "split"), "needs the whole answer"),
+                (("--loss", "ppo"), "ppo")):
+            with self.subTest(words=words):
+                done = self.run_weft(["train", MODEL, "--data", self.data("pairs"), "--no-output",
+                                      *words], status=2)
+                self.assertIn(part, done.stderr)
+
+    def test_the_line_and_the_member(self):
+        path = self.folder / "bad.jsonl"
+        for loss, record, part in (
+                ("dpo", dict(prompt="a", chosen="b"),
+                 "no 'rejected' in the record; --loss dpo expects 'chosen' and 'rejected'"),
+                ("ipo", dict(prompt="a", chosen=1, rejected="c"),
+                 "'chosen' is number; expected a string or a list of messages"),
+                ("kto", dict(prompt="a", completion="b", label="maybe"),
+                 "expected true (the answer is wanted) or false"),
+                ("kto", dict(prompt="a", completion="b"), "no 'label'")):
+            good = dict(prompt="a", chosen="b", rejected="c")
+            path.write_text(json.dumps(good) + "\n" + json.dumps(record) + "\n")
+            with self.subTest(record=record):
+                done = subprocess.run([PROGRAM, "train", MODEL, "--data", str(path), "--loss", loss,
+                                       "--steps", "2", "--no-output"], capture_output=True,
+                                      text=True, timeout=PATIENCE)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn("line 2: ", done.stderr)
+                self.assertIn(part, done.stderr)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
