@@ -60,6 +60,7 @@ std::unique_ptr<AnswerParser::Grammar> GrammarOf(ToolCallFormat family, GrammarO
         case ToolCallFormat::kFunctionGemma:
         case ToolCallFormat::kCommandR:
         case ToolCallFormat::kInternS1:
+        case ToolCallFormat::kApertus:
         case ToolCallFormat::kMiniMaxM3: break;
     }
     return MakeTagGrammar(family, std::move(options));
@@ -111,6 +112,7 @@ ToolCallFormat FamilyOf(std::string_view text) {
         {"<|role_sep|>", ToolCallFormat::kGigaChat},
         {"[BEGIN FINAL RESPONSE]", ToolCallFormat::kApriel},
         {"<TOOLCALL>", ToolCallFormat::kNemotron},
+        {"<|tools_prefix|>", ToolCallFormat::kApertus},
         {"<seed:think>", ToolCallFormat::kSeed},
         {"<seed:tool_call>", ToolCallFormat::kSeed},
         {"<arg_key>", ToolCallFormat::kGlm},
@@ -189,6 +191,7 @@ std::string_view FamilyName(ToolCallFormat family) {
         case ToolCallFormat::kGlm4: return "glm4";
         case ToolCallFormat::kCommandR: return "command-r";
         case ToolCallFormat::kInternS1: return "intern-s1";
+        case ToolCallFormat::kApertus: return "apertus";
         case ToolCallFormat::kJsonList: return "json-list";
     }
     return "";
@@ -219,9 +222,10 @@ AnswerDelta AnswerParser::Finish() {
 
 bool EndsInReasoning(std::string_view prompt) {
     static constexpr std::string_view kBegins[] = {
-        "<think>",   "<think:opensource>", "<seed:think>",
-        "[THINK]",   "<mm:think>",         "<|START_THINKING|>",
-        "<|think|>", "<|channel>thought",  "Here are my reasoning steps:"};
+        "<think>",         "<think:opensource>", "<seed:think>",
+        "[THINK]",         "<mm:think>",         "<|START_THINKING|>",
+        "<|think|>",       "<|channel>thought",  "Here are my reasoning steps:",
+        "<|inner_prefix|>"};
     prompt = TrimBlanks(prompt);
     return std::ranges::any_of(kBegins,
                                [&](std::string_view begin) { return prompt.ends_with(begin); });

@@ -59,6 +59,7 @@
 //   kGlm4      GLM-4-0414, GLM-4-9B: f, a line end and {...}, as the whole message
 //   kCommandR  Action: and a ```json fence with [{"tool_name": ..., "parameters": {...}}]
 //   kInternS1  <think>, <|action_start|><|plugin|>{"name": ..., "parameters": {...}}<|action_end|>
+//   kApertus   <|inner_prefix|>...<|inner_suffix|>, <|tools_prefix|>[{"f": {...}}]<|tools_suffix|>
 //   kJsonList  xLAM 2: [{"name": ..., "arguments": {...}}] without markers, at the answer's start
 //
 // The text must contain special tokens by name (decode with skip_special off). A call that cannot
@@ -112,6 +113,7 @@ enum class ToolCallFormat {
     kGlm4,
     kCommandR,
     kInternS1,
+    kApertus,
     kJsonList,
 };
 

@@ -424,6 +424,21 @@ Calls ReadCallList(std::string_view text, const ToolTypes&) {
     return calls;
 }
 
+Calls ReadNamedCalls(std::string_view text, const ToolTypes&) {
+    OrderedJson json = ReadWrittenJson(TrimBlanks(text));
+    if (!json.is_array() || json.empty()) return {};
+    std::vector<ToolCall> calls;
+    for (OrderedJson& item : json) {
+        if (!item.is_object()) return {};
+        for (auto& [name, arguments] : item.items()) {
+            if (!IsCallName(name) || !arguments.is_object()) return {};
+            calls.push_back({name, std::move(arguments)});
+        }
+    }
+    if (calls.empty()) return {};
+    return calls;
+}
+
 Calls ReadMiniMaxCalls(std::string_view text, const ToolTypes& types) {
     return ReadInvokes(text, {"<invoke name=", "", "", "</invoke>"}, kMiniMaxTags, types);
 }

@@ -33,6 +33,8 @@ Calls ReadHunyuanCall(std::string_view text, const ToolTypes& types);
 Calls ReadBareFunction(std::string_view text, const ToolTypes& types);
 // [{"name": ..., "arguments": {...}}, ...] (or "tool_name"), or a single such object.
 Calls ReadCallList(std::string_view text, const ToolTypes& types);
+// Apertus: [{"NAME": {...}}, ...].
+Calls ReadNamedCalls(std::string_view text, const ToolTypes& types);
 // JSON objects separated by ";", "," or white space. Each must have arguments.
 Calls ReadLlamaCalls(std::string_view text);
 // "function<sep>NAME\n```json\n{...}\n```", or "NAME<sep>{...}".

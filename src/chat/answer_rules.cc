@@ -272,6 +272,14 @@ AnswerRules InternS1Rules() {
     return rules;
 }
 
+AnswerRules ApertusRules() {
+    AnswerRules rules = ListRules("<|tools_prefix|>", "<|tools_suffix|>", {"<|assistant_end|>"});
+    rules.calls[0].read = ReadNamedCalls;
+    rules.think_begin = "<|inner_prefix|>";
+    rules.think_end = "<|inner_suffix|>";
+    return rules;
+}
+
 AnswerRules ErnieRules() {
     AnswerRules rules = QwenRules();
     rules.dropped = {"<response>", "</response>", "</s>"};
@@ -316,6 +324,7 @@ AnswerRules RulesOf(ToolCallFormat family) {
         case ToolCallFormat::kFunctionGemma: return FunctionGemmaRules();
         case ToolCallFormat::kCommandR: return CommandRRules();
         case ToolCallFormat::kInternS1: return InternS1Rules();
+        case ToolCallFormat::kApertus: return ApertusRules();
         case ToolCallFormat::kPlain:
         case ToolCallFormat::kLlama3:
         case ToolCallFormat::kGlm4:

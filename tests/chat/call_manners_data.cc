@@ -77,6 +77,10 @@ std::string Olmo3Call(const std::string& city, int days) {
     return "weather(city=" + OrderedJson(city).dump() + ", days=" + std::to_string(days) + ")";
 }
 
+std::string ApertusCall(const std::string& city, int days) {
+    return "{\"weather\": " + JsonArguments(city, days) + "}";
+}
+
 std::string DeepSeekV3Call(const std::string& city, int days) {
     return Bar(kCall + "begin") + "function" + Bar("sep") + "weather\n```json\n" +
            JsonArguments(city, days) + "\n```" + Bar(kCall + "end");
@@ -241,6 +245,8 @@ std::vector<Manner> OtherManners() {
          CohereCall, "<|START_THINKING|>", "<|END_THINKING|>", "<|END_OF_TURN_TOKEN|>"},
         {kNemotron, "nemotron nano 2", "<TOOLCALL>[", ", ", "]</TOOLCALL>", JsonCall, "<think>\n\n",
          "\n</think>\n\n", "\n<SPECIAL_12>"},
+        {kApertus, "apertus", "<|tools_prefix|>[", ", ", "]<|tools_suffix|>", ApertusCall,
+         "<|inner_prefix|>", "<|inner_suffix|>", "<|assistant_end|>"},
         {kSolar, "solar open", "<|tool_calls|>", "", "<|calls|>", SolarCall, "<|think|>",
          "<|end|><|begin|>assistant<|content|>", "<|end|>"},
         {kErnie, "ernie 4.5", "", "\n", "", TaggedCall, "<think>\n", "\n</think>\n\n", "</s>"},

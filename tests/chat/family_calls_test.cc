@@ -185,6 +185,8 @@ TEST(FamilyCalls, Malformed) {
         {kGranite, "<|tool_call|>{\"names\": \"f\"}"},
         {kPhi, "functools[1]"},
         {kNemotron, "<TOOLCALL>[1]</TOOLCALL>"},
+        {kApertus, "<|tools_prefix|>[{\"f\": 1}]<|tools_suffix|>"},
+        {kApertus, "<|tools_prefix|>[]<|tools_suffix|>"},
         {kMistral, "[TOOL_CALLS][{\"name\": 1}]"},
         {kCohere, "<|START_ACTION|>[{\"tool_name\": 1}]<|END_ACTION|>"},
         {kCohere, "<|START_ACTION|><|END_ACTION|>"},
@@ -334,6 +336,7 @@ TEST(FamilyCalls, FamiliesOfRecentTemplates) {
              {"<|tool_call_start|>[{{ calls }}]<|tool_call_end|>", kLfm2},
              {"<SPECIAL_11>Assistant <think> <TOOLCALL>[{{ calls }}]</TOOLCALL>", kNemotron},
              {"<|think|> <|tool_calls|><|tool_call:begin|>{{ id }}", kSolar},
+             {"<|inner_prefix|> <|tools_prefix|>[{{ calls }}]<|tools_suffix|>", kApertus},
              {"<\xEF\xBD\x9C"
               "Assistant\xEF\xBD\x9C>{{ " +
                   Dsml("invoke") + " }}",
