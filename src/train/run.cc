@@ -113,6 +113,10 @@ class Run {
             const Json& state = checkpoint->manifest().state;
             WEFT_ASSIGN(job_.data.day, TakeDay(state, checkpoint->folder(), *data.set));
         }
+        best_.emplace(job_.early_stop);
+        if (checkpoint && checkpoint->manifest().state.contains("best")) {
+            WEFT_TRY(best_->Restore(checkpoint->manifest().state.at("best")));
+        }
         WEFT_TRY(reference_.Open(*source, content_, data));
         DataWalk walk(job_, cluster_, layout, data,
                       [this](std::string_view what) { return CheckTime(what); });
@@ -213,6 +217,7 @@ class Run {
         if (first) {
             WEFT_ASSIGN(there, SaveAll(trainer, loader, SaveRoom::kSpare));
         }
+        WEFT_TRY(LoadBest(trainer));
         const Status written = Export(trainer, false);
         if (!written.ok() && !failed_) return written;  // lost a rank
         WEFT_ASSIGN(
@@ -232,6 +237,36 @@ class Run {
                          "{}. Checkpoint {} has all updates: once the result can be written, the "
                          "same command with --resume auto writes it",
                          written.error().message, checkpoint);
+    }
+
+    // --keep-best: the result has the weights of the evaluation with the lowest loss.
+    Status LoadBest(Trainer& trainer) {
+        if (!job_.save.best || best_->step() == 0 || best_->step() == summary_.steps) return {};
+        const std::string folder = StepFolder(job_.save.folder, best_->step());
+        const auto checkpoint = Checkpoint::Open(folder);
+        WEFT_ASSIGN(const std::vector<std::string> faults,
+                    cluster_.AllGather("the best checkpoint",
+                                       checkpoint.ok() ? "" : checkpoint.error().message,
+                                       Deadline::In(kAgreeMs)));
+        for (const std::string& fault : faults) {
+            if (fault.empty()) continue;
+            if (cluster_.rank() == 0) {
+                Log(LogLevel::kWarning, "{}: the result has the weights of the last update, {}",
+                    fault, summary_.steps);
+            }
+            return {};
+        }
+        const model_files::ModelSource& base = base_ != nullptr ? *base_ : trainer.source();
+        WEFT_ASSIGN(const CheckpointSource trained, CheckpointSource::Make(base, *checkpoint));
+        const PinnedThread pinned(cluster_.cores());  // for threads that read
+        WEFT_TRY(trainer.LoadWeights(trained));
+        if (cluster_.rank() == 0) {
+            Log(LogLevel::kInfo,
+                "the result has the weights of step {}, whose loss over the test part, {:.6g}, is "
+                "the lowest",
+                best_->step(), best_->loss());
+        }
+        return {};
     }
 
     // Saves a checkpoint of the last update. Returns whether it succeeded, the same on all ranks.
@@ -326,6 +361,7 @@ class Run {
                                          trainer.source()));
         const int64_t all = save.every > 0 ? (steps + save.every - 1) / save.every : 0;
         room_.checkpoints = save.keep > 0 ? std::min(all, save.keep + 1) : all;
+        if (save.best) ++room_.checkpoints;
         room_.folder = save.folder;
         if (listener_ == nullptr) return CheckOwnRoom();
         WEFT_ASSIGN(room_.result_bytes, listener_->ResultBytes(trainer));
@@ -468,6 +504,7 @@ class Run {
             {"optimizer", UpdateName(trainer.options().update.kind)},
             {"layout", fmt::format("tp {} pp {} dp {}", layout.tp(), layout.pp(), layout.dp)},
             {"settings", SettingsOf(job_, batch_)}};
+        if (best_->step() > 0) state["best"] = best_->ToJson();
         NoteProgress(trainer.progress(), state);
         return state;
     }
@@ -521,6 +558,9 @@ class Run {
                                              trainer.source(), model_);
         saver->SetRoom(place_, room_);
         saver->SetBad(search_.bad());
+        if (job_.save.best && best_->step() > 0) {
+            saver->SetBest(StepFolder(job_.save.folder, best_->step()));
+        }
         return saver;
     }
 
@@ -561,7 +601,7 @@ class Run {
                    int64_t next, int64_t steps) {
         meter_.Begin(trainer, saver);
         cursor_ = loader.cursor();
-        for (int64_t step = next; step <= steps && !summary_.stopped; ++step) {
+        for (int64_t step = next; step <= steps && !summary_.stopped && !best_->ends(); ++step) {
             const int64_t begin_ns = NowNs();
             if (!saver.fault().empty()) {
                 WEFT_TRY(StopUnsaved(trainer, loader, saver, step - 1));
@@ -588,21 +628,34 @@ class Run {
             summary_.skipped = trainer.progress().skipped;
             if (ends_epoch) meter_.EndEpoch(step, loader.cursor().epoch);
             if (report.stop_requests > 0) WEFT_TRY(Stop(step, report.stop_requests));
+            bool best = false;
             if (!summary_.stopped && IsEvaluated(step, steps, ends_epoch)) {
                 WEFT_TRY(Evaluate(trainer, data, line));
+                best = line.eval_loss && best_->Note(*line.eval_loss, step) && job_.save.best;
             }
+            if (best) saver.SetBest(StepFolder(job_.save.folder, step));
             if (!summary_.stopped && IsSampled(step, steps, ends_epoch)) {
                 WEFT_TRY(Sample(trainer, line));
             }
             if (listener_ != nullptr) listener_->OnStep(line);
             const bool grows = report.grows && !summary_.stopped && step < steps;
-            if (summary_.stopped || grows || IsSaved(step, steps)) {
+            if (summary_.stopped || grows || best || IsSaved(step, steps)) {
                 const SaveRoom room =
                     summary_.stopped ? SaveRoom::kWithoutResult : SaveRoom::kBesideResult;
                 WEFT_TRY(saver.Begin(step, StateOf(trainer, loader), room));
             }
             if (grows) WEFT_TRY(Grow(saver, step));
             longest_s_ = std::max(longest_s_, SecondsSince(begin_ns));
+        }
+        if (best_->ends() && cluster_.rank() == 0) {
+            Log(LogLevel::kInfo,
+                "training ends after step {}: {} evaluations in a row did not have a lower loss "
+                "than {:.6g}, that of step {}",
+                summary_.steps, best_->since(), best_->loss(), best_->step());
+        }
+        if (best_->step() > 0) {
+            summary_.best_eval_loss = best_->loss();
+            summary_.best_step = best_->step();
         }
         NoteSamples(loader.counts());
         const auto updates = static_cast<double>(steps - data_begin_);
@@ -753,6 +806,7 @@ class Run {
     bool grows_ = false;         // rank 0: the epoch ends for newcomers, not after a loss
     bool with_joiners_ = false;  // this epoch has newcomers, and not all ranks are ready
     ReferenceTable reference_;
+    std::optional<BestStep> best_;
     SavePlace place_;
     RoomPlan room_;
     const int64_t begin_ns_;

@@ -42,8 +42,11 @@ struct TrainSummary {
     // epoch. Excludes waits for checkpoints.
     double epoch_s = 0;
     std::optional<double> eval_loss;  // the last
-    double eval_s = 0;                // seconds of all evaluations
-    double sample_s = 0;              // seconds of generating samples
+    // The lowest eval_loss, and its update.
+    std::optional<double> best_eval_loss;
+    int64_t best_step = 0;
+    double eval_s = 0;    // seconds of all evaluations
+    double sample_s = 0;  // seconds of generating samples
     // By rank: peak resident memory, and payload bytes sent to other ranks during updates.
     std::vector<uint64_t> peak_rss_bytes, wire_bytes;
     std::vector<std::string> devices;  // by rank, as --device names them

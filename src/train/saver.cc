@@ -228,6 +228,13 @@ Status Saver::Begin(int64_t step, Json state, SaveRoom room) {
     return {};
 }
 
+// Folders that saves neither count nor remove.
+std::vector<std::string> Saver::Untouched() const {
+    std::vector<std::string> folders = bad_;
+    if (!best_.empty()) folders.push_back(best_);
+    return folders;
+}
+
 // The plan for this rank's disk. A rank that writes to rank 0's disk needs no room on its own.
 RoomPlan Saver::PlanFor(SaveRoom room) const {
     RoomPlan plan;
@@ -251,7 +258,7 @@ Result<bool> Saver::AgreeOnRoom(const RoomPlan& plan) {
         if (place_.shared && cluster_.rank() != 0) return "";
         std::error_code ignored;
         std::filesystem::create_directories(plan.folder, ignored);
-        const auto fits = CheckRoomNow(plan, bad_);
+        const auto fits = CheckRoomNow(plan, Untouched());
         if (!fits.ok()) return kFull + fits.error().message;
         return *fits ? "" : std::string(1, kOldGo);
     };
@@ -269,7 +276,7 @@ Result<bool> Saver::AgreeOnRoom(const RoomPlan& plan) {
         return false;
     }
     if (!texts.front().starts_with(kOldGo)) return true;
-    const Status made = cluster_.rank() == 0 ? MakeRoom(plan, bad_) : Status();
+    const Status made = cluster_.rank() == 0 ? MakeRoom(plan, Untouched()) : Status();
     WEFT_ASSIGN(const std::vector<std::string> verdicts,
                 cluster_.AllGather("room is made", made.ok() ? "" : made.error().message,
                                    Deadline::In(kAgreeMs)));
@@ -358,7 +365,7 @@ Status Saver::Commit(const std::vector<std::string>& texts) {
                                                    "a rank's report of its checkpoint"));
         manifest_.files.push_back(std::move(file));
     }
-    return CommitCheckpoint(words_.folder, manifest_, keep_, bad_);
+    return CommitCheckpoint(words_.folder, manifest_, keep_, Untouched());
 }
 
 }  // namespace weft::train

@@ -28,6 +28,8 @@ struct SaveOptions {
     std::string folder;        // DIR; checkpoints are in DIR/checkpoints
     int64_t every = 0;         // updates between checkpoints; 0: none
     int64_t keep = 2;          // number of checkpoints to keep; 0: all
+    bool best = false;         // also keep the checkpoint of the evaluation with the lowest loss,
+                               // and write the result from it
     std::string resume;        // "": start from the beginning; "auto": resume from the newest
                                // checkpoint in DIR, if any; otherwise the folder to resume from
     int64_t max_restarts = 3;  // most restarts after the loss of a rank; only with checkpoints
@@ -91,6 +93,8 @@ class Saver {
     }
     void SetBad(std::vector<std::string> bad) { bad_ = std::move(bad); }
 
+    // From the next save on, this checkpoint is kept and does not count.
+    void SetBest(std::string folder) { best_ = std::move(folder); }
     // Collective. Call after update `step`: begins a save if all ranks have room for it; otherwise
     // removes nothing. state: goes into the manifest; only rank 0's is used.
     Status Begin(int64_t step, model_files::hf::Json state, SaveRoom room);
@@ -126,7 +130,9 @@ class Saver {
     std::string last_, fault_;
     SavePlace place_;
     RoomPlan room_;
+    std::vector<std::string> Untouched() const;
     std::vector<std::string> bad_;
+    std::string best_;
 };
 
 }  // namespace weft::train

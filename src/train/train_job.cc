@@ -1,5 +1,6 @@
 #include "train/train_job.h"
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -122,6 +123,8 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("epochs", job.epochs);
     visit("drop_last", job.drop_last);
     visit("eval_every", job.eval_every);
+    visit("early_stopping_patience", job.early_stop.patience);
+    visit("early_stopping_threshold", job.early_stop.threshold);
     visit("sample_prompts", job.sample.prompts);
     visit("sample_every", job.sample.every);
     visit("sample_tokens", job.sample.tokens);
@@ -129,6 +132,7 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit.Path("save_folder", job.save.folder);
     visit("save_every", job.save.every);
     visit("keep_last", job.save.keep);
+    visit("keep_best", job.save.best);
     visit.Path("resume", job.save.resume, [](const std::string& word) {
         return Result<std::string>(word == "auto" ? "" : word);
     });
@@ -167,6 +171,22 @@ Status CheckTrainJob(const TrainJob& job) {
                          "--eval-every {}: expected 0 (after each epoch) or more, and with it "
                          "--test-split above 0: the share of the data to evaluate on",
                          job.eval_every);
+    }
+    const StopRule& stop = job.early_stop;
+    if (stop.patience < 0 || !(stop.threshold >= 0) || !std::isfinite(stop.threshold)) {
+        return MakeError(
+            ErrorCode::kUsage,
+            "--early-stopping-patience {} --early-stopping-threshold {}: expected 0 or "
+            "more",
+            stop.patience, stop.threshold);
+    }
+    if ((stop.patience > 0 || job.save.best) && !(job.data.test_split > 0)) {
+        return MakeError(ErrorCode::kUsage,
+                         "{} needs --test-split above 0: the share of the data to evaluate on",
+                         job.save.best ? "--keep-best" : "--early-stopping-patience");
+    }
+    if (job.save.best && job.save.folder.empty()) {
+        return MakeError(ErrorCode::kUsage, "--keep-best needs --output-dir DIR");
     }
     if (job.data.renewed && job.save.resume.empty()) {
         return MakeError(ErrorCode::kUsage,

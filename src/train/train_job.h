@@ -9,6 +9,7 @@
 #include "base/folder_limit.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "train/best_step.h"
 #include "train/data/open.h"
 #include "train/sample.h"
 #include "train/saver.h"
@@ -29,6 +30,7 @@ struct TrainJob {
     // Number of updates between evaluations on the test part; 0: an evaluation after each epoch.
     // There is always one at the end. Without a test part there are no evaluations.
     int64_t eval_every = 0;
+    StopRule early_stop;
     SampleOptions sample;
     SaveOptions save;
     // elastic: ranks may join and leave (elastic.h). global_batch: sequences per update over all

@@ -138,6 +138,11 @@ class Trainer {
         const TrainerOptions& options, cluster::Cluster& cluster,
         std::unique_ptr<model_files::ModelSource> source = nullptr,
         std::optional<TrainGroups> groups = {});
+    // Replaces the weights by those of `source`, which has the model's tensors; keeps the optimizer
+    // state. Errors: those of reading.
+    Status LoadWeights(const model_files::ModelSource& source) {
+        return state_->Load(*training_, source, cluster_);
+    }
     // The communicators, for another Trainer; this one can only be destroyed then.
     TrainGroups TakeGroups() { return std::move(groups_); }
     ~Trainer();

@@ -525,6 +525,10 @@ void PrintTrainSummary(const TrainFlags& flags, const Teller& teller,
             json["eval_loss"] = *summary.eval_loss;
             json["eval_s"] = summary.eval_s;
         }
+        if (summary.best_eval_loss) {
+            json["best_eval_loss"] = *summary.best_eval_loss;
+            json["best_step"] = summary.best_step;
+        }
         if (summary.sample_s > 0) json["sample_s"] = summary.sample_s;
         if (summary.stopped) {
             json["checkpoint"] = summary.stopped_at;
@@ -649,6 +653,9 @@ void AddResultFlags(const Command& app, TrainFlags& flags) {
         "--save-every", job.save.every,
         "Write a checkpoint to DIR/checkpoints every N updates and at the end (0: none)");
     shown.AddOption("--keep-last", job.save.keep, "Number of checkpoints to keep (0: all)");
+    app.AddFlag("--keep-best,--load-best-model-at-end", job.save.best,
+                "With --test-split: also write and keep the checkpoint with the lowest eval_loss, "
+                "and write the result from it");
     app.AddOption("--resume", job.save.resume,
                   "Resume from a checkpoint: its folder, the --output-dir of another job, or auto: "
                   "the newest checkpoint in DIR, if any");
@@ -752,6 +759,11 @@ void AddTrainingFlags(const Command& app, TrainFlags& flags) {
     shown.AddOption("--eval-every", job.eval_every,
                     "With --test-split: evaluate the test part every N updates and at the end (0: "
                     "after each epoch)");
+    shown.AddOption("--early-stopping-patience", job.early_stop.patience,
+                    "With --test-split: end training after N evaluations in a row without a lower "
+                    "eval_loss (0: do not)");
+    shown.AddOption("--early-stopping-threshold", job.early_stop.threshold,
+                    "A loss is lower if it is lower by more than this");
     app.AddFlag("--from-scratch", job.trainer.from_scratch,
                 "Start from random weights (by --seed); MODEL is a folder with config.json, "
                 "tokenizer.json and tokenizer_config.json");

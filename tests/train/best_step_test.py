@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""The evaluation with the lowest loss: early stopping, its checkpoint, and the result from it.
+
+    tests/train/best_step_test.py build/weft [UNITTEST ARGUMENT...]
+
+With a rate that is far too high, the loss over the test part rises after some updates.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = str(ROOT / "models/abacus/model.gguf")
+PATIENCE = 600
+
+
+class BestStep(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.out = self.folder / "out"
+        self.data = self.folder / "data.jsonl"
+        self.data.write_text("".join(json.dumps(dict(question=f"What is {a} + 3?", answer=str(a)))
+                                     + "\n" for a in range(40)))
+
+    def train(self, *more, out=None, status=0):
+        words = [PROGRAM, "train", MODEL, "--data", str(self.data), "--seq-len", "64", "--json",
+                 "--dtype", "f32", "-t", "1", "--test-split", "0.3", "--eval-every", "1",
+                 "--no-pack", "--lr", "3e-3", "--clip", "0", "--output-dir", str(out or self.out),
+                 *more]
+        if "--micro-batch" not in more:
+            words += ["--micro-batch", "4"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, status, done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        return lines, done.stderr
+
+    def checkpoints(self):
+        return sorted(path.name for path in (self.out / "checkpoints").iterdir())
+
+    def losses(self, lines):
+        return [line["eval_loss"] for line in lines[:-1]]
+
+    def test_training_ends_early(self):
+        lines, said = self.train("--steps", "30", "--early-stopping-patience", "2")
+        losses = self.losses(lines)
+        self.assertLess(len(losses), 30)
+        best = losses.index(min(losses))
+        self.assertEqual(len(losses), best + 3)
+        self.assertIn("2 evaluations in a row", said)
+        self.assertEqual((lines[-1]["best_step"], lines[-1]["best_eval_loss"], lines[-1]["steps"]),
+                         (best + 1, min(losses), best + 3))
+        self.assertTrue((self.out / "model.gguf").exists())
+
+    def test_the_threshold(self):
+        lines, _ = self.train("--steps", "30", "--early-stopping-patience", "3",
+                              "--early-stopping-threshold", "100")
+        self.assertEqual(len(self.losses(lines)), 4)  # only the first loss is lower
+
+    def best_of(self, *layout):
+        """The result has the weights of the best update, whose checkpoint outlives others."""
+        lines, said = self.train("--steps", "8", "--keep-best", "--save-every", "1", "--keep-last",
+                                 "2", *layout)
+        losses = self.losses(lines)
+        best = losses.index(min(losses)) + 1
+        self.assertLess(best, 7, losses)  # (else the test shows nothing)
+        self.assertEqual(self.checkpoints(),
+                         [f"step-{step:08}" for step in (best, 7, 8)])
+        self.assertIn(f"the result has the weights of step {best}", said)
+        other = self.folder / "straight"
+        self.train("--steps", str(best), out=other)
+        return other, best
+
+    def test_the_result_is_the_best(self):
+        other, best = self.best_of()
+        self.assertEqual((self.out / "model.gguf").read_bytes(),
+                         (other / "model.gguf").read_bytes())
+        # Resumed, with nothing left to train: the same result.
+        model = (self.out / "model.gguf").read_bytes()
+        (self.out / "model.gguf").unlink()
+        self.train("--steps", "8", "--keep-best", "--save-every", "1", "--resume", "auto")
+        self.assertEqual((self.out / "model.gguf").read_bytes(), model)
+        # Without the best checkpoint: the last update.
+        (self.out / f"checkpoints/step-{best:08}/manifest.json").unlink()
+        (self.out / "model.gguf").unlink()
+        said = self.train("--steps", "8", "--keep-best", "--save-every", "1", "--resume",
+                          "auto")[1]
+        self.assertIn("the result has the weights of the last update, 8", said)
+        self.assertNotEqual((self.out / "model.gguf").read_bytes(), model)
+
+    def test_the_result_is_the_best_on_ranks(self):
+        self.best_of("--local", "2", "--micro-batch", "2", "--zero", "3")
+
+    def test_a_resumed_job_knows_the_best(self):
+        straight = self.losses(self.train("--steps", "8", "--early-stopping-patience", "6")[0])
+        words = ("--early-stopping-patience", "6", "--save-every", "3")
+        out = self.folder / "parts"
+        first, _ = self.train("--steps", "3", *words, out=out)
+        rest, _ = self.train("--steps", "8", *words, "--resume", "auto", out=out)
+        self.assertEqual(self.losses(first) + self.losses(rest), straight)
+        self.assertEqual(rest[-1]["best_eval_loss"], min(straight))
+
+    def test_refusals(self):
+        for words, part in ((("--early-stopping-patience", "-1"), "expected 0 or more"),
+                            (("--keep-best", "--test-split", "0"), "--test-split")):
+            with self.subTest(words=words):
+                done = subprocess.run([PROGRAM, "train", MODEL, "--data", str(self.data),
+                                       "--output-dir", str(self.out), *words],
+                                      capture_output=True, text=True, timeout=PATIENCE)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(part, done.stderr)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
