@@ -12,14 +12,7 @@ namespace {
 const std::vector<const Architecture*>& Architectures() {
     static const std::vector<const Architecture*> all = [] {
         std::vector<const Architecture*> rows;
-        for (const std::span<const Architecture>& family :
-             {kAfmoeFamily,     kCohere2Family,   kDeciFamily,       kDeepseek2Family,
-              kDeepseek4Family, kExaoneFamily,    kFalconH1Family,   kGemmaFamily,
-              kGemma4Family,    kGlm4Family,      kGlm4moeFamily,    kGptOssFamily,
-              kGraniteFamily,   kHunyuanFamily,   kKimiLinearFamily, kLfm2Family,
-              kLlamaFamily,     kLlama4Family,    kMimo2Family,      kMinimaxM2Family,
-              kNemotronHFamily, kOlmo2Family,     kPhi3Family,       kQwen2Family,
-              kQwen3Family,     kQwen3NextFamily, kSmollm3Family,    kStep35Family}) {
+        for (const std::span<const Architecture>& family : AllFamilies()) {
             for (const Architecture& one : family) rows.push_back(&one);
         }
         std::ranges::sort(rows, {},

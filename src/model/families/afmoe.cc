@@ -66,6 +66,6 @@ constexpr Architecture kAfmoeTable[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kAfmoeFamily = kAfmoeTable;
+extern const std::span<const Architecture> kAfmoeFamily = kAfmoeTable;
 
 }  // namespace weft::model

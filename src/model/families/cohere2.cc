@@ -60,6 +60,6 @@ constexpr Architecture kCohere2Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kCohere2Family = kCohere2Table;
+extern const std::span<const Architecture> kCohere2Family = kCohere2Table;
 
 }  // namespace weft::model

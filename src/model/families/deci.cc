@@ -29,6 +29,6 @@ constexpr Architecture kDeciTable[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kDeciFamily = kDeciTable;
+extern const std::span<const Architecture> kDeciFamily = kDeciTable;
 
 }  // namespace weft::model

@@ -63,6 +63,6 @@ constexpr Architecture kDeepseek2Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kDeepseek2Family = kDeepseek2Table;
+extern const std::span<const Architecture> kDeepseek2Family = kDeepseek2Table;
 
 }  // namespace weft::model

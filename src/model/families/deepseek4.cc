@@ -38,6 +38,6 @@ constexpr Architecture kDeepseek4Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kDeepseek4Family = kDeepseek4Table;
+extern const std::span<const Architecture> kDeepseek4Family = kDeepseek4Table;
 
 }  // namespace weft::model

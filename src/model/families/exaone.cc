@@ -56,6 +56,6 @@ constexpr Architecture kExaoneTable[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kExaoneFamily = kExaoneTable;
+extern const std::span<const Architecture> kExaoneFamily = kExaoneTable;
 
 }  // namespace weft::model

@@ -40,6 +40,6 @@ constexpr Architecture kFalconH1Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kFalconH1Family = kFalconH1Table;
+extern const std::span<const Architecture> kFalconH1Family = kFalconH1Table;
 
 }  // namespace weft::model

@@ -66,6 +66,6 @@ constexpr Architecture kGemmaTable[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kGemmaFamily = kGemmaTable;
+extern const std::span<const Architecture> kGemmaFamily = kGemmaTable;
 
 }  // namespace weft::model

@@ -84,6 +84,6 @@ constexpr Architecture kGemma4Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kGemma4Family = kGemma4Table;
+extern const std::span<const Architecture> kGemma4Family = kGemma4Table;
 
 }  // namespace weft::model

@@ -29,6 +29,6 @@ constexpr Architecture kGlm4Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kGlm4Family = kGlm4Table;
+extern const std::span<const Architecture> kGlm4Family = kGlm4Table;
 
 }  // namespace weft::model

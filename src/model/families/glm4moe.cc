@@ -28,6 +28,6 @@ constexpr Architecture kGlm4moeTable[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kGlm4moeFamily = kGlm4moeTable;
+extern const std::span<const Architecture> kGlm4moeFamily = kGlm4moeTable;
 
 }  // namespace weft::model

@@ -25,6 +25,6 @@ constexpr Architecture kGptOssTable[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kGptOssFamily = kGptOssTable;
+extern const std::span<const Architecture> kGptOssFamily = kGptOssTable;
 
 }  // namespace weft::model

@@ -56,6 +56,6 @@ constexpr Architecture kGraniteTable[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kGraniteFamily = kGraniteTable;
+extern const std::span<const Architecture> kGraniteFamily = kGraniteTable;
 
 }  // namespace weft::model

@@ -32,6 +32,6 @@ constexpr Architecture kHunyuanTable[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kHunyuanFamily = kHunyuanTable;
+extern const std::span<const Architecture> kHunyuanFamily = kHunyuanTable;
 
 }  // namespace weft::model

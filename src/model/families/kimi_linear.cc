@@ -37,6 +37,6 @@ constexpr Architecture kKimiLinearTable[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kKimiLinearFamily = kKimiLinearTable;
+extern const std::span<const Architecture> kKimiLinearFamily = kKimiLinearTable;
 
 }  // namespace weft::model

@@ -35,6 +35,6 @@ constexpr Architecture kLfm2Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kLfm2Family = kLfm2Table;
+extern const std::span<const Architecture> kLfm2Family = kLfm2Table;
 
 }  // namespace weft::model

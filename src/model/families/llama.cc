@@ -40,6 +40,6 @@ constexpr Architecture kLlamaTable[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kLlamaFamily = kLlamaTable;
+extern const std::span<const Architecture> kLlamaFamily = kLlamaTable;
 
 }  // namespace weft::model

@@ -46,6 +46,6 @@ constexpr Architecture kLlama4Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kLlama4Family = kLlama4Table;
+extern const std::span<const Architecture> kLlama4Family = kLlama4Table;
 
 }  // namespace weft::model

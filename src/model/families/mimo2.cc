@@ -28,6 +28,6 @@ constexpr Architecture kMimo2Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kMimo2Family = kMimo2Table;
+extern const std::span<const Architecture> kMimo2Family = kMimo2Table;
 
 }  // namespace weft::model

@@ -32,6 +32,6 @@ constexpr Architecture kMinimaxM2Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kMinimaxM2Family = kMinimaxM2Table;
+extern const std::span<const Architecture> kMinimaxM2Family = kMinimaxM2Table;
 
 }  // namespace weft::model

@@ -45,6 +45,6 @@ constexpr Architecture kNemotronHTable[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kNemotronHFamily = kNemotronHTable;
+extern const std::span<const Architecture> kNemotronHFamily = kNemotronHTable;
 
 }  // namespace weft::model

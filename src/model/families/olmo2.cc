@@ -32,6 +32,6 @@ constexpr Architecture kOlmo2Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kOlmo2Family = kOlmo2Table;
+extern const std::span<const Architecture> kOlmo2Family = kOlmo2Table;
 
 }  // namespace weft::model

@@ -22,6 +22,6 @@ constexpr Architecture kPhi3Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kPhi3Family = kPhi3Table;
+extern const std::span<const Architecture> kPhi3Family = kPhi3Table;
 
 }  // namespace weft::model

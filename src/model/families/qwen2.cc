@@ -26,6 +26,6 @@ constexpr Architecture kQwen2Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kQwen2Family = kQwen2Table;
+extern const std::span<const Architecture> kQwen2Family = kQwen2Table;
 
 }  // namespace weft::model

@@ -59,6 +59,6 @@ constexpr Architecture kQwen3Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kQwen3Family = kQwen3Table;
+extern const std::span<const Architecture> kQwen3Family = kQwen3Table;
 
 }  // namespace weft::model

@@ -37,6 +37,6 @@ constexpr Architecture kQwen3NextTable[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kQwen3NextFamily = kQwen3NextTable;
+extern const std::span<const Architecture> kQwen3NextFamily = kQwen3NextTable;
 
 }  // namespace weft::model

@@ -34,6 +34,6 @@ constexpr Architecture kSmollm3Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kSmollm3Family = kSmollm3Table;
+extern const std::span<const Architecture> kSmollm3Family = kSmollm3Table;
 
 }  // namespace weft::model

@@ -56,6 +56,6 @@ constexpr Architecture kStep35Table[] = {
 
 }  // namespace
 
-const std::span<const Architecture> kStep35Family = kStep35Table;
+extern const std::span<const Architecture> kStep35Family = kStep35Table;
 
 }  // namespace weft::model

@@ -1,6 +1,9 @@
 #include "model_files/hf/family.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "base/text.h"
@@ -20,11 +23,7 @@ constexpr int64_t kMostContext = 1ll << 31;
 
 std::vector<const Family*> AllFamilies() {
     std::vector<const Family*> all;
-    for (const std::span<const Family> some :
-         {kLlamaModels, kLlamaLikeModels, kLlama4Models, kQwenModels, kQwenNextModels, kGemmaModels,
-          kGemma4Models, kDeepseekModels, kDeepseek4Models, kMoeModels, kCohereModels,
-          kExaoneModels, kHunyuanModels, kKimiLinearModels, kLfm2Models, kMixedModels,
-          kNemotronModels, kGraniteHybridModels, kFalconModels}) {
+    for (const std::span<const Family> some : AllTables()) {
         for (const Family& family : some) all.push_back(&family);
     }
     return all;
@@ -52,15 +51,12 @@ Status WriteHeads(const Config& config, std::string_view from, std::string_view 
 }  // namespace
 
 std::string SupportedModelTypes() {
-    std::string names;
-    std::string_view before;
+    std::set<std::string_view> names;
     for (const Family* family : AllFamilies()) {
-        if (family->model_type == before) continue;
-        before = family->model_type;
-        names += (names.empty() ? "" : ", ") + std::string(family->model_type);
-        for (const std::string_view type : Words(family->also)) names += fmt::format(", {}", type);
+        names.insert(family->model_type);
+        for (const std::string_view type : Words(family->also)) names.insert(type);
     }
-    return names;
+    return fmt::format("{}", fmt::join(names, ", "));
 }
 
 Result<const Family*> FindFamily(const Config& config) {

@@ -1,8 +1,8 @@
 // Families of Hugging Face models. A family defines its GGUF architecture, the mapping of the
 // folder's tensors to tensors of a GGUF file, and the mapping of config.json to GGUF metadata. Each
-// group of related families has a file (family_llama.cc, ...) with a table of rules and functions;
-// kFamilies in family.cc lists them all. Names and transforms are those of llama.cpp's converter,
-// so that model/ builds the same Program from a folder and from a GGUF file.
+// group of related families has a file (family_llama.cc, ...) with a table of rules and functions.
+// Names and transforms are those of llama.cpp's converter, so that model/ builds the same Program
+// from a folder and from a GGUF file.
 #pragma once
 
 #include <array>
@@ -245,9 +245,7 @@ inline constexpr Rule kSharedExpertRules[] = {
 
 // ---- The families -------------------------------------------------------------------------------
 
-extern const std::span<const Family> kLlamaModels, kLlamaLikeModels, kLlama4Models, kQwenModels,
-    kQwenNextModels, kGemmaModels, kGemma4Models, kDeepseekModels, kDeepseek4Models, kMoeModels,
-    kCohereModels, kExaoneModels, kHunyuanModels, kKimiLinearModels, kLfm2Models, kMixedModels,
-    kNemotronModels, kGraniteHybridModels, kFalconModels;
+// The tables of all files family_NAME.cc: each defines kNameModels. The build lists them.
+std::vector<std::span<const Family>> AllTables();
 
 }  // namespace weft::model_files::hf

@@ -135,6 +135,6 @@ constexpr Family kCohereFamilies[] = {
 
 }  // namespace
 
-const std::span<const Family> kCohereModels = kCohereFamilies;
+extern const std::span<const Family> kCohereModels = kCohereFamilies;
 
 }  // namespace weft::model_files::hf

@@ -464,6 +464,6 @@ constexpr Family kDeepseekFamilies[] = {
 
 }  // namespace
 
-const std::span<const Family> kDeepseekModels = kDeepseekFamilies;
+extern const std::span<const Family> kDeepseekModels = kDeepseekFamilies;
 
 }  // namespace weft::model_files::hf

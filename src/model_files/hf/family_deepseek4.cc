@@ -265,6 +265,6 @@ constexpr Family kDeepseek4Families[] = {
 
 }  // namespace
 
-const std::span<const Family> kDeepseek4Models = kDeepseek4Families;
+extern const std::span<const Family> kDeepseek4Models = kDeepseek4Families;
 
 }  // namespace weft::model_files::hf

@@ -86,6 +86,6 @@ constexpr Family kExaoneFamilies[] = {
 
 }  // namespace
 
-const std::span<const Family> kExaoneModels = kExaoneFamilies;
+extern const std::span<const Family> kExaoneModels = kExaoneFamilies;
 
 }  // namespace weft::model_files::hf

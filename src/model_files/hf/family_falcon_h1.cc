@@ -137,6 +137,6 @@ constexpr Family kFalconFamilies[] = {
 
 }  // namespace
 
-const std::span<const Family> kFalconModels = kFalconFamilies;
+extern const std::span<const Family> kFalconH1Models = kFalconFamilies;
 
 }  // namespace weft::model_files::hf

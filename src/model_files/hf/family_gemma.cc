@@ -103,6 +103,6 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-const std::span<const Family> kGemmaModels = kFamilies;
+extern const std::span<const Family> kGemmaModels = kFamilies;
 
 }  // namespace weft::model_files::hf

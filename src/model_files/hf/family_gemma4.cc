@@ -260,6 +260,6 @@ constexpr Family kGemma4Families[] = {
 
 }  // namespace
 
-const std::span<const Family> kGemma4Models = kGemma4Families;
+extern const std::span<const Family> kGemma4Models = kGemma4Families;
 
 }  // namespace weft::model_files::hf

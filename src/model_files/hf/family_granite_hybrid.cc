@@ -162,6 +162,6 @@ constexpr Family kGraniteHybridFamilies[] = {GraniteWhere("granitehybrid", Grani
 
 }  // namespace
 
-const std::span<const Family> kGraniteHybridModels = kGraniteHybridFamilies;
+extern const std::span<const Family> kGraniteHybridModels = kGraniteHybridFamilies;
 
 }  // namespace weft::model_files::hf

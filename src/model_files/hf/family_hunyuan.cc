@@ -171,6 +171,6 @@ constexpr Family kHunyuanFamilies[] = {
 
 }  // namespace
 
-const std::span<const Family> kHunyuanModels = kHunyuanFamilies;
+extern const std::span<const Family> kHunyuanModels = kHunyuanFamilies;
 
 }  // namespace weft::model_files::hf

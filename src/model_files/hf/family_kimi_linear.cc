@@ -332,6 +332,6 @@ constexpr Family kKimiLinearFamilies[] = {
 
 }  // namespace
 
-const std::span<const Family> kKimiLinearModels = kKimiLinearFamilies;
+extern const std::span<const Family> kKimiLinearModels = kKimiLinearFamilies;
 
 }  // namespace weft::model_files::hf

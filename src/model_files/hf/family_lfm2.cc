@@ -171,6 +171,6 @@ constexpr Family kLfm2Families[] = {
 
 }  // namespace
 
-const std::span<const Family> kLfm2Models = kLfm2Families;
+extern const std::span<const Family> kLfm2Models = kLfm2Families;
 
 }  // namespace weft::model_files::hf

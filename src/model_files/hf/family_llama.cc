@@ -186,6 +186,6 @@ constexpr Family kLlamaFamilies[] = {
 
 }  // namespace
 
-const std::span<const Family> kLlamaModels = kLlamaFamilies;
+extern const std::span<const Family> kLlamaModels = kLlamaFamilies;
 
 }  // namespace weft::model_files::hf

@@ -205,6 +205,6 @@ constexpr Family kLlama4Families[] = {
 
 }  // namespace
 
-const std::span<const Family> kLlama4Models = kLlama4Families;
+extern const std::span<const Family> kLlama4Models = kLlama4Families;
 
 }  // namespace weft::model_files::hf

@@ -182,6 +182,6 @@ constexpr Family kLlamaLikeFamilies[] = {
 
 }  // namespace
 
-const std::span<const Family> kLlamaLikeModels = kLlamaLikeFamilies;
+extern const std::span<const Family> kLlamaLikeModels = kLlamaLikeFamilies;
 
 }  // namespace weft::model_files::hf

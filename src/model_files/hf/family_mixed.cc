@@ -582,6 +582,6 @@ constexpr Family kMixedFamilies[] = {
 
 }  // namespace
 
-const std::span<const Family> kMixedModels = kMixedFamilies;
+extern const std::span<const Family> kMixedModels = kMixedFamilies;
 
 }  // namespace weft::model_files::hf

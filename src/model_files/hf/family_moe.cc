@@ -332,6 +332,6 @@ constexpr Family kExpertFamilies[] = {
 
 }  // namespace
 
-const std::span<const Family> kMoeModels = kExpertFamilies;
+extern const std::span<const Family> kMoeModels = kExpertFamilies;
 
 }  // namespace weft::model_files::hf

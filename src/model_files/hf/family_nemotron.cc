@@ -196,6 +196,6 @@ constexpr Family kNemotronFamilies[] = {NemotronExperts(), kNemotron};
 
 }  // namespace
 
-const std::span<const Family> kNemotronModels = kNemotronFamilies;
+extern const std::span<const Family> kNemotronModels = kNemotronFamilies;
 
 }  // namespace weft::model_files::hf

@@ -139,6 +139,6 @@ constexpr Family kQwenFamilies[] = {
 
 }  // namespace
 
-const std::span<const Family> kQwenModels = kQwenFamilies;
+extern const std::span<const Family> kQwenModels = kQwenFamilies;
 
 }  // namespace weft::model_files::hf

@@ -296,6 +296,6 @@ constexpr Family kNextFamilies[] = {
 
 }  // namespace
 
-const std::span<const Family> kQwenNextModels = kNextFamilies;
+extern const std::span<const Family> kQwenNextModels = kNextFamilies;
 
 }  // namespace weft::model_files::hf
