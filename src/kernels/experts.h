@@ -26,7 +26,7 @@ inline constexpr int64_t kMostExperts = 1024;
 
 // How a router computes scores from logits: by a softmax, by a sigmoid of each logit, or as
 // sqrt(log(1 + exp(logit))).
-enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSqrtSoftplus };
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSqrtSoftplus, kSparseMixer };
 
 // Chooses `used` of `experts` for each row of logits. Experts are ranked by score + bias, or by the
 // logit if there are neither bias nor groups; experts with equal values are ranked by id. Experts
@@ -46,6 +46,7 @@ struct RouteArgs {
     const float* table = nullptr;     // [vocab, used]
     int64_t vocab = 0;
     RouterScore score = RouterScore::kSoftmax;
+    float jitter = 0;  // of kSparseMixer
     int64_t groups = 1, groups_used = 1, group_best = 1;
     bool renormalise = false;
     float scale = 1;

@@ -33,6 +33,7 @@ void ScoreAll(RouterScore score, const float* logits, int64_t count, float* scor
         case RouterScore::kSoftmax: return SoftmaxScores(logits, count, scores);
         case RouterScore::kSigmoid: return SigmoidScores(logits, count, scores);
         case RouterScore::kSqrtSoftplus: return SqrtSoftplusScores(logits, count, scores);
+        case RouterScore::kSparseMixer: return;  // MixSparsely
     }
 }
 
@@ -100,11 +101,33 @@ void LookUpExperts(const RouteArgs& args, int64_t row, int32_t* ids) {
     }
 }
 
+// Chooses the experts with the highest logits. The weight of each is a softmax over the experts
+// near it that remain.
+void MixSparsely(const RouteArgs& args, const float* logits, int32_t* ids, float* weights) {
+    float ranking[kMostExperts];
+    constexpr float kLowest = std::numeric_limits<float>::lowest();
+    for (int64_t e = 0; e < args.experts; ++e) {
+        ranking[e] = std::isnan(logits[e]) ? kLowest : std::max(logits[e], kLowest);
+    }
+    for (int64_t k = 0; k < args.used; ++k) {
+        const float most = *std::max_element(ranking, ranking + args.experts);
+        float sum = 0;
+        for (int64_t e = 0; e < args.experts; ++e) {
+            if (ranking[e] == kClosed) continue;
+            const float distance = (most - ranking[e]) / std::max(std::fabs(ranking[e]), most);
+            if (!(distance > args.jitter)) sum += std::exp(ranking[e] - most);
+        }
+        ids[k] = static_cast<int32_t>(TakeBest(ranking, args.experts));
+        weights[k] = args.scale / sum;
+    }
+}
+
 void RouteRow(const RouteArgs& args, int64_t row) {
     int32_t* ids = args.ids + row * args.used;
     float* weights = args.weights + row * args.used;
     float scores[kMostExperts];
     const float* logits = args.logits + row * args.experts;
+    if (args.score == RouterScore::kSparseMixer) return MixSparsely(args, logits, ids, weights);
     ScoreAll(args.score, logits, args.experts, scores);
     args.table == nullptr ? ChooseExperts(args, logits, scores, ids)
                           : LookUpExperts(args, row, ids);

@@ -429,8 +429,11 @@ struct ZeroReduceScatter {  // share += this rank's part of the sum over ranks
 // A value [T, K, n] has a row for each of a token's K experts. The backend chooses the order of
 // these rows in memory.
 
-// The score of logits: softmax, sigmoid, or the square root of softplus (DeepSeek-V4).
-enum class GateScore { kSoftmax, kSigmoid, kSqrtSoftplus };
+// The score of logits: softmax, sigmoid, or the square root of softplus (DeepSeek-V4). kSparseMixer
+// (Liu et al. 2024; without bias, groups and renormalization): the weight of a chosen expert is its
+// softmax among the experts that were not chosen before it and whose logits x are within `jitter`
+// of its own logit m: (m - x) / max(|x|, m) <= jitter.
+enum class GateScore { kSoftmax, kSigmoid, kSqrtSoftplus, kSparseMixer };
 struct Route {
     // Chooses the K experts with the highest score + bias; ties go to the lower id. The bias
     // affects only the choice. Without bias and groups the logits decide, because sigmoids that
@@ -442,6 +445,7 @@ struct Route {
         " -> ids[T,K]:i32 weights[T,K]:exact",
         Pass::kBoth, Trait::kRowWise | Trait::kOnce | Trait::kRouter, 8};
     GateScore score = GateScore::kSoftmax;
+    float jitter = 0;
     // Experts form `groups` of equal size. Only the `groups_used` groups with the highest sums of
     // their best `group_best` experts are eligible.
     int64_t groups = 1, groups_used = 1, group_best = 1;
@@ -456,6 +460,7 @@ struct Route {
     }
     void Show(auto& show) const {
         show("score", score);
+        show.Where("jitter", jitter);
         if (groups > 1) {
             show("groups", groups);
             show("groups_used", groups_used);

@@ -23,6 +23,7 @@ const char* ScoreName(GateScore score) {
         case GateScore::kSoftmax: return "softmax";
         case GateScore::kSigmoid: return "sigmoid";
         case GateScore::kSqrtSoftplus: return "sqrt_softplus";
+        case GateScore::kSparseMixer: return "sparse_mixer";
     }
     return "";
 }

@@ -122,6 +122,7 @@ class Placer {
         if (a.factors) return NoGradient("of experts' own factors");
         if (a.by_token) return NoGradient("of experts by token");
         if (a.score == GateScore::kSqrtSoftplus) return NoGradient("of roots of softplus");
+        if (a.score == GateScore::kSparseMixer) return NoGradient("of sparse mixing");
         return Whole();
     }
     Placed Output(const RouterLoad&) const { return Whole(); }

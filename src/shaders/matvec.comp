@@ -48,7 +48,7 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Sha
     float at[];
 };
 #ifdef ROUTE
-const bool kRoutes = true;
+const bool kRoutes = true, kSparse = false;
 #include "route.glsl"
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Router {
     Routing routing;  // followed by a Counter

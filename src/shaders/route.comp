@@ -2,14 +2,17 @@
 #version 460
 #include "head.glsl"
 const bool kRoutes = true;
+layout(constant_id = 1) const bool kSparse = false;
 #include "route.glsl"
 
 layout(push_constant, scalar) uniform Args {
     uint64_t logits;
     Routing routing;
+    float jitter;
 } a;
 
 void main() {
     routing = a.routing;
+    route_jitter = a.jitter;
     RouteRow(a.logits, gl_WorkGroupID.y);
 }

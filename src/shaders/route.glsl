@@ -1,5 +1,6 @@
 // The experts of a row and their weights (kernels/experts.h), by a workgroup whose invocations
-// share the experts. The including file declares kRoutes: whether it calls these functions.
+// share the experts. The including file declares kRoutes: whether it calls these functions, and
+// kSparse: sparse mixing (program::GateScore::kSparseMixer) with the bound route_jitter.
 //
 // Scores are softmax or sigmoid; experts are ranked by score + bias (by the logit, without bias and
 // groups), and the lowest id wins among equals. The softmax is summed in the order of subgroups.
@@ -32,6 +33,7 @@ shared uint chosen_id[kMostExperts];
 
 Routing routing;
 uint route_lane;
+float route_jitter;
 
 float Reduce(float own, bool most) {
     const float part = most ? subgroupMax(own) : subgroupAdd(own);
@@ -150,16 +152,35 @@ void Score(SharedLogits logits) {
     barrier();
 }
 
+// The weight of the best expert of `ranking`: a softmax over the experts near it that remain. All
+// invocations must call it.
+float SparseWeight() {
+    float peak = kClosed;
+    for (uint i = route_lane; i < routing.experts; i += gl_WorkGroupSize.x) {
+        peak = max(peak, ranking[i]);
+    }
+    peak = Reduce(peak, true);
+    float own = 0;
+    for (uint i = route_lane; i < routing.experts; i += gl_WorkGroupSize.x) {
+        const float x = ranking[i];
+        const bool closed = floatBitsToUint(x) == 0xff800000u;
+        if (!closed && !((peak - x) / max(abs(x), peak) > route_jitter)) own += exp(x - peak);
+    }
+    return 1.0 / Reduce(own, false);
+}
+
 // Routes a row of the step. All invocations of a workgroup must call it.
 void RouteRow(uint64_t logits, uint row) {
     route_lane = gl_LocalInvocationIndex;
     Score(SharedLogits(logits + uint64_t(row) * routing.experts * 4));
     if (routing.groups > 1) CloseGroups();
     for (uint k = 0; k < routing.used; ++k) {
+        float weight = 0;
+        if (kSparse) weight = SparseWeight();
         const uint expert = TakeBest();
         if (route_lane == 0) {
             chosen_id[k] = expert;
-            chosen_weight[k] = scores[expert];
+            chosen_weight[k] = kSparse ? weight : scores[expert];
         }
     }
     barrier();

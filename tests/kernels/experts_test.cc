@@ -105,6 +105,18 @@ TEST(Route, ExpertsByTokenWhateverTheScores) {
     EXPECT_NEAR(routed.weights[4], 0.75, 1e-6);
 }
 
+// The best logit, 2, has 1.8 near it (0.2 / 2 <= 0.1), but neither 1.7 nor 0; the second, 1.8, has
+// 1.7 near it, and no longer the 2. Negative logits are measured by their own size.
+TEST(Route, SparseMixing) {
+    RouteArgs args{.experts = 4, .used = 2, .score = RouterScore::kSparseMixer, .jitter = 0.1001f};
+    const Routed routed = RouteAll(args, {1.7f, 2, 1.8f, 0, -3, -2.8f, -4, -2});
+    EXPECT_EQ(routed.ids, (std::vector<int32_t>{1, 2, 3, 1}));
+    EXPECT_NEAR(routed.weights[0], 1 / (1 + std::exp(-0.2)), 1e-6);
+    EXPECT_NEAR(routed.weights[1], 1 / (1 + std::exp(-0.1)), 1e-6);
+    EXPECT_NEAR(routed.weights[2], 1, 1e-6);
+    EXPECT_NEAR(routed.weights[3], 1 / (1 + std::exp(-0.2)), 1e-6);
+}
+
 TEST(Route, EqualScoresGoToTheLowerId) {
     const RouteArgs args{.experts = 5, .used = 3};
     const Routed routed = RouteAll(args, {1, 2, 2, 1, 2});

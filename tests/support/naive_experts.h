@@ -22,6 +22,7 @@ std::vector<Real> Scores(const program::Route& a, const Matrix<Real>& logits, in
         switch (a.score) {
             case program::GateScore::kSoftmax: scores.push_back(power); break;
             case program::GateScore::kSigmoid: scores.push_back(1 / (1 + 1 / power)); break;
+            case program::GateScore::kSparseMixer: scores.push_back(0); break;  // SparseWeight
             case program::GateScore::kSqrtSoftplus:
                 scores.push_back(std::sqrt(std::log(1 + power)));
         }
@@ -53,6 +54,18 @@ void CloseGroups(const program::Route& a, std::vector<Real>& ranking) {
     }
 }
 
+// The weight of the best of the experts that remain.
+template <typename Real>
+Real SparseWeight(const program::Route& a, const std::vector<Real>& ranking) {
+    const Real most = *std::ranges::max_element(ranking);
+    Real sum = 0;
+    for (const Real x : ranking) {
+        const bool near = (most - x) / std::max(std::abs(x), most) <= Real{a.jitter};
+        if (x > Real{-1e29} && near) sum += std::exp(x - most);
+    }
+    return 1 / sum;
+}
+
 template <typename Real>
 void Do(const program::Route& a, OpCall<Real>& c) {
     for (int64_t row = 0; row < c.in[0].rows; ++row) {
@@ -73,7 +86,8 @@ void Do(const program::Route& a, OpCall<Real>& c) {
                            : std::ranges::max_element(ranking);
             const auto id = static_cast<size_t>(best - ranking.begin());
             c.out[0](row, k) = static_cast<Real>(id);
-            c.out[1](row, k) = scores[id];
+            const bool mixes = a.score == program::GateScore::kSparseMixer;
+            c.out[1](row, k) = mixes ? SparseWeight(a, ranking) : scores[id];
             sum += scores[id];
             *best = Real{-1e30};
         }

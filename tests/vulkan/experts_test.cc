@@ -64,6 +64,7 @@ void ExpectRouted(const std::shared_ptr<gpu::Device>& device, const RouteCase& c
     args.experts = c.experts;
     args.used = c.used;
     args.score = static_cast<kernels::RouterScore>(c.route.score);
+    args.jitter = c.route.jitter;
     args.groups = c.route.groups;
     args.groups_used = c.route.groups_used;
     args.group_best = c.route.group_best;
@@ -104,6 +105,7 @@ TEST(VulkanExperts, RoutesAsTheReference) {
                  4);
     ExpectRouted(device, {7, 60, 6, {.groups = 3, .groups_used = 1, .group_best = 1}}, 5);
     ExpectRouted(device, {3, 1024, 16, {.score = GateScore::kSigmoid, .factors = true}, true}, 6);
+    ExpectRouted(device, {40, 16, 2, {.score = GateScore::kSparseMixer, .jitter = 0.3f}}, 7);
 }
 
 // A step of rows that chose `used` of `all` experts; this rank has the `held` experts from `first`.

@@ -139,6 +139,7 @@ void ExpertGuess::Choose(const Router& router, int64_t rows) {
     route.experts = product.weight.rows;
     route.used = program_.value(router.ids).shape[1];
     route.score = static_cast<kernels::RouterScore>(form.score);
+    route.jitter = form.jitter;
     route.groups = form.groups;
     route.groups_used = form.groups_used;
     route.group_best = form.group_best;

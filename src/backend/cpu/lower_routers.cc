@@ -20,6 +20,7 @@ Status Lower(Lowering& l, const Op& op, const program::Route& a) {
     call.experts = l.Cols(op.inputs[0]);
     call.used = l.Cols(op.outputs[0]);
     call.score = static_cast<kernels::RouterScore>(a.score);
+    call.jitter = a.jitter;
     call.groups = a.groups;
     call.groups_used = a.groups_used;
     call.group_best = a.group_best;

@@ -29,6 +29,7 @@ struct Routing {
 struct RouteArgs {
     uint64_t logits = 0;
     Routing routing;
+    float jitter = 0;
 };
 
 Status CheckExperts(int64_t experts) {
@@ -191,12 +192,14 @@ Status EmitSlotSum(Emitter& e, const SlotSum& sum, const Region& products) {
                   {CeilDiv(args.n, size), e.Rows(sum.y), 1});
 }
 
-Status Lower(Emitter& e, const program::Op& op, const program::Route&) {
+Status Lower(Emitter& e, const program::Op& op, const program::Route& a) {
     Operands io(e);
     RouteArgs args;
     args.logits = io.Reads(op.inputs[0]);
     WEFT_ASSIGN(args.routing, RoutingOf(e, op, io));
-    return io.Run("route", {MatvecSize(e.gpu())}, args, {1, e.Rows(op.outputs[0]), 1},
+    args.jitter = a.jitter;
+    const bool sparse = a.score == program::GateScore::kSparseMixer;
+    return io.Run("route", {MatvecSize(e.gpu()), sparse}, args, {1, e.Rows(op.outputs[0]), 1},
                   PinnedSubgroup(e.gpu()));
 }
 

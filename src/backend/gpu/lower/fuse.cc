@@ -349,6 +349,8 @@ std::optional<FusedRun> RunFinder::FindGlu(int32_t glu) {
 }
 
 std::optional<FusedRun> RunFinder::FindRoute(int32_t route) {
+    using program::GateScore;
+    if (At(route).as<program::Route>().score == GateScore::kSparseMixer) return std::nullopt;
     const int32_t product = MakerOf(At(route).inputs[0], route, OpKind::kMatMul);
     return Make(RouteRun{product, route}, {product, route});
 }
