@@ -13,12 +13,17 @@
 #include "model/recurrent.h"
 #include "program/program.h"
 #include "tensor/activation.h"
+#include "tensor/ungated.h"
 
 namespace weft::model {
 
 // How a model's layers choose the positions that they attend to: not at all, unless its file has
 // the keys of DeepSeek's indexer; always by that; or by blocks (MiniMax M3).
 enum class IndexerKind { kByKeys, kAlways, kBlocks };
+
+// LayerNorm: never, unless the file has an epsilon of RMS norms, or always, with whichever epsilon
+// and biases the file has.
+enum class Norms { kRms, kByKey, kLayer };
 
 // Facts about an architecture. Unless a comment says otherwise, a number is the default of a key
 // that files may omit, and a flag means that the builder supports the keys named.
@@ -33,8 +38,8 @@ struct Traits {
     bool chunks = false;  // windows do not slide (Llama 4)
 
     // ---- Norms and MLP ----
-    bool layer_norm = false;  // unless the file has an epsilon of RMS norms
-    bool ungated = false;     // MLPs have no gate
+    Norms norms = Norms::kRms;
+    std::optional<Ungated> ungated = {};  // MLPs have no gate, but this activation
     Activation activation = Activation::kSilu;
     bool limits = false;       // swiglu_clamp_exp, swiglu_clamp_shexp
     bool limits_gate = false;  // limits also apply to the gate, and to the shared expert

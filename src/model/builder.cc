@@ -440,7 +440,7 @@ ValueId Builder::Mlp(ValueId x) {
 }
 
 ValueId Builder::DenseMlp(ValueId x) {
-    if (hyper_.ungated) return FromFfn(ReluSquared(ToFfn(x, "ffn_up")), "ffn_down");
+    if (hyper_.ungated) return FromFfn(Activated(ToFfn(x, "ffn_up")), "ffn_down");
     const ValueId gate = ToFfn(x, "ffn_gate");
     const ValueId up = ToFfn(x, "ffn_up");
     return FromFfn(Gated(gate, up), "ffn_down");
@@ -451,9 +451,11 @@ ValueId Builder::Gated(ValueId gate, ValueId up, const std::string& name) {
     return program_.Emit(GluOf(hyper_.shared_limits), {gate, up}, Local(name), shape);
 }
 
-ValueId Builder::ReluSquared(ValueId x) {
+ValueId Builder::Activated(ValueId x) {
     const program::Value value = program_.value(x);
-    return program_.Emit(program::ReluSquared{}, {x}, value.name + ".relu", value.shape);
+    program::Activate act{*hyper_.ungated};
+    if (!hyper_.xielu.empty()) act.xielu = hyper_.xielu[static_cast<size_t>(layer_)];
+    return program_.Emit(act, {x}, value.name + ".act", value.shape);
 }
 
 program::Glu Builder::GluOf(const std::vector<float>& limits) const {

@@ -302,7 +302,7 @@ class Builder {
     // The tensor name of the final norm; LFM2's files have a different one.
     std::string OutputNorm() const;
     program::RmsNorm NormOf(int64_t group) const;
-    program::ValueId ReluSquared(program::ValueId x);
+    program::ValueId Activated(program::ValueId x);              // with Hyper::ungated
     program::Glu GluOf(const std::vector<float>& limits) const;  // of this layer
     void Hidden(program::ValueId x);
     void Logits(program::ValueId x);

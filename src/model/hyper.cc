@@ -22,11 +22,14 @@ Result<float> Number(const model_files::ModelSource& source, const std::string& 
                      value, least, most);
 }
 
-// Cohere's files have either an epsilon of LayerNorm or one of RMS norm.
 Status ReadNorm(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const std::string rms = prefix + "attention.layer_norm_rms_epsilon";
-    hyper.layer_norm = TraitsOf(hyper.architecture).layer_norm && !source.meta().Has(rms);
-    const std::string key = hyper.layer_norm ? prefix + "attention.layer_norm_epsilon" : rms;
+    const Norms norms = TraitsOf(hyper.architecture).norms;
+    const bool has_rms = source.meta().Has(rms);
+    hyper.layer_norm = norms == Norms::kLayer || (norms == Norms::kByKey && !has_rms);
+    hyper.end_biases = norms == Norms::kLayer;
+    const bool centered = hyper.layer_norm && !has_rms;
+    const std::string key = centered ? prefix + "attention.layer_norm_epsilon" : rms;
     WEFT_ASSIGN(const double eps, source.meta().F64Or(key, 1e-5));
     hyper.rms_eps = static_cast<float>(eps);
     if (eps >= 0 && eps < 1) return {};
@@ -62,18 +65,23 @@ Status ReadWindow(const model_files::ModelSource& source, const std::string& pre
     return {};
 }
 
-// Limits of gated units: one number, or one per layer.
+// One number for all layers, or one per layer; empty: no such key.
+Result<std::vector<float>> ByLayer(const model_files::ModelSource& source, const std::string& key,
+                                   const Hyper& hyper) {
+    const model_files::MetaEntry* entry = source.meta().Find(key);
+    std::vector<float> numbers;
+    if (entry == nullptr) return numbers;
+    if (entry->type == model_files::MetaType::kArray) return source.meta().Floats(key);
+    WEFT_ASSIGN(const double all, source.meta().F64Or(key, 0));
+    numbers.assign(static_cast<size_t>(hyper.layers), static_cast<float>(all));
+    return numbers;
+}
+
+// Limits of gated units.
 Result<std::vector<float>> ReadLimits(const model_files::ModelSource& source,
                                       const std::string& key, const Hyper& hyper) {
-    const model_files::MetaEntry* entry = source.meta().Find(key);
-    std::vector<float> limits;
-    if (entry == nullptr) return limits;
-    if (entry->type == model_files::MetaType::kArray) {
-        WEFT_ASSIGN(limits, source.meta().Floats(key));
-    } else {
-        WEFT_ASSIGN(const double all, source.meta().F64Or(key, 0));
-        limits.assign(static_cast<size_t>(hyper.layers), static_cast<float>(all));
-    }
+    WEFT_ASSIGN(std::vector<float> limits, ByLayer(source, key, hyper));
+    if (limits.empty()) return limits;
     const auto fits = [](float limit) { return limit >= 0 && limit < 1e6f; };
     if (static_cast<int64_t>(limits.size()) < hyper.layers || !std::ranges::all_of(limits, fits)) {
         return MakeError(ErrorCode::kCorrupt,
@@ -81,6 +89,32 @@ Result<std::vector<float>> ReadLimits(const model_files::ModelSource& source,
                          hyper.layers);
     }
     return limits;
+}
+
+// Files have the parameters of xIELU before softplus, which keeps them positive.
+Status ReadXielu(const model_files::ModelSource& source, Hyper& hyper) {
+    if (hyper.ungated != Ungated::kXielu) return {};
+    std::vector<float> columns[4];
+    constexpr const char* kKeys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    for (size_t i = 0; i < std::size(kKeys); ++i) {
+        WEFT_ASSIGN(columns[i], ByLayer(source, kKeys[i], hyper));
+        const auto fits = [](float number) { return std::fabs(number) < 1e4f; };
+        if (columns[i].size() >= static_cast<size_t>(hyper.layers) &&
+            std::ranges::all_of(columns[i], fits)) {
+            continue;
+        }
+        return MakeError(ErrorCode::kCorrupt, "{}: {} must be a number for each of {} layers",
+                         source.name(), kKeys[i], hyper.layers);
+    }
+    const auto positive = [](float raw) {
+        return std::max(raw, 0.0f) + std::log1p(std::exp(-std::fabs(raw)));
+    };
+    for (size_t layer = 0; layer < static_cast<size_t>(hyper.layers); ++layer) {
+        const float beta = columns[2][layer];
+        hyper.xielu.push_back({positive(columns[0][layer]), beta + positive(columns[1][layer]),
+                               beta, columns[3][layer]});
+    }
+    return {};
 }
 
 // A tensor of one number; 1 if the file has none.
@@ -131,6 +165,7 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
         if (hyper.shared_limits.empty()) hyper.shared_limits = hyper.expert_limits;
     }
     hyper.ungated = traits.ungated;
+    WEFT_TRY(ReadXielu(source, hyper));
     if (traits.logit_factor) {
         WEFT_ASSIGN(hyper.logit_scale, Number(source, prefix + "logit_scale", 1e-6, 1e6, 1.0));
     }
@@ -203,6 +238,7 @@ Status ReadRotates(const model_files::ModelSource& source, const std::string& pr
                    Hyper& hyper) {
     const Traits& traits = TraitsOf(hyper.architecture);
     hyper.rotates = traits.rotates;
+    hyper.sections = source.meta().Has(prefix + "rope.dimension_sections");
     if (!traits.marks_rotation) return {};
     WEFT_ASSIGN(hyper.rotates, source.meta().BoolOr(prefix + "rope.scaling.finetuned", true));
     return {};

@@ -18,6 +18,7 @@
 #include "model_files/model_file.h"
 #include "tensor/activation.h"
 #include "tensor/temperature.h"
+#include "tensor/ungated.h"
 
 namespace weft::model {
 
@@ -44,6 +45,7 @@ struct Hyper {
     int64_t context = 0;      // trained context in tokens, extended by YaRN's factor
     float rms_eps = 1e-5f;    // epsilon of norms
     bool layer_norm = false;  // norms subtract the mean (LayerNorm)
+    bool end_biases = false;  // norms and the output matrix may have biases
     float value_scale = 1;    // factor on values
     // Limits of gated units by layer; 0: none (program::Glu::limit). Empty: no layer has one.
     std::vector<float> expert_limits, shared_limits;  // shared_limits: also for dense MLPs
@@ -75,9 +77,11 @@ struct Hyper {
     float logit_cap = 0;
     float embedding_scale = 1, residual_scale = 1, logit_scale = 1;  // factors
     Activation activation = Activation::kSilu;
-    bool ungated = false;  // MLPs and experts use ReLU squared instead of a gate
-    bool rotates = true;   // RoPE; false: attention has no positions
-    bool tied = false;     // the output matrix is the embedding table
+    std::optional<Ungated> ungated;  // MLPs and experts have this activation, and no gate
+    std::vector<Xielu> xielu;        // by layer, with Ungated::kXielu
+    bool rotates = true;             // RoPE; false: attention has no positions
+    bool sections = false;           // files have RoPE's sections of images (M-RoPE)
+    bool tied = false;               // the output matrix is the embedding table
     // Layer `layers` of the file is a multi-token prediction head (draft_head.h).
     bool draft_head = false;
     int64_t group() const { return heads / kv_heads; }

@@ -237,7 +237,7 @@ ValueId Builder::SharedExpert(ValueId x) {
         return MatMul(x, Tensor(weight), RowsOf(shard_.shared_ffn, all), {Cut::kRows}, false,
                       Local(weight));
     };
-    if (hyper_.ungated) return ReluSquared(to("ffn_up_shexp"));
+    if (hyper_.ungated) return Activated(to("ffn_up_shexp"));
     const ValueId gate = to("ffn_gate_shexp"), up = to("ffn_up_shexp");
     const Shape shape = program_.value(gate).shape;
     ValueId y =
@@ -275,7 +275,7 @@ ValueId Builder::WeighedRows(ValueId x, Routed& routed) {
 ValueId Builder::RoutedSum(ValueId x, Routed routed, ValueId base) {
     if (hyper_.moe.weighs_input) x = WeighedRows(x, routed);
     if (hyper_.ungated) {
-        const ValueId y = ReluSquared(ToExperts(x, routed, "ffn_up_exps"));
+        const ValueId y = Activated(ToExperts(x, routed, "ffn_up_exps"));
         return FromExperts(y, routed, "ffn_down_exps", base);
     }
     const ValueId gate = ToExperts(x, routed, "ffn_gate_exps");

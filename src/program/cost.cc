@@ -245,6 +245,9 @@ class Coster {
     void Count(const Glu& a) {
         cost_.flops = (a.activation == Activation::kGeluTanh ? 9 : 5) * Out();
     }
+    void Count(const Activate& a) {
+        cost_.flops = (a.kind == Ungated::kReluSquared ? 2 : 9) * Out();
+    }
     void Count(const WeighRows&) { cost_.flops = Columns(op_->inputs[0]) * In(1); }
     void Count(const ExpertMatMul&) {
         cost_.flops = 2 * Out() * Columns(op_->inputs[0]) + (op_->inputs.size() == 4 ? Out() : 0);

@@ -50,8 +50,8 @@
 #include "program/op_row.h"
 #include "program/pool_windows.h"
 #include "program/recurrent.h"
-#include "program/relu.h"
 #include "program/streams.h"
+#include "program/ungated.h"
 #include "program/update.h"
 #include "program/weigh_rows.h"
 #include "tensor/activation.h"
@@ -672,7 +672,7 @@ struct CrossEntropyGrad {
     OP(ScaleHeads) \
     OP(CausalConv) OP(DeltaRule) \
     OP(StreamWeights) OP(MergeStreams) OP(MixStreams) OP(PoolWindows) \
-    OP(Glu) OP(GluGrad) OP(ReluSquared) \
+    OP(Glu) OP(GluGrad) OP(Activate) \
     OP(Add) OP(Scale) OP(ScaleByPosition) OP(SoftCap) OP(SoftCapGrad) OP(Zero) \
     OP(SliceColumns) OP(PadColumns) \
     OP(AllReduce) OP(AllGather) OP(Send) OP(Recv) \

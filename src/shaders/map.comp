@@ -12,11 +12,13 @@ layout(push_constant, scalar) uniform Args {
     uint count, cols;
     float factor;
     uint length, offset;
+    float above, below, beta, eps;  // of xIELU
 };
 
 const uint kAdd = 0, kAddBias = 1, kScale = 2, kSoftCap = 3, kGateRows = 4, kSoftplusRows = 5;
 const uint kScaleByPosition = 6, kReluSquared = 7, kLimitedSilu = 8, kGlu = 9, kGluEnd = 12;
 const uint kSoftCapGrad = 12, kSiluGrad = 13, kGeluGrad = 14, kZero = 15;
+const uint kGeluAlone = 16, kXielu = 17;
 
 // 1 - tanh(v)^2, computed without cancellation where tanh is near 1.
 float TanhSlope(float v) {
@@ -34,6 +36,28 @@ vec2 GluGrad(float dout, float gate, float up) {
     return vec2(dout * up * part * (1.0 + gate * slope * Sigmoid(-u)), dout * gate * part);
 }
 
+// expm1(v) - v for v <= 0. Near 0, the series, whose next term is below 2^-26 of its sum.
+float BendBelow(float v) {
+    if (v < -0.35) return exp(v) - 1.0 - v;
+    precise float sum = fma(v, 1.9841270e-4, 1.3888889e-3);
+    sum = fma(v, sum, 8.3333333e-3);
+    sum = fma(v, sum, 0.041666667);
+    sum = fma(v, sum, 0.16666667);
+    return v * v * fma(v, sum, 0.5);
+}
+float Xielu(float x) {
+    const float low = min(x, eps);
+    const precise float bent = x > 0.0 ? above * x * x : below * (BendBelow(low) + (low - x));
+    const precise float y = bent + beta * x;
+    return y;
+}
+
+// A function of x alone.
+bool IsAlone() {
+    return kMap == kScale || kMap == kSoftCap || kMap == kReluSquared || kMap == kGeluAlone ||
+           kMap == kXielu;
+}
+
 float Of(float x, float with) {
     if (kMap == kAdd || kMap == kAddBias) return x + with;
     if (kMap == kScale) return factor * x;
@@ -42,6 +66,8 @@ float Of(float x, float with) {
     if (kMap == kSoftplusRows) return x * Softplus(with);
     if (kMap == kScaleByPosition) return x * with;
     if (kMap == kReluSquared) return max(x, 0.0) * max(x, 0.0);
+    if (kMap == kGeluAlone) return Glu(1, x, 1.0);
+    if (kMap == kXielu) return Xielu(x);
     if (kMap == kLimitedSilu) return min(Glu(0, x, 1.0), factor) * clamp(with, -factor, factor);
     if (kMap == kSoftCapGrad) return x * TanhSlope(with / factor);
     return Glu(kMap - kGlu, x, with);
@@ -79,7 +105,7 @@ void Map(uint i, uint left) {
     vec4 with = vec4(0), result, other;
     if (kMap == kAddBias || kMap >= kGateRows && kMap <= kScaleByPosition) {
         with = Spread(i, left);
-    } else if (kMap != kScale && kMap != kSoftCap && kMap != kReluSquared) {
+    } else if (!IsAlone()) {
         with = LoadQuad(b, TypeIn(kTypes, 1), i, left, kWide);
     }
     if (kMap == kSiluGrad || kMap == kGeluGrad) {

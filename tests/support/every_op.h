@@ -178,7 +178,9 @@ class EveryOp {
         y = Emit(program::SoftCap{30}, {y}, rows);
         y = Emit(program::Glu{}, {y, Product(y)}, rows);
         y = Emit(program::Glu{Activation::kSilu, 7}, {y, Product(y)}, rows);
-        y = Emit(program::ReluSquared{}, {y}, rows);
+        for (const Ungated kind : {Ungated::kReluSquared, Ungated::kGeluTanh, Ungated::kXielu}) {
+            y = Emit(program::Activate{kind, {0.5f, 0.7f, 0.5f, -1e-6f}}, {y}, rows);
+        }
         program::RmsNorm norm{1e-5f, kCols / 2};
         norm.apart = true;
         y = Emit(norm, {y, Vector(kCols)}, rows);

@@ -241,10 +241,17 @@ void Do(const program::Glu& a, OpCall<Real>& c) {
 }
 
 template <typename Real>
-void Do(const program::ReluSquared&, OpCall<Real>& c) {
+void Do(const program::Activate& a, OpCall<Real>& c) {
     for (size_t i = 0; i < c.out[0].data.size(); ++i) {
-        const Real x = std::max(c.in[0].data[i], Real{0});
-        c.out[0].data[i] = x * x;
+        const Real x = c.in[0].data[i], open = std::max(x, Real{0});
+        const Xielu& f = a.xielu;
+        Real y = open * open;
+        if (a.kind == Ungated::kGeluTanh) y = Activate(Activation::kGeluTanh, x, Real{1});
+        if (a.kind == Ungated::kXielu) {
+            y = f.beta * x +
+                (x > 0 ? f.above * x * x : f.below * (std::expm1(std::min<Real>(x, f.eps)) - x));
+        }
+        c.out[0].data[i] = y;
     }
 }
 

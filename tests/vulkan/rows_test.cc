@@ -11,6 +11,7 @@
 #include "kernels/dense/experts.h"
 #include "kernels/reference/ops.h"
 #include "kernels/sparse.h"
+#include "kernels/ungated.h"
 #include "support/kernel_levels.h"
 #include "vulkan/bench_emitter.h"
 
@@ -243,6 +244,32 @@ TEST(VulkanRows, GluOfEveryActivation) {
                 return (30 + 12 * v) * kUlp * std::fabs(expected[i]) + lost;
             };
             ExpectClose(got, expected, bound, ActivationName(activation));
+        }
+    }
+}
+
+TEST(VulkanRows, ActivationsWithoutAGate) {
+    WEFT_VULKAN(device);
+    Random random(14);
+    for (const Ungated kind : {Ungated::kReluSquared, Ungated::kGeluTanh, Ungated::kXielu}) {
+        for (const float deviation : {1e-7f, 0.01f, 0.5f, 3.0f}) {
+            const int32_t rows = random.Pick({1, 9, 33});
+            const int64_t cols = 97;
+            BenchEmitter e(device, ShapeOf(rows));
+            const std::vector<float> x = random.Normals(rows * cols, deviation);
+            const program::Shape shape = {kTokens, cols};
+            const ValueId in = e.AddFloats(shape, x);
+            std::vector<float> got, expected = Empty(x.size());
+            const program::Activate op{kind, {0.6f, 0.9f, 0.5f, -1e-6f}};
+            RunMapOn(e, op, {in}, e.AddFloats(shape), got);
+            kernels::Activate({x.data(), expected.data(), rows, cols, op.kind, op.xielu}, 0, 1);
+            // As for gated units; the terms of xIELU may cancel.
+            const auto bound = [&](size_t i) {
+                const double a = std::fabs(x[i]), v = 1.6 * (a + 0.045 * a * a * a);
+                const double terms = kind == Ungated::kXielu ? 4 * a : 0;
+                return kUlp * ((30 + 12 * v) * std::fabs(expected[i]) + terms);
+            };
+            ExpectClose(got, expected, bound, UngatedName(kind));
         }
     }
 }

@@ -1,7 +1,7 @@
 // Lowers ops that work element by element.
 #include "backend/cpu/lowering.h"
 #include "kernels/dense/lookup.h"
-#include "kernels/relu.h"
+#include "kernels/ungated.h"
 
 namespace weft::backend {
 namespace {
@@ -32,9 +32,11 @@ Status Lower(Lowering& l, const Op& op, const program::GluGrad& a) {
     return call.PushRows(op.inputs[0]);
 }
 
-Status Lower(Lowering& l, const Op&, const program::ReluSquared&) {
-    KernelCall<kernels::ReluSquared> call(l);
+Status Lower(Lowering& l, const Op&, const program::Activate& a) {
+    KernelCall<kernels::Activate> call(l);
     call.Operands(call.x, call.y);
+    call.kind = a.kind;
+    call.xielu = a.xielu;
     return call.PushRows();
 }
 

@@ -42,20 +42,20 @@ constexpr Architecture kCohere2Table[] = {
                 "LayerNorm, attention beside the MLP, windows, layers without positions",
                 "cohere2"},
      .build = BuildCohere2,
-     .traits = {.window_pattern = 4, .layer_norm = true, .logit_factor = true}},
+     .traits = {.window_pattern = 4, .norms = Norms::kByKey, .logit_factor = true}},
     {.family = {"cohere2moe", "Cohere 2 with experts",
                 "as cohere2; leading dense layers, a shared expert", "cohere2Moe"},
      .build = BuildCohere2,
      .experts = true,
      .traits = {.window_pattern = 4,
-                .layer_norm = true,
+                .norms = Norms::kByKey,
                 .logit_factor = true,
                 .gate_score = program::GateScore::kSigmoid}},
     {.family = {"command-r", "Command R, R+",
                 "LayerNorm, attention beside the MLP; heads with LayerNorms of their own",
                 "commandR, commandRPlus"},
      .build = BuildCohere2,
-     .traits = {.layer_norm = true, .logit_factor = true}},
+     .traits = {.norms = Norms::kByKey, .logit_factor = true}},
 };
 
 }  // namespace

@@ -31,16 +31,19 @@ enum class Map : uint32_t {
     kSiluGrad,
     kGeluTanhGrad,
     kZero,
+    kGeluAlone,
+    kXielu,
 };
 struct MapArgs {
     uint64_t a = 0, b = 0, c = 0, y = 0, z = 0;
     uint32_t count = 0, cols = 0;
     float factor = 0;
     uint32_t length = 1, offset = 0;
+    Xielu xielu{};
 };
 
 Status RunMap(Emitter& e, const Op& op, Map map, float factor = 0,
-              const Temperature& temperature = {}) {
+              const Temperature& temperature = {}, const Xielu& xielu = {}) {
     using By = Operands::By;
     Operands io(e);
     MapArgs args;
@@ -62,6 +65,7 @@ Status RunMap(Emitter& e, const Op& op, Map map, float factor = 0,
     args.factor = factor;
     args.length = static_cast<uint32_t>(temperature.length);
     args.offset = static_cast<uint32_t>(temperature.offset);
+    args.xielu = xielu;
     return io.Run("map", {kWalkGroup, map, io.types(), io.wide()}, args, {QuadGroups(count), 1, 1});
 }
 
@@ -95,8 +99,13 @@ Status Lower(Emitter& e, const Op& op, const program::SoftCap& a) {
 Status Lower(Emitter& e, const Op& op, const program::SoftCapGrad& a) {
     return RunMap(e, op, Map::kSoftCapGrad, a.cap);
 }
-Status Lower(Emitter& e, const Op& op, const program::ReluSquared&) {
-    return RunMap(e, op, Map::kReluSquared);
+Status Lower(Emitter& e, const Op& op, const program::Activate& a) {
+    switch (a.kind) {
+        case Ungated::kReluSquared: return RunMap(e, op, Map::kReluSquared);
+        case Ungated::kGeluTanh: return RunMap(e, op, Map::kGeluAlone);
+        case Ungated::kXielu: return RunMap(e, op, Map::kXielu, 0, {}, a.xielu);
+    }
+    return {};
 }
 
 Status Lower(Emitter& e, const Op& op, const program::GateRows& a) {

@@ -1,0 +1,19 @@
+// Element-wise activations without a gate (tensor/ungated.h).
+#pragma once
+
+#include "kernels/args.h"
+#include "tensor/ungated.h"
+
+namespace weft::kernels {
+
+// y = act(x), [rows, cols]. Parts divide the elements; y may be x.
+struct ActivateArgs {
+    const float* x = nullptr;
+    float* y = nullptr;
+    int64_t rows = 0, cols = 0;
+    Ungated kind = Ungated::kReluSquared;
+    Xielu xielu{};
+};
+void Activate(const ActivateArgs& args, int part, int parts);
+
+}  // namespace weft::kernels
