@@ -51,6 +51,8 @@ bool IsOfEnds(std::string_view name, const Hyper& hyper) {
         return std::ranges::find(names, name) != std::end(names);
     };
     if (std::ranges::any_of(kOthers, begins) || is_in(kRead)) return true;
+    if (name == "output.bias") return hyper.end_biases && !hyper.tied;
+    if (name == "output_norm.bias") return hyper.end_biases;
     if (hyper.windowing.streams > 0 && begins("output_hc_")) return true;
     return hyper.layer_columns > 0 && is_in(kByLayer);
 }
@@ -218,11 +220,7 @@ void Builder::Hidden(ValueId x) {
         return Fail(MakeError(ErrorCode::kUnsupported,
                               "logits and hidden states together need a single pipeline stage"));
     }
-    x = MergeLast(x);
-    const ValueId weight =
-        Weight(OutputNorm() + ".weight", {{0, hyper_.hidden}, {}, hyper_.hidden, 0});
-    const ValueId hidden =
-        program_.Emit(NormOf(hyper_.hidden), {x, weight}, "hidden", {kTokens, hyper_.hidden});
+    const ValueId hidden = NormBy(MergeLast(x), OutputNorm(), "weight", hyper_.hidden, "hidden");
     if (sent && shard_.tensor_rank == 0) {
         program_.ops.push_back({program::Send{0}, {hidden}, {}});
     }
@@ -239,7 +237,8 @@ void Builder::ToLogits(ValueId x, const std::string& tensor, const std::string& 
     const bool gather = shard_.layout.tp > 1;
     const bool scaled = hyper_.logit_scale != 1, capped = hyper_.logit_cap != 0;
     const std::string end = gather ? ".part" : "";
-    ValueId logits = MatMul(x, tensor, RowsOf(shard_.vocab, hyper_.vocab), {Cut::kRows}, false,
+    const bool bias = hyper_.end_biases && source_.FindTensor(tensor + ".bias") != nullptr;
+    ValueId logits = MatMul(x, tensor, RowsOf(shard_.vocab, hyper_.vocab), {Cut::kRows}, bias,
                             name + (scaled || capped ? ".raw" : "") + end);
     const Shape part = program_.value(logits).shape;
     if (scaled) {
@@ -279,12 +278,19 @@ ValueId Builder::Norm(ValueId x, const std::string& weight, int64_t group) {
 }
 
 ValueId Builder::NormBy(ValueId x, const std::string& weight, const std::string& part,
-                        int64_t group) {
+                        int64_t group, std::string name) {
     const std::string end = part.empty() ? "" : "." + part;
+    const bool plain = part.empty() || part == "weight";
+    if (name.empty()) name = Local(plain ? weight : weight + "_" + part);
     const ValueId w = Weight(Tensor(weight) + end, {{0, group}, {}, group, 0});
     const Shape shape = program_.value(x).shape;
-    const bool plain = part.empty() || part == "weight";
-    return program_.Emit(NormOf(group), {x, w}, Local(plain ? weight : weight + "_" + part), shape);
+    const std::string bias = Tensor(weight) + ".bias";
+    const bool biased = plain && hyper_.end_biases && source_.FindTensor(bias) != nullptr;
+    const ValueId y =
+        program_.Emit(NormOf(group), {x, w}, biased ? name + ".unbiased" : name, shape);
+    if (!biased) return y;
+    return program_.Emit(program::AddBias{}, {y, Weight(bias, {{0, group}, {}, group, 0})}, name,
+                         shape);
 }
 
 // On one rank and in training, a plain norm would do, but the sums in float64 make results

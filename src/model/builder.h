@@ -78,9 +78,9 @@ class Builder {
     void BeginLayer(int64_t layer);
     program::ValueId Norm(program::ValueId x, const std::string& weight, int64_t group);
     // As Norm, but the tensor's name is `weight`.`part` instead of `weight`.weight; if `part` is
-    // empty, it is `weight`.
+    // empty, it is `weight`. name: of the result; empty: as the tensor.
     program::ValueId NormBy(program::ValueId x, const std::string& weight, const std::string& part,
-                            int64_t group);
+                            int64_t group, std::string name = "");
     // Applies a norm to this rank's heads of queries or keys, with different weights for each head
     // (Command R+).
     program::ValueId NormApart(program::ValueId x, const std::string& weight, bool keys);

@@ -74,7 +74,7 @@ Result<std::unique_ptr<ModelShape>> ModelShape::Make(std::string config_text,
     int64_t heads = 0;
     if (draft_head) {
         WEFT_ASSIGN(heads, DraftHeads(config));
-        WEFT_ASSIGN(config, ParseFolderConfig(std::move(config_text), name, heads));
+        WEFT_ASSIGN(config, ParseFolderConfig(std::move(config_text), name, {heads, {}}));
     }
     WEFT_ASSIGN(auto layers, model_files::hf::LayerTensors::Of(config, heads));
     std::unique_ptr<ModelShape> shape(new ModelShape(name, std::move(config), std::move(layers)));
@@ -90,6 +90,8 @@ Status ModelShape::AddEnds() {
     const int64_t dims[] = {hidden, vocabulary};
     Add("token_embd.weight", dims);
     if (!tied) Add("output.weight", dims);
+    if (layers_.Names("output_norm.bias")) Add("output_norm.bias", std::span(dims, 1));
+    if (layers_.Names("output.bias")) Add("output.bias", std::span(dims + 1, 1));
     WEFT_ASSIGN(auto ropes, model_files::hf::RopeVectors(config_));
     for (auto& rope : ropes) AddNumbers(rope.tensor, std::move(rope.factors));
     return {};

@@ -50,7 +50,6 @@ void ExpectRefusals(const model_files::ModelSource& source) {
         if (!model::PlanShards(hyper, source, layout).ok()) continue;  // it cannot be divided so
         ASSERT_EQ(BuildError(source, layout), "");
         std::vector<std::string> others = {
-            "output.bias",          "output_norm.bias",
             "token_embd.bias",      "cls.output.weight",
             "dense_2.weight",       "blk.weight",
             "blk.-1.attn_q.weight", "blk.0.attn_q.other",
@@ -58,6 +57,7 @@ void ExpectRefusals(const model_files::ModelSource& source) {
         if (source.FindTensor("token_embd_norm.weight") == nullptr) {
             others.emplace_back("token_embd_norm.weight");
         }
+        if (!hyper.end_biases) others.insert(others.end(), {"output.bias", "output_norm.bias"});
         if (hyper.recurrent.heads == 0) others.emplace_back("blk.0.ssm_conv1d.weight");
         for (const std::string& tensor : others) {
             const std::string said = BuildError(WithTensor(source, tensor), layout);

@@ -91,6 +91,13 @@ void Assembly::AddVector(std::string gguf, MatrixPtr column) {
     Add(std::move(gguf), AsVector(std::move(column)), {size});
 }
 
+Status Assembly::AddNumber(const std::string& key, const std::string& name) {
+    WEFT_ASSIGN(const MatrixPtr column, Checked(Column(name), name, 1));
+    std::vector<float>& numbers = out_.facts.numbers[key];
+    return column->Read({0, 1, 0, 1},
+                        std::as_writable_bytes(std::span(&numbers.emplace_back(), 1)));
+}
+
 void Assembly::AddScaled(const std::string& base, MatrixPtr matrix,
                          const std::vector<RowScale>& scales) {
     const bool changes =
@@ -252,6 +259,15 @@ Result<int64_t> Assembly::ExpertCount() const {
                            kMostExperts);
 }
 
+Result<MatrixPtr> Assembly::Joined(std::vector<MatrixPtr> parts, const std::string& what) const {
+    for (const MatrixPtr& part : parts) {
+        if (part->dtype() == parts[0]->dtype() && part->cols() == parts[0]->cols()) continue;
+        return MakeError(ErrorCode::kCorrupt, "{}: the tensors of '{}' differ in type or columns",
+                         folder_, Shown(what));
+    }
+    return Stacked(std::move(parts));
+}
+
 // The experts of mlx-lm: one tensor for all, "switch_mlp" instead of "experts.N".
 Result<MatrixPtr> Assembly::StackedExperts(const std::string& pattern, int64_t count) {
     const std::string_view numbered = "experts.*";
@@ -316,6 +332,8 @@ Status Assembly::AddRule(int64_t layer, const std::string& prefix,
         WEFT_ASSIGN(MatrixPtr column, Column(name, norm ? family_.norm_add : 0));
         if (column == nullptr) return missing(name);
         AddVector(norm ? gguf + ".weight" : gguf, std::move(column));
+        WEFT_ASSIGN(MatrixPtr bias, norm ? Column(module + ".bias") : MatrixPtr());
+        if (bias != nullptr) AddVector(gguf + ".bias", std::move(bias));
         return {};
     }
     if (rule.form == Form::kExperts) {
@@ -506,7 +524,7 @@ Status Assembly::FindDraftHead() {
     const size_t before = out_.tensors.size();
     const Status added = AddDraftHead(names, layer);
     if (added.ok()) {
-        out_.draft_heads = 1;
+        out_.facts.draft_heads = 1;
         return {};
     }
     const ErrorCode code = added.error().code;
@@ -561,7 +579,8 @@ Status Assembly::AddEnds() {
         AddScaled(base, std::move(matrix), {{rows, static_cast<float>(scale)}});
     };
     const std::string embedding = prefix_ + std::string(family_.embedding);
-    const std::string final_norm = prefix_ + std::string(family_.final_norm) + ".weight";
+    const std::string last = prefix_ + std::string(family_.final_norm);
+    const std::string final_norm = last + ".weight";
     WEFT_ASSIGN(MatrixPtr table, Linear(embedding));
     const bool folded = table->dtype() == DType::kF32;
     add("token_embd", std::move(table), scales.embedding);
@@ -569,6 +588,8 @@ Status Assembly::AddEnds() {
     WEFT_ASSIGN(MatrixPtr norm, Column(final_norm, shift));
     if (norm == nullptr) return Missing(final_norm);
     AddVector(std::string(family_.gguf_final_norm), std::move(norm));
+    WEFT_ASSIGN(MatrixPtr norm_bias, Column(last + ".bias"));
+    if (norm_bias != nullptr) AddVector("output_norm.bias", std::move(norm_bias));
     bool tied = true, found = false;
     for (const char* name : {"lm_head", "language_model.lm_head", "output", "head"}) {
         WEFT_ASSIGN(MatrixPtr head, Linear(name));
@@ -576,6 +597,8 @@ Status Assembly::AddEnds() {
         tied = tied && same;
         found = found || head != nullptr;
         if (head != nullptr && !same) add("output", std::move(head), scales.output);
+        WEFT_ASSIGN(MatrixPtr bias, Column(name + std::string(".bias")));
+        if (bias != nullptr) AddVector("output.bias", std::move(bias));
     }
     if (!tied && !found) WEFT_TRY(CheckMissingHead());
     if ((!tied && found) || scales.embedding == scales.output) return {};

@@ -21,8 +21,7 @@ namespace weft::model_files::hf {
 struct Assembled {
     std::vector<TensorInfo> tensors;
     std::vector<MatrixPtr> matrices;  // one per tensor
-    // Number of layers of a multi-token prediction head, which follow the model's layers: 0 or 1.
-    int64_t draft_heads = 0;
+    TensorFacts facts;
 };
 
 class Assembly {
@@ -54,12 +53,18 @@ class Assembly {
     // The linear layers named by `pattern`, with '*' replaced by the expert's number, stacked.
     Result<MatrixPtr> Experts(const std::string& pattern, int64_t count);
 
+    // The matrices below each other. `what` names them in the error if their types or columns
+    // differ.
+    Result<MatrixPtr> Joined(std::vector<MatrixPtr> parts, const std::string& what) const;
+
     // The number of experts in config.json, under any of the key's spellings.
     Result<int64_t> ExpertCount() const;
 
     // dims: GGUF's order, columns first; empty: [cols, rows].
     void Add(std::string gguf, MatrixPtr matrix, std::vector<int64_t> dims = {});
     void AddVector(std::string gguf, MatrixPtr column);
+    // Appends the number in the tensor `name` to those of the key `key` (TensorFacts::numbers).
+    Status AddNumber(const std::string& key, const std::string& name);
     // Adds BASE.weight, whose runs of rows have factors. The factors are multiplied into an F32
     // matrix; other matrices get a vector BASE.scale.
     void AddScaled(const std::string& base, MatrixPtr matrix, const std::vector<RowScale>& scales);

@@ -101,11 +101,17 @@ std::vector<RuleOf<std::string>> RulesOf(const Family& family) {
     return all;
 }
 
-MetaWriter::MetaWriter(GgufWriter& writer, const Family& family, int64_t draft_heads)
+MetaWriter::MetaWriter(GgufWriter& writer, const Family& family, TensorFacts facts)
     : writer_(writer),
       family_(family),
       prefix_(std::string(family.architecture) + "."),
-      draft_heads_(draft_heads) {}
+      facts_(std::move(facts)) {}
+
+void MetaWriter::OfTensors(std::string_view key, double usual) {
+    const auto found = facts_.numbers.find(key);
+    if (found != facts_.numbers.end()) return writer_.F32s(key, found->second);
+    writer_.F32(key, static_cast<float>(usual));
+}
 
 std::string_view MetaWriter::architecture() const {
     return family_.architecture;
@@ -356,9 +362,9 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
                         meta));
     WEFT_ASSIGN(const int64_t context,
                 config.IntOr({"max_position_embeddings"}, 1, kMostContext, 4096));
-    const bool centered = meta.family().layer_norm && !config.Has("rms_norm_eps");
-    WEFT_ASSIGN(const double eps,
-                config.F64Or({centered ? "layer_norm_eps" : "rms_norm_eps"}, 1e-6));
+    const std::string_view own = meta.family().layer_norm;
+    const bool centered = !own.empty() && !config.Has("rms_norm_eps");
+    WEFT_ASSIGN(const double eps, config.F64Or({centered ? own : "rms_norm_eps"}, 1e-6));
     WEFT_ASSIGN(const int64_t vocab, config.NeedInt({"vocab_size"}, 1, 1 << 26));
     WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
     WEFT_ASSIGN(const int64_t rotary, RotaryDim(config, head_dim));

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <array>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,14 +46,21 @@ using Rule = RuleOf<std::string_view>;
 
 struct Family;
 
+// What a folder's tensors tell about its metadata.
+struct TensorFacts {
+    // Number of layers of a multi-token prediction head, which follow the model's layers, and which
+    // config.json's count of layers excludes: 0 or 1.
+    int64_t draft_heads = 0;
+    std::map<std::string, std::vector<float>, std::less<>> numbers;  // by key, a number per layer
+};
+
 // Writes metadata under the prefix "ARCHITECTURE.".
 class MetaWriter {
   public:
-    // draft_heads: number of prediction layers, which config.json's count of layers excludes.
-    MetaWriter(GgufWriter& writer, const Family& family, int64_t draft_heads = 0);
+    MetaWriter(GgufWriter& writer, const Family& family, TensorFacts facts = {});
     const Family& family() const { return family_; }
     std::string_view architecture() const;
-    int64_t draft_heads() const { return draft_heads_; }
+    int64_t draft_heads() const { return facts_.draft_heads; }
     void Ints(std::string_view key, std::span<const int64_t> values) {
         const std::vector<int32_t> narrow(values.begin(), values.end());
         writer_.I32s(prefix_ + std::string(key), narrow);
@@ -73,12 +82,15 @@ class MetaWriter {
         writer_.Bools(prefix_ + std::string(key),
                       std::vector<uint8_t>(values.begin(), values.end()));
     }
+    // The numbers of TensorFacts under `key`, without the architecture's prefix; if there are none,
+    // `usual` for all layers.
+    void OfTensors(std::string_view key, double usual);
 
   private:
     GgufWriter& writer_;
     const Family& family_;
     std::string prefix_;
-    int64_t draft_heads_;
+    TensorFacts facts_;
 };
 
 // Names of the modules that a multi-token prediction head has besides its layer.
@@ -148,12 +160,12 @@ struct Family {
     const DraftHeadNames* draft_head = nullptr;  // null: none that Weft supports
     int64_t draft_heads = 0;                     // published heads if config.json has no number
     std::string_view caps = "";                  // keys of soft caps that the family has, as words
-    bool layer_norm = false;  // layer_norm_eps, not rms_norm_eps, is the epsilon of norms
+    std::string_view layer_norm = "";  // LayerNorm: the key of its epsilon, instead of rms_norm_eps
     std::string_view gguf_final_norm = "output_norm.weight";
     int64_t rotary_times = 1;  // rope.dimension_count is this many times the rotated columns
     // Tensors of layers, as words, that no rule names and that not all families of such a model
-    // have (LayerTensors): biases, and what `layer` adds. "NAME?KEY": only if that key of the
-    // config is true.
+    // have (LayerTensors): biases, and what `layer` adds; also output_norm.bias and output.bias.
+    // "NAME?KEY": only if that key of the config is true.
     std::string_view more_tensors = "";
 };
 

@@ -107,7 +107,7 @@ constexpr Family kCohereFamilies[] = {
      .defaults = R"({"max_position_embeddings": 8192, "layer_norm_eps": 1e-5,
                      "rms_norm_eps": null, "rope_theta": 500000.0, "logit_scale": 0.0625,
                      "use_qk_norm": false, "tie_word_embeddings": true})",
-     .layer_norm = true},
+     .layer_norm = "layer_norm_eps"},
     {.model_type = "cohere2",
      .architecture = "cohere2",
      .rules = {kCohereRules, kAttentionRules, kMlpRules},
@@ -117,7 +117,7 @@ constexpr Family kCohereFamilies[] = {
                      "rms_norm_eps": null,
                      "logit_scale": 0.0625, "sliding_window": 4096,
                      "tie_word_embeddings": true})",
-     .layer_norm = true},
+     .layer_norm = "layer_norm_eps"},
     {.model_type = "cohere2_moe",
      .architecture = "cohere2moe",
      .rules = {kCohereRules, kAttentionRules, kMoeRules, kCohereSharedRules},
@@ -130,7 +130,7 @@ constexpr Family kCohereFamilies[] = {
                      "logit_scale": 0.0625, "sliding_window": 4096, "head_dim": 128,
                      "tie_word_embeddings": true, "num_experts": 8, "num_experts_per_tok": 2,
                      "num_shared_experts": 0, "norm_topk_prob": true})",
-     .layer_norm = true},
+     .layer_norm = "layer_norm_eps"},
 };
 
 }  // namespace

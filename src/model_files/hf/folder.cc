@@ -126,8 +126,8 @@ Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path, ReadPla
     auto files = std::make_unique<TensorFiles>(std::move(opened));
     Assembly assembly(path, *read.family, read.config, quantization, *files);
     WEFT_ASSIGN(Assembled assembled, std::move(assembly).Run());
-    if (assembled.draft_heads > 0) {
-        WEFT_ASSIGN(read, ParseFolderConfig(std::move(read.text), path, assembled.draft_heads));
+    if (assembled.facts.draft_heads > 0 || !assembled.facts.numbers.empty()) {
+        WEFT_ASSIGN(read, ParseFolderConfig(std::move(read.text), path, assembled.facts));
     }
     return std::unique_ptr<ModelSource>(std::make_unique<FolderModel>(
         path, std::move(read.text), std::move(files), std::move(read.header),

@@ -12,7 +12,7 @@ namespace weft::model_files::hf {
 namespace {
 
 Result<std::vector<std::byte>> MakeMetadata(const std::string& path, const Family& family,
-                                            const Config& config, int64_t draft_heads) {
+                                            const Config& config, const TensorFacts& facts) {
     GgufWriter writer;
     writer.String("general.architecture", family.architecture);
     writer.String("general.type", "model");
@@ -22,7 +22,7 @@ Result<std::vector<std::byte>> MakeMetadata(const std::string& path, const Famil
     if (chat.ok()) writer.String("tokenizer.chat_template", *chat);
     if (!chat.ok() && chat.error().code != ErrorCode::kNotFound) return chat.error();
     WriteSamplingKeys(ReadGenerationConfig(path), writer);
-    MetaWriter meta(writer, family, draft_heads);
+    MetaWriter meta(writer, family, facts);
     WEFT_TRY(family.meta == nullptr ? WriteCommon(config, meta) : family.meta(config, meta));
     if (!family.gating.empty()) {
         WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", family.gating));
@@ -45,14 +45,14 @@ Result<FolderConfig> ReadFolderConfig(const std::string& path) {
 }
 
 Result<FolderConfig> ParseFolderConfig(std::string text, const std::string& path,
-                                       int64_t draft_heads) {
+                                       const TensorFacts& facts) {
     const std::string config_path = std::filesystem::path(path) / "config.json";
     FolderConfig read;
     read.text = std::move(text);
     WEFT_ASSIGN(const Config whole, Config::Parse(read.text, config_path));
     WEFT_ASSIGN(read.family, FindFamily(whole));
     WEFT_ASSIGN(read.config, TextConfig(whole, *read.family));
-    WEFT_ASSIGN(read.header, MakeMetadata(path, *read.family, read.config, draft_heads));
+    WEFT_ASSIGN(read.header, MakeMetadata(path, *read.family, read.config, facts));
     WEFT_ASSIGN(GgufHeader parsed, ParseGguf(read.header, read.header.size(), config_path));
     read.entries = std::move(parsed.entries);
     return read;

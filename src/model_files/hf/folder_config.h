@@ -24,8 +24,8 @@ struct FolderConfig {
 // Errors: kNotFound (no config.json), kCorrupt, kUnsupported (the architecture).
 Result<FolderConfig> ReadFolderConfig(const std::string& path);
 // As ReadFolderConfig, from the text of a config.json. path: the folder's name in errors; the
-// folder need not exist. draft_heads: Assembled::draft_heads of the folder.
+// folder need not exist. facts: Assembled::facts of the folder.
 Result<FolderConfig> ParseFolderConfig(std::string text, const std::string& path,
-                                       int64_t draft_heads = 0);
+                                       const TensorFacts& facts = {});
 
 }  // namespace weft::model_files::hf

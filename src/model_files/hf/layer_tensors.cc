@@ -42,7 +42,9 @@ Status LayerTensors::ReadNames(const FolderConfig& config) {
             if (key != word.npos) {
                 WEFT_ASSIGN(has, config.config.BoolOr({word.substr(key + 1)}, false));
             }
-            if (has) known_[std::string(word.substr(0, key))] = true;
+            const std::string name(word.substr(0, key));
+            if (has) known_[name] = true;
+            if (!has) known_.erase(name);
         }
     }
     return {};

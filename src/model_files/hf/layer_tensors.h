@@ -21,8 +21,10 @@ class LayerTensors {
     // for tensors that only some layers or some models of an architecture have. All others follow
     // from the model's sizes.
     bool Has(int64_t layer, std::string_view tensor) const;
+    // Whether the family's rules or more_tensors have this name.
+    bool Names(std::string_view tensor) const { return known_.contains(tensor); }
     // Attention's output gate has a row for each column; if false, one for each head.
-    bool gates_columns() const { return known_.contains("attn_gate.columns"); }
+    bool gates_columns() const { return Names("attn_gate.columns"); }
 
   private:
     struct Layer {
