@@ -30,6 +30,7 @@ SIZES = dict(hidden_size=96, intermediate_size=160, num_hidden_layers=4, num_att
              rms_norm_eps=1e-5, attn_implementation="eager", bos_token_id=1, eos_token_id=2,
              pad_token_id=0)
 WINDOWS = {"sliding_window": 6}
+NO_RMS = {"rms_norm_eps": LEFT_OUT}
 # transformers clamps steps to at least time_step_min in prompts, but not in single tokens;
 # published models and llama.cpp do not clamp.
 NEMOTRON = {"rms_norm_eps": LEFT_OUT, "layer_norm_epsilon": 1e-5, "num_hidden_layers": LEFT_OUT,
@@ -52,6 +53,8 @@ FALCON = {"mamba_d_ssm": 128, "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_s
           "attention_out_multiplier": 0.9, "ssm_in_multiplier": 1.2, "ssm_out_multiplier": 0.6,
           "ssm_multipliers": [0.5, 0.8, 1.4, 0.9, 1.1], "mlp_multipliers": [0.7, 1.5]}
 
+OLMO_HYBRID = {"head_dim": LEFT_OUT, "linear_key_head_dim": 12, "linear_value_head_dim": 16}
+
 # name: model_type, keys of config.json added to SIZES
 CASES = {
     "exaone4": ("exaone4", WINDOWS | {"head_dim": LEFT_OUT, "sliding_window_pattern": 4}),
@@ -62,6 +65,40 @@ CASES = {
         "sliding_window_pattern": 2, "num_experts": 6, "num_experts_per_tok": 2,
         "num_shared_experts": 1, "moe_intermediate_size": 96, "first_k_dense_replace": 1}),
     "glm4": ("glm4", {"attention_bias": True}),
+    "glm": ("glm", {}),
+    "glm4v": ("glm4v", {"head_dim": LEFT_OUT, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+        "mrope_section": [1, 1, 2]}}),
+    "glm4vMoe": ("glm4v_moe", {
+        "head_dim": LEFT_OUT, "n_routed_experts": 6, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 96, "routed_scaling_factor": 1.5, "rope_parameters": {
+            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+            "mrope_section": [1, 1, 2]}}),
+    "arcee": ("arcee", {"tie_word_embeddings": True}),
+    "apertus": ("apertus", {"head_dim": LEFT_OUT, "rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 64}}),
+    "nemotron": ("nemotron", NO_RMS | {"head_dim": LEFT_OUT, "norm_eps": 1e-5}),
+    "stablelm": ("stablelm", NO_RMS | {"head_dim": LEFT_OUT, "layer_norm_eps": 1e-5,
+                                       "use_qkv_bias": True, "partial_rotary_factor": 0.25}),
+    "stablelmWide": ("stablelm", NO_RMS | {
+        "head_dim": LEFT_OUT, "layer_norm_eps": 1e-5, "qk_layernorm": True,
+        "use_parallel_residual": True, "partial_rotary_factor": 0.5}),
+    "starcoder2": ("starcoder2", NO_RMS | WINDOWS | {
+        "head_dim": LEFT_OUT, "norm_epsilon": 1e-5, "tie_word_embeddings": True}),
+    "phimoe": ("phimoe", {
+        "head_dim": LEFT_OUT, "num_local_experts": 16, "num_experts_per_tok": 2,
+        "attention_bias": True, "lm_head_bias": True, "rope_parameters": {
+            "rope_type": "longrope", "rope_theta": 10000.0, "short_mscale": 1.2,
+            "long_mscale": 1.2, "original_max_position_embeddings": 64,
+            "short_factor": [1 + i / 16 for i in range(8)],
+            "long_factor": [2 + i / 4 for i in range(8)]}}),
+    "olmoHybrid": ("olmo_hybrid", OLMO_HYBRID | {
+        "num_key_value_heads": 6,
+        "rope_parameters": {"rope_type": "default", "rope_theta": None}}),
+    "olmoHybridRope": ("olmo_hybrid", OLMO_HYBRID | {
+        "linear_allow_neg_eigval": False, "linear_num_key_heads": 3,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
     "ernie": ("ernie4_5", {}),
     "ernieMoe": ("ernie4_5_moe", {
         "head_dim": LEFT_OUT, "moe_num_experts": 6, "moe_k": 2, "moe_num_shared_experts": 2,
@@ -319,7 +356,7 @@ PUBLISHED = {"deepseek_v4": [
     (".attn.norm.", ".attn.kv_norm."), ("model.", "")]}
 SQUINT = {"patch_size": 14, "projector_input_dim": 16, "projector_output_dim": 16,
           "vision_output_dim": 16, "intermediate_size": 128, "pixel_shuffle_ratio": 0.5}
-DOUBLES = ("nemotron_h", "granitemoehybrid", "falcon_h1", "deepseek_v4")
+DOUBLES = ("olmo_hybrid", "nemotron_h", "granitemoehybrid", "falcon_h1", "deepseek_v4")
 EYES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28}
 
 
@@ -328,6 +365,13 @@ def empty(model_type, sizes):
     if model_type == "step3p7":
         config = transformers.Step3p7Config(text_config=sizes, vision_config=EYES)
         loader = transformers.Step3p7ForConditionalGeneration
+        return loader(config), loader
+    if model_type in ("glm4v", "glm4v_moe"):
+        name = "Glm4vMoe" if model_type == "glm4v_moe" else "Glm4v"
+        config = getattr(transformers, name + "Config")(text_config=sizes, vision_config={
+            "depth": 1, "hidden_size": 32, "num_heads": 2, "image_size": 28,
+            "out_hidden_size": 96, "intermediate_size": 64})
+        loader = getattr(transformers, name + "ForConditionalGeneration")
         return loader(config), loader
     if model_type == "llama4":
         config = transformers.Llama4Config(text_config=sizes, vision_config=EYES | SQUINT)

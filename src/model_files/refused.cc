@@ -6,7 +6,6 @@ namespace weft::model_files {
 namespace {
 
 constexpr RefusedModel kRefusedModels[] = {
-    {"apertus", "apertus", "Apertus", "the activation xIELU"},
     {"", "deepseek_v41_text", "DeepSeek V4.1",
      "embeddings of n-grams, keys shared by layers, blocks of candidates"},
     {"falcon", "falcon", "Falcon 7B to 180B",

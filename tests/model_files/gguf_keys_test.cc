@@ -15,6 +15,7 @@ struct NeededKeys {
 };
 
 const NeededKeys kNeeded[] = {
+    {"families/apertus", {"xielu.alpha_n", "xielu.alpha_p", "xielu.beta", "xielu.eps"}},
     {"families/ernieMoe",
      {"ernie4_5-moe.interleave_moe_layer_step", "ernie4_5-moe.expert_shared_feed_forward_length"}},
     {"families/laguna", {"laguna.leading_dense_block_count"}},

@@ -149,7 +149,7 @@ class HfGolden {
         int64_t count = 1;
         for (const int64_t dim : shape) count *= dim;
         const double scale =
-            shape.size() == 1 ? 0.25 : std::sqrt(3.0 / static_cast<double>(shape.back()));
+            shape.size() <= 1 ? 0.25 : std::sqrt(3.0 / static_cast<double>(shape.back()));
         const double base = name.find("norm") != name.npos ? norm_base : 0.0;
         std::vector<float> values(static_cast<size_t>(count));
         for (size_t i = 0; i < values.size(); ++i) {

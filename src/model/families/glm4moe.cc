@@ -18,8 +18,8 @@ static ValueId BuildGlm4Moe(Builder& b, ValueId x) {
 namespace {
 
 constexpr Architecture kGlm4moeTable[] = {
-    {.family = {"glm4moe", "GLM 4.5 to 4.7, Solar-Open",
-                "normed heads, partial RoPE, leading dense layers", "glm4moe, solarOpen"},
+    {.family = {"glm4moe", "GLM 4.5 to 4.7, 4.5V (text), Solar-Open",
+                "normed heads, partial RoPE, leading dense layers", "glm4moe, glm4vMoe, solarOpen"},
      .build = BuildGlm4Moe,
      .experts = true,
      .traits = {.draft_head = true, .gate_score = program::GateScore::kSigmoid}},

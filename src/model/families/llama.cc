@@ -20,6 +20,9 @@ static ValueId BuildLlama(Builder& b, ValueId x) {
 namespace {
 
 constexpr Architecture kLlamaTable[] = {
+    {.family = {"arcee", "Arcee AFM", "as llama, with MLPs of ReLU squared", "arcee"},
+     .build = BuildLlama,
+     .traits = {.ungated = Ungated::kReluSquared}},
     {.family = {"ernie4_5", "ERNIE 4.5 (dense)", "as llama", "ernie"}, .build = BuildLlama},
     {.family = {"ernie4_5-moe", "ERNIE 4.5 with experts (text)",
                 "leading dense layers, a shared expert", "ernieMoe"},

@@ -2,7 +2,7 @@
 // RMS-normed before RoPE over halves; head_dim is explicit. The same block: Hy3 (Tencent 2026),
 // with a sigmoid gate, leading dense layers and a shared expert; dots.llm1 (rednote 2025); MiniMax
 // M3 (MiniMax 2026), with clamped SwiGLU and an indexer that chooses the blocks of positions that a
-// row attends to.
+// row attends to. Apertus (Swiss AI 2025) has MLPs without a gate.
 #include "model/architecture.h"
 #include "model/layers.h"
 
@@ -24,6 +24,10 @@ static ValueId BuildQwen3(Builder& b, ValueId x) {
 namespace {
 
 constexpr Architecture kQwen3Table[] = {
+    {.family = {"apertus", "Apertus (8B, 70B)", "normed heads, MLPs of xIELU without a gate",
+                "apertus"},
+     .build = BuildQwen3,
+     .traits = {.ungated = Ungated::kXielu}},
     {.family = {"bailingmoe2", "Ling 2, Ring 2",
                 "normed heads, partial RoPE, leading dense layers, groups of experts", "ling2"},
      .build = BuildQwen3,

@@ -1,4 +1,4 @@
-// EXAONE 4, K-EXAONE and GLM-4 (0414).
+// EXAONE 4, K-EXAONE, GLM-4, GLM-4-0414 and the text part of GLM-4.1V.
 #include <algorithm>
 
 #include "model_files/hf/family.h"
@@ -56,6 +56,11 @@ constexpr Rule kGlm4Rules[] = {
     {"ffn_down", "mlp.down_proj", Form::kLinear},
 };
 
+constexpr Rule kChatGlmRules[] = {
+    {"ffn_up", "mlp.gate_up_proj", Form::kLinear},  // gate before up, as in GGUF
+    {"ffn_down", "mlp.down_proj", Form::kLinear},
+};
+
 constexpr Family kExaoneFamilies[] = {
     {.model_type = "exaone4",
      .architecture = "exaone4",
@@ -76,12 +81,27 @@ constexpr Family kExaoneFamilies[] = {
                      "num_experts_per_tok": 8, "num_shared_experts": 1, "norm_topk_prob": true,
                      "moe_intermediate_size": 1024, "routed_scaling_factor": 2.5, "n_group": 1,
                      "topk_group": 1})"},
+    {.model_type = "glm",
+     .architecture = "chatglm",
+     .rules = {kPreNormRules, kAttentionRules, kChatGlmRules},
+     .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1.5625e-7,
+                     "head_dim": 128, "num_key_value_heads": 2, "attention_bias": true,
+                     "partial_rotary_factor": 0.5})",
+     .rope = {.partial = true}},
     {.model_type = "glm4",
      .architecture = "glm4",
      .rules = {kGlm4Rules, kAttentionRules},
      .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1.5625e-7,
                      "head_dim": 128, "partial_rotary_factor": 0.5})",
      .rope = {.partial = true}},
+    {.model_type = "glm4v",
+     .also = "glm4v_text",
+     .architecture = "glm4",
+     .rules = {kGlm4Rules, kAttentionRules},
+     .defaults = R"({"max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+                     "num_key_value_heads": 2})",
+     .rope = {.partial = true, .mrope = true},
+     .more_tensors = kQkvBiases},
 };
 
 }  // namespace

@@ -55,6 +55,43 @@ constexpr Rule kInternLm2Rules[] = {
     {"ffn_up", "feed_forward.w3", Form::kLinear},   {"ffn_down", "feed_forward.w2", Form::kLinear},
 };
 
+// ---- Arcee, Apertus -----------------------------------------------------------------------------
+
+Status ArceeMeta(const Config& config, MetaWriter& meta) {
+    return WriteCommon(config, meta, "relu2");
+}
+
+// The parameters of xIELU, which a folder has as tensors, and their values before training.
+struct XieluNumber {
+    const char *key, *tensor;
+    double usual;
+};
+constexpr XieluNumber kXieluNumbers[] = {{"xielu.alpha_p", "alpha_p", 0.20338},
+                                         {"xielu.alpha_n", "alpha_n", -1.05023},
+                                         {"xielu.beta", "beta", 0.5},
+                                         {"xielu.eps", "eps", -1e-6}};
+
+Status ApertusMeta(const Config& config, MetaWriter& meta) {
+    for (const XieluNumber& one : kXieluNumbers) meta.OfTensors(one.key, one.usual);
+    return WriteCommon(config, meta, "xielu");
+}
+
+Status ApertusLayer(Assembly& assembly, int64_t, const std::string& prefix) {
+    for (const XieluNumber& one : kXieluNumbers) {
+        WEFT_TRY(assembly.AddNumber(one.key, prefix + "mlp.act_fn." + one.tensor));
+    }
+    return {};
+}
+
+constexpr Rule kUngatedMlpRules[] = {
+    {"ffn_up", "mlp.up_proj", Form::kLinear},
+    {"ffn_down", "mlp.down_proj", Form::kLinear},
+};
+constexpr Rule kApertusRules[] = {
+    {"attn_norm", "attention_layernorm", Form::kNorm},
+    {"ffn_norm", "feedforward_layernorm", Form::kNorm},
+};
+
 // ---- MiniCPM ------------------------------------------------------------------------------------
 
 // Renames its factors to Granite's keys.
@@ -157,6 +194,24 @@ constexpr Rule kDeciRules[] = {
 };
 
 constexpr Family kLlamaLikeFamilies[] = {
+    {.model_type = "apertus",
+     .architecture = "apertus",
+     .rules = {kApertusRules, kAttentionRules, kQkNormRules, kUngatedMlpRules},
+     .meta = ApertusMeta,
+     .layer = ApertusLayer,
+     .defaults = R"({"max_position_embeddings": 65536, "rms_norm_eps": 1e-5,
+                     "rope_parameters": {
+                         "rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0,
+                         "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
+                         "high_freq_factor": 4.0}})",
+     .more_tensors = "attn_output.bias?attention_bias"},
+    {.model_type = "arcee",
+     .architecture = "arcee",
+     .rules = {kPreNormRules, kAttentionRules, kUngatedMlpRules},
+     .meta = ArceeMeta,
+     .pairs = true,
+     .defaults = R"({"rms_norm_eps": 1e-5})",
+     .more_tensors = "attn_output.bias?attention_bias"},
     {.model_type = "internlm2",
      .architecture = "internlm2",
      .rules = {kInternLm2Rules},

@@ -1,4 +1,4 @@
-// Mixtral, gpt-oss, GLM 4.5, Solar-Open, Hy3, MiniMax M2 and M3.
+// Mixtral, Phi-3.5-MoE, gpt-oss, GLM 4.5 and 4.5V (text), Solar-Open, Hy3, MiniMax M2 and M3.
 #include <algorithm>
 
 #include "model_files/hf/assembly.h"
@@ -281,7 +281,7 @@ constexpr Family kExpertFamilies[] = {
                      "partial_rotary_factor": 0.5, "norm_topk_prob": true,
                      "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8,
                      "first_k_dense_replace": 1, "moe_intermediate_size": 1408})",
-     .rope = {.partial = true},
+     .rope = {.partial = true, .mrope = true},
      .draft_head = &kDeepseekDraftHead},
     {.model_type = "solar_open",
      .architecture = "glm4moe",
@@ -308,6 +308,7 @@ constexpr Family kExpertFamilies[] = {
      .architecture = "minimax-m2",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMixtralRules, kMoeRules},
      .meta = MinimaxMeta,
+     .also = "glm4v_moe glm4v_moe_text",
      .defaults = R"({"max_position_embeddings": 196608, "rope_theta": 5000000.0, "head_dim": 128,
                      "norm_topk_prob": true})",
      .rope = {.partial = true}},
