@@ -21,8 +21,6 @@ constexpr RefusedModel kRefusedModels[] = {
     {"phimoe", "phimoe", "Phi-3.5-MoE", "LayerNorm with biases, sparsemixer"},
     {"", "qwen4_exp", "Qwen4-exp, Qwen 3.8",
      "hyper-connections, embeddings of n-grams, an indexer of pooled keys"},
-    {"stablelm", "stablelm", "StableLM 2", "LayerNorm with biases"},
-    {"starcoder2", "starcoder2", "StarCoder 2", "LayerNorm with biases, an MLP without a gate"},
 };
 
 }  // namespace

@@ -21,6 +21,7 @@ const NeededKeys kNeeded[] = {
     {"families/laguna", {"laguna.leading_dense_block_count"}},
     {"families/nemotronH", {"nemotron_h.attention.layer_norm_epsilon"}},
     {"families/nemotronHMoe", {"nemotron_h_moe.attention.layer_norm_epsilon"}},
+    {"families/stablelm", {"stablelm.use_parallel_residual"}},
     {"hf/minimaxM3", {"minimax-m3.expert_shared_count"}},
     {"hf/qwen35", {"qwen35.rope.dimension_sections"}},
     {"hf/qwen35moe", {"qwen35moe.rope.dimension_sections"}},
