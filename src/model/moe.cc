@@ -40,6 +40,10 @@ GateDefaults DefaultsOf(const model_files::ModelSource& source, const std::strin
 
 Status ReadScore(const model_files::ModelSource& source, const std::string& prefix,
                  program::Route& route) {
+    if (route.score == program::GateScore::kSparseMixer) {
+        route.jitter = 0.02f;  // twice router_jitter_noise; no key of files changes it
+        return {};
+    }
     constexpr int64_t kSoftmax = 1, kSigmoid = 2, kSoftmaxOfChosen = 3, kSqrtSoftplus = 4;
     WEFT_ASSIGN(const int64_t kind,
                 source.meta().IntOr(prefix + "expert_gating_func", 0, 1 << 20, 0));

@@ -18,7 +18,7 @@ using program::ValueId;
 
 namespace {
 
-constexpr int64_t kMostHeads = 4096, kMostHeadDim = 1024, kMostTaps = 8;
+constexpr int64_t kMostStateHeads = 4096, kMostStateDim = 1024, kMostTaps = 8;
 // Epsilon of the norm of keys and queries.
 constexpr double kKeyEps = 1e-6;
 
@@ -60,9 +60,9 @@ Result<Recurrent> ReadKimiDelta(const model_files::Metadata& meta, const std::st
                                 const std::string& prefix) {
     Recurrent r;
     r.kind = Recurrent::Kind::kKimiDelta;
-    WEFT_ASSIGN(r.heads, meta.Int(prefix + "attention.head_count", 1, kMostHeads));
+    WEFT_ASSIGN(r.heads, meta.Int(prefix + "attention.head_count", 1, kMostStateHeads));
     r.key_heads = r.heads;
-    WEFT_ASSIGN(r.key_dim, meta.Int(prefix + "kda.head_dim", 1, kMostHeadDim));
+    WEFT_ASSIGN(r.key_dim, meta.Int(prefix + "kda.head_dim", 1, kMostStateDim));
     r.value_dim = r.key_dim;
     WEFT_ASSIGN(r.taps, meta.Int(prefix + "ssm.conv_kernel", 2, kMostTaps));
     // Ling 3 bounds decays, Kimi Linear does not.
@@ -109,13 +109,16 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source, int64_t 
     if (traits.may_lack_state && !HasTensors(source, layers, "ssm_conv1d.weight")) return r;
     r.kind = *traits.recurrent;
     const bool mamba = r.kind == Recurrent::Kind::kMamba2;
-    WEFT_ASSIGN(r.heads, meta.Int(prefix + "time_step_rank", 1, kMostHeads));
+    WEFT_ASSIGN(r.heads, meta.Int(prefix + "time_step_rank", 1, kMostStateHeads));
     WEFT_ASSIGN(r.key_heads, meta.Int(prefix + "group_count", 1, r.heads));
-    WEFT_ASSIGN(r.key_dim, meta.Int(prefix + "state_size", 1, kMostHeadDim));
+    WEFT_ASSIGN(r.key_dim, meta.Int(prefix + "state_size", 1, kMostStateDim));
     WEFT_ASSIGN(r.taps, meta.Int(prefix + "conv_kernel", 2, kMostTaps));
-    WEFT_ASSIGN(const int64_t inner, meta.Int(prefix + "inner_size", 1, r.heads * kMostHeadDim));
+    WEFT_ASSIGN(const int64_t inner, meta.Int(prefix + "inner_size", 1, r.heads * kMostStateDim));
     r.value_dim = inner / r.heads;
     r.cycles = traits.cycles;
+    WEFT_ASSIGN(r.doubles, meta.BoolOr(prefix + "allow_neg_eigval", false));
+    WEFT_ASSIGN(const double norm_eps, meta.F64Or(prefix + "norm_rms_epsilon", 0));
+    r.norm_eps = static_cast<float>(norm_eps);
     r.whole_groups =
         mamba ? r.key_heads > 1 && HasTensors(source, layers, "ssm_norm.weight") : !traits.cycles;
     WEFT_ASSIGN(const bool norms, meta.BoolOr(prefix + "dt_b_c_rms", false));
@@ -225,7 +228,9 @@ ValueId Builder::GatedDeltaNet(ValueId x) {
     const int64_t k_begin = r.key_heads * r.key_dim;
     const ValueId q = convolved("ssm_q", 0, key_rows, 0, r.key_dim);
     const ValueId k = convolved("ssm_k", k_begin, key_rows, r.key_dim, r.key_dim);
-    const ValueId v = convolved("ssm_v", 2 * k_begin, values, 2 * r.key_dim, own);
+    // A strength twice as large is a key and a value that are longer by the root of 2.
+    const float longer = r.doubles ? std::sqrt(2.0f) : 1.0f;
+    const ValueId v = Scale(convolved("ssm_v", 2 * k_begin, values, 2 * r.key_dim, own), longer);
     const DeltaGates gates = ToDeltaGates(x);
     program::DeltaRule rule;
     rule.first_head = heads.begin;
@@ -233,7 +238,7 @@ ValueId Builder::GatedDeltaNet(ValueId x) {
     rule.first_key_head = keys.begin;
     rule.group = r.group();
     if (r.cycles) rule.cycle = r.key_heads;
-    rule.key_scale = 1.0f / std::sqrt(static_cast<float>(r.key_dim));
+    rule.key_scale = longer / std::sqrt(static_cast<float>(r.key_dim));
     rule.query_scale = 1.0f / static_cast<float>(r.key_dim);
     const ValueId a = Weight(Tensor("ssm_a"), {heads, {}, r.heads, 0});
     const ValueId dt = Weight(Tensor("ssm_dt.bias"), {heads, {}, r.heads, 0});
@@ -244,9 +249,10 @@ ValueId Builder::GatedDeltaNet(ValueId x) {
     const int64_t all_values = r.heads * r.value_dim;
     const ValueId z =
         part("attn_gate", {Tensor("attn_gate"), 0, all_values}, values, 2 * r.key_dim + own, own);
-    const ValueId gated =
-        program_.Emit(program::Glu{Activation::kSilu}, {z, Norm(y, "ssm_norm", r.value_dim)},
-                      Local("ssm_gated"), {kTokens, values.size()});
+    const float eps = r.norm_eps == 0 ? hyper_.rms_eps : r.norm_eps;
+    const ValueId normed = NormWithin(y, "ssm_norm", r.value_dim, eps);
+    const ValueId gated = program_.Emit(program::Glu{Activation::kSilu}, {z, normed},
+                                        Local("ssm_gated"), {kTokens, values.size()});
     return FromColumns(gated, "ssm_out", ColumnsOf(values, all_values), r.value_dim);
 }
 

@@ -5,7 +5,7 @@
 // Tensors of such a layer: blk.N.attn_qkv (queries, keys and values of all heads), attn_gate,
 // ssm_conv1d, ssm_a, ssm_dt, ssm_norm, ssm_out, and the projections to decays and strengths: ssm_ba
 // (Qwen3-Next: for each key head, first the strengths of its value heads, then the decays of its
-// value heads), or ssm_beta and ssm_alpha (Qwen 3.5).
+// value heads), or ssm_beta and ssm_alpha (Qwen 3.5, OLMo-Hybrid).
 //
 // Mamba-2 has the same keys. The heads of Mamba-2 are value heads here; its groups, whose heads
 // share B and C, are key heads. Tensors: ssm_in (gates z, then x of all heads, B and C of all
@@ -42,6 +42,8 @@ struct Recurrent {
     bool whole_groups = false;  // the value heads of a key head always stay on one rank
     Kind kind = Kind::kDeltaNet;
     float floor = 0;                   // lower bound of decays (program::DeltaRule)
+    bool doubles = false;              // strengths are twice a sigmoid (ssm.allow_neg_eigval)
+    float norm_eps = 0;                // epsilon of ssm_norm (ssm.norm_rms_epsilon); 0: the model's
     const char* OutputTensor() const;  // tensor name, without "blk.N." and ".weight"
     int64_t group() const { return heads / key_heads; }
 };

@@ -17,8 +17,6 @@ constexpr RefusedModel kRefusedModels[] = {
     {"jamba", "jamba", "Jamba", "Mamba layers"},
     {"", "kimi_k3", "Kimi-K3", "gates by column, blocks of residuals"},
     {"longcat-flash", "longcat_flash", "LongCat-Flash", "two attentions a layer, empty experts"},
-    {"", "olmo_hybrid", "OLMo-Hybrid", "recurrent layers between OLMo's"},
-    {"phimoe", "phimoe", "Phi-3.5-MoE", "LayerNorm with biases, sparsemixer"},
     {"", "qwen4_exp", "Qwen4-exp, Qwen 3.8",
      "hyper-connections, embeddings of n-grams, an indexer of pooled keys"},
 };

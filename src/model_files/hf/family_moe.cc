@@ -12,6 +12,29 @@ Status MixtralMeta(const Config& config, MetaWriter& meta) {
     return WindowEverywhere(config, meta);
 }
 
+// The norms are LayerNorms, although their epsilon has the name of RMS norms'. GGUF has no key for
+// the routing's jitter.
+Status PhimoeMeta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const double jitter, config.F64Or({"router_jitter_noise"}, 0.01));
+    if (jitter != 0.01) return config.Corrupt("router_jitter_noise", "0.01");
+    return MixtralMeta(config, meta);
+}
+
+// Moves the magnitude of LongRoPE, which must be the same for short and long contexts, to the usual
+// key.
+Result<Config> PhimoeAdjust(const Config& config) {
+    const std::string_view key = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+    WEFT_ASSIGN(const Config rope, config.Sub({key}));
+    if (!rope.Has("short_mscale")) return config;
+    WEFT_ASSIGN(const double near, rope.NeedF64({"short_mscale"}));
+    WEFT_ASSIGN(const double far, rope.NeedF64({"long_mscale"}));
+    if (near != far) return rope.Corrupt("long_mscale", "short_mscale");
+    Json own = rope.json();
+    for (const char* old : {"short_mscale", "long_mscale"}) own.erase(old);
+    own["attention_factor"] = near;
+    return config.With(Json{{std::string(key), std::move(own)}});
+}
+
 // Only this clamped SwiGLU is supported (tensor/activation.h).
 Status CheckClampedUnits(const Config& config) {
     WEFT_ASSIGN(const double limit, config.F64Or({"swiglu_limit"}, 7.0));
@@ -259,6 +282,18 @@ constexpr Family kExpertFamilies[] = {
                      "rope_theta": 1000000.0, "num_key_value_heads": 8, "norm_topk_prob": true,
                      "num_local_experts": 8, "num_experts_per_tok": 2,
                      "intermediate_size": 14336})"},
+    {.model_type = "phimoe",
+     .architecture = "phimoe",
+     .rules = {kPreNormRules, kAttentionRules, kMixtralRules},
+     .meta = PhimoeMeta,
+     .adjust = PhimoeAdjust,
+     .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                     "rope_theta": 1000000.0, "num_key_value_heads": 8, "num_local_experts": 16,
+                     "num_experts_per_tok": 2, "sliding_window": null})",
+     .rope = {.only_longrope = true},
+     .more_tensors =
+         "attn_norm.bias ffn_norm.bias output_norm.bias attn_output.bias?attention_bias "
+         "output.bias?lm_head_bias"},
     {.model_type = "gpt_oss",
      .architecture = "gpt-oss",
      .rules = {kGptOssRules, kAttentionRules},
@@ -273,6 +308,7 @@ constexpr Family kExpertFamilies[] = {
      .more_tensors = "attn_q.bias attn_k.bias attn_v.bias attn_output.bias ffn_gate_inp.bias "
                      "ffn_gate_exps.bias ffn_up_exps.bias ffn_down_exps.bias"},
     {.model_type = "glm4_moe",
+     .also = "glm4v_moe glm4v_moe_text",
      .architecture = "glm4moe",
      .rules = {kGlmRules, kAttentionRules, kMoeRules, kSharedExpertsRules},
      .gating = "sigmoid",
@@ -308,7 +344,6 @@ constexpr Family kExpertFamilies[] = {
      .architecture = "minimax-m2",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMixtralRules, kMoeRules},
      .meta = MinimaxMeta,
-     .also = "glm4v_moe glm4v_moe_text",
      .defaults = R"({"max_position_embeddings": 196608, "rope_theta": 5000000.0, "head_dim": 128,
                      "norm_topk_prob": true})",
      .rope = {.partial = true}},

@@ -1,4 +1,4 @@
-// Qwen3-Next and Qwen 3.5: layers with recurrent state, and attention layers.
+// Qwen3-Next, Qwen 3.5 and OLMo-Hybrid: layers with recurrent state, and attention layers.
 #include <algorithm>
 #include <cmath>
 
@@ -56,7 +56,7 @@ Status NextMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const int64_t experts, config.IntOr({"num_experts"}, 0, 1 << 16, 0));
     if (experts > 0) WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
     // In text all sections have the same positions; llama.cpp requires the key.
-    if (meta.architecture() != "qwen3next") {
+    if (meta.architecture().starts_with("qwen35")) {
         WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
         WEFT_ASSIGN(const int64_t rotary, RotaryDim(config, head_dim));
         const int64_t pairs = rotary / 2;
@@ -108,6 +108,25 @@ class DeltaLayer {
         Add("attn_gate.weight", std::move(gates));
         Add("ssm_ba.weight", std::move(both));
         Add("ssm_out.weight", std::move(out));
+        return Vectors(false);
+    }
+
+    // All projections and convolutions are separate tensors (OLMo-Hybrid).
+    Status Separate() {
+        std::vector<MatrixPtr> qkv(3);
+        WEFT_ASSIGN(qkv[0], Linear("q_proj", s_.keys()));
+        WEFT_ASSIGN(qkv[1], Linear("k_proj", s_.keys()));
+        WEFT_ASSIGN(qkv[2], Linear("v_proj", s_.values()));
+        WEFT_ASSIGN(MatrixPtr all, assembly_.Joined(std::move(qkv), prefix_ + "q_proj"));
+        Add("attn_qkv.weight", std::move(all));
+        for (const auto& [gguf, name, rows] :
+             {std::tuple{"attn_gate.weight", "g_proj", s_.values()},
+              std::tuple{"ssm_alpha.weight", "a_proj", s_.heads},
+              std::tuple{"ssm_beta.weight", "b_proj", s_.heads},
+              std::tuple{"ssm_out.weight", "o_proj", int64_t{0}}}) {
+            WEFT_ASSIGN(MatrixPtr matrix, Linear(name, rows));
+            Add(gguf, std::move(matrix));
+        }
         return Vectors(false);
     }
 
@@ -170,7 +189,7 @@ class DeltaLayer {
     // The convolution, which GGUF files have in F32, and the per-head vectors.
     Status Vectors(bool in_turn) {
         const auto taps = [&]() -> Result<MatrixPtr> {
-            WEFT_ASSIGN(MatrixPtr matrix, assembly_.Tensor(prefix_ + "conv1d.weight"));
+            WEFT_ASSIGN(MatrixPtr matrix, Convolution());
             WEFT_ASSIGN(matrix,
                         Checked(std::move(matrix), "conv1d.weight", 2 * s_.keys() + s_.values()));
             if (matrix->cols() != s_.taps) return Wrong("conv1d.weight", matrix->cols(), s_.taps);
@@ -190,6 +209,19 @@ class DeltaLayer {
         assembly_.AddVector(Assembly::Block(layer_, "ssm_a"), FromFloats(std::move(decays)));
         assembly_.AddVector(Assembly::Block(layer_, "ssm_dt.bias"), FromFloats(std::move(steps)));
         return {};
+    }
+    // One tensor, or one each for queries, keys and values (OLMo-Hybrid).
+    Result<MatrixPtr> Convolution() {
+        if (assembly_.Has(prefix_ + "conv1d.weight")) {
+            return assembly_.Tensor(prefix_ + "conv1d.weight");
+        }
+        std::vector<MatrixPtr> parts;
+        for (const char* part : {"q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"}) {
+            WEFT_ASSIGN(MatrixPtr own, assembly_.Tensor(prefix_ + part));
+            if (own == nullptr) return assembly_.Missing(prefix_ + part);
+            parts.push_back(std::move(own));
+        }
+        return assembly_.Joined(std::move(parts), prefix_ + "q_conv1d");
     }
     Result<std::vector<float>> OfHeads(const std::string& name, bool in_turn) {
         WEFT_ASSIGN(MatrixPtr column, assembly_.Column(prefix_ + name));
@@ -227,6 +259,62 @@ Status NextLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     return together ? delta.Together() : delta.Apart();
 }
 
+// ---- OLMo-Hybrid --------------------------------------------------------------------------------
+
+// In released models rope_parameters, or its base, is null: attention has no positions.
+Result<Config> OlmoHybridAdjust(const Config& config) {
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, 1 << 20));
+    WEFT_ASSIGN(const int64_t key_heads, config.IntOr({"linear_num_key_heads"}, 1, 4096, heads));
+    WEFT_ASSIGN(const int64_t values, config.IntOr({"linear_num_value_heads"}, 1, 4096, heads));
+    const int64_t usual = hidden * 3 / 4 / key_heads;
+    WEFT_ASSIGN(const int64_t key_dim, config.IntOr({"linear_key_head_dim"}, 1, 1024, usual));
+    WEFT_ASSIGN(const int64_t value_dim,
+                config.IntOr({"linear_value_head_dim"}, 1, 1024, 2 * key_dim));
+    WEFT_ASSIGN(const Config rope, config.Sub({"rope_parameters"}));
+    Json over = {{"linear_num_key_heads", key_heads},
+                 {"linear_num_value_heads", values},
+                 {"linear_key_head_dim", key_dim},
+                 {"linear_value_head_dim", value_dim},
+                 {"rotates", rope.Has("rope_theta")}};
+    if (!rope.Has("rope_theta")) over["rope_parameters"] = nullptr;
+    return config.With(over);
+}
+
+Status OlmoHybridMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(NextMeta(config, meta));
+    WEFT_ASSIGN(const bool rotates, config.BoolOr({"rotates"}, false));
+    meta.Bool("rope.scaling.finetuned", rotates);
+    WEFT_ASSIGN(const bool doubles, config.BoolOr({"linear_allow_neg_eigval"}, true));
+    meta.Bool("ssm.allow_neg_eigval", doubles);
+    meta.F32("ssm.norm_rms_epsilon", 1e-5);
+    return {};
+}
+
+// One norm is before the MLP in layers with state, and after attention in others. Its name in
+// published folders differs from that of transformers.
+Status OlmoHybridLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const DeltaShape shape, ReadShape(assembly.config()));
+    WEFT_ASSIGN(const std::vector<bool> recurrent, RecurrentLayers(assembly.config()));
+    const bool has = recurrent[static_cast<size_t>(layer)];
+    std::string name = prefix + "feedforward_layer_norm.weight";
+    if (!assembly.Has(name)) name = prefix + "post_attention_layernorm.weight";
+    WEFT_ASSIGN(MatrixPtr norm, assembly.Checked(assembly.Column(name), name, 0));
+    assembly.AddVector(
+        Assembly::Block(layer, has ? "ffn_norm.weight" : "post_attention_norm.weight"),
+        std::move(norm));
+    return has ? DeltaLayer(assembly, layer, prefix, shape).Separate() : Status();
+}
+
+constexpr Rule kOlmoHybridRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm, false},
+    {"attn_norm", "attention_layer_norm", Form::kNorm, false},
+    {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm, false},
+    {"ssm_norm.weight", "linear_attn.o_norm.weight", Form::kVector, false},
+};
+
+// ---- Tables -------------------------------------------------------------------------------------
+
 constexpr Rule kNextRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
     {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
@@ -244,6 +332,15 @@ constexpr DraftHeadNames kNextDraftHead = {
     "fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", true, "mtp."};
 
 constexpr Family kNextFamilies[] = {
+    {.model_type = "olmo_hybrid",
+     .architecture = "olmo-hybrid",
+     .rules = {kOlmoHybridRules, kNextAttentionRules, kMlpRules},
+     .meta = OlmoHybridMeta,
+     .layer = OlmoHybridLayer,
+     .adjust = OlmoHybridAdjust,
+     .defaults = R"({"max_position_embeddings": 65536, "linear_conv_kernel_dim": 4,
+                     "linear_allow_neg_eigval": true})",
+     .more_tensors = "ssm_conv1d.weight"},
     {.model_type = "qwen3_next",
      .architecture = "qwen3next",
      .rules = {kNextRules, kNextAttentionRules, kMoeRules, kSharedExpertRules},
