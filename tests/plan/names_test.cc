@@ -72,7 +72,11 @@ Ling-3.0-flash=ling-3.0-flash-124b nvidia/NVIDIA-Nemotron-Nano-9B-v2=nemotron-na
 nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16=nemotron-3-nano-30b-a3b
 nvidia/Llama-3_3-Nemotron-Super-49B-v1_5=llama-3.3-nemotron-super-49b
 LiquidAI/LFM2-24B-A2B=lfm2-24b-a2b granite-4.0-micro=granite-4.0-micro-3b
-ibm-granite/granite-3.1-3b-a800m-instruct=granite-3.1-3b-a800m)";
+ibm-granite/granite-3.1-3b-a800m-instruct=granite-3.1-3b-a800m
+swiss-ai/Apertus-70B-Instruct-2509=apertus-70b arcee-ai/AFM-4.5B=afm-4.5b
+microsoft/Phi-3.5-MoE-instruct=phi-3.5-moe-42b bigcode/starcoder2-15b=starcoder2-15b
+stabilityai/stablelm-2-12b-chat=stablelm-2-12b allenai/Olmo-Hybrid-7B=olmo-hybrid-7b
+nvidia/Minitron-4B-Base=minitron-4b nvidia/Nemotron-4-340B-Instruct=nemotron-4-340b)";
 
 // Words with a date or a version, and the models that they mean.
 constexpr const char* kModelOf = R"(
@@ -94,9 +98,9 @@ phi-4-multimodal Yi-1.5-34B Qwen3.8 Qwen4-exp DeepSeek-V4.1-Flash GLM-5-next Min
 Hy4 MiMo-V2.5-Pro Nemotron-3-Ultra Nemotron-Nano-8B-v2 Llama-3.3-Nemotron-Super-50B gemma-4-12b
 gemma-3n-e4b Mistral-Large-3 Mistral-Large-3-675B-Instruct-2512 Mistral-Medium-3.5 Devstral-3-123B
 Devstral-Small-3-24B granite-4.0-medium AI21-Jamba-Mini-1.7 Ring-2.5-1T Laguna EXAONE-4.5-33B
-North Command-A-Vision command-r-08-2024 Apertus-70B OLMo-Hybrid Olmo-3.1-32B Phi-3.5-MoE-instruct
+North Command-A-Vision command-r-08-2024 Apertus-1.5-70B OLMo-Hybrid-32B Olmo-3.1-32B
 Phi-4-multimodal-instruct SmolVLM2-2.2B InternVL3.5-8B LLaVA-1.6-7b LongCat-Flash-560B
-GigaChat3-702B gemma-9b StarCoder2-15b falcon-40b StableLM-2-12b InternLM3-8b MiniCPM-4-8b
+GigaChat3-702B gemma-9b falcon-40b StableLM-3-12b InternLM3-8b MiniCPM-4-8b
 gpt-oss-2-120b gpt-oss-240b hunyuan-a13b-v2 Seed-OSS-2-36B smollm4-3b Qwen3.5-1B Qwen3.5-122B-A17B
 GLM-5.3 MiMo-V2.5 Ling-2.5-1T Laguna-S Trinity-Large-2-400B K-EXAONE-2.0-750B-A37B
 Nemotron-3-Nano-31B LFM2-1.3B Falcon-H1-8B Granite-4-H-Large gemma-4-e8b Ministral-3-24B)";
