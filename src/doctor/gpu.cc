@@ -76,7 +76,46 @@ std::vector<AmdGpu> ReadGpus(HostView& view) {
     return gpus;
 }
 
+// The version of the first of these libraries that programs find.
+std::string FirstVersion(HostView& view, std::initializer_list<const char*> names, bool& known) {
+    for (const char* name : names) {
+        const Reading found = view.Probe(std::string("library/") + name);
+        known = known || found.found();
+        if (found.found() && Trim(found.text) != "0") return std::string(Trim(found.text));
+    }
+    return "";
+}
+
+NativeDriver ReadCuda(HostView& view) {
+    NativeDriver cuda;
+    cuda.library = FirstVersion(view, {"libcuda.so.1"}, cuda.known);
+    cuda.compiler = FirstVersion(view, {"libnvrtc.so.13", "libnvrtc.so.12"}, cuda.known);
+    return cuda;
+}
+
+NativeDriver ReadHip(HostView& view) {
+    NativeDriver hip;
+    hip.library =
+        FirstVersion(view, {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, hip.known);
+    hip.compiler =
+        FirstVersion(view, {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5"}, hip.known);
+    return hip;
+}
+
 }  // namespace
+
+const NativeDriver& Cuda(HostView& view) {
+    return view.Derived(ReadCuda);
+}
+
+const NativeDriver& Hip(HostView& view) {
+    return view.Derived(ReadHip);
+}
+
+bool NeedsHip(const AmdGpu& gpu) {
+    return gpu.target == "gfx908" || gpu.target == "gfx90a" || gpu.target.starts_with("gfx94") ||
+           gpu.target.starts_with("gfx95");
+}
 
 const std::vector<AmdGpu>& AmdGpus(HostView& view) {
     return view.Derived(ReadGpus);

@@ -23,4 +23,16 @@ std::string BorrowForModels(HostView& view);
 // Version of ROCm in /opt/rocm, such as "7.1.1"; "": none.
 std::string RocmVersion(HostView& view);
 
+// A driver interface that weft uses beside Vulkan: its library and its compiler.
+struct NativeDriver {
+    // Versions of the files; "": programs find none.
+    std::string library, compiler;
+    bool known = false;  // whether this host was asked
+    bool Works() const { return !library.empty() && !compiler.empty(); }
+};
+const NativeDriver& Cuda(HostView& view);
+const NativeDriver& Hip(HostView& view);
+// Whether Vulkan has no driver for the GPU, so that weft needs HIP: AMD's Instinct cards.
+bool NeedsHip(const AmdGpu& gpu);
+
 }  // namespace weft::doctor

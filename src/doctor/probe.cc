@@ -1,7 +1,9 @@
 #include "doctor/probe.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <link.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -12,6 +14,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -74,6 +77,21 @@ Reading Access(const std::string& path) {
     if (::access(("/" + path).c_str(), R_OK | W_OK) == 0) return {ReadState::kFound, "rw\n"};
     if (errno == ENOENT || errno == ENOTDIR) return {};
     return {ReadState::kFound, std::string(std::strerror(errno)) + "\n"};
+}
+
+// The version of a library that programs of this host find, from its file's name
+// ("libcuda.so.580.95.05"); "0": they find none.
+std::string LibraryVersion(const std::string& name) {
+    void* const library = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    if (library == nullptr) return "0\n";
+    const link_map* map = nullptr;
+    std::error_code failed;
+    std::string file = name;
+    if (::dlinfo(library, RTLD_DI_LINKMAP, &map) == 0)
+        file = std::filesystem::canonical(map->l_name, failed).filename();
+    ::dlclose(library);
+    const size_t at = file.find(".so.");
+    return (at == file.npos ? "1" : file.substr(at + 4)) + "\n";
 }
 
 std::string ProbeClock() {
@@ -175,6 +193,7 @@ Reading RunProbe(const std::string& name) {
     if (name == "measure/shm") return Measure(net::Transport::kShm);
     if (name == "measure/tcp") return Measure(net::Transport::kTcp);
     if (name.starts_with("register_memory/")) return RegisterMemory(name.substr(16));
+    if (name.starts_with("library/")) return {ReadState::kFound, LibraryVersion(name.substr(8))};
     if (name.starts_with("access/")) return Access(name.substr(7));
     return {};
 }

@@ -46,8 +46,9 @@ constexpr SavedRow kRows[] = {
     {"link/sys/bus/pci/devices/<pci>", kPath},
     {"link/sys/bus/pci/devices/<pci>/<driver|physfn>", kPath},
     {"sys/module/pcie_aspm/parameters/policy", kValue},
-    {"sys/module/amdgpu/version", kVersion},
-    {"sys/module/<mlx4_core|mlx5_core|ice|bnxt_en|ionic|cxgb4>/", kThere},
+    {"sys/module/<amdgpu|nvidia>/version", kVersion},
+    {"sys/module/<mlx4_core|mlx5_core|ice|bnxt_en|ionic|cxgb4|thunderbolt_ibverbs|odl_tb5>/",
+     kThere},
     {"sys/module/<mlx4_core|mlx5_core|ttm|amdgpu|ice|irdma|ixgbe|i40e|nvidia>/parameters/<word>",
      kValue},
     {"sys/kernel/iommu_groups/<n>/type", kValue},
@@ -132,6 +133,7 @@ constexpr SavedRow kRows[] = {
     {"sys/class/kfd/kfd/topology/nodes/<n>/properties", kLines, "gfx_target_version "},
     {"dev/kfd/", kThere},
     {"dev/dri/renderD<n>/", kThere},
+    {"dev/nvidia<n>/", kThere},
     {"usr/share/vulkan/icd.d/<icd>_icd<more>/", kThere},
     {"etc/vulkan/icd.d/<icd>_icd<more>/", kThere},
     {"usr/local/share/vulkan/icd.d/<icd>_icd<more>/", kThere},
@@ -216,6 +218,10 @@ constexpr SavedRow kRows[] = {
     {"probe/system", kValue},
     {"probe/access/dev/<infiniband|dri>/<uverbs|renderD><n>", kTable},
     {"probe/access/dev/kfd", kTable},
+    {"probe/access/dev/nvidia<n>", kTable},
+    {"probe/library/<libcuda.so.1|libnvrtc.so.13|libnvrtc.so.12|libamdhip64.so.7|libamdhip64.so.6|"
+     "libamdhip64.so.5|libhiprtc.so.7|libhiprtc.so.6|libhiprtc.so.5>",
+     kVersion},
     {"probe/measure/<shm|tcp>", kTable, "one_way |all_reduce "},
 };
 

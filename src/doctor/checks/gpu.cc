@@ -73,6 +73,23 @@ void CheckGpuDrivers(HostView& view, const std::vector<PciDevice>& devices, Find
     }
 }
 
+bool IsNvidia(const PciDevice& device) {
+    return device.IsGpu() && device.driver == "nvidia";
+}
+
+// The device files of NVIDIA's driver.
+void CheckNvidiaNodes(HostView& view, const std::vector<PciDevice>& devices, Findings& out) {
+    // (Snapshots of older versions cover neither these files nor libraries.)
+    if (std::ranges::none_of(devices, IsNvidia) || !Cuda(view).known) return;
+    const std::vector<std::string> nodes = Numbered(view, "dev", "nvidia");
+    if (nodes.empty() && HasTag(view, "container"))
+        return Report<found::kNvidiaNotInContainer>(out);
+    if (nodes.empty()) return Report<found::kNvidiaNoNode>(out);
+    bool good = true;
+    for (const std::string& node : nodes) good = IsPermitted(view, "dev/" + node, out) && good;
+    if (good) ReportOk(out, "/dev: {}", Joined(nodes));
+}
+
 bool HasMesaDriver(const PciDevice& device) {
     return device.IsGpu() &&
            (device.driver == "amdgpu" || device.driver == "i915" || device.driver == "xe");
@@ -208,6 +225,7 @@ std::string FirmwarePackage(HostView& view) {
 void RunGpuAccess(HostView& view, Findings& out) {
     const std::vector<PciDevice>& devices = PciDevices(view);
     CheckGpuDrivers(view, devices, out);
+    CheckNvidiaNodes(view, devices, out);
     const bool amd = !AmdGpus(view).empty();
     const auto mesa = std::ranges::find_if(devices, HasMesaDriver);
     if (!amd && mesa == devices.end()) {
@@ -241,10 +259,13 @@ void RunGpuVulkan(HostView& view, Findings& out) {
     const bool gpu = std::ranges::any_of(devices, [](const PciDevice& device) {
         return HasMesaDriver(device) || (device.IsGpu() && device.driver == "nvidia");
     });
-    if (!gpu && AmdGpus(view).empty()) return;
+    const std::vector<AmdGpu>& amd = AmdGpus(view);
+    if (!gpu && amd.empty()) return;
+    if (!amd.empty() && std::ranges::all_of(amd, NeedsHip)) return;  // gpu-native
     const std::set<std::string> drivers = VulkanDrivers(view);
     if (drivers.empty()) {
         if (!view.Complete()) return;  // the snapshot does not cover drivers
+        if (amd.empty() ? Cuda(view).Works() : Hip(view).Works()) return;
         return Report<found::kNoVulkan>(out, InstallVulkan(view, devices));
     }
     if (drivers.size() == 1 && drivers.contains("lavapipe")) {
@@ -252,6 +273,43 @@ void RunGpuVulkan(HostView& view, Findings& out) {
     }
     CheckAmdVulkan(view, drivers, out);
     if (out.empty()) out.Ok(ListText(drivers));
+}
+
+// ---- gpu-native: the libraries of CUDA and HIP.
+
+namespace {
+
+void CheckCuda(HostView& view, bool has_vulkan, Findings& out) {
+    const NativeDriver& cuda = Cuda(view);
+    const std::string module = view.Text("sys/module/nvidia/version");
+    if (!cuda.library.empty() && !module.empty() && Contains(cuda.library, ".") &&
+        cuda.library != module) {
+        Report<found::kNvidiaMismatch>(out, cuda.library, module);
+    } else if (cuda.Works() || has_vulkan) {
+        ReportOk(out, "libcuda {}, libnvrtc {}", cuda.library.empty() ? "none" : cuda.library,
+                 cuda.compiler.empty() ? "none" : cuda.compiler);
+    } else if (cuda.library.empty()) {
+        Report<found::kNoCuda>(out);
+    } else {
+        Report<found::kNoNvrtc>(out, cuda.library);
+    }
+}
+
+}  // namespace
+
+void RunGpuNative(HostView& view, Findings& out) {
+    if (Cuda(view).known && std::ranges::any_of(PciDevices(view), IsNvidia))
+        CheckCuda(view, VulkanDrivers(view).contains("NVIDIA"), out);
+    const NativeDriver& hip = Hip(view);
+    const auto needs = std::ranges::find_if(AmdGpus(view), NeedsHip);
+    if (!hip.known || AmdGpus(view).empty()) return;
+    if (hip.Works() || needs == AmdGpus(view).end()) {
+        ReportOk(out, "libamdhip64 {}, libhiprtc {}", hip.library.empty() ? "none" : hip.library,
+                 hip.compiler.empty() ? "none" : hip.compiler);
+    } else {
+        Report<found::kNoHip>(out, needs->target,
+                              hip.library.empty() ? "libamdhip64.so" : "libhiprtc.so");
+    }
 }
 
 // ---- gpu-memory: the split of an APU's memory into VRAM and GTT.

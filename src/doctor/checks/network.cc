@@ -148,6 +148,22 @@ void CheckThunderbolt(HostView& view, const NetDevice& device, Findings& out) {
     }
 }
 
+// Modules outside of the kernel that make a cable an RDMA device.
+void CheckCableRdma(HostView& view, Findings& out) {
+    const bool ibverbs = view.Has("sys/module/thunderbolt_ibverbs");
+    if (!ibverbs && !view.Has("sys/module/odl_tb5")) return;
+    for (const RdmaPort& port : RdmaPorts(view)) {
+        // (Such a device belongs to no PCI card.)
+        if (!port.pci.empty() || port.software()) continue;
+        return ReportOk(out, "RDMA device {} over the cable", port.device);
+    }
+    if (ibverbs) {
+        Report<found::kCableRdmaIdle>(out);
+    } else {
+        Report<found::kCableNoVerbs>(out);
+    }
+}
+
 // A link to another host is an entry like "0-1", with rx_speed "20.0 Gb/s" and rx_lanes "2".
 void CheckCableLinks(HostView& view, Findings& out) {
     constexpr double kFullGigabits = 40;  // two lanes of 20 Gb/s
@@ -329,6 +345,7 @@ void RunThunderbolt(HostView& view, Findings& out) {
         CheckThunderbolt(view, device, out);
     }
     if (any) CheckCableLinks(view, out);
+    CheckCableRdma(view, out);
 }
 
 void RunRoceFlowControl(HostView& view, Findings& out) {
