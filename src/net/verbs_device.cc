@@ -75,6 +75,14 @@ std::vector<GidEntry> ListGids(const fs::path& port) {
     return gids;
 }
 
+// On a port of another link layer: the address that the port has.
+void UseReportedAddress(const fs::path& folder, RdmaPort& port) {
+    const std::string lid = Line(folder / "lid");  // "0x1"
+    port.infiniband = port.gids.empty() && !lid.empty() && lid != "0x0";
+    const bool any_v2 = std::ranges::any_of(port.gids, &GidEntry::roce_v2);
+    for (GidEntry& entry : port.gids) entry.roce_v2 = entry.roce_v2 || !any_v2;
+}
+
 // The interfaces of a device's port: those of the same PCI function with that dev_port.
 std::vector<std::string> ListNetdevs(const fs::path& device, int port) {
     std::vector<std::string> netdevs;
@@ -234,11 +242,14 @@ std::vector<RdmaPort> ListRdmaPorts(const HostRoots& roots) {
             RdmaPort port;
             port.device = device;
             port.port = *number;
-            port.infiniband = Line(folder / "link_layer") == "InfiniBand";
+            const std::string layer = Line(folder / "link_layer");
+            port.infiniband = layer == "InfiniBand";
+            port.other_layer = !port.infiniband && layer != "Ethernet";
             port.state = Line(folder / "state");
             port.active = port.state.find("ACTIVE") != std::string::npos;
             port.netdevs = ListNetdevs(root / device, *number);
             port.gids = ListGids(folder);
+            if (port.other_layer) UseReportedAddress(folder, port);
             ports.push_back(std::move(port));
         }
     }
@@ -272,10 +283,10 @@ Result<RdmaPath> ChooseRdmaPath(const std::vector<RdmaPort>& ports,
             return PathOver(port, wish.gid_index, address);
         }
     }
-    // An InfiniBand fabric needs no IP: a single active port needs no choice.
+    // An InfiniBand fabric or a cable needs no IP: a single active port needs no choice.
     if (std::count_if(ports.begin(), ports.end(), active) == 1) {
         const RdmaPort& only = *std::find_if(ports.begin(), ports.end(), active);
-        if (only.infiniband) return PathOver(only, wish.gid_index, address);
+        if (only.infiniband || only.other_layer) return PathOver(only, wish.gid_index, address);
     }
     return MakeError(
         ErrorCode::kNotFound,

@@ -4,9 +4,11 @@
 // the "RoCE v2" entry with the address by which the peer reaches this host.
 // InfiniBand: the peer is addressed by LID. The link uses the port of the IPoIB interface with that
 // address, or the only active port.
-// File layout: Documentation/ABI/stable/sysfs-class-infiniband of the Linux sources. A GID is 16
-// bytes in network order; an IPv4 address is ::ffff:a.b.c.d. Errors: kNotFound, kDenied, kUsage;
-// each message says what to do.
+// Another link layer (modules for RDMA over USB4 and the like): the peer is addressed by GID, of
+// any type if none is "RoCE v2", or by LID if the port has no GID. File layout:
+// Documentation/ABI/stable/sysfs-class-infiniband of the Linux sources. A GID is 16 bytes in
+// network order; an IPv4 address is ::ffff:a.b.c.d. Errors: kNotFound, kDenied, kUsage; each
+// message says what to do.
 #pragma once
 
 #include <array>
@@ -32,13 +34,14 @@ bool IsLoopbackAddress(const std::string& address);
 struct GidEntry {
     int index = 0;
     Gid gid{};
-    bool roce_v2 = false;
+    bool roce_v2 = false;  // of this type, or of any on a port of another link layer without it
 };
 
 struct RdmaPort {
     std::string device;
     int port = 1;
-    bool infiniband = false;  // false: Ethernet
+    bool infiniband = false;   // peers are addressed by LID; false: by GID
+    bool other_layer = false;  // neither InfiniBand nor Ethernet
     bool active = false;
     std::string state;                 // as the kernel writes it: "4: ACTIVE"
     std::vector<std::string> netdevs;  // the port's network interfaces, if the device names them

@@ -148,6 +148,27 @@ TEST(VerbsDevice, AGidTableWithoutRoceV2IsNamed) {
     EXPECT_NE(std::string::npos, path.error().message.find("no GID of type RoCE v2"));
 }
 
+// Modules for RDMA over USB4: no list of names or link layers is asked, but what the port has.
+TEST(VerbsDevice, APortOfAnotherLinkLayerIsTriedByWhatItReports) {
+    const std::string local = "fe80:0000:0000:0000:0ac0:ebff:fe00:0001";
+    for (const std::string layer : {"Thunderbolt", "Unknown", ""}) {
+        Tree tree;
+        tree.Port("cable0", 1, layer, kActive);
+        EXPECT_FALSE(ChooseRdmaPath(tree.Ports(), {}, {"", -1, "10.0.0.1"}).ok()) << layer;
+        tree.Write("sys/class/infiniband/cable0/ports/1/lid", "0x7");
+        EXPECT_TRUE(ChooseRdmaPath(tree.Ports(), {}, {"", -1, "10.0.0.1"})->infiniband);
+        tree.AddGid("cable0", 1, 0, local, "", "");
+        const Result<RdmaPath> any = ChooseRdmaPath(tree.Ports(), {}, {"", -1, "10.0.0.1"});
+        ASSERT_TRUE(any.ok()) << any.error().message;
+        EXPECT_FALSE(any->infiniband);
+        EXPECT_EQ(any->gid_index, 0);
+        tree.AddGid("cable0", 1, 1, local, "RoCE v2", "");
+        EXPECT_EQ(ChooseRdmaPath(tree.Ports(), {}, {"", -1, "10.0.0.1"})->gid_index, 1);
+        tree.Port("cable0", 1, layer, kDown);
+        EXPECT_FALSE(ChooseRdmaPath(tree.Ports(), {}, {"", -1, "10.0.0.1"}).ok()) << layer;
+    }
+}
+
 TEST(VerbsDevice, InfiniBandIsFoundByItsIpoibInterfaceOrAlone) {
     Tree tree;
     const std::string gid = "fe80:0000:0000:0000:0002:c903:0000:1491";
