@@ -1,6 +1,9 @@
-// Converts two halves to floats. Unlike unpackHalf2x16, it never flushes halves below 2^-14 to
-// zero; block scales are often that small.
+// Whether the driver's unpackHalf2x16 never flushes halves below 2^-14 to zero. (Vulkan's may.)
+layout(constant_id = 34) const bool kKeepsSmallHalves = false;
+
+// Converts two halves to floats, also those below 2^-14: block scales are often that small.
 vec2 HalvesOf(uint two) {
+    if (kKeepsSmallHalves) return unpackHalf2x16(two);
     const uvec2 bits = uvec2(two & 0xffffu, two >> 16), size = bits & 0x7fffu;
     const uvec2 normal = (size << 13) + mix(uvec2(0x38000000u), uvec2(0x70000000u),
                                             greaterThanEqual(size, uvec2(0x7c00u)));

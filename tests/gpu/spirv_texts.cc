@@ -47,6 +47,7 @@ int Write(std::string_view name, Language language, uint32_t subgroup, const std
     while (!name.starts_with(row->prefix)) ++row;
     std::vector<Specialization> constants = row->others;
     constants.push_back({0, row->threads});
+    constants.push_back({34, 1});  // halves.glsl: as gpu/native/kernel.cc sets it
     if (row->matrices != 0) constants.push_back({row->matrices, row->threads / subgroup});
     const auto text =
         gpu::spirv::Translate({name, shaders::Find(name), constants, subgroup, language});

@@ -5,8 +5,8 @@
 namespace weft::gpu::native {
 namespace {
 
-// Same as in shaders/guard.glsl and units.glsl.
-constexpr uint32_t kGuardedConstant = 30, kUnitConstants = 31;
+// Same as in shaders/guard.glsl, units.glsl and halves.glsl.
+constexpr uint32_t kGuardedConstant = 30, kUnitConstants = 31, kKeepsSmallHalvesConstant = 34;
 constexpr int kLocalBytesAttribute = 3;  // CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
 
 class KernelOfCore : public Kernel, public Compiler::Waiting {
@@ -49,6 +49,7 @@ Result<spirv::Text> TextOf(const Core& core, const KernelCode& code) {
     for (uint32_t i = 0; i < code.constants.size(); ++i)
         constants.push_back({i, code.constants[i]});
     if (code.guarded) constants.push_back({kGuardedConstant, 1});
+    constants.push_back({kKeepsSmallHalvesConstant, 1});
     const MatrixUnit& unit = gpu.matrix_unit;
     if (gpu.cooperative_matrix) {
         constants.insert(
