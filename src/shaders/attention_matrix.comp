@@ -40,6 +40,9 @@ layout(constant_id = 8) const uint kAcross = 1;
 // Subgroups hold their queries in registers; only with kKeyDims <= kSlice.
 layout(constant_id = 9) const bool kHeld = false;
 layout(constant_id = 10) const uint kValueType = 1;
+// The rows of a tile of values in shared memory are dims instead of keys. So a matrix of values is
+// loaded 16 bytes at a time on GPUs that load a matrix of rows element by element.
+layout(constant_id = 11) const bool kByDims = false;
 
 layout(push_constant, scalar) uniform Args {
     Floats q, q_more;
@@ -91,9 +94,13 @@ const uint kMostSlice = kKeySlice > kValueSlice ? kKeySlice : kValueSlice;
 // The array `halves` holds a slice of a tile of keys or values, then weights, then queries. If
 // registers hold the queries, `halves` has them only at the start, in place of the tile and
 // weights. Strides are in groups of four elements, and chosen to avoid bank conflicts.
-const uint kTileStride = kMostSlice * 4 + 2, kWeightStride = kKeys / 4 + 2;
+// kKeysStride: of rows of keys, which are weights of a pair or values of a dim.
+const uint kTileStride = kMostSlice * 4 + 2, kKeysStride = kKeys / 4 + 2;
 const uint kQueryStride = kKeyFragments * 4 + 2;
-const uint kWeightsAt = kKeys * kTileStride, kTileFours = kWeightsAt + kPairs * kWeightStride;
+const uint kRowFours = kKeys * kTileStride;
+const uint kDimFours = kByDims ? kValueSlice * 16 * kKeysStride : 0;
+const uint kWeightsAt = kRowFours > kDimFours ? kRowFours : kDimFours;
+const uint kTileFours = kWeightsAt + kPairs * kKeysStride;
 const uint kQueryFours = kPairs * kQueryStride;
 const bool kQueriesFirst = kHeld && !kEmulated;
 const uint kQueriesAt = kQueriesFirst ? 0 : kTileFours;
@@ -240,61 +247,106 @@ struct Slices {
     uint fragments, count;  // fragments of a slice, and number of slices
     uint half_of;           // the tile's half of `slots`
     uint scales_at;         // in `scales`
+    bool by_dims;           // whether the rows of `halves` are dims
     bool scaled;            // whether `scales` has numbers other than 1
 };
 Slices KeysOf(uint half_of) {
-    return Slices(k_cache, kKeyType, kKeyDims, kKeyDims, kKeySlice, kKeySlices, half_of, 0, false);
+    return Slices(k_cache, kKeyType, kKeyDims, kKeyDims, kKeySlice, kKeySlices, half_of, 0, false,
+                  false);
 }
 // In latent attention, values are the first dims of the keys.
 Slices ValuesOf(uint half_of) {
     const uint row_dims = kFirstDims == kKeyDims ? kValueDims : kKeyDims;
     return Slices(v_cache, kValueType, row_dims, kValueDims, kValueSlice, kValueSlices, half_of,
-                  kKeys, false);
+                  kKeys, kByDims, false);
 }
 
-// Number of groups of eight elements of a slice that an invocation loads.
-const uint kJobs = (kKeys * kMostSlice * 2 + kThreads - 1) / kThreads;
-
-// Elements [d, d + 8) of the row at `row`, for any type but f16. d is a multiple of 8.
-void LoadEight(uint64_t row, uint type, uint row_dims, uint d, uint dims, out vec4 low,
-               out vec4 high) {
-    if (type == kBF16 && row_dims % 8 == 0 && dims % 8 == 0) {
-        const uvec4 bits = Words4(row).at[d / 8];
-        low = FromHalves(type, bits.x, bits.y);
-        high = FromHalves(type, bits.z, bits.w);
-    } else {
-        low = LoadFour(row, type, d, dims);
-        high = LoadFour(row, type, d + 4, dims);
-    }
-}
+// An invocation loads a slice in jobs, each of two groups of four elements: neighbors in a row, or,
+// by dims, the same dims of two keys. By dims, jobs 2 i and 2 i + 1 have the same dims of four keys.
+const uint kRowJobs = (kKeys * kMostSlice * 2 + kThreads - 1) / kThreads;
+const uint kDimJobs = kByDims ? 2 * ((kKeys * kValueSlice + kThreads - 1) / kThreads) : 0;
+const uint kMostJobs = kRowJobs > kDimJobs ? kRowJobs : kDimJobs;
+uint JobsOf(Slices tile) { return tile.by_dims ? kDimJobs : kRowJobs; }
 
 bool IsLarge(vec4 x) { return any(greaterThan(abs(x), vec4(kMostHalf))); }
 
-// Loads group i of a slice of a tile, zeros for keys that the workgroup does not read. Returns
-// whether it has elements beyond f16.
-bool LoadJob(Slices tile, uint slice, uint i, out f16vec4 low, out f16vec4 high) {
-    const uint eights = 2 * tile.fragments;
-    const uint job = Invocation() + i * kThreads, key = job / eights;
-    const uint d = slice * tile.fragments * 16 + job % eights * 8;
+// A key's slot in a cache; kNoSlot: the workgroup does not read the key.
+uint SlotOf(Slices tile, uint key) {
+    return key < kKeys ? slots[tile.half_of * kKeys + key] : kNoSlot;
+}
+uint64_t RowAt(Slices tile, uint slot) {
+    return tile.cache + uint64_t(slot) * RowBytes(tile.type, tile.row_dims);
+}
+
+// Elements [d, d + 4) of a key's row in f16. Returns whether one is beyond f16.
+bool LoadRounded(Slices tile, uint64_t row, uint key, uint d, out f16vec4 four) {
+    vec4 x = LoadFour(row, tile.type, d, tile.dims);
+    if (tile.scaled) x *= scales[tile.scales_at + key];
+    four = f16vec4(x);
+    return tile.type != kF16 && IsLarge(x);
+}
+
+// As LoadJob, for elements [d, d + 8) of a key.
+bool LoadOfRow(Slices tile, uint key, uint d, out f16vec4 low, out f16vec4 high) {
     low = high = f16vec4(0);
-    const uint slot = key < kKeys ? slots[tile.half_of * kKeys + key] : kNoSlot;
+    const uint slot = SlotOf(tile, key);
     if (slot == kNoSlot || d >= tile.dims) return false;
-    const uint64_t row = tile.cache + uint64_t(slot) * RowBytes(tile.type, tile.row_dims);
-    if (tile.type == kF16 && tile.row_dims % 8 == 0 && tile.dims % 8 == 0) {
+    const uint64_t row = RowAt(tile, slot);
+    const bool whole = tile.row_dims % 8 == 0 && tile.dims % 8 == 0;
+    if (whole && (tile.type == kF16 || tile.type == kBF16)) {
         const uvec4 bits = Words4(row).at[d / 8];
-        low = f16vec4(unpackFloat2x16(bits.x), unpackFloat2x16(bits.y));
-        high = f16vec4(unpackFloat2x16(bits.z), unpackFloat2x16(bits.w));
+        if (tile.type == kF16) {
+            low = f16vec4(unpackFloat2x16(bits.x), unpackFloat2x16(bits.y));
+            high = f16vec4(unpackFloat2x16(bits.z), unpackFloat2x16(bits.w));
+            return false;
+        }
+        vec4 x = FromHalves(tile.type, bits.x, bits.y), y = FromHalves(tile.type, bits.z, bits.w);
+        if (tile.scaled) {
+            x *= scales[tile.scales_at + key];
+            y *= scales[tile.scales_at + key];
+        }
+        low = f16vec4(x);
+        high = f16vec4(y);
+        return IsLarge(x) || IsLarge(y);
+    }
+    const bool large = LoadRounded(tile, row, key, d, low);
+    return LoadRounded(tile, row, key, d + 4, high) || large;
+}
+
+// As LoadJob, for elements [d, d + 4) of a key.
+bool LoadOfDims(Slices tile, uint key, uint d, out f16vec4 four) {
+    four = f16vec4(0);
+    const uint slot = SlotOf(tile, key);
+    if (slot == kNoSlot || d >= tile.dims) return false;
+    const uint64_t row = RowAt(tile, slot);
+    if (tile.type == kF16 && tile.row_dims % 4 == 0 && tile.dims % 4 == 0) {
+        const uvec2 bits = Words2(row).at[d / 4];
+        four = f16vec4(unpackFloat2x16(bits.x), unpackFloat2x16(bits.y));
         return false;
     }
-    vec4 x, y;
-    LoadEight(row, tile.type, tile.row_dims, d, tile.dims, x, y);
-    if (tile.scaled) {
-        x *= scales[tile.scales_at + key];
-        y *= scales[tile.scales_at + key];
+    return LoadRounded(tile, row, key, d, four);
+}
+
+// The first of four keys and the first dim of jobs 2 i and 2 i + 1 by dims. Eight invocations have
+// 32 keys of the same dims: enough for different banks, and few enough that a subgroup reads many
+// dims of a key.
+uvec2 KeyAndDim(Slices tile, uint i) {
+    const uint number = Invocation() + i * kThreads, fours = 4 * tile.fragments;
+    return uvec2(number / (8 * fours) * 32 + number % 8 * 4, number / 8 % fours * 4);
+}
+
+// Loads job i of a slice of a tile, zeros for keys that the workgroup does not read. Returns
+// whether it has elements beyond f16.
+bool LoadJob(Slices tile, uint slice, uint i, out f16vec4 low, out f16vec4 high) {
+    const uint first_dim = slice * tile.fragments * 16;
+    if (tile.by_dims) {
+        const uvec2 at = KeyAndDim(tile, i / 2);
+        const uint key = at.x + i % 2 * 2;
+        const bool large = LoadOfDims(tile, key, first_dim + at.y, low);
+        return LoadOfDims(tile, key + 1, first_dim + at.y, high) || large;
     }
-    low = f16vec4(x);
-    high = f16vec4(y);
-    return tile.type != kF16 && (IsLarge(x) || IsLarge(y));
+    const uint eights = 2 * tile.fragments, job = Invocation() + i * kThreads;
+    return LoadOfRow(tile, job / eights, first_dim + job % eights * 8, low, high);
 }
 void PlaceJob(Slices tile, uint i, f16vec4 low, f16vec4 high) {
     const uint eights = 2 * tile.fragments;
@@ -304,6 +356,16 @@ void PlaceJob(Slices tile, uint i, f16vec4 low, f16vec4 high) {
     halves[to] = low;
     halves[to + 1] = high;
 }
+// Jobs 2 i and 2 i + 1 by dims: a to d are four dims of four keys.
+void PlaceByDims(Slices tile, uint i, f16vec4 a, f16vec4 b, f16vec4 c, f16vec4 d) {
+    const uvec2 at = KeyAndDim(tile, i);
+    if (at.x >= kKeys) return;
+    const uint to = at.y * kKeysStride + at.x / 4;
+    halves[to] = f16vec4(a.x, b.x, c.x, d.x);
+    halves[to + kKeysStride] = f16vec4(a.y, b.y, c.y, d.y);
+    halves[to + 2 * kKeysStride] = f16vec4(a.z, b.z, c.z, d.z);
+    halves[to + 3 * kKeysStride] = f16vec4(a.w, b.w, c.w, d.w);
+}
 
 // Fetch loads a slice to registers. PlaceSlice writes it to `halves` and returns whether it has
 // elements beyond f16. When emulated, PlaceSlice does both.
@@ -312,26 +374,40 @@ struct Brought { uint slice; };
 void Fetch(Slices tile, uint slice, out Brought next) { next.slice = slice; }
 bool PlaceSlice(Slices tile, Brought next) {
     bool large = false;
-    [[dont_unroll]] for (uint i = 0; i < kJobs; ++i) {
-        f16vec4 low, high;
+    [[dont_unroll]] for (uint i = 0; i < JobsOf(tile); ++i) {
+        f16vec4 low, high, third, fourth;
         if (LoadJob(tile, next.slice, i, low, high)) large = true;
-        PlaceJob(tile, i, low, high);
+        if (!tile.by_dims) {
+            PlaceJob(tile, i, low, high);
+            continue;
+        }
+        ++i;
+        if (LoadJob(tile, next.slice, i, third, fourth)) large = true;
+        PlaceByDims(tile, i / 2, low, high, third, fourth);
     }
     return large;
 }
 #else
 struct Brought {
-    f16vec4 of[2 * kJobs];
+    f16vec4 of[2 * kMostJobs];
     bool large;
 };
 void Fetch(Slices tile, uint slice, out Brought next) {
     next.large = false;
-    [[unroll]] for (uint i = 0; i < kJobs; ++i) {
+    [[unroll]] for (uint i = 0; i < kMostJobs; ++i) {
+        if (i >= JobsOf(tile)) continue;
         if (LoadJob(tile, slice, i, next.of[2 * i], next.of[2 * i + 1])) next.large = true;
     }
 }
 bool PlaceSlice(Slices tile, Brought next) {
-    [[unroll]] for (uint i = 0; i < kJobs; ++i) {
+    if (tile.by_dims) {
+        [[unroll]] for (uint i = 0; i < kDimJobs; i += 2) {
+            PlaceByDims(tile, i / 2, next.of[2 * i], next.of[2 * i + 1], next.of[2 * i + 2],
+                        next.of[2 * i + 3]);
+        }
+        return next.large;
+    }
+    [[unroll]] for (uint i = 0; i < kRowJobs; ++i) {
         PlaceJob(tile, i, next.of[2 * i], next.of[2 * i + 1]);
     }
     return next.large;
@@ -341,9 +417,10 @@ bool PlaceSlice(Slices tile, Brought next) {
 // Sets large_tile to `number` if the tile has elements beyond f16. large: whether its first slice
 // has.
 void NoteLarge(Slices tile, bool large, uint number) {
-    [[dont_unroll]] for (uint i = kJobs; tile.count > 1 && i < tile.count * kJobs; ++i) {
+    const uint jobs = JobsOf(tile);
+    [[dont_unroll]] for (uint i = jobs; tile.count > 1 && i < tile.count * jobs; ++i) {
         f16vec4 low, high;
-        if (LoadJob(tile, i / kJobs, i % kJobs, low, high)) large = true;
+        if (LoadJob(tile, i / jobs, i % jobs, low, high)) large = true;
     }
     if (large) large_tile[tile.scales_at / kKeys] = number;
 }
@@ -379,6 +456,9 @@ void ScaleLarge(inout Slices tile, uint number) {
 struct Held { MatrixA of[kHeld ? kKeyFragments : 1]; };
 struct Scores { MatrixSums of[kEachKeys]; };
 struct Values { MatrixSums of[kOfValues]; };
+// The first fragment of a slice of values. (RADV keeps the loop over a single slice as a loop, and
+// would select registers at run time.)
+uint FirstOf(uint slice) { return kValueSlices == 1 ? 0 : slice * kEachValues; }
 
 void AddScores(uint slice, Held held, inout Scores scores) {
     if (!HasPairs()) return;
@@ -453,7 +533,7 @@ void Soften(uint first, uint number, bool keys_scaled, bool values_scaled) {
     [[UNROLL]] for (uint i = 0; i < kOwnFours; ++i) {
         const uint four = own_lane + i * kLanes;
         const vec4 weight = exp2(scores[i] - base);
-        halves[kWeightsAt + own_pair * kWeightStride + four] = f16vec4(weight);
+        halves[kWeightsAt + own_pair * kKeysStride + four] = f16vec4(weight);
         vec4 unshifted = weight;
         if (values_scaled) {
             [[UNROLL]] for (uint j = 0; j < 4; ++j) unshifted[j] *= scales[kKeys + 4 * four + j];
@@ -484,13 +564,17 @@ void AddValues(uint slice, inout Values values) {
     if (!HasPairs()) return;
     [[UNROLL]] for (uint k = 0; k < kKeys; k += 16) {
         MatrixA weights;
-        LoadA(weights, kWeightsAt + 16 * Down() * kWeightStride + k / 4, kWeightStride);
+        LoadA(weights, kWeightsAt + 16 * Down() * kKeysStride + k / 4, kKeysStride);
         [[UNROLL]] for (uint j = 0; j < kEachValues; ++j) {
             const uint f = Across() + j * kAcross;
             if (f >= kValueSlice || slice * kValueSlice + f >= kValueFragments) continue;
             MatrixB tile;
-            LoadRowsB(tile, k * kTileStride + 4 * f, kTileStride);
-            MultiplyAdd(weights, tile, values.of[slice * kEachValues + j]);
+            if (kByDims) {
+                LoadColumnsB(tile, 16 * f * kKeysStride + k / 4, kKeysStride);
+            } else {
+                LoadRowsB(tile, k * kTileStride + 4 * f, kTileStride);
+            }
+            MultiplyAdd(weights, tile, values.of[FirstOf(slice) + j]);
         }
     }
 }
@@ -528,7 +612,7 @@ void Finish(Values values) {
         [[UNROLL]] for (uint j = 0; j < kEachValues; ++j) {
             const uint f = Across() + j * kAcross, fragment = slice * kValueSlice + f;
             const bool own = f < kValueSlice && fragment < kValueFragments;
-            if (own) StoreSums(values.of[slice * kEachValues + j], at, kScoreStride);
+            if (own) StoreSums(values.of[FirstOf(slice) + j], at, kScoreStride);
             subgroupBarrier();
             [[dont_unroll]] for (uint i = gl_SubgroupInvocationID; own && i < 256; i += kSize) {
                 const uint pair = 16 * Down() + i / 16, d = 16 * fragment + i % 16;

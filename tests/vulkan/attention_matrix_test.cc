@@ -267,6 +267,15 @@ TEST(VulkanAttentionMatrix, WorkgroupsFitManyGpus) {
     EXPECT_EQ(usual->pairs, 64);
     EXPECT_EQ(usual->keys, 64);
     EXPECT_TRUE(usual->held);
+    // On AMD's GPUs, a SIMD has four subgroups: four workgroups in 128 KiB.
+    gpu.shared_bytes = 64 << 10, gpu.subgroup = 64;
+    for (const int64_t dims : {64, 128}) {
+        const auto small = FragmentsOf(gpu, {2, 2, dims, dims, dims}, 64, false);
+        EXPECT_EQ(small->pairs, 64);
+        EXPECT_EQ(small->keys, 32);
+        EXPECT_EQ(small->Invocations(64), 256u);
+        EXPECT_TRUE(small->held);
+    }
     // (Float32 in either cache.)
     EXPECT_FALSE(FragmentsOf(gpu, {0, 2, 128, 128, 128}, 64, false).has_value());
     EXPECT_FALSE(FragmentsOf(gpu, {2, 0, 128, 128, 128}, 64, false).has_value());

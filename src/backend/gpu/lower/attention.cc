@@ -167,12 +167,13 @@ class AttentionLowering {
         const bool units = e_.arithmetic().matrix == Arithmetic::Matrix::kUnits;
         const bool single = e_.shape().blocks == e_.shape().rows;
         const int64_t pairs = (single ? 1 : span) * args_.group;
-        return e_.Run(units ? "attention_matrix" : "attention_matrix_emulated",
-                      {fragments.Invocations(e_.gpu().subgroup), sizes_.key_type, sizes_.key_dims,
-                       sizes_.value_dims, sizes_.first_dims, fragments.pairs, fragments.keys,
-                       fragments.slice, fragments.across, fragments.held, sizes_.value_type},
-                      args_, {CeilDiv(pairs, fragments.pairs), args_.kv_heads, e_.shape().blocks},
-                      reads_, {e_.All(result_)}, PinnedSubgroup(e_.gpu()), Parts::kAlongZ);
+        return e_.Run(
+            units ? "attention_matrix" : "attention_matrix_emulated",
+            {fragments.Invocations(e_.gpu().subgroup), sizes_.key_type, sizes_.key_dims,
+             sizes_.value_dims, sizes_.first_dims, fragments.pairs, fragments.keys, fragments.slice,
+             fragments.across, fragments.held, sizes_.value_type, fragments.by_dims},
+            args_, {CeilDiv(pairs, fragments.pairs), args_.kv_heads, e_.shape().blocks}, reads_,
+            {e_.All(result_)}, PinnedSubgroup(e_.gpu()), Parts::kAlongZ);
     }
     Status RunTiles(const AttentionTiles& tiles, Keys keys, int64_t x, int64_t z,
                     std::vector<Region> writes) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "shaders/shaders.h"
 
@@ -22,6 +23,10 @@ struct Tile {
     int64_t pairs, keys;
 };
 constexpr Tile kTiles[] = {{64, 64}, {32, 64}, {64, 32}, {32, 32}, {16, 64}, {16, 32}};
+// With subgroups of 64, AMD's GPUs: a workgroup that takes at most half of the shared memory, so
+// that each SIMD has four subgroups to run. They load a matrix of rows element by element.
+constexpr uint32_t kLargeSubgroup = 64;
+constexpr Tile kSmallTiles[] = {{64, 64}, {64, 32}, {32, 32}, {16, 32}};
 
 int64_t FragmentsIn(int64_t dims) {
     return (dims + kSide - 1) / kSide;
@@ -36,9 +41,11 @@ int64_t EachOf(int64_t all, int64_t most) {
 int64_t SharedBytes(const AttentionSizes& sizes, const AttentionFragments& f, uint32_t subgroup,
                     bool emulated) {
     const int64_t key_fragments = FragmentsIn(sizes.key_dims), most = f.slice / kSide;
-    const int64_t slice =
-        std::max(EachOf(key_fragments, most), EachOf(FragmentsIn(sizes.value_dims), most));
-    const int64_t tile = f.keys * (slice * 4 + 2) + f.pairs * (f.keys / 4 + 2);
+    const int64_t values = EachOf(FragmentsIn(sizes.value_dims), most);
+    const int64_t slice = std::max(EachOf(key_fragments, most), values);
+    const int64_t by_keys = f.keys * (slice * 4 + 2);
+    const int64_t by_dims = f.by_dims ? values * kSide * (f.keys / 4 + 2) : 0;
+    const int64_t tile = std::max(by_keys, by_dims) + f.pairs * (f.keys / 4 + 2);
     const int64_t queries = f.pairs * (key_fragments * 4 + 2);
     const int64_t halves = f.held && !emulated ? std::max(tile, queries) : tile + queries;
     const int64_t floats = f.pairs * (std::max(f.keys, kSide * f.across) / 4 + 2);
@@ -50,10 +57,16 @@ int64_t SharedBytes(const AttentionSizes& sizes, const AttentionFragments& f, ui
     return halves * 8 + floats * 16 + words * 4 + kAlignment;
 }
 
-// A workgroup with the largest slices that fit, at most `most_slices` of them.
+// What a workgroup may take.
+struct Limits {
+    int64_t slices = 0, shared_bytes = 0;
+};
+
+// A workgroup with the largest slices that fit.
 std::optional<AttentionFragments> Fitting(const gpu::Description& gpu, const AttentionSizes& sizes,
-                                          Tile tile, int64_t most_slices, bool emulated) {
+                                          Tile tile, const Limits& limits, bool emulated) {
     AttentionFragments f{.pairs = tile.pairs, .keys = tile.keys};
+    f.by_dims = emulated || gpu.subgroup >= kLargeSubgroup;
     const int64_t of_keys = FragmentsIn(sizes.key_dims), of_values = FragmentsIn(sizes.value_dims);
     const int64_t down = tile.pairs / kSide;
     const auto columns = static_cast<uint64_t>((of_values + kMostSums - 1) / kMostSums);
@@ -61,12 +74,26 @@ std::optional<AttentionFragments> Fitting(const gpu::Description& gpu, const Att
                          kSide / int64_t{gpu.subgroup}});
     if (f.Invocations(gpu.subgroup) > gpu.most_invocations) return std::nullopt;
     const int64_t most = std::max(of_keys, of_values);
-    for (int64_t slices = 1; slices <= std::min(most, most_slices); ++slices) {
+    for (int64_t slices = 1; slices <= std::min(most, limits.slices); ++slices) {
         f.slice = (most + slices - 1) / slices * kSide;
         f.held = of_keys * kSide <= f.slice && of_keys <= kMostHeld;
-        if (SharedBytes(sizes, f, gpu.subgroup, emulated) <= int64_t{gpu.shared_bytes}) return f;
+        if (SharedBytes(sizes, f, gpu.subgroup, emulated) <= limits.shared_bytes) return f;
     }
     return std::nullopt;
+}
+
+// The best of the tiles that fit, of those with as many keys the one with the fewest pairs that
+// hold `wanted` pairs.
+std::optional<AttentionFragments> BestOf(const gpu::Description& gpu, const AttentionSizes& sizes,
+                                         int64_t wanted, bool emulated, std::span<const Tile> tiles,
+                                         const Limits& limits) {
+    std::optional<AttentionFragments> best;
+    for (const Tile& tile : tiles) {
+        const bool fewer = best && tile.pairs < best->pairs && best->pairs >= 2 * wanted;
+        if (best && !(fewer && tile.keys == best->keys)) continue;
+        if (const auto found = Fitting(gpu, sizes, tile, limits, emulated)) best = found;
+    }
+    return best;
 }
 
 }  // namespace
@@ -75,16 +102,15 @@ std::optional<AttentionFragments> FragmentsOf(const gpu::Description& gpu,
                                               const AttentionSizes& sizes, int64_t wanted,
                                               bool emulated) {
     if (sizes.key_type == kF32 || sizes.value_type == kF32) return std::nullopt;
-    std::optional<AttentionFragments> best;
-    for (const int64_t most_slices : {kFewSlices, sizes.key_dims}) {
-        for (const Tile& tile : kTiles) {
-            const bool fewer = best && tile.pairs < best->pairs && best->pairs >= 2 * wanted;
-            if (best && !(fewer && tile.keys == best->keys)) continue;
-            if (const auto found = Fitting(gpu, sizes, tile, most_slices, emulated)) best = found;
-        }
-        if (best) break;
+    const int64_t shared = gpu.shared_bytes;
+    if (gpu.subgroup >= kLargeSubgroup) {
+        const auto small = BestOf(gpu, sizes, wanted, emulated, kSmallTiles, {1, shared / 2});
+        if (small) return small;
     }
-    return best;
+    if (const auto few = BestOf(gpu, sizes, wanted, emulated, kTiles, {kFewSlices, shared})) {
+        return few;
+    }
+    return BestOf(gpu, sizes, wanted, emulated, kTiles, {sizes.key_dims, shared});
 }
 
 std::optional<AttentionFragments> StepFragments(const Emitter& e, const AttentionSizes& sizes,

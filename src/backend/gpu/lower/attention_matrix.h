@@ -18,10 +18,10 @@ struct AttentionSizes {
 
 // A workgroup of attention_matrix.comp: `down` x `across` subgroups. pairs: a multiple of 16, of
 // rows and heads. keys: per tile. slice: most dims in shared memory. held: subgroups hold their
-// queries in registers.
+// queries in registers. by_dims: rows of values in shared memory are dims.
 struct AttentionFragments {
     int64_t pairs = 0, keys = 0, slice = 0, across = 1;
-    bool held = false;
+    bool held = false, by_dims = false;
     uint32_t Invocations(uint32_t subgroup) const {
         return subgroup * static_cast<uint32_t>(pairs / 16 * across);
     }
