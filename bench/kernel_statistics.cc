@@ -20,6 +20,7 @@
 #include "backend/gpu/dry_run.h"
 #include "backend/gpu/gpu_device.h"
 #include "gpu/vulkan/features.h"
+#include "gpu/vulkan/small_halves.h"
 #include "model/model.h"
 #include "model_files/model_file.h"
 #include "shaders/shaders.h"
@@ -186,7 +187,9 @@ Compiler Open() {
 }
 
 VkPipeline MakePipeline(const Compiler& compiler, const KernelUse& use) {
-    const auto spirv = weft::shaders::Find(use.shader);
+    const auto found = weft::shaders::Find(use.shader);
+    const auto kept = gpu::KeepSmallHalves(found, gpu::SmallHalves::kHalvesAndDoubles);
+    const auto spirv = kept.empty() ? found : std::span(kept);
     VkShaderModuleCreateInfo code{};
     code.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
     code.codeSize = spirv.size_bytes();
@@ -195,8 +198,13 @@ VkPipeline MakePipeline(const Compiler& compiler, const KernelUse& use) {
     MUST(CALL(vkCreateShaderModule)(compiler.device, &code, nullptr, &shader));
     std::vector<VkSpecializationMapEntry> entries;
     for (uint32_t i = 0; i < use.constants.size(); ++i) entries.push_back({i, 4 * i, 4});
+    std::vector<uint32_t> values = use.constants;
+    if (!kept.empty()) {
+        entries.push_back({gpu::kSmallHalvesConstant, static_cast<uint32_t>(4 * values.size()), 4});
+        values.push_back(1);
+    }
     const VkSpecializationInfo constants{static_cast<uint32_t>(entries.size()), entries.data(),
-                                         4 * use.constants.size(), use.constants.data()};
+                                         4 * values.size(), values.data()};
     VkPipelineShaderStageRequiredSubgroupSizeCreateInfo size{};
     size.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO;
     size.requiredSubgroupSize = use.subgroup;

@@ -159,7 +159,7 @@ void PrepareType(uint lane, uint lanes) {
 
 #include "halves.glsl"
 float HalfAt(uint64_t address, uint i) {
-    return HalvesOf(Words(address).at[i >> 1])[i & 1];
+    return HalfOf(Words(address).at[i >> 1], i & 1);
 }
 uint ByteAt(uint64_t address, uint i) {
     return Words(address).at[i >> 2] >> 8 * (i & 3) & 255;
@@ -204,15 +204,15 @@ Scales ScalesFrom(uvec2 words, uint unit) {
     Scales s;
     s.offset = vec2(0);
 #if defined(Q4_0) || defined(Q5_0) || defined(IQ4_NL)
-    s.scale = vec2(HalvesOf(words.x)[unit & 1]);
+    s.scale = vec2(HalfOf(words.x, unit & 1));
 #elif defined(Q8_0)
-    s.scale = vec2(HalvesOf(words.x)[unit >> 1 & 1]);
+    s.scale = vec2(HalfOf(words.x, unit >> 1 & 1));
 #elif defined(Q4_1) || defined(Q5_1)
     const vec2 both = HalvesOf(words.x);
     s.scale = both.xx;
     s.offset = both.yy;
 #elif defined(TQ1_0) || defined(TQ2_0)
-    s.scale = vec2(HalvesOf(words.x)[unit >> 3 & 1]);
+    s.scale = vec2(HalfOf(words.x, unit >> 3 & 1));
 #elif defined(MXFP4)
     const uint e = words.x >> 8 * (unit & 3) & 255;
     s.scale = vec2(uintBitsToFloat(e < 2 ? 0x200000u << e : (e - 1) << 23));
@@ -235,7 +235,7 @@ Scales ScalesFrom(uvec2 words, uint unit) {
     s.offset = -(both.y * vec2(sub >> 4 & 15, sub >> 12));
 #elif defined(Q3_K) || defined(Q6_K)
     const uint sub = words.y >> 16 * (unit & 1) & 0xffff;
-    s.scale = HalvesOf(words.x)[unit >> 3 & 1] * vec2(SignedByte(sub, 0), SignedByte(sub, 8));
+    s.scale = HalfOf(words.x, unit >> 3 & 1) * vec2(SignedByte(sub, 0), SignedByte(sub, 8));
 #elif defined(Q4_K) || defined(Q5_K)
     const vec2 both = HalvesOf(words.x);
     const uint sub = words.y >> 16 * (unit & 1) & 0xffff;
@@ -243,7 +243,7 @@ Scales ScalesFrom(uvec2 words, uint unit) {
     s.offset = vec2(-(both.y * float(sub >> 8)));
 #elif defined(IQ4_XS)
     const uint sub = words.y >> 8 * (unit & 3) & 255;
-    s.scale = vec2(HalvesOf(words.x)[unit >> 3 & 1] * SignedByte(sub, 0));
+    s.scale = vec2(HalfOf(words.x, unit >> 3 & 1) * SignedByte(sub, 0));
 #endif
     return s;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -17,8 +18,10 @@
 #include "base/file.h"
 #include "gpu/gpu_case.h"
 #include "gpu/vulkan/features.h"
+#include "gpu/vulkan/small_halves.h"
 #include "support/lavapipe.h"
 #include "support/temp_dir.h"
+#include "tensor/half.h"
 
 namespace weft::gpu {
 namespace {
@@ -136,6 +139,65 @@ TEST(GpuDevice, RunsAKernel) {
             EXPECT_TRUE(ran.ok()) << ran.error().message;
         }
     }
+}
+
+constexpr uint32_t kHalves[] = {
+#include "test_halves.inc"
+};
+
+// Halves below 2^-14, too, by integers or by the device's conversion.
+TEST(GpuDevice, ConvertsAllHalves) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    constexpr uint32_t kCount = 1u << 16, kGroup = 64;
+    const uint32_t constants[] = {kGroup};
+    const auto kernel = device->MakeKernel(
+        {.name = "halves", .spirv = kHalves, .args_bytes = 8, .constants = constants});
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    const auto out = device->Allocate(kCount * sizeof(float), Place::kHost);
+    ASSERT_TRUE(out.ok()) << out.error().message;
+    const auto commands = device->Record();
+    ASSERT_TRUE(commands.ok()) << commands.error().message;
+    (*commands)->Run(**kernel, Args(out->address()), kCount / kGroup);
+    ASSERT_TRUE((*commands)->End().ok());
+    const auto submission = device->Submit(**commands);
+    ASSERT_TRUE(submission.ok()) << submission.error().message;
+    ASSERT_TRUE(device->Wait(*submission, Deadline::In(60'000)).ok());
+    for (uint32_t i = 0; i < kCount; ++i) {
+        float got = 0;
+        std::memcpy(&got, out->host() + i * sizeof got, sizeof got);
+        const float want = F16ToF32(static_cast<uint16_t>(i));
+        EXPECT_TRUE(std::isnan(want) ? std::isnan(got)
+                                     : got == want && std::signbit(got) == std::signbit(want))
+            << i << ": " << got << ", expected " << want;
+    }
+}
+
+// A module that declares the modes differs by them alone, so that a driver may be told to keep
+// small halves.
+TEST(SmallHalves, AreKeptByAnExecutionMode) {
+    constexpr uint32_t kCapability[] = {2u << 16 | 17, 4464};
+    EXPECT_TRUE(KeepSmallHalves(kHalves, SmallHalves::kNo).empty());
+    for (const auto& [keeps, widths] : {std::pair{SmallHalves::kHalves, std::vector{16u}},
+                                        {SmallHalves::kHalvesAndDoubles, {16u, 64u}}}) {
+        std::vector<uint32_t> kept = KeepSmallHalves(kHalves, keeps);
+        ASSERT_EQ(kept.size(), std::size(kHalves) + 2 + 4 * widths.size());
+        EXPECT_TRUE(std::ranges::equal(std::span(kept).subspan(5, 2), kCapability));
+        kept.erase(kept.begin() + 5, kept.begin() + 7);
+        // OpEntryPoint of OpMain, then the modes.
+        auto at = std::ranges::mismatch(kept, kHalves).in1;
+        for (const uint32_t width : widths) {
+            ASSERT_GE(kept.end() - at, 4);
+            EXPECT_EQ(at[0], 4u << 16 | 16);
+            EXPECT_EQ(at[2], 4459u);
+            EXPECT_EQ(at[3], width);
+            at = kept.erase(at, at + 4);
+        }
+        EXPECT_TRUE(std::ranges::equal(kept, kHalves));
+    }
+    constexpr uint32_t kScale[] = {
+#include "test_scale.inc"
+    };
+    EXPECT_TRUE(KeepSmallHalves(kScale, SmallHalves::kHalves).empty());  // it converts none
 }
 
 TEST(GpuDevice, CopiesFillsAndResubmits) {

@@ -12,6 +12,7 @@
 #include "gpu/device.h"
 #include "gpu/vulkan/features.h"
 #include "gpu/vulkan/loader.h"
+#include "gpu/vulkan/small_halves.h"
 
 namespace weft::gpu {
 
@@ -61,6 +62,7 @@ struct Physical {
     Extensions extensions;
     bool subgroup_control = false;  // a kernel may request its subgroup size
     bool full_subgroups = false;
+    SmallHalves small_halves = SmallHalves::kNo;
     bool device_coherent = false;  // memory that the caches of AMD's GPUs bypass may be allocated
     std::array<uint8_t, VK_UUID_SIZE> cache_uuid{};
 };

@@ -30,7 +30,8 @@ class KernelOfCore : public Kernel {
 
   private:
     Status CreateLayout(const KernelCode& code);
-    Status CreatePipeline(VkPipelineCache cache, const KernelCode& code, VkShaderModule shader);
+    Status CreatePipeline(VkPipelineCache cache, const KernelCode& code, VkShaderModule shader,
+                          bool keeps_small_halves);
     std::shared_ptr<Core> core_;
     const uint32_t subgroup_;
     KernelHandles handles_;
@@ -52,7 +53,7 @@ Status KernelOfCore::CreateLayout(const KernelCode& code) {
 }
 
 Status KernelOfCore::CreatePipeline(VkPipelineCache cache, const KernelCode& code,
-                                    VkShaderModule shader) {
+                                    VkShaderModule shader, bool keeps_small_halves) {
     std::vector<uint32_t> values;
     std::vector<VkSpecializationMapEntry> entries;
     const auto set = [&](uint32_t id, uint32_t value) {
@@ -61,6 +62,7 @@ Status KernelOfCore::CreatePipeline(VkPipelineCache cache, const KernelCode& cod
     };
     for (uint32_t i = 0; i < code.constants.size(); ++i) set(i, code.constants[i]);
     if (code.guarded) set(kGuardedConstant, 1);
+    if (keeps_small_halves) set(kSmallHalvesConstant, 1);
     if (const Description& gpu = core_->physical.description; gpu.cooperative_matrix) {
         set(kUnitConstants, gpu.matrix_unit.m);
         set(kUnitConstants + 1, gpu.matrix_unit.n);
@@ -97,15 +99,17 @@ Status KernelOfCore::CreatePipeline(VkPipelineCache cache, const KernelCode& cod
 Status KernelOfCore::Create(VkPipelineCache cache, const KernelCode& code) {
     handles_.args_bytes = code.args_bytes;
     WEFT_TRY(CreateLayout(code));
+    const std::vector<uint32_t> kept = KeepSmallHalves(code.spirv, core_->physical.small_halves);
+    const std::span<const uint32_t> spirv = kept.empty() ? code.spirv : std::span(kept);
     VkShaderModuleCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
-    info.codeSize = code.spirv.size_bytes();
-    info.pCode = code.spirv.data();
+    info.codeSize = spirv.size_bytes();
+    info.pCode = spirv.data();
     VkShaderModule shader = VK_NULL_HANDLE;
     const VkResult result = core_->calls.CreateShaderModule(core_->device, &info, nullptr, &shader);
     if (result != VK_SUCCESS)
         return core_->Fail(fmt::format("vkCreateShaderModule of kernel {}", code.name), result);
-    const Status made = CreatePipeline(cache, code, shader);
+    const Status made = CreatePipeline(cache, code, shader, !kept.empty());
     core_->calls.DestroyShaderModule(core_->device, shader, nullptr);
     return made;
 }

@@ -26,7 +26,8 @@ struct Properties {
         base.pNext = &subgroup;
         Chain(subgroup, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES, &driver);
         Chain(driver, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES, &memory);
-        Chain(memory, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES, nullptr);
+        Chain(memory, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES, &floats);
+        Chain(floats, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FLOAT_CONTROLS_PROPERTIES, nullptr);
     }
     // Adds properties of an extension that the device must have.
     template <typename T>
@@ -43,6 +44,7 @@ struct Properties {
     VkPhysicalDeviceSubgroupProperties subgroup{};
     VkPhysicalDeviceDriverProperties driver{};
     VkPhysicalDeviceMaintenance3Properties memory{};
+    VkPhysicalDeviceFloatControlsProperties floats{};
     VkPhysicalDeviceSubgroupSizeControlPropertiesEXT control{};
     VkPhysicalDeviceMaintenance4PropertiesKHR buffers{};
     VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR dot{};
@@ -59,6 +61,17 @@ Kind KindOf(VkPhysicalDeviceType type) {
 std::string VersionText(uint32_t version) {
     return fmt::format("{}.{}.{}", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version),
                        VK_API_VERSION_PATCH(version));
+}
+
+SmallHalves SmallHalvesOf(const VkPhysicalDeviceFloatControlsProperties& floats) {
+    if (floats.shaderDenormPreserveFloat16 != VK_TRUE) return SmallHalves::kNo;
+    switch (floats.denormBehaviorIndependence) {
+        case VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_ALL: return SmallHalves::kHalves;
+        case VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_32_BIT_ONLY:
+            return floats.shaderDenormPreserveFloat64 == VK_TRUE ? SmallHalves::kHalvesAndDoubles
+                                                                 : SmallHalves::kNo;
+        default: return SmallHalves::kNo;
+    }
 }
 
 // Returns the reason why this driver's results are unreliable, or "".
@@ -216,7 +229,6 @@ Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int
     calls.GetPhysicalDeviceProperties2(device, &properties.base);
     Features has(extensions);
     calls.GetPhysicalDeviceFeatures2(device, &has.base);
-
     const VkPhysicalDeviceProperties& base = properties.base.properties;
     Description& described = physical.description;
     described.index = index;
@@ -248,6 +260,7 @@ Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int
     if (extensions.maintenance4)
         physical.most_buffer_bytes =
             std::min(physical.most_buffer_bytes, properties.buffers.maxBufferSize);
+    physical.small_halves = SmallHalvesOf(properties.floats);
     DescribeSubgroups(properties, has, physical);
     DescribeMemory(calls, physical);
     physical.device_coherent = has.coherent.deviceCoherentMemory == VK_TRUE;
