@@ -26,16 +26,24 @@ int Dot4(uint a, uint b) { return PackedDot(a, b, 0); }
 
 // The codes of a unit as int8, before SignedZero() is subtracted.
 void SignedCodes(WeightRow row, uint unit, out uint codes[QUADS]) {
-    CodesOf(row, unit, codes);
-    [[unroll]] for (uint j = 0; j < QUADS; ++j) {
-        const uint four = codes[j];
 #if BOOK == 1
-        codes[j] = uint(the_book[four & 255] & 255) | uint(the_book[four >> 8 & 255] & 255) << 8 |
-                   uint(the_book[four >> 16 & 255] & 255) << 16 | uint(the_book[four >> 24]) << 24;
-#elif defined(W8)
-        codes[j] = four ^ 0x80808080u;
-#endif
+    const PackedCodes packed = PackedCodesOf(row, unit);
+    [[unroll]] for (uint j = 0; j < QUADS / 2; ++j) {
+        const uint word = packed.low[j];
+        const uint a = the_pairs[word & 255], b = the_pairs[word >> 8 & 255];
+        const uint c = the_pairs[word >> 16 & 255], d = the_pairs[word >> 24];
+        const uint low = a | b << 16, high = c | d << 16;  // entries of low and high codes in turn
+        codes[2 * j] = (low & 0xff) | (low >> 8 & 0xff00) | (high & 0xff) << 16 |
+                       (high & 0xff0000) << 8;
+        codes[2 * j + 1] = (low >> 8 & 0xff) | (low >> 16 & 0xff00) | (high & 0xff00) << 8 |
+                           (high & 0xff000000u);
     }
+#else
+    CodesOf(row, unit, codes);
+#if defined(W8)
+    [[unroll]] for (uint j = 0; j < QUADS; ++j) codes[j] ^= 0x80808080u;
+#endif
+#endif
 }
 int SignedZero(WeightRow row, uint unit) {
 #if defined(W8)

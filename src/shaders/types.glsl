@@ -147,6 +147,10 @@ const float kBook[16] = float[](-127, -104, -83, -65, -49, -35, -22, -10, 1, 13,
 #define BOOK_ENTRY float
 #endif
 shared BOOK_ENTRY the_book[16];
+#ifdef DOT
+// By two codes in a byte: the entry of the low one, and of the high one << 8.
+shared uint the_pairs[256];
+#endif
 #endif
 
 // All invocations must call it at the start of main(), as number `lane` of `lanes`.
@@ -154,6 +158,12 @@ void PrepareType(uint lane, uint lanes) {
 #if BOOK == 1
     for (uint i = lane; i < 16; i += lanes) the_book[i] = BOOK_ENTRY(kBook[i]);
     barrier();
+#ifdef DOT
+    for (uint i = lane; i < 256; i += lanes) {
+        the_pairs[i] = uint(the_book[i & 15] & 255) | uint(the_book[i >> 4] & 255) << 8;
+    }
+    barrier();
+#endif
 #endif
 }
 
