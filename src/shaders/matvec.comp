@@ -74,7 +74,7 @@ int Experts() { return int(a.held >> 16); }
 uint Used() { return a.slots & 0xffff; }
 bool IsByToken() { return a.slots >> 16 != 0; }
 
-const uint kMostSubgroups = 32;
+const uint kMostSubgroups = gl_WorkGroupSize.x / 4;
 shared float partial[kMostSubgroups * kSums];
 
 uint64_t up_offset = 0;  // offset of the weight being multiplied

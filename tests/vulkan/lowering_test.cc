@@ -6,8 +6,11 @@
 #include <array>
 #include <string_view>
 
+#include "backend/gpu/dry_run.h"
+#include "backend/gpu/gpu_device.h"
 #include "backend/gpu/lower/lower.h"
 #include "program/program.h"
+#include "shaders/shaders.h"
 
 namespace weft::backend::on_gpu {
 namespace {
@@ -43,6 +46,38 @@ TEST(VulkanLowering, EveryOpIsLoweredOrHasAReason) {
         }
         const std::string_view why = kWhyNot[i] == nullptr ? "" : kWhyNot[i];
         EXPECT_EQ(why, expected) << program::OpName(kind);
+    }
+}
+
+// The kernel that multiplies `rows` rows by a Q4_K weight on an AMD GPU.
+KernelUse MatvecOf(int32_t rows, int64_t outputs, int64_t cols) {
+    gpu::Description gpu = CommonGpu();
+    gpu.subgroup = gpu.most_subgroup = 64;
+    gpu.fast_integer_dot = true;
+    program::Program program;
+    const auto x = program.AddValue({"x", DType::kF32, {program::kTokens, cols}});
+    const auto w =
+        program.AddValue({"w", DType::kQ4_K, {outputs, cols}, program::Storage::kWeight});
+    program.Emit(program::MatMul{}, {x, w}, "y", {program::kTokens, outputs});
+    StepShape shape;
+    shape.rows = rows;
+    const auto kernels = KernelsOf(program, Fusion(), gpu, {&shape, 1}, {ArithmeticOf(gpu, {})});
+    if (!kernels.ok()) return {kernels.error().message, {}, 0, 0};
+    return *std::ranges::find(*kernels, "matvec_dot_q4_k", &KernelUse::shader);
+}
+
+// On a GPU with subgroups of 32 and 64, an expert's short rows do not leave 40 of 64 lanes idle,
+// and several rows of x share the weight's decoded codes with more outputs.
+TEST(VulkanLowering, MatvecsFillSubgroupsOfAmd) {
+    if (shaders::Names().empty()) GTEST_SKIP() << "built without shaders";
+    for (const auto& [cols, lanes] : {std::pair{768, 32u}, {2816, 32u}, {4096, 64u}, {1536, 64u}}) {
+        const KernelUse kernel = MatvecOf(1, 2048, cols);
+        EXPECT_EQ(kernel.constants[0], lanes) << cols;
+        EXPECT_EQ(kernel.subgroup, lanes) << cols;
+    }
+    for (const int32_t rows : {1, 2, 4, 8}) {
+        EXPECT_EQ(MatvecOf(rows, 4096, 4096).constants[2], 4u) << rows;
+        EXPECT_EQ(MatvecOf(rows, 512, 4096).constants[2], 2u) << rows;
     }
 }
 

@@ -24,6 +24,22 @@ bool HasWholeUnits(DType dtype, int64_t cols) {
 // no shared memory.
 constexpr uint32_t kMatvecInvocations = 32;
 
+// Workgroup size of matvec.comp for a weight and x in int8. An invocation has whole units of
+// columns (UNIT of types.glsl). So the usual subgroup leaves most of its lanes idle in a short row,
+// such as those of experts; a smaller one then computes more rows at a time.
+uint32_t IntegerSize(const gpu::Description& gpu, const WeightPlace& weight) {
+    const uint32_t usual = MatvecSize(gpu);
+    if (gpu.subgroup <= kMatvecInvocations || gpu.least_subgroup > kMatvecInvocations) {
+        return usual;
+    }
+    const auto code_bytes =
+        static_cast<int64_t>(LayoutOf(weight.dtype, 1, weight.cols).planes[0].row_bytes);
+    const int64_t units = weight.cols / (code_bytes >= weight.cols ? 16 : 32);
+    const int64_t lanes = CeilDiv(units, usual) * usual;
+    const int64_t fewer = CeilDiv(units, kMatvecInvocations) * kMatvecInvocations;
+    return 5 * fewer <= 4 * lanes ? kMatvecInvocations : usual;
+}
+
 // Invocations of a tile.comp workgroup, and its rows of the weight.
 constexpr uint32_t kTileInvocations = 128;
 constexpr int64_t kTileWide = 64, kTileRows = 64;
@@ -384,7 +400,11 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(rows, kMatvecRows))));
     // More weight rows per workgroup read x less often; fewer give more workgroups.
     const int64_t many = gated == nullptr ? 2048 : 4096;
-    const int64_t out = at_once == 1 && weight.rows >= many ? 4 : 2;
+    const bool wide = at_once == 1 || e.gpu().subgroup >= 64;  // AMD's
+    const int64_t out = wide && weight.rows >= many ? 4 : 2;
+    const uint32_t size =
+        operand == Operand::kIntegers ? IntegerSize(e.gpu(), weight) : MatvecSize(e.gpu());
+    const uint32_t pinned = PinnedSubgroup(e.gpu());
     const uint32_t glu = gated == nullptr ? 0 : 1 + static_cast<uint32_t>(gated->activation);
     const bool gate_made = gated != nullptr && gated->up == nullptr;
     regions.reads.push_back(AllOf(weight));
@@ -392,11 +412,11 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
     const bool stages = e.gpu().kind != gpu::Kind::kCpu;
     WEFT_TRY(e.Run(
         shader,
-        {MatvecSize(e.gpu()), at_once, out, kind, HasWholeUnits(weight.dtype, weight.cols), stages,
-         glu, gate_made, encodes},
+        {size, at_once, out, kind, HasWholeUnits(weight.dtype, weight.cols), stages, glu, gate_made,
+         encodes},
         args, {std::min(CeilDiv(weight.rows, out), kMostGroups), CeilDiv(rows, at_once), depth},
-        std::move(regions.reads), std::move(regions.writes), PinnedSubgroup(e.gpu()),
-        Parts::kAlongY));
+        std::move(regions.reads), std::move(regions.writes),
+        pinned == 0 ? 0 : std::min(size, pinned), Parts::kAlongY));
     if (encodes) NoteIntegers(e, gated->y, codes);
     return {};
 }
