@@ -35,6 +35,7 @@ layout(constant_id = 6) const uint kGlu = 0;  // for kPlain and kExperts: 1 + th
 layout(constant_id = 7) const bool kGateMade = false;
 layout(constant_id = 8) const bool kEncodes = false;  // n is a multiple of 32
 #include "codes.glsl"
+layout(constant_id = 9) const uint kMostExperts = 1024;  // ROUTE: of a row
 
 const uint kSums = kRows * kOut;
 const uint kPlain = 0, kHeads = 1, kExperts = 2, kSum = 3;

@@ -3,6 +3,7 @@
 #include "head.glsl"
 const bool kRoutes = true;
 layout(constant_id = 1) const bool kSparse = false;
+layout(constant_id = 2) const uint kMostExperts = 1024;  // of a row
 #include "route.glsl"
 
 layout(push_constant, scalar) uniform Args {

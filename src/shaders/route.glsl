@@ -1,6 +1,7 @@
 // The experts of a row and their weights (kernels/experts.h), by a workgroup whose invocations
-// share the experts. The including file declares kRoutes: whether it calls these functions, and
-// kSparse: sparse mixing (program::GateScore::kSparseMixer) with the bound route_jitter.
+// share the experts. The including file declares kRoutes: whether it calls these functions;
+// kMostExperts: the number of experts; and kSparse: sparse mixing
+// (program::GateScore::kSparseMixer) with the bound route_jitter.
 //
 // Scores are softmax or sigmoid; experts are ranked by score + bias (by the logit, without bias and
 // groups), and the lowest id wins among equals. The softmax is summed in the order of subgroups.
@@ -17,7 +18,6 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Sha
     float at[];
 };
 
-const uint kMostExperts = kRoutes ? 1024 : 1;
 const uint kMostRouteSubgroups = kRoutes ? 32 : 1;
 #define kClosed uintBitsToFloat(0xff800000u)  // -infinity
 const float kLowest = -3.402823466e+38;

@@ -199,8 +199,8 @@ Status Lower(Emitter& e, const program::Op& op, const program::Route& a) {
     WEFT_ASSIGN(args.routing, RoutingOf(e, op, io));
     args.jitter = a.jitter;
     const bool sparse = a.score == program::GateScore::kSparseMixer;
-    return io.Run("route", {MatvecSize(e.gpu()), sparse}, args, {1, e.Rows(op.outputs[0]), 1},
-                  PinnedSubgroup(e.gpu()));
+    return io.Run("route", {MatvecSize(e.gpu()), sparse, args.routing.experts}, args,
+                  {1, e.Rows(op.outputs[0]), 1}, PinnedSubgroup(e.gpu()));
 }
 
 bool CanRouteInProduct(const Emitter& e, const program::Op& product) {
@@ -231,7 +231,7 @@ Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::
         {e.All(product.inputs[0]),
          {},
          {e.All(product.outputs[0]), e.All(route.outputs[0]), e.All(route.outputs[1]), router}},
-        nullptr, "matvec_route");
+        nullptr, kMatvecRoute);
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::WeighRows&) {

@@ -378,11 +378,12 @@ int64_t TileOf(int64_t rows) {
 
 Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
                   int64_t rows, int64_t depth, ProductRegions regions, const Gated* gated,
-                  const char* family) {
+                  std::string_view family) {
     WEFT_TRY(SetWeight(weight, rows, args));
     if (gated != nullptr) SetGated(weight, *gated, args, regions);
     const Operand operand = IsInteger(e, weight) ? Operand::kIntegers : Operand::kFloats;
-    WEFT_ASSIGN(const std::string shader, SetOperand(e, family, operand, weight, args, regions));
+    WEFT_ASSIGN(const std::string shader,
+                SetOperand(e, std::string(family), operand, weight, args, regions));
     const bool encodes = gated != nullptr && WantsIntegers(e, gated->y);
     IntegerRows codes;
     if (encodes) {
@@ -405,6 +406,7 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
     const uint32_t size =
         operand == Operand::kIntegers ? IntegerSize(e.gpu(), weight) : MatvecSize(e.gpu());
     const uint32_t pinned = PinnedSubgroup(e.gpu());
+    const bool routes = family == kMatvecRoute;
     const uint32_t glu = gated == nullptr ? 0 : 1 + static_cast<uint32_t>(gated->activation);
     const bool gate_made = gated != nullptr && gated->up == nullptr;
     regions.reads.push_back(AllOf(weight));
@@ -413,7 +415,7 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
     WEFT_TRY(e.Run(
         shader,
         {size, at_once, out, kind, HasWholeUnits(weight.dtype, weight.cols), stages, glu, gate_made,
-         encodes},
+         encodes, routes ? weight.rows : 1},
         args, {std::min(CeilDiv(weight.rows, out), kMostGroups), CeilDiv(rows, at_once), depth},
         std::move(regions.reads), std::move(regions.writes),
         pinned == 0 ? 0 : std::min(size, pinned), Parts::kAlongY));

@@ -101,13 +101,16 @@ struct Gated {
     Region gate{};
 };
 
+// The family of shaders that multiply by a router's weight and then choose experts.
+inline constexpr std::string_view kMatvecRoute = "matvec_route";
+
 // Multiplies `rows` rows of x by the weight. depth: the number of workgroups along z (matvec.comp):
 // 1 for kPlain, matrices for kHeads, slots for kExperts, rows of the step for kSum. args: all
 // arguments except those that describe the weight. gated: for kPlain and kExperts, or null. family:
 // first part of the shader's name.
 Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
                   int64_t rows, int64_t depth, ProductRegions regions, const Gated* gated = nullptr,
-                  const char* family = "matvec");
+                  std::string_view family = "matvec");
 // As EmitMatvec, with `blocks` tiles of `tile` rows (16, 32 or 64).
 Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
                  int64_t rows, int64_t tile, int64_t blocks, int64_t depth, ProductRegions regions);
