@@ -49,7 +49,7 @@ class Weights : public testing::Test {
         return layer;
     }
     // The whole layer, or the error of opening or reading it. pieces: LinearParts::pieces.
-    Result<std::vector<float>> Read(const Layer& layer, int64_t pieces) {
+    Result<std::vector<float>> Read(const Layer& layer, int64_t pieces, bool exact = false) {
         const char* key = layer.name.starts_with("mlx") ? "quantization" : "quantization_config";
         WEFT_ASSIGN(const Config config,
                     Config::Parse(json{{key, layer.config}}.dump(), "config.json"));
@@ -62,6 +62,7 @@ class Weights : public testing::Test {
         LinearParts parts =
             FindLinearParts([&](const std::string& name) { return files.Find("m." + name); });
         parts.pieces = pieces;
+        parts.exact = exact;
         const std::string module = "m", folder = "folder";
         WEFT_ASSIGN(const MatrixPtr matrix,
                     PackedLinear(parts, quantization, files, module, folder));
@@ -333,6 +334,155 @@ TEST_F(Weights, AwqOfModelOptScalesColumns) {
     EXPECT_NE(ErrorOf(layer).find("pre_quant_scale"), std::string::npos) << ErrorOf(layer);
 }
 
+// AutoRound's packing 'llm_compressor' has the tensors of compressed-tensors.
+TEST_F(Weights, AutoRoundMayPackAsCompressedTensors) {
+    const struct {
+        const char *layer, *type, *packing;
+        int bits;
+        int group;
+    } kCases[] = {{"ctMxfp4", "mx_fp", "auto_round:llm_compressor", 4, 32},
+                  {"ctMxfp8", "mx_fp", "auto_round:llm_compressor", 8, 32},
+                  {"ctNvfp4", "nv_fp", "auto_round:llm_compressor", 4, 16},
+                  {"ctFp8Channel", "fp", "auto_round:fp8_static", 8, -1},
+                  {"ctFp8Tensor", "fp", "auto_round:llm_compressor", 8, 0},
+                  {"ctInt8Channel", "int", "auto_round:llm_compressor", 8, -1}};
+    for (const auto& one : kCases) {
+        SCOPED_TRACE(one.layer);
+        Layer layer = Load(one.layer);
+        const std::vector<float> expected = ValuesOf(layer);
+        layer.config = {{"quant_method", "auto-round"},
+                        {"packing_format", one.packing},
+                        {"data_type", one.type},
+                        {"bits", one.bits},
+                        {"group_size", one.group},
+                        {"sym", true},
+                        {"act_bits", 8}};
+        EXPECT_EQ(ErrorOf(layer), "");
+        EXPECT_EQ(ValuesOf(layer), expected);
+    }
+}
+
+// A stream of `bits`-bit codes in the words of a column: GPTQ's order.
+SafeBytes Stream(const std::vector<uint32_t>& codes, int64_t streams, int bits, bool along_rows) {
+    const auto each = static_cast<int64_t>(codes.size()) / streams, words = each * bits / 32;
+    std::vector<int32_t> packed(static_cast<size_t>(words * streams));
+    for (int64_t s = 0; s < streams; ++s) {
+        for (int64_t i = 0; i < each * bits; ++i) {
+            const uint32_t code = codes[static_cast<size_t>(s * each + i / bits)];
+            const int64_t word = i / 32, at = along_rows ? word * streams + s : s * words + word;
+            if (code >> i % bits & 1) packed[static_cast<size_t>(at)] |= 1 << i % 32;
+        }
+    }
+    const std::vector<int64_t> shape =
+        along_rows ? std::vector<int64_t>{words, streams} : std::vector<int64_t>{streams, words};
+    return {"I32", shape, support::BytesOfValues(packed)};
+}
+
+TEST_F(Weights, GptqMayHaveTwoOrThreeBits) {
+    constexpr int64_t kIn = 96, kOut = 32, kGroup = 32;
+    for (const int bits : {2, 3, 4}) {
+        const auto most = uint32_t{1} << bits;
+        std::vector<uint32_t> codes, zeros;
+        std::vector<uint16_t> scales(kIn / kGroup * kOut);
+        for (int64_t i = 0; i < kIn * kOut; ++i) {
+            codes.push_back(static_cast<uint32_t>(i * 2654435761 >> 7) % most);
+        }
+        for (size_t i = 0; i < scales.size(); ++i) {
+            zeros.push_back(static_cast<uint32_t>(i * 7 + 1) % most);
+            scales[i] = F32ToF16(0x1p-4f * static_cast<float>(1 + i % 5));
+        }
+        const json config = {
+            {"quant_method", "auto-round"}, {"bits", bits}, {"group_size", kGroup}};
+        Layer layer{"gptq", config, {}};
+        layer.parts["qweight"] = Stream(codes, kOut, bits, true);
+        layer.parts["qzeros"] = Stream(zeros, kIn / kGroup, bits, false);
+        layer.parts["scales"] = {"F16", {kIn / kGroup, kOut}, support::BytesOfValues(scales)};
+        for (const bool plus_one : {true, false}) {
+            layer.config["packing_format"] = plus_one ? "auto_round:auto_gptq" : "auto_round";
+            std::vector<float> expected;
+            for (int64_t i = 0; i < kIn * kOut; ++i) {
+                const auto at = static_cast<size_t>(i % kIn / kGroup * kOut + i / kIn);
+                const auto zero = static_cast<int>(zeros[at]) + (plus_one ? 1 : 0);
+                expected.push_back(static_cast<float>(static_cast<int>(codes[size_t(i)]) - zero) *
+                                   F16ToF32(scales[at]));
+            }
+            EXPECT_EQ(ErrorOf(layer), "") << bits;
+            EXPECT_EQ(ValuesOf(layer), expected) << bits << " bits, " << plus_one;
+        }
+    }
+}
+
+// Rounding could change a router's choice of experts.
+TEST_F(Weights, RoutersOfMlxAreNotRounded) {
+    const Layer layer = Load("mlx8");
+    const auto halves = [&](const char* name) {
+        const SafeBytes& part = layer.parts.at(name);
+        std::vector<uint16_t> read(part.data.size() / 2);
+        std::memcpy(read.data(), part.data.data(), part.data.size());
+        std::vector<float> values;
+        for (const uint16_t half : read) {
+            values.push_back(part.dtype == "F16" ? F16ToF32(half) : BF16ToF32(half));
+        }
+        return values;
+    };
+    const std::vector<float> scales = halves("scales"), biases = halves("biases");
+    const std::vector<std::byte>& codes = layer.parts.at("weight").data;
+    const size_t group = codes.size() / scales.size();
+    std::vector<float> expected;
+    for (size_t i = 0; i < codes.size(); ++i) {
+        expected.push_back(static_cast<float>(std::to_integer<int>(codes[i])) * scales[i / group] +
+                           biases[i / group]);
+    }
+    const auto read = Read(layer, 1, true);
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(*read, expected);
+}
+
+TEST_F(Weights, ShapesMayBeI32) {
+    Layer layer = Load("packed4");
+    const std::vector<float> expected = ValuesOf(layer);
+    SafeBytes& shape = layer.parts.at("weight_shape");
+    std::vector<int64_t> dims(2);
+    std::memcpy(dims.data(), shape.data.data(), 16);
+    shape = {"I32", {2}, support::BytesOfValues(std::vector<int32_t>(dims.begin(), dims.end()))};
+    EXPECT_EQ(ErrorOf(layer), "");
+    EXPECT_EQ(ValuesOf(layer), expected);
+    shape = {"I32", {1}, support::BytesOfValues(std::vector<int32_t>{1})};
+    EXPECT_NE(ErrorOf(layer).find("weight_shape"), std::string::npos);
+}
+
+// ModelOpt's signed 4-bit integers: a byte has two rows, the first in its low bits.
+TEST_F(Weights, IntegersOfModelOpt) {
+    constexpr int64_t kOut = 6, kIn = 64, kGroup = 32;
+    std::vector<uint8_t> bytes(kOut / 2 * kIn);
+    std::vector<float> scales, expected(kOut * kIn);
+    for (int64_t i = 0; i < kOut * kIn / kGroup; ++i) scales.push_back(0x1p-3f * float(1 + i));
+    for (int64_t i = 0; i < kOut * kIn; ++i) {
+        const int64_t row = i / kIn, col = i % kIn, code = i * 5 % 16 - 8;
+        bytes[static_cast<size_t>(row / 2 * kIn + col)] |=
+            static_cast<uint8_t>((code & 15) << row % 2 * 4);
+        expected[static_cast<size_t>(i)] =
+            static_cast<float>(code) * scales[static_cast<size_t>(i / kGroup)];
+    }
+    std::vector<uint16_t> halves;
+    for (const float scale : scales) halves.push_back(F32ToBF16(scale));
+    const json config = {{"quant_method", "modelopt"},
+                         {"quant_algo", "MIXED_PRECISION"},
+                         {"exclude_modules", {"lm_head"}},
+                         {"quantized_layers",
+                          {{"m", {{"quant_algo", "W4A16_AWQ"}, {"group_size", kGroup}}},
+                           {"n", {{"quant_algo", "W8A16"}}},
+                           {"o", {{"quant_algo", nullptr}}},
+                           {"p", {{"quant_algo", "W4A8_MXFP4_FP8"}}}}}};
+    Layer layer{"integers", config, {}};
+    layer.parts["weight"] = {"U8", {kOut / 2, kIn}, support::BytesOfValues(bytes)};
+    layer.parts["weight_scale"] = {"BF16", {kOut, kIn / kGroup}, support::BytesOfValues(halves)};
+    EXPECT_EQ(ErrorOf(layer), "");
+    EXPECT_EQ(ValuesOf(layer), expected);
+    layer.config["quantized_layers"]["m"]["quant_algo"] = "NVFP4_SVD";
+    EXPECT_NE(ErrorOf(layer).find("NVFP4_SVD"), std::string::npos);
+}
+
 // ---- Schemes of modules -------------------------------------------------------------------------
 
 Result<Quantization> Read(const json& config) {
@@ -441,6 +591,33 @@ TEST(Schemes, MixedBitsOfAutoRoundGptqAndMlx) {
     EXPECT_EQ(read->Of("model.layers.1.mlp.down_proj")->group, 64);
 }
 
+// The router of an mxfp4 model has 8 bits, and no mode: the default, affine.
+TEST(Schemes, ModulesOfMlxAreAffineByDefault) {
+    const json config = {{"bits", 4},
+                         {"group_size", 32},
+                         {"mode", "mxfp4"},
+                         {"model.layers.0.mlp.gate", {{"bits", 8}, {"group_size", 64}}}};
+    const auto parsed = Config::Parse(json{{"quantization", config}}.dump(), "config.json");
+    const auto read = ReadQuantization(*parsed);
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(read->Of("model.layers.0.mlp.up_proj")->mode, MlxMode::kMxfp4);
+    const Scheme* router = read->Of("model.layers.0.mlp.gate");
+    EXPECT_EQ(router->mode, MlxMode::kAffine);
+    EXPECT_EQ(router->bits, 8);
+    EXPECT_EQ(router->group, 64);
+}
+
+TEST(Schemes, AQuantizedCacheAloneLeavesWeightsPlain) {
+    const auto read = Read(
+        {{"quant_method", "modelopt"}, {"quant_algo", nullptr}, {"kv_cache_quant_algo", "FP8"}});
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(read->method, Method::kNone);
+    EXPECT_EQ(
+        Read({{"quant_method", "auto-round"}, {"packing_format", "auto_round:fake"}, {"bits", 4}})
+            ->method,
+        Method::kNone);
+}
+
 TEST(Schemes, OptionsThatChangeResultsAreRefused) {
     json config = {{"quant_method", "compressed-tensors"},
                    {"format", "float-quantized"},
@@ -534,12 +711,14 @@ TEST(QuantizedFolder, MlxIsReadOnlyIfWeightsAreUnchanged) {
     const support::HfGolden golden;
     for (const std::string& name : golden.Cases()) {
         json config = json::parse(golden.Text(name + "/config"));
-        if (config["model_type"] != "qwen3_next" && config["model_type"] != "llama") continue;
+        const std::string type = config["model_type"];
+        const bool same = type == "llama" || type == "glm4_moe" || type == "ministral3";
+        if (type != "qwen3_next" && !same) continue;
         config["quantization"] = {{"bits", 4}, {"group_size", 32}};
         support::WriteText(dir / "config.json", config.dump());
         support::WriteTensors(dir.path(), golden.Tensors(name));
         const auto opened = OpenFolder(dir.path());
-        EXPECT_EQ(opened.ok(), config["model_type"] == "llama") << name;
+        EXPECT_EQ(opened.ok(), same) << name;
         if (opened.ok()) continue;
         EXPECT_NE(opened.error().message.find("an MLX folder"), std::string::npos);
     }

@@ -169,9 +169,9 @@ TEST_F(WrongFile, UnsupportedQuantizationsAreNamed) {
         {{{"load_in_4bit", true}, {"bnb_4bit_quant_type", "af4"}}, "bitsandbytes' 'af4'"},
         {{{"_load_in_8bit", true}}, missing},
         {{{"quant_algo", "FP8"}}, missing},
-        {{{"quant_algo", "W4A16_AWQ"}}, "ModelOpt's 'W4A16_AWQ'"},
+        {{{"quant_algo", "W4A8_AWQ"}}, "ModelOpt's 'W4A8_AWQ'"},
         {{{"w_bit", 8}, {"zero_point", true}}, "AWQ of 8 bits"},
-        {{{"bits", 3}, {"group_size", 128}, {"desc_act", false}}, "GPTQ of 3 bits"},
+        {{{"bits", 5}, {"group_size", 128}, {"desc_act", false}}, "GPTQ of 5 bits"},
         {{{"x", 1}}, "quant_method"}};
     for (const auto& [inside, word] : nameless) {
         config["quantization_config"] = inside;
@@ -180,8 +180,8 @@ TEST_F(WrongFile, UnsupportedQuantizationsAreNamed) {
     }
     config.erase("quantization_config");
     WriteFolder("gptq", config);
-    WriteText(dir_ / "gptq/quantize_config.json", R"({"bits": 3, "group_size": 128})");
-    Expect("gptq", {"GPTQ of 3 bits", "quantize_config.json"});
+    WriteText(dir_ / "gptq/quantize_config.json", R"({"bits": 5, "group_size": 128})");
+    Expect("gptq", {"GPTQ of 5 bits", "quantize_config.json"});
     WriteFolder("awq", config);
     WriteText(dir_ / "awq/quant_config.json", R"({"w_bit": 4, "version": "GEMV"})");
     Expect("awq", {"AWQ's layout 'GEMV'", "quant_config.json"});

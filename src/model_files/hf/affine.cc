@@ -16,7 +16,7 @@ namespace {
 // w = q * scale + bias. The codes of a row are a bit stream, least significant bit first.
 class AffineMatrix final : public Matrix {
   public:
-    // dtype: kQ4_1 for at most 4 bits, kQ5_1 for 5, else kBF16. scales, biases: F32.
+    // dtype: kQ4_1 for at most 4 bits, kQ5_1 for 5, kBF16 or kF32. scales, biases: F32.
     AffineMatrix(DType dtype, int bits, int64_t group, const ByteRows& codes, MatrixPtr scales,
                  MatrixPtr biases)
         : Matrix(dtype, scales->rows(), scales->cols() * group),
@@ -258,7 +258,7 @@ Result<MatrixPtr> LinearMaker::MakeAffine(int64_t rows, int64_t cols) const {
     WEFT_ASSIGN(const DType type, TypeOf(*scales, "scales", true));
     WEFT_ASSIGN(MatrixPtr scale, Scales(*scales, rows, groups));
     WEFT_ASSIGN(MatrixPtr bias, Scales(*biases, rows, groups));
-    DType dtype = DType::kBF16;
+    DType dtype = parts_.exact ? DType::kF32 : DType::kBF16;
     if (type != DType::kF32 && q_.group % 32 == 0) {
         if (q_.bits <= 4) dtype = DType::kQ4_1;
         if (q_.bits == 5) dtype = DType::kQ5_1;

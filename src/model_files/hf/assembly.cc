@@ -206,10 +206,11 @@ std::pair<int64_t, int64_t> Assembly::ScaleBlock(const std::string& module) cons
     return {scheme->block_rows, scheme->block_cols};
 }
 
-Result<MatrixPtr> Assembly::Linear(const std::string& module, int64_t pieces) {
+Result<MatrixPtr> Assembly::Linear(const std::string& module, int64_t pieces, bool exact) {
     LinearParts parts =
         FindLinearParts([&](const std::string& name) { return Use(module + "." + name); });
     parts.pieces = pieces;
+    parts.exact = exact;
     if (parts.weight == nullptr && parts.qweight == nullptr && parts.packed == nullptr) {
         return MatrixPtr();
     }
@@ -345,7 +346,7 @@ Status Assembly::AddRule(int64_t layer, const std::string& prefix,
         return {};
     }
     const bool heads = rule.form == Form::kQuery || rule.form == Form::kKey;
-    WEFT_ASSIGN(MatrixPtr weight, Linear(module));
+    WEFT_ASSIGN(MatrixPtr weight, Linear(module, 1, rule.form == Form::kRouter));
     if (weight == nullptr) return missing(module + ".weight");
     if (heads) {
         WEFT_ASSIGN(weight, InPairs(std::move(weight), module));

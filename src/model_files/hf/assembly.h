@@ -40,7 +40,7 @@ class Assembly {
     // The weight of a linear layer, [out, in]. kUnsupported if it is quantized in a way that the
     // folder's config does not describe or Weft does not support. pieces: LinearParts::pieces; a
     // tensor of three dims has one matrix per piece.
-    Result<MatrixPtr> Linear(const std::string& module, int64_t pieces = 1);
+    Result<MatrixPtr> Linear(const std::string& module, int64_t pieces = 1, bool exact = false);
     // A tensor of any rank from 1, as a matrix: all dims but the last are rows. F32, F16 or BF16.
     Result<MatrixPtr> Tensor(const std::string& name);
     // gpt-oss's experts in MXFP4, from the tensors NAME_blocks and NAME_scales, as [experts * rows,

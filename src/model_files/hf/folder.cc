@@ -90,21 +90,23 @@ Result<std::string> FolderModel::Fingerprint() const {
     return maker.Finish();
 }
 
-// For some families, mlx-lm changes the weights (adds 1 to norms, transposes convolutions, splits
-// projections). Only families that it leaves unchanged are supported.
+// mlx-lm changes the weights of some families: it transposes convolutions, splits projections, or
+// takes experts apart. Only families that its `sanitize` leaves unchanged, or whose experts it only
+// stacks, are supported.
 Status CheckMlxFamily(const Family& family, const std::string& path) {
-    constexpr std::array<std::string_view, 14> kSame = {
-        "llama", "qwen2",   "qwen2moe", "qwen3",    "qwen3moe", "gemma2", "gemma3",
-        "phi3",  "granite", "smollm3",  "seed_oss", "olmo2",    "glm4",   "exaone4"};
+    constexpr std::array<std::string_view, 21> kSame = {
+        "llama",  "mistral3", "qwen2",         "qwen2moe", "qwen3",    "qwen3moe",  "gemma",
+        "gemma2", "gemma3",   "phi3",          "granite",  "smollm3",  "seed_oss",  "olmo2",
+        "glm4",   "glm4moe",  "hunyuan-dense", "exaone4",  "ernie4_5", "command-r", "cohere2"};
     if (std::ranges::find(kSame, family.architecture) != kSame.end()) return {};
     std::string list;
     for (const std::string_view name : kSame) {
         list += fmt::format("{}{}", list.empty() ? "" : ", ", name);
     }
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: an MLX folder with architecture '{}', whose weights mlx-lm changes. "
-                     "Supported MLX architectures: {}. Get the model's original folder, or a GGUF "
-                     "file",
+                     "{}: an MLX folder with architecture '{}'; mlx-lm may have changed the "
+                     "weights of such a model. Supported MLX architectures: {}. Get the model's "
+                     "original folder, or a GGUF file",
                      path, family.architecture, list);
 }
 

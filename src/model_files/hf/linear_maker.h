@@ -2,6 +2,7 @@
 // methods for each group of formats are in a file of their own: packed.cc, scaled.cc, affine.cc.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <span>
 #include <string>
@@ -52,6 +53,8 @@ class LinearMaker {
 
     Error WrongGroups(int64_t in, int64_t groups) const;
     Status NeedZeros() const;
+    // weight_shape.
+    Result<std::array<int64_t, 2>> TwoDims() const;
 
     // A 2-D tensor of int32 of the given shape; with `floats`, a tensor of F16, BF16 or F32,
     // returned as F32.
@@ -71,6 +74,7 @@ class LinearMaker {
     Result<MatrixPtr> MakeGptq() const;
     Result<MatrixPtr> MakeRowPacked() const;
     Result<MatrixPtr> MakeInt8() const;
+    Result<MatrixPtr> MakeRowPairs() const;
     Result<MatrixPtr> MakeScb() const;
 
     // scaled.cc

@@ -84,6 +84,19 @@ class PackedMatrix : public Matrix {
     uint32_t Code(uint32_t word, int64_t element) const {
         return word >> element % per_word() * shape_.bits & mask();
     }
+    // The same for a stream of bits, in which a code of 3 bits may be in two words.
+    std::pair<int64_t, int64_t> StreamWordsOf(int64_t begin, int64_t count) const {
+        const int64_t first = begin * shape_.bits / 32;
+        return {first, ((begin + count) * shape_.bits + 31) / 32 - first};
+    }
+    // word(i): the stream's word i.
+    template <typename Word>
+    uint32_t StreamCode(const Word& word, int64_t element) const {
+        const int64_t bit = element * shape_.bits, at = bit / 32, shift = bit % 32;
+        uint32_t code = word(at) >> shift;
+        if (shift + shape_.bits > 32) code |= word(at + 1) << (32 - shift);
+        return code & mask();
+    }
     // codes: [rows][cols].
     virtual Status Unpack(const Block& block, std::span<uint8_t> codes) const = 0;
     virtual Status ReadGroups(const Block& block, Groups& groups) const = 0;
@@ -233,30 +246,29 @@ class GptqMatrix final : public PackedMatrix {
 
   private:
     Status Unpack(const Block& block, std::span<uint8_t> codes) const override {
-        const auto [first, count] = WordsOf(block.col, block.cols);
+        const auto [first, count] = StreamWordsOf(block.col, block.cols);
         WEFT_ASSIGN(const Words words, ReadWords(*qweight_, {first, count, block.row, block.rows}));
         for (int64_t r = 0; r < block.rows; ++r) {
             uint8_t* to = codes.data() + r * block.cols;
+            const auto word = [&](int64_t at) { return words.at(at, block.row + r); };
             for (int64_t c = 0; c < block.cols; ++c) {
-                const int64_t column = block.col + c;
-                to[c] = static_cast<uint8_t>(
-                    Code(words.at(column / per_word(), block.row + r), column));
+                to[c] = static_cast<uint8_t>(StreamCode(word, block.col + c));
             }
         }
         return {};
     }
     Status ReadGroups(const Block& block, Groups& groups) const override {
         WEFT_TRY(ReadTurned(*scales_, block, groups));
-        const auto [first, count] = WordsOf(block.row, block.rows);
+        const auto [first, count] = StreamWordsOf(block.row, block.rows);
         WEFT_ASSIGN(const Words words,
                     ReadWords(*qzeros_, {groups.first, groups.count, first, count}));
         for (int64_t r = 0; r < block.rows; ++r) {
             const int64_t output = block.row + r;
             for (int64_t g = 0; g < groups.count; ++g) {
-                const uint32_t word = words.at(groups.first + g, output / per_word());
+                const auto word = [&](int64_t at) { return words.at(groups.first + g, at); };
                 // The sum may be 16, which does not fit the 4-bit field.
                 groups.zeros[static_cast<size_t>(r * groups.count + g)] =
-                    static_cast<int>(Code(word, output)) + zero_add_;
+                    static_cast<int>(StreamCode(word, output)) + zero_add_;
             }
         }
         return {};
@@ -307,6 +319,36 @@ class RowPackedMatrix final : public PackedMatrix {
         return {};
     }
     MatrixPtr packed_, scale_, zero_point_;
+};
+
+// Signed 4-bit codes of ModelOpt: a byte has two rows of one column, the first in the low bits.
+class RowPairsMatrix final : public PackedMatrix {
+  public:
+    RowPairsMatrix(const Shape& shape, ByteRows weight, MatrixPtr scale)
+        : PackedMatrix(shape, nullptr, false), weight_(weight), scale_(std::move(scale)) {}
+
+  private:
+    Status Unpack(const Block& block, std::span<uint8_t> codes) const override {
+        const int64_t first = block.row / 2, rows = (block.row + block.rows + 1) / 2 - first;
+        std::vector<std::byte> bytes(static_cast<size_t>(rows * block.cols));
+        WEFT_TRY(weight_.Read({first, rows, block.col, block.cols}, bytes));
+        for (int64_t r = 0; r < block.rows; ++r) {
+            const int64_t row = block.row + r;
+            const std::byte* from = bytes.data() + (row / 2 - first) * block.cols;
+            uint8_t* to = codes.data() + r * block.cols;
+            for (int64_t c = 0; c < block.cols; ++c) {
+                to[c] = std::to_integer<uint8_t>(from[c] >> row % 2 * 4 & std::byte{15}) ^ 8;
+            }
+        }
+        return {};
+    }
+    Status ReadGroups(const Block& block, Groups& groups) const override {
+        std::ranges::fill(groups.zeros, 8);
+        return scale_->Read({block.row, block.rows, groups.first, groups.count},
+                            std::as_writable_bytes(std::span(groups.scales)));
+    }
+    ByteRows weight_;
+    MatrixPtr scale_;
 };
 
 // Int8 codes: int-quantized of compressed-tensors, int8 of bitsandbytes.
@@ -390,7 +432,13 @@ Result<MatrixPtr> LinearMaker::MakeForm() const {
     if (q_.method == Method::kBitsAndBytes) return MakeBitsAndBytes();
     const SafeTensor* weight = parts_.weight != nullptr ? parts_.weight : parts_.packed;
     const bool floats = q_.method == Method::kCompressed || q_.method == Method::kModelOpt;
-    if (weight != nullptr && weight->type == SafeType::kU8 && floats) return MakeFp4(*weight);
+    if (weight != nullptr && weight->type == SafeType::kU8 && floats) {
+        const bool integers =
+            q_.method == Method::kModelOpt && parts_.scale != nullptr &&
+            (parts_.scale->type == SafeType::kF32 || parts_.scale->type == SafeType::kF16 ||
+             parts_.scale->type == SafeType::kBF16);
+        return integers ? MakeRowPairs() : MakeFp4(*weight);
+    }
     const bool fp8 = parts_.weight != nullptr && parts_.weight->type == SafeType::kF8E4M3;
     if (parts_.pieces > 1 && !fp8) return Corrupt("is stacked in a layout that is not supported");
     if (parts_.weight != nullptr && parts_.weight->type == SafeType::kI8 && floats) {
@@ -446,7 +494,7 @@ namespace {
 DType TargetType(const Scheme& q, const PackedMatrix::Shape& shape, SafeType scales) {
     const bool blocks = !q.any_order && shape.group % kBlock == 0 && shape.in % kBlock == 0;
     if (scales == SafeType::kF32) return DType::kF32;
-    if (blocks) return shape.bits == 4 ? DType::kW4 : DType::kW8;
+    if (blocks) return shape.bits <= 4 ? DType::kW4 : DType::kW8;
     return scales == SafeType::kF16 ? DType::kF16 : DType::kBF16;
 }
 
@@ -501,14 +549,16 @@ Result<MatrixPtr> LinearMaker::MakeAwq() const {
 Result<MatrixPtr> LinearMaker::MakeGptq() const {
     WEFT_TRY(NeedMatrix(parts_.qweight, "qweight"));
     WEFT_TRY(NeedMatrix(parts_.scales, "scales"));
-    const int64_t per_word = 32 / q_.bits;
-    const int64_t in = parts_.qweight->shape[0] * per_word, out = parts_.qweight->shape[1];
-    const int64_t groups = parts_.scales->shape[0];
-    if (out % per_word != 0) return Corrupt("has {} outputs, which do not fill whole words", out);
+    const int64_t in_bits = parts_.qweight->shape[0] * 32, in = in_bits / q_.bits;
+    const int64_t out = parts_.qweight->shape[1], groups = parts_.scales->shape[0];
+    if (in_bits % q_.bits != 0 || out * q_.bits % 32 != 0) {
+        return Corrupt("has {} x {} words, which are not whole columns of {} bits",
+                       parts_.qweight->shape[0], out, q_.bits);
+    }
     const auto shape = ShapeOf(q_, out, in, groups, parts_.scales->type);
     if (!shape) return WrongGroups(in, groups);
-    WEFT_ASSIGN(MatrixPtr qweight, Part(parts_.qweight, "qweight", in / per_word, out, false));
-    WEFT_ASSIGN(MatrixPtr qzeros, Part(parts_.qzeros, "qzeros", groups, out / per_word, false));
+    WEFT_ASSIGN(MatrixPtr qweight, Part(parts_.qweight, "qweight", in_bits / 32, out, false));
+    WEFT_ASSIGN(MatrixPtr qzeros, Part(parts_.qzeros, "qzeros", groups, out * q_.bits / 32, false));
     WEFT_ASSIGN(MatrixPtr scales, Part(parts_.scales, "scales", groups, out, true));
     WEFT_ASSIGN(MatrixPtr g_idx, GroupIndex(parts_.g_idx, in));
     return MatrixPtr(std::make_unique<GptqMatrix>(*shape, std::move(qweight), std::move(qzeros),
@@ -518,13 +568,7 @@ Result<MatrixPtr> LinearMaker::MakeGptq() const {
 Result<MatrixPtr> LinearMaker::MakeRowPacked() const {
     WEFT_TRY(NeedMatrix(parts_.packed, "weight_packed"));
     WEFT_TRY(NeedMatrix(parts_.scale, "weight_scale"));
-    if (parts_.shape == nullptr || parts_.shape->type != SafeType::kI64 ||
-        parts_.shape->bytes != 16) {
-        return Corrupt("has no weight_shape of two I64");
-    }
-    int64_t dims[2];
-    WEFT_TRY(files_.file(*parts_.shape)
-                 .ReadAt(parts_.shape->offset, std::as_writable_bytes(std::span(dims))));
+    WEFT_ASSIGN(const auto dims, TwoDims());
     const auto [out, in] = dims;
     const int64_t per_word = 32 / q_.bits, groups = parts_.scale->shape[1];
     if (out < 1 || in < 1 || out > 1ll << 40 || in > 1ll << 40) {
@@ -547,9 +591,42 @@ Result<MatrixPtr> LinearMaker::MakeRowPacked() const {
                                                        q_.any_order));
 }
 
+Result<std::array<int64_t, 2>> LinearMaker::TwoDims() const {
+    const SafeTensor* shape = parts_.shape;
+    const bool wide = shape != nullptr && shape->type == SafeType::kI64 && shape->bytes == 16;
+    const bool narrow = shape != nullptr && shape->type == SafeType::kI32 && shape->bytes == 8;
+    if (!wide && !narrow) return Corrupt("has no weight_shape of two I64 or I32");
+    std::array<int64_t, 2> dims{};
+    std::array<int32_t, 2> few{};
+    std::span<std::byte> out = std::as_writable_bytes(std::span(dims));
+    if (narrow) out = std::as_writable_bytes(std::span(few));
+    WEFT_TRY(files_.file(*shape).ReadAt(shape->offset, out));
+    if (narrow) dims = {few[0], few[1]};
+    return dims;
+}
+
 Status LinearMaker::NeedZeros() const {
     if (!q_.zeros || parts_.zero_point != nullptr) return {};
     return Corrupt("has no weight_zero_point, but its quantization is not 'symmetric'");
+}
+
+// weight: [out / 2, in]; weight_scale: [out, groups].
+Result<MatrixPtr> LinearMaker::MakeRowPairs() const {
+    WEFT_TRY(NeedMatrix(parts_.weight, "weight"));
+    WEFT_TRY(NeedMatrix(parts_.scale, "weight_scale"));
+    if (parts_.pieces > 1) return Corrupt("is stacked in a layout that is not supported");
+    const int64_t out = parts_.weight->shape[0] * 2, in = parts_.weight->shape[1];
+    const int64_t groups = parts_.scale->shape[1];
+    if (out < 1 || in < 1 || groups < 1 || in % groups != 0) return WrongGroups(in, groups);
+    if (parts_.scale_2 != nullptr) return Corrupt("has integers with a weight_scale_2");
+    Scheme scheme = q_;
+    scheme.bits = 4;
+    scheme.group = in / groups;
+    const auto shape = ShapeOf(scheme, out, in, groups, parts_.scale->type);
+    if (!shape) return WrongGroups(in, groups);
+    WEFT_ASSIGN(MatrixPtr scale, Part(parts_.scale, "weight_scale", out, groups, true));
+    const ByteRows weight{&files_.file(*parts_.weight), parts_.weight->offset, in};
+    return MatrixPtr(std::make_unique<RowPairsMatrix>(*shape, weight, std::move(scale)));
 }
 
 // weight_scale: [out, groups], [out], or one number.

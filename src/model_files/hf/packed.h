@@ -53,6 +53,7 @@ struct LinearParts {
     const SafeTensor* column_scale;  // of ModelOpt's AWQ: pre_quant_scale
     // Number of equal parts of the rows: the experts in a tensor of three dims, or the shards of a
     // fused projection. A block that shares a scale lies in one part.
+    bool exact = false;  // values in float32 rather than BF16, if the type has no blocks for them
     int64_t pieces = 1;
 };
 

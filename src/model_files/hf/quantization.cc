@@ -8,8 +8,8 @@ namespace {
 
 constexpr int64_t kMostBlockSide = 1 << 20;
 constexpr std::string_view kSupported =
-    "fp8, awq (gemm, 4 bits), gptq (4 and 8 bits), auto-round, compressed-tensors, modelopt (FP8, "
-    "NVFP4, MXFP8), bitsandbytes, Apple's MLX, mxfp4 (gpt-oss)";
+    "fp8, awq (gemm, 4 bits), gptq (2, 3, 4 and 8 bits), auto-round, compressed-tensors, modelopt "
+    "(FP8, NVFP4, MXFP4, MXFP8, integers), bitsandbytes, Apple's MLX, mxfp4 (gpt-oss)";
 constexpr size_t kMostModuleBytes = 512;
 constexpr int64_t kMostMatchNs = 10'000'000;
 
@@ -35,7 +35,9 @@ Result<Quantization> ReadAwq(const Config& config) {
 Result<int> GptqBits(const Config& config, int fallback) {
     WEFT_ASSIGN(const int64_t bits, fallback == 0 ? config.NeedInt({"bits"}, 1, 32)
                                                   : config.IntOr({"bits"}, 1, 32, fallback));
-    if (bits != 4 && bits != 8) return Refused(config, fmt::format("GPTQ of {} bits", bits));
+    if (bits != 8 && (bits < 2 || bits > 4)) {
+        return Refused(config, fmt::format("GPTQ of {} bits", bits));
+    }
     return static_cast<int>(bits);
 }
 
@@ -191,7 +193,7 @@ std::string FusedName(const std::string& module) {
 }  // namespace
 
 DType MemoryType(const Scheme& scheme) {
-    const DType integers = scheme.bits == 4 ? DType::kW4 : DType::kW8;
+    const DType integers = scheme.bits <= 4 ? DType::kW4 : DType::kW8;
     const bool four = scheme.bits == 4;
     // FP8 needs one scale per 64 columns.
     const int64_t cols = scheme.block_cols != 0 ? scheme.block_cols : scheme.group;
@@ -201,7 +203,9 @@ DType MemoryType(const Scheme& scheme) {
         case Method::kFp8: return eight;
         case Method::kMxfp4: return DType::kMXFP4;
         case Method::kAwq: return DType::kW4;
-        case Method::kModelOpt: return four ? DType::kNVFP4 : eight;
+        case Method::kModelOpt:
+            if (!four) return eight;
+            return scheme.group == 32 ? DType::kMXFP4 : DType::kNVFP4;
         case Method::kBitsAndBytes: return four ? DType::kBF16 : DType::kW8;
         case Method::kGptq: return scheme.any_order ? DType::kBF16 : integers;
         case Method::kCompressed:

@@ -1,13 +1,13 @@
 // Reads how a folder's weights are quantized: the quantization_config of its config.json.
 //
 // Supported: none; "fp8" (F8_E4M3, scales by block, row or tensor); "awq" (gemm layout, 4 bits);
-// "gptq" (4 and 8 bits); "auto-round" (packed as GPTQ or AWQ); "compressed-tensors"
-// (pack-quantized, int-, float- and naive-quantized, nvfp4- and mxfp4-pack-quantized,
-// mxfp8-quantized, and a mix of these by module); "modelopt" (FP8, NVFP4, MXFP8 and mixes);
-// "bitsandbytes" (nf4, fp4, int8); Apple's MLX (affine, mxfp4, mxfp8, nvfp4); gpt-oss's "mxfp4".
-// Any other method or format is refused here, before anything is loaded, with its name and this
-// list. A config's lists of unquantized layers are ignored, because such a layer has a plain
-// weight.
+// "gptq" (2, 3, 4 and 8 bits); "auto-round" (packed as GPTQ, AWQ or compressed-tensors);
+// "compressed-tensors" (pack-quantized, int-, float- and naive-quantized, nvfp4- and
+// mxfp4-pack-quantized, mxfp8-quantized, and a mix of these by module); "modelopt" (FP8, NVFP4,
+// MXFP4, MXFP8, integers and mixes); "bitsandbytes" (nf4, fp4, int8); Apple's MLX (affine, mxfp4,
+// mxfp8, nvfp4); gpt-oss's "mxfp4". Any other method or format is refused here, before anything is
+// loaded, with its name and this list. A config's lists of unquantized layers are ignored, because
+// such a layer has a plain weight.
 #pragma once
 
 #include <map>

@@ -137,16 +137,23 @@ Result<Quantization> ReadCompressed(const Config& config) {
 
 // ModelOpt's algorithms differ in their tensors, which identify the algorithm module by module.
 Result<Quantization> ReadModelOpt(const Config& config) {
+    // Only the KV cache or activations are quantized.
+    const bool none = config.Names("quant_algo") && !config.Has("quant_algo");
     WEFT_ASSIGN(const std::string algorithm, config.StringOr({"quant_algo"}, "?"));
-    constexpr std::array<std::string_view, 9> kAlgorithms = {"FP8",
-                                                             "FP8_PER_CHANNEL_PER_TOKEN",
-                                                             "FP8_PB_WO",
-                                                             "NVFP4",
-                                                             "NVFP4_AWQ",
-                                                             "W4A16_NVFP4",
-                                                             "W4A8_NVFP4_FP8",
-                                                             "MXFP8",
-                                                             "MIXED_PRECISION"};
+    if (none) return Quantization{};
+    constexpr std::array<std::string_view, 13> kAlgorithms = {"FP8",
+                                                              "FP8_PER_CHANNEL_PER_TOKEN",
+                                                              "FP8_PB_WO",
+                                                              "NVFP4",
+                                                              "NVFP4_AWQ",
+                                                              "W4A16_NVFP4",
+                                                              "W4A8_NVFP4_FP8",
+                                                              "W4A8_MXFP4_FP8",
+                                                              "MXFP8",
+                                                              "W4A16_AWQ",
+                                                              "W8A16",
+                                                              "W8A8_SQ_PER_CHANNEL",
+                                                              "MIXED_PRECISION"};
     const auto known = [&](const std::string& name) {
         return std::ranges::find(kAlgorithms, name) != kAlgorithms.end();
     };
@@ -162,8 +169,8 @@ Result<Quantization> ReadModelOpt(const Config& config) {
     }
     Quantization read;
     read.method = Method::kModelOpt;
-    if (algorithm == "MXFP8") read.group = 32;
-    read.bits = algorithm.find("NVFP4") != algorithm.npos ? 4 : 8;
+    if (algorithm.find("MXFP") != algorithm.npos) read.group = 32;
+    read.bits = algorithm.starts_with("W4") || algorithm.starts_with("NVFP4") ? 4 : 8;
     return read;
 }
 

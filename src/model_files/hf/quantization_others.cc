@@ -1,4 +1,5 @@
 // quantization_config of AutoRound, MLX and bitsandbytes.
+#include <algorithm>
 #include <array>
 
 #include "model_files/hf/quantization.h"
@@ -6,19 +7,59 @@
 namespace weft::model_files::hf {
 namespace {
 
+// AutoRound's packing formats.
+constexpr struct {
+    std::string_view name;
+    Method method;
+    bool zero_plus_one;
+} kPackings[] = {{"auto_round:auto_gptq", Method::kGptq, true},
+                 {"auto_round:gptq", Method::kGptq, true},
+                 {"auto_gptq", Method::kGptq, true},
+                 {"auto", Method::kGptq, true},
+                 {"auto_round", Method::kGptq, false},
+                 {"auto_round:gptqmodel", Method::kGptq, false},
+                 {"auto_round:auto_awq", Method::kAwq, false},
+                 {"auto_round:awq", Method::kAwq, false},
+                 {"auto_awq", Method::kAwq, false},
+                 // The tensors of compressed-tensors.
+                 {"auto_round:llm_compressor", Method::kCompressed, false},
+                 {"llm_compressor", Method::kCompressed, false},
+                 {"auto_round:fp8_static", Method::kCompressed, false},
+                 {"auto_round:fp8", Method::kCompressed, false},
+                 // Rounded weights, saved as plain ones.
+                 {"auto_round:fake", Method::kNone, false}};
+
+bool GoodAutoRoundBits(Method method, int64_t bits, std::string_view type) {
+    if (bits >= 16 || method == Method::kNone) return true;
+    if (method == Method::kAwq) return bits == 4;
+    if (method == Method::kGptq) return bits == 2 || bits == 3 || bits == 4 || bits == 8;
+    return bits == 8 || (bits == 4 && type != "fp");
+}
+
 Status ReadAutoRoundBits(const Config& config, Scheme& scheme) {
     WEFT_ASSIGN(const int64_t bits, config.IntOr({"bits"}, 1, 32, scheme.bits));
-    const bool awq = scheme.method == Method::kAwq;
-    if (bits != 4 && (awq || bits != 8) && bits < 16) {
+    const bool floats = scheme.method == Method::kCompressed;
+    WEFT_ASSIGN(const std::string type,
+                config.StringOr({"data_type"}, floats && scheme.floats ? "mx_fp" : "int"));
+    if (!GoodAutoRoundBits(scheme.method, bits, type)) {
+        constexpr std::array<std::string_view, 3> kNames = {"compressed-tensors", "AWQ", "GPTQ"};
+        const size_t name = floats ? 0 : scheme.method == Method::kAwq ? 1 : 2;
         return RefusedQuantization(
-            config, fmt::format("AutoRound of {} bits packed as {}", bits, awq ? "AWQ" : "GPTQ"));
+            config, fmt::format("AutoRound of {} bits packed as {}", bits, kNames[name]));
     }
-    WEFT_ASSIGN(const std::string type, config.StringOr({"data_type"}, "int"));
-    if (type != "int" && bits < 16) {
+    constexpr std::array<std::string_view, 9> kFloats = {
+        "mx_fp", "mx_fp4", "mx_fp8", "mx_fp4e2m1", "mx_fp_rceil", "nv_fp", "nv_fp4", "fp", "fp8"};
+    const bool is_float = std::ranges::find(kFloats, type) != kFloats.end();
+    const bool good = type == "int" || (floats && is_float) || scheme.method == Method::kNone;
+    if (!good && bits < 16) {
         return RefusedQuantization(config, fmt::format("AutoRound's data_type '{}'", Shown(type)));
     }
     scheme.bits = static_cast<int>(bits);
-    if (config.Has("group_size")) {
+    scheme.floats = floats && is_float;
+    // (FP8's scales show their blocks.)
+    if (type.starts_with("fp")) {
+        scheme.group = 0;
+    } else if (config.Has("group_size")) {
         WEFT_ASSIGN(scheme.group, ReadGroupSize(config));
     }
     return {};
@@ -69,17 +110,15 @@ Status ReadMlxScheme(const Config& config, Scheme& scheme) {
 Result<Quantization> ReadAutoRound(const Config& config) {
     Quantization read;
     WEFT_ASSIGN(const std::string packing,
-                config.StringOr({"packing_format"}, "auto_round:auto_gptq"));
-    constexpr std::array<std::string_view, 2> kGptq = {"auto_round:auto_gptq", "auto_gptq"};
-    constexpr std::array<std::string_view, 2> kAwq = {"auto_round:auto_awq", "auto_awq"};
-    if (packing == kAwq[0] || packing == kAwq[1]) {
-        read.method = Method::kAwq;
-    } else if (packing == kGptq[0] || packing == kGptq[1]) {
-        read.method = Method::kGptq;
-        read.zero_plus_one = true;
-    } else {
+                config.StringOr({"packing_format", "format", "backend"}, "auto_round:auto_gptq"));
+    const auto* known =
+        std::ranges::find(kPackings, packing, [](const auto& row) { return row.name; });
+    if (known == std::end(kPackings)) {
         return RefusedQuantization(config, fmt::format("AutoRound's packing '{}'", Shown(packing)));
     }
+    if (known->method == Method::kNone) return read;
+    read.method = known->method;
+    read.zero_plus_one = known->zero_plus_one;
     WEFT_ASSIGN(const int64_t bits, config.NeedInt({"bits"}, 1, 32));
     read.bits = static_cast<int>(bits);
     WEFT_TRY(ReadAutoRoundBits(config, read));
@@ -106,7 +145,10 @@ Result<Quantization> ReadMlx(const Config& config) {
     for (const auto& [name, value] : config.json().items()) {
         if (!value.is_object()) continue;  // false: an unquantized weight
         WEFT_ASSIGN(const Config own, config.Sub({name}));
-        Scheme scheme = read;
+        // A module without a mode is affine, as MLX's own default is, whatever the others are: the
+        // router of an mxfp4 model has 8 bits.
+        Scheme scheme{.method = Method::kMlx, .bits = 4, .group = 64};
+        if (read.mode == MlxMode::kAffine) scheme = read;
         WEFT_TRY(ReadMlxScheme(own, scheme));
         read.modules.emplace(name, scheme);
     }
