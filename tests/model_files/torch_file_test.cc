@@ -1,0 +1,97 @@
+// Files of torch.save (tests/data/lora_golden.bin, made by tools/make_lora_golden.py): the tensors
+// are those of the safetensors file; code is refused by name, and broken files never crash.
+#include "model_files/hf/torch_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "support/hf_folder.h"
+#include "support/temp_dir.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+class TorchFile : public testing::Test {
+  protected:
+    void SetUp() override {
+        std::ifstream file(support::TestData("/lora_golden.bin"), std::ios::binary);
+        bytes_.assign(std::istreambuf_iterator<char>(file), {});
+        ASSERT_GT(bytes_.size(), 1000u);
+    }
+    Result<std::vector<SafeTensor>> Read(const std::string& bytes) {
+        support::WriteText(dir_ / "adapter_model.bin", bytes);
+        WEFT_ASSIGN(const WeightFile file, WeightFile::Open(dir_ / "adapter_model.bin"));
+        return ReadTorchFile(file);
+    }
+    std::string With(const std::string& from, const std::string& to) const {
+        std::string changed = bytes_;
+        const size_t at = changed.find(from);
+        EXPECT_NE(at, std::string::npos) << from;
+        return changed.replace(at, from.size(), to);
+    }
+    void ExpectRefused(const std::string& bytes, const std::string& word) {
+        const auto read = Read(bytes);
+        ASSERT_FALSE(read.ok()) << word;
+        EXPECT_EQ(read.error().code, ErrorCode::kUnsupported);
+        EXPECT_NE(read.error().message.find(word), std::string::npos) << read.error().message;
+    }
+
+    test::TempDir dir_;
+    std::string bytes_;
+};
+
+TEST_F(TorchFile, HasTheTensorsOfTheSafetensorsFile) {
+    const support::HfGolden golden(support::TestData("/lora_golden.safetensors"));
+    const auto expected = golden.Tensors("layers.adapter");
+    const auto read = Read(bytes_);
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    ASSERT_EQ(read->size(), expected.size());
+    for (const SafeTensor& tensor : *read) {
+        const support::SafeBytes& other = expected.at(tensor.name);
+        EXPECT_EQ(SafeTypeName(tensor.type), other.dtype);
+        EXPECT_EQ(tensor.shape, other.shape);
+        ASSERT_EQ(tensor.bytes, other.data.size());
+        EXPECT_EQ(std::memcmp(bytes_.data() + tensor.offset, other.data.data(), tensor.bytes), 0)
+            << tensor.name;
+    }
+}
+
+TEST_F(TorchFile, NothingIsCalled) {
+    // (Names of the same length keep the zip's offsets.)
+    ExpectRefused(With("torch._utils\n_rebuild_tensor_v2", "builtins.int\n_rebuild_tensor_v2"),
+                  "'builtins.int._rebuild_tensor_v2'");
+    ExpectRefused(With("_rebuild_tensor_v2", "_rebuild_tensor_v9"), "_rebuild_tensor_v9");
+    ExpectRefused(With("torch\nFloatStorage", "torch\nFloatStoragf"), "FloatStoragf");
+    ExpectRefused("not a zip", "PyTorch 1.6");
+    std::string big = bytes_;
+    big.replace(big.find("little"), 6, "biggie");
+    ExpectRefused(big, "big-endian");
+}
+
+TEST_F(TorchFile, BrokenFilesAreRefused) {
+    for (size_t size = 0; size < bytes_.size(); size += 1 + size / 9) {
+        EXPECT_FALSE(Read(bytes_.substr(0, size)).ok()) << size;
+    }
+    // Any other byte: tensors inside the file, or an error.
+    std::mt19937 random(11);
+    for (int repeat = 0; repeat < 400; ++repeat) {
+        std::string changed = bytes_;
+        for (int i = 0; i < 3; ++i) {
+            changed[random() % changed.size()] = static_cast<char>(random());
+        }
+        const auto read = Read(changed);
+        if (!read.ok()) {
+            EXPECT_FALSE(read.error().message.empty());
+            continue;
+        }
+        for (const SafeTensor& tensor : *read) {
+            ASSERT_LE(tensor.offset, changed.size());
+            ASSERT_LE(tensor.bytes, changed.size() - tensor.offset);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft::model_files::hf

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Writes tests/data/lora_golden.safetensors: adapters of the package PEFT and their logits.
+
+Neither models nor adapters are stored: "CASE/config", "CASE/tensors" and "CASE/norm_base" describe
+the model's folder, the same keys of "CASE.adapter" the adapter's, both as transformers and PEFT
+save them, and values come from the formula of tests/support/tiny_model.h. PEFT loads the written
+adapter beside the written model and runs it in float64 ("CASE/tokens", "CASE/logits").
+
+Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, peft 0.21.2, safetensors 0.8.0,
+numpy 2.4.6:
+    python3 tools/make_lora_golden.py tests/data/lora_golden.safetensors
+It also writes lora_golden.bin: the adapter of the case "layers", saved by torch.save.
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+import peft
+import safetensors
+import safetensors.numpy
+import safetensors.torch
+import torch
+import transformers
+
+import golden
+
+ROWS = 8
+SIZES = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=8, vocab_size=83, max_position_embeddings=64,
+             rms_norm_eps=1e-5, attn_implementation="eager", bos_token_id=1, eos_token_id=2,
+             pad_token_id=0)
+MOE = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, decoder_sparse_step=1,
+           norm_topk_prob=True)
+TIED = dict(tie_word_embeddings=True)
+GPT_OSS = dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=4)
+LATENT = dict(q_lora_rank=16, kv_lora_rank=24, qk_nope_head_dim=12, qk_rope_head_dim=8,
+              v_head_dim=10, num_key_value_heads=4, n_routed_experts=4, num_experts_per_tok=2,
+              moe_intermediate_size=32, n_group=1, topk_group=1, first_k_dense_replace=1,
+              n_shared_experts=1)
+QV = ["q_proj", "v_proj"]
+ALL = QV + ["k_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+CASES = {  # model_type, the model's sizes, LoraConfig
+    "expression": ("llama", {}, dict(target_modules=r".*layers\.1\..*(q|v)_proj")),
+    "allLinear": ("qwen2", {}, dict(target_modules="all-linear")),
+    "excluded": ("llama", {}, dict(target_modules=ALL, exclude_modules=[
+        "k_proj", "layers.0.mlp.up_proj"])),
+    "layers": ("llama", {}, dict(target_modules=QV, layers_to_transform=[1],
+                                 layers_pattern="layers")),
+    "ranks": ("llama", {}, dict(target_modules=ALL, use_rslora=True, rank_pattern={
+        "q_proj": 2, "layers.1.self_attn.v_proj": 7, r".*\.1\..*(up|down)_proj": 3})),
+    "alphas": ("llama", {}, dict(target_modules=ALL, rank_pattern={"v_proj": 2}, alpha_pattern={
+        "v_proj": 3, "model.layers.1.mlp.down_proj": 5.5})),
+    "fused": ("phi3", {}, dict(target_modules=["qkv_proj", "gate_up_proj"],
+                               rank_pattern={"qkv_proj": 6})),
+    "attentionOfMoe": ("qwen3_moe", MOE, dict(target_modules=QV)),
+    "ofGptOss": ("gpt_oss", GPT_OSS, dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])),
+    "latent": ("deepseek_v3", LATENT, dict(target_modules=[
+        "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"])),
+    "router": ("qwen3_moe", MOE, dict(target_modules=QV, target_parameters=["mlp.gate.weight"])),
+    # Of 'weft merge' only.
+    "mergedDora": ("llama", {}, dict(target_modules=ALL, use_dora=True,
+                                     rank_pattern={"v_proj": 2})),
+    "mergedExperts": ("qwen3_moe", MOE, dict(target_modules=QV, target_parameters=[
+        "mlp.experts.gate_up_proj", "mlp.experts.down_proj"],
+        rank_pattern={r".*\.gate_up_proj": 8}, alpha_pattern={r".*\.gate_up_proj": 6})),
+    "mergedEnds": ("llama", {}, dict(target_modules=["q_proj", "embed_tokens", "lm_head"])),
+    "mergedTiedEmbedding": ("llama", TIED, dict(target_modules=["v_proj", "embed_tokens"])),
+    "mergedTiedOutput": ("llama", TIED, dict(target_modules=["v_proj", "lm_head"])),
+    "mergedWholeModules": ("llama", {}, dict(target_modules=QV, modules_to_save=[
+        "embed_tokens", "lm_head", "input_layernorm", "norm"])),
+    "mergedWholeTied": ("llama", TIED, dict(target_modules=QV, modules_to_save=["embed_tokens"])),
+    "mergedNorms": ("gemma3_text", dict(query_pre_attn_scalar=8, sliding_window=4, **TIED),
+                    dict(target_modules=QV, modules_to_save=["input_layernorm", "q_norm"])),
+    "mergedBiases": ("qwen2", {}, dict(target_modules=QV, bias="all")),
+}
+
+
+def fill(path, norm_base):
+    """Gives the tensors of a file the formula's values; returns their dtypes and shapes."""
+    shapes = {}
+    with safetensors.safe_open(path, "pt") as opened:
+        for name in opened.keys():
+            shapes[name] = list(opened.get_slice(name).get_shape())
+    values = {name: golden.hf_tensor(name, shape, norm_base) for name, shape in shapes.items()}
+    safetensors.torch.save_file(values, path, metadata={"format": "pt"})
+    return json.dumps({name: ["F32", shape] for name, shape in shapes.items()})
+
+
+def run(case):
+    model_type, sizes, lora = CASES[case]
+    config = transformers.AutoConfig.for_model(model_type, **(SIZES | sizes))
+    with tempfile.TemporaryDirectory() as folder:
+        base, adapter = pathlib.Path(folder) / "base", pathlib.Path(folder) / "adapter"
+        model = transformers.AutoModelForCausalLM.from_config(config)
+        model.to(torch.float32).save_pretrained(base)
+        tensors = fill(base / "model.safetensors", 1.0)
+        words = dict(r=4, lora_alpha=4, task_type="CAUSAL_LM") | lora
+        # (A saved copy of a tied embedding would get the values of another name.)
+        peft.get_peft_model(model, peft.LoraConfig(**words)).save_pretrained(
+            adapter, save_embedding_layers=False if config.tie_word_embeddings else "auto")
+        adapter_tensors = fill(adapter / "adapter_model.safetensors", 1.0)
+        if case == "layers":
+            torch.save(safetensors.torch.load_file(adapter / "adapter_model.safetensors"),
+                       pathlib.Path(sys.argv[1]).with_suffix(".bin"))
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            base, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager")
+        tokens = golden.tokens(ROWS, SIZES["vocab_size"])
+        with torch.no_grad():
+            plain = loaded.eval()(torch.from_numpy(tokens)[None]).logits[0]
+            adapted = peft.PeftModel.from_pretrained(loaded, adapter).to(torch.float64).eval()
+            logits = adapted(torch.from_numpy(tokens)[None]).logits[0]
+        print(case, ((logits - plain).norm() / logits.norm()).item(), file=sys.stderr)
+        meta = {f"{case}/config": (base / "config.json").read_text(),
+                f"{case}/tensors": tensors, f"{case}/norm_base": "1.0",
+                f"{case}.adapter/config": (adapter / "adapter_config.json").read_text(),
+                f"{case}.adapter/tensors": adapter_tensors, f"{case}.adapter/norm_base": "1.0"}
+    return meta, {f"{case}/tokens": tokens.astype(np.float32),
+                  f"{case}/logits": logits.numpy().astype(np.float32)}
+
+
+def main():
+    tensors, metadata = {}, golden.versions() | {"peft": peft.__version__}
+    for case in CASES:
+        meta, arrays = run(case)
+        metadata |= meta
+        tensors |= {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+    safetensors.numpy.save_file(tensors, sys.argv[1], metadata=metadata)
+
+
+if __name__ == "__main__":
+    main()
