@@ -387,49 +387,92 @@ void AddExperts(const ExportTensor& all, std::vector<ExportTensor>& plan) {
     }
 }
 
+// Names the tensors of one family.
+class Naming {
+  public:
+    Naming(const ModelSource& source, const Family& family, int64_t head_dim)
+        : source_(source), family_(family), head_dim_(head_dim), rules_(RulesOf(family)) {}
+
+    // Adds the tensor's names to `plan`. Errors: kUnsupported if the folder has no such tensor.
+    Status Add(const TensorInfo& tensor, std::vector<ExportTensor>& plan) const {
+        const auto* end = std::ranges::find(kEnds, tensor.name, &End::gguf);
+        if (end != std::end(kEnds)) {
+            plan.push_back({std::string(end->hf), &tensor, 0, 0, tensor.rows});
+            if (tensor.name == "output_norm.weight" && !family_.plain_final_norm) {
+                plan.back().add = -family_.norm_add;
+            }
+            return {};
+        }
+        const auto split = SplitName(tensor.name);
+        const RuleOf<std::string>* rule = split ? FindRule(rules_, *split) : nullptr;
+        const bool experts = rule != nullptr && rule->form == Form::kExperts;
+        if (rule == nullptr || (tensor.dim_count > 2) != experts || tensor.dim_count > 3) {
+            return NoPlace(source_, "tensor '" + tensor.name + "'");
+        }
+        ExportTensor out{fmt::format("model.layers.{}.{}.{}", split->layer, rule->hf, split->kind),
+                         &tensor, 0, 0, tensor.rows};
+        out.matrix = rule->form == Form::kRouter;
+        if (rule->form == Form::kNorm) out.add = -family_.norm_add;
+        if (experts) {
+            AddExperts(out, plan);
+            return {};
+        }
+        const bool heads = rule->form == Form::kQuery || rule->form == Form::kKey;
+        if (heads && family_.pairs) {
+            const int64_t rows = tensor.dim_count == 1 ? tensor.cols : tensor.rows;
+            if (head_dim_ % 2 != 0 || rows % head_dim_ != 0) {
+                return NoPlace(source_, "tensor '" + tensor.name + "'");
+            }
+            out.pairs_of = head_dim_;
+        }
+        plan.push_back(std::move(out));
+        return {};
+    }
+
+  private:
+    const ModelSource& source_;
+    const Family& family_;
+    int64_t head_dim_;
+    std::vector<RuleOf<std::string>> rules_;
+};
+
 }  // namespace
 
 Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip) {
     WEFT_ASSIGN(const Family* family, FamilyOf(source));
     WEFT_ASSIGN(const int64_t head_dim, HeadDimOf(source, *family));
-    const std::vector<RuleOf<std::string>> rules = RulesOf(*family);
+    const Naming naming(source, *family, head_dim);
     std::vector<ExportTensor> plan;
     for (const TensorInfo& tensor : source.tensors()) {
         if (tensor.name.starts_with("rope_f")) continue;  // config.json has these factors
         if (!skip.empty() && tensor.name.starts_with(skip)) continue;
-        const auto* end = std::ranges::find(kEnds, tensor.name, &End::gguf);
-        if (end != std::end(kEnds)) {
-            plan.push_back({std::string(end->hf), &tensor, 0, 0, tensor.rows});
-            if (tensor.name == "output_norm.weight" && !family->plain_final_norm) {
-                plan.back().add = -family->norm_add;
-            }
-            continue;
-        }
-        const auto split = SplitName(tensor.name);
-        const RuleOf<std::string>* rule = split ? FindRule(rules, *split) : nullptr;
-        const bool experts = rule != nullptr && rule->form == Form::kExperts;
-        if (rule == nullptr || (tensor.dim_count > 2) != experts || tensor.dim_count > 3) {
-            return NoPlace(source, "tensor '" + tensor.name + "'");
-        }
-        ExportTensor out{fmt::format("model.layers.{}.{}.{}", split->layer, rule->hf, split->kind),
-                         &tensor, 0, 0, tensor.rows};
-        out.matrix = rule->form == Form::kRouter;
-        if (rule->form == Form::kNorm) out.add = -family->norm_add;
-        if (experts) {
-            AddExperts(out, plan);
-            continue;
-        }
-        const bool heads = rule->form == Form::kQuery || rule->form == Form::kKey;
-        if (heads && family->pairs) {
-            const int64_t rows = tensor.dim_count == 1 ? tensor.cols : tensor.rows;
-            if (head_dim % 2 != 0 || rows % head_dim != 0) {
-                return NoPlace(source, "tensor '" + tensor.name + "'");
-            }
-            out.pairs_of = head_dim;
-        }
-        plan.push_back(std::move(out));
+        WEFT_TRY(naming.Add(tensor, plan));
     }
     return plan;
+}
+
+Result<std::vector<ExportTensor>> FolderNames(const ModelSource& source, std::string_view skip) {
+    WEFT_ASSIGN(const std::string architecture, source.meta().String("general.architecture"));
+    const Family* family = FamilyOfArchitecture(architecture);
+    if (const auto type = ExportType(source); type.ok()) {
+        const Json json = {{"model_type", *type}};
+        WEFT_ASSIGN(const Config config, Config::Parse(json.dump(), source.name()));
+        const auto named = FindFamily(config);
+        if (named.ok()) family = *named;
+    }
+    if (family == nullptr) return NoPlace(source, "the architecture '" + architecture + "'");
+    int64_t head_dim = 0;
+    if (family->pairs) {
+        WEFT_ASSIGN(head_dim, HeadDimOf(source, *family));
+    }
+    const Naming naming(source, *family, head_dim);
+    std::vector<ExportTensor> names;
+    for (const TensorInfo& tensor : source.tensors()) {
+        if (tensor.name.starts_with(skip)) continue;
+        const Status named = naming.Add(tensor, names);
+        if (!named.ok() && named.error().code != ErrorCode::kUnsupported) return named.error();
+    }
+    return names;
 }
 
 namespace {

@@ -59,6 +59,9 @@ struct ExportTensor {
 
 // The tensors to write, in the source's order, without tensors whose names begin with `skip`.
 Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip = {});
+// The same for any family, also one that cannot be written: without the tensors that are not one
+// tensor of the folder.
+Result<std::vector<ExportTensor>> FolderNames(const ModelSource& source, std::string_view skip);
 
 // model_type of the config.json that ExportConfig makes. Reads less of the model than ExportConfig
 // does.

@@ -79,6 +79,13 @@ Result<const Family*> FindFamily(const Config& config) {
                      SupportedModelTypes());
 }
 
+const Family* FamilyOfArchitecture(std::string_view architecture) {
+    for (const Family* family : AllFamilies()) {
+        if (family->architecture == architecture) return family;
+    }
+    return nullptr;
+}
+
 std::vector<RuleOf<std::string>> RulesOf(const Family& family) {
     constexpr std::pair<std::string_view, std::string_view> kParts[] = {
         {"gate", "1"}, {"up", "3"}, {"down", "2"}};

@@ -171,6 +171,8 @@ struct Family {
 
 // The family of a config.json. Errors: kUnsupported, with the model_type and the supported types.
 Result<const Family*> FindFamily(const Config& config);
+// The first family with GGUF's architecture; nullptr: none.
+const Family* FamilyOfArchitecture(std::string_view architecture);
 // "llama, mistral, qwen2, ...".
 std::string SupportedModelTypes();
 // The family's rules, without "%".
