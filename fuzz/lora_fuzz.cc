@@ -1,11 +1,13 @@
 // libFuzzer target: any bytes as a LoRA adapter: the first line is adapter_config.json, the rest
-// adapter_model.safetensors. An accepted adapter must be readable beside the model, merged into it,
-// and as the start of further training; and it must be the same after it is written again.
+// adapter_model.safetensors, or adapter_model.bin if it is a zip. An accepted adapter must be
+// readable beside the model, merged into it, and as the start of further training; and it must be
+// the same after it is written again.
 //     build-fuzz/fuzz/lora_fuzz -max_total_time=60 -malloc_limit_mb=64 fuzz/corpus/lora
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 
 #include "base/check.h"
@@ -59,12 +61,13 @@ void CheckWritten(const ModelSource& trained, const std::string& from, const std
     LoraOptions words;
     words.from = from;
     const auto plan = PlanLora(model, words);
-    WEFT_CHECK(plan.ok() && !plan->targets.empty() && std::isfinite(plan->scale()));
+    WEFT_CHECK(plan.ok() && !plan->targets.empty() && std::isfinite(plan->targets[0].scale));
     WEFT_CHECK(WriteAdapter(trained, *plan, "model", to).ok());
     words.from = to;
     const auto again = PlanLora(model, words);
     WEFT_CHECK(again.ok() && again->targets.size() == plan->targets.size());
-    WEFT_CHECK(again->words.rank == plan->words.rank && again->scale() == plan->scale());
+    WEFT_CHECK(again->words.rank == plan->words.rank);
+    WEFT_CHECK(again->targets[0].scale == plan->targets[0].scale);
     WEFT_CHECK(AdapterFile::Open(*again).ok());
 }
 
@@ -78,7 +81,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const uint8_t* const end = std::find(data, data + size, '\n');
     const auto config = bytes.first(static_cast<size_t>(end - data));
     Write(adapter / "adapter_config.json", config);
-    Write(adapter / "adapter_model.safetensors", bytes.subspan(std::min(config.size() + 1, size)));
+    const auto tensors = bytes.subspan(std::min(config.size() + 1, size));
+    const bool zip = tensors.size() > 1 && tensors[0] == std::byte{'P'};
+    const std::string names[] = {adapter / "adapter_model.safetensors",
+                                 adapter / "adapter_model.bin"};
+    std::filesystem::remove(names[zip ? 0 : 1]);
+    Write(names[zip ? 1 : 0], tensors);
     const std::vector<NamedAdapter> named{{"one", adapter.path()}, {"two", adapter.path()}};
     const auto adapted = AdaptedSource::Make(Model(model), named);
     LoraOptions words;

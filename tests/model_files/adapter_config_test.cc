@@ -34,24 +34,23 @@ json Saved() {
         "velora_config": null})");
 }
 
-class AdapterConfig : public testing::Test {
+class AdapterConfigFile : public testing::Test {
   protected:
-    Result<LoraOptions> Read(const json& change) {
+    Result<AdapterConfig> Read(const json& change, LoraUse use = LoraUse::kBeside) {
         json config = Saved();
         config.update(change);
         support::WriteText(dir_ / "adapter_config.json", config.dump());
-        return ReadAdapterConfig(dir_.path());
+        return ReadAdapterConfig(dir_.path(), use);
     }
 
     test::TempDir dir_;
 };
 
-TEST_F(AdapterConfig, HarmlessKeysAreAccepted) {
+TEST_F(AdapterConfigFile, HarmlessKeysAreAccepted) {
     const json taken[] = {
         json::object(),
         {{"peft_type", "lora"}},
         {{"r", 16.0}},
-        {{"layers_to_transform", {0, 1, 2}}},
         {{"init_lora_weights", "gaussian"}},
         {{"init_lora_weights", "orthogonal"}},
         {{"init_lora_weights", false}},
@@ -62,21 +61,63 @@ TEST_F(AdapterConfig, HarmlessKeysAreAccepted) {
         {{"task_type", nullptr}, {"peft_version", nullptr}, {"revision", "main"}},
         {{"modules_to_save", json::array()}, {"layer_replication", json::array()}},
         {{"lora_dropout", 0.05}, {"inference_mode", false}, {"merge_weights", true}},
-        {{"rank_pattern", {{"q_proj", 16}}}, {"alpha_pattern", {{"v_proj", 32}}}},
+        {{"rank_pattern", {{"q_proj", 8}}}, {"alpha_pattern", {{"v_proj", 2.5}}}},
+        {{"fan_in_fan_out", true}},
         {{"a_key_of_tomorrow", nullptr}, {"another", false}, {"third", 0}, {"fourth", ""}}};
     for (const json& change : taken) {
         const auto words = Read(change);
         ASSERT_TRUE(words.ok()) << words.error().message;
-        EXPECT_EQ(words->rank, 16);
-        EXPECT_EQ(words->alpha, 32);
-        EXPECT_EQ(words->targets, "q_proj,v_proj");
+        EXPECT_EQ(words->words.rank, 16);
+        EXPECT_EQ(words->words.alpha, 32);
+        EXPECT_EQ(words->words.targets, "q_proj,v_proj");
         EXPECT_EQ(*AdapterDropout(dir_.path()), change.value("lora_dropout", 0.0));
     }
-    EXPECT_TRUE(Read({{"use_rslora", true}})->rslora);
-    EXPECT_EQ(Read({{"target_modules", "all-linear"}})->targets, "all");
+    EXPECT_TRUE(Read({{"use_rslora", true}})->words.rslora);
+    for (const json& change : {json{{"use_dora", true}}, json{{"bias", "all"}},
+                               json{{"modules_to_save", {"lm_head"}}}}) {
+        EXPECT_TRUE(Read(change, LoraUse::kMerged).ok()) << change;
+        EXPECT_FALSE(Read(change).ok()) << change;
+    }
+    // Only the tensors show which modules have an adapter.
+    const json shown[] = {{{"target_modules", "all-linear"}},
+                          {{"target_modules", ".*(q|v)_proj"}},
+                          {{"exclude_modules", {"k_proj"}}},
+                          {{"target_parameters", {"mlp.experts.down_proj"}}},
+                          {{"layers_to_transform", 0}},
+                          {{"layers_to_transform", {0, 1}}, {"layers_pattern", "layers"}}};
+    for (const json& change : shown) {
+        const auto words = Read(change);
+        ASSERT_TRUE(words.ok()) << words.error().message;
+        EXPECT_EQ(words->words.targets, "") << change;
+    }
 }
 
-TEST_F(AdapterConfig, KeysThatChangeResultsAreRefusedByName) {
+// As in PEFT: an expression for the whole end of a name, from a dot on; the first that fits.
+TEST_F(AdapterConfigFile, PatternsAreForEndsOfNames) {
+    const auto read = Read({{"rank_pattern", {{"a.q_proj", 1}, {"q_proj", 2}, {"1\\..*up", 3}}},
+                            {"alpha_pattern", {{"model.layers.0.mlp.(up|down)", 0.5}}}});
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(read->RankOf("model.layers.0.a.q_proj"), 1);
+    EXPECT_EQ(read->RankOf("model.layers.0.b.q_proj"), 2);
+    EXPECT_EQ(read->RankOf("model.layers.0.b.kq_proj"), 16);
+    EXPECT_EQ(read->RankOf("model.layers.0.q_proj.b"), 16);
+    EXPECT_EQ(read->RankOf("model.layers.1.mlp.up"), 3);
+    EXPECT_EQ(read->RankOf("model.layers.11.mlp.up"), 16);
+    EXPECT_EQ(read->AlphaOf("model.layers.0.mlp.down"), 0.5);
+    EXPECT_EQ(read->AlphaOf("model.layers.1.mlp.down"), 32);
+    for (const json& wrong : {json{{"q_proj", -1}}, json{{"q_proj", "2"}}, json{1, 2}, json(3)}) {
+        const auto refused = Read({{"rank_pattern", wrong}});
+        ASSERT_FALSE(refused.ok()) << wrong;
+        EXPECT_EQ(refused.error().code, ErrorCode::kCorrupt);
+        EXPECT_NE(refused.error().message.find("rank_pattern"), std::string::npos);
+    }
+    const auto refused = Read({{"alpha_pattern", {{"(q_proj", 1}}}});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(refused.error().message.find("(q_proj"), std::string::npos);
+}
+
+TEST_F(AdapterConfigFile, KeysThatChangeResultsAreRefusedByName) {
     const json bdlora = {{"target_modules_bd_a", {"q_proj"}}, {"nblocks", 2}};
     const struct {
         json change;
@@ -94,24 +135,16 @@ TEST_F(AdapterConfig, KeysThatChangeResultsAreRefusedByName) {
         {{{"layer_replication", {{0, 4}, {2, 5}}}}, {"layer_replication", "repeated"}},
         {{{"use_bdlora", bdlora}}, {"use_bdlora", "BD-LoRA"}},
         {{{"arrow_config", {{"top_k", 3}}}}, {"arrow_config"}},
-        {{{"use_dora", true}}, {"use_dora", "merge_and_unload"}},
+        {{{"use_dora", true}}, {"use_dora", "weft merge"}},
         {{{"alora_invocation_tokens", {1, 2}}}, {"alora_invocation_tokens"}},
         {{{"kasa_config", {{"beta", 0.1}}}}, {"kasa_config"}},
         {{{"monteclora_config", {{"num_samples", 4}}}}, {"monteclora_config"}},
-        {{{"rank_pattern", {{"q_proj", 8}}}}, {"rank_pattern"}},
-        {{{"alpha_pattern", {{"q_proj", 8}}}}, {"alpha_pattern"}},
         {{{"bias", "lora_only"}}, {"bias"}},
         {{{"lora_bias", true}}, {"lora_bias"}},
-        {{{"fan_in_fan_out", true}}, {"fan_in_fan_out"}},
         {{{"modules_to_save", {"lm_head"}}}, {"modules_to_save"}},
         {{{"trainable_token_indices", {{"embed_tokens", {5}}}}}, {"trainable_token_indices"}},
-        {{{"target_parameters", {"mlp.experts.down_proj"}}}, {"target_parameters"}},
-        {{{"layers_to_transform", 0}}, {"layers_to_transform"}},
-        {{{"layers_to_transform", {0, 1}}, {"layers_pattern", "layers"}}, {"layers_to_transform"}},
-        {{{"exclude_modules", {"k_proj"}}}, {"exclude_modules"}},
         {{{"use_qalora", true}}, {"use_qalora"}},
         {{{"megatron_config", {{"tp", 2}}}}, {"megatron_config"}},
-        {{{"target_modules", ".*(q|v)_proj"}}, {"target_modules", "list"}},
         {{{"a_key_of_tomorrow", true}}, {"a_key_of_tomorrow", "not known"}},
         {{{"nested", {{"x", 1}}}}, {"nested"}}};
     for (const auto& [change, said] : cases) {
@@ -125,7 +158,7 @@ TEST_F(AdapterConfig, KeysThatChangeResultsAreRefusedByName) {
     }
 }
 
-TEST_F(AdapterConfig, OtherKindsAreRefusedByName) {
+TEST_F(AdapterConfigFile, OtherKindsAreRefusedByName) {
     for (const char* kind : {"ADALORA", "IA3", "LOHA", "LOKR", "VERA", "OFT", "XLORA", "BONE",
                              "PREFIX_TUNING", "RANDLORA"}) {
         const auto words = Read({{"peft_type", kind}});

@@ -131,6 +131,8 @@ class TrainingRank {
             target.tensor = target.module = info.name;
             target.rows = info.rows;
             target.cols = info.cols;
+            target.rank = plan.words.rank;
+            target.scale = 4;
             plan.targets.push_back(target);
         }
         return plan;

@@ -96,9 +96,8 @@ Status AdaptedSource::Add(const NamedAdapter& adapter) {
 }
 
 void AdaptedSource::AddTensor(const Place& place) {
-    const LoraPlan& plan = adapters_[place.adapter].plan;
-    const LoraTarget& target = plan.targets[place.target];
-    const int64_t rank = plan.words.rank;
+    const LoraTarget& target = adapters_[place.adapter].plan.targets[place.target];
+    const int64_t rank = target.rank;
     const int64_t rows = place.is_b ? target.rows : rank, cols = place.is_b ? rank : target.cols;
     AddMatrix(AdaptedTensor(place.adapter + 1, place.is_b, target.tensor),
               AdapterType(under().FindTensor(target.tensor)->dtype), rows, cols);
@@ -112,10 +111,10 @@ Status AdaptedSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count
     const Place& place = places_[index - under().tensors().size()];
     const Adapter& adapter = adapters_[place.adapter];
     std::vector<float> rows(static_cast<size_t>(row_count * tensor.cols));
-    WEFT_TRY(adapter.file.Read(adapter.plan.targets[place.target], place.is_b, row_begin, row_count,
-                               rows));
+    const LoraTarget& target = adapter.plan.targets[place.target];
+    WEFT_TRY(adapter.file.Read(target, place.is_b, row_begin, row_count, rows));
     if (place.is_b) {
-        const auto scale = static_cast<float>(adapter.plan.scale());
+        const auto scale = static_cast<float>(target.scale);
         for (float& value : rows) value *= scale;
     }
     const auto bytes = static_cast<size_t>(RowBytes(tensor.dtype, col_count));

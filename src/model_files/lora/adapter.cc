@@ -4,12 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <initializer_list>
 #include <set>
 
 #include "base/output_file.h"
 #include "model_files/folder_kind.h"
 #include "model_files/hf/json.h"
+#include "model_files/hf/torch_file.h"
 #include "model_files/lora/adapter_config.h"
 #include "tensor/quant.h"
 
@@ -20,7 +20,8 @@ using hf::Json;
 using hf::SafeTensor;
 using hf::SafeType;
 
-constexpr const char* kTensorsName = "/adapter_model.safetensors";
+constexpr const char *kTensorsName = "/adapter_model.safetensors",
+                     *kOlderName = "/adapter_model.bin";
 
 // The row in the Hugging Face model for row `row` of the GGUF model.
 int64_t SavedRow(int64_t row, int64_t pairs_of) {
@@ -41,18 +42,6 @@ constexpr std::string_view kPlain = "model.";
 
 constexpr std::string_view kBase = "base_model.model.";
 
-// A tensor's name with another path to the layers; unchanged if it has neither of the paths `from`.
-std::string WithPath(const std::string& name, std::initializer_list<std::string_view> from,
-                     std::string_view to) {
-    if (!name.starts_with(kBase)) return name;
-    const std::string_view module = std::string_view(name).substr(kBase.size());
-    for (const std::string_view path : from) {
-        if (!module.starts_with(path)) continue;
-        return fmt::format("{}{}{}", kBase, to, module.substr(path.size()));
-    }
-    return name;
-}
-
 // Whether transformers loads the model with a class that has the text model inside of it.
 Result<bool> IsMultimodal(const ModelSource& source) {
     std::error_code none;
@@ -64,26 +53,61 @@ Result<bool> IsMultimodal(const ModelSource& source) {
            classes.front().ends_with("ForConditionalGeneration");
 }
 
+// A module's name in the class of transformers.
+std::string SavedModule(const std::string& module, bool multimodal) {
+    return multimodal ? fmt::format("{}{}", kText, module.substr(kPlain.size())) : module;
+}
+
 // target_modules: names, or for a multimodal model a pattern, because its other parts have modules
 // of the same names.
 Json TargetsOf(const LoraPlan& plan, bool multimodal) {
     if (!multimodal) return plan.Modules();
-    return fmt::format("model\\.language_model\\..*\\.({})", fmt::join(plan.Modules(), "|"));
+    std::vector<std::string> ends;
+    for (const std::string& module : plan.Modules()) {
+        const bool whole = module.starts_with(kPlain);
+        ends.push_back(whole ? module.substr(kPlain.size()) : R"(.*\.)" + module);
+    }
+    const bool names = std::ranges::none_of(
+        ends, [](const std::string& end) { return end.starts_with("layers."); });
+    if (names) {
+        return fmt::format("model\\.language_model\\..*\\.({})", fmt::join(plan.Modules(), "|"));
+    }
+    return fmt::format("model\\.language_model\\.({})", fmt::join(ends, "|"));
+}
+
+// A router is no linear layer in transformers; PEFT adapts its weight as a parameter.
+bool IsRouter(const LoraTarget& target) {
+    return target.tensor.ends_with(".ffn_gate_inp.weight");
 }
 
 std::string ConfigText(const LoraPlan& plan, const std::string& model, bool multimodal) {
     const LoraOptions& words = plan.words;
-    const Json config = {{"peft_type", "LORA"},
-                         {"task_type", "CAUSAL_LM"},
-                         {"base_model_name_or_path", model},
-                         {"r", words.rank},
-                         {"lora_alpha", words.alpha},
-                         {"lora_dropout", 0.0},
-                         {"use_rslora", words.rslora},
-                         {"bias", "none"},
-                         {"fan_in_fan_out", false},
-                         {"inference_mode", true},
-                         {"target_modules", TargetsOf(plan, multimodal)}};
+    Json ranks = Json::object(), alphas = Json::object(), parameters = Json::array();
+    LoraPlan modules = plan;
+    std::erase_if(modules.targets, IsRouter);
+    for (const LoraTarget& target : plan.targets) {
+        std::string module = SavedModule(target.module, multimodal);
+        if (IsRouter(target)) {
+            module += ".weight";
+            parameters.push_back(module);
+        }
+        if (target.rank != words.rank) ranks[module] = target.rank;
+        if (target.alpha != words.alpha) alphas[module] = target.alpha;
+    }
+    Json config = {{"peft_type", "LORA"},
+                   {"task_type", "CAUSAL_LM"},
+                   {"base_model_name_or_path", model},
+                   {"r", words.rank},
+                   {"rank_pattern", ranks},
+                   {"lora_alpha", words.alpha},
+                   {"alpha_pattern", alphas},
+                   {"lora_dropout", 0.0},
+                   {"use_rslora", words.rslora},
+                   {"bias", "none"},
+                   {"fan_in_fan_out", false},
+                   {"inference_mode", true},
+                   {"target_modules", TargetsOf(modules, multimodal)}};
+    if (!parameters.empty()) config["target_parameters"] = parameters;
     return config.dump(2) + "\n";
 }
 
@@ -99,7 +123,9 @@ struct Part {
     bool is_b;
     std::string Name() const { return is_b ? target->NameB() : target->NameA(); }
     std::string SavedName(bool multimodal) const {
-        return multimodal ? WithPath(Name(), {kPlain}, kText) : Name();
+        constexpr size_t kInner = kBase.size() + kPlain.size();
+        const std::string name = Name();
+        return multimodal ? fmt::format("{}{}{}", kBase, kText, name.substr(kInner)) : name;
     }
 };
 
@@ -133,65 +159,91 @@ std::string HeaderOf(const ModelSource& trained, const std::vector<Part>& parts,
     return out + text;
 }
 
+constexpr std::string_view kEndA = ".lora_A.weight", kEndB = ".lora_B.weight";
+constexpr std::string_view kEmbeddingA = ".lora_embedding_A", kEmbeddingB = ".lora_embedding_B";
+
+void EraseAll(std::string& name, std::string_view part) {
+    for (size_t at = name.find(part); at != name.npos; at = name.find(part)) {
+        name.erase(at, part.size());
+    }
+}
+
+// "lora_A.weight" from "lora_A.default.weight", "lora_embedding_A" from "lora_embedding_A.default".
+void EraseAdapterName(std::string& name) {
+    for (const std::string_view which : {".lora_A.", ".lora_B."}) {
+        const size_t at = name.find(which), end = name.rfind(".weight");
+        if (at == name.npos || end == name.npos || end + 7 != name.size()) continue;
+        const size_t adapter = at + which.size();
+        if (adapter < end && name.find('.', adapter) == end) name.erase(adapter, end + 1 - adapter);
+    }
+    for (const std::string_view which :
+         {kEmbeddingA, kEmbeddingB, std::string_view(".lora_magnitude_vector")}) {
+        const size_t at = name.find(which);
+        if (at != name.npos) name.resize(at + which.size());
+    }
+}
+
+// "model.layers.0.self_attn.q_proj.lora_A.weight" from any name of that tensor in the files of
+// PEFT's versions and of programs that save what PEFT has in memory.
+std::string PlainName(std::string name) {
+    EraseAll(name, "_orig_mod.");  // torch.compile
+    if (name.find(".lora_") == name.npos) {
+        for (const char* part : {".base_layer", ".modules_to_save.default", ".modules_to_save"}) {
+            EraseAll(name, part);
+        }
+    }
+    if (name.starts_with(kBase)) name.erase(0, kBase.size());
+    for (const std::string_view path : {kText, kOlderText, kPlain}) {
+        if (name.starts_with(path)) {
+            name.erase(0, path.size());
+            break;
+        }
+    }
+    EraseAdapterName(name);
+    return fmt::format("{}{}{}", kBase, kPlain, name);
+}
+
 struct Opened {
     WeightFile file;
-    std::vector<SafeTensor> tensors;
+    std::vector<SafeTensor> tensors;  // with the names of LoraTarget
+    std::vector<std::string> saved;   // the file's names
 };
 
-Result<Opened> OpenTensors(const std::string& path) {
-    WEFT_ASSIGN(WeightFile file, WeightFile::Open(path));
+Result<std::vector<SafeTensor>> ReadSafetensors(const WeightFile& file) {
     uint64_t length = 0;
     if (file.size_bytes() < sizeof length) {
-        return MakeError(ErrorCode::kCorrupt, "{}: not a safetensors file", path);
+        return MakeError(ErrorCode::kCorrupt, "{}: not a safetensors file", file.path());
     }
     WEFT_TRY(file.ReadAt(0, std::as_writable_bytes(std::span(&length, 1))));
     length = std::min({length, hf::kMostHeaderBytes, file.size_bytes() - sizeof length});
     std::vector<std::byte> header(sizeof length + length);
     WEFT_TRY(file.ReadAt(0, header));
+    return hf::ParseSafetensors(header, file.size_bytes(), file.path());
+}
+
+Result<Opened> OpenTensors(const std::string& folder) {
+    std::error_code ignored;
+    const bool older = !std::filesystem::exists(folder + kTensorsName, ignored) &&
+                       std::filesystem::exists(folder + kOlderName, ignored);
+    const std::string path = folder + (older ? kOlderName : kTensorsName);
+    WEFT_ASSIGN(WeightFile file, WeightFile::Open(path));
     WEFT_ASSIGN(std::vector<SafeTensor> tensors,
-                hf::ParseSafetensors(header, file.size_bytes(), path));
-    for (SafeTensor& tensor : tensors) {
-        tensor.name = WithPath(tensor.name, {kText, kOlderText}, kPlain);
+                older ? hf::ReadTorchFile(file) : ReadSafetensors(file));
+    Opened opened{std::move(file), std::move(tensors), {}};
+    std::set<std::string> names;
+    for (SafeTensor& tensor : opened.tensors) {
+        opened.saved.push_back(tensor.name);
+        tensor.name = PlainName(std::move(tensor.name));
+        if (names.insert(tensor.name).second) continue;
+        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' occurs under two names", path,
+                         hf::Shown(tensor.name));
     }
-    return Opened{std::move(file), std::move(tensors)};
-}
-
-// The targets, from the names of tensors that have an A in some layer:
-// "self_attn.q_proj,mlp.up_proj".
-Result<std::string> TargetsOfTensors(const std::string& folder) {
-    constexpr std::string_view kLayers = "model.model.layers.", kEnd = ".lora_A.weight";
-    WEFT_ASSIGN(const Opened opened, OpenTensors(folder + kTensorsName));
-    const std::string begin = std::string(kAdapterPrefix) + std::string(kLayers);
-    std::set<std::string> modules;
-    for (const SafeTensor& tensor : opened.tensors) {
-        if (!tensor.name.ends_with(kEnd)) continue;
-        std::string module = tensor.name.substr(0, tensor.name.size() - kEnd.size());
-        // (A tensor outside the layers is refused later, with its name.)
-        const size_t dot = module.starts_with(begin) ? module.find('.', begin.size()) : module.npos;
-        if (dot != module.npos) module.erase(0, dot + 1);
-        modules.insert(std::move(module));
-    }
-    if (!modules.empty()) return fmt::format("{}", fmt::join(modules, ","));
-    return MakeError(ErrorCode::kCorrupt, "{}{}: has no tensor named ...{}", folder, kTensorsName,
-                     kEnd);
-}
-
-// 8, or 8.0 as some programs write it.
-Result<int64_t> RankOf(const hf::Config& config) {
-    constexpr int64_t kMost = 1 << 16;
-    const auto r = config.json().find("r");
-    if (r != config.json().end() && r->is_number_float()) {
-        const auto value = r->get<double>();
-        if (value >= 1 && value <= kMost && value == std::floor(value)) {
-            return static_cast<int64_t>(value);
-        }
-    }
-    return config.NeedInt({"r"}, 1, kMost);
+    return opened;
 }
 
 }  // namespace
 
-Result<LoraOptions> ReadAdapterConfig(const std::string& folder) {
+Result<AdapterConfig> ReadAdapterConfig(const std::string& folder, LoraUse use) {
     std::error_code ignored;
     if (std::filesystem::is_regular_file(folder, ignored)) {
         return MakeError(ErrorCode::kUnsupported,
@@ -210,35 +262,79 @@ Result<LoraOptions> ReadAdapterConfig(const std::string& folder) {
                          folder, kind.empty() ? "" : "It is " + kind, kind.empty() ? "" : ". ");
     }
     WEFT_ASSIGN(const hf::Config config, hf::Config::Read(folder + kAdapterConfigName));
-    WEFT_TRY(CheckAdapterConfig(config));
-    LoraOptions words;
-    words.from = folder;
-    WEFT_ASSIGN(words.rank, RankOf(config));
-    WEFT_ASSIGN(words.alpha, config.F64Or({"lora_alpha"}, words.alpha));
-    WEFT_ASSIGN(words.rslora, config.BoolOr({"use_rslora"}, false));
-    WEFT_ASSIGN(words.targets, AdapterTargets(config));
-    if (words.targets.empty()) {
-        auto targets = TargetsOfTensors(folder);
-        if (!targets.ok() && targets.error().code == ErrorCode::kNotFound) {
-            return UnknownTargets(config);
+    WEFT_ASSIGN(AdapterConfig read, ParseAdapterConfig(config, use));
+    read.words.from = folder;
+    return read;
+}
+
+Result<AdapterNames> ReadAdapterNames(const std::string& folder) {
+    WEFT_ASSIGN(const Opened opened, OpenTensors(folder));
+    const auto find = [&](const std::string& name) {
+        const auto found = std::ranges::find(opened.tensors, name, &SafeTensor::name);
+        return found == opened.tensors.end() ? nullptr : &*found;
+    };
+    AdapterNames names;
+    for (size_t at = 0; at < opened.tensors.size(); ++at) {
+        const SafeTensor& tensor = opened.tensors[at];
+        AdapterModule module;
+        module.saved = opened.saved[at];
+        if (module.saved.starts_with(kBase)) module.saved.erase(0, kBase.size());
+        module.module = tensor.name.substr(kBase.size());
+        if (module.module.find(".lora_") == std::string::npos) {
+            names.wholes.push_back(std::move(module));
+            continue;
         }
-        WEFT_ASSIGN(words.targets, std::move(targets));
+        module.embedding = tensor.name.ends_with(kEmbeddingA);
+        const std::string_view end = module.embedding ? kEmbeddingA : kEndA;
+        if (!tensor.name.ends_with(end)) continue;
+        module.module.resize(module.module.size() - end.size());
+        module.saved.resize(module.saved.find(module.embedding ? kEmbeddingA : ".lora_A."));
+        const SafeTensor* b = find(
+            fmt::format("{}{}{}", kBase, module.module, module.embedding ? kEmbeddingB : kEndB));
+        if (tensor.shape.size() == 2) module.a_cols = tensor.shape[1];
+        if (b != nullptr && b->shape.size() == 2) module.b_rows = b->shape[0];
+        names.modules.push_back(std::move(module));
     }
-    return words;
+    if (!names.modules.empty()) return names;
+    return MakeError(ErrorCode::kCorrupt, "{}: has no tensor named ...{}", opened.file.path(),
+                     kEndA);
 }
 
 Result<AdapterFile> AdapterFile::Open(const LoraPlan& plan) {
-    const std::string path = plan.words.from + kTensorsName;
-    WEFT_ASSIGN(Opened opened, OpenTensors(path));
+    WEFT_ASSIGN(Opened opened, OpenTensors(plan.words.from));
     AdapterFile adapter(std::move(opened.file), std::move(opened.tensors));
+    std::set<std::string> known;
     for (const LoraTarget& target : plan.targets) {
-        WEFT_TRY(adapter.Check(target.NameA(), plan.words.rank, target.cols));
-        WEFT_TRY(adapter.Check(target.NameB(), target.rows, plan.words.rank));
+        WEFT_TRY(adapter.CheckTarget(target));
+        known.insert({target.NameA(), target.NameB()});
+        if (target.dora) known.insert(target.NameOfLengths());
     }
-    if (adapter.tensors_.size() == 2 * plan.targets.size()) return adapter;
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: {} tensors; A and B of the {} matrices in adapter_config.json are {}",
-                     path, adapter.tensors_.size(), plan.targets.size(), 2 * plan.targets.size());
+    for (const LoraWhole& whole : plan.wholes) known.insert(whole.FileName());
+    for (size_t at = 0; at < opened.saved.size(); ++at) {
+        if (known.contains(adapter.tensors_[at].name)) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: tensor '{}' is not A or B of a matrix that the adapter changes",
+                         adapter.path(), hf::Shown(opened.saved[at]));
+    }
+    return adapter;
+}
+
+Status AdapterFile::CheckTarget(const LoraTarget& target) const {
+    const std::string a = target.NameA(), b = target.NameB();
+    switch (target.form) {
+        case LoraTarget::Form::kMatrix:
+            WEFT_TRY(Check(a, target.rank, target.cols));
+            return Check(b, target.rows, target.rank);
+        case LoraTarget::Form::kEmbedding:
+            WEFT_TRY(Check(a, target.rank, target.rows));
+            return Check(b, target.cols, target.rank);
+        case LoraTarget::Form::kExperts: break;
+    }
+    const int64_t all = target.rank * target.experts;
+    WEFT_TRY(Check(a, all, target.cols));
+    const SafeTensor* tensor = Find(b);
+    const bool flat = tensor != nullptr && tensor->shape.size() == 2;
+    return Check(b, flat ? tensor->shape[0] : 0, all);
 }
 
 const SafeTensor* AdapterFile::Find(const std::string& name) const {
@@ -279,14 +375,103 @@ Status AdapterFile::Read(const LoraTarget& target, bool is_b, int64_t row, int64
                                              static_cast<size_t>(row_bytes)),
                       out.subspan(static_cast<size_t>(i * cols), static_cast<size_t>(cols)));
     }
-    const auto read = out.first(static_cast<size_t>(rows * cols));
-    const auto bad = std::ranges::find_if_not(read, [](float v) { return std::isfinite(v); });
-    if (bad == read.end()) return {};
+    return CheckFinite(*tensor, out.first(static_cast<size_t>(rows * cols)));
+}
+
+Status AdapterFile::CheckFinite(const SafeTensor& tensor, std::span<const float> values) const {
+    const auto bad = std::ranges::find_if_not(values, [](float v) { return std::isfinite(v); });
+    if (bad == values.end()) return {};
     return MakeError(
         ErrorCode::kCorrupt,
         "{}: tensor {}: a value is {}; expected finite numbers. Is the adapter of a run "
         "that diverged? Use an earlier checkpoint",
-        path(), tensor->name, *bad);
+        path(), tensor.name, *bad);
+}
+
+Result<std::vector<float>> AdapterFile::Values(const std::string& name, int64_t count) const {
+    const SafeTensor* tensor = Find(name);
+    if (tensor == nullptr) {
+        return MakeError(ErrorCode::kNotFound, "{}: tensor '{}' is missing", path(), name);
+    }
+    const bool floats = tensor->type == SafeType::kF32 || tensor->type == SafeType::kF16 ||
+                        tensor->type == SafeType::kBF16;
+    const auto bytes = static_cast<uint64_t>(count) * hf::SafeTypeBytes(tensor->type);
+    if (!floats || tensor->bytes != bytes) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: tensor '{}' has shape [{}] and dtype {}; expected F32, F16 or BF16 "
+                         "with {} elements",
+                         path(), name, fmt::join(tensor->shape, ", "),
+                         hf::SafeTypeName(tensor->type), count);
+    }
+    std::vector<std::byte> raw(bytes);
+    WEFT_TRY(file_.ReadAt(tensor->offset, raw));
+    std::vector<float> values(static_cast<size_t>(count));
+    DequantizeRow(AdapterDType(tensor->type), raw, values);
+    WEFT_TRY(CheckFinite(*tensor, values));
+    return values;
+}
+
+Result<std::vector<float>> AdapterFile::ReadWhole(const LoraTarget& target, bool is_b) const {
+    const int64_t rank = target.rank, experts = target.experts;
+    std::vector<float> out(
+        static_cast<size_t>((is_b ? target.rows : rank * experts) * (is_b ? rank : target.cols)));
+    switch (target.form) {
+        case LoraTarget::Form::kMatrix:
+            WEFT_TRY(Read(target, is_b, 0, is_b ? target.rows : rank, out));
+            return out;
+        case LoraTarget::Form::kEmbedding: {
+            // A is the transposed B of the transposed matrix, and B its transposed A.
+            const int64_t rows = is_b ? rank : target.cols, cols = is_b ? target.rows : rank;
+            WEFT_ASSIGN(const std::vector<float> values,
+                        Values(is_b ? target.NameA() : target.NameB(), rows * cols));
+            for (int64_t r = 0; r < rows; ++r) {
+                for (int64_t c = 0; c < cols; ++c) {
+                    out[static_cast<size_t>(c * rows + r)] =
+                        values[static_cast<size_t>(r * cols + c)];
+                }
+            }
+            return out;
+        }
+        case LoraTarget::Form::kExperts: break;
+    }
+    if (!is_b) return Values(target.NameA(), rank * experts * target.cols);
+    // B [rows of an expert, rank, experts]
+    const int64_t each = target.rows / experts, all = Find(target.NameB())->shape[0];
+    WEFT_ASSIGN(const std::vector<float> values, Values(target.NameB(), all * rank * experts));
+    for (int64_t row = 0; row < target.rows; ++row) {
+        const int64_t expert = row / each, from = target.fused_begin + row % each;
+        for (int64_t r = 0; r < rank; ++r) {
+            out[static_cast<size_t>(row * rank + r)] =
+                values[static_cast<size_t>((from * rank + r) * experts + expert)];
+        }
+    }
+    return out;
+}
+
+Result<std::vector<float>> AdapterFile::ReadLengths(const LoraTarget& target) const {
+    WEFT_ASSIGN(const std::vector<float> saved, Values(target.NameOfLengths(), target.rows));
+    std::vector<float> lengths(saved.size());
+    for (int64_t row = 0; row < target.rows; ++row) {
+        lengths[static_cast<size_t>(row)] =
+            saved[static_cast<size_t>(SavedRow(row, target.pairs_of))];
+    }
+    return lengths;
+}
+
+Result<std::vector<float>> AdapterFile::ReadWhole(const LoraWhole& whole, int64_t rows,
+                                                  int64_t cols) const {
+    WEFT_ASSIGN(const std::vector<float> saved, Values(whole.FileName(), rows * cols));
+    std::vector<float> values(saved.size());
+    // The elements of a vector are reordered like rows.
+    const int64_t count = rows == 1 ? cols : rows, width = rows == 1 ? 1 : cols;
+    for (int64_t row = 0; row < count; ++row) {
+        const int64_t from = SavedRow(row, whole.pairs_of);
+        for (int64_t col = 0; col < width; ++col) {
+            values[static_cast<size_t>(row * width + col)] =
+                saved[static_cast<size_t>(from * width + col)] - whole.add;
+        }
+    }
+    return values;
 }
 
 Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std::string& model,

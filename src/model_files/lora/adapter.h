@@ -1,5 +1,5 @@
 // An adapter on disk, in the format of the package PEFT: DIR/adapter_config.json and
-// DIR/adapter_model.safetensors.
+// DIR/adapter_model.safetensors (or, of older versions, DIR/adapter_model.bin: hf/torch_file.h).
 //
 // The rows of B for Q and K have two orders: on disk the order of the Hugging Face model, in memory
 // the order of the GGUF model (Family::pairs in model_files/hf/family.h).
@@ -11,16 +11,32 @@
 
 #include "base/result.h"
 #include "model_files/hf/safetensors.h"
+#include "model_files/lora/adapter_config.h"
 #include "model_files/lora/plan.h"
 #include "model_files/model_file.h"
 #include "model_files/weight_file.h"
 
 namespace weft::model_files {
 
-// Reads rank, alpha and targets, and sets `from`. Errors: kNotFound, kCorrupt; kUnsupported, naming
-// the key, for an adapter that is not two matrices of rank r for each weight (DoRA, biases,
-// module-specific ranks).
-Result<LoraOptions> ReadAdapterConfig(const std::string& folder);
+// Reads adapter_config.json, and sets `words.from`. Errors: kNotFound, kCorrupt; kUnsupported,
+// naming the key, for an adapter that is not two matrices for each weight (DoRA, biases).
+Result<AdapterConfig> ReadAdapterConfig(const std::string& folder, LoraUse use = LoraUse::kBeside);
+
+// A module for which an adapter's file has tensors.
+struct AdapterModule {
+    std::string module;      // as in LoraTarget::module
+    std::string saved;       // the name in the Hugging Face model for which the adapter was made
+    bool embedding = false;  // A and B are those of an embedding
+    int64_t a_cols = 0, b_rows = 0;  // of A and B in the file
+};
+struct AdapterNames {
+    std::vector<AdapterModule> modules;
+    std::vector<AdapterModule> wholes;  // tensors that are not of an A or B; `module`: their name
+};
+// In the file's order. Tensor names may lack PEFT's "base_model.model." or the model's "model.",
+// and may have the adapter's name as in PEFT's memory ("lora_A.default.weight").
+// Errors: kNotFound; kCorrupt: no such tensors, or two with one meaning.
+Result<AdapterNames> ReadAdapterNames(const std::string& folder);
 
 // The tensors of an adapter. Thread: any.
 class AdapterFile {
@@ -33,12 +49,22 @@ class AdapterFile {
     // Errors: kIo; kCorrupt, with the tensor's name: a value is not finite.
     Status Read(const LoraTarget& target, bool is_b, int64_t row, int64_t rows,
                 std::span<float> out) const;
+    // A target of any form, whole: A [experts, rank, cols] and B [rows, rank], in the model's row
+    // order.
+    Result<std::vector<float>> ReadWhole(const LoraTarget& target, bool is_b) const;
+    // The lengths of a DoRA target's rows, and the values of a tensor that is replaced.
+    Result<std::vector<float>> ReadLengths(const LoraTarget& target) const;
+    Result<std::vector<float>> ReadWhole(const LoraWhole& whole, int64_t rows, int64_t cols) const;
 
   private:
     AdapterFile(WeightFile file, std::vector<hf::SafeTensor> tensors)
         : file_(std::move(file)), tensors_(std::move(tensors)) {}
     const hf::SafeTensor* Find(const std::string& name) const;
     Status Check(const std::string& name, int64_t rows, int64_t cols) const;
+    Status CheckTarget(const LoraTarget& target) const;
+    // All values of a tensor of `count` elements.
+    Result<std::vector<float>> Values(const std::string& name, int64_t count) const;
+    Status CheckFinite(const hf::SafeTensor& tensor, std::span<const float> values) const;
     WeightFile file_;
     std::vector<hf::SafeTensor> tensors_;
 };

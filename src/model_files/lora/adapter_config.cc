@@ -1,7 +1,7 @@
 #include "model_files/lora/adapter_config.h"
 
 #include <algorithm>
-#include <cctype>
+#include <cmath>
 #include <string_view>
 
 #include "base/text.h"
@@ -15,19 +15,17 @@ using hf::Json;
 // The default next step.
 constexpr std::string_view kMerge =
     "merge it with peft (merge_and_unload(), then save_pretrained()), and use that model";
+// That of keys that LoraUse::kMerged allows.
+constexpr std::string_view kWeftMerge =
+    "'weft merge MODEL --lora DIR -o OUT' writes a model with it, which you can use";
 
 struct Refused {
     std::string_view key, what, next;
 };
 constexpr Refused kRefused[] = {
-    {"bias", "biases of the model were trained, too", kMerge},
-    {"use_dora", "DoRA multiplies each row by a trained magnitude", kMerge},
-    {"fan_in_fan_out", "the weights are stored transposed", kMerge},
-    {"modules_to_save", "whole modules were trained in addition to the adapter", kMerge},
-    {"rank_pattern", "some modules have ranks of their own", kMerge},
-    {"alpha_pattern", "some modules have an alpha of their own", kMerge},
-    {"layers_to_transform", "only some layers have adapters", kMerge},
-    {"target_parameters", "parameters outside modules have adapters", kMerge},
+    {"bias", "biases of the model were trained, too", kWeftMerge},
+    {"use_dora", "DoRA multiplies each row by a trained magnitude", kWeftMerge},
+    {"modules_to_save", "whole modules were trained in addition to the adapter", kWeftMerge},
     {"lora_bias", "B has a bias", kMerge},
     {"trainable_token_indices", "rows of the embedding were trained, too", kMerge},
     {"use_qalora", "QALoRA reads means of groups of columns", kMerge},
@@ -48,13 +46,18 @@ constexpr std::string_view kHarmless[] = {
     "megatron_core", "base_model_name_or_path", "merge_weights", "qalora_group_size",
     // Initialization of A and B, which init_lora_weights names.
     "loftq_config", "eva_config", "corda_config", "lora_ga_config",
-    // Details of refused keys; the backward pass; tied weights outside the adapter.
-    "layers_pattern", "velora_config", "runtime_config", "ensure_weight_tying"};
+    // The names of the adapter's tensors show these.
+    "exclude_modules", "layers_to_transform", "layers_pattern", "target_parameters",
+    // Of weights that are stored transposed (Conv1D), which no supported model has.
+    "fan_in_fan_out",
+    // The backward pass; tied weights outside the adapter.
+    "velora_config", "runtime_config", "ensure_weight_tying"};
 constexpr std::string_view kRead[] = {"r",
                                       "lora_alpha",
                                       "use_rslora",
                                       "target_modules",
-                                      "exclude_modules",
+                                      "rank_pattern",
+                                      "alpha_pattern",
                                       "lora_dropout",
                                       "init_lora_weights"};
 
@@ -72,35 +75,15 @@ Error UnsupportedAdapter(const Config& config, std::string_view key, const Json&
                      config.where(), key, hf::Shown(value.dump()), what, next);
 }
 
-// Whether the patterns only repeat the adapter's one rank or alpha.
-bool IsUniform(const Json& patterns, const Json& config, const char* key) {
-    const auto same = config.find(key);
-    return patterns.is_object() && same != config.end() && same->is_number() &&
-           std::ranges::all_of(patterns, [&](const Json& value) { return value == *same; });
-}
-
-// Whether the list is 0, 1, 2, ...: the first layers. (If the model has more, their tensors are
-// missing in the adapter's file, which is reported by name.)
-bool IsAllLayers(const Json& layers) {
-    if (!layers.is_array()) return false;
-    for (size_t i = 0; i < layers.size(); ++i) {
-        if (layers[i] != i) return false;
-    }
-    return true;
-}
-
-Status CheckKeys(const Config& config) {
+Status CheckKeys(const Config& config, LoraUse use) {
     const Json& json = config.json();
     for (const auto& [key, value] : json.items()) {
         const bool taken = std::ranges::find(kHarmless, key) != std::end(kHarmless) ||
                            std::ranges::find(kRead, key) != std::end(kRead);
         if (taken || MeansNothing(value)) continue;
-        if (key == "rank_pattern" && IsUniform(value, json, "r")) continue;
-        if (key == "alpha_pattern" && IsUniform(value, json, "lora_alpha")) continue;
-        const bool patterned = !MeansNothing(json.value("layers_pattern", Json()));
-        if (key == "layers_to_transform" && !patterned && IsAllLayers(value)) continue;
         const auto known = std::ranges::find(kRefused, key, &Refused::key);
         if (known != std::end(kRefused)) {
+            if (use == LoraUse::kMerged && known->next == kWeftMerge) continue;
             return UnsupportedAdapter(config, key, value, known->what, known->next);
         }
         if (value == 0) continue;
@@ -149,38 +132,89 @@ Status CheckKind(const Config& config) {
                      config.where(), hf::Shown(type), kMerge);
 }
 
-}  // namespace
-
-Status CheckAdapterConfig(const Config& config) {
-    WEFT_TRY(CheckKind(config));
-    WEFT_TRY(CheckKeys(config));
-    return CheckBegin(config);
+// 8, or 8.0 as some programs write it.
+Result<int64_t> RankOf(const Config& config) {
+    constexpr int64_t kMost = 1 << 16;
+    const auto r = config.json().find("r");
+    if (r != config.json().end() && r->is_number_float()) {
+        const auto value = r->get<double>();
+        if (value >= 1 && value <= kMost && value == std::floor(value)) {
+            return static_cast<int64_t>(value);
+        }
+    }
+    return config.NeedInt({"r"}, 1, kMost);
 }
 
-Result<std::string> AdapterTargets(const Config& config) {
-    const auto excluded = config.json().find("exclude_modules");
-    const bool excludes = excluded != config.json().end() && !MeansNothing(*excluded);
-    const auto targets = config.json().find("target_modules");
-    if (targets != config.json().end() && targets->is_string()) {
-        return *targets == "all-linear" && !excludes ? std::string("all") : std::string();
+// Modules of which each layer must have an adapter; "": unknown.
+Result<std::string> ListedTargets(const Config& config) {
+    for (const char* some : {"exclude_modules", "layers_to_transform", "target_parameters"}) {
+        if (!MeansNothing(config.json().value(some, Json()))) return std::string();
     }
-    if (excludes) return std::string();
+    const auto targets = config.json().find("target_modules");
+    if (targets != config.json().end() && targets->is_string()) return std::string();
     WEFT_ASSIGN(const std::vector<std::string> modules, config.Strings({"target_modules"}));
     if (modules.empty()) return config.Corrupt("target_modules", "a list of modules");
     return fmt::format("{}", fmt::join(modules, ","));
 }
 
-Error UnknownTargets(const Config& config) {
-    const Json excluded = config.json().value("exclude_modules", Json());
-    if (!MeansNothing(excluded)) {
-        return UnsupportedAdapter(config, "exclude_modules", excluded,
-                                  "some of the target modules have no adapter", kMerge);
+// An object of numbers by the ends of module names, which are expressions.
+Result<std::vector<ModuleNumber>> ReadPattern(const Config& config, const char* key) {
+    constexpr size_t kMostPatterns = 4096;
+    std::vector<ModuleNumber> read;
+    const Json patterns = config.json().value(key, Json());
+    if (MeansNothing(patterns)) return read;
+    if (!patterns.is_object() || patterns.size() > kMostPatterns) {
+        return config.Corrupt(key, "an object of numbers");
     }
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: 'target_modules' is the pattern {}, and there is no "
-                     "adapter_model.safetensors from which to take the modules; expected a list of "
-                     "modules, such as [\"q_proj\", \"v_proj\"]",
-                     config.where(), hf::Shown(config.json().at("target_modules").dump()));
+    for (const auto& [ending, number] : patterns.items()) {
+        if (!number.is_number() || !(number > 0)) {
+            return config.Corrupt(key, "an object of positive numbers");
+        }
+        auto regex = tokenizer::Regex::MakeForeign("^(?:.*\\.)?(?:" + ending + ")$");
+        if (!regex.ok()) {
+            return MakeError(ErrorCode::kUnsupported, "{}: {}: the expression '{}': {}",
+                             config.where(), key, hf::Shown(ending), regex.error().message);
+        }
+        read.push_back({std::move(*regex), number.get<double>()});
+    }
+    return read;
+}
+
+double NumberOf(const std::vector<ModuleNumber>& numbers, const std::string& module,
+                double fallback) {
+    constexpr int64_t kMostMatchNs = 10'000'000;
+    tokenizer::RegexRun run(module.size(), kMostMatchNs);
+    for (const ModuleNumber& one : numbers) {
+        tokenizer::RegexRun::Range found{};
+        if (run.Next(one.ending, module, 0, found)) return one.number;
+    }
+    return fallback;
+}
+
+}  // namespace
+
+int64_t AdapterConfig::RankOf(const std::string& module) const {
+    return static_cast<int64_t>(NumberOf(ranks, module, static_cast<double>(words.rank)));
+}
+
+double AdapterConfig::AlphaOf(const std::string& module) const {
+    return NumberOf(alphas, module, words.alpha);
+}
+
+Result<AdapterConfig> ParseAdapterConfig(const Config& config, LoraUse use) {
+    WEFT_TRY(CheckKind(config));
+    WEFT_TRY(CheckKeys(config, use));
+    WEFT_TRY(CheckBegin(config));
+    AdapterConfig read;
+    LoraOptions& words = read.words;
+    WEFT_ASSIGN(words.rank, RankOf(config));
+    WEFT_ASSIGN(words.alpha, config.F64Or({"lora_alpha"}, words.alpha));
+    WEFT_ASSIGN(words.rslora, config.BoolOr({"use_rslora"}, false));
+    WEFT_ASSIGN(read.dora, config.BoolOr({"use_dora"}, false));
+    WEFT_ASSIGN(words.targets, ListedTargets(config));
+    WEFT_ASSIGN(read.ranks, ReadPattern(config, "rank_pattern"));
+    WEFT_ASSIGN(read.alphas, ReadPattern(config, "alpha_pattern"));
+    return read;
 }
 
 Result<double> AdapterDropout(const std::string& folder) {

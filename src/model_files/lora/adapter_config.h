@@ -2,35 +2,52 @@
 //
 // A supported adapter is two matrices per weight, which change y = x . W^T to y = x . W^T + scale *
 // (x . A^T) . B^T with the model's own W. Every key is one of
-//   read      r, lora_alpha, use_rslora, target_modules, exclude_modules, layers_to_transform,
+//   read      r, rank_pattern, lora_alpha, alpha_pattern, use_rslora, target_modules,
 //             lora_dropout, init_lora_weights
+//   shown     by the names of the adapter's tensors (exclude_modules, layers_to_transform,
+//             layers_pattern), so that the key needs no reading
 //   harmless  does not change y: the adapter's origin, its initialization, speed-ups of training
-//   refused   changes y, unless it has an empty value (DoRA, aLoRA, BD-LoRA, PiSSA's changed base
-//             weights, replicated layers, ...)
+//   merged    changes more than y + ... (DoRA, modules_to_save, biases): only for LoraUse::kMerged
+//   refused   changes y, unless it has an empty value (aLoRA, BD-LoRA, PiSSA's changed base
+//   weights,
+//             replicated layers, ...)
 // Any other key is refused, unless it has an empty value.
 // Input is hostile: model_files/hf/json.h.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "model_files/hf/json.h"
+#include "model_files/lora/plan.h"
+#include "tokenizer/regex.h"
 
 namespace weft::model_files {
 
 inline constexpr const char* kAdapterConfigName = "/adapter_config.json";
 
+// A number for the modules whose names end in an expression, as in rank_pattern.
+struct ModuleNumber {
+    tokenizer::Regex ending;
+    double number;
+};
+
+// What adapter_config.json says.
+struct AdapterConfig {
+    // rank and alpha: of modules without a pattern. targets: modules of which each layer must have
+    // an adapter; "": only the names of the adapter's tensors show which modules have one.
+    LoraOptions words;
+    std::vector<ModuleNumber> ranks, alphas;
+    bool dora = false;
+    // `module`: the name in the Hugging Face model. The first pattern that fits counts, as in PEFT.
+    int64_t RankOf(const std::string& module) const;
+    double AlphaOf(const std::string& module) const;
+};
+
 // Errors: kUnsupported, with the key, its value and the next step, for an adapter with refused
 // keys; kCorrupt.
-Status CheckAdapterConfig(const hf::Config& config);
-
-// target_modules in the form of LoraOptions::targets. "": target_modules is a pattern or
-// exclude_modules is set, so the targets must be taken from the names of the adapter's tensors.
-// Errors: kCorrupt.
-Result<std::string> AdapterTargets(const hf::Config& config);
-// Makes the error kUnsupported: the targets can't be taken from tensor names, since there are no
-// tensors.
-Error UnknownTargets(const hf::Config& config);
+Result<AdapterConfig> ParseAdapterConfig(const hf::Config& config, LoraUse use);
 
 // The dropout that the adapter in `folder` was trained with; used only to continue training.
 Result<double> AdapterDropout(const std::string& folder);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "model_files/hf/export.h"
 #include "model_files/lora/adapter.h"
+#include "model_files/lora/adapter_config.h"
 
 namespace weft::model_files {
 namespace {
@@ -25,25 +26,45 @@ bool Means(const std::string& word, const std::string& module) {
     return EndsWithModule(module, word);
 }
 
-// The 2-D weights of layers, except routers: the matrices that can be adapted. experts: receives
-// the modules of experts, which are several matrices in one tensor.
-Result<std::vector<LoraTarget>> Linears(const ModelSource& source,
-                                        std::vector<std::string>& experts) {
-    constexpr std::string_view kKind = ".weight";
-    WEFT_ASSIGN(const auto tensors, hf::PlanExport(source, kAdapterPrefix));
-    std::vector<LoraTarget> all;
-    for (const hf::ExportTensor& tensor : tensors) {
+constexpr std::string_view kWeight = ".weight";
+
+struct Matrices {
+    std::vector<hf::ExportTensor> names;  // of all tensors with a name in the folder
+    std::vector<LoraTarget> linears;      // 2-D weights of layers, except routers
+    std::vector<LoraTarget> routers;      // can be adapted, but training's "all" leaves them out
+    std::vector<std::string> experts;     // modules of experts, which share one tensor
+};
+
+std::string ModuleOf(const hf::ExportTensor& tensor) {
+    return tensor.name.substr(0, tensor.name.size() - kWeight.size());
+}
+
+Result<Matrices> MatricesOf(const ModelSource& source) {
+    Matrices all;
+    WEFT_ASSIGN(all.names, hf::FolderNames(source, kAdapterPrefix));
+    for (const hf::ExportTensor& tensor : all.names) {
         const bool matrix =
-            tensor.name.starts_with("model.layers.") && tensor.name.ends_with(kKind);
-        if (matrix && tensor.from->dim_count == 3) {
-            experts.push_back(tensor.name.substr(0, tensor.name.size() - kKind.size()));
-        }
+            tensor.name.starts_with("model.layers.") && tensor.name.ends_with(kWeight);
+        if (!matrix) continue;
+        if (tensor.from->dim_count == 3) all.experts.push_back(ModuleOf(tensor));
+        if (tensor.from->dim_count != 2) continue;
         const bool router = tensor.from->name.ends_with(".ffn_gate_inp.weight");
-        if (!matrix || tensor.from->dim_count != 2 || router) continue;
-        all.push_back({tensor.from->name, tensor.name.substr(0, tensor.name.size() - kKind.size()),
-                       tensor.from->rows, tensor.from->cols, tensor.pairs_of});
+        LoraTarget target{tensor.from->name, ModuleOf(tensor), tensor.from->rows, tensor.from->cols,
+                          tensor.pairs_of};
+        (router ? all.routers : all.linears).push_back(std::move(target));
     }
     return all;
+}
+
+void SetScale(LoraTarget& target, int64_t rank, double alpha, bool rslora) {
+    const auto r = static_cast<double>(rank);
+    target.rank = rank;
+    target.alpha = alpha;
+    target.scale = alpha / (rslora ? std::sqrt(r) : r);
+}
+
+std::string LastName(const std::string& module) {
+    return module.substr(module.rfind('.') + 1);
 }
 
 // The error for an item that selects no matrix; `plan` lists all matrices.
@@ -66,17 +87,12 @@ Error NoTarget(const LoraPlan& plan, const std::string& word, const std::string&
                      model, word, fmt::join(plan.Modules(), ", "));
 }
 
+bool GoodScale(int64_t rank, double alpha) {
+    return rank >= 1 && rank <= kMostRank && alpha > 0 && std::isfinite(alpha);
+}
+
 Status CheckWords(const LoraOptions& words) {
-    if (words.rank >= 1 && words.rank <= kMostRank && words.alpha > 0 &&
-        std::isfinite(words.alpha)) {
-        return {};
-    }
-    if (!words.from.empty()) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}/adapter_config.json: r is {}, lora_alpha {}: expected 1 to {}, and "
-                         "above 0",
-                         words.from, words.rank, words.alpha, kMostRank);
-    }
+    if (GoodScale(words.rank, words.alpha)) return {};
     return MakeError(ErrorCode::kUsage, "--lora {} --lora-alpha {}: expected 1 to {}, and above 0",
                      words.rank, words.alpha, kMostRank);
 }
@@ -84,22 +100,28 @@ Status CheckWords(const LoraOptions& words) {
 }  // namespace
 
 std::string LoraTarget::NameA() const {
-    return fmt::format("{}model.{}.lora_A.weight", kAdapterPrefix, module);
+    const char* end = form == Form::kEmbedding ? "lora_embedding_A" : "lora_A.weight";
+    return fmt::format("{}model.{}.{}", kAdapterPrefix, module, end);
 }
 
 std::string LoraTarget::NameB() const {
-    return fmt::format("{}model.{}.lora_B.weight", kAdapterPrefix, module);
+    const char* end = form == Form::kEmbedding ? "lora_embedding_B" : "lora_B.weight";
+    return fmt::format("{}model.{}.{}", kAdapterPrefix, module, end);
 }
 
-double LoraPlan::scale() const {
-    const auto rank = static_cast<double>(words.rank);
-    return words.alpha / (words.rslora ? std::sqrt(rank) : rank);
+std::string LoraTarget::NameOfLengths() const {
+    return fmt::format("{}model.{}.lora_magnitude_vector", kAdapterPrefix, module);
+}
+
+std::string LoraWhole::FileName() const {
+    return fmt::format("{}model.{}", kAdapterPrefix, name);
 }
 
 std::vector<std::string> LoraPlan::Modules() const {
     std::set<std::string> names;
     for (const LoraTarget& target : targets) {
-        names.insert(target.module.substr(target.module.rfind('.') + 1));
+        const std::string name = LastName(target.module);
+        names.insert(partial.contains(name) ? target.module : name);
     }
     return {names.begin(), names.end()};
 }
@@ -109,32 +131,283 @@ const LoraTarget* LoraPlan::Find(std::string_view tensor) const {
     return found == targets.end() ? nullptr : &*found;
 }
 
-Result<LoraPlan> PlanLora(const ModelSource& source, const LoraOptions& words) {
-    LoraPlan plan;
-    plan.words = words;
-    if (!words.from.empty()) {
-        WEFT_ASSIGN(plan.words, ReadAdapterConfig(words.from));
-        plan.words.seed = words.seed;
-    }
-    WEFT_TRY(CheckWords(plan.words));
-    std::vector<std::string> experts;
-    WEFT_ASSIGN(const std::vector<LoraTarget> linears, Linears(source, experts));
-    const auto pieces = Split(plan.words.targets, ',');
-    std::vector<std::string> wanted;
-    for (const std::string_view piece : pieces) wanted.emplace_back(Trim(piece));
+namespace {
+
+// Whether an item selects each matrix, and each item some matrix. The index of an item without one;
+// npos: there is none.
+size_t Select(const std::vector<std::string>& wanted, const std::vector<LoraTarget>& linears,
+              std::vector<bool>& chosen) {
     std::vector<bool> met(wanted.size(), false);
-    for (const LoraTarget& linear : linears) {
-        bool chosen = false;
+    chosen.assign(linears.size(), false);
+    for (size_t at = 0; at < linears.size(); ++at) {
         for (size_t i = 0; i < wanted.size(); ++i) {
-            if (!Means(wanted[i], linear.module)) continue;
-            chosen = met[i] = true;
+            if (!Means(wanted[i], linears[at].module)) continue;
+            chosen[at] = met[i] = true;
         }
-        if (chosen) plan.targets.push_back(linear);
     }
     const auto lacks = std::ranges::find(met, false);
-    if (lacks == met.end()) return plan;
-    plan.targets = linears;
-    return NoTarget(plan, wanted[static_cast<size_t>(lacks - met.begin())], source.name(), experts);
+    return lacks == met.end() ? std::string::npos : static_cast<size_t>(lacks - met.begin());
+}
+
+std::vector<std::string> ItemsOf(const std::string& targets) {
+    std::vector<std::string> items;
+    if (targets.empty()) return items;
+    for (const std::string_view piece : Split(targets, ',')) items.emplace_back(Trim(piece));
+    return items;
+}
+
+// "model.lm_head.weight" from "lm_head.weight": in adapter files all names begin so (PlainName).
+std::string InFile(const std::string& name) {
+    return name.starts_with("model.") ? name : "model." + name;
+}
+
+// The matrices that only a merged adapter may change. Empty: the module is none of them.
+class MergedTargets {
+  public:
+    MergedTargets(const ModelSource& source, const Matrices& matrices)
+        : source_(source), names_(matrices.names) {}
+
+    std::vector<LoraTarget> Of(const AdapterModule& module) const {
+        if (module.module == "model.embed_tokens" || module.module == "model.lm_head") {
+            return {End(module)};
+        }
+        for (const hf::ExportTensor& tensor : names_) {
+            if (tensor.from->dim_count != 3 || ModuleOf(tensor) != module.module) continue;
+            LoraTarget target{tensor.from->name, module.module, tensor.rows, tensor.from->cols, 0};
+            target.row_begin = tensor.row_begin;
+            return {target};
+        }
+        return Experts(module);
+    }
+
+  private:
+    LoraTarget End(const AdapterModule& module) const {
+        const TensorInfo* embedding = source_.FindTensor("token_embd.weight");
+        WEFT_CHECK(embedding != nullptr);
+        const bool head = module.module == "model.lm_head";
+        LoraTarget target{head ? "output.weight" : embedding->name, module.module, embedding->rows,
+                          embedding->cols, 0};
+        if (module.embedding) target.form = LoraTarget::Form::kEmbedding;
+        return target;
+    }
+
+    // "model.layers.3.mlp.experts", or ...experts.base_layer if both of its parameters have A and
+    // B: the shapes show which are those of gate and up.
+    std::vector<LoraTarget> Experts(const AdapterModule& module) const {
+        constexpr std::string_view kLayers = "model.layers.";
+        std::string_view rest = module.module;
+        if (rest.ends_with(".base_layer")) rest.remove_suffix(11);
+        if (!rest.starts_with(kLayers) || !rest.ends_with(".experts")) return {};
+        rest.remove_prefix(kLayers.size());
+        const std::string layer(rest.substr(0, rest.find('.')));
+        const auto find = [&](const char* which) {
+            return FindExperts(fmt::format("blk.{}.ffn_{}_exps.weight", layer, which));
+        };
+        const TensorInfo *gate = find("gate"), *up = find("up"), *down = find("down");
+        if (gate == nullptr || up == nullptr || down == nullptr) return {};
+        const int64_t experts = down->dims[2];
+        const auto target = [&](const TensorInfo& tensor, int64_t begin) {
+            LoraTarget one{tensor.name, module.module, tensor.rows, tensor.cols, 0};
+            one.form = LoraTarget::Form::kExperts;
+            one.experts = experts;
+            one.fused_begin = begin;
+            return one;
+        };
+        const int64_t wide = gate->rows / experts;
+        if (module.a_cols == gate->cols && module.b_rows == 2 * wide) {
+            return {target(*gate, 0), target(*up, wide)};
+        }
+        if (module.a_cols == down->cols && module.b_rows == down->rows / experts) {
+            return {target(*down, 0)};
+        }
+        return {};
+    }
+
+    // Only if the folder has the tensor as one matrix per expert, or gate before up: other models
+    // may exchange them.
+    const TensorInfo* FindExperts(const std::string& name) const {
+        const auto of = [&](const hf::ExportTensor& tensor) { return tensor.from->name == name; };
+        const auto found = std::ranges::find_if(names_, of);
+        return found != names_.end() && found->from->dim_count == 3 ? found->from : nullptr;
+    }
+
+    const ModelSource& source_;
+    const std::vector<hf::ExportTensor>& names_;
+};
+
+// Plans what the file of an adapter has.
+class FilePlanner {
+  public:
+    FilePlanner(const ModelSource& source, const AdapterConfig& config, const Matrices& matrices,
+                LoraUse use, LoraPlan& plan)
+        : source_(source), config_(config), matrices_(matrices), use_(use), plan_(plan) {}
+
+    Status Run(const AdapterNames& names) {
+        std::vector<LoraTarget> all = matrices_.linears;
+        all.insert(all.end(), matrices_.routers.begin(), matrices_.routers.end());
+        std::vector<LoraTarget> others;
+        for (const AdapterModule& module : names.modules) {
+            const auto found = std::ranges::find(all, module.module, &LoraTarget::module);
+            if (found != all.end()) {
+                WEFT_TRY(Scale(module, *found));
+                found->dora = config_.dora;
+                continue;
+            }
+            WEFT_ASSIGN(const std::vector<LoraTarget> more, Others(module));
+            for (LoraTarget target : more) {
+                WEFT_TRY(Scale(module, target));
+                others.push_back(std::move(target));
+            }
+        }
+        for (LoraTarget& matrix : all) {
+            if (matrix.rank == 0) {
+                plan_.partial.insert(LastName(matrix.module));
+            } else {
+                plan_.targets.push_back(std::move(matrix));
+            }
+        }
+        for (LoraTarget& target : others) plan_.targets.push_back(std::move(target));
+        return AddWholes(names);
+    }
+
+  private:
+    Result<std::vector<LoraTarget>> Others(const AdapterModule& module) const {
+        const std::vector<LoraTarget> more = MergedTargets(source_, matrices_).Of(module);
+        if (!more.empty() && use_ == LoraUse::kMerged && !config_.dora) return more;
+        if (more.empty()) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: has an adapter for '{}', which is not a matrix of {}. Is it an "
+                             "adapter of another model?",
+                             plan_.words.from, hf::Shown(module.saved), source_.name());
+        }
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: has an adapter for '{}', but only matrices of layers can have {}{}",
+                         plan_.words.from, hf::Shown(module.saved),
+                         config_.dora ? "DoRA's" : "adapters beside the model",
+                         config_.dora
+                             ? ""
+                             : ". 'weft merge MODEL --lora DIR -o OUT' writes a model with "
+                               "it, which you can use");
+    }
+
+    // The name to which rank_pattern and alpha_pattern apply: with the parameter's, if PEFT adapts
+    // parameters.
+    std::string PatternName(const AdapterModule& module, const LoraTarget& target) const {
+        std::string name = module.saved;
+        if (target.form == LoraTarget::Form::kExperts) {
+            if (name.ends_with(".base_layer")) name.resize(name.size() - 11);
+            const bool down = target.tensor.find("_down_") != target.tensor.npos;
+            return name + (down ? ".down_proj" : ".gate_up_proj");
+        }
+        const std::string parameter = name + std::string(kWeight);
+        const bool own = config_.RankOf(parameter) != config_.words.rank ||
+                         config_.AlphaOf(parameter) != config_.words.alpha;
+        return own ? parameter : name;
+    }
+
+    Status Scale(const AdapterModule& module, LoraTarget& target) const {
+        const std::string name = PatternName(module, target);
+        const int64_t rank = config_.RankOf(name);
+        const double alpha = config_.AlphaOf(name);
+        if (!GoodScale(rank, alpha)) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}/adapter_config.json: '{}' has rank {} and alpha {}: expected 1 to "
+                             "{}, and above 0",
+                             plan_.words.from, hf::Shown(module.saved), rank, alpha, kMostRank);
+        }
+        SetScale(target, rank, alpha, plan_.words.rslora);
+        return {};
+    }
+
+    Status AddWholes(const AdapterNames& names) {
+        if (use_ != LoraUse::kMerged) return {};
+        for (const AdapterModule& whole : names.wholes) {
+            const auto is = [&](const hf::ExportTensor& tensor) {
+                return tensor.from->dim_count < 3 && InFile(tensor.name) == whole.module;
+            };
+            const auto found = std::ranges::find_if(matrices_.names, is);
+            if (found != matrices_.names.end()) {
+                plan_.wholes.push_back(
+                    {found->from->name, whole.module, found->pairs_of, found->add});
+                continue;
+            }
+            if (whole.module == "model.lm_head.weight") {  // the model uses its embedding
+                plan_.wholes.push_back({"output.weight", whole.module, 0, 0});
+                continue;
+            }
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: has the tensor '{}', which is not one of {}", plan_.words.from,
+                             hf::Shown(whole.saved), source_.name());
+        }
+        return {};
+    }
+
+    const ModelSource& source_;
+    const AdapterConfig& config_;
+    const Matrices& matrices_;
+    LoraUse use_;
+    LoraPlan& plan_;
+};
+
+// The plan of new adapters: `chosen` of the linears.
+void PlanNew(const std::vector<bool>& chosen, Matrices& matrices, LoraPlan& plan) {
+    for (size_t at = 0; at < chosen.size(); ++at) {
+        LoraTarget& linear = matrices.linears[at];
+        if (!chosen[at]) {
+            plan.partial.insert(LastName(linear.module));
+            continue;
+        }
+        SetScale(linear, plan.words.rank, plan.words.alpha, plan.words.rslora);
+        plan.targets.push_back(std::move(linear));
+    }
+}
+
+}  // namespace
+
+Result<LoraPlan> PlanLora(const ModelSource& source, const LoraOptions& words, LoraUse use) {
+    LoraPlan plan;
+    plan.words = words;
+    AdapterConfig config;
+    AdapterNames names;
+    if (words.from.empty()) {
+        WEFT_TRY(CheckWords(words));
+    } else {
+        WEFT_ASSIGN(config, ReadAdapterConfig(words.from, use));
+        WEFT_ASSIGN(names, ReadAdapterNames(words.from));
+        plan.words = config.words;
+        plan.words.seed = words.seed;
+    }
+    WEFT_ASSIGN(Matrices matrices, MatricesOf(source));
+    std::vector<std::string> wanted = ItemsOf(plan.words.targets);
+    std::erase_if(wanted, [&](const std::string& item) {  // a router, an embedding, experts
+        return std::ranges::any_of(names.modules, [&](const AdapterModule& module) {
+            const bool router =
+                std::ranges::count(matrices.routers, module.module, &LoraTarget::module) > 0;
+            return EndsWithModule(module.module, item) &&
+                   (router || !MergedTargets(source, matrices).Of(module).empty());
+        });
+    });
+    std::vector<bool> chosen;
+    const size_t lacking = Select(wanted, matrices.linears, chosen);
+    if (lacking != std::string::npos) {
+        plan.targets = std::move(matrices.linears);
+        return NoTarget(plan, wanted[lacking], source.name(), matrices.experts);
+    }
+    if (words.from.empty()) {
+        PlanNew(chosen, matrices, plan);
+        return plan;
+    }
+    // A listed module has an adapter in each layer; a file that lacks one is not whole.
+    std::set<std::string_view> present;
+    for (const AdapterModule& module : names.modules) present.insert(module.module);
+    std::vector<AdapterModule> absent;
+    for (size_t at = 0; at < chosen.size(); ++at) {
+        const std::string& module = matrices.linears[at].module;
+        if (chosen[at] && !present.contains(module)) absent.push_back({module, module});
+    }
+    names.modules.insert(names.modules.end(), absent.begin(), absent.end());
+    WEFT_TRY(FilePlanner(source, config, matrices, use, plan).Run(names));
+    return plan;
 }
 
 }  // namespace weft::model_files

@@ -1,10 +1,12 @@
 // A LoRA adapter (Hu et al. 2021) for a model: the matrices W [n, k] that get two small matrices A
 // [r, k] and B [n, r], so that y = x . W^T + scale * (x . A^T) . B^T. scale is alpha / r, or alpha
-// / sqrt(r) (rank-stabilized: Kalajdzievski 2023). Names, initial values and the scale are those of
-// the package PEFT, so that each program reads the other's adapters.
+// / sqrt(r) (rank-stabilized: Kalajdzievski 2023); r and alpha may differ from matrix to matrix.
+// Names, initial values and the scale are those of the package PEFT, so that each program reads the
+// other's adapters.
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,26 +31,61 @@ struct LoraOptions {
     bool on() const { return rank > 0 || !from.empty(); }
 };
 
+// What an adapter is planned for. An adapter that only adds A and B to matrices of layers can do
+// its work beside the model; one that is merged may also change experts, the embedding and the
+// output matrix, replace tensors, and scale rows (DoRA: Liu et al. 2024).
+enum class LoraUse : uint8_t { kBeside, kMerged };
+
 // A matrix of the model that gets an adapter.
 struct LoraTarget {
+    enum class Form : uint8_t {
+        kMatrix,
+        kEmbedding,  // the file has A and B of the transposed matrix
+        kExperts     // one tensor for all experts: the file has their A and B interleaved
+    };
     std::string tensor;  // "blk.0.attn_q.weight"
     std::string module;  // "model.layers.0.self_attn.q_proj"
     int64_t rows = 0, cols = 0;
     int64_t pairs_of = 0;  // as in model_files/hf/export.h; also for the rows of B
+    int64_t rank = 0;
+    double alpha = 0, scale = 0;
+    // Of kMerged only. `rows` may be some of the tensor's rows, from `row_begin` on.
+    Form form = Form::kMatrix;
+    int64_t row_begin = 0;
+    bool dora = false;        // each row has a trained length
+    int64_t experts = 1;      // of kExperts, with rows / experts rows each,
+    int64_t fused_begin = 0;  // which are these rows of B: gate and up share one B
     std::string NameA() const;
     std::string NameB() const;
+    std::string NameOfLengths() const;  // of dora
+};
+
+// A tensor that an adapter replaces: a module that was trained whole, or a bias.
+struct LoraWhole {
+    std::string tensor;    // "blk.0.attn_norm.weight"
+    std::string name;      // "model.layers.0.input_layernorm.weight"
+    int64_t pairs_of = 0;  // as in LoraTarget
+    float add = 0;         // to the model's values, which gives the file's
+    std::string FileName() const;
 };
 
 struct LoraPlan {
     LoraOptions words;  // with rank, alpha etc. from the adapter's folder, if any
     std::vector<LoraTarget> targets;
-    double scale() const;
-    std::vector<std::string> Modules() const;  // "q_proj", without duplicates
+    std::vector<LoraWhole> wholes;  // of kMerged only
+    std::set<std::string> partial;  // "q_proj": some layers with this module are no targets
+    // Names for target_modules, without duplicates: "q_proj", or, of partial modules,
+    // "model.layers.0.self_attn.q_proj".
+    std::vector<std::string> Modules() const;
     const LoraTarget* Find(std::string_view tensor) const;
 };
 
-// Ignores adapter tensors in the source. Errors: kUsage for invalid options, or a target that no
-// layer has; kUnsupported for a model without Hugging Face names; those of ReadAdapterConfig.
-Result<LoraPlan> PlanLora(const model_files::ModelSource& source, const LoraOptions& words);
+// Ignores adapter tensors in the source. The targets of an adapter in a folder are the matrices for
+// which its file has tensors.
+// Errors: kUsage for invalid options, or a target that no layer has; kUnsupported for a model
+// without Hugging Face names, or tensors for another module; those of ReadAdapterConfig and
+// ReadAdapterNames.
+Result<LoraPlan> PlanLora(const model_files::ModelSource& source, const LoraOptions& words,
+                          LoraUse use = LoraUse::kBeside);
 
 }  // namespace weft::model_files

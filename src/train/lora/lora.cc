@@ -39,6 +39,15 @@ class Adding {
             }
         }
         WEFT_CHECK(waiting_.empty());
+        for (const Value& value : program_.values) {
+            if (value.storage != program::Storage::kWeight) continue;
+            const LoraTarget* target = plan_.Find(value.slice.name);
+            if (target == nullptr || claimed_.contains(target->tensor)) continue;
+            return MakeError(ErrorCode::kUnsupported,
+                             "{} is not read by a plain product, so it cannot have an adapter. "
+                             "Leave {} out of --lora-targets",
+                             target->tensor, target->module);
+        }
         return std::move(adapters_);
     }
 
@@ -108,7 +117,8 @@ class Adding {
         const ValueId inner =
             program_.Emit(program::AllReduce{}, {part}, program_.value(part).name + ".all",
                           program_.value(part).shape);
-        Join(base, Scaled(inner, sum), weight, *waiting.target, program::MatMul{}, sum);
+        Join(base, Scaled(inner, *waiting.target, sum), weight, *waiting.target, program::MatMul{},
+             sum);
         return {};
     }
 
@@ -121,7 +131,9 @@ class Adding {
         outer.shared_rows = op.as<program::MatMul>().shared_rows;
         program_.ops.push_back(std::move(op));
         ValueId& inner = claimed_[target.tensor].inner;
-        if (inner == program::kNoValue) inner = Scaled(Inner(product, target, Cut::kNone), sum);
+        if (inner == program::kNoValue) {
+            inner = Scaled(Inner(product, target, Cut::kNone), target, sum);
+        }
         Join(base, inner, product.inputs[1], target, outer, sum);
     }
 
@@ -147,15 +159,15 @@ class Adding {
     ValueId Inner(const Op& product, const LoraTarget& target, Cut cut) {
         const Value weight = program_.value(product.inputs[1]);
         const Value y = program_.value(product.outputs[0]);
-        const int64_t rank = plan_.words.rank;
+        const int64_t rank = target.rank;
         const ValueId a = AddWeight(weight, ".lora_a", {rank, weight.shape[1]},
                                     {.name = target.NameA(), .col_begin = weight.slice.col_begin});
         return program_.Emit(program::MatMul{cut}, {product.inputs[0], a}, y.name + ".lora_a",
                              {y.shape[0], rank});
     }
 
-    ValueId Scaled(ValueId inner, ValueId sum) {
-        return program_.Emit(program::Scale{static_cast<float>(plan_.scale())}, {inner},
+    ValueId Scaled(ValueId inner, const LoraTarget& target, ValueId sum) {
+        return program_.Emit(program::Scale{static_cast<float>(target.scale)}, {inner},
                              program_.value(sum).name + ".lora_scaled",
                              program_.value(inner).shape);
     }
@@ -164,7 +176,7 @@ class Adding {
     void Join(ValueId base, ValueId inner, ValueId weight_id, const LoraTarget& target,
               program::MatMul outer, ValueId sum) {
         const Value weight = program_.value(weight_id);
-        const ValueId b = AddWeight(weight, ".lora_b", {weight.shape[0], plan_.words.rank},
+        const ValueId b = AddWeight(weight, ".lora_b", {weight.shape[0], target.rank},
                                     {.name = target.NameB(), .row_begin = weight.slice.row_begin});
         const Value y = program_.value(sum);
         const ValueId added = program_.Emit(outer, {inner, b}, y.name + ".lora", y.shape);

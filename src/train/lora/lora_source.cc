@@ -17,8 +17,8 @@ Result<std::unique_ptr<LoraSource>> LoraSource::Make(
         made->file_.emplace(std::move(file));
     }
     for (const LoraTarget& target : made->plan_.targets) {
-        made->AddMatrix(target.NameA(), DType::kF32, made->plan_.words.rank, target.cols);
-        made->AddMatrix(target.NameB(), DType::kF32, target.rows, made->plan_.words.rank);
+        made->AddMatrix(target.NameA(), DType::kF32, target.rank, target.cols);
+        made->AddMatrix(target.NameB(), DType::kF32, target.rows, target.rank);
     }
     return made;
 }
@@ -65,13 +65,17 @@ Result<std::string> LoraSource::Fingerprint() const {
     std::string text =
         fmt::format("{} lora {} {} {} 0", model, words.rank, words.alpha, words.rslora);
     model_files::FingerprintMaker maker;
-    for (const LoraTarget& target : plan_.targets) text += " " + target.module;
+    for (const LoraTarget& target : plan_.targets) {
+        text += " " + target.module;
+        const bool own = target.rank != words.rank || target.alpha != words.alpha;
+        if (own) text += fmt::format(":{}:{}", target.rank, target.alpha);
+    }
     maker.Add(std::as_bytes(std::span(text)));
     if (!file_) return maker.Finish();
     for (const LoraTarget& target : plan_.targets) {
         for (const bool is_b : {false, true}) {
-            const int64_t rows = is_b ? target.rows : words.rank;
-            std::vector<float> row(static_cast<size_t>(is_b ? words.rank : target.cols));
+            const int64_t rows = is_b ? target.rows : target.rank;
+            std::vector<float> row(static_cast<size_t>(is_b ? target.rank : target.cols));
             for (const int64_t at : {int64_t{0}, rows - 1}) {
                 WEFT_TRY(file_->Read(target, is_b, at, 1, row));
                 maker.Add(std::as_bytes(std::span(row)));

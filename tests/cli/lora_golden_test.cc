@@ -1,0 +1,196 @@
+// Adapters of the package PEFT beside models of transformers (tests/data/lora_golden.safetensors,
+// made by tools/make_lora_golden.py): the logits of 'weft logits --lora', of the model that 'weft
+// merge' writes, and of an adapter that Weft reads and writes again.
+#include <gtest/gtest.h>
+
+#include "model_files/lora/adapter.h"
+#include "support/hf_folder.h"
+#include "support/hf_quantize.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "train/lora/lora_source.h"
+
+namespace weft::support {
+namespace {
+
+// Sums of float32 over two layers, beside those of float64.
+constexpr double kLoraGoldenBound = 5e-5;
+
+const HfGolden& Peft() {
+    static const HfGolden golden(TestData("/lora_golden.safetensors"));
+    return golden;
+}
+
+std::vector<std::string> PeftCases() {
+    std::vector<std::string> names = Peft().Cases("/logits");
+    for (const std::string& name : Peft().Cases()) {
+        if (!name.ends_with(".adapter")) names.push_back(name);
+    }
+    return names;
+}
+
+class LoraGolden : public testing::TestWithParam<std::string> {
+  protected:
+    void SetUp() override {
+        Peft().Write(GetParam(), model_);
+        WriteText(model_ + "/tokenizer.json", SmallTokenizer());
+        WriteAdapterFiles(Peft().Tensors(GetParam() + ".adapter"));
+    }
+    void WriteAdapterFiles(const std::map<std::string, SafeBytes>& tensors) {
+        std::filesystem::create_directories(adapter_);
+        WriteText(adapter_ + "/adapter_config.json", Peft().Text(GetParam() + ".adapter/config"));
+        const std::string file = adapter_ + "/adapter_model.safetensors";
+        ASSERT_TRUE(WriteFile(file, SafetensorsFile(tensors)).ok());
+    }
+    void ExpectGolden(const std::string& model, const Words& flags) {
+        std::string tokens;
+        for (const int32_t token : Peft().Tokens(GetParam())) {
+            tokens += (tokens.empty() ? "" : ",") + std::to_string(token);
+        }
+        const std::string npy = dir_ / "logits.npy";
+        const Ran ran = RunWeft(Words{"logits", model, "--tokens", tokens, "--npy", npy, "--all",
+                                      "--reference", "-t", "1", "--kv-dtype", "f32"} +
+                                flags);
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const std::vector<float> expected = Peft().Floats(GetParam() + "/logits");
+        const Matrix got = ReadNpy(npy);
+        ASSERT_EQ(got.data.size(), expected.size());
+        EXPECT_LE(RelativeL2(got.data, expected), kLoraGoldenBound);
+    }
+
+    test::TempDir dir_;
+    const std::string model_ = dir_ / "model", adapter_ = dir_ / "adapter";
+};
+
+// Adapters that do more than add to the matrices of layers must be merged.
+bool OnlyMerged(const std::string& name) {
+    return name.starts_with("merged");
+}
+
+TEST_P(LoraGolden, LogitsAreThoseOfPeft) {
+    if (OnlyMerged(GetParam())) {
+        const Ran ran = RunWeft({"logits", model_, "--tokens", "3,4", "--lora", adapter_});
+        EXPECT_EQ(ran.status, 1);
+        EXPECT_NE(ran.err.find("'weft merge MODEL --lora DIR -o OUT'"), std::string::npos)
+            << ran.err;
+    } else {
+        ExpectGolden(model_, {"--lora", adapter_});
+    }
+    const std::string merged = dir_ / "merged.gguf";
+    const Ran ran =
+        RunWeft({"merge", model_, "--lora", adapter_, "-o", merged, "--save-type", "F32"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    ExpectGolden(merged, {});
+}
+
+class TrainableGolden : public LoraGolden {};
+
+// What training writes after no update.
+TEST_P(TrainableGolden, IsTheSameWhenWrittenAgain) {
+    model_files::LoraOptions words;
+    words.from = adapter_;
+    auto base = model_files::OpenModel(model_);
+    ASSERT_TRUE(base.ok()) << base.error().message;
+    auto trained = train::WithAdapters(*std::move(base), words);
+    ASSERT_TRUE(trained.ok()) << trained.error().message;
+    const auto plan = model_files::PlanLora(**trained, words);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    const Status written = model_files::WriteAdapter(**trained, *plan, "base", dir_ / "again");
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    ExpectGolden(model_, {"--lora", dir_ / "again"});
+    // PEFT adapts the modules of target_modules: those of the file, and no others.
+    model_files::LoraOptions again;
+    again.from = dir_ / "again";
+    const auto replanned = model_files::PlanLora(**trained, again);
+    ASSERT_TRUE(replanned.ok()) << replanned.error().message;
+    EXPECT_EQ(replanned->Modules(), plan->Modules());
+}
+
+std::vector<std::string> TrainableCases() {
+    std::vector<std::string> names = PeftCases();
+    std::erase_if(names, OnlyMerged);
+    return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Peft, LoraGolden, testing::ValuesIn(PeftCases()),
+                         [](const auto& one) { return one.param; });
+INSTANTIATE_TEST_SUITE_P(Peft, TrainableGolden, testing::ValuesIn(TrainableCases()),
+                         [](const auto& one) { return one.param; });
+
+// Names without "base_model.model." or "model.", with the adapter's name, or of a compiled model.
+TEST(LoraNames, OtherSpellingsAreTheSameAdapter) {
+    const test::TempDir dir;
+    const std::string model = dir / "model";
+    Peft().Write("ranks", model);
+    WriteText(model + "/tokenizer.json", SmallTokenizer());
+    auto source = model_files::OpenModel(model);
+    ASSERT_TRUE(source.ok()) << source.error().message;
+    const auto replaced = [](std::string name, std::string_view from, std::string_view to) {
+        const size_t at = name.find(from);
+        return at == name.npos ? name : name.replace(at, from.size(), to);
+    };
+    const std::pair<const char*, const char*> spellings[] = {
+        {"base_model.model.", ""},
+        {"base_model.model.model.", "base_model.model."},
+        {"base_model.model.model.", ""},
+        {".weight", ".default.weight"},
+        {"base_model.model.", "base_model.model._orig_mod."},
+        {"model.layers", "model.language_model.layers"}};
+    for (const auto& [from, to] : spellings) {
+        SCOPED_TRACE(fmt::format("{} -> {}", from, to));
+        std::map<std::string, SafeBytes> tensors;
+        for (const auto& [name, tensor] : Peft().Tensors("ranks.adapter")) {
+            tensors[replaced(name, from, to)] = tensor;
+        }
+        std::filesystem::create_directories(std::string(dir / "adapter"));
+        WriteText(dir / "adapter/adapter_config.json", Peft().Text("ranks.adapter/config"));
+        ASSERT_TRUE(
+            WriteFile(dir / "adapter/adapter_model.safetensors", SafetensorsFile(tensors)).ok());
+        model_files::LoraOptions words;
+        words.from = dir / "adapter";
+        const auto plan = model_files::PlanLora(**source, words);
+        ASSERT_TRUE(plan.ok()) << plan.error().message;
+        EXPECT_EQ(plan->targets.size(), 14u);
+        const auto file = model_files::AdapterFile::Open(*plan);
+        EXPECT_TRUE(file.ok()) << file.error().message;
+        for (const model_files::LoraTarget& target : plan->targets) {
+            const bool query = target.module.ends_with("q_proj");
+            EXPECT_TRUE(!query || target.rank == 2) << target.module;
+        }
+    }
+}
+
+// adapter_model.bin, as PEFT wrote before safetensors.
+TEST(LoraNames, AFileOfTorchIsTheSameAdapter) {
+    const test::TempDir dir;
+    Peft().Write("layers", dir / "model");
+    auto source = model_files::OpenModel(dir / "model");
+    ASSERT_TRUE(source.ok()) << source.error().message;
+    std::filesystem::create_directories(std::string(dir / "one"));
+    std::filesystem::create_directories(std::string(dir / "two"));
+    std::filesystem::copy_file(TestData("/lora_golden.bin"), dir / "one/adapter_model.bin");
+    const auto tensors = SafetensorsFile(Peft().Tensors("layers.adapter"));
+    ASSERT_TRUE(WriteFile(dir / "two/adapter_model.safetensors", tensors).ok());
+    std::vector<std::vector<float>> values;
+    for (const char* name : {"one", "two"}) {
+        model_files::LoraOptions words;
+        words.from = dir / name;
+        WriteText(words.from + "/adapter_config.json", Peft().Text("layers.adapter/config"));
+        const auto plan = model_files::PlanLora(**source, words);
+        ASSERT_TRUE(plan.ok()) << plan.error().message;
+        EXPECT_EQ(plan->targets.size(), 2u);
+        const auto file = model_files::AdapterFile::Open(*plan);
+        ASSERT_TRUE(file.ok()) << file.error().message;
+        for (const model_files::LoraTarget& target : plan->targets) {
+            std::vector<float>& b =
+                values.emplace_back(static_cast<size_t>(target.rows * target.rank));
+            ASSERT_TRUE(file->Read(target, true, 0, target.rows, b).ok());
+        }
+    }
+    ASSERT_EQ(values.size(), 4u);
+    EXPECT_EQ(values[0], values[2]);
+    EXPECT_EQ(values[1], values[3]);
+}
+
+}  // namespace
+}  // namespace weft::support
