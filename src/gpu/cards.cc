@@ -1,7 +1,5 @@
 #include "gpu/cards.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -20,16 +18,6 @@ Listed ListOf(Api api) {
     if (!found.ok()) return {api, {}, found.error().message};
     if (!found->empty()) return {api, *std::move(found), ""};
     return {api, {}, fmt::format("{}: no device. {}", ApiTitle(api), DriverAdvice(api))};
-}
-
-// Whether the system has a GPU that only this driver may be able to use.
-bool HasKernelDriver(Api api) {
-    switch (api) {
-        case Api::kVulkan: return false;
-        case Api::kCuda: return ::access("/dev/nvidiactl", F_OK) == 0;
-        case Api::kHip: return ::access("/dev/kfd", F_OK) == 0;
-    }
-    return false;
 }
 
 // Devices without a PCI address are cards of their own.
@@ -73,7 +61,7 @@ Cards ListCards() {
     for (Card& card : all.cards) AddMissing(lists, card);
     if (!all.cards.empty()) return all;
     for (const Listed& list : lists) {
-        if (list.api != kApis[0] && !HasKernelDriver(list.api)) continue;
+        if (all.none.find(list.reason) != all.none.npos) continue;  // a build without kernels
         all.none += (all.none.empty() ? "" : "; ") + list.reason;
     }
     return all;

@@ -80,6 +80,10 @@ TEST(Gpus, WithoutADriverTheListIsEmpty) {
     const Ran ran = RunWeft({"inspect", "--devices"});
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out.rfind("no gpu: ", 0), 0u) << ran.out;
+    const bool built = ran.out.find("built without GPU kernels") == std::string::npos;
+    for (const char* driver : {"Vulkan: ", "CUDA: ", "HIP: "}) {
+        EXPECT_EQ(ran.out.find(driver) != std::string::npos, built) << ran.out;
+    }
     // The list also says which shaders this build has, as --version does.
     const size_t shaders = ran.out.find("\nshaders: ");
     ASSERT_NE(shaders, std::string::npos) << ran.out;
