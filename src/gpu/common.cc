@@ -69,6 +69,16 @@ Status CheckGroups(const Description& device, const std::string& who,
     return {};
 }
 
+Result<Buffer> Device::AllocateShared(uint64_t, SharedHandle&) {
+    return MakeError(ErrorCode::kUnsupported, "{} shares no memory between processes here",
+                     ApiTitle(description().api));
+}
+
+Result<Buffer> Device::OpenShared(const SharedHandle& handle, const std::string&, uint64_t bytes) {
+    SharedHandle own = handle;
+    return AllocateShared(bytes, own);  // the error
+}
+
 Buffer::Buffer() = default;
 Buffer::Buffer(std::unique_ptr<Held> held, uint64_t address, uint64_t size, std::byte* host)
     : held_(std::move(held)), address_(address), size_(size), host_(host) {}

@@ -199,6 +199,11 @@ struct OpenOptions {
     std::string cache_folder{};  // folder for compiled pipelines; empty: they are not stored
 };
 
+// Names memory of a device for other processes of the host.
+struct SharedHandle {
+    std::array<std::byte, 64> bytes{};
+};
+
 class Device {
   public:
     virtual ~Device() = default;
@@ -211,6 +216,14 @@ class Device {
     // about 1 GiB may exceed the driver's limit (most_buffer_bytes); the caller must split it.
     virtual Result<Buffer> Allocate(uint64_t bytes, Place place) = 0;
     virtual uint64_t most_buffer_bytes() const = 0;
+    // Memory of this device that devices of other processes may access, by the handle. Errors: also
+    // kUnsupported.
+    virtual Result<Buffer> AllocateShared(uint64_t bytes, SharedHandle& handle);
+    // Memory that another process of this host has allocated with AllocateShared on the device at
+    // PCI address `pci`, for kernels of this device. Both see each other's writes as in kMeeting.
+    // Errors: kUnsupported (the device cannot access the other one).
+    virtual Result<Buffer> OpenShared(const SharedHandle& handle, const std::string& pci,
+                                      uint64_t bytes);
     // A buffer of 256 bytes. Guarded kernels check its first word; the caller may use the rest. It
     // is not initialized.
     virtual const Buffer& stop_word() const = 0;

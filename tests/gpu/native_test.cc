@@ -81,6 +81,10 @@ Status Live(const Standin& standin, int64_t& calls) {
         WEFT_ASSIGN(const uint64_t number, device->Submit(*again));
         WEFT_TRY(device->Wait(number, Deadline::In(60'000)));
     }
+    SharedHandle handle;
+    WEFT_ASSIGN(const Buffer own, device->AllocateShared(1 << 20, handle));
+    WEFT_ASSIGN(const Buffer opened,
+                device->OpenShared(handle, device->description().pci, 1 << 20));
     calls = standin.calls();
     return device->status();
 }

@@ -146,7 +146,9 @@ Memory::~Memory() {
     if (device == 0 && host == nullptr) return;
     if (!core->Settled()) return;
     static_cast<void>(core->Enter());  // if it fails, the device may be current all the same
-    static_cast<void>(host != nullptr ? core->calls.FreeHost(host) : core->calls.Free(device));
+    const Calls& calls = core->calls;
+    static_cast<void>(host != nullptr ? calls.FreeHost(host)
+                                      : (opened ? calls.CloseSharedHandle : calls.Free)(device));
 }
 
 Result<Buffer> AllocateOn(std::shared_ptr<Core> shared, uint64_t bytes, Place place) {
@@ -177,6 +179,53 @@ Result<Buffer> AllocateOn(std::shared_ptr<Core> shared, uint64_t bytes, Place pl
     }
     auto* const host = static_cast<std::byte*>(memory->host);
     return Buffer(std::move(memory), address, bytes, host);
+}
+
+// Drivers name whole allocations, so the size is a multiple of their blocks. On AMD, kernels see
+// each other's writes while they run only in fine-grained memory.
+Result<Buffer> AllocateSharedOn(std::shared_ptr<Core> shared, uint64_t bytes,
+                                SharedHandle& handle) {
+    constexpr uint64_t kBlockBytes = uint64_t{2} << 20;
+    constexpr unsigned kFineGrained = 1;
+    Core& core = *shared;
+    WEFT_TRY(core.Enter());
+    const uint64_t size = (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+    auto memory = std::make_unique<Memory>(std::move(shared));
+    WEFT_TRY(
+        core.Check("Allocate", core.calls.AllocateFlagged != nullptr
+                                   ? core.calls.AllocateFlagged(&memory->device, size, kFineGrained)
+                                   : core.calls.Allocate(&memory->device, size)));
+    WEFT_TRY(core.Check("GetSharedHandle", core.calls.GetSharedHandle(&handle, memory->device)));
+    const Address address = memory->device;
+    return Buffer(std::move(memory), address, bytes, nullptr);
+}
+
+Result<Buffer> OpenSharedOn(std::shared_ptr<Core> shared, const SharedHandle& handle,
+                            const std::string& pci, uint64_t bytes) {
+    constexpr unsigned kLazyPeerAccess = 1;
+    Core& core = *shared;
+    WEFT_TRY(core.Enter());
+    int peer = -1, can = 1;
+    if (core.calls.GetDeviceByPciBusId(&peer, pci.c_str()) != 0) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: the driver shows no device at {} to this process: each rank must see "
+                         "the GPUs of all ranks of its host",
+                         core.Who(), pci);
+    }
+    if (peer != core.found.device)
+        WEFT_TRY(
+            core.Check("CanAccessPeer", core.calls.CanAccessPeer(&can, core.found.device, peer)));
+    if (can == 0) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: the driver gives it no access to the memory of the device at {}",
+                         core.Who(), pci);
+    }
+    auto memory = std::make_unique<Memory>(std::move(shared));
+    memory->opened = true;
+    WEFT_TRY(core.Check("OpenSharedHandle",
+                        core.calls.OpenSharedHandle(&memory->device, handle, kLazyPeerAccess)));
+    const Address address = memory->device;
+    return Buffer(std::move(memory), address, bytes, nullptr);
 }
 
 }  // namespace weft::gpu::native

@@ -78,10 +78,14 @@ struct Memory : Buffer::Held {
     Memory& operator=(const Memory&) = delete;
     ~Memory() override;
     std::shared_ptr<Core> core;
-    Address device = 0;  // one of the two is set
+    Address device = 0;   // one of the two is set
+    bool opened = false;  // `device` is of another process
     void* host = nullptr;
 };
 Result<Buffer> AllocateOn(std::shared_ptr<Core> core, uint64_t bytes, Place place);
+Result<Buffer> AllocateSharedOn(std::shared_ptr<Core> core, uint64_t bytes, SharedHandle& handle);
+Result<Buffer> OpenSharedOn(std::shared_ptr<Core> core, const SharedHandle& handle,
+                            const std::string& pci, uint64_t bytes);
 
 // Compiles kernels, and keeps compiled ones in a folder. Kernels wait until one of them is needed;
 // then all of them are compiled, on the host's threads.

@@ -31,6 +31,15 @@ class DeviceOfCore : public Device {
         WEFT_TRY(status());
         return AllocateOn(core_, bytes, place);
     }
+    Result<Buffer> AllocateShared(uint64_t bytes, SharedHandle& handle) override {
+        WEFT_TRY(status());
+        return AllocateSharedOn(core_, bytes, handle);
+    }
+    Result<Buffer> OpenShared(const SharedHandle& handle, const std::string& pci,
+                              uint64_t bytes) override {
+        WEFT_TRY(status());
+        return OpenSharedOn(core_, handle, pci, bytes);
+    }
     uint64_t most_buffer_bytes() const override { return description().heaps[0].total_bytes; }
     const Buffer& stop_word() const override { return stop_word_; }
     Result<std::unique_ptr<Kernel>> MakeKernel(const KernelCode& code) override {

@@ -39,10 +39,16 @@ using Address = uint64_t;
     X(SetDevice, Code(int))                                                                      \
     X(GetMemory, Code(size_t*, size_t*))                                                         \
     X(Allocate, Code(Address*, size_t))                                                          \
+    X(AllocateFlagged, Code(Address*, size_t, unsigned))                                         \
     X(Free, Code(Address))                                                                       \
     X(AllocateHost, Code(void**, size_t, unsigned))                                              \
     X(FreeHost, Code(void*))                                                                     \
     X(GetHostAddress, Code(Address*, void*, unsigned))                                           \
+    X(GetDeviceByPciBusId, Code(int*, const char*))                                              \
+    X(CanAccessPeer, Code(int*, int, int))                                                       \
+    X(GetSharedHandle, Code(SharedHandle*, Address))                                             \
+    X(OpenSharedHandle, Code(Address*, SharedHandle, unsigned))                                  \
+    X(CloseSharedHandle, Code(Address))                                                          \
     X(CreateStream, Code(Handle*, unsigned))                                                     \
     X(DestroyStream, Code(Handle))                                                               \
     X(CreateEvent, Code(Handle*, unsigned))                                                      \

@@ -5,9 +5,13 @@
 // The environment sets, when the library is loaded: WEFT_STANDIN_DEVICES (1), WEFT_STANDIN_ARCH
 // ("sm_90", "gfx90a:sramecc+"), WEFT_STANDIN_MIB (of device memory, 4096), WEFT_STANDIN_QUEUE
 // (calls that a stream holds before the next one blocks, 1024), and faults, counted from 1:
-// WEFT_STANDIN_LOST and WEFT_STANDIN_HANGS, the launch that loses the device or never ends. Tests
-// in the same process use the functions weft_standin_*.
+// WEFT_STANDIN_LOST and WEFT_STANDIN_HANGS, the launch that loses the device or never ends.
+// WEFT_STANDIN_PEERS=0: devices do not access each other; WEFT_STANDIN_IPC=0: memory is not shared.
+// Tests in the same process use the functions weft_standin_*.
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -36,7 +40,8 @@
 namespace {
 
 using Code = int;
-constexpr Code kInvalid = 1, kNoMemory = 2, kNotFound = 500, kNotReady = 600, kLaunchFailed = 719;
+constexpr Code kInvalid = 1, kNoMemory = 2, kNotFound = 500, kNotReady = 600, kLaunchFailed = 719,
+               kNotSupported = 801;
 using Launch = void (*)(void** params, const unsigned* grid, const unsigned* block);
 
 int64_t Number(const char* name, int64_t otherwise) {
@@ -61,8 +66,9 @@ std::atomic<Code> g_fail_with = 0;
 std::atomic<bool> g_lost = false;
 std::atomic<int> g_alive = 0;  // objects and memory that the caller has not released
 std::atomic<size_t> g_used_bytes = 0;
-std::mutex g_mutex;  // for g_sizes
-std::map<void*, size_t> g_sizes;
+std::mutex g_mutex;  // for the maps
+std::map<void*, size_t> g_sizes, g_opened;
+std::map<void*, int> g_files;  // of shared memory
 
 // The result of a call that may fail. Each exported function that may begins with it.
 #define TURN() \
@@ -161,12 +167,23 @@ struct Image {  // what compiler.cc makes: this, then the bytes of a shared libr
     uint64_t bytes;
 };
 
+// Memory of whole blocks can be shared: it is a file without a name.
+constexpr size_t kSharedBlock = 2 << 20;
 Code Allocate(void** out, size_t bytes) {
     if (bytes > g_memory_bytes - g_used_bytes) return kNoMemory;
-    if (::posix_memalign(out, 256, bytes) != 0) return kNoMemory;
+    int file = -1;
+    if (bytes % kSharedBlock == 0) {
+        file = ::memfd_create("standin", MFD_CLOEXEC);
+        if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0) return kNoMemory;
+        *out = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        if (*out == MAP_FAILED) return kNoMemory;
+    } else if (::posix_memalign(out, 256, bytes) != 0) {
+        return kNoMemory;
+    }
     std::memset(*out, 0xcd, bytes);  // memory is not initialized
     const std::lock_guard lock(g_mutex);
     g_sizes[*out] = bytes;
+    if (file >= 0) g_files[*out] = file;
     g_used_bytes += bytes;
     ++g_alive;
     return 0;
@@ -176,9 +193,15 @@ Code Release(void* memory) {
     const auto found = g_sizes.find(memory);
     if (found == g_sizes.end()) return kInvalid;
     g_used_bytes -= found->second;
+    if (const auto file = g_files.find(memory); file != g_files.end()) {
+        ::munmap(memory, found->second);
+        ::close(file->second);
+        g_files.erase(file);
+    } else {
+        std::free(memory);
+    }
     g_sizes.erase(found);
     --g_alive;
-    std::free(memory);
     return 0;
 }
 
@@ -324,6 +347,60 @@ EXPORT Code NAME(cuMemHostGetDevicePointer_v2, hipHostGetDevicePointer)(void** d
                                                                         unsigned) {
     TURN();
     *device = host;
+    return 0;
+}
+
+#ifdef STANDIN_HIP
+EXPORT Code hipExtMallocWithFlags(void** out, size_t bytes, unsigned) {
+    TURN();
+    return Allocate(out, bytes);
+}
+#endif
+EXPORT Code NAME(cuDeviceGetByPCIBusId, hipDeviceGetByPCIBusId)(int* device, const char* pci) {
+    TURN();
+    unsigned number = 0;
+    if (std::sscanf(pci, "0000:%x:00.0", &number) != 1) return kInvalid;
+    *device = static_cast<int>(number) - NAME(0xa0, 0xb0);
+    return *device >= 0 && *device < g_devices ? 0 : kInvalid;
+}
+EXPORT Code NAME(cuDeviceCanAccessPeer, hipDeviceCanAccessPeer)(int* can, int, int) {
+    TURN();
+    *can = Number("WEFT_STANDIN_PEERS", 1) != 0;
+    return 0;
+}
+struct SharedName {
+    char file[56];
+    uint64_t bytes;
+};
+EXPORT Code NAME(cuIpcGetMemHandle, hipIpcGetMemHandle)(SharedName* name, void* memory) {
+    TURN();
+    const std::lock_guard lock(g_mutex);
+    const auto file = g_files.find(memory);
+    if (file == g_files.end() || Number("WEFT_STANDIN_IPC", 1) == 0) return kNotSupported;
+    std::snprintf(name->file, sizeof name->file, "/proc/%d/fd/%d", ::getpid(), file->second);
+    name->bytes = g_sizes[memory];
+    return 0;
+}
+EXPORT Code NAME(cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle)(void** out, SharedName name,
+                                                             unsigned) {
+    TURN();
+    const int file = ::open(name.file, O_RDWR | O_CLOEXEC);
+    if (file < 0) return kInvalid;
+    *out = ::mmap(nullptr, name.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ::close(file);
+    if (*out == MAP_FAILED) return kInvalid;
+    const std::lock_guard lock(g_mutex);
+    g_opened[*out] = name.bytes;
+    ++g_alive;
+    return 0;
+}
+EXPORT Code NAME(cuIpcCloseMemHandle, hipIpcCloseMemHandle)(void* memory) {
+    const std::lock_guard lock(g_mutex);
+    const auto found = g_opened.find(memory);
+    if (found == g_opened.end()) return kInvalid;
+    ::munmap(memory, found->second);
+    g_opened.erase(found);
+    --g_alive;
     return 0;
 }
 
