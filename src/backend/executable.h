@@ -39,9 +39,12 @@ enum class Overlap { kNever, kAuto, kAlways };
 
 // How a device with submissions runs all-reduces over tensor ranks in steps of few rows. kSplit:
 // each all-reduce ends a submission. kSpin: the device waits for the host within a submission, if a
-// trial shows that it can. kAuto: as kSpin on GPUs on which that is faster. The setting does not
-// change the bits of results, and ranks may have different settings.
-enum class DeviceSum { kAuto, kSplit, kSpin };
+// trial shows that it can. kAuto: as kSpin on GPUs where that is faster. kPeer: as kAuto, and sums
+// of steps of any size go through the memory of the host's GPUs (backend/gpu/device/peer_sums.h) if
+// a trial shows that they can; with kAuto, if that is also faster. Ranks may have different
+// settings. They do not change the bits of results, except that sums through GPU memory always have
+// the bits of one-shot sums.
+enum class DeviceSum { kAuto, kSplit, kSpin, kPeer };
 
 struct CompileOptions {
     int64_t max_tokens = 512;            // maximum number of rows of a step

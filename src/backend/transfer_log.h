@@ -18,6 +18,7 @@ class TransferLog {
     // With checking on, checksum() covers the result of every all-reduce and all-gather of the last
     // step. The checksum must be the same on all ranks of the tensor group.
     void SetChecking(bool on) { checking_ = on; }
+    bool checking() const { return checking_; }
     uint64_t checksum() const { return checksum_; }
     // Microseconds that each all-reduce of the last step spent on the wire, without the wait for
     // the slowest rank. Needs no extra clock reads.

@@ -134,16 +134,18 @@ const char* DeviceSumName(backend::DeviceSum sum) {
         case backend::DeviceSum::kAuto: return "auto";
         case backend::DeviceSum::kSplit: return "split";
         case backend::DeviceSum::kSpin: return "spin";
+        case backend::DeviceSum::kPeer: return "peer";
     }
     return "?";
 }
 
 Result<backend::DeviceSum> ParseDeviceSum(std::string_view name) {
-    for (const auto sum :
-         {backend::DeviceSum::kAuto, backend::DeviceSum::kSplit, backend::DeviceSum::kSpin}) {
+    for (const auto sum : {backend::DeviceSum::kAuto, backend::DeviceSum::kSplit,
+                           backend::DeviceSum::kSpin, backend::DeviceSum::kPeer}) {
         if (name == DeviceSumName(sum)) return sum;
     }
-    return MakeError(ErrorCode::kUsage, "--gpu-allreduce {}: expected auto, split or spin", name);
+    return MakeError(ErrorCode::kUsage, "--gpu-allreduce {}: expected auto, split, spin or peer",
+                     name);
 }
 
 Status CheckAdapters(const Job& job) {

@@ -88,7 +88,7 @@ Result<KvTypes> ParseKvTypes(std::string_view flag, std::string_view names);
 const char* OverlapName(backend::Overlap overlap);  // "off", "auto", "on"
 // Errors: kUsage.
 Result<backend::Overlap> ParseOverlap(std::string_view name);
-const char* DeviceSumName(backend::DeviceSum sum);  // "auto", "split", "spin"
+const char* DeviceSumName(backend::DeviceSum sum);  // "auto", "split", "spin", "peer"
 // Errors: kUsage.
 Result<backend::DeviceSum> ParseDeviceSum(std::string_view name);
 

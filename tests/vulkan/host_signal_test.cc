@@ -108,6 +108,44 @@ TEST(VulkanGate, ExchangesOfAnySizeMoveOnlyTheirFloats) {
     }
 }
 
+// A sum of three ranks whose addends lie in windows (PeerSums): of rank 1 here, in the second half.
+TEST(VulkanGate, ASumThroughWindowsIsInRankOrder) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    KernelCache kernels(*device);
+    const auto signal = MakeSignal(*device, kernels);
+    ASSERT_TRUE(signal->works()) << signal->why();
+    constexpr uint32_t kRanks = 3, kSecond = 1, kCount = 300;
+    FloatBuffer x(*device, kCount), y(*device, kCount + 1), windows(*device, 2 * kRanks * kCount);
+    FloatBuffer table(*device, 2 * 2 * kRanks);
+    const auto window = [](uint32_t rank, uint32_t half) { return (2 * rank + half) * kCount; };
+    for (uint32_t i = 0; i < 2 * kRanks; ++i) {
+        reinterpret_cast<uint64_t*>(table.data())[i] =
+            windows.buffer.address() + sizeof(float) * window(i % kRanks, i / kRanks);
+    }
+    std::fill_n(windows.data(), 2 * kRanks * kCount, 5.0F);
+    std::fill_n(windows.data() + window(0, kSecond), kCount, 1e8F);
+    std::fill_n(windows.data() + window(2, kSecond), kCount, -1e8F);
+    std::fill_n(x.data(), kCount, 3.0F);
+    std::fill_n(y.data(), kCount + 1, -1.0F);
+    const auto commands = device->Record().value();
+    signal->RecordBegin(*commands);
+    signal->Record(*commands, {x.buffer.address(),
+                               windows.buffer.address() + sizeof(float) * window(1, kSecond),
+                               y.buffer.address(), kCount, 1 | kRanks << 16 | kSecond << 24});
+    ASSERT_TRUE(commands->End().ok());
+    signal->Begin(1, table.buffer.address());
+    const uint64_t number = device->Submit(*commands).value();
+    ASSERT_TRUE(signal->Await(1, number, Deadline::In(60'000)).value());
+    EXPECT_EQ(windows.data()[window(1, kSecond) + kCount - 1], 3);
+    EXPECT_EQ(windows.data()[window(1, 0)], 5);
+    signal->Open(1, {});
+    ASSERT_TRUE(device->Wait(number, Deadline::In(60'000)).ok());
+    EXPECT_EQ(signal->GaveUp(), 0U);
+    // (1e8 + 3) - 1e8: the first sum is rounded.
+    for (uint32_t i = 0; i < kCount; ++i) ASSERT_EQ(y.data()[i], 0) << i;
+    EXPECT_EQ(y.data()[kCount], -1);
+}
+
 // Kernels after an exchange that nobody answers do nothing, and the submission ends.
 TEST(VulkanGate, SubmissionEndsIfTheHostDoesNotAnswer) {
     WEFT_LAVAPIPE_OR_SKIP(device);

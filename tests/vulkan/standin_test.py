@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,8 @@ import unittest
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "support")]
-from nightly import nightly_only  # noqa: E402
+from nightly import nightly, nightly_only  # noqa: E402
+from processes import children  # noqa: E402
 from vulkan_device import MODEL, PATIENCE  # noqa: E402
 
 # Compiled kernels and tuned shapes stay out of the user's folder.
@@ -72,6 +74,57 @@ class Lists(unittest.TestCase):
         self.assertEqual([card["subgroup"] for card in cards], [32, 64])
         for card in cards:
             self.assertRegex(card["missing"][0], "^vulkan: ")
+
+
+class Peers(unittest.TestCase):
+    """Sums of two ranks through the memory of two GPUs (--gpu-allreduce peer)."""
+    CARDS = {"WEFT_STANDIN_DEVICES": "2", "WEFT_LOG": "debug"}
+    BY_PEERS = "all-reduces go through GPU memory: "
+    BY_HOST = "all-reduces go through host memory: tensor rank "
+
+    def logits(self, api, how, *words, **env):
+        """Returns the logits of steps of many rows and of few, and the messages."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "logits.npy")
+            tokens = ",".join(str(3 + 5 * i % 90) for i in range(12))
+            said = run("logits", MODEL, "--tokens", tokens, "--all", "--npy", path, "--exact",
+                       "--device", api, "--gpu-allreduce", how, "--tp", "2", *words,
+                       **{**self.CARDS, **env}).stderr
+            return pathlib.Path(path).read_bytes(), said
+
+    def test_sums_have_the_bits_of_host_memory(self):
+        for api in ("cuda", "hip") if nightly() else ("cuda",):
+            for words in ((), ("--prefill-chunk", "1")):
+                want, said = self.logits(api, "split", *words)
+                self.assertIn("its --gpu-allreduce asks for host memory", said)
+                got, said = self.logits(api, "peer", *words)
+                self.assertEqual(said.count(self.BY_PEERS), 2, said)
+                self.assertTrue(got == want, f"{api} {words}")
+
+    def test_auto_measures_both_ways(self):
+        _, said = self.logits("cuda", "auto")
+        self.assertRegex(said, r" in \d+ us \(through host memory \d+\)")
+
+    def test_a_driver_that_shares_no_memory_is_named(self):
+        want, _ = self.logits("cuda", "split", "--prefill-chunk", "1")
+        for env, why in (({"WEFT_STANDIN_IPC": "0"}, "GetSharedHandle failed"),
+                         ({"WEFT_STANDIN_PEERS": "0"}, "gives it no access to the memory")):
+            got, said = self.logits("cuda", "peer", "--prefill-chunk", "1", **env)
+            self.assertRegex(said, f"warning: .*{self.BY_HOST}0: .*{why}")
+            self.assertTrue(got == want)
+
+    def test_a_rank_that_is_killed_is_named(self):
+        env = {**os.environ, "LD_LIBRARY_PATH": STANDINS, **self.CARDS}
+        with subprocess.Popen([PROGRAM, *ASK[:5], "-n", "400", "--ignore-eos", "--temp", "0",
+                               "--device", "cuda", "--tp", "2", "--gpu-allreduce", "peer"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=env) as job:
+            job.stdout.read(4)
+            os.kill(children(job.pid)[0], signal.SIGKILL)
+            _, said = job.communicate(timeout=PATIENCE)
+        self.assertEqual(job.returncode, 3, said)
+        self.assertIn(self.BY_PEERS, said)
+        self.assertRegex(said, "error: rank 1 ")
 
 
 class Faults(unittest.TestCase):

@@ -78,7 +78,7 @@ Status GpuExecutable::Allocate() {
 Status GpuExecutable::MakeSignal() {
     const bool asked =
         options_.device_sum == DeviceSum::kSpin ||
-        (options_.device_sum == DeviceSum::kAuto && gpu_.description().kind != gpu::Kind::kCpu);
+        (options_.device_sum != DeviceSum::kSplit && gpu_.description().kind != gpu::Kind::kCpu);
     const bool sums = std::ranges::any_of(program_.ops, [](const program::Op& op) {
         return op.kind() == OpKind::kAllReduce || program::IsFromHost(op);
     });
@@ -102,6 +102,34 @@ Status GpuExecutable::MakeSignal() {
     return {};
 }
 
+// At the first step, whose ranks all come here. Their devices are alike, so all have windows or
+// none has.
+Status GpuExecutable::TryPeers() {
+    if (std::exchange(tried_peers_, true) || trains() || transfers_.checking()) return {};
+    const bool sums = std::ranges::any_of(program_.ops, [&](const program::Op& op) {
+        return FloatSumBytes(program_, op, shape_).has_value();
+    });
+    const auto full = [](SumWire wire) { return wire == SumWire::kF64 || wire == SumWire::kF32; };
+    if (!sums || groups_.tensor->size() == 1 || !full(groups_.wire) || !full(groups_.prompt_wire))
+        return {};
+    const bool asked = options_.device_sum == DeviceSum::kPeer;
+    if (gpu_.description().api == gpu::Api::kVulkan && !asked) return {};
+    PeerSums::Use use = asked ? PeerSums::Use::kAlways : PeerSums::Use::kNever;
+    if (options_.device_sum == DeviceSum::kAuto) use = PeerSums::Use::kIfFaster;
+    WEFT_ASSIGN(peers_, PeerSums::Make(gpu_, context_->kernels, *groups_.tensor,
+                                       buffers_.operand_bytes(), use));
+    held_bytes_ += peers_->held_bytes();
+    context_->held_bytes += peers_->held_bytes();
+    if (peers_->works()) {
+        Log(LogLevel::kDebug, "{}: all-reduces go through GPU memory: {}", context_->Who(),
+            peers_->times());
+    } else {
+        Log(asked ? LogLevel::kWarning : LogLevel::kDebug,
+            "{}: all-reduces go through host memory: {}", context_->Who(), peers_->why());
+    }
+    return {};
+}
+
 Status GpuExecutable::LoadWeight(program::ValueId id, const RowSource& source) {
     if (const int64_t streamed = buffers_.StreamedIndex(id); streamed >= 0) {
         ring_.Keep(static_cast<size_t>(streamed), source);
@@ -122,6 +150,7 @@ MemoryUse GpuExecutable::memory() const {
     for (int i = 0; i < most_parts_; ++i) {
         tables += TableMemory::Bytes(PartOptions(options_, most_parts_));
     }
+    if (peers_ != nullptr) tables += peers_->held_bytes();
     const uint64_t scratch = std::max(scratch_bytes_, lowering_.scratch_bytes());
     return {buffers_.weight_bytes(), buffers_.kv_bytes(),
             buffers_.arena_bytes() + tables + scratch};
@@ -186,6 +215,7 @@ Status GpuExecutable::RunBound(const OpRange& ops, const Step& step, const Commu
     times_.Clear();
     transfers_.Begin();
     shape_ = ShapeOfRun(ops, step);
+    if (groups.tensor != nullptr) WEFT_TRY(TryPeers());
     WEFT_ASSIGN(const bool moved, tables_.MakeRoom(gpu_, step));
     if (moved) {
         recordings_.Clear();
@@ -239,7 +269,7 @@ bool GpuExecutable::Exchanges() const {
     const HostSignal* const signal = context_->signal.get();
     if (signal == nullptr || !signal->works() || tracing_ || backoff_.waits()) return false;
     const bool asked = options_.device_sum == DeviceSum::kSpin ||
-                       (options_.device_sum == DeviceSum::kAuto &&
+                       (options_.device_sum != DeviceSum::kSplit &&
                         signal->exchange_us() < signal->submission_us());
     return asked && shape_.rows <= kMatvecRows && !shape_.streams;
 }
@@ -261,6 +291,7 @@ RecordingKey GpuExecutable::KeyOf(const Step& step, const OpRange& ops) const {
     const bool each_op = probe_ != nullptr || (tracing_ && !clock);
     RecordingKey key{shape_, {.ops = ops, .slot = slot_}, {each_op, tracing_, clock}};
     key.options.beside = options_.beside && !IsUpdate(ops) && !probe_ && !tracing_;
+    if (!in_parts_) key.options.peers = peers_.get();
     if (probe_ || tracing_ || trains()) return key;
     key.work.fusion = &fusion_;
     key.work.wanted = WantedOf(step, key.work.ops);

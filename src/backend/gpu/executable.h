@@ -85,6 +85,10 @@ class GpuExecutable final : public Executable {
     Status RunBound(const OpRange& ops, const Step& step, const Communicators& groups);
     Status CopyPages();
     Status MakeSignal();
+    Status TryPeers();
+    bool ByPeers(const program::Op& op) const {
+        return !in_parts_ && IsPeerSum(peers_.get(), program_, op, shape_);
+    }
     bool Exchanges() const;
     bool trains() const { return !chunked_.chunks.empty(); }
     bool IsUpdate(const OpRange& ops) const {
@@ -131,6 +135,7 @@ class GpuExecutable final : public Executable {
         HostValue in, out;
         Communicators groups;
         net::OpTag tag;
+        bool by_peers = false;  // a sum through windows: the ranks only meet
         int64_t begin_ns = 0, end_ns = 0;
         Status Run();
     };
@@ -175,6 +180,9 @@ class GpuExecutable final : public Executable {
     std::mutex allocating_;
     std::atomic<bool> allocated_{false};
     std::atomic<bool> uploads_{false};  // uploads may be under way
+
+    std::unique_ptr<PeerSums> peers_;  // null: not tried yet, or no sums
+    bool tried_peers_ = false;
 
     Fusion fusion_;
     Recordings recordings_;

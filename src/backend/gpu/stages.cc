@@ -21,6 +21,8 @@ constexpr int64_t kLeastExactWaitNs = 50'000;
 Status GpuExecutable::RunStages(Recording& recording, size_t first, bool* too_long) {
     WEFT_TRY(BeginStages(recording.ran ? FirstRun::kNo : FirstRun::kYes));
     recording.ran = true;
+    if (first == 0 && recording.peer_sums > 0)  // other ranks may still read the last windows
+        WEFT_TRY(groups_.tensor->Barrier({"barrier", 0, step_->number}));
     for (size_t i = first; i < recording.stages.size(); ++i) {
         const Stage& stage = recording.stages[i];
         WEFT_TRY(SubmitStage(stage, too_long));
@@ -76,7 +78,8 @@ Status GpuExecutable::BringAhead(const Recording& recording, size_t stage) {
 Status GpuExecutable::SubmitStage(const Stage& stage, bool* too_long) {
     WEFT_TRY(BringWeights(stage, too_long));
     if (!stage.exchanged.empty()) {
-        context_->signal->Begin(static_cast<uint32_t>(stage.exchanged.size()));
+        context_->signal->Begin(static_cast<uint32_t>(stage.exchanged.size()),
+                                peers_ != nullptr && peers_->works() ? peers_->table() : 0);
     }
     if (running_.empty()) times_.BeginStage();
     for (const Submission& submission : stage.submissions) {
@@ -182,7 +185,9 @@ Status GpuExecutable::Exchange(const Stage& stage, uint64_t last) {
             return summed;
         }
         const program::Op& sum = program_.ops[static_cast<size_t>(stage.exchanged[i])];
-        context_->signal->Open(i + 1, Operand(sum.outputs[0], buffers_.OutOffset()).bytes());
+        const HostValue result = Operand(sum.outputs[0], buffers_.OutOffset());
+        context_->signal->Open(
+            i + 1, ByPeers(sum) ? std::span<const std::byte>() : std::span(result.bytes()));
     }
     return {};
 }
@@ -291,12 +296,13 @@ GpuExecutable::HostTransfer GpuExecutable::TransferOf(int32_t number,
     // Waits are long, so they sleep at once: a GPU may share its power or its cores with this
     // thread.
     transfer.tag.aside = in_parts_;
+    transfer.by_peers = ByPeers(op);
     return transfer;
 }
 
 Status GpuExecutable::HostTransfer::Run() {
     begin_ns = NowNs();
-    WEFT_TRY(RunTransfer(*op, in, out, groups, tag));
+    WEFT_TRY(by_peers ? groups.tensor->Barrier(tag) : RunTransfer(*op, in, out, groups, tag));
     end_ns = NowNs();
     return {};
 }
@@ -313,8 +319,9 @@ void GpuExecutable::NoteTransfer(const HostTransfer& transfer) {
     const program::Op& op = *transfer.op;
     const int64_t begin_ns = transfer.begin_ns, end_ns = transfer.end_ns;
     const bool timed = op.kind() != program::OpKind::kAllReduce;  // they time themselves
-    const std::span<const std::byte> result =
-        transfer.out.data == nullptr ? std::span<const std::byte>() : transfer.out.bytes();
+    const std::span<const std::byte> result = transfer.out.data == nullptr || transfer.by_peers
+                                                  ? std::span<const std::byte>()
+                                                  : transfer.out.bytes();
     transfers_.Note(op, result, groups_, timed ? end_ns - begin_ns : 0);
     progress_.fetch_add(1, std::memory_order_relaxed);
     if (tracing_) {

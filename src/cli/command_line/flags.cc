@@ -301,10 +301,11 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
         "The same for prompts of 128 tokens or more: auto (bf16 between hosts with a slow network, "
         "else as --allreduce-dtype), f64, f32, bf16 (error of a value at most 2^-8 of it, of "
         "logits 0.3 % to 5 %) or q8 (1/254 of the largest of 64; 4 % to 19 %)");
-    group.AddChoice("--gpu-allreduce", flags.gpu_sum, {"auto", "split", "spin"},
-                    "How GPUs wait for all-reduces in steps of few tokens: auto, split (end a "
-                    "submission for each) or spin (wait within a submission, if a trial at the "
-                    "start shows that the driver can)");
+    group.AddChoice("--gpu-allreduce", flags.gpu_sum, {"auto", "split", "spin", "peer"},
+                    "How GPUs run all-reduces: auto, split (end a submission for each), spin (wait "
+                    "within a submission, in steps of few tokens, if a trial at the start shows "
+                    "that the driver can) or peer (through the memory of the GPUs of one host, "
+                    "also if that is slower: CUDA and HIP)");
     group.AddNumber("--weights-from", flags.weights_from, 0, 0,
                     "0: only rank 0 reads the model and sends each rank its shard; the other hosts "
                     "need no copy of the file");

@@ -56,12 +56,16 @@ SumWire KeptWire(SumWire asked, SumWire chosen, std::string_view devices) {
 }
 
 Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& device) {
-    if (asked != backend::DeviceSum::kSpin || device.submits) return {};
+    const bool needs_gpu = asked == backend::DeviceSum::kSpin || asked == backend::DeviceSum::kPeer;
+    if (!needs_gpu || device.submits) return {};
+    const bool spins = asked == backend::DeviceSum::kSpin;
     return MakeError(
         ErrorCode::kUsage,
-        "--gpu-allreduce spin: the device {} ({}) runs no submissions, so it cannot wait within "
-        "one. Use --gpu-allreduce auto, or a GPU: --device vulkan",
-        device.name, device.hardware);
+        "--gpu-allreduce {}: the device {} ({}) {}. Use --gpu-allreduce auto, or a GPU: --device "
+        "{}",
+        spins ? "spin" : "peer", device.name, device.hardware,
+        spins ? "runs no submissions, so it cannot wait within one" : "is not a GPU",
+        spins ? "vulkan" : "cuda or hip");
 }
 
 SumWires AutoSumWires(bool float64_reductions, bool submits, double bytes_per_s) {

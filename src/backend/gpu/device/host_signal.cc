@@ -21,7 +21,7 @@ namespace {
 // Words of the gate (exchange.glsl).
 constexpr uint32_t kArrivedWord = 0, kGaveUpWord = 16;
 constexpr uint32_t kOpenWord = 0, kBaseWord = 16, kMostPollsWord = 17, kStateLowWord = 18,
-                   kStateHighWord = 19;
+                   kStateHighWord = 19, kWindowsLowWord = 20, kWindowsHighWord = 21;
 constexpr uint64_t kGateBytes = 256, kInboxBytes = 256;
 constexpr uint32_t kExchangeInvocations = 256;
 
@@ -149,11 +149,13 @@ void HostSignal::RecordPost(gpu::Commands& commands, uint32_t index) const {
 
 // Numbers of exchanges continue from one submission to the next and wrap at 32 bits, so an old
 // number opens no exchange.
-void HostSignal::Begin(uint32_t exchanges) {
+void HostSignal::Begin(uint32_t exchanges, uint64_t windows) {
     base_ += exchanges_;
     exchanges_ = exchanges;
     Shared(Word(kGaveUpWord)).store(0);
     Shared(InboxWord(kBaseWord)).store(base_);
+    Shared(InboxWord(kWindowsLowWord)).store(static_cast<uint32_t>(windows));
+    Shared(InboxWord(kWindowsHighWord)).store(static_cast<uint32_t>(windows >> 32));
     DrainWrites();
 }
 

@@ -62,7 +62,8 @@ class HostSignal {
     struct Exchange {
         uint64_t x = 0, to_host = 0, y = 0;  // device addresses
         uint32_t count = 0;                  // floats, kMostBytes at most
-        uint32_t index = 0;                  // 1 for the first since RecordBegin, 2, ...
+        uint32_t index = 0;                  // 1 for the first since RecordBegin, 2, ...; and
+                                             // PeerSums::IndexBits of a sum through windows
     };
     // Records an exchange with barriers before and after it.
     void Record(gpu::Commands& commands, const Exchange& exchange) const;
@@ -82,14 +83,16 @@ class HostSignal {
     void RecordPost(gpu::Commands& commands, uint32_t index) const;
 
     // ---- Running
-    // Call this before submitting commands that contain `exchanges` exchanges.
-    void Begin(uint32_t exchanges);
+    static constexpr uint32_t kMostExchanges = 0xffff;
+    // Call this before submitting commands that contain `exchanges` exchanges. windows:
+    // PeerSums::table, if some of them are sums through windows.
+    void Begin(uint32_t exchanges, uint64_t windows = 0);
     // Waits until the device reaches exchange `index`. Returns false if submission `last` ended
     // without reaching this exchange, because an earlier exchange was given up. Errors: kTimeout,
     // those of the device.
     Result<bool> Await(uint32_t index, uint64_t last, const Deadline& deadline);
     // Gives `sum`, which has the size of the exchange, to the device and lets the submission
-    // continue.
+    // continue. Empty: all ranks' windows are ready.
     void Open(uint32_t index, std::span<const std::byte> sum);
     // Index of the exchange that the submission gave up; 0: none. Call this after the submission is
     // done.

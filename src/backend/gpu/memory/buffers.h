@@ -140,6 +140,7 @@ class Buffers {
     // operands at InOffset() and OutOffset() while the host still reads the operand of the
     // exchange.
     const gpu::Buffer& transfers() const { return transfers_; }
+    uint64_t operand_bytes() const { return operand_bytes_; }
     uint64_t InOffset() const { return 0; }
     uint64_t OutOffset() const { return operand_bytes_; }
     uint64_t ExchangeOffset() const { return 2 * operand_bytes_; }

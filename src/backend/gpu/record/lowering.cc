@@ -29,12 +29,17 @@ bool IsLeftOut(const program::Program& program, const program::Op& op, const Ste
     return program.value(rows_like).shape[0] == program::kOutputs;
 }
 
-bool CanExchange(const program::Program& program, const program::Op& op, const StepShape& shape) {
-    if (op.kind() != OpKind::kAllReduce) return false;
+std::optional<uint64_t> FloatSumBytes(const program::Program& program, const program::Op& op,
+                                      const StepShape& shape) {
+    if (op.kind() != OpKind::kAllReduce) return std::nullopt;
     const program::Value &x = program.value(op.inputs[0]), &y = program.value(op.outputs[0]);
-    const int64_t count = shape.ElementsOf(x.shape);
-    return x.dtype == DType::kF32 && y.dtype == DType::kF32 &&
-           static_cast<uint64_t>(RowBytes(x.dtype, count)) <= HostSignal::kMostBytes;
+    if (x.dtype != DType::kF32 || y.dtype != DType::kF32) return std::nullopt;
+    return static_cast<uint64_t>(RowBytes(x.dtype, shape.ElementsOf(x.shape)));
+}
+
+bool CanExchange(const program::Program& program, const program::Op& op, const StepShape& shape) {
+    const std::optional<uint64_t> bytes = FloatSumBytes(program, op, shape);
+    return bytes && *bytes <= HostSignal::kMostBytes;
 }
 
 // The ops that read an input of the step determine its table.

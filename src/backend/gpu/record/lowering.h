@@ -36,6 +36,9 @@ struct StepWork {
 // none, or because the op adapts rows and no row uses an adapter.
 bool IsLeftOut(const program::Program& program, const program::Op& op, const StepShape& shape);
 
+// The size of a float32 sum over ranks; nullopt: the op is something else.
+std::optional<uint64_t> FloatSumBytes(const program::Program& program, const program::Op& op,
+                                      const StepShape& shape);
 // Whether the op is a sum over ranks that a host signal can exchange: the sum must be float32 and
 // have at most HostSignal::kMostBytes.
 bool CanExchange(const program::Program& program, const program::Op& op, const StepShape& shape);

@@ -20,6 +20,13 @@ bool ReadsOutput(const program::Op& transfer) {
     return IsInPlace(transfer) || (shares != nullptr && shares->adds);
 }
 
+bool IsPeerSum(const PeerSums* peers, const program::Program& program, const program::Op& op,
+               const StepShape& shape) {
+    if (peers == nullptr) return false;
+    const std::optional<uint64_t> bytes = FloatSumBytes(program, op, shape);
+    return bytes && peers->Takes(*bytes);
+}
+
 // Costs assume one sequence that has as many positions as the step's longest sequence.
 Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowering& lowering,
                    gpu::Device& device, const SubmissionBudget& budget, const StepShape& shape,
@@ -63,7 +70,7 @@ Result<Recording> Recorder::Record(const StepWork& work, const RunStage& run) {
 
 Status Recorder::RecordOps(const StepWork& work) {
     const OpRange& range = work.ops;
-    lowering_.SetGuard(options_.signal != nullptr ? Guard::kStopWord : Guard::kNone);
+    lowering_.SetGuard(guard());
     auto lowered = lowering_.LowerStep(shape_, work);
     lowering_.SetGuard(Guard::kNone);
     WEFT_ASSIGN(const std::vector<Dispatch> all, std::move(lowered));
@@ -241,18 +248,11 @@ Status Recorder::RecordTransfer(size_t op) {
     const program::Op& transfer = program_.ops[op];
     const auto number = static_cast<int32_t>(op);
     const bool beside = options_.beside && program::MayOverlap(transfer.kind());
+    const bool by_peers = IsPeerSum(options_.peers, program_, transfer, shape_);
+    const int half = by_peers ? NextHalf() : 0;
     OperandPlace place;
     WEFT_TRY(PlaceTransfer(beside, place));
-    if (!transfer.inputs.empty() && !IsInPlace(transfer)) {
-        WEFT_TRY(Open(number));
-        const program::ValueId x = transfer.inputs[0];
-        Copy(At(x), {&buffers_.transfers(), place.in}, OperandBytes(x));
-    }
-    if (ReadsOutput(transfer)) {
-        WEFT_TRY(Open(number));
-        const program::ValueId y = transfer.outputs[0];
-        Copy(At(y), {&buffers_.transfers(), place.out}, OperandBytes(y));
-    }
+    WEFT_TRY(by_peers ? WriteWindow(number, half) : BringOut(number, place));
     WEFT_TRY(CopyHanded(number));
     WEFT_TRY(Close());
     stage_.transfer = number;
@@ -264,8 +264,48 @@ Status Recorder::RecordTransfer(size_t op) {
         pending_.push_back({number, place, RegionOf(transfer.outputs[0])});
         return {};
     }
-    WEFT_TRY(BringIn(number, place));
+    WEFT_TRY(by_peers ? SumWindows(number, half) : BringIn(number, place));
     return options_.each_op ? CloseToShow(number) : Status();
+}
+
+Status Recorder::BringOut(int32_t op, const OperandPlace& place) {
+    const program::Op& transfer = program_.ops[static_cast<size_t>(op)];
+    if (!transfer.inputs.empty() && !IsInPlace(transfer)) {
+        WEFT_TRY(Open(op));
+        const program::ValueId x = transfer.inputs[0];
+        Copy(At(x), {&buffers_.transfers(), place.in}, OperandBytes(x));
+    }
+    if (ReadsOutput(transfer)) {
+        WEFT_TRY(Open(op));
+        const program::ValueId y = transfer.outputs[0];
+        Copy(At(y), {&buffers_.transfers(), place.out}, OperandBytes(y));
+    }
+    return {};
+}
+
+// A kernel writes the window, and not a copy, so that an abandoned submission does not overwrite
+// what other ranks still read (guard.glsl).
+Status Recorder::WriteWindow(int32_t op, int half) {
+    const program::ValueId x = program_.ops[static_cast<size_t>(op)].inputs[0];
+    WEFT_TRY(Open(op));
+    open_.commands->Barrier();
+    options_.peers->RecordWrite(*open_.commands, At(x).address(), half,
+                                static_cast<uint32_t>(OperandBytes(x) / sizeof(float)), guard());
+    ++recording_.dispatches;
+    ++recording_.barriers;
+    return {};
+}
+
+Status Recorder::SumWindows(int32_t op, int half) {
+    const program::ValueId y = program_.ops[static_cast<size_t>(op)].outputs[0];
+    WEFT_TRY(Open(op));
+    options_.peers->RecordSum(*open_.commands, At(y).address(), half,
+                              static_cast<uint32_t>(OperandBytes(y) / sizeof(float)), guard());
+    open_.commands->Barrier();
+    ++recording_.dispatches;
+    ++recording_.barriers;
+    hazards_.Clear();
+    return {};
 }
 
 // A barrier for all later ops, because some kernels do not declare the weights that they read.
@@ -324,10 +364,15 @@ HostSignal::Exchange Recorder::ExchangeOf(int32_t op) {
     const uint64_t host = buffers_.transfers().address();
     stage_.exchanged.push_back(op);
     open_.waits = true;
-    return {At(sum.inputs[0]).address(), host + buffers_.ExchangeOffset(),
-            At(sum.outputs[0]).address(),
-            static_cast<uint32_t>(OperandBytes(sum.inputs[0]) / sizeof(float)),
-            static_cast<uint32_t>(stage_.exchanged.size())};
+    HostSignal::Exchange exchange{
+        At(sum.inputs[0]).address(), host + buffers_.ExchangeOffset(), At(sum.outputs[0]).address(),
+        static_cast<uint32_t>(OperandBytes(sum.inputs[0]) / sizeof(float)),
+        static_cast<uint32_t>(stage_.exchanged.size())};
+    if (!IsPeerSum(options_.peers, program_, sum, shape_)) return exchange;
+    const int half = NextHalf();
+    exchange.to_host = options_.peers->Window(half);
+    exchange.index |= options_.peers->IndexBits(half);
+    return exchange;
 }
 
 Status Recorder::RecordExchange(size_t op) {

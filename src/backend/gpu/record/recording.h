@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/gpu/device/peer_sums.h"
 #include "backend/gpu/memory/buffers.h"
 #include "backend/gpu/record/lowering.h"
 #include "backend/gpu/record/submission_budget.h"
@@ -79,6 +80,7 @@ struct Recording {
                                // `slowness`: SubmissionBudget::slowness() at that time
     double slowness = 0;
     int64_t dispatches = 0, barriers = 0;  // totals
+    int64_t peer_sums = 0;                 // sums through windows (PeerSums)
 };
 
 struct RecordOptions {
@@ -88,6 +90,7 @@ struct RecordOptions {
     bool beside = false;                 // overlap transfers with submissions (program::MayOverlap)
     bool in_parts = false;               // the step is part StepWork::slot of a step (step_parts.h)
     const HostSignal* signal = nullptr;  // null: every transfer ends a stage
+    const PeerSums* peers = nullptr;     // null: sums go through host memory
     auto operator<=>(const RecordOptions&) const = default;
 };
 
@@ -95,6 +98,10 @@ struct RecordOptions {
 // transfer reads the old contents of its output.
 bool IsInPlace(const program::Op& transfer);
 bool ReadsOutput(const program::Op& transfer);
+
+// Whether the sum goes through windows.
+bool IsPeerSum(const PeerSums* peers, const program::Program& program, const program::Op& op,
+               const StepShape& shape);
 
 class Recorder {
   public:
@@ -119,7 +126,12 @@ class Recorder {
     void Run(std::span<const Dispatch> dispatches);
     void Run(const Dispatch& dispatch, const gpu::WorkgroupCounts& groups);
     Status RecordTransfer(size_t op);
+    Status BringOut(int32_t op, const OperandPlace& place);
     Status BringIn(int32_t op, const OperandPlace& place);
+    int NextHalf() { return static_cast<int>(recording_.peer_sums++ % 2); }
+    Status WriteWindow(int32_t op, int half);
+    Status SumWindows(int32_t op, int half);
+    Guard guard() const { return options_.signal != nullptr ? Guard::kStopWord : Guard::kNone; }
     Status PlaceTransfer(bool beside, OperandPlace& place);
     Status CollectFor(const program::Op& op);
     Status Collect(size_t count);
