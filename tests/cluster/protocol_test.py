@@ -29,6 +29,7 @@ MARKS = {
 LOCAL = {
     "src/engine/generate.cc": "reads text of tokens",
     "src/engine/page_store/": "files, with a version of their own",
+    "src/train/best_step.cc": "a part of checkpoints' files",
     "src/train/checkpoint/": "files, with a version of their own",
     "src/train/data/": "training data in files and in memory",
     "src/train/log/": "files",

@@ -159,9 +159,9 @@ TEST(VulkanGate, SubmissionEndsIfTheHostDoesNotAnswer) {
         uint64_t a, b, c, y, z;
         uint32_t count, cols;
         float factor;
-        uint32_t length, offset, unused;
-    } const args{
-        x.buffer.address(), x.buffer.address(), 0, y.buffer.address(), 0, 64, 64, 1, 1, 0, 0};
+        uint32_t length, offset;
+        float xielu[4], unused;
+    } const args{x.buffer.address(), x.buffer.address(), 0, y.buffer.address(), 0, 64, 64, 1, 1, 0};
     const gpu::Kernel* add = kernels.Get("map", {64, 0}, sizeof args, 0, Guard::kStopWord).value();
     const auto commands = device->Record().value();
     const HostSignal::Exchange exchange{x.buffer.address(), host.buffer.address(),
