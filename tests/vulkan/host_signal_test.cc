@@ -161,7 +161,8 @@ TEST(VulkanGate, SubmissionEndsIfTheHostDoesNotAnswer) {
         float factor;
         uint32_t length, offset;
         float xielu[4], unused;
-    } const args{x.buffer.address(), x.buffer.address(), 0, y.buffer.address(), 0, 64, 64, 1, 1, 0};
+    } const args{
+        x.buffer.address(), x.buffer.address(), 0, y.buffer.address(), 0, 64, 64, 1, 1, 0, {}, 0};
     const gpu::Kernel* add = kernels.Get("map", {64, 0}, sizeof args, 0, Guard::kStopWord).value();
     const auto commands = device->Record().value();
     const HostSignal::Exchange exchange{x.buffer.address(), host.buffer.address(),
