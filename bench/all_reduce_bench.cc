@@ -1,7 +1,7 @@
 // Measures the cost of an all_reduce (f32, sum) between processes of this machine, one core each.
 // Run: all_reduce_bench [--ranks 2] [--transport shm,tcp] [--algorithm auto,one_shot,...]
 //                       [--bytes 64,...] [--seconds 0.05] [--allreduce-dtype full,bf16,q8]
-//                       [--float64]
+//                       [--float64] [--encrypt]
 //      all_reduce_bench --idle 2 [--ranks 4]     CPU use of ranks that wait for a late one
 //
 // Prints a JSON object. "distance_us" is the one-way time of 64 bytes through shared memory before
@@ -57,6 +57,7 @@ struct Options {
     double seconds = 0.05;
     double idle_s = 0;  // > 0: measure a wait of this length instead
     bool float64 = false;
+    bool encrypt = false;
     std::vector<int> cores = weft::AllowedCores();  // before any pinning
 
     void Pin(int rank) const {
@@ -237,7 +238,9 @@ void RunRank(weft::net::LocalMesh& mesh, int rank, const std::string& transport,
 void RunTransport(const std::string& transport, const Options& options, const char*& separator) {
     const auto kind = weft::net::ParseTransport(transport);
     if (!kind.ok()) Must(kind.error());
-    auto mesh = weft::net::LocalMesh::Make(options.ranks, *kind, kWindow).value();
+    using weft::net::Encryption;
+    const auto encryption = options.encrypt ? Encryption::kAlways : Encryption::kBetweenHosts;
+    auto mesh = weft::net::LocalMesh::Make(options.ranks, *kind, kWindow, 1, encryption).value();
     std::vector<pid_t> children;
     for (int rank = 1; rank < options.ranks; rank++) {
         children.push_back(Fork());
@@ -262,6 +265,7 @@ int main(int argc, char** argv) {
     app.add_option("--seconds", options.seconds, "for each row");
     app.add_option("--idle", options.idle_s, "seconds that all wait for rank 0, and nothing else");
     app.add_flag("--float64", options.float64, "of doubles instead of floats");
+    app.add_flag("--encrypt", options.encrypt, "tcp links, as between hosts");
     bool probe = false;
     app.add_flag("--probe", probe, "print the distance of the cores, nothing else");
     CLI11_PARSE(app, argc, argv);

@@ -55,10 +55,11 @@ void ReadRecords(std::span<const std::byte> input, size_t part_bytes, bool chang
     weft::net::RecordSealer sealer(keys.send);
     std::vector<std::byte> wire;
     for (std::span<const std::byte> left = input; !left.empty();) {
-        const weft::AesGcm::Bytes part = left.first(std::min(part_bytes, left.size()));
-        const auto record = sealer.Seal({&part, 1});
-        wire.insert(wire.end(), record.begin(), record.end());
+        weft::AesGcm::Bytes part = left.first(std::min(part_bytes, left.size()));
         left = left.subspan(part.size());
+        const auto records = sealer.Seal({&part, 1});
+        WEFT_CHECK(part.empty());
+        wire.insert(wire.end(), records.begin(), records.end());
     }
     const size_t changed = changes && !wire.empty() ? wire.size() / 2 : wire.size();
     if (changed < wire.size()) wire[changed] ^= std::byte{1};

@@ -9,13 +9,11 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "frames are sent as they are in memory");
 
-// Large enough for a typical all-reduce (hidden sizes up to 4096 floats) in one socket call:
-// copying 16 KiB from the cache costs less than a second call.
-constexpr size_t kStagingBytes = size_t{20} << 10;
 constexpr size_t kBinBytes = size_t{16} << 10;
 // Largest expected payload that is read in place.
 constexpr size_t kMostExpected = size_t{144} << 10;
-constexpr size_t kStagingCapacity = std::max(kStagingBytes, sizeof(FrameHeader) + kMostExpected);
+constexpr size_t kStagingCapacity =
+    std::max(FrameReader::kStagingBytes, sizeof(FrameHeader) + kMostExpected);
 
 }  // namespace
 

@@ -52,6 +52,10 @@ Status CheckRaise(const FrameHeader& header, std::span<const uint64_t, kFlags> f
 
 class FrameReader {
   public:
+    // Large enough for a typical all-reduce (hidden sizes up to 4096 floats) in one socket call:
+    // copying 16 KiB from the cache costs less than a second call.
+    static constexpr size_t kStagingBytes = size_t{20} << 10;
+
     // window: the memory that the peer writes; must outlive the reader.
     FrameReader(uint64_t epoch, std::span<std::byte> window);
 

@@ -16,8 +16,9 @@ static_assert(std::endian::native == std::endian::little, "lengths are sent as t
 constexpr std::string_view kLabel = "weft data link";
 constexpr size_t kLengthBytes = sizeof(uint32_t);
 // A reader takes several records from one socket call.
-constexpr size_t kBufferBytes = size_t{256} << 10;
+constexpr size_t kBufferBytes = size_t{512} << 10;
 static_assert(kBufferBytes >= 2 * (kMostRecord + kRecordExtra));
+static_assert(kMostRecord <= FrameReader::kStagingBytes);
 
 LinkKeys::Key KeyOf(const LinkSecret& lower, const LinkSecret& higher, int from, int to,
                     uint64_t epoch) {
@@ -46,17 +47,33 @@ LinkKeys KeysOfLink(const LinkSecret& mine, const LinkSecret& theirs, int rank, 
 
 RecordSealer::RecordSealer(const LinkKeys::Key& key)
     : gcm_(AesGcm::Direction::kSeal, key),
-      record_(std::make_unique_for_overwrite<std::byte[]>(kMostRecord + kRecordExtra)) {}
+      records_(std::make_unique_for_overwrite<std::byte[]>(kMostRecords *
+                                                           (kMostRecord + kRecordExtra))) {}
 
-std::span<const std::byte> RecordSealer::Seal(std::span<const AesGcm::Bytes> parts) {
-    uint32_t length = 0;
-    for (const AesGcm::Bytes part : parts) length += static_cast<uint32_t>(part.size());
-    WEFT_CHECK(length > 0 && length <= kMostRecord);
-    std::byte* const at = record_.get();
-    std::memcpy(at, &length, kLengthBytes);
-    gcm_.Seal(number_++, {at, kLengthBytes}, parts, at + kLengthBytes,
-              AesGcm::Tag(at + kLengthBytes + length, AesGcm::kTagBytes));
-    return {at, length + kRecordExtra};
+std::span<const std::byte> RecordSealer::Seal(std::span<AesGcm::Bytes> parts, size_t records) {
+    WEFT_CHECK(records <= kMostRecords);
+    size_t bytes = 0;
+    for (size_t i = 0; i < records; i++) bytes += SealOne(parts, records_.get() + bytes);
+    WEFT_CHECK(bytes > 0);
+    return {records_.get(), bytes};
+}
+
+// Returns the size of the record; 0: `parts` has no bytes.
+size_t RecordSealer::SealOne(std::span<AesGcm::Bytes> parts, std::byte* out) {
+    std::array<AesGcm::Bytes, kMostParts> record;
+    WEFT_CHECK(parts.size() <= record.size());
+    size_t room = kMostRecord;
+    for (size_t i = 0; i < parts.size(); i++) {
+        record[i] = parts[i].first(std::min(parts[i].size(), room));
+        parts[i] = parts[i].subspan(record[i].size());
+        room -= record[i].size();
+    }
+    const auto length = static_cast<uint32_t>(kMostRecord - room);
+    if (length == 0) return 0;
+    std::memcpy(out, &length, kLengthBytes);
+    gcm_.Seal(number_++, {out, kLengthBytes}, record, out + kLengthBytes,
+              AesGcm::Tag(out + kLengthBytes + length, AesGcm::kTagBytes));
+    return length + kRecordExtra;
 }
 
 RecordReader::RecordReader(const LinkKeys::Key& key, FrameReader& frames)

@@ -4,9 +4,8 @@
 //
 // AES-128-GCM encrypts each record under the key of its direction (LinkKeys). The number of the
 // record in its direction is the nonce, and `length` is authenticated, so a record that is changed,
-// repeated, dropped or moved ends the link. The first record of a frame holds the header and at
-// most kFirstPayload bytes of payload; each further record holds at most kMostRecord bytes of
-// payload. No byte of a record counts before its tag was checked.
+// repeated, dropped or moved ends the link. A record holds bytes of one frame. No byte of a record
+// counts before its tag was checked.
 //
 // These classes use no socket. Thread: one at a time for each object.
 #pragma once
@@ -40,21 +39,28 @@ struct LinkKeys {
 LinkKeys KeysOfLink(const LinkSecret& mine, const LinkSecret& theirs, int rank, int peer,
                     uint64_t epoch);
 
-inline constexpr size_t kFirstPayload = size_t{8} << 10;
-inline constexpr size_t kMostRecord = size_t{64} << 10;
+// A record and its clear text fit a first-level cache. The 256 bytes are for the headers of a
+// message of a power of two.
+inline constexpr size_t kMostRecord = (size_t{16} << 10) + 256;
 inline constexpr size_t kRecordExtra = sizeof(uint32_t) + AesGcm::kTagBytes;
 
 class RecordSealer {
   public:
+    // A header, a head and data.
+    static constexpr size_t kMostParts = 3;
+    static constexpr size_t kMostRecords = 8;  // of one call
+
     explicit RecordSealer(const LinkKeys::Key& key);
-    // Seals the bytes of `parts` as one record. The record has at most kMostRecord bytes, or a
-    // header and kFirstPayload bytes. The record stays valid until the next call.
-    std::span<const std::byte> Seal(std::span<const AesGcm::Bytes> parts);
+    // Seals the first bytes of `parts` as at most `records` records, and removes them from `parts`.
+    // Returns the records, which stay valid until the next call.
+    std::span<const std::byte> Seal(std::span<AesGcm::Bytes> parts, size_t records = kMostRecords);
 
   private:
+    size_t SealOne(std::span<AesGcm::Bytes> parts, std::byte* out);
+
     AesGcm gcm_;
     uint64_t number_ = 0;
-    std::unique_ptr<std::byte[]> record_;
+    std::unique_ptr<std::byte[]> records_;
 };
 
 class RecordReader {

@@ -36,7 +36,7 @@ constexpr int kLastReads = 64;
 // The unsent rest of a frame: header, head and data, as they are or as sealed records.
 class Outgoing {
   public:
-    using Pieces = std::array<std::span<const std::byte>, 3>;
+    using Pieces = std::array<std::span<const std::byte>, RecordSealer::kMostParts>;
 
     // sealer: null: the bytes are sent as they are.
     Outgoing(const FrameHeader& header, std::span<const std::byte> head,
@@ -52,14 +52,19 @@ class Outgoing {
     // The buffers of the next socket call, at most kSocketCallBytes.
     size_t Next(std::array<iovec, 3>& out) {
         if (sealer_ != nullptr) {
-            if (sealed_.empty()) sealed_ = sealer_->Seal(TakeRecord());
+            // The first record of a frame travels while the others are sealed.
+            const bool first = !pieces_[0].empty();
+            if (sealed_.empty())
+                sealed_ = sealer_->Seal(pieces_, first ? 1 : RecordSealer::kMostRecords);
             out[0] = {const_cast<std::byte*>(sealed_.data()), sealed_.size()};
             return 1;
         }
-        size_t count = 0;
-        for (const std::span<const std::byte> piece : Front(kSocketCallBytes)) {
-            if (piece.empty()) continue;
-            out[count++] = {const_cast<std::byte*>(piece.data()), piece.size()};
+        size_t count = 0, most = kSocketCallBytes;
+        for (const std::span<const std::byte> piece : pieces_) {
+            const size_t bytes = std::min(piece.size(), most);
+            if (bytes == 0) continue;
+            out[count++] = {const_cast<std::byte*>(piece.data()), bytes};
+            most -= bytes;
         }
         return count;
     }
@@ -67,36 +72,16 @@ class Outgoing {
     void Sent(size_t bytes) {
         if (sealer_ != nullptr) {
             sealed_ = sealed_.subspan(bytes);
-        } else {
-            Drop(bytes);
+            return;
         }
-    }
-
-  private:
-    // The first `most` bytes.
-    Pieces Front(size_t most) const {
-        Pieces front = pieces_;
-        for (std::span<const std::byte>& piece : front) {
-            piece = piece.first(std::min(piece.size(), most));
-            most -= piece.size();
-        }
-        return front;
-    }
-    void Drop(size_t bytes) {
         for (std::span<const std::byte>& piece : pieces_) {
             const size_t take = std::min(piece.size(), bytes);
             piece = piece.subspan(take);
             bytes -= take;
         }
     }
-    Pieces TakeRecord() {
-        const bool first = !pieces_[0].empty();
-        const size_t most = first ? sizeof(FrameHeader) + kFirstPayload : kMostRecord;
-        const Pieces record = Front(most);
-        Drop(most);
-        return record;
-    }
 
+  private:
     Pieces pieces_;
     RecordSealer* sealer_ = nullptr;
     std::span<const std::byte> sealed_;  // the unsent rest of a record

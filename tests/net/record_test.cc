@@ -43,9 +43,13 @@ LinkKeys KeysOf(int rank, uint64_t epoch = kRecordEpoch) {
 struct Stream {
     Bytes Seal(const FrameHeader& header, const Bytes& payload) {
         const std::span<const std::byte> first = std::as_bytes(std::span(&header, 1));
-        const AesGcm::Bytes parts[] = {first, payload};
-        const std::span<const std::byte> record = sealer.Seal(parts);
-        return {record.begin(), record.end()};
+        AesGcm::Bytes parts[] = {first, payload};
+        Bytes wire;
+        while (!parts[0].empty() || !parts[1].empty()) {
+            const std::span<const std::byte> sealed = sealer.Seal(parts);
+            wire.insert(wire.end(), sealed.begin(), sealed.end());
+        }
+        return wire;
     }
     Status Read(std::span<const std::byte> bytes, size_t most = SIZE_MAX) {
         while (!bytes.empty()) {
@@ -88,7 +92,7 @@ TEST(Record, FramesArriveHoweverTheStreamIsCut) {
     for (const size_t most : {size_t{1}, size_t{7}, size_t{4096}, SIZE_MAX}) {
         Stream stream;
         Bytes wire;
-        const Bytes a = RecordPattern(40, 1), b = RecordPattern(kFirstPayload, 2);
+        const Bytes a = RecordPattern(40, 1), b = RecordPattern(kRecordWindow - 64, 2);
         for (const Bytes& part :
              {stream.Seal(HeaderOf(0, a.size(), 1), a), stream.Seal(HeaderOf(64, b.size(), 2), b),
               stream.Seal(HeaderOf(0, 0, 3), {})}) {
@@ -174,15 +178,26 @@ TEST(Record, HostileLengthsAreRefused) {
 }
 
 // A peer with the keys that breaks the rules of records.
-TEST(Record, ARecordThatFitsNowhereIsRefused) {
+TEST(Record, ARecordLargerThanTheRestOfItsFrameIsRefused) {
     Stream stream;
-    const Bytes big(kMostRecord);
-    const AesGcm::Bytes parts[] = {big};
-    const auto record = stream.sealer.Seal(parts);
-    const Status read = stream.Read(record);
+    const Bytes unfinished = stream.Seal(HeaderOf(0, 10, 1), {});
+    ASSERT_TRUE(stream.Read(unfinished).ok());
+    const Bytes more(11);
+    AesGcm::Bytes parts[] = {more};
+    const Status read = stream.Read(stream.sealer.Seal(parts));
     ASSERT_FALSE(read.ok());
-    EXPECT_NE(read.error().message.find("a record of 65536 bytes where at most"), std::string::npos)
+    EXPECT_NE(read.error().message.find("a record of 11 bytes where at most 10 fit"),
+              std::string::npos)
         << read.error().message;
+    EXPECT_EQ(stream.frames.flag(2), 0u);
+}
+
+// A second record costs a small message as much as its encryption.
+TEST(Record, AMessageOf16KiBIsOneRecord) {
+    Stream stream;
+    const size_t heads = sizeof(FrameHeader) + 64;
+    const Bytes wire = stream.Seal(HeaderOf(0, 64 + (16 << 10), 1), Bytes(64 + (16 << 10)));
+    EXPECT_EQ(wire.size(), heads + (16 << 10) + kRecordExtra);
 }
 
 // A proxy between two ranks that changes one byte of the `at`-th kilobyte.
