@@ -82,10 +82,27 @@ struct Micro {
         }
     }
 
+    // Rounds a tile of floats to C, or adds it. It is a function of its own because the constants
+    // of the rounding would displace sums from the registers of the loop over k.
+    template <typename T>
+    [[gnu::noinline]] static void PutTile(const float* tile, T* c, int64_t c_stride, bool add) {
+        for (int64_t i = 0; i < kRows; ++i, tile += kCols, c += c_stride) {
+            for (int64_t j = 0; j < kCols; j += Simd::kLanes) {
+                const Float sums = Simd::Load(tile + j);
+                Simd::Store(c + j, add ? Simd::Add(Simd::Load(c + j), sums) : sums);
+            }
+        }
+    }
+
     template <typename T>
     static void Tile(const std::byte* a, const std::byte* b, int64_t depth, T* c, int64_t c_stride,
                      Write write) {
         constexpr int64_t kLanes = Simd::kLanes;
+        if constexpr (!kWide && !std::is_same_v<T, float>) {
+            alignas(64) float tile[kRows * kCols];
+            Tile(a, b, depth, tile, kCols, Write::kSet);
+            return PutTile(tile, c, c_stride, write == Write::kAdd);
+        }
         const float* a_units = reinterpret_cast<const float*>(a);
         const float* b_units = reinterpret_cast<const float*>(b);
         const int64_t units = (depth + kUnitDepth - 1) / kUnitDepth;
