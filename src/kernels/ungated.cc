@@ -21,10 +21,32 @@ float XieluOf(const Xielu& a, float x) {
     return bent + a.beta * x;
 }
 
+float ReluSquaredSlope(float x) {
+    return x > 0 ? 2 * x : 0.0f;
+}
+
+float GeluTanhSlope(float x) {
+    const float u = 0.7978845608f * (x + 0.044715f * x * x * x);
+    const float open = 1.0f / (1.0f + std::exp(-2.0f * u));
+    const float slope = 0.7978845608f * (1.0f + 3 * 0.044715f * x * x);
+    return open + 2 * x * open * (1 - open) * slope;
+}
+
+float XieluSlope(const Xielu& a, float x) {
+    if (x > 0) return 2 * a.above * x + a.beta;
+    return a.below * ((x < a.eps ? std::exp(x) : 0.0f) - 1) + a.beta;
+}
+
 template <typename Of>
 void Each(const ActivateArgs& args, int part, int parts, const Of& of) {
     const Range share = Share(args.rows * args.cols, 16, part, parts);
     for (int64_t i = share.begin; i < share.end; ++i) args.y[i] = of(args.x[i]);
+}
+
+template <typename Of>
+void EachSlope(const ActivateGradArgs& args, int part, int parts, const Of& of) {
+    const Range share = Share(args.rows * args.cols, 16, part, parts);
+    for (int64_t i = share.begin; i < share.end; ++i) args.dx[i] = args.dy[i] * of(args.x[i]);
 }
 
 }  // namespace
@@ -35,6 +57,15 @@ void Activate(const ActivateArgs& args, int part, int parts) {
         case Ungated::kGeluTanh: return Each(args, part, parts, GeluTanh);
         case Ungated::kXielu:
             return Each(args, part, parts, [&](float x) { return XieluOf(args.xielu, x); });
+    }
+}
+
+void ActivateGrad(const ActivateGradArgs& args, int part, int parts) {
+    switch (args.kind) {
+        case Ungated::kReluSquared: return EachSlope(args, part, parts, ReluSquaredSlope);
+        case Ungated::kGeluTanh: return EachSlope(args, part, parts, GeluTanhSlope);
+        case Ungated::kXielu:
+            return EachSlope(args, part, parts, [&](float x) { return XieluSlope(args.xielu, x); });
     }
 }
 

@@ -34,6 +34,9 @@ struct CausalArgs {
     Compute compute = Compute::kF32;
     int64_t window = 0;  // not 0: a row sees its own key and the window - 1 keys before it
     float soft_cap = 0;  // not 0: a scaled score s becomes soft_cap * tanh(s / soft_cap)
+    // [heads] or null: each head has one more score, its sink, whose value is zeros. It counts in
+    // lse.
+    const float* sinks = nullptr;
 
     // The first row that row `row` of a sequence attends to.
     int64_t FirstKey(int64_t row) const {

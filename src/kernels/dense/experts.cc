@@ -14,6 +14,10 @@ float Sigmoid(float x) {
     return 1.0f / (1.0f + std::exp(-x));
 }
 
+float Softplus(float x) {
+    return std::max(x, 0.0f) + std::log1p(std::exp(-std::fabs(x)));
+}
+
 void Scores(const float* logits, int64_t experts, bool sigmoid, float* scores) {
     if (sigmoid) {
         std::transform(logits, logits + experts, scores, Sigmoid);
@@ -27,19 +31,6 @@ void Scores(const float* logits, int64_t experts, bool sigmoid, float* scores) {
     }
     const auto inverse = static_cast<float>(1 / sum);
     for (int64_t e = 0; e < experts; ++e) scores[e] *= inverse;
-}
-
-// Adds in eight sums, so that the compiler uses vectors.
-float DotInLanes(const float* a, const float* b, int64_t count) {
-    float sums[8] = {};
-    const int64_t whole = count / 8 * 8;
-    for (int64_t i = 0; i < whole; i += 8) {
-        for (int64_t j = 0; j < 8; ++j) sums[j] += a[i + j] * b[i + j];
-    }
-    for (int64_t i = whole; i < count; ++i) sums[i - whole] += a[i] * b[i];
-    float sum = 0;
-    for (const float lane : sums) sum += lane;
-    return sum;
 }
 
 GemmOperand OperandOf(const ConstMatrix& x, bool transposed = false) {
@@ -191,6 +182,114 @@ void ClearRest(const ClearRestArgs& args, int part, int parts) {
     for (int64_t i = share.begin; i < share.end; ++i) ClearRow(args.y, held + i, 0, args.cols);
 }
 
+// ---- Biases and weighed inputs -----------------------------------------------------------------
+
+void ExpertBias(const Kernels& kernels, const ExpertBiasArgs& args, int part, int parts) {
+    const int32_t *begin = args.plan.begin, *end = begin + args.experts + 1;
+    const Range share = Share(args.plan.begin[args.experts], 1, part, parts);
+    for (int64_t i = share.begin; i < share.end; ++i) {
+        const int64_t expert = std::upper_bound(begin, end, i) - begin - 1;
+        AddRow(kernels, args.x.From(i, 0), {args.bias + expert * args.cols, args.cols},
+               args.y.From(i, 0), args.cols);
+    }
+}
+
+int64_t ExpertBiasGradScratchBytes(const ExpertBiasGradArgs& args) {
+    return FloatScratchBytes(args.cols);
+}
+
+void ExpertBiasGrad(const Kernels& kernels, const ExpertBiasGradArgs& args, int part, int parts) {
+    float* const dy = ScratchFloats(args, part);
+    const Range share = Share(args.cols, 16, part, parts);
+    const int64_t count = share.end - share.begin;
+    if (count == 0) return;
+    for (int64_t e = 0; e < args.experts; ++e) {
+        float* const db = args.db + e * args.cols + share.begin;
+        for (int64_t i = args.plan.begin[e]; i < args.plan.begin[e + 1]; ++i) {
+            const int64_t slot = args.plan.slots[i];
+            const bool weighs = args.weights != nullptr;
+            const ConstMatrix row = args.dy.From(weighs ? slot / args.used : i, share.begin);
+            CopyRow(kernels, row, 0, {dy, count}, 0, count, weighs ? args.weights[slot] : 1.0f);
+            for (int64_t c = 0; c < count; ++c) db[c] += dy[c];
+        }
+    }
+}
+
+void ExpertBiasSum(const ExpertBiasSumArgs& args, int part, int parts) {
+    const Range share = Share(args.tokens, 1, part, parts);
+    for (int64_t token = share.begin; token < share.end; ++token) {
+        float* const y = args.y + token * args.cols;
+        if (y != args.base + token * args.cols) {
+            std::copy_n(args.base + token * args.cols, args.cols, y);
+        }
+        for (int64_t slot = token * args.used; slot < (token + 1) * args.used; ++slot) {
+            const int64_t e = args.ids[slot] - args.first_expert;
+            if (e < 0 || e >= args.experts) continue;
+            const float *bias = args.bias + e * args.cols, weight = args.weights[slot];
+            for (int64_t c = 0; c < args.cols; ++c) y[c] += weight * bias[c];
+        }
+    }
+}
+
+void ExpertBiasSumGrad(const ExpertBiasSumGradArgs& args, int part, int parts) {
+    const Range share = Share(args.tokens * args.used, 1, part, parts);
+    for (int64_t slot = share.begin; slot < share.end; ++slot) {
+        const int64_t e = args.ids[slot] - args.first_expert;
+        const bool held = e >= 0 && e < args.experts;
+        const float* dy = args.dy + slot / args.used * args.cols;
+        args.dweights[slot] = held ? DotInLanes(dy, args.bias + e * args.cols, args.cols) : 0;
+    }
+}
+
+int64_t WeighRowsGradScratchBytes(const WeighRowsGradArgs& args) {
+    return 3 * FloatScratchBytes(args.cols);
+}
+
+void WeighRowsGrad(const Kernels& kernels, const WeighRowsGradArgs& args, int part, int parts) {
+    const int64_t cols = args.cols;
+    float* const x = ScratchFloats(args, part);
+    float* const dy = x + FloatScratchBytes(cols) / 4;
+    float* const dx = dy + FloatScratchBytes(cols) / 4;
+    const Range share = Share(args.tokens, 1, part, parts);
+    for (int64_t token = share.begin; token < share.end; ++token) {
+        CopyRow(kernels, args.x, token, {x, cols}, 0, cols);
+        std::fill_n(dx, cols, 0.0f);
+        for (int64_t slot = token * args.used; slot < (token + 1) * args.used; ++slot) {
+            args.dweights[slot] = 0;
+            if (args.plan.place[slot] < 0) continue;
+            CopyRow(kernels, args.dy, args.plan.place[slot], {dy, cols}, 0, cols);
+            args.dweights[slot] = DotInLanes(dy, x, cols);
+            for (int64_t c = 0; c < cols; ++c) dx[c] += args.weights[slot] * dy[c];
+        }
+        CopyRow(kernels, {dx, cols}, 0, args.dx, token, cols);
+    }
+}
+
+void Ones(const OnesArgs& args, int part, int parts) {
+    const Range share = Share(args.rows, 1, part, parts);
+    std::fill(args.y + share.begin * args.cols, args.y + share.end * args.cols, 1.0f);
+}
+
+// ---- Routers -----------------------------------------------------------------------------------
+
+void RouteFactorsGrad(const RouteGradArgs& args, int part, int) {
+    if (part != 0) return;
+    WEFT_CHECK(args.experts <= kMostExperts);
+    for (int64_t row = 0; row < args.rows; ++row) {
+        const float* const dweights = args.dweights + row * args.used;
+        const int32_t* const ids = args.ids + row * args.used;
+        float scores[kMostExperts];
+        Scores(args.logits + row * args.experts, args.experts, args.sigmoid, scores);
+        double sum = 0;
+        for (int64_t k = 0; k < args.used; ++k) sum += double{scores[ids[k]]};
+        const double factor = double{args.scale} / (args.renormalise ? sum : 1.0);
+        for (int64_t k = 0; k < args.used; ++k) {
+            args.dfactors[ids[k]] +=
+                static_cast<float>(factor * double{scores[ids[k]]} * double{dweights[k]});
+        }
+    }
+}
+
 void RouteGrad(const RouteGradArgs& args, int part, int parts) {
     const int64_t experts = args.experts, used = args.used;
     const Range share = Share(args.rows, 1, part, parts);
@@ -200,16 +299,20 @@ void RouteGrad(const RouteGradArgs& args, int part, int parts) {
         float* const d = args.dlogits + row * experts;
         Scores(args.logits + row * experts, experts, args.sigmoid, d);
         float chosen[kMostExperts];
+        const auto dweight = [&](int64_t k) {
+            const float factor = args.factors == nullptr ? 1.0f : args.factors[ids[k]];
+            return double{dweights[k]} * double{factor};
+        };
         double sum = 0, dot = 0, across = 0;
         for (int64_t k = 0; k < used; ++k) {
             chosen[k] = d[ids[k]];
             sum += double{chosen[k]};
-            dot += double{chosen[k]} * double{dweights[k]};
+            dot += double{chosen[k]} * dweight(k);
         }
         const double inverse = args.renormalise ? 1 / sum : 1.0;
         const double mean = args.renormalise ? dot / sum : 0.0;
         const auto dscore = [&](int64_t k) {
-            return double{args.scale} * (double{dweights[k]} - mean) * inverse;
+            return double{args.scale} * (dweight(k) - mean) * inverse;
         };
         for (int64_t k = 0; k < used && !args.sigmoid; ++k) {
             across += double{chosen[k]} * dscore(k);
@@ -229,9 +332,7 @@ void GateRows(const Kernels& kernels, const GateRowsArgs& args, int part, int pa
     const Range share = Share(args.rows, 1, part, parts);
     for (int64_t row = share.begin; row < share.end; ++row) {
         const float gate = args.gate[row];
-        const float factor = args.softplus
-                                 ? std::max(gate, 0.0f) + std::log1p(std::exp(-std::fabs(gate)))
-                                 : Sigmoid(gate);
+        const float factor = args.softplus ? Softplus(gate) : Sigmoid(gate);
         CopyRow(kernels, args.x, row, args.y, row, args.cols, factor);
     }
 }
@@ -245,11 +346,12 @@ void GateRowsGrad(const Kernels& kernels, const GateRowsGradArgs& args, int part
     float* const x = dy + FloatScratchBytes(args.cols) / 4;
     const Range share = Share(args.rows, 1, part, parts);
     for (int64_t row = share.begin; row < share.end; ++row) {
-        const float gate = Sigmoid(args.gate[row]);
+        const float open = Sigmoid(args.gate[row]);
         CopyRow(kernels, args.dy, row, {dy, args.cols}, 0, args.cols);
         CopyRow(kernels, args.x, row, {x, args.cols}, 0, args.cols);
-        args.dgate[row] = DotInLanes(dy, x, args.cols) * gate * (1 - gate);
-        CopyRow(kernels, {dy, args.cols}, 0, args.dx, row, args.cols, gate);
+        args.dgate[row] = DotInLanes(dy, x, args.cols) * (args.softplus ? open : open * (1 - open));
+        const float factor = args.softplus ? Softplus(args.gate[row]) : open;
+        CopyRow(kernels, {dy, args.cols}, 0, args.dx, row, args.cols, factor);
     }
 }
 

@@ -103,6 +103,81 @@ struct ClearRestArgs {
 };
 void ClearRest(const ClearRestArgs& args, int part, int parts);
 
+// ---- Biases and weighed inputs -----------------------------------------------------------------
+
+// y[i] = x[i] + the bias of row i's expert, for i < held. Call ClearRest for the other rows.
+struct ExpertBiasArgs {
+    ExpertPlan plan;
+    int64_t experts = 0, used = 0;
+    ConstMatrix x;                // [tokens * used, cols], sorted by expert, any type
+    const float* bias = nullptr;  // [experts, cols]
+    int64_t cols = 0;
+    Matrix y;  // as x
+};
+void ExpertBias(const Kernels& kernels, const ExpertBiasArgs& args, int part, int parts);
+
+// db[e] += the sum of the expert's rows of dy. With weights, dy has a row per token, and the sum is
+// that of weights[slot] * dy[token of slot]. Parts divide the columns.
+struct ExpertBiasGradArgs {
+    ExpertPlan plan;
+    int64_t experts = 0, used = 0;
+    ConstMatrix dy;                  // [tokens * used, cols], sorted by expert; or [tokens, cols]
+    const float* weights = nullptr;  // [tokens, used] or null
+    int64_t cols = 0;
+    float* db = nullptr;  // [experts, cols]
+    std::byte* scratch = nullptr;
+    int64_t scratch_bytes = 0;
+};
+int64_t ExpertBiasGradScratchBytes(const ExpertBiasGradArgs& args);
+void ExpertBiasGrad(const Kernels& kernels, const ExpertBiasGradArgs& args, int part, int parts);
+
+// y[t] = base[t] + the sum of weights[slot] * the bias of the slot's expert, over the slots of
+// token t whose experts the rank has; and the gradient of the weights, dy[t] . bias.
+struct ExpertBiasSumArgs {
+    const int32_t* ids = nullptr;  // [tokens, used]
+    int64_t first_expert = 0, experts = 0, used = 0;
+    const float* base = nullptr;     // [tokens, cols]
+    const float* weights = nullptr;  // [tokens, used]
+    const float* bias = nullptr;     // [experts, cols]
+    int64_t tokens = 0, cols = 0;
+    float* y = nullptr;  // [tokens, cols]; may be base
+};
+void ExpertBiasSum(const ExpertBiasSumArgs& args, int part, int parts);
+struct ExpertBiasSumGradArgs {
+    const int32_t* ids = nullptr;
+    int64_t first_expert = 0, experts = 0, used = 0;
+    const float* dy = nullptr;  // [tokens, cols]
+    const float* bias = nullptr;
+    int64_t tokens = 0, cols = 0;
+    float* dweights = nullptr;  // [tokens, used]
+};
+void ExpertBiasSumGrad(const ExpertBiasSumGradArgs& args, int part, int parts);
+
+// The gradients of weights[slot] * x[token of slot] (program/weigh_rows.h): dx[t] = the sum of
+// weights[slot] * dy[place[slot]], dweights[slot] = dy[place[slot]] . x[t]; zeros for the experts
+// that the rank does not have.
+struct WeighRowsGradArgs {
+    ExpertPlan plan;  // only `place` is read
+    int64_t used = 0;
+    ConstMatrix dy;                  // [tokens * used, cols], sorted by expert, any type
+    ConstMatrix x;                   // [tokens, cols], any type
+    const float* weights = nullptr;  // [tokens, used]
+    int64_t tokens = 0, cols = 0;
+    Matrix dx;                  // [tokens, cols], any type
+    float* dweights = nullptr;  // [tokens, used]
+    std::byte* scratch = nullptr;
+    int64_t scratch_bytes = 0;
+};
+int64_t WeighRowsGradScratchBytes(const WeighRowsGradArgs& args);
+void WeighRowsGrad(const Kernels& kernels, const WeighRowsGradArgs& args, int part, int parts);
+
+// Sets y [rows, cols] to ones.
+struct OnesArgs {
+    int64_t rows = 0, cols = 0;
+    float* y = nullptr;
+};
+void Ones(const OnesArgs& args, int part, int parts);
+
 // ---- Routers -----------------------------------------------------------------------------------
 
 // The gradient of kernels::Route with respect to the logits. Route computes the weights w = scale *
@@ -116,9 +191,13 @@ struct RouteGradArgs {
     bool sigmoid = false;                     // else softmax
     bool renormalise = false;
     float scale = 1;
-    float* dlogits = nullptr;  // [rows, experts]
+    const float* factors = nullptr;  // [experts] or null: the weights are also times these
+    float* dlogits = nullptr;        // [rows, experts]
+    float* dfactors = nullptr;       // RouteFactorsGrad: [experts]
 };
 void RouteGrad(const RouteGradArgs& args, int part, int parts);
+// dfactors += those of all rows. Part 0 does all of the work.
+void RouteFactorsGrad(const RouteGradArgs& args, int part, int parts);
 
 // y = x * sigmoid(gate of the row), or times softplus(gate) = log(1 + exp(gate)).
 struct GateRowsArgs {
@@ -130,13 +209,14 @@ struct GateRowsArgs {
 };
 void GateRows(const Kernels& kernels, const GateRowsArgs& args, int part, int parts);
 
-// dx = dy * s, dgate = (dy . x) * s * (1 - s), with s = sigmoid(gate of the row).
+// dx = dy * s, dgate = (dy . x) * s', with s = sigmoid(gate of the row) or softplus(gate).
 struct GateRowsGradArgs {
     ConstMatrix dy, x;            // [rows, cols], any types
     const float* gate = nullptr;  // [rows]
     int64_t rows = 0, cols = 0;
     Matrix dx;               // [rows, cols], any type
     float* dgate = nullptr;  // [rows]
+    bool softplus = false;
     std::byte* scratch = nullptr;
     int64_t scratch_bytes = 0;
 };

@@ -23,6 +23,19 @@ inline void ClearRow(const Matrix& y, int64_t row, int64_t begin, int64_t count)
     std::memset(y.From(row, begin).data, 0, static_cast<size_t>(count * ElementBytes(y.type)));
 }
 
+// Adds in eight sums, so that the compiler uses vectors.
+inline float DotInLanes(const float* a, const float* b, int64_t count) {
+    float sums[8] = {};
+    const int64_t whole = count / 8 * 8;
+    for (int64_t i = 0; i < whole; i += 8) {
+        for (int64_t j = 0; j < 8; ++j) sums[j] += a[i + j] * b[i + j];
+    }
+    for (int64_t i = whole; i < count; ++i) sums[i - whole] += a[i] * b[i];
+    float sum = 0;
+    for (const float lane : sums) sum += lane;
+    return sum;
+}
+
 // Bytes of one part's scratch memory for `count` floats, a multiple of 64.
 constexpr int64_t FloatScratchBytes(int64_t count) {
     return (count * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;

@@ -39,7 +39,7 @@ struct RmsNormArgs {
 // of norm_grad_input.
 struct RmsNormGradArgs {
     ConstMatrix dy, x;
-    const float* weight = nullptr;  // not read by norm_grad_weight
+    const float* weight = nullptr;  // null: ones; not read by norm_grad_weight
     float eps = 0;
     int64_t rows = 0, cols = 0, group = 0;
     Matrix dx;            // norm_grad_input

@@ -45,10 +45,11 @@ void PutRow(const float* x, int64_t count, const Matrix& y, int64_t row) {
 struct Head {
     ConstMatrix q, k, v;
     const CausalArgs& args;
-    int64_t first_row, q_column, kv_column, dims;
+    int64_t number, first_row, q_column, kv_column, dims;
 
     Head(const CausalArgs& a, const Sequence& sequence, int64_t head)
         : args(a),
+          number(head),
           first_row(sequence.row_begin),
           q_column(head * a.head_dim),
           kv_column(a.KvHead(head) * a.head_dim),
@@ -87,6 +88,11 @@ struct Head {
         for (int64_t at = first; at <= row; ++at) {
             totals.sum += static_cast<double>(std::exp(Score(row, at) - totals.largest));
         }
+        if (args.sinks == nullptr) return totals;
+        const float sink = args.sinks[number], before = totals.largest;
+        totals.largest = std::max(before, sink);
+        totals.sum = totals.sum * static_cast<double>(std::exp(before - totals.largest)) +
+                     static_cast<double>(std::exp(sink - totals.largest));
         return totals;
     }
 };

@@ -83,7 +83,8 @@ void NormGradInput(const RmsNormGradArgs& args, int part, int parts) {
                 args.inverse[(row * args.cols + begin) / args.group] = scale;
             }
             const auto weighted = [&](int64_t i) {
-                return Get(args.dy, row, begin + i) * args.weight[i];
+                const float weight = args.weight == nullptr ? 1.0f : args.weight[i];
+                return Get(args.dy, row, begin + i) * weight;
             };
             float along = 0;  // sum of dy * w * x
             for (int64_t i = 0; i < args.group; ++i) {

@@ -268,7 +268,8 @@ class FlashForward : FlashBlocks<Micro> {
                           sums_, key > first_key);
         }
         for (int64_t i = 0; i < queries; ++i) {
-            Multiply(sums_ + i * dims_, 1.0f / totals_[i]);
+            const float faded = args_.sinks == nullptr ? 1.0f : AddSink(i, args_.sinks[head]);
+            Multiply(sums_ + i * dims_, faded / totals_[i]);
             if (args_.lse == nullptr) continue;
             args_.lse[head * args_.lse_stride + row + i] =
                 (largest_[i] + std::log2(totals_[i])) / Base::kLog2E;
@@ -315,6 +316,15 @@ class FlashForward : FlashBlocks<Micro> {
         totals_[i] = totals_[i] * before + Simd::Sum(total);
         if (rescale && before != 1.0f) Multiply(sums_ + i * dims_, before);
         largest_[i] = largest;
+    }
+
+    // Adds the sink's score to the total of query i. Returns the factor of the earlier sums.
+    float AddSink(int64_t i, float sink) {
+        const float score = sink * Base::kLog2E, largest = std::max(largest_[i], score);
+        const float faded = std::exp2(largest_[i] - largest);
+        totals_[i] = totals_[i] * faded + std::exp2(score - largest);
+        largest_[i] = largest;
+        return faded;
     }
 
     void Cap(float* scores, Range seen) const {

@@ -274,8 +274,10 @@ class SsdColumns {
                 std::fill_n(state_, args_.key_dim * width_, 0.0f);
             }
             int64_t waiting = sequence.row_begin;  // the first row that is not computed yet
+            const int64_t end = waiting + sequence.row_count;
             const auto on_row = [&](int64_t at, int32_t slot) {
-                if (slot < 0 && at + 1 - waiting < kTogether) return;
+                const bool more = slot < 0 && at + 1 < end;  // (training stores no state)
+                if (more && at + 1 - waiting < kTogether) return;
                 Advance(waiting, at + 1, slot >= 0 ? args_.state.At(slot) + begin : state_);
                 waiting = at + 1;
             };

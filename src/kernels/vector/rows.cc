@@ -115,16 +115,17 @@ void NormGradInput(const dense::RmsNormGradArgs& args, int part, int parts) {
             if (args.inverse != nullptr) {
                 args.inverse[(row * args.cols + column) / args.group] = inverse;
             }
+            const auto weigh = [&](auto load) {
+                return args.weight == nullptr ? load(dy) : Simd::Mul(load(dy), load(args.weight));
+            };
             auto along = Simd::Zero();  // sum of dy * w * x
-            ForElements(0, args.group, [&](auto load, auto) {
-                along = Simd::Fma(Simd::Mul(load(dy), load(args.weight)), load(x), along);
-            });
+            ForElements(0, args.group,
+                        [&](auto load, auto) { along = Simd::Fma(weigh(load), load(x), along); });
             const auto scale = Simd::Set(inverse);
             const auto pull =
                 Simd::Set(inverse * inverse * Simd::Sum(along) / static_cast<float>(args.group));
             ForElements(0, args.group, [&](auto load, auto store) {
-                const auto weighted = Simd::Mul(load(dy), load(args.weight));
-                store(dx, Simd::Mul(scale, Simd::Fnma(load(x), pull, weighted)));
+                store(dx, Simd::Mul(scale, Simd::Fnma(load(x), pull, weigh(load))));
             });
         });
     };
