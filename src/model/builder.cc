@@ -406,10 +406,18 @@ ValueId Builder::Attention(ValueId q, ValueId k, ValueId v, ValueId chosen) {
     }
     const int64_t source = hyper_.KvLayer(layer_);
     KeysAndValues& kv = kv_.try_emplace(source, KeysAndValues{k, v, {}}).first->second;
+    // In training, narrow values get columns of zeros, because values are as wide as keys.
+    const bool pads = !options_.cache && shape.ValueDim() < shape.head_dim;
+    if (pads) {
+        attributes.value_dim = 0;
+        inputs[2] = PadHeads(v, kNoValue, attributes.kv_heads, shape.head_dim, "attention_v");
+    }
     if (kv.caches.empty()) kv.caches = Caches(source);
     inputs.insert(inputs.end(), kv.caches.begin(), kv.caches.end());
-    return program_.Emit(attributes, std::move(inputs), Local("attention"),
-                         {program_.value(q).shape[0], attributes.heads * shape.ValueDim()});
+    const ValueId out =
+        program_.Emit(attributes, std::move(inputs), Local(pads ? "attention_padded" : "attention"),
+                      {program_.value(q).shape[0], attributes.heads * attributes.ValueDim()});
+    return pads ? Pick(out, attributes.heads, 0, shape.ValueDim(), "attention") : out;
 }
 
 // The caches of `layer`, for the current layer's kind of attention.

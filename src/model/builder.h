@@ -262,7 +262,11 @@ class Builder {
     };
     program::ValueId Convolved(program::ValueId x, const std::string& name, const Home& home,
                                const Span& rows, bool silu, const Gates& gates);
-    void NeedState();
+    bool SharesKeys() const;
+    Span RecurrentKeys() const;
+    program::Cut KeyCut() const { return SharesKeys() ? program::Cut::kNone : program::Cut::kRows; }
+    program::ValueId Recur(program::DeltaRule rule, std::vector<program::ValueId> inputs,
+                           const std::string& name);
     program::ValueId LowRank(program::ValueId x, const char* first, const char* second,
                              int64_t rank, const Span& rows, int64_t all_rows);
     program::ValueId OfOneLength(program::ValueId x);
@@ -287,8 +291,16 @@ class Builder {
                                   bool transposed);
     program::ValueId Pick(program::ValueId x, int64_t heads, int64_t begin, int64_t size,
                           const std::string& name);
+    // transposed: multiplies by the other side of the matrices.
     program::ValueId EachHead(program::ValueId x, program::ValueId matrices,
-                              const std::string& name);
+                              const std::string& name, bool transposed = false);
+    program::ValueId PadHeads(program::ValueId x, program::ValueId rest, int64_t heads,
+                              int64_t size, const std::string& name);
+    program::ValueId CachedMeans(program::ValueId q_latent, program::ValueId q_key,
+                                 program::ValueId x, program::ValueId query_latent);
+    program::ValueId TrainedMeans(program::ValueId q_latent, program::ValueId q_key,
+                                  program::ValueId x);
+    void NeedNoIndexer();
     // DeepSeek-V4 (windows.cc).
     program::ValueId Spread(program::ValueId x);     // into streams, if the model has them
     program::ValueId MergeLast(program::ValueId x);  // merges the streams after the last layer

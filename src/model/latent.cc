@@ -142,8 +142,8 @@ Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::s
     return indexer;
 }
 
-// The per-head matrices of this rank's heads: the file's tensor `own`, or rows [begin, begin +
-// rows) of each head's part of attn_kv_b.
+// The per-head matrices of this rank's heads: the file's tensor `own`, or rows of each head's part
+// of attn_kv_b, transposed for keys; but training does not transpose its weights.
 ValueId Builder::HeadMatrices(const std::string& own, int64_t rows, int64_t cols, bool transposed) {
     const Latent& m = hyper_.latent;
     if (Has(own + ".weight")) {
@@ -158,6 +158,10 @@ ValueId Builder::HeadMatrices(const std::string& own, int64_t rows, int64_t cols
     value.slice = {tensor, transposed ? 0 : m.nope, 0};
     value.slice.first_matrix = shard_.heads.begin;
     value.slice.matrix_rows = m.nope + m.value;
+    if (transposed && !options_.cache) {
+        transposed = false;
+        value.shape = {shard_.heads.size(), cols, rows};
+    }
     value.slice.transposed = transposed;
     const model_files::TensorInfo* info = source_.FindTensor(tensor);
     if (info == nullptr || info->cols != m.rank ||
@@ -180,10 +184,10 @@ ValueId Builder::Pick(ValueId x, int64_t heads, int64_t begin, int64_t size,
     return program_.Emit(program::PickColumns{heads, begin}, {x}, Local(name), shape);
 }
 
-ValueId Builder::EachHead(ValueId x, ValueId matrices, const std::string& name) {
+ValueId Builder::EachHead(ValueId x, ValueId matrices, const std::string& name, bool transposed) {
     const Shape& weight = program_.value(matrices).shape;
-    const Shape shape{program_.value(x).shape[0], weight[0] * weight[1]};
-    return program_.Emit(program::HeadMatMul{}, {x, matrices}, Local(name), shape);
+    const Shape shape{program_.value(x).shape[0], weight[0] * weight[transposed ? 2 : 1]};
+    return program_.Emit(program::HeadMatMul{transposed}, {x, matrices}, Local(name), shape);
 }
 
 // The normed latent of queries; kNoValue if the model has none.
@@ -280,6 +284,7 @@ ValueId Builder::Chosen(ValueId x, ValueId latent) {
 ValueId Builder::ChosenBlocks(ValueId x) {
     const Indexer& m = hyper_.indexer;
     if (m.block == 0 || !UsesIndexer() || !HasBlockIndexer(layer_)) return program::kNoValue;
+    NeedNoIndexer();
     const model::Rope& rope = hyper_.ropes.Of(false, options_.context);
     const auto heads = [&](const std::string& name, const Span& rows, int64_t all) {
         const ValueId part = MatMul(x, Tensor("indexer." + name + "_proj"), RowsOf(rows, all),
@@ -348,8 +353,57 @@ Builder::KeysAndValues& Builder::Latents(ValueId x) {
         kv_[source] = {latent, key, {}};
     }
     KeysAndValues& kv = kv_[source];
-    if (kv.caches.empty()) kv.caches = {RowCache("latent_cache", m.rank + m.rope)};
+    if (options_.cache && kv.caches.empty()) {
+        kv.caches = {RowCache("latent_cache", m.rank + m.rope)};
+    }
     return kv;
+}
+
+ValueId Builder::CachedMeans(ValueId q_latent, ValueId q_key, ValueId x, ValueId query_latent) {
+    const KeysAndValues& kv = Latents(x);
+    std::vector<ValueId> inputs = {q_latent, q_key, kv.k, kv.v};
+    const ValueId chosen = Chosen(x, query_latent);
+    if (chosen != program::kNoValue) inputs.push_back(chosen);
+    inputs.push_back(kv.caches[0]);
+    return program_.Emit(program::LatentAttention{shard_.heads.size(), hyper_.attention_scale},
+                         std::move(inputs), Local("attention"), program_.value(q_latent).shape);
+}
+
+// In training, the op is attention with one KV head: the key is the latent and the rotated columns,
+// the value the latent and zeros.
+ValueId Builder::TrainedMeans(ValueId q_latent, ValueId q_key, ValueId x) {
+    const Latent& m = hyper_.latent;
+    NeedNoIndexer();
+    const KeysAndValues& kv = Latents(x);
+    program::Attention attention;
+    attention.heads = attention.group = shard_.heads.size();
+    attention.kv_heads = 1;
+    attention.head_dim = m.rank + m.rope;
+    attention.scale = hyper_.attention_scale;
+    const ValueId q = PadHeads(q_latent, q_key, attention.heads, attention.head_dim, "attention_q");
+    const ValueId k = PadHeads(kv.k, kv.v, 1, attention.head_dim, "attention_k");
+    const ValueId v = PadHeads(kv.k, program::kNoValue, 1, attention.head_dim, "attention_v");
+    const ValueId all =
+        program_.Emit(attention, {q, k, v}, Local("attention"), program_.value(q).shape);
+    return Pick(all, attention.heads, 0, m.rank, "attention_means");
+}
+
+// Each head's columns of x, then of `rest` (or none), then zeros.
+ValueId Builder::PadHeads(ValueId x, ValueId rest, int64_t heads, int64_t size,
+                          const std::string& name) {
+    std::vector<ValueId> inputs = {x};
+    if (rest != program::kNoValue) inputs.push_back(rest);
+    const Shape shape{program_.value(x).shape[0], heads * size};
+    return program_.Emit(program::PadHeads{heads, 0}, std::move(inputs), Local(name), shape);
+}
+
+// The choice of positions has no gradient, so training needs sequences that the indexer never cuts.
+void Builder::NeedNoIndexer() {
+    if (options_.cache || !UsesIndexer()) return;
+    Fail(MakeError(ErrorCode::kUnsupported,
+                   "{}: its indexer chooses {} positions per row, and the choice has no gradient; "
+                   "train it with sequences of at most as many tokens (--seq-len {})",
+                   source_.name(), hyper_.indexer.top, hyper_.indexer.top));
 }
 
 // Uses the absorbed form: the unrotated part of a query is multiplied by its head's key matrix, so
@@ -359,26 +413,18 @@ Builder::KeysAndValues& Builder::Latents(ValueId x) {
 ValueId Builder::LatentAttention(ValueId x) {
     const Latent& m = hyper_.latent;
     const int64_t heads = shard_.heads.size();
-    if (!options_.cache) {
-        Fail(MakeError(ErrorCode::kUnsupported,
-                       "{}: models with latent attention cannot be trained", source_.name()));
-    }
     const ValueId query_latent = QueryLatent(x);
     ValueId q = Tempered(LatentQuery(x, query_latent));
     if (m.scales) q = ScaleHeads(q, "attn_temperature", shard_.heads, hyper_.heads);
     const bool plain = m.IsPlain(layer_);
     const int64_t nope = m.nope + (plain ? m.rope : 0);
     const ValueId q_key = RotateLatent(Pick(q, heads, plain ? 0 : m.nope, m.rope, "q_key"));
-    const ValueId q_latent = EachHead(Pick(q, heads, 0, nope, "q_plain"),
-                                      HeadMatrices("attn_k_b", m.rank, nope, true), "q_latent");
-    const KeysAndValues& kv = Latents(x);
-    std::vector<ValueId> inputs = {q_latent, q_key, kv.k, kv.v};
-    const ValueId chosen = Chosen(x, query_latent);
-    if (chosen != program::kNoValue) inputs.push_back(chosen);
-    inputs.push_back(kv.caches[0]);
-    const ValueId means =
-        program_.Emit(program::LatentAttention{heads, hyper_.attention_scale}, std::move(inputs),
-                      Local("attention"), program_.value(q_latent).shape);
+    const bool turned = !options_.cache && !Has("attn_k_b.weight");
+    const ValueId q_latent =
+        EachHead(Pick(q, heads, 0, nope, "q_plain"), HeadMatrices("attn_k_b", m.rank, nope, true),
+                 "q_latent", turned);
+    const ValueId means = options_.cache ? CachedMeans(q_latent, q_key, x, query_latent)
+                                         : TrainedMeans(q_latent, q_key, x);
     ValueId values = EachHead(means, HeadMatrices("attn_v_b", m.value, m.rank, false), "values");
     if (Has("attn_gate.weight")) values = GateHeads(values, x, program::RowGate::kSigmoid);
     const Span columns{shard_.heads.begin * m.value, shard_.heads.end * m.value};

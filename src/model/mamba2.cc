@@ -26,6 +26,7 @@ ValueId Builder::NormGroups(ValueId x) {
         norm.apart = true;
         return program_.Emit(norm, {x, weight}, Local("ssm_norm"), shape);
     }
+    if (!options_.cache && shard_.layout.tp == 1) return Norm(x, "ssm_norm", all);
     program::SumSquares sum;
     sum.columns = {{0, columns.size()}};
     ValueId squares = program_.Emit(std::move(sum), {x}, Local("ssm_squares"), {kTokens, 1});
@@ -38,30 +39,29 @@ ValueId Builder::NormGroups(ValueId x) {
 }
 
 ValueId Builder::Mamba2(ValueId x) {
-    NeedState();
     const Recurrent& r = hyper_.recurrent;
-    const Span &heads = shard_.recurrent_heads, &groups = shard_.recurrent_keys;
+    const Span &heads = shard_.recurrent_heads, groups = RecurrentKeys();
     const Span columns{heads.begin * r.value_dim, heads.end * r.value_dim};
     const Span shared{groups.begin * r.key_dim, groups.end * r.key_dim};
     const int64_t inner = r.heads * r.value_dim, state = r.key_heads * r.key_dim;
     // ssm_in: z, x, B, C, steps. Falcon-H1 may have a factor for each.
     const int64_t begins[] = {0, inner, 2 * inner, 2 * inner + state, 2 * (inner + state)};
-    const auto part = [&](const char* name, size_t which, const Span& rows) {
+    const auto part = [&](const char* name, size_t which, const Span& rows, Cut cut = Cut::kRows) {
         const Home home{Tensor("ssm_in"), begins[which], 2 * inner + 2 * state + r.heads};
-        const ValueId y = FromHome(x, name, home, rows, {Cut::kRows}, false);
+        const ValueId y = FromHome(x, name, home, rows, {cut}, false);
         return ScaleBy(y, "ssm_in.scale", which, std::size(begins));
     };
-    const auto convolved = [&](const char* name, size_t which, const Span& rows) {
+    const auto convolved = [&](const char* name, size_t which, const Span& rows,
+                               Cut cut = Cut::kRows) {
         const Home taps{Tensor("ssm_conv1d"), begins[which] - inner, inner + 2 * state};
-        return Convolved(part(name, which, rows), name, taps, rows, true, {});
+        return Convolved(part(name, which, rows, cut), name, taps, rows, true, {});
     };
     const ValueId v = convolved("ssm_x", 1, columns);
-    const ValueId b = convolved("ssm_b", 2, shared);
-    const ValueId c = convolved("ssm_c", 3, shared);
+    const ValueId b = convolved("ssm_b", 2, shared, KeyCut());
+    const ValueId c = convolved("ssm_c", 3, shared, KeyCut());
     const ValueId step = part("ssm_step", 4, heads);
     program::DeltaRule rule;
     rule.ssd = true;
-    rule.first_head = heads.begin;
     rule.key_heads = groups.size();
     rule.first_key_head = groups.begin;
     rule.group = r.group();
@@ -69,10 +69,8 @@ ValueId Builder::Mamba2(ValueId x) {
         return Weight(Tensor(name), {heads, {}, r.heads, 0});
     };
     const ValueId y =
-        program_.Emit(rule,
-                      {c, b, v, step, of_heads("ssm_a"), of_heads("ssm_dt.bias"), of_heads("ssm_d"),
-                       StateSlots("ssm_state", {heads.size(), r.key_dim, r.value_dim})},
-                      Local("ssd"), {kTokens, columns.size()});
+        Recur(rule, {c, b, v, step, of_heads("ssm_a"), of_heads("ssm_dt.bias"), of_heads("ssm_d")},
+              "ssd");
     const ValueId z = part("ssm_z", 0, columns);
     ValueId gated = program_.Emit(program::Glu{Activation::kSilu}, {z, y}, Local("ssm_gated"),
                                   program_.value(y).shape);

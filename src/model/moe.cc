@@ -270,7 +270,8 @@ ValueId Builder::WeighedRows(ValueId x, Routed& routed) {
     rest.name = Local("rest_weights");
     rest.shape = program_.value(routed.weights).shape;
     const ValueId y = program_.AddValue(std::move(rows)), ones = program_.AddValue(std::move(rest));
-    const program::WeighRows weigh{shard_.experts.begin, shard_.experts.size()};
+    const program::WeighRows weigh{shard_.experts.begin, shard_.experts.size(),
+                                   shard_.layout.tp > 1};
     program_.ops.push_back({weigh, {x, routed.ids, routed.weights}, {y, ones}});
     routed.weights = ones;
     return y;

@@ -149,26 +149,23 @@ ValueId Builder::Convolved(ValueId x, const std::string& name, const Home& home,
                            bool silu, const Gates& gates) {
     const Recurrent& r = hyper_.recurrent;
     const Span there{home.begin + rows.begin, home.begin + rows.end};
-    const ValueId taps =
-        Stack(home.tensor + ".weight", {{0, 1}, {0, r.taps}, 1, r.taps}, there, home.all_rows);
-    program_.values[static_cast<size_t>(taps)].name = Tensor(name) + "_conv.weight";
-    const ValueId state = StateSlots(name + "_rows", {r.taps - 1, rows.size()});
-    const program::CausalConv conv{silu, gates.inner != program::kNoValue};
+    const std::string weight = home.tensor + ".weight", own = Tensor(name) + "_conv.weight";
+    // (In training one matrix, not a stack of vectors.)
+    const ValueId taps = options_.cache
+                             ? Stack(weight, {{0, 1}, {0, r.taps}, 1, r.taps}, there, home.all_rows)
+                             : Weight(weight, {there, {0, r.taps}, home.all_rows, r.taps}, own);
+    program_.values[static_cast<size_t>(taps)].name = own;
+    const program::CausalConv conv{silu, gates.inner != program::kNoValue, !options_.cache};
     std::vector<ValueId> inputs = {x, taps};
     if (source_.FindTensor(home.tensor + ".bias") != nullptr) {
         inputs.push_back(Weight(home.tensor + ".bias", {there, {}, home.all_rows, 0},
                                 Tensor(name) + "_conv.bias"));
     }
     if (conv.gated) inputs.insert(inputs.end(), {gates.inner, gates.outer});
-    inputs.push_back(state);
+    if (!conv.stateless) {
+        inputs.push_back(StateSlots(name + "_rows", {r.taps - 1, rows.size()}));
+    }
     return program_.Emit(conv, std::move(inputs), Local(name + "_conv"), {kTokens, rows.size()});
-}
-
-// Recurrent layers process a sequence row by row, with its state.
-void Builder::NeedState() {
-    if (options_.cache) return;
-    Fail(MakeError(ErrorCode::kUnsupported, "{}: models with recurrent layers cannot be trained",
-                   source_.name()));
 }
 
 // Scales each head of x to the length sqrt(key_dim).
@@ -178,6 +175,29 @@ ValueId Builder::OfOneLength(ValueId x) {
     const auto eps = static_cast<float>(kKeyEps / static_cast<double>(dim));
     return program_.Emit(program::RmsNorm{eps, dim, 0, 0, true}, {x}, value.name + ".norm",
                          value.shape);
+}
+
+// The rule over rows of query, key, value, decay and the others. Training has no state.
+ValueId Builder::Recur(program::DeltaRule rule, std::vector<ValueId> inputs,
+                       const std::string& name) {
+    const Recurrent& r = hyper_.recurrent;
+    const Span& heads = shard_.recurrent_heads;
+    rule.first_head = heads.begin;
+    rule.stateless = !options_.cache;
+    if (options_.cache) {
+        inputs.push_back(StateSlots("ssm_state", {heads.size(), r.key_dim, r.value_dim}));
+    }
+    return program_.Emit(rule, std::move(inputs), Local(name),
+                         {kTokens, heads.size() * r.value_dim});
+}
+
+// In training, if a cut may fall inside a group of heads, every rank has all key heads and computes
+// them whole. So no rows of a weight are on some of the ranks.
+bool Builder::SharesKeys() const {
+    return !options_.cache && shard_.layout.tp > 1 && !hyper_.recurrent.whole_groups;
+}
+Span Builder::RecurrentKeys() const {
+    return SharesKeys() ? Span{0, hyper_.recurrent.key_heads} : shard_.recurrent_keys;
 }
 
 // Inputs of decays and strengths: [T, heads] each.
@@ -202,9 +222,8 @@ Builder::DeltaGates Builder::ToDeltaGates(ValueId x) {
 // Gated delta net (Yang et al. 2024) over normed rows, summed over the tensor ranks.
 ValueId Builder::GatedDeltaNet(ValueId x) {
     const Recurrent& r = hyper_.recurrent;
-    NeedState();
     const Span& heads = shard_.recurrent_heads;
-    const Span& keys = shard_.recurrent_keys;
+    const Span keys = RecurrentKeys();
     const Span key_rows{keys.begin * r.key_dim, keys.end * r.key_dim};
     const Span values{heads.begin * r.value_dim, heads.end * r.value_dim};
     // In older Qwen3-Next files, ssm_in holds for each key head its query, key, values and gates.
@@ -215,25 +234,24 @@ ValueId Builder::GatedDeltaNet(ValueId x) {
         older = MatMul(x, Tensor("ssm_in"), slice, {Cut::kRows}, false, Local("ssm_in"));
     }
     const auto part = [&](const char* name, const Home& home, const Span& rows, int64_t first,
-                          int64_t size) {
+                          int64_t size, Cut cut = Cut::kRows) {
         return older != program::kNoValue ? Pick(older, keys.size(), first, size, name)
-                                          : FromHome(x, name, home, rows, {Cut::kRows}, false);
+                                          : FromHome(x, name, home, rows, {cut}, false);
     };
     const auto convolved = [&](const char* name, int64_t begin, const Span& rows, int64_t first,
-                               int64_t size) {
+                               int64_t size, Cut cut = Cut::kRows) {
         const Home home{Tensor("attn_qkv"), begin, Channels(r)};
         const Home taps{Tensor("ssm_conv1d"), begin, Channels(r)};
-        return Convolved(part(name, home, rows, first, size), name, taps, rows, true, {});
+        return Convolved(part(name, home, rows, first, size, cut), name, taps, rows, true, {});
     };
     const int64_t k_begin = r.key_heads * r.key_dim;
-    const ValueId q = convolved("ssm_q", 0, key_rows, 0, r.key_dim);
-    const ValueId k = convolved("ssm_k", k_begin, key_rows, r.key_dim, r.key_dim);
+    const ValueId q = convolved("ssm_q", 0, key_rows, 0, r.key_dim, KeyCut());
+    const ValueId k = convolved("ssm_k", k_begin, key_rows, r.key_dim, r.key_dim, KeyCut());
     // A strength twice as large is a key and a value that are longer by the root of 2.
     const float longer = r.doubles ? std::sqrt(2.0f) : 1.0f;
     const ValueId v = Scale(convolved("ssm_v", 2 * k_begin, values, 2 * r.key_dim, own), longer);
     const DeltaGates gates = ToDeltaGates(x);
     program::DeltaRule rule;
-    rule.first_head = heads.begin;
     rule.key_heads = keys.size();
     rule.first_key_head = keys.begin;
     rule.group = r.group();
@@ -242,10 +260,9 @@ ValueId Builder::GatedDeltaNet(ValueId x) {
     rule.query_scale = 1.0f / static_cast<float>(r.key_dim);
     const ValueId a = Weight(Tensor("ssm_a"), {heads, {}, r.heads, 0});
     const ValueId dt = Weight(Tensor("ssm_dt.bias"), {heads, {}, r.heads, 0});
-    const ValueId state = StateSlots("ssm_state", {heads.size(), r.key_dim, r.value_dim});
-    const ValueId y = program_.Emit(
-        rule, {OfOneLength(q), OfOneLength(k), v, gates.decay, gates.strength, a, dt, state},
-        Local("delta_rule"), {kTokens, values.size()});
+    const ValueId y =
+        Recur(rule, {OfOneLength(q), OfOneLength(k), v, gates.decay, gates.strength, a, dt},
+              "delta_rule");
     const int64_t all_values = r.heads * r.value_dim;
     const ValueId z =
         part("attn_gate", {Tensor("attn_gate"), 0, all_values}, values, 2 * r.key_dim + own, own);
@@ -259,7 +276,6 @@ ValueId Builder::GatedDeltaNet(ValueId x) {
 // Gated short convolution (LFM2) over normed rows, summed over the tensor ranks: in_proj gives B, C
 // and x; out_proj reads C * conv(B * x).
 ValueId Builder::ShortConv(ValueId x) {
-    NeedState();
     const Recurrent& r = hyper_.recurrent;
     const int64_t all = hyper_.hidden;
     const Span columns{shard_.recurrent_heads.begin * r.value_dim,
@@ -290,7 +306,6 @@ ValueId Builder::LowRank(ValueId x, const char* first, const char* second, int64
 // Kimi Delta Attention over normed rows, summed over the tensor ranks: queries, keys and values are
 // convolved, each channel of a key has its own decay, and the normed result is gated.
 ValueId Builder::KimiDelta(ValueId x) {
-    NeedState();
     const Recurrent& r = hyper_.recurrent;
     const Span& heads = shard_.recurrent_heads;
     const int64_t all = r.heads * r.key_dim;
@@ -307,7 +322,7 @@ ValueId Builder::KimiDelta(ValueId x) {
     const ValueId strength = MatMul(x, Tensor("ssm_beta"), RowsOf(heads, r.heads), {Cut::kRows},
                                     false, Local("ssm_beta"));
     program::DeltaRule rule;
-    rule.first_head = rule.first_key_head = heads.begin;
+    rule.first_key_head = heads.begin;
     rule.key_heads = heads.size();
     rule.by_channel = true;
     rule.floor = r.floor;
@@ -315,10 +330,8 @@ ValueId Builder::KimiDelta(ValueId x) {
     rule.query_scale = 1.0f / static_cast<float>(r.key_dim);
     const ValueId a = Weight(Tensor("ssm_a"), {heads, {}, r.heads, 0});
     const ValueId dt = Weight(Tensor("ssm_dt.bias"), {columns, {}, all, 0});
-    const ValueId state = StateSlots("ssm_state", {heads.size(), r.key_dim, r.value_dim});
     const ValueId y =
-        program_.Emit(rule, {OfOneLength(q), OfOneLength(k), v, decay, strength, a, dt, state},
-                      Local("delta_rule"), {kTokens, columns.size()});
+        Recur(rule, {OfOneLength(q), OfOneLength(k), v, decay, strength, a, dt}, "delta_rule");
     const ValueId gate = LowRank(x, "ssm_g_a", "ssm_g_b", r.key_dim, columns, all);
     const ValueId normed = Norm(y, "ssm_norm", r.value_dim);
     const ValueId gated = program_.Emit(program::GateRows{}, {normed, gate}, Local("ssm_gated"),

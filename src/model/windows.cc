@@ -199,7 +199,12 @@ ValueId Builder::FromGroups(ValueId x) {
 }
 
 ValueId Builder::WindowAttention(ValueId x) {
-    NeedState();
+    if (!options_.cache) {
+        Fail(MakeError(ErrorCode::kUnsupported,
+                       "{}: the streams and pooled windows of DeepSeek-V4 have no gradient yet: "
+                       "this model can be run, but not trained",
+                       source_.name()));
+    }
     const Windowing& w = hyper_.windowing;
     const int64_t dim = hyper_.head_dim, stride = w.StrideOf(layer_);
     const Span heads = QueryHeads();

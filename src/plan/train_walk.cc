@@ -181,11 +181,6 @@ Result<TrainWalk> TrainWalk::Make(const ModelWalk& walk, const TrainJob& job) {
     TrainWalk made;
     made.walk_ = &walk;
     made.job_ = &job;
-    if (walk.hyper().latent.rank > 0) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: Weft does not train latent attention (DeepSeek, Kimi)",
-                         walk.source().name());
-    }
     if (job.lora.on()) {
         WEFT_ASSIGN(made.lora_, train::PlanLora(walk.source(), job.lora));
     }

@@ -222,10 +222,11 @@ class Checker {
                (a.plain || In(op, 1) == Shape{a.apart ? In(op, 0)[1] : a.group});
     }
     bool Check(const Op& op, const RmsNormGradInput& a) const {
-        return In(op, 2) == Shape{a.group};
+        return (a.whole == 0 || (a.square >= 0 && a.square < Out(op, 1)[1])) &&
+               (a.plain || In(op, 2) == Shape{a.apart ? In(op, 0)[1] : a.group});
     }
     bool Check(const Op& op, const RmsNormGradWeight& a) const {
-        return Out(op, 0) == Shape{a.group};
+        return Out(op, 0) == Shape{a.apart ? In(op, 0)[1] : a.group};
     }
     bool Check(const Op& op, const SumSquares& a) const {
         const size_t inputs = op.inputs.size();
@@ -236,6 +237,10 @@ class Checker {
             if (begin < 0 || count < 0 || begin > In(op, i)[1] - count) return false;
         }
         return true;
+    }
+    bool Check(const Op& op, const SumSquaresGrad& a) const {
+        return a.column >= 0 && a.column < In(op, 0)[1] && a.columns.begin >= 0 &&
+               a.columns.count >= 0 && a.columns.begin <= In(op, 1)[1] - a.columns.count;
     }
     bool Check(const Op& op, const MatMul& a) const {
         const bool bias = op.inputs.size() == 3;
@@ -271,7 +276,7 @@ class Checker {
     bool Check(const Op& op, const Attention& a) const {
         const size_t first = a.FirstCache();
         const bool lse = op.outputs.size() == 2;
-        if (lse && (op.inputs.size() > 3 || Out(op, 1)[1] != a.heads)) return false;
+        if (lse && (op.inputs.size() > first || Out(op, 1)[1] != a.heads)) return false;
         if (a.sinks && !(In(op, 3) == Shape{a.heads})) return false;
         if (a.window < 0 || !(a.soft_cap >= 0) || a.value_dim < 0) return false;
         if (a.chunk < 0 || (a.chunk > 0 && a.window > 0)) return false;
@@ -314,7 +319,8 @@ class Checker {
     bool Check(const Op& op, const ScaleHeads&) const {
         return In(op, 0)[1] % In(op, 2)[0] == 0 && In(op, 2) == In(op, 3);
     }
-    static bool Check(const Op&, const Glu& a) {
+    static bool Check(const Op&, const auto& a) requires requires { a.limits_gate; }
+    {
         if (a.limit == 0) return !a.limits_gate;
         return a.limit > 0 && a.activation == Activation::kSilu;
     }
@@ -322,16 +328,19 @@ class Checker {
         const Temperature& t = a.temperature;
         return t.beta >= 0 && t.length >= 1 && t.offset >= 0;
     }
-    bool Check(const Op& op, const CausalConv&) const {
+    bool Check(const Op& op, const CausalConv& a) const {
         const Value& state = program_.value(op.inputs.back());
-        return state.dtype == DType::kF32 && In(op, 1)[2] >= 2 &&
-               state.shape[0] == In(op, 1)[2] - 1;
+        const int64_t taps = In(op, 1)[In(op, 1).rank - 1];
+        if (a.stateless) return taps >= 2 && Matrix(In(op, 1));
+        return state.dtype == DType::kF32 && taps >= 2 && In(op, 1).rank == 3 &&
+               In(op, 1)[1] == 1 && state.shape[0] == taps - 1;
     }
     bool Check(const Op& op, const DeltaRule& a) const {
-        const Value& state = program_.value(op.inputs.back());
-        const int64_t heads = state.shape[0], key_dim = state.shape[1];
-        const int64_t each = a.by_channel ? key_dim : 1;  // decays per head
         const size_t dt = a.ssd ? 5 : 6;
+        const int64_t heads = In(op, dt - 1)[0];
+        if (a.key_heads < 1 || In(op, 0)[1] % a.key_heads != 0) return false;
+        const int64_t key_dim = In(op, 0)[1] / a.key_heads;
+        const int64_t each = a.by_channel ? key_dim : 1;  // decays per head
         if (a.ssd && (a.by_channel || a.floor != 0)) return false;
         if (heads < 1 || a.first_head < 0 || a.key_heads < 1 || a.cycle < 0 || a.group < 1) {
             return false;
@@ -339,9 +348,12 @@ class Checker {
         for (int64_t h = 0; h < heads; ++h) {
             if (a.KeyHeadOf(h) < 0 || a.KeyHeadOf(h) >= a.key_heads) return false;
         }
-        return state.dtype == DType::kF32 && In(op, 0)[1] == a.key_heads * key_dim &&
-               In(op, 2)[1] == heads * state.shape[2] && In(op, 3)[1] == heads * each &&
-               In(op, dt)[0] == heads * each;
+        const bool fits = In(op, 2)[1] % heads == 0 && In(op, 3)[1] == heads * each &&
+                          In(op, dt)[0] == heads * each;
+        if (a.stateless || !fits) return fits;
+        const Value& state = program_.value(op.inputs.back());
+        return state.dtype == DType::kF32 && state.shape[1] == key_dim &&
+               state.shape[2] == In(op, 2)[1] / heads;
     }
     bool Check(const Op& op, const PoolWindows& a) const {
         const Value& state = program_.value(op.inputs[4]);
@@ -365,14 +377,25 @@ class Checker {
                (op.inputs.size() == 1 || In(op, 1)[1] == n * (2 + n));
     }
     static bool Check(const Op&, const SoftCap& a) { return a.cap > 0; }
-    bool Check(const Op& op, const HeadMatMul&) const {
-        const Shape &x = In(op, 0), &weight = In(op, 1);
-        return x[1] == weight[0] * weight[2] && Out(op, 0)[1] == weight[0] * weight[1];
+    bool Check(const Op& op, const HeadMatMul& a) const {
+        const Shape &weight = In(op, 1), rows = a.transposed ? In(op, 0) : Out(op, 0);
+        const Shape columns = a.transposed ? Out(op, 0) : In(op, 0);
+        return columns[1] == weight[0] * weight[2] && rows[1] == weight[0] * weight[1];
+    }
+    bool Check(const Op& op, const HeadMatMulGradWeight&) const {
+        const Shape& weight = Out(op, 0);
+        return In(op, 0)[1] == weight[0] * weight[1] && In(op, 1)[1] == weight[0] * weight[2];
     }
     bool Check(const Op& op, const PickColumns& a) const {
         const Shape &x = In(op, 0), &y = Out(op, 0);
         return a.heads > 0 && x[1] % a.heads == 0 && y[1] % a.heads == 0 && a.begin >= 0 &&
                a.begin <= (x[1] - y[1]) / a.heads;
+    }
+    bool Check(const Op& op, const PadHeads& a) const {
+        const int64_t x = In(op, 0)[1], y = Out(op, 0)[1];
+        const int64_t rest = op.inputs.size() == 2 ? In(op, 1)[1] : 0;
+        return a.heads > 0 && x % a.heads == 0 && rest % a.heads == 0 && y % a.heads == 0 &&
+               a.begin >= 0 && a.begin <= (y - x - rest) / a.heads;
     }
     bool Check(const Op& op, const Adapt& a) const {
         const size_t pairs = a.adapters.size();

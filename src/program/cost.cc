@@ -134,7 +134,11 @@ class Coster {
     }
     void Count(const MatMulGradInput&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }
     void Count(const MatMulGradWeight&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }
-    void Count(const HeadMatMul&) { cost_.flops = 2 * Out() * Columns(op_->inputs[1]); }
+    void Count(const HeadMatMul& a) {
+        const Shape& weight = program_.value(op_->inputs[1]).shape;
+        cost_.flops = 2 * Out() * static_cast<double>(weight[a.transposed ? 1 : 2]);
+    }
+    void Count(const HeadMatMulGradWeight&) { cost_.flops = 2 * In(0) * Columns(op_->outputs[0]); }
     // The cost of a step whose rows use no adapter.
     void Count(const Adapt&) { cost_ = {}; }
     void Count(const Rope& a) {
@@ -209,8 +213,9 @@ class Coster {
         cost_.read_bytes += (tokens_ + context_) * RowBytes(cache.dtype, dim);
         cost_.written_bytes += tokens_ * RowBytes(cache.dtype, dim);
     }
-    // The state is read before the rows and written after them.
-    void CountState() {
+    // The state is read before the rows and written after them. Training has none.
+    void CountState(bool stateless) {
+        if (stateless) return;
         const int64_t bytes = SlotBytes(program_.value(op_->inputs.back()));
         cost_.read_bytes += bytes;
         cost_.written_bytes += bytes;
@@ -218,20 +223,25 @@ class Coster {
     void Count(const CausalConv& a) {
         const double taps = Columns(op_->inputs[1]), bias = a.biased(op_->inputs.size()) ? 1 : 0;
         cost_.flops = (2 * taps - 1 + bias + (a.silu ? 4 : 0) + (a.gated ? 2 : 0)) * Out();
-        CountState();
+        CountState(a.stateless);
     }
     // Counts S times the decay, k^T S, k (v - k^T S)^T and q^T S.
     void Count(const DeltaRule& a) {
-        const auto state = static_cast<double>(Elements(op_->inputs.back()));
+        const double state = Columns(op_->inputs[0]) / static_cast<double>(a.key_heads) * Out();
         // SSD has no k^T S and no sigmoid, but skip * v.
         const double each = a.ssd ? 5 : 7, gates = a.ssd ? 0 : 4 * In(4);
-        cost_.flops = each * state * static_cast<double>(tokens_) + 3 * Out() + 8 * In(3) + gates;
-        CountState();
+        cost_.flops = each * state + 3 * Out() + 8 * In(3) + gates;
+        CountState(a.stateless);
+    }
+    // The states are computed again; their gradients take twice as much.
+    void Count(const DeltaRuleGrad& a) {
+        const double dim = Columns(op_->inputs[1]) / static_cast<double>(a.forward.key_heads);
+        cost_.flops = (a.forward.ssd ? 15 : 21) * dim * In(0);
     }
     // Each row adds an exponential and some sums per column, for one window or two.
     void Count(const PoolWindows& a) {
         cost_.flops = (a.overlaps ? 2 : 1) * 9 * Out();
-        CountState();
+        CountState(false);
     }
     // An exponential and a division per number; each iteration adds and divides twice.
     void Count(const StreamWeights& a) {
@@ -247,6 +257,9 @@ class Coster {
     }
     void Count(const Activate& a) {
         cost_.flops = (a.kind == Ungated::kReluSquared ? 2 : 9) * Out();
+    }
+    void Count(const ActivateGrad& a) {
+        cost_.flops = (a.kind == Ungated::kReluSquared ? 3 : 15) * Out();
     }
     void Count(const WeighRows&) { cost_.flops = Columns(op_->inputs[0]) * In(1); }
     void Count(const ExpertMatMul&) {

@@ -120,9 +120,50 @@ class Walk {
     void Back(const RmsNorm& a) {
         const ValueId dy = OutputGradient();
         if (dy == kNoValue) return;
-        if (Needed(0)) Contribute(0, RmsNormGradInput{a.eps, a.group}, {dy, In(0), In(1)});
-        AccumulateWeight(In(1), PlaceOf(In(0)) != Sharding::kReplicated,
-                         RmsNormGradWeight{a.eps, a.group}, {dy, In(0)});
+        if (a.whole != 0) return BackWhole(a, dy);
+        const RmsNormGradInput back{a.eps, a.group, a.plain, a.centered, a.apart};
+        std::vector<ValueId> inputs = {dy, In(0)};
+        if (!a.plain) inputs.push_back(In(1));
+        if (Needed(0)) Contribute(0, back, std::move(inputs));
+        if (a.plain) return;
+        const Sharding x = PlaceOf(In(0));  // (groups with their own weights are cut with them)
+        AccumulateWeight(In(1), x == Sharding::kRowSharded || (x == Sharding::kSharded && !a.apart),
+                         RmsNormGradWeight{a.eps, a.group, a.centered, a.apart}, {dy, In(0)});
+    }
+
+    // A norm of this rank's columns by the squares of the whole row. Several ranks may hold the
+    // same columns of the weight (replicated KV heads): the gradients of all columns are summed.
+    void BackWhole(const RmsNorm& a, ValueId dy) {
+        const ValueId x = In(0), weight = In(1), squares = In(2);
+        const ValueId dx = NewGradient(x), dsquares = NewGradient(squares);
+        result_.program.ops.push_back(
+            Op{RmsNormGradInput{a.eps, a.group, false, false, false, a.whole, a.square},
+               {dy, x, weight, squares},
+               {dx, dsquares}});
+        if (Needed(0)) Record(x, dx);
+        if (Needed(2)) Record(squares, dsquares);
+        if (!wanted_[Index(weight)]) return;
+        const std::string name = "d." + forward_.value(weight).name;
+        const int64_t begin = forward_.value(weight).slice.row_begin;
+        const ValueId part = Emit(Zero{}, {}, name + ".part", ShapeOf(weight));
+        result_.program.ops.push_back(
+            Op{RmsNormGradWeight{a.eps, a.group, false, false, a.whole, a.square},
+               {dy, x, squares, part},
+               {part}});
+        const ValueId padded = Emit(PadColumns{begin}, {part}, name + ".own", {a.whole});
+        const ValueId summed = Emit(AllReduce{}, {padded}, name + ".all", {a.whole});
+        const ValueId own = Emit(SliceColumns{begin}, {summed}, name + ".mine", ShapeOf(weight));
+        const ValueId gradient = GradientOf(weight);
+        result_.program.ops.push_back(Op{Add{}, {own, gradient}, {gradient}});
+    }
+
+    void Back(const SumSquares& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        for (size_t i = 0; i < a.columns.size(); ++i) {
+            const SumSquaresGrad back{static_cast<int64_t>(i), a.columns[i]};
+            if (Needed(i)) Contribute(i, back, {dy, In(i)});
+        }
     }
 
     void Back(const MatMul& a) {
@@ -151,12 +192,103 @@ class Walk {
         const Shape rows{ShapeOf(out)[0], a.heads};
         const ValueId lse = NewValue(forward_.value(out).name + ".lse", rows, Storage::kActivation);
         result_.program.ops[index_].outputs.push_back(lse);
-        ContributeToAll(AttentionGrad{a}, {dout, In(0), In(1), In(2), out, lse});
+        Op back{AttentionGrad{a}, {dout, In(0), In(1), In(2), out, lse}, {}};
+        for (size_t i = 0; i < 3; ++i) back.outputs.push_back(NewGradient(In(i)));
+        if (a.sinks) {
+            back.inputs.push_back(In(3));
+            back.outputs.push_back(NewRows(In(3)));
+        }
+        result_.program.ops.push_back(back);
+        for (size_t i = 0; i < 3; ++i) {
+            if (Needed(i)) Record(In(i), back.outputs[i]);
+        }
+        if (a.sinks) AccumulateRows(In(3), back.outputs[3]);
     }
+
+    void Back(const PickColumns& a) {
+        const ValueId dy = OutputGradient();
+        if (dy != kNoValue) Contribute(0, PadHeads{a.heads, a.begin}, {dy});
+    }
+    void Back(const PadHeads& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        if (Needed(0)) Contribute(0, PickColumns{a.heads, a.begin}, {dy});
+        const int64_t after = a.begin + ShapeOf(In(0))[1] / a.heads;
+        const bool rest = op_->inputs.size() == 2;
+        if (rest && Needed(1)) Contribute(1, PickColumns{a.heads, after}, {dy});
+    }
+
+    void Back(const HeadMatMul& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        if (Needed(0)) Contribute(0, HeadMatMul{!a.transposed}, {dy, In(1)});
+        const ValueId rows = a.transposed ? In(0) : dy, columns = a.transposed ? dy : In(0);
+        AccumulateWeight(In(1), OwnRows(), HeadMatMulGradWeight{}, {rows, columns});
+    }
+
+    void Back(const ScaleHeads& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        if (Needed(0)) Contribute(0, a, {dy, In(1), In(2), In(3)});
+        if (!wanted_[Index(In(2))] && !wanted_[Index(In(3))]) return;
+        const ValueId slope = NewRows(In(2)), offset = NewRows(In(3));
+        result_.program.ops.push_back(Op{ScaleHeadsGrad{}, {dy, In(0), In(1)}, {slope, offset}});
+        AccumulateRows(In(2), slope);
+        AccumulateRows(In(3), offset);
+    }
+
+    // ---- The rules of recurrent layers ------------------------------------------------------
+
+    void Back(const CausalConv& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        std::vector<ValueId> inputs = {dy};
+        inputs.insert(inputs.end(), op_->inputs.begin(), op_->inputs.end());
+        const bool biased = a.biased(op_->inputs.size());
+        std::vector<ValueId> read = {In(0)};
+        if (a.gated) read.insert(read.end(), op_->inputs.end() - 2, op_->inputs.end());
+        Op back{CausalConvGrad{a}, inputs, {}};
+        for (const ValueId x : read) back.outputs.push_back(NewGradient(x));
+        result_.program.ops.push_back(back);
+        for (size_t i = 0; i < read.size(); ++i) {
+            if (needed_[Index(read[i])]) Record(read[i], back.outputs[i]);
+        }
+        if (!wanted_[Index(In(1))] && !(biased && wanted_[Index(In(2))])) return;
+        Op weights{CausalConvGradWeight{a, biased}, std::move(inputs), {GradientOf(In(1))}};
+        if (biased) weights.outputs.push_back(GradientOf(In(2)));
+        weights.inputs.insert(weights.inputs.end(), weights.outputs.begin(), weights.outputs.end());
+        result_.program.ops.push_back(std::move(weights));
+    }
+
+    void Back(const DeltaRule& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        Op back{DeltaRuleGrad{a}, {dy}, {}};
+        back.inputs.insert(back.inputs.end(), op_->inputs.begin(), op_->inputs.end());
+        const size_t rates = a.ssd ? 4 : 5;  // number of a among the inputs; dt follows
+        for (size_t i = 0; i < rates; ++i) back.outputs.push_back(NewGradient(In(i)));
+        back.outputs.push_back(NewRows(In(rates)));
+        if (a.ssd) back.outputs.push_back(NewRows(In(6)));
+        result_.program.ops.push_back(back);
+        for (size_t i = 0; i < rates; ++i) {
+            if (Needed(i)) Record(In(i), back.outputs[i]);
+        }
+        AccumulateRows(In(rates), back.outputs[rates]);
+        AccumulateRows(In(rates + 1), back.outputs[3]);
+        if (a.ssd) AccumulateRows(In(6), back.outputs[5]);
+    }
+
+    // ---- Element by element -----------------------------------------------------------------
 
     void Back(const Glu& a) {
         const ValueId dout = OutputGradient();
-        if (dout != kNoValue) ContributeToAll(GluGrad{a.activation}, {dout, In(0), In(1)});
+        const GluGrad back{a.activation, a.limit, a.limits_gate};
+        if (dout != kNoValue) ContributeToAll(back, {dout, In(0), In(1)});
+    }
+
+    void Back(const Activate& a) {
+        const ValueId dy = OutputGradient();
+        if (dy != kNoValue) Contribute(0, ActivateGrad{a}, {dy, In(0)});
     }
 
     void Back(const AddBias& a) {
@@ -262,7 +394,44 @@ class Walk {
     void Back(const Route& a) {
         const ValueId dweights = OutputGradient(1);
         if (dweights == kNoValue) return;
-        Contribute(0, RouteGrad{a}, {dweights, In(0), op_->outputs[0]});
+        std::vector<ValueId> inputs = {dweights, In(0), op_->outputs[0]};
+        if (a.factors) {
+            AccumulateWeight(op_->inputs.back(), false, RouteFactorsGrad{a}, inputs);
+            inputs.push_back(op_->inputs.back());
+        }
+        if (Needed(0)) Contribute(0, RouteGrad{a}, std::move(inputs));
+    }
+
+    void Back(const WeighRows& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        const ValueId dx = NewGradient(In(0)), dweights = NewGradient(In(2));
+        result_.program.ops.push_back(
+            Op{WeighRowsGrad{a}, {dy, In(0), In(1), In(2)}, {dx, dweights}});
+        if (Needed(0)) Record(In(0), dx);
+        if (Needed(2)) Record(In(2), dweights);
+    }
+
+    void Back(const ExpertBias& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        if (Needed(0)) Record(In(0), dy);
+        AccumulateWeight(In(2), false, ExpertBiasGrad{a.first_expert}, {dy, In(1)});
+    }
+
+    void Back(const ExpertBiasSum& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        if (Needed(0)) Record(In(0), dy);
+        if (Needed(2)) {
+            const ValueId dweights = NewGradient(In(2));
+            result_.program.ops.push_back(
+                Op{ExpertBiasSumGrad{a.first_expert}, {dy, In(1), In(3)}, {dweights}});
+            const bool partial = PlaceOf(op_->outputs[0]) == Sharding::kPartialSum;
+            Contributions& parts = contributions_[Index(In(2))];
+            (partial ? parts.partial : parts.complete).push_back(dweights);
+        }
+        AccumulateWeight(In(3), false, ExpertBiasGrad{a.first_expert, true}, {dy, In(1), In(2)});
     }
 
     void Back(const ExpertMatMul& a) {
@@ -293,9 +462,9 @@ class Walk {
         if (a.base && Needed(op_->inputs.size() - 1)) Record(op_->inputs.back(), dy);
     }
 
-    void Back(const GateRows&) {
+    void Back(const GateRows& a) {
         const ValueId dy = OutputGradient();
-        if (dy != kNoValue) ContributeToAll(GateRowsGrad{}, {dy, In(0), In(1)});
+        if (dy != kNoValue) ContributeToAll(GateRowsGrad{a.gate}, {dy, In(0), In(1)});
     }
 
     void Back(const RouterLoad&) {
@@ -358,6 +527,11 @@ class Walk {
     ValueId NewGradient(ValueId x) {
         return NewValue("d." + forward_.value(x).name, ShapeOf(x), Storage::kActivation);
     }
+    // Each row's addend to the gradient of a vector.
+    ValueId NewRows(ValueId vector) {
+        return NewValue("d." + forward_.value(vector).name + ".rows",
+                        {ShapeOf(op_->outputs[0])[0], ShapeOf(vector)[0]}, Storage::kActivation);
+    }
 
     // A whole value that rank-local work reads gets only this rank's part of its gradient.
     void Record(ValueId x, ValueId gradient) {
@@ -401,6 +575,11 @@ class Walk {
         result_.program.ops.push_back(Op{std::move(attributes), std::move(inputs), {part}});
         const ValueId all = Emit(AllReduce{}, {part}, name + ".all", ShapeOf(weight));
         result_.program.ops.push_back(Op{Add{}, {all, gradient}, {gradient}});
+    }
+
+    // Adds the sum of `rows` to the gradient of a vector.
+    void AccumulateRows(ValueId weight, ValueId rows) {
+        AccumulateWeight(weight, OwnRows(), BiasGrad{}, {rows});
     }
 
     ValueId GradientOf(ValueId weight) {

@@ -9,8 +9,10 @@
 //
 // The rule of each op is reverse-mode differentiation (Griewank and Walther 2008):
 //   mat_mul         dx = dy . W, dW += dy^T . x, db += column sums of dy
-//   rms_norm, glu, embedding, attention, select_rows, soft_cap, linear_cross_entropy: their *_grad
-//                   op
+//   rms_norm, glu, embedding, attention, select_rows, soft_cap, linear_cross_entropy, causal_conv,
+//                   delta_rule, activate, weigh_rows: their *_grad op
+//   head_mat_mul    dx: head_mat_mul with the other side of the matrices
+//   pick_columns, pad_heads: each other
 //   rope            rope with the other sign (a rotation's transpose is its inverse)
 //   add             dy to both operands; add_bias: column sums of dy to the bias, too
 //   scale           scale
@@ -49,9 +51,10 @@
 // dy.
 //
 // Differentiate rejects these with kUnsupported, naming op and value: ops that only Differentiate
-// writes, attention with sinks, clamped SiLU, norms over rows that are cut over ranks, latent
-// attention, experts' biases and factors, collectives of the pipeline group, a cut or partial value
-// where only a whole one makes sense, and an all_reduce whose operand is not a partial sum.
+// writes, attention to chosen positions or blocks, DeepSeek-V4's streams, windows and routers,
+// collectives of the pipeline group, a cut or partial value where only a whole one makes sense, and
+// an all_reduce whose operand is not a partial sum. In training, latent attention is attention with
+// one KV head (model/latent.cc), and the biases of experts are ops of their own (train/graph.cc).
 //
 // One tensor held as two values (tied embeddings on two pipeline stages) has two gradients, which
 // the caller must add.

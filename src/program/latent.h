@@ -71,13 +71,31 @@ struct LatentAttention {
 // Multiplies the columns of each head by slope[head] * log(position + 1) + offset[head].
 struct ScaleHeads {
     static constexpr OpRow kRow{"scale_heads",
-                                "x[T,n] positions[T]:i32 slope[_] offset[_] -> y[T,n]",
-                                Pass::kInference, Trait::kRowWise, 1};
+                                "x[T,n] positions[T]:i32 slope[h] offset[h] -> y[T,n]", Pass::kBoth,
+                                Trait::kRowWise | Trait::kExact, 1};
+};
+// Of each row, the addends to the gradients of slope and offset: with s = dy . x of each head,
+// s * log(position + 1) and s.
+struct ScaleHeadsGrad {
+    static constexpr OpRow kRow{"scale_heads_grad",
+                                "dy[T,n] x[T,n] positions[T]:i32"
+                                " -> dslope[T,h]:exact doffset[T,h]:exact",
+                                Pass::kBackward, Trait::kRowWise, 3};
 };
 
 struct PickColumns {  // columns [begin, begin + n) of each head
-    static constexpr OpRow kRow{"pick_columns", "x[T,_]:part -> y[T,_]", Pass::kInference,
+    static constexpr OpRow kRow{"pick_columns", "x[T,_]:part -> y[T,_]", Pass::kBoth,
                                 Trait::kRowWise};
+    int64_t heads = 1, begin = 0;
+    void Show(auto& show) const {
+        show("heads", heads);
+        show("begin", begin);
+    }
+};
+// x at columns [begin, begin + n) of each head, `rest` at the columns after them, zeros elsewhere.
+struct PadHeads {
+    static constexpr OpRow kRow{"pad_heads", "x[T,_] (rest[T,_]) -> y[T,_]", Pass::kTraining,
+                                Trait::kRowWise | Trait::kCheap};
     int64_t heads = 1, begin = 0;
     void Show(auto& show) const {
         show("heads", heads);

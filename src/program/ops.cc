@@ -9,7 +9,7 @@
 namespace weft::program {
 namespace {
 
-constexpr size_t kMostOperands = 10;
+constexpr size_t kMostOperands = 16;
 
 struct Signature {
     std::array<Operand, kMostOperands> operands{};  // inputs, then outputs

@@ -112,34 +112,66 @@ struct RmsNorm {
     }
 };
 struct RmsNormGradInput {
-    static constexpr OpRow kRow{"rms_norm_grad_input", "dy[T,n] x[T,n] weight[g] -> dx[T,n]",
-                                Pass::kBackward, Trait::kRowWise, 8};
+    static constexpr OpRow kRow{
+        "rms_norm_grad_input",
+        "dy[T,n] x[T,n] (weight[_]) (squares[T,m]:exact) -> dx[T,n] (dsquares[T,m]:exact)",
+        Pass::kBackward, Trait::kRowWise, 8};
     float eps = 1e-5f;
     int64_t group = 0;
+    bool plain = false, centered = false, apart = false;  // as in RmsNorm
+    int64_t whole = 0, square = 0;  // dx then is the part that does not pass through squares
+    std::optional<bool> Has(std::string_view operand) const {
+        return operand == "weight" ? !plain : whole != 0;
+    }
     void Show(auto& show) const {
         show("eps", eps);
         show("group", group);
+        show.Flag("plain", plain);
+        show.Flag("centered", centered);
+        show.Flag("apart", apart);
+        if (whole == 0) return;
+        show("whole", whole);
+        show("square", square);
     }
 };
 struct RmsNormGradWeight {
     static constexpr OpRow kRow{"rms_norm_grad_weight",
-                                "dy[T,n] x[T,n] -> dw[g]+=", Pass::kBackward, 0, 6};
+                                "dy[T,n] x[T,n] (squares[T,_]:exact) -> dw[_]+=", Pass::kBackward,
+                                0, 6};
     float eps = 1e-5f;
     int64_t group = 0;
+    bool centered = false, apart = false;
+    int64_t whole = 0, square = 0;
+    std::optional<bool> Has(std::string_view) const { return whole != 0; }
     void Show(auto& show) const {
         show("eps", eps);
         show("group", group);
+        show.Flag("centered", centered);
+        show.Flag("apart", apart);
+        if (whole == 0) return;
+        show("whole", whole);
+        show("square", square);
     }
 };
 
 struct SumSquares {  // each input's sum of squares, in its own column
-    static constexpr OpRow kRow{"sum_squares", "x*[T,_] -> y[T,_]:f64", Pass::kInference,
-                                Trait::kRowWise};
+    static constexpr OpRow kRow{"sum_squares", "x*[T,_] -> y[T,_]:f64", Pass::kBoth,
+                                Trait::kRowWise | Trait::kExact};
     struct Columns {
         int64_t begin = 0, count = 0;
     };
     std::vector<Columns> columns;  // per input: the columns that this rank adds to the sum
     void Show(auto& show) const { show("columns", columns); }
+};
+struct SumSquaresGrad {  // of one input: 2 * x * dy[:, column] in its columns, zeros elsewhere
+    static constexpr OpRow kRow{"sum_squares_grad", "dy[T,_] x[T,n] -> dx[T,n]", Pass::kBackward,
+                                Trait::kRowWise | Trait::kExact, 1};
+    int64_t column = 0;
+    SumSquares::Columns columns;
+    void Show(auto& show) const {
+        show("column", column);
+        show("columns", std::vector<SumSquares::Columns>{columns});
+    }
 };
 
 // ---- Products -----------------------------------------------------------------------------------
@@ -181,10 +213,17 @@ struct BiasGrad {  // db += column sums of dy
     static constexpr OpRow kRow{"bias_grad", "dy[T,n] -> db[n]+=", Pass::kBackward, 0, 1};
 };
 
-// Multiplies each head's columns of x by the head's own matrix.
+// Multiplies each head's columns of x by the head's own matrix W: y = x . W^T. transposed (training
+// only): y = x . W, which is also the gradient of x.
 struct HeadMatMul {  // no Trait::kProduct: bytes determine the time of small matrices
     static constexpr OpRow kRow{"head_mat_mul", "x[T,_] weight[m,n,k]:weight -> y[T,_]",
-                                Pass::kInference, Trait::kRowWise};
+                                Pass::kBoth, Trait::kRowWise};
+    bool transposed = false;
+    void Show(auto& show) const { show.Flag("transposed", transposed); }
+};
+struct HeadMatMulGradWeight {  // dW += rows^T . columns of each head
+    static constexpr OpRow kRow{"head_mat_mul_grad_weight",
+                                "rows[T,_] columns[T,_] -> dw[m,n,k]+=", Pass::kBackward, 0};
 };
 
 // LoRA adapters beside a product (Hu et al. 2021). Each adapter for this matrix has a pair a [r,
@@ -274,9 +313,11 @@ struct Attention {
 struct AttentionGrad {
     static constexpr OpRow kRow{
         "attention_grad",
-        "dout[T,n]:narrow q[T,n] k[T,m] v[T,m] out[T,n] lse[T,_] -> dq[T,n] dk[T,m] dv[T,m]",
+        "dout[T,n]:narrow q[T,n] k[T,m] v[T,m] out[T,n] lse[T,h]:exact (sinks[h])"
+        " -> dq[T,n] dk[T,m] dv[T,m] (dsinks[T,h]:exact)",
         Pass::kBackward, Trait::kAttention};
-    Attention forward;
+    Attention forward;  // dsinks: each row's addend to the gradient of the sinks
+    std::optional<bool> Has(std::string_view) const { return forward.sinks; }
     void Show(auto& show) const { forward.Show(show); }
 };
 
@@ -298,7 +339,13 @@ struct GluGrad {
     static constexpr OpRow kRow{"glu_grad", "dout[..]:narrow gate[..] up[..] -> dgate[..] dup[..]",
                                 Pass::kBackward, Trait::kRowWise, 11};
     Activation activation = Activation::kSilu;
-    void Show(auto& show) const { show("activation", activation); }
+    float limit = 0;  // as in Glu
+    bool limits_gate = false;
+    void Show(auto& show) const {
+        show("activation", activation);
+        show.Where("limit", limit);
+        show.Flag("limits_gate", limits_gate);
+    }
 };
 
 struct Add {
@@ -475,9 +522,19 @@ struct Route {
 // The gradient of the logits, from the gradient of the weights. The choice has no gradient, so the
 // bias has none.
 struct RouteGrad {
-    static constexpr OpRow kRow{
-        "route_grad", "dweights[T,K]:exact logits[T,E]:exact ids[T,K]:i32 -> dlogits[T,E]:exact",
-        Pass::kBackward};
+    static constexpr OpRow kRow{"route_grad",
+                                "dweights[T,K]:exact logits[T,E]:exact ids[T,K]:i32 (factors[E])"
+                                " -> dlogits[T,E]:exact",
+                                Pass::kBackward};
+    Route forward;
+    std::optional<bool> Has(std::string_view) const { return forward.factors; }
+    void Show(auto& show) const { forward.Show(show); }
+};
+struct RouteFactorsGrad {
+    static constexpr OpRow kRow{"route_factors_grad",
+                                "dweights[T,K]:exact logits[T,E]:exact ids[T,K]:i32"
+                                " -> dfactors[E]+=",
+                                Pass::kBackward};
     Route forward;
     void Show(auto& show) const { forward.Show(show); }
 };
@@ -497,18 +554,18 @@ struct ExpertMatMul {
         show("cut", cut);
     }
 };
-// Gradients of expert_mat_mul with a row of x for each token, and of expert_sum. Rows of experts
-// that other ranks hold count as zeros.
+// Gradients of expert_mat_mul and of expert_sum. Rows of experts that other ranks hold count as
+// zeros.
 struct ExpertMatMulGradInput {
     static constexpr OpRow kRow{"expert_mat_mul_grad_input",
-                                "dy[T,K,n] ids[T,K]:i32 weight[m,n,k]:weight:chosen -> dx[T,k]",
+                                "dy[T,K,n] ids[T,K]:i32 weight[m,n,k]:weight:chosen -> dx[T,..,k]",
                                 Pass::kBackward, Trait::kProductGradInput};
     int64_t first_expert = 0;
     void Show(auto& show) const { show("first_expert", first_expert); }
 };
 struct ExpertMatMulGradWeight {
     static constexpr OpRow kRow{"expert_mat_mul_grad_weight",
-                                "dy[T,K,n] x[T,k] ids[T,K]:i32 -> dw[m,n,k]:chosen+=",
+                                "dy[T,K,n] x[T,..,k] ids[T,K]:i32 -> dw[m,n,k]:chosen+=",
                                 Pass::kBackward, Trait::kProductGradWeight};
     int64_t first_expert = 0;
     void Show(auto& show) const { show("first_expert", first_expert); }
@@ -553,6 +610,46 @@ struct ExpertSumGradWeight {
     void Show(auto& show) const { show("first_expert", first_expert); }
 };
 
+// The biases of experts, which are ops of their own in training. x + the bias of the row's expert:
+struct ExpertBias {
+    static constexpr OpRow kRow{"expert_bias",
+                                "x[T,K,n] ids[T,K]:i32 bias[m,1,n]:chosen:exact -> y[T,K,n]",
+                                Pass::kTraining, Trait::kRowWise, 1};
+    int64_t first_expert = 0;
+    void Show(auto& show) const { show("first_expert", first_expert); }
+};
+// base + the sum over a token's experts of weight * bias.
+struct ExpertBiasSum {
+    static constexpr OpRow kRow{"expert_bias_sum",
+                                "base[T,n]:exact ids[T,K]:i32 weights[T,K]:exact"
+                                " bias[m,1,n]:chosen:exact -> y[T,n]:exact",
+                                Pass::kTraining, Trait::kRowWise, 2};
+    int64_t first_expert = 0;
+    void Show(auto& show) const { show("first_expert", first_expert); }
+};
+struct ExpertBiasSumGrad {
+    static constexpr OpRow kRow{"expert_bias_sum_grad",
+                                "dy[T,n]:exact ids[T,K]:i32 bias[m,1,n]:chosen:exact"
+                                " -> dweights[T,K]:exact",
+                                Pass::kBackward, Trait::kRowWise, 2};
+    int64_t first_expert = 0;
+    void Show(auto& show) const { show("first_expert", first_expert); }
+};
+// The gradient of the bias of both: of expert_bias, or with weights of expert_bias_sum.
+struct ExpertBiasGrad {
+    static constexpr OpRow kRow{
+        "expert_bias_grad",
+        "dy[T,..,n] ids[T,K]:i32 (weights[T,K]:exact) -> db[m,1,n]:chosen:exact+=", Pass::kBackward,
+        0, 2};
+    int64_t first_expert = 0;
+    bool weighs = false;
+    std::optional<bool> Has(std::string_view) const { return weighs; }
+    void Show(auto& show) const {
+        show("first_expert", first_expert);
+        show.Flag("weighs", weighs);
+    }
+};
+
 enum class RowGate { kSigmoid, kSoftplus };
 struct GateRows {  // x * sigmoid(gate) or softplus; gate columns divide x's evenly
     static constexpr OpRow kRow{"gate_rows", "x[T,n] gate[T,_]:exact -> y[T,n]", Pass::kBoth,
@@ -564,8 +661,12 @@ struct GateRows {  // x * sigmoid(gate) or softplus; gate columns divide x's eve
 };
 struct GateRowsGrad {
     static constexpr OpRow kRow{"gate_rows_grad",
-                                "dy[T,n] x[T,n] gate[T,1]:exact -> dx[T,n] dgate[T,1]:exact",
+                                "dy[T,n] x[T,n] gate[T,g]:exact -> dx[T,n] dgate[T,g]:exact",
                                 Pass::kBackward, Trait::kRowWise, 3};
+    RowGate gate = RowGate::kSigmoid;
+    void Show(auto& show) const {
+        if (gate != RowGate::kSigmoid) show("gate", gate);
+    }
 };
 
 // Statistics of a layer's router, added to `load`: for each expert the number of times that rows
@@ -662,26 +763,27 @@ struct CrossEntropyGrad {
     OP(Embedding) OP(EmbeddingGrad) \
     OP(SelectRows) OP(SelectRowsGrad) \
     OP(RmsNorm) OP(RmsNormGradInput) OP(RmsNormGradWeight) \
-    OP(SumSquares) \
+    OP(SumSquares) OP(SumSquaresGrad) \
     OP(MatMul) OP(MatMulGradInput) OP(MatMulGradWeight) \
     OP(AddBias) OP(BiasGrad) \
-    OP(HeadMatMul) OP(Adapt) \
+    OP(HeadMatMul) OP(HeadMatMulGradWeight) OP(Adapt) \
     OP(Rope) \
     OP(Attention) OP(AttentionGrad) \
     OP(IndexTopK) OP(IndexBlocks) OP(LatentAttention) OP(WindowAttention) OP(PickColumns) \
-    OP(ScaleHeads) \
-    OP(CausalConv) OP(DeltaRule) \
+    OP(PadHeads) OP(ScaleHeads) OP(ScaleHeadsGrad) \
+    OP(CausalConv) OP(CausalConvGrad) OP(CausalConvGradWeight) OP(DeltaRule) OP(DeltaRuleGrad) \
     OP(StreamWeights) OP(MergeStreams) OP(MixStreams) OP(PoolWindows) \
-    OP(Glu) OP(GluGrad) OP(Activate) \
+    OP(Glu) OP(GluGrad) OP(Activate) OP(ActivateGrad) \
     OP(Add) OP(Scale) OP(ScaleByPosition) OP(SoftCap) OP(SoftCapGrad) OP(Zero) \
     OP(SliceColumns) OP(PadColumns) \
     OP(AllReduce) OP(AllGather) OP(Send) OP(Recv) \
     OP(GatherRows) OP(ReduceScatterRows) OP(SliceRows) \
     OP(ZeroAllGather) OP(ZeroReduceScatter) \
-    OP(Route) OP(RouteGrad) \
-    OP(WeighRows) \
+    OP(Route) OP(RouteGrad) OP(RouteFactorsGrad) \
+    OP(WeighRows) OP(WeighRowsGrad) \
     OP(ExpertMatMul) OP(ExpertMatMulGradInput) OP(ExpertMatMulGradWeight) \
     OP(ExpertSum) OP(ExpertSumGradInput) OP(ExpertSumGradWeight) \
+    OP(ExpertBias) OP(ExpertBiasSum) OP(ExpertBiasSumGrad) OP(ExpertBiasGrad) \
     OP(GateRows) OP(GateRowsGrad) \
     OP(RouterLoad) OP(RouterLoadGrad) \
     OP(LoadBalance) OP(LoadBalanceGrad) \

@@ -62,40 +62,20 @@ class Placer {
                          index_, OpName(op_->kind()), what);
     }
 
-    Error NoWholeNorm() const {
-        return MakeError(ErrorCode::kUnsupported,
-                         "differentiate: op {} ({}): this model norms its query and key over all "
-                         "heads, and no gradient is known if ranks share these heads. Train it "
-                         "with --tp 1; --pp, and --zero over replicas, still split the model",
-                         index_, OpName(op_->kind()));
-    }
-
     Placed Output(const Embedding&) const { return Sharding::kReplicated; }
-    Placed Output(const RmsNorm& a) const {
-        if (a.plain) return NoGradient("without a weight");
-        if (a.centered) return NoGradient("without its mean");
-        if (a.apart) return NoGradient("of groups with weights of their own");
-        if (a.whole == 0) return Join();
-        return NoWholeNorm();
+    Placed Output(const RmsNorm&) const { return Join(); }
+    Placed Output(const SumSquares&) const {
+        if (At(0) == Sharding::kSharded) return Sharding::kPartialSum;
+        return Wrong(op_->inputs[0], "is not cut, but its squares are summed over ranks");
     }
-    Placed Output(const SumSquares&) const { return NoWholeNorm(); }
     Placed Output(const Attention& a) const {
-        if (a.sinks) return NoGradient("with sinks");
-        if (a.chunk != 0) return NoGradient("in chunks");
         if (a.block != 0) return NoGradient("to chosen blocks");
         if (a.ValueDim() != a.head_dim)
             return NoGradient("of values whose size is not that of keys");
         return Join();
     }
-    Placed Output(const Glu& a) const {
-        const bool clamped = a.activation == Activation::kClampedSilu || a.limit != 0;
-        return clamped ? NoGradient("of clamped SiLU") : Join();
-    }
-    Placed Output(const GateRows& a) const {
-        const bool one = program_.value(op_->inputs[1]).shape[1] == 1;
-        if (one && a.gate == RowGate::kSigmoid) return Join();
-        return NoGradient("of gates by head or column");
-    }
+    Placed Output(const CausalConv&) const { return Join(); }
+    Placed Output(const DeltaRule&) const { return Join(); }
     Placed Output(const SelectRows&) const { return Join(); }
     Placed Output(const Recv&) const {
         const bool share = SharingRanks(program_.value(op_->outputs[0]).shape[0]) > 0;
@@ -119,7 +99,6 @@ class Placer {
 
     // The router runs on every rank and chooses the same on all.
     Placed Output(const Route& a) const {
-        if (a.factors) return NoGradient("of experts' own factors");
         if (a.by_token) return NoGradient("of experts by token");
         if (a.score == GateScore::kSqrtSoftplus) return NoGradient("of roots of softplus");
         if (a.score == GateScore::kSparseMixer) return NoGradient("of sparse mixing");
@@ -133,13 +112,16 @@ class Placer {
     }
     Placed Output(const ExpertMatMul& a) const {
         if (op_->inputs.size() > 3) return NoGradient("of experts' biases");
-        if (program_.value(op_->inputs[0]).shape.rank != 2) {
-            return NoGradient("of experts whose input has a row for each of them");
-        }
-        if (At(0) != Sharding::kReplicated) {
+        const bool by_slot = program_.value(op_->inputs[0]).shape.rank == 3;
+        if (At(0) != Sharding::kReplicated && !by_slot) {
             return Wrong(op_->inputs[0], "is not whole, but experts are shared out");
         }
         return a.cut == Cut::kRows ? Sharding::kSharded : Sharding::kReplicated;
+    }
+    // Each rank has the rows of its own experts.
+    Placed Output(const WeighRows& a) const {
+        if (At(0) != Sharding::kReplicated) return Whole();
+        return a.cut ? Sharding::kSharded : Sharding::kReplicated;
     }
     Placed Output(const ExpertSum& a) const {
         if (a.bias) return NoGradient("of experts' biases");
@@ -150,6 +132,12 @@ class Placer {
         const Sharding sum = cut ? Sharding::kPartialSum : Sharding::kReplicated;
         if (!a.base || At(op_->inputs.size() - 1) == sum) return sum;
         return Wrong(op_->inputs.back(), "is not cut as the experts' sum is");
+    }
+
+    // A part of the biases on each rank that has experts: their sum over ranks is whole.
+    Placed Output(const ExpertBiasSum&) const {
+        if (At(1) == Sharding::kReplicated && At(2) == Sharding::kReplicated) return At(0);
+        return Wrong(op_->inputs[2], "is not whole, but routers are on every rank");
     }
 
     Placed Output(const Add&) const {
@@ -191,10 +179,9 @@ class Placer {
     template <typename T>
     requires kHasNoGradient<T> Placed Output(const T&)
     const {
-        const char* why =
-            T::kRow.pass == Pass::kBackward
-                ? ": it is a backward op"
-                : " yet: models with latent attention or recurrent layers cannot be trained";
+        const char* why = T::kRow.pass == Pass::kBackward
+                              ? ": it is a backward op"
+                              : " yet: this model can be run, but not trained";
         return MakeError(ErrorCode::kUnsupported, "differentiate: op {} ({}) has no gradient{}",
                          index_, OpName(op_->kind()), why);
     }

@@ -7,8 +7,8 @@
 namespace weft::program {
 
 struct Activate {
-    static constexpr OpRow kRow{"activate", "x[..] -> y[..]", Pass::kInference,
-                                Trait::kRowWise | Trait::kCheap};
+    static constexpr OpRow kRow{"activate", "x[..] -> y[..]", Pass::kBoth,
+                                Trait::kRowWise | Trait::kCheap | Trait::kExact};
     Ungated kind = Ungated::kReluSquared;
     Xielu xielu{};  // with kXielu
     void Show(auto& show) const {
@@ -18,6 +18,10 @@ struct Activate {
         show("below", xielu.below);
         show("beta", xielu.beta);
     }
+};
+struct ActivateGrad : Activate {  // dy * act'(x)
+    static constexpr OpRow kRow{"activate_grad", "dy[..] x[..] -> dx[..]", Pass::kBackward,
+                                Trait::kRowWise | Trait::kExact};
 };
 
 }  // namespace weft::program

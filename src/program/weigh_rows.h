@@ -13,12 +13,24 @@ namespace weft::program {
 struct WeighRows {
     static constexpr OpRow kRow{
         "weigh_rows", "x[T,k] ids[T,K]:i32 weights[T,K]:exact -> y[T,K,k] rest[T,K]:exact",
-        Pass::kInference, Trait::kRowWise};
+        Pass::kBoth, Trait::kRowWise};
     int64_t first_expert = 0, experts = 0;
+    bool cut = false;  // other tensor ranks have other experts, or parts of these
     void Show(auto& show) const {
         show("first_expert", first_expert);
         show("experts", experts);
+        show.Flag("cut", cut);
     }
+};
+// dx = the sum over a token's experts of weight * dy, dweights = dy . x. Rows of experts that other
+// ranks hold count as zeros.
+struct WeighRowsGrad {
+    static constexpr OpRow kRow{"weigh_rows_grad",
+                                "dy[T,K,k] x[T,k] ids[T,K]:i32 weights[T,K]:exact"
+                                " -> dx[T,k] dweights[T,K]:exact",
+                                Pass::kBackward, Trait::kRowWise, 4};
+    WeighRows forward;
+    void Show(auto& show) const { forward.Show(show); }
 };
 
 }  // namespace weft::program

@@ -1,6 +1,7 @@
 #include "train/graph.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -24,32 +25,58 @@ void MakeFloat32(program::Program& program, bool frozen) {
     }
 }
 
-// Removes windows that are at least as long as every sequence: they hide no key.
+// Removes windows and chunks that are at least as long as every sequence: they hide no key.
 void OpenWindows(program::Program& program, int64_t sequence) {
     for (program::Op& op : program.ops) {
         auto* attention = op.attributes.If<program::Attention>();
-        if (attention != nullptr && sequence <= attention->window) attention->window = 0;
+        if (attention == nullptr || sequence == 0) continue;
+        if (sequence <= attention->window) attention->window = 0;
+        if (sequence <= attention->chunk) attention->chunk = 0;
     }
 }
 
-// Splits a mat_mul with a bias into two ops, because many threads write a product at once.
+// Replaces the op's output by a value that has no bias yet, and returns both.
+std::pair<ValueId, ValueId> WithoutBias(program::Program& program, program::Op& op) {
+    const ValueId sum = op.outputs[0];
+    program::Value product = program.value(sum);
+    product.name += ".product";
+    op.outputs[0] = program.AddValue(std::move(product));
+    return {op.outputs[0], sum};
+}
+
+// The op that adds the bias of a product, which the product loses; nullopt: it has none.
+std::optional<program::Op> SplitBias(program::Program& program, program::Op& op) {
+    if (op.kind() == program::OpKind::kMatMul && op.inputs.size() == 3) {
+        const ValueId bias = op.inputs.back();
+        op.inputs.pop_back();
+        const auto [product, sum] = WithoutBias(program, op);
+        const int64_t shared_rows = op.as<program::MatMul>().shared_rows;
+        return program::Op{program::AddBias{shared_rows}, {product, bias}, {sum}};
+    }
+    if (op.kind() == program::OpKind::kExpertMatMul && op.inputs.size() == 4) {
+        const ValueId ids = op.inputs[1], bias = op.inputs.back();
+        op.inputs.pop_back();
+        const auto [product, sum] = WithoutBias(program, op);
+        const int64_t first = op.as<program::ExpertMatMul>().first_expert;
+        return program::Op{program::ExpertBias{first}, {product, ids, bias}, {sum}};
+    }
+    auto* experts = op.attributes.If<program::ExpertSum>();
+    if (experts == nullptr || !experts->bias) return std::nullopt;
+    const ValueId ids = op.inputs[1], weights = op.inputs[2], bias = op.inputs[4];
+    experts->bias = false;
+    op.inputs.erase(op.inputs.begin() + 4);
+    const auto [product, sum] = WithoutBias(program, op);
+    const program::ExpertBiasSum add{experts->first_expert};
+    return program::Op{add, {product, ids, weights, bias}, {sum}};
+}
+
+// Splits a product with a bias into two ops, because many threads write a product at once.
 void SplitBiases(program::Program& program) {
     std::vector<program::Op> ops;
     for (program::Op& op : program.ops) {
-        const bool has_bias = op.kind() == program::OpKind::kMatMul && op.inputs.size() == 3;
-        if (!has_bias) {
-            ops.push_back(std::move(op));
-            continue;
-        }
-        const ValueId bias = op.inputs.back(), sum = op.outputs[0];
-        const int64_t shared_rows = op.as<program::MatMul>().shared_rows;
-        program::Value product = program.value(sum);
-        product.name += ".product";
-        op.inputs.pop_back();
-        op.outputs[0] = program.AddValue(std::move(product));
-        const ValueId inner = op.outputs[0];
+        std::optional<program::Op> bias = SplitBias(program, op);
         ops.push_back(std::move(op));
-        ops.push_back({program::AddBias{shared_rows}, {inner, bias}, {sum}});
+        if (bias) ops.push_back(std::move(*bias));
     }
     program.ops = std::move(ops);
 }
@@ -98,6 +125,60 @@ Result<ValueId> AddLoss(program::Program& program, ValueId logits) {
 
 // ---- Types --------------------------------------------------------------------------------------
 
+// Which values keep all bits, by id.
+using Wide = std::vector<bool>;
+
+// Kernels of these ops have one type for all matrices: if one keeps all bits, all do.
+bool HasOneType(program::OpKind kind) {
+    using program::OpKind;
+    return kind == OpKind::kAttention || kind == OpKind::kAttentionGrad || kind == OpKind::kGlu ||
+           kind == OpKind::kGluGrad || kind == OpKind::kRope;
+}
+
+// Widens the operands of such ops, until none has two types.
+void WidenTogether(const program::Program& program, Wide& wide) {
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (const program::Op& op : program.ops) {
+            if (!HasOneType(op.kind())) continue;
+            const program::Operands operands = program::OperandsOf(op).value();
+            std::vector<ValueId> matrices;
+            const auto add = [&](const auto& ids, const auto& rows) {
+                for (size_t i = 0; i < ids.size(); ++i) {
+                    const bool matrix = program.value(ids[i]).shape.rank > 1;
+                    if (matrix && !rows[i]->exact && !rows[i]->index) matrices.push_back(ids[i]);
+                }
+            };
+            add(op.inputs, operands.inputs);
+            add(op.outputs, operands.outputs);
+            const auto is_wide = [&](ValueId id) { return wide[static_cast<size_t>(id)]; };
+            const auto count = std::ranges::count_if(matrices, is_wide);
+            if (count == 0 || count == std::ssize(matrices)) continue;
+            for (const ValueId id : matrices) wide[static_cast<size_t>(id)] = true;
+            changed = true;
+        }
+    }
+}
+
+// Matrices and stacks of weights that an op reads as float32, such as taps of convolutions, and
+// their gradients. (Tables of the residual stream are narrow.)
+std::set<ValueId> ExactWeights(const program::Differentiated& differentiated) {
+    std::set<ValueId> exact;
+    for (const program::Op& op : differentiated.program.ops) {
+        if (op.Is(program::Trait::kStream)) continue;
+        const program::Operands operands = program::OperandsOf(op).value();
+        for (size_t i = 0; i < op.inputs.size(); ++i) {
+            const program::Value& value = differentiated.program.value(op.inputs[i]);
+            const bool weight = value.storage == program::Storage::kWeight;
+            if (weight && operands.inputs[i]->exact) exact.insert(op.inputs[i]);
+        }
+    }
+    for (const auto& [weight, gradient] : differentiated.gradients) {
+        if (exact.contains(weight)) exact.insert(gradient);
+    }
+    return exact;
+}
+
 // The residual stream, values summed over ranks or sent, choices of experts and losses stay float32
 // (:exact, program/ops.h). The base value of an adapter is as narrow as without it, and so is the
 // adapter's addend, unless their sum goes directly into the residual stream. Adapters and their
@@ -105,7 +186,7 @@ Result<ValueId> AddLoss(program::Program& program, ValueId logits) {
 void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapters, DType dtype,
                  DType gradients) {
     program::Program& program = differentiated.program;
-    std::vector<bool> wide(program.values.size(), false);
+    Wide wide(program.values.size(), false);
     const auto widen = [&](ValueId id) { wide[static_cast<size_t>(id)] = true; };
     std::vector<bool> adapter(program.values.size(), false);
     if (!adapters.weights.empty()) {
@@ -142,9 +223,11 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
         const bool gathers = op.Is(program::Trait::kAllGather);
         if (gathers && wide[static_cast<size_t>(op.outputs[0])]) widen(op.inputs[0]);
     }
+    WidenTogether(program, wide);
+    const std::set<ValueId> exact = ExactWeights(differentiated);
     for (size_t i = 0; i < program.values.size(); ++i) {
         program::Value& value = program.values[i];
-        const bool matrix = value.shape.rank > 1;
+        const bool matrix = value.shape.rank > 1 && !exact.contains(static_cast<ValueId>(i));
         const bool gradient =
             value.storage == program::Storage::kGradient && gradients != DType::kF32;
         const bool state = (value.storage == program::Storage::kWeight || gradient) && !adapter[i];

@@ -128,14 +128,14 @@ TEST(ExpertPrograms, DifferentiateRefusesWhatItDoesNotKnowByName) {
         ASSERT_FALSE(back.ok()) << what;
         EXPECT_NE(back.error().message.find(what), std::string::npos) << back.error().message;
     };
-    refused(WholeProgram(LatentHyper()), "latent attention or recurrent layers cannot be trained");
-    Program factors = WholeProgram(ExpertHyper());
-    First(factors, OpKind::kRoute).attributes.If<Route>()->factors = true;
-    refused(factors, "(route): no gradient of experts' own factors");
+    refused(WholeProgram(LatentHyper()), "(latent_attention) has no gradient yet");
+    Program tokens = WholeProgram(ExpertHyper());
+    First(tokens, OpKind::kRoute).attributes.If<Route>()->score = GateScore::kSqrtSoftplus;
+    refused(tokens, "(route): no gradient of roots of softplus");
     model::Hyper h = support::TinyHyper("gpt-oss", false);
     h.moe = ExpertHyper().moe;
     h.moe.shared_ffn = 0;
-    refused(WholeProgram(h), "(attention): no gradient with sinks");
+    refused(WholeProgram(h), "(expert_mat_mul): no gradient of experts' biases");
 }
 
 }  // namespace

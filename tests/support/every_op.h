@@ -296,6 +296,7 @@ inline const TrainingCase kEveryTrainingOp[] = {
     {.experts = true, .pp = 2, .shard = 0, .balance = true},
     {.tied = true, .tp = 2, .pp = 2, .shard = 3, .row_shares = true},
     {.architecture = "granite", .dtype = DType::kBF16, .pp = 2, .chunks = 2, .scale = 0.25f},
+    {.architecture = "olmo2", .dtype = DType::kBF16, .tp = 2, .shard = 1},
 };
 
 // ---- Devices ------------------------------------------------------------------------------------

@@ -34,6 +34,20 @@ constexpr NotLowered kNotLowered[] = {
     {OpKind::kMixStreams, "GPUs have no kernel for it"},
     {OpKind::kPoolWindows, "GPUs have no kernel for it"},
     {OpKind::kWindowAttention, "GPUs have no kernel for it"},
+    {OpKind::kPadHeads, kCpuOnly},
+    {OpKind::kHeadMatMulGradWeight, kCpuOnly},
+    {OpKind::kScaleHeadsGrad, kCpuOnly},
+    {OpKind::kCausalConvGrad, kCpuOnly},
+    {OpKind::kCausalConvGradWeight, kCpuOnly},
+    {OpKind::kDeltaRuleGrad, kCpuOnly},
+    {OpKind::kActivateGrad, kCpuOnly},
+    {OpKind::kRouteFactorsGrad, kCpuOnly},
+    {OpKind::kSumSquaresGrad, kCpuOnly},
+    {OpKind::kWeighRowsGrad, kCpuOnly},
+    {OpKind::kExpertBias, kCpuOnly},
+    {OpKind::kExpertBiasSum, kCpuOnly},
+    {OpKind::kExpertBiasSumGrad, kCpuOnly},
+    {OpKind::kExpertBiasGrad, kCpuOnly},
 };
 
 TEST(VulkanLowering, EveryOpIsLoweredOrHasAReason) {

@@ -1,5 +1,7 @@
 // Lowers ops that work element by element.
 #include "backend/cpu/lowering.h"
+#include "kernels/dense/gated.h"
+#include "kernels/dense/heads.h"
 #include "kernels/dense/lookup.h"
 #include "kernels/ungated.h"
 
@@ -15,8 +17,6 @@ Status CheckFloats(const Lowering& l, const Op& op) {
 }  // namespace
 
 Status Lower(Lowering& l, const Op&, const program::Glu& a) {
-    if (l.trains() && a.limit != 0)
-        return l.Unsupported("gated units with a clamp have no backward op yet");
     KernelCall<&Kernels::glu> call(l);
     call.Operands(call.gate, call.up, call.out);
     call.activation = a.activation;
@@ -26,15 +26,35 @@ Status Lower(Lowering& l, const Op&, const program::Glu& a) {
 }
 
 Status Lower(Lowering& l, const Op& op, const program::GluGrad& a) {
-    KernelCall<&Kernels::glu_grad> call(l);
-    call.Operands(call.dout, call.gate, call.up, call.dgate, call.dup);
-    call.activation = a.activation;
-    return call.PushRows(op.inputs[0]);
+    if (a.limit == 0 && a.activation != Activation::kClampedSilu) {
+        KernelCall<&Kernels::glu_grad> call(l);
+        call.Operands(call.dout, call.gate, call.up, call.dgate, call.dup);
+        call.activation = a.activation;
+        return call.PushRows(op.inputs[0]);
+    }
+    KernelCall<dense::LimitedGluGrad> call(l);
+    dense::GluGradArgs& glu = call.glu;
+    call.Operands(glu.dout, glu.gate, glu.up, glu.dgate, glu.dup);
+    glu.activation = a.activation;
+    glu.cols = l.Cols(op.inputs[0]);
+    call.Rows(glu.rows, op.inputs[0]);
+    call.limit = a.limit;
+    call.limits_gate = a.limits_gate;
+    call.Owns(call.scratch, call.scratch_bytes, dense::LimitedGluGradScratchBytes(call));
+    return call.Push();
 }
 
 Status Lower(Lowering& l, const Op&, const program::Activate& a) {
     KernelCall<kernels::Activate> call(l);
     call.Operands(call.x, call.y);
+    call.kind = a.kind;
+    call.xielu = a.xielu;
+    return call.PushRows();
+}
+
+Status Lower(Lowering& l, const Op&, const program::ActivateGrad& a) {
+    KernelCall<kernels::ActivateGrad> call(l);
+    call.Operands(call.dy, call.x, call.dx);
     call.kind = a.kind;
     call.xielu = a.xielu;
     return call.PushRows();
@@ -71,6 +91,15 @@ Status Lower(Lowering& l, const Op& op, const program::ScaleHeads&) {
     call.Operands(call.x, call.positions, call.slope, call.offset, call.y);
     call.heads = l.ShapeOf(op.inputs[2])[0];
     return call.PushRows();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::ScaleHeadsGrad&) {
+    KernelCall<dense::ScaleHeadsGrad> call(l);
+    call.Operands(call.dy, call.x, call.positions, call.dslope, call.doffset);
+    call.RowsAndCols(op.inputs[0]);
+    call.heads = l.Cols(op.outputs[0]);
+    call.Owns(call.scratch, call.scratch_bytes, dense::ScaleHeadsGradScratchBytes(call));
+    return call.Push();
 }
 
 Status Lower(Lowering& l, const Op& op, const program::SoftCap& a) {

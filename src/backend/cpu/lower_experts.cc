@@ -71,18 +71,23 @@ RowMajor ScratchSlots(Lowering& l, const std::string& name, DType dtype, int64_t
     return {dtype, cols, l.ScratchBytes(name, RowBytes(dtype, PlanSlots(l) * cols))};
 }
 
-// Row i is the row of x for slot i's token, times the slot's weight if there are weights.
-Result<RowMajor> Gather(Lowering& l, ValueId x, ValueId weights = program::kNoValue) {
-    const RowMajor to = ScratchSlots(l, "gathered", l.TypeOf(x), l.Cols(x));
+// Row i of y is the row of x for slot i's token, times the slot's weight if there are weights.
+Status PushGather(Lowering& l, ValueId x, ValueId weights, const auto& y) {
     KernelCall<dense::GatherRows> call(l);
     AccessPlan(l, call, MemoryAccess::kRead);
     call.experts = l.plan.count;
     call.used = l.plan.used;
     call.Reads(call.x, x);
     if (weights != program::kNoValue) call.Reads(call.weights, weights);
-    call.cols = to.cols;
-    call.Writes(call.y, to);
-    WEFT_TRY(call.Push());
+    call.cols = l.Cols(x);
+    call.Writes(call.y, y);
+    return call.Push();
+}
+
+Result<RowMajor> Gather(Lowering& l, ValueId x, ValueId weights = program::kNoValue) {
+    if (l.IsSlots(x)) return l.RowMajorOf(x);  // has a row per slot already
+    const RowMajor to = ScratchSlots(l, "gathered", l.TypeOf(x), l.Cols(x));
+    WEFT_TRY(PushGather(l, x, weights, to));
     return to;
 }
 
@@ -210,6 +215,13 @@ Status PackedSum(Lowering& l, const Op& op, const program::ExpertSum& a) {
 
 Status Lower(Lowering& l, const Op& op, const program::WeighRows& a) {
     WEFT_TRY(Plan(l, op, op.inputs[1], a.first_expert, a.experts));
+    if (l.trains()) {
+        WEFT_TRY(PushGather(l, op.inputs[0], op.inputs[2], op.outputs[0]));
+        KernelCall<dense::Ones> ones(l);
+        ones.Writes(ones.y, op.outputs[1]);
+        WEFT_TRY(ones.PushRows(op.outputs[1]));
+        return PushClearRest(l, op.outputs[0]);
+    }
     KernelCall<kernels::WeighRows> call(l);
     call.Reads(call.x, op.inputs[0]);
     call.Reads(call.weights, op.inputs[2]);
@@ -226,7 +238,7 @@ Status Lower(Lowering& l, const Op& op, const program::WeighRows& a) {
 Status Lower(Lowering& l, const Op& op, const program::ExpertMatMul& a) {
     WEFT_TRY(PlanStack(l, op, op.inputs[1], op.inputs[2], a.first_expert));
     if (!l.trains()) return PackedProduct(l, op);
-    if (op.inputs.size() == 4) return l.Unsupported("experts' biases have no gradient");
+    if (op.inputs.size() == 4) return l.Unsupported("a bias is an op of its own (train/graph.cc)");
     const ValueId y = op.outputs[0];
     WEFT_ASSIGN(const RowMajor x, Gather(l, op.inputs[0]));
     WEFT_TRY(PushExpertGemm(l, dense::ExpertProduct::kNT, op.inputs[2], x, l.RowMajorOf(y)));
@@ -237,8 +249,13 @@ Status Lower(Lowering& l, const Op& op, const program::ExpertMatMulGradInput& a)
     const ValueId stack = op.inputs[2];
     WEFT_TRY(PlanStack(l, op, op.inputs[1], stack, a.first_expert));
     const RowMajor dy = l.RowMajorOf(op.inputs[0]);
+    const ValueId dx = op.outputs[0];
+    if (l.IsSlots(dx)) {
+        WEFT_TRY(PushExpertGemm(l, dense::ExpertProduct::kNN, stack, dy, l.RowMajorOf(dx)));
+        return PushClearRest(l, dx);
+    }
     WEFT_ASSIGN(const RowMajor sums, ScratchProduct(l, dense::ExpertProduct::kNN, stack, dy));
-    return PushCombine(l, sums, program::kNoValue, program::kNoValue, op.outputs[0]);
+    return PushCombine(l, sums, program::kNoValue, program::kNoValue, dx);
 }
 
 Status Lower(Lowering& l, const Op& op, const program::ExpertMatMulGradWeight& a) {
@@ -251,7 +268,7 @@ Status Lower(Lowering& l, const Op& op, const program::ExpertMatMulGradWeight& a
 Status Lower(Lowering& l, const Op& op, const program::ExpertSum& a) {
     WEFT_TRY(PlanStack(l, op, op.inputs[1], op.inputs[3], a.first_expert));
     if (!l.trains()) return PackedSum(l, op, a);
-    if (a.bias) return l.Unsupported("experts' biases have no gradient");
+    if (a.bias) return l.Unsupported("a bias is an op of its own (train/graph.cc)");
     const RowMajor x = l.RowMajorOf(op.inputs[0]);
     WEFT_ASSIGN(const RowMajor sums, ScratchProduct(l, dense::ExpertProduct::kNT, op.inputs[3], x));
     return PushCombine(l, sums, op.inputs[2], a.base ? op.inputs.back() : program::kNoValue,
@@ -283,6 +300,74 @@ Status Lower(Lowering& l, const Op& op, const program::ExpertSumGradWeight& a) {
     WEFT_TRY(PlanStack(l, op, op.inputs[2], dw, a.first_expert));
     WEFT_ASSIGN(const RowMajor dy, Gather(l, op.inputs[0], op.inputs[3]));
     return PushExpertGemm(l, dense::ExpertProduct::kTN, dw, dy, l.RowMajorOf(x));
+}
+
+Status Lower(Lowering& l, const Op& op, const program::WeighRowsGrad& a) {
+    WEFT_TRY(Plan(l, op, op.inputs[2], a.forward.first_expert, a.forward.experts));
+    KernelCall<dense::WeighRowsGrad> call(l);
+    AccessPlan(l, call, MemoryAccess::kRead);
+    call.used = l.plan.used;
+    call.Reads(call.dy, op.inputs[0]);
+    call.Reads(call.x, op.inputs[1]);
+    call.Reads(call.weights, op.inputs[3]);
+    call.Writes(call.dx, op.outputs[0]);
+    call.Writes(call.dweights, op.outputs[1]);
+    call.cols = l.Cols(op.inputs[1]);
+    call.Rows(call.tokens, op.inputs[1]);
+    call.Owns(call.scratch, call.scratch_bytes, dense::WeighRowsGradScratchBytes(call));
+    return call.Push();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::ExpertBias& a) {
+    const ValueId ids = op.inputs[1], bias = op.inputs[2];
+    WEFT_TRY(Plan(l, op, ids, a.first_expert, l.ShapeOf(bias)[0]));
+    KernelCall<dense::ExpertBias> call(l);
+    AccessPlan(l, call, MemoryAccess::kRead);
+    call.experts = l.plan.count;
+    call.used = l.plan.used;
+    call.Reads(call.x, op.inputs[0]);
+    call.Reads(call.bias, bias);
+    call.cols = l.Cols(bias);
+    call.Writes(call.y, op.outputs[0]);
+    WEFT_TRY(call.Push());
+    return PushClearRest(l, op.outputs[0]);
+}
+
+Status Lower(Lowering& l, const Op& op, const program::ExpertBiasGrad& a) {
+    const ValueId ids = op.inputs[1], db = op.outputs[0];
+    WEFT_TRY(Plan(l, op, ids, a.first_expert, l.ShapeOf(db)[0]));
+    KernelCall<dense::ExpertBiasGrad> call(l);
+    AccessPlan(l, call, MemoryAccess::kRead);
+    call.experts = l.plan.count;
+    call.used = l.plan.used;
+    call.Reads(call.dy, op.inputs[0]);
+    if (a.weighs) call.Reads(call.weights, op.inputs[2]);
+    call.cols = l.Cols(db);
+    call.Changes(call.db, db);
+    call.Owns(call.scratch, call.scratch_bytes, dense::ExpertBiasGradScratchBytes(call));
+    return call.Push();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::ExpertBiasSum& a) {
+    KernelCall<dense::ExpertBiasSum> call(l);
+    call.Operands(call.base, call.ids, call.weights, call.bias, call.y);
+    call.first_expert = a.first_expert;
+    call.experts = l.ShapeOf(op.inputs[3])[0];
+    call.used = l.Cols(op.inputs[1]);
+    call.cols = l.Cols(op.outputs[0]);
+    call.Rows(call.tokens, op.outputs[0]);
+    return call.Push();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::ExpertBiasSumGrad& a) {
+    KernelCall<dense::ExpertBiasSumGrad> call(l);
+    call.Operands(call.dy, call.ids, call.bias, call.dweights);
+    call.first_expert = a.first_expert;
+    call.experts = l.ShapeOf(op.inputs[2])[0];
+    call.used = l.Cols(op.inputs[1]);
+    call.cols = l.Cols(op.inputs[0]);
+    call.Rows(call.tokens, op.inputs[0]);
+    return call.Push();
 }
 
 }  // namespace weft::backend

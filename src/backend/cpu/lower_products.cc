@@ -1,6 +1,7 @@
 // Lowers matrix products, their gradients, biases and adapters. Inference multiplies packed
 // weights; training multiplies row-major ones (kernels/dense/gemm.h).
 #include "backend/cpu/products.h"
+#include "kernels/dense/heads.h"
 #include "kernels/dense/lookup.h"
 #include "tensor/quant.h"
 
@@ -198,7 +199,46 @@ Status Lower(Lowering& l, const Op& op, const program::BiasGrad&) {
     return call.PushRows(op.inputs[0]);
 }
 
-Status Lower(Lowering& l, const Op& op, const program::HeadMatMul&) {
+namespace {
+
+// The product of each head; stack: the heads' matrices, read or changed.
+Status PushHeadGemm(Lowering& l, const Op& op, dense::HeadProduct product, ValueId stack) {
+    const program::Shape& shape = l.ShapeOf(stack);
+    const int64_t matrices = shape[0] * shape[1];
+    const bool adds = product == dense::HeadProduct::kTN;
+    KernelCall<dense::HeadGemm> call(l);
+    call.product = product;
+    call.compute = l.compute();
+    call.heads = shape[0];
+    call.n = shape[1];
+    call.k = shape[2];
+    call.Reads(call.a, op.inputs[0]);
+    if (adds) {
+        call.Reads(call.b, op.inputs[1]);
+        call.Changes(call.dw, stack);
+    } else {
+        WEFT_ASSIGN(const RowMajor w, Widened(l, stack, 0, matrices));
+        call.Reads(call.w, w);
+        call.Writes(call.c, op.outputs[0]);
+    }
+    call.rows = l.MostRows(op.inputs[0]);
+    call.Owns(call.scratch, call.scratch_bytes, dense::HeadGemmScratchBytes(l.kernels, call));
+    call.Rows(call.rows, op.inputs[0]);
+    return call.Push();
+}
+
+}  // namespace
+
+Status Lower(Lowering& l, const Op& op, const program::HeadMatMulGradWeight&) {
+    return PushHeadGemm(l, op, dense::HeadProduct::kTN, op.outputs[0]);
+}
+
+Status Lower(Lowering& l, const Op& op, const program::HeadMatMul& a) {
+    if (l.trains()) {
+        const auto product = a.transposed ? dense::HeadProduct::kNN : dense::HeadProduct::kNT;
+        return PushHeadGemm(l, op, product, op.inputs[1]);
+    }
+    if (a.transposed) return l.Unsupported("only training multiplies by the other side");
     KernelCall<kernels::HeadMatMul> call(l);
     call.weight = l.buffers.stack(op.inputs[1]);
     WEFT_TRY(ReadsLeft(l, op, call, call.weight.count));

@@ -5,7 +5,6 @@
 namespace weft::backend {
 
 Status Lower(Lowering& l, const Op& op, const program::Route& a) {
-    if (l.trains() && a.factors) return l.Unsupported("experts' factors have no gradient");
     if (l.trains() && a.by_token) return l.Unsupported("experts by token have no gradient");
     KernelCall<kernels::Route> call(l);
     call.Reads(call.logits, op.inputs[0]);
@@ -36,37 +35,53 @@ Status Lower(Lowering& l, const Op& op, const program::Route& a) {
     return call.Push();
 }
 
-Status Lower(Lowering& l, const Op& op, const program::RouteGrad& a) {
-    KernelCall<dense::RouteGrad> call(l);
-    call.Operands(call.dweights, call.logits, call.ids, call.dlogits);
+namespace {
+
+void FillRouteGrad(Lowering& l, const Op& op, const program::Route& a, auto& call) {
+    call.Operands(call.dweights, call.logits, call.ids);
     call.experts = l.Cols(op.inputs[1]);
     call.used = l.Cols(op.inputs[0]);
-    call.sigmoid = a.forward.score == program::GateScore::kSigmoid;
-    call.renormalise = a.forward.renormalise;
-    call.scale = a.forward.scale;
+    call.sigmoid = a.score == program::GateScore::kSigmoid;
+    call.renormalise = a.renormalise;
+    call.scale = a.scale;
     call.Rows(call.rows, op.inputs[0]);
+}
+
+}  // namespace
+
+Status Lower(Lowering& l, const Op& op, const program::RouteGrad& a) {
+    KernelCall<dense::RouteGrad> call(l);
+    FillRouteGrad(l, op, a.forward, call);
+    if (a.forward.factors) call.Reads(call.factors, op.inputs[3]);
+    call.Writes(call.dlogits, op.outputs[0]);
+    return call.Push();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::RouteFactorsGrad& a) {
+    KernelCall<dense::RouteFactorsGrad> call(l);
+    FillRouteGrad(l, op, a.forward, call);
+    call.Changes(call.dfactors, op.outputs[0]);
     return call.Push();
 }
 
 // The columns of each gate are one row of the kernel.
 Status Lower(Lowering& l, const Op& op, const program::GateRows& a) {
     const int64_t gates = l.Cols(op.inputs[1]);
-    const bool softplus = a.gate == program::RowGate::kSoftplus;
-    if (l.trains() && (gates != 1 || softplus)) {
-        return l.Unsupported("gates by head have no gradient");
-    }
     KernelCall<dense::GateRows> call(l);
     call.Operands(call.x, call.gate, call.y);
     call.cols = call.x.stride = call.y.stride = l.Cols(op.outputs[0]) / gates;
-    call.softplus = softplus;
+    call.softplus = a.gate == program::RowGate::kSoftplus;
     call.Rows(call.rows, op.outputs[0], gates);
     return call.Push();
 }
 
-Status Lower(Lowering& l, const Op& op, const program::GateRowsGrad&) {
+Status Lower(Lowering& l, const Op& op, const program::GateRowsGrad& a) {
+    const int64_t gates = l.Cols(op.inputs[2]);
     KernelCall<dense::GateRowsGrad> call(l);
     call.Operands(call.dy, call.x, call.gate, call.dx, call.dgate);
-    call.RowsAndCols(op.inputs[0]);
+    call.cols = call.dy.stride = call.x.stride = call.dx.stride = l.Cols(op.inputs[0]) / gates;
+    call.softplus = a.gate == program::RowGate::kSoftplus;
+    call.Rows(call.rows, op.inputs[0], gates);
     call.Owns(call.scratch, call.scratch_bytes, dense::GateRowsGradScratchBytes(call));
     return call.Push();
 }

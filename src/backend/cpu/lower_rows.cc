@@ -1,5 +1,6 @@
 // Lowers lookups and copies of rows, and copies of columns.
 #include "backend/cpu/lowering.h"
+#include "kernels/dense/heads.h"
 #include "kernels/dense/lookup.h"
 
 namespace weft::backend {
@@ -108,7 +109,36 @@ Status Lower(Lowering& l, const Op& op, const program::PadColumns& a) {
     return call.Push();
 }
 
+namespace {
+
+// Copies the columns of heads; each of them has all columns of a head of the narrower matrix.
+Status PushHeadColumns(Lowering& l, const Op& op, ValueId x, int64_t heads, int64_t x_begin,
+                       int64_t y_begin, bool clears) {
+    KernelCall<dense::HeadColumns> call(l);
+    call.Reads(call.x, x);
+    call.Writes(call.y, op.outputs[0]);
+    call.heads = heads;
+    call.x_head = l.Cols(x) / heads;
+    call.y_head = l.Cols(op.outputs[0]) / heads;
+    call.x_begin = x_begin;
+    call.y_begin = y_begin;
+    call.cols = std::min(call.x_head, call.y_head);
+    call.clears = clears;
+    call.Rows(call.rows, op.outputs[0]);
+    return call.Push();
+}
+
+}  // namespace
+
+Status Lower(Lowering& l, const Op& op, const program::PadHeads& a) {
+    WEFT_TRY(PushHeadColumns(l, op, op.inputs[0], a.heads, 0, a.begin, true));
+    if (op.inputs.size() == 1) return {};
+    const int64_t after = a.begin + l.Cols(op.inputs[0]) / a.heads;
+    return PushHeadColumns(l, op, op.inputs[1], a.heads, 0, after, false);
+}
+
 Status Lower(Lowering& l, const Op& op, const program::PickColumns& a) {
+    if (l.trains()) return PushHeadColumns(l, op, op.inputs[0], a.heads, a.begin, 0, false);
     KernelCall<kernels::PickColumns> call(l);
     call.Operands(call.x, call.y);
     call.heads = a.heads;

@@ -200,8 +200,8 @@ class CallBuilder {
         Access(operand, MemoryAccess::kWrite, from, first);
     }
     template <typename Operand, typename From>
-    void Changes(Operand& operand, const From& from) {
-        Access(operand, MemoryAccess::kChange, from);
+    void Changes(Operand& operand, const From& from, int64_t first = 0) {
+        Access(operand, MemoryAccess::kChange, from, first);
     }
     // Scratch memory of `count` elements with a separate part for each thread. Sets `size` to the
     // elements of one part.

@@ -5,6 +5,7 @@
 // Errors: kUnsupported (no kernel takes an op, a type or a size; the message names it).
 #pragma once
 
+#include <string_view>
 #include <type_traits>
 
 #include "backend/gpu/dispatch/dispatch.h"
@@ -18,6 +19,27 @@ Status LowerOp(Emitter& emitter, const program::Op& op);
 #define WEFT_LOWER(name) Status Lower(Emitter& e, const program::Op& op, const program::name& a);
 WEFT_OPS(WEFT_LOWER)
 #undef WEFT_LOWER
+
+// What GPUs cannot train yet.
+inline constexpr const char* kCpuOnly =
+    "GPUs do not train it yet. Train this model on the processor (--device cpu)";
+
+// Ops that only training on the processor has.
+template <typename T, typename... Ops>
+constexpr bool kIsOneOf = (std::is_same_v<T, Ops> || ...);
+template <typename T>
+constexpr bool kTrainsOnCpuOnly =
+    kIsOneOf<T, program::PadHeads, program::HeadMatMulGradWeight, program::ScaleHeadsGrad,
+             program::CausalConvGrad, program::CausalConvGradWeight, program::DeltaRuleGrad,
+             program::ActivateGrad, program::RouteFactorsGrad, program::SumSquaresGrad,
+             program::WeighRowsGrad, program::ExpertBias, program::ExpertBiasSum,
+             program::ExpertBiasSumGrad, program::ExpertBiasGrad>;
+
+// The error of an op in a form that only the processor trains.
+inline Error TrainsOnCpuOnly(const program::Op& op, std::string_view what) {
+    return MakeError(ErrorCode::kUnsupported, "{} {}: {}", program::OpName(op.kind()), what,
+                     kCpuOnly);
+}
 
 // Why no Vulkan kernel computes an op of this type; nullptr: one does.
 template <typename T>
@@ -33,7 +55,7 @@ constexpr const char* WhyNotLowered() {
         std::is_same_v<T, program::WindowAttention>) {
         return "GPUs have no kernel for it";
     }
-    return nullptr;
+    return kTrainsOnCpuOnly<T> ? kCpuOnly : nullptr;
 }
 
 // The input of LowerTop: `rows` rows of float32, each `stride` elements after the previous one.

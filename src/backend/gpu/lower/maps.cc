@@ -112,7 +112,9 @@ Status Lower(Emitter& e, const Op& op, const program::GateRows& a) {
     const bool softplus = a.gate == program::RowGate::kSoftplus;
     return RunMap(e, op, softplus ? Map::kSoftplusRows : Map::kGateRows);
 }
-Status Lower(Emitter& e, const Op& op, const program::GateRowsGrad&) {
+Status Lower(Emitter& e, const Op& op, const program::GateRowsGrad& a) {
+    if (a.gate != program::RowGate::kSigmoid) return TrainsOnCpuOnly(op, "of softplus");
+    if (e.Cols(op.inputs[2]) != 1) return TrainsOnCpuOnly(op, "of gates by head or column");
     const ValueId dy = op.inputs[0];
     Operands io(e);
     io.SetRows(e.Cols(dy));
@@ -141,13 +143,14 @@ Status Lower(Emitter& e, const Op& op, const program::Glu& a) {
     return {};
 }
 Status Lower(Emitter& e, const Op& op, const program::GluGrad& a) {
+    const bool limited = a.limit != 0 || a.activation == Activation::kClampedSilu;
+    if (limited) return TrainsOnCpuOnly(op, "with limits");
     switch (a.activation) {
         case Activation::kSilu: return RunMap(e, op, Map::kSiluGrad);
         case Activation::kGeluTanh: return RunMap(e, op, Map::kGeluTanhGrad);
         case Activation::kClampedSilu: break;
     }
-    return MakeError(ErrorCode::kUnsupported, "the activation {} has no gradient",
-                     ActivationName(a.activation));
+    return {};
 }
 
 Status Lower(Emitter& e, const Op& op, const program::ScaleHeads&) {

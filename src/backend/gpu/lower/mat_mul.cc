@@ -137,7 +137,8 @@ Status LowerGatedMatMul(Emitter& e, const program::Op* gate, const program::Op& 
                       e.Rows(x), 1, {e.All(x), {}, {e.All(y)}}, &gated);
 }
 
-Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul&) {
+Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul& a) {
+    if (a.transposed) return TrainsOnCpuOnly(op, "by the other side of the matrices");
     const ValueId x = op.inputs[0], y = op.outputs[0];
     for (const ValueId id : {x, y}) WEFT_TRY(CheckWide(e, id));
     const WeightPlace& weight = e.Weight(op.inputs[1]);

@@ -147,6 +147,10 @@ Status Lower(Emitter& e, const Op& op, const program::SumSquares& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::RmsNormGradInput& a) {
+    if (a.centered) return TrainsOnCpuOnly(op, "of LayerNorm");
+    if (a.plain) return TrainsOnCpuOnly(op, "without a weight");
+    if (a.apart) return TrainsOnCpuOnly(op, "of groups with weights of their own");
+    if (a.whole != 0) return TrainsOnCpuOnly(op, "of rows that ranks share");
     const ValueId dx = op.outputs[0];
     const NormUnits units{op.inputs[1], a.eps, a.group};
     WEFT_ASSIGN(const Region inverse, PlaceInverse(e, units));
@@ -163,6 +167,9 @@ Status Lower(Emitter& e, const Op& op, const program::RmsNormGradInput& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::RmsNormGradWeight& a) {
+    if (a.centered) return TrainsOnCpuOnly(op, "of LayerNorm");
+    if (a.apart) return TrainsOnCpuOnly(op, "of groups with weights of their own");
+    if (a.whole != 0) return TrainsOnCpuOnly(op, "of rows that ranks share");
     const NormUnits units{op.inputs[1], a.eps, a.group};
     if (units.Count(e) == 0) return {};
     WEFT_ASSIGN(const Region inverse, FindInverse(e, units));

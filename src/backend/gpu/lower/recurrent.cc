@@ -52,6 +52,7 @@ Status ForPieces(const Emitter& e, Args& args, const Run& run) {
 }  // namespace
 
 Status Lower(Emitter& e, const Op& op, const program::CausalConv& a) {
+    if (a.stateless) return TrainsOnCpuOnly(op, "of whole sequences");
     const ValueId y = op.outputs[0];
     const int64_t taps = e.Cols(op.inputs[1]);
     if (taps > kMostConvTaps) {
@@ -80,6 +81,7 @@ Status Lower(Emitter& e, const Op& op, const program::CausalConv& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::DeltaRule& a) {
+    if (a.stateless) return TrainsOnCpuOnly(op, "of whole sequences");
     const ValueId state = op.inputs[7];
     const program::Shape& shape = e.program().value(state).shape;
     const int64_t heads = shape[0], dims = shape[1], cols = shape[2];

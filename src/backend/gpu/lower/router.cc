@@ -48,10 +48,7 @@ Status CountIds(Emitter& e, ValueId ids, ValueId load, ValueId y) {
 
 Status Lower(Emitter& e, const Op& op, const program::RouteGrad& grad) {
     const program::Route& a = grad.forward;
-    if (a.factors) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "a choice of experts with factors has no gradient");
-    }
+    if (a.factors) return TrainsOnCpuOnly(op, "with factors");
     const ValueId logits = op.inputs[1], ids = op.inputs[2];
     Operands io(e);
     RouteGradArgs args;

@@ -1,0 +1,382 @@
+// Every tiny model of every architecture in training, on the processor in float32: its loss is that
+// of transformers' logits, its gradients are the slopes of the loss, and tensor ranks and stages
+// have the gradients of one rank. The models that training refuses are in a list, which may only
+// shrink.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "coll/comm.h"
+#include "support/family_model.h"
+#include "support/loaded_rank.h"
+#include "support/nightly.h"
+#include "support/ranks.h"
+#include "support/temp_dir.h"
+#include "train/graph.h"
+#include "train/state.h"
+
+namespace weft::train {
+namespace {
+
+using Whole = std::map<std::string, std::vector<double>>;  // by tensor
+
+// What weft train says of the models that it refuses, in sequences as long as the golden ones.
+const std::map<std::string, std::string> kRefusedModels = {
+    {"deepseekV4", "have no gradient yet"}, {"deepseekV32Top", "--seq-len 5"},
+    {"glmDsaTop", "--seq-len 5"},           {"minimaxM3Top", "--seq-len 6"},
+    {"mistralLarge4", "--seq-len 4"},       {"phimoe", "sparse mixing"},
+};
+// In tensor ranks only.
+const std::map<std::string, std::string> kRefusedTensorRanks = {
+    {"glm47flash", "--tp 1"},
+    {"kimiK25", "--tp 1"},
+    {"qwen25vl", "--tp 1"},
+};
+// The models of the daily suite: between them, they have every op.
+constexpr std::string_view kDaily[] = {
+    "llama",         "olmo2",      "gemma4", "gptOss", "gemma4Moe",    "deepseekV2",
+    "minimaxM3",     "kimiLinear", "lfm2",   "llama4", "qwen3nextMoe", "nemotronHMoe",
+    "graniteHybrid", "cohere2",    "mimo2",  "laguna", "step35"};
+
+// Rows of sequences of these lengths; each row but the last of all predicts the next token.
+struct Rows {
+    Rows(const std::vector<int32_t>& all, const std::vector<int32_t>& lengths) : tokens(all) {
+        int32_t begin = 0;
+        for (const int32_t length : lengths) {
+            sequences.push_back({begin, length, 0, {}});
+            for (int32_t i = 0; i < length; ++i) positions.push_back(i);
+            begin += length;
+        }
+        for (size_t row = 0; row + 1 < tokens.size(); ++row) {
+            outputs.push_back(static_cast<int32_t>(row));
+            targets.push_back(tokens[row + 1]);
+        }
+    }
+    backend::Step Step() const {
+        backend::Step step;
+        step.number = 1;
+        step.tokens = tokens;
+        step.positions = positions;
+        step.output_rows = outputs;
+        step.targets = targets;
+        step.sequences = sequences;
+        step.loss_gradient = 1;
+        return step;
+    }
+    std::vector<int32_t> tokens, positions, outputs, targets;
+    std::vector<backend::StepSequence> sequences;
+};
+
+// A rank's training Program with the model's weights.
+class Rank {
+  public:
+    static Result<std::unique_ptr<Rank>> Make(const model::Hyper& hyper,
+                                              const model_files::ModelSource& source,
+                                              const model::Shard& shard, int64_t rows,
+                                              DType dtype = DType::kF32) {
+        auto rank = std::make_unique<Rank>();
+        GraphOptions options;
+        options.rows = options.sequence = rows;
+        options.dtype = options.gradients = dtype;
+        rank->device_ = backend::OpenDevice("cpu", {1, {}, true, false}).value();
+        options.target = rank->device_->info().target;
+        WEFT_ASSIGN(TrainingGraph graph, BuildTrainingGraph(hyper, {&shard, 1}, source, options));
+        rank->chunk_ = graph.program.chunks[0];
+        rank->units_ = std::move(graph.units);
+        backend::CompileOptions compile;
+        compile.max_tokens = compile.max_outputs = rows;
+        compile.compute = dtype;
+        WEFT_ASSIGN(rank->executable_, rank->device_->Compile(std::move(graph.program), compile));
+        rank->cluster_ = cluster::Cluster::Launch({}, "").value();
+        WEFT_TRY(rank->state_.Agree(rank->units_, *rank->cluster_, 0));
+        WEFT_TRY(rank->state_.Load(*rank->executable_, source, *rank->cluster_));
+        for (const program::FlatBucket& unit : rank->units_) {
+            if (dtype != DType::kF32) break;
+            rank->weights_.push_back(rank->Floats(unit.weights, unit.elements));
+        }
+        return rank;
+    }
+
+    Status Forward(const Rows& rows, const backend::Communicators& groups = {}) {
+        return executable_->Run(chunk_.forward(), rows.Step(), groups);
+    }
+    Status Backward(const Rows& rows, const backend::Communicators& groups = {}) {
+        WEFT_TRY(executable_->ZeroFill(program::Pool::kGradient));
+        backend::Step step = rows.Step();
+        step.again = true;
+        return executable_->Run(chunk_.backward(), step, groups);
+    }
+    double Loss(const Rows& rows) {
+        const program::OpRange evaluation{chunk_.begin, chunk_.predict_begin};
+        const Status status = executable_->Run(evaluation, rows.Step(), {});
+        EXPECT_TRUE(status.ok()) << status.error().message;
+        const auto losses = Floats(chunk_.loss.evaluated, std::ssize(rows.outputs));
+        return std::accumulate(losses.begin(), losses.end(), 0.0);
+    }
+    // Sets the rank's elements of its tensors' gradients.
+    void ReadGradients(const model_files::ModelSource& source, Whole& whole) const {
+        for (const program::FlatBucket& unit : units_) {
+            const std::vector<float> all = Floats(unit.gradients, unit.elements);
+            ForElements(source, unit, [&](const std::string& tensor, size_t at, size_t mine) {
+                std::vector<double>& to = whole[tensor];
+                const model_files::TensorInfo* info = source.FindTensor(tensor);
+                to.resize(static_cast<size_t>(info->rows * info->cols), NAN);
+                const double value = all[mine];
+                EXPECT_TRUE(std::isnan(to[at]) || std::abs(to[at] - value) <= 1e-4) << tensor;
+                to[at] = value;
+            });
+        }
+    }
+    // Weights moved by `step` times `direction`, in one tensor.
+    void Move(const model_files::ModelSource& source, const std::string& tensor,
+              const std::vector<double>& direction, double step) {
+        for (size_t i = 0; i < units_.size(); ++i) {
+            std::vector<float> moved = weights_[i];
+            bool any = false;
+            ForElements(source, units_[i], [&](const std::string& of, size_t at, size_t mine) {
+                if (of != tensor) return;
+                moved[mine] += static_cast<float>(step * direction[at]);
+                any = true;
+            });
+            if (!any) continue;
+            const auto bytes = std::as_bytes(std::span(moved));
+            EXPECT_TRUE(executable_->Write(units_[i].weights, 0, bytes).ok());
+        }
+    }
+    double SizeOf(const model_files::ModelSource& source, const std::string& tensor) const {
+        double squares = 0;
+        for (size_t i = 0; i < units_.size(); ++i) {
+            ForElements(source, units_[i], [&](const std::string& of, size_t, size_t mine) {
+                if (of == tensor) squares += std::pow(double{weights_[i][mine]}, 2);
+            });
+        }
+        return std::sqrt(squares);
+    }
+
+  private:
+    std::vector<float> Floats(program::ValueId id, int64_t count) const {
+        std::vector<float> floats(static_cast<size_t>(count));
+        EXPECT_TRUE(executable_->ReadFloats(id, 0, floats).ok());
+        return floats;
+    }
+    // visit(tensor, index in the tensor, index in the unit)
+    template <typename Visit>
+    static void ForElements(const model_files::ModelSource& source, const program::FlatBucket& unit,
+                            const Visit& visit) {
+        for (const program::FlatBucket::Member& member : unit.members) {
+            const Holding h = HoldingOf(member.weight);
+            const bool vector = member.weight.shape.rank == 1;
+            const int64_t cols = vector ? 1 : source.FindTensor(h.tensor)->cols;
+            for (int64_t i = 0; i < h.rows * h.cols; ++i) {
+                const int64_t row = h.row + i / h.cols, col = h.col + i % h.cols;
+                visit(h.tensor, static_cast<size_t>(row * cols + col),
+                      static_cast<size_t>(member.begin + i));
+            }
+        }
+    }
+
+    std::shared_ptr<backend::Device> device_;
+    std::unique_ptr<backend::Executable> executable_;
+    std::unique_ptr<cluster::Cluster> cluster_;
+    TrainState state_;
+    std::vector<program::FlatBucket> units_;
+    std::vector<std::vector<float>> weights_;  // of the file, by unit
+    program::ModelChunk chunk_;
+};
+
+class TrainedFamilies : public testing::TestWithParam<support::FamilyCase> {
+  protected:
+    void SetUp() override {
+        model_ = support::OpenFamily(GetParam(), dir_ / "model");
+        ASSERT_FALSE(model_.logits.empty());
+    }
+
+    int64_t rows() const { return std::ssize(model_.tokens); }
+    Rows OneSequence() const { return {model_.tokens, {static_cast<int32_t>(rows())}}; }
+    Rows Sequences() const {
+        const auto all = static_cast<int32_t>(rows());
+        return {model_.tokens, {all / 3, 1, all - all / 3 - 1}};
+    }
+
+    // The sum of the losses of OneSequence() by transformers' logits.
+    double GoldenLoss() const {
+        const size_t vocab = model_.logits.size() / model_.tokens.size();
+        double loss = 0;
+        for (size_t row = 0; row + 1 < model_.tokens.size(); ++row) {
+            const float* logits = model_.logits.data() + row * vocab;
+            double sum = 0;
+            for (size_t i = 0; i < vocab; ++i) sum += std::exp(double{logits[i]});
+            loss += std::log(sum) - double{logits[model_.tokens[row + 1]]};
+        }
+        return loss;
+    }
+
+    Result<std::vector<model::Shard>> Shards(int tp, int pp) const {
+        WEFT_ASSIGN(const model::Layout layout, model::MakeLayout(tp * pp, tp, pp, {}));
+        WEFT_ASSIGN(const model::ShardPlan plan,
+                    model::PlanShards(model_.hyper, *model_.source, layout));
+        return plan.shards;
+    }
+    Result<std::unique_ptr<Rank>> OneRank() const {
+        WEFT_ASSIGN(const std::vector<model::Shard> shards, Shards(1, 1));
+        return Rank::Make(model_.hyper, *model_.source, shards[0], rows());
+    }
+
+    // The gradients of a layout, or the error of a rank.
+    Result<Whole> Gradients(int tp, int pp) const {
+        WEFT_ASSIGN(const std::vector<model::Shard> shards, Shards(tp, pp));
+        std::vector<std::unique_ptr<Rank>> ranks;
+        for (const model::Shard& shard : shards) {
+            WEFT_ASSIGN(ranks.emplace_back(),
+                        Rank::Make(model_.hyper, *model_.source, shard, rows()));
+        }
+        const Rows batch = Sequences();
+        auto fabrics =
+            net::MakeLocalFabrics(tp * pp, net::Transport::kShm, size_t{1} << 20).value();
+        test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+            std::vector<int> all(ranks.size());
+            std::iota(all.begin(), all.end(), 0);
+            const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
+            const auto comm = coll::Comm::Make(fabric, all, channel, 10'000).value();
+            const support::OneGroup group(*comm);
+            Rank& rank = *ranks[static_cast<size_t>(fabric.rank)];
+            for (const Status& status :
+                 {rank.Forward(batch, group.groups), rank.Backward(batch, group.groups)}) {
+                EXPECT_TRUE(status.ok()) << status.error().message;
+            }
+        });
+        Whole sums;
+        for (int stage = 0; stage < pp; ++stage) {
+            Whole whole;
+            for (int i = 0; i < tp; ++i) {
+                ranks[static_cast<size_t>(stage * tp + i)]->ReadGradients(*model_.source, whole);
+            }
+            for (const auto& [tensor, values] : whole) {
+                std::vector<double>& sum = sums[tensor];
+                sum.resize(values.size(), NAN);
+                for (size_t i = 0; i < sum.size(); ++i) {  // (a stage may have some columns only)
+                    if (!std::isnan(values[i])) {
+                        sum[i] = values[i] + (std::isnan(sum[i]) ? 0 : sum[i]);
+                    }
+                }
+            }
+        }
+        return sums;
+    }
+
+    static bool IsDaily() { return std::ranges::find(kDaily, GetParam().name) != std::end(kDaily); }
+
+    // Whether the error is what `refused` says of this model.
+    void ExpectRefused(const std::map<std::string, std::string>& refused,
+                       const Error& error) const {
+        const auto row = refused.find(GetParam().name);
+        ASSERT_NE(row, refused.end()) << "not in the list of refused models: " << error.message;
+        EXPECT_NE(error.message.find(row->second), std::string::npos) << error.message;
+    }
+
+    test::TempDir dir_;
+    support::FamilyModel model_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, TrainedFamilies, testing::ValuesIn(support::FamilyCases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST_P(TrainedFamilies, LossIsThatOfTransformers) {
+    auto rank = OneRank();
+    if (!rank.ok()) return ExpectRefused(kRefusedModels, rank.error());
+    EXPECT_FALSE(kRefusedModels.contains(GetParam().name)) << "drop it from the list";
+    const double expected = GoldenLoss(), loss = (*rank)->Loss(OneSequence());
+    EXPECT_TRUE(std::abs(loss - expected) <= 1e-5 * expected) << loss << ", not " << expected;
+}
+
+// BF16's operands have 8 bits: a loss is a mean over some 20 rows of products of 144 of them.
+TEST_P(TrainedFamilies, LossInBf16IsClose) {
+    SKIP_TO_NIGHT_UNLESS(IsDaily());
+    const auto shards = Shards(1, 1);
+    ASSERT_TRUE(shards.ok()) << shards.error().message;
+    auto rank = Rank::Make(model_.hyper, *model_.source, (*shards)[0], rows(), DType::kBF16);
+    if (!rank.ok()) return ExpectRefused(kRefusedModels, rank.error());
+    const double expected = GoldenLoss(), loss = (*rank)->Loss(OneSequence());
+    EXPECT_TRUE(std::abs(loss - expected) <= 0.03 * expected) << loss << ", not " << expected;
+    EXPECT_TRUE((*rank)->Forward(OneSequence()).ok());
+    const Status backward = (*rank)->Backward(OneSequence());
+    EXPECT_TRUE(backward.ok()) << backward.error().message;
+}
+
+// The loss along each tensor's gradient. A sum of some 20 losses has an error of about 1e-5; a step
+// is so long that the loss changes by a thousand times that, or as long as 0.3 % of the tensor.
+TEST_P(TrainedFamilies, GradientsAreSlopesOfTheLoss) {
+    SKIP_TO_NIGHT_UNLESS(IsDaily());
+    auto made = OneRank();
+    if (!made.ok()) return ExpectRefused(kRefusedModels, made.error());
+    Rank& rank = **made;
+    const Rows batch = Sequences();
+    ASSERT_TRUE(rank.Forward(batch).ok());
+    const Status backward = rank.Backward(batch);
+    ASSERT_TRUE(backward.ok()) << backward.error().message;
+    Whole gradients;
+    rank.ReadGradients(*model_.source, gradients);
+    EXPECT_GT(gradients.size(), 3u);
+    const double loss = rank.Loss(batch);
+    const bool experts = model_.hyper.moe.experts > 0;
+    for (auto& [tensor, gradient] : gradients) {
+        double squares = 0;
+        for (const double x : gradient) squares += x * x;
+        const double size = std::sqrt(squares);
+        EXPECT_TRUE(size > 0) << tensor << " has no gradient";
+        if (!(size > 0)) continue;
+        for (double& x : gradient) x /= size;
+        const double most = std::min(5e-3 / size, 3e-3 * rank.SizeOf(*model_.source, tensor));
+        bool agrees = false;
+        double slope = 0;
+        // A step may change a choice of experts, where the loss jumps: then a shorter step or one
+        // side agrees.
+        for (const double part : {1.0, 0.125, 0.03}) {
+            const double step = part * most;
+            rank.Move(*model_.source, tensor, gradient, step);
+            const double above = rank.Loss(batch);
+            rank.Move(*model_.source, tensor, gradient, -step);
+            const double below = rank.Loss(batch);
+            const double sides[] = {(above - below) / 2, above - loss, loss - below};
+            slope = sides[0] / step;
+            agrees = std::ranges::any_of(std::span(sides, experts ? 3 : 1), [&](double change) {
+                return std::abs(change / step - size) <= 0.02 * size + 2e-5 / step;
+            });
+            if (agrees) break;
+        }
+        rank.Move(*model_.source, tensor, gradient, 0);
+        EXPECT_TRUE(agrees) << tensor << ": the loss's slope is " << slope << ", the gradient "
+                            << size;
+    }
+}
+
+TEST_P(TrainedFamilies, RanksHaveTheGradientsOfOneRank) {
+    SKIP_TO_NIGHT_UNLESS(IsDaily());
+    const auto one = Gradients(1, 1);
+    if (!one.ok()) return ExpectRefused(kRefusedModels, one.error());
+    for (const auto& [tp, pp] : {std::pair{2, 1}, {1, 2}}) {
+        const auto several = Gradients(tp, pp);
+        if (!several.ok()) {
+            if (tp > 1) ExpectRefused(kRefusedTensorRanks, several.error());
+            EXPECT_TRUE(tp > 1) << several.error().message;
+            continue;
+        }
+        EXPECT_EQ(several->size(), one->size());
+        for (const auto& [tensor, expected] : *one) {
+            ASSERT_TRUE(several->contains(tensor)) << tensor;
+            double error = 0, largest = 0;
+            for (size_t i = 0; i < expected.size(); ++i) {
+                const double off = std::abs(several->at(tensor)[i] - expected[i]);
+                error = std::isnan(off) ? INFINITY : std::max(error, off);
+                largest = std::max(largest, std::abs(expected[i]));
+            }
+            EXPECT_TRUE(error <= 2e-4 * largest)
+                << tensor << ", tp " << tp << ", pp " << pp << ": " << error << " of " << largest;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft::train
