@@ -292,7 +292,7 @@ class Coster {
     // Computes the logits again, and two products with their gradient.
     void Count(const LinearCrossEntropyGrad& a) {
         const auto rows = static_cast<double>(program_.value(op_->inputs[2]).shape[0]);
-        const double products = op_->outputs.size() == 2 ? 3 : 2;
+        const double products = a.trains_weight ? 3 : 2;
         cost_.flops = products * 2 * In(1) * rows + 6 * rows * Outputs();
         CountStats(a.forward);
     }

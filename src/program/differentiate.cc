@@ -377,11 +377,12 @@ class Walk {
         if (dloss == kNoValue) return;
         const ValueId x = In(0), weight = In(1);
         const ValueId dx = NewGradient(x);
-        Op back{LinearCrossEntropyGrad{a}, {dloss, x, weight, In(2)}, {dx}};
-        if (wanted_[Index(weight)]) {
-            back.inputs.push_back(GradientOf(weight));
-            back.outputs.push_back(GradientOf(weight));
-        }
+        const bool trains_bias = a.biased && wanted_[Index(In(3))];
+        Op back{LinearCrossEntropyGrad{a, wanted_[Index(weight)], trains_bias}, {dloss}, {dx}};
+        back.inputs.insert(back.inputs.end(), op_->inputs.begin(), op_->inputs.end());
+        if (wanted_[Index(weight)]) back.outputs.push_back(GradientOf(weight));
+        if (trains_bias) back.outputs.push_back(GradientOf(In(3)));
+        back.inputs.insert(back.inputs.end(), back.outputs.begin() + 1, back.outputs.end());
         result_.program.ops.push_back(std::move(back));
         Contributions& parts = contributions_[Index(x)];
         (a.cut == Cut::kRows ? parts.partial : parts.complete).push_back(dx);

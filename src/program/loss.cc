@@ -54,6 +54,7 @@ class Expander {
         x_ = loss.inputs[0];
         weight_ = loss.inputs[1];
         targets_ = loss.inputs[2];
+        if (loss_.biased) bias_ = loss.inputs[3];
         if (loss_.parts.empty()) loss_.parts = {value(weight_).shape[0]};
         CutRows();
         result_.values.evaluated = Add("evaluated", {kOutputs});
@@ -97,6 +98,8 @@ class Expander {
         x_ = grad.inputs[1];
         weight_ = grad.inputs[2];
         targets_ = grad.inputs[3];
+        if (loss_.biased) bias_ = grad.inputs[4];
+        const auto& backward = grad.as<LinearCrossEntropyGrad>();
         result_.values.losses = Add("losses", {kOutputs});
         for (int64_t piece = 0; piece < pieces_; ++piece) {
             pass_ = "losses." + std::to_string(piece);
@@ -109,7 +112,11 @@ class Expander {
                                      {logits.last}});
             const ValueId slope = BackToProduct(logits, dim);
             program().ops.push_back({MatMulGradInput{}, {slope, weight_}, {View(dx, dim)}});
-            if (grad.outputs.size() < 2) continue;
+            if (backward.trains_bias) {
+                const ValueId db = grad.outputs.back();
+                program().ops.push_back({BiasGrad{}, {slope, db}, {db}});
+            }
+            if (!backward.trains_weight) continue;
             const ValueId dw = grad.outputs[1];
             program().ops.push_back({MatMulGradWeight{}, {slope, View(x_, dim), dw}, {dw}});
         }
@@ -123,6 +130,9 @@ class Expander {
         const Shape shape{dim, value(weight_).shape[0]};
         Logits logits;
         logits.product = Emit(MatMul{loss_.cut}, {View(x, dim), weight_}, "logits", shape);
+        if (loss_.biased) {
+            logits.product = Emit(AddBias{}, {logits.product, bias_}, "biased", shape);
+        }
         logits.scaled = logits.product;
         if (loss_.scale != 1) {
             logits.scaled = Emit(Scale{loss_.scale}, {logits.product}, "scaled", shape);
@@ -195,7 +205,7 @@ class Expander {
     const std::vector<Op> ops_;
     ExpandedLoss result_;
     LinearCrossEntropy loss_;
-    ValueId x_ = kNoValue, weight_ = kNoValue, targets_ = kNoValue;
+    ValueId x_ = kNoValue, weight_ = kNoValue, targets_ = kNoValue, bias_ = kNoValue;
     int64_t piece_rows_ = 0, pieces_ = 0;
     std::string pass_;  // prefix of the values' names
 };

@@ -702,18 +702,22 @@ struct LoadBalanceGrad {
 // vocabulary may be cut over the tensor group. Each rank then has the logits of its own part of the
 // vocabulary, from token first_row on, and the ranks gather three numbers per row (softmax_stats).
 
-// The output projection and the loss in one op: logits = soft_cap(scale * x . weight^T). `parts`:
-// the tokens of each tensor rank (empty: one rank has all). No backend executes this op or its
-// gradient: ExpandLoss (loss.h) replaces them by ops that never hold all logits.
+// The output projection and the loss in one op: logits = soft_cap(scale * (x . weight^T + bias)).
+// `parts`: the tokens of each tensor rank (empty: one rank has all). No backend executes this op or
+// its gradient: ExpandLoss (loss.h) replaces them by ops that never hold all logits.
 struct LinearCrossEntropy {
     static constexpr OpRow kRow{"linear_cross_entropy",
-                                "x[R,k] weight[n,k]:weight targets[R]:i32 -> loss[R]:exact",
+                                "x[R,k] weight[n,k]:weight targets[R]:i32 (bias[n]) -> "
+                                "loss[R]:exact",
                                 Pass::kTraining, Trait::kProduct | Trait::kLogits};
     Cut cut = Cut::kNone;
     int64_t first_row = 0;
     std::vector<int64_t> parts{};
     float scale = 1, soft_cap = 0;  // soft_cap 0: none
+    bool biased = false;
+    std::optional<bool> Has(std::string_view) const { return biased; }
     void Show(auto& show) const {
+        show.Flag("biased", biased);
         if (cut != Cut::kNone) {
             show("cut", cut);
             show("first_row", first_row);
@@ -724,11 +728,16 @@ struct LinearCrossEntropy {
     }
 };
 struct LinearCrossEntropyGrad {  // with cut kRows, dx is partial: this rank's rows of weight only
-    static constexpr OpRow kRow{
-        "linear_cross_entropy_grad",
-        "dloss[R]:exact x[R,k] weight[n,k]:weight targets[R]:i32 -> dx[R,k] (dw[n,k]+=)",
-        Pass::kBackward, Trait::kProductGradWeight | Trait::kLogits};
+    static constexpr OpRow kRow{"linear_cross_entropy_grad",
+                                "dloss[R]:exact x[R,k] weight[n,k]:weight targets[R]:i32 (bias[n])"
+                                " -> dx[R,k] (dw[n,k]+=) (db[n]+=)",
+                                Pass::kBackward, Trait::kProductGradWeight | Trait::kLogits};
     LinearCrossEntropy forward;
+    bool trains_weight = false, trains_bias = false;
+    std::optional<bool> Has(std::string_view operand) const {
+        if (operand == "bias") return forward.biased;
+        return operand == "dw" ? trains_weight : trains_bias;
+    }
     void Show(auto& show) const { forward.Show(show); }
 };
 

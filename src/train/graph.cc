@@ -89,13 +89,19 @@ const program::Op* WriterOf(const program::Program& program, ValueId id) {
     return nullptr;
 }
 
+// Whether the op adds the bias of the output projection.
+bool AddsToProduct(const program::Program& program, const program::Op& op) {
+    return op.kind() == program::OpKind::kAddBias &&
+           WriterOf(program, op.inputs[0])->kind() == program::OpKind::kMatMul;
+}
+
 // Replaces the ops between the last norm and the logits by the loss of these logits.
 Result<ValueId> AddLoss(program::Program& program, ValueId logits) {
     const ValueId targets = program.AddValue(
         {"targets", DType::kI32, {program::kOutputs}, program::Storage::kInput, {}});
     program::LinearCrossEntropy loss;
     ValueId at = logits;
-    std::vector<ValueId> between;
+    std::vector<ValueId> between, bias;
     const program::Op* writer = WriterOf(program, at);
     for (; writer->kind() != program::OpKind::kMatMul; writer = WriterOf(program, at)) {
         if (const auto* gather = writer->attributes.If<program::AllGather>()) {
@@ -106,6 +112,9 @@ Result<ValueId> AddLoss(program::Program& program, ValueId logits) {
             loss.scale = scale->factor;
         } else if (const auto* cap = writer->attributes.If<program::SoftCap>()) {
             loss.soft_cap = cap->cap;
+        } else if (AddsToProduct(program, *writer)) {
+            loss.biased = true;
+            bias = {writer->inputs[1]};
         } else {
             return MakeError(
                 ErrorCode::kUnsupported,
@@ -120,7 +129,9 @@ Result<ValueId> AddLoss(program::Program& program, ValueId logits) {
     std::erase_if(program.ops, [&](const program::Op& op) {
         return !op.outputs.empty() && std::ranges::find(between, op.outputs[0]) != between.end();
     });
-    return program.Emit(std::move(loss), {x, weight, targets}, "loss", {program::kOutputs});
+    std::vector<ValueId> inputs = {x, weight, targets};
+    inputs.insert(inputs.end(), bias.begin(), bias.end());
+    return program.Emit(std::move(loss), std::move(inputs), "loss", {program::kOutputs});
 }
 
 // ---- Types --------------------------------------------------------------------------------------

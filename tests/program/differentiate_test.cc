@@ -185,9 +185,11 @@ TEST(Differentiate, CrossEntropyIsALossToStartFrom) {
         Sketch s;
         const ValueId x = s.Rows(s.Indices(kTokens), 5);
         LinearCrossEntropy loss;
-        if (changed) loss.scale = 0.7f, loss.soft_cap = 2;
+        if (changed) loss.scale = 0.7f, loss.soft_cap = 2, loss.biased = true;
         const ValueId rows = s.Emit(SelectRows{}, {x, s.Indices(kOutputs)}, {kOutputs, 5});
-        ExpectGradients(s, s.Emit(loss, {rows, s.Weight({7, 5}), s.Indices(kOutputs)}, {kOutputs}));
+        std::vector<ValueId> inputs = {rows, s.Weight({7, 5}), s.Indices(kOutputs)};
+        if (changed) inputs.push_back(s.Weight({7}));
+        ExpectGradients(s, s.Emit(loss, inputs, {kOutputs}));
     }
 }
 

@@ -38,6 +38,7 @@ struct LossCase {
     int threads = 2;
     int64_t cols = kLossCols;
     DType weight = DType::kF32, compute = DType::kF32;
+    bool biased = false;
 
     int64_t vocab() const { return std::accumulate(parts.begin(), parts.end(), int64_t{0}); }
 
@@ -68,7 +69,12 @@ Program LossForward(const LossCase& c, size_t rank) {
         loss.first_row = c.FirstRow(rank);
         loss.parts = c.parts;
     }
-    p.Emit(loss, {x, weight, targets}, "loss", {kOutputs});
+    std::vector<ValueId> inputs = {x, weight, targets};
+    if (c.biased) {
+        loss.biased = true;
+        inputs.push_back(add("bias", DType::kF32, {c.parts[rank]}, Storage::kWeight));
+    }
+    p.Emit(loss, inputs, "loss", {kOutputs});
     return p;
 }
 
@@ -78,6 +84,7 @@ Differentiated LossBackward(const LossCase& c, size_t rank) {
     options.output = forward.Find("loss");
     options.weights = {forward.Find("table")};
     if (!c.frozen) options.weights.push_back(forward.Find("weight"));
+    if (c.biased) options.weights.push_back(forward.Find("bias"));
     return Differentiate(forward, options).value();
 }
 
@@ -110,6 +117,7 @@ struct LossKinds {
 };
 LossKinds ExpectedKinds(const LossCase& c) {
     LossKinds kinds{{OpKind::kMatMul}, {OpKind::kSoftmaxStats}, {OpKind::kCrossEntropyGrad}};
+    if (c.biased) kinds.logits.push_back(OpKind::kAddBias);
     if (c.scale != 1) kinds.logits.push_back(OpKind::kScale);
     if (c.cap != 0) kinds.logits.push_back(OpKind::kSoftCap);
     if (c.parts.size() > 1) kinds.losses.push_back(OpKind::kAllGather);
@@ -117,6 +125,7 @@ LossKinds ExpectedKinds(const LossCase& c) {
     if (c.cap != 0) kinds.gradients.push_back(OpKind::kSoftCapGrad);
     if (c.scale != 1) kinds.gradients.push_back(OpKind::kScale);
     kinds.gradients.push_back(OpKind::kMatMulGradInput);
+    if (c.biased) kinds.gradients.push_back(OpKind::kBiasGrad);
     if (!c.frozen) kinds.gradients.push_back(OpKind::kMatMulGradWeight);
     return kinds;
 }
@@ -137,6 +146,8 @@ const LossCase kLossForms[] = {
     {.parts = {31, 20}},
     {.scale = 0.5f, .cap = 4, .parts = {20, 3, 28}},
     {.parts = {1, 50}, .frozen = true},
+    {.biased = true},
+    {.scale = 0.5f, .cap = 4, .parts = {20, 3, 28}, .frozen = true, .biased = true},
 };
 
 TEST(ExpandLoss, EachPieceHasItsOpsInOrder) {
@@ -252,7 +263,7 @@ std::vector<std::byte> BlockRows(const LossCase& c, int64_t first, int64_t count
 }
 
 struct LossNumbers {
-    std::vector<float> losses, evaluated, predicted, table, weight;  // the last two: gradients
+    std::vector<float> losses, evaluated, predicted, table, weight, bias;  // from table: gradients
 };
 
 // One rank's passes.
@@ -262,6 +273,8 @@ LossNumbers RunLoss(const LossCase& c, size_t rank, coll::Comm* tensor) {
     const ValueId weight = loss.differentiated.program.Find("weight");
     const ValueId dtable = GradientOf(loss.differentiated, "table");
     const ValueId dweight = GradientOf(loss.differentiated, "weight");
+    const ValueId bias = loss.differentiated.program.Find("bias");
+    const ValueId dbias = GradientOf(loss.differentiated, "bias");
     ChunkedProgram list;
     AppendChunk(list, std::move(loss), kNoValue);
     const ModelChunk chunk = list.chunks[0];
@@ -275,6 +288,7 @@ LossNumbers RunLoss(const LossCase& c, size_t rank, coll::Comm* tensor) {
         EXPECT_TRUE(executable->Write(id, 0, std::as_bytes(std::span(floats))).ok());
     };
     write(table, LossFloats("table", 0, kLossTokens * c.cols));
+    if (c.biased) write(bias, LossFloats("bias", c.FirstRow(rank), c.parts[rank]));
     if (c.weight == DType::kF32) {
         write(weight, LossFloats("weight", c.FirstRow(rank) * c.cols, c.parts[rank] * c.cols));
     } else {
@@ -313,6 +327,7 @@ LossNumbers RunLoss(const LossCase& c, size_t rank, coll::Comm* tensor) {
     got.losses = read(chunk.loss.losses, c.rows);
     got.table = read(dtable, kLossTokens * c.cols);
     got.weight = read(dweight, c.parts[rank] * c.cols);
+    got.bias = read(dbias, c.parts[rank]);
     return got;
 }
 
@@ -337,12 +352,13 @@ LossNumbers RunLossOnRanks(const LossCase& c) {
         EXPECT_EQ(all[rank].predicted, all[0].predicted);
         EXPECT_EQ(all[rank].table, all[0].table);
         all[0].weight.insert(all[0].weight.end(), all[rank].weight.begin(), all[rank].weight.end());
+        all[0].bias.insert(all[0].bias.end(), all[rank].bias.begin(), all[rank].bias.end());
     }
     return std::move(all[0]);
 }
 
 struct ExactLoss {
-    std::vector<double> losses, predicted, table, weight;
+    std::vector<double> losses, predicted, table, weight, bias;
 };
 
 template <typename T>
@@ -367,6 +383,7 @@ ExactLoss NaiveLoss(LossCase c) {
     std::vector<float> floats = LossFloats("weight", 0, c.vocab() * c.cols);
     if (c.weight != DType::kF32) DequantizeRow(c.weight, BlockRows(c, 0, c.vocab()), floats);
     at("weight") = Doubles(floats);
+    if (c.biased) at("bias") = Doubles(LossFloats("bias", 0, c.vocab()));
     for (const float weight : LossWeights(c.rows)) {
         world.at(0, differentiated.output_gradient).push_back(double{kLossGradient * weight});
     }
@@ -374,12 +391,16 @@ ExactLoss NaiveLoss(LossCase c) {
     ExactLoss exact;
     exact.table = world.at(0, GradientOf(differentiated, "table"));
     if (!c.frozen) exact.weight = world.at(0, GradientOf(differentiated, "weight"));
+    if (c.biased) exact.bias = world.at(0, GradientOf(differentiated, "bias"));
     const support::Matrix<double> x{at("x"), c.rows}, weight{at("weight"), c.vocab()};
+    std::vector<double> zeros(static_cast<size_t>(c.vocab()));
+    const support::Matrix<double> bias{c.biased ? at("bias") : zeros, c.vocab()};
     LinearCrossEntropy loss;
     loss.scale = c.scale;
     loss.soft_cap = c.cap;
     for (int64_t i = 0; i < c.rows; ++i) {
-        const std::vector<double> logits = support::naive::LogitsOf(loss, x, weight, i).logits;
+        const std::vector<double> logits =
+            support::naive::LogitsOf(loss, x, weight, i, &bias).logits;
         const int32_t target = inputs.targets[static_cast<size_t>(i)];
         exact.losses.push_back(target < 0 ? 0
                                           : std::log(support::naive::SumOfExp(logits)) -
@@ -414,6 +435,7 @@ void CheckLoss(const LossCase& c) {
     ExpectClose(got.predicted, exact.predicted, "predicted");
     ExpectClose(got.table, exact.table, "gradient of x");
     ExpectClose(got.weight, exact.weight, "gradient of the weight");
+    ExpectClose(got.bias, exact.bias, "gradient of the bias");
     ExpectClose(whole.weight, exact.weight, "gradient of the weight in one piece");
 }
 

@@ -94,7 +94,8 @@ TEST(Ops, AccumulatedOutputIsTheLastInput) {
     EXPECT_EQ(Text(Of(MatMulGradWeight{}, 3, 1)), "dy x dw -> dw");
     EXPECT_EQ(Text(Of(MatMulGradWeight{}, 2, 1)), "no");
     EXPECT_EQ(Text(Of(LinearCrossEntropyGrad{}, 4, 1)), "dloss x weight targets -> dx");
-    EXPECT_EQ(Text(Of(LinearCrossEntropyGrad{}, 5, 2)), "dloss x weight targets dw -> dx dw");
+    EXPECT_EQ(Text(Of(LinearCrossEntropyGrad{{}, true}, 5, 2)),
+              "dloss x weight targets dw -> dx dw");
     EXPECT_EQ(Text(Of(Adapt{{1, 2}}, 6, 1)), "x pairs pairs pairs pairs y -> y");
     EXPECT_EQ(Text(Of(SumSquares{}, 3, 1)), "x x x -> y");
     EXPECT_EQ(Text(Of(SumSquares{}, 0, 1)), "no");

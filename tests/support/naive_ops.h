@@ -406,11 +406,12 @@ struct RowLogits {
 };
 template <typename Real>
 RowLogits<Real> LogitsOf(const program::LinearCrossEntropy& a, const Matrix<Real>& x,
-                         const Matrix<Real>& weight, int64_t i) {
+                         const Matrix<Real>& weight, int64_t i,
+                         const Matrix<Real>* bias = nullptr) {
     WEFT_CHECK(a.cut == program::Cut::kNone);
     RowLogits<Real> row;
     for (int64_t j = 0; j < weight.rows; ++j) {
-        Real logit = 0, slope = Real{a.scale};
+        Real logit = bias == nullptr ? Real{0} : (*bias)(j, 0), slope = Real{a.scale};
         for (int64_t l = 0; l < x.cols(); ++l) logit += x(i, l) * weight(j, l);
         logit *= Real{a.scale};
         if (a.soft_cap != 0) {
@@ -435,7 +436,8 @@ template <typename Real>
 void Do(const program::LinearCrossEntropy& a, OpCall<Real>& c) {
     for (int64_t i = 0; i < c.in[0].rows; ++i) {
         if (c.in[2].Int(i) < 0) continue;
-        const std::vector<Real> logits = LogitsOf(a, c.in[0], c.in[1], i).logits;
+        const std::vector<Real> logits =
+            LogitsOf(a, c.in[0], c.in[1], i, a.biased ? &c.in[3] : nullptr).logits;
         c.out[0](i, 0) = std::log(SumOfExp(logits)) - logits[static_cast<size_t>(c.in[2].Int(i))];
     }
 }
@@ -445,7 +447,8 @@ void Do(const program::LinearCrossEntropyGrad& a, OpCall<Real>& c) {
     const Matrix<Real>&x = c.in[1], &weight = c.in[2];
     for (int64_t i = 0; i < x.rows; ++i) {
         if (c.in[3].Int(i) < 0) continue;
-        const RowLogits<Real> row = LogitsOf(a.forward, x, weight, i);
+        const RowLogits<Real> row =
+            LogitsOf(a.forward, x, weight, i, a.forward.biased ? &c.in[4] : nullptr);
         const Real sum = SumOfExp(row.logits);
         for (int64_t j = 0; j < weight.rows; ++j) {
             const auto at = static_cast<size_t>(j);
@@ -454,8 +457,9 @@ void Do(const program::LinearCrossEntropyGrad& a, OpCall<Real>& c) {
                 c.in[0](i, 0) * (std::exp(row.logits[at]) / sum - target) * row.slopes[at];
             for (int64_t l = 0; l < x.cols(); ++l) {
                 c.out[0](i, l) += slope * weight(j, l);
-                if (c.out.size() == 2) c.out[1](j, l) += slope * x(i, l);
+                if (a.trains_weight) c.out[1](j, l) += slope * x(i, l);
             }
+            if (a.trains_bias) c.out.back()(j, 0) += slope;
         }
     }
 }
