@@ -52,6 +52,7 @@ layout(push_constant, scalar) uniform Args {
 };
 
 const uint kFewBit = 0x80000000u;
+const uint kNoSlot = 0xffffffffu;
 const float kHidden = -3.0e38;  // score of a hidden key
 
 // Row length of the values; in latent attention values are the first columns of the keys.
@@ -60,9 +61,16 @@ const uint kFours = kSlice / 4;
 const uint kKeySlices = (kKeyDims + kSlice - 1) / kSlice;
 const uint kValueSlices = (kValueDims + kSlice - 1) / kSlice;
 const uint kPitch = kFours + 1;  // of a key in `tile`
+const uint kLoads = (kKeys * kFours + kThreads - 1) / kThreads;
 const uint kQueryPitch = kKeySlices * kFours;
 shared vec4 queries[kPairs * kQueryPitch];
-shared vec4 tile[kKeys * kPitch];
+// Keys or values. Caches of 16 bits stay as they are, which takes half of the space.
+const bool kNarrowKeys = kKeyType == kF16 || kKeyType == kBF16;
+const bool kNarrowValues = kValueType == kF16 || kValueType == kBF16;
+const bool kFoursFit = (kKeyDims | kValueRow) % 4 == 0;
+const bool kNarrow = kNarrowKeys && kNarrowValues && kFoursFit;
+shared vec4 tile[kNarrow ? kThreads / 4 : kKeys * kPitch];
+shared uvec2 narrow_tile[kNarrow ? kKeys * kPitch : 1];
 shared vec4 weights[kPairs * kKeys / 4];
 shared uint slots[kKeys];
 shared float shrinks[kPairs];
@@ -149,7 +157,7 @@ void FindSlots(uint first) {
     const uint i = gl_LocalInvocationIndex;
     if (i >= kKeys) return;
     uint key = first + i;
-    uint slot = 0xffffffffu;
+    uint slot = kNoSlot;
     if (key >= begin && key < end) {
         if (kList && kSplit) {
             const uint entries = (window & kMostListed) / block;
@@ -162,17 +170,48 @@ void FindSlots(uint first) {
     slots[i] = slot;
 }
 
+// All loads come before the first store, so that they overlap. A key outside this workgroup's range
+// reads the first row of the cache instead of a branch.
+void LoadNarrow(uint64_t cache, uint row_dims, uint slice, uint dims) {
+    uvec2 words[kLoads];
+    [[unroll]] for (uint n = 0; n < kLoads; ++n) {
+        const uint i = gl_LocalInvocationIndex + n * kThreads;
+        const uint slot = slots[min(i / kFours, kKeys - 1)], four = slice * kFours + i % kFours;
+        const bool some = slot != kNoSlot && four * 4 < dims;
+        Words2 row = Words2(cache + (some ? uint64_t(slot) * (row_dims * 2) : 0));
+        words[n] = some ? row.at[some ? four : 0] : uvec2(0);
+    }
+    [[unroll]] for (uint n = 0; n < kLoads; ++n) {
+        const uint i = gl_LocalInvocationIndex + n * kThreads;
+        if (i < kKeys * kFours) narrow_tile[i / kFours * kPitch + i % kFours] = words[n];
+    }
+}
+
 // Loads a slice of the rows of a tile; zeros for keys outside this workgroup's range.
 void LoadTile(uint64_t cache, uint type, uint row_dims, uint slice, uint dims) {
+    if (kNarrow) {
+        LoadNarrow(cache, row_dims, slice, dims);
+        return;
+    }
     [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < kKeys * kFours; i += kThreads) {
         const uint key = i / kFours, four = i % kFours;
         vec4 values = vec4(0);
-        if (slots[key] != 0xffffffffu) {
+        if (slots[key] != kNoSlot) {
             const uint64_t row = cache + uint64_t(slots[key]) * RowBytes(type, row_dims);
             values = LoadFour(row, type, slice * kSlice + four * 4, dims);
         }
         tile[key * kPitch + four] = values;
     }
+}
+
+// Four elements of a key or value in the tile, and one of them.
+vec4 TileFour(uint type, uint at) {
+    if (!kNarrow) return tile[at];
+    return FromHalves(type, narrow_tile[at].x, narrow_tile[at].y);
+}
+float TileOne(uint type, uint at, uint part) {
+    if (!kNarrow) return tile[at][part];
+    return FromHalves(type, narrow_tile[at][part / 2] >> part % 2 * 16, 0).x;
 }
 
 void Score(uint first) {
@@ -184,7 +223,7 @@ void Score(uint first) {
         LoadTile(k_cache, kKeyType, kKeyDims, slice, kKeyDims);
         barrier();
         [[dont_unroll]] for (uint four = 0; four < kFours; ++four) {
-            const vec4 k = tile[key * kPitch + four];
+            const vec4 k = TileFour(kKeyType, key * kPitch + four);
             [[unroll]] for (uint i = 0; i < kScorePairs; ++i) {
                 const uint pair = min(offset + i * kScoreGroups, kPairs - 1);
                 const vec4 x = queries[pair * kQueryPitch + slice * kFours + four];
@@ -256,8 +295,9 @@ void AddSlice(uint slice) {
     }
     [[dont_unroll]] for (uint four = KeyGroup(); four < kKeys / 4; four += kKeyGroups) {
         const uint at = four * 4 * kPitch + dim / 4, part = dim % 4;
-        const vec4 v = vec4(tile[at][part], tile[at + kPitch][part], tile[at + 2 * kPitch][part],
-                            tile[at + 3 * kPitch][part]);
+        const vec4 v = vec4(TileOne(kValueType, at, part), TileOne(kValueType, at + kPitch, part),
+                            TileOne(kValueType, at + 2 * kPitch, part),
+                            TileOne(kValueType, at + 3 * kPitch, part));
         [[unroll]] for (uint i = 0; i < kValuePairs; ++i) {
             const vec4 w = weights[min(ValuePair(i), kPairs - 1) * (kKeys / 4) + four];
             float sum = sums[slice * kValuePairs + i];
