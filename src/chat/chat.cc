@@ -168,6 +168,12 @@ Result<Chat> Chat::Make(std::string_view chat_template, const tokenizer::Tokeniz
     return chat;
 }
 
+Result<Chat> Chat::MakeUnfitted(std::string_view chat_template,
+                                const tokenizer::Tokenizer& tokenizer) {
+    WEFT_ASSIGN(ChatTemplate parsed, ChatTemplate::Parse(chat_template));
+    return Chat(std::move(parsed), tokenizer);
+}
+
 // Detects how the template accepts content parts and absent tools. (Some llama.cpp templates test
 // whether `tools` is defined, and then iterate over it.) A template that rejects every probe is
 // left unchanged: its own error is more useful.

@@ -42,6 +42,10 @@ class Chat {
     // Makes a Chat from a template's source. Empty source: chooses a template by the vocabulary.
     static Result<Chat> Make(std::string_view chat_template, const tokenizer::Tokenizer& tokenizer);
 
+    // As Make, for conversations of other roles: the template need not show a user's text.
+    static Result<Chat> MakeUnfitted(std::string_view chat_template,
+                                     const tokenizer::Tokenizer& tokenizer);
+
     // Renders the whole conversation.
     Result<Text> Render(const ChatInput& input, const RenderLimits& limits = {}) const;
     // Renders and tokenizes, with one bos token in front if the model uses it.

@@ -79,6 +79,13 @@ Status ReadIds(const Metadata& meta, tokenizer::TokenizerData& data) {
     WEFT_ASSIGN(data.add_bos, meta.BoolOr(Key("add_bos_token"), spm || (family && data.bos >= 0)));
     data.add_bos |= gemma && data.bos >= 0;  // files that have false here are wrong
     WEFT_ASSIGN(data.add_eos, meta.BoolOr(Key("add_eos_token"), unigram));
+    // As llama-server writes pairs of a reranker.
+    WEFT_ASSIGN(const bool separates, meta.BoolOr(Key("add_sep_token"), false));
+    const auto most = static_cast<int64_t>(data.tokens.size()) - 1;
+    WEFT_ASSIGN(const int64_t separator,
+                meta.IntOr(Key("seperator_token_id"), 0, most, data.eos));  // GGUF's spelling
+    if (data.add_eos && data.eos >= 0) data.middle.push_back(data.eos);
+    if (separates && separator >= 0) data.middle.push_back(static_cast<int32_t>(separator));
     WEFT_ASSIGN(data.add_space_prefix, meta.BoolOr(Key("add_space_prefix"), spm || unigram));
     return {};
 }

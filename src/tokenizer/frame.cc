@@ -60,16 +60,37 @@ Status ReadTemplate(Fields& fields, TokenizerData& data) {
     return fields.status();
 }
 
+// Reads "pair" of a template: the special tokens between its two texts.
+Status ReadMiddle(Fields& fields, TokenizerData& data) {
+    if (fields.Find("pair") == nullptr) return {};
+    int texts = 0;
+    for (const json& item : fields.Array("pair")) {
+        Fields parts(item, "post_processor: pair");
+        const json* special = parts.Find("SpecialToken");
+        if (parts.Find("Sequence") != nullptr) ++texts;
+        if (special == nullptr || texts != 1) continue;
+        Fields token(*special, "post_processor: SpecialToken");
+        const std::string name = token.Text("id");
+        WEFT_TRY(token.status());
+        AddIds(fields, name, data.middle);
+    }
+    return fields.status();
+}
+
 Status ReadProcessor(const json& value, int depth, TokenizerData& data) {
     if (value.is_null()) return {};
     Fields fields(value, "post_processor");
     const std::string type = fields.Text("type");
     WEFT_TRY(fields.status());
     if (type == "ByteLevel") return {};  // affects offsets only
-    if (type == "TemplateProcessing") return ReadTemplate(fields, data);
+    if (type == "TemplateProcessing") {
+        WEFT_TRY(ReadTemplate(fields, data));
+        return ReadMiddle(fields, data);
+    }
     if (type == "RobertaProcessing" || type == "BertProcessing") {
         data.prefix.push_back(PairId(fields, "cls"));
         data.suffix.push_back(PairId(fields, "sep"));
+        data.middle.assign(type == "BertProcessing" ? 1 : 2, data.suffix.back());
         return fields.status();
     }
     if (type == "Sequence" && depth < 4) {

@@ -256,6 +256,38 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, EncodeOptions opti
     return ids;
 }
 
+Tokenizer::Pair Tokenizer::EncodePair(std::span<const int32_t> first,
+                                      std::span<const int32_t> second, int64_t most) const {
+    const TokenizerData& data = vocabulary_->data();
+    Pair pair;
+    pair.ids = data.prefix;
+    std::vector<int32_t> suffix = data.suffix;
+    const bool framed = !data.prefix.empty() || !data.suffix.empty();
+    if (!framed && data.add_bos) pair.ids.push_back(data.bos);
+    if (!framed && data.add_eos) suffix.push_back(data.eos);
+    const size_t around = pair.ids.size() + data.middle.size() + suffix.size();
+    size_t count = first.size(), count2 = second.size();
+    if (most > 0) {
+        const size_t room = static_cast<size_t>(most) - std::min(static_cast<size_t>(most), around);
+        size_t& shorter = count <= count2 ? count : count2;
+        size_t& longer = count <= count2 ? count2 : count;
+        longer = std::min(longer, std::max(shorter, room - std::min(room, shorter)));
+        if (shorter + longer > room) {
+            shorter = std::min(shorter, room / 2);
+            longer = room - shorter;
+        }
+    }
+    const auto add = [&](std::span<const int32_t> ids) {
+        pair.ids.insert(pair.ids.end(), ids.begin(), ids.end());
+    };
+    add(first.first(count));
+    add(data.middle);
+    pair.second = pair.ids.size();
+    add(second.first(count2));
+    add(suffix);
+    return pair;
+}
+
 std::string_view Tokenizer::Piece(int32_t id) const {
     return vocabulary_->Has(id) ? std::string_view(pieces_[static_cast<size_t>(id)]) : "";
 }

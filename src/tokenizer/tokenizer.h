@@ -65,6 +65,7 @@ struct TokenizerData {
     // Tokens that Encode with add_special puts around a text. If prefix or suffix is not empty,
     // both replace bos and eos.
     std::vector<int32_t> prefix, suffix;
+    std::vector<int32_t> middle;  // tokens between the two texts of a pair
 };
 
 // Position of a special token in the text and among the ids.
@@ -109,6 +110,16 @@ class Tokenizer {
 
     // Token ids of `text` (at most 1 GiB). Takes O(n log n) time for any text.
     std::vector<int32_t> Encode(std::string_view text, EncodeOptions options = {}) const;
+
+    // The ids of two texts, with the tokens before, between and behind them, and the index of the
+    // second text's first token. most: of all ids; the longer text loses its end first, as in
+    // Hugging Face's "longest_first". 0: no limit.
+    struct Pair {
+        std::vector<int32_t> ids;
+        size_t second = 0;
+    };
+    Pair EncodePair(std::span<const int32_t> first, std::span<const int32_t> second,
+                    int64_t most = 0) const;
 
     // The bytes of a token; may be part of a code point. Control tokens return their name. Empty
     // for unused tokens and ids out of range.
