@@ -43,13 +43,17 @@ def old_pooling(*modes, **more):
 
 
 def new_pooling(mode, **more):
-    return {"embedding_dimension": HIDDEN, "pooling_mode": mode, "include_prompt": True, **more}
+    return {"embedding_dimension": HIDDEN, "pooling_mode": mode, "include_prompt": True} | more
 
 
 def dense(columns, rows, activation, bias=True):
     return {"in_features": columns, "out_features": rows, "bias": bias,
             "activation_function": activation}
 
+
+LAYER_NORM = {"dimension": HIDDEN}
+PROMPT = {"config_sentence_transformers.json": {
+    "prompts": {"query": "w3 w14 w15 ", "document": ""}, "default_prompt_name": "query"}}
 
 # name: the config of the pooling, the modules behind it (None: Normalize), other files
 CASES = {
@@ -71,9 +75,10 @@ CASES = {
     "denseOthers": (old_pooling("cls_token"), [
         dense(HIDDEN, 40, ACTIVATION + "ReLU"), dense(40, 40, ACTIVATION + "SiLU"),
         dense(40, 24, ACTIVATION + "Sigmoid")], {}),
-    "prompt": (old_pooling("mean_tokens", include_prompt=True), [None], {
-        "config_sentence_transformers.json": {
-            "prompts": {"query": "w3 w14 w15 ", "document": ""}, "default_prompt_name": "query"}}),
+    "layerNorm": (new_pooling("mean"), [LAYER_NORM, None], {}),
+    "prompt": (old_pooling("mean_tokens", include_prompt=True), [None], PROMPT),
+    "promptLeftOut": (new_pooling(["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean",
+                                   "lasttoken"], include_prompt=False), [], PROMPT),
     "noPrompt": (old_pooling("mean_tokens", include_prompt=True), [None], {
         "config_sentence_transformers.json": {
             "prompts": {"query": "w3 w14 w15 "}, "default_prompt_name": None}}),
@@ -89,12 +94,17 @@ def files_of(case):
                ("1_Pooling", first + ("pooling." if prefix == NEW else "") + "Pooling")]
     tensors = {}
     for i, step in enumerate(steps, 2):
-        name = "Normalize" if step is None else "Dense"
+        name = "Normalize" if step is None else "LayerNorm" if step is LAYER_NORM else "Dense"
         folder = f"{i}_{name}"
-        modules.append((folder, prefix + (f"{name.lower()}." if prefix == NEW else "") + name))
+        new = NEW if name != "LayerNorm" else "sentence_transformers.sentence_transformer.modules."
+        module = {"LayerNorm": "layer_norm"}.get(name, name.lower())
+        modules.append((folder, (f"{new}{module}." if prefix == NEW else prefix) + name))
         if step is None:
             continue
         files[f"{folder}/config.json"] = step
+        if step is LAYER_NORM:
+            tensors |= {f"{folder}/norm.{part}": [HIDDEN] for part in ("weight", "bias")}
+            continue
         tensors[f"{folder}/linear.weight"] = [step["out_features"], step["in_features"]]
         if step["bias"]:
             tensors[f"{folder}/linear.bias"] = [step["out_features"]]

@@ -196,8 +196,8 @@ Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listen
     const bool scored = active->request.prompt_logprobs >= 0 && sequence.tokens.size() > 1;
     sequence.score_from = scored ? 0 : Sequence::kNotScored;
     if (!pooling.empty()) {
-        active->pooler.emplace(pooling, static_cast<int64_t>(sequence.tokens.size()),
-                               hyper_.hidden);
+        active->pooler.emplace(pooling, static_cast<int64_t>(sequence.tokens.size()), hyper_.hidden,
+                               active->request.pool_from);
     } else {
         active->drafts = drafts_.Begin(sequence.tokens, active->request.sampler);
     }

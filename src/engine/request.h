@@ -46,10 +46,11 @@ struct Request {
     // no more text.
     std::optional<grammar::Matcher> matcher{};
     Reasoning reasoning{};
-    // Not empty: makes an embedding of the prompt instead of an answer. Of the other fields, only
-    // `prompt`, `adapter`, `key`, `group`, `limit`, `priority`, `weight`, `tenant` and `cached` are
-    // used.
+    // Not empty: makes an embedding of the prompt instead of an answer, without the states of its
+    // first `pool_from` tokens. Other fields with effect: `prompt`, `adapter`, `key`, `group`,
+    // `limit`, `priority`, `weight`, `tenant`, `cached`.
     std::vector<Pooling> pooling{};
+    int64_t pool_from = 0;
     // The request continues work that began before Drain, so the engine accepts it even after
     // Drain.
     bool goes_on = false;
@@ -89,7 +90,7 @@ class Listener {
     // A token and the new text, in whole code points. The text may be empty. It may include text of
     // earlier tokens that was held back because it could have become a stop string.
     virtual void OnToken(const SaidToken& token, std::string_view text) = 0;
-    // The embedding of the prompt, a vector of length 1. Called before OnEnd.
+    // The pooled states of the prompt. Called before OnEnd.
     virtual void OnEmbedding(std::vector<float>) {}
     // Tokens computed so far. Called before an OnEnd with an error.
     virtual void OnSpent(int64_t /*prompt_tokens*/, int64_t /*said_tokens*/) {}

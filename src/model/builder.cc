@@ -8,6 +8,7 @@
 
 #include "base/printable.h"
 #include "model_files/lora/adapted_source.h"
+#include "model_files/score_head.h"
 
 namespace weft::model {
 
@@ -51,6 +52,7 @@ bool IsOfEnds(std::string_view name, const Hyper& hyper) {
         return std::ranges::find(names, name) != std::end(names);
     };
     if (std::ranges::any_of(kOthers, begins) || is_in(kRead)) return true;
+    if (model_files::IsOfScoreHead(name)) return true;
     if (name == "output.bias") return hyper.end_biases && !hyper.tied;
     if (name == "output_norm.bias") return hyper.end_biases;
     if (hyper.windowing.streams > 0 && begins("output_hc_")) return true;
@@ -227,6 +229,12 @@ void Builder::Hidden(ValueId x) {
 }
 
 void Builder::Logits(ValueId x) {
+    if (model_files::HasScoreHead(source_)) {
+        return Fail(MakeError(ErrorCode::kUnsupported,
+                              "{}: tensor cls.output.weight makes scores, and the model writes no "
+                              "text: 'weft serve' answers /v1/rerank and /v1/score with it",
+                              source_.name()));
+    }
     x = program_.Emit(program::SelectRows{}, {x, output_rows_}, "selected",
                       {kOutputs, hyper_.stream_columns()});
     ToLogits(Norm(MergeLast(x), OutputNorm(), hyper_.hidden), OutputMatrix(), "logits");

@@ -11,6 +11,7 @@
 #include "base/file_kind.h"
 #include "model_files/hf/json.h"
 #include "model_files/hf/safetensors.h"
+#include "model_files/score_head.h"
 #include "tensor/quant.h"
 
 namespace weft::model_files {
@@ -73,6 +74,20 @@ std::vector<float> Product(const DenseStep& dense, const std::vector<float>& x) 
         out[row] = static_cast<float>(Activated(dense.activation, sum));
     }
     return out;
+}
+
+// torch.nn.LayerNorm.
+std::vector<float> Normed(const NormStep& norm, std::vector<float> x) {
+    double mean = 0, squares = 0;
+    for (const float each : x) mean += double{each};
+    mean /= static_cast<double>(x.size());
+    for (const float each : x) squares += (double{each} - mean) * (double{each} - mean);
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(x.size()) + 1e-5);
+    for (size_t i = 0; i < x.size(); ++i) {
+        const double shift = norm.bias.empty() ? 0 : double{norm.bias[i]};
+        x[i] = static_cast<float>((double{x[i]} - mean) * scale * double{norm.weight[i]} + shift);
+    }
+    return x;
 }
 
 // torch.nn.functional.normalize: a vector of zeros stays as it is.
@@ -227,13 +242,17 @@ Status ReadCuts(const std::string& folder, int64_t positions, EmbeddingHead& hea
     return {};
 }
 
-Result<std::string> ReadPrompt(const std::string& folder) {
+Status ReadPromptsOf(const std::string& folder, EmbeddingHead& head) {
     WEFT_ASSIGN(const Config config, ReadIfThere(folder + "/config_sentence_transformers.json"));
-    WEFT_ASSIGN(const std::string name, config.StringOr({"default_prompt_name"}, ""));
-    if (name.empty()) return std::string();
     WEFT_ASSIGN(const Config prompts, config.Sub({"prompts"}));
+    for (const auto& [name, text] : prompts.json().items()) {
+        WEFT_ASSIGN(head.prompts[name], prompts.StringOr({name}, ""));
+    }
+    WEFT_ASSIGN(const std::string name, config.StringOr({"default_prompt_name"}, ""));
+    if (name.empty()) return {};
     if (!prompts.Has(name)) return config.Corrupt("default_prompt_name", "the name of a prompt");
-    return prompts.StringOr({name}, "");
+    head.prompt = head.prompts[name];
+    return {};
 }
 
 struct Module {
@@ -261,28 +280,79 @@ Result<std::vector<Module>> ReadModules(const std::string& folder) {
                              Shown(place));
         }
         const std::string name = whole.substr(whole.rfind('.') + 1);
-        constexpr std::string_view kKnown[] = {"Transformer", "Pooling", "Dense", "Normalize",
-                                               "Dropout"};
+        constexpr std::string_view kKnown[] = {"Transformer", "Pooling", "Dense",     "LayerNorm",
+                                               "Normalize",   "Dropout", "LogitScore"};
         const bool known = whole.starts_with("sentence_transformers.") &&
                            std::ranges::find(kKnown, name) != std::end(kKnown);
         if (!known) return NotSupported(path, "module '" + Shown(whole) + "'");
         modules.push_back({name, place.empty() ? folder : folder + "/" + place});
     }
-    const bool begins =
-        modules.size() >= 2 && modules[0].name == "Transformer" && modules[1].name == "Pooling";
-    const auto again = [](const Module& m) {
-        return m.name == "Transformer" || m.name == "Pooling";
+    const auto is = [&](size_t at, std::string_view name) {
+        return at < modules.size() && modules[at].name == name;
     };
-    if (!begins || std::count_if(modules.begin(), modules.end(), again) != 2) {
+    const auto again = [](const Module& m) {
+        return m.name == "Transformer" || m.name == "Pooling" || m.name == "LogitScore";
+    };
+    const auto parts = std::count_if(modules.begin(), modules.end(), again);
+    // A reranker has a Transformer alone, whose head gives the score, or a LogitScore behind it.
+    const bool alone = is(0, "Transformer") && modules.size() == 1;
+    const bool pair = is(0, "Transformer") && (is(1, "Pooling") || is(1, "LogitScore"));
+    if (!alone && !(pair && parts == 2 && (is(1, "Pooling") || modules.size() == 2))) {
         return NotSupported(path, "an order other than Transformer, Pooling, then other modules");
     }
     return modules;
+}
+
+Result<NormStep> ReadLayerNorm(const std::string& folder, int64_t columns) {
+    WEFT_ASSIGN(const hf::TensorFiles files, hf::TensorFiles::Open(folder));
+    NormStep norm;
+    WEFT_ASSIGN(norm.weight, ReadNumbers(files, folder, "norm.weight", columns, 0));
+    WEFT_ASSIGN(norm.bias, ReadNumbers(files, folder, "norm.bias", columns, 0));
+    return norm;
+}
+
+Status ReadLogitScore(const std::string& folder, EmbeddingHead& head) {
+    WEFT_ASSIGN(const Config config, Config::Read(folder + "/config.json"));
+    WEFT_ASSIGN(head.score_tokens.yes, config.NeedInt({"true_token_id"}, 0, INT32_MAX));
+    WEFT_ASSIGN(head.score_tokens.no, config.IntOr({"false_token_id"}, 0, INT32_MAX, -1));
+    head.scores = true;
+    head.steps.clear();
+    return {};
+}
+
+// The module `module` after the pooling.
+Status AddStep(const Module& module, const std::string& folder, int64_t columns,
+               EmbeddingHead& head) {
+    if (module.name == "Dropout") return {};
+    if (module.name == "Dense") {
+        WEFT_ASSIGN(DenseStep dense, ReadDense(module.folder, columns));
+        head.steps.emplace_back(std::move(dense));
+        return {};
+    }
+    if (module.name == "LayerNorm") {
+        WEFT_ASSIGN(NormStep norm, ReadLayerNorm(module.folder, columns));
+        head.steps.emplace_back(std::move(norm));
+        return {};
+    }
+    if (module.folder != folder) {
+        WEFT_ASSIGN(const Config config, ReadIfThere(module.folder + "/config.json"));
+        WEFT_TRY(CheckNames(config));
+    }
+    head.steps.emplace_back(UnitStep{});
+    return {};
 }
 
 Result<EmbeddingHead> ReadFolderHead(const std::string& folder, int64_t hidden, int64_t positions) {
     WEFT_ASSIGN(const std::vector<Module> modules, ReadModules(folder));
     EmbeddingHead head{.from_file = true, .steps = {}};
     WEFT_TRY(ReadCuts(modules[0].folder, positions, head));
+    WEFT_TRY(ReadPromptsOf(folder, head));
+    head.poolings.clear();
+    if (modules.size() == 1) return head;
+    if (modules[1].name == "LogitScore") {
+        WEFT_TRY(ReadLogitScore(modules[1].folder, head));
+        return head;
+    }
     WEFT_ASSIGN(const Config pooling, Config::Read(modules[1].folder + "/config.json"));
     WEFT_ASSIGN(head.poolings, ReadPoolings(pooling));
     WEFT_ASSIGN(const int64_t width,
@@ -293,23 +363,9 @@ Result<EmbeddingHead> ReadFolderHead(const std::string& folder, int64_t hidden, 
             pooling.Has("embedding_dimension") ? "embedding_dimension" : "word_embedding_dimension",
             fmt::format("{}, the model's hidden size", hidden));
     }
-    WEFT_ASSIGN(head.prompt, ReadPrompt(folder));
-    WEFT_ASSIGN(const bool with_prompt, pooling.BoolOr({"include_prompt"}, true));
-    if (!with_prompt && !head.prompt.empty()) {
-        return NotSupported(pooling.where(), "include_prompt: false with a default prompt");
-    }
+    WEFT_ASSIGN(head.pools_prompt, pooling.BoolOr({"include_prompt"}, true));
     for (size_t i = 2; i < modules.size(); ++i) {
-        if (modules[i].name == "Dropout") continue;
-        if (modules[i].name == "Dense") {
-            WEFT_ASSIGN(DenseStep dense, ReadDense(modules[i].folder, head.Columns(hidden)));
-            head.steps.emplace_back(std::move(dense));
-            continue;
-        }
-        if (modules[i].folder != folder) {
-            WEFT_ASSIGN(const Config config, ReadIfThere(modules[i].folder + "/config.json"));
-            WEFT_TRY(CheckNames(config));
-        }
-        head.steps.emplace_back(std::nullopt);
+        WEFT_TRY(AddStep(modules[i], folder, head.Columns(hidden), head));
     }
     return head;
 }
@@ -328,20 +384,35 @@ std::optional<Pooling> PoolingOfName(std::string_view name) {
 
 int64_t EmbeddingHead::Columns(int64_t hidden) const {
     int64_t columns = hidden * static_cast<int64_t>(poolings.size());
-    for (const auto& step : steps) columns = step ? step->rows : columns;
+    for (const HeadStep& step : steps) {
+        if (const auto* dense = std::get_if<DenseStep>(&step)) columns = dense->rows;
+    }
     return columns;
 }
 
 Result<std::vector<float>> EmbeddingHead::Apply(std::vector<float> pooled) const {
-    for (const auto& step : steps) {
-        if (step)
-            pooled = Product(*step, pooled);
-        else
+    for (const HeadStep& step : steps) {
+        if (const auto* dense = std::get_if<DenseStep>(&step)) {
+            pooled = Product(*dense, pooled);
+        } else if (const auto* norm = std::get_if<NormStep>(&step)) {
+            pooled = Normed(*norm, std::move(pooled));
+        } else {
             Normalize(pooled);
+        }
     }
     const auto finite = [](float x) { return std::isfinite(x); };
     if (std::ranges::all_of(pooled, finite)) return pooled;
     return MakeError(ErrorCode::kCorrupt, "the vector has numbers that are not finite");
+}
+
+float EmbeddingHead::Activated(float score) const {
+    return static_cast<float>(model_files::Activated(activation, double{score}));
+}
+
+std::optional<DenseActivation> ActivationOfName(std::string_view name) {
+    const auto row = std::ranges::find(kActivations, name, &ActivationRow::name);
+    if (row == std::end(kActivations)) return std::nullopt;
+    return row->activation;
 }
 
 Result<EmbeddingHead> ReadEmbeddingHead(const ModelSource& source) {
@@ -349,21 +420,34 @@ Result<EmbeddingHead> ReadEmbeddingHead(const ModelSource& source) {
     WEFT_ASSIGN(const std::string architecture, meta.StringOr("general.architecture", ""));
     std::error_code ignored;
     const std::string folder = source.folder();
-    if (!folder.empty() && fs::exists(folder + "/modules.json", ignored)) {
+    EmbeddingHead head;
+    const bool sentences = !folder.empty() && fs::exists(folder + "/modules.json", ignored);
+    WEFT_ASSIGN(const int64_t positions,
+                meta.IntOr(architecture + ".context_length", 0, INT32_MAX, 0));
+    if (sentences) {
         WEFT_ASSIGN(const int64_t hidden,
                     meta.Int(architecture + ".embedding_length", 1, kMostColumns));
-        WEFT_ASSIGN(const int64_t positions,
-                    meta.IntOr(architecture + ".context_length", 0, INT32_MAX, 0));
-        return ReadFolderHead(folder, hidden, positions);
+        WEFT_ASSIGN(head, ReadFolderHead(folder, hidden, positions));
+        if (head.scores) WEFT_TRY(SetScoreTokens(source, head.score_tokens, head));
+        if (!head.poolings.empty()) return head;
     }
+    if (HasScoreHead(source)) {
+        if (!sentences && !folder.empty()) WEFT_TRY(ReadCuts(folder, positions, head));
+        WEFT_TRY(ReadScoreHead(source, head));
+        return head;
+    }
+    if (sentences) return NotSupported(folder + "/modules.json", "a Transformer without a Pooling");
     const std::string key = architecture + ".pooling_type";
     WEFT_ASSIGN(const int64_t type, meta.IntOr(key, 0, 100, 0));
     constexpr std::array kTypes = {Pooling::kLast, Pooling::kMean, Pooling::kCls, Pooling::kLast};
     if (type >= std::ssize(kTypes)) {
-        return NotSupported(source.name(),
-                            fmt::format("{} {}{}", key, type, type == 4 ? " (a reranker)" : ""));
+        return NotSupported(
+            source.name(), fmt::format("{} {}{}", key, type,
+                                       type == 4 ? " (a reranker) without cls.output.weight" : ""));
     }
-    return EmbeddingHead{.from_file = type != 0, .poolings = {kTypes[static_cast<size_t>(type)]}};
+    head.from_file = type != 0;
+    head.poolings = {kTypes[static_cast<size_t>(type)]};
+    return head;
 }
 
 }  // namespace weft::model_files

@@ -230,6 +230,7 @@ TEST_P(SentenceFolders, GiveTheVectorsOfSentenceTransformers) {
     std::vector<int32_t> tokens;
     std::istringstream words(head->prompt);
     for (std::string word; words >> word;) tokens.push_back(std::stoi(word.substr(1)));
+    const int64_t unpooled = head->pools_prompt ? 0 : std::ssize(tokens);
     for (const float id : golden_.Floats("tokens")) tokens.push_back(static_cast<int32_t>(id));
     const std::vector<float> expected = golden_.Floats(GetParam() + "/vector");
     for (const int64_t chunk : {64, 7}) {
@@ -240,6 +241,7 @@ TEST_P(SentenceFolders, GiveTheVectorsOfSentenceTransformers) {
         Request request;
         request.prompt = tokens;
         request.pooling = head->poolings;
+        request.pool_from = unpooled;
         const auto ear = std::make_shared<EmbeddingEar>();
         ASSERT_TRUE((*engine)->Submit(std::move(request), ear).ok());
         (*engine)->Drain();
@@ -316,6 +318,10 @@ TEST_P(OddSentenceFolder, IsRefusedByName) {
                 {"path": "1_Pooling", "type": "sentence_transformers.models.WordWeights"}])",
             "WordWeights");
     refused("modules.json", R"([{"path": "", "type": "sentence_transformers.models.Transformer"}])",
+            "without a Pooling");
+    refused("modules.json",
+            R"([{"path": "", "type": "sentence_transformers.models.Transformer"},
+                {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}])",
             "order");
     refused("modules.json", R"([{"path": "../x", "type": "sentence_transformers.models.Pooling"}])",
             "path");

@@ -18,8 +18,10 @@ using model_files::Pooling;
 
 class Pooler {
   public:
-    // tokens: length of the whole text; columns: size of a hidden state.
-    Pooler(const std::vector<Pooling>& poolings, int64_t tokens, int64_t columns);
+    // tokens: length of the whole text; columns: size of a hidden state; first: the poolings leave
+    // out the states of earlier tokens (a prompt), if the text has others.
+    Pooler(const std::vector<Pooling>& poolings, int64_t tokens, int64_t columns,
+           int64_t first = 0);
     // rows: [count, columns]; position: that of the first row in the text.
     void Add(std::span<const float> rows, int64_t position);
     // Returns the results of all poolings, one after the other, in the order given. kCorrupt: they
@@ -31,7 +33,7 @@ class Pooler {
         Pooling pooling;
         std::vector<double> columns;
     };
-    int64_t tokens_;
+    int64_t tokens_, first_;
     size_t columns_;
     std::vector<Part> parts_;
 };

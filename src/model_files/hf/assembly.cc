@@ -601,7 +601,8 @@ Status Assembly::AddEnds() {
         WEFT_ASSIGN(MatrixPtr bias, Column(name + std::string(".bias")));
         if (bias != nullptr) AddVector("output.bias", std::move(bias));
     }
-    if (!tied && !found) WEFT_TRY(CheckMissingHead());
+    WEFT_ASSIGN(const bool scores, AddScoreHead());
+    if (!tied && !found && !scores) WEFT_TRY(CheckMissingHead());
     if ((!tied && found) || scales.embedding == scales.output) return {};
     if (!folded) {  // one table for both, with a separate factor for the output
         AddVector("output.scale", FromFloats({static_cast<float>(scales.output)}));
@@ -610,6 +611,19 @@ Status Assembly::AddEnds() {
     WEFT_ASSIGN(MatrixPtr head, Linear(embedding));
     add("output", std::move(head), scales.output);
     return {};
+}
+
+// The matrix of a model "...ForSequenceClassification" (score_head.h).
+Result<bool> Assembly::AddScoreHead() {
+    bool found = false;
+    for (const auto& [gguf, name] : {std::pair("cls.output", "score")}) {
+        WEFT_ASSIGN(MatrixPtr matrix, Linear(name));
+        WEFT_ASSIGN(MatrixPtr bias, Column(name + std::string(".bias")));
+        found = found || matrix != nullptr;
+        if (matrix != nullptr) Add(gguf + std::string(".weight"), std::move(matrix));
+        if (bias != nullptr) AddVector(gguf + std::string(".bias"), std::move(bias));
+    }
+    return found;
 }
 
 // An untied folder without an output matrix is an embedding model, whose tensors have no prefix, or

@@ -85,6 +85,7 @@ class Assembly {
   private:
     Status FindPrefix();
     Status AddEnds();
+    Result<bool> AddScoreHead();
     Status CheckMissingHead() const;
     Result<bool> IsHeadTied(const MatrixPtr& head, const std::string& embedding);
     Status AddLayer(int64_t layer, const std::string& prefix);
