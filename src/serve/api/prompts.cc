@@ -28,10 +28,11 @@ std::string_view CutBytes(std::string_view text, size_t most, bool cuts_begin) {
 }
 
 Prompt OfText(Fields& fields, const Served& served, std::string text, const char* name,
-              tokenizer::EncodeOptions how, const model_files::EmbeddingHead* head, bool cut) {
+              tokenizer::EncodeOptions how, const model_files::EmbeddingHead* head, bool cut,
+              const std::string& prompt) {
     if (head != nullptr && head->most_tokens > 0 && how.add_special && !cut &&
         head->most_tokens <= served.engine->context()) {
-        auto tokens = CutTokens(served.tokenizer(), served.longest_piece_bytes, head->prompt + text,
+        auto tokens = CutTokens(served.tokenizer(), served.longest_piece_bytes, prompt + text,
                                 head->most_tokens, how.parse_special, head->cuts_begin);
         return {std::move(tokens), std::move(text), true};
     }
@@ -40,8 +41,7 @@ Prompt OfText(Fields& fields, const Served& served, std::string text, const char
         fields.Fail(name, error->message, error->code);
         return {};
     }
-    std::vector<int32_t> tokens =
-        served.tokenizer().Encode(head == nullptr ? text : head->prompt + text, how);
+    std::vector<int32_t> tokens = served.tokenizer().Encode(prompt + text, how);
     return {std::move(tokens), std::move(text), true};
 }
 
@@ -96,14 +96,15 @@ bool AddsSpecial(Fields& fields) {
 
 std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char* name, size_t most,
                                 bool markers, const model_files::EmbeddingHead* head,
-                                std::optional<int64_t> kept) {
+                                std::optional<int64_t> kept, std::string_view before) {
+    const std::string first(before);
     const Json& json = fields.Get(name);
     const tokenizer::EncodeOptions how{.add_special = AddsSpecial(fields),
                                        .parse_special = ReadsMarkers(fields, markers)};
     std::vector<Prompt> prompts;
     if (json.is_string()) {
-        prompts.push_back(
-            OfText(fields, served, json.get<std::string>(), name, how, head, kept.has_value()));
+        prompts.push_back(OfText(fields, served, json.get<std::string>(), name, how, head,
+                                 kept.has_value(), first));
     } else if (IsIds(json)) {
         prompts.push_back({Ids(json)});
     } else if (json.is_array() && !json.empty() && json.size() <= most) {
@@ -111,7 +112,7 @@ std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char
             if (fields.error()) break;
             if (item.is_string()) {
                 prompts.push_back(OfText(fields, served, item.get<std::string>(), name, how, head,
-                                         kept.has_value()));
+                                         kept.has_value(), first));
             } else if (IsIds(item) && item.size() <= kMostIds) {
                 prompts.push_back({Ids(item)});
             } else {

@@ -20,11 +20,12 @@ struct Prompt {
 
 // Accepts a text, a list of texts, token ids, or a list of lists of token ids; at most `most`
 // prompts. markers: the texts of special tokens become tokens, unless the request says otherwise
-// ("parse_special"). head: its prompt precedes each text, and its limit cuts texts; null: none.
+// ("parse_special"). head: its limit cuts texts, which `prompt` precedes; null: neither.
 // kept: number of last tokens that each prompt keeps. Empty result: the error is in `fields`.
 std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char* name, size_t most,
                                 bool markers, const model_files::EmbeddingHead* head = nullptr,
-                                std::optional<int64_t> kept = std::nullopt);
+                                std::optional<int64_t> kept = std::nullopt,
+                                std::string_view prompt = {});
 
 // A text's tokens, at most `most`. As transformers' tokenizers do, special tokens around the text
 // stay, and the text loses its end (or its beginning). longest_piece_bytes: of the vocabulary; the

@@ -23,6 +23,10 @@ std::optional<ApiError> AddText(const Json& json, const std::string& name, bool 
     if (!json.is_string()) {
         return ApiError{400, fmt::format("'{}' must be a string.", name), name, "invalid_type"};
     }
+    if (served.head.scores) {
+        return ApiError{400, "This model scores pairs of texts: use /v1/rerank or /v1/score.",
+                        "model", "unsupported_value"};
+    }
     if (json == "") {
         return ApiError{400, fmt::format("'{}' is an empty text.", name), name, "invalid_value"};
     }
@@ -42,6 +46,7 @@ std::optional<ApiError> AddText(const Json& json, const std::string& name, bool 
                         name, kContextExceeded};
     }
     request.pooling = served.head.poolings;
+    request.pool_from = UnpooledTokens(served, served.head.prompt);
     request.adapter = adapter;
     if (const Status sound = served.engine->Check(request); !sound.ok()) {
         return ErrorOf(sound.error());

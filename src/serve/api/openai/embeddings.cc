@@ -33,15 +33,44 @@ void AppendBase64(std::span<const float> numbers, std::string& out) {
     out.resize(begin + static_cast<size_t>(size));
 }
 
+// The prompt that the request names, else the default.
+std::string ReadPrompt(Fields& fields, const Served& served) {
+    if (!fields.Has("prompt_name")) return served.head.prompt;
+    const std::string name = fields.Text("prompt_name", "");
+    const auto found = served.head.prompts.find(name);
+    if (found != served.head.prompts.end()) return found->second;
+    std::string names;
+    for (const auto& [each, text] : served.head.prompts) {
+        names += (names.empty() ? "" : ", ") + each;
+    }
+    fields.Fail("prompt_name", fmt::format("The model has no prompt of this name; it has: {}.",
+                                           names.empty() ? "none" : names));
+    return "";
+}
+
 }  // namespace
+
+int64_t UnpooledTokens(const Served& served, std::string_view prompt) {
+    if (served.head.pools_prompt || prompt.empty()) return 0;
+    const tokenizer::Tokenizer& tokenizer = served.tokenizer();
+    const std::vector<int32_t> ids = tokenizer.Encode(prompt, {.add_special = true});
+    const bool ends = !ids.empty() && tokenizer.IsSpecial(ids.back());
+    return std::ssize(ids) - (ends ? 1 : 0);
+}
 
 std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
                                        EmbeddingPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
+    if (served.head.scores) {
+        return ApiError{400, "This model scores pairs of texts: use /v1/rerank or /v1/score.",
+                        "model", "unsupported_value"};
+    }
     const auto kept = ReadKeptTokens(fields, served, 0);
-    const std::vector<Prompt> prompts =
-        ReadPrompts(fields, served, "input", kMostEmbeddingTexts, false, &served.head, kept);
+    const std::string prompt = ReadPrompt(fields, served);
+    const std::vector<Prompt> prompts = ReadPrompts(fields, served, "input", kMostEmbeddingTexts,
+                                                    false, &served.head, kept, prompt);
+    const int64_t unpooled = UnpooledTokens(served, prompt);
     plan.base64 = fields.Choice("encoding_format", "float", {"float", "base64"}) == "base64";
     plan.dimensions = fields.Integer("dimensions", 0, 1, served.embedding_columns());
     const bool cached = fields.Bool("cache_prompt", true);
@@ -64,6 +93,7 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
         engine::Request request;
         request.prompt = prompts[i].tokens;
         request.pooling = served.head.poolings;
+        if (prompts[i].is_text) request.pool_from = unpooled;
         request.adapter = ReadAdapter(fields, served);
         request.cached = cached;
         if (const Status sound = served.engine->Check(request); !sound.ok()) {
@@ -202,7 +232,13 @@ void EmbeddingAnswer::CancelAll() {
     if (!over_) Fail({503, "the client disconnected", "", "cancelled"});
 }
 
-std::string EmbeddingAnswer::Body(const std::vector<std::string>& vectors) const {
+std::string EmbeddingAnswer::Body() const {
+    if (plan_.of_numbers) return plan_.of_numbers(vectors_, record_);
+    std::vector<std::string> vectors;
+    for (const std::vector<float>& vector : vectors_) {
+        vectors.push_back(
+            EmbeddingText(vector, plan_.dimensions, served_.head.normalizes(), plan_.base64));
+    }
     if (plan_.body) return plan_.body(vectors, record_);
     std::string body = R"({"object":"list","data":[)";
     for (size_t i = 0; i < vectors.size(); ++i) {
@@ -221,23 +257,21 @@ std::string EmbeddingAnswer::Body(const std::vector<std::string>& vectors) const
 size_t EmbeddingAnswer::BytesToFormat() const {
     const int64_t numbers = plan_.dimensions > 0 ? plan_.dimensions : served_.embedding_columns();
     const size_t number_bytes = plan_.base64 ? 6 : 13;
-    return vectors_.size() * (static_cast<size_t>(numbers) * number_bytes + 64);
+    return vectors_.size() * (static_cast<size_t>(numbers) * number_bytes + 64) + plan_.more_bytes;
 }
 
 void EmbeddingAnswer::Send() {
-    std::vector<std::string> vectors;
     const model_files::EmbeddingHead& head = served_.head;
     for (std::vector<float>& pooled : vectors_) {
         auto vector = head.Apply(std::move(pooled));
         const std::lock_guard lock(mutex_);
         if (!vector.ok()) return Fail(ErrorOf(vector.error()));
-        vectors.push_back(
-            EmbeddingText(std::move(*vector), plan_.dimensions, head.normalizes(), plan_.base64));
+        pooled = std::move(*vector);
     }
     Headers headers = plan_.headers;
     headers.emplace_back("Content-Type", "application/json");
     NoteRecord(*exchange_, record_);
-    exchange_->Send(200, std::move(headers), Body(vectors));
+    exchange_->Send(200, std::move(headers), Body());
     const std::lock_guard lock(mutex_);
     Observe();
 }

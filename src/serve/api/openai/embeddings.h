@@ -33,12 +33,19 @@ struct EmbeddingPlan {
     // Formats the response of another API; empty: OpenAI's. vectors: EmbeddingText of each.
     std::function<std::string(const std::vector<std::string>& vectors, const AnswerRecord& record)>
         body{};
+    // The same of the numbers themselves (rerank.h).
+    using Vectors = std::vector<std::vector<float>>;
+    std::function<std::string(const Vectors& vectors, const AnswerRecord& record)> of_numbers{};
+    size_t more_bytes = 0;  // of the response besides the vectors
     std::string (*error_body)(const ApiError& error) = OpenAiError;
     std::string reply{};  // not empty: the complete response; the engine is not called
 };
 
 // Error: the response for the client.
 std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served, EmbeddingPlan& plan);
+
+// The tokens of `prompt` that precede each text and that the pooling leaves out; 0: none.
+int64_t UnpooledTokens(const Served& served, std::string_view prompt);
 
 // The first `dimensions` numbers (0: all) of `vector`, as JSON. normalizes: they get length 1
 // again.
@@ -65,7 +72,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     void Fail(const ApiError& error);
     size_t BytesToFormat() const;
     void Send();
-    std::string Body(const std::vector<std::string>& vectors) const;
+    std::string Body() const;
     void Observe();
 
     const Served& served_;
