@@ -4,10 +4,12 @@
 
 #include <ctime>
 
+#include "base/log.h"
 #include "engine/rank/device_options.h"
 #include "engine/sampling/sampler_defaults.h"
 #include "model/hyper.h"
 #include "model_files/read_tokenizer.h"
+#include "model_files/score_head.h"
 
 namespace weft::serve {
 std::string NameOfModel(const std::string& words) {
@@ -38,9 +40,35 @@ Status NameModels(const ServerOptions& options, Served& served) {
     return {};
 }
 
+namespace {
+
+// A language model scores a pair by its answer, "yes" or "no".
+Status ScoreByAnswers(const model_files::ModelSource& source, model_files::EmbeddingHead& head) {
+    WEFT_ASSIGN(const auto tokenizer, model_files::LoadTokenizer(source));
+    const model_files::ScoreTokens tokens{tokenizer->Find("yes"), tokenizer->Find("no")};
+    if (tokens.yes < 0 || tokens.no < 0) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "--pooling rank: {} has no head that scores, and its vocabulary lacks the "
+                         "tokens 'yes' and 'no'",
+                         source.name());
+    }
+    return model_files::SetScoreTokens(source, tokens, head);
+}
+
+}  // namespace
+
 Status ReadHints(const ServerOptions& options, const model_files::ModelSource& source,
                  Served& served) {
     WEFT_ASSIGN(served.head, model_files::ReadEmbeddingHead(source));
+    if (options.rerank && !served.head.scores) WEFT_TRY(ScoreByAnswers(source, served.head));
+    if (served.head.score_tokens.yes >= 0) {
+        WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(source));
+        if (hyper.logit_cap != 0 || hyper.logit_scale != 1) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: scores by tokens support no factor or cap of logits",
+                             source.name());
+        }
+    }
     served.generates = !options.embeddings && !served.head.from_file;
     if (options.pooling) {
         if (served.head.poolings.size() != 1) {
@@ -66,6 +94,15 @@ void ReadTemplate(const model_files::ModelSource& source, const tokenizer::Token
                   Served& served) {
     const model_files::Metadata& meta = source.meta();
     served.fim = FindFim(meta, tokenizer);
+    if (served.head.scores) {
+        const auto messages = model_files::ReadsMessages(source);
+        auto pairs = chat::PairForm::Load(meta, tokenizer, served.head.score_tokens.yes >= 0,
+                                          !messages.ok() || *messages);
+        if (pairs.ok())
+            served.pairs.emplace(std::move(*pairs));
+        else
+            Log(LogLevel::kWarning, "{}", pairs.error().message);
+    }
     auto chat = chat::Chat::Load(meta, tokenizer);
     if (chat.ok()) {
         served.family = chat::FamilyOf(*chat);

@@ -15,7 +15,7 @@ namespace weft::serve {
 // Sets the names of the model and its adapters. Errors: kUsage if they are not distinct.
 Status NameModels(const ServerOptions& options, Served& served);
 // Sets `head`, `generates` and the sampling defaults. Errors: those of ReadEmbeddingHead;
-// kUsage (sampling, pooling).
+// kUsage (sampling, pooling); kUnsupported (scores).
 Status ReadHints(const ServerOptions& options, const model_files::ModelSource& source,
                  Served& served);
 // Sets the chat template with all that follows from it, the FIM tokens and the card. Without a

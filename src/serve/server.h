@@ -50,7 +50,8 @@ struct ServerOptions {
     // if the model's file specifies a pooling.
     bool embeddings = false;
     std::optional<model_files::Pooling>
-        pooling{};  // nullopt: from the file, or the last token's state
+        pooling{};        // nullopt: from the file, or the last token's state
+    bool rerank = false;  // score pairs by the logits of "yes" and "no", or by the model's own head
     // Sampling defaults for requests that do not set them. With model_sampling, values that are not
     // set here come from the model's file.
     model_files::SamplingHints sampling{};

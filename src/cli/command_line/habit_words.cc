@@ -198,9 +198,7 @@ constexpr Advice kAdvices[] = {
     {"--speculative-config -sc --speculative-algorithm --draft-min --draft-n-min --draft-p-min",
      "--prompt-lookup, or --draft MODEL --draft-tokens N, guesses tokens ahead"},
     {"--task --runner --convert", "--embeddings, of 'weft serve', serves embeddings"},
-    {"--reranking --rerank",
-     "Weft has no rerank route; --embeddings, of 'weft serve', serves "
-     "embeddings"},
+    {"--reranking --rerank", "--pooling rank, of 'weft serve', scores pairs of texts"},
     {"-to --timeout --timeout-keep-alive",
      "--idle-timeout-ms, --body-timeout-ms and --stall-timeout-ms, of 'weft serve', end a "
      "connection that is silent"},

@@ -241,10 +241,11 @@ void AddServing(const Command& app, ServeFlags& flags) {
                   "embeddings (default: on for embedding models)");
     group.AddChoice(
         "--pooling", flags.pooling,
-        {"auto", "last", "mean", "cls", "max", "mean_sqrt_len", "weightedmean"},
+        {"auto", "last", "mean", "cls", "max", "mean_sqrt_len", "weightedmean", "rank"},
         "Pooling of embeddings: the hidden state of the last token, of the first (cls), the mean "
         "or the maximum of all, their sum over the root of their number, or their mean weighted by "
-        "position (default: from the model's files, else last)");
+        "position (default: from the model's files, else last). rank: Score pairs of texts by the "
+        "model's own head, or by its answer, yes or no");
 }
 
 void AddChat(const Command& app, ServeFlags& flags) {
@@ -359,6 +360,7 @@ Status PrepareServer(ServeFlags& flags) {
                          "leave out --no-prefix-cache");
     }
     options.pooling = model_files::PoolingOfName(flags.pooling);
+    options.rerank = flags.pooling == "rank";
     if (options.key_file.empty()) serve::NeedNoKeys(options.http);
     options.sampling = flags.sampling.Given();
     options.model_sampling = flags.sampling.from_model();

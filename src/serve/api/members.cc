@@ -201,7 +201,9 @@ void CheckTemplate(Fields& fields, const Served& served) {
     if (!IsNothing(form) && form != own) {
         Refuse(fields, "chat_template", "The server uses the model's own chat template.");
     }
-    if (!IsNothing(fields.Get("documents")) && own.find("documents") == std::string::npos) {
+    const bool chats = served.generates;  // else these are the documents of /v1/rerank
+    if (chats && !IsNothing(fields.Get("documents")) &&
+        own.find("documents") == std::string::npos) {
         Refuse(fields, "documents", "The model's chat template shows no documents.");
     }
 }

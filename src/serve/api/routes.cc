@@ -12,6 +12,7 @@
 #include "serve/api/openai/chat.h"
 #include "serve/api/openai/completions.h"
 #include "serve/api/openai/responses.h"
+#include "serve/api/rerank.h"
 #include "serve/page.h"
 
 namespace weft::serve {
@@ -21,6 +22,11 @@ constexpr Route kPosts[] = {
     {.method = "POST", .path = "/v1/chat/completions", .plan = PlanChat},
     {.method = "POST", .path = "/v1/completions", .plan = PlanCompletion},
     {.method = "POST", .path = "/v1/embeddings", .embed = PlanEmbeddings},
+    {.method = "POST", .path = "/v1/rerank", .embed = PlanRerank},
+    {.method = "POST", .path = "/v2/rerank", .embed = PlanRerank},
+    {.method = "POST", .path = "/rerank", .embed = PlanRerank},
+    {.method = "POST", .path = "/v1/score", .embed = PlanScore},
+    {.method = "POST", .path = "/score", .embed = PlanScore},
     {.method = "POST", .path = "/v1/responses", .plan = PlanResponse},
     {.method = "POST", .path = "/v1/responses/compact", .plan = PlanCompaction},
     {.method = "POST", .path = "/v1/messages", .plan = PlanMessages},

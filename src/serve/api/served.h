@@ -14,6 +14,7 @@
 #include "chat/call_frame.h"
 #include "chat/chat.h"
 #include "chat/conversation.h"
+#include "chat/pairs.h"
 #include "engine/engine.h"
 #include "engine/sampling/sampler_defaults.h"
 #include "model/hyper.h"
@@ -32,10 +33,11 @@ struct Served {
     int64_t created_s = 0;              // Unix time
     int64_t context = 0;                // most tokens of a sequence
     model::Hyper hyper;
-    bool generates = true;           // false: embeddings only
-    std::optional<chat::Chat> chat;  // nullopt: the model has no usable chat template
-    std::string chat_error;          // reason, if `chat` is nullopt
-    chat::ConversationForms forms;   // message forms that the chat template accepts
+    bool generates = true;                // false: embeddings only
+    std::optional<chat::Chat> chat;       // nullopt: the model has no usable chat template
+    std::string chat_error;               // reason, if `chat` is nullopt
+    std::optional<chat::PairForm> pairs;  // of a reranker
+    chat::ConversationForms forms;        // message forms that the chat template accepts
     chat::ToolCallFormat family = chat::ToolCallFormat::kPlain;
     chat::CallFrame call_frame;  // frame of forced calls
     std::unique_ptr<Constraints> constraints;
