@@ -481,7 +481,8 @@ ValueId Builder::Activated(ValueId x) {
 }
 
 program::Glu Builder::GluOf(const std::vector<float>& limits) const {
-    program::Glu glu{hyper_.activation, limits.empty() ? 0 : limits[static_cast<size_t>(layer_)]};
+    const auto layer = static_cast<size_t>(layer_);  // (a draft head comes after the layers)
+    program::Glu glu{hyper_.activation, layer < limits.size() ? limits[layer] : 0};
     glu.limits_gate = hyper_.limits_gate && glu.limit != 0;
     return glu;
 }

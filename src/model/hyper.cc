@@ -43,6 +43,9 @@ Status ReadWindow(const model_files::ModelSource& source, const std::string& pre
                 meta.IntOr(prefix + "attention.sliding_window", 0, 1ll << 31, traits.window));
     if (hyper.window == 0) return {};
     hyper.chunked = traits.chunks;
+    const bool drafts =
+        source.FindTensor(fmt::format("blk.{}.nextn.eh_proj.weight", hyper.layers)) != nullptr;
+    const int64_t all = hyper.layers + (drafts ? 1 : 0);
     const std::string key = prefix + "attention.sliding_window_pattern";
     const model_files::MetaEntry* entry = meta.Find(key);
     std::vector<int64_t> layers;
@@ -54,12 +57,12 @@ Status ReadWindow(const model_files::ModelSource& source, const std::string& pre
         }
     } else {
         WEFT_ASSIGN(const int64_t pattern, meta.IntOr(key, 0, kMostLayers, traits.window_pattern));
-        for (int64_t layer = 0; layer < hyper.layers; ++layer) {
+        for (int64_t layer = 0; layer < all; ++layer) {
             const int64_t whole = traits.first_sees_all ? 0 : pattern - 1;
             layers.push_back(pattern == 0 || layer % pattern != whole);
         }
     }
-    for (int64_t layer = 0; layer < hyper.layers; ++layer) {
+    for (int64_t layer = 0; layer < std::min(all, std::ssize(layers)); ++layer) {
         hyper.windowed.push_back(layers[static_cast<size_t>(layer)] != 0);
     }
     return {};

@@ -23,7 +23,9 @@ constexpr Architecture kMimo2Table[] = {
                 "values narrower than keys, sinks, heads and RoPE that differ by layer", "mimo2"},
      .build = BuildMimo2,
      .experts = true,
-     .traits = {.value_scale = true, .gate_score = program::GateScore::kSigmoid}},
+     .traits = {.draft_head = true,
+                .value_scale = true,
+                .gate_score = program::GateScore::kSigmoid}},
 };
 
 }  // namespace

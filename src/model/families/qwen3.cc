@@ -32,7 +32,7 @@ constexpr Architecture kQwen3Table[] = {
                 "normed heads, partial RoPE, leading dense layers, groups of experts", "ling2"},
      .build = BuildQwen3,
      .experts = true,
-     .traits = {.gate_score = program::GateScore::kSigmoid}},
+     .traits = {.draft_head = true, .gate_score = program::GateScore::kSigmoid}},
     {.family = {"dots1", "dots.llm1", "normed heads, leading dense layers, shared experts",
                 "dots1"},
      .build = BuildQwen3,
@@ -41,7 +41,7 @@ constexpr Architecture kQwen3Table[] = {
     {.family = {"hy_v3", "Hy3", "normed heads, leading dense layers, a shared expert", "hyV3"},
      .build = BuildQwen3,
      .experts = true,
-     .traits = {.gate_score = program::GateScore::kSigmoid}},
+     .traits = {.draft_head = true, .gate_score = program::GateScore::kSigmoid}},
     {.family = {"minimax-m3", "MiniMax M3 (text)",
                 "block-sparse attention, normed heads, partial RoPE, clamped SwiGLU, leading dense "
                 "layers",

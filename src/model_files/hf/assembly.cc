@@ -518,8 +518,8 @@ Status Assembly::AddDraftHead(const DraftHeadNames& names, const std::string& la
 Status Assembly::FindDraftHead() {
     if (family_.draft_head == nullptr) return {};
     const DraftHeadNames& names = *family_.draft_head;
-    const std::string layer = names.apart ? std::string(names.prefix) + "layers.0."
-                                          : fmt::format("{}layers.{}.", prefix_, layers_);
+    const std::string layer = names.prefix.empty() ? fmt::format("{}layers.{}.", prefix_, layers_)
+                                                   : std::string(names.prefix) + "layers.0.";
     const std::string own = names.apart ? std::string(names.prefix) : layer;
     if (!Has(fmt::format("{}{}.weight", own, names.both))) return {};
     const size_t before = out_.tensors.size();

@@ -410,8 +410,18 @@ Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
     if (!any) return {};
     if (window <= 0) return config.Corrupt("sliding_window", "a number of tokens above 0");
     meta.Int("attention.sliding_window", window);
+    WEFT_ASSIGN(slides, WithDraftHead(config, meta, std::move(slides)));
     meta.Bools("attention.sliding_window_pattern", slides);
     return {};
+}
+
+Result<std::vector<bool>> WithDraftHead(const Config& config, const MetaWriter& meta,
+                                        std::vector<bool> slides) {
+    if (meta.draft_heads() == 0) return slides;
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"mtp_layer_types"}));
+    slides.push_back(types.empty() ? meta.family().draft_head->slides
+                                   : types[0] == "sliding_attention");
+    return slides;
 }
 
 Result<Config> WithLayerTypes(const Config& config, int64_t usual, int64_t first) {

@@ -97,9 +97,11 @@ class MetaWriter {
 struct DraftHeadNames {
     std::string_view both, token_norm, hidden_norm, last_norm;
     // true: these modules are outside the head's layer, under `prefix`; false: they are in the
-    // head's layer, which follows the model's layers.
+    // head's layer.
     bool apart = false;
-    std::string_view prefix = "";
+    std::string_view prefix = "";  // of the head's layers; empty: they follow the model's layers
+    bool dense = false;            // the head's layer has no experts
+    bool slides = false;           // it has the model's window, unless "mtp_layer_types" says other
 };
 
 struct EndScales {
@@ -223,6 +225,10 @@ Result<Config> TextConfig(const Config& config, const Family& family);
 // has no layer_types. Writes no keys if no layer is windowed.
 Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
                    bool (*pattern)(int64_t layer));
+// The windowed layers of a key with an entry per layer, with one more entry if the model has a
+// draft head.
+Result<std::vector<bool>> WithDraftHead(const Config& config, const MetaWriter& meta,
+                                        std::vector<bool> slides);
 // Writes `sliding_window` for all layers; null: no window.
 Status WindowEverywhere(const Config& config, MetaWriter& meta);
 
@@ -234,6 +240,10 @@ Result<Config> WithLayerTypes(const Config& config, int64_t usual, int64_t first
 // DeepSeek and GLM.
 inline constexpr DraftHeadNames kDeepseekDraftHead = {"eh_proj", "enorm", "hnorm",
                                                       "shared_head.norm"};
+
+// Hy3 and Ling.
+inline constexpr DraftHeadNames kFinalNormDraftHead = {"eh_proj", "enorm", "hnorm",
+                                                       "final_layernorm"};
 
 inline constexpr std::string_view kQkvBiases = "attn_q.bias attn_k.bias attn_v.bias";
 

@@ -61,6 +61,9 @@ constexpr Rule kChatGlmRules[] = {
     {"ffn_down", "mlp.down_proj", Form::kLinear},
 };
 
+constexpr DraftHeadNames kExaoneDraftHead = {
+    "fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", true, "mtp.", true, true};
+
 constexpr Family kExaoneFamilies[] = {
     {.model_type = "exaone4",
      .architecture = "exaone4",
@@ -80,7 +83,8 @@ constexpr Family kExaoneFamilies[] = {
                      "sliding_window": 4096, "first_k_dense_replace": 1, "num_experts": 64,
                      "num_experts_per_tok": 8, "num_shared_experts": 1, "norm_topk_prob": true,
                      "moe_intermediate_size": 1024, "routed_scaling_factor": 2.5, "n_group": 1,
-                     "topk_group": 1})"},
+                     "topk_group": 1})",
+     .draft_head = &kExaoneDraftHead},
     {.model_type = "glm",
      .architecture = "chatglm",
      .rules = {kPreNormRules, kAttentionRules, kChatGlmRules},

@@ -166,7 +166,8 @@ constexpr Family kHunyuanFamilies[] = {
      .adjust = LingAdjust,
      .defaults = R"({"norm_topk_prob": true, "partial_rotary_factor": 0.5})",
      .rope = {.partial = true},
-     .embedding = "word_embeddings"},
+     .embedding = "word_embeddings",
+     .draft_head = &kFinalNormDraftHead},
 };
 
 }  // namespace

@@ -484,6 +484,14 @@ constexpr Rule kLagunaRules[] = {
     {"exp_probs_b.bias", "mlp.experts.e_score_correction_bias", Form::kVector, false},
     {"ffn_%_shexp", "mlp.shared_expert.%_proj", Form::kLinear, false},
 };
+// The layer of the draft head has another name for one norm.
+constexpr Rule kMimoNormRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"ffn_norm", "post_attention_layernorm", Form::kNorm, false},
+    {"ffn_norm", "pre_mlp_layernorm", Form::kNorm, false},
+};
+constexpr DraftHeadNames kMimoDraftHead = {"eh_proj", "enorm",      "hnorm", "final_layernorm",
+                                           false,     "model.mtp.", true,    true};
 constexpr Rule kMimoRules[] = {
     {"attn_sinks.weight", "self_attn.attention_sink_bias", Form::kVector, false},
     {"attn_sinks.weight", "self_attn.sinks", Form::kVector, false},
@@ -552,7 +560,7 @@ constexpr Family kMixedFamilies[] = {
     {.model_type = "mimo_v2_flash",
      .also = "mimo_v2",
      .architecture = "mimo2",
-     .rules = {kPreNormRules, kMimoAttentionRules, kMoeRules, kMimoRules},
+     .rules = {kMimoNormRules, kMimoAttentionRules, kMoeRules, kMimoRules},
      .meta = MimoMeta,
      .routing = kGroupRouting,
      .layer = MimoLayer,
@@ -562,7 +570,8 @@ constexpr Family kMixedFamilies[] = {
                      "rms_norm_eps": 1e-5, "sliding_window": 129, "attention_value_scale": 0.707,
                      "num_experts_per_tok": 8, "norm_topk_prob": true, "topk_group": 1,
                      "num_key_value_heads": 4})",
-     .rope = {.by_layer_type = true, .partial = true, .windowed_partial = true}},
+     .rope = {.by_layer_type = true, .partial = true, .windowed_partial = true},
+     .draft_head = &kMimoDraftHead},
     {.model_type = "step3p5",
      .also = "step3p7",
      .architecture = "step35",

@@ -84,7 +84,9 @@ Status LayerTensors::ReadLayers(const FolderConfig& folder) {
         layer.windowed = i < types.size() && types[i] == "sliding_attention";
         layers_.push_back(layer);
     }
-    layers_.push_back({.sparse = experts > 0});
+    const DraftHeadNames* head = folder.family->draft_head;
+    layers_.push_back({.sparse = experts > 0 && (head == nullptr || !head->dense),
+                       .windowed = head != nullptr && head->slides});
     return {};
 }
 
