@@ -30,6 +30,7 @@ import torch
 import transformers
 
 import golden
+from make_family_golden import ling2
 from make_hf_golden import DELTA, DELTA_EXPERTS, LATENT, LEFT_OUT
 
 ROWS = 18
@@ -52,19 +53,42 @@ CASES = {
     "qwen3next": ("qwen3_next", DELTA_EXPERTS | STATE | {"moe_intermediate_size": 96,
                                                  "shared_expert_intermediate_size": 160}),
     "qwen35": ("qwen3_5_text", DELTA | STATE | {"mtp_num_hidden_layers": 1}),
+    "hyV3": ("hy_v3", NEXTN | {
+        "num_experts": 6, "num_experts_per_tok": 2, "num_shared_experts": 1,
+        "moe_intermediate_size": 96, "first_k_dense_replace": 1, "router_scaling_factor": 1.5}),
+    "ling2": ("sarvam_moe", NEXTN | {
+        "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,
+        "moe_intermediate_size": 96, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2,
+        "partial_rotary_factor": 0.5}),
+    "exaoneMoe": ("exaone_moe", NEXTN | {
+        "sliding_window": 6, "sliding_window_pattern": 2, "num_experts": 6,
+        "num_experts_per_tok": 2, "num_shared_experts": 1, "moe_intermediate_size": 96,
+        "first_k_dense_replace": 1}),
+    "mimo2": ("mimo_v2_flash", NEXTN | {
+        "sliding_window": 6, "head_dim": 24, "v_head_dim": 16, "num_key_value_heads": 1,
+        "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 96,
+        "attention_value_scale": 0.7, "n_group": 1, "topk_group": 1}),
 }
 # A head with its own embedding and output matrix.
 CASES["glm4moeEnds"] = CASES["glm4moe"]
 OWN_ENDS = ("glm4moeEnds",)
-BESIDE = ("qwen3_next", "qwen3_5_text")  # families that store the head beside the layers, in "mtp."
+CENTERED = ("qwen3_next", "qwen3_5_text")  # a norm's factor is 1 + its weight
+BESIDE = (*CENTERED, "exaone_moe")  # families that store the head beside the layers, in "mtp."
+FINAL = ("hy_v3", "sarvam_moe", "mimo_v2_flash")  # the last norm is "final_layernorm"
+SLIDING = ("exaone_moe", "mimo_v2_flash")  # the head's layer has the model's window
+DENSE = ("exaone_moe", "mimo_v2_flash")  # the head's layer has no experts
+# Names of the head's tensors that differ from those of the model's layers.
+RENAMED = {"mimo_v2_flash": ("post_attention_layernorm", "pre_mlp_layernorm")}
+REWRITTEN = {"sarvam_moe": ling2}  # config.json in the form of published folders
 
 
 def names_of(model_type, layers):
     """The prefix of the head's tensors, the prefix of its layer's, and its four modules."""
     if model_type in BESIDE:
         return "mtp.", "mtp.layers.0.", ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
-    layer = f"model.layers.{layers}."
-    return layer, layer, ("eh_proj", "enorm", "hnorm", "shared_head.norm")
+    layer = "model.mtp.layers.0." if model_type == "mimo_v2_flash" else f"model.layers.{layers}."
+    last = "final_layernorm" if model_type in FINAL else "shared_head.norm"
+    return layer, layer, ("eh_proj", "enorm", "hnorm", last)
 
 
 def shapes_of(folder):
@@ -114,7 +138,8 @@ class Head:
 def run(case):
     model_type, more = CASES[case]
     sizes = {k: v for k, v in (SIZES | more).items() if v is not LEFT_OUT}
-    norm_base = 0.0 if model_type in BESIDE else 1.0
+    norm_base = 0.0 if model_type in CENTERED else 1.0
+    kind = "sliding_attention" if model_type in SLIDING else "full_attention"
     config = transformers.AutoConfig.for_model(model_type, **sizes)
     layers = config.num_hidden_layers
     shapes, model = loaded_with(config, {}, norm_base)
@@ -123,15 +148,17 @@ def run(case):
     for key in ("layer_types", "mlp_layer_types"):
         types = getattr(config, key, None)
         if types:
-            larger[key] = types + ["full_attention" if key == "layer_types" else types[-1]]
+            own = "dense" if model_type in DENSE else types[-1]
+            larger[key] = types + [kind if key == "layer_types" else own]
     larger = transformers.AutoConfig.for_model(model_type, **larger)
     own, layer, modules = names_of(model_type, layers)
     in_model = f"model.layers.{layers}."
+    renamed = RENAMED.get(model_type, ("", ""))
     with tempfile.TemporaryDirectory() as folder:
         whole = transformers.AutoModelForCausalLM.from_config(larger, attn_implementation="eager")
         whole.to(torch.float32).save_pretrained(folder)
-        of_head = {n.replace(in_model, layer): s for n, s in shapes_of(folder).items()
-                   if n.startswith(in_model)}
+        of_head = {n.replace(in_model, layer).replace(*renamed): s
+                   for n, s in shapes_of(folder).items() if n.startswith(in_model)}
     hidden = sizes["hidden_size"]
     of_head |= {f"{own}{modules[0]}.weight": [hidden, 2 * hidden]}
     of_head |= {f"{own}{m}.weight": [hidden] for m in modules[1:]}
@@ -139,7 +166,7 @@ def run(case):
         of_head |= {f"{own}{m}.weight": [sizes["vocab_size"], hidden]
                     for m in ("embed_tokens", "shared_head.head")}
     values = {n: golden.hf_tensor(n, s, norm_base) for n, s in of_head.items()}
-    in_place = {n.replace(layer, in_model) if n.startswith(layer) else n: v
+    in_place = {n.replace(layer, in_model).replace(*renamed[::-1]) if n.startswith(layer) else n: v
                 for n, v in values.items()}
     _, head = loaded_with(larger, in_place, norm_base)
     head.own_base = norm_base
@@ -147,7 +174,7 @@ def run(case):
     head.model.norm = torch.nn.Identity()
     head.model.config.num_hidden_layers = 1
     if getattr(head.model.config, "layer_types", None):
-        head.model.config.layer_types = ["full_attention"]
+        head.model.config.layer_types = [kind]
     head = Head(model, head, values, (own, layer, modules))
 
     tokens = golden.tokens(ROWS, sizes["vocab_size"])
@@ -163,7 +190,8 @@ def run(case):
             said = torch.cat([said, logits[-1:].argmax(-1)])
             made, logits = head.run(states, said)
             drafts.append(logits[-1])
-    meta = {"config": json.dumps(kept(config)), "norm_base": str(norm_base),
+    written = REWRITTEN.get(model_type, lambda same: same)(kept(config))
+    meta = {"config": json.dumps(written), "norm_base": str(norm_base),
             "tensors": json.dumps({n: ["F32", s] for n, s in (shapes | of_head).items()})}
     arrays = {"tokens": tokens.astype(np.float32), "model": out.logits[0].numpy(),
               "logits": first.numpy(), "drafts": torch.stack(drafts).numpy()}
