@@ -110,20 +110,23 @@ struct Lanes {
     }
     // Rounds to nearest even. NaN stays NaN.
     static Float RoundBF16(Float x) {
+        return _mm256_castsi256_ps(_mm256_and_si256(UpperBF16(x), _mm256_set1_epi32(-0x10000)));
+    }
+    static void StoreBF16(void* to, Float x) {
+        const __m256i upper = _mm256_set1_epi64x(0x0f0e'0b0a'0706'0302);
+        const __m256i halves = _mm256_shuffle_epi8(UpperBF16(x), upper);
+        _mm_storeu_si128(static_cast<__m128i*>(to),
+                         _mm256_castsi256_si128(_mm256_permute4x64_epi64(halves, 0b1000)));
+    }
+    // The upper half of each lane is the rounded BF16.
+    static Int UpperBF16(Float x) {
         const __m256i bits = _mm256_castps_si256(x);
         const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
         const __m256i rounded =
-            _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+            _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
         const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
         const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-        const __m256i all = _mm256_blendv_epi8(rounded, quiet, nan);
-        return _mm256_castsi256_ps(_mm256_and_si256(all, _mm256_set1_epi32(-0x10000)));
-    }
-    static void StoreBF16(void* to, Float x) {
-        const __m256i kept = _mm256_srli_epi32(_mm256_castps_si256(RoundBF16(x)), 16);
-        _mm_storeu_si128(
-            static_cast<__m128i*>(to),
-            _mm_packus_epi32(_mm256_castsi256_si128(kept), _mm256_extracti128_si256(kept, 1)));
+        return _mm256_blendv_epi8(rounded, quiet, nan);
     }
 
     // These return the first or the second BF16 of the pair in each lane, as a float.
