@@ -351,7 +351,7 @@ struct Lanes {
         return _mm256_set1_epi32(sum & 0xffff);
     }
     static Short Dot(Int weights, Int x, Short sum) {
-        return _mm256_add_epi16(sum, _mm256_maddubs_epi16(weights, x));
+        return InPlace(_mm256_add_epi16(sum, _mm256_maddubs_epi16(weights, x)));
     }
     static Int Whole(Short x) {
         return _mm256_madd_epi16(x, _mm256_set1_epi16(1));
@@ -362,7 +362,7 @@ struct Lanes {
     }
     static Int DotSigned(Int weights, Int x, Int sum) {
         const Int size = _mm256_abs_epi8(weights), turned = _mm256_sign_epi8(x, weights);
-        return Add32(sum, Whole(_mm256_maddubs_epi16(size, turned)));
+        return InPlace(Add32(sum, Whole(_mm256_maddubs_epi16(size, turned))));
     }
 
     // Multiplies 16 floats by `factor`, stores them at q rounded to int8, and returns the sum of
@@ -382,6 +382,12 @@ struct Lanes {
     }
 
   private:
+    // Keeps the compiler from adding the terms of a sum in another order, which needs more
+    // registers than there are.
+    static Int InPlace(Int sum) {
+        asm("" : "+x"(sum));
+        return sum;
+    }
     // Each lane has an E4M3 code in its upper 8 bits.
     static Float FromE4M3(__m256i codes) {
         const __m256i bits =

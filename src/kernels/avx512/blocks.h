@@ -2,10 +2,10 @@
 // (layouts: kernels/weight_tiles.h).
 //
 // A Block type has kType, kUnits (activation blocks per weight block) and
-//   Times<T>(w, h, x, sums): sums[t] += block at w times the activations x[t] (vector/tokens.h);
+//   Times<T>(w, x, sums): sums[t] += block at w times the activations x[t] (vector/tokens.h);
 //   most blocks of several units take a StepFetch as their last argument (prefetch.h);
 // if kUnits is not 1, also
-//   TimesUnit<T>(w, h, unit, x, sums): the same for one unit of the block;
+//   TimesUnit<T>(w, unit, x, sums): the same for one unit of the block;
 // and if a block can only be read as one stream for all its units, also
 //   TimesUnits<kStep>(w, x, sums): TimesUnit for one token and each unit u, into sums[u / kStep].
 // Weights are read in address order, for the hardware's prefetching (measured on Zen 4).
@@ -133,7 +133,7 @@ struct BlockOf32 {
     static constexpr bool kFive = kOf == DType::kQ5_0 || kOf == DType::kQ5_1;
     static constexpr bool kHasMin = kOf == DType::kQ4_1 || kOf == DType::kQ5_1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int /*h*/, Tokens x, __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, __m512 (&sums)[T]) {
         constexpr int kFrom = kHasMin ? 0 : kFive ? 2 : 1, kScale = kFive ? 320 : 256;
         __m512i dots[T];
         StartAt(dots, x, [](const ActivationBlock& b) { return kFrom * b.from_8; });
@@ -173,7 +173,7 @@ struct BlockIQ4_NL {
     static constexpr DType kType = DType::kIQ4_NL;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int /*h*/, Tokens x, __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, __m512 (&sums)[T]) {
         __m512i dots[T];
         DotChosen<T>(w, Table(quant::kIq4Values), x, dots);
         AddScaled<T>(LoadHalves(w + 256), x, dots, sums);
@@ -183,7 +183,7 @@ struct BlockIQ4_NL {
 struct BlockIQ4_XS : UnitByUnit<BlockIQ4_XS, 8> {
     static constexpr DType kType = DType::kIQ4_XS;
     template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int s, Tokens x, __m512 (&sums)[T]) {
+    WEFT_INLINE void TimesUnit(const std::byte* w, int s, Tokens x, __m512 (&sums)[T]) {
         const __m512 wide = _mm512_cvtepi32_ps(WideI8(w + 32 + 16 * s));
         __m512i dots[T];
         DotChosen<T>(w + 160 + 256 * s, Table(quant::kIq4Values), x + s, dots);
@@ -203,7 +203,7 @@ struct BlockMXFP4 {
         return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_small, small));
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int /*h*/, Tokens x, __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, __m512 (&sums)[T]) {
         __m512i dots[T];
         DotChosen<T>(w, Table(quant::kMxfp4Values), x, dots);
         AddScaled<T>(Scale(w + 256), x, dots, sums);
@@ -234,8 +234,7 @@ struct BlockNVFP4 : UnitByUnit<BlockNVFP4, 2> {
         AddScaled<T>(Scale(w, 2 * unit + kHalf), x + unit, dots, sums);
     }
     template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int unit, Tokens x,
-                               __m512 (&sums)[T]) {
+    WEFT_INLINE void TimesUnit(const std::byte* w, int unit, Tokens x, __m512 (&sums)[T]) {
         const __m512i table = Table(quant::kMxfp4Values);
         TimesHalf<T, false>(w, unit, table, x, sums);
         TimesHalf<T, true>(w, unit, table, x, sums);
@@ -266,7 +265,7 @@ struct BlockW4 {
     static constexpr DType kType = DType::kW4;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int /*h*/, Tokens x, __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, __m512 (&sums)[T]) {
         const Head head = LoadHead(w + 256);
         __m512i dots[T];
         StartAtZeroPoint<T>(head.zero, x, dots);
@@ -279,7 +278,7 @@ struct BlockW8 {
     static constexpr DType kType = DType::kW8;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int /*h*/, Tokens x, __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, __m512 (&sums)[T]) {
         const Head head = LoadHead(w + 512);
         __m512i dots[T];
         StartAtZeroPoint<T>(head.zero, x, dots);
@@ -293,7 +292,7 @@ struct BlockQ8_0 {
     static constexpr DType kType = DType::kQ8_0;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int /*h*/, Tokens x, __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, __m512 (&sums)[T]) {
         __m512i dots[T];
         StartAt(dots, x, [](const ActivationBlock& b) { return b.from_128; });
 #pragma GCC unroll 8
@@ -335,8 +334,7 @@ struct BlockOfScalesAndMinima {
         AddMin<T>(_mm512_mul_ps(minus_dmin, LoadU8(w + 192 + 16 * j)), x + j, sums);
     }
     template <int T, typename Fetch = NoFetch>
-    WEFT_INLINE void Times(const std::byte* w, int /*h*/, Tokens x, __m512 (&sums)[T],
-                           Fetch fetch = {}) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, __m512 (&sums)[T], Fetch fetch = {}) {
         const __m512 d = LoadHalves(w);
         const __m512 minus_dmin = _mm512_sub_ps(_mm512_setzero_ps(), LoadHalves(w + 32));
 #pragma GCC unroll 1
@@ -347,7 +345,7 @@ struct BlockOfScalesAndMinima {
         }
     }
     template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int j, Tokens x, __m512 (&sums)[T]) {
+    WEFT_INLINE void TimesUnit(const std::byte* w, int j, Tokens x, __m512 (&sums)[T]) {
         const __m512 d = LoadHalves(w);
         const __m512 minus_dmin = _mm512_sub_ps(_mm512_setzero_ps(), LoadHalves(w + 32));
         if (j % 2 == 0) return TimesSub<T, false>(w, j, d, minus_dmin, x, sums);
@@ -426,8 +424,7 @@ struct BlockQ6_K {
         AddScaled<T>(Scale(w, half * 8 + 2 * kGroup + s), x + kGroup, dots, sums);
     }
     template <int T, typename Fetch = NoFetch>
-    WEFT_INLINE void Times(const std::byte* w, int /*h*/, Tokens x, __m512 (&sums)[T],
-                           Fetch fetch = {}) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, __m512 (&sums)[T], Fetch fetch = {}) {
 #pragma GCC unroll 1
         for (int step = 0; step < 4; ++step) {
             fetch(step, 4);
@@ -461,8 +458,7 @@ struct BlockQ6_K {
         }
     }
     template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int /*h*/, int unit, Tokens x,
-                               __m512 (&sums)[T]) {
+    WEFT_INLINE void TimesUnit(const std::byte* w, int unit, Tokens x, __m512 (&sums)[T]) {
         const int half = unit / 4, group = unit % 4;
         x = x + 4 * half;
 #pragma GCC unroll 1

@@ -138,12 +138,12 @@ WEFT_INLINE void StoreTriples(__m512i low, __m512i high, __m512i magnitudes, __m
     }
 }
 
-WEFT_INLINE __m512 Floats(__m512i v) {
+WEFT_INLINE __m512 ToFloats(__m512i v) {
     return _mm512_cvtepi32_ps(v);
 }
 // d * (0.5 + s) * factor.
 WEFT_INLINE __m512 HalfStepScale(__m512 d, __m512i s, float factor) {
-    const __m512 step = _mm512_add_ps(_mm512_set1_ps(0.5f), Floats(s));
+    const __m512 step = _mm512_add_ps(_mm512_set1_ps(0.5f), ToFloats(s));
     return _mm512_mul_ps(_mm512_mul_ps(d, step), _mm512_set1_ps(factor));
 }
 // Stores the two 4-bit scales of 32 columns.
@@ -265,7 +265,7 @@ struct GridIQ3_S {
                 _mm512_srl_epi32(WideU8(w + 32 + 16 * (u / 2)), _mm_cvtsi32_si128(u % 2 * 4));
             const __m512i s = _mm512_and_si512(both, _mm512_set1_epi32(15));
             const __m512i odd = _mm512_add_epi32(_mm512_slli_epi32(s, 1), _mm512_set1_epi32(1));
-            _mm512_store_ps(units[u].scale[0], _mm512_mul_ps(d, Floats(odd)));
+            _mm512_store_ps(units[u].scale[0], _mm512_mul_ps(d, ToFloats(odd)));
         }
     }
     TripleTables<512> tables{kIq3SGrid};
@@ -317,7 +317,7 @@ struct GridIQ1_S {
             DecodeIq1(tables, index, nibbles, ByteOfLane(nibbles, 3), units[u]);
             const __m512i even = _mm512_or_si512(
                 _mm512_or_si512(Moved(head, 2, 2), Moved(head, 5, 4)), Moved(head, 8, 8));
-            const __m512 odd = Floats(_mm512_or_si512(even, _mm512_set1_epi32(1)));
+            const __m512 odd = ToFloats(_mm512_or_si512(even, _mm512_set1_epi32(1)));
             _mm512_store_ps(units[u].scale[0],
                             _mm512_mul_ps(_mm512_mul_ps(d, odd), _mm512_set1_ps(0.125f)));
         }
@@ -346,7 +346,7 @@ struct GridIQ1_M {
             for (int h = 0; h < 2; ++h) {
                 const __m512i s = Moved(scales, u % 2 * 6 + h * 3, 7);
                 const __m512i odd = _mm512_add_epi32(_mm512_slli_epi32(s, 1), _mm512_set1_epi32(1));
-                _mm512_store_ps(units[u].scale[h], _mm512_mul_ps(_mm512_mul_ps(d, Floats(odd)),
+                _mm512_store_ps(units[u].scale[h], _mm512_mul_ps(_mm512_mul_ps(d, ToFloats(odd)),
                                                                  _mm512_set1_ps(0.125f)));
             }
         }
@@ -356,7 +356,7 @@ struct GridIQ1_M {
 
 // sums[t] += the product of the unit and the activations x[t].
 template <int T, int kScales>
-WEFT_INLINE void TimesUnit(const DecodedUnit& unit, int /*part*/, Tokens x, __m512 (&sums)[T]) {
+WEFT_INLINE void TimesUnit(const DecodedUnit& unit, Tokens x, __m512 (&sums)[T]) {
 #pragma GCC unroll 2
     for (int h = 0; h < kScales; ++h) {
         constexpr int kQuads = 8 / kScales;

@@ -37,7 +37,7 @@ WEFT_INLINE __m512i BitPairs(__m512i bytes) {
 template <typename Block>
 struct OneByHalves : InHalves<Block> {
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, __m512 (&sums)[T]) {
 #pragma GCC unroll 1
         for (int half = 0; half < 2; ++half) {
             if constexpr (T == 1) {
@@ -48,7 +48,7 @@ struct OneByHalves : InHalves<Block> {
                     Block::Finish(w, half, g, x + 4 * half + g, dots[g], sums);
                 }
             } else {
-                InHalves<Block>::TimesHalf(w, h, half, x + 4 * half, sums);
+                InHalves<Block>::TimesHalf(w, half, x + 4 * half, sums);
             }
         }
     }
@@ -120,8 +120,7 @@ struct BlockQ2_K : OneByHalves<BlockQ2_K> {
     }
     // For many tokens: computes one group at a time. A weight times its scale is at most 3 * 15.
     template <int kGroup, int T>
-    WEFT_INLINE void TimesGroup(const std::byte* w, int /*h*/, int half, Tokens x,
-                                __m512 (&sums)[T]) {
+    WEFT_INLINE void TimesGroup(const std::byte* w, int half, Tokens x, __m512 (&sums)[T]) {
         __m512i dots[T];
         StartAtZero<T>(dots);
 #pragma GCC unroll 2
@@ -219,7 +218,7 @@ struct BlockQ3_K {
         if constexpr (kGroup < 7) TimesGroups<T, kGroup + 1>(w, x, sums);
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int /*h*/, Tokens x, __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, __m512 (&sums)[T]) {
         if constexpr (T == 1) {
             __m512 own[1][1] = {{sums[0]}};
             TimesUnits<8>(w, x, own);
@@ -229,9 +228,9 @@ struct BlockQ3_K {
         }
     }
     template <int T, int kGroup = 0>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, Tokens x, __m512 (&sums)[T]) {
+    WEFT_INLINE void TimesUnit(const std::byte* w, int unit, Tokens x, __m512 (&sums)[T]) {
         if (unit == kGroup) return TimesGroup<T, kGroup>(w, x, sums);
-        if constexpr (kGroup < 7) TimesUnit<T, kGroup + 1>(w, h, unit, x, sums);
+        if constexpr (kGroup < 7) TimesUnit<T, kGroup + 1>(w, unit, x, sums);
     }
 };
 
@@ -261,8 +260,7 @@ struct BlockTernary : OneByHalves<BlockTernary> {
         }
     }
     template <int kGroup, int T>
-    WEFT_INLINE void TimesGroup(const std::byte* w, int /*h*/, int half, Tokens x,
-                                __m512 (&sums)[T]) {
+    WEFT_INLINE void TimesGroup(const std::byte* w, int half, Tokens x, __m512 (&sums)[T]) {
         __m512i dots[T];
         Start<T>(x + kGroup, dots);
 #pragma GCC unroll 8

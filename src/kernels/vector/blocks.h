@@ -1,15 +1,14 @@
-// Products of one vector of rows of a packed block with a tile of T tokens, for each type (layouts:
+// Products of the 16 rows of a packed block with a tile of T tokens, for each type (layouts:
 // kernels/weight_tiles.h). The code uses the same integers and the same float operations as
 // avx512/blocks.h.
 //
 // A Block type has kType, kUnits (activation blocks per weight block) and
-//   Times<T>(w, h, x, sums): sums[t] += vector h of the rows of the block at w times the
-//   activations x[t] (tokens.h); blocks that are computed in steps take a StepFetch as their last
-//   argument (prefetch.h);
+//   Times<T>(w, x, sums): sums[t] += the block at w times the activations x[t] (tokens.h); blocks
+//   that are computed in steps take a StepFetch as their last argument (prefetch.h);
 // if kUnits is not 1, also
-//   TimesUnit<T>(w, h, unit, x, sums): the same for one unit of the block.
+//   TimesUnit<T>(w, unit, x, sums): the same for one unit of the block.
 // Products are u8 * s8. Depending on the instruction set, pairs of products are added to 16-bit
-// sums or four products to 32-bit sums (Simd::Short). 16-bit sums never saturate: they are at most
+// sums or four products to 32-bit sums (Strip::Short). 16-bit sums never saturate: they are at most
 // 8 * 2 * 15 * 127 for 4-bit weights, 4 * 2 * 31 * 127 for 5-bit weights, 2 * 2 * 63 * 127 for
 // 6-bit weights.
 #pragma once
@@ -22,76 +21,76 @@
 
 namespace weft::kernels::WEFT_SET {
 
-// These functions load vector h of the dwords, f16 or bytes at p.
-WEFT_INLINE Int LoadBytes(const std::byte* p, int h) {
-    return Simd::LoadInt(p + h * Simd::kLanes * 4);
+// These functions load the dwords, f16 or bytes of all rows.
+WEFT_INLINE Ints LoadBytes(const std::byte* p) {
+    return Strip::LoadInt(p);
 }
-WEFT_INLINE Float LoadHalves(const std::byte* p, int h) {
-    return Simd::LoadF16(p + h * Simd::kLanes * 2);
+WEFT_INLINE Floats LoadHalves(const std::byte* p) {
+    return Strip::LoadF16(p);
 }
-WEFT_INLINE Int WideU8(const std::byte* p, int h) {
-    return Simd::WidenU8(p + h * Simd::kLanes);
+WEFT_INLINE Ints WideU8(const std::byte* p) {
+    return Strip::WidenU8(p);
 }
-WEFT_INLINE Int WideI8(const std::byte* p, int h) {
-    return Simd::WidenI8(p + h * Simd::kLanes);
+WEFT_INLINE Ints WideI8(const std::byte* p) {
+    return Strip::WidenI8(p);
 }
 
-WEFT_INLINE Int LowNibbles(Int v) {
-    return Simd::And(v, Simd::Set8(15));
+WEFT_INLINE Ints LowNibbles(Ints v) {
+    return Strip::And(v, Strip::Set8(15));
 }
-WEFT_INLINE Int HighNibbles(Int v) {
-    return LowNibbles(Simd::Right8(v, 4));
+WEFT_INLINE Ints HighNibbles(Ints v) {
+    return LowNibbles(Strip::Right8(v, 4));
 }
 
 // Returns sums + scale * (scale of x) * dots, for 32-bit dots.
-WEFT_INLINE Float AddScaled(Float scale, const ActivationBlock& x, Int dots, Float sums) {
-    const Float both = Simd::Mul(scale, Simd::Set(x.scale));
-    return Simd::Fma(Simd::FromInt(dots), both, sums);
+WEFT_INLINE Floats AddScaled(Floats scale, const ActivationBlock& x, Ints dots, Floats sums) {
+    const Floats both = Strip::Mul(scale, Strip::Set(x.scale));
+    return Strip::Fma(Strip::FromInt(dots), both, sums);
 }
 
-WEFT_INLINE Float AddMin(Float min, const ActivationBlock& x, Float sums) {
-    return Simd::Fma(min, Simd::Set(x.scaled_sum), sums);
+WEFT_INLINE Floats AddMin(Floats min, const ActivationBlock& x, Floats sums) {
+    return Strip::Fma(min, Strip::Set(x.scaled_sum), sums);
 }
 
 template <int T>
-WEFT_INLINE void DotNibbles(const std::byte* w, int h, Tokens x, Int (&short_dots)[T]) {
+WEFT_INLINE void DotNibbles(const std::byte* w, Tokens x, Ints (&short_dots)[T]) {
     Zero<T>(short_dots);
-    const auto low = [&](int i) { return LowNibbles(LoadBytes(w + 64 * i, h)); };
-    const auto high = [&](int i) { return HighNibbles(LoadBytes(w + 64 * i, h)); };
+    const auto low = [&](int i) { return LowNibbles(LoadBytes(w + 64 * i)); };
+    const auto high = [&](int i) { return HighNibbles(LoadBytes(w + 64 * i)); };
     DotHalves<T, 4>(low, high, x, 0, short_dots);
     Settle<T>(short_dots);
 }
 
 // Adds bit kBit of each byte of `bits` to the nibbles as the fifth bit.
 template <int kBit>
-WEFT_INLINE Int FiveBits(Int nibbles, Int bits) {
-    Int moved = bits;
-    if constexpr (kBit < 4) moved = Simd::Left8(bits, 4 - kBit);
-    if constexpr (kBit > 4) moved = Simd::Right8(bits, kBit - 4);
-    return Simd::Or(nibbles, Simd::And(moved, Simd::Set8(16)));
+WEFT_INLINE Ints FiveBits(Ints nibbles, Ints bits) {
+    Ints moved = bits;
+    if constexpr (kBit < 4) moved = Strip::Left8(bits, 4 - kBit);
+    if constexpr (kBit > 4) moved = Strip::Right8(bits, kBit - 4);
+    return Strip::Or(nibbles, Strip::And(moved, Strip::Set8(16)));
 }
 
 // Computes 32-bit dot products of 32 weights of 5 bits, packed as in Q5_0.
 template <int T, int kPart = 0>
-WEFT_INLINE void DotFiveBits(const std::byte* w, int h, Int bits, Tokens x, Int (&dots)[T]) {
+WEFT_INLINE void DotFiveBits(const std::byte* w, Ints bits, Tokens x, Ints (&dots)[T]) {
     if constexpr (kPart < 4) {
-        Int short_dots[T];
+        Ints short_dots[T];
         Zero<T>(short_dots);
         const auto low = [&](int i) {
-            const Int nibbles = LowNibbles(LoadBytes(w + 64 * (kPart + i), h));
+            const Ints nibbles = LowNibbles(LoadBytes(w + 64 * (kPart + i)));
             return i == 0 ? FiveBits<kPart>(nibbles, bits) : FiveBits<kPart + 1>(nibbles, bits);
         };
         const auto high = [&](int i) {
-            const Int nibbles = HighNibbles(LoadBytes(w + 64 * (kPart + i), h));
+            const Ints nibbles = HighNibbles(LoadBytes(w + 64 * (kPart + i)));
             return i == 0 ? FiveBits<kPart + 4>(nibbles, bits) : FiveBits<kPart + 5>(nibbles, bits);
         };
         DotHalves<T, 2>(low, high, x, 4 * kPart, short_dots);
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
-            const Int some = Simd::Whole(short_dots[t]);
-            dots[t] = kPart == 0 ? some : Simd::Add32(dots[t], some);
+            const Ints some = Strip::Whole(short_dots[t]);
+            dots[t] = kPart == 0 ? some : Strip::Add32(dots[t], some);
         }
-        DotFiveBits<T, kPart + 2>(w, h, bits, x, dots);
+        DotFiveBits<T, kPart + 2>(w, bits, x, dots);
     } else {
         Settle<T>(dots);
     }
@@ -105,21 +104,21 @@ struct BlockOf32 {
     static constexpr bool kFive = kOf == DType::kQ5_0 || kOf == DType::kQ5_1;
     static constexpr bool kHasMin = kOf == DType::kQ4_1 || kOf == DType::kQ5_1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T]) {
         constexpr int kScale = kFive ? 320 : 256;
-        Int dots[T];
+        Ints dots[T];
         if constexpr (kFive) {
-            DotFiveBits<T>(w, h, LoadBytes(w + 256, h), x, dots);
+            DotFiveBits<T>(w, LoadBytes(w + 256), x, dots);
         } else {
-            DotNibbles<T>(w, h, x, dots);
+            DotNibbles<T>(w, x, dots);
         }
-        const Float scale = LoadHalves(w + kScale, h);
-        [[maybe_unused]] const Float min = kHasMin ? LoadHalves(w + kScale + 32, h) : Simd::Zero();
+        const Floats scale = LoadHalves(w + kScale);
+        [[maybe_unused]] const Floats min = kHasMin ? LoadHalves(w + kScale + 32) : Strip::Zero();
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
-            Int all = kFive ? dots[t] : Simd::Whole(dots[t]);
+            Ints all = kFive ? dots[t] : Strip::Whole(dots[t]);
             if constexpr (!kHasMin)
-                all = Simd::Add32(all, Simd::Set32(x[t].from_8 * (kFive ? 2 : 1)));
+                all = Strip::Add32(all, Strip::Set32(x[t].from_8 * (kFive ? 2 : 1)));
             sums[t] = AddScaled(scale, x[t], all, sums[t]);
             if constexpr (kHasMin) sums[t] = AddMin(min, x[t], sums[t]);
         }
@@ -132,13 +131,11 @@ using BlockQ5_1 = BlockOf32<DType::kQ5_1>;
 
 // Computes 32-bit dot products of 32 weights, which are nibbles that index `table`.
 template <int T>
-WEFT_INLINE void DotChosen(const std::byte* w, int h, Int table, Tokens x, Int (&dots)[T]) {
+WEFT_INLINE void DotChosen(const std::byte* w, Ints table, Tokens x, Ints (&dots)[T]) {
     Zero<T>(dots);
-    const auto low = [&](int i) {
-        return Simd::Choose(table, LowNibbles(LoadBytes(w + 64 * i, h)));
-    };
+    const auto low = [&](int i) { return Strip::Choose(table, LowNibbles(LoadBytes(w + 64 * i))); };
     const auto high = [&](int i) {
-        return Simd::Choose(table, HighNibbles(LoadBytes(w + 64 * i, h)));
+        return Strip::Choose(table, HighNibbles(LoadBytes(w + 64 * i)));
     };
     DotHalves<T, 4, true>(low, high, x, 0, dots);
     Settle<T>(dots);
@@ -146,7 +143,7 @@ WEFT_INLINE void DotChosen(const std::byte* w, int h, Int table, Tokens x, Int (
 
 // sums[t] += scale * (scale of token t's activations) * dots[t].
 template <int T>
-WEFT_INLINE void AddAllScaled(Float scale, Tokens x, const Int (&dots)[T], Float (&sums)[T]) {
+WEFT_INLINE void AddAllScaled(Floats scale, Tokens x, const Ints (&dots)[T], Floats (&sums)[T]) {
 #pragma GCC unroll 4
     for (int t = 0; t < T; ++t) sums[t] = AddScaled(scale, x[t], dots[t], sums[t]);
 }
@@ -155,22 +152,22 @@ struct BlockIQ4_NL {
     static constexpr DType kType = DType::kIQ4_NL;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
-        Int dots[T];
-        DotChosen<T>(w, h, Simd::Table(quant::kIq4Values.data()), x, dots);
-        AddAllScaled<T>(LoadHalves(w + 256, h), x, dots, sums);
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T]) {
+        Ints dots[T];
+        DotChosen<T>(w, Strip::Table(quant::kIq4Values.data()), x, dots);
+        AddAllScaled<T>(LoadHalves(w + 256), x, dots, sums);
     }
 };
 
 struct BlockIQ4_XS : UnitByUnit<BlockIQ4_XS, 8> {
     static constexpr DType kType = DType::kIQ4_XS;
     template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int s, Tokens x, Float (&sums)[T]) {
-        const Int table = Simd::Table(quant::kIq4Values.data());
-        const Float wide = Simd::FromInt(WideI8(w + 32 + 16 * s, h));
-        const Float scale = Simd::Mul(LoadHalves(w, h), wide);
-        Int dots[T];
-        DotChosen<T>(w + 160 + 256 * s, h, table, x + s, dots);
+    WEFT_INLINE void TimesUnit(const std::byte* w, int s, Tokens x, Floats (&sums)[T]) {
+        const Ints table = Strip::Table(quant::kIq4Values.data());
+        const Floats wide = Strip::FromInt(WideI8(w + 32 + 16 * s));
+        const Floats scale = Strip::Mul(LoadHalves(w), wide);
+        Ints dots[T];
+        DotChosen<T>(w + 160 + 256 * s, table, x + s, dots);
         AddAllScaled<T>(scale, x + s, dots, sums);
     }
 };
@@ -179,17 +176,17 @@ struct BlockIQ4_XS : UnitByUnit<BlockIQ4_XS, 8> {
 struct BlockMXFP4 {
     static constexpr DType kType = DType::kMXFP4;
     static constexpr int64_t kUnits = 1;
-    WEFT_INLINE Float Scale(const std::byte* p, int h) {
-        const Int e = WideU8(p, h), one = Simd::Set32(1);
-        const Int normal = Simd::Left32(Simd::Sub32(e, one), 23);
-        const Int small = Simd::Left32(Simd::Add32(e, one), 21);  // for e of 0 and 1
-        return Simd::AsFloat(Simd::Max32(normal, small));
+    WEFT_INLINE Floats Scale(const std::byte* p) {
+        const Ints e = WideU8(p), one = Strip::Set32(1);
+        const Ints normal = Strip::Left32(Strip::Sub32(e, one), 23);
+        const Ints small = Strip::Left32(Strip::Add32(e, one), 21);  // for e of 0 and 1
+        return Strip::AsFloat(Strip::Max32(normal, small));
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
-        Int dots[T];
-        DotChosen<T>(w, h, Simd::Table(quant::kMxfp4Values.data()), x, dots);
-        AddAllScaled<T>(Scale(w + 256, h), x, dots, sums);
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T]) {
+        Ints dots[T];
+        DotChosen<T>(w, Strip::Table(quant::kMxfp4Values.data()), x, dots);
+        AddAllScaled<T>(Scale(w + 256), x, dots, sums);
     }
 };
 
@@ -198,65 +195,66 @@ struct BlockNVFP4 {
     static constexpr DType kType = DType::kNVFP4;
     static constexpr int64_t kUnits = 2;
     // The scale of 16 columns. p: the scale bytes of these columns.
-    WEFT_INLINE Float Scale(const std::byte* w, const std::byte* p, int h) {
-        const Int bits = Simd::Add32(Simd::Left32(WideU8(p, h), 20), Simd::Set32(kNvScaleBase));
-        return Simd::Mul(Simd::AsFloat(LoadBytes(w + 512, h)), Simd::AsFloat(bits));
+    WEFT_INLINE Floats Scale(const std::byte* w, const std::byte* p) {
+        const Ints bits = Strip::Add32(Strip::Left32(WideU8(p), 20), Strip::Set32(kNvScaleBase));
+        return Strip::Mul(Strip::AsFloat(LoadBytes(w + 512)), Strip::AsFloat(bits));
     }
     template <int T, bool kHigh>
-    WEFT_INLINE void TimesHalf(const std::byte* w, int h, int unit, Int table, Tokens x,
-                               Float (&sums)[T]) {
-        Int dots[T];
+    WEFT_INLINE void TimesHalf(const std::byte* w, int unit, Ints table, Tokens x,
+                               Floats (&sums)[T]) {
+        Ints dots[T];
         Zero<T>(dots);
         const auto weights = [&](int i) {
-            const Int bytes = LoadBytes(w + 256 * unit + 64 * i, h);
-            return Simd::Choose(table, kHigh ? HighNibbles(bytes) : LowNibbles(bytes));
+            const Ints bytes = LoadBytes(w + 256 * unit + 64 * i);
+            return Strip::Choose(table, kHigh ? HighNibbles(bytes) : LowNibbles(bytes));
         };
         Dot<T, 4, true>(weights, x + unit, kHigh ? 16 : 0, dots);
         Settle<T>(dots);
-        const Float scale = Scale(w, w + 576 + 16 * (2 * unit + (kHigh ? 1 : 0)), h);
+        const Floats scale = Scale(w, w + 576 + 16 * (2 * unit + (kHigh ? 1 : 0)));
         AddAllScaled<T>(scale, x + unit, dots, sums);
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T]) {
 #pragma GCC unroll 1
-        for (int unit = 0; unit < 2; ++unit) TimesUnit<T>(w, h, unit, x, sums);
+        for (int unit = 0; unit < 2; ++unit) TimesUnit<T>(w, unit, x, sums);
     }
     template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, Tokens x, Float (&sums)[T]) {
-        const Int table = Simd::Table(quant::kMxfp4Values.data());
-        TimesHalf<T, false>(w, h, unit, table, x, sums);
-        TimesHalf<T, true>(w, h, unit, table, x, sums);
+    WEFT_INLINE void TimesUnit(const std::byte* w, int unit, Tokens x, Floats (&sums)[T]) {
+        const Ints table = Strip::Table(quant::kMxfp4Values.data());
+        TimesHalf<T, false>(w, unit, table, x, sums);
+        TimesHalf<T, true>(w, unit, table, x, sums);
     }
 };
 
 // Block headers of W4 and W8: a float scale with the zero point in its low 8 bits.
 struct Head {
-    Float scale;
-    Int zero;
+    Floats scale;
+    Ints zero;
 };
-WEFT_INLINE Head LoadHead(const std::byte* p, int h) {
-    const Int head = LoadBytes(p, h);
-    return {Simd::AsFloat(Simd::And(head, Simd::Set32(~255))), Simd::And(head, Simd::Set32(255))};
+WEFT_INLINE Head LoadHead(const std::byte* p) {
+    const Ints head = LoadBytes(p);
+    return {Strip::AsFloat(Strip::And(head, Strip::Set32(~255))),
+            Strip::And(head, Strip::Set32(255))};
 }
 
 // -zero * (sum of the int8 activations in x).
-WEFT_INLINE Int TimesZeroPoint(Int zero, const ActivationBlock& x) {
-    return Simd::Mul32(zero, Simd::Set32(x.from_8 / 8));
+WEFT_INLINE Ints TimesZeroPoint(Ints zero, const ActivationBlock& x) {
+    return Strip::Mul32(zero, Strip::Set32(x.from_8 / 8));
 }
 
 struct BlockW4 {
     static constexpr DType kType = DType::kW4;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
-        Int dots[T];
-        DotNibbles<T>(w, h, x, dots);
-        const Head head = LoadHead(w + 256, h);
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T]) {
+        Ints dots[T];
+        DotNibbles<T>(w, x, dots);
+        const Head head = LoadHead(w + 256);
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
             const ActivationBlock& own = x[t];
-            const Int from = TimesZeroPoint(head.zero, own);
-            const Int all = Simd::Add32(Simd::Whole(dots[t]), from);
+            const Ints from = TimesZeroPoint(head.zero, own);
+            const Ints all = Strip::Add32(Strip::Whole(dots[t]), from);
             sums[t] = AddScaled(head.scale, own, all, sums[t]);
         }
     }
@@ -268,15 +266,15 @@ struct BlockW8 {
     static constexpr DType kType = DType::kW8;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
-        const Head head = LoadHead(w + 512, h);
-        const Int zero = Simd::Sub32(head.zero, Simd::Set32(128));
-        Int dots[T];
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T]) {
+        const Head head = LoadHead(w + 512);
+        const Ints zero = Strip::Sub32(head.zero, Strip::Set32(128));
+        Ints dots[T];
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) dots[t] = TimesZeroPoint(zero, x[t]);
         Arrange<T>(dots);
         const auto weights = [&](int i) {
-            return Simd::Xor(LoadBytes(w + 64 * i, h), Simd::Set8(-128));
+            return Strip::Xor(LoadBytes(w + 64 * i), Strip::Set8(-128));
         };
         Dot<T, 8, true>(weights, x, 0, dots);
         Settle<T>(dots);
@@ -288,13 +286,13 @@ struct BlockQ8_0 {
     static constexpr DType kType = DType::kQ8_0;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T]) {
-        Int dots[T];
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T]) {
+        Ints dots[T];
         Zero<T>(dots);
-        const auto weights = [&](int i) { return LoadBytes(w + 64 * i, h); };
+        const auto weights = [&](int i) { return LoadBytes(w + 64 * i); };
         Dot<T, 8, true>(weights, x, 0, dots);
         Settle<T>(dots);
-        AddAllScaled<T>(LoadHalves(w + 512, h), x, dots, sums);
+        AddAllScaled<T>(LoadHalves(w + 512), x, dots, sums);
     }
 };
 
@@ -305,58 +303,57 @@ struct BlockOfScalesAndMinima {
     static constexpr DType kType = kFive ? DType::kQ5_K : DType::kQ4_K;
     static constexpr int64_t kUnits = 8;
     static constexpr int64_t kQuants = kFive ? 832 : 320;
-    WEFT_INLINE Float LoadU8(const std::byte* p, int h) { return Simd::FromInt(WideU8(p, h)); }
+    WEFT_INLINE Floats LoadU8(const std::byte* p) { return Strip::FromInt(WideU8(p)); }
     // The weights of dword i of sub-block j.
     template <bool kHigh>
-    WEFT_INLINE Int Weights(const std::byte* w, int h, int j, int i) {
-        const Int bytes = LoadBytes(w + kQuants + j / 2 * 512 + 64 * i, h);
-        const Int weights = kHigh ? HighNibbles(bytes) : LowNibbles(bytes);
+    WEFT_INLINE Ints Weights(const std::byte* w, int j, int i) {
+        const Ints bytes = LoadBytes(w + kQuants + j / 2 * 512 + 64 * i);
+        const Ints weights = kHigh ? HighNibbles(bytes) : LowNibbles(bytes);
         if constexpr (!kFive) return weights;
-        const Int bit = Simd::Set8(1 << j);
-        const Int own = Simd::And(LoadBytes(w + 320 + 64 * i, h), bit);
-        return Simd::Or(weights, Simd::And(Simd::Equal8(own, bit), Simd::Set8(16)));
+        const Ints bit = Strip::Set8(1 << j);
+        const Ints own = Strip::And(LoadBytes(w + 320 + 64 * i), bit);
+        return Strip::Or(weights, Strip::And(Strip::Equal8(own, bit), Strip::Set8(16)));
     }
     // Dot products of dwords [first, first + 4), in 16 bits.
     template <int T, bool kHigh>
-    WEFT_INLINE void DotFour(const std::byte* w, int h, int j, int first, Tokens x,
-                             Int (&short_dots)[T]) {
-        const auto weights = [&](int i) { return Weights<kHigh>(w, h, j, first + i); };
+    WEFT_INLINE void DotFour(const std::byte* w, int j, int first, Tokens x,
+                             Ints (&short_dots)[T]) {
+        const auto weights = [&](int i) { return Weights<kHigh>(w, j, first + i); };
         Dot<T, 4>(weights, x + j, 4 * first, short_dots);
     }
     // Multiplies sub-block j: the low (kHigh: high) nibbles of chunk j / 2.
     template <int T, bool kHigh>
-    WEFT_INLINE void TimesSub(const std::byte* w, int h, int j, Tokens x, Float (&sums)[T]) {
-        constexpr bool kTwo = kFive && !Simd::kMatrices;  // with kMatrices, sums have 32 bits
-        Int dots[T], more[T];
+    WEFT_INLINE void TimesSub(const std::byte* w, int j, Tokens x, Floats (&sums)[T]) {
+        constexpr bool kTwo = kFive && !Strip::kMatrices;  // with kMatrices, sums have 32 bits
+        Ints dots[T], more[T];
         Zero<T>(dots), Zero<T>(more);
-        DotFour<T, kHigh>(w, h, j, 0, x, dots);
-        DotFour<T, kHigh>(w, h, j, 4, x, kTwo ? more : dots);
+        DotFour<T, kHigh>(w, j, 0, x, dots);
+        DotFour<T, kHigh>(w, j, 4, x, kTwo ? more : dots);
         Settle<T>(dots);
-        const Float minus_dmin = Simd::Sub(Simd::Zero(), LoadHalves(w + 32, h));
-        const Float scale = Simd::Mul(LoadHalves(w, h), LoadU8(w + 64 + 16 * j, h));
-        const Float min = Simd::Mul(minus_dmin, LoadU8(w + 192 + 16 * j, h));
+        const Floats minus_dmin = Strip::Sub(Strip::Zero(), LoadHalves(w + 32));
+        const Floats scale = Strip::Mul(LoadHalves(w), LoadU8(w + 64 + 16 * j));
+        const Floats min = Strip::Mul(minus_dmin, LoadU8(w + 192 + 16 * j));
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
             const ActivationBlock& own = (x + j)[t];
-            Int all = Simd::Whole(dots[t]);
-            if constexpr (kTwo) all = Simd::Add32(all, Simd::Whole(more[t]));
+            Ints all = Strip::Whole(dots[t]);
+            if constexpr (kTwo) all = Strip::Add32(all, Strip::Whole(more[t]));
             sums[t] = AddMin(min, own, AddScaled(scale, own, all, sums[t]));
         }
     }
     template <int T, typename Fetch = NoFetch>
-    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T],
-                           Fetch fetch = {}) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T], Fetch fetch = {}) {
 #pragma GCC unroll 1
         for (int j = 0; j < 8; j += 2) {
             fetch(j / 2, 4);
-            TimesSub<T, false>(w, h, j, x, sums);
-            TimesSub<T, true>(w, h, j + 1, x, sums);
+            TimesSub<T, false>(w, j, x, sums);
+            TimesSub<T, true>(w, j + 1, x, sums);
         }
     }
     template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int j, Tokens x, Float (&sums)[T]) {
-        if (j % 2 == 0) return TimesSub<T, false>(w, h, j, x, sums);
-        TimesSub<T, true>(w, h, j, x, sums);
+    WEFT_INLINE void TimesUnit(const std::byte* w, int j, Tokens x, Floats (&sums)[T]) {
+        if (j % 2 == 0) return TimesSub<T, false>(w, j, x, sums);
+        TimesSub<T, true>(w, j, x, sums);
     }
 };
 using BlockQ4_K = BlockOfScalesAndMinima<false>;
@@ -368,58 +365,57 @@ struct BlockQ6_K {
     static constexpr int64_t kUnits = 8;
     // The weights of dword i of a step.
     template <int kGroup>
-    WEFT_INLINE Int Weights(const std::byte* quants, int h, int i) {
-        const Int nibbles = LoadBytes(quants + i * 192 + kGroup % 2 * 64, h);
-        const Int pairs = LoadBytes(quants + i * 192 + 128, h);
-        const Int low = kGroup < 2 ? LowNibbles(nibbles) : HighNibbles(nibbles);
-        const Int high = kGroup == 0   ? Simd::Left8(pairs, 4)
-                         : kGroup == 1 ? Simd::Left8(pairs, 2)
-                         : kGroup == 2 ? pairs
-                                       : Simd::Right8(pairs, 2);
-        return Simd::Or(low, Simd::And(high, Simd::Set8(48)));
+    WEFT_INLINE Ints Weights(const std::byte* quants, int i) {
+        const Ints nibbles = LoadBytes(quants + i * 192 + kGroup % 2 * 64);
+        const Ints pairs = LoadBytes(quants + i * 192 + 128);
+        const Ints low = kGroup < 2 ? LowNibbles(nibbles) : HighNibbles(nibbles);
+        const Ints high = kGroup == 0   ? Strip::Left8(pairs, 4)
+                          : kGroup == 1 ? Strip::Left8(pairs, 2)
+                          : kGroup == 2 ? pairs
+                                        : Strip::Right8(pairs, 2);
+        return Strip::Or(low, Strip::And(high, Strip::Set8(48)));
     }
-    WEFT_INLINE Float Scale(const std::byte* w, int h, int i) {
-        return Simd::Mul(LoadHalves(w, h), Simd::FromInt(WideI8(w + 32 + 16 * i, h)));
+    WEFT_INLINE Floats Scale(const std::byte* w, int i) {
+        return Strip::Mul(LoadHalves(w), Strip::FromInt(WideI8(w + 32 + 16 * i)));
     }
     template <int T, int kGroup>
-    WEFT_INLINE void TimesGroup(const std::byte* w, int h, int step, Tokens x, Float (&sums)[T]) {
+    WEFT_INLINE void TimesGroup(const std::byte* w, int step, Tokens x, Floats (&sums)[T]) {
         const int s = step % 2;
         const std::byte* quants = w + 288 + step * 4 * 192;
-        constexpr int kSums = Simd::kMatrices ? 1 : 2;  // with kMatrices, sums have 32 bits
-        Int dots[kSums][T];
+        constexpr int kSums = Strip::kMatrices ? 1 : 2;  // with kMatrices, sums have 32 bits
+        Ints dots[kSums][T];
 #pragma GCC unroll 2
         for (int i = 0; i < kSums; ++i) {
             constexpr int kCount = 4 / kSums;
-            const auto weights = [&](int n) { return Weights<kGroup>(quants, h, kCount * i + n); };
+            const auto weights = [&](int n) { return Weights<kGroup>(quants, kCount * i + n); };
             Zero<T>(dots[i]);
             Dot<T, kCount>(weights, x + kGroup, 16 * s + 4 * kCount * i, dots[i]);
         }
         Settle<T>(dots[0]);
-        const Float scale = Scale(w, h, step / 2 * 8 + 2 * kGroup + s);
+        const Floats scale = Scale(w, step / 2 * 8 + 2 * kGroup + s);
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
             const ActivationBlock& own = (x + kGroup)[t];
-            Int all = Simd::Whole(dots[0][t]);
-            if constexpr (kSums == 2) all = Simd::Add32(all, Simd::Whole(dots[1][t]));
-            all = Simd::Add32(all, Simd::Set32(own.from_32[s]));
+            Ints all = Strip::Whole(dots[0][t]);
+            if constexpr (kSums == 2) all = Strip::Add32(all, Strip::Whole(dots[1][t]));
+            all = Strip::Add32(all, Strip::Set32(own.from_32[s]));
             sums[t] = AddScaled(scale, own, all, sums[t]);
         }
     }
     template <int T, typename Fetch = NoFetch>
-    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T],
-                           Fetch fetch = {}) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T], Fetch fetch = {}) {
 #pragma GCC unroll 1
         for (int step = 0; step < 4; ++step) {
             fetch(step, 4);
             const Tokens x_half = x + step / 2 * 4;
-            TimesGroup<T, 0>(w, h, step, x_half, sums);
-            TimesGroup<T, 1>(w, h, step, x_half, sums);
-            TimesGroup<T, 2>(w, h, step, x_half, sums);
-            TimesGroup<T, 3>(w, h, step, x_half, sums);
+            TimesGroup<T, 0>(w, step, x_half, sums);
+            TimesGroup<T, 1>(w, step, x_half, sums);
+            TimesGroup<T, 2>(w, step, x_half, sums);
+            TimesGroup<T, 3>(w, step, x_half, sums);
         }
     }
     template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, Tokens x, Float (&sums)[T]) {
+    WEFT_INLINE void TimesUnit(const std::byte* w, int unit, Tokens x, Floats (&sums)[T]) {
         const int group = unit % 4;
         x = x + unit / 4 * 4;
 // (With sanitizers, GCC removes the loop before it reads the pragma, and warns.)
@@ -427,10 +423,10 @@ struct BlockQ6_K {
 #pragma GCC unroll 1
 #endif
         for (int step = unit / 4 * 2; step < unit / 4 * 2 + 2; ++step) {
-            if (group == 0) TimesGroup<T, 0>(w, h, step, x, sums);
-            if (group == 1) TimesGroup<T, 1>(w, h, step, x, sums);
-            if (group == 2) TimesGroup<T, 2>(w, h, step, x, sums);
-            if (group == 3) TimesGroup<T, 3>(w, h, step, x, sums);
+            if (group == 0) TimesGroup<T, 0>(w, step, x, sums);
+            if (group == 1) TimesGroup<T, 1>(w, step, x, sums);
+            if (group == 2) TimesGroup<T, 2>(w, step, x, sums);
+            if (group == 3) TimesGroup<T, 3>(w, step, x, sums);
         }
     }
 };

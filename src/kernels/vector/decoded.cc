@@ -2,7 +2,7 @@
 //
 // A Grid has kType, kScales (scales for 32 columns: 1 or 2) and
 //   Decode(packed, units)   one block of 16 rows
-// and TimesUnit multiplies a vector of a decoded unit's rows. A block of 16 rows is decoded once
+// and TimesUnit multiplies a decoded unit's rows. A block of 16 rows is decoded once
 // per kMostTokens tokens. The order of a row's sums depends only on its columns.
 #include <algorithm>
 #include <cstring>
@@ -57,11 +57,8 @@ class DecodedMatMul {
             }
         }
         for (int64_t t = 0; t < tokens; ++t) {
-            for (int64_t r = 0; r < kStripRows; r += Simd::kLanes) {
-                args_.segment_cols != 0
-                    ? StoreWide(args_, row + r, token + t, Simd::LoadWide(wide_[t] + r))
-                    : StoreSums(args_, row + r, token + t, Simd::Load(sums_[t] + r));
-            }
+            args_.segment_cols != 0 ? StoreWide(args_, row, token + t, Strip::LoadWide(wide_[t]))
+                                    : StoreSums(args_, row, token + t, Strip::Load(sums_[t]));
         }
     }
 
@@ -84,17 +81,15 @@ class DecodedMatMul {
     // sums[t][row] += those units of the block times the activations of token t.
     template <int T>
     void Times(Tokens x, const Range& units, float (*sums)[kStripRows]) {
-        for (int part = 0; part < kParts; ++part) {
-            Float own[T];
+        Floats own[T];
 #pragma GCC unroll 16
-            for (int t = 0; t < T; ++t) own[t] = Simd::Load(sums[t] + part * Simd::kLanes);
+        for (int t = 0; t < T; ++t) own[t] = Strip::Load(sums[t]);
 #pragma GCC unroll 1
-            for (int64_t u = units.begin; u < units.end; ++u) {
-                TimesUnit<T, Grid::kScales>(units_[u], part, x + u, own);
-            }
-#pragma GCC unroll 16
-            for (int t = 0; t < T; ++t) Simd::Store(sums[t] + part * Simd::kLanes, own[t]);
+        for (int64_t u = units.begin; u < units.end; ++u) {
+            TimesUnit<T, Grid::kScales>(units_[u], x + u, own);
         }
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) Strip::Store(sums[t], own[t]);
     }
 
     void Widen(int64_t tokens) {

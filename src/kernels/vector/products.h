@@ -21,54 +21,34 @@ inline constexpr int kUnitsTile = kTile < 8 ? kTile : 8;   // tokens that share 
 inline constexpr int kTogether = Simd::kMatrices ? 2 : 1;  // tokens that are multiplied together
 inline constexpr int64_t kTokenBytes = Simd::kRegisters * 12 * 1024;  // activations that stay in L2
 
-// The vectors of a strip that are multiplied together. With one token (two, if blocks are small),
-// products wait for memory: each line of weights is used at once, and the stream of weights never
-// pauses. With more tokens, the sums of one vector fill the registers, and the strip is read again
-// from L1.
-template <typename Block, int T>
-inline constexpr int kVectors = T == 1 || (T == 2 && Block::kUnits == 1) ? kParts : 1;
-
-template <int V, int T>
-WEFT_INLINE void ZeroSums(Float (&sums)[V][T]) {
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) {
+template <int T>
+WEFT_INLINE void ZeroSums(Floats (&sums)[T]) {
 #pragma GCC unroll 16
-        for (int t = 0; t < T; ++t) sums[v][t] = Simd::Zero();
-    }
+    for (int t = 0; t < T; ++t) sums[t] = Strip::Zero();
 }
-template <int V, int T>
-WEFT_INLINE void AddToWide(const Float (&sums)[V][T], Wide (&wide)[V][T]) {
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) {
+template <int T>
+WEFT_INLINE void AddToWide(const Floats (&sums)[T], Wides (&wide)[T]) {
 #pragma GCC unroll 16
-        for (int t = 0; t < T; ++t) wide[v][t] = Simd::AddWide(wide[v][t], Simd::Widen(sums[v][t]));
-    }
+    for (int t = 0; t < T; ++t) wide[t] = Strip::AddWide(wide[t], Strip::Widen(sums[t]));
 }
 
 // Whether a block is computed in steps that prefetch.
 template <typename Block>
-inline constexpr bool kStepFetches = requires(Float (&sums)[1]) {
-    Block::template Times<1>(nullptr, 0, Tokens(), sums, NoFetch());
+inline constexpr bool kStepFetches = requires(Floats (&sums)[1]) {
+    Block::template Times<1>(nullptr, Tokens(), sums, NoFetch());
 };
 
-// Adds the products of vectors h to h + V - 1 of a block of weights and T tokens to `sums`, and
-// moves `w` to the next block.
-template <typename Block, int V, int T>
-WEFT_INLINE void AddBlock(const std::byte*& w, int h, Tokens x, Float (&sums)[V][T]) {
+// Adds the products of a block of weights and T tokens to `sums`, and moves `w` to the next block.
+template <typename Block, int T>
+WEFT_INLINE void AddBlock(const std::byte*& w, Tokens x, Floats (&sums)[T]) {
     constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
     constexpr int64_t kWeights = Block::kUnits * 32 * kStripRows;
     constexpr bool kFetches = kFetchesAhead<kWeights, kBytes, T>;
-    if constexpr (!kStepFetches<Block>) {
-        if (kFetches && h == 0) FetchAhead<kBytes>(w);
-    }
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) {
-        if constexpr (kStepFetches<Block>) {
-            const StepFetch<kBytes> fetch{kFetches && h + v == 0 ? w : nullptr};
-            Block::template Times<T>(w, h + v, x, sums[v], fetch);
-        } else {
-            Block::template Times<T>(w, h + v, x, sums[v]);
-        }
+    if constexpr (kStepFetches<Block>) {
+        Block::template Times<T>(w, x, sums, StepFetch<kBytes>{kFetches ? w : nullptr});
+    } else {
+        if (kFetches) FetchAhead<kBytes>(w);
+        Block::template Times<T>(w, x, sums);
     }
     w += kBytes;
 }
@@ -80,101 +60,79 @@ WEFT_INLINE const std::byte* StripOf(const MatMulArgs& args, int64_t row) {
            row / kStripRows * weight_tiles::StripBytes(Block::kType, args.weight.cols);
 }
 
-// Multiplies one strip by the T tokens from `token` on, kVectors vectors of rows after another.
+// Multiplies one strip by the T tokens from `token` on.
 template <typename Block, int T>
 void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
-    constexpr int V = kVectors<Block, T>;
     const int64_t units = args.weight.cols / 32;
     const Tokens x = TokensFrom(args, token);
-    for (int h = 0; h < kParts; h += V) {
-        const std::byte* w = StripOf<Block>(args, row);
-        Float sums[V][T];
-        ZeroSums(sums);
-        for (int64_t unit = 0; unit < units; unit += Block::kUnits) {
-            AddBlock<Block>(w, h, x + unit, sums);
-        }
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) {
+    const std::byte* w = StripOf<Block>(args, row);
+    Floats sums[T];
+    ZeroSums(sums);
+    for (int64_t unit = 0; unit < units; unit += Block::kUnits) AddBlock<Block>(w, x + unit, sums);
 #pragma GCC unroll 16
-            for (int t = 0; t < T; ++t) {
-                StoreSums(args, row + (h + v) * Simd::kLanes, token + t, sums[v][t]);
-            }
-        }
-    }
+    for (int t = 0; t < T; ++t) StoreSums(args, row, token + t, sums[t]);
 }
 
-template <int V, int T>
+template <int T>
 WEFT_INLINE void StoreAllWide(const MatMulArgs& args, int64_t row, int64_t token,
-                              const Wide (&wide)[V][T]) {
-    for (int v = 0; v < V; ++v) {
-        for (int t = 0; t < T; ++t) StoreWide(args, row + v * Simd::kLanes, token + t, wide[v][t]);
-    }
+                              const Wides (&wide)[T]) {
+    for (int t = 0; t < T; ++t) StoreWide(args, row, token + t, wide[t]);
 }
 
 // As StripTile, with float64 sums of float32 segments (MatMulArgs::segment_cols).
 template <typename Block, int T>
 void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
-    constexpr int V = kVectors<Block, T>;
     const int64_t segment = std::max<int64_t>(args.segment_cols / 32, Block::kUnits);
     const int64_t units = args.weight.cols / 32;
     const Tokens x = TokensFrom(args, token);
-    for (int h = 0; h < kParts; h += V) {
-        const std::byte* w = StripOf<Block>(args, row);
-        Wide wide[V][T];
-        for (auto& own : wide) std::fill_n(own, T, Simd::WideZero());
-        for (int64_t begin = 0; begin < units; begin += segment) {
-            const int64_t end = std::min(units, begin + segment);
-            Float sums[V][T];
-            ZeroSums(sums);
-            for (int64_t unit = begin; unit < end; unit += Block::kUnits) {
-                AddBlock<Block>(w, h, x + unit, sums);
-            }
-            AddToWide(sums, wide);
+    const std::byte* w = StripOf<Block>(args, row);
+    Wides wide[T];
+    std::fill_n(wide, T, Strip::WideZero());
+    for (int64_t begin = 0; begin < units; begin += segment) {
+        const int64_t end = std::min(units, begin + segment);
+        Floats sums[T];
+        ZeroSums(sums);
+        for (int64_t unit = begin; unit < end; unit += Block::kUnits) {
+            AddBlock<Block>(w, x + unit, sums);
         }
-        StoreAllWide(args, row + h * Simd::kLanes, token, wide);
+        AddToWide(sums, wide);
     }
+    StoreAllWide(args, row, token, wide);
 }
 
 // As SegmentedTile, for segments that are shorter than a block: adds the sums of each segment of
 // one or more units to float64 sums. Skips units whose activations are zeros.
 template <typename Block, int T>
 void UnitsTile(const MatMulArgs& args, int64_t row, int64_t token) {
-    constexpr int V = kVectors<Block, T>;
     constexpr int64_t kBytes = weight_tiles::BlockBytes(Block::kType);
     constexpr int64_t kWeights = Block::kUnits * 32 * kStripRows;
     const int64_t segment = args.segment_cols / 32;
     const Tokens x = TokensFrom(args, token);
     const Range units = args.UnitsUsed();
-    for (int h = 0; h < kParts; h += V) {
-        const std::byte* w = StripOf<Block>(args, row);
-        Wide wide[V][T];
-        for (auto& own : wide) std::fill_n(own, T, Simd::WideZero());
-        for (int64_t begin = units.begin; begin < units.end; begin += segment) {
-            const int64_t block = begin / Block::kUnits, first = block * Block::kUnits;
-            constexpr bool kFetches = kFetchesAhead<kWeights, kBytes, T>;
-            const StepFetch<kBytes> fetch{kFetches && h == 0 ? w + block * kBytes : nullptr};
-            Float sums[V][T];
-            ZeroSums(sums);
-            for (int64_t unit = begin; unit < begin + segment; ++unit) {
-                fetch(static_cast<int>(unit - first), Block::kUnits);
-#pragma GCC unroll 4
-                for (int v = 0; v < V; ++v) {
-                    Block::template TimesUnit<T>(w + block * kBytes, h + v,
-                                                 static_cast<int>(unit - first), x + first,
-                                                 sums[v]);
-                }
-            }
-            AddToWide(sums, wide);
+    const std::byte* w = StripOf<Block>(args, row);
+    Wides wide[T];
+    std::fill_n(wide, T, Strip::WideZero());
+    for (int64_t begin = units.begin; begin < units.end; begin += segment) {
+        const int64_t block = begin / Block::kUnits, first = block * Block::kUnits;
+        constexpr bool kFetches = kFetchesAhead<kWeights, kBytes, T>;
+        const StepFetch<kBytes> fetch{kFetches ? w + block * kBytes : nullptr};
+        Floats sums[T];
+        ZeroSums(sums);
+        for (int64_t unit = begin; unit < begin + segment; ++unit) {
+            fetch(static_cast<int>(unit - first), Block::kUnits);
+            Block::template TimesUnit<T>(w + block * kBytes, static_cast<int>(unit - first),
+                                         x + first, sums);
         }
-        StoreAllWide(args, row + h * Simd::kLanes, token, wide);
+        AddToWide(sums, wide);
     }
+    StoreAllWide(args, row, token, wide);
 }
 
 // Whether one token is multiplied by all units of a block at once (TimesUnits), so that weights are
 // read in the order of memory.
 template <typename Block>
 inline constexpr bool kUnitsInOneStream = requires {
-    Block::template TimesUnits<2>(nullptr, Tokens(), std::declval<Float(&)[4][1]>());
+    Block::template TimesUnits<2>(nullptr, Tokens(), std::declval<Floats(&)[4][1]>());
 };
 
 // As UnitsTile, for one token and such a block, on instruction sets whose vectors have a lane for
@@ -185,14 +143,14 @@ void UnitsOne(const MatMulArgs& args, int64_t row, int64_t token) {
     const Tokens x = TokensFrom(args, token);
     const std::byte* w = StripOf<Block>(args, row);
     const Range units = args.UnitsUsed();
-    Wide wide = Simd::WideZero();
+    Wides wide = Strip::WideZero();
     for (int64_t block = units.begin / 8; block * 8 < units.end; ++block) {
-        Float sums[8 / kStep][1];
+        Floats sums[8 / kStep][1];
 #pragma GCC unroll 8
-        for (auto& sum : sums) sum[0] = Simd::Zero();
+        for (auto& sum : sums) sum[0] = Strip::Zero();
         Block::template TimesUnits<kStep>(w + block * kBytes, x + 8 * block, sums);
 #pragma GCC unroll 8
-        for (auto& sum : sums) wide = Simd::AddWide(wide, Simd::Widen(sum[0]));
+        for (auto& sum : sums) wide = Strip::AddWide(wide, Strip::Widen(sum[0]));
     }
     StoreWide(args, row, token, wide);
 }

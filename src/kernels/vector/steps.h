@@ -3,6 +3,7 @@
 
 #include "kernels/vector/prefetch.h"
 #include "kernels/vector/tokens.h"
+#include "kernels/vector/twice.h"
 
 namespace weft::kernels::WEFT_SET {
 
@@ -11,43 +12,41 @@ template <typename Block, int kCount>
 struct UnitByUnit {
     static constexpr int64_t kUnits = kCount;
     template <int T, typename Fetch = NoFetch>
-    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T],
-                           Fetch fetch = {}) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T], Fetch fetch = {}) {
 #pragma GCC unroll 1
         for (int unit = 0; unit < kCount; ++unit) {
             fetch(unit, kCount);
-            Block::template TimesUnit<T>(w, h, unit, x, sums);
+            Block::template TimesUnit<T>(w, unit, x, sums);
         }
     }
 };
 
-// A block of two halves with four units each. Block::TimesGroup<kGroup>(w, h, half, x, sums)
+// A block of two halves with four units each. Block::TimesGroup<kGroup>(w, half, x, sums)
 // multiplies unit kGroup of a half; x: the activations of the half's first unit.
 template <typename Block>
 struct InHalves {
     static constexpr int64_t kUnits = 8;
     template <int kGroup = 0, int T>
-    WEFT_INLINE void TimesHalf(const std::byte* w, int h, int half, Tokens x, Float (&sums)[T]) {
-        Block::template TimesGroup<kGroup>(w, h, half, x, sums);
-        if constexpr (kGroup < 3) TimesHalf<kGroup + 1>(w, h, half, x, sums);
+    WEFT_INLINE void TimesHalf(const std::byte* w, int half, Tokens x, Floats (&sums)[T]) {
+        Block::template TimesGroup<kGroup>(w, half, x, sums);
+        if constexpr (kGroup < 3) TimesHalf<kGroup + 1>(w, half, x, sums);
     }
     template <int T, typename Fetch = NoFetch>
-    WEFT_INLINE void Times(const std::byte* w, int h, Tokens x, Float (&sums)[T],
-                           Fetch fetch = {}) {
+    WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T], Fetch fetch = {}) {
 #pragma GCC unroll 1
         for (int half = 0; half < 2; ++half) {
             fetch(half, 2);
-            TimesHalf(w, h, half, x + 4 * half, sums);
+            TimesHalf(w, half, x + 4 * half, sums);
         }
     }
     template <int T>
-    WEFT_INLINE void TimesUnit(const std::byte* w, int h, int unit, Tokens x, Float (&sums)[T]) {
+    WEFT_INLINE void TimesUnit(const std::byte* w, int unit, Tokens x, Floats (&sums)[T]) {
         const int half = unit / 4, group = unit % 4;
         const Tokens from = x + 4 * half;
-        if (group == 0) return Block::template TimesGroup<0>(w, h, half, from, sums);
-        if (group == 1) return Block::template TimesGroup<1>(w, h, half, from, sums);
-        if (group == 2) return Block::template TimesGroup<2>(w, h, half, from, sums);
-        Block::template TimesGroup<3>(w, h, half, from, sums);
+        if (group == 0) return Block::template TimesGroup<0>(w, half, from, sums);
+        if (group == 1) return Block::template TimesGroup<1>(w, half, from, sums);
+        if (group == 2) return Block::template TimesGroup<2>(w, half, from, sums);
+        Block::template TimesGroup<3>(w, half, from, sums);
     }
 };
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/vector/set.h"
+#include "kernels/vector/twice.h"
 
 namespace weft::kernels::WEFT_SET {
 
@@ -35,6 +35,18 @@ WEFT_INLINE void StoreWide(const MatMulArgs& args, int64_t row, int64_t token, W
     Simd::StoreWide(wide, sums);
     std::copy_n(wide, std::min<int64_t>(left, Simd::kLanes),
                 args.wide + token * args.y_stride + row);
+}
+
+// The same for all rows of a strip that has two vectors.
+WEFT_INLINE void StoreSums(const MatMulArgs& args, int64_t row, int64_t token,
+                           Twice<Simd>::Float sums) {
+    StoreSums(args, row, token, sums.a);
+    StoreSums(args, row + Simd::kLanes, token, sums.b);
+}
+WEFT_INLINE void StoreWide(const MatMulArgs& args, int64_t row, int64_t token,
+                           Twice<Simd>::Wide sums) {
+    StoreWide(args, row, token, sums.a);
+    StoreWide(args, row + Simd::kLanes, token, sums.b);
 }
 
 }  // namespace weft::kernels::WEFT_SET
