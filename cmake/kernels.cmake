@@ -26,7 +26,7 @@ function(weft_kernel_set folder set)
   if(folder STREQUAL set)
     file(GLOB shared CONFIGURE_DEPENDS ${WEFT_ROOT}/src/kernels/vector/*.cc)
     if(folder STREQUAL "avxvnni")  # its other kernels are those of AVX2
-      list(FILTER shared INCLUDE REGEX "/(matmul|decoded|products_[a-z0-9]+)\\.cc$")
+      list(FILTER shared INCLUDE REGEX "/(matmul|decoded|quantize_activations|products_[a-z0-9]+)\\.cc$")
     endif()
     list(APPEND sources ${shared})
   endif()

@@ -82,7 +82,9 @@ void Embedding(const EmbeddingArgs& args, int part, int parts);
 
 // 32 activations x in the format ActivationFormat::kInt8: x[i] is approximately scale * q[i]. For
 // weights w with zero point z, sum((w - z) q) = sum(w q) - z sum(q), so the sum starts at -z
-// sum(q): the members from_8, from_128 and from_32. One cache line.
+// sum(q): the members from_8, from_128 and from_32. For products with two 16-bit sums per lane,
+// from_8 and from_32 are two int16: of bytes 0 and 1 of each dword, and of bytes 2 and 3. One cache
+// line.
 struct alignas(64) ActivationBlock {
     int8_t q[32];          // in [-127, 127]
     float scale;           // absmax / 127

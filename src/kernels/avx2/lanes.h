@@ -12,6 +12,12 @@
 
 namespace weft::kernels::WEFT_SET {
 
+// The sum of int8 over bytes 0 and 1 of each dword, and over bytes 2 and 3.
+struct ByteSums {
+    int low = 0, high = 0;
+    ByteSums operator+(const ByteSums& other) const { return {low + other.low, high + other.high}; }
+};
+
 struct Lanes {
     using Float = __m256;
     struct Wide {
@@ -24,6 +30,7 @@ struct Lanes {
     static constexpr int kRegisters = 16;
     static constexpr bool kDots = false;
     static constexpr bool kMatrices = false;
+    static constexpr bool kPairSums = true;
 
     // All ones in the first `count` lanes, 0 to kLanes.
     static __m256i First(int64_t count) {
@@ -347,8 +354,10 @@ struct Lanes {
     static Short ShortZero() {
         return _mm256_setzero_si256();
     }
-    static Short StartShort(int32_t sum) {
-        return _mm256_set1_epi32(sum & 0xffff);
+    // The two sums in `from`, moved left by `left` bits, or right if `left` is negative.
+    static Short StartShort(int32_t from, int left) {
+        const Int all = Set32(from);
+        return left < 0 ? _mm256_srai_epi16(all, -left) : _mm256_slli_epi16(all, left);
     }
     static Short Dot(Int weights, Int x, Short sum) {
         return InPlace(_mm256_add_epi16(sum, _mm256_maddubs_epi16(weights, x)));
@@ -365,9 +374,9 @@ struct Lanes {
         return InPlace(Add32(sum, Whole(_mm256_maddubs_epi16(size, turned))));
     }
 
-    // Multiplies 16 floats by `factor`, stores them at q rounded to int8, and returns the sum of
+    // Multiplies 16 floats by `factor`, stores them at q rounded to int8, and returns the sums of
     // these integers.
-    static int StoreI8(const float* x, float factor, int8_t* q) {
+    static ByteSums StoreI8(const float* x, float factor, int8_t* q) {
         const Float all = Set(factor);
         const __m256i a = _mm256_cvtps_epi32(Mul(Load(x), all));
         const __m256i b = _mm256_cvtps_epi32(Mul(Load(x + 8), all));
@@ -376,9 +385,9 @@ struct Lanes {
             _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
         _mm_store_si128(reinterpret_cast<__m128i*>(q), bytes);
         const __m128i pairs = _mm_maddubs_epi16(_mm_set1_epi8(1), bytes);
-        const __m128i quads = _mm_madd_epi16(pairs, _mm_set1_epi16(1));
-        const __m128i halves = _mm_hadd_epi32(quads, quads);
-        return _mm_cvtsi128_si32(_mm_hadd_epi32(halves, halves));
+        const __m128i two = _mm_add_epi16(pairs, _mm_shuffle_epi32(pairs, 0x4e));
+        const int four = _mm_cvtsi128_si32(_mm_add_epi16(two, _mm_shuffle_epi32(two, 0xb1)));
+        return {static_cast<int16_t>(four), four >> 16};
     }
 
   private:

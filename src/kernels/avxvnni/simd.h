@@ -11,10 +11,13 @@ namespace weft::kernels::avxvnni {
 
 struct Simd : Lanes {
     static constexpr CpuLevel kLevel = CpuLevel::kAvxVnni;
+    static constexpr bool kPairSums = false;
 
     // Products of bytes. A Short is one 32-bit sum per lane. The instruction multiplies u8 by s8,
     // so DotSigned moves the sign of the weight to the activation, as AVX2 does.
-    static Short StartShort(int32_t sum) { return Set32(sum); }
+    static Short StartShort(int32_t from, int left) {
+        return Set32(left < 0 ? from >> -left : from << left);
+    }
     static Short Dot(Int weights, Int x, Short sum) {
         return _mm256_dpbusd_avx_epi32(sum, weights, x);
     }
@@ -22,6 +25,10 @@ struct Simd : Lanes {
     static Int WholeScaled(Short x, Int scale) { return Mul32(x, scale); }
     static Int DotSigned(Int weights, Int x, Int sum) {
         return Dot(_mm256_abs_epi8(weights), _mm256_sign_epi8(x, weights), sum);
+    }
+    static int StoreI8(const float* x, float factor, int8_t* q) {
+        const ByteSums sums = Lanes::StoreI8(x, factor, q);
+        return sums.low + sums.high;
     }
 };
 

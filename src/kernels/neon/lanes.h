@@ -28,6 +28,7 @@ struct Lanes {
     using Half = dense::Half;
     static constexpr int kLanes = 8;
     static constexpr int kRegisters = 16;
+    static constexpr bool kPairSums = false;
     static constexpr bool kDots = false;
 
     static Float Zero() { return Set(0); }
@@ -342,8 +343,8 @@ struct Lanes {
     static Short ShortZero() {
         return IntZero();
     }
-    static Short StartShort(int32_t sum) {
-        return Set32(sum);
+    static Short StartShort(int32_t from, int left) {
+        return Set32(left < 0 ? from >> -left : from << left);
     }
     static Short Dot(Int weights, Int x, Short sum) {
         return DotSigned(weights, x, sum);

@@ -8,9 +8,11 @@
 // if kUnits is not 1, also
 //   TimesUnit<T>(w, unit, x, sums): the same for one unit of the block.
 // Products are u8 * s8. Depending on the instruction set, pairs of products are added to 16-bit
-// sums or four products to 32-bit sums (Strip::Short). 16-bit sums never saturate: they are at most
-// 8 * 2 * 15 * 127 for 4-bit weights, 4 * 2 * 31 * 127 for 5-bit weights, 2 * 2 * 63 * 127 for
-// 6-bit weights.
+// sums (Simd::kPairSums) or four products to 32-bit sums (Simd::Short). A 16-bit sum has 16
+// products of 32 columns, or 8 of 16. Its result always fits, although it may wrap on the way: at
+// most 16 * 15 * 127 for 4-bit weights, and from the zero point on, 16 * 16 * 127 for 5-bit weights
+// and 8 * 32 * 127 for 6-bit weights. 5-bit weights without a zero point take one, whose products
+// are subtracted at the end.
 #pragma once
 
 #include <cstdint>
@@ -52,13 +54,26 @@ WEFT_INLINE Floats AddMin(Floats min, const ActivationBlock& x, Floats sums) {
     return Strip::Fma(min, Strip::Set(x.scaled_sum), sums);
 }
 
+// Starts the sums at `from` of each token, moved left by kLeft bits (negative: right). from: the
+// member of an ActivationBlock for a zero point.
+template <int T, int kLeft, typename From>
+WEFT_INLINE void StartAt(Tokens x, const From& from, Shorts (&dots)[T]) {
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) dots[t] = Strip::StartShort(from(x[t]), kLeft);
+    Arrange<T>(dots);
+}
+template <int T, int kLeft>
+WEFT_INLINE void StartFrom8(Tokens x, Shorts (&dots)[T]) {
+    StartAt<T, kLeft>(
+        x, [](const ActivationBlock& own) { return own.from_8; }, dots);
+}
+
 template <int T>
-WEFT_INLINE void DotNibbles(const std::byte* w, Tokens x, Ints (&short_dots)[T]) {
-    Zero<T>(short_dots);
+WEFT_INLINE void DotNibbles(const std::byte* w, Tokens x, Shorts (&dots)[T]) {
     const auto low = [&](int i) { return LowNibbles(LoadBytes(w + 64 * i)); };
     const auto high = [&](int i) { return HighNibbles(LoadBytes(w + 64 * i)); };
-    DotHalves<T, 4>(low, high, x, 0, short_dots);
-    Settle<T>(short_dots);
+    DotHalves<T, 4>(low, high, x, 0, dots);
+    Settle<T>(dots);
 }
 
 // Adds bit kBit of each byte of `bits` to the nibbles as the fifth bit.
@@ -70,12 +85,10 @@ WEFT_INLINE Ints FiveBits(Ints nibbles, Ints bits) {
     return Strip::Or(nibbles, Strip::And(moved, Strip::Set8(16)));
 }
 
-// Computes 32-bit dot products of 32 weights of 5 bits, packed as in Q5_0.
+// Multiplies 32 weights of 5 bits, packed as in Q5_0.
 template <int T, int kPart = 0>
-WEFT_INLINE void DotFiveBits(const std::byte* w, Ints bits, Tokens x, Ints (&dots)[T]) {
+WEFT_INLINE void DotFiveBits(const std::byte* w, Ints bits, Tokens x, Shorts (&dots)[T]) {
     if constexpr (kPart < 4) {
-        Ints short_dots[T];
-        Zero<T>(short_dots);
         const auto low = [&](int i) {
             const Ints nibbles = LowNibbles(LoadBytes(w + 64 * (kPart + i)));
             return i == 0 ? FiveBits<kPart>(nibbles, bits) : FiveBits<kPart + 1>(nibbles, bits);
@@ -84,16 +97,17 @@ WEFT_INLINE void DotFiveBits(const std::byte* w, Ints bits, Tokens x, Ints (&dot
             const Ints nibbles = HighNibbles(LoadBytes(w + 64 * (kPart + i)));
             return i == 0 ? FiveBits<kPart + 4>(nibbles, bits) : FiveBits<kPart + 5>(nibbles, bits);
         };
-        DotHalves<T, 2>(low, high, x, 4 * kPart, short_dots);
-#pragma GCC unroll 4
-        for (int t = 0; t < T; ++t) {
-            const Ints some = Strip::Whole(short_dots[t]);
-            dots[t] = kPart == 0 ? some : Strip::Add32(dots[t], some);
-        }
+        DotHalves<T, 2>(low, high, x, 4 * kPart, dots);
         DotFiveBits<T, kPart + 2>(w, bits, x, dots);
     } else {
         Settle<T>(dots);
     }
+}
+
+// The 32-bit sums of dots that started at from_8, moved left by kLeft bits, without that start.
+template <int kLeft>
+WEFT_INLINE Ints WithoutStart(Shorts dots, const ActivationBlock& x) {
+    return Strip::Sub32(Strip::Whole(dots), Strip::Whole(Strip::StartShort(x.from_8, kLeft)));
 }
 
 // Q4_0, Q4_1, Q5_0 or Q5_1.
@@ -103,10 +117,16 @@ struct BlockOf32 {
     static constexpr int64_t kUnits = 1;
     static constexpr bool kFive = kOf == DType::kQ5_0 || kOf == DType::kQ5_1;
     static constexpr bool kHasMin = kOf == DType::kQ4_1 || kOf == DType::kQ5_1;
+    static constexpr bool kCentered = kOf == DType::kQ5_1 && Strip::kPairSums;
     template <int T>
     WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T]) {
         constexpr int kScale = kFive ? 320 : 256;
-        Ints dots[T];
+        Shorts dots[T];
+        if constexpr (kHasMin && !kCentered) {
+            Zero<T>(dots);
+        } else {
+            StartFrom8<T, kFive ? 1 : 0>(x, dots);
+        }
         if constexpr (kFive) {
             DotFiveBits<T>(w, LoadBytes(w + 256), x, dots);
         } else {
@@ -116,9 +136,7 @@ struct BlockOf32 {
         [[maybe_unused]] const Floats min = kHasMin ? LoadHalves(w + kScale + 32) : Strip::Zero();
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
-            Ints all = kFive ? dots[t] : Strip::Whole(dots[t]);
-            if constexpr (!kHasMin)
-                all = Strip::Add32(all, Strip::Set32(x[t].from_8 * (kFive ? 2 : 1)));
+            const Ints all = kCentered ? WithoutStart<1>(dots[t], x[t]) : Strip::Whole(dots[t]);
             sums[t] = AddScaled(scale, x[t], all, sums[t]);
             if constexpr (kHasMin) sums[t] = AddMin(min, x[t], sums[t]);
         }
@@ -239,7 +257,7 @@ WEFT_INLINE Head LoadHead(const std::byte* p) {
 
 // -zero * (sum of the int8 activations in x).
 WEFT_INLINE Ints TimesZeroPoint(Ints zero, const ActivationBlock& x) {
-    return Strip::Mul32(zero, Strip::Set32(x.from_8 / 8));
+    return Strip::Mul32(zero, Strip::Set32(x.from_128 / 128));
 }
 
 struct BlockW4 {
@@ -247,7 +265,8 @@ struct BlockW4 {
     static constexpr int64_t kUnits = 1;
     template <int T>
     WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T]) {
-        Ints dots[T];
+        Shorts dots[T];
+        Zero<T>(dots);
         DotNibbles<T>(w, x, dots);
         const Head head = LoadHead(w + 256);
 #pragma GCC unroll 4
@@ -314,21 +333,18 @@ struct BlockOfScalesAndMinima {
         const Ints own = Strip::And(LoadBytes(w + 320 + 64 * i), bit);
         return Strip::Or(weights, Strip::And(Strip::Equal8(own, bit), Strip::Set8(16)));
     }
-    // Dot products of dwords [first, first + 4), in 16 bits.
-    template <int T, bool kHigh>
-    WEFT_INLINE void DotFour(const std::byte* w, int j, int first, Tokens x,
-                             Ints (&short_dots)[T]) {
-        const auto weights = [&](int i) { return Weights<kHigh>(w, j, first + i); };
-        Dot<T, 4>(weights, x + j, 4 * first, short_dots);
-    }
     // Multiplies sub-block j: the low (kHigh: high) nibbles of chunk j / 2.
     template <int T, bool kHigh>
     WEFT_INLINE void TimesSub(const std::byte* w, int j, Tokens x, Floats (&sums)[T]) {
-        constexpr bool kTwo = kFive && !Strip::kMatrices;  // with kMatrices, sums have 32 bits
-        Ints dots[T], more[T];
-        Zero<T>(dots), Zero<T>(more);
-        DotFour<T, kHigh>(w, j, 0, x, dots);
-        DotFour<T, kHigh>(w, j, 4, x, kTwo ? more : dots);
+        constexpr bool kCentered = kFive && Strip::kPairSums;
+        Shorts dots[T];
+        if constexpr (kCentered) {
+            StartFrom8<T, 1>(x + j, dots);
+        } else {
+            Zero<T>(dots);
+        }
+        const auto weights = [&](int i) { return Weights<kHigh>(w, j, i); };
+        Dot<T, 8>(weights, x + j, 0, dots);
         Settle<T>(dots);
         const Floats minus_dmin = Strip::Sub(Strip::Zero(), LoadHalves(w + 32));
         const Floats scale = Strip::Mul(LoadHalves(w), LoadU8(w + 64 + 16 * j));
@@ -336,8 +352,7 @@ struct BlockOfScalesAndMinima {
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
             const ActivationBlock& own = (x + j)[t];
-            Ints all = Strip::Whole(dots[t]);
-            if constexpr (kTwo) all = Strip::Add32(all, Strip::Whole(more[t]));
+            const Ints all = kCentered ? WithoutStart<1>(dots[t], own) : Strip::Whole(dots[t]);
             sums[t] = AddMin(min, own, AddScaled(scale, own, all, sums[t]));
         }
     }
@@ -382,24 +397,16 @@ struct BlockQ6_K {
     WEFT_INLINE void TimesGroup(const std::byte* w, int step, Tokens x, Floats (&sums)[T]) {
         const int s = step % 2;
         const std::byte* quants = w + 288 + step * 4 * 192;
-        constexpr int kSums = Strip::kMatrices ? 1 : 2;  // with kMatrices, sums have 32 bits
-        Ints dots[kSums][T];
-#pragma GCC unroll 2
-        for (int i = 0; i < kSums; ++i) {
-            constexpr int kCount = 4 / kSums;
-            const auto weights = [&](int n) { return Weights<kGroup>(quants, kCount * i + n); };
-            Zero<T>(dots[i]);
-            Dot<T, kCount>(weights, x + kGroup, 16 * s + 4 * kCount * i, dots[i]);
-        }
-        Settle<T>(dots[0]);
+        Shorts dots[T];
+        StartAt<T, 0>(
+            x + kGroup, [s](const ActivationBlock& own) { return own.from_32[s]; }, dots);
+        const auto weights = [&](int i) { return Weights<kGroup>(quants, i); };
+        Dot<T, 4>(weights, x + kGroup, 16 * s, dots);
+        Settle<T>(dots);
         const Floats scale = Scale(w, step / 2 * 8 + 2 * kGroup + s);
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
-            const ActivationBlock& own = (x + kGroup)[t];
-            Ints all = Strip::Whole(dots[0][t]);
-            if constexpr (kSums == 2) all = Strip::Add32(all, Strip::Whole(dots[1][t]));
-            all = Strip::Add32(all, Strip::Set32(own.from_32[s]));
-            sums[t] = AddScaled(scale, own, all, sums[t]);
+            sums[t] = AddScaled(scale, (x + kGroup)[t], Strip::Whole(dots[t]), sums[t]);
         }
     }
     template <int T, typename Fetch = NoFetch>

@@ -73,12 +73,8 @@ struct BlockQ3_K {
 #pragma GCC unroll 2
         for (int s = 0; s < 2; ++s) {
             Shorts dots[T];
-#pragma GCC unroll 4
-            for (int t = 0; t < T; ++t) {  // -4 * sum(q)
-                const int from = (x + kGroup)[t].from_32[s] >> 3;
-                dots[t] = Strip::StartShort(from);
-            }
-            Arrange<T>(dots);
+            StartAt<T, -3>(  // -4 sum(q)
+                x + kGroup, [s](const ActivationBlock& own) { return own.from_32[s]; }, dots);
             const auto weights = [&](int i) { return Codes<kGroup>(w + 288 + 192 * (4 * s + i)); };
             Dot<T, 4>(weights, x + kGroup, 16 * s, dots);
             Settle<T>(dots);
@@ -112,7 +108,7 @@ struct BlockTernary : InHalves<BlockTernary> {
     template <int kGroup, int T>
     WEFT_INLINE void TimesGroup(const std::byte* w, int half, Tokens x, Floats (&sums)[T]) {
         Shorts dots[T];
-        Zero<T>(dots);
+        StartFrom8<T, -3>(x + kGroup, dots);
         const auto weights = [&](int i) {
             return BitPairs<kGroup>(LoadBytes(w + 32 + (8 * half + i) * 64));
         };
@@ -122,9 +118,7 @@ struct BlockTernary : InHalves<BlockTernary> {
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
             const ActivationBlock& own = (x + kGroup)[t];
-            const Ints from = Strip::Set32(own.from_8 >> 3);
-            const Ints all = Strip::Add32(Strip::Whole(dots[t]), from);
-            sums[t] = AddScaled(d, own, all, sums[t]);
+            sums[t] = AddScaled(d, own, Strip::Whole(dots[t]), sums[t]);
         }
     }
 };

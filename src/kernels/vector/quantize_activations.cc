@@ -8,6 +8,23 @@ namespace {
 
 using weight_tiles::ActivationBlock;
 
+// The sum, and `factor` times the sum in the form in which products start at it. Sums are ByteSums
+// if products have two 16-bit sums per lane.
+[[maybe_unused]] int All(int sum) {
+    return sum;
+}
+[[maybe_unused]] int32_t From(int sum, int factor) {
+    return factor * sum;
+}
+template <typename ByteSums>
+int All(const ByteSums& sums) {
+    return sums.low + sums.high;
+}
+template <typename ByteSums>
+int32_t From(const ByteSums& sums, int factor) {
+    return (factor * sums.high << 16) + (factor * sums.low & 0xffff);
+}
+
 void PrepareBlock(const float* x, ActivationBlock* out) {
     Float peaks = Simd::Abs(Simd::Load(x));
     for (int i = Simd::kLanes; i < 32; i += Simd::kLanes) {
@@ -15,16 +32,17 @@ void PrepareBlock(const float* x, ActivationBlock* out) {
     }
     const float peak = Simd::Largest(peaks);
     const float scale = peak / 127, inverse = scale > 0 ? 127 / peak : 0;
-    const int low = Simd::StoreI8(x, inverse, out->q);
-    const int high = Simd::StoreI8(x + 16, inverse, out->q + 16);
+    const auto low = Simd::StoreI8(x, inverse, out->q);
+    const auto high = Simd::StoreI8(x + 16, inverse, out->q + 16);
+    const auto both = low + high;
     out->scale = scale;
-    out->scaled_sum = scale * static_cast<float>(low + high);
-    out->from_8 = -8 * (low + high);
-    out->from_128 = -128 * (low + high);
-    out->from_32[0] = -32 * low;
-    out->from_32[1] = -32 * high;
-    out->scaled_half[0] = scale * static_cast<float>(low);
-    out->scaled_half[1] = scale * static_cast<float>(high);
+    out->scaled_sum = scale * static_cast<float>(All(both));
+    out->from_8 = From(both, -8);
+    out->from_128 = -128 * All(both);
+    out->from_32[0] = From(low, -32);
+    out->from_32[1] = From(high, -32);
+    out->scaled_half[0] = scale * static_cast<float>(All(low));
+    out->scaled_half[1] = scale * static_cast<float>(All(high));
 }
 
 // `count` (1 to 32) columns.

@@ -10,7 +10,8 @@
 //   Int       the same lanes as 32-bit integers, or as their bytes
 //   Short     sums of products of bytes: each lane is one 32-bit sum, or two 16-bit sums
 // and constants: kRegisters (16 or 32 such vectors), kDots (multiplies pairs of BF16), kMatrices
-// (multiplies two rows by two tokens, dots.h).
+// (multiplies two rows by two tokens, dots.h), and with 8 lanes kPairSums (a Short has two 16-bit
+// sums).
 // A set with faster products than those of low_bits.h, grids.h and micro.h (bfloat16) defines
 // WEFT_OWN_PRODUCTS, and has its own low_bits.h, grids.h and units.h.
 //

@@ -54,7 +54,7 @@ struct Twice {
     };
     using Short = Int;
     static constexpr int kLanes = 2 * S::kLanes;
-    static constexpr bool kMatrices = S::kMatrices;
+    static constexpr bool kMatrices = S::kMatrices, kPairSums = S::kPairSums;
 
     WEFT_TWICE_0(Zero, Float)
     WEFT_TWICE_0(WideZero, Wide)
@@ -63,8 +63,11 @@ struct Twice {
     WEFT_TWICE_SET(Set, Float, float)
     WEFT_TWICE_SET(Set32, Int, int32_t)
     WEFT_TWICE_SET(Set8, Int, int)
-    WEFT_TWICE_SET(StartShort, Short, int32_t)
     WEFT_TWICE_SET(Table, Int, const void*)
+
+    WEFT_TWICE Short StartShort(int32_t from, int left) {
+        return {S::StartShort(from, left), S::StartShort(from, left)};
+    }
 
     WEFT_TWICE Float Load(const float* from) { return {S::Load(from), S::Load(from + S::kLanes)}; }
     WEFT_TWICE Wide LoadWide(const double* from) {
