@@ -333,28 +333,37 @@ struct BlockOfScalesAndMinima {
         const Ints own = Strip::And(LoadBytes(w + 320 + 64 * i), bit);
         return Strip::Or(weights, Strip::And(Strip::Equal8(own, bit), Strip::Set8(16)));
     }
-    // Multiplies sub-block j: the low (kHigh: high) nibbles of chunk j / 2.
-    template <int T, bool kHigh>
-    WEFT_INLINE void TimesSub(const std::byte* w, int j, Tokens x, Floats (&sums)[T]) {
+    WEFT_INLINE Floats Scale(const std::byte* w, int j) {
+        return Strip::Mul(LoadHalves(w), LoadU8(w + 64 + 16 * j));
+    }
+    WEFT_INLINE Floats Min(const std::byte* w, int j) {
+        const Floats minus_dmin = Strip::Sub(Strip::Zero(), LoadHalves(w + 32));
+        return Strip::Mul(minus_dmin, LoadU8(w + 192 + 16 * j));
+    }
+    // Multiplies a sub-block; weights(i): its dword i.
+    template <int T, typename Codes>
+    WEFT_INLINE void TimesCodes(const Codes& weights, Floats scale, Floats min, Tokens x,
+                                Floats (&sums)[T]) {
         constexpr bool kCentered = kFive && Strip::kPairSums;
         Shorts dots[T];
         if constexpr (kCentered) {
-            StartFrom8<T, 1>(x + j, dots);
+            StartFrom8<T, 1>(x, dots);
         } else {
             Zero<T>(dots);
         }
-        const auto weights = [&](int i) { return Weights<kHigh>(w, j, i); };
-        Dot<T, 8>(weights, x + j, 0, dots);
+        Dot<T, 8>(weights, x, 0, dots);
         Settle<T>(dots);
-        const Floats minus_dmin = Strip::Sub(Strip::Zero(), LoadHalves(w + 32));
-        const Floats scale = Strip::Mul(LoadHalves(w), LoadU8(w + 64 + 16 * j));
-        const Floats min = Strip::Mul(minus_dmin, LoadU8(w + 192 + 16 * j));
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
-            const ActivationBlock& own = (x + j)[t];
-            const Ints all = kCentered ? WithoutStart<1>(dots[t], own) : Strip::Whole(dots[t]);
-            sums[t] = AddMin(min, own, AddScaled(scale, own, all, sums[t]));
+            const Ints all = kCentered ? WithoutStart<1>(dots[t], x[t]) : Strip::Whole(dots[t]);
+            sums[t] = AddMin(min, x[t], AddScaled(scale, x[t], all, sums[t]));
         }
+    }
+    // Multiplies sub-block j: the low (kHigh: high) nibbles of chunk j / 2.
+    template <int T, bool kHigh>
+    WEFT_INLINE void TimesSub(const std::byte* w, int j, Tokens x, Floats (&sums)[T]) {
+        const auto weights = [&](int i) { return Weights<kHigh>(w, j, i); };
+        TimesCodes<T>(weights, Scale(w, j), Min(w, j), x + j, sums);
     }
     template <int T, typename Fetch = NoFetch>
     WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T], Fetch fetch = {}) {
@@ -393,21 +402,26 @@ struct BlockQ6_K {
     WEFT_INLINE Floats Scale(const std::byte* w, int i) {
         return Strip::Mul(LoadHalves(w), Strip::FromInt(WideI8(w + 32 + 16 * i)));
     }
+    // Multiplies half s of a unit; weights(i): dword i of the half.
+    template <int T, typename Codes>
+    WEFT_INLINE void TimesCodes(const Codes& weights, Floats scale, int s, Tokens x,
+                                Floats (&sums)[T]) {
+        Shorts dots[T];
+        StartAt<T, 0>(
+            x, [s](const ActivationBlock& own) { return own.from_32[s]; }, dots);
+        Dot<T, 4>(weights, x, 16 * s, dots);
+        Settle<T>(dots);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+            sums[t] = AddScaled(scale, x[t], Strip::Whole(dots[t]), sums[t]);
+        }
+    }
     template <int T, int kGroup>
     WEFT_INLINE void TimesGroup(const std::byte* w, int step, Tokens x, Floats (&sums)[T]) {
         const int s = step % 2;
         const std::byte* quants = w + 288 + step * 4 * 192;
-        Shorts dots[T];
-        StartAt<T, 0>(
-            x + kGroup, [s](const ActivationBlock& own) { return own.from_32[s]; }, dots);
         const auto weights = [&](int i) { return Weights<kGroup>(quants, i); };
-        Dot<T, 4>(weights, x + kGroup, 16 * s, dots);
-        Settle<T>(dots);
-        const Floats scale = Scale(w, step / 2 * 8 + 2 * kGroup + s);
-#pragma GCC unroll 4
-        for (int t = 0; t < T; ++t) {
-            sums[t] = AddScaled(scale, (x + kGroup)[t], Strip::Whole(dots[t]), sums[t]);
-        }
+        TimesCodes<T>(weights, Scale(w, step / 2 * 8 + 2 * kGroup + s), s, x + kGroup, sums);
     }
     template <int T, typename Fetch = NoFetch>
     WEFT_INLINE void Times(const std::byte* w, Tokens x, Floats (&sums)[T], Fetch fetch = {}) {

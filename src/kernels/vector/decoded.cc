@@ -1,12 +1,15 @@
 // Weights that are decoded before use (decoded.h) times activations.
 //
-// A Grid has kType, kScales (scales for 32 columns: 1 or 2) and
-//   Decode(packed, units)   one block of 16 rows
-// and TimesUnit multiplies a decoded unit's rows. A block of 16 rows is decoded once
-// per kMostTokens tokens. The order of a row's sums depends only on its columns.
+// A Grid has kType and
+//   Decode(packed, units)             one block of 16 rows
+// and either kScales (scales for 32 columns: 1 or 2), for TimesUnit, or
+//   Times<T>(units, range, x, sums)   multiplies units of a decoded block
+// A block of 16 rows is decoded once for up to kMostTokens tokens. The order of a row's sums
+// depends only on its columns.
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/vector/prefetch.h"
 #include "kernels/vector/store.h"
 #if defined(WEFT_OWN_PRODUCTS)
 #include WEFT_SET_FILE(grids.h)
@@ -24,19 +27,25 @@ class DecodedMatMul {
 
     // Computes y for the weight's rows [rows.begin, rows.end) and all tokens.
     void Run(Range rows) {
-        for (int64_t begin = 0; begin < args_.rows; begin += kMostTokens) {
-            const int64_t count = std::min<int64_t>(kMostTokens, args_.rows - begin);
+        ForTiles(args_.rows, kMostTokens, [&](const Range& tokens) {
             for (int64_t row = rows.begin; row < rows.end; row += kStripRows) {
-                Strip(row, begin, count);
+                MultiplyStrip(row, tokens.begin, tokens.end - tokens.begin);
             }
-        }
+        });
     }
 
   private:
     static constexpr int kTile = Simd::kRegisters == 32 ? 12 : 4;
-    static constexpr int kMostTokens = 4 * kTile;
+    static constexpr int kMostTokens = Simd::kRegisters == 32 ? 48 : 32;
 
-    void Strip(int64_t row, int64_t token, int64_t tokens) {
+    // Calls `call` for tiles of at most `most` of the tokens, of nearly equal size.
+    template <typename Call>
+    static void ForTiles(int64_t tokens, int64_t most, const Call& call) {
+        const auto tiles = static_cast<int>((tokens + most - 1) / most);
+        for (int i = 0; i < tiles; ++i) call(Share(tokens, Simd::kMatrices ? 2 : 1, i, tiles));
+    }
+
+    void MultiplyStrip(int64_t row, int64_t token, int64_t tokens) {
         const int64_t segment = args_.segment_cols / 32, end = args_.weight.cols / 32;
         const int64_t step =
             args_.EndsInBlocks(32 * kUnitsPerBlock) ? segment : int64_t{kUnitsPerBlock};
@@ -47,8 +56,10 @@ class DecodedMatMul {
         std::memset(sums_, 0, static_cast<size_t>(tokens) * sizeof sums_[0]);
         std::memset(wide_, 0, static_cast<size_t>(tokens) * sizeof wide_[0]);
         for (int64_t unit = 0; unit < end; unit += kUnitsPerBlock) {
+            constexpr int64_t kBytes = weight_tiles::BlockBytes(Grid::kType);
             grid_.Decode(w, units_);
-            w += weight_tiles::BlockBytes(Grid::kType);
+            if constexpr (Simd::kLanes == 8) FetchAhead<kBytes>(w);
+            w += kBytes;
             for (int64_t done = unit; done < unit + kUnitsPerBlock;) {
                 const bool zeros = done < used.begin || done >= used.end;
                 if (!zeros) AddUnits(unit, done, step, token, tokens);
@@ -66,10 +77,10 @@ class DecodedMatMul {
     // `first`.
     void AddUnits(int64_t first, int64_t begin, int64_t count, int64_t token, int64_t tokens) {
         const Range units{begin - first, begin - first + count};
-        for (int64_t t = 0; t < tokens; t += kTile) {
-            const int64_t tile = std::min<int64_t>(kTile, tokens - t);
-            Tile<kTile>(TokensFrom(args_, token + t) + first, tile, units, sums_ + t);
-        }
+        ForTiles(tokens, kTile, [&](const Range& tile) {
+            const Tokens x = TokensFrom(args_, token + tile.begin) + first;
+            Tile<kTile>(x, tile.end - tile.begin, units, sums_ + tile.begin);
+        });
     }
 
     template <int T>
@@ -84,9 +95,13 @@ class DecodedMatMul {
         Floats own[T];
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) own[t] = Strip::Load(sums[t]);
+        if constexpr (requires { Grid::template Times<T>(units_, units, x, own); }) {
+            Grid::template Times<T>(units_, units, x, own);
+        } else {
 #pragma GCC unroll 1
-        for (int64_t u = units.begin; u < units.end; ++u) {
-            TimesUnit<T, Grid::kScales>(units_[u], x + u, own);
+            for (int64_t u = units.begin; u < units.end; ++u) {
+                TimesUnit<T, Grid::kScales>(units_[u], x + u, own);
+            }
         }
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) Strip::Store(sums[t], own[t]);
@@ -117,6 +132,9 @@ bool Multiply(const MatMulArgs& args, Range rows) {
 }  // namespace
 
 void MatMulDecoded(const MatMulArgs& args, Range rows) {
+#if !defined(WEFT_OWN_PRODUCTS)
+    if (Multiply<GridQ5_K, GridQ6_K>(args, rows)) return;
+#endif
     const bool multiplied =
         Multiply<GridIQ1_S, GridIQ1_M, GridIQ2_XXS, GridIQ2_XS, GridIQ2_S, GridIQ3_XXS, GridIQ3_S>(
             args, rows);

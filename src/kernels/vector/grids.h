@@ -281,4 +281,74 @@ WEFT_INLINE void TimesUnit(const DecodedUnit& unit, Tokens x, Floats (&sums)[T])
     }
 }
 
+// Q6_K, for many tokens. q has codes from 0 to 63; the zero point is 32.
+struct GridQ6_K {
+    static constexpr DType kType = DType::kQ6_K;
+    void Decode(const std::byte* w, DecodedUnit* units) const {
+        for (int half = 0; half < 2; ++half) Groups(w, half, units + 4 * half);
+    }
+    // The order of sums is that of BlockQ6_K: in a whole block, the first halves of four units
+    // precede the second halves.
+    template <int T>
+    WEFT_INLINE void Times(const DecodedUnit* units, const Range& range, Tokens x,
+                           Floats (&sums)[T]) {
+        const int64_t step = range.end - range.begin == kUnitsPerBlock ? 4 : 1;
+        for (int64_t first = range.begin; first < range.end; first += step) {
+#pragma GCC unroll 1
+            for (int s = 0; s < 2; ++s) {
+#pragma GCC unroll 1
+                for (int64_t u = first; u < first + step; ++u) {
+                    TimesHalf<T>(units[u], s, x + u, sums);
+                }
+            }
+        }
+    }
+
+  private:
+    template <int kGroup = 0>
+    WEFT_INLINE void Groups(const std::byte* w, int half, DecodedUnit* units) {
+        for (int i = 0; i < 8; ++i) {
+            Store(BlockQ6_K::Weights<kGroup>(w + 288 + 8 * half * 192, i), i, units[kGroup]);
+        }
+        for (int s = 0; s < 2; ++s) {
+            StoreScale(BlockQ6_K::Scale(w, 8 * half + 2 * kGroup + s), s, units[kGroup]);
+        }
+        if constexpr (kGroup < 3) Groups<kGroup + 1>(w, half, units);
+    }
+    template <int T>
+    WEFT_INLINE void TimesHalf(const DecodedUnit& unit, int s, Tokens x, Floats (&sums)[T]) {
+        const auto weights = [&](int i) { return Strip::LoadInt(unit.q[4 * s + i][0]); };
+        BlockQ6_K::TimesCodes<T>(weights, Strip::Load(unit.scale[s]), s, x, sums);
+    }
+};
+
+// Q5_K, for many tokens. q has the codes; the second scale is the minimum.
+struct GridQ5_K {
+    static constexpr DType kType = DType::kQ5_K;
+    void Decode(const std::byte* w, DecodedUnit* units) const {
+        for (int j = 0; j < 8; j += 2) {
+            DecodeSub<false>(w, j, units[j]);
+            DecodeSub<true>(w, j + 1, units[j + 1]);
+        }
+    }
+    template <int T>
+    WEFT_INLINE void Times(const DecodedUnit* units, const Range& range, Tokens x,
+                           Floats (&sums)[T]) {
+#pragma GCC unroll 1
+        for (int64_t u = range.begin; u < range.end; ++u) {
+            const DecodedUnit& unit = units[u];
+            const auto weights = [&](int i) { return Strip::LoadInt(unit.q[i][0]); };
+            const Floats scale = Strip::Load(unit.scale[0]), min = Strip::Load(unit.scale[1]);
+            BlockQ5_K::TimesCodes<T>(weights, scale, min, x + u, sums);
+        }
+    }
+
+  private:
+    template <bool kHigh>
+    WEFT_INLINE void DecodeSub(const std::byte* w, int j, DecodedUnit& unit) {
+        for (int i = 0; i < 8; ++i) Store(BlockQ5_K::Weights<kHigh>(w, j, i), i, unit);
+        StoreScale(BlockQ5_K::Scale(w, j), 0, unit);
+        StoreScale(BlockQ5_K::Min(w, j), 1, unit);
+    }
+};
 }  // namespace weft::kernels::WEFT_SET

@@ -20,6 +20,13 @@ bool Multiply(DType type, const MatMulArgs& args, Range rows) {
     return ((type == Block::kType && (Strips<Block>(args, rows), true)) || ...);
 }
 
+// Whether blocks are decoded once for many tokens (decoded.cc): those whose codes are in two
+// places, on 8 lanes, from more than two tiles of tokens on (measured; Q4_K gains nothing).
+bool DecodesFirst(const MatMulArgs& args) {
+    const DType type = args.weight.dtype;
+    return Simd::kLanes == 8 && (type == DType::kQ5_K || type == DType::kQ6_K) && args.rows > 8;
+}
+
 }  // namespace
 
 void MatMul(const MatMulArgs& args, int part, int parts) {
@@ -27,6 +34,7 @@ void MatMul(const MatMulArgs& args, int part, int parts) {
     DType type = args.weight.dtype;
     if (!Info(type).quantized || type == DType::kFP8) return MatMulFloats(args, rows);
     if (type == DType::kTQ1_0) type = DType::kTQ2_0;  // packed alike
+    if (DecodesFirst(args)) return MatMulDecoded(args, rows);
     if (Multiply<BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, BlockIQ4_NL, BlockIQ4_XS,
                  BlockMXFP4, BlockW4, BlockW8, BlockNVFP4, BlockTernary, BlockQ2_K, BlockQ3_K,
                  BlockQ4_K, BlockQ5_K, BlockQ6_K>(type, args, rows)) {
