@@ -56,29 +56,38 @@ Error NoPlace(const ModelSource& source, std::string_view what) {
 // The family whose tensor names the folder has.
 Result<const Family*> FamilyOf(const ModelSource& source) {
     WEFT_ASSIGN(const std::string type, ExportType(source));
-    const Json json = {{"model_type", type}};
+    Json json = {{"model_type", type}};
+    const bool own = !source.folder().empty();  // then config.json stays as it is
+    if (own) {
+        WEFT_ASSIGN(const Config read, Config::Read(source.folder() + "/config.json"));
+        if (!read.Has("text_config")) json = read.json();
+    }
     WEFT_ASSIGN(const Config config, Config::Parse(json.dump(), source.name()));
     WEFT_ASSIGN(const Family* family, FindFamily(config));
-    if (family->layer == nullptr && family->adjust == nullptr) return family;
+    const bool renames = family->embedding != "embed_tokens" || family->final_norm != "norm";
+    if (family->layer == nullptr && !renames && (own || family->adjust == nullptr)) return family;
     return NoPlace(source, "a model of type " + std::string(family->model_type));
 }
 
-// "blk.3.attn_q.weight": 3, "attn_q", "weight".
+// "blk.3.attn_q.weight": 3, "attn_q", "weight". A vector's name may end with its module.
 struct LayerName {
     std::string layer, module, kind;
 };
 std::optional<LayerName> SplitName(const std::string& name) {
     constexpr std::string_view kBegin = "blk.";
     const size_t dot = name.find('.', kBegin.size()), last = name.rfind('.');
-    if (!name.starts_with(kBegin) || dot == name.npos || last <= dot) return std::nullopt;
+    if (!name.starts_with(kBegin) || dot == name.npos) return std::nullopt;
+    if (last <= dot)
+        return LayerName{name.substr(kBegin.size(), dot - kBegin.size()), name.substr(dot + 1), ""};
     return LayerName{name.substr(kBegin.size(), dot - kBegin.size()),
                      name.substr(dot + 1, last - dot - 1), name.substr(last + 1)};
 }
 
 const RuleOf<std::string>* FindRule(const std::vector<RuleOf<std::string>>& rules,
                                     const LayerName& name) {
+    const std::string whole = name.kind.empty() ? name.module : name.module + "." + name.kind;
     const auto fits = [&](const RuleOf<std::string>& rule) {
-        return rule.gguf == name.module && rule.form != Form::kVector;
+        return rule.gguf == (rule.form == Form::kVector ? whole : name.module);
     };
     const auto found = std::ranges::find_if(rules, fits);
     return found == rules.end() ? nullptr : &*found;
@@ -89,15 +98,18 @@ struct End {
 };
 constexpr End kEnds[] = {{"token_embd.weight", "model.embed_tokens.weight"},
                          {"output_norm.weight", "model.norm.weight"},
-                         {"output.weight", "lm_head.weight"}};
+                         {"output_norm.bias", "model.norm.bias"},
+                         {"output.weight", "lm_head.weight"},
+                         {"output.bias", "lm_head.bias"}};
 
 Result<int64_t> HeadDimOf(const ModelSource& source, const Family& family) {
     const std::string prefix(family.architecture);
     WEFT_ASSIGN(const TensorInfo* embedding, source.NeedTensor("token_embd.weight"));
+    const std::string key_length = prefix + ".attention.key_length";
+    if (source.meta().Has(key_length)) return source.meta().Int(key_length, 2, 1 << 16);
     WEFT_ASSIGN(const int64_t heads,
                 source.meta().Int(prefix + ".attention.head_count", 1, 1 << 16));
-    WEFT_ASSIGN(const int64_t head_dim, source.meta().IntOr(prefix + ".attention.key_length", 2,
-                                                            1 << 16, embedding->cols / heads));
+    const int64_t head_dim = embedding->cols / heads;
     if (head_dim >= 2) return head_dim;
     return MakeError(ErrorCode::kCorrupt, "{}: {} heads in {} columns", source.name(), heads,
                      embedding->cols);
@@ -409,10 +421,12 @@ class Naming {
         if (rule == nullptr || (tensor.dim_count > 2) != experts || tensor.dim_count > 3) {
             return NoPlace(source_, "tensor '" + tensor.name + "'");
         }
-        ExportTensor out{fmt::format("model.layers.{}.{}.{}", split->layer, rule->hf, split->kind),
-                         &tensor, 0, 0, tensor.rows};
+        const std::string name =
+            rule->form == Form::kVector ? rule->hf : rule->hf + "." + split->kind;
+        ExportTensor out{fmt::format("model.layers.{}.{}", split->layer, name), &tensor, 0, 0,
+                         tensor.rows};
         out.matrix = rule->form == Form::kRouter;
-        if (rule->form == Form::kNorm) out.add = -family_.norm_add;
+        if (rule->form == Form::kNorm && split->kind == "weight") out.add = -family_.norm_add;
         if (experts) {
             AddExperts(out, plan);
             return {};

@@ -150,7 +150,7 @@ constexpr Family kHunyuanFamilies[] = {
                      "tie_word_embeddings": true})"},
     {.model_type = "ernie4_5_moe",
      .architecture = "ernie4_5-moe",
-     .rules = {kPreNormRules, kAttentionRules, kMoeRules, kSharedExpertsRules, kErnieBiasRules},
+     .rules = {kPreNormRules, kAttentionRules, kErnieBiasRules, kMoeRules, kSharedExpertsRules},
      .meta = ErnieMoeMeta,
      .adjust = ErnieMoeAdjust,
      .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,

@@ -332,7 +332,7 @@ constexpr Family kExpertFamilies[] = {
                      "topk_group": 1, "routed_scaling_factor": 1.0})"},
     {.model_type = "hy_v3",
      .architecture = "hy_v3",
-     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules, kHy3Rules},
+     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kHy3Rules, kMoeRules},
      .gating = "sigmoid",
      .adjust = Hy3Adjust,
      .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
