@@ -30,7 +30,7 @@ import torch
 import transformers
 
 import golden
-from make_family_golden import ling2
+from make_family_golden import empty, ling2, of_text
 from make_hf_golden import DELTA, DELTA_EXPERTS, LATENT, LEFT_OUT
 
 ROWS = 18
@@ -68,15 +68,25 @@ CASES = {
         "sliding_window": 6, "head_dim": 24, "v_head_dim": 16, "num_key_value_heads": 1,
         "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 96,
         "attention_value_scale": 0.7, "n_group": 1, "topk_group": 1}),
+    "step35": ("step3p7", NEXTN | {
+        "sliding_window": 6, "num_attention_heads": 4, "num_sliding_attention_heads": 6,
+        "num_key_value_heads": 2, "layer_types": ["full_attention"] + ["sliding_attention"] * 2,
+        "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 96,
+        "share_expert_dim": 160, "mlp_layer_types": ["dense"] + ["sparse"] * 2,
+        "moe_router_scaling_factor": 1.5, "swiglu_limits": [0.0, 0.02, 0.05],
+        "swiglu_limits_shared": [0.02, 0.05, 0.02], "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 50000.0,
+                               "partial_rotary_factor": 0.5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}),
 }
 # A head with its own embedding and output matrix.
 CASES["glm4moeEnds"] = CASES["glm4moe"]
 OWN_ENDS = ("glm4moeEnds",)
-CENTERED = ("qwen3_next", "qwen3_5_text")  # a norm's factor is 1 + its weight
-BESIDE = (*CENTERED, "exaone_moe")  # families that store the head beside the layers, in "mtp."
+CENTERED = ("qwen3_next", "qwen3_5_text", "step3p7")  # a norm's factor is 1 + its weight
+BESIDE = ("qwen3_next", "qwen3_5_text", "exaone_moe")  # families that store the head beside the layers, in "mtp."
 FINAL = ("hy_v3", "sarvam_moe", "mimo_v2_flash")  # the last norm is "final_layernorm"
-SLIDING = ("exaone_moe", "mimo_v2_flash")  # the head's layer has the model's window
-DENSE = ("exaone_moe", "mimo_v2_flash")  # the head's layer has no experts
+SLIDING = ("exaone_moe", "mimo_v2_flash", "step3p7")  # the head's layer has the model's window
+DENSE = ("exaone_moe", "mimo_v2_flash", "step3p7")  # the head's layer has no experts
 # Names of the head's tensors that differ from those of the model's layers.
 RENAMED = {"mimo_v2_flash": ("post_attention_layernorm", "pre_mlp_layernorm")}
 REWRITTEN = {"sarvam_moe": ling2}  # config.json in the form of published folders
@@ -88,6 +98,7 @@ def names_of(model_type, layers):
         return "mtp.", "mtp.layers.0.", ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
     layer = "model.mtp.layers.0." if model_type == "mimo_v2_flash" else f"model.layers.{layers}."
     last = "final_layernorm" if model_type in FINAL else "shared_head.norm"
+    last = "transformer.shared_head.norm" if model_type == "step3p7" else last
     return layer, layer, ("eh_proj", "enorm", "hnorm", last)
 
 
@@ -96,16 +107,16 @@ def shapes_of(folder):
         return {n: list(opened.get_slice(n).get_shape()) for n in opened.keys()}
 
 
-def loaded_with(config, values, norm_base):
+def loaded_with(model_type, sizes, values, norm_base):
     """A model with these values, in float64."""
     with tempfile.TemporaryDirectory() as folder:
-        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        model, loader = empty(model_type, sizes)
         model.to(torch.float32).save_pretrained(folder)
         shapes = shapes_of(folder)
         own = {n: values[n] if n in values else golden.hf_tensor(n, s, norm_base) for n, s in shapes.items()}
         file = pathlib.Path(folder) / "model.safetensors"
         safetensors.torch.save_file(own, file, metadata={"format": "pt"})
-        return shapes, transformers.AutoModelForCausalLM.from_pretrained(
+        return {n: s for n, s in shapes.items() if of_text(n)}, loader.from_pretrained(
             folder, dtype=torch.float64, attn_implementation="eager",
             experts_implementation="eager").eval()
 
@@ -115,8 +126,10 @@ class Head:
 
     def __init__(self, model, head, values, names):
         self.model, self.head, self.values, self.names = model, head, values, names
-        self.eps = model.config.rms_norm_eps
+        self.eps = model.config.get_text_config().rms_norm_eps
         self.centered = head.own_base == 0.0
+        self.output = names[2][3].replace(".norm", ".output")
+        self.output = self.output if "transformer" in self.output else "shared_head.head"
 
     def norm(self, x, name):
         weight = self.values[name + ".weight"].double() + (1.0 if self.centered else 0.0)
@@ -125,12 +138,12 @@ class Head:
     def run(self, states, tokens):
         """Rows of the head, normed, and their logits."""
         own, _, (both, enorm, hnorm, last) = self.names
-        table = self.values.get(own + "embed_tokens.weight", self.model.model.embed_tokens.weight)
-        output = self.values.get(own + "shared_head.head.weight", self.model.lm_head.weight)
+        table = self.values.get(own + "embed_tokens.weight", self.model.get_decoder().embed_tokens.weight)
+        output = self.values.get(own + self.output + ".weight", self.model.lm_head.weight)
         embedded = table.double()[tokens]
         joined = torch.cat([self.norm(embedded, own + enorm), self.norm(states, own + hnorm)], -1)
         x = joined @ self.values[own + both + ".weight"].double().T
-        x = self.head.model(inputs_embeds=x[None], use_cache=False).last_hidden_state[0]
+        x = self.head.get_decoder()(inputs_embeds=x[None], use_cache=False).last_hidden_state[0]
         made = self.norm(x, own + last)
         return made, made @ output.double().T
 
@@ -140,23 +153,24 @@ def run(case):
     sizes = {k: v for k, v in (SIZES | more).items() if v is not LEFT_OUT}
     norm_base = 0.0 if model_type in CENTERED else 1.0
     kind = "sliding_attention" if model_type in SLIDING else "full_attention"
-    config = transformers.AutoConfig.for_model(model_type, **sizes)
-    layers = config.num_hidden_layers
-    shapes, model = loaded_with(config, {}, norm_base)
+    config = empty(model_type, sizes)[0].config
+    layers = config.get_text_config().num_hidden_layers
+    shapes, model = loaded_with(model_type, sizes, {}, norm_base)
 
     larger = sizes | {"num_hidden_layers": layers + 1}
     for key in ("layer_types", "mlp_layer_types"):
-        types = getattr(config, key, None)
+        types = getattr(config.get_text_config(), key, None)
         if types:
             own = "dense" if model_type in DENSE else types[-1]
             larger[key] = types + [kind if key == "layer_types" else own]
-    larger = transformers.AutoConfig.for_model(model_type, **larger)
+    for key in ("swiglu_limits", "swiglu_limits_shared"):
+        if key in sizes:
+            larger[key] = sizes[key] + [0.0]
     own, layer, modules = names_of(model_type, layers)
     in_model = f"model.layers.{layers}."
     renamed = RENAMED.get(model_type, ("", ""))
     with tempfile.TemporaryDirectory() as folder:
-        whole = transformers.AutoModelForCausalLM.from_config(larger, attn_implementation="eager")
-        whole.to(torch.float32).save_pretrained(folder)
+        empty(model_type, larger)[0].to(torch.float32).save_pretrained(folder)
         of_head = {n.replace(in_model, layer).replace(*renamed): s
                    for n, s in shapes_of(folder).items() if n.startswith(in_model)}
     hidden = sizes["hidden_size"]
@@ -165,23 +179,26 @@ def run(case):
     if case in OWN_ENDS:
         of_head |= {f"{own}{m}.weight": [sizes["vocab_size"], hidden]
                     for m in ("embed_tokens", "shared_head.head")}
+    if model_type == "step3p7":
+        of_head[f"{own}transformer.shared_head.output.weight"] = [sizes["vocab_size"], hidden]
     values = {n: golden.hf_tensor(n, s, norm_base) for n, s in of_head.items()}
     in_place = {n.replace(layer, in_model).replace(*renamed[::-1]) if n.startswith(layer) else n: v
                 for n, v in values.items()}
-    _, head = loaded_with(larger, in_place, norm_base)
+    _, head = loaded_with(model_type, larger, in_place, norm_base)
     head.own_base = norm_base
-    head.model.layers = torch.nn.ModuleList([head.model.layers[layers]])
-    head.model.norm = torch.nn.Identity()
-    head.model.config.num_hidden_layers = 1
-    if getattr(head.model.config, "layer_types", None):
-        head.model.config.layer_types = [kind]
+    decoder = head.get_decoder()
+    decoder.layers = torch.nn.ModuleList([decoder.layers[layers]])
+    decoder.norm = torch.nn.Identity()
+    decoder.config.num_hidden_layers = 1
+    if getattr(decoder.config, "layer_types", None):
+        decoder.config.layer_types = [kind]
     head = Head(model, head, values, (own, layer, modules))
 
     tokens = golden.tokens(ROWS, sizes["vocab_size"])
     ids = torch.from_numpy(tokens)
     with torch.no_grad():
         out = model(ids[None], output_hidden_states=True)
-        states = model.model(ids[None]).last_hidden_state[0][:-1]
+        states = model.get_decoder()(ids[None]).last_hidden_state[0][:-1]
         said = ids[1:]
         made, logits = head.run(states, said)
         first, drafts = logits, []

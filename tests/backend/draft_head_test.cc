@@ -250,12 +250,13 @@ TEST_P(DraftHeads, HaveOwnEndsOrTheModels) {
     const std::string output = "blk." + layer + ".nextn.shared_head_head.weight";
     const bool own = GetParam() == "glm4moeEnds";
     EXPECT_EQ(source_->FindTensor(table) != nullptr, own);
-    EXPECT_EQ(source_->FindTensor(output) != nullptr, own);
+    EXPECT_EQ(source_->FindTensor(output) != nullptr, own || GetParam() == "step35");
     const HfGolden golden(TestData("/draft_heads/" + GetParam() + ".safetensors"));
     auto tensors = golden.Tensors(GetParam());
     const std::string of_head = "model.layers." + layer + ".";
     const bool after = tensors.contains(of_head + "eh_proj.weight");  // the model's layers
-    if (own || !after || !tensors.contains("model.embed_tokens.weight")) return;
+    if (own || GetParam() == "step35" || !after || !tensors.contains("model.embed_tokens.weight"))
+        return;
     const HeadRank::Out before = Alone(kRows);
     tensors[of_head + "embed_tokens.weight"] = tensors.at("model.embed_tokens.weight");
     tensors[of_head + "shared_head.head.weight"] = tensors.at("lm_head.weight");

@@ -510,7 +510,7 @@ Status Assembly::AddDraftHead(const DraftHeadNames& names, const std::string& la
     WEFT_TRY(vector("nextn.shared_head_norm.weight", names.last_norm));
     const std::string table = prefix_ + std::string(family_.embedding);
     WEFT_TRY(AddOwnEnd("nextn.embed_tokens.weight", own + "embed_tokens", std::array{table}));
-    return AddOwnEnd("nextn.shared_head_head.weight", own + "shared_head.head",
+    return AddOwnEnd("nextn.shared_head_head.weight", own + std::string(names.output),
                      std::array<std::string, 3>{"lm_head", "language_model.lm_head", table});
 }
 

@@ -102,6 +102,7 @@ struct DraftHeadNames {
     std::string_view prefix = "";  // of the head's layers; empty: they follow the model's layers
     bool dense = false;            // the head's layer has no experts
     bool slides = false;           // it has the model's window, unless "mtp_layer_types" says other
+    std::string_view output = "shared_head.head";  // the head's own output matrix, if it has one
 };
 
 struct EndScales {

@@ -403,6 +403,8 @@ Result<Config> StepAdjust(const Config& config) {
                  // Step's GGUF files have a factor for each pair of a head.
                  {"rope_factor_count", static_cast<int64_t>(head_dim) / 2}};
     if (windowed != heads) over["num_attention_heads"] = HeadsByType(types, heads, windowed);
+    WEFT_ASSIGN(std::vector<std::string> all, config.Strings({"layer_types"}));
+    if (all.size() > types.size()) over["mtp_layer_types"] = {all[types.size()]};
     if (!config.Has("rope_parameters")) {
         WEFT_ASSIGN(over["rope_parameters"], StepRope(config, types));
         for (const char* key : {"rope_theta", "rope_scaling"}) over[key] = nullptr;
@@ -504,6 +506,9 @@ constexpr Rule kMimoAttentionRules[] = {
     {"attn_v", "self_attn.v_proj", Form::kLinear, false},
     {"attn_output", "self_attn.o_proj", Form::kLinear},
 };
+constexpr DraftHeadNames kStepDraftHead = {
+    "eh_proj", "enorm", "hnorm", "transformer.shared_head.norm",  false,
+    "",        true,    true,    "transformer.shared_head.output"};
 constexpr Rule kStepRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
     {"ffn_norm", "post_attention_layernorm", Form::kNorm},
@@ -585,6 +590,7 @@ constexpr Family kMixedFamilies[] = {
                      "n_routed_experts": 288, "num_experts_per_tok": 8,
                      "moe_intermediate_size": 1280, "num_key_value_heads": 8})",
      .rope = kMixedRope,
+     .draft_head = &kStepDraftHead,
      // Its GGUF files give the rotated columns of windowed layers; the others rotate half of them.
      .rotary_times = 2},
 };
