@@ -38,7 +38,8 @@ Status CheckStep(const Step& step, const CompileOptions& options) {
         const int64_t end = int64_t{sequence.position} + sequence.row_count;
         const auto pages = static_cast<int64_t>(sequence.pages.size());
         WEFT_CHECK(sequence.row_begin >= 0 && sequence.row_begin + sequence.row_count <= tokens);
-        WEFT_CHECK(options.kv_pages == 0 || end <= pages * options.page_tokens);
+        const bool cached = options.kv_pages > 0 && step.targets.empty();
+        WEFT_CHECK(!cached || end <= pages * options.page_tokens);
         WEFT_CHECK(sequence.adapter >= 0);
         for (int32_t page : sequence.pages) WEFT_CHECK(page >= 0 && page < options.kv_pages);
         if (options.state_slots > 0) CheckSlots(sequence, options.state_slots);

@@ -206,7 +206,7 @@ void Builder::Leave(ValueId x) {
     }
     SendShared();
     program_.ops.push_back({program::Send{shard_.rank + shard_.layout.tp}, {x}, {}});
-    if (shard_.rank == 0 && options_.cache) {
+    if (shard_.rank == 0 && SendsLogits()) {
         const int sender = (shard_.layout.pp - 1) * shard_.layout.tp;
         if (options_.outputs == Outputs::kHidden) {
             program_.Emit(program::Recv{sender}, {}, "hidden", {kTokens, hyper_.hidden});
@@ -261,7 +261,7 @@ void Builder::ToLogits(ValueId x, const std::string& tensor, const std::string& 
             program::AllGather{program::Group::kTensor, shard_.vocab_parts, shard_.vocab.begin},
             {logits}, name, {kOutputs, hyper_.vocab});
     }
-    if (shard_.layout.pp > 1 && shard_.tensor_rank == 0 && options_.cache) {
+    if (shard_.layout.pp > 1 && shard_.tensor_rank == 0 && SendsLogits()) {
         program_.ops.push_back({program::Send{0}, {logits}, {}});
     }
 }

@@ -37,6 +37,8 @@ struct BuildOptions {
     // ranks of the last stage keep the logits, because they compute the loss, and do not send them
     // to rank 0.
     bool cache = true;
+    // With a cache: the ranks of the last stage keep the logits, as without one.
+    bool keeps_logits = false;
     Outputs outputs = Outputs::kLogits;
     // Length of the job's longest sequence, by which the factors of LongRoPE are chosen. 0: all
     // sequences are within the trained context.
@@ -204,6 +206,8 @@ class Builder {
     // As FromColumns, before the sum over ranks.
     program::ValueId PartialFromColumns(program::ValueId x, const std::string& weight,
                                         const Slice& slice, int64_t unit);
+    // Whether rank 0 gets the logits of the last stage.
+    bool SendsLogits() const { return options_.cache && !options_.keeps_logits; }
     // Whether sums over ranks are computed so that the result does not depend on how the model is
     // cut into shards (Target::float64_reductions). Training does not need this, because it
     // compares results with a tolerance.

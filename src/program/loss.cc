@@ -30,7 +30,8 @@ class Expander {
             }
         }
         result_.evaluate_begin = program().ops.size();
-        if (loss != nullptr) Evaluate(*loss);
+        if (loss != nullptr) Take(*loss);
+        if (loss != nullptr && options_.evaluates) Evaluate();
         result_.predict_begin = program().ops.size();
         if (loss != nullptr) Predict();
         result_.differentiated.backward_begin = program().ops.size();
@@ -49,7 +50,7 @@ class Expander {
     Program& program() { return result_.differentiated.program; }
     const Value& value(ValueId id) const { return result_.differentiated.program.value(id); }
 
-    void Evaluate(const Op& loss) {
+    void Take(const Op& loss) {
         loss_ = loss.as<LinearCrossEntropy>();
         x_ = loss.inputs[0];
         weight_ = loss.inputs[1];
@@ -57,6 +58,9 @@ class Expander {
         if (loss_.biased) bias_ = loss.inputs[3];
         if (loss_.parts.empty()) loss_.parts = {value(weight_).shape[0]};
         CutRows();
+    }
+
+    void Evaluate() {
         result_.values.evaluated = Add("evaluated", {kOutputs});
         for (int64_t piece = 0; piece < pieces_; ++piece) {
             pass_ = "evaluated." + std::to_string(piece);
@@ -82,7 +86,7 @@ class Expander {
 
     void Predict() {
         pass_ = "predicted";
-        const int64_t first = OutputPiece(0, 1);
+        const int64_t first = OutputPiece(0, options_.predicted_rows);
         const ValueId own = EmitLogits(x_, first).last;
         result_.values.predicted = own;
         if (loss_.parts.size() == 1) return;

@@ -10,7 +10,7 @@
 //     above
 //
 // The backward ops also compute the losses. So a training step skips the evaluate ops, which only
-// compute losses. It also skips the predict ops, which compute the logits of the first row with a
+// compute losses. It also skips the predict ops, which compute the logits of the first rows with a
 // target:
 //
 //     forward | evaluate | predict | backward
@@ -25,9 +25,12 @@ namespace weft::program {
 struct LossOptions {
     int64_t rows = 0;                 // maximum rows with a target
     int64_t logits_bytes = 64 << 20;  // approximate size of a piece
+    int64_t predicted_rows = 1;       // rows with logits after the predict ops
+    bool evaluates = true;            // false: no evaluate ops
 };
 
-// Values are [R], except predicted: [1, vocabulary]. kNoValue: another stage has the loss.
+// Values are [R], except predicted: [predicted_rows, vocabulary]. kNoValue: another stage has the
+// loss.
 struct LossValues {
     ValueId losses = kNoValue;     // written by the backward ops
     ValueId evaluated = kNoValue;  // the same losses, written by the evaluate ops

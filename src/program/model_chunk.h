@@ -2,7 +2,8 @@
 // layers.
 //
 // The ops of a chunk are contiguous, in the parts that loss.h names. The chunk's values are
-// contiguous, too. No op reads a value of another chunk. The caller chooses which part of which
+// contiguous, too. No op reads a value of another chunk, except through a view: a chunk that
+// generates text reads the weights of a trained one. The caller chooses which part of which
 // chunk runs next.
 #pragma once
 

@@ -16,12 +16,13 @@ namespace {
 
 using program::ValueId;
 
-// Sets weights to float32, except frozen block types.
+// Sets weights to float32, except frozen block types. KV caches keep their types.
 void MakeFloat32(program::Program& program, bool frozen) {
     for (program::Value& value : program.values) {
         const bool blocks = Info(value.dtype).quantized && value.shape.rank > 1;
         const bool kept = frozen && blocks && value.storage == program::Storage::kWeight;
-        if (value.dtype != DType::kI32 && !kept) value.dtype = DType::kF32;
+        const bool cache = value.storage == program::Storage::kState;
+        if (value.dtype != DType::kI32 && !kept && !cache) value.dtype = DType::kF32;
     }
 }
 
@@ -95,8 +96,10 @@ bool AddsToProduct(const program::Program& program, const program::Op& op) {
            WriterOf(program, op.inputs[0])->kind() == program::OpKind::kMatMul;
 }
 
-// Replaces the ops between the last norm and the logits by the loss of these logits.
-Result<ValueId> AddLoss(program::Program& program, ValueId logits) {
+// Replaces the ops between the last norm and the logits by the loss of these logits, divided by the
+// temperature.
+Result<ValueId> AddLoss(program::Program& program, double temperature) {
+    const ValueId logits = program.Find("logits");
     const ValueId targets = program.AddValue(
         {"targets", DType::kI32, {program::kOutputs}, program::Storage::kInput, {}});
     program::LinearCrossEntropy loss;
@@ -125,6 +128,7 @@ Result<ValueId> AddLoss(program::Program& program, ValueId logits) {
         at = writer->inputs[0];
     }
     between.push_back(at);
+    loss.scale /= static_cast<float>(temperature);
     const ValueId x = writer->inputs[0], weight = writer->inputs[1];
     std::erase_if(program.ops, [&](const program::Op& op) {
         return !op.outputs.empty() && std::ranges::find(between, op.outputs[0]) != between.end();
@@ -258,28 +262,46 @@ void Move(program::FlatBucket& unit, ValueId shift) {
     for (program::FlatBucket::Member& member : unit.members) move(member.view);
 }
 
-Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Shard& shard,
-                const model_files::ModelSource& source, const GraphOptions& options) {
+struct Forward {
+    program::Program program;
+    Adapters adapters;
+    ValueId loss = program::kNoValue;
+};
+
+// The forward pass of a shard up to the loss, if the shard has it.
+Result<Forward> BuildForward(const model::Hyper& hyper, const model::Shard& shard,
+                             const model_files::ModelSource& source, const GraphOptions& options,
+                             bool cache, bool adapts) {
     model::BuildOptions build;
-    build.kv_dtype = DType::kF32;
-    build.cache = false;
+    build.kv_dtype = options.kv_dtype;
+    build.cache = cache;
+    build.keeps_logits = true;
     build.context = options.sequence;
     build.target = options.target;
-    WEFT_ASSIGN(program::Program forward, model::BuildProgram(hyper, shard, source, build));
-    OpenWindows(forward, options.sequence);
-    MakeFloat32(forward, options.lora != nullptr);
-    SplitBiases(forward);
-    Adapters adapters;
-    if (options.lora != nullptr) {
+    build.target.float64_reductions = false;
+    Forward forward;
+    WEFT_ASSIGN(forward.program, model::BuildProgram(hyper, shard, source, build));
+    OpenWindows(forward.program, options.sequence);
+    MakeFloat32(forward.program, options.lora != nullptr);
+    SplitBiases(forward.program);
+    if (options.lora != nullptr && adapts) {
         WEFT_TRY(CheckStages(*options.lora, {&shard, 1}, source.name()));
-        WEFT_ASSIGN(adapters, AddAdapters(forward, *options.lora));
-        WEFT_CHECK(!adapters.weights.empty());
+        WEFT_ASSIGN(forward.adapters, AddAdapters(forward.program, *options.lora));
+        WEFT_CHECK(!forward.adapters.weights.empty());
     }
-    const ValueId logits = forward.Find("logits");
-    program::DifferentiateOptions differentiate;
     if (shard.last_stage()) {
-        WEFT_ASSIGN(differentiate.output, AddLoss(forward, logits));
+        WEFT_ASSIGN(forward.loss, AddLoss(forward.program, options.temperature));
     }
+    return forward;
+}
+
+Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Shard& shard,
+                const model_files::ModelSource& source, const GraphOptions& options) {
+    WEFT_ASSIGN(Forward built, BuildForward(hyper, shard, source, options, false, true));
+    program::Program& forward = built.program;
+    const Adapters& adapters = built.adapters;
+    program::DifferentiateOptions differentiate;
+    differentiate.output = built.loss;
     if (options.load_balance) {
         WEFT_ASSIGN(differentiate.side_output, AddLoadBalance(forward, hyper, shard, source));
     }
@@ -312,6 +334,60 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     return {};
 }
 
+// Makes the weights of values [first, end) views of the weights with the same names in `chunk`.
+void ShareWeights(program::ChunkedProgram& all, size_t chunk, ValueId first) {
+    for (auto id = static_cast<size_t>(first); id < all.program.values.size(); ++id) {
+        program::Value& weight = all.program.values[id];
+        if (weight.storage != program::Storage::kWeight) continue;
+        const ValueId trained = program::FindIn(all, chunk, weight.name);
+        WEFT_CHECK(trained != program::kNoValue);
+        const program::Value& home = all.program.value(trained);
+        const bool view = home.storage == program::Storage::kView;
+        weight.storage = program::Storage::kView;
+        weight.dtype = home.dtype;
+        weight.base = view ? home.base : trained;
+        weight.base_begin = view ? home.base_begin : 0;
+    }
+}
+
+Status AddGenerator(TrainingGraph& graph, size_t chunk, const model::Hyper& hyper,
+                    const model::Shard& shard, const model_files::ModelSource& source,
+                    const GraphOptions& options) {
+    WEFT_ASSIGN(Forward forward, BuildForward(hyper, shard, source, options, true, true));
+    if (program::SlotBytes(forward.program) > 0) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{} has recurrent layers: Weft trains it, but does not generate "
+                         "completions with it during training (--loss grpo)",
+                         source.name());
+    }
+    program::Differentiated ends;
+    ends.backward_begin = forward.program.ops.size();
+    ends.program = std::move(forward.program);
+    program::ExpandedLoss expanded = program::ExpandLoss(
+        std::move(ends),
+        {options.rows, options.target.logits_bytes, options.generated_rows, false});
+    const ValueId first =
+        program::AppendChunk(graph.program, std::move(expanded), program::kNoValue);
+    ShareWeights(graph.program, chunk, first);
+    return {};
+}
+
+Status AddReference(TrainingGraph& graph, size_t chunk, const model::Hyper& hyper,
+                    const model::Shard& shard, const model_files::ModelSource& source,
+                    const GraphOptions& options) {
+    WEFT_ASSIGN(Forward forward, BuildForward(hyper, shard, source, options, false, false));
+    program::Differentiated ends;
+    ends.backward_begin = forward.program.ops.size();
+    ends.program = std::move(forward.program);
+    if (options.dtype != DType::kF32) NarrowTypes(ends, {}, options.dtype, options.gradients);
+    program::ExpandedLoss expanded =
+        program::ExpandLoss(std::move(ends), {options.rows, options.target.logits_bytes});
+    const ValueId first =
+        program::AppendChunk(graph.program, std::move(expanded), program::kNoValue);
+    if (options.lora != nullptr) ShareWeights(graph.program, chunk, first);
+    return {};
+}
+
 }  // namespace
 
 Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper,
@@ -321,6 +397,12 @@ Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper,
     TrainingGraph graph;
     for (const model::Shard& shard : shards) {
         WEFT_TRY(AddChunk(graph, hyper, shard, source, options));
+    }
+    for (size_t i = 0; i < shards.size() && options.generated_rows > 0; ++i) {
+        WEFT_TRY(AddGenerator(graph, i, hyper, shards[i], source, options));
+    }
+    for (size_t i = 0; i < shards.size() && options.reference; ++i) {
+        WEFT_TRY(AddReference(graph, i, hyper, shards[i], source, options));
     }
     return graph;
 }

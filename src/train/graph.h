@@ -1,4 +1,5 @@
-// The Program of one rank for training: the forward pass, the loss and the backward pass.
+// The Program of one rank for training: the forward pass, the loss and the backward pass; and, to
+// train on generated text, a forward pass with a KV cache that generates it.
 #pragma once
 
 #include <span>
@@ -34,14 +35,24 @@ struct GraphOptions {
     bool row_shares = false;    // sequence parallelism (program/sequence_parallel.h)
     bool load_balance = false;  // adds the auxiliary loss of experts as the side loss
     program::Target target{};   // the device that runs it
+    double temperature = 1;     // logits are divided by it, in all chunks
+    // Not 0: most rows of a step whose logits generate tokens.
+    int64_t generated_rows = 0;
+    DType kv_dtype = DType::kF16;
+    bool reference = false;  // also adds the reference model
 };
 
 struct TrainingGraph {
-    program::ChunkedProgram program;         // one chunk per shard
+    // One chunk per shard. With generated_rows, these are followed by one generating chunk per
+    // shard. It has forward and predict ops, reads the weights of the shard's training chunk in
+    // place, and has a KV cache. With `reference`, there is one more chunk per shard, with forward
+    // and evaluate ops of the model before training: with adapters, the model without them, whose
+    // weights it reads in place; otherwise it has weights of its own.
+    program::ChunkedProgram program;
     std::vector<program::FlatBucket> units;  // units of the trained weights
 };
 
-// Builds the Program of a rank, with one chunk per shard. The loss is the sum of the output rows'
+// Builds the Program of a rank. The loss is the sum of the output rows'
 // cross-entropies with "targets".
 // Errors: those of model::BuildProgram; kUnsupported: an op has no gradient; the message names it.
 Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper,

@@ -223,7 +223,8 @@ Status TrainState::Load(backend::Executable& training, const model_files::ModelS
         return {};
     };
     WEFT_TRY(OnThreads(threads, items.size(), load));
-    WEFT_TRY(LoadFrozen(source, cluster));
+    const auto values = static_cast<program::ValueId>(training.program().values.size());
+    WEFT_TRY(LoadFrozen(0, values, source, cluster));
     cluster.SetLoaded(1000);
     return {};
 }
@@ -286,15 +287,17 @@ Status TrainState::LoadMember(const OwnPart& part, const FlatBucket::Member& mem
 }
 
 // Loads weights that are in no unit.
-Status TrainState::LoadFrozen(const model_files::ModelSource& source,
+Status TrainState::LoadFrozen(program::ValueId first, program::ValueId end,
+                              const model_files::ModelSource& source,
                               const cluster::Cluster& cluster) {
     const program::Program& program = training_->program();
     std::set<program::ValueId> trained;
     for (const OwnPart& part : parts_) trained.insert(part.unit->weights);
     const size_t threads = std::min(kMostLoaders, cluster.cores().size());
-    return OnThreads(threads, program.values.size(), [&](size_t i) -> Status {
-        const program::Value& weight = program.values[i];
-        const auto id = static_cast<program::ValueId>(i);
+    const auto values = static_cast<size_t>(end - first);
+    return OnThreads(threads, values, [&](size_t i) -> Status {
+        const auto id = first + static_cast<program::ValueId>(i);
+        const program::Value& weight = program.value(id);
         if (weight.storage != program::Storage::kWeight || trained.contains(id)) return {};
         if (cluster.stop_requested()) {
             return MakeError(ErrorCode::kCancelled, "stopped by the user");

@@ -56,6 +56,10 @@ class TrainState {
     Status Load(backend::Executable& training, const model_files::ModelSource& source,
                 cluster::Cluster& cluster);
 
+    // Reads the weights among values [first, end) from the model's file. Errors: as for Load.
+    Status LoadFrozen(program::ValueId first, program::ValueId end,
+                      const model_files::ModelSource& source, const cluster::Cluster& cluster);
+
     std::vector<OwnPart>& parts() { return parts_; }
     const std::vector<OwnPart>& parts() const { return parts_; }
     int64_t parameters() const { return parameters_; }  // of the whole model
@@ -75,7 +79,6 @@ class TrainState {
     Status LoadMember(const OwnPart& part, const program::FlatBucket::Member& member,
                       const model_files::ModelSource& source, const cluster::Cluster& cluster,
                       std::mutex& writes);
-    Status LoadFrozen(const model_files::ModelSource& source, const cluster::Cluster& cluster);
     Status Store(const OwnPart& part, int64_t begin, std::span<const float> values,
                  std::mutex& writes);
 

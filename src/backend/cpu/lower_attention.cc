@@ -47,7 +47,6 @@ void FillCached(Lowering& l, const Op& op, const program::Attention& a, auto& ca
 }
 
 Status LowerCached(Lowering& l, const Op& op, const program::Attention& a) {
-    if (l.trains()) return l.Unsupported("training has no KV cache");
     WEFT_TRY(WriteCaches(l, op));
     if (a.block == 0) {
         KernelCall<&Kernels::attention> call(l);
