@@ -139,7 +139,8 @@ PreferenceLoss::PairLoss PreferenceLoss::OfPair(const Answer& chosen,
                     slope / std::expm1(r) / rejected.tokens};
         }
         case LossKind::kTokens:
-        case LossKind::kKto: break;
+        case LossKind::kKto:
+        case LossKind::kGrpo: break;
     }
     WEFT_CHECK(false);
 }

@@ -393,6 +393,12 @@ Result<Text> ChatTurns::Render(ChatInput input) const {
     return chat_->Render(input);
 }
 
+Result<std::vector<int32_t>> ChatTurns::EncodePrompt(ChatInput input) const {
+    input.add_generation_prompt = true;
+    WEFT_TRY(Prepare(input));
+    return chat_->Encode(input);
+}
+
 Result<Sample> ChatTurns::Encode(ChatInput input) const {
     // A call may end differently from an answer: GLM's ends with the header of its result.
     std::optional<ChatInput> with_result;

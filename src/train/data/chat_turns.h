@@ -37,6 +37,8 @@ class ChatTurns {
     // Errors: kCorrupt: an invalid message; kUnsupported: turns that can't be told apart in the
     // rendered text; errors of the template.
     Result<Sample> Encode(chat::ChatInput input) const;
+    // The tokens of the conversation and of the header of the next answer. Errors: as for Encode.
+    Result<std::vector<int32_t>> EncodePrompt(chat::ChatInput input) const;
     // The conversation as text, rendered as by Encode.
     Result<chat::Text> Render(chat::ChatInput input) const;
     // Returns a sentence for the user if answers were learned without an end token; "" if there

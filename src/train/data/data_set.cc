@@ -113,9 +113,15 @@ class FileSet final : public DataSet {
     }
 
     Result<Sample> Read(Part part, uint64_t index) const override {
-        auto sample = IsPreference(loss_) ? ReadPreference(part, index) : ReadRecord(part, index);
+        auto sample = IsPreference(loss_)        ? ReadPreference(part, index)
+                      : loss_ == LossKind::kGrpo ? ReadPrompt(part, index)
+                                                 : ReadRecord(part, index);
         if (sample.ok()) return sample;
         return Placed(part, index, sample.error());
+    }
+
+    Result<OrderedJson> ReadJson(Part part, uint64_t index) const override {
+        return ReadObject(part, index);
     }
 
     std::string Name() const override {
@@ -170,6 +176,10 @@ class FileSet final : public DataSet {
         WEFT_ASSIGN(OrderedJson object, ReadObject(part, index));
         WEFT_ASSIGN(const Record record, RecordOfObject(std::move(object)));
         return encoder_.Encode(record);
+    }
+    Result<Sample> ReadPrompt(Part part, uint64_t index) const {
+        WEFT_ASSIGN(const OrderedJson object, ReadObject(part, index));
+        return EncodePrompt(encoder_, object);
     }
     // KTO's mismatched answers are those of the record before in the data.
     Result<Sample> ReadPreference(Part part, uint64_t index) const {

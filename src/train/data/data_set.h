@@ -54,6 +54,10 @@ class DataSet {
     virtual uint64_t size(Part part) const = 0;
     // Precondition: index < size(part).
     virtual Result<Sample> Read(Part part, uint64_t index) const = 0;
+    // A record as JSON. Precondition and errors: as for Read; kUnsupported (random tokens).
+    virtual Result<chat::OrderedJson> ReadJson(Part /*part*/, uint64_t /*index*/) const {
+        return MakeError(ErrorCode::kUnsupported, "{} has no records", Name());
+    }
     // Name for messages: "data.jsonl (JSON lines)".
     virtual std::string Name() const = 0;
     // One line that names the files and their records, "2 files, 120 records: a.jsonl (JSON lines),

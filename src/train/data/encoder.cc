@@ -125,6 +125,37 @@ Result<Sample> Encoder::Encode(const Record& record) const {
     return sample;
 }
 
+Result<Sample> Encoder::EncodePrompt(const std::string& text) const {
+    if (tokenizer_ == nullptr)
+        return MakeError(ErrorCode::kUnsupported, "the model has no tokenizer");
+    const ControlTokens::Text read = control_->Read(text);
+    Sample sample = Begun(read);
+    sample.tokens.insert(sample.tokens.end(), read.ids.begin(), read.ids.end());
+    WEFT_TRY(CheckIds(sample));
+    return sample;
+}
+
+Result<Sample> Encoder::EncodePrompt(const ChatRecord& record) const {
+    WEFT_ASSIGN(chat::ChatInput input, CheckedInput(record));
+    Sample sample;
+    WEFT_ASSIGN(sample.tokens, turns_->EncodePrompt(std::move(input)));
+    WEFT_TRY(CheckIds(sample));
+    return sample;
+}
+
+// The begin token that the model wants, unless the text has it.
+Sample Encoder::Begun(const ControlTokens::Text& read) const {
+    Sample sample;
+    const tokenizer::TokenizerData& data = tokenizer_->data();
+    const bool begun = read.parsed && !read.ids.empty() && read.ids.front() == data.bos;
+    if (!begun && !data.prefix.empty()) {
+        sample.tokens = data.prefix;
+    } else if (!begun && data.add_bos && data.bos >= 0) {
+        sample.tokens.push_back(data.bos);
+    }
+    return sample;
+}
+
 // Whether only blanks follow a token that ends a generation.
 bool Encoder::EndsGeneration(const std::vector<int32_t>& ids) const {
     for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
@@ -141,18 +172,12 @@ Result<Sample> Encoder::Pair(const std::string& prompt, const std::string& compl
     const ControlTokens::Text read =
         may_parse ? control_->Read(text) : ControlTokens::Text{control_->Encode(text, false)};
     const std::vector<int32_t> head = control_->Encode(prompt, read.parsed);
-    Sample sample;
-    const tokenizer::TokenizerData& data = tokenizer_->data();
-    const bool begun = read.parsed && !read.ids.empty() && read.ids.front() == data.bos;
-    if (!begun && !data.prefix.empty()) {
-        sample.tokens = data.prefix;
-    } else if (!begun && data.add_bos && data.bos >= 0) {
-        sample.tokens.push_back(data.bos);
-    }
+    Sample sample = Begun(read);
     sample.loss.assign(sample.tokens.size() + CommonPrefix(read.ids, head), 0);
     sample.tokens.insert(sample.tokens.end(), read.ids.begin(), read.ids.end());
     const bool ended = read.parsed && EndsGeneration(read.ids);
-    if (!ended && data.eos >= 0) sample.tokens.push_back(data.eos);
+    const int32_t eos = tokenizer_->data().eos;
+    if (!ended && eos >= 0) sample.tokens.push_back(eos);
     sample.loss.resize(sample.tokens.size(), 1);
     sample.empty_answers = completion.find_first_not_of(" \t\r\n") == completion.npos ? 1 : 0;
     return sample;
@@ -215,14 +240,18 @@ Result<Sample> Encoder::Of(const QuestionRecord& record) const {
 }
 
 Result<Sample> Encoder::Of(const ChatRecord& record) const {
+    WEFT_ASSIGN(chat::ChatInput input, CheckedInput(record));
+    return turns_->Encode(std::move(input));
+}
+
+Result<chat::ChatInput> Encoder::CheckedInput(const ChatRecord& record) const {
     if (!turns_) return MakeError(ErrorCode::kUnsupported, "a conversation, but {}", no_chat_);
     if (record.messages.size() > kMostMessages) {
         return MakeError(ErrorCode::kUnsupported, "{} messages; at most {} are read",
                          record.messages.size(), kMostMessages);
     }
     for (const OrderedJson& message : record.messages) LookInto(message, *control_);
-    WEFT_ASSIGN(chat::ChatInput input, InputOf(record, now_s_));
-    return turns_->Encode(std::move(input));
+    return InputOf(record, now_s_);
 }
 
 Result<chat::Text> Encoder::Render(const ChatRecord& record) const {

@@ -75,6 +75,10 @@ class Encoder {
     void SetNow(int64_t now_s) { now_s_ = now_s; }
 
     Result<Sample> Encode(const Record& record) const;
+    // The tokens of a prompt to complete, with a begin token if the model wants one; a conversation
+    // ends with the header of the answer. The loss is empty.
+    Result<Sample> EncodePrompt(const std::string& text) const;
+    Result<Sample> EncodePrompt(const ChatRecord& record) const;
     // Returns a new note for the user about the records so far; "": no new note.
     std::string TakeNote() const;
     // The text of a conversation, rendered as in the server.
@@ -94,6 +98,8 @@ class Encoder {
     Result<Sample> Of(const TextRecord& record) const;
     Result<Sample> Pair(const std::string& prompt, const std::string& completion,
                         bool may_parse) const;
+    Sample Begun(const ControlTokens::Text& read) const;
+    Result<chat::ChatInput> CheckedInput(const ChatRecord& record) const;
     bool EndsGeneration(const std::vector<int32_t>& ids) const;
     Status CheckIds(const Sample& sample) const;
 

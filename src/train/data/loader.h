@@ -78,7 +78,8 @@ struct Sequence {
     std::vector<uint8_t> answers;
     std::vector<SampleRole> roles;
     std::vector<double> reference;
-    uint64_t record = 0;  // number of the record in the part
+    uint64_t record = 0;   // number of the record in the part
+    double advantage = 0;  // of a completion that was generated
 };
 
 struct Batch {

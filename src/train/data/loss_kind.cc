@@ -15,6 +15,7 @@ constexpr LossRow kLosses[] = {
     {LossKind::kTokens, "sft", false}, {LossKind::kDpo, "dpo", true},
     {LossKind::kIpo, "ipo", true},     {LossKind::kOrpo, "orpo", false},
     {LossKind::kKto, "kto", true},     {LossKind::kSimpo, "simpo", false},
+    {LossKind::kGrpo, "grpo", false},
 };
 
 const LossRow& RowOf(LossKind kind) {

@@ -18,22 +18,22 @@ Result<LongSamples> LongSamplesOf(const std::string& word) {
     return MakeError(ErrorCode::kUsage, "--long '{}'; expected truncate, skip or split", word);
 }
 
-// Preferences need whole answers.
+// Preferences need whole answers, and completions whole prompts.
 Result<LossKind> LossOf(const DatasetOptions& words) {
     const auto loss = FindLoss(words.loss);
     if (!loss) {
         return MakeError(ErrorCode::kUsage, "--loss '{}'; expected {}", words.loss, kLossNames);
     }
-    if (IsPreference(*loss) && IsSynthetic(words.data)) {
-        return MakeError(ErrorCode::kUsage,
-                         "--loss {} with --data {}: random tokens have no preferences. Name a file",
-                         words.loss, words.data.front());
+    if (*loss != LossKind::kTokens && IsSynthetic(words.data)) {
+        return MakeError(
+            ErrorCode::kUsage, "--loss {} with --data {}: random tokens have no {}. Name a file",
+            words.loss, words.data.front(), IsPreference(*loss) ? "preferences" : "prompts");
     }
-    if (!IsPreference(*loss) || words.longs != "split") return *loss;
+    if (*loss == LossKind::kTokens || words.longs != "split") return *loss;
     return MakeError(ErrorCode::kUsage,
-                     "--loss {} with --long split: the loss needs the whole answer. Use truncate, "
+                     "--loss {} with --long split: the loss needs the whole {}. Use truncate, "
                      "skip or a larger --seq-len",
-                     words.loss);
+                     words.loss, IsPreference(*loss) ? "answer" : "prompt");
 }
 
 Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
@@ -71,6 +71,12 @@ std::string DataName(const DatasetOptions& words) {
 Result<OpenedData> OpenData(const model_files::ModelSource& source, const DatasetOptions& words,
                             int64_t vocab) {
     OpenedData opened;
+    if (words.completion >= words.sequence) {
+        return MakeError(ErrorCode::kUsage,
+                         "--max-completion-length {} with --seq-len {}: a sequence has the prompt, "
+                         "too. Use a larger --seq-len",
+                         words.completion, words.sequence);
+    }
     WEFT_ASSIGN(opened.loader.longs, LongSamplesOf(words.longs));
     DataOptions options;
     options.specs = words.data;
@@ -82,8 +88,8 @@ Result<OpenedData> OpenData(const model_files::ModelSource& source, const Datase
     } else {
         WEFT_ASSIGN(opened.set, OpenSet(source, options, words, vocab, opened));
     }
-    opened.loader.sequence = words.sequence;
-    opened.loader.pack = words.pack && !IsPreference(options.loss);
+    opened.loader.sequence = words.sequence - words.completion;
+    opened.loader.pack = words.pack && options.loss == LossKind::kTokens;
     opened.loader.shuffle = words.shuffle;
     opened.loader.skip_bad = words.skip_bad;
     opened.loader.seed = words.seed;

@@ -20,6 +20,7 @@ struct DatasetOptions {
     int prompt_type = 1;
     std::string loss = "sft";  // LossName
     int64_t sequence = 0;      // positions of a sequence; 0: the default (SetSequence)
+    int64_t completion = 0;    // of them, those that the model generates (grpo)
     double test_split = 0;
     uint64_t seed = 0;
     bool pack = true, shuffle = true, skip_bad = false;

@@ -23,6 +23,14 @@ const OrderedJson* Member(const OrderedJson& record, const char* name) {
     return at == record.end() || at->is_null() ? nullptr : &*at;
 }
 
+OrderedJson BesideOf(const OrderedJson& record) {
+    OrderedJson beside = OrderedJson::object();
+    for (const char* name : kBeside) {
+        if (const OrderedJson* value = Member(record, name)) beside[name] = *value;
+    }
+    return beside;
+}
+
 std::string_view Expected(LossKind loss) {
     return TakesPairs(loss) ? "'chosen' and 'rejected', and usually 'prompt'"
                             : "'prompt', 'completion' and 'label', or 'chosen' and 'rejected'";
@@ -181,10 +189,7 @@ Result<PreferenceRecord> PreferenceOfObject(const OrderedJson& record, LossKind 
                          std::string_view(record.type_name()), Expected(loss));
     }
     PreferenceRecord made;
-    made.beside = OrderedJson::object();
-    for (const char* name : kBeside) {
-        if (const OrderedJson* value = Member(record, name)) made.beside[name] = *value;
-    }
+    made.beside = BesideOf(record);
     const bool pair = Member(record, "chosen") != nullptr || Member(record, "rejected") != nullptr;
     if (pair || TakesPairs(loss)) {
         WEFT_TRY(ReadPair(record, loss, made));
@@ -192,6 +197,43 @@ Result<PreferenceRecord> PreferenceOfObject(const OrderedJson& record, LossKind 
         WEFT_TRY(ReadSingle(record, loss, made));
     }
     return made;
+}
+
+Result<Sample> EncodePrompt(const Encoder& encoder, const OrderedJson& record) {
+    const OrderedJson* prompt = record.is_object() ? Member(record, "prompt") : nullptr;
+    if (prompt == nullptr) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "no 'prompt' in the record; --loss grpo expects a string or a list of "
+                         "messages, and members for the rewards");
+    }
+    WEFT_ASSIGN(const OrderedJson read, TextOrMessages(*prompt, "prompt"));
+    Sample sample;
+    if (read.is_string()) {
+        WEFT_ASSIGN(sample, encoder.EncodePrompt(read.get_ref<const std::string&>()));
+    } else {
+        // (The forms of a conversation are those of a record with an answer.)
+        OrderedJson object = BesideOf(record);
+        object["prompt"] = read;
+        object["completion"] = {{{"role", "assistant"}, {"content", "-"}}};
+        WEFT_ASSIGN(Record joined, RecordOfObject(std::move(object)));
+        auto* chat = std::get_if<ChatRecord>(&joined);
+        WEFT_CHECK(chat != nullptr);
+        chat->messages.erase(chat->messages.size() - 1);
+        if (chat->messages.back().value("role", "") == "assistant") {
+            return MakeError(ErrorCode::kCorrupt,
+                             "'prompt' ends with a message of the assistant; expected a message to "
+                             "answer");
+        }
+        WEFT_ASSIGN(sample, encoder.EncodePrompt(*chat));
+    }
+    if (sample.tokens.empty()) {
+        return MakeError(ErrorCode::kCorrupt, "'prompt' has no token");
+    }
+    sample.tokens.push_back(sample.tokens.back());
+    sample.loss.assign(sample.tokens.size(), 0);
+    sample.loss.back() = 1;
+    sample.roles = {SampleRole::kPrompt};
+    return sample;
 }
 
 Result<Sample> EncodePreference(const Encoder& encoder, LossKind loss,

@@ -1,4 +1,4 @@
-// Preferences in TRL's forms:
+// Preferences, and prompts to complete, in TRL's forms:
 //   {"prompt": P, "chosen": C, "rejected": R}       a pair; without `prompt`, the prompt is what
 //        both answers begin with
 //   {"prompt": P, "completion": C, "label": true}   a single answer, for KTO; `response` is the
@@ -32,6 +32,10 @@ struct PreferenceRecord {
 };
 
 Result<PreferenceRecord> PreferenceOfObject(const chat::OrderedJson& record, LossKind loss);
+
+// The prompt of a record {"prompt": P}, as a Sample with the role kPrompt. Other members are not
+// read, except those of a conversation beside messages.
+Result<Sample> EncodePrompt(const Encoder& encoder, const chat::OrderedJson& record);
 
 // The answers of a record as one Sample with roles. before: the record whose answers are the
 // mismatched ones (kto).
