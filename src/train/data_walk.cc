@@ -49,9 +49,20 @@ int64_t GlobalBatch(const TrainJob& job, const TrainLayout& layout) {
 
 Result<Loader> OpenLoader(const TrainJob& job, const TrainLayout& layout, const OpenedData& data) {
     LoaderOptions options = data.loader;
-    options.rank = layout.replica;
-    options.ranks = layout.dp;
     options.global_batch = GlobalBatch(job, layout);
+    const GrpoOptions& grpo = job.trainer.grpo;
+    if (grpo.on) {  // (Each rank knows all prompts.)
+        if (options.global_batch % grpo.group != 0) {
+            return MakeError(ErrorCode::kUsage,
+                             "--group {} with {} completions an update (--micro-batch x "
+                             "--grad-accum x replicas): expected a multiple of the group",
+                             grpo.group, options.global_batch);
+        }
+        options.global_batch /= grpo.group;
+    } else {
+        options.rank = layout.replica;
+        options.ranks = layout.dp;
+    }
     options.epochs = job.steps > 0 ? 0 : static_cast<uint64_t>(job.epochs);
     return Loader::Make(*data.set, options);
 }
@@ -71,7 +82,9 @@ Result<Loader> OpenTestLoader(const TrainJob& job, const TrainLayout& layout,
 Result<int64_t> DataWalk::CountUpdates(int64_t done, Loader loader) {
     if (job_.steps > 0) return job_.steps;
     const Cursor from = loader.cursor();
-    const auto batch = static_cast<uint64_t>(GlobalBatch(job_, layout_));
+    const GrpoOptions& grpo = job_.trainer.grpo;
+    const auto batch =
+        static_cast<uint64_t>(GlobalBatch(job_, layout_) / (grpo.on ? grpo.group : 1));
     const uint64_t size = data_.set->size(Part::kTrain);
     const uint64_t all = size * static_cast<uint64_t>(job_.epochs);
     const uint64_t before = std::min(all, size * from.epoch + from.index);
@@ -83,7 +96,7 @@ Result<int64_t> DataWalk::CountUpdates(int64_t done, Loader loader) {
     counts_ = loader.first_epoch() ? *loader.first_epoch() : loader.counts();
     // (The next waits among ranks have shorter timeouts.)
     WEFT_TRY(cluster_.Barrier("updates are counted", Deadline::In(kWalkMs)));
-    if (rest > 0 || from != Cursor{}) return done + rest;
+    if (rest > 0 || from != Cursor{}) return done + rest * (grpo.on ? grpo.iterations : 1);
     return MakeError(ErrorCode::kUsage,
                      "{} epochs of the data are less than one batch of {} sequences, and the last "
                      "batch is to be dropped. Use smaller batches",

@@ -8,12 +8,12 @@ namespace weft::train {
 namespace {
 
 // Adds the means of a batch to those of all batches, whose targets include the batch's.
-void AddMeans(const PreferenceReport& batch, int64_t targets, Evaluation& all) {
-    if (!all.preference) all.preference.emplace();
+void AddMeans(const std::vector<double>& batch, int64_t targets, Evaluation& all) {
+    all.values.resize(batch.size(), 0);
     const double share = static_cast<double>(targets) / static_cast<double>(all.targets);
-    for (size_t i = 0; i < batch.values.size(); ++i) {
-        double& mean = all.preference->values[i];
-        mean += share * (batch.values[i] - mean);
+    for (size_t i = 0; i < batch.size(); ++i) {
+        double& mean = all.values[i];
+        mean += share * (batch[i] - mean);
     }
 }
 
@@ -29,7 +29,7 @@ Result<Evaluation> EvaluateAll(Trainer& trainer, Loader loader) {
         WEFT_ASSIGN(const StepReport report, trainer.Evaluate(*batch));
         sum += report.loss * static_cast<double>(report.targets);
         all.targets += report.targets;
-        if (report.preference) AddMeans(*report.preference, report.targets, all);
+        AddMeans(report.values, report.targets, all);
         all.stopped = report.stop_requests > 0;
         if (all.stopped) return all;
     }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <vector>
 
 #include "base/result.h"
 #include "train/data/loader.h"
@@ -13,8 +13,8 @@ namespace weft::train {
 struct Evaluation {
     double loss = 0;  // mean over the targets
     int64_t targets = 0;
-    std::optional<PreferenceReport> preference;  // mean over the batches
-    bool stopped = false;  // a rank asked to stop, so the evaluation is incomplete
+    std::vector<double> values;  // of ValueNames: means over the batches
+    bool stopped = false;        // a rank asked to stop, so the evaluation is incomplete
 };
 
 // Evaluates all batches of the loader, which must be finite. Collective.

@@ -11,11 +11,13 @@
 #include "engine/rank/device_options.h"
 #include "hw/cpu.h"
 #include "train/checkpoint/source.h"
+#include "train/data/random.h"
 #include "train/data_walk.h"
 #include "train/dataset_agreement.h"
 #include "train/disk_space.h"
 #include "train/elastic.h"
 #include "train/evaluate.h"
+#include "train/grpo/rollouts.h"
 #include "train/lora/lora_source.h"
 #include "train/reference.h"
 #include "train/resume.h"
@@ -89,6 +91,7 @@ class Run {
     Status Once() {
         stops_.Enter(StopScope::Phase::kLoading);
         summary_.stopped = false;
+        rollout_left_ = 0;
         stop_fault_.clear();
         save_fault_.clear();
         // Errors in options and data are reported before a large model is loaded.
@@ -108,6 +111,7 @@ class Run {
             Log(LogLevel::kInfo, "data: {}", data.set->Summary());
         }
         WEFT_TRY(MakeSampler(hyper, data));
+        WEFT_TRY(MakeRollouts(data));
         WEFT_ASSIGN(std::optional<Checkpoint> checkpoint, AgreeOnCheckpoint());
         if (checkpoint) {
             const Json& state = checkpoint->manifest().state;
@@ -403,6 +407,23 @@ class Run {
         return {};
     }
 
+    // Rank 0 reports errors in the rewards.
+    Status MakeRollouts(const OpenedData& data) {
+        if (!job_.trainer.grpo.on) return {};
+        auto made = Rollouts::Make(job_.trainer.grpo, data, cluster_.rank() == 0);
+        if (!made.ok()) {
+            failed_ = true;
+            return cluster_.ReportFailure(made.error());
+        }
+        rollouts_.emplace(*std::move(made));
+        return {};
+    }
+
+    // The same for the same update of any job with this seed.
+    uint64_t RolloutSeed(int64_t step) const {
+        return Mix(job_.data.seed ^ Mix(static_cast<uint64_t>(step)));
+    }
+
     // Once: reports faults of the test part before training begins.
     Status CheckTestPart(DataWalk& walk, const OpenedData& data) {
         evaluates_ = job_.data.test_split > 0 && data.set->size(Part::kTest) > 0;
@@ -608,19 +629,19 @@ class Run {
                 break;
             }
             meter_.BeginUpdate();
-            const auto batch = loader.Next();
-            bad_record_ = !batch.ok() && IsBadRecord(batch.error());
-            if (!batch.ok()) return batch.error();
-            if (!*batch) break;
-            if (cluster_.rank() == 0) TellNote(*data.set);
+            WEFT_ASSIGN(const Batch* const batch, NextBatch(trainer, loader, data, step));
+            if (batch == nullptr) break;
             const bool ends_epoch = loader.cursor().epoch > cursor_.epoch;
             if (loader.first_epoch()) NoteSamples(*loader.first_epoch());
             const double rate = LearningRate(job_.schedule, trainer.updates());
-            WEFT_ASSIGN(const StepReport report, trainer.Step(**batch, rate));
+            WEFT_ASSIGN(StepReport report, trainer.Step(*batch, rate));
+            // (A checkpoint has no completions.)
+            if (rollout_left_ > 0) report.stop_requests = 0;
             StepLine line{
                 step, steps, report.loss,     report.grad_norm,  rate,          report.positions,
                 0,    {},    report.aux_loss, report.loss_scale, report.skipped};
-            line.preference = report.preference;
+            line.values = report.values;
+            if (rollouts_) NoteRollout(line);
             meter_.EndUpdate(line);
             summary_.steps = step;
             cursor_ = loader.cursor();
@@ -678,6 +699,32 @@ class Run {
             if (grows_) return joins;
         }
         return cluster_.Barrier("newcomers", Deadline::In(kAgreeMs));
+    }
+
+    // The data of the next update; null: there are no more. With grpo, the prompts' completions,
+    // for several updates.
+    Result<const Batch*> NextBatch(Trainer& trainer, Loader& loader, const OpenedData& data,
+                                   int64_t step) {
+        trainer.SetAgain(rollout_left_ > 0);
+        if (rollout_left_ > 0) {
+            --rollout_left_;
+            return &rollout_.batch;
+        }
+        auto read = loader.Next();
+        bad_record_ = !read.ok() && IsBadRecord(read.error());
+        if (!read.ok()) return read.error();
+        if (!*read) return nullptr;
+        if (cluster_.rank() == 0) TellNote(*data.set);
+        batch_read_ = **std::move(read);
+        if (!rollouts_) return &batch_read_;
+        WEFT_ASSIGN(rollout_, rollouts_->Next(trainer, batch_read_, RolloutSeed(step)));
+        rollout_left_ = job_.trainer.grpo.iterations - 1;
+        return &rollout_.batch;
+    }
+
+    void NoteRollout(StepLine& line) const {
+        line.tokens = rollout_.positions;
+        line.values.insert(line.values.begin(), rollout_.values.begin(), rollout_.values.end());
     }
 
     bool IsSaved(int64_t step, int64_t steps) const {
@@ -761,7 +808,7 @@ class Run {
         summary_.eval_s += SecondsSince(begin_ns);
         if (evaluation.stopped) return Stop(line.step, 1);
         line.eval_loss = summary_.eval_loss = evaluation.loss;
-        line.eval_preference = evaluation.preference;
+        line.eval_values = evaluation.values;
         return {};
     }
 
@@ -813,6 +860,11 @@ class Run {
     double longest_s_ = 0;  // the longest update, including what follows it
     RunMeter meter_;
     std::optional<TextSampler> sampler_;
+    Batch batch_read_;
+    // grpo: the completions of the current update, and the number of further updates with them.
+    std::optional<Rollouts> rollouts_;
+    Rollout rollout_;
+    int64_t rollout_left_ = 0;
 };
 
 Status WorkOnTraining(cluster::Cluster& cluster) {

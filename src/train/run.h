@@ -29,7 +29,7 @@ struct StepLine {
     std::optional<double> loss_scale;   // float16's loss scale
     bool skipped = false;               // gradients overflowed, so the update was not applied
     std::vector<SampleText> samples{};  // generated after this update
-    std::optional<PreferenceReport> preference{}, eval_preference{};
+    std::vector<double> values{}, eval_values{};  // those of ValueNames; eval: or empty
     double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 

@@ -1,5 +1,6 @@
 #include "train/train_job.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -21,6 +22,29 @@ std::optional<DType> FindTrainedType(std::string_view name) {
     const auto dtype = DTypeOfName(name);
     return dtype && IsTrainedIn(*dtype) ? dtype : std::nullopt;
 }
+
+constexpr auto kGrpoFields = [](auto& g, auto& visit) {
+    visit("group", g.group);
+    visit("completion_tokens", g.completion_tokens);
+    visit("temperature", g.temperature);
+    visit("top_p", g.top_p);
+    visit("top_k", g.top_k);
+    visit("slots", g.slots);
+    visit("kl_beta", g.beta);
+    visit("epsilon", g.epsilon);
+    visit("epsilon_high", g.epsilon_high);
+    visit("iterations", g.iterations);
+    visit("loss_type", g.loss_type);
+    visit("scale_rewards", g.scale_rewards);
+    visit("importance_level", g.importance_level);
+    visit("mask_truncated", g.mask_truncated);
+    visit("reward_commands", g.commands);
+    visit("reward_regexes", g.regexes);
+    visit("reward_schemas", g.schemas);
+    visit("reward_weights", g.weights);
+    visit("reward_timeout", g.reward_timeout_s);
+    visit("reward_workers", g.reward_workers);
+};
 
 constexpr auto kTrainerFields = [](auto& t, auto& visit) {
     visit.Path("model", t.model, model_files::PathOfModel);
@@ -70,6 +94,7 @@ constexpr auto kTrainerFields = [](auto& t, auto& visit) {
     visit.Path("ref_model", t.preference.ref_model, [](const std::string& model) {
         return model.empty() ? Result<std::string>(model) : model_files::PathOfModel(model);
     });
+    kGrpoFields(t.grpo, visit);
     visit("time_ops", t.time_ops);
     visit("verify_model", t.verify_model);
 };
@@ -162,6 +187,30 @@ Status CheckPaths(const TrainJob& job) {
     return {};
 }
 
+// What a job with completions of the model in training does not support.
+Status CheckGrpoJob(const TrainJob& job) {
+    const GrpoOptions& grpo = job.trainer.grpo;
+    if (!grpo.on) return {};
+    if (job.data.test_split > 0) {
+        return MakeError(ErrorCode::kUsage,
+                         "--test-split with --loss grpo: completions are not evaluated. Each "
+                         "update reports the reward of new completions");
+    }
+    if (job.elastic) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "--elastic with --loss grpo: the completions of an update have a fixed "
+                         "number of replicas");
+    }
+    const int64_t n = grpo.iterations;
+    if (n > 0 && (job.save.every % n != 0 || job.steps % n != 0)) {
+        return MakeError(ErrorCode::kUsage,
+                         "--num-iterations {} with --save-every {} and --steps {}: expected "
+                         "multiples of the iterations, because a checkpoint has no completions",
+                         n, job.save.every, job.steps);
+    }
+    return {};
+}
+
 }  // namespace
 
 Status CheckTrainJob(const TrainJob& job) {
@@ -193,6 +242,7 @@ Status CheckTrainJob(const TrainJob& job) {
                          "--new-data without --resume: there is no checkpoint to continue from. "
                          "Name one, or remove --new-data");
     }
+    WEFT_TRY(CheckGrpoJob(job));
     WEFT_TRY(NoonOf(job.data.day));
     WEFT_TRY(CheckSampleOptions(job.sample));
     if (job.global_batch < 0 || (job.elastic && job.global_batch == 0)) {
@@ -233,6 +283,11 @@ void TakeDataWords(TrainJob& job) {
     job.trainer.sequence = job.data.sequence > 0 ? job.data.sequence : kDefaultSequence;
     job.trainer.lora.seed = job.trainer.seed = job.data.seed;
     job.trainer.preference.loss = FindLoss(job.data.loss).value_or(LossKind::kTokens);
+    GrpoOptions& grpo = job.trainer.grpo;
+    grpo.on = job.trainer.preference.loss == LossKind::kGrpo;
+    const int64_t asked = grpo.completion_tokens;
+    grpo.most_tokens = asked > 0 ? asked : std::max<int64_t>(job.trainer.sequence / 2, 1);
+    job.data.completion = grpo.on ? grpo.most_tokens : 0;
 }
 
 std::string TrainJobToJson(const TrainJob& job) {

@@ -16,6 +16,7 @@
 #include "tensor/quant.h"
 #include "train/dropout.h"
 #include "train/export_source.h"
+#include "train/grpo/rollouts.h"
 #include "train/less_memory.h"
 #include "train/load_balance.h"
 #include "train/lora/lora_source.h"
@@ -30,6 +31,14 @@ namespace {
 constexpr uint64_t kOverheadBytes = 64ull << 20;
 // The need that a rank reports if it could not reserve its memory: more than any machine has.
 constexpr uint64_t kNoMemory = 1ull << 50;
+
+GeneratorSize SizeOf(const TrainerOptions& o, int64_t page_tokens) {
+    if (!o.grpo.on) return {};
+    const int64_t own = o.micro_batch * o.accumulation;
+    GeneratorSize size = SizeOf(o.grpo, own, o.sequence, page_tokens);
+    size.slots = std::min(size.slots, o.micro_batch * o.sequence);  // rows of a step
+    return size;
+}
 
 bool HasTarget(const Sequence& sequence) {
     return std::ranges::any_of(sequence.targets, [](int32_t target) { return target >= 0; });
@@ -59,6 +68,26 @@ Status CheckAdapterDropout(const TrainerOptions& o) {
                      "{}/adapter_config.json: 'lora_dropout' is {}, and Weft trains adapters "
                      "without dropout. --lora-dropout 0 continues without it",
                      o.lora.from, dropout);
+}
+
+// What the completions of the model in training do not support.
+Status CheckGrpo(const TrainerOptions& o) {
+    if (!o.grpo.on) return {};
+    WEFT_TRY(CheckGrpo(o.grpo));
+    const auto refuse = [](std::string_view flag, std::string_view why) {
+        return MakeError(ErrorCode::kUnsupported, "--loss grpo with {}: {}", flag, why);
+    };
+    if (o.zero == 3) {
+        return refuse("--zero 3", "each token would gather all weights. Use --zero 2 or less");
+    }
+    const std::string& reference = o.preference.ref_model;
+    if (!reference.empty() && o.grpo.beta == 0) {
+        return refuse("--ref-model and --beta 0", "the loss has no reference model. Add --beta");
+    }
+    if (!reference.empty() && o.lora.on()) {
+        return refuse("--ref-model and --lora", "the reference is the model without adapters");
+    }
+    return {};
 }
 
 Status CheckGradType(const TrainerOptions& o) {
@@ -128,6 +157,7 @@ Status CheckTrainer(const TrainerOptions& o) {
         return MakeError(ErrorCode::kUsage, "--clip {}: expected 0 (none) or more", o.clip);
     }
     WEFT_TRY(CheckPreference(o.preference));
+    WEFT_TRY(CheckGrpo(o));
     WEFT_TRY(CheckUpdate(o.update));
     WEFT_TRY(CheckLossScale(o.loss_scale));
     if (o.zero < 0 || o.zero > 3) {
@@ -202,6 +232,12 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
     graph.sequence = options.sequence;
     graph.rows = options.sequence * options.micro_batch;
     if (options.preference.on()) graph.rows *= 2;  // two answers are one sequence (loader.h)
+    if (options.grpo.on) {
+        graph.temperature = options.grpo.temperature;
+        graph.generated_rows = SizeOf(options, graph.target.page_tokens).slots;
+        graph.reference = options.grpo.beta > 0;
+        graph.kv_dtype = options.dtype == DType::kF32 ? DType::kF32 : DType::kF16;
+    }
     graph.row_shares = options.sequence_parallel;
     graph.load_balance = options.router_aux_loss > 0;
     graph.zero.stage = options.zero;
@@ -213,6 +249,15 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
     if (overlap) graph.zero.prefetch_elements = options.unit_elements;
     if (layout.pp() > 1 && hyper.tied) graph.zero.alone = {"token_embd.weight"};
     return graph;
+}
+
+std::vector<std::string> ValueNames(const TrainerOptions& options) {
+    if (options.grpo.on) return GrpoNames(options.grpo);
+    std::vector<std::string> names;
+    for (const auto name : PreferenceReport::NamesOf(options.preference.loss)) {
+        names.emplace_back(PreferenceReport::kText[name]);
+    }
+    return names;
 }
 
 Trainer::~Trainer() {
@@ -250,6 +295,7 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
         WEFT_ASSIGN(trainer->groups_, JoinGroups(cluster, trainer->layout_));
     }
     WEFT_TRY(trainer->state_->Load(*trainer->training_, *trainer->source_, cluster));
+    WEFT_TRY(trainer->LoadReference());
     WEFT_TRY(trainer->rule_->Start(*trainer->training_));
     if (options.time_ops) {
         trainer->training_->SetTracing(true);
@@ -336,14 +382,29 @@ Status Trainer::PlanProgram() {
     units_ = std::move(graph.units);
     WEFT_TRY(PlanUpdate(graph.program));
     chunks_ = graph.program.chunks;
+    const auto take = [&](std::vector<program::ModelChunk>& to) {
+        if (chunks_.size() == shards.size()) return;
+        to.assign(chunks_.end() - static_cast<ptrdiff_t>(shards.size()), chunks_.end());
+        chunks_.resize(chunks_.size() - shards.size());
+    };
+    if (graph_options.reference) take(reference_);
+    take(generating_);
     update_ = graph.program.update;
     backend::CompileOptions options;
     options.compute = options_.dtype;
     options.max_tokens = options.max_outputs = graph_options.rows;
     options.slots = SlotsOf(layout_.place());
     options.beside = Overlaps();
+    options.page_tokens = device_->info().target.page_tokens;
+    const GeneratorSize size = SizeOf(options_, options.page_tokens);
+    options.kv_pages = size.pages();
     WEFT_ASSIGN(training_, device_->Compile(std::move(graph.program), options));
     if (options_.dtype == DType::kF16) scaler_.emplace(options_.loss_scale);
+    if (!options_.grpo.on) return {};
+    generator_.emplace(
+        GeneratorParts{*training_, *device_, groups_, layout_, generating_, hyper_.vocab,
+                       options.max_tokens, [this] { return cluster_.stop_requested(); }},
+        options_.grpo, size);
     return {};
 }
 
@@ -409,7 +470,7 @@ std::span<const Sequence> Trainer::SequencesOf(const Batch& batch, const StagePa
 }
 
 Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pass) {
-    if (options_.preference.on()) return RunPreferencePass(batch, which, pass);
+    if (options_.preference.on() || options_.grpo.on) return RunWeightedPass(batch, which, pass);
     const program::ModelChunk& chunk = chunks_[static_cast<size_t>(which.chunk)];
     const auto sequences = SequencesOf(batch, which);
     if (pass != PassKind::kBackward) {
@@ -448,8 +509,8 @@ Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pas
 
 // The forward pass ends with the losses of the rows, from which the host computes the weights of
 // the rows in the backward pass.
-Status Trainer::RunPreferencePass(const Batch& batch, const StagePass& which, PassKind pass) {
-    const program::ModelChunk& chunk = chunks_[static_cast<size_t>(which.chunk)];
+Status Trainer::RunWeightedPass(const Batch& batch, const StagePass& which, PassKind pass) {
+    const program::ModelChunk& chunk = ChunkOf(which);
     const bool scores = chunk.loss.evaluated != program::kNoValue;
     const auto number_of = static_cast<size_t>(which.micro_batch);
     if (row_weights_.size() <= number_of) row_weights_.resize(number_of + 1);
@@ -483,11 +544,15 @@ Status Trainer::RunPreferencePass(const Batch& batch, const StagePass& which, Pa
 // begin: the first sequence of the micro-batch in the rank's batch.
 Status Trainer::ScoreAnswers(const Batch& batch, const StagePass& which, size_t begin,
                              std::vector<float>& weights) {
-    const program::ModelChunk& chunk = chunks_[static_cast<size_t>(which.chunk)];
+    const program::ModelChunk& chunk = ChunkOf(which);
     std::vector<float> losses(static_cast<size_t>(micro_.targets()));
     weights.assign(std::max<size_t>(losses.size(), 1), 0.0f);
     if (micro_.empty()) return {};
     WEFT_TRY(training_->ReadFloats(chunk.loss.evaluated, 0, losses));
+    if (options_.grpo.on) {
+        ScoreCompletions(batch, begin, losses, weights);
+        return {};
+    }
     if (!reads_logps_) {
         PreferenceLoss(options_.preference, batch, kl_)
             .Add(micro_.answers(), losses, micro_.in_answer(), weights, preference_);
@@ -503,6 +568,71 @@ Status Trainer::ScoreAnswers(const Batch& batch, const StagePass& which, size_t 
         }
     }
     return {};
+}
+
+// The completions of a micro-batch are its sequences that are not empty.
+void Trainer::ScoreCompletions(const Batch& batch, size_t begin, std::span<const float> losses,
+                               std::span<float> weights) {
+    const GrpoLoss loss(options_.grpo, BatchOf(batch));
+    old_logps_.resize(std::max(old_logps_.size(), batch.sequences.size()));
+    reference_logps_.resize(old_logps_.size());
+    const auto take = [](std::span<const float> from, std::vector<float>& logps) {
+        logps.resize(from.size());
+        std::ranges::transform(from, logps.begin(), std::negate());
+    };
+    size_t i = begin;
+    for (const AnswerRows& rows : micro_.answers()) {
+        while (batch.sequences[i].roles.empty()) ++i;
+        const Sequence& sequence = batch.sequences[i];
+        const auto own = losses.subspan(rows.begin, rows.end - rows.begin);
+        std::vector<float>&old = old_logps_[i], &reference = reference_logps_[i];
+        ++i;
+        if (reads_reference_) {
+            take(own, reference);
+            continue;
+        }
+        if (!again_) take(own, old);
+        loss.Add(sequence.advantage, own, old, reference, weights.subspan(rows.begin, own.size()),
+                 completions_);
+    }
+}
+
+// The weights of the model before training, if they are apart from those in training.
+Status Trainer::LoadReference() {
+    if (reference_.empty() || options_.lora.on()) return {};
+    TrainerOptions before = options_;
+    const std::string& other = options_.preference.ref_model;
+    if (!other.empty()) {
+        before.model = other;
+        before.from_scratch = false;
+    }
+    WEFT_ASSIGN(const auto source, OpenSource(before));
+    for (const model_files::TensorInfo& tensor : source_->tensors()) {
+        const model_files::TensorInfo* const same = source->FindTensor(tensor.name);
+        if (same != nullptr && same->rows == tensor.rows && same->cols == tensor.cols) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "--ref-model {}: its tensor {} differs from that of {}; expected a model "
+                         "of the same shape",
+                         source->name(), tensor.name, source_->name());
+    }
+    for (const program::ModelChunk& chunk : reference_) {
+        WEFT_TRY(state_->LoadFrozen(chunk.first_value, chunk.end_value, *source, cluster_));
+    }
+    return {};
+}
+
+// Sets reference_logps_ of the completions of this rank.
+Status Trainer::ReadReference(const Batch& batch) {
+    if (reference_.empty() || again_) return {};
+    reads_reference_ = true;
+    const Status ran = RunPasses(batch, true);
+    reads_reference_ = false;
+    return ran;
+}
+
+GrpoBatch Trainer::BatchOf(const Batch& batch) const {
+    return {static_cast<double>(batch.global_sequences), static_cast<double>(batch.global_targets),
+            static_cast<double>(options_.grpo.most_tokens)};
 }
 
 // Sets logps_ of the answers of one part, on the rank that has the loss.
@@ -587,6 +717,7 @@ Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
     loss_sum_ = aux_loss_ = 0;
     positions_ = 0;
     preference_ = {};
+    completions_ = {};
     const auto own = static_cast<int64_t>(batch.sequences.size());
     const bool together = options_.zero >= 2 && layout_.dp > 1;
     const int64_t passes =
@@ -610,11 +741,13 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
     std::vector<double> sums(5);
     const bool preference = options_.preference.on();
     if (preference) sums.resize(sums.size() + PreferenceSums::kNames);
-    const std::span<double> preferences = std::span(sums).subspan(5);
+    if (options_.grpo.on) sums.resize(sums.size() + GrpoSums::kNames);
+    const std::span<double> more = std::span(sums).subspan(5);
     if (owns_loss()) {
         sums[0] = loss_sum_;
         sums[2] = aux_loss_;
-        if (preference) std::ranges::copy(preference_.sums, preferences.begin());
+        if (preference) std::ranges::copy(preference_.sums, more.begin());
+        if (options_.grpo.on) std::ranges::copy(completions_.sums, more.begin());
     }
     if (layout_.tensor_rank == 0 && layout_.stage == 0) sums[1] = static_cast<double>(positions_);
     if (stop_request_ && stop_request_()) sums[3] = 1;
@@ -630,11 +763,20 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
     report.loss = sums[0] / static_cast<double>(report.targets);
     if (preference) {
         PreferenceSums all;
-        std::ranges::copy(preferences, all.sums.begin());
+        std::ranges::copy(more, all.sums.begin());
         const PreferenceLoss loss(options_.preference, batch, kl_);
-        report.preference = loss.Report(all);
+        PreferenceReport means = loss.Report(all);
+        for (const auto name : PreferenceReport::NamesOf(options_.preference.loss)) {
+            report.values.push_back(means[name]);
+        }
         report.loss = all[PreferenceSums::kLoss];
         report.targets = loss.examples();
+    }
+    if (options_.grpo.on) {
+        GrpoSums all;
+        std::ranges::copy(more, all.sums.begin());
+        report.loss = all[GrpoSums::kLoss];
+        report.values = ValuesOf(all, options_.grpo);
     }
     report.positions = static_cast<int64_t>(sums[1]);
     if (options_.router_aux_loss > 0) report.aux_loss = sums[2];
@@ -646,6 +788,7 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
 Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     WEFT_TRY(EstimateKl(batch));
+    WEFT_TRY(ReadReference(batch));
     WEFT_TRY(training_->ZeroFill(program::Pool::kGradient));
     WEFT_TRY(RunPasses(batch, false));
     WEFT_ASSIGN(const double norm, GradientNorm());

@@ -20,6 +20,8 @@
 #include "model_files/model_file.h"
 #include "train/data/loader.h"
 #include "train/graph.h"
+#include "train/grpo/generator.h"
+#include "train/grpo/loss.h"
 #include "train/lora/lora.h"
 #include "train/loss_scale.h"
 #include "train/micro_batch.h"
@@ -70,6 +72,7 @@ struct TrainerOptions {
     // targets.
     double router_aux_loss = -1;
     PreferenceOptions preference;
+    GrpoOptions grpo;
     bool time_ops = false;      // record the duration of each op (op_seconds)
     bool verify_model = false;  // compare the bytes of the model on all hosts (OpenVerified)
 };
@@ -107,11 +110,15 @@ Result<std::vector<model::Shard>> ShardsOf(const TrainLayout& layout, const mode
 Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLayout& layout,
                                     const model::Hyper& hyper, bool overlap);
 
+// Names of the values, besides the loss, that steps with this loss report; those of completions
+// come first.
+std::vector<std::string> ValueNames(const TrainerOptions& options);
+
 struct StepReport {
     double loss = 0;       // mean over the batch's targets; preferences: over its pairs or answers
     double grad_norm = 0;  // before clipping
     int64_t targets = 0, positions = 0;  // targets: of the mean
-    std::optional<PreferenceReport> preference;
+    std::vector<double> values;          // those of ValueNames
     std::optional<double> aux_loss;  // auxiliary loss of experts, unweighted; not part of `loss`
     // float16: the loss scale, and whether the step was skipped: gradients overflowed, so weights
     // and optimizer state are unchanged, and grad_norm is not finite.
@@ -160,6 +167,13 @@ class Trainer {
     // then the log-probabilities of its kMostAnswers samples. The same on all ranks. Errors: as for
     // Step.
     Result<std::vector<double>> LogProbabilities(const Batch& batch);
+    // Whether the batch has the completions of the last Step, whose log-probabilities before the
+    // first of these Steps then count as those of the model that generated them.
+    void SetAgain(bool again) { again_ = again; }
+    // With grpo: generates completions. Errors: those of Generator.
+    Result<std::vector<Completion>> Generate(const Generator::Request& request) {
+        return generator_->Run(request);
+    }
     // Gives all ranks the bytes of rank 0.
     Status ShareFromFirst(std::span<std::byte> bytes);
     // The token after `tokens` (at least one, at most options().sequence). One rank calls `choose`,
@@ -222,11 +236,19 @@ class Trainer {
     // kBoth: kForward, then kBackward.
     enum class PassKind { kBoth, kForward, kBackward, kEvaluate };
     Status RunPass(const Batch& batch, const StagePass& which, PassKind pass);
-    Status RunPreferencePass(const Batch& batch, const StagePass& which, PassKind pass);
+    Status RunWeightedPass(const Batch& batch, const StagePass& which, PassKind pass);
+    void ScoreCompletions(const Batch& batch, size_t begin, std::span<const float> losses,
+                          std::span<float> weights);
     Status ScoreAnswers(const Batch& batch, const StagePass& which, size_t begin,
                         std::vector<float>& weights);
     Status ReadLogps(const Batch& batch, AnswerPart part);
     Status EstimateKl(const Batch& batch);
+    GrpoBatch BatchOf(const Batch& batch) const;
+    Status LoadReference();
+    Status ReadReference(const Batch& batch);
+    const program::ModelChunk& ChunkOf(const StagePass& which) const {
+        return (reads_reference_ ? reference_ : chunks_)[static_cast<size_t>(which.chunk)];
+    }
     std::span<const Sequence> SequencesOf(const Batch& batch, const StagePass& which) const;
     bool owns_loss() const { return layout_.tensor_rank == 0 && layout_.stage + 1 == layout_.pp(); }
     Status RunOps(const program::OpRange& ops, backend::Step& step);
@@ -252,7 +274,8 @@ class Trainer {
     std::unique_ptr<backend::Executable> training_;
     std::unique_ptr<TrainState> state_;
     std::unique_ptr<UpdateRule> rule_;
-    std::vector<program::ModelChunk> chunks_;
+    std::vector<program::ModelChunk> chunks_, generating_, reference_;
+    std::optional<Generator> generator_;
     program::Update update_;
     std::vector<std::vector<float>> op_seconds_;
     int64_t updates_ = 0;  // number of applied updates
@@ -272,6 +295,11 @@ class Trainer {
     double kl_ = 0;
     PreferenceSums preference_;
     std::vector<double> logps_;
+    // Completions: this rank's part of the report; log-probabilities by sequence of this rank.
+    GrpoSums completions_;
+    std::vector<std::vector<float>> old_logps_, reference_logps_;
+    bool again_ = false;
+    bool reads_reference_ = false;  // the passes only set reference_logps_
     std::vector<std::vector<float>> row_weights_;
     std::string found_;  // name of the first value that is not finite
 };

@@ -22,6 +22,12 @@ STANDINS = {"MODEL": "model.gguf", "FILE": "qca.jsonl", "F": "qca.jsonl", "KEY":
 PROGRAMS = {"curl": "curl", "mpirun": "mpirun.openmpi", "openssl": "openssl"}
 QUESTIONS = [("What is 47 + 38?", "85"), ("Is 318 even or odd?", "even"),
              ("What comes after 399?", "400"), ("7 x 8 = ?", "56")]
+# As in docs/train.md.
+JUDGE = """import json, sys
+for line in sys.stdin:
+    text = json.loads(line)["completion"]
+    print(json.dumps({"reward": -len(text) / 100}), flush=True)
+"""
 LAB = {"pool": "unified", "wire": "roce", "memory": "120 GiB, guessed: a test",
        "bandwidth": "215 GB/s, measured: a test", "compute": "59 TFLOP/s, data sheet: a test",
        "watts_busy": "120 W, data sheet: a test", "price": "2000 EUR, guessed: a test"}
@@ -98,6 +104,9 @@ class Kit:
         (folder / "train.jsonl").write_text(lines)
         pairs = [{"prompt": q, "chosen": a, "rejected": "It is " + a} for q, a in QUESTIONS]
         (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+        prompts = [{"prompt": q, "answer": 85 + i} for i, (q, _) in enumerate(QUESTIONS)]
+        (folder / "prompts.jsonl").write_text("".join(json.dumps(p) + "\n" for p in prompts))
+        (folder / "judge.py").write_text(JUDGE)
         (folder / "article.txt").write_text("What is 47 + 38?")
         (folder / "ds.json").write_text(json.dumps(DS_CONFIG))
         (folder / "my").mkdir()

@@ -87,8 +87,11 @@ TEST_F(JobPaths, OfTraining) {
     };
     Classify(json::parse(train::TrainJobToJson(job)), decode);
     EXPECT_EQ(paths_, (Names{"model", "lora_from", "ref_model", "data", "save_folder", "resume"}));
-    EXPECT_EQ(texts_, (Names{"control_tokens", "device", "grad_dtype", "longs", "lora_targets",
-                             "loss", "overlap", "recompute", "sample_prompts"}));
+    EXPECT_EQ(texts_, (Names{"control_tokens", "device", "grad_dtype", "importance_level", "longs",
+                             "lora_targets", "loss", "loss_type", "overlap", "recompute",
+                             // Rewards are those of rank 0.
+                             "reward_commands", "reward_regexes", "reward_schemas",
+                             "sample_prompts", "scale_rewards"}));
     job.save.folder = dir_ / "out";
     job.save.resume = "auto";
     EXPECT_TRUE(decode(train::TrainJobToJson(job), limit_).ok());

@@ -12,8 +12,9 @@ add_test(NAME train.peft COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/peft_test.
 set_tests_properties(train.peft PROPERTIES LABELS train SKIP_RETURN_CODE 77
   TIMEOUT ${WEFT_TEST_SECONDS})
 
-# Losses over preferences, against TRL's curves; the evaluation with the lowest loss.
-foreach(test preference best_step)
+# Losses over preferences, against TRL's curves; rewards of completions; the evaluation with the
+# lowest loss.
+foreach(test preference grpo best_step)
   add_test(NAME train.${test} COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/${test}_test.py
     $<TARGET_FILE:weft>)
   set_tests_properties(train.${test} PROPERTIES LABELS train TIMEOUT ${WEFT_TEST_SECONDS})

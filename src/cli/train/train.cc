@@ -109,10 +109,9 @@ class Teller final : public train::TrainListener {
         options.first_step = next;
         options.columns = {"loss", "grad_norm", "lr", "tokens", "tokens_per_s"};
         if (Evaluates()) options.columns.emplace_back("eval_loss");
-        for (const auto name : PreferenceNames()) {
-            options.columns.emplace_back(train::PreferenceReport::kText[name]);
-            if (!Evaluates()) continue;
-            options.columns.push_back(fmt::format("eval_{}", train::PreferenceReport::kText[name]));
+        for (const std::string& name : ValueNames()) {
+            options.columns.push_back(name);
+            if (Evaluates()) options.columns.push_back("eval_" + name);
         }
         if (IsF16()) options.columns.insert(options.columns.end(), {"loss_scale", "skipped"});
         log_.Open(std::move(options));
@@ -152,10 +151,10 @@ class Teller final : public train::TrainListener {
                          {"flops_per_s", FlopsOf(line)}};
             if (line.eval_loss) json["eval_loss"] = *line.eval_loss;
             if (line.aux_loss) json["aux_loss"] = *line.aux_loss;
-            for (const auto name : PreferenceNames()) {
-                const std::string text = train::PreferenceReport::kText[name];
-                if (line.preference) json[text] = line.preference->values[name];
-                if (line.eval_preference) json["eval_" + text] = line.eval_preference->values[name];
+            const std::vector<std::string> names = ValueNames();
+            for (size_t i = 0; i < names.size(); ++i) {
+                if (i < line.values.size()) json[names[i]] = line.values[i];
+                if (i < line.eval_values.size()) json["eval_" + names[i]] = line.eval_values[i];
             }
             if (line.loss_scale) {
                 json["loss_scale"] = *line.loss_scale;
@@ -171,10 +170,11 @@ class Teller final : public train::TrainListener {
         // (A plot cannot show infinity.)
         if (line.skipped) values[1] = NAN;
         if (Evaluates()) values.push_back(line.eval_loss.value_or(NAN));
-        for (const auto name : PreferenceNames()) {
-            values.push_back(line.preference ? line.preference->values[name] : NAN);
+        const size_t more = ValueNames().size();
+        for (size_t i = 0; i < more; ++i) {
+            values.push_back(i < line.values.size() ? line.values[i] : NAN);
             if (!Evaluates()) continue;
-            values.push_back(line.eval_preference ? line.eval_preference->values[name] : NAN);
+            values.push_back(i < line.eval_values.size() ? line.eval_values[i] : NAN);
         }
         if (IsF16()) {
             values.push_back(line.loss_scale.value_or(NAN));
@@ -218,8 +218,12 @@ class Teller final : public train::TrainListener {
 
   private:
     bool Evaluates() const { return flags_.job.data.test_split > 0; }
-    std::vector<train::PreferenceReport::Name> PreferenceNames() const {
-        return train::PreferenceReport::NamesOf(flags_.job.trainer.preference.loss);
+    std::vector<std::string> ValueNames() const { return train::ValueNames(flags_.job.trainer); }
+    // The value of this name, shown as `text`; "": the loss does not have it.
+    std::string ValueText(const train::StepLine& line, const char* name, const char* text) const {
+        const std::vector<std::string> names = ValueNames();
+        const auto at = static_cast<size_t>(std::ranges::find(names, name) - names.begin());
+        return at < line.values.size() ? fmt::format("  {} {:.4f}", text, line.values[at]) : "";
     }
     bool IsF16() const { return flags_.job.trainer.dtype == DType::kF16; }
 
@@ -272,10 +276,8 @@ class Teller final : public train::TrainListener {
         const double left =
             elapsed_s_ / static_cast<double>(told_) * static_cast<double>(line.steps - line.step);
         std::string aux = line.aux_loss ? fmt::format("  balance {:.4f}", *line.aux_loss) : "";
-        if (line.preference) {
-            aux += fmt::format("  margin {:.4f}",
-                               line.preference->values[train::PreferenceReport::kMargins]);
-        }
+        aux += ValueText(line, "rewards/margins", "margin") + ValueText(line, "reward", "reward") +
+               ValueText(line, "completions/mean_length", "length");
         std::string scale;
         if (line.loss_scale) scale = fmt::format("  scale {:g}", *line.loss_scale);
         if (line.skipped) scale += "  overflow: skipped";
@@ -377,6 +379,26 @@ Status CheckAdapterFlags(const TrainFlags& flags) {
                      type ? "type" : "format", type ? flags.save.type : flags.save.format);
 }
 
+constexpr const char* kGrpoFlags[] = {"--group",
+                                      "--max-completion-length",
+                                      "--temperature",
+                                      "--top-p",
+                                      "--top-k",
+                                      "--max-num-seqs",
+                                      "--reward-cmd",
+                                      "--reward-regex",
+                                      "--reward-json-schema",
+                                      "--reward-weights",
+                                      "--reward-timeout",
+                                      "--reward-workers",
+                                      "--epsilon",
+                                      "--epsilon-high",
+                                      "--num-iterations",
+                                      "--loss-type",
+                                      "--scale-rewards",
+                                      "--importance-sampling-level",
+                                      "--mask-truncated-completions"};
+
 // Refuses flags that have no meaning for the loss.
 Status CheckPreferenceFlags(const TrainFlags& flags) {
     using train::LossKind;
@@ -384,15 +406,17 @@ Status CheckPreferenceFlags(const TrainFlags& flags) {
         const char* flag;
         std::vector<LossKind> losses;
     };
-    const Fit fits[] = {
+    std::vector<Fit> fits = {
         {"--beta",
-         {LossKind::kDpo, LossKind::kIpo, LossKind::kOrpo, LossKind::kKto, LossKind::kSimpo}},
+         {LossKind::kDpo, LossKind::kIpo, LossKind::kOrpo, LossKind::kKto, LossKind::kSimpo,
+          LossKind::kGrpo}},
         {"--label-smoothing", {LossKind::kDpo, LossKind::kSimpo}},
         {"--simpo-gamma", {LossKind::kSimpo}},
         {"--desirable-weight", {LossKind::kKto}},
         {"--undesirable-weight", {LossKind::kKto}},
-        {"--ref-model", {LossKind::kDpo, LossKind::kIpo, LossKind::kKto}},
+        {"--ref-model", {LossKind::kDpo, LossKind::kIpo, LossKind::kKto, LossKind::kGrpo}},
     };
+    for (const char* flag : kGrpoFlags) fits.push_back({flag, {LossKind::kGrpo}});
     const LossKind loss = flags.job.trainer.preference.loss;
     for (const Fit& fit : fits) {
         if (!flags.command.Given(fit.flag) || std::ranges::count(fit.losses, loss) > 0) continue;
@@ -463,6 +487,9 @@ Status ResolveResult(TrainFlags& flags) {
     }
     WEFT_TRY(train::CheckExport(ExportOf(flags)));
     WEFT_TRY(CheckAdapterFlags(flags));
+    if (flags.command.Given("--beta")) {
+        flags.job.trainer.grpo.beta = flags.job.trainer.preference.beta;
+    }
     train::TakeDataWords(flags.job);
     WEFT_TRY(CheckPreferenceFlags(flags));
     flags.job.save.folder = flags.output;
@@ -615,6 +642,51 @@ void AddPreferenceFlags(const Command& app, train::PreferenceOptions& preference
     app.AddOption("--ref-model", preference.ref_model,
                   "dpo, ipo and kto: reference model, a file or folder (default: MODEL before "
                   "training; with --lora, MODEL without adapters)");
+}
+
+void AddGrpoFlags(const Command& app, train::GrpoOptions& grpo) {
+    const Command shown = app.ShowDefaults();
+    shown.AddOption("--group,--num-generations", grpo.group,
+                    "grpo: completions of each prompt; --micro-batch counts completions");
+    app.AddOption("--max-completion-length", grpo.completion_tokens,
+                  "grpo: most tokens of a completion (default: half of --seq-len)");
+    shown.AddOption("--temperature", grpo.temperature, "grpo: sampling temperature");
+    shown.AddOption("--top-p", grpo.top_p, "grpo: sample from the likeliest tokens of this share");
+    shown.AddOption("--top-k", grpo.top_k, "grpo: sample from this many tokens (0: all)");
+    app.AddOption("--max-num-seqs", grpo.slots,
+                  "grpo: most completions that a replica generates at once (default: 64)");
+    app.AddEach("--reward-cmd", grpo.commands,
+                "grpo: command that reads JSON lines (the record and its completion) and writes a "
+                "reward on a line for each; may be repeated");
+    app.AddEach("--reward-regex", grpo.regexes,
+                "grpo: reward 1 if this regular expression is found; a named group must equal the "
+                "record's member of that name; may be repeated");
+    app.AddEach("--reward-json-schema", grpo.schemas,
+                "grpo: reward 1 if the completion is JSON that follows the schema in this file; "
+                "may be repeated");
+    app.AddOption("--reward-weights", grpo.weights,
+                  "grpo: weights of the rewards, as 1,0.5, in the order commands, expressions, "
+                  "schemas (default: 1)")
+        .Commas();
+    shown.AddOption("--reward-timeout", grpo.reward_timeout_s,
+                    "grpo: seconds for a --reward-cmd to judge the completions of an update");
+    shown.AddOption("--reward-workers", grpo.reward_workers,
+                    "grpo: processes of each --reward-cmd");
+    shown.AddOption("--epsilon", grpo.epsilon, "grpo: limit on the change of a probability");
+    app.AddOption("--epsilon-high", grpo.epsilon_high,
+                  "grpo: limit on the growth of a probability (default: --epsilon)");
+    shown.AddOption("--num-iterations", grpo.iterations, "grpo: updates with the same completions");
+    shown.AddChoice(
+        "--loss-type", grpo.loss_type, {"grpo", "bnpo", "dr_grpo", "dapo"},
+        "grpo: mean over completions of their mean token (grpo), over all tokens (dapo, "
+        "bnpo), or sum divided by the most tokens (dr_grpo)");
+    shown.AddChoice(
+        "--scale-rewards", grpo.scale_rewards, {"group", "batch", "none"},
+        "grpo: divide advantages by the deviation of the rewards in the group or batch");
+    shown.AddChoice("--importance-sampling-level", grpo.importance_level, {"token", "sequence"},
+                    "grpo: clip the ratio of each token, or of whole completions (GSPO)");
+    app.AddFlag("--mask-truncated-completions", grpo.mask_truncated,
+                "grpo: do not learn from completions without an end");
 }
 
 void AddRowShareFlag(const Command& app, train::TrainerOptions& trainer) {
@@ -794,6 +866,7 @@ void AddTrainingFlags(const Command& app, TrainFlags& flags) {
     AddExpertFlags(app, job.trainer);
     AddLoraFlags(app, job.trainer);
     AddPreferenceFlags(app, job.trainer.preference);
+    AddGrpoFlags(app, job.trainer.grpo);
     AddTrainDevices(app, job.trainer.device);
     shown.AddOption("-t,--threads", job.trainer.threads, "Threads per rank (0: all its cores)");
     app.AddFlag("--reference", job.trainer.reference, "Use reference kernels");

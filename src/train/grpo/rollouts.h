@@ -1,0 +1,59 @@
+// Rollouts: from a batch of prompts to a batch of completions to learn from. The model in training
+// generates them, rank 0 judges them, and each has an advantage over the others of its prompt.
+//
+// Completions without an effect on the weights are left out of the passes: those that do not count
+// (mask_truncated), and without a reference model those whose advantage is 0.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "train/data/open.h"
+#include "train/grpo/rewards.h"
+#include "train/trainer.h"
+
+namespace weft::train {
+
+// The names of Rollout::values.
+std::vector<std::string> RolloutNames(const GrpoOptions& options);
+// Those, and LossValueNames.
+std::vector<std::string> GrpoNames(const GrpoOptions& options);
+
+struct Rollout {
+    Batch batch;  // the completions of this rank's replica
+    std::vector<double> values;
+    int64_t positions = 0;  // of all completions and their prompts
+};
+
+class Rollouts {
+  public:
+    // root: rank 0. All must outlive this object. Errors: those of Rewards::Make.
+    static Result<Rollouts> Make(const GrpoOptions& options, const OpenedData& data, bool root);
+
+    // prompts: those of all ranks. seed: of this batch. Collective. Errors: those of
+    // Generator::Run and Rewards::Score; kCorrupt (a token beyond the tokenizer).
+    Result<Rollout> Next(Trainer& trainer, const Batch& prompts, uint64_t seed);
+
+  private:
+    struct Judgement {
+        std::vector<double> rewards, means;  // sums of each completion; means of each reward
+    };
+    Rollouts(const GrpoOptions& options, const OpenedData& data) : options_(options), data_(data) {}
+    Result<Judgement> Judge(Trainer& trainer, const Batch& prompts,
+                            std::span<const Completion> completions);
+    Status JudgeHere(const Batch& prompts, std::span<const Completion> completions,
+                     std::span<double> rewards, std::span<double> means);
+    bool Counts(const Completion& completion) const {
+        return completion.ended || !options_.mask_truncated;
+    }
+    Sequence SequenceOf(const std::vector<int32_t>& prompt, const Completion& completion,
+                        double advantage) const;
+
+    const GrpoOptions& options_;
+    const OpenedData& data_;
+    std::optional<Rewards> rewards_;
+};
+
+}  // namespace weft::train

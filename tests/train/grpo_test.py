@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""weft train --loss grpo as users run it: the reward rises; every layout, a resumed job and a job
+that loses a rank have one curve; faults of rewards; refusals.
+
+    tests/train/grpo_test.py build/weft [UNITTEST ARGUMENT...]
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/support"))
+from nightly import some
+from processes import children, send
+
+MODEL = str(ROOT / "models/abacus")  # random weights
+PATIENCE = 600
+# The share of digits in a completion.
+JUDGE = """
+import json, sys
+for line in sys.stdin:
+    record = json.loads(line)
+    text = record["completion"][0]["content"]
+    assert record["prompt"][0]["role"] == "user" and record["note"] == "kept"
+    digits = sum(x in "0123456789" for x in text)
+    print(json.dumps({"reward": digits / max(1, len(text))}), flush=True)
+"""
+# Sums of float32 in another order, through four updates.
+TOLERANCE = 1e-5
+
+
+class Rewards(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        records = [dict(prompt=[dict(role="user", content=f"What is {a} + {a + 3}?")], note="kept")
+                   for a in range(10, 42)]
+        self.data = str(self.folder / "prompts.jsonl")
+        pathlib.Path(self.data).write_text("".join(json.dumps(r) + "\n" for r in records))
+        (self.folder / "judge.py").write_text(JUDGE)
+        self.judge = f"{sys.executable} {self.folder}/judge.py"
+
+    def words(self, *more):
+        words = ["train", MODEL, "--from-scratch", "--data", self.data, "--loss", "grpo",
+                 "--seq-len", "96", "--json", "--dtype", "f32", "--eps", "1e-4", *more]
+        for name, value in (("--group", "4"), ("--max-completion-length", "24"), ("-t", "1"),
+                            ("--lr", "3e-3")):
+            if name not in more:
+                words += [name, value]
+        if not any(word.startswith("--reward") for word in more):
+            words += ["--reward-cmd", self.judge]
+        return words if "--output-dir" in words else [*words, "--no-output"]
+
+    def run_weft(self, words, status=0):
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done
+
+    @staticmethod
+    def lines(text):
+        lines = [json.loads(line) for line in text.splitlines()]
+        return [line for line in lines if "loss" in line]
+
+    def steps(self, *more):
+        return self.lines(self.run_weft(self.words(*more)).stdout)
+
+    def expect_equal(self, lines, wanted):
+        self.assertEqual(len(lines), len(wanted))
+        for line, other in zip(lines, wanted):
+            for name in ("loss", "grad_norm", "reward", "entropy", "completions/mean_length"):
+                error = abs(line[name] - other[name]) / max(1, abs(other[name]))
+                self.assertTrue(error <= TOLERANCE, f"{name} of step {line['step']}: {line[name]}, "
+                                f"not {other[name]}")
+
+
+class Curves(Rewards):
+    def test_the_reward_rises(self):
+        lines = self.steps("--micro-batch", "16", "--steps", "24")
+        first = sum(line["reward"] for line in lines[:4]) / 4
+        last = sum(line["reward"] for line in lines[-4:]) / 4
+        self.assertGreater(last, first + 0.2)
+        self.assertEqual(lines[0]["reward"], lines[0]["rewards/cmd/mean"])
+        self.assertGreater(lines[0]["reward_std"], 0)
+
+    def test_one_curve_on_any_ranks(self):
+        words = ("--steps", "4")
+        wanted = self.steps(*words, "--micro-batch", "8")
+        layouts = (
+            ("--micro-batch", "2", "--grad-accum", "4", "--max-num-seqs", "3"),
+            ("--micro-batch", "8", "-t", "2"),
+            ("--local", "2", "--micro-batch", "4"),
+            ("--local", "2", "--micro-batch", "8", "--tp", "2"),
+            ("--local", "2", "--micro-batch", "2", "--grad-accum", "4", "--pp", "2"),
+            ("--local", "2", "--micro-batch", "1", "--grad-accum", "4", "--zero", "2"),
+            ("--local", "2", "--micro-batch", "2", "--grad-accum", "4", "--pp", "2",
+             "--virtual-stages", "2"),
+            ("--local", "4", "--micro-batch", "2", "--grad-accum", "2", "--tp", "2", "--zero", "1"),
+        )
+        for layout in some(layouts, 4):
+            with self.subTest(layout=layout):
+                self.expect_equal(self.steps(*words, *layout), wanted)
+
+    def test_a_resumed_job_has_the_same_bits(self):
+        out = str(self.folder / "out")
+        words = ("--micro-batch", "8", "--num-iterations", "2", "--save-every", "4")
+        wanted = self.steps(*words, "--steps", "8", "--output-dir", str(self.folder / "whole"))
+        self.steps(*words, "--steps", "4", "--output-dir", out)
+        rest = self.steps(*words, "--steps", "8", "--output-dir", out, "--resume", "auto")
+        for line, other in zip(rest, wanted[4:]):
+            self.assertEqual([line[name] for name in ("step", "loss", "grad_norm", "reward")],
+                             [other[name] for name in ("step", "loss", "grad_norm", "reward")])
+        # (The second update on the same completions has another policy.)
+        self.assertEqual(wanted[0]["reward"], wanted[1]["reward"])
+        self.assertNotEqual(wanted[0]["loss"], wanted[1]["loss"])
+
+    def test_a_lost_rank(self):
+        wanted = self.steps("--micro-batch", "8", "--steps", "6")
+        words = self.words("--steps", "6", "--local", "2", "--micro-batch", "4", "--save-every",
+                           "2", "--output-dir", str(self.folder / "out"))
+        lines = {}
+        with subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, text=True,
+                              stderr=subprocess.PIPE) as job:
+            for text in job.stdout:
+                line = json.loads(text)
+                if "loss" not in line:
+                    self.assertEqual(line["restarts"], 1)
+                    continue
+                if line["step"] == 3 and 3 not in lines:
+                    self.assertTrue(send([pid for pid in children(job.pid)
+                                          if "judge" not in words_of(pid)][0], signal.SIGKILL))
+                lines[line["step"]] = line
+            self.assertEqual(job.wait(PATIENCE), 0, job.stderr.read())
+        self.expect_equal([lines[step] for step in sorted(lines)], wanted)
+
+    def test_adapters(self):
+        out = self.folder / "adapter"
+        words = self.words("--micro-batch", "16", "--steps", "24", "--lora", "8", "--lr", "1e-2",
+                           "--temperature", "3", "--reward-regex", "7", "--output-dir", str(out))
+        words[1:3] = [MODEL + "/model.gguf"]
+        lines = self.lines(self.run_weft(words).stdout)
+        first, last = ([line["reward"] for line in part] for part in (lines[:4], lines[-4:]))
+        self.assertGreater(sum(last), sum(first))
+        self.assertTrue((out / "adapter_model.safetensors").exists())
+        head = (out / "log.csv").read_text().splitlines()[0].split(",")
+        for name in ("reward", "reward_std", "completions/clipped_ratio", "clip_ratio/low_mean"):
+            self.assertIn(name, head)
+
+
+class Faults(Rewards):
+    def test_rewards(self):
+        for command, part in (
+                ("exit 7", "--reward-cmd 'exit 7' ended with status 7 after 0 of 8 answers, for "
+                           "the second time"),
+                ("while read x; do echo often; done", "answer 1 is 'often'; expected a finite"),
+                ("cat > /dev/null", "0 of 8 answers within 2 s")):
+            for ranks in (1, 2):
+                with self.subTest(command=command, ranks=ranks):
+                    done = self.run_weft(self.words(
+                        "--steps", "2", "--local", str(ranks), "--micro-batch", str(8 // ranks),
+                        "--reward-cmd", command, "--reward-timeout", "2"), status=1)
+                    self.assertIn(part, done.stderr)
+
+    def test_refusals(self):
+        for words, part in (
+                (("--group", "3", "--reward-regex", "a"), "expected a multiple of the group"),
+                (("--group", "1", "--reward-regex", "a"), "--group 1: expected 2 to 4096"),
+                (("--reward-weights", "1,2", "--reward-regex", "a"), "2 numbers for 1 rewards"),
+                (("--reward-regex", "("), "--reward-regex '(': missing closing parenthesis"),
+                (("--reward-json-schema", self.data), "--reward-json-schema"),
+                (("--reward-timeout", "3"), "needs a reward: --reward-cmd CMD"),
+                (("--reward-regex", "a", "--test-split", "0.5"), "--test-split with --loss grpo"),
+                (("--reward-regex", "a", "--num-iterations", "2", "--steps", "3"),
+                 "--num-iterations 2 with --save-every 0 and --steps 3"),
+                (("--reward-regex", "a", "--max-completion-length", "96"), "has the prompt, too"),
+                (("--reward-regex", "a", "--long", "split"), "needs the whole prompt"),
+                (("--reward-regex", "a", "--top-p", "0"), "--top-p 0")):
+            with self.subTest(words=words):
+                done = self.run_weft(self.words("--micro-batch", "8", *words), status=2)
+                self.assertIn(part, done.stderr)
+        done = self.run_weft(["train", MODEL + "/model.gguf", "--data", self.data, "--no-output",
+                              "--group", "4"],
+                             status=2)
+        self.assertIn("--group with --loss sft: the loss does not use it", done.stderr)
+
+
+def words_of(pid):
+    return pathlib.Path(f"/proc/{pid}/cmdline").read_text()
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
