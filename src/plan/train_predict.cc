@@ -219,6 +219,7 @@ class TrainPredictor {
                        e.matrices * bytes_.weight / SharesFrom(3) +
                        e.matrices * bytes_.gradient / SharesFrom(2) +
                        e.matrices * bytes_.master / SharesFrom(1);
+        memory.state += walk_.generated_bytes() / (cut_.tp * cut_.pp);
         memory.work = use.kept * static_cast<double>(slots) + use.brief;
         const double whole = (overlap_ ? 2 : 1) * e.unit;  // gathered elements at one time
         if (cut_.zero >= 3) memory.work += whole * bytes_.gathered;

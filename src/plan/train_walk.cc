@@ -184,6 +184,14 @@ Result<TrainWalk> TrainWalk::Make(const ModelWalk& walk, const TrainJob& job) {
     if (job.lora.on()) {
         WEFT_ASSIGN(made.lora_, train::PlanLora(walk.source(), job.lora));
     }
+    if (job.completions > 0) {
+        const DType cache = job.dtype == DType::kF32 ? DType::kF32 : DType::kF16;
+        WEFT_ASSIGN(const int64_t position,
+                    model::CacheBytesPerToken(walk.hyper(), walk.source(), cache));
+        const int64_t logits = walk.hyper().vocab * static_cast<int64_t>(sizeof(float));
+        made.generated_bytes_ =
+            static_cast<double>(job.completions * (job.sequence * position + logits));
+    }
     return made;
 }
 

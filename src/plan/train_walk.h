@@ -37,6 +37,7 @@ struct TrainJob {
     std::string grad_dtype = "auto";  // values as in TrainerOptions
     train::UpdateOptions update;
     train::LoraOptions lora;
+    int64_t completions = 0;  // that a replica generates at once (--loss grpo)
 };
 
 // Seconds of an update, by cause.
@@ -100,6 +101,9 @@ class TrainWalk {
 
     const ModelWalk& model() const { return *walk_; }
     const TrainJob& job() const { return *job_; }
+    // Bytes of the KV cache and the logits of the job's completions, on one rank with the whole
+    // model.
+    double generated_bytes() const { return generated_bytes_; }
 
     // The parts of each tensor rank; tensor ranks with equal parts share one entry. Errors: those
     // of PlanShards and BuildTrainingGraph.
@@ -114,6 +118,7 @@ class TrainWalk {
     const ModelWalk* walk_ = nullptr;
     const TrainJob* job_ = nullptr;
     std::optional<train::LoraPlan> lora_;
+    double generated_bytes_ = 0;
     std::map<PartsKey, std::unique_ptr<std::vector<RankParts>>> parts_;
     std::map<int, std::vector<std::vector<int>>> chunks_;  // by number of chunks
 };

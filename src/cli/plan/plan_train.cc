@@ -33,6 +33,7 @@ Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
     job.dtype = *DTypeOfName(flags.dtype);
     job.grad_dtype = flags.grad_dtype;
     job.lora.rank = flags.lora_rank;
+    job.completions = flags.completions;
     job.update.kind = *update;
     return {};
 }
@@ -228,6 +229,9 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
         .ShowDefault();
     add("--optim", flags.optim, "adamw, adam, sgd, adafactor or adam8bit").ShowDefault();
     add("--lora-rank", flags.lora_rank, "Train LoRA adapters of this rank only").Range(1, 1 << 12);
+    add("--completions", flags.completions,
+        "For --loss grpo: completions that a replica generates at once; counts their KV cache")
+        .Range(1, 4096);
     add("--sequences", flags.epoch, "Sequences of an epoch").Range(int64_t{1}, int64_t{1} << 50);
     plan::TrainWishes& wishes = flags.wishes;
     constexpr int kMost = 1 << 17;

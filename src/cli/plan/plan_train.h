@@ -14,7 +14,7 @@ struct PlanTrainFlags {
     bool train = false;  // weft plan: requested
     std::string dtype = "bf16", grad_dtype = "auto", optim = "adamw";
     std::string recompute = "auto", sequence_parallel = "auto", zero = "auto";
-    int64_t sequence = 0, lora_rank = 0, epoch = 0;
+    int64_t sequence = 0, lora_rank = 0, completions = 0, epoch = 0;
     plan::TrainWishes wishes;
     bool explain = false, json = false;
 };
