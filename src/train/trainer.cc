@@ -366,6 +366,12 @@ Status Trainer::AgreeOnSums() {
 }
 
 Status Trainer::PlanProgram() {
+    if (options_.grpo.on && !device_->info().uses_host_cores) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "--loss grpo on {}: completions are generated on CPUs only so far. Use "
+                         "--device cpu",
+                         device_->info().name);
+    }
     WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper_, *source_));
     LoraPlan lora;
     if (options_.lora.on()) {
