@@ -16,6 +16,10 @@ float GeluTanh(float x) {
     return x / (1.0f + std::exp(-2.0f * u));
 }
 
+float Gelu(float x) {
+    return 0.5f * x * std::erfc(-0.70710678f * x);
+}
+
 float XieluOf(const Xielu& a, float x) {
     const float bent = x > 0 ? a.above * x * x : a.below * (std::expm1(std::min(x, a.eps)) - x);
     return bent + a.beta * x;
@@ -57,6 +61,14 @@ void Activate(const ActivateArgs& args, int part, int parts) {
         case Ungated::kGeluTanh: return Each(args, part, parts, GeluTanh);
         case Ungated::kXielu:
             return Each(args, part, parts, [&](float x) { return XieluOf(args.xielu, x); });
+        case Ungated::kRelu: return Each(args, part, parts, [](float x) { return x > 0 ? x : 0; });
+        case Ungated::kGelu: return Each(args, part, parts, Gelu);
+        case Ungated::kSilu:
+            return Each(args, part, parts, [](float x) { return x / (1.0f + std::exp(-x)); });
+        case Ungated::kClamp: {
+            const float most = args.xielu.above;
+            return Each(args, part, parts, [&](float x) { return std::clamp(x, -most, most); });
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-// Element-wise activations without a gate (tensor/ungated.h).
+// Element-wise activations of one operand (tensor/ungated.h).
 #pragma once
 
 #include "kernels/args.h"

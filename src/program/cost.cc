@@ -256,7 +256,9 @@ class Coster {
         cost_.flops = (a.activation == Activation::kGeluTanh ? 9 : 5) * Out();
     }
     void Count(const Activate& a) {
-        cost_.flops = (a.kind == Ungated::kReluSquared ? 2 : 9) * Out();
+        const bool few = a.kind == Ungated::kReluSquared || a.kind == Ungated::kRelu ||
+                         a.kind == Ungated::kClamp;
+        cost_.flops = (few ? 2 : 9) * Out();
     }
     void Count(const ActivateGrad& a) {
         cost_.flops = (a.kind == Ungated::kReluSquared ? 3 : 15) * Out();

@@ -1,4 +1,4 @@
-// Activations of MLPs without a gate, as a struct with a row (ops.h).
+// Activations of one operand, as a struct with a row (ops.h).
 #pragma once
 
 #include "program/op_row.h"
@@ -10,9 +10,10 @@ struct Activate {
     static constexpr OpRow kRow{"activate", "x[..] -> y[..]", Pass::kBoth,
                                 Trait::kRowWise | Trait::kCheap | Trait::kExact};
     Ungated kind = Ungated::kReluSquared;
-    Xielu xielu{};  // with kXielu
+    Xielu xielu{};  // with kXielu; kClamp: its limit is `above`
     void Show(auto& show) const {
         show("kind", UngatedName(kind));
+        if (kind == Ungated::kClamp) show("limit", xielu.above);
         if (kind != Ungated::kXielu) return;
         show("above", xielu.above);
         show("below", xielu.below);

@@ -18,7 +18,7 @@ layout(push_constant, scalar) uniform Args {
 const uint kAdd = 0, kAddBias = 1, kScale = 2, kSoftCap = 3, kGateRows = 4, kSoftplusRows = 5;
 const uint kScaleByPosition = 6, kReluSquared = 7, kLimitedSilu = 8, kGlu = 9, kGluEnd = 12;
 const uint kSoftCapGrad = 12, kSiluGrad = 13, kGeluGrad = 14, kZero = 15;
-const uint kGeluAlone = 16, kXielu = 17;
+const uint kGeluAlone = 16, kXielu = 17, kRelu = 18, kGelu = 19, kSiluAlone = 20, kClamp = 21;
 
 // 1 - tanh(v)^2, computed without cancellation where tanh is near 1.
 float TanhSlope(float v) {
@@ -52,10 +52,27 @@ float Xielu(float x) {
     return y;
 }
 
+// x * Phi(x) by the complementary error function of |x| / sqrt(2) (Press et al. 1992: relative
+// error 1.2e-7).
+float Gelu(float x) {
+    const float z = 0.70710678 * abs(x), t = 1.0 / (1.0 + 0.5 * z);
+    precise float sum = fma(t, 0.17087277, -0.82215223);
+    sum = fma(t, sum, 1.48851587);
+    sum = fma(t, sum, -1.13520398);
+    sum = fma(t, sum, 0.27886807);
+    sum = fma(t, sum, -0.18628806);
+    sum = fma(t, sum, 0.09678418);
+    sum = fma(t, sum, 0.37409196);
+    sum = fma(t, sum, 1.00002368);
+    sum = fma(t, sum, -1.26551223);
+    const float tail = 0.5 * t * exp(fma(-z, z, sum));  // Phi(-|x|)
+    return x * (x > 0.0 ? 1.0 - tail : tail);
+}
+
 // A function of x alone.
 bool IsAlone() {
     return kMap == kScale || kMap == kSoftCap || kMap == kReluSquared || kMap == kGeluAlone ||
-           kMap == kXielu;
+           kMap >= kXielu;
 }
 
 float Of(float x, float with) {
@@ -68,6 +85,10 @@ float Of(float x, float with) {
     if (kMap == kReluSquared) return max(x, 0.0) * max(x, 0.0);
     if (kMap == kGeluAlone) return Glu(1, x, 1.0);
     if (kMap == kXielu) return Xielu(x);
+    if (kMap == kRelu) return max(x, 0.0);
+    if (kMap == kGelu) return Gelu(x);
+    if (kMap == kSiluAlone) return Glu(0, x, 1.0);
+    if (kMap == kClamp) return clamp(x, -factor, factor);
     if (kMap == kLimitedSilu) return min(Glu(0, x, 1.0), factor) * clamp(with, -factor, factor);
     if (kMap == kSoftCapGrad) return x * TanhSlope(with / factor);
     return Glu(kMap - kGlu, x, with);

@@ -15,6 +15,10 @@ double Formula(Ungated kind, const Xielu& f, double x) {
         case Ungated::kGeluTanh:
             return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
         case Ungated::kXielu: break;
+        case Ungated::kRelu: return x > 0 ? x : 0;
+        case Ungated::kGelu: return x / 2 * std::erfc(-x / std::sqrt(2.0));
+        case Ungated::kSilu: return x / (1 + std::exp(-x));
+        case Ungated::kClamp: return std::clamp<double>(x, -f.above, f.above);
     }
     if (x > 0) return f.above * x * x + f.beta * x;
     return f.below * (std::expm1(std::min<double>(x, f.eps)) - x) + f.beta * x;
@@ -24,7 +28,7 @@ TEST(Activate, EqualsTheFormula) {
     const Xielu xielu{0.6f, 0.9f, 0.5f, -1e-6f};
     std::vector<float> x = {0.0f, -0.0f, 1e-8f, -1e-8f, -1e-6f};
     for (float size = 1e-5f; size < 40; size *= 1.7f) x.insert(x.end(), {size, -size});
-    for (const Ungated kind : {Ungated::kReluSquared, Ungated::kGeluTanh, Ungated::kXielu}) {
+    for (const Ungated kind : kEveryUngated) {
         std::vector<float> y(x.size(), NAN);
         const auto count = static_cast<int64_t>(x.size());
         for (int part = 0; part < 3; ++part) {
@@ -34,7 +38,10 @@ TEST(Activate, EqualsTheFormula) {
             const double want = Formula(kind, xielu, x[i]), u = std::fabs(x[i]);
             // A rounding of GELU's exponent counts as often as it is large; xIELU's terms may
             // cancel.
-            const double steep = kind == Ungated::kGeluTanh ? 2 * u * (1 + u * u) : 0;
+            const double steep = kind == Ungated::kGeluTanh ? 2 * u * (1 + u * u)
+                                 : kind == Ungated::kGelu   ? 2 * u * u
+                                 : kind == Ungated::kSilu   ? u
+                                                            : 0;
             const double terms = kind == Ungated::kXielu ? u : 0;
             const double bound = 0x1p-23 * ((6 + steep) * std::fabs(want) + 2 * terms) + 1e-37;
             EXPECT_FALSE(!(std::fabs(y[i] - want) <= bound)) << UngatedName(kind) << " " << x[i];

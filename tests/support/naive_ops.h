@@ -251,6 +251,10 @@ void Do(const program::Activate& a, OpCall<Real>& c) {
             y = f.beta * x +
                 (x > 0 ? f.above * x * x : f.below * (std::expm1(std::min<Real>(x, f.eps)) - x));
         }
+        if (a.kind == Ungated::kRelu) y = open;
+        if (a.kind == Ungated::kGelu) y = x / 2 * std::erfc(-x / std::sqrt(Real{2}));
+        if (a.kind == Ungated::kSilu) y = Activate(Activation::kSilu, x, Real{1});
+        if (a.kind == Ungated::kClamp) y = std::clamp<Real>(x, -f.above, f.above);
         c.out[0].data[i] = y;
     }
 }

@@ -251,7 +251,7 @@ TEST(VulkanRows, GluOfEveryActivation) {
 TEST(VulkanRows, ActivationsWithoutAGate) {
     WEFT_VULKAN(device);
     Random random(14);
-    for (const Ungated kind : {Ungated::kReluSquared, Ungated::kGeluTanh, Ungated::kXielu}) {
+    for (const Ungated kind : kEveryUngated) {
         for (const float deviation : {1e-7f, 0.01f, 0.5f, 3.0f}) {
             const int32_t rows = random.Pick({1, 9, 33});
             const int64_t cols = 97;

@@ -33,6 +33,10 @@ enum class Map : uint32_t {
     kZero,
     kGeluAlone,
     kXielu,
+    kRelu,
+    kGelu,
+    kSiluAlone,
+    kClamp,
 };
 struct MapArgs {
     uint64_t a = 0, b = 0, c = 0, y = 0, z = 0;
@@ -104,6 +108,10 @@ Status Lower(Emitter& e, const Op& op, const program::Activate& a) {
         case Ungated::kReluSquared: return RunMap(e, op, Map::kReluSquared);
         case Ungated::kGeluTanh: return RunMap(e, op, Map::kGeluAlone);
         case Ungated::kXielu: return RunMap(e, op, Map::kXielu, 0, {}, a.xielu);
+        case Ungated::kRelu: return RunMap(e, op, Map::kRelu);
+        case Ungated::kGelu: return RunMap(e, op, Map::kGelu);
+        case Ungated::kSilu: return RunMap(e, op, Map::kSiluAlone);
+        case Ungated::kClamp: return RunMap(e, op, Map::kClamp, a.xielu.above);
     }
     return {};
 }
