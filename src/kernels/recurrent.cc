@@ -16,15 +16,17 @@ void DeltaGates(const DeltaGatesArgs& args, int part, int parts) {
         const int64_t head = unit % args.heads;
         if (args.beta != nullptr) args.strength[unit] = 1.0f / (1.0f + std::exp(-args.beta[unit]));
         for (int64_t i = 0; i < args.each; ++i) {
-            const float x = args.decay[unit * args.each + i] + args.dt[head * args.each + i];
+            const int64_t step = args.rates ? unit : unit * args.each + i;
+            const float x = args.decay[step] + args.dt[args.rates ? head : head * args.each + i];
+            const float rate = args.a[args.rates ? head * args.each + i : head];
             float& fade = args.fade[unit * args.each + i];
             if (args.floor != 0) {
-                fade = std::exp(args.floor / (1.0f + std::exp(-args.a[head] * x)));
+                fade = std::exp(args.floor / (1.0f + std::exp(-rate * x)));
                 continue;
             }
             // Above 20, softplus(x) rounds to x.
             const float softplus = x > 20.0f ? x : std::log1p(std::exp(x));
-            fade = std::exp(args.a[head] * softplus);
+            fade = std::exp(rate * softplus);
             if (args.beta == nullptr) args.strength[unit] = softplus;
         }
     }

@@ -46,10 +46,11 @@ struct CausalConvArgs {
 // dt)); if floor is not 0, fade = exp(floor * sigmoid(a * (decay + dt))). strength = sigmoid(beta);
 // if beta is null (SSD), strength = softplus(decay + dt). each: number of decays per head.
 struct DeltaGatesArgs {
-    const float* decay = nullptr;  // [rows, heads * each]
+    const float* decay = nullptr;  // [rows, heads * each]; [rows, heads] if `rates`
     const float* beta = nullptr;   // [rows, heads]; may be null if each == 1
-    const float* a = nullptr;      // [heads]
-    const float* dt = nullptr;     // [heads * each]
+    const float* a = nullptr;      // [heads]; [heads * each] if `rates`
+    const float* dt = nullptr;     // [heads * each]; [heads] if `rates`
+    bool rates = false;            // a head has one step, and `each` rates
     int64_t rows = 0, heads = 0, each = 1;
     float floor = 0;
     float* fade = nullptr;      // [rows, heads * each]

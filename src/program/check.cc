@@ -337,11 +337,13 @@ class Checker {
     }
     bool Check(const Op& op, const DeltaRule& a) const {
         const size_t dt = a.ssd ? 5 : 6;
-        const int64_t heads = In(op, dt - 1)[0];
+        const Shape& rates = In(op, dt - 1);  // [h], or [h, d]
+        const int64_t heads = rates[0];
         if (a.key_heads < 1 || In(op, 0)[1] % a.key_heads != 0) return false;
         const int64_t key_dim = In(op, 0)[1] / a.key_heads;
-        const int64_t each = a.by_channel ? key_dim : 1;  // decays per head
-        if (a.ssd && (a.by_channel || a.floor != 0)) return false;
+        const int64_t each = a.by_channel && !a.ssd ? key_dim : 1;  // decays per head
+        if (a.ssd && a.floor != 0) return false;
+        if (rates.Elements(0, 0) != (a.ssd && a.by_channel ? heads * key_dim : heads)) return false;
         if (heads < 1 || a.first_head < 0 || a.key_heads < 1 || a.cycle < 0 || a.group < 1) {
             return false;
         }

@@ -83,20 +83,22 @@ struct CausalConvGradWeight {  // dw[j] += the sum of dz[t] * u[t - width + 1 + 
 //     step = softplus(decay + dt)
 //     S = exp(a * step) * S + step * k v^T
 //     y = q^T S + skip * v
+// With `by_channel`, `a` has a number for each row of S: the selective state space of Mamba (Gu and
+// Dao 2023), whose channels are heads of one column.
 struct DeltaRule {
     static constexpr OpRow kRow{"delta_rule",
-                                "q[T,m] k[T,m] v[T,n] decay[T,_] (beta[T,h]) a[h] dt[_] (skip[h]) "
+                                "q[T,m] k[T,m] v[T,n] decay[T,_] (beta[T,h]) a[..] dt[_] (skip[h]) "
                                 "(state[h,_,_]:slots) -> y[T,n]",
                                 Pass::kBoth, Trait::kSeesEarlier | Trait::kExact};
     int64_t first_head = 0;                     // model head at which this rank's heads begin
     int64_t key_heads = 1, first_key_head = 0;  // this rank's key heads
     int64_t group = 1, cycle = 0;
     float query_scale = 1, key_scale = 1;
-    // True: decay [T, h * d] and dt [h * d], one per row of S (Kimi Delta Attention). False: [T, h]
-    // and [h], one per head.
+    // True: decay [T, h * d] and dt [h * d], one per row of S (Kimi Delta Attention); with `ssd` a
+    // [h, d] instead. False: [T, h] and [h], one per head.
     bool by_channel = false;
     float floor = 0;   // below 0; 0: decays are not bounded
-    bool ssd = false;  // has skip instead of beta, and one decay per head
+    bool ssd = false;  // has skip instead of beta, and one step per head
     bool stateless = false;
     std::optional<bool> Has(std::string_view operand) const {
         if (operand == "state") return !stateless;

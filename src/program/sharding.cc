@@ -75,7 +75,10 @@ class Placer {
         return Join();
     }
     Placed Output(const CausalConv&) const { return Join(); }
-    Placed Output(const DeltaRule&) const { return Join(); }
+    Placed Output(const DeltaRule& a) const {
+        if (a.ssd && a.by_channel) return NoGradient("of selective state spaces");
+        return Join();
+    }
     Placed Output(const SelectRows&) const { return Join(); }
     Placed Output(const Recv&) const {
         const bool share = SharingRanks(program_.value(op_->outputs[0]).shape[0]) > 0;

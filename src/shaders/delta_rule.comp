@@ -59,11 +59,12 @@ void main() {
         barrier();
         for (uint i = gl_LocalInvocationIndex; i < kDims; i += gl_WorkGroupSize.x) {
             const uint at = (row * key_heads + key) * kDims + i;
-            const uint each = kByChannel ? i : 0, many = kByChannel ? kDims : 1;
+            const bool steps = kByChannel && !kSsd;  // one for each row of the state
+            const uint each = steps ? i : 0, many = steps ? kDims : 1;
             keys[i] = key_scale * k.at[at];
             queries[i] = query_scale * q.at[at];
             const float raw = decay.at[cell * many + each] + dt.at[head * many + each];
-            const float step = Softplus(raw), rate = a.at[head];
+            const float step = Softplus(raw), rate = a.at[kByChannel && kSsd ? head * kDims + i : head];
             fades[i] = exp(low != 0.0 ? low * Sigmoid(rate * raw) : rate * step);
             if (i == 0) step_of_row = step;
         }

@@ -149,11 +149,12 @@ class DeltaCase : public RecurrentCase {
             rule_.first_key_head = rule_.first_head / rule_.group;
             rule_.key_heads = std::max(rule_.key_heads, heads_ / rule_.group);
         }
-        rule_.by_channel = !ssd && random.Int(0, 2) == 0;
+        rule_.by_channel = random.Int(0, 2) == 0;
         if (!ssd && random.Int(0, 2) == 0) rule_.floor = -5;
         dim_ = random.Pick<int64_t>({random.Int(1, 40), 64, 128});
         cols_ = random.Pick<int64_t>({random.Int(1, 40), 16, 64});
-        const int64_t rows = RowsOf(sequences), each = rule_.by_channel ? dim_ : 1;
+        const int64_t rows = RowsOf(sequences), each = rule_.by_channel && !ssd ? dim_ : 1;
+        const int64_t rates = rule_.by_channel && ssd ? dim_ : 1;
         // Keys with a length of about 1, as the models' norms give.
         rule_.key_scale = rule_.query_scale = 1 / std::sqrt(static_cast<float>(dim_));
         q_ = random.Normals(rows * rule_.key_heads * dim_);
@@ -163,7 +164,7 @@ class DeltaCase : public RecurrentCase {
         if (!ssd) beta_ = random.Normals(rows * heads_);
         if (ssd) skip_ = random.Normals(heads_);
         dt_ = random.Normals(heads_ * each);
-        for (int64_t i = 0; i < heads_; ++i) a_.push_back(-std::fabs(random.Normal()));
+        for (int64_t i = 0; i < heads_ * rates; ++i) a_.push_back(-std::fabs(random.Normal()));
     }
     void Run(const Ops& ops, std::span<const StateSequence> parts_of, std::vector<float>& slots,
              int parts, std::vector<float>& y) const override {
@@ -173,8 +174,10 @@ class DeltaCase : public RecurrentCase {
         gates.a = a_.data(), gates.dt = dt_.data();
         gates.rows = RowsOf(sequences), gates.heads = heads_;
         gates.each = rule_.by_channel ? dim_ : 1;
-        std::vector<float> fade(decay_.size());
-        std::vector<float> strength(static_cast<size_t>(RowsOf(sequences) * heads_));
+        gates.rates = rule_.ssd && rule_.by_channel;
+        const int64_t cells = RowsOf(sequences) * heads_;
+        std::vector<float> fade(static_cast<size_t>(cells * gates.each));
+        std::vector<float> strength(static_cast<size_t>(cells));
         gates.fade = fade.data(), gates.strength = strength.data();
         RunParts(DeltaGates, gates, parts);
         DeltaRuleArgs args;

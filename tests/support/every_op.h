@@ -142,8 +142,11 @@ class EveryOp {
         Emit(rule, {x, y, y, decay, beta, Vector(2), Vector(2), slots({2, 16, 16})}, rows);
         rule.by_channel = true;
         Emit(rule, {x, y, y, x, beta, Vector(2), Vector(kCols), slots({2, 16, 16})}, rows);
-        const program::DeltaRule ssd{.key_heads = 2, .ssd = true};
+        program::DeltaRule ssd{.key_heads = 2, .ssd = true};
         Emit(ssd, {x, y, y, decay, Vector(2), Vector(2), Vector(2), slots({2, 16, 16})}, rows);
+        ssd.by_channel = true;
+        const ValueId rates = Weight({2, 16}, DType::kF32);
+        Emit(ssd, {x, y, y, decay, rates, Vector(2), Vector(2), slots({2, 16, 16})}, rows);
     }
 
     void Streams() {
@@ -178,7 +181,7 @@ class EveryOp {
         y = Emit(program::SoftCap{30}, {y}, rows);
         y = Emit(program::Glu{}, {y, Product(y)}, rows);
         y = Emit(program::Glu{Activation::kSilu, 7}, {y, Product(y)}, rows);
-        for (const Ungated kind : {Ungated::kReluSquared, Ungated::kGeluTanh, Ungated::kXielu}) {
+        for (const Ungated kind : kEveryUngated) {
             y = Emit(program::Activate{kind, {0.5f, 0.7f, 0.5f, -1e-6f}}, {y}, rows);
         }
         program::RmsNorm norm{1e-5f, kCols / 2};

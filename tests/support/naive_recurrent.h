@@ -78,7 +78,8 @@ void Do(const program::DeltaRule& a, OpCall<Real>& c) {
                 Real known = 0, out = 0, step = 0;
                 for (int64_t i = 0; i < dim; ++i) {
                     const int64_t at = head * each + (each == 1 ? 0 : i);
-                    const Real x = decay(row, at) + dt(at, 0), rate = a_of(head, 0);
+                    const Real x = decay(row, at) + dt(at, 0);
+                    const Real rate = a_of(head, a.ssd && a.by_channel ? i : 0);
                     step = std::log1p(std::exp(x));
                     const Real log =
                         a.floor == 0 ? rate * step : Real{a.floor} / (1 + std::exp(-rate * x));

@@ -49,8 +49,9 @@ void FillGates(Lowering& l, const program::DeltaRule& a, std::span<const ValueId
     call.Reads(gates.a, inputs[rates]);
     call.Reads(gates.dt, inputs[rates + 1]);
     gates.heads = l.ShapeOf(inputs[rates])[0];
-    gates.each = l.Cols(inputs[3]) / gates.heads;
+    gates.each = a.by_channel ? l.Cols(inputs[0]) / a.key_heads : 1;
     gates.floor = a.floor;
+    gates.rates = a.ssd && a.by_channel;
 }
 
 struct GateRegions {

@@ -294,27 +294,35 @@ class SsdColumns {
     void Advance(int64_t at, int64_t end, float* to) {
         const bool whole = width_ == kStateColumns;
         if (end - at == kTogether) {
-            whole ? Rows<kTogether, true>(at, to) : Rows<kTogether, false>(at, to);
+            Some<kTogether>(at, to, whole);
             at = end;
         }
         for (; at < end; ++at) {
             float* next = at + 1 == end ? to : state_;
-            whole ? Rows<1, true>(at, next) : Rows<1, false>(at, next);
+            Some<1>(at, next, whole);
         }
     }
 
-    template <int kRows, bool kWhole>
+    template <int kRows>
+    void Some(int64_t at, float* to, bool whole) {
+        if (args_.each > 1) return Rows<kRows, false, true>(at, to);
+        whole ? Rows<kRows, true, false>(at, to) : Rows<kRows, false, false>(at, to);
+    }
+
+    // kByRow: each row of the state has a decay of its own.
+    template <int kRows, bool kWhole, bool kByRow>
     void Rows(int64_t at, float* to) {
         const int64_t d = args_.key_dim, key = args_.KeyHeadOf(head_);
         const int64_t width = kWhole ? kStateColumns : width_;
-        const float *q[kRows], *k[kRows], *value[kRows];
+        const float *q[kRows], *k[kRows], *value[kRows], *fades[kRows];
         Float fade[kRows], change[kRows][kVectors], sums[kRows][kVectors];
         for (int r = 0; r < kRows; ++r) {
             const int64_t cell = (at + r) * args_.heads + head_;
             q[r] = args_.q + ((at + r) * args_.key_heads + key) * d;
             k[r] = args_.k + ((at + r) * args_.key_heads + key) * d;
             value[r] = args_.v + cell * args_.value_dim + first_;
-            fade[r] = Simd::Set(args_.fade[cell]);
+            fades[r] = args_.fade + cell * args_.each;
+            fade[r] = Simd::Set(*fades[r]);
             const Float step = Simd::Set(args_.key_scale * args_.strength[cell]);
             for (int v = 0; v < kVectors; ++v) {
                 change[r][v] = Simd::Mul(step, LoadPart<kWhole>(value[r], width, v));
@@ -329,8 +337,9 @@ class SsdColumns {
 #pragma GCC unroll 4
             for (int r = 0; r < kRows; ++r) {
                 const Float in = Simd::Set(k[r][i]), out = Simd::Set(q[r][i]);
+                const Float own = kByRow ? Simd::Set(fades[r][i]) : fade[r];
                 for (int v = 0; v < kVectors; ++v) {
-                    cells[v] = Simd::Fma(in, change[r][v], Simd::Mul(fade[r], cells[v]));
+                    cells[v] = Simd::Fma(in, change[r][v], Simd::Mul(own, cells[v]));
                     sums[r][v] = Simd::Fma(out, cells[v], sums[r][v]);
                 }
             }
