@@ -22,8 +22,8 @@ namespace weft::model {
 enum class IndexerKind { kByKeys, kAlways, kBlocks };
 
 // LayerNorm: never, unless the file has an epsilon of RMS norms, or always, with whichever epsilon
-// and biases the file has.
-enum class Norms { kRms, kByKey, kLayer };
+// and biases the file has. kPlain...: norms without weights.
+enum class Norms { kRms, kByKey, kLayer, kPlainLayer, kPlainRms };
 
 // Facts about an architecture. Unless a comment says otherwise, a number is the default of a key
 // that files may omit, and a flag means that the builder supports the keys named.
@@ -50,6 +50,7 @@ struct Traits {
     int64_t layers_by_hidden = 0;  // a model of that many layers scales scores by hidden / heads
     bool plain_scores = false;     // scores have no factor
     bool value_scale = false;      // attention.value_scale
+    bool clamps = false;           // attention.clamp_kqv
     bool logit_factor = false;     // logit_scale, a factor
     bool granite_scales = false;   // embedding_scale, residual_scale; logit_scale, a divisor
     bool cpm_scales = false;       // with the defaults of the first MiniCPM models
@@ -57,7 +58,9 @@ struct Traits {
 
     // ---- Positions ----
     bool rotates = true;
+    bool turns_back = false;      // RoPE rotates by negative angles
     bool marks_rotation = false;  // rope.scaling.finetuned: whether attention has positions
+    bool lists_rotation = false;  // rope.layers: whether each layer has RoPE
     bool halves_rotary = false;   // layers without a window rotate half of rope.dimension_count
     bool plain_windows = false;   // RoPE of windowed layers is not scaled
     double windowed_base = 0;     // base of windowed layers; 0: that of the others
@@ -69,6 +72,7 @@ struct Traits {
     bool norms_heads_by_experts = false;  // Llama 4's norm of heads, unless it has 128 experts
     bool layer_inputs = false;            // embedding_length_per_layer_input, shared_kv_layers
     bool rotates_latents = true;
+    bool latent_halves = false;   // latents rotate column i with i + rope / 2
     bool scales_latents = false;  // Mistral Large 4: temperatures and norms of its own
     IndexerKind indexer = IndexerKind::kByKeys;
     bool late_indexers = false;  // with a context of 2^20, most layers share an earlier choice

@@ -53,8 +53,9 @@ bool IsOfEnds(std::string_view name, const Hyper& hyper) {
     };
     if (std::ranges::any_of(kOthers, begins) || is_in(kRead)) return true;
     if (model_files::IsOfScoreHead(name)) return true;
-    if (name == "output.bias") return hyper.end_biases && !hyper.tied;
+    if (name == "output.bias") return true;
     if (name == "output_norm.bias") return hyper.end_biases;
+    if (name == "position_embd.weight") return true;
     if (hyper.windowing.streams > 0 && begins("output_hc_")) return true;
     return hyper.layer_columns > 0 && is_in(kByLayer);
 }
@@ -96,9 +97,20 @@ ValueId Builder::Enter() {
         LayerInputs();
         return x;
     }
-    embedded_ = Embedded("token_embd", "embedded");
+    embedded_ = Placed(Embedded("token_embd", "embedded"));
     LayerInputs();
     return Spread(embedded_);
+}
+
+ValueId Builder::Placed(ValueId x) {
+    const int64_t hidden = hyper_.hidden;
+    if (const auto* info = source_.FindTensor("position_embd.weight"); info != nullptr) {
+        const ValueId table =
+            Weight("position_embd.weight", {{0, info->rows}, {0, hidden}, info->rows, hidden});
+        x = Add(x, program_.Emit(program::Embedding{}, {positions_, table}, "positioned",
+                                 {kTokens, hidden}));
+    }
+    return x;
 }
 
 ValueId Builder::Embedded(const std::string& tensor, const std::string& name) {
@@ -245,9 +257,14 @@ void Builder::ToLogits(ValueId x, const std::string& tensor, const std::string& 
     const bool gather = shard_.layout.tp > 1;
     const bool scaled = hyper_.logit_scale != 1, capped = hyper_.logit_cap != 0;
     const std::string end = gather ? ".part" : "";
-    const bool bias = hyper_.end_biases && source_.FindTensor(tensor + ".bias") != nullptr;
-    ValueId logits = MatMul(x, tensor, RowsOf(shard_.vocab, hyper_.vocab), {Cut::kRows}, bias,
-                            name + (scaled || capped ? ".raw" : "") + end);
+    const std::string raw = name + (scaled || capped ? ".raw" : "") + end;
+    const bool bias = tensor == OutputMatrix() && source_.FindTensor("output.bias") != nullptr;
+    ValueId logits = MatMul(x, tensor, RowsOf(shard_.vocab, hyper_.vocab), {Cut::kRows}, false,
+                            bias ? raw + ".unbiased" : raw);
+    if (bias) {
+        const ValueId b = Weight("output.bias", {shard_.vocab, {}, hyper_.vocab, 0});
+        logits = program_.Emit(program::AddBias{}, {logits, b}, raw, program_.value(logits).shape);
+    }
     const Shape part = program_.value(logits).shape;
     if (scaled) {
         logits = program_.Emit(program::Scale{hyper_.logit_scale}, {logits},
@@ -290,6 +307,11 @@ ValueId Builder::NormBy(ValueId x, const std::string& weight, const std::string&
     const std::string end = part.empty() ? "" : "." + part;
     const bool plain = part.empty() || part == "weight";
     if (name.empty()) name = Local(plain ? weight : weight + "_" + part);
+    if (hyper_.plain_norms) {
+        program::RmsNorm norm = NormOf(group);
+        norm.plain = true;
+        return program_.Emit(norm, {x}, std::move(name), program_.value(x).shape);
+    }
     const ValueId w = Weight(Tensor(weight) + end, {{0, group}, {}, group, 0});
     const Shape shape = program_.value(x).shape;
     const std::string bias = Tensor(weight) + ".bias";
@@ -354,12 +376,20 @@ ValueId Builder::ToKvHeads(ValueId x, const std::string& weight, bool bias) {
     return FromHome(x, weight, home, columns, {Cut::kRows, shared ? home.all_rows : 0}, bias);
 }
 
+ValueId Builder::Clamped(ValueId x) {
+    if (hyper_.clamp == 0) return x;
+    const program::Value value = program_.value(x);
+    return program_.Emit(program::Activate{Ungated::kClamp, {.above = hyper_.clamp}}, {x},
+                         value.name + ".clamped", value.shape);
+}
+
 ValueId Builder::ToFfn(ValueId x, const std::string& weight) {
     return FromHome(x, weight, HomeOfFfn(weight), FfnColumns(), {Cut::kRows}, false);
 }
 
 ValueId Builder::ToAll(ValueId x, const std::string& weight, int64_t rows, int64_t cols) {
-    return MatMul(x, Tensor(weight), {{0, rows}, {0, cols}, rows, cols}, {}, false, Local(weight));
+    return MatMul(x, Tensor(weight), {{0, rows}, {0, cols}, rows, cols}, {}, Has(weight + ".bias"),
+                  Local(weight));
 }
 
 ValueId Builder::FromHeads(ValueId x, const std::string& weight) {

@@ -107,6 +107,8 @@ class Builder {
     program::ValueId ToHeads(program::ValueId x, const std::string& weight, bool bias);
     program::ValueId ToKvHeads(program::ValueId x, const std::string& weight, bool bias);
     program::ValueId ToFfn(program::ValueId x, const std::string& weight);
+    // Queries, keys or values within +- Hyper::clamp, if the model has this limit.
+    program::ValueId Clamped(program::ValueId x);
     // Projections back to the residual stream, summed over the tensor ranks.
     program::ValueId FromHeads(program::ValueId x, const std::string& weight);
     program::ValueId FromFfn(program::ValueId x, const std::string& weight);
@@ -138,6 +140,7 @@ class Builder {
     // tensor ranks.
     bool HasState() const { return hyper_.recurrent.heads > 0 && IsRecurrent(source_, layer_); }
     program::ValueId GatedDeltaNet(program::ValueId x);
+    program::ValueId Mamba(program::ValueId x);
     program::ValueId Mamba2(program::ValueId x);
     program::ValueId KimiDelta(program::ValueId x);
     program::ValueId ShortConv(program::ValueId x);
@@ -160,6 +163,7 @@ class Builder {
     program::ValueId ScaleBy(program::ValueId x, const std::string& tensor, size_t part = 0,
                              size_t parts = 1);
     bool IsWindowed() const { return hyper_.IsWindowed(layer_); }  // this layer
+    bool Rotates() const { return hyper_.Rotates(layer_); }
     bool Has(const std::string& tensor) const {  // of this layer: "attn_sinks.weight"
         return source_.FindTensor(Tensor(tensor)) != nullptr;
     }
@@ -318,7 +322,9 @@ class Builder {
     // The tensor name of the final norm; LFM2's files have a different one.
     std::string OutputNorm() const;
     program::RmsNorm NormOf(int64_t group) const;
-    program::ValueId Activated(program::ValueId x);              // with Hyper::ungated
+    program::ValueId Activated(program::ValueId x);  // with Hyper::ungated
+    // Adds the vector of each token's position, if the file has a table of them.
+    program::ValueId Placed(program::ValueId x);
     program::Glu GluOf(const std::vector<float>& limits) const;  // of this layer
     void Hidden(program::ValueId x);
     void Logits(program::ValueId x);

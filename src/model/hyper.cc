@@ -26,8 +26,10 @@ Status ReadNorm(const model_files::ModelSource& source, const std::string& prefi
     const std::string rms = prefix + "attention.layer_norm_rms_epsilon";
     const Norms norms = TraitsOf(hyper.architecture).norms;
     const bool has_rms = source.meta().Has(rms);
-    hyper.layer_norm = norms == Norms::kLayer || (norms == Norms::kByKey && !has_rms);
+    hyper.layer_norm = norms == Norms::kLayer || norms == Norms::kPlainLayer ||
+                       (norms == Norms::kByKey && !has_rms);
     hyper.end_biases = norms == Norms::kLayer;
+    hyper.plain_norms = norms == Norms::kPlainLayer || norms == Norms::kPlainRms;
     const bool centered = hyper.layer_norm && !has_rms;
     const std::string key = centered ? prefix + "attention.layer_norm_epsilon" : rms;
     WEFT_ASSIGN(const double eps, source.meta().F64Or(key, 1e-5));
@@ -141,6 +143,22 @@ Status ReadEndScales(const model_files::ModelSource& source, Hyper& hyper) {
     return {};
 }
 
+// The activation of MLPs without a gate: the architecture's, or that which the file names.
+Status ReadUngated(const model_files::ModelSource& source, const std::string& prefix,
+                   Hyper& hyper) {
+    hyper.ungated = TraitsOf(hyper.architecture).ungated;
+    const std::string key = prefix + "hidden_activation";
+    if (!hyper.ungated || !source.meta().Has(key)) return ReadXielu(source, hyper);
+    WEFT_ASSIGN(const std::string name, source.meta().String(key));
+    const auto* const known = std::ranges::find(kEveryUngated, name, UngatedName);
+    if (known == std::end(kEveryUngated) || *known == Ungated::kClamp) {
+        return MakeError(ErrorCode::kUnsupported, "{}: {} is '{}', which is not supported",
+                         source.name(), key, name);
+    }
+    hyper.ungated = *known;
+    return ReadXielu(source, hyper);
+}
+
 // Factors and caps that some families put on scores, logits and the residual stream.
 Status ReadScales(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const Traits& traits = TraitsOf(hyper.architecture);
@@ -167,8 +185,9 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
         hyper.limits_gate = true;
         if (hyper.shared_limits.empty()) hyper.shared_limits = hyper.expert_limits;
     }
-    hyper.ungated = traits.ungated;
-    WEFT_TRY(ReadXielu(source, hyper));
+    WEFT_TRY(ReadUngated(source, prefix, hyper));
+    WEFT_ASSIGN(hyper.beside, source.meta().BoolOr(prefix + "use_parallel_residual", false));
+    WEFT_ASSIGN(hyper.clamp, Number(source, prefix + "attention.clamp_kqv", 0, 1e6, 0));
     if (traits.logit_factor) {
         WEFT_ASSIGN(hyper.logit_scale, Number(source, prefix + "logit_scale", 1e-6, 1e6, 1.0));
     }
@@ -204,8 +223,9 @@ Status ReadTemperature(const model_files::ModelSource& source, const std::string
 // Rejects keys that change the results and are not supported, instead of ignoring them.
 Status RefuseUnknownScales(const model_files::ModelSource& source, const std::string& prefix,
                            const Hyper& hyper) {
-    std::vector<const char*> unknown = {"attention.clamp_kqv", "attention.max_alibi_bias"};
+    std::vector<const char*> unknown = {"attention.max_alibi_bias"};
     const Traits& traits = TraitsOf(hyper.architecture);
+    if (!traits.clamps && hyper.clamp != 0) unknown.push_back("attention.clamp_kqv");
     if (!traits.temperature) unknown.push_back("attention.temperature_scale");
     if (!traits.value_scale) unknown.push_back("attention.value_scale");
     if (!traits.limits) {
@@ -242,8 +262,17 @@ Status ReadRotates(const model_files::ModelSource& source, const std::string& pr
     const Traits& traits = TraitsOf(hyper.architecture);
     hyper.rotates = traits.rotates;
     hyper.sections = source.meta().Has(prefix + "rope.dimension_sections");
-    if (!traits.marks_rotation) return {};
-    WEFT_ASSIGN(hyper.rotates, source.meta().BoolOr(prefix + "rope.scaling.finetuned", true));
+    if (traits.marks_rotation) {
+        WEFT_ASSIGN(hyper.rotates, source.meta().BoolOr(prefix + "rope.scaling.finetuned", true));
+    }
+    const std::string key = prefix + "rope.layers";
+    if (!traits.lists_rotation || !source.meta().Has(key)) return {};
+    WEFT_ASSIGN(const std::vector<int64_t> layers, source.meta().Ints(key));
+    if (static_cast<int64_t>(layers.size()) < hyper.layers) {
+        return MakeError(ErrorCode::kCorrupt, "{}: {} names {} layers; the model has {}",
+                         source.name(), key, layers.size(), hyper.layers);
+    }
+    for (const int64_t rotates : layers) hyper.rotated.push_back(rotates != 0);
     return {};
 }
 
@@ -296,6 +325,10 @@ Result<HeadCounts> ReadHeadCounts(const model_files::ModelSource& source, const 
                              source.name(), key, here, layer);
         }
         known = here;
+    }
+    // A recurrent model may have no attention: its count of query heads then is of no effect.
+    if (counts.whole == 0 && counts.windowed == 0 && usual > 0 && hyper.recurrent.heads > 0) {
+        return HeadCounts{usual, usual};
     }
     if (counts.whole == 0 && counts.windowed == 0) {
         return MakeError(ErrorCode::kUnsupported,
@@ -368,6 +401,10 @@ Status ReadFfn(const model_files::ModelSource& source, const std::string& prefix
     }
     list.resize(layers);
     hyper.ffn = std::ranges::max(list);
+    if (hyper.ffn == 0 && TraitsOf(hyper.architecture).recurrent) {  // no layer has an MLP
+        hyper.ffn_columns = std::move(list);
+        return {};
+    }
     if (hyper.ffn == 0 && std::ranges::min(list) == 0) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: {} has no columns in any layer; models without an MLP are not "
@@ -535,6 +572,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_TRY(ReadRotates(source, prefix, hyper));
     WEFT_ASSIGN(hyper.ropes, ReadRopes(source, hyper.architecture, hyper.rotary_dim,
                                        hyper.windowed_heads.rotary_dim, hyper.context));
+    if (TraitsOf(hyper.architecture).turns_back) hyper.ropes.TurnBack();
     hyper.context = std::max(hyper.context, hyper.ropes.ExtendedContext());
     WEFT_TRY(ReadTemperature(source, prefix, hyper));
     WEFT_ASSIGN(hyper.indexer, ReadIndexer(source, hyper.architecture, hyper.latent, hyper.layers,

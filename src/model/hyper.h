@@ -40,13 +40,14 @@ struct Hyper {
     int64_t kv_heads = 0;
     int64_t head_dim = 0;
     int64_t rotary_dim = 0;
-    int64_t v_head_dim = 0;   // columns of a value; 0: head_dim
-    int64_t vocab = 0;        // rows of the embedding table
-    int64_t context = 0;      // trained context in tokens, extended by YaRN's factor
-    float rms_eps = 1e-5f;    // epsilon of norms
-    bool layer_norm = false;  // norms subtract the mean (LayerNorm)
-    bool end_biases = false;  // norms and the output matrix may have biases
-    float value_scale = 1;    // factor on values
+    int64_t v_head_dim = 0;    // columns of a value; 0: head_dim
+    int64_t vocab = 0;         // rows of the embedding table
+    int64_t context = 0;       // trained context in tokens, extended by YaRN's factor
+    float rms_eps = 1e-5f;     // epsilon of norms
+    bool layer_norm = false;   // norms subtract the mean (LayerNorm)
+    bool end_biases = false;   // norms and the output matrix may have biases
+    bool plain_norms = false;  // norms have no weights
+    float value_scale = 1;     // factor on values
     // Limits of gated units by layer; 0: none (program::Glu::limit). Empty: no layer has one.
     std::vector<float> expert_limits, shared_limits;  // shared_limits: also for dense MLPs
     bool limits_gate = false;                         // limits also apply to the gate
@@ -71,6 +72,8 @@ struct Hyper {
     std::vector<int64_t> ffn_columns;  // MLP columns by layer; empty: `ffn` in all layers
     std::vector<int64_t> kv_sources;   // for each layer, the layer whose KV cache it reads. Empty:
                                        // derived from shared_kv
+    bool beside = false;               // the MLP reads the same row as attention
+    float clamp = 0;                   // queries, keys and values are within +- this; 0: no limit
     float attention_scale = 0;         // factor on scores; 0: 1 / sqrt(head_dim)
     Temperature temperature;           // attention temperature of queries
     float attention_cap = 0;           // soft caps on scores and logits; 0: none
@@ -80,6 +83,7 @@ struct Hyper {
     std::optional<Ungated> ungated;  // MLPs and experts have this activation, and no gate
     std::vector<Xielu> xielu;        // by layer, with Ungated::kXielu
     bool rotates = true;             // RoPE; false: attention has no positions
+    std::vector<bool> rotated;       // by layer, with `rotates`; empty: all layers have RoPE
     bool sections = false;           // files have RoPE's sections of images (M-RoPE)
     bool tied = false;               // the output matrix is the embedding table
     // Layer `layers` of the file is a multi-token prediction head (draft_head.h).
@@ -98,6 +102,10 @@ struct Hyper {
     bool IsWindowed(int64_t layer) const {
         const auto index = static_cast<size_t>(layer);  // (a draft head comes after the layers)
         return index < windowed.size() && windowed[index];
+    }
+    bool Rotates(int64_t layer) const {
+        const auto index = static_cast<size_t>(layer);
+        return rotates && (index >= rotated.size() || rotated[index]);
     }
     int64_t FfnOf(int64_t layer) const {
         const auto index = static_cast<size_t>(layer);

@@ -194,8 +194,7 @@ ValueId Builder::EachHead(ValueId x, ValueId matrices, const std::string& name, 
 ValueId Builder::QueryLatent(ValueId x) {
     const int64_t rank = hyper_.latent.q_rank;
     if (rank == 0) return program::kNoValue;
-    const ValueId a = MatMul(x, Tensor("attn_q_a"), RowsOf({0, rank}, rank), {Cut::kNone}, false,
-                             Local("attn_q_a"));
+    const ValueId a = ToAll(x, "attn_q_a", rank, hyper_.hidden);
     return NormWithin(a, "attn_q_a_norm", rank, kLatentEps);
 }
 
@@ -330,9 +329,9 @@ ValueId Builder::RotateLatent(ValueId x) {
     if (!m.rotates || m.IsPlain(layer_)) return x;
     const program::Value value = program_.value(x);
     const model::Rope& rope = hyper_.ropes.Of(false, options_.context);
-    return program_.Emit(
-        program::Rope{m.rope, m.rope, true, 1, rope.inverse_frequency, rope.magnitude},
-        {x, positions_}, value.name + ".rope", value.shape);
+    return program_.Emit(program::Rope{m.rope, m.rope, !TraitsOf(hyper_.architecture).latent_halves,
+                                       1, rope.inverse_frequency, rope.magnitude},
+                         {x, positions_}, value.name + ".rope", value.shape);
 }
 
 // The cached values of a row: its latent as k, its rotated key as v. A layer that reads another

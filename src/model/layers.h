@@ -6,7 +6,7 @@
 
 namespace weft::model {
 
-// Pre-norm layers: x += attend(norm(x)); x += MLP(norm(x)).
+// Pre-norm layers: x += attend(norm(x)); x += MLP(norm(x)). Some have norms behind both, too.
 template <typename Attend>
 program::ValueId PreNormLayers(Builder& b, program::ValueId x, Attend attend,
                                const char* mlp_norm = "ffn_norm") {
@@ -14,7 +14,9 @@ program::ValueId PreNormLayers(Builder& b, program::ValueId x, Attend attend,
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
         x = b.Add(x, attend(b.Norm(x, "attn_norm", b.hyper().hidden)));
-        x = b.Add(x, b.Mlp(b.Norm(x, mlp_norm, b.hyper().hidden)));
+        const program::ValueId m = b.Mlp(b.Norm(x, mlp_norm, b.hyper().hidden));
+        const bool behind = b.Has("post_ffw_norm.weight");
+        x = b.Add(x, behind ? b.Norm(m, "post_ffw_norm", b.hyper().hidden) : m);
     }
     return x;
 }

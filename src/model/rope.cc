@@ -238,6 +238,12 @@ int64_t Ropes::ExtendedContext() const {
     return static_cast<int64_t>(std::min(tokens, static_cast<double>(kMostContext)));
 }
 
+void Ropes::TurnBack() {
+    for (Rope* rope : {&all, &far, &windowed, &windowed_far}) {
+        for (float& frequency : rope->inverse_frequency) frequency = -frequency;
+    }
+}
+
 Result<Ropes> ReadRopes(const model_files::ModelSource& source, const std::string& architecture,
                         int64_t rotary_dim, int64_t windowed_dim, int64_t context) {
     return Reader(source, architecture, rotary_dim, windowed_dim, context).Run();

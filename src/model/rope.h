@@ -38,6 +38,7 @@ struct Ropes {
     double dynamic_factor = 0;       // 0: no dynamic scaling
     // The context that YaRN extends to; the original context without YaRN.
     int64_t ExtendedContext() const;
+    void TurnBack();  // negates all angles
     // RoPE of a layer in a job whose sequences may have `context` tokens.
     const Rope& Of(bool has_window, int64_t context) const {
         const bool beyond = original_context > 0 && context > original_context;

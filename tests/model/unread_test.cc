@@ -57,7 +57,7 @@ void ExpectRefusals(const model_files::ModelSource& source) {
         if (source.FindTensor("token_embd_norm.weight") == nullptr) {
             others.emplace_back("token_embd_norm.weight");
         }
-        if (!hyper.end_biases) others.insert(others.end(), {"output.bias", "output_norm.bias"});
+        if (!hyper.end_biases) others.emplace_back("output_norm.bias");
         if (hyper.recurrent.heads == 0) others.emplace_back("blk.0.ssm_conv1d.weight");
         for (const std::string& tensor : others) {
             const std::string said = BuildError(WithTensor(source, tensor), layout);

@@ -12,13 +12,27 @@ static ValueId BuildDeepSeek2(Builder& b, ValueId x) {
     return PreNormLayers(b, x, [&](ValueId h) { return b.LatentAttention(h); });
 }
 
+// MiniCPM 3 (OpenBMB 2024) scales what attention and the MLP add.
+static ValueId BuildMiniCpm3(Builder& b, ValueId x) {
+    const Span layers = b.shard().layers;
+    const int64_t hidden = b.hyper().hidden;
+    const float residual = b.hyper().residual_scale;
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        x = b.Add(x, b.Scale(b.LatentAttention(b.Norm(x, "attn_norm", hidden)), residual));
+        x = b.Add(x, b.Scale(b.Mlp(b.Norm(x, "ffn_norm", hidden)), residual));
+    }
+    return x;
+}
+
 namespace {
 
 constexpr Architecture kDeepseek2Table[] = {
     {.family = {"deepseek2",
-                "DeepSeek V2 (and Lite), V3, R1, Kimi-K2 to K2.7 (text), GLM 4.7 Flash, Youtu",
+                "DeepSeek V2 (and Lite), V3, R1, Kimi-K2 to K2.7 (text), GLM 4.7 Flash, Youtu, "
+                "A.X K1, Sarvam",
                 "latent attention, YaRN, leading dense layers, groups of experts, temperature",
-                "deepseekV2, deepseekV3, kimiK2, youtu"},
+                "deepseekV2, deepseekV3, kimiK2, youtu, axk1"},
      .build = BuildDeepSeek2,
      .experts = true,
      .traits = {.draft_head = true,
@@ -45,6 +59,9 @@ constexpr Architecture kDeepseek2Table[] = {
                 .indexer_neighbours = true,
                 .gate_score = program::GateScore::kSigmoid,
                 .renormalises = false}},
+    {.family = {"minicpm3", "MiniCPM 3", "latent attention, LongRoPE, scales", "minicpm3"},
+     .build = BuildMiniCpm3,
+     .traits = {.granite_scales = true, .latent_halves = true}},
     {.family = {"mistral-large4", "Mistral Large 4 (text, folders)",
                 "sparse latent attention, latents shared by layers, layers without positions, "
                 "temperature by head, a soft cap",

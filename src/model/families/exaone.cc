@@ -1,6 +1,6 @@
-// EXAONE 4 and K-EXAONE (LG AI Research 2025): normed query and key heads; in models with windows,
-// only windowed layers have RoPE. EXAONE 4 norms the outputs of attention and MLP, K-EXAONE their
-// inputs.
+// EXAONE 3 and 3.5 (LG AI Research 2024): Llama's block with RoPE over halves. EXAONE 4 and
+// K-EXAONE (2025): normed query and key heads; in models with windows, only windowed layers have
+// RoPE. EXAONE 4 norms the outputs of attention and MLP, K-EXAONE their inputs.
 #include "model/architecture.h"
 #include "model/layers.h"
 
@@ -24,6 +24,10 @@ ValueId NormedHeads(Builder& b, ValueId h) {
 
 }  // namespace
 
+static ValueId BuildExaone(Builder& b, ValueId x) {
+    return PreNormLayers(b, x, [&](ValueId h) { return RotatedAttention(b, h, false); });
+}
+
 static ValueId BuildExaone4(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;
@@ -42,6 +46,7 @@ static ValueId BuildExaoneMoe(Builder& b, ValueId x) {
 namespace {
 
 constexpr Architecture kExaoneTable[] = {
+    {.family = {"exaone", "EXAONE 3, 3.5", "as llama", "exaone"}, .build = BuildExaone},
     {.family = {"exaone-moe", "K-EXAONE",
                 "normed heads, windows, layers without positions, leading dense layers",
                 "exaoneMoe"},

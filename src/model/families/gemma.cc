@@ -62,6 +62,9 @@ constexpr Architecture kGemmaTable[] = {
                 .layers_by_hidden = 62,
                 .plain_windows = true,
                 .windowed_base = 10000}},
+    {.family = {"vaultgemma", "VaultGemma", "windows, soft caps", "vaultgemma"},
+     .build = BuildGemma1,
+     .traits = {.activation = Activation::kGeluTanh, .embeds_by_root = true}},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Llama 1-3 (Touvron et al. 2023; Grattafiori et al. 2024): pre-norm, grouped-query attention with
 // RoPE over neighboring pairs (Q and K in GGUF files are permuted for that), SwiGLU. Mixtral (Jiang
-// et al. 2024) is the same with experts.
+// et al. 2024) is the same with experts. OLMo (Groeneveld et al. 2024) has LayerNorms without
+// weights, and may clamp queries, keys and values.
 #include "model/architecture.h"
 #include "model/layers.h"
 
@@ -10,8 +11,20 @@ using program::ValueId;
 
 static ValueId BuildLlama(Builder& b, ValueId x) {
     return PreNormLayers(b, x, [&](ValueId h) {
-        const ValueId q = b.Rope(b.Tempered(b.ToHeads(h, "attn_q", false)), true);
-        const ValueId k = b.Rope(b.ToKvHeads(h, "attn_k", false), true);
+        const ValueId q = b.Rope(b.Tempered(b.Clamped(b.ToHeads(h, "attn_q", false))), true);
+        const ValueId k = b.Rope(b.Clamped(b.ToKvHeads(h, "attn_k", false)), true);
+        const ValueId v = b.Clamped(b.ToKvHeads(h, "attn_v", false));
+        return b.FromHeads(b.Attention(q, k, v), "attn_output");
+    });
+}
+
+// The embedding and the heads after RoPE are normed.
+static ValueId BuildNanoChat(Builder& b, ValueId x) {
+    const int64_t dim = b.hyper().head_dim;
+    if (b.shard().first_stage()) x = b.Norm(x, "token_embd_norm", b.hyper().hidden);
+    return PreNormLayers(b, x, [&](ValueId h) {
+        const ValueId q = b.NormPlain(b.Rope(b.ToHeads(h, "attn_q", false), false), dim);
+        const ValueId k = b.NormPlain(b.Rope(b.ToKvHeads(h, "attn_k", false), false), dim);
         const ValueId v = b.ToKvHeads(h, "attn_v", false);
         return b.FromHeads(b.Attention(q, k, v), "attn_output");
     });
@@ -35,6 +48,15 @@ constexpr Architecture kLlamaTable[] = {
      .build = BuildLlama,
      .experts = true,
      .traits = {.temperature = true}},
+    {.family = {"nanochat", "nanochat (folders)",
+                "norms without weights, heads normed after RoPE, MLPs of ReLU squared, a soft cap",
+                "nanochat"},
+     .build = BuildNanoChat,
+     .traits = {.norms = Norms::kPlainRms, .ungated = Ungated::kReluSquared, .turns_back = true}},
+    {.family = {"olmo", "OLMo 1, 1.7", "LayerNorm without weights, clamped heads",
+                "olmo, olmoClamped"},
+     .build = BuildLlama,
+     .traits = {.norms = Norms::kPlainLayer, .clamps = true}},
     {.family = {"mistral3", "Ministral 3, Devstral 2", "YaRN, temperature", "ministral3"},
      .build = BuildLlama,
      .experts = true,

@@ -1,38 +1,86 @@
-// Models with LayerNorms that have biases, and RoPE over the halves of a head's first columns:
-// Nemotron (NVIDIA 2024), StarCoder 2 (Lozhkov et al. 2024) and StableLM 2 (Bellagente et al.
-// 2024). Layers without a norm of the MLP compute attention and the MLP side by side.
+// Models with LayerNorms that have biases. With RoPE over the halves of a head's first columns:
+// Nemotron (NVIDIA 2024), StarCoder 2 (Lozhkov et al. 2024), StableLM 2 (Bellagente et al. 2024),
+// GPT-NeoX (Black et al. 2022), Falcon (Almazrouei et al. 2023), Phi-1 to 2 (Gunasekar et al. 2023)
+// and Jais 2. With RoPE over neighboring columns: GPT-J (Wang and Komatsuzaki 2021) and CodeGen.
+// With a learned vector per position: GPT-2 (Radford et al. 2019), StarCoder 1, OPT, GPT-Neo,
+// BioGPT and XGLM. In layers without a norm of the MLP, and with Hyper::beside, attention and the
+// MLP read the same row.
 #include "model/architecture.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-static ValueId BuildNemotron(Builder& b, ValueId x) {
+static ValueId BuildNormedLayers(Builder& b, ValueId x, bool neighbors) {
+    const auto rotated = [&](ValueId heads) {
+        return b.hyper().rotates ? b.Rope(heads, neighbors) : heads;
+    };
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
-        const ValueId h = b.Norm(x, "attn_norm", hidden);
-        ValueId q = b.ToHeads(h, "attn_q", false), k = b.ToKvHeads(h, "attn_k", false);
-        const ValueId v = b.ToKvHeads(h, "attn_v", false);
+        const ValueId first = x, h = b.Norm(x, "attn_norm", hidden);
+        const ValueId read = b.Has("attn_norm_2.weight") ? b.Norm(x, "attn_norm_2", hidden) : h;
+        ValueId q = b.ToHeads(read, "attn_q", false), k = b.ToKvHeads(read, "attn_k", false);
+        const ValueId v = b.ToKvHeads(read, "attn_v", false);
         if (b.Has("attn_q_norm.weight")) {
             q = b.NormApart(q, "attn_q_norm", false);
             k = b.NormApart(k, "attn_k_norm", true);
         }
-        const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v);
-        x = b.Add(x, b.FromHeads(a, "attn_output"));
-        x = b.Add(x, b.Mlp(b.Has("ffn_norm.weight") ? b.Norm(x, "ffn_norm", hidden) : h));
+        x = b.Add(x, b.FromHeads(b.Attention(rotated(q), rotated(k), v), "attn_output"));
+        const bool normed = b.Has("ffn_norm.weight");
+        const ValueId m = normed ? b.Norm(b.hyper().beside ? first : x, "ffn_norm", hidden) : h;
+        x = b.Add(x, b.Mlp(m));
     }
     return x;
+}
+
+static ValueId BuildNemotron(Builder& b, ValueId x) {
+    return BuildNormedLayers(b, x, false);
+}
+
+static ValueId BuildGptJ(Builder& b, ValueId x) {
+    return BuildNormedLayers(b, x, true);
 }
 
 namespace {
 
 constexpr Architecture kNemotronTable[] = {
+    {.family = {"falcon", "Falcon 7B to 180B, Falcon 2",
+                "LayerNorm with biases, attention beside the MLP, MLPs of GELU without a gate",
+                "falcon, falconWide"},
+     .build = BuildNemotron,
+     .traits = {.norms = Norms::kLayer, .ungated = Ungated::kGelu}},
+    {.family = {"gpt2", "GPT-2, GPT-Neo, StarCoder 1, OPT, BioGPT, XGLM",
+                "LayerNorm with biases, learned positions, MLPs of GELU without a gate, windows",
+                "gpt2, gptNeo, gptBigcode, opt, biogpt, xglm"},
+     .build = BuildNemotron,
+     .traits = {.norms = Norms::kLayer, .ungated = Ungated::kGeluTanh, .rotates = false}},
+    {.family = {"gptj", "GPT-J, CodeGen",
+                "LayerNorm with biases, partial RoPE, attention beside the MLP, MLPs of GELU "
+                "without a gate",
+                "gptj, codegen"},
+     .build = BuildGptJ,
+     .traits = {.norms = Norms::kLayer, .ungated = Ungated::kGeluTanh}},
+    {.family = {"gptneox", "GPT-NeoX, Pythia",
+                "LayerNorm with biases, partial RoPE, attention beside the MLP, MLPs of GELU "
+                "without a gate",
+                "gptNeox, gptNeoxSerial"},
+     .build = BuildNemotron,
+     .traits = {.norms = Norms::kLayer, .ungated = Ungated::kGelu}},
+    {.family = {"jais2", "Jais 2", "LayerNorm with biases, MLPs of ReLU squared", "jais2"},
+     .build = BuildNemotron,
+     .traits = {.norms = Norms::kLayer, .ungated = Ungated::kReluSquared}},
     {.family = {"nemotron", "Nemotron 3, 4, Minitron",
                 "LayerNorm with biases, partial RoPE, MLPs of ReLU squared", "nemotron"},
      .build = BuildNemotron,
      .traits = {.norms = Norms::kLayer, .ungated = Ungated::kReluSquared}},
+    {.family = {"phi2", "Phi-1, 1.5, 2",
+                "LayerNorm with biases, partial RoPE, attention beside the MLP, MLPs of GELU "
+                "without a gate",
+                "phi"},
+     .build = BuildNemotron,
+     .traits = {.norms = Norms::kLayer, .ungated = Ungated::kGeluTanh}},
     {.family =
          {"stablelm", "StableLM 2",
           "LayerNorm with biases, partial RoPE; heads with LayerNorms of their own, attention "

@@ -49,6 +49,9 @@ static ValueId BuildOlmo2(Builder& b, ValueId x) {
 namespace {
 
 constexpr Architecture kOlmo2Table[] = {
+    {.family = {"flex-olmo", "FlexOlmo (folders)", "as OLMo 2, with experts", "flexOlmo"},
+     .build = BuildOlmo2,
+     .experts = true},
     {.family = {"olmo-hybrid", "OLMo-Hybrid (folders)",
                 "gated delta nets, attention without positions, norms over all heads",
                 "olmoHybrid, olmoHybridRope"},

@@ -42,6 +42,10 @@ constexpr Architecture kQwen3Table[] = {
      .build = BuildQwen3,
      .experts = true,
      .traits = {.draft_head = true, .gate_score = program::GateScore::kSigmoid}},
+    {.family = {"mellum", "Mellum 2", "normed heads, windows, RoPE of two bases", "mellum"},
+     .build = BuildQwen3,
+     .experts = true,
+     .traits = {.plain_windows = true}},
     {.family = {"minimax-m3", "MiniMax M3 (text)",
                 "block-sparse attention, normed heads, partial RoPE, clamped SwiGLU, leading dense "
                 "layers",

@@ -13,7 +13,8 @@ static ValueId BuildSmolLm3(Builder& b, ValueId x) {
         const ValueId h = b.Norm(x, "attn_norm", b.hyper().hidden);
         ValueId q = b.ToHeads(h, "attn_q", false);
         ValueId k = b.ToKvHeads(h, "attn_k", false);
-        if ((layer + 1) % 4 != 0) {
+        const bool listed = !b.hyper().rotated.empty();
+        if (listed ? b.Rotates() : (layer + 1) % 4 != 0) {
             q = b.Rope(q, true);
             k = b.Rope(k, true);
         }
@@ -28,8 +29,10 @@ static ValueId BuildSmolLm3(Builder& b, ValueId x) {
 namespace {
 
 constexpr Architecture kSmollm3Table[] = {
-    {.family = {"smollm3", "SmolLM 3", "layers without positions", "smollm3"},
-     .build = BuildSmolLm3},
+    {.family = {"smollm3", "SmolLM 3", "layers without positions, windows",
+                "smollm3, smollm3Windows"},
+     .build = BuildSmolLm3,
+     .traits = {.lists_rotation = true}},
 };
 
 }  // namespace
