@@ -212,7 +212,7 @@ TEST_F(WrongFile, VisionModelsAreNamed) {
     std::map<std::string, support::SafeBytes> tensors;
     for (auto& [name, tensor] : support::HfGolden().Tensors("llama")) {
         const bool inner = name.starts_with("model.");
-        tensors[inner ? "model.text_model." + name.substr(6) : name] = tensor;
+        tensors[inner ? "model.reader." + name.substr(6) : name] = tensor;
     }
     support::WriteTensors(dir_ / "idefics3", tensors);
     Expect("idefics3", {"'idefics3'", "vision-language", "GGUF"});

@@ -19,9 +19,8 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
     return "[" + text + "]";
 }
 
-// N for a name that begins with "PREFIXlayers.N."; else -1.
-int64_t LayerOf(std::string_view name, std::string_view prefix) {
-    const std::string begin = std::string(prefix) + "layers.";
+// N for a name that begins with `begin` and "N."; else -1.
+int64_t LayerOf(std::string_view name, std::string_view begin) {
     if (!name.starts_with(begin)) return -1;
     int64_t number = 0;
     size_t at = begin.size();
@@ -362,6 +361,43 @@ Status Assembly::AddRule(int64_t layer, const std::string& prefix,
     return {};
 }
 
+Status Assembly::AddRows(int64_t layer, std::string_view gguf, const std::string& module,
+                         const Rows& rows) {
+    for (const bool bias : {false, true}) {
+        WEFT_ASSIGN(MatrixPtr all, bias ? Column(module + ".bias") : Linear(module));
+        if (all == nullptr && bias) return {};
+        if (all == nullptr) return Missing(module + ".weight");
+        if (rows.stride < 1 || all->rows() % rows.stride != 0) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: '{}' has {} rows; expected a multiple of {} (config.json)",
+                             folder_, module, all->rows(), rows.stride);
+        }
+        const int64_t count = all->rows() / rows.stride * rows.count;
+        MatrixPtr part = SomeRows(std::move(all), rows.first, rows.count, rows.stride, count);
+        if (rows.pairs) {
+            WEFT_ASSIGN(part, InPairs(std::move(part), module));
+        }
+        const std::string name = Block(layer, gguf);
+        if (bias) {
+            AddVector(name + ".bias", std::move(part));
+        } else {
+            Add(name + ".weight", std::move(part));
+        }
+    }
+    return {};
+}
+
+Status Assembly::SplitQkv(int64_t layer, const std::string& module, int64_t kv_heads) {
+    WEFT_ASSIGN(const int64_t heads, config_.NeedInt({"num_attention_heads"}, 1, 4096));
+    if (heads % kv_heads != 0) {
+        return config_.Corrupt("num_attention_heads", fmt::format("a multiple of {}", kv_heads));
+    }
+    const int64_t queries = heads / kv_heads * head_dim_, each = queries + 2 * head_dim_;
+    WEFT_TRY(AddRows(layer, "attn_q", module, {0, queries, each, true}));
+    WEFT_TRY(AddRows(layer, "attn_k", module, {queries, head_dim_, each, true}));
+    return AddRows(layer, "attn_v", module, {queries + head_dim_, head_dim_, each, false});
+}
+
 // All experts in one tensor, as [experts * rows, cols]; nullptr: the model has no such tensor.
 // rows: per expert; used to recognize transposed tensors.
 Result<MatrixPtr> Assembly::FusedExperts(const std::string& name, int64_t experts, int64_t rows) {
@@ -508,7 +544,7 @@ Status Assembly::AddDraftHead(const DraftHeadNames& names, const std::string& la
     WEFT_TRY(vector("nextn.enorm.weight", names.token_norm));
     WEFT_TRY(vector("nextn.hnorm.weight", names.hidden_norm));
     WEFT_TRY(vector("nextn.shared_head_norm.weight", names.last_norm));
-    const std::string table = prefix_ + std::string(family_.embedding);
+    const std::string& table = embedding_;
     WEFT_TRY(AddOwnEnd("nextn.embed_tokens.weight", own + "embed_tokens", std::array{table}));
     return AddOwnEnd("nextn.shared_head_head.weight", own + std::string(names.output),
                      std::array<std::string, 3>{"lm_head", "language_model.lm_head", table});
@@ -518,7 +554,7 @@ Status Assembly::AddDraftHead(const DraftHeadNames& names, const std::string& la
 Status Assembly::FindDraftHead() {
     if (family_.draft_head == nullptr) return {};
     const DraftHeadNames& names = *family_.draft_head;
-    const std::string layer = names.prefix.empty() ? fmt::format("{}layers.{}.", prefix_, layers_)
+    const std::string layer = names.prefix.empty() ? fmt::format("{}{}.", layers_prefix_, layers_)
                                                    : std::string(names.prefix) + "layers.0.";
     const std::string own = names.apart ? std::string(names.prefix) : layer;
     if (!Has(fmt::format("{}{}.weight", own, names.both))) return {};
@@ -539,15 +575,27 @@ Status Assembly::FindDraftHead() {
 // ---- The whole ----------------------------------------------------------------------------------
 
 Status Assembly::FindPrefix() {
-    constexpr std::array<std::string_view, 6> kPrefixes = {
-        "model.", "model.language_model.", "language_model.model.", "language_model.", "backbone.",
-        ""};
-    for (const std::string_view prefix : kPrefixes) {
-        const std::string module = std::string(prefix) + std::string(family_.embedding);
-        const auto has = [&](const char* weight) { return Has(module + weight); };
-        if (!has(".weight") && !has(".weight_packed") && !has(".qweight")) continue;
-        prefix_ = prefix;
-        return {};
+    constexpr std::string_view kPrefixes[] = {"model.",
+                                              "model.language_model.",
+                                              "language_model.model.",
+                                              "language_model.",
+                                              "backbone.",
+                                              "transformer.",
+                                              "gpt_neox.",
+                                              "model.decoder.",
+                                              "biogpt.",
+                                              "model.text_model.",
+                                              ""};
+    for (const std::string_view name : {family_.embedding, family_.saved_embedding}) {
+        for (const std::string_view prefix : kPrefixes) {
+            const std::string module = std::string(prefix) + std::string(name);
+            const auto has = [&](const char* weight) { return Has(module + weight); };
+            if (!has(".weight") && !has(".weight_packed") && !has(".qweight")) continue;
+            prefix_ = prefix;
+            layers_prefix_ = fmt::format("{}{}.", prefix_, family_.layers);
+            embedding_ = module;
+            return {};
+        }
     }
     if (config_.Has("vision_config")) {
         WEFT_ASSIGN(const std::string type, config_.StringOr({"model_type"}, "?"));
@@ -579,7 +627,7 @@ Status Assembly::AddEnds() {
         const int64_t rows = matrix->rows();
         AddScaled(base, std::move(matrix), {{rows, static_cast<float>(scale)}});
     };
-    const std::string embedding = prefix_ + std::string(family_.embedding);
+    const std::string& embedding = embedding_;
     const std::string last = prefix_ + std::string(family_.final_norm);
     const std::string final_norm = last + ".weight";
     WEFT_ASSIGN(MatrixPtr table, Linear(embedding));
@@ -587,12 +635,12 @@ Status Assembly::AddEnds() {
     add("token_embd", std::move(table), scales.embedding);
     const float shift = family_.plain_final_norm ? 0 : family_.norm_add;
     WEFT_ASSIGN(MatrixPtr norm, Column(final_norm, shift));
-    if (norm == nullptr) return Missing(final_norm);
-    AddVector(std::string(family_.gguf_final_norm), std::move(norm));
+    if (norm == nullptr && !family_.plain_norms) return Missing(final_norm);
+    if (norm != nullptr) AddVector(std::string(family_.gguf_final_norm), std::move(norm));
     WEFT_ASSIGN(MatrixPtr norm_bias, Column(last + ".bias"));
     if (norm_bias != nullptr) AddVector("output_norm.bias", std::move(norm_bias));
     bool tied = true, found = false;
-    for (const char* name : {"lm_head", "language_model.lm_head", "output", "head"}) {
+    for (const char* name : {"lm_head", "language_model.lm_head", "output", "head", "embed_out"}) {
         WEFT_ASSIGN(MatrixPtr head, Linear(name));
         WEFT_ASSIGN(const bool same, IsHeadTied(head, embedding));
         tied = tied && same;
@@ -629,7 +677,8 @@ Result<bool> Assembly::AddScoreHead() {
 // An untied folder without an output matrix is an embedding model, whose tensors have no prefix, or
 // is incomplete.
 Status Assembly::CheckMissingHead() const {
-    if (prefix_.empty()) return {};
+    WEFT_ASSIGN(const bool tied, config_.BoolOr({"whole_tie_word_embeddings"}, false));
+    if (prefix_.empty() || tied) return {};
     return MakeError(ErrorCode::kCorrupt,
                      "{}: tensor 'lm_head.weight' is missing, but config.json has "
                      "tie_word_embeddings: false. Is the download complete?",
@@ -647,7 +696,7 @@ Status Assembly::AddRopeFactors() {
 // Tensors that the forward pass does not need: precomputed RoPE, other modalities, copies of the
 // model's tensors in a draft head, scales of a quantized KV cache or of activations.
 bool Assembly::Unneeded(const std::string& name) const {
-    if (LayerOf(name, prefix_) >= layers_) return true;
+    if (LayerOf(name, layers_prefix_) >= layers_) return true;
     constexpr std::array<std::string_view, 22> kBegins = {"vision_tower.",
                                                           "vision_model.",
                                                           "multi_modal_projector.",
@@ -670,7 +719,10 @@ bool Assembly::Unneeded(const std::string& name) const {
                                                           "model.embed_vision.",
                                                           "model.audio_tower.",
                                                           "model.embed_audio."};
-    constexpr std::array<std::string_view, 13> kEnds = {".rotary_emb.inv_freq",
+    constexpr std::array<std::string_view, 16> kEnds = {".rotary_emb.inv_freq",
+                                                        ".attn.bias",  // a mask
+                                                        ".attention.bias",
+                                                        ".causal_mask",
                                                         ".k_scale",
                                                         ".v_scale",
                                                         ".q_scale",
@@ -710,7 +762,7 @@ Result<Assembled> Assembly::Run() && {
     WEFT_TRY(AddEnds());
     WEFT_TRY(AddRopeFactors());
     for (int64_t layer = 0; layer < layers_; ++layer) {
-        WEFT_TRY(AddLayer(layer, fmt::format("{}layers.{}.", prefix_, layer)));
+        WEFT_TRY(AddLayer(layer, fmt::format("{}{}.", layers_prefix_, layer)));
     }
     WEFT_TRY(FindDraftHead());
     WEFT_TRY(CheckAllUsed());

@@ -60,6 +60,17 @@ class Assembly {
     // The number of experts in config.json, under any of the key's spellings.
     Result<int64_t> ExpertCount() const;
 
+    // Adds a tensor of layer `layer` that has the first `count` of every `stride` rows of a linear
+    // layer, from row `first` on; and of its bias, if it has one. pairs: as for Form::kQuery.
+    struct Rows {
+        int64_t first = 0, count = 0, stride = 0;
+        bool pairs = false;
+    };
+    Status AddRows(int64_t layer, std::string_view gguf, const std::string& module,
+                   const Rows& rows);
+    // Splits a linear layer, which for each KV head has its query heads, its key and its value.
+    Status SplitQkv(int64_t layer, const std::string& module, int64_t kv_heads);
+
     // dims: GGUF's order, columns first; empty: [cols, rows].
     void Add(std::string gguf, MatrixPtr matrix, std::vector<int64_t> dims = {});
     void AddVector(std::string gguf, MatrixPtr column);
@@ -113,7 +124,9 @@ class Assembly {
     const Config& config_;
     const Quantization& quantization_;
     const TensorFiles& files_;
-    std::string prefix_;  // "model."
+    std::string prefix_;         // "model."
+    std::string embedding_;      // "model.embed_tokens"
+    std::string layers_prefix_;  // "model.layers."
     int64_t layers_ = 0;
     int64_t head_dim_ = 0;
     std::vector<bool> used_;

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "model_files/refused.h"
+#include "tensor/ungated.h"
 
 namespace weft::model_files::hf {
 namespace {
@@ -200,10 +201,12 @@ Result<Config> TextConfig(const Config& config, const Family& family) {
     const Config defaults = common.With(own);
     Json named = Json::object();  // keys of the whole model that override text_config
     if (config.Has("model_type")) named["model_type"] = config.json()["model_type"];
-    // Multimodal models state for the whole model whether the output matrix is tied.
+    // Multimodal models state for the whole model whether the output matrix is tied. If they say
+    // so, their folder may lack that matrix, whatever text_config says.
     constexpr std::string_view kTied = "tie_word_embeddings";
     WEFT_ASSIGN(const bool tied, config.BoolOr({kTied}, true));
     if (!tied) named[kTied] = false;
+    if (tied && config.Has("text_config")) named["whole_tie_word_embeddings"] = true;
     Config whole = WithoutIgnored(defaults.With(config).With(text).With(named), defaults, family);
     WEFT_TRY(CheckNulls(whole, defaults));
     WEFT_TRY(CheckCaps(whole, family));
@@ -391,6 +394,28 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
     meta.F32("rope.freq_base", rope.theta);
     meta.Int("vocab_size", vocab);
     return WriteRopeScaling(config, meta);
+}
+
+Config Renamed(const Config& config, const KeyNames& names) {
+    Json over = Json::object();
+    for (const auto& [key, old] : names) {
+        if (config.Has(old)) over[std::string(key)] = config.json()[old];
+    }
+    return config.With(over);
+}
+
+Status WriteUngated(const Config& config, MetaWriter& meta) {
+    constexpr std::pair<std::string_view, Ungated> kNames[] = {
+        {"gelu", Ungated::kGelu},          {"gelu_new", Ungated::kGeluTanh},
+        {"gelu_fast", Ungated::kGeluTanh}, {"gelu_pytorch_tanh", Ungated::kGeluTanh},
+        {"relu", Ungated::kRelu},          {"relu2", Ungated::kReluSquared},
+        {"silu", Ungated::kSilu},          {"swish", Ungated::kSilu}};
+    WEFT_ASSIGN(const std::string name, config.StringOr({"hidden_act"}, ""));
+    const auto* const known =
+        std::ranges::find(kNames, name, [](const auto& one) { return one.first; });
+    if (known == std::end(kNames)) return config.Corrupt("hidden_act", "a known activation");
+    meta.String("hidden_activation", UngatedName(known->second));
+    return WriteCommon(config, meta, name);
 }
 
 Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,

@@ -154,7 +154,10 @@ struct Family {
     std::string_view defaults = "{}";
     RopeTraits rope = {};
     std::string_view embedding = "embed_tokens";  // the module with a row per token
-    std::string_view final_norm = "norm";         // the module of the norm after all layers
+    std::string_view saved_embedding = "";  // its other name, in folders that transformers saves
+    std::string_view final_norm = "norm";   // the module of the norm after all layers
+    std::string_view layers = "layers";     // the module of the layers
+    bool plain_norms = false;               // norms have no weights
     // If several families have the same model_type, the first whose `fits` returns true is used;
     // null: fits any config.
     Result<bool> (*fits)(const Config& config) = nullptr;
@@ -230,6 +233,13 @@ Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
 // draft head.
 Result<std::vector<bool>> WithDraftHead(const Config& config, const MetaWriter& meta,
                                         std::vector<bool> slides);
+// The config with keys by their present names. names: the present key, the key in config.json.
+using KeyNames = std::vector<std::pair<std::string_view, std::string_view>>;
+Config Renamed(const Config& config, const KeyNames& names);
+
+// WriteCommon for MLPs without a gate, with the activation `hidden_act`.
+Status WriteUngated(const Config& config, MetaWriter& meta);
+
 // Writes `sliding_window` for all layers; null: no window.
 Status WindowEverywhere(const Config& config, MetaWriter& meta);
 

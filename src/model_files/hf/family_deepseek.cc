@@ -64,6 +64,20 @@ Status LatentModelMeta(const Config& config, MetaWriter& meta) {
     return LatentMeta(config, meta);
 }
 
+// The factors of MiniCPM, under Granite's keys.
+Status MiniCpm3Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(LatentModelMeta(config, meta));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostWidth));
+    WEFT_ASSIGN(const double embedding, config.NeedF64({"scale_emb"}));
+    WEFT_ASSIGN(const double depth, config.NeedF64({"scale_depth"}));
+    WEFT_ASSIGN(const int64_t base, config.NeedInt({"dim_model_base"}, 1, kMostWidth));
+    meta.F32("embedding_scale", embedding);
+    meta.F32("residual_scale", depth / std::sqrt(static_cast<double>(layers)));
+    meta.F32("logit_scale", static_cast<double>(hidden) / static_cast<double>(base));
+    return {};
+}
+
 Status DeepseekMeta(const Config& config, MetaWriter& meta, std::string_view gating) {
     WEFT_TRY(LatentModelMeta(config, meta));
     return WriteRouting(config, meta, gating);
@@ -311,6 +325,9 @@ constexpr Rule kLatentRules[] = {
     {"attn_output", "self_attn.o_proj", Form::kLinear},
 };
 
+constexpr Rule kAxK1Rules[] = {
+    {"post_ffw_norm", "post_mlp_layernorm", Form::kNorm, false},
+};
 constexpr Rule kIndexerRules[] = {
     {"indexer.attn_q_b", "self_attn.indexer.wq_b", Form::kLinear, false},
     {"indexer.attn_k", "self_attn.indexer.wk", Form::kLinear, false},
@@ -408,6 +425,34 @@ constexpr Family MistralLarge4() {
     return family;
 }
 
+// Layers with experts have a norm behind them.
+constexpr Family AxK1() {
+    Family family =
+        Deepseek("axk1", Deepseek3Meta,
+                 R"({"max_position_embeddings": 32768, "kv_lora_rank": 512, "q_lora_rank": 1536,
+                     "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+                     "n_routed_experts": 192, "n_shared_experts": 1, "num_experts_per_tok": 8,
+                     "moe_intermediate_size": 2048, "first_k_dense_replace": 1, "n_group": 8,
+                     "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": true})",
+                 WithDenseLayers);
+    family.rules[4] = kAxK1Rules;
+    return family;
+}
+
+// Dense MLPs and the factors of MiniCPM.
+constexpr Family MiniCpm3() {
+    Family family = Dense("minicpm3",
+                          R"({"max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+                              "kv_lora_rank": 256, "q_lora_rank": 768, "qk_rope_head_dim": 32,
+                              "qk_nope_head_dim": 64, "v_head_dim": 64, "scale_emb": 12,
+                              "scale_depth": 1.4, "dim_model_base": 256,
+                              "tie_word_embeddings": true})");
+    family.architecture = "minicpm3";
+    family.meta = MiniCpm3Meta;
+    family.draft_head = nullptr;
+    return family;
+}
+
 constexpr std::string_view kDeepseek3Defaults =
     R"({"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
         "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "n_group": 8,
@@ -456,6 +501,14 @@ constexpr Family kDeepseekFamilies[] = {
                "first_k_dense_replace": 3, "n_group": 1, "topk_group": 1,
                "routed_scaling_factor": 2.5, "norm_topk_prob": true, "index_topk": 2048,
                "index_head_dim": 128, "index_n_heads": 32})"),
+    AxK1(),
+    Deepseek("sarvam_mla", Deepseek3Meta,
+             R"({"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+                 "v_head_dim": 128, "n_routed_experts": 128, "n_shared_experts": 1,
+                 "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
+                 "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+                 "routed_scaling_factor": 2.5, "norm_topk_prob": true})"),
+    MiniCpm3(),
     Dense("youtu",
           R"({"max_position_embeddings": 131072, "kv_lora_rank": 512, "q_lora_rank": 1536,
               "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,

@@ -187,9 +187,11 @@ Status AddPlain(Assembly& assembly, const std::string& name, const std::string& 
 }
 
 Status AddStreamEnd(Assembly& assembly, const std::string& root) {
-    WEFT_TRY(AddPlain(assembly, root + "hc_head_fn", "output_hc_fn", true));
+    const std::string own = root + "hc_head.hc_";  // saved by transformers
+    const std::string module = assembly.Has(own + "fn") ? own : root + "hc_head_";
+    WEFT_TRY(AddPlain(assembly, module + "fn", "output_hc_fn", true));
     for (const char* part : {"base", "scale"}) {
-        const std::string name = root + "hc_head_" + part;
+        const std::string name = module + part;
         WEFT_ASSIGN(MatrixPtr column, assembly.Column(name));
         if (column == nullptr) return assembly.Missing(name);
         assembly.AddVector(fmt::format("output_hc_{}.weight", part), std::move(column));
@@ -216,7 +218,8 @@ constexpr Rule kAttentionPart[] = {
     {"attn_q_a_norm", "attn.q_norm", Form::kNorm},
     {"attn_q_b", "attn.wq_b", Form::kLinear},
     {"attn_kv", "attn.wkv", Form::kLinear},
-    {"attn_kv_a_norm", "attn.kv_norm", Form::kNorm},
+    {"attn_kv_a_norm", "attn.kv_norm", Form::kNorm, false},
+    {"attn_kv_a_norm", "attn.norm", Form::kNorm, false},  // saved by transformers
     {"attn_sinks.weight", "attn.attn_sink", Form::kVector},
     {"attn_output_a", "attn.wo_a", Form::kLinear},
     {"attn_output_b", "attn.wo_b", Form::kLinear},
@@ -260,7 +263,9 @@ constexpr Family kDeepseek4Families[] = {
                      "moe_intermediate_size": 2048, "norm_topk_prob": true,
                      "routed_scaling_factor": 1.5})",
      .rope = {.partial = true},
-     .embedding = "embed"},
+     .embedding = "embed",
+     .saved_embedding = "embed_tokens",
+     .more_tensors = "attn_kv_a_norm.weight"},
 };
 
 }  // namespace

@@ -67,6 +67,11 @@ constexpr Rule kNormRules[] = {
     {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
 };
 
+constexpr Rule kVaultRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"ffn_norm", "pre_feedforward_layernorm", Form::kNorm},
+};
+
 constexpr Family kFamilies[] = {
     {.model_type = "gemma",
      .architecture = "gemma",
@@ -79,6 +84,16 @@ constexpr Family kFamilies[] = {
     {.model_type = "gemma2",
      .architecture = "gemma2",
      .rules = {kNormRules, kAttentionRules, kMlpRules},
+     .meta = Gemma2Meta,
+     .norm_add = 1,
+     .defaults = R"({"max_position_embeddings": 8192, "head_dim": 256, "num_key_value_heads": 4,
+                     "sliding_window": 4096, "query_pre_attn_scalar": 256,
+                     "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+                     "tie_word_embeddings": true})",
+     .caps = "attn_logit_softcapping final_logit_softcapping"},
+    {.model_type = "vaultgemma",
+     .architecture = "vaultgemma",
+     .rules = {kVaultRules, kAttentionRules, kMlpRules},
      .meta = Gemma2Meta,
      .norm_add = 1,
      .defaults = R"({"max_position_embeddings": 8192, "head_dim": 256, "num_key_value_heads": 4,

@@ -1,4 +1,5 @@
-// Granite 4, with Mamba-2 layers (H) and without them, dense and with experts.
+// Granite 4, with Mamba-2 layers (H) and without them, dense and with experts; Granite with a
+// shared expert or windows; and Bamba, which has Granite's Mamba-2 layers.
 #include <algorithm>
 
 #include "model_files/hf/mamba.h"
@@ -72,8 +73,6 @@ Result<MambaShape> GraniteShape(const Config& config) {
     if (by_hand) {
         WEFT_ASSIGN(head_dim, config.NeedInt({"mamba_d_head"}, 1, 1024));
     }
-    // transformers norms all groups together, llama.cpp each separately.
-    if (s.groups != 1) return config.Corrupt("mamba_n_groups", "1");
     if (s.head_dim == head_dim && head_dim * s.heads == expand * hidden) return s;
     return config.Corrupt(
         by_hand ? "mamba_d_head" : "mamba_n_heads",
@@ -95,10 +94,71 @@ Status GraniteHybridMeta(const Config& config, MetaWriter& meta) {
     return {};
 }
 
+// ---- Granite with a shared expert or windows ----------------------------------------------------
+
+// RoPE by layer: layers with a window have one base, all others another; 0: no RoPE.
+Result<Config> GraniteWindowAdjust(const Config& config) {
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostGraniteLayers));
+    WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"layer_types"}));
+    for (int64_t i = static_cast<int64_t>(types.size()); i < layers; ++i) {
+        types.push_back(i % 4 == 0 ? "full_attention" : "sliding_attention");
+    }
+    Json over = {{"layer_types", types}, {"norm_topk_prob", true}};
+    WEFT_ASSIGN(const int64_t shared,
+                config.IntOr({"shared_intermediate_size"}, 0, kMostGraniteColumns, 0));
+    if (shared > 0) over["shared_expert_intermediate_size"] = shared;
+    WEFT_ASSIGN(const std::vector<double> bases, config.Floats({"layer_rope_theta"}));
+    if (bases.empty()) return config.With(over);
+    double known[2] = {0, 0};  // of full and of windowed layers
+    Json rotated = Json::array();
+    for (size_t i = 0; i < types.size(); ++i) {
+        double& base = known[types[i] == "sliding_attention" ? 1 : 0];
+        if (i >= bases.size() || bases[i] < 0 || (base != 0 && bases[i] != 0 && bases[i] != base)) {
+            return config.Corrupt("layer_rope_theta",
+                                  "one base for layers with a window, and one "
+                                  "for all others");
+        }
+        if (bases[i] != 0) base = bases[i];
+        rotated.push_back(bases[i] != 0 ? 1 : 0);
+    }
+    over["rope_layers"] = std::move(rotated);
+    WEFT_ASSIGN(const Config rope, config.Sub({"rope_parameters"}));
+    const double usual = known[0] != 0 ? known[0] : known[1];
+    if (usual != 0) over["rope_parameters"] = rope.With(Json{{"rope_theta", usual}}).json();
+    if (known[1] != 0) over["windowed_theta"] = known[1];
+    return config.With(over);
+}
+
+Status GraniteWindowMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteGranite(config, meta));
+    if (meta.architecture() == "granitemoe") {
+        WEFT_TRY(WriteExperts(config, meta, "intermediate_size", "softmax"));
+    }
+    WEFT_ASSIGN(const std::vector<int64_t> rotated, config.Ints({"rope_layers"}));
+    if (!rotated.empty()) meta.Ints("rope.layers", rotated);
+    if (config.Has("windowed_theta")) {
+        WEFT_ASSIGN(const double base, config.NeedF64({"windowed_theta"}));
+        meta.F32("rope.freq_base_swa", base);
+    }
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, 1ll << 31, 0));
+    return WriteWindow(config, meta, window, [](int64_t) { return true; });
+}
+
+Result<Config> GraniteSharedAdjust(const Config& config) {
+    WEFT_ASSIGN(const int64_t shared,
+                config.IntOr({"shared_intermediate_size"}, 0, kMostGraniteColumns, 0));
+    Json over = {{"norm_topk_prob", true}};
+    if (shared > 0) over["shared_expert_intermediate_size"] = shared;
+    return config.With(over);
+}
+
+Status GraniteSharedMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteGranite(config, meta));
+    return WriteExperts(config, meta, "intermediate_size", "softmax");
+}
+
 // shared_mlp.input_linear holds the gate before the up projection.
-Status GraniteHybridTensors(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    const Config& config = assembly.config();
-    WEFT_ASSIGN(const bool experts, GraniteHasExperts(config));
+Status SharedMlp(Assembly& assembly, int64_t layer, const std::string& prefix, bool experts) {
     const std::string end = experts ? "_shexp.weight" : ".weight";
     for (const int64_t half : {0, 1}) {
         WEFT_ASSIGN(MatrixPtr both, assembly.Linear(prefix + "shared_mlp.input_linear"));
@@ -118,12 +178,74 @@ Status GraniteHybridTensors(Assembly& assembly, int64_t layer, const std::string
                          assembly.folder(), prefix);
     }
     assembly.Add(Assembly::Block(layer, "ffn_down" + end), std::move(down));
+    return {};
+}
+
+Status GraniteSharedTensors(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    const bool shared = assembly.config().Has("shared_expert_intermediate_size");
+    return shared ? SharedMlp(assembly, layer, prefix, true) : Status();
+}
+
+Status GraniteHybridTensors(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    const Config& config = assembly.config();
+    WEFT_ASSIGN(const bool experts, GraniteHasExperts(config));
+    WEFT_TRY(SharedMlp(assembly, layer, prefix, experts));
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layers_block_type"}));
     if (types.empty() || types[static_cast<size_t>(layer)] != "mamba") return {};
     WEFT_ASSIGN(const MambaShape shape, GraniteShape(config));
     return AddMamba(assembly, layer, prefix + "mamba.", shape);
 }
 
+// ---- Bamba --------------------------------------------------------------------------------------
+
+Result<Config> BambaAdjust(const Config& config) {
+    WEFT_TRY(CheckSteps(config));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostGraniteLayers));
+    WEFT_ASSIGN(const std::vector<int64_t> attends, config.Ints({"attn_layer_indices"}));
+    WEFT_ASSIGN(const int64_t kv,
+                config.NeedInt({"num_key_value_heads", "num_attention_heads"}, 1, 4096));
+    Json heads = Json::array(), types = Json::array();
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        const bool state = std::ranges::find(attends, layer) == attends.end();
+        heads.push_back(state ? 0 : kv);
+        types.push_back(state ? "mamba" : "attention");
+    }
+    return config.With(Json{{"num_key_value_heads", heads}, {"layers_block_type", types}});
+}
+
+Status BambaMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_ASSIGN(const MambaShape shape, GraniteShape(config));
+    WriteMamba(shape, meta);
+    return {};
+}
+
+Status BambaTensors(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    const Config& config = assembly.config();
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layers_block_type"}));
+    if (types[static_cast<size_t>(layer)] != "mamba") return {};
+    WEFT_ASSIGN(const MambaShape shape, GraniteShape(config));
+    return AddMamba(assembly, layer, prefix + "mamba.", shape);
+}
+
+// ---- Tables -------------------------------------------------------------------------------------
+
+constexpr Rule kBambaRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"ffn_norm", "pre_ff_layernorm", Form::kNorm},
+    {"attn_q", "self_attn.q_proj", Form::kQuery, false},
+    {"attn_k", "self_attn.k_proj", Form::kKey, false},
+    {"attn_v", "self_attn.v_proj", Form::kLinear, false},
+    {"attn_output", "self_attn.o_proj", Form::kLinear, false},
+    {"ffn_%", "feed_forward.%_proj", Form::kLinear},
+};
+constexpr Rule kSinkRules[] = {
+    {"attn_sinks.weight", "self_attn.sinks", Form::kVector},
+};
+constexpr Rule kGraniteRouterRules[] = {
+    {"ffn_gate_inp", "block_sparse_moe.router.layer", Form::kRouter, false},
+    {"ffn_gate_inp", "block_sparse_moe.router", Form::kRouter, false},
+};
 constexpr Rule kGraniteHybridRules[] = {
     {"attn_q", "self_attn.q_proj", Form::kQuery, false},
     {"attn_k", "self_attn.k_proj", Form::kKey, false},
@@ -155,10 +277,58 @@ constexpr Family GraniteWhere(std::string_view architecture, Result<bool> (*fits
     }
     return family;
 }
+constexpr std::string_view kGraniteExpertDefaults =
+    R"({"max_position_embeddings": 2048, "attention_multiplier": 1.0, "embedding_multiplier": 1.0,
+        "residual_multiplier": 1.0, "logits_scaling": 1.0, "num_local_experts": 8,
+        "num_experts_per_tok": 2, "sliding_window": 128})";
 // GGUF names are those of llama.cpp's converter.
-constexpr Family kGraniteHybridFamilies[] = {GraniteWhere("granitehybrid", GraniteHasState),
-                                             GraniteWhere("granitemoe", GraniteHasExperts),
-                                             kGraniteDense};
+constexpr Family kGraniteHybridFamilies[] = {
+    GraniteWhere("granitehybrid", GraniteHasState),
+    GraniteWhere("granitemoe", GraniteHasExperts),
+    kGraniteDense,
+    {.model_type = "granitemoeshared",
+     .architecture = "granitemoe",
+     .rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules},
+     .meta = GraniteSharedMeta,
+     .layer = GraniteSharedTensors,
+     .pairs = true,
+     .adjust = GraniteSharedAdjust,
+     .defaults = kGraniteExpertDefaults},
+    {.model_type = "granitemoe_swa",
+     .architecture = "granitemoe",
+     .rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules, kSinkRules},
+     .meta = GraniteWindowMeta,
+     .layer = GraniteSharedTensors,
+     .pairs = true,
+     .adjust = GraniteWindowAdjust,
+     .defaults = kGraniteExpertDefaults,
+     .more_tensors = "attn_sinks.weight"},
+    {.model_type = "granite_swa",
+     .architecture = "granite",
+     .rules = {kPreNormRules, kAttentionRules, kMlpRules, kSinkRules},
+     .meta = GraniteWindowMeta,
+     .pairs = true,
+     .adjust = GraniteWindowAdjust,
+     .defaults = R"({"max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+                     "attention_multiplier": 1.0, "embedding_multiplier": 1.0,
+                     "residual_multiplier": 1.0, "logits_scaling": 1.0,
+                     "num_key_value_heads": 4, "sliding_window": 128,
+                     "tie_word_embeddings": true})",
+     .more_tensors = "attn_sinks.weight"},
+    {.model_type = "bamba",
+     .architecture = "bamba",
+     .rules = {kBambaRules},
+     .meta = BambaMeta,
+     .layer = BambaTensors,
+     .adjust = BambaAdjust,
+     .defaults = R"({"max_position_embeddings": 262144, "rms_norm_eps": 1e-5,
+                     "num_key_value_heads": 8, "mamba_n_heads": 128, "mamba_n_groups": 1,
+                     "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2,
+                     "partial_rotary_factor": 0.5})",
+     .rope = {.partial = true},
+     .final_norm = "final_layernorm",
+     .more_tensors = "ssm_conv1d.weight ssm_conv1d.bias ssm_norm.weight"},
+};
 
 }  // namespace
 

@@ -267,6 +267,7 @@ constexpr Rule kKdaRules[] = {
 };
 constexpr Rule kKimiMoeRules[] = {
     {"ffn_%", "mlp.%_proj", Form::kLinear, false},
+    {"ffn_%", "block_sparse_moe.%_proj", Form::kLinear, false},  // saved by transformers
     {"ffn_gate_inp", "block_sparse_moe.gate", Form::kRouter, false},
     {"ffn_%_exps", "block_sparse_moe.experts.*.w%", Form::kExperts, false},
 };

@@ -47,9 +47,6 @@ Result<int64_t> FfnColumns(const Config& config) {
 
 // Renames its keys to the usual ones.
 Result<Config> Lfm2Adjust(const Config& config) {
-    WEFT_ASSIGN(const bool biased, config.BoolOr({"conv_bias"}, false));
-    if (biased)
-        return config.Corrupt("conv_bias", "false: biases of convolutions are not supported");
     WEFT_ASSIGN(const double eps, config.NeedF64({"norm_eps"}));
     WEFT_ASSIGN(const bool usual, config.BoolOr({"tie_word_embeddings"}, true));
     WEFT_ASSIGN(const bool tied, config.BoolOr({"tie_embedding"}, usual));
@@ -106,6 +103,15 @@ Status Lfm2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     if (taps != nullptr) {
         assembly.Add(Assembly::Block(layer, "shortconv.conv.weight"),
                      Converted(std::move(taps), DType::kF32));
+        WEFT_ASSIGN(MatrixPtr shift, assembly.Column(prefix + "conv.conv.bias"));
+        WEFT_ASSIGN(const bool biased, config.BoolOr({"conv_bias"}, false));
+        if (biased != (shift != nullptr)) {
+            return config.Corrupt("conv_bias", biased ? "false: a layer has no conv.conv.bias"
+                                                      : "true: a layer has a conv.conv.bias");
+        }
+        if (shift != nullptr) {
+            assembly.AddVector(Assembly::Block(layer, "shortconv.conv.bias"), std::move(shift));
+        }
     }
     WEFT_ASSIGN(const bool biased, config.BoolOr({"use_expert_bias"}, false));
     if (!biased || !assembly.Has(prefix + "feed_forward.gate.weight")) return {};

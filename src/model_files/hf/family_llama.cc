@@ -52,26 +52,33 @@ Status OlmoeMeta(const Config& config, MetaWriter& meta) {
     return WriteExperts(config, meta, "intermediate_size", "softmax");
 }
 
-// GGUF's smollm3 has no RoPE in every fourth layer, and no key to change that.
+// GGUF's smollm3 has no RoPE in every fourth layer; rope.layers, Weft's own key, changes that.
 Status SmolLm3Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    WEFT_ASSIGN(const std::vector<int64_t> rope, config.Ints({"no_rope_layers"}));
+    WEFT_ASSIGN(const std::vector<int64_t> given, config.Ints({"no_rope_layers"}));
     WEFT_ASSIGN(const int64_t step, config.IntOr({"no_rope_layer_interval"}, 1, 4096, 4));
-    bool known = !rope.empty() || step == 4;
-    for (size_t layer = 0; layer < rope.size(); ++layer) {
-        known = known && (rope[layer] != 0) == ((layer + 1) % 4 != 0);
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    std::vector<bool> rotated;
+    bool usual = true;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        const auto at = static_cast<size_t>(layer);
+        rotated.push_back(at < given.size() ? given[at] != 0 : (layer + 1) % step != 0);
+        usual = usual && rotated.back() == ((layer + 1) % 4 != 0);
     }
-    WEFT_ASSIGN(bool window, config.BoolOr({"use_sliding_window"}, false));
-    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    if (!usual) meta.Bools("rope.layers", rotated);
     // (In transformers, the types alone make windows.)
-    if (config.Has("sliding_window")) {
-        window = window || std::ranges::find(types, "sliding_attention") != types.end();
+    WEFT_ASSIGN(const bool windows, config.BoolOr({"use_sliding_window"}, false));
+    if (!config.Has("sliding_window") || !(windows || config.Has("layer_types"))) return {};
+    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, kMostPositions));
+    if (config.Has("layer_types")) {
+        return WriteWindow(config, meta, window, [](int64_t) { return true; });
     }
-    if (known && !window) return {};
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: smollm3 is supported only without sliding windows, and with RoPE in all "
-                     "layers except every fourth",
-                     config.where());
+    Json types = Json::array();
+    for (const bool rotates : rotated) {
+        types.push_back(rotates ? "sliding_attention" : "full_attention");
+    }
+    return WriteWindow(config.With(Json{{"layer_types", types}}), meta, window,
+                       [](int64_t) { return true; });
 }
 
 // Three of four layers are windowed; their RoPE is not scaled.
@@ -82,6 +89,41 @@ Status Olmo3Meta(const Config& config, MetaWriter& meta) {
     return WriteWindowedBase(config, meta);
 }
 
+// Layers without a list of types: the first of each four has no window.
+Status CwmMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostPositions, 0));
+    return WriteWindow(config, meta, window, [](int64_t layer) { return layer % 4 != 0; });
+}
+
+// Logits are multiplied by their factor, not divided by it as in Granite.
+Status HyperClovaMeta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const double factor, config.NeedF64({"logits_scaling"}));
+    if (!(factor > 0)) return config.Corrupt("logits_scaling", "a number above 0");
+    return WriteGranite(config.With(Json{{"logits_scaling", 1 / factor}}), meta);
+}
+
+Result<Config> ExaoneAdjust(const Config& config) {
+    return Renamed(config, {{"num_hidden_layers", "num_layers"},
+                            {"hidden_act", "activation_function"},
+                            {"rms_norm_eps", "layer_norm_epsilon"}});
+}
+
+constexpr Rule kHyperClovaRules[] = {
+    {"post_attention_norm", "post_norm1", Form::kNorm, false},
+    {"post_ffw_norm", "post_norm2", Form::kNorm, false},
+};
+constexpr Rule kExaoneRules[] = {
+    {"attn_norm", "ln_1", Form::kNorm},
+    {"ffn_norm", "ln_2", Form::kNorm},
+    {"attn_q", "attn.attention.q_proj", Form::kQuery},
+    {"attn_k", "attn.attention.k_proj", Form::kKey},
+    {"attn_v", "attn.attention.v_proj", Form::kLinear},
+    {"attn_output", "attn.attention.out_proj", Form::kLinear},
+    {"ffn_gate", "mlp.c_fc_0", Form::kLinear},
+    {"ffn_up", "mlp.c_fc_1", Form::kLinear},
+    {"ffn_down", "mlp.c_proj", Form::kLinear},
+};
 constexpr Rule kPhi3Rules[] = {
     {"attn_qkv", "self_attn.qkv_proj", Form::kLinear},
     {"attn_output", "self_attn.o_proj", Form::kLinear},
@@ -103,6 +145,7 @@ constexpr Rule kGraniteMoeRules[] = {
 
 constexpr Family kLlamaFamilies[] = {
     {.model_type = "llama",
+     .also = "internlm3 iquestcoder",
      .architecture = "llama",
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 2048})"},
@@ -130,6 +173,37 @@ constexpr Family kLlamaFamilies[] = {
                          "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0,
                          "llama_4_scaling_beta": 0.1}})",
      .rope = {.temperature = true, .log_multiplier = 1}},
+    {.model_type = "cwm",
+     .architecture = "llama",
+     .meta = CwmMeta,
+     .pairs = true,
+     .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                     "num_key_value_heads": 8, "head_dim": 128, "sliding_window": 8192,
+                     "rope_parameters": {
+                         "rope_type": "llama3", "rope_theta": 1000000.0, "factor": 16.0,
+                         "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                         "original_max_position_embeddings": 8192}})"},
+    {.model_type = "helium",
+     .architecture = "llama",
+     .defaults = R"({"rms_norm_eps": 1e-8, "rope_theta": 100000.0, "head_dim": 128})"},
+    {.model_type = "exaone",
+     .architecture = "exaone",
+     .rules = {kExaoneRules},
+     .adjust = ExaoneAdjust,
+     .defaults = R"({"max_position_embeddings": 2048, "layer_norm_epsilon": 1e-5})",
+     .embedding = "wte",
+     .final_norm = "ln_f",
+     .layers = "h"},
+    {.model_type = "hyperclovax",
+     .architecture = "hyperclovax",
+     .rules = {kPreNormRules, kAttentionRules, kMlpRules, kHyperClovaRules},
+     .meta = HyperClovaMeta,
+     .pairs = true,
+     .defaults = R"({"max_position_embeddings": 2048, "attention_multiplier": 0.08838834764831845,
+                     "embedding_multiplier": 1.0, "residual_multiplier": 1.0,
+                     "logits_scaling": 1.0, "use_post_norm": true})",
+     .more_tensors = "post_attention_norm.weight?use_post_norm "
+                     "post_ffw_norm.weight?use_post_norm"},
     {.model_type = "granite",
      .architecture = "granite",
      .meta = WriteGranite,
@@ -158,6 +232,12 @@ constexpr Family kLlamaFamilies[] = {
      .meta = OlmoeMeta,
      .routing = "norm_topk_prob",
      .defaults = R"({"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8})"},
+    {.model_type = "flex_olmo",
+     .architecture = "flex-olmo",
+     .rules = {kPostNormRules, kAttentionRules, kQkNormRules, kMoeRules},
+     .meta = OlmoeMeta,
+     .routing = "norm_topk_prob",
+     .defaults = R"({"num_experts": 7, "num_experts_per_tok": 5, "rope_theta": 500000.0})"},
     {.model_type = "smollm3",
      .architecture = "smollm3",
      .meta = SmolLm3Meta,

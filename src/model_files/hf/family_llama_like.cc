@@ -13,40 +13,12 @@ constexpr int64_t kMostLikeLayers = 4096, kMostLikeColumns = 1 << 20, kMostLikeH
 
 // ---- InternLM 2 ---------------------------------------------------------------------------------
 
-Status InternLm2Meta(const Config& config, MetaWriter& meta) {
-    WEFT_ASSIGN(const bool bias, config.BoolOr({"bias"}, true));
-    if (bias) return config.Corrupt("bias", "false: biases are not supported");
-    return WriteCommon(config, meta);
-}
-
 // For each KV head, wqkv holds its query heads, its key and its value.
 Status InternLm2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const Config& config = assembly.config();
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostLikeHeads));
     WEFT_ASSIGN(const int64_t kv, config.IntOr({"num_key_value_heads"}, 1, kMostLikeHeads, heads));
-    WEFT_ASSIGN(const int64_t dim, HeadDim(config));
-    const std::string name = prefix + "attention.wqkv";
-    const int64_t queries = heads / kv * dim, each = queries + 2 * dim;
-    const struct {
-        const char* gguf;
-        int64_t first, count;
-    } parts[] = {{"attn_q.weight", 0, queries},
-                 {"attn_k.weight", queries, dim},
-                 {"attn_v.weight", queries + dim, dim}};
-    for (const auto& [gguf, first, count] : parts) {
-        WEFT_ASSIGN(MatrixPtr all, assembly.Linear(name));
-        if (all == nullptr) return assembly.Missing(name + ".weight");
-        if (heads % kv != 0 || dim % 2 != 0 || all->rows() != kv * each) {
-            return MakeError(ErrorCode::kCorrupt,
-                             "{}: '{}' has {} rows; {} query heads and {} KV heads of {} columns "
-                             "(config.json) need {}",
-                             assembly.folder(), name, all->rows(), heads, kv, dim, kv * each);
-        }
-        MatrixPtr part = SomeRows(std::move(all), first, count, each, kv * count);
-        if (first <= queries) part = HalvesToPairs(std::move(part), dim);
-        assembly.Add(Assembly::Block(layer, gguf), std::move(part));
-    }
-    return {};
+    return assembly.SplitQkv(layer, prefix + "attention.wqkv", kv);
 }
 
 constexpr Rule kInternLm2Rules[] = {
@@ -90,6 +62,30 @@ constexpr Rule kUngatedMlpRules[] = {
 constexpr Rule kApertusRules[] = {
     {"attn_norm", "attention_layernorm", Form::kNorm},
     {"ffn_norm", "feedforward_layernorm", Form::kNorm},
+};
+
+// ---- OLMo 1 -------------------------------------------------------------------------------------
+
+Status OlmoMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    if (!config.Has("clip_qkv")) return {};
+    WEFT_ASSIGN(const double clamp, config.NeedF64({"clip_qkv"}));
+    meta.F32("attention.clamp_kqv", clamp);
+    return {};
+}
+
+// ---- nanochat -----------------------------------------------------------------------------------
+
+Status NanoMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta, "relu2"));
+    WEFT_ASSIGN(const double cap, config.F64Or({"final_logit_softcapping"}, 0.0));
+    if (cap != 0) meta.F32("final_logit_softcapping", cap);
+    return {};
+}
+
+constexpr Rule kNanoRules[] = {
+    {"ffn_up", "mlp.fc1", Form::kLinear},
+    {"ffn_down", "mlp.fc2", Form::kLinear},
 };
 
 // ---- MiniCPM ------------------------------------------------------------------------------------
@@ -212,11 +208,28 @@ constexpr Family kLlamaLikeFamilies[] = {
      .pairs = true,
      .defaults = R"({"rms_norm_eps": 1e-5})",
      .more_tensors = "attn_output.bias?attention_bias"},
+    {.model_type = "nanochat",
+     .architecture = "nanochat",
+     .rules = {kAttentionRules, kNanoRules},
+     .meta = NanoMeta,
+     .defaults = R"({"max_position_embeddings": 2048, "final_logit_softcapping": 15.0})",
+     .plain_norms = true,
+     .caps = "final_logit_softcapping"},
+    {.model_type = "olmo",
+     .architecture = "olmo",
+     .rules = {kAttentionRules, kMlpRules},
+     .meta = OlmoMeta,
+     .pairs = true,
+     .defaults = R"({"max_position_embeddings": 2048, "rms_norm_eps": null,
+                     "layer_norm_eps": 1e-5})",
+     .plain_norms = true,
+     .layer_norm = "layer_norm_eps",
+     .more_tensors = "attn_output.bias?attention_bias"},
     {.model_type = "internlm2",
      .architecture = "internlm2",
      .rules = {kInternLm2Rules},
-     .meta = InternLm2Meta,
      .layer = InternLm2Layer,
+     .pairs = true,
      .defaults = R"({"max_position_embeddings": 2048})",
      .embedding = "tok_embeddings"},
     {.model_type = "minicpm",

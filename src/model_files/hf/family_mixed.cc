@@ -61,7 +61,6 @@ Status WriteMixed(const Config& config, MetaWriter& meta, bool whole_heads) {
 // ---- Trinity ------------------------------------------------------------------------------------
 
 Result<Config> AfmoeAdjust(const Config& config) {
-    WEFT_TRY(config.MustBe("mup_enabled", true));
     WEFT_TRY(config.MustBe("route_norm", true));
     WEFT_ASSIGN(const int64_t step,
                 config.IntOr({"global_attn_every_n_layers"}, 1, kMixedLayers, 4));
@@ -74,6 +73,14 @@ Result<Config> AfmoeAdjust(const Config& config) {
                        {"norm_topk_prob", true},
                        {"routed_scaling_factor", scale}};
     return WithLayerTypes(config.With(over), 4);
+}
+
+// GGUF files do not state whether the embedding is multiplied by the root of its columns: Trinity's
+// is.
+Result<EndScales> AfmoeEnds(const Config& config) {
+    WEFT_ASSIGN(const bool scales, config.BoolOr({"mup_enabled"}, false));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, 1 << 20));
+    return EndScales{scales ? 1.0 : 1 / std::sqrt(static_cast<double>(hidden)), 1.0};
 }
 
 Status AfmoeMeta(const Config& config, MetaWriter& meta) {
@@ -546,6 +553,7 @@ constexpr Family kMixedFamilies[] = {
                      "mup_enabled": false, "num_dense_layers": 1, "num_experts": 64,
                      "num_experts_per_tok": 6, "num_shared_experts": 2, "route_scale": 1.0,
                      "moe_intermediate_size": 1408, "sliding_window": 1024})",
+     .ends = AfmoeEnds,
      .more_tensors = "attn_gate.columns"},
     {.model_type = "laguna",
      .architecture = "laguna",

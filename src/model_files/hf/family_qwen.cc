@@ -37,6 +37,15 @@ Status QwenMoeMeta(const Config& config, MetaWriter& meta) {
     return QwenMeta(config, meta);
 }
 
+// Mellum 2: windowed layers have another RoPE base.
+Status MellumMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, 1ll << 31, 0));
+    WEFT_TRY(WriteWindow(config, meta, window, [](int64_t) { return false; }));
+    return WriteWindowedBase(config, meta);
+}
+
 // Qwen 3's attention and DeepSeek-V3's experts. Its windows do not depend on use_sliding_window.
 Status Dots1Meta(const Config& config, MetaWriter& meta) {
     const Config whole = config.With(Json{{"use_sliding_window", true}});
@@ -110,6 +119,7 @@ constexpr Family kQwenFamilies[] = {
                      "routed_scaling_factor": 1.0, "sliding_window": 4096,
                      "max_window_layers": 62})"},
     {.model_type = "qwen2",
+     .also = "mimo",
      .architecture = "qwen2",
      .meta = QwenMeta,
      .defaults = kQwenDefaults,
@@ -128,6 +138,20 @@ constexpr Family kQwenFamilies[] = {
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMlpRules},
      .meta = QwenMeta,
      .defaults = R"({"max_position_embeddings": 32768, "sliding_window": 4096, "head_dim": 128})"},
+    {.model_type = "mellum",
+     .architecture = "mellum",
+     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules},
+     .meta = MellumMeta,
+     .routing = "norm_topk_prob",
+     .adjust = WithDenseLayers,
+     .defaults = R"({"max_position_embeddings": 131072, "head_dim": 128,
+                     "num_key_value_heads": 4, "num_experts": 64, "num_experts_per_tok": 8,
+                     "moe_intermediate_size": 896, "norm_topk_prob": true,
+                     "sliding_window": 1024,
+                     "rope_parameters": {
+                         "full_attention": {"rope_type": "default", "rope_theta": 500000.0},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}})",
+     .rope = {.by_layer_type = true}},
     {.model_type = "qwen3_moe",
      .architecture = "qwen3moe",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules},

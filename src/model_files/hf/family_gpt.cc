@@ -1,0 +1,504 @@
+// Models of 2019 to 2023, with LayerNorms that have biases and MLPs without a gate: GPT-2,
+// StarCoder 1, GPT-Neo, OPT, BioGPT and XGLM (a vector per position); GPT-NeoX, GPT-J, CodeGen,
+// Falcon and Phi-1 to 2 (RoPE).
+#include <algorithm>
+#include <cmath>
+
+#include "model_files/hf/assembly.h"
+#include "model_files/hf/family.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr int64_t kMostWide = 1 << 20, kMostRows = 1 << 20;
+
+// ---- Keys ---------------------------------------------------------------------------------------
+
+// The keys of these models have other names. An MLP has 4 times the columns of the residual stream
+// unless config.json says otherwise.
+Result<Config> Usual(const Config& config, const KeyNames& names) {
+    const Config renamed = Renamed(config, names);
+    WEFT_ASSIGN(const int64_t hidden, renamed.NeedInt({"hidden_size"}, 1, kMostWide));
+    WEFT_ASSIGN(const int64_t heads, renamed.NeedInt({"num_attention_heads"}, 1, 4096));
+    WEFT_ASSIGN(const int64_t ffn, renamed.IntOr({"intermediate_size"}, 1, 1 << 22, 4 * hidden));
+    WEFT_ASSIGN(const int64_t kv, renamed.IntOr({"num_key_value_heads"}, 1, heads, heads));
+    return renamed.With(Json{{"rms_norm_eps", nullptr},  // transformers ignores it
+                             {"intermediate_size", ffn},
+                             {"num_key_value_heads", kv}});
+}
+
+KeyNames GptNames() {
+    return {{"hidden_size", "n_embd"},
+            {"num_hidden_layers", "n_layer"},
+            {"num_attention_heads", "n_head"},
+            {"intermediate_size", "n_inner"},
+            {"max_position_embeddings", "n_positions"},
+            {"hidden_act", "activation_function"}};
+}
+
+Result<Config> Gpt2Adjust(const Config& config) {
+    WEFT_TRY(config.MustBe("scale_attn_weights", true));
+    WEFT_TRY(config.MustBe("scale_attn_by_inverse_layer_idx", false));
+    return Usual(config, GptNames());
+}
+
+Result<Config> GptBigcodeAdjust(const Config& config) {
+    WEFT_ASSIGN(const bool one, config.BoolOr({"multi_query"}, true));
+    Json kv = nullptr;  // as many as query heads
+    if (one) kv = 1;
+    return Gpt2Adjust(config.With(Json{{"num_key_value_heads", kv}}));
+}
+
+// RoPE rotates the first `rotary_dim` columns of a head.
+Result<Config> GptJAdjust(const Config& config) {
+    WEFT_ASSIGN(const Config usual, Usual(config, GptNames()));
+    WEFT_ASSIGN(const int64_t dim, HeadDim(usual));
+    WEFT_ASSIGN(const int64_t rotary, usual.IntOr({"rotary_dim"}, 2, dim, dim));
+    return usual.With(
+        Json{{"partial_rotary_factor", static_cast<double>(rotary) / static_cast<double>(dim)}});
+}
+
+Result<Config> GptNeoAdjust(const Config& config) {
+    return Usual(config, {{"num_hidden_layers", "num_layers"},
+                          {"num_attention_heads", "num_heads"},
+                          {"hidden_act", "activation_function"},
+                          {"sliding_window", "window_size"}});
+}
+
+// Scores have no factor. attention_layers has the kind of each layer; attention_types has runs of
+// kinds that repeat: [[["global", "local"], 12]].
+Status GptNeoMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteUngated(config, meta));
+    meta.F32("attention.scale", 1);
+    std::vector<bool> local;
+    const Json& json = config.json();
+    const auto add = [&](const Json& kind) {
+        local.push_back(kind == "local");
+        return kind == "local" || kind == "global";
+    };
+    bool good = true;
+    if (config.Has("attention_layers") && json["attention_layers"].is_array()) {
+        for (const Json& kind : json["attention_layers"]) good = add(kind) && good;
+    } else if (config.Has("attention_types") && json["attention_types"].is_array()) {
+        for (const Json& run : json["attention_types"]) {
+            good = good && run.is_array() && run.size() == 2 && run[0].is_array() &&
+                   run[1].is_number_integer();
+            for (int64_t i = 0; good && i < std::min<int64_t>(run[1].get<int64_t>(), 4096); ++i) {
+                for (const Json& kind : run[0]) good = add(kind) && good;
+            }
+        }
+    }
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    if (!good || local.size() != static_cast<size_t>(layers)) {
+        return config.Corrupt("attention_layers", "'global' or 'local' for each layer");
+    }
+    if (std::ranges::find(local, true) == local.end()) return {};
+    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, kMostRows));
+    meta.Int("attention.sliding_window", window);
+    meta.Bools("attention.sliding_window_pattern", local);
+    return {};
+}
+
+Result<Config> OptAdjust(const Config& config) {
+    WEFT_TRY(config.MustBe("do_layer_norm_before", true));
+    WEFT_TRY(config.MustBe("layer_norm_elementwise_affine", true));
+    WEFT_TRY(config.MustBe("_remove_final_layer_norm", false));
+    return Usual(config, {{"intermediate_size", "ffn_dim"}, {"hidden_act", "activation_function"}});
+}
+
+Result<Config> XglmAdjust(const Config& config) {
+    return Usual(config, {{"hidden_size", "d_model"},
+                          {"num_hidden_layers", "num_layers"},
+                          {"num_attention_heads", "attention_heads"},
+                          {"intermediate_size", "ffn_dim"},
+                          {"hidden_act", "activation_function"}});
+}
+
+Result<EndScales> RootScale(const Config& config) {
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostWide));
+    WEFT_ASSIGN(const bool scales, config.BoolOr({"scale_embedding"}, true));
+    return EndScales{scales ? std::sqrt(static_cast<double>(hidden)) : 1.0, 1.0};
+}
+
+Result<Config> PlainAdjust(const Config& config) {
+    return Usual(config, {});
+}
+
+Result<Config> NeoxAdjust(const Config& config) {
+    return Usual(Renamed(config, {{"partial_rotary_factor", "rotary_pct"},
+                                  {"rope_theta", "rotary_emb_base"}}),
+                 {});
+}
+
+Status NeoxMeta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const bool beside, config.BoolOr({"use_parallel_residual"}, true));
+    meta.Bool("use_parallel_residual", beside);
+    return WriteUngated(config, meta);
+}
+
+// Keys and values: one head, as many as query heads, or (40B and later) num_kv_heads.
+Result<Config> FalconDenseAdjust(const Config& config) {
+    WEFT_TRY(config.MustBe("alibi", false));
+    WEFT_TRY(config.MustBe("apply_residual_connection_post_layernorm", false));
+    Json over = {{"num_key_value_heads", nullptr}};
+    const Config renamed = Renamed(config, {{"num_hidden_layers", "n_layer"},
+                                            {"num_attention_heads", "n_head"},
+                                            {"intermediate_size", "ffn_hidden_size"},
+                                            {"hidden_act", "activation"}});
+    WEFT_ASSIGN(const bool wide, config.BoolOr({"new_decoder_architecture"}, false));
+    WEFT_ASSIGN(const bool one, config.BoolOr({"multi_query"}, true));
+    if (wide) {
+        WEFT_ASSIGN(const int64_t heads, renamed.NeedInt({"num_attention_heads"}, 1, 4096));
+        WEFT_ASSIGN(const int64_t kv,
+                    renamed.IntOr({"num_kv_heads", "n_head_kv"}, 1, heads, heads));
+        over["num_key_value_heads"] = kv;
+    } else if (one) {
+        over["num_key_value_heads"] = 1;
+    }
+    return Usual(renamed.With(over), {});
+}
+
+// ---- Tensors ------------------------------------------------------------------------------------
+
+// The table of vectors by position, from row `first` on.
+Status AddTable(Assembly& assembly, const std::string& name, int64_t first) {
+    WEFT_ASSIGN(MatrixPtr table, assembly.Checked(assembly.Tensor(name), name, 0));
+    const int64_t rows = table->rows();
+    if (rows <= first) return assembly.Missing(name);
+    assembly.Add("position_embd.weight",
+                 SomeRows(std::move(table), first, rows - first, rows, rows - first));
+    return {};
+}
+
+// "transformer.wpe.weight" for the layer "transformer.h.0.".
+std::string Beside(const std::string& prefix, std::string_view layers, std::string_view name) {
+    return prefix.substr(0, prefix.rfind(layers)) + std::string(name);
+}
+
+// GPT-2's linear layers are [in, out].
+Status Gpt2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    constexpr std::pair<std::string_view, std::string_view> kTurned[] = {
+        {"attn_qkv", "attn.c_attn"},
+        {"attn_output", "attn.c_proj"},
+        {"ffn_up", "mlp.c_fc"},
+        {"ffn_down", "mlp.c_proj"}};
+    for (const auto& [gguf, hf] : kTurned) {
+        const std::string name = prefix + std::string(hf);
+        WEFT_ASSIGN(MatrixPtr matrix, assembly.Checked(assembly.Linear(name), name, 0));
+        const int64_t rows = matrix->rows();
+        const std::string to = Assembly::Block(layer, gguf);
+        assembly.Add(to + ".weight", Transposed(std::move(matrix), rows));
+        WEFT_ASSIGN(MatrixPtr bias, assembly.Checked(assembly.Column(name + ".bias"), name, 0));
+        assembly.AddVector(to + ".bias", std::move(bias));
+    }
+    return layer == 0 ? AddTable(assembly, Beside(prefix, "h.", "wpe.weight"), 0) : Status();
+}
+
+Status GptBigcodeLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const int64_t kv, assembly.config().NeedInt({"num_key_value_heads"}, 1, 4096));
+    WEFT_TRY(assembly.SplitQkv(layer, prefix + "attn.c_attn", kv));
+    return layer == 0 ? AddTable(assembly, Beside(prefix, "h.", "wpe.weight"), 0) : Status();
+}
+
+Status GptNeoLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    return layer == 0 ? AddTable(assembly, Beside(prefix, "h.", "wpe.weight"), 0) : Status();
+}
+
+// The first two rows of the table are of no position.
+Status OptLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    if (layer != 0) return {};
+    return AddTable(assembly, Beside(prefix, "layers.", "embed_positions.weight"), 2);
+}
+
+// The vector of a position has the sines of half of the columns, then their cosines.
+Status XglmLayer(Assembly& assembly, int64_t layer, const std::string&) {
+    if (layer != 0) return {};
+    WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 4, kMostWide));
+    WEFT_ASSIGN(const int64_t count,
+                assembly.config().NeedInt({"max_position_embeddings"}, 1, kMostRows));
+    const int64_t half = hidden / 2;
+    std::vector<float> table(static_cast<size_t>(count * hidden), 0.0f);
+    for (int64_t position = 0; position < count; ++position) {
+        for (int64_t i = 0; i < half; ++i) {
+            const double step = std::log(10000.0) / static_cast<double>(half - 1);
+            const double angle =
+                static_cast<double>(position + 2) * std::exp(-step * static_cast<double>(i));
+            float* const row = table.data() + position * hidden;
+            row[i] = static_cast<float>(std::sin(angle));
+            row[half + i] = static_cast<float>(std::cos(angle));
+        }
+    }
+    assembly.Add("position_embd.weight", Reshaped(FromFloats(std::move(table)), hidden));
+    return {};
+}
+
+Status NeoxLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const int64_t kv, assembly.config().NeedInt({"num_key_value_heads"}, 1, 4096));
+    return assembly.SplitQkv(layer, prefix + "attention.query_key_value", kv);
+}
+
+Status FalconDenseLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const int64_t kv, assembly.config().NeedInt({"num_key_value_heads"}, 1, 4096));
+    return assembly.SplitQkv(layer, prefix + "self_attention.query_key_value", kv);
+}
+
+// Four groups of heads, each with its queries, values and keys.
+Status CodegenLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 4, kMostWide));
+    const std::string module = prefix + "attn.qkv_proj";
+    const int64_t each = hidden / 4;
+    WEFT_TRY(assembly.AddRows(layer, "attn_q", module, {0, each, 3 * each}));
+    WEFT_TRY(assembly.AddRows(layer, "attn_v", module, {each, each, 3 * each}));
+    return assembly.AddRows(layer, "attn_k", module, {2 * each, each, 3 * each});
+}
+
+constexpr Rule kGptNormRules[] = {
+    {"attn_norm", "ln_1", Form::kNorm},
+    {"ffn_norm", "ln_2", Form::kNorm},
+};
+constexpr Rule kGptRules[] = {
+    {"attn_output", "attn.c_proj", Form::kLinear},
+    {"ffn_up", "mlp.c_fc", Form::kLinear},
+    {"ffn_down", "mlp.c_proj", Form::kLinear},
+};
+constexpr Rule kGptNeoRules[] = {
+    {"attn_q", "attn.attention.q_proj", Form::kQuery},
+    {"attn_k", "attn.attention.k_proj", Form::kKey},
+    {"attn_v", "attn.attention.v_proj", Form::kLinear},
+    {"attn_output", "attn.attention.out_proj", Form::kLinear},
+    {"ffn_up", "mlp.c_fc", Form::kLinear},
+    {"ffn_down", "mlp.c_proj", Form::kLinear},
+};
+constexpr Rule kOptRules[] = {
+    {"attn_norm", "self_attn_layer_norm", Form::kNorm},
+    {"ffn_norm", "final_layer_norm", Form::kNorm},
+    {"attn_q", "self_attn.q_proj", Form::kQuery},
+    {"attn_k", "self_attn.k_proj", Form::kKey},
+    {"attn_v", "self_attn.v_proj", Form::kLinear},
+    {"attn_output", "self_attn.out_proj", Form::kLinear},
+    {"ffn_up", "fc1", Form::kLinear},
+    {"ffn_down", "fc2", Form::kLinear},
+};
+constexpr Rule kGptJRules[] = {
+    {"attn_norm", "ln_1", Form::kNorm},
+    {"attn_output", "attn.out_proj", Form::kLinear},
+    {"ffn_up", "mlp.fc_in", Form::kLinear},
+    {"ffn_down", "mlp.fc_out", Form::kLinear},
+};
+constexpr Rule kGptJHeadRules[] = {
+    {"attn_q", "attn.q_proj", Form::kQuery},
+    {"attn_k", "attn.k_proj", Form::kKey},
+    {"attn_v", "attn.v_proj", Form::kLinear},
+};
+constexpr Rule kNeoxRules[] = {
+    {"attn_output", "attention.dense", Form::kLinear},
+    {"ffn_up", "mlp.dense_h_to_4h", Form::kLinear},
+    {"ffn_down", "mlp.dense_4h_to_h", Form::kLinear},
+};
+// Models with one norm for attention and the MLP, with one for each, or with one before each.
+constexpr Rule kFalconDenseRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm, false},
+    {"attn_norm", "ln_mlp", Form::kNorm, false},
+    {"attn_norm_2", "ln_attn", Form::kNorm, false},
+    {"ffn_norm", "post_attention_layernorm", Form::kNorm, false},
+    {"attn_output", "self_attention.dense", Form::kLinear},
+    {"ffn_up", "mlp.dense_h_to_4h", Form::kLinear},
+    {"ffn_down", "mlp.dense_4h_to_h", Form::kLinear},
+};
+constexpr Rule kPhiRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"attn_q", "self_attn.q_proj", Form::kQuery},
+    {"attn_k", "self_attn.k_proj", Form::kKey},
+    {"attn_v", "self_attn.v_proj", Form::kLinear},
+    {"attn_output", "self_attn.dense", Form::kLinear},
+    {"ffn_up", "mlp.fc1", Form::kLinear},
+    {"ffn_down", "mlp.fc2", Form::kLinear},
+};
+constexpr Rule kJaisRules[] = {
+    {"ffn_up", "mlp.up_proj", Form::kLinear},
+    {"ffn_down", "mlp.down_proj", Form::kLinear},
+};
+
+constexpr std::string_view kEveryBias =
+    "attn_norm.bias ffn_norm.bias output_norm.bias attn_q.bias attn_k.bias attn_v.bias "
+    "attn_output.bias ffn_up.bias ffn_down.bias";
+constexpr std::string_view kSplitEveryBias =
+    "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias output_norm.bias "
+    "attn_q.bias attn_k.bias attn_v.bias attn_output.bias ffn_up.bias ffn_down.bias";
+
+constexpr Family kGptFamilies[] = {
+    {.model_type = "gpt2",
+     .also = "gpt-sw3",
+     .architecture = "gpt2",
+     .rules = {kGptNormRules},
+     .meta = WriteUngated,
+     .layer = Gpt2Layer,
+     .adjust = Gpt2Adjust,
+     .defaults = R"({"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024,
+                     "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
+                     "tie_word_embeddings": true})",
+     .embedding = "wte",
+     .final_norm = "ln_f",
+     .layers = "h",
+     .layer_norm = "layer_norm_epsilon",
+     .more_tensors = "attn_qkv.weight attn_output.weight ffn_up.weight ffn_down.weight "
+                     "attn_qkv.bias attn_norm.bias ffn_norm.bias output_norm.bias "
+                     "attn_output.bias ffn_up.bias ffn_down.bias position_embd.weight"},
+    {.model_type = "gpt_bigcode",
+     .architecture = "gpt2",
+     .rules = {kGptNormRules, kGptRules},
+     .meta = WriteUngated,
+     .layer = GptBigcodeLayer,
+     .adjust = GptBigcodeAdjust,
+     .defaults = R"({"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024,
+                     "activation_function": "gelu_pytorch_tanh", "layer_norm_epsilon": 1e-5,
+                     "tie_word_embeddings": true})",
+     .embedding = "wte",
+     .final_norm = "ln_f",
+     .layers = "h",
+     .layer_norm = "layer_norm_epsilon",
+     .more_tensors = kSplitEveryBias},
+    {.model_type = "gpt_neo",
+     .architecture = "gpt2",
+     .rules = {kGptNormRules, kGptNeoRules},
+     .meta = GptNeoMeta,
+     .layer = GptNeoLayer,
+     .adjust = GptNeoAdjust,
+     .defaults = R"({"max_position_embeddings": 2048, "activation_function": "gelu_new",
+                     "layer_norm_epsilon": 1e-5, "window_size": 256, "tie_word_embeddings": true,
+                     "attention_types": [[["global", "local"], 12]]})",
+     .embedding = "wte",
+     .final_norm = "ln_f",
+     .layers = "h",
+     .layer_norm = "layer_norm_epsilon",
+     .more_tensors = "attn_norm.bias ffn_norm.bias output_norm.bias attn_output.bias ffn_up.bias "
+                     "ffn_down.bias"},
+    {.model_type = "opt",
+     .architecture = "gpt2",
+     .rules = {kOptRules},
+     .meta = WriteUngated,
+     .layer = OptLayer,
+     .adjust = OptAdjust,
+     .defaults = R"({"max_position_embeddings": 2048, "activation_function": "relu",
+                     "layer_norm_eps": 1e-5, "enable_bias": true, "tie_word_embeddings": true})",
+     .final_norm = "final_layer_norm",
+     .layer_norm = "layer_norm_eps",
+     .more_tensors = "attn_norm.bias ffn_norm.bias output_norm.bias attn_q.bias?enable_bias "
+                     "attn_k.bias?enable_bias attn_v.bias?enable_bias "
+                     "attn_output.bias?enable_bias ffn_up.bias?enable_bias "
+                     "ffn_down.bias?enable_bias"},
+    {.model_type = "biogpt",
+     .architecture = "gpt2",
+     .rules = {kOptRules},
+     .meta = WriteUngated,
+     .layer = OptLayer,
+     .adjust = PlainAdjust,
+     .defaults = R"({"max_position_embeddings": 1024, "hidden_act": "gelu",
+                     "biogpt_norm_eps": 1e-5, "tie_word_embeddings": true})",
+     .final_norm = "layer_norm",
+     .ends = RootScale,
+     .layer_norm = "biogpt_norm_eps",
+     .more_tensors = kEveryBias},
+    {.model_type = "xglm",
+     .architecture = "gpt2",
+     .rules = {kOptRules},
+     .meta = WriteUngated,
+     .layer = XglmLayer,
+     .adjust = XglmAdjust,
+     .defaults = R"({"max_position_embeddings": 2048, "activation_function": "gelu",
+                     "layer_norm_eps": 1e-5, "tie_word_embeddings": true})",
+     .final_norm = "layer_norm",
+     .ends = RootScale,
+     .layer_norm = "layer_norm_eps",
+     .more_tensors = kEveryBias},
+    {.model_type = "gptj",
+     .architecture = "gptj",
+     .rules = {kGptJRules, kGptJHeadRules},
+     .meta = WriteUngated,
+     .adjust = GptJAdjust,
+     .defaults = R"({"n_embd": 4096, "n_layer": 28, "n_head": 16, "n_positions": 2048,
+                     "rotary_dim": 64, "activation_function": "gelu_new",
+                     "layer_norm_epsilon": 1e-5})",
+     .rope = {.partial = true},
+     .embedding = "wte",
+     .final_norm = "ln_f",
+     .layers = "h",
+     .layer_norm = "layer_norm_epsilon",
+     .more_tensors = "attn_norm.bias output_norm.bias ffn_up.bias ffn_down.bias output.bias"},
+    {.model_type = "codegen",
+     .architecture = "gptj",
+     .rules = {kGptJRules},
+     .meta = WriteUngated,
+     .layer = CodegenLayer,
+     .adjust = GptJAdjust,
+     .defaults = R"({"n_embd": 4096, "n_layer": 28, "n_head": 16, "n_positions": 2048,
+                     "rotary_dim": 64, "activation_function": "gelu_new",
+                     "layer_norm_epsilon": 1e-5})",
+     .rope = {.partial = true},
+     .embedding = "wte",
+     .final_norm = "ln_f",
+     .layers = "h",
+     .layer_norm = "layer_norm_epsilon",
+     .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias output_norm.bias "
+                     "ffn_up.bias ffn_down.bias output.bias"},
+    {.model_type = "gpt_neox",
+     .architecture = "gptneox",
+     .rules = {kPreNormRules, kNeoxRules},
+     .meta = NeoxMeta,
+     .layer = NeoxLayer,
+     .adjust = NeoxAdjust,
+     .defaults = R"({"max_position_embeddings": 2048, "hidden_act": "gelu",
+                     "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25,
+                     "attention_bias": true})",
+     .rope = {.partial = true},
+     .embedding = "embed_in",
+     .final_norm = "final_layer_norm",
+     .layer_norm = "layer_norm_eps",
+     .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias "
+                     "output_norm.bias attn_output.bias?attention_bias ffn_up.bias ffn_down.bias"},
+    {.model_type = "falcon",
+     .also = "RefinedWeb RefinedWebModel",
+     .architecture = "falcon",
+     .rules = {kFalconDenseRules},
+     .meta = WriteUngated,
+     .layer = FalconDenseLayer,
+     .adjust = FalconDenseAdjust,
+     .defaults = R"({"max_position_embeddings": 2048, "activation": "gelu",
+                     "layer_norm_epsilon": 1e-5, "tie_word_embeddings": true})",
+     .embedding = "word_embeddings",
+     .final_norm = "ln_f",
+     .layers = "h",
+     .layer_norm = "layer_norm_epsilon",
+     .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.weight attn_norm.bias "
+                     "attn_norm_2.bias?new_decoder_architecture output_norm.bias "
+                     "attn_q.bias?bias attn_k.bias?bias attn_v.bias?bias attn_output.bias?bias "
+                     "ffn_up.bias?bias ffn_down.bias?bias"},
+    {.model_type = "phi",
+     .architecture = "phi2",
+     .rules = {kPhiRules},
+     .meta = WriteUngated,
+     .adjust = PlainAdjust,
+     .defaults = R"({"max_position_embeddings": 2048, "hidden_act": "gelu_new",
+                     "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5})",
+     .rope = {.partial = true},
+     .final_norm = "final_layernorm",
+     .layer_norm = "layer_norm_eps",
+     .more_tensors = "attn_norm.bias output_norm.bias attn_q.bias attn_k.bias attn_v.bias "
+                     "attn_output.bias ffn_up.bias ffn_down.bias output.bias"},
+    {.model_type = "jais2",
+     .architecture = "jais2",
+     .rules = {kPreNormRules, kAttentionRules, kJaisRules},
+     .meta = WriteUngated,
+     .adjust = PlainAdjust,
+     .defaults = R"({"max_position_embeddings": 8192, "hidden_act": "relu2",
+                     "layer_norm_eps": 1e-5, "attention_bias": true, "mlp_bias": true})",
+     .layer_norm = "layer_norm_eps",
+     .more_tensors = "attn_norm.bias ffn_norm.bias output_norm.bias "
+                     "attn_output.bias?attention_bias"},
+};
+
+}  // namespace
+
+extern const std::span<const Family> kGptModels = kGptFamilies;
+
+}  // namespace weft::model_files::hf
