@@ -1,5 +1,7 @@
-// Mamba-2 layers (Dao and Gu 2024): a convolution of x, B and C, the state-space recurrence, a gate
-// and, if the file has one, a norm over the columns of each group.
+// Mamba layers (Gu and Dao 2023): a convolution, from which steps, B and C are projected, the
+// recurrence of each channel, and a gate. Mamba-2 layers (Dao and Gu 2024): a convolution of x, B
+// and C, the state-space recurrence, a gate and, if the file has one, a norm over the columns of
+// each group.
 #include <iterator>
 
 #include "model/builder.h"
@@ -36,6 +38,51 @@ ValueId Builder::NormGroups(ValueId x) {
     }
     return program_.Emit(program::RmsNorm{hyper_.rms_eps, columns.size(), all, 0},
                          {x, weight, squares}, Local("ssm_norm"), shape);
+}
+
+ValueId Builder::Mamba(ValueId x) {
+    NeedState();
+    const Recurrent& r = hyper_.recurrent;
+    const Span& own = shard_.recurrent_heads;
+    const int64_t latent = r.step_rank + 2 * r.key_dim;
+    const auto part = [&](const char* name, int64_t begin) {
+        return FromHome(x, name, {Tensor("ssm_in"), begin, 2 * r.heads}, own, {Cut::kRows}, false);
+    };
+    const ValueId v = Convolved(part("ssm_in_x", 0), "ssm_in_x", {Tensor("ssm_conv1d"), 0, r.heads},
+                                own, true, {});
+    const ValueId all = FromColumns(v, "ssm_x", {{0, latent}, own, latent, r.heads}, 1);
+    const auto of_latent = [&](const char* name, const std::string& norm, int64_t begin,
+                               int64_t columns) {
+        const ValueId some = Pick(all, 1, begin, columns, name);
+        if (Has(norm + ".weight")) return Norm(some, norm, columns);
+        if (!r.norms_steps) return some;
+        const float eps = r.norm_eps != 0 ? r.norm_eps : hyper_.rms_eps;
+        return program_.Emit(program::RmsNorm{eps, columns, 0, 0, true}, {some},
+                             Local(name) + ".norm", program_.value(some).shape);
+    };
+    const ValueId steps = of_latent("ssm_steps", "ssm_dt_norm", 0, r.step_rank);
+    const ValueId b = of_latent("ssm_b", "ssm_b_norm", r.step_rank, r.key_dim);
+    const ValueId c = of_latent("ssm_c", "ssm_c_norm", r.step_rank + r.key_dim, r.key_dim);
+    const ValueId step =
+        MatMul(steps, Tensor("ssm_dt"), {own, {0, r.step_rank}, r.heads, r.step_rank}, {Cut::kRows},
+               false, Local("ssm_step"));
+    program::DeltaRule rule;
+    rule.ssd = rule.by_channel = true;
+    rule.first_head = own.begin;
+    rule.group = r.heads;
+    const auto of_channels = [&](const char* name) {
+        return Weight(Tensor(name), {own, {}, r.heads, 0});
+    };
+    const ValueId rates = Weight(Tensor("ssm_a"), {own, {0, r.key_dim}, r.heads, r.key_dim});
+    const ValueId y =
+        program_.Emit(rule,
+                      {c, b, v, step, rates, of_channels("ssm_dt.bias"), of_channels("ssm_d"),
+                       StateSlots("ssm_state", {own.size(), r.key_dim, 1})},
+                      Local("ssd"), {kTokens, own.size()});
+    const ValueId gated =
+        program_.Emit(program::Glu{Activation::kSilu}, {part("ssm_z", r.heads), y},
+                      Local("ssm_gated"), program_.value(y).shape);
+    return FromColumns(gated, "ssm_out", ColumnsOf(own, r.heads), 1);
 }
 
 ValueId Builder::Mamba2(ValueId x) {

@@ -48,6 +48,7 @@ const char* Recurrent::OutputTensor() const {
     switch (kind) {
         case Kind::kDeltaNet: return "ssm_out";
         case Kind::kKimiDelta: return "attn_output";
+        case Kind::kMamba:
         case Kind::kMamba2: return "ssm_out";
         case Kind::kShortConv: return "shortconv.out_proj";
     }
@@ -81,6 +82,21 @@ Result<Recurrent> ReadKimiDelta(const model_files::Metadata& meta, const std::st
     return r;
 }
 
+Result<Recurrent> ReadMamba(const model_files::Metadata& meta, const std::string& prefix) {
+    constexpr int64_t kMostChannels = 1 << 15;
+    Recurrent r;
+    r.kind = Recurrent::Kind::kMamba;
+    r.key_heads = r.value_dim = 1;
+    WEFT_ASSIGN(r.heads, meta.Int(prefix + "inner_size", 1, kMostChannels));
+    WEFT_ASSIGN(r.key_dim, meta.Int(prefix + "state_size", 1, kMostStateDim));
+    WEFT_ASSIGN(r.step_rank, meta.Int(prefix + "time_step_rank", 1, kMostChannels));
+    WEFT_ASSIGN(r.taps, meta.Int(prefix + "conv_kernel", 2, kMostTaps));
+    WEFT_ASSIGN(r.norms_steps, meta.BoolOr(prefix + "dt_b_c_rms", false));
+    WEFT_ASSIGN(const double norm_eps, meta.F64Or(prefix + "norm_rms_epsilon", 0));
+    r.norm_eps = static_cast<float>(norm_eps);
+    return r;
+}
+
 Result<Recurrent> ReadShortConv(const model_files::Metadata& meta, const std::string& prefix,
                                 int64_t hidden) {
     Recurrent r;
@@ -106,6 +122,7 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source, int64_t 
         return ReadShortConv(meta, architecture + ".", hidden);
     }
     const std::string prefix = architecture + ".ssm.";
+    if (*traits.recurrent == Recurrent::Kind::kMamba) return ReadMamba(meta, prefix);
     if (traits.may_lack_state && !HasTensors(source, layers, "ssm_conv1d.weight")) return r;
     r.kind = *traits.recurrent;
     const bool mamba = r.kind == Recurrent::Kind::kMamba2;

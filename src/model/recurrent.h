@@ -12,6 +12,12 @@
 // groups, and one step size per head), ssm_conv1d (for x, B and C), ssm_a, ssm_d, ssm_dt, ssm_norm,
 // ssm_out.
 //
+// Mamba (Gu and Dao 2023): its channels are value heads of one column, which share one key head.
+// Keys: ssm.conv_kernel, ssm.state_size, ssm.time_step_rank, ssm.inner_size (channels) and
+// ssm.dt_b_c_rms (steps, B and C are normed without weights). Tensors: ssm_in (x, then gates z),
+// ssm_conv1d, ssm_x (the latent of steps, B and C), ssm_dt, ssm_a, ssm_d, ssm_out; Jamba's
+// ssm_dt_norm, ssm_b_norm and ssm_c_norm.
+//
 // Kimi Delta Attention (Kimi team 2025). Keys: ssm.conv_kernel, kda.head_dim. The number of heads
 // is that of attention. Tensors: attn_q, attn_k, attn_v, ssm_conv1d_q, ssm_conv1d_k, ssm_conv1d_v,
 // ssm_f_a and ssm_f_b (decays), ssm_beta (strengths), ssm_a, ssm_dt, ssm_g_a and ssm_g_b (gates),
@@ -32,7 +38,7 @@ namespace weft::model {
 
 struct Recurrent {
     // kShortConv: a "head" is a block of value_dim columns, which is never divided between ranks.
-    enum class Kind { kDeltaNet, kKimiDelta, kMamba2, kShortConv };
+    enum class Kind { kDeltaNet, kKimiDelta, kMamba, kMamba2, kShortConv };
     int64_t heads = 0;      // value heads, each with a state; 0: the model has no such layers
     int64_t key_heads = 0;  // query and key heads, each shared by several value heads
     int64_t key_dim = 0, value_dim = 0;
@@ -41,6 +47,8 @@ struct Recurrent {
     bool cycles = false;
     bool whole_groups = false;  // the value heads of a key head always stay on one rank
     Kind kind = Kind::kDeltaNet;
+    int64_t step_rank = 0;             // Mamba: columns of the latent of steps
+    bool norms_steps = false;          // Mamba: steps, B and C are normed without weights
     float floor = 0;                   // lower bound of decays (program::DeltaRule)
     bool doubles = false;              // strengths are twice a sigmoid (ssm.allow_neg_eigval)
     float norm_eps = 0;                // epsilon of ssm_norm (ssm.norm_rms_epsilon); 0: the model's

@@ -8,13 +8,10 @@ namespace {
 constexpr RefusedModel kRefusedModels[] = {
     {"", "deepseek_v41_text", "DeepSeek V4.1",
      "embeddings of n-grams, keys shared by layers, blocks of candidates"},
-    {"falcon", "falcon", "Falcon 7B to 180B",
-     "LayerNorm with biases, attention beside an MLP without a gate"},
     {"glm5next", "glm5_next", "GLM-5-next",
      "hyper-connections, recurrent layers, an indexer of pooled keys"},
     {"gemma3n", "gemma3n", "Gemma 3n", "embeddings by layer, KV shared by layers, AltUp"},
     {"hy_v4", "hy_v4", "Hy4", "hyper-connections, sinks in latent attention"},
-    {"jamba", "jamba", "Jamba", "Mamba layers"},
     {"", "kimi_k3", "Kimi-K3", "gates by column, blocks of residuals"},
     {"longcat-flash", "longcat_flash", "LongCat-Flash", "two attentions a layer, empty experts"},
     {"", "qwen4_exp", "Qwen4-exp, Qwen 3.8",

@@ -389,11 +389,11 @@ TEST_F(Contract, ModelsByName) {
         EXPECT_NE(qwen.out.find(words), std::string::npos) << words << " in " << qwen.out;
     }
     EXPECT_EQ(qwen.out.find("qwen3-8b"), std::string::npos) << qwen.out;
-    const Ran jamba = RunWeft({"models", "jamba"});
-    EXPECT_NE(jamba.out.find("does not run yet; it needs Mamba layers"), std::string::npos);
-    for (const json& each : RunWeft({"models", "jamba", "--json"}).Json()) {
+    const Ran longcat = RunWeft({"models", "longcat"});
+    EXPECT_NE(longcat.out.find("does not run yet; it needs two attentions"), std::string::npos);
+    for (const json& each : RunWeft({"models", "longcat", "--json"}).Json()) {
         EXPECT_EQ(each["runs"], false);
-        EXPECT_EQ(each["needs"], "Mamba layers");
+        EXPECT_EQ(each["needs"], "two attentions a layer, empty experts");
     }
     bool named = false;
     for (const json& each : RunWeft({"models", "qwen35", "--json"}).Json()) {
@@ -436,8 +436,8 @@ TEST_F(Contract, ErrorsAsJson) {
 // Requests that can't work are refused before any weight is read.
 TEST_F(Contract, RefusedBeforeLoading) {
     const std::string other = dir_ / "other.gguf";
-    WriteTinyGguf(other, {.hyper = OddHyper(), .architecture = "mamba"});
-    ExpectRefused({"run", other, "-p", "a"}, 1, {"mamba", "llama", "qwen2", "qwen3", other});
+    WriteTinyGguf(other, {.hyper = OddHyper(), .architecture = "rwkv7"});
+    ExpectRefused({"run", other, "-p", "a"}, 1, {"rwkv7", "llama", "qwen2", "qwen3", other});
     ExpectRefused({"run", model_, "-p", "a", "--tp", "2", "--local", "3"}, 2, {"3"});
     ExpectRefused({"run", model_, "-p", "a", "--pp", "4"}, 1, {"4", "3"});
     ExpectRefused({"run", model_, "-p", "a", "--tp", "2", "--tensor-split", "1,2,3,4"}, 2, {"4"});

@@ -64,8 +64,8 @@ TEST_F(Folder, IgnoresUnneededTensors) {
 }
 
 TEST_F(Folder, RefusesOtherModelsByName) {
-    config_["model_type"] = "mamba";
-    ExpectError("model_type 'mamba' is not supported. Supported: afmoe, ");
+    config_["model_type"] = "xlstm";
+    ExpectError("model_type 'xlstm' is not supported. Supported: RefinedWeb, ");
     config_["model_type"] = "llama";
     config_["hidden_act"] = "relu";
     ExpectError("hidden_act 'relu'");

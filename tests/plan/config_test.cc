@@ -118,8 +118,9 @@ TEST(ConfigJson, LayersOfOtherKindsAreRefused) {
 }
 
 TEST(ConfigJson, UnsupportedModelsNameTheMissingFeature) {
-    ExpectShapeRefused(Config({{"model_type", "jamba"}}),
-                       "model_type 'jamba' (Jamba; it needs Mamba layers) is not supported");
+    ExpectShapeRefused(Config({{"model_type", "longcat_flash"}}),
+                       "model_type 'longcat_flash' (LongCat-Flash; it needs two attentions a "
+                       "layer, empty experts) is not supported");
     ExpectShapeRefused(Config({{"model_type", "nosuch"}}), "model_type 'nosuch' is not supported");
 }
 
