@@ -36,6 +36,15 @@ float GeluTanhSlope(float x) {
     return open + 2 * x * open * (1 - open) * slope;
 }
 
+float GeluSlope(float x) {
+    return 0.5f * std::erfc(-0.70710678f * x) + x * 0.39894228f * std::exp(-0.5f * x * x);
+}
+
+float SiluSlope(float x) {
+    const float open = 1.0f / (1.0f + std::exp(-x));
+    return open * (1 + x * (1 - open));
+}
+
 float XieluSlope(const Xielu& a, float x) {
     if (x > 0) return 2 * a.above * x + a.beta;
     return a.below * ((x < a.eps ? std::exp(x) : 0.0f) - 1) + a.beta;
@@ -78,6 +87,15 @@ void ActivateGrad(const ActivateGradArgs& args, int part, int parts) {
         case Ungated::kGeluTanh: return EachSlope(args, part, parts, GeluTanhSlope);
         case Ungated::kXielu:
             return EachSlope(args, part, parts, [&](float x) { return XieluSlope(args.xielu, x); });
+        case Ungated::kRelu:
+            return EachSlope(args, part, parts, [](float x) { return x > 0 ? 1.0f : 0.0f; });
+        case Ungated::kGelu: return EachSlope(args, part, parts, GeluSlope);
+        case Ungated::kSilu: return EachSlope(args, part, parts, SiluSlope);
+        case Ungated::kClamp: {
+            const float most = args.xielu.above;
+            return EachSlope(args, part, parts,
+                             [&](float x) { return std::abs(x) <= most ? 1.0f : 0.0f; });
+        }
     }
 }
 

@@ -41,7 +41,6 @@ ValueId Builder::NormGroups(ValueId x) {
 }
 
 ValueId Builder::Mamba(ValueId x) {
-    NeedState();
     const Recurrent& r = hyper_.recurrent;
     const Span& own = shard_.recurrent_heads;
     const int64_t latent = r.step_rank + 2 * r.key_dim;
@@ -68,17 +67,13 @@ ValueId Builder::Mamba(ValueId x) {
                false, Local("ssm_step"));
     program::DeltaRule rule;
     rule.ssd = rule.by_channel = true;
-    rule.first_head = own.begin;
     rule.group = r.heads;
     const auto of_channels = [&](const char* name) {
         return Weight(Tensor(name), {own, {}, r.heads, 0});
     };
     const ValueId rates = Weight(Tensor("ssm_a"), {own, {0, r.key_dim}, r.heads, r.key_dim});
-    const ValueId y =
-        program_.Emit(rule,
-                      {c, b, v, step, rates, of_channels("ssm_dt.bias"), of_channels("ssm_d"),
-                       StateSlots("ssm_state", {own.size(), r.key_dim, 1})},
-                      Local("ssd"), {kTokens, own.size()});
+    const ValueId y = Recur(
+        rule, {c, b, v, step, rates, of_channels("ssm_dt.bias"), of_channels("ssm_d")}, "ssd");
     const ValueId gated =
         program_.Emit(program::Glu{Activation::kSilu}, {part("ssm_z", r.heads), y},
                       Local("ssm_gated"), program_.value(y).shape);

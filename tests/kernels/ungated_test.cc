@@ -49,5 +49,25 @@ TEST(Activate, EqualsTheFormula) {
     }
 }
 
+TEST(ActivateGrad, IsTheSlopeOfTheFormula) {
+    const Xielu xielu{0.6f, 0.9f, 0.5f, -1e-6f};
+    std::vector<float> x;
+    for (float size = 1e-2f; size < 40; size *= 1.7f) x.insert(x.end(), {size, -size});
+    const std::vector<float> dy(x.size(), 3.0f);
+    for (const Ungated kind : kEveryUngated) {
+        std::vector<float> dx(x.size(), NAN);
+        const auto count = static_cast<int64_t>(x.size());
+        for (int part = 0; part < 3; ++part) {
+            ActivateGrad({dy.data(), x.data(), dx.data(), 1, count, kind, xielu}, part, 3);
+        }
+        for (size_t i = 0; i < x.size(); ++i) {
+            const double h = 1e-5, more = Formula(kind, xielu, x[i] + h);
+            const double slope = (more - Formula(kind, xielu, x[i] - h)) / (2 * h);
+            EXPECT_NEAR(dx[i], 3 * slope, 1e-5 * (1 + std::fabs(slope)))
+                << UngatedName(kind) << " " << x[i];
+        }
+    }
+}
+
 }  // namespace
 }  // namespace weft::kernels
