@@ -144,10 +144,12 @@ class Checker {
         return {};
     }
 
-    // Activations are written once, except those to which an op adds (its last input).
+    // Activations are written once, except those to which an op adds (its last inputs).
     Status CheckWrite(const Op& op, ValueId id) {
         const Value& value = program_.value(program_.HomeOf(id));
-        const bool adds = !op.inputs.empty() && op.inputs.back() == id;
+        const auto output = std::ranges::find(op.outputs, id);
+        const auto behind = static_cast<size_t>(op.outputs.end() - output);
+        const bool adds = behind <= op.inputs.size() && op.inputs[op.inputs.size() - behind] == id;
         if (value.storage == Storage::kGradient) return {};
         const bool lasts =
             value.storage == Storage::kOptimizer || value.storage == Storage::kWeight;

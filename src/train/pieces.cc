@@ -15,6 +15,8 @@ TensorRegion PieceBlock(const program::Value& weight) {
 }  // namespace
 
 Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind) {
+    // A column of a file (Mamba-2's ssm_a and ssm_d) is a vector of the program.
+    if (tensor.cols == 1) return {kind, tensor.name, 1, tensor.rows, SafeType::kF32};
     return {kind, tensor.name, tensor.rows, tensor.cols, SafeType::kF32};
 }
 

@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/hf_folder.h"
 #include "support/nightly.h"
+#include "support/paths.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
@@ -59,6 +61,28 @@ TEST_F(TrainExport, WhatHasNoPlaceIsRefusedBeforeTheFirstUpdate) {
         const Ran gguf = RunWeft(Command({"--steps", "1", "--overwrite"}));
         EXPECT_EQ(gguf.status, 0) << gguf.err;
         fs::remove_all(out_);
+    }
+}
+
+// Vectors that a file holds as a column, and an op that adds to two gradients of a unit.
+TEST_F(TrainExport, Mamba2IsSavedAndCut) {
+    const HfGolden golden(TestData("/families/graniteHybrid.safetensors"));
+    const std::string folder = dir_ / "granite";
+    golden.Write("graniteHybrid", folder);
+    const Words command = {"train",     folder, "--data", "synthetic:random-tokens:33:24",
+                           "--seq-len", "32",   "--json", "--dtype",
+                           "f32",       "-t",   "1",      "--lr",
+                           "1e-3"};
+    const Words saved = Words{"--micro-batch", "2", "--output-dir", out_};
+    const std::vector<double> one =
+        CurveOf(RunTrain(command + saved + Words{"--steps", "3", "--save-every", "2"}));
+    EXPECT_TRUE(fs::exists(out_ + "/model.gguf"));
+    const Ran again = RunWeft(command + saved + Words{"--steps", "5", "--resume", "auto"});
+    EXPECT_EQ(again.status, 0) << again.err;
+    for (const char* zero : {"2", "3"}) {
+        ExpectNear(CurveOf(RunTrain(command + Words{"--no-output", "--steps", "3", "--local", "2",
+                                                    "--zero", zero})),
+                   one, 1e-5);
     }
 }
 

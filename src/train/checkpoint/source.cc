@@ -1,5 +1,7 @@
 #include "train/checkpoint/source.h"
 
+#include "train/pieces.h"
+
 namespace weft::train {
 
 Result<CheckpointSource> CheckpointSource::Make(const model_files::ModelSource& source,
@@ -16,13 +18,13 @@ Result<CheckpointSource> CheckpointSource::Make(const model_files::ModelSource& 
         const model_files::TensorInfo& tensor = made.tensors()[i];
         const Array* array = checkpoint.Find(kWeightKind, tensor.name);
         if (array == nullptr) continue;
-        if (array->rows != tensor.rows || array->cols != tensor.cols ||
-            array->type != SafeType::kF32) {
+        if (const Array expected = ArrayOf(tensor, kWeightKind); !(*array == expected)) {
             return MakeError(ErrorCode::kCorrupt,
                              "{}: {} is {} x {} of {} there; expected {} x {} "
                              "of F32",
                              checkpoint.folder(), array->Name(), array->rows, array->cols,
-                             model_files::hf::SafeTypeName(array->type), tensor.rows, tensor.cols);
+                             model_files::hf::SafeTypeName(array->type), expected.rows,
+                             expected.cols);
         }
         made.ChangeToF32(i);
     }
@@ -34,8 +36,11 @@ Status CheckpointSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_co
                                  uint64_t* bytes_read) const {
     if (bytes_read != nullptr) *bytes_read += out.size();
     if (out.empty()) return {};
-    const TensorRegion region{row_begin, row_count, col_begin, col_count, 0, row_count * col_count};
-    return checkpoint_->Read(*checkpoint_->Find(kWeightKind, tensors()[index].name), region, out);
+    const Array& array = *checkpoint_->Find(kWeightKind, tensors()[index].name);
+    TensorRegion region{row_begin, row_count, col_begin, col_count, 0, row_count * col_count};
+    // A column is a vector there (ArrayOf).
+    if (tensors()[index].cols == 1) region = {0, 1, row_begin, row_count, 0, row_count};
+    return checkpoint_->Read(array, region, out);
 }
 
 }  // namespace weft::train
