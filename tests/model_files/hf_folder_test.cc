@@ -55,11 +55,22 @@ TEST_F(Folder, NamesTheUnknownTensor) {
 
 TEST_F(Folder, IgnoresUnneededTensors) {
     const SafeBytes some{"F32", {1}, std::vector<std::byte>(4)};
-    for (const char* name :
-         {"model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.3.mlp.down_proj.weight",
-          "vision_tower.x.weight", "model.layers.0.self_attn.k_scale"}) {
+    for (const char* name : {"model.layers.0.self_attn.rotary_emb.inv_freq",
+                             "vision_tower.x.weight", "model.layers.0.self_attn.k_scale"}) {
         tensors_[name] = some;
     }
+    EXPECT_EQ(Error(), "");
+}
+
+// Layers behind the model's are those of a draft head, or config.json is wrong.
+TEST_F(Folder, RefusesMoreLayersThanItsConfigHas) {
+    const SafeBytes some{"F32", {1}, std::vector<std::byte>(4)};
+    tensors_["model.layers.3.mlp.down_proj.weight"] = some;
+    ExpectError("'model.layers.3.mlp.down_proj.weight' is of layer 3");
+    tensors_["model.layers.3.eh_proj.weight"] = some;
+    EXPECT_EQ(Error(), "");
+    tensors_.erase("model.layers.3.eh_proj.weight");
+    config_["num_nextn_predict_layers"] = 1;
     EXPECT_EQ(Error(), "");
 }
 

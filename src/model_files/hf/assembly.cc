@@ -695,8 +695,28 @@ Status Assembly::AddRopeFactors() {
 
 // Tensors that the forward pass does not need: precomputed RoPE, other modalities, copies of the
 // model's tensors in a draft head, scales of a quantized KV cache or of activations.
+// Whether a layer behind the model's belongs to a draft head: config.json's number or its tensors
+// say so.
+bool Assembly::IsDraftLayer(int64_t layer) const {
+    int64_t heads = family_.draft_heads;
+    for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers",
+                            "num_mtp_modules"}) {
+        const auto given = config_.IntOr({key}, 0, 64, 0);
+        if (given.ok()) heads = std::max(heads, *given);
+    }
+    if (layer < layers_ + heads) return true;
+    const std::string own = fmt::format("{}{}.", layers_prefix_, layer);
+    return std::ranges::any_of(files_.tensors(), [&](const auto& tensor) {
+        if (!tensor.name.starts_with(own)) return false;
+        const std::string_view rest = std::string_view(tensor.name).substr(own.size());
+        return rest.starts_with("eh_proj.") || rest.starts_with("enorm.") ||
+               rest.starts_with("hnorm.");
+    });
+}
+
 bool Assembly::Unneeded(const std::string& name) const {
-    if (LayerOf(name, layers_prefix_) >= layers_) return true;
+    const int64_t layer = LayerOf(name, layers_prefix_);
+    if (layer >= layers_) return IsDraftLayer(layer);
     constexpr std::array<std::string_view, 22> kBegins = {"vision_tower.",
                                                           "vision_model.",
                                                           "multi_modal_projector.",
@@ -747,6 +767,12 @@ Status Assembly::CheckAllUsed() const {
     for (size_t i = 0; i < used_.size(); ++i) {
         const std::string& name = files_.tensors()[i].name;
         if (used_[i] || Unneeded(name)) continue;
+        if (const int64_t layer = LayerOf(name, layers_prefix_); layer >= layers_) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: config.json has num_hidden_layers {}, but '{}' is of layer {}, "
+                             "and without it the results would be wrong",
+                             folder_, layers_, Shown(name), layer);
+        }
         return MakeError(ErrorCode::kUnsupported,
                          "{}: tensor '{}' is not supported in a {} model, and without it the "
                          "results would be wrong",

@@ -115,6 +115,7 @@ class Assembly {
     std::string_view QuantizedBy(const std::string& name) const;
     Result<MatrixPtr> OfTensor(const SafeTensor& tensor, int64_t rows, int64_t cols);
     Status CheckAllUsed() const;
+    bool IsDraftLayer(int64_t layer) const;
     bool Unneeded(const std::string& name) const;
     const SafeTensor* Use(const std::string& name);
 

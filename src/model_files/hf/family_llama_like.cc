@@ -196,7 +196,7 @@ constexpr Family kLlamaLikeFamilies[] = {
      .meta = ApertusMeta,
      .layer = ApertusLayer,
      .defaults = R"({"max_position_embeddings": 65536, "rms_norm_eps": 1e-5,
-                     "rope_parameters": {
+                     "rope_theta": 12000000.0, "rope_parameters": {
                          "rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0,
                          "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
                          "high_freq_factor": 4.0}})",
