@@ -82,19 +82,26 @@ Error NoTarget(const LoraPlan& plan, const std::string& word, const std::string&
                          "it out: the experts then stay unchanged",
                          who, word, *expert, model);
     }
+    if (plan.Modules().empty()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {} has no matrix that a LoRA adapter of Weft can change", who, model);
+    }
     return MakeError(plan.words.from.empty() ? ErrorCode::kUsage : ErrorCode::kUnsupported,
                      "{}: no layer of {} has '{}'. Expected all, attn, mlp, or some of: {}", who,
                      model, word, fmt::join(plan.Modules(), ", "));
 }
 
+constexpr double kMostAlpha = 1 << 20;
+
 bool GoodScale(int64_t rank, double alpha) {
-    return rank >= 1 && rank <= kMostRank && alpha > 0 && std::isfinite(alpha);
+    return rank >= 1 && rank <= kMostRank && alpha > 0 && alpha <= kMostAlpha;
 }
 
 Status CheckWords(const LoraOptions& words) {
     if (GoodScale(words.rank, words.alpha)) return {};
-    return MakeError(ErrorCode::kUsage, "--lora {} --lora-alpha {}: expected 1 to {}, and above 0",
-                     words.rank, words.alpha, kMostRank);
+    return MakeError(ErrorCode::kUsage,
+                     "--lora {} --lora-alpha {}: expected 1 to {}, and above 0 (at most {:.0f})",
+                     words.rank, words.alpha, kMostRank, kMostAlpha);
 }
 
 }  // namespace
@@ -312,8 +319,9 @@ class FilePlanner {
         if (!GoodScale(rank, alpha)) {
             return MakeError(ErrorCode::kUnsupported,
                              "{}/adapter_config.json: '{}' has rank {} and alpha {}: expected 1 to "
-                             "{}, and above 0",
-                             plan_.words.from, hf::Shown(module.saved), rank, alpha, kMostRank);
+                             "{}, and above 0 (at most {:.0f})",
+                             plan_.words.from, hf::Shown(module.saved), rank, alpha, kMostRank,
+                             kMostAlpha);
         }
         SetScale(target, rank, alpha, plan_.words.rslora);
         return {};
