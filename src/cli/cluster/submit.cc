@@ -151,6 +151,17 @@ void WarnOfRestarts(const submit::JobSpec& job) {
 
 // A layout of another number of ranks than one per node would end the job at its start.
 Status CheckLayout(const submit::JobSpec& job) {
+    for (const char* flag : {"--local", "--hosts", "--hostfile"}) {
+        if (!submit::ValueOf(job.command, flag)) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "{} in the job's command: the launcher starts one rank on each node. "
+                         "Remove it, and give the number of nodes as -N",
+                         flag);
+    }
+    if (!job.command.empty() && (job.command[0] == "submit" || job.command[0] == "up")) {
+        return MakeError(ErrorCode::kUsage, "the job's command is '{}', which starts jobs itself",
+                         job.command[0]);
+    }
     int64_t ranks = 1;
     std::string layout;
     for (const char* flag : {"--tp", "--pp", "--dp"}) {
