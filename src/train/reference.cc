@@ -7,6 +7,8 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "model_files/read_tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "train/data_walk.h"
 
 namespace weft::train {
@@ -30,6 +32,21 @@ TrainerOptions OptionsApart(const TrainerOptions& trainer) {
         apart.from_scratch = false;
     }
     return apart;
+}
+
+// Log-probabilities of the same ids: the reference must have the data's tokens.
+Status CheckTokens(const model_files::ModelSource& reference, const tokenizer::Tokenizer* data) {
+    if (data == nullptr || !model_files::HasTokenizer(reference)) return {};
+    WEFT_ASSIGN(const auto own, model_files::LoadTokenizer(reference));
+    const int32_t both = std::min(own->vocab_size(), data->vocab_size());
+    for (int32_t id = 0; id < both; ++id) {
+        if (own->Piece(id) == data->Piece(id)) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "--ref-model {}: its token {} is not the model's: the reference needs the "
+                         "same tokenizer",
+                         reference.name(), id);
+    }
+    return {};
 }
 
 }  // namespace
@@ -59,6 +76,7 @@ Status ReferenceTable::Open(const model_files::ModelSource& source, const DataId
         WEFT_ASSIGN(model, source.Fingerprint());
     } else {
         WEFT_ASSIGN(const auto opened, model_files::OpenModel(other));
+        WEFT_TRY(CheckTokens(*opened, data.tokenizer.get()));
         WEFT_ASSIGN(model, opened->Fingerprint());
     }
     const std::string key = KeyOf(model, content);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -113,7 +114,11 @@ class FileSet final : public DataSet {
     }
 
     Result<Sample> Read(Part part, uint64_t index) const override {
-        auto sample = IsPreference(loss_)        ? ReadPreference(part, index)
+        std::optional<PreferenceRecord> before;
+        if (IsPreference(loss_) && !TakesPairs(loss_) && size(part) > 1) {
+            WEFT_ASSIGN(before, RecordBefore(part, index));
+        }
+        auto sample = IsPreference(loss_)        ? ReadPreference(part, index, before)
                       : loss_ == LossKind::kGrpo ? ReadPrompt(part, index)
                                                  : ReadRecord(part, index);
         if (sample.ok()) return sample;
@@ -181,23 +186,28 @@ class FileSet final : public DataSet {
         WEFT_ASSIGN(const OrderedJson object, ReadObject(part, index));
         return EncodePrompt(encoder_, object);
     }
-    // KTO's mismatched answers are those of the record before in the data.
-    Result<Sample> ReadPreference(Part part, uint64_t index) const {
+    // The record before in the data: KTO's mismatched answers are its answers.
+    Result<PreferenceRecord> RecordBefore(Part part, uint64_t index) const {
+        const uint64_t before = (index > 0 ? index : size(part)) - 1;
+        const auto object = ReadObject(part, before);
+        if (!object.ok()) return Placed(part, before, object.error());
+        auto record = PreferenceOfObject(*object, loss_);
+        if (!record.ok()) return Placed(part, before, record.error());
+        return record;
+    }
+    Result<Sample> ReadPreference(Part part, uint64_t index,
+                                  const std::optional<PreferenceRecord>& before) const {
         WEFT_ASSIGN(const OrderedJson object, ReadObject(part, index));
         WEFT_ASSIGN(const PreferenceRecord record, PreferenceOfObject(object, loss_));
         if (TakesPairs(loss_)) return EncodePreference(encoder_, loss_, record, nullptr);
-        if (size(part) < 2) {
+        if (!before) {
             return MakeError(
                 ErrorCode::kUsage,
                 "the only record of the {} part; --loss kto needs two or more, because "
                 "it compares with the answers to other prompts",
                 part == Part::kTrain ? "training" : "test");
         }
-        const uint64_t before = (index > 0 ? index : size(part)) - 1;
-        WEFT_ASSIGN(const OrderedJson other, ReadObject(part, before));
-        const auto mismatched = PreferenceOfObject(other, loss_);
-        if (!mismatched.ok()) return Placed(part, before, mismatched.error());
-        return EncodePreference(encoder_, loss_, record, &*mismatched);
+        return EncodePreference(encoder_, loss_, record, &*before);
     }
 
     std::vector<uint64_t>& EndsOf(Part part) { return part == Part::kTrain ? train_ : test_; }
