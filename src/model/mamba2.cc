@@ -71,7 +71,9 @@ ValueId Builder::Mamba(ValueId x) {
     const auto of_channels = [&](const char* name) {
         return Weight(Tensor(name), {own, {}, r.heads, 0});
     };
-    const ValueId rates = Weight(Tensor("ssm_a"), {own, {0, r.key_dim}, r.heads, r.key_dim});
+    // (A stack of vectors, because devices pack a matrix for products.)
+    const ValueId rates =
+        Stack(Tensor("ssm_a"), {{0, 1}, {0, r.key_dim}, 1, r.key_dim}, own, r.heads);
     const ValueId y = Recur(
         rule, {c, b, v, step, rates, of_channels("ssm_dt.bias"), of_channels("ssm_d")}, "ssd");
     const ValueId gated =

@@ -89,7 +89,13 @@ Status ModelShape::AddEnds() {
     WEFT_ASSIGN(const bool tied, config_.BoolOr({"tie_word_embeddings"}, false));
     const int64_t dims[] = {hidden, vocabulary};
     Add("token_embd.weight", dims);
-    if (!tied) Add("output.weight", dims);
+    if (!tied || layers_.Names("output.weight")) Add("output.weight", dims);
+    if (layers_.Names("position_embd.weight")) {
+        WEFT_ASSIGN(const int64_t rows,
+                    config_.NeedInt({"max_position_embeddings"}, 1, int64_t{1} << 24));
+        const int64_t table[] = {hidden, rows};
+        Add("position_embd.weight", table);
+    }
     if (layers_.Names("output_norm.bias")) Add("output_norm.bias", std::span(dims, 1));
     if (layers_.Names("output.bias")) Add("output.bias", std::span(dims + 1, 1));
     WEFT_ASSIGN(auto ropes, model_files::hf::RopeVectors(config_));

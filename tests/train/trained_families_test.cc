@@ -27,6 +27,8 @@ const std::map<std::string, std::string> kRefusedModels = {
     {"deepseekV4", "have no gradient yet"}, {"deepseekV32Top", "--seq-len 5"},
     {"glmDsaTop", "--seq-len 5"},           {"minimaxM3Top", "--seq-len 6"},
     {"mistralLarge4", "--seq-len 4"},       {"phimoe", "sparse mixing"},
+    {"mamba", "selective state spaces"},    {"falconMamba", "selective state spaces"},
+    {"jamba", "selective state spaces"},    {"jambaDense", "selective state spaces"},
 };
 // In tensor ranks only.
 const std::map<std::string, std::string> kRefusedTensorRanks = {

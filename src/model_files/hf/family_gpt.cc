@@ -147,6 +147,10 @@ Result<Config> FalconDenseAdjust(const Config& config) {
                                             {"hidden_act", "activation"}});
     WEFT_ASSIGN(const bool wide, config.BoolOr({"new_decoder_architecture"}, false));
     WEFT_ASSIGN(const bool one, config.BoolOr({"multi_query"}, true));
+    WEFT_ASSIGN(const bool parallel, config.BoolOr({"parallel_attn"}, true));
+    WEFT_ASSIGN(const int64_t norms, config.IntOr({"num_ln_in_parallel_attn"}, 1, 2, 2));
+    over["wide"] = wide && norms == 2;
+    over["serial"] = !wide && !parallel;
     if (wide) {
         WEFT_ASSIGN(const int64_t heads, renamed.NeedInt({"num_attention_heads"}, 1, 4096));
         WEFT_ASSIGN(const int64_t kv,
@@ -320,9 +324,11 @@ constexpr Rule kJaisRules[] = {
 };
 
 constexpr std::string_view kEveryBias =
+    "position_embd.weight output.weight?scale_embedding "
     "attn_norm.bias ffn_norm.bias output_norm.bias attn_q.bias attn_k.bias attn_v.bias "
     "attn_output.bias ffn_up.bias ffn_down.bias";
 constexpr std::string_view kSplitEveryBias =
+    "position_embd.weight "
     "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias output_norm.bias "
     "attn_q.bias attn_k.bias attn_v.bias attn_output.bias ffn_up.bias ffn_down.bias";
 
@@ -371,7 +377,8 @@ constexpr Family kGptFamilies[] = {
      .final_norm = "ln_f",
      .layers = "h",
      .layer_norm = "layer_norm_epsilon",
-     .more_tensors = "attn_norm.bias ffn_norm.bias output_norm.bias attn_output.bias ffn_up.bias "
+     .more_tensors = "position_embd.weight attn_norm.bias ffn_norm.bias output_norm.bias "
+                     "attn_output.bias ffn_up.bias "
                      "ffn_down.bias"},
     {.model_type = "opt",
      .architecture = "gpt2",
@@ -383,7 +390,8 @@ constexpr Family kGptFamilies[] = {
                      "layer_norm_eps": 1e-5, "enable_bias": true, "tie_word_embeddings": true})",
      .final_norm = "final_layer_norm",
      .layer_norm = "layer_norm_eps",
-     .more_tensors = "attn_norm.bias ffn_norm.bias output_norm.bias attn_q.bias?enable_bias "
+     .more_tensors = "position_embd.weight attn_norm.bias ffn_norm.bias output_norm.bias "
+                     "attn_q.bias?enable_bias "
                      "attn_k.bias?enable_bias attn_v.bias?enable_bias "
                      "attn_output.bias?enable_bias ffn_up.bias?enable_bias "
                      "ffn_down.bias?enable_bias"},
@@ -394,7 +402,8 @@ constexpr Family kGptFamilies[] = {
      .layer = OptLayer,
      .adjust = PlainAdjust,
      .defaults = R"({"max_position_embeddings": 1024, "hidden_act": "gelu",
-                     "biogpt_norm_eps": 1e-5, "tie_word_embeddings": true})",
+                     "biogpt_norm_eps": 1e-5, "scale_embedding": true,
+                     "tie_word_embeddings": true})",
      .final_norm = "layer_norm",
      .ends = RootScale,
      .layer_norm = "biogpt_norm_eps",
@@ -406,7 +415,8 @@ constexpr Family kGptFamilies[] = {
      .layer = XglmLayer,
      .adjust = XglmAdjust,
      .defaults = R"({"max_position_embeddings": 2048, "activation_function": "gelu",
-                     "layer_norm_eps": 1e-5, "tie_word_embeddings": true})",
+                     "layer_norm_eps": 1e-5, "scale_embedding": true,
+                     "tie_word_embeddings": true})",
      .final_norm = "layer_norm",
      .ends = RootScale,
      .layer_norm = "layer_norm_eps",
@@ -470,7 +480,8 @@ constexpr Family kGptFamilies[] = {
      .layers = "h",
      .layer_norm = "layer_norm_epsilon",
      .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.weight attn_norm.bias "
-                     "attn_norm_2.bias?new_decoder_architecture output_norm.bias "
+                     "attn_norm_2.weight?wide attn_norm_2.bias?wide ffn_norm.weight?serial "
+                     "ffn_norm.bias?serial output_norm.bias "
                      "attn_q.bias?bias attn_k.bias?bias attn_v.bias?bias attn_output.bias?bias "
                      "ffn_up.bias?bias ffn_down.bias?bias"},
     {.model_type = "phi",

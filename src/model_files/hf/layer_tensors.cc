@@ -112,6 +112,7 @@ bool LayerTensors::Has(int64_t layer, std::string_view tensor) const {
 bool LayerTensors::OfSome(const Layer& layer, std::string_view tensor) const {
     if (tensor == "attn_sinks.weight") return layer.windowed;
     if (tensor.starts_with("attn_q_norm") || tensor.starts_with("attn_k_norm")) return norms_heads_;
+    if (tensor == "post_ffw_norm.weight") return layer.sparse;  // A.X K1
     if (tensor == "attn_v.weight") return layer.attends && (layer.windowed || !k_is_v_);
     if (tensor.starts_with("attn_")) return layer.attends;
     if (tensor.starts_with("exp_probs_b")) return corrects_scores_;
