@@ -303,6 +303,18 @@ bool HasAttention(const model_files::ModelSource& source, int64_t layer) {
 struct HeadCounts {
     int64_t whole = 0, windowed = 0;
 };
+// Whether no layer has attention. Its counts of heads then are those of the recurrent layers, and
+// tensor ranks divide these.
+bool OnlyRecurrent(const model_files::ModelSource& source, const Hyper& hyper) {
+    const auto kv =
+        source.meta().Ints(std::string(hyper.architecture) + ".attention.head_count_kv");
+    if (!kv.ok() || kv->empty() || hyper.recurrent.heads == 0) return false;
+    for (size_t layer = 0; layer < kv->size(); ++layer) {
+        if ((*kv)[layer] != 0 || HasAttention(source, static_cast<int64_t>(layer))) return false;
+    }
+    return true;
+}
+
 Result<HeadCounts> ReadHeadCounts(const model_files::ModelSource& source, const std::string& key,
                                   const Hyper& hyper, int64_t usual) {
     const model_files::MetaEntry* entry = source.meta().Find(key);
@@ -326,10 +338,7 @@ Result<HeadCounts> ReadHeadCounts(const model_files::ModelSource& source, const 
         }
         known = here;
     }
-    // A recurrent model may have no attention: its count of query heads then is of no effect.
-    if (counts.whole == 0 && counts.windowed == 0 && usual > 0 && hyper.recurrent.heads > 0) {
-        return HeadCounts{usual, usual};
-    }
+    if (OnlyRecurrent(source, hyper)) return HeadCounts{usual, usual};
     if (counts.whole == 0 && counts.windowed == 0) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: {} has no heads in any layer; models without attention are not "
@@ -348,7 +357,8 @@ Status ReadHeads(const model_files::ModelSource& source, const std::string& pref
         return meta.IntOr(prefix + key, least, 1024, usual);
     };
     if (!meta.Has(count)) return meta.Int(count, 1, kMostHeads).error();
-    WEFT_ASSIGN(const HeadCounts heads, ReadHeadCounts(source, count, hyper, 0));
+    WEFT_ASSIGN(HeadCounts heads, ReadHeadCounts(source, count, hyper, 0));
+    if (const int64_t own = hyper.recurrent.heads; OnlyRecurrent(source, hyper)) heads = {own, own};
     hyper.heads = heads.whole;
     WEFT_ASSIGN(hyper.latent, ReadLatent(source, hyper.architecture));
     if (hyper.latent.rank > 0) {
@@ -359,7 +369,8 @@ Status ReadHeads(const model_files::ModelSource& source, const std::string& pref
     }
     WEFT_ASSIGN(const HeadCounts kv, ReadHeadCounts(source, count + "_kv", hyper, hyper.heads));
     hyper.kv_heads = kv.whole;
-    WEFT_ASSIGN(hyper.head_dim, dim("attention.key_length", 1, hyper.hidden / hyper.heads));
+    const int64_t usual = OnlyRecurrent(source, hyper) ? 2 : hyper.hidden / hyper.heads;
+    WEFT_ASSIGN(hyper.head_dim, dim("attention.key_length", 1, usual));
     WEFT_ASSIGN(const int64_t value_dim, dim("attention.value_length", 1, hyper.head_dim));
     if (value_dim != hyper.head_dim) hyper.v_head_dim = value_dim;
     WEFT_ASSIGN(hyper.rotary_dim, dim("rope.dimension_count", 2, hyper.head_dim));
