@@ -42,8 +42,9 @@ bool CanExchange(const program::Program& program, const program::Op& op, const S
     return bytes && *bytes <= HostSignal::kMostBytes;
 }
 
-// The ops that read an input of the step determine its table.
+// The ops that read an input of the step determine its table. (An embedding may be of positions.)
 uint64_t TableOf(const program::Program& program, program::ValueId id, const StepTables& tables) {
+    if (program.value(id).name == "positions") return tables.positions;
     for (const program::Op& op : program.ops) {
         if (op.kind() == OpKind::kEmbedding && op.inputs[0] == id) return tables.tokens;
         if (op.kind() == OpKind::kRope && op.inputs[1] == id) return tables.positions;
