@@ -19,13 +19,15 @@ namespace weft::cluster {
 namespace {
 
 constexpr int64_t kBusyRetryMs = 100;
-// A hang-up counts as the worker's answer after this many calls: kMostDropped calls without a frame
-// of the worker (one second, because these retries are fast), or kMostCutOff calls with one. A
-// worker hangs up when it has many callers; among many fast callers from the caller's own host it
-// drops most calls.
+// Calls that fail alike before their error is the answer. A worker hangs up when it has many
+// callers: among many fast callers from the caller's own host it drops nearly all calls, so a call
+// that it dropped has the most retries (five seconds).
 constexpr int64_t kDroppedRetryMs = 25;
-constexpr int kMostDropped = 40;
-constexpr int kMostCutOff = 40;
+constexpr int kMostRefused = 40;   // the port refuses connections
+constexpr int kMostDropped = 200;  // it accepts one and closes it without a frame
+constexpr int kMostCutOff = 40;    // it closes one after a frame of the worker
+// How far a call got.
+enum class Reached { kNothing, kPort, kWorker };
 // Limit of a call to a host that may be down: a later call may reach it.
 constexpr int64_t kHostCallMs = 3000;
 // A shorter call without an answer says nothing about the worker.
@@ -105,14 +107,14 @@ Result<Frame> ReadFrame(int fd, Bytes& in, const Waiter& waiter) {
     }
 }
 
-// heard: whether the worker has sent anything.
-Status Prove(int fd, ClientHandshake& handshake, const Waiter& waiter, bool& heard) {
+Status Prove(int fd, ClientHandshake& handshake, const Waiter& waiter, Reached& reached) {
+    reached = Reached::kPort;
     Bytes out = handshake.First();
     while (!handshake.done()) {
         WEFT_TRY(SendAll(fd, out, waiter));
         Bytes in;
         WEFT_ASSIGN(const Frame frame, ReadFrame(fd, in, waiter));
-        heard = true;
+        reached = Reached::kWorker;
         WEFT_ASSIGN(out, handshake.On(frame));
     }
     return {};
@@ -131,16 +133,16 @@ Result<Fd> FollowPath(const std::string& address, uint16_t port, const Bytes& ke
         PlaceRequest request{.forward = path.names[i]};
         if (i + 1 == path.names.size()) request.forward_port = port;
         handshake.SetRequest(request);
-        bool heard = false;
-        WEFT_TRY(Prove(fd.get(), handshake, waiter, heard));
+        Reached reached;
+        WEFT_TRY(Prove(fd.get(), handshake, waiter, reached));
     }
     return fd;
 }
 
 Result<Dialled> Attempt(const std::string& address, const Bytes& key, const Identity& identity,
-                        ClientHandshake& handshake, const Waiter& waiter, bool& heard) {
+                        ClientHandshake& handshake, const Waiter& waiter, Reached& reached) {
     WEFT_ASSIGN(Fd fd, FollowPath(address, 0, key, identity, waiter));
-    WEFT_TRY(Prove(fd.get(), handshake, waiter, heard));
+    WEFT_TRY(Prove(fd.get(), handshake, waiter, reached));
     const std::string warning = handshake.BuildWarning();
     if (!warning.empty()) Log(LogLevel::kWarning, "{}", warning);
     return Dialled{std::move(fd), handshake.session()};
@@ -364,21 +366,21 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
                            const LineTalk& line) {
     const Waiter waiter{"worker " + address, deadline, cancel};
     std::optional<Error> hung_up, refused;
-    for (int dropped = 0, cut_off = 0;;) {
-        bool heard = false;
+    for (int closed = 0, cut_off = 0;;) {
+        Reached reached = Reached::kNothing;
         ClientHandshake handshake(waiter.name, key, timeout_ms, identity);
         if (line.request) handshake.SetRequest(line.request());
-        auto dialled = Attempt(address, key, identity, handshake, waiter, heard);
+        auto dialled = Attempt(address, key, identity, handshake, waiter, reached);
         if (dialled.ok()) return dialled;
         if (line.heard && handshake.answer().has_value()) line.heard(*handshake.answer());
         const bool busy = dialled.error().code == ErrorCode::kTimeout;
-        // A worker with many callers may hang up on one before it reads its frame.
-        const bool unheard = !heard && dialled.error().code == ErrorCode::kIo;
+        const bool failed = dialled.error().code == ErrorCode::kIo;
+        const bool unheard = failed && reached != Reached::kWorker;
         if (unheard) hung_up = dialled.error();
         if (IsBusy(dialled.error())) refused = dialled.error();
-        const bool cut = heard && dialled.error().code == ErrorCode::kIo;
-        const bool again =
-            busy || (unheard && ++dropped <= kMostDropped) || (cut && ++cut_off <= kMostCutOff);
+        const int most = reached == Reached::kPort ? kMostDropped : kMostRefused;
+        const bool again = busy || (unheard && ++closed <= most) ||
+                           (failed && !unheard && ++cut_off <= kMostCutOff);
         if (!again || deadline.left_ms() <= kBusyRetryMs) {
             // The earlier answer says more than a last call that the deadline cut short.
             if (busy && refused.has_value()) return *refused;
