@@ -410,7 +410,7 @@ class Run {
     // Rank 0 reports errors in the rewards.
     Status MakeRollouts(const OpenedData& data) {
         if (!job_.trainer.grpo.on) return {};
-        auto made = Rollouts::Make(job_.trainer.grpo, data, cluster_.rank() == 0);
+        auto made = Rollouts::Make(job_.trainer.grpo, data, cluster_);
         if (!made.ok()) {
             failed_ = true;
             return cluster_.ReportFailure(made.error());

@@ -187,7 +187,7 @@ Status CheckPaths(const TrainJob& job) {
     return {};
 }
 
-// What a job with completions of the model in training does not support.
+// Refuses options that a job with --loss grpo does not support.
 Status CheckGrpoJob(const TrainJob& job) {
     const GrpoOptions& grpo = job.trainer.grpo;
     if (!grpo.on) return {};

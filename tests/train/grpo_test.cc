@@ -163,6 +163,18 @@ TEST_F(RewardCommands, FaultsNameTheCommand) {
     ExpectPart(fault("read x; echo 1; cat > /dev/null", 1), "1 of 3 answers within 1 s");
 }
 
+// A command that does not answer holds neither a stopped job nor one that has lost a rank.
+TEST_F(RewardCommands, EndWithTheJob) {
+    int looks = 0;
+    RewardCommand command("cat > /dev/null; tail -f /dev/null", 1, 600, [&looks]() -> Status {
+        if (++looks < 3) return {};
+        return MakeError(ErrorCode::kCancelled, "rank 1 was lost");
+    });
+    const auto scored = command.Score(kLines);
+    ASSERT_FALSE(scored.ok());
+    EXPECT_EQ(scored.error().message, "rank 1 was lost");
+}
+
 TEST_F(RewardCommands, StartsAProcessAgain) {
     const test::TempDir folder;
     // Ends in the middle of its first life.

@@ -43,7 +43,7 @@ struct Completion {
     bool ended = false;           // false: it was cut off at the most tokens
 };
 
-// What the generator uses; all must outlive it.
+// The generator uses these objects, which must outlive it.
 struct GeneratorParts {
     backend::Executable& executable;
     backend::Device& device;

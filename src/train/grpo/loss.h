@@ -24,7 +24,7 @@
 
 namespace weft::train {
 
-// What the loss needs from a batch, besides its own completions.
+// The loss divides by these sums over the whole batch.
 struct GrpoBatch {
     double completions = 0, tokens = 0;  // of all ranks; tokens: those that count
     double most_tokens = 0;              // of a completion

@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kMostAnswerBytes = 1 << 20;
 constexpr size_t kShownBytes = 200;
-constexpr int64_t kReapMs = 2000;
+constexpr int64_t kReapMs = 2000, kLookMs = 200;
 
 // A pipe whose end in this process does not block.
 Status OpenPipe(Fd& own, Fd& other, bool writes) {
@@ -57,8 +57,11 @@ std::string Shown(std::string_view line) {
 
 }  // namespace
 
-RewardCommand::RewardCommand(std::string command, int64_t workers, int64_t timeout_s)
-    : command_(std::move(command)), timeout_s_(timeout_s), workers_(static_cast<size_t>(workers)) {}
+RewardCommand::RewardCommand(std::string command, int64_t workers, int64_t timeout_s, Ends ends)
+    : command_(std::move(command)),
+      timeout_s_(timeout_s),
+      ends_(std::move(ends)),
+      workers_(static_cast<size_t>(workers)) {}
 
 RewardCommand::~RewardCommand() {
     for (Worker& worker : workers_) Stop(worker);
@@ -98,12 +101,13 @@ Status RewardCommand::ScoreAll() {
             polled.push_back({writes ? worker.input.get() : -1, POLLOUT, 0});
             polled.push_back({worker.done() ? -1 : worker.output.get(), POLLIN, 0});
         }
-        const int64_t left = std::clamp<int64_t>(deadline.left_ms(), 0, 60'000);
+        const int64_t left = std::clamp<int64_t>(deadline.left_ms(), 0, kLookMs);
         ::poll(polled.data(), polled.size(), static_cast<int>(left));
         for (size_t i = 0; i < workers_.size(); ++i) {
             if (polled[2 * i].revents != 0) WEFT_TRY(Write(workers_[i]));
             if (polled[2 * i + 1].revents != 0) WEFT_TRY(Read(workers_[i]));
         }
+        if (ends_) WEFT_TRY(ends_());
         if (!deadline.expired()) continue;
         const auto late = std::ranges::find_if(workers_, [](const auto& w) { return !w.done(); });
         if (late == workers_.end()) break;

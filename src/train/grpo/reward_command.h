@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,15 +23,18 @@ namespace weft::train {
 
 class RewardCommand {
   public:
-    // timeout_s: of each Score.
-    RewardCommand(std::string command, int64_t workers, int64_t timeout_s);
+    // timeout_s: of each Score. ends: the error of a job that ends meanwhile, else OK; cheap,
+    // called some times a second. May be empty.
+    using Ends = std::function<Status()>;
+    RewardCommand(std::string command, int64_t workers, int64_t timeout_s, Ends ends = {});
     ~RewardCommand();  // ends the processes
     RewardCommand(const RewardCommand&) = delete;
     RewardCommand& operator=(const RewardCommand&) = delete;
 
     // The reward of each line; not a number: none. lines: JSON without a line break. Errors: kIo (a
     // process cannot be started, or ended), kTimeout, kCorrupt (an answer is no reward, or there
-    // are too many); the message names the command. After an error, the processes have ended.
+    // are too many); the message names the command; those of `ends`. After an error, the processes
+    // have ended.
     Result<std::vector<double>> Score(std::span<const std::string> lines);
 
   private:
@@ -57,6 +61,7 @@ class RewardCommand {
 
     const std::string command_;
     const int64_t timeout_s_;
+    const Ends ends_;
     std::vector<Worker> workers_;
 };
 

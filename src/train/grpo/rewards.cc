@@ -11,7 +11,6 @@
 #include "grammar/json_schema.h"
 #include "grammar/matcher.h"
 #include "grammar/stacks.h"
-#include "train/grpo/reward_command.h"
 
 namespace weft::train {
 namespace {
@@ -22,8 +21,8 @@ constexpr uint32_t kMostMatchSteps = 1'000'000, kMostMatchKib = 64 << 10;
 
 class CommandSource final : public Rewards::Source {
   public:
-    CommandSource(const std::string& command, const GrpoOptions& options)
-        : command_(command, options.reward_workers, options.reward_timeout_s) {}
+    CommandSource(const std::string& command, const GrpoOptions& options, RewardCommand::Ends ends)
+        : command_(command, options.reward_workers, options.reward_timeout_s, std::move(ends)) {}
 
     // The record, the completion in the form of the prompt, and its tokens.
     Result<std::vector<double>> Score(std::span<const Judged> completions) override {
@@ -153,10 +152,10 @@ class SchemaSource final : public Rewards::Source {
 
 }  // namespace
 
-Result<Rewards> Rewards::Make(const GrpoOptions& options) {
+Result<Rewards> Rewards::Make(const GrpoOptions& options, RewardCommand::Ends ends) {
     Rewards rewards;
     for (const std::string& command : options.commands) {
-        rewards.sources_.push_back(std::make_unique<CommandSource>(command, options));
+        rewards.sources_.push_back(std::make_unique<CommandSource>(command, options, ends));
     }
     for (const std::string& pattern : options.regexes) {
         WEFT_ASSIGN(auto source, RegexSource::Make(pattern));

@@ -19,6 +19,7 @@
 #include "base/result.h"
 #include "chat/template/chat_template.h"
 #include "train/grpo/options.h"
+#include "train/grpo/reward_command.h"
 
 namespace weft::train {
 
@@ -31,8 +32,8 @@ struct Judged {
 
 class Rewards {
   public:
-    // Errors: kUsage (an invalid expression or schema), those of files.
-    static Result<Rewards> Make(const GrpoOptions& options);
+    // ends: as for RewardCommand. Errors: kUsage (an invalid expression or schema), those of files.
+    static Result<Rewards> Make(const GrpoOptions& options, RewardCommand::Ends ends = {});
 
     // By reward: the value for each completion; not a number: none. Errors: those of RewardCommand.
     Result<std::vector<std::vector<double>>> Score(std::span<const Judged> completions);

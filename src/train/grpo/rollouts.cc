@@ -21,10 +21,17 @@ std::vector<std::string> GrpoNames(const GrpoOptions& options) {
     return names;
 }
 
-Result<Rollouts> Rollouts::Make(const GrpoOptions& options, const OpenedData& data, bool root) {
+Result<Rollouts> Rollouts::Make(const GrpoOptions& options, const OpenedData& data,
+                                cluster::Cluster& cluster) {
     Rollouts rollouts(options, data);
-    if (!root) return rollouts;
-    WEFT_ASSIGN(rollouts.rewards_, Rewards::Make(options));
+    if (cluster.rank() != 0) return rollouts;
+    const auto ends = [&cluster]() -> Status {
+        const net::PeerMonitor* const monitor = cluster.monitor();
+        if (monitor != nullptr && monitor->Failed()) return monitor->Failure();
+        if (!cluster.stop_requested()) return {};
+        return MakeError(ErrorCode::kCancelled, "stopped by the user");
+    };
+    WEFT_ASSIGN(rollouts.rewards_, Rewards::Make(options, ends));
     return rollouts;
 }
 

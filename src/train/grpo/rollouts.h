@@ -29,8 +29,10 @@ struct Rollout {
 
 class Rollouts {
   public:
-    // root: rank 0. All must outlive this object. Errors: those of Rewards::Make.
-    static Result<Rollouts> Make(const GrpoOptions& options, const OpenedData& data, bool root);
+    // Rank 0 judges; a reward that takes long ends with the job. All must outlive this object.
+    // Errors: those of Rewards::Make.
+    static Result<Rollouts> Make(const GrpoOptions& options, const OpenedData& data,
+                                 cluster::Cluster& cluster);
 
     // prompts: those of all ranks. seed: of this batch. Collective. Errors: those of
     // Generator::Run and Rewards::Score; kCorrupt (a token beyond the tokenizer).
