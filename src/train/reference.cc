@@ -69,16 +69,14 @@ std::string ReferenceTable::KeyOf(const std::string& model, const DataIdentity& 
 
 Status ReferenceTable::Open(const model_files::ModelSource& source, const DataIdentity& content,
                             OpenedData& data) {
-    if (!HasReference(job_.trainer.preference.loss)) return {};
     const std::string& other = job_.trainer.preference.ref_model;
-    std::string model;
-    if (other.empty()) {
-        WEFT_ASSIGN(model, source.Fingerprint());
-    } else {
-        WEFT_ASSIGN(const auto opened, model_files::OpenModel(other));
+    std::unique_ptr<model_files::ModelSource> opened;
+    if (!other.empty()) {
+        WEFT_ASSIGN(opened, model_files::OpenModel(other));
         WEFT_TRY(CheckTokens(*opened, data.tokenizer.get()));
-        WEFT_ASSIGN(model, opened->Fingerprint());
     }
+    if (!HasReference(job_.trainer.preference.loss)) return {};
+    WEFT_ASSIGN(const std::string model, (opened == nullptr ? source : *opened).Fingerprint());
     const std::string key = KeyOf(model, content);
     complete_ = complete_ && key == key_;
     key_ = key;

@@ -45,6 +45,25 @@ class TrainRefusals : public testing::Test {
     test::TempDir dir_;
 };
 
+// The reference model must read the data's tokens.
+TEST_F(TrainRefusals, AReferenceWithOtherTokens) {
+    const std::string model = dir_ / "model.gguf", other = dir_ / "other.gguf";
+    const std::string data = dir_ / "data.jsonl";
+    TinyFile file{.hyper = TrainHyper(), .dtype = DType::kF32};
+    WriteTinyGguf(model, file);
+    file.tokenizer = tokenizer::TinyBytePair({"h e", "l l", "he ll", "t h", "t o"});
+    WriteTinyGguf(other, file);
+    std::ofstream(data) << R"({"prompt": "a", "chosen": "b", "rejected": "c"})"
+                        << "\n";
+    const Words both = {"train",     model, "--data", data, "--ref-model", other, "--steps", "1",
+                        "--seq-len", "16",  "-t",     "1",  "--no-output"};
+    for (const Words& loss :
+         {Words{"--loss", "dpo"}, Words{"--loss", "grpo", "--beta", "0.1", "--group", "2",
+                                        "--micro-batch", "2", "--reward-regex", "a"}}) {
+        ExpectRefused(RunWeft(both + loss), {"--ref-model", "the same tokenizer"});
+    }
+}
+
 // A window as long as the sequences gives the bits of no window. A shorter one is trained:
 // recomputation gives the same bits, other ranks the same curve. The trained file keeps its window.
 TEST_F(TrainRefusals, WindowsAreTrained) {
