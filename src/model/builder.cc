@@ -104,13 +104,18 @@ ValueId Builder::Enter() {
 
 ValueId Builder::Placed(ValueId x) {
     const int64_t hidden = hyper_.hidden;
-    if (const auto* info = source_.FindTensor("position_embd.weight"); info != nullptr) {
-        const ValueId table =
-            Weight("position_embd.weight", {{0, info->rows}, {0, hidden}, info->rows, hidden});
-        x = Add(x, program_.Emit(program::Embedding{}, {positions_, table}, "positioned",
-                                 {kTokens, hidden}));
+    const auto* const info = source_.FindTensor("position_embd.weight");
+    if (info == nullptr) return x;
+    if (info->rows < hyper_.context) {  // later positions would have no vector
+        Fail(MakeError(ErrorCode::kCorrupt,
+                       "{}: position_embd.weight has vectors for {} positions; expected {}, the "
+                       "model's context",
+                       source_.name(), info->rows, hyper_.context));
     }
-    return x;
+    const ValueId table =
+        Weight("position_embd.weight", {{0, info->rows}, {0, hidden}, info->rows, hidden});
+    return Add(x, program_.Emit(program::Embedding{}, {positions_, table}, "positioned",
+                                {kTokens, hidden}));
 }
 
 ValueId Builder::Embedded(const std::string& tensor, const std::string& name) {

@@ -324,6 +324,19 @@ TEST_F(HyperTest, UnusedTensorsAreRefused) {
     EXPECT_NE(program.error().message.find("blk.3.attn_norm.weight"), std::string::npos);
 }
 
+// Positions behind the table would have no vector.
+TEST_F(HyperTest, EveryPositionHasAVector) {
+    TinyFile file = File("llama");
+    file.vectors["position_embd.weight"] =
+        std::vector<float>(static_cast<size_t>(file.hyper.hidden));
+    const model::Hyper hyper = Read(file).value();
+    const auto plan = model::PlanShards(hyper, *source_, {});
+    const auto program = model::BuildProgram(hyper, plan->shards[0], *source_, {});
+    ASSERT_FALSE(program.ok());
+    EXPECT_NE(program.error().message.find("for 1 positions; expected "), std::string::npos)
+        << program.error().message;
+}
+
 // Files of GLM 4.7 Flash do not state the kind of scores; their correction bias implies it.
 TEST_F(HyperTest, CorrectionBiasRequiresSigmoids) {
     TinyFile file = ExpertLatentFile(0.1);
