@@ -338,7 +338,6 @@ Result<HeadCounts> ReadHeadCounts(const model_files::ModelSource& source, const 
         }
         known = here;
     }
-    if (OnlyRecurrent(source, hyper)) return HeadCounts{usual, usual};
     if (counts.whole == 0 && counts.windowed == 0) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: {} has no heads in any layer; models without attention are not "
@@ -357,8 +356,11 @@ Status ReadHeads(const model_files::ModelSource& source, const std::string& pref
         return meta.IntOr(prefix + key, least, 1024, usual);
     };
     if (!meta.Has(count)) return meta.Int(count, 1, kMostHeads).error();
-    WEFT_ASSIGN(HeadCounts heads, ReadHeadCounts(source, count, hyper, 0));
-    if (const int64_t own = hyper.recurrent.heads; OnlyRecurrent(source, hyper)) heads = {own, own};
+    const bool attends = !OnlyRecurrent(source, hyper);
+    HeadCounts heads{hyper.recurrent.heads, hyper.recurrent.heads}, kv = heads;
+    if (attends) {
+        WEFT_ASSIGN(heads, ReadHeadCounts(source, count, hyper, 0));
+    }
     hyper.heads = heads.whole;
     WEFT_ASSIGN(hyper.latent, ReadLatent(source, hyper.architecture));
     if (hyper.latent.rank > 0) {
@@ -367,10 +369,12 @@ Status ReadHeads(const model_files::ModelSource& source, const std::string& pref
         hyper.rotary_dim = hyper.latent.rope;
         return {};
     }
-    WEFT_ASSIGN(const HeadCounts kv, ReadHeadCounts(source, count + "_kv", hyper, hyper.heads));
+    if (attends) {
+        WEFT_ASSIGN(kv, ReadHeadCounts(source, count + "_kv", hyper, hyper.heads));
+    }
     hyper.kv_heads = kv.whole;
-    const int64_t usual = OnlyRecurrent(source, hyper) ? 2 : hyper.hidden / hyper.heads;
-    WEFT_ASSIGN(hyper.head_dim, dim("attention.key_length", 1, usual));
+    WEFT_ASSIGN(hyper.head_dim,
+                dim("attention.key_length", 1, attends ? hyper.hidden / hyper.heads : 2));
     WEFT_ASSIGN(const int64_t value_dim, dim("attention.value_length", 1, hyper.head_dim));
     if (value_dim != hyper.head_dim) hyper.v_head_dim = value_dim;
     WEFT_ASSIGN(hyper.rotary_dim, dim("rope.dimension_count", 2, hyper.head_dim));

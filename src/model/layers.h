@@ -6,7 +6,7 @@
 
 namespace weft::model {
 
-// Pre-norm layers: x += attend(norm(x)); x += MLP(norm(x)). Some have norms behind both, too.
+// Pre-norm layers: x += attend(norm(x)); x += MLP(norm(x)). Some have a norm behind the MLP, too.
 template <typename Attend>
 program::ValueId PreNormLayers(Builder& b, program::ValueId x, Attend attend,
                                const char* mlp_norm = "ffn_norm") {

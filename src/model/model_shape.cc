@@ -51,8 +51,7 @@ std::pair<int64_t, std::string_view> LayerAndName(std::string_view name) {
 Result<int64_t> DraftHeads(const model_files::hf::FolderConfig& config) {
     if (config.family->draft_head == nullptr) return 0;
     WEFT_ASSIGN(const int64_t heads,
-                config.config.IntOr({"num_nextn_predict_layers", "mtp_num_hidden_layers"}, 0, 64,
-                                    config.family->draft_heads));
+                model_files::hf::PublishedDraftHeads(config.config, *config.family));
     return std::min<int64_t>(heads, 1);  // drafts use the first head
 }
 

@@ -200,19 +200,12 @@ Result<DenseStep> ReadDense(const std::string& folder, int64_t columns) {
     return dense;
 }
 
-// A file's keys; an empty object if there is no such file.
-Result<Config> ReadIfThere(const std::string& path) {
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) return Config(path);
-    return Config::Read(path);
-}
-
 // Reads the Transformer module's own file, which has one of several names.
 Result<Config> ReadTransformer(const std::string& folder) {
     for (const char* family :
          {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"}) {
         WEFT_ASSIGN(Config config,
-                    ReadIfThere(fmt::format("{}/sentence_{}_config.json", folder, family)));
+                    Config::ReadIfThere(fmt::format("{}/sentence_{}_config.json", folder, family)));
         if (!config.json().empty()) return config;
     }
     return Config(folder);
@@ -224,7 +217,7 @@ Status ReadCuts(const std::string& folder, int64_t positions, EmbeddingHead& hea
     WEFT_ASSIGN(const Config transformer, ReadTransformer(folder));
     WEFT_ASSIGN(const bool lower, transformer.BoolOr({"do_lower_case"}, false));
     if (lower) return NotSupported(transformer.where(), "do_lower_case");
-    WEFT_ASSIGN(const Config tokenizer, ReadIfThere(folder + "/tokenizer_config.json"));
+    WEFT_ASSIGN(const Config tokenizer, Config::ReadIfThere(folder + "/tokenizer_config.json"));
     WEFT_ASSIGN(const std::string side, tokenizer.StringOr({"truncation_side"}, "right"));
     head.cuts_begin = side == "left";
     WEFT_ASSIGN(const Config options, transformer.Sub({"processor_kwargs", "tokenizer_args"}));
@@ -243,7 +236,8 @@ Status ReadCuts(const std::string& folder, int64_t positions, EmbeddingHead& hea
 }
 
 Status ReadPromptsOf(const std::string& folder, EmbeddingHead& head) {
-    WEFT_ASSIGN(const Config config, ReadIfThere(folder + "/config_sentence_transformers.json"));
+    WEFT_ASSIGN(const Config config,
+                Config::ReadIfThere(folder + "/config_sentence_transformers.json"));
     WEFT_ASSIGN(const Config prompts, config.Sub({"prompts"}));
     for (const auto& [name, text] : prompts.json().items()) {
         WEFT_ASSIGN(head.prompts[name], prompts.StringOr({name}, ""));
@@ -335,7 +329,7 @@ Status AddStep(const Module& module, const std::string& folder, int64_t columns,
         return {};
     }
     if (module.folder != folder) {
-        WEFT_ASSIGN(const Config config, ReadIfThere(module.folder + "/config.json"));
+        WEFT_ASSIGN(const Config config, Config::ReadIfThere(module.folder + "/config.json"));
         WEFT_TRY(CheckNames(config));
     }
     head.steps.emplace_back(UnitStep{});

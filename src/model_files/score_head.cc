@@ -36,24 +36,20 @@ void Subtract(DenseStep& dense) {
     dense.rows = 1;
 }
 
-bool Exists(const std::string& path) {
+bool IsOfModules(const std::string& folder) {
     std::error_code ignored;
-    return std::filesystem::exists(path, ignored);
-}
-
-Result<Config> ReadConfig(const std::string& folder, const char* name) {
-    const std::string path = folder + "/" + name;
-    if (folder.empty() || !Exists(path)) return Config(path);
-    return Config::Read(path);
+    return !folder.empty() && std::filesystem::exists(folder + "/modules.json", ignored);
 }
 
 // As CrossEncoder of sentence-transformers 6.2 chooses it.
 Status ReadActivation(const std::string& folder, EmbeddingHead& head) {
-    WEFT_ASSIGN(const Config config, ReadConfig(folder, "config.json"));
+    if (folder.empty()) return {};
+    WEFT_ASSIGN(const Config config, Config::ReadIfThere(folder + "/config.json"));
     WEFT_ASSIGN(const Config inner, config.Sub({"sentence_transformers"}));
-    WEFT_ASSIGN(const Config own, ReadConfig(folder, "config_sentence_transformers.json"));
+    WEFT_ASSIGN(const Config own,
+                Config::ReadIfThere(folder + "/config_sentence_transformers.json"));
     std::string name;
-    if (Exists(folder + "/modules.json")) {
+    if (IsOfModules(folder)) {
         WEFT_ASSIGN(name, own.StringOr({"activation_fn"}, ""));
     }
     if (name.empty()) {
@@ -84,8 +80,9 @@ bool HasScoreHead(const ModelSource& source) {
 
 Result<bool> ReadsMessages(const ModelSource& source) {
     const std::string folder = source.folder();
-    if (folder.empty() || !Exists(folder + "/modules.json")) return true;
-    WEFT_ASSIGN(const Config transformer, ReadConfig(folder, "sentence_bert_config.json"));
+    if (!IsOfModules(folder)) return true;
+    WEFT_ASSIGN(const Config transformer,
+                Config::ReadIfThere(folder + "/sentence_bert_config.json"));
     WEFT_ASSIGN(const Config kinds, transformer.Sub({"modality_config"}));
     return kinds.Has("message");
 }
@@ -95,7 +92,10 @@ Status ReadScoreHead(const ModelSource& source, EmbeddingHead& head) {
     WEFT_ASSIGN(const std::string architecture, meta.StringOr("general.architecture", ""));
     WEFT_ASSIGN(int64_t columns, meta.Int(architecture + ".embedding_length", 1, 1 << 20));
     WEFT_ASSIGN(const bool causal, meta.BoolOr(architecture + ".attention.causal", true));
-    WEFT_ASSIGN(const Config config, ReadConfig(source.folder(), "config.json"));
+    Config config;
+    if (!source.folder().empty()) {
+        WEFT_ASSIGN(config, Config::ReadIfThere(source.folder() + "/config.json"));
+    }
     WEFT_ASSIGN(const std::string pooling, config.StringOr({"classifier_pooling"}, "cls"));
     head.scores = head.from_file = true;
     head.poolings = {causal ? Pooling::kLast : pooling == "mean" ? Pooling::kMean : Pooling::kCls};

@@ -663,15 +663,12 @@ Status Assembly::AddEnds() {
 
 // The matrix of a model "...ForSequenceClassification" (score_head.h).
 Result<bool> Assembly::AddScoreHead() {
-    bool found = false;
-    for (const auto& [gguf, name] : {std::pair("cls.output", "score")}) {
-        WEFT_ASSIGN(MatrixPtr matrix, Linear(name));
-        WEFT_ASSIGN(MatrixPtr bias, Column(name + std::string(".bias")));
-        found = found || matrix != nullptr;
-        if (matrix != nullptr) Add(gguf + std::string(".weight"), std::move(matrix));
-        if (bias != nullptr) AddVector(gguf + std::string(".bias"), std::move(bias));
-    }
-    return found;
+    WEFT_ASSIGN(MatrixPtr matrix, Linear("score"));
+    WEFT_ASSIGN(MatrixPtr bias, Column("score.bias"));
+    if (bias != nullptr) AddVector("cls.output.bias", std::move(bias));
+    if (matrix == nullptr) return false;
+    Add("cls.output.weight", std::move(matrix));
+    return true;
 }
 
 // An untied folder without an output matrix is an embedding model, whose tensors have no prefix, or
@@ -698,13 +695,8 @@ Status Assembly::AddRopeFactors() {
 // Whether a layer behind the model's belongs to a draft head: config.json's number or its tensors
 // say so.
 bool Assembly::IsDraftLayer(int64_t layer) const {
-    int64_t heads = family_.draft_heads;
-    for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers",
-                            "num_mtp_modules"}) {
-        const auto given = config_.IntOr({key}, 0, 64, 0);
-        if (given.ok()) heads = std::max(heads, *given);
-    }
-    if (layer < layers_ + heads) return true;
+    const auto heads = PublishedDraftHeads(config_, family_);
+    if (heads.ok() && layer < layers_ + *heads) return true;
     const std::string own = fmt::format("{}{}.", layers_prefix_, layer);
     return std::ranges::any_of(files_.tensors(), [&](const auto& tensor) {
         if (!tensor.name.starts_with(own)) return false;

@@ -80,6 +80,12 @@ Result<const Family*> FindFamily(const Config& config) {
                      SupportedModelTypes());
 }
 
+Result<int64_t> PublishedDraftHeads(const Config& config, const Family& family) {
+    return config.IntOr(
+        {"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "num_mtp_modules"},
+        0, 64, family.draft_heads);
+}
+
 const Family* FamilyOfArchitecture(std::string_view architecture) {
     for (const Family* family : AllFamilies()) {
         if (family->architecture == architecture) return family;

@@ -120,6 +120,13 @@ inline constexpr Rule kAttentionRules[] = {
     {"attn_v", "self_attn.v_proj", Form::kLinear},
     {"attn_output", "self_attn.o_proj", Form::kLinear},
 };
+// The same, if some layers have no attention.
+inline constexpr Rule kSomeAttentionRules[] = {
+    {"attn_q", "self_attn.q_proj", Form::kQuery, false},
+    {"attn_k", "self_attn.k_proj", Form::kKey, false},
+    {"attn_v", "self_attn.v_proj", Form::kLinear, false},
+    {"attn_output", "self_attn.o_proj", Form::kLinear, false},
+};
 inline constexpr Rule kPreNormRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
     {"ffn_norm", "post_attention_layernorm", Form::kNorm},
@@ -179,6 +186,8 @@ struct Family {
 Result<const Family*> FindFamily(const Config& config);
 // The first family with GGUF's architecture; nullptr: none.
 const Family* FamilyOfArchitecture(std::string_view architecture);
+// The number of draft heads that are published with a model of this config.json. Errors: kCorrupt.
+Result<int64_t> PublishedDraftHeads(const Config& config, const Family& family);
 // "llama, mistral, qwen2, ...".
 std::string SupportedModelTypes();
 // The family's rules, without "%".

@@ -83,7 +83,7 @@ Status GptNeoMeta(const Config& config, MetaWriter& meta) {
         for (const Json& run : json["attention_types"]) {
             good = good && run.is_array() && run.size() == 2 && run[0].is_array() &&
                    run[1].is_number_integer();
-            for (int64_t i = 0; good && i < std::min<int64_t>(run[1].get<int64_t>(), 4096); ++i) {
+            for (int64_t i = 0; good && i < run[1].get<int64_t>() && local.size() <= 4096; ++i) {
                 for (const Json& kind : run[0]) good = add(kind) && good;
             }
         }

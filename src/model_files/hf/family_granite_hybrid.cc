@@ -230,13 +230,7 @@ Status BambaTensors(Assembly& assembly, int64_t layer, const std::string& prefix
 
 // ---- Tables -------------------------------------------------------------------------------------
 
-constexpr Rule kBambaRules[] = {
-    {"attn_norm", "input_layernorm", Form::kNorm},
-    {"ffn_norm", "pre_ff_layernorm", Form::kNorm},
-    {"attn_q", "self_attn.q_proj", Form::kQuery, false},
-    {"attn_k", "self_attn.k_proj", Form::kKey, false},
-    {"attn_v", "self_attn.v_proj", Form::kLinear, false},
-    {"attn_output", "self_attn.o_proj", Form::kLinear, false},
+constexpr Rule kFeedForwardRules[] = {
     {"ffn_%", "feed_forward.%_proj", Form::kLinear},
 };
 constexpr Rule kSinkRules[] = {
@@ -247,16 +241,12 @@ constexpr Rule kGraniteRouterRules[] = {
     {"ffn_gate_inp", "block_sparse_moe.router", Form::kRouter, false},
 };
 constexpr Rule kGraniteHybridRules[] = {
-    {"attn_q", "self_attn.q_proj", Form::kQuery, false},
-    {"attn_k", "self_attn.k_proj", Form::kKey, false},
-    {"attn_v", "self_attn.v_proj", Form::kLinear, false},
-    {"attn_output", "self_attn.o_proj", Form::kLinear, false},
     {"ffn_gate_inp", "block_sparse_moe.router.layer", Form::kRouter, false},
 };
 constexpr Family kGraniteDense = {
     .model_type = "granitemoehybrid",
     .architecture = "granite",
-    .rules = {kPreNormRules, kGraniteHybridRules},
+    .rules = {kPreNormRules, kSomeAttentionRules, kGraniteHybridRules},
     .meta = GraniteHybridMeta,
     .layer = GraniteHybridTensors,
     .pairs = true,
@@ -317,7 +307,7 @@ constexpr Family kGraniteHybridFamilies[] = {
      .more_tensors = "attn_sinks.weight"},
     {.model_type = "bamba",
      .architecture = "bamba",
-     .rules = {kBambaRules},
+     .rules = {kPreFfNormRules, kSomeAttentionRules, kFeedForwardRules},
      .meta = BambaMeta,
      .layer = BambaTensors,
      .adjust = BambaAdjust,

@@ -181,10 +181,6 @@ Status DeciLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
 
 constexpr Rule kDeciRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm, false},
-    {"attn_q", "self_attn.q_proj", Form::kQuery, false},
-    {"attn_k", "self_attn.k_proj", Form::kKey, false},
-    {"attn_v", "self_attn.v_proj", Form::kLinear, false},
-    {"attn_output", "self_attn.o_proj", Form::kLinear, false},
     {"ffn_norm", "post_attention_layernorm", Form::kNorm, false},
     {"ffn_%", "mlp.%_proj", Form::kLinear, false},
 };
@@ -241,7 +237,7 @@ constexpr Family kLlamaLikeFamilies[] = {
                      "dim_model_base": 1, "tie_word_embeddings": true})"},
     {.model_type = "nemotron-nas",
      .architecture = "deci",
-     .rules = {kDeciRules},
+     .rules = {kDeciRules, kSomeAttentionRules},
      .layer = DeciLayer,
      .pairs = true,
      .adjust = DeciAdjust,

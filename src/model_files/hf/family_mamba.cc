@@ -1,7 +1,4 @@
 // Models with Mamba layers: Jamba, Mamba and Falcon-Mamba; and Mamba-2 without attention.
-#include <algorithm>
-#include <cmath>
-
 #include "model_files/hf/mamba.h"
 
 namespace weft::model_files::hf {
@@ -56,7 +53,7 @@ Status JambaMeta(const Config& config, MetaWriter& meta) {
 
 // ---- Mamba, Falcon-Mamba and Mamba-2 ------------------------------------------------------------
 
-// No layer has attention or an MLP. (The number of query heads has no effect.)
+// No layer has attention or an MLP. (Of both head keys, readers need a number.)
 Result<Config> MambaAdjust(const Config& config) {
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostMambaLayers));
     WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 2, kMostMambaColumns));
@@ -68,8 +65,8 @@ Result<Config> MambaAdjust(const Config& config) {
     if (config.Has("intermediate_size")) {
         WEFT_ASSIGN(inner, config.NeedInt({"intermediate_size"}, 1, kMostMambaColumns));
     }
-    Json over = {{"num_attention_heads", hidden % 64 == 0 ? hidden / 64 : 1},
-                 {"head_dim", hidden % 64 == 0 ? 64 : hidden / 2 * 2},
+    Json over = {{"num_attention_heads", 1},
+                 {"head_dim", 2},
                  {"num_key_value_heads", none},
                  {"intermediate_size", none},
                  {"inner_size", inner}};
@@ -82,7 +79,7 @@ Status MambaMeta(const Config& config, MetaWriter& meta) {
     return WriteMambaSizes(config, meta);
 }
 
-// Steps, B and C are normed with an epsilon of their own, which must be that of the other norms.
+// Steps, B and C are normed without weights, with an epsilon of their own.
 Status FalconMambaMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(MambaMeta(config, meta));
     meta.Bool("ssm.dt_b_c_rms", true);
@@ -120,30 +117,13 @@ Status Mamba2Layer(Assembly& assembly, int64_t layer, const std::string& prefix)
 
 // ---- Tensors ------------------------------------------------------------------------------------
 
-// The recurrence's rates are -exp(A_log), for each channel and row of the state.
+// Each channel has a state of its own.
 Status AddChannels(Assembly& assembly, int64_t layer, const std::string& module) {
     const Config& config = assembly.config();
     WEFT_ASSIGN(const int64_t inner, config.NeedInt({"inner_size"}, 1, kMostMambaColumns));
     WEFT_ASSIGN(const int64_t state, config.NeedInt({"state_size"}, 1, 1024));
     WEFT_ASSIGN(const int64_t taps, config.NeedInt({"conv_kernel"}, 2, 64));
-    const auto block = [&](const char* name) { return Assembly::Block(layer, name); };
-    WEFT_ASSIGN(MatrixPtr logs, assembly.Checked(assembly.Column(module + "A_log"),
-                                                 module + "A_log", inner * state));
-    std::vector<float> rates(static_cast<size_t>(inner * state));
-    WEFT_TRY(logs->Read({0, inner * state, 0, 1}, std::as_writable_bytes(std::span(rates))));
-    for (float& rate : rates) rate = -std::exp(rate);
-    assembly.Add(block("ssm_a"), Reshaped(FromFloats(std::move(rates)), state));
-    WEFT_ASSIGN(MatrixPtr skip,
-                assembly.Checked(assembly.Column(module + "D"), module + "D", inner));
-    assembly.AddVector(block("ssm_d"), std::move(skip));
-    const std::string conv = module + "conv1d.weight";
-    WEFT_ASSIGN(MatrixPtr weight, assembly.Checked(assembly.Tensor(conv), conv, inner));
-    if (weight->cols() != taps) return config.Corrupt("conv_kernel", "the taps of conv1d.weight");
-    assembly.Add(block("ssm_conv1d.weight"), Converted(std::move(weight), DType::kF32),
-                 {taps, 1, inner});
-    WEFT_ASSIGN(MatrixPtr bias, assembly.Column(module + "conv1d.bias"));
-    if (bias != nullptr) assembly.AddVector(block("ssm_conv1d.bias"), std::move(bias));
-    return {};
+    return AddState(assembly, layer, module, {inner, state, inner, taps});
 }
 
 Status JambaLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
@@ -156,14 +136,6 @@ Status MambaLayer(Assembly& assembly, int64_t layer, const std::string& prefix) 
     return AddChannels(assembly, layer, prefix + "mixer.");
 }
 
-constexpr Rule kJambaRules[] = {
-    {"attn_norm", "input_layernorm", Form::kNorm},
-    {"ffn_norm", "pre_ff_layernorm", Form::kNorm},
-    {"attn_q", "self_attn.q_proj", Form::kQuery, false},
-    {"attn_k", "self_attn.k_proj", Form::kKey, false},
-    {"attn_v", "self_attn.v_proj", Form::kLinear, false},
-    {"attn_output", "self_attn.o_proj", Form::kLinear, false},
-};
 constexpr Rule kJambaMambaRules[] = {
     {"ssm_in", "mamba.in_proj", Form::kLinear, false},
     {"ssm_x", "mamba.x_proj", Form::kLinear, false},
@@ -195,7 +167,7 @@ constexpr std::string_view kMambaDefaults =
 constexpr Family kMambaFamilies[] = {
     {.model_type = "jamba",
      .architecture = "jamba",
-     .rules = {kJambaRules, kJambaMambaRules, kJambaMlpRules},
+     .rules = {kPreFfNormRules, kSomeAttentionRules, kJambaMambaRules, kJambaMlpRules},
      .meta = JambaMeta,
      .layer = JambaLayer,
      .adjust = JambaAdjust,

@@ -1,6 +1,7 @@
 #include "model_files/hf/json.h"
 
 #include <cmath>
+#include <filesystem>
 
 #include "base/bare_words.h"
 #include "base/file_kind.h"
@@ -54,6 +55,11 @@ Result<Config> Config::Parse(std::string_view text, std::string_view where) {
                          TypeOf(json));
     }
     return Config(std::string(where), std::move(json));
+}
+
+Result<Config> Config::ReadIfThere(const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::exists(path, ignored) ? Read(path) : Config(path);
 }
 
 Result<Config> Config::Read(const std::string& path) {

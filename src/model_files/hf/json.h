@@ -38,6 +38,8 @@ class Config {
     // `where`: "models/x/config.json". Errors: kCorrupt if the text is not a JSON object.
     static Result<Config> Parse(std::string_view text, std::string_view where);
     static Result<Config> Read(const std::string& path);  // at most kMostConfigBytes
+    // An empty object if there is no such file.
+    static Result<Config> ReadIfThere(const std::string& path);
     // An empty object.
     explicit Config(std::string where = "") : where_(std::move(where)), json_(Json::object()) {}
 

@@ -10,30 +10,35 @@ constexpr int64_t kMostOutRows = 1 << 20;
 
 class MambaLayer {
   public:
-    MambaLayer(Assembly& assembly, int64_t layer, std::string prefix, const MambaShape& s)
-        : assembly_(assembly), layer_(layer), prefix_(std::move(prefix)), s_(s) {}
+    MambaLayer(Assembly& assembly, int64_t layer, std::string prefix)
+        : assembly_(assembly), layer_(layer), prefix_(std::move(prefix)) {}
 
-    Status Add(const std::vector<float>& in, float out) {
-        const int64_t inner = s_.inner(), shared = s_.shared();
-        const int64_t parts[] = {inner, inner, shared, shared, s_.heads};
+    Status Add(const MambaShape& s, const std::vector<float>& in, float out) {
+        const int64_t inner = s.inner(), shared = s.shared();
+        const int64_t parts[] = {inner, inner, shared, shared, s.heads};
         std::vector<RowScale> scales;
         for (size_t i = 0; i < in.size(); ++i) scales.push_back({parts[i], in[i]});
-        WEFT_TRY(AddLinear("ssm_in", "in_proj", 2 * inner + 2 * shared + s_.heads, scales));
+        WEFT_TRY(AddLinear("ssm_in", "in_proj", 2 * inner + 2 * shared + s.heads, scales));
         WEFT_TRY(AddLinear("ssm_out", "out_proj", 0, {{kMostOutRows, out}}));
-        WEFT_TRY(AddTaps());
-        WEFT_ASSIGN(MatrixPtr rates, Column("A_log", s_.heads));
-        std::vector<float> decays(static_cast<size_t>(s_.heads));
-        WEFT_TRY(rates->Read({0, s_.heads, 0, 1}, std::as_writable_bytes(std::span(decays))));
-        for (float& decay : decays) decay = -std::exp(decay);
-        Put("ssm_a", FromFloats(std::move(decays)));
-        WEFT_ASSIGN(MatrixPtr skip, Column("D", s_.heads));
-        Put("ssm_d", std::move(skip));
-        WEFT_ASSIGN(MatrixPtr steps, Column("dt_bias", s_.heads));
+        WEFT_TRY(AddState({s.heads, 1, inner + 2 * shared, s.taps}));
+        WEFT_ASSIGN(MatrixPtr steps, Column("dt_bias", s.heads));
         assembly_.AddVector(Assembly::Block(layer_, "ssm_dt.bias"), std::move(steps));
         if (!assembly_.Has(prefix_ + "norm.weight")) return {};
         WEFT_ASSIGN(MatrixPtr norm, Column("norm.weight", inner));
-        Put("ssm_norm.weight", Reshaped(std::move(norm), inner / s_.groups));
+        Put("ssm_norm.weight", Reshaped(std::move(norm), inner / s.groups));
         return {};
+    }
+
+    Status AddState(const StateShape& s) {
+        const int64_t count = s.heads * s.each;
+        WEFT_ASSIGN(MatrixPtr logs, Column("A_log", count));
+        std::vector<float> rates(static_cast<size_t>(count));
+        WEFT_TRY(logs->Read({0, count, 0, 1}, std::as_writable_bytes(std::span(rates))));
+        for (float& rate : rates) rate = -std::exp(rate);
+        Put("ssm_a", Reshaped(FromFloats(std::move(rates)), s.each));
+        WEFT_ASSIGN(MatrixPtr skip, Column("D", s.heads));
+        Put("ssm_d", std::move(skip));
+        return AddTaps(s.channels, s.taps);
     }
 
   private:
@@ -58,14 +63,13 @@ class MambaLayer {
                             Scaled(std::move(bias), scales));
         return {};
     }
-    Status AddTaps() {
-        const int64_t channels = s_.inner() + 2 * s_.shared();
+    Status AddTaps(int64_t channels, int64_t count) {
         WEFT_ASSIGN(MatrixPtr taps, Checked(assembly_.Tensor(prefix_ + "conv1d.weight"),
                                             "conv1d.weight", channels));
-        if (taps->cols() != s_.taps) {
+        if (taps->cols() != count) {
             return MakeError(ErrorCode::kCorrupt,
                              "{}: '{}conv1d.weight' has {} taps; expected {} from config.json",
-                             assembly_.folder(), prefix_, taps->cols(), s_.taps);
+                             assembly_.folder(), prefix_, taps->cols(), count);
         }
         Put("ssm_conv1d.weight", Converted(std::move(taps), DType::kF32));
         if (!assembly_.Has(prefix_ + "conv1d.bias")) return {};
@@ -82,7 +86,6 @@ class MambaLayer {
     Assembly& assembly_;
     const int64_t layer_;
     const std::string prefix_;
-    const MambaShape s_;
 };
 
 }  // namespace
@@ -97,7 +100,11 @@ void WriteMamba(const MambaShape& s, MetaWriter& meta) {
 
 Status AddMamba(Assembly& assembly, int64_t layer, const std::string& prefix, const MambaShape& s,
                 const std::vector<float>& in, float out) {
-    return MambaLayer(assembly, layer, prefix, s).Add(in, out);
+    return MambaLayer(assembly, layer, prefix).Add(s, in, out);
+}
+
+Status AddState(Assembly& assembly, int64_t layer, const std::string& prefix, const StateShape& s) {
+    return MambaLayer(assembly, layer, prefix).AddState(s);
 }
 
 Status CheckSteps(const Config& config) {

@@ -1,6 +1,6 @@
-// Converts Mamba-2 layers of a Hugging Face folder to the tensors of GGUF files (model/recurrent.h
-// names them): A = -exp(A_log); A and D have one number per head, as columns; the norm's weight has
-// one row per group.
+// Converts Mamba layers of a Hugging Face folder to the tensors of GGUF files (model/recurrent.h
+// names them): A = -exp(A_log). In Mamba-2, A and D have one number per head, as columns, and the
+// norm's weight has one row per group.
 #pragma once
 
 #include <string>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model_files/hf/assembly.h"
+#include "model_files/hf/family.h"
 
 namespace weft::model_files::hf {
 
@@ -24,6 +25,20 @@ void WriteMamba(const MambaShape& s, MetaWriter& meta);
 // empty; out: factor on ssm_out. Errors: kCorrupt, naming the tensor.
 Status AddMamba(Assembly& assembly, int64_t layer, const std::string& prefix, const MambaShape& s,
                 const std::vector<float>& in = {}, float out = 1);
+
+// What all recurrences have: the rates A [heads, each], D [heads], and the taps and the bias of the
+// convolution.
+struct StateShape {
+    int64_t heads, each, channels, taps;
+};
+// Errors: kCorrupt, naming the tensor.
+Status AddState(Assembly& assembly, int64_t layer, const std::string& prefix, const StateShape& s);
+
+// Norms of layers whose MLP is called feed_forward.
+inline constexpr Rule kPreFfNormRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"ffn_norm", "pre_ff_layernorm", Form::kNorm},
+};
 
 // Refuses limits on the recurrence's steps (time_step_limit). In Nemotron's prompts, transformers
 // clamps steps to at least time_step_min. The published models, llama.cpp and Weft do not clamp
