@@ -142,6 +142,7 @@ TEST_F(LoraCli, NamesInvalidFlags) {
                  {{"--lora", "4", "--lora-targets", "q_proj, nose"}, 2, "has 'nose'"},
                  {{"--lora", "4", "--lora-targets", "q_proj,nose"}, 2, "no layer of"},
                  {{"--lora", "4", "--lora-alpha", "0"}, 2, "--lora-alpha 0"},
+                 {{"--lora", "4", "--lora-alpha", "1e38"}, 2, "at most 1048576"},
                  {{"--lora-alpha", "16"}, 2, "--lora-alpha needs --lora RANK"},
                  {{"--lora_alpha=16"}, 2, "--lora-alpha needs --lora RANK"},
                  {{"--lora_target", "q_proj"}, 2, "--lora-targets needs --lora RANK"},

@@ -1,6 +1,9 @@
 """Processes that a program under test has started, and signals to them."""
+import json
 import os
 import re
+import signal
+import subprocess
 
 
 def children(pid):
@@ -26,3 +29,20 @@ def is_pending(pid, number):
     with open(f"/proc/{pid}/status") as file:
         pending = re.search(r"^ShdPnd:\s*(\w+)$", file.read(), re.M)[1]
     return int(pending, 16) >> (number - 1) & 1 == 1
+
+
+def steps_with_a_kill(words, patience, step=3, victim=lambda pids: pids[0]):
+    """Runs a training job that prints JSON, and kills one of its processes after `step`. Returns
+    the last line of each step, the job's restarts, its exit status and its messages."""
+    lines, restarts = {}, 0
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+        for text in job.stdout:
+            line = json.loads(text)
+            if "loss" not in line:
+                restarts = line["restarts"]
+                continue
+            if line["step"] == step and step not in lines:
+                send(victim(children(job.pid)), signal.SIGKILL)
+            lines[line["step"]] = line
+        status, said = job.wait(patience), job.stderr.read()
+    return [lines[at] for at in sorted(lines)], restarts, status, said

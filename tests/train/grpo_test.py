@@ -7,7 +7,6 @@ that loses a rank have one curve; faults of rewards; refusals.
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
 from nightly import some
-from processes import children, send
+from processes import steps_with_a_kill
 
 MODEL = str(ROOT / "models/abacus")  # random weights
 PATIENCE = 600
@@ -123,20 +122,11 @@ class Curves(Rewards):
         wanted = self.steps("--micro-batch", "8", "--steps", "6")
         words = self.words("--steps", "6", "--local", "2", "--micro-batch", "4", "--save-every",
                            "2", "--output-dir", str(self.folder / "out"))
-        lines = {}
-        with subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, text=True,
-                              stderr=subprocess.PIPE) as job:
-            for text in job.stdout:
-                line = json.loads(text)
-                if "loss" not in line:
-                    self.assertEqual(line["restarts"], 1)
-                    continue
-                if line["step"] == 3 and 3 not in lines:
-                    self.assertTrue(send([pid for pid in children(job.pid)
-                                          if "judge" not in words_of(pid)][0], signal.SIGKILL))
-                lines[line["step"]] = line
-            self.assertEqual(job.wait(PATIENCE), 0, job.stderr.read())
-        self.expect_equal([lines[step] for step in sorted(lines)], wanted)
+        lines, restarts, status, said = steps_with_a_kill(
+            [PROGRAM, *words], PATIENCE,
+            victim=lambda pids: [pid for pid in pids if "judge" not in words_of(pid)][0])
+        self.assertEqual((status, restarts), (0, 1), said)
+        self.expect_equal(lines, wanted)
 
     def test_adapters(self):
         out = self.folder / "adapter"

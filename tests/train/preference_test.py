@@ -11,7 +11,6 @@ import math
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
 from nightly import in_turn, some
-from processes import children, send
+from processes import steps_with_a_kill
 
 MODEL = str(ROOT / "models/abacus/model.gguf")
 GOLDEN = json.loads((ROOT / "tests/data/preference_curves.json").read_text())
@@ -172,19 +171,9 @@ class Reference(Preferences):
     def test_a_lost_rank(self):
         words = self.words("dpo", *STEPS, "--local", "2", "--micro-batch", "2", "--save-every", "2",
                            "--output-dir", str(self.folder / "out"))
-        lines = {}
-        with subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, text=True,
-                              stderr=subprocess.PIPE) as job:
-            for text in job.stdout:
-                line = json.loads(text)
-                if "loss" not in line:
-                    self.assertEqual(line["restarts"], 1)
-                    continue
-                if line["step"] == 3 and 3 not in lines:
-                    self.assertTrue(send(children(job.pid)[0], signal.SIGKILL))
-                lines[line["step"]] = line
-            self.assertEqual(job.wait(PATIENCE), 0, job.stderr.read())
-        self.expect_curve("dpo", [lines[step] for step in sorted(lines)])
+        lines, restarts, status, said = steps_with_a_kill([PROGRAM, *words], PATIENCE)
+        self.assertEqual((status, restarts), (0, 1), said)
+        self.expect_curve("dpo", lines)
 
 
 class Reports(Preferences):
@@ -242,6 +231,11 @@ class Refusals(Preferences):
                 self.assertNotEqual(done.returncode, 0)
                 self.assertIn("line 2: ", done.stderr)
                 self.assertIn(part, done.stderr)
+        # (KTO also reads the record before.)
+        path.write_text(json.dumps(dict(prompt="a", completion="b", label=True)) + "\n" + "{\n")
+        done = self.run_weft(["train", MODEL, "--data", str(path), "--loss", "kto", "--steps", "2",
+                              "--no-output"], status=1)
+        self.assertIn("bad.jsonl: line 2: ", done.stderr)
 
 
 if __name__ == "__main__":
