@@ -74,8 +74,8 @@ struct ScaleHeads {
                                 "x[T,n] positions[T]:i32 slope[h] offset[h] -> y[T,n]", Pass::kBoth,
                                 Trait::kRowWise | Trait::kExact, 1};
 };
-// Of each row, the addends to the gradients of slope and offset: with s = dy . x of each head,
-// s * log(position + 1) and s.
+// Each row adds s * log(position + 1) to the gradient of slope and s to that of offset, where s is
+// dy . x of a head.
 struct ScaleHeadsGrad {
     static constexpr OpRow kRow{"scale_heads_grad",
                                 "dy[T,n] x[T,n] positions[T]:i32"

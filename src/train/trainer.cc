@@ -70,7 +70,7 @@ Status CheckAdapterDropout(const TrainerOptions& o) {
                      o.lora.from, dropout);
 }
 
-// What the completions of the model in training do not support.
+// Refuses options that a trainer with --loss grpo does not support.
 Status CheckGrpo(const TrainerOptions& o) {
     if (!o.grpo.on) return {};
     WEFT_TRY(CheckGrpo(o.grpo));

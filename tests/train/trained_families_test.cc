@@ -22,7 +22,8 @@ namespace {
 
 using Whole = std::map<std::string, std::vector<double>>;  // by tensor
 
-// What weft train says of the models that it refuses, in sequences as long as the golden ones.
+// The models that weft train refuses in sequences as long as the golden ones, and a part of the
+// error.
 const std::map<std::string, std::string> kRefusedModels = {
     {"deepseekV4", "have no gradient yet"}, {"deepseekV32Top", "--seq-len 5"},
     {"glmDsaTop", "--seq-len 5"},           {"minimaxM3Top", "--seq-len 6"},

@@ -15,7 +15,7 @@
 namespace weft::serve {
 namespace {
 
-// Of all pairs of a request together: 16 MiB of ids.
+// A request has at most this many tokens in all of its pairs (16 MiB of ids).
 constexpr int64_t kMostTokens = int64_t{1} << 22;
 
 // A text of the request, and its name in errors.
@@ -126,7 +126,7 @@ std::optional<ApiError> AddPairs(const Served& served, const Pairs& pairs,
     return {};
 }
 
-// Of an embedding model: each text once.
+// An embedding model reads each text once.
 std::optional<ApiError> AddTexts(const Served& served, const Pairs& pairs,
                                  const std::string& prompt, int32_t adapter, EmbeddingPlan& plan) {
     int64_t tokens = 0;
