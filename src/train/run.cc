@@ -134,7 +134,7 @@ class Run {
         }
         WEFT_ASSIGN(const int64_t steps, walk.CountUpdates(done, loader));
         if (walk.counts()) NoteSamples(*walk.counts());
-        if (job_.schedule.total_steps == 0) job_.schedule.total_steps = steps;
+        job_.schedule = ForRun(job_.schedule, steps);
         WEFT_TRY(CheckSchedule(job_.schedule));
         batch_ = GlobalBatch(job_, layout);
         if (checkpoint) {

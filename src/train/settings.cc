@@ -52,7 +52,10 @@ constexpr Setting kCurve[] = {{"dtype", "--dtype"},
                               {"batch", "sequences an update"}};
 // Settings of a schedule that is not constant.
 constexpr Setting kSchedule[] = {{"warmup_steps", "--warmup-steps"},
-                                 {"total_steps", "--schedule-steps"}};
+                                 {"total_steps", "--schedule-steps"},
+                                 {"rate_end", "--min-lr"},
+                                 {"decay_steps", "--decay-steps"},
+                                 {"decay_type", "--decay-type"}};
 
 std::string ValueText(const Json& value) {
     if (value.is_boolean()) return value.get<bool>() ? "on" : "off";

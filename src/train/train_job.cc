@@ -14,6 +14,9 @@ namespace {
 
 constexpr int64_t kMostAccumulation = 1 << 20;
 
+// Stands for the number of updates before the data are counted.
+constexpr int64_t kUnknownSteps = int64_t{1} << 40;
+
 bool IsTrainedIn(DType dtype) {
     return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
@@ -144,6 +147,11 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("log_warmup", job.schedule.log_warmup);
     visit("warmup_steps", job.schedule.warmup_steps);
     visit("total_steps", job.schedule.total_steps);
+    visit("decay_steps", job.schedule.decay_steps);
+    visit("decay_type", job.schedule.decay_type);
+    visit("warmup_ratio", job.schedule.warmup_ratio);
+    visit("rate_end_ratio", job.schedule.end_ratio);
+    visit("decay_ratio", job.schedule.decay_ratio);
     visit("steps", job.steps);
     visit("epochs", job.epochs);
     visit("drop_last", job.drop_last);
@@ -215,6 +223,8 @@ Status CheckGrpoJob(const TrainJob& job) {
 
 Status CheckTrainJob(const TrainJob& job) {
     WEFT_TRY(CheckPaths(job));
+    WEFT_TRY(CheckScheduleOptions(job.schedule));
+    WEFT_TRY(CheckSchedule(ForRun(job.schedule, job.steps > 0 ? job.steps : kUnknownSteps)));
     if (job.eval_every < 0 || (job.eval_every > 0 && !(job.data.test_split > 0))) {
         return MakeError(ErrorCode::kUsage,
                          "--eval-every {}: expected 0 (after each epoch) or more, and with it "

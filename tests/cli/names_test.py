@@ -413,15 +413,16 @@ class Habits(NamesTest):
                 "--cutoff_len", "64", "--lr_scheduler_type", "constant_with_warmup",
                 "--max_grad_norm", "1", "--lora_rank", "4", "--lora_target_modules", "all",
                 "--save_steps", "5", "--save_total_limit", "1", "--val_size", "0.1",
-                "--resume_from_checkpoint", "True", "--dataset", "no/such.jsonl", "--use_rslora")
+                "--resume_from_checkpoint", "True", "--dataset", "no/such.jsonl", "--use_rslora",
+                "--warmup_ratio", "0.1")
         said = self.refused(*train, *same, status=1)
         self.assertIn("no/such", said)
         self.assertIn("no/such", self.refused("train", "--model_name_or_path", "no/such.gguf",
                                               "--no-output", "--data", "a", status=1))
         for flag in some(("--bf16", "--load_in_4bit", "--gradient_checkpointing", "--adam-beta1",
-                          "--warmup_ratio", "--report_to", "--evaluation_strategy", "--do_train",
+                          "--report_to", "--evaluation_strategy", "--do_train",
                           "--packing", "--template", "--train_on_inputs", "--fsdp",
-                          "--nproc-per-node", "--load_best_model_at_end", "--flash_attn",
+                          "--nproc-per-node", "--metric_for_best_model", "--flash_attn",
                           "--global-batch-size"), 6):
             said = self.refused(*train, "--data", "a", flag, "1")
             name = flag.replace("_", "-")

@@ -52,6 +52,10 @@ constexpr Synonym kSynonyms[] = {
      "--seq-len"},
     {"--lr-scheduler-type --lr-scheduler --lr-schedule --lr-decay-style", "--schedule"},
     {"--num-warmup-steps --lr-warmup-iters", "--warmup-steps"},
+    {"--lr-warmup-fraction", "--warmup-ratio"},
+    {"--min-lr-ratio", "--min-lr-rate"},
+    {"--num-decay-steps --lr-wsd-decay-iters", "--decay-steps"},
+    {"--lr-wsd-decay-style", "--decay-type"},
     {"--max-grad-norm --clip-grad --gradient-clip-val", "--clip"},
     {"--adam-epsilon --adam-eps", "--eps"},
     {"--lora-r --lora-rank --peft-lora-r", "--lora"},
@@ -91,7 +95,11 @@ constexpr ValueSynonym kValueSynonyms[] = {{"-n --predict", "-2", "-1"},
                                            {"--resume", "True", "auto"},
                                            {"--resume", "true", "auto"},
                                            {"--resume", "latest", "auto"},
-                                           {"--schedule", "constant_with_warmup", "constant"}};
+                                           {"--schedule", "constant_with_warmup", "constant"},
+                                           {"--schedule", "cosine_with_min_lr", "cosine"},
+                                           {"--schedule", "WSD", "warmup_stable_decay"},
+                                           {"--schedule", "wsd", "warmup_stable_decay"},
+                                           {"--decay-type", "minus_sqrt", "1-sqrt"}};
 
 constexpr Advice kAdvices[] = {
     {"-ngld --n-gpu-layers-draft --gpu-layers-draft",
@@ -226,7 +234,6 @@ constexpr Advice kTrainingAdvices[] = {
     {"--gradient-checkpointing --recompute-activations --recompute-granularity",
      "--recompute full, selective or none; auto, the default, recomputes what memory requires"},
     {"--adam-beta1 --adam-beta2", "--betas 0.9,0.999 sets both"},
-    {"--warmup-ratio --lr-warmup-fraction", "--warmup-steps N is a number of updates"},
     {"--logging-steps --logging-strategy --logging-dir --log-interval --report-to --use-wandb "
      "--wandb-project --run-name --disable-tqdm --plot-loss",
      "each update is printed, and --output-dir has event files of TensorBoard; leave the flag "
@@ -254,10 +261,8 @@ constexpr Advice kTrainingAdvices[] = {
     {"--nproc-per-node --num-processes --nnodes --num-machines --node-rank --machine-rank "
      "--master-addr --master-port --main-process-ip --main-process-port --use-deepspeed",
      "--local N starts N ranks on this host; --hosts or --cluster names other hosts"},
-    {"--load-best-model-at-end --metric-for-best-model --early-stopping-patience "
-     "--greater-is-better",
-     "--test-split with --eval-every prints the loss of held-out records; --keep-last 0 keeps "
-     "every checkpoint to choose from"},
+    {"--metric-for-best-model --greater-is-better",
+     "--keep-best keeps the checkpoint with the lowest loss over --test-split; leave the flag out"},
     {"--validation-file --eval-file --eval-dataset --val-file",
      "--data FOLDER takes a folder whose file names tell training from test records, and "
      "--test-split holds out a share of the records"},

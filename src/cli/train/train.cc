@@ -454,12 +454,19 @@ Status ResolveLayout(TrainFlags& flags) {
 Status ResolveValues(TrainFlags& flags) {
     const auto kind = train::FindSchedule(flags.schedule);
     if (!kind) {
-        return MakeError(ErrorCode::kUsage,
-                         "--schedule {}: expected constant, linear, cosine, WarmupLR, "
-                         "WarmupDecayLR or WarmupCosineLR",
-                         flags.schedule);
+        return MakeError(ErrorCode::kUsage, "--schedule {}: expected one of {}", flags.schedule,
+                         fmt::join(train::ScheduleNames(), ", "));
     }
     flags.job.schedule.kind = *kind;
+    if (*kind != train::ScheduleKind::kWarmupStableDecay) {
+        for (const char* name : {"--decay-steps", "--decay-ratio", "--decay-type"}) {
+            if (!flags.command.Given(name)) continue;
+            return MakeError(ErrorCode::kUsage,
+                             "{} belongs to --schedule warmup_stable_decay. Remove it, or use that "
+                             "schedule",
+                             name);
+        }
+    }
     flags.job.trainer.dtype = *DTypeOfName(flags.dtype);
     WEFT_TRY(ResolveLossScale(flags));
     WEFT_ASSIGN(flags.job.trainer.split, model::ParseShares(flags.common.split));
@@ -822,6 +829,33 @@ void AddTrainLayoutFlags(const Command& app, TrainFlags& flags) {
         "full (all but the residual stream), or auto: the first of these that fits into memory");
 }
 
+void AddScheduleFlags(const Command& app, TrainFlags& flags) {
+    const Command shown = app.ShowDefaults();
+    train::Schedule& schedule = flags.job.schedule;
+    std::vector<std::string> names;
+    for (const std::string_view name : train::ScheduleNames()) names.emplace_back(name);
+    shown
+        .AddOption("--schedule", flags.schedule,
+                   fmt::format("Learning-rate schedule: {}", fmt::join(names, ", ")))
+        .Suggest(names);
+    shown.AddOption("--schedule-steps", schedule.total_steps,
+                    "Length of the schedule in updates (0: the run); afterwards the rate stays at "
+                    "its last value");
+    shown.AddOption("--warmup-steps", schedule.warmup_steps, "Number of warm-up updates");
+    app.AddOption("--warmup-ratio", schedule.warmup_ratio,
+                  "Warm-up as a share of the schedule, instead of --warmup-steps");
+    app.AddOption("--min-lr", schedule.end,
+                  "linear, cosine, warmup_stable_decay: rate at the end (default: 0)");
+    app.AddOption("--min-lr-rate", schedule.end_ratio,
+                  "Rate at the end as a share of --lr, instead of --min-lr");
+    app.AddOption("--decay-steps", schedule.decay_steps,
+                  "warmup_stable_decay: number of updates at the end in which the rate decays");
+    shown.AddOption("--decay-ratio", schedule.decay_ratio,
+                    "warmup_stable_decay: decay as a share of the schedule, without --decay-steps");
+    shown.AddOption("--decay-type", schedule.decay_type,
+                    "warmup_stable_decay: form of the decay: linear, cosine or 1-sqrt");
+}
+
 void AddTrainingFlags(const Command& app, TrainFlags& flags) {
     const Command shown = app.ShowDefaults();
     train::TrainJob& job = flags.job;
@@ -850,15 +884,7 @@ void AddTrainingFlags(const Command& app, TrainFlags& flags) {
                     "Micro-batches per update, on each replica");
     shown.AddOption("--lr", job.schedule.rate, "Learning rate");
     AddPrecisionFlags(app, flags);
-    shown
-        .AddOption("--schedule", flags.schedule,
-                   "Learning-rate schedule: constant, linear, cosine, WarmupLR, WarmupDecayLR, "
-                   "WarmupCosineLR")
-        .Suggest({"constant", "linear", "cosine", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"});
-    shown.AddOption("--schedule-steps", job.schedule.total_steps,
-                    "Length of the schedule in updates (0: the run); afterwards the rate stays at "
-                    "its last value");
-    shown.AddOption("--warmup-steps", job.schedule.warmup_steps, "Number of warm-up updates");
+    AddScheduleFlags(app, flags);
     AddOptimizerFlags(app, flags);
     shown.AddOption("--clip", job.trainer.clip, "Maximum gradient norm (0: no clipping)");
     AddTrainLayoutFlags(app, flags);

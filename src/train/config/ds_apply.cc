@@ -183,6 +183,12 @@ class Applier {
                              ScheduleName(schedule.kind));
         }
         const Schedule& file = *config_.schedule;
+        if (schedule.warmup_ratio > 0 || schedule.end > 0 || schedule.end_ratio > 0) {
+            return MakeError(ErrorCode::kUsage,
+                             "{}: scheduler.type {} has its own warm-up and lowest rate. Remove "
+                             "--warmup-ratio, --min-lr and --min-lr-rate",
+                             where_, ScheduleName(file.kind));
+        }
         if (schedule.total_steps > 0 && schedule.total_steps != file.total_steps) {
             return MakeError(ErrorCode::kUsage,
                              "{}: scheduler.type {} has no end, but the command line says "
