@@ -69,39 +69,6 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
     return pointers;
 }
 
-Result<pid_t> Spawn(const std::string& file, std::vector<std::string>& words,
-                    const ChildOptions& options, int out, int err) {
-    std::vector<std::string> environment = Environment(options.c_locale);
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    ::posix_spawn_file_actions_init(&actions);
-    if (options.input >= 0) {
-        ::posix_spawn_file_actions_adddup2(&actions, options.input, STDIN_FILENO);
-    } else if (!options.interactive) {
-        ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    }
-    if (out >= 0) ::posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-    if (err >= 0) ::posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
-    ::posix_spawnattr_init(&attributes);
-    sigset_t none, usual;
-    ::sigemptyset(&none);
-    ::sigemptyset(&usual);
-    for (int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&usual, signal);
-    ::posix_spawnattr_setsigmask(&attributes, &none);
-    ::posix_spawnattr_setsigdefault(&attributes, &usual);
-    ::posix_spawnattr_setpgroup(&attributes, 0);
-    const int group = options.interactive ? 0 : POSIX_SPAWN_SETPGROUP;
-    ::posix_spawnattr_setflags(
-        &attributes, static_cast<short>(group | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
-    pid_t pid = -1;
-    const int failed = ::posix_spawn(&pid, file.c_str(), &actions, &attributes,
-                                     Pointers(words).data(), Pointers(environment).data());
-    ::posix_spawn_file_actions_destroy(&actions);
-    ::posix_spawnattr_destroy(&attributes);
-    if (failed == 0) return pid;
-    return MakeError(ErrorCode::kIo, "{}: cannot start: {}", file, std::strerror(failed));
-}
-
 // Reads until the pipe is empty or closed; closes `fd` at the end of the stream. Bytes beyond
 // `limit` are dropped. Returns whether there were any.
 bool Drain(Fd& fd, std::string& text, size_t limit) {
@@ -157,6 +124,40 @@ int NapMs(const std::optional<Deadline>& deadline, const Child& child) {
 
 }  // namespace
 
+Result<pid_t> StartChild(const std::string& file, std::vector<std::string> words,
+                         const ChildOptions& options, int out, int err) {
+    std::vector<std::string> environment = Environment(options.c_locale);
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    ::posix_spawn_file_actions_init(&actions);
+    if (options.input >= 0) {
+        ::posix_spawn_file_actions_adddup2(&actions, options.input, STDIN_FILENO);
+    } else if (!options.interactive) {
+        ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    }
+    if (out >= 0) ::posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    if (err >= 0) ::posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
+    ::posix_spawnattr_init(&attributes);
+    sigset_t none, usual;
+    ::sigemptyset(&none);
+    ::sigemptyset(&usual);
+    for (int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1})
+        ::sigaddset(&usual, signal);
+    ::posix_spawnattr_setsigmask(&attributes, &none);
+    ::posix_spawnattr_setsigdefault(&attributes, &usual);
+    ::posix_spawnattr_setpgroup(&attributes, 0);
+    const int group = options.interactive ? 0 : POSIX_SPAWN_SETPGROUP;
+    ::posix_spawnattr_setflags(
+        &attributes, static_cast<short>(group | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
+    pid_t pid = -1;
+    const int failed = ::posix_spawn(&pid, file.c_str(), &actions, &attributes,
+                                     Pointers(words).data(), Pointers(environment).data());
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::posix_spawnattr_destroy(&attributes);
+    if (failed == 0) return pid;
+    return MakeError(ErrorCode::kIo, "{}: cannot start: {}", file, std::strerror(failed));
+}
+
 Result<ChildResult> RunChild(std::vector<std::string> words,
                              const std::optional<Deadline>& deadline, const ChildOptions& options) {
     WEFT_CHECK(!words.empty());
@@ -168,7 +169,7 @@ Result<ChildResult> RunChild(std::vector<std::string> words,
         return MakeError(ErrorCode::kIo, "pipe: {}", std::strerror(errno));
     }
     WEFT_ASSIGN(const pid_t pid,
-                Spawn(file, words, options, out.write_end.get(), err.write_end.get()));
+                StartChild(file, words, options, out.write_end.get(), err.write_end.get()));
     out.write_end.Reset();
     err.write_end.Reset();
     Child child(pid, !options.interactive);

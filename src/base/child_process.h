@@ -1,6 +1,8 @@
 // Runs another program without a shell, and limits its time and its output.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -19,7 +21,7 @@ struct ChildOptions {
     // group, so that Ctrl-C reaches the child, too. False: the child has its own process group.
     bool interactive = false;
     bool capture_output = true;  // false: the child writes to this process's standard output
-    std::string name;            // for errors; "": words[0]
+    std::string name{};          // for errors; "": words[0]
 };
 
 struct ChildResult {
@@ -27,6 +29,12 @@ struct ChildResult {
     std::string out;  // standard output, if captured
     std::string err;  // the first 64 KiB of standard error; empty if interactive
 };
+
+// Starts the program in `file` with the arguments `words`, and does not wait for it: the caller
+// does. Its standard output and error are the descriptors out and err; -1: those of this process.
+// Errors: kIo. Thread: any.
+Result<pid_t> StartChild(const std::string& file, std::vector<std::string> words,
+                         const ChildOptions& options, int out, int err);
 
 // Searches words[0] in PATH and, unless interactive, in the system's bin and sbin folders; runs it,
 // and waits until it ends. The child and its process group are killed at the deadline, or when the

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/child_process.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -130,31 +130,13 @@ Status RewardCommand::Start(Worker& worker) const {
     Fd input, output;
     WEFT_TRY(OpenPipe(worker.input, input, true));
     WEFT_TRY(OpenPipe(worker.output, output, false));
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_adddup2(&actions, input.get(), STDIN_FILENO);
-    ::posix_spawn_file_actions_adddup2(&actions, output.get(), STDOUT_FILENO);
-    ::posix_spawnattr_init(&attributes);
-    sigset_t none, usual;
-    ::sigemptyset(&none);
-    ::sigemptyset(&usual);
-    for (int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1}) {
-        ::sigaddset(&usual, signal);
+    const auto started =
+        StartChild("/bin/sh", {"sh", "-c", command_}, {.input = input.get()}, output.get(), -1);
+    if (!started.ok()) {
+        return MakeError(ErrorCode::kIo, "{}: {}", Name(), started.error().message);
     }
-    ::posix_spawnattr_setsigmask(&attributes, &none);
-    ::posix_spawnattr_setsigdefault(&attributes, &usual);
-    ::posix_spawnattr_setpgroup(&attributes, 0);
-    ::posix_spawnattr_setflags(
-        &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    std::string shell = "sh", flag = "-c", text = command_;
-    char* const words[] = {shell.data(), flag.data(), text.data(), nullptr};
-    const int failed = ::posix_spawn(&worker.pid, "/bin/sh", &actions, &attributes, words, environ);
-    ::posix_spawn_file_actions_destroy(&actions);
-    ::posix_spawnattr_destroy(&attributes);
-    if (failed == 0) return {};
-    worker.pid = -1;
-    return MakeError(ErrorCode::kIo, "{}: cannot start /bin/sh: {}", Name(), std::strerror(failed));
+    worker.pid = *started;
+    return {};
 }
 
 // (The output tells whether the process has ended.)
