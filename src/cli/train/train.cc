@@ -23,6 +23,9 @@
 #include "train/export.h"
 #include "train/flops.h"
 #include "train/log/log_keeper.h"
+#include "train/log/mlflow_run.h"
+#include "train/log/step_command.h"
+#include "train/log/wandb_folder.h"
 #include "train/output_folder.h"
 #include "train/run.h"
 #include "train/stop.h"
@@ -61,6 +64,9 @@ struct TrainFlags {
     train::TrainExportOptions save;
     std::vector<double> betas = {0.9, 0.999};
     std::string ds_config, sample_file, time_limit;
+    std::string on_step, on_eval, run_name;
+    std::vector<std::string> report_to = {"tensorboard"};
+    int64_t step_timeout_s = 30;
     bool overwrite = false, no_output = false, begun_anew = false;
     train::DsTelling telling;
     Command command;  // to ask which flags were given
@@ -101,21 +107,27 @@ class Teller final : public train::TrainListener {
         train::TrainLogOptions options;
         if (!flags_.output.empty()) {
             options.csv = flags_.output + "/log.csv";
-            options.tensorboard = flags_.output;
+            if (Reports("tensorboard")) options.tensorboard = flags_.output;
         }
         const train::DsTelling& telling = flags_.telling;
         if (!telling.csv.empty()) options.csv = telling.csv;
         if (!telling.tensorboard.empty()) options.tensorboard = telling.tensorboard;
         options.first_step = next;
         options.columns = {"loss", "grad_norm", "lr", "tokens", "tokens_per_s"};
+        if (HasPerplexity()) options.columns.emplace_back("perplexity");
         if (Evaluates()) options.columns.emplace_back("eval_loss");
+        if (Evaluates() && HasPerplexity()) options.columns.emplace_back("eval_perplexity");
         for (const std::string& name : ValueNames()) {
             options.columns.push_back(name);
             if (Evaluates()) options.columns.push_back("eval_" + name);
         }
         if (IsF16()) options.columns.insert(options.columns.end(), {"loss_scale", "skipped"});
         log_.Open(std::move(options));
+        if (!std::exchange(writers_added_, true)) AddWriters();
     }
+
+    // Ends the logs. done: the result is written.
+    void EndLog(bool done) { log_.End(done); }
 
     Status OnStart(const train::Trainer& trainer, int64_t next, int64_t steps,
                    double peak_flops_s) override {
@@ -144,43 +156,14 @@ class Teller final : public train::TrainListener {
     }
 
     void OnStep(const train::StepLine& line) override {
+        const train::LogRow row = RowOf(line);
         if (flags_.common.json) {
-            Json json = {{"step", line.step},           {"loss", line.loss},
-                         {"grad_norm", line.grad_norm}, {"lr", line.learning_rate},
-                         {"tokens", line.tokens},       {"tokens_per_s", line.tokens_per_s()},
-                         {"flops_per_s", FlopsOf(line)}};
-            if (line.eval_loss) json["eval_loss"] = *line.eval_loss;
-            if (line.aux_loss) json["aux_loss"] = *line.aux_loss;
-            const std::vector<std::string> names = ValueNames();
-            for (size_t i = 0; i < names.size(); ++i) {
-                if (i < line.values.size()) json[names[i]] = line.values[i];
-                if (i < line.eval_values.size()) json["eval_" + names[i]] = line.eval_values[i];
-            }
-            if (line.loss_scale) {
-                json["loss_scale"] = *line.loss_scale;
-                json["skipped"] = line.skipped;
-            }
-            PostJson(json);
+            PostJson(row.line);
         } else {
             PrintLine(line);
         }
         for (const train::SampleText& sample : line.samples) TellSample(line.step, sample);
-        std::vector<double> values = {line.loss, line.grad_norm, line.learning_rate,
-                                      static_cast<double>(line.tokens), line.tokens_per_s()};
-        // (A plot cannot show infinity.)
-        if (line.skipped) values[1] = NAN;
-        if (Evaluates()) values.push_back(line.eval_loss.value_or(NAN));
-        const size_t more = ValueNames().size();
-        for (size_t i = 0; i < more; ++i) {
-            values.push_back(i < line.values.size() ? line.values[i] : NAN);
-            if (!Evaluates()) continue;
-            values.push_back(i < line.eval_values.size() ? line.eval_values[i] : NAN);
-        }
-        if (IsF16()) {
-            values.push_back(line.loss_scale.value_or(NAN));
-            values.push_back(line.skipped ? 1.0 : 0.0);
-        }
-        log_.Add(line.step, values, line.samples);
+        log_.Add(row);
     }
 
     Status CheckResult(const model_files::ModelSource& source) override {
@@ -206,7 +189,6 @@ class Teller final : public train::TrainListener {
         WEFT_ASSIGN(const std::string path,
                     train::WriteResult(trained, flags_.job.trainer, ExportOf(flags_), alone));
         if (!flags_.common.json) Say("wrote {}\n", path);
-        log_.End();
         return {};
     }
 
@@ -217,6 +199,78 @@ class Teller final : public train::TrainListener {
     }
 
   private:
+    bool Reports(std::string_view to) const { return std::ranges::count(flags_.report_to, to) > 0; }
+
+    void AddWriters() {
+        const nlohmann::json settings = nlohmann::json::parse(train::TrainJobToJson(flags_.job));
+        if (Reports("wandb")) {
+            log_.AddWriter("--report-to wandb", std::make_unique<train::WandbFolder>(
+                                                    flags_.output, flags_.run_name, settings));
+        }
+        if (Reports("mlflow")) {
+            log_.AddWriter("--report-to mlflow",
+                           std::make_unique<train::MlflowRun>(flags_.run_name, settings));
+        }
+        const auto add = [&](const char* flag, const std::string& command, bool evaluations) {
+            if (command.empty()) return;
+            log_.AddWriter(flag, std::make_unique<train::StepCommand>(
+                                     flag, command, flags_.step_timeout_s, evaluations));
+        };
+        add("--on-step", flags_.on_step, false);
+        add("--on-eval", flags_.on_eval, true);
+    }
+
+    // The perplexity per token, e^loss, is defined for the cross-entropy.
+    bool HasPerplexity() const {
+        return flags_.job.trainer.preference.loss == train::LossKind::kTokens;
+    }
+
+    train::LogRow RowOf(const train::StepLine& line) const {
+        const bool f16 = flags_.job.trainer.dtype == DType::kF16;
+        train::LogRow row;
+        row.step = line.step;
+        row.samples = line.samples;
+        row.line = JsonOf(line);
+        // (A plot cannot show infinity.)
+        row.values = {line.loss, line.skipped ? NAN : line.grad_norm, line.learning_rate,
+                      static_cast<double>(line.tokens), line.tokens_per_s()};
+        const double eval_loss = line.eval_loss.value_or(NAN);
+        if (HasPerplexity()) row.values.push_back(std::exp(line.loss));
+        if (Evaluates()) row.values.push_back(eval_loss);
+        if (Evaluates() && HasPerplexity()) row.values.push_back(std::exp(eval_loss));
+        const size_t more = ValueNames().size();
+        for (size_t i = 0; i < more; ++i) {
+            row.values.push_back(i < line.values.size() ? line.values[i] : NAN);
+            if (!Evaluates()) continue;
+            row.values.push_back(i < line.eval_values.size() ? line.eval_values[i] : NAN);
+        }
+        if (!f16) return row;
+        row.values.push_back(line.loss_scale.value_or(NAN));
+        row.values.push_back(line.skipped ? 1.0 : 0.0);
+        return row;
+    }
+
+    Json JsonOf(const train::StepLine& line) const {
+        Json json = {{"step", line.step},           {"loss", line.loss},
+                     {"grad_norm", line.grad_norm}, {"lr", line.learning_rate},
+                     {"tokens", line.tokens},       {"tokens_per_s", line.tokens_per_s()},
+                     {"flops_per_s", FlopsOf(line)}};
+        if (HasPerplexity()) json["perplexity"] = std::exp(line.loss);
+        if (line.eval_loss) json["eval_loss"] = *line.eval_loss;
+        if (line.eval_loss && HasPerplexity()) json["eval_perplexity"] = std::exp(*line.eval_loss);
+        if (line.aux_loss) json["aux_loss"] = *line.aux_loss;
+        const std::vector<std::string> names = ValueNames();
+        for (size_t i = 0; i < names.size(); ++i) {
+            if (i < line.values.size()) json[names[i]] = line.values[i];
+            if (i < line.eval_values.size()) json["eval_" + names[i]] = line.eval_values[i];
+        }
+        if (line.loss_scale) {
+            json["loss_scale"] = *line.loss_scale;
+            json["skipped"] = line.skipped;
+        }
+        return json;
+    }
+
     bool Evaluates() const { return flags_.job.data.test_split > 0; }
     std::vector<std::string> ValueNames() const { return train::ValueNames(flags_.job.trainer); }
     // The value of this name, shown as `text`; "": the loss does not have it.
@@ -281,8 +335,11 @@ class Teller final : public train::TrainListener {
         std::string scale;
         if (line.loss_scale) scale = fmt::format("  scale {:g}", *line.loss_scale);
         if (line.skipped) scale += "  overflow: skipped";
-        const std::string eval =
-            line.eval_loss ? fmt::format("  test loss {:.4f}", *line.eval_loss) : "";
+        std::string eval;
+        if (line.eval_loss) eval = fmt::format("  test loss {:.4f}", *line.eval_loss);
+        if (line.eval_loss && HasPerplexity()) {
+            eval += fmt::format("  perplexity {:.2f}", std::exp(*line.eval_loss));
+        }
         std::string share;
         if (peak_flops_s_ > 0) {
             share = fmt::format(" ({:.0f} % of the peak)", 100 * FlopsOf(line) / peak_flops_s_);
@@ -303,6 +360,7 @@ class Teller final : public train::TrainListener {
     int64_t printed_ns_ = 0;
     uint64_t result_bytes_ = 0;
     train::LogKeeper log_;
+    bool writers_added_ = false;
     std::optional<train::OutputFolder> folder_;
     std::optional<LoadingLine> loading_;
 };
@@ -332,12 +390,35 @@ Status ResolveLossScale(TrainFlags& flags) {
                      flags.loss_scale);
 }
 
+Status CheckReports(const TrainFlags& flags) {
+    const std::vector<std::string>& all = flags.report_to;
+    for (const std::string& to : all) {
+        const bool known = to == "tensorboard" || to == "wandb" || to == "mlflow";
+        if (known || (to == "none" && all.size() == 1)) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "--report-to {}: expected some of tensorboard, wandb and mlflow, or none",
+                         fmt::join(all, ","));
+    }
+    if (std::ranges::count(all, "wandb") > 0 && flags.output.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--report-to wandb needs --output-dir DIR: Weft writes an offline run "
+                         "below it");
+    }
+    return std::ranges::count(all, "mlflow") > 0 ? train::MlflowRun::Check() : Status();
+}
+
 Status ResolveOutput(TrainFlags& flags) {
     if (!flags.time_limit.empty()) {
         WEFT_ASSIGN(flags.job.save.time_limit_s, ParseTime("--time-limit", flags.time_limit));
     }
     if (!flags.output.empty() && flags.no_output) {
         return MakeError(ErrorCode::kUsage, "--no-output and --output-dir exclude each other");
+    }
+    WEFT_TRY(CheckReports(flags));
+    if (!flags.on_eval.empty() && !(flags.job.data.test_split > 0)) {
+        return MakeError(ErrorCode::kUsage,
+                         "--on-eval needs --test-split above 0: the share of the data to evaluate "
+                         "on");
     }
     if (flags.output.empty() && !flags.no_output) {
         return MakeError(ErrorCode::kUsage,
@@ -597,6 +678,7 @@ Result<int> Train(TrainFlags& flags) {
     teller.ShowLoading(flags.common.cluster);
     WEFT_ASSIGN(const train::TrainSummary summary,
                 train::RunTraining(flags.common.cluster, flags.job, teller));
+    teller.EndLog(!summary.stopped);
     PrintTrainSummary(flags, teller, summary);
     return summary.stopped ? train::kStoppedStatus : 0;
 }
@@ -775,6 +857,23 @@ void AddOptimizerFlags(const Command& app, TrainFlags& flags) {
                 "Adafactor: use the rate min(0.01, 1 / sqrt(step)) instead of --lr");
 }
 
+void AddReportFlags(const Command& app, TrainFlags& flags) {
+    app.AddOption("--report-to", flags.report_to,
+                  "Where to send the numbers of each update, as tensorboard,wandb: tensorboard and "
+                  "wandb (files in --output-dir), mlflow (the server of MLFLOW_TRACKING_URI), or "
+                  "none (default: tensorboard)")
+        .Commas();
+    app.AddOption("--run-name", flags.run_name,
+                  "With --report-to wandb or mlflow: name of the run");
+    app.AddOption("--on-step", flags.on_step,
+                  "Shell command to run after each update, with the line of --json on its standard "
+                  "input; its failures do not end the job");
+    app.AddOption("--on-eval", flags.on_eval, "The same, after each evaluation");
+    app.ShowDefaults().AddNumber("--on-step-timeout", flags.step_timeout_s, 1, 86'400,
+                                 "Seconds after which a command of --on-step or --on-eval is "
+                                 "killed");
+}
+
 void AddSampleFlags(const Command& app, TrainFlags& flags) {
     const Command shown = app.ShowDefaults();
     train::SampleOptions& sample = flags.job.sample;
@@ -915,6 +1014,7 @@ void AddTrain(const Command& app, int& status) {
     AddDataFlags(command, flags->job.data);
     AddResultFlags(command, *flags);
     AddTrainingFlags(command, *flags);
+    AddReportFlags(command, *flags);
     AddSampleFlags(command, *flags);
     AddRankFlags(command, flags->common);
     command.AddChoice(

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -15,44 +14,12 @@
 
 #include "base/crc32c.h"
 #include "train/log/log_file.h"
+#include "train/log/protobuf.h"
 
 namespace weft::train {
 namespace {
 
-static_assert(std::endian::native == std::endian::little);
-
-template <typename T>
-void AddRaw(std::string& out, T value) {
-    char bytes[sizeof value];
-    std::memcpy(bytes, &value, sizeof value);
-    out.append(bytes, sizeof value);
-}
-
-// Protocol buffers: a field is its number and wire type, then the value.
-void AddVarint(std::string& out, uint64_t value) {
-    for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-    out += static_cast<char>(value);
-}
-void AddKey(std::string& out, uint32_t field, uint32_t wire_type) {
-    AddVarint(out, field << 3 | wire_type);
-}
-void AddInt(std::string& out, uint32_t field, int64_t value) {
-    AddKey(out, field, 0);
-    AddVarint(out, static_cast<uint64_t>(value));
-}
-void AddDouble(std::string& out, uint32_t field, double value) {
-    AddKey(out, field, 1);
-    AddRaw(out, value);
-}
-void AddFloat(std::string& out, uint32_t field, float value) {
-    AddKey(out, field, 5);
-    AddRaw(out, value);
-}
-void AddBytes(std::string& out, uint32_t field, std::string_view bytes) {
-    AddKey(out, field, 2);
-    AddVarint(out, bytes.size());
-    out += bytes;
-}
+using namespace protobuf;
 
 std::string EventHead() {
     const auto now = std::chrono::system_clock::now().time_since_epoch();

@@ -31,7 +31,6 @@ std::string SetAside(const std::string& path) {
 
 void LogKeeper::Open(TrainLogOptions options) {
     log_.reset();
-    faulty_ = false;
     if (options.csv.empty() && options.tensorboard.empty()) return;
     auto opened = TrainLog::Open(options);
     const auto& csv = options.csv;
@@ -57,33 +56,21 @@ void LogKeeper::Open(TrainLogOptions options) {
     }
 }
 
-void LogKeeper::Add(int64_t step, std::span<const double> values,
-                    std::span<const SampleText> samples) {
-    if (!log_) return;
-    Status status = log_->Add(step, values);
-    for (size_t i = 0; i < samples.size(); ++i) {
-        const Status added = log_->AddSample(step, i, samples[i].prompt, samples[i].text);
-        if (status.ok()) status = added;
-    }
-    Note(status);
+void LogKeeper::AddWriter(std::string name, std::unique_ptr<LogWriter> writer) {
+    queued_.push_back(std::make_unique<QueuedWriter>(std::move(name), std::move(writer)));
 }
 
-void LogKeeper::Note(const Status& status) {
-    if (status.ok() != faulty_) return;
-    faulty_ = !status.ok();
-    if (faulty_) {
-        Log(LogLevel::kWarning,
-            "{}. Training goes on, and the model will be written; rows wait until the log can be "
-            "written again",
-            status.error().message);
-    } else {
-        Log(LogLevel::kInfo, "the log is written again");
-    }
+void LogKeeper::Add(const LogRow& row) {
+    if (log_) faults_.Note(log_->Add(row));
+    for (const auto& writer : queued_) writer->Add(row);
 }
 
-void LogKeeper::End() {
-    if (!log_ || log_->missing() == 0) return;
-    Log(LogLevel::kWarning, "the log lacks {} rows that could not be written", log_->missing());
+void LogKeeper::End(bool done) {
+    for (const auto& writer : queued_) writer->End(done);
+    if (log_ && log_->missing() > 0) {
+        Log(LogLevel::kWarning, "the log lacks {} rows that could not be written", log_->missing());
+    }
+    log_.reset();
 }
 
 }  // namespace weft::train

@@ -76,6 +76,15 @@ Status TrainLog::AddEvents(const std::function<Status(EventFile&)>& add, Status 
     return kept.ok() ? done : kept;
 }
 
+Status TrainLog::Add(const LogRow& row) {
+    Status status = Add(row.step, row.values);
+    for (size_t i = 0; i < row.samples.size(); ++i) {
+        const Status added = AddSample(row.step, i, row.samples[i].prompt, row.samples[i].text);
+        if (status.ok()) status = added;
+    }
+    return status;
+}
+
 Status TrainLog::Add(int64_t step, std::span<const double> values) {
     WEFT_CHECK(values.size() == options_.columns.size());
     std::string line = fmt::format("{}", step);

@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "train/log/event_file.h"
 #include "train/log/log_file.h"
+#include "train/log/log_writer.h"
 
 namespace weft::train {
 
@@ -31,7 +32,7 @@ struct TrainLogOptions {
     int64_t first_step = 0;  // first step of this run; existing rows from this step on are removed
 };
 
-class TrainLog {
+class TrainLog final : public LogWriter {
   public:
     // Errors: kUsage: an invalid column name, or an existing file with other columns.
     static Result<TrainLog> Open(const TrainLogOptions& options);
@@ -42,6 +43,8 @@ class TrainLog {
     TrainLog(TrainLog&&) noexcept = default;
     TrainLog& operator=(TrainLog&&) noexcept = default;
 
+    // Adds the row's values and its samples.
+    Status Add(const LogRow& row) override;
     // Adds a row with one value per column. Not-a-number is a missing value, which is not written
     // to TensorBoard. TensorBoard's tags are "train/COLUMN".
     Status Add(int64_t step, std::span<const double> values);
