@@ -420,7 +420,7 @@ class Habits(NamesTest):
         self.assertIn("no/such", self.refused("train", "--model_name_or_path", "no/such.gguf",
                                               "--no-output", "--data", "a", status=1))
         for flag in some(("--bf16", "--load_in_4bit", "--gradient_checkpointing", "--adam-beta1",
-                          "--report_to", "--evaluation_strategy", "--do_train",
+                          "--logging_steps", "--evaluation_strategy", "--do_train",
                           "--packing", "--template", "--train_on_inputs", "--fsdp",
                           "--nproc-per-node", "--metric_for_best_model", "--flash_attn",
                           "--global-batch-size"), 6):

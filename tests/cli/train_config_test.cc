@@ -259,8 +259,9 @@ TEST_F(TrainConfig, TheTestPartIsEvaluated) {
     std::string head, first;
     std::getline(log, head);
     std::getline(log, first);
-    EXPECT_EQ(head, "step,loss,grad_norm,lr,tokens,tokens_per_s,eval_loss");
-    EXPECT_TRUE(first.ends_with(",nan")) << first;
+    EXPECT_EQ(head,
+              "step,loss,grad_norm,lr,tokens,tokens_per_s,perplexity,eval_loss,eval_perplexity");
+    EXPECT_TRUE(first.ends_with(",nan,nan")) << first;
 
     // More frequent evaluations change no bit of the result; other ranks give the same losses
     // (within rounding of sums, as in train_test.cc).

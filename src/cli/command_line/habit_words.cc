@@ -234,8 +234,9 @@ constexpr Advice kTrainingAdvices[] = {
     {"--gradient-checkpointing --recompute-activations --recompute-granularity",
      "--recompute full, selective or none; auto, the default, recomputes what memory requires"},
     {"--adam-beta1 --adam-beta2", "--betas 0.9,0.999 sets both"},
-    {"--logging-steps --logging-strategy --logging-dir --log-interval --report-to --use-wandb "
-     "--wandb-project --run-name --disable-tqdm --plot-loss",
+    {"--use-wandb --wandb-project",
+     "--report-to wandb writes an offline run of the project in WANDB_PROJECT"},
+    {"--logging-steps --logging-strategy --logging-dir --log-interval --disable-tqdm --plot-loss",
      "each update is printed, and --output-dir has event files of TensorBoard; leave the flag "
      "out"},
     {"--eval-strategy --evaluation-strategy --do-eval --evals-per-epoch --eval-on-start",
