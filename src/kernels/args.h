@@ -166,6 +166,8 @@ struct KvWriteArgs {
 //   soft_cap  not 0: a scaled score s becomes soft_cap * tanh(s / soft_cap) (Gemma 2, 2024)
 //   sinks     not null: [heads], one more score per head in the softmax, whose value is zero
 //             (gpt-oss, 2025)
+//   slopes    not null: [heads], a score also has the head's slope times (the key's position - the
+//             query's) (ALiBi: Press et al. 2022); without a soft cap
 struct AttentionArgs {
     std::span<const Sequence> sequences;
     const float* q = nullptr;
@@ -180,6 +182,7 @@ struct AttentionArgs {
     int64_t window = 0;
     float soft_cap = 0;
     const float* sinks = nullptr;
+    const float* slopes = nullptr;
     int64_t chunk = 0;
     // Position of the first key that the query at `position` sees.
     int64_t FirstKey(int64_t position) const {

@@ -275,6 +275,11 @@ class Checker {
         return a.cached(op.inputs.size()) && a.kv_heads > 0 && In(op, 3)[1] > 0 &&
                In(op, 3)[1] % a.kv_heads == 0;
     }
+    static bool SlopesFit(const Attention& a) {
+        if (a.slopes.empty()) return true;
+        return static_cast<int64_t>(a.slopes.size()) == a.heads && a.soft_cap == 0 && !a.sinks &&
+               a.block == 0;
+    }
     bool Check(const Op& op, const Attention& a) const {
         const size_t first = a.FirstCache();
         const bool lse = op.outputs.size() == 2;
@@ -283,6 +288,7 @@ class Checker {
         if (a.window < 0 || !(a.soft_cap >= 0) || a.value_dim < 0) return false;
         if (a.chunk < 0 || (a.chunk > 0 && a.window > 0)) return false;
         if (a.block != 0 && !BlocksFit(op, a)) return false;
+        if (!SlopesFit(a)) return false;
         if (op.inputs.size() > first && !(In(op, first) == Shape{a.kv_heads, a.head_dim} &&
                                           In(op, first + 1) == Shape{a.kv_heads, a.ValueDim()})) {
             return false;

@@ -287,6 +287,9 @@ struct Attention {
     int64_t value_dim = 0;  // columns of a value and of a head's result; 0: head_dim
     int64_t chunk = 0;      // not 0: a query sees keys from the last multiple of this on
     int64_t block = 0;      // not 0: keys per block; a query sees its KV head's `chosen`
+    // [heads] or empty. ALiBi (Press et al. 2022): each score also has the head's slope times (the
+    // key's position - the query's).
+    std::vector<float> slopes;
     int64_t ValueDim() const { return value_dim == 0 ? head_dim : value_dim; }
     bool cached(size_t inputs) const { return inputs == FirstCache() + 2; }
     size_t FirstCache() const { return 3u + (sinks ? 1u : 0u) + (block != 0 ? 1u : 0u); }
@@ -308,6 +311,7 @@ struct Attention {
         show.Where("value_dim", value_dim);
         show.Where("chunk", chunk);
         show.Where("block", block);
+        if (!slopes.empty()) show("slopes", slopes);
     }
 };
 struct AttentionGrad {

@@ -42,6 +42,9 @@ const std::vector<Case>& Cases() {
         {2, 1, 64, 0, 2, {300, 1, 17}, Compute::kBf16, Element::kBf16, 0, 50},
         {3, 2, 80, 4, 3, {31, 333}, Compute::kF32, Element::kF32, 5, 2.5f},
         {3, 2, 80, 4, 3, {31, 333}, Compute::kBf16, Element::kF16, 130, 1},
+        // ALiBi.
+        {3, 3, 24, 2, 1, {31, 300}, Compute::kF32, Element::kF32, 0, 0, 0.25f},
+        {3, 3, 64, 0, 1, {131}, Compute::kBf16, Element::kBf16, 37, 0, 0.5f},
     };
     return cases;
 }

@@ -30,6 +30,7 @@ struct AttentionShape {
     bool sinks = false;
     int64_t value_dim = 0;  // columns of a value; 0: head_dim
     bool chunk = false;     // attention chunks of `window` tokens instead of a sliding window
+    bool slopes = false;    // ALiBi
     bool coarse = false;    // queries have 8 bits, so that f16 holds them exactly
     std::optional<DType> value_dtype{};  // nullopt: dtype
     int64_t ValueDim() const { return value_dim == 0 ? head_dim : value_dim; }
@@ -62,6 +63,7 @@ inline AttentionShape RandomShape(Random& random) {
     shape.window = random.Pick<int64_t>({0, 0, random.Int(1, 100), 64});
     shape.soft_cap = random.Pick({0.0f, 0.0f, 2.0f, 50.0f});
     shape.sinks = random.Int(0, 2) == 0;
+    shape.slopes = !shape.sinks && shape.soft_cap == 0 && random.Int(0, 1) == 0;
     return shape;
 }
 
@@ -178,6 +180,7 @@ class AttentionCase {
         args.chunk = shape_.chunk ? shape_.window : 0;
         args.soft_cap = shape_.soft_cap;
         if (shape_.sinks) args.sinks = sinks_.data();
+        if (shape_.slopes) args.slopes = sinks_.data();
         const int64_t most_dim = std::max(shape_.head_dim, shape_.ValueDim());
         args.scratch_floats = (ops.attention_scratch(most_dim, shape_.group) + 15) / 16 * 16;
         std::vector<float> scratch(static_cast<size_t>(args.scratch_floats * parts + 16),
@@ -313,6 +316,12 @@ class AttentionCase {
                 magnitude += std::fabs(product);
             }
             score *= scale();
+            if (shape_.slopes) {
+                const double bias =
+                    sinks_[static_cast<size_t>(head)] * static_cast<double>(j - (count - 1));
+                score += bias;
+                magnitude += std::fabs(bias) / scale();
+            }
             if (shape_.soft_cap != 0) score = shape_.soft_cap * std::tanh(score / shape_.soft_cap);
             scores[static_cast<size_t>(j)] = score;
             most_score = std::max(most_score, magnitude * scale());

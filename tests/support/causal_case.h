@@ -66,6 +66,7 @@ struct Case {
     Element type = Element::kF32;
     int64_t window = 0;
     float soft_cap = 0;
+    float slope = 0;      // of ALiBi in the first head; the next one has half of it, and so on
     int64_t padding = 3;  // elements between rows
 };
 
@@ -93,6 +94,10 @@ class Problem {
         forward_.scale = 1 / std::sqrt(static_cast<float>(c.dims));
         forward_.compute = c.compute;
         forward_.window = c.window, forward_.soft_cap = c.soft_cap;
+        for (int64_t head = 0; head < c.heads; ++head) {
+            slopes_.push_back(std::ldexp(c.slope, -static_cast<int>(head)));
+        }
+        if (c.slope != 0) forward_.slopes = slopes_.data();
     }
 
     const std::vector<Sequence>& sequences() const { return sequences_; }
@@ -263,8 +268,11 @@ class Problem {
             const Dot score = DotOf(q_, row, head, k_, sequence.row_begin + at, kv);
             const Dot product = DotOf(dout_, row, head, v_, sequence.row_begin + at, kv);
             const double scale = forward_.scale;
+            const double bias = double{slopes_[static_cast<size_t>(head)]} *
+                                static_cast<double>(at - i);  // (without a soft cap)
             const Capped capped =
-                Cap(score.sum * scale, score.sizes * scale * in_dims, arithmetic.tanh);
+                Cap(score.sum * scale + bias,
+                    score.sizes * scale * in_dims + 4 * kUnit * std::fabs(bias), arithmetic.tanh);
             w.scores.push_back(capped);
             w.p.push_back(capped.score);
             w.dp.push_back(product.sum);
@@ -356,6 +364,7 @@ class Problem {
     std::vector<Sequence> sequences_;
     int64_t rows_ = 0;
     Floats q_, k_, v_, dout_;
+    std::vector<float> slopes_;
     CausalArgs forward_;
 };
 

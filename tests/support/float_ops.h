@@ -46,6 +46,7 @@ inline dense::CausalArgs AttentionArgs(const program::Attention& a, const Call& 
     args.first_head = a.first_head, args.group = a.group, args.first_kv_head = a.first_kv_head;
     args.scale = a.scale;
     args.window = a.window, args.soft_cap = a.soft_cap;
+    if (!a.slopes.empty()) args.slopes = a.slopes.data();
     return args;
 }
 

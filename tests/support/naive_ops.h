@@ -137,6 +137,9 @@ std::vector<Real> Probabilities(const program::Attention& a, const Matrix<Real>&
             score += q(row, head * a.head_dim + d) * k(at, kv * a.head_dim + d);
         }
         score *= Real{a.scale};
+        if (!a.slopes.empty()) {
+            score += Real{a.slopes[static_cast<size_t>(head)]} * static_cast<Real>(at - row);
+        }
         const Real tanh = a.soft_cap == 0 ? Real{0} : std::tanh(score / Real{a.soft_cap});
         if (a.soft_cap != 0) score = Real{a.soft_cap} * tanh;
         if (slopes != nullptr) slopes->push_back(1 - tanh * tanh);

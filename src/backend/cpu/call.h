@@ -74,7 +74,7 @@ class CallArgs {
     std::span<const std::byte> bytes() const { return bytes_; }
 
   private:
-    static constexpr size_t kBytes = 336;
+    static constexpr size_t kBytes = 344;
     alignas(8) std::array<std::byte, kBytes> bytes_{};
 };
 

@@ -13,6 +13,7 @@ void SetHeads(auto& args, const program::Attention& a) {
     args.scale = a.scale;
     args.window = a.window;
     args.soft_cap = a.soft_cap;
+    if (!a.slopes.empty()) args.slopes = a.slopes.data();
 }
 
 // ---- Cached -------------------------------------------------------------------------------------

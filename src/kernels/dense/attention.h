@@ -37,6 +37,9 @@ struct CausalArgs {
     // [heads] or null: each head has one more score, its sink, whose value is zeros. It counts in
     // lse.
     const float* sinks = nullptr;
+    // [heads] or null: a scaled score also has the head's slope times (key - row), without a soft
+    // cap (ALiBi).
+    const float* slopes = nullptr;
 
     // The first row that row `row` of a sequence attends to.
     int64_t FirstKey(int64_t row) const {

@@ -11,7 +11,7 @@ namespace {
 // of exponentials; `out` is the sum of values under those weights, rescaled when the maximum grows.
 // blocks: null, or restricts the query to `chosen` blocks.
 void Attend(const AttentionArgs& args, const Sequence& sequence, int64_t kv_head, int64_t last,
-            const float* q, const float* sink, float* scratch, float* out,
+            const float* q, const float* sink, float slope, float* scratch, float* out,
             const BlockAttentionArgs* blocks, const int32_t* chosen) {
     const KvCache& keys = args.k_cache;
     const int64_t head_dim = keys.head_dim, value_dim = args.v_cache.head_dim;
@@ -30,6 +30,7 @@ void Attend(const AttentionArgs& args, const Sequence& sequence, int64_t kv_head
         float score = 0;
         for (int64_t d = 0; d < head_dim; ++d) score += q[d] * row[d];
         score *= args.scale;
+        score += slope * static_cast<float>(position - last);
         if (args.soft_cap != 0) score = args.soft_cap * std::tanh(score / args.soft_cap);
         if (score > largest) {
             const float shrink = std::exp(largest - score);
@@ -57,7 +58,8 @@ void AttendAll(const AttentionArgs& args, const BlockAttentionArgs* blocks, int 
             const int64_t kv_head = (args.first_head + head) / args.group - args.first_kv_head;
             Attend(args, sequence, kv_head, sequence.position + index,
                    args.q + row * args.q_stride + head * head_dim,
-                   args.sinks == nullptr ? nullptr : args.sinks + head, scratch,
+                   args.sinks == nullptr ? nullptr : args.sinks + head,
+                   args.slopes == nullptr ? 0.0f : args.slopes[head], scratch,
                    args.out + row * args.out_stride + head * args.v_cache.head_dim, blocks,
                    blocks == nullptr ? nullptr : blocks->Chosen(row, kv_head));
         }

@@ -64,7 +64,8 @@ struct Head {
         float slope;  // derivative of the score by scale * q . k
     };
     Scored ScoreOf(int64_t row, int64_t at) const {
-        const float score = args.scale * Dot(q, row, k, at, dims);
+        float score = args.scale * Dot(q, row, k, at, dims);
+        if (args.slopes != nullptr) score += args.slopes[number] * static_cast<float>(at - row);
         if (args.soft_cap == 0) return {score, 1};
         const float tanh = std::tanh(score / args.soft_cap);
         return {args.soft_cap * tanh, 1 - tanh * tanh};

@@ -278,6 +278,25 @@ inline void CapScores(const Block& block, float soft_cap, int64_t query, int64_t
     }
 }
 
+// Adds the bias of ALiBi: a head's slope times (key - query). Scores are in units of log(2).
+inline void SlopeScores(const Block& block, const Tile& tile, const float* slopes, int64_t query,
+                        int64_t rows, int64_t columns) {
+    for (int64_t i = query; i < query + rows; ++i) {
+        const int64_t head = block.run.first_head + (block.begin + i) % block.run.heads;
+        const auto slope = Simd::Set(slopes[head] * kLog2E);
+        float* scores = block.scores + i * kTileKeys;
+        for (int64_t c = 0; c < columns; ++c) {
+            alignas(64) float steps[Simd::kLanes];
+            for (int64_t lane = 0; lane < Simd::kLanes; ++lane) {
+                steps[lane] =
+                    static_cast<float>(tile.begin + c * Simd::kLanes + lane - block.last[i]);
+            }
+            float* at = scores + c * Simd::kLanes;
+            Simd::Store(at, Simd::Fma(slope, Simd::Load(steps), Simd::Load(at)));
+        }
+    }
+}
+
 // Vector `c` of a tile's scores as weights, for a query that sees keys [skipped, seen) of the tile.
 template <bool kChoice>
 inline Float Weight(const float* scores, int64_t c, int64_t skipped, int64_t seen, Float largest) {
@@ -512,13 +531,14 @@ inline void ForRows(int64_t query, int64_t rows, On on) {
 
 // Computes the weights of the tile's keys.
 template <typename Source>
-void WeighTile(Block& block, const Tile& tile, float soft_cap, bool value_pairs) {
+void WeighTile(Block& block, const Tile& tile, const AttentionArgs& args, bool value_pairs) {
     ForQueries(block, tile, [&](int64_t query, int64_t rows, int64_t keys) {
         const int64_t columns = (keys + Simd::kLanes - 1) / Simd::kLanes;
         ForRows<Source>(query, rows, [&](int64_t first, auto constant) {
             Scores<Source, decltype(constant)::value>(block, tile, first, 0, columns);
         });
-        if (soft_cap != 0) CapScores(block, soft_cap, query, rows, columns);
+        if (args.soft_cap != 0) CapScores(block, args.soft_cap, query, rows, columns);
+        if (args.slopes != nullptr) SlopeScores(block, tile, args.slopes, query, rows, columns);
         Soften(block, tile, query, rows, columns, value_pairs);
     });
 }
@@ -826,7 +846,7 @@ class Bundle {
         const KvCache& cache = args_.k_cache;
         const bool direct = IsDirect(block, cache);
         const auto run = [&]<typename Source>(Source) {
-            WeighTile<Source>(block, tile, args_.soft_cap, MeetsPairs(args_.v_cache));
+            WeighTile<Source>(block, tile, args_, MeetsPairs(args_.v_cache));
         };
         if constexpr (S::kDots) {
             if (MeetsPairs(cache)) {

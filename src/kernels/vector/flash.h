@@ -162,6 +162,19 @@ class FlashBlocks {
         };
         MultiplyPanels<Micro>(q, k, queries, keys, scores, kKeys, false, depths);
     }
+    // The same for scores, with the bias of ALiBi divided by `scale`.
+    void ScoreHead(int64_t head, const Panels& q, const Panels& k, int64_t queries, int64_t keys,
+                   int64_t diagonal, float* scores) const {
+        Score(q, k, queries, keys, diagonal, scores);
+        if (args_.slopes == nullptr) return;
+        const float slope = args_.slopes[head] / args_.scale;
+        for (int64_t i = 0; i < queries; ++i) {
+            const Range seen = SeenKeys(i, diagonal, keys);
+            for (int64_t key = seen.begin; key < seen.end; ++key) {
+                scores[i * kKeys + key] += slope * static_cast<float>(key - diagonal - i);
+            }
+        }
+    }
     // Sums over keys: queries x dims. Without `add`, all sums are overwritten.
     void SumKeys(const Panels& p, const Panels& v, int64_t queries, int64_t keys, int64_t diagonal,
                  float* sums, bool add) const {
@@ -259,7 +272,7 @@ class FlashForward : FlashBlocks<Micro> {
         const int64_t first_key = Base::FirstBlock(first, 0);
         for (int64_t key = first_key; key < first + queries; key += kKeys) {
             const int64_t keys = std::min(kKeys, first + queries - key), diagonal = first - key;
-            Base::Score(q_, Base::KeysFrom(k_, key), queries, keys, diagonal, scores_);
+            Base::ScoreHead(head, q_, Base::KeysFrom(k_, key), queries, keys, diagonal, scores_);
             for (int64_t i = 0; i < queries; ++i) {
                 Soften(i, Base::SeenKeys(i, diagonal, keys), keys, key > first_key);
             }
@@ -509,7 +522,7 @@ class FlashBackward : FlashBlocks<Micro> {
         for (int64_t key = first_key; key < end; key += kKeys) {
             const int64_t keys = std::min(kKeys, end - key), at = key - pass.keys.begin;
             const int64_t diagonal = block.begin - key;
-            Base::Score(q_, Base::KeysFrom(k_, at), queries, keys, diagonal, p_);
+            Base::ScoreHead(head, q_, Base::KeysFrom(k_, at), queries, keys, diagonal, p_);
             Base::Score(dout_, Base::KeysFrom(v_, at), queries, keys, diagonal, dp_);
             for (int64_t i = 0; i < queries; ++i) {
                 const Range seen = Base::SeenKeys(i, diagonal, keys);
