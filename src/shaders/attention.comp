@@ -34,6 +34,7 @@ layout(constant_id = 9) const uint kLanes = 8;
 layout(constant_id = 10) const uint kKeyGroups = 1;
 layout(constant_id = 11) const bool kList = false;
 layout(constant_id = 12) const uint kValueType = 1;
+layout(constant_id = 13) const bool kSlopes = false;  // `sinks` has the heads' slopes (ALiBi)
 
 layout(push_constant, scalar) uniform Args {
     Floats q, q_more;
@@ -237,6 +238,9 @@ void Score(uint first) {
         const uint position = first_position + RowOf(pair), at = first + key;
         const bool seen = at < end && at <= position && at >= max(begin, FirstKey(position));
         float score = scores[i] * scale;
+        if (kSlopes && IsPair(pair)) {
+            score = fma(sinks.at[HeadOf(pair)], float(int(at) - int(position)), score);
+        }
         if (soft_cap != 0.0) score = soft_cap * Tanh(score / soft_cap);
         const uint index = pair * kKeys + key;
         weights[index / 4][index % 4] = seen && IsPair(pair) ? score : kHidden;
@@ -357,7 +361,7 @@ void Finish() {
             uint64_t(at - first_row * heads) * chunks + gl_WorkGroupID.x % chunks;
         Floats part = Floats(uint64_t(partial) + chunk * ((kValueDims + 2) * 4));
         float weight = 1.0, divisor = all;
-        if (!kList && uint64_t(sinks) != 0) {
+        if (!kList && !kSlopes && uint64_t(sinks) != 0) {
             const float sink = sinks.at[HeadOf(pair)];
             const float largest = max(shrinks[pair], sink);
             weight = exp(shrinks[pair] - largest);

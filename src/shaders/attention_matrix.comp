@@ -43,6 +43,7 @@ layout(constant_id = 10) const uint kValueType = 1;
 // The rows of a tile of values in shared memory are dims instead of keys. So a matrix of values is
 // loaded 16 bytes at a time on GPUs that load a matrix of rows element by element.
 layout(constant_id = 11) const bool kByDims = false;
+layout(constant_id = 12) const bool kSlopes = false;  // `sinks` has the heads' slopes (ALiBi)
 
 layout(push_constant, scalar) uniform Args {
     Floats q, q_more;
@@ -138,6 +139,7 @@ uint begin, end;  // of keys
 uint own_pair, own_lane;
 bool works;
 int least_key, last_key;
+float own_slope;
 float score_factor, top = kHidden;
 float totals[kOwnParts];
 
@@ -182,6 +184,7 @@ bool Place() {
     const bool sees = works && IsPair(own_pair);
     least_key = int(FirstKeyOf(window, position));
     last_key = sees ? int(position) : -1;
+    own_slope = kSlopes && sees ? sinks.at[HeadOf(own_pair)] * kLog2E : 0.0;
     [[UNROLL]] for (uint i = 0; i < kOwnParts; ++i) totals[i] = 0.0;
     if (Invocation() < 2) large_tile[Invocation()] = 0;
     if (Invocation() < kDown) moved_tile[Invocation()] = 0;
@@ -497,8 +500,9 @@ vec4 ScoresOf(uint first, uint four, bool keys_scaled, bool values_scaled) {
         const uint key = 4 * four + i;
         if (keys_scaled) score[i] *= InverseOf(scales[key]);
         if (soft_cap != 0.0) score[i] = soft_cap * Tanh(score[i] / soft_cap) * kLog2E;
-        if (values_scaled) score[i] += float(ShiftOf(scales[kKeys + key]));
         const int at = int(first + key);
+        if (kSlopes) score[i] = fma(own_slope, float(at - last_key), score[i]);
+        if (values_scaled) score[i] += float(ShiftOf(scales[kKeys + key]));
         score[i] = at >= least_key && at <= last_key ? score[i] : kHidden;
     }
     return score;
@@ -593,7 +597,7 @@ void FindDivisors() {
             total += floats[own_pair * kScoreStride + i / 4][i % 4];
         }
         float factor = 1.0;
-        if (uint64_t(sinks) != 0) {
+        if (!kSlopes && uint64_t(sinks) != 0) {
             const float sink = sinks.at[HeadOf(own_pair)] * kLog2E, base = top - kBias;
             const float largest = max(base, sink);
             factor = exp2(base - largest);

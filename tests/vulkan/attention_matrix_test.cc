@@ -73,6 +73,7 @@ std::vector<AttentionShape> Shapes() {
         return [=](AttentionShape& s) { s.value_dtype = type; };
     };
     const auto sinks = [](AttentionShape& shape) { shape.sinks = true; };
+    const auto slopes = [](AttentionShape& shape) { shape.slopes = true; };
     const auto coarse = [](AttentionShape& shape) { shape.coarse = true; };
     using enum DType;
     add(ShapeOf(kF16, 64, 8, 4, {{0, 70}, {150, 3}, {65, 17}}), coarse);
@@ -80,6 +81,7 @@ std::vector<AttentionShape> Shapes() {
     add(ShapeOf(kBF16, 128, 5, 7, {{200, 12}, {0, 1}}), cap(2), from(3));
     add(ShapeOf(kF16, 37, 3, 3, {{31, 40}}), values(20), window(40, true));
     add(ShapeOf(kQ5_1, 64, 4, 2, {{90, 21}, {0, 5}}), value_type(kQ4_0), coarse);
+    add(ShapeOf(kF16, 64, 6, 2, {{90, 21}}), slopes, coarse);
     if (!weft::test::Nightly()) return shapes;
     add(ShapeOf(kF16, 64, 4, 2, {{90, 21}}), value_type(kQ8_0));
     add(ShapeOf(kQ4_0, 96, 2, 1, {{131, 30}}), value_type(kF16), coarse);

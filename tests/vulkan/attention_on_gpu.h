@@ -33,7 +33,7 @@ inline std::string Describe(const AttentionShape& shape, int number) {
         " heads " + std::to_string(shape.heads) + " from " + std::to_string(shape.first_head) +
         " group " + std::to_string(shape.group) + " page " + std::to_string(shape.page_tokens) +
         " window " + std::to_string(shape.window) + " cap " + std::to_string(shape.soft_cap) +
-        (shape.sinks ? " sinks" : "");
+        (shape.sinks ? " sinks" : "") + (shape.slopes ? " slopes" : "");
     for (auto [position, rows] : shape.sequences) {
         text += " [" + std::to_string(position) + "+" + std::to_string(rows) + "]";
     }
@@ -109,6 +109,7 @@ class AttentionOnGpu {
         (shape_.chunk ? op.chunk : op.window) = shape_.window;
         op.soft_cap = shape_.soft_cap;
         op.sinks = shape_.sinks;
+        if (shape_.slopes) op.slopes = problem_.sinks();
         return op;
     }
     // Writes the tokens before the sequence's rows, which those rows attend to, or, with `own`, the

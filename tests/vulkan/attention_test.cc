@@ -103,6 +103,7 @@ TEST(VulkanAttention, LongContexts) {
             shape.head_dim = 64, shape.heads = 4, shape.group = 4;
             shape.window = window;
             shape.sinks = rows == 3;
+            shape.slopes = rows == 1;
             shape.sequences = {{2000, rows}, {5, 1}};
             Check(device, shape, number++);
             if (HasFatalFailure()) return;

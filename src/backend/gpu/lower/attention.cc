@@ -8,14 +8,18 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "backend/gpu/dispatch/operands.h"
 #include "backend/gpu/lower/attention_matrix.h"
 #include "backend/gpu/lower/lower.h"
 #include "backend/gpu/lower/parts.h"
 #include "backend/gpu/lower/products.h"
+#include "base/hash.h"
 
 namespace weft::backend::on_gpu {
 namespace {
@@ -133,6 +137,8 @@ class AttentionLowering {
     AttentionLowering(Emitter& e, const AttentionSizes& sizes, const AttentionArgs& args,
                       std::vector<Region> reads, ValueId result)
         : e_(e), sizes_(sizes), args_(args), reads_(std::move(reads)), result_(result) {}
+    // `sinks` of the arguments has slopes (ALiBi).
+    void HasSlopes() { slopes_ = true; }
 
     Status Run() {
         if (e_.reference() || e_.shape().rows <= kMostSplitRows) return RunSplit();
@@ -171,7 +177,7 @@ class AttentionLowering {
             units ? "attention_matrix" : "attention_matrix_emulated",
             {fragments.Invocations(e_.gpu().subgroup), sizes_.key_type, sizes_.key_dims,
              sizes_.value_dims, sizes_.first_dims, fragments.pairs, fragments.keys, fragments.slice,
-             fragments.across, fragments.held, sizes_.value_type, fragments.by_dims},
+             fragments.across, fragments.held, sizes_.value_type, fragments.by_dims, slopes_},
             args_, {CeilDiv(pairs, fragments.pairs), args_.kv_heads, e_.shape().blocks}, reads_,
             {e_.All(result_)}, PinnedSubgroup(e_.gpu()), Parts::kAlongZ);
     }
@@ -181,7 +187,7 @@ class AttentionLowering {
             "attention",
             {kAttentionGroup, sizes_.key_type, sizes_.key_dims, sizes_.value_dims,
              sizes_.first_dims, tiles.pairs, tiles.keys, tiles.slice, keys == Keys::kSplit,
-             tiles.lanes, tiles.key_groups, listed(), sizes_.value_type},
+             tiles.lanes, tiles.key_groups, listed(), sizes_.value_type, slopes_},
             args_, {x, args_.kv_heads, z}, reads_, std::move(writes), 0, Parts::kAlongZ);
     }
 
@@ -228,7 +234,7 @@ class AttentionLowering {
     Status Merge(const Region& partial, int64_t first, int64_t count) {
         MergeArgs args;
         args.partial = partial.address;
-        args.sinks = listed() ? 0 : args_.sinks;
+        args.sinks = listed() || slopes_ ? 0 : args_.sinks;
         if ((args_.row_and_bit & kFewBit) != 0) {  // other rows are computed in blocks
             args.least_position = static_cast<uint32_t>(Listed());
         }
@@ -257,6 +263,7 @@ class AttentionLowering {
     AttentionArgs args_;
     std::vector<Region> reads_;
     ValueId result_;
+    bool slopes_ = false;
     IntegerRows codes_;  // of the result; empty: no conversion to int8 here
 };
 
@@ -270,6 +277,13 @@ AttentionArgs ArgsOf(const Emitter& e, const CachePlace& k_cache, const CachePla
     args.kv_heads = static_cast<uint32_t>(k_cache.kv_heads);
     args.page_tokens = static_cast<uint32_t>(k_cache.page_tokens);
     return args;
+}
+
+// The heads' slopes of ALiBi on the device.
+Result<Region> PlaceSlopes(Emitter& e, const std::vector<float>& slopes) {
+    const auto bytes = std::as_bytes(std::span(slopes));
+    return e.Constant(fmt::format("slopes {}", Checksum64(bytes, 0)), bytes.size(),
+                      [&](std::span<std::byte> out) { std::ranges::copy(bytes, out.begin()); });
 }
 
 struct CopyPagesArgs {
@@ -328,6 +342,10 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
         args.sinks = e.Address(op.inputs[3]);
         reads.push_back(e.All(op.inputs[3]));
     }
+    if (!a.slopes.empty()) {
+        WEFT_ASSIGN(const Region slopes, PlaceSlopes(e, a.slopes));
+        args.sinks = slopes.address;
+    }
     if (a.block != 0) {
         const int64_t blocks = e.Cols(op.inputs[3]) / a.kv_heads;
         args.sinks = e.Address(op.inputs[3]);
@@ -338,7 +356,9 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
     AttentionSizes sizes{0, 0, k_cache.head_dim, v_cache.head_dim, k_cache.head_dim};
     WEFT_ASSIGN(sizes.key_type, CacheType(op, k_cache));
     WEFT_ASSIGN(sizes.value_type, CacheType(op, v_cache));
-    return AttentionLowering(e, sizes, args, std::move(reads), out).Run();
+    AttentionLowering lowering(e, sizes, args, std::move(reads), out);
+    if (!a.slopes.empty()) lowering.HasSlopes();
+    return lowering.Run();
 }
 
 Status Lower(Emitter& e, const Op& op, const program::LatentAttention& a) {

@@ -52,6 +52,7 @@ Result<uint32_t> MatrixType(const Emitter& e, const Op& op,
 
 Status CheckHeads(const Op& op, const program::Attention& a) {
     if (a.sinks) return TrainsOnCpuOnly(op, "with sinks");
+    if (!a.slopes.empty()) return TrainsOnCpuOnly(op, "with ALiBi");
     if (a.chunk != 0) return TrainsOnCpuOnly(op, "in chunks");
     if (a.head_dim % 8 == 0 && a.head_dim <= kMostCausalDims) return {};
     return MakeError(
