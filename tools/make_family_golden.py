@@ -133,6 +133,15 @@ CASES = {
     "falconWide": ("falcon", OLD | {
         "intermediate_size": LEFT_OUT, "ffn_hidden_size": 160, "num_kv_heads": 2, "bias": True,
         "new_decoder_architecture": True}),
+    "falconAlibi": ("falcon", OLD | {
+        "intermediate_size": LEFT_OUT, "ffn_hidden_size": 160, "alibi": True, "bias": True,
+        "multi_query": False, "parallel_attn": False}),
+    "bloom": ("bloom", OLD | {"intermediate_size": LEFT_OUT, "max_position_embeddings": LEFT_OUT}),
+    "mpt": ("mpt", OLD | {
+        "hidden_size": LEFT_OUT, "d_model": 96, "num_hidden_layers": LEFT_OUT, "n_layers": 4,
+        "num_attention_heads": LEFT_OUT, "n_heads": 6, "intermediate_size": LEFT_OUT,
+        "max_position_embeddings": LEFT_OUT, "max_seq_len": 64, "attn_config": {
+            "clip_qkv": 0.4, "softmax_scale": 0.3}}),
     "phi": ("phi", NO_RMS | {"head_dim": LEFT_OUT}),
     "jais2": ("jais2", NO_RMS),
     "olmo": ("olmo", NO_RMS | {"head_dim": LEFT_OUT}),
@@ -443,7 +452,9 @@ PUBLISHED = {"deepseek_v4": [
 SQUINT = {"patch_size": 14, "projector_input_dim": 16, "projector_output_dim": 16,
           "vision_output_dim": 16, "intermediate_size": 128, "pixel_shuffle_ratio": 0.5}
 DOUBLES = ("olmo_hybrid", "nemotron_h", "granitemoehybrid", "falcon_h1", "deepseek_v4", "bamba",
-           "gptj", "codegen", "olmo", "jamba", "mamba", "falcon_mamba", "mamba2")
+           "gptj", "codegen", "olmo", "jamba", "mamba", "falcon_mamba", "mamba2", "mpt")
+# (transformers 5.24 adds Falcon's ALiBi twice with "eager".)
+ATTENTION = {"falconAlibi": "sdpa"}
 EYES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28}
 
 
@@ -540,7 +551,7 @@ def run(case):
             shapes, values = internlm2_values(shapes)
         safetensors.torch.save_file(values, file, metadata={"format": "pt"})
         loaded = loader.from_pretrained(
-            folder, dtype=torch.float64, attn_implementation="eager",
+            folder, dtype=torch.float64, attn_implementation=ATTENTION.get(case, "eager"),
             experts_implementation="eager").eval()
         text = (pathlib.Path(folder) / "config.json").read_text()
     tokens = tokens_of()

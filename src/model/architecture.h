@@ -61,9 +61,12 @@ struct Traits {
     bool turns_back = false;      // RoPE rotates by negative angles
     bool marks_rotation = false;  // rope.scaling.finetuned: whether attention has positions
     bool lists_rotation = false;  // rope.layers: whether each layer has RoPE
-    bool halves_rotary = false;   // layers without a window rotate half of rope.dimension_count
-    bool plain_windows = false;   // RoPE of windowed layers is not scaled
-    double windowed_base = 0;     // base of windowed layers; 0: that of the others
+    // Default of attention.max_alibi_bias. Attention with such a bias has no RoPE.
+    std::optional<double> alibi = {};
+    bool scales_alibi = false;   // the factor on scores applies to the bias as well
+    bool halves_rotary = false;  // layers without a window rotate half of rope.dimension_count
+    bool plain_windows = false;  // RoPE of windowed layers is not scaled
+    double windowed_base = 0;    // base of windowed layers; 0: that of the others
     bool truncates_yarn = true;
     bool whole_magnitude = false;  // scaling.attn_factor is the whole magnitude of YaRN
     bool alpha = false;            // scaling.alpha, which raises the base

@@ -55,7 +55,7 @@ bool IsOfEnds(std::string_view name, const Hyper& hyper) {
     if (model_files::IsOfScoreHead(name)) return true;
     if (name == "output.bias") return true;
     if (name == "output_norm.bias") return hyper.end_biases;
-    if (name == "position_embd.weight") return true;
+    if (name == "position_embd.weight" || name.starts_with("token_embd_norm.")) return true;
     if (hyper.windowing.streams > 0 && begins("output_hc_")) return true;
     return hyper.layer_columns > 0 && is_in(kByLayer);
 }
@@ -437,6 +437,10 @@ ValueId Builder::Attention(ValueId q, ValueId k, ValueId v, ValueId chosen) {
     attributes.soft_cap = hyper_.attention_cap;
     if (hyper_.IsWindowed(layer_)) {
         (hyper_.chunked ? attributes.chunk : attributes.window) = hyper_.window;
+    }
+    if (!hyper_.slopes.empty()) {
+        const auto first = hyper_.slopes.begin() + attributes.first_head;
+        attributes.slopes.assign(first, first + attributes.heads);
     }
     std::vector<ValueId> inputs = {q, k, v};
     attributes.sinks = Has("attn_sinks.weight");

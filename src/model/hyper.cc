@@ -1,6 +1,7 @@
 #include "model/hyper.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "model/architecture.h"
@@ -223,8 +224,9 @@ Status ReadTemperature(const model_files::ModelSource& source, const std::string
 // Rejects keys that change the results and are not supported, instead of ignoring them.
 Status RefuseUnknownScales(const model_files::ModelSource& source, const std::string& prefix,
                            const Hyper& hyper) {
-    std::vector<const char*> unknown = {"attention.max_alibi_bias"};
+    std::vector<const char*> unknown;
     const Traits& traits = TraitsOf(hyper.architecture);
+    if (!traits.alibi) unknown.push_back("attention.max_alibi_bias");
     if (!traits.clamps && hyper.clamp != 0) unknown.push_back("attention.clamp_kqv");
     if (!traits.temperature) unknown.push_back("attention.temperature_scale");
     if (!traits.value_scale) unknown.push_back("attention.value_scale");
@@ -252,6 +254,27 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
         return MakeError(ErrorCode::kUnsupported,
                          "{}: {}{} is set, which is not supported for architecture '{}'",
                          source.name(), prefix, key, hyper.architecture);
+    }
+    return {};
+}
+
+// ALiBi (Press et al. 2022): with n heads, n a power of two, head h has the slope 2^(-bias h / n),
+// counted from 1. With more heads, the others have the odd slopes of 2n heads.
+Status ReadAlibi(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
+    const Traits& traits = TraitsOf(hyper.architecture);
+    if (!traits.alibi) return {};
+    WEFT_ASSIGN(const double bias,
+                Number(source, prefix + "attention.max_alibi_bias", 0, 1e3, *traits.alibi));
+    if (bias == 0) return {};
+    hyper.rotates = false;
+    const auto heads = static_cast<uint64_t>(hyper.heads), whole = std::bit_floor(heads);
+    const double factor = traits.scales_alibi ? static_cast<double>(hyper.attention_scale) : 1.0;
+    for (uint64_t head = 0; head < heads; ++head) {
+        const bool other = head >= whole;
+        const uint64_t step = other ? 2 * (head - whole) + 1 : head + 1;
+        const double share =
+            static_cast<double>(step) / static_cast<double>(other ? 2 * whole : whole);
+        hyper.slopes.push_back(static_cast<float>(factor * std::exp2(-bias * share)));
     }
     return {};
 }
@@ -585,6 +608,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_TRY(ReadEndScales(source, hyper));
     WEFT_TRY(RefuseUnknownScales(source, prefix, hyper));
     WEFT_TRY(ReadRotates(source, prefix, hyper));
+    WEFT_TRY(ReadAlibi(source, prefix, hyper));
     WEFT_ASSIGN(hyper.ropes, ReadRopes(source, hyper.architecture, hyper.rotary_dim,
                                        hyper.windowed_heads.rotary_dim, hyper.context));
     if (TraitsOf(hyper.architecture).turns_back) hyper.ropes.TurnBack();

@@ -76,6 +76,7 @@ struct Hyper {
     float clamp = 0;                   // queries, keys and values are within +- this; 0: no limit
     float attention_scale = 0;         // factor on scores; 0: 1 / sqrt(head_dim)
     Temperature temperature;           // attention temperature of queries
+    std::vector<float> slopes;         // of ALiBi, by query head; empty: none
     float attention_cap = 0;           // soft caps on scores and logits; 0: none
     float logit_cap = 0;
     float embedding_scale = 1, residual_scale = 1, logit_scale = 1;  // factors

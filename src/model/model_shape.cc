@@ -95,6 +95,9 @@ Status ModelShape::AddEnds() {
         const int64_t table[] = {hidden, rows};
         Add("position_embd.weight", table);
     }
+    for (const char* name : {"token_embd_norm.weight", "token_embd_norm.bias"}) {
+        if (layers_.Names(name)) Add(name, std::span(dims, 1));
+    }
     if (layers_.Names("output_norm.bias")) Add("output_norm.bias", std::span(dims, 1));
     if (layers_.Names("output.bias")) Add("output.bias", std::span(dims + 1, 1));
     WEFT_ASSIGN(auto ropes, model_files::hf::RopeVectors(config_));

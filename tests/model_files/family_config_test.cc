@@ -51,6 +51,12 @@ const RefusedKey kRefusedKeys[] = {
     {"exaone4Whole", R"({"sliding_window": 8})", "sliding_window"},
     {"deepseekV2", R"({"topk_method": "noaux_tc"})", "topk_method"},
     {"deepseekV3", R"({"topk_method": "greedy", "n_group": 2, "topk_group": 1})", "topk_method"},
+    {"mpt", R"({"logit_scale": 0.5})", "logit_scale"},
+    {"mpt", R"({"no_bias": false})", "no_bias"},
+    {"mpt", R"({"attn_config": {"qk_ln": true}})", "qk_ln"},
+    {"mpt", R"({"attn_config": {"alibi": false}})", "alibi"},
+    {"bloom", R"({"apply_residual_connection_post_layernorm": true})",
+     "apply_residual_connection_post_layernorm"},
     {"smollm3", R"({"sliding_window": 8, "layer_types": ["sliding_attention"]})", "layer_types"},
 };
 
@@ -73,6 +79,50 @@ Hyper HyperOf(const std::string& model, const Json& set) {
     const auto hyper = model::ReadHyper(**source);
     if (!hyper.ok()) ADD_FAILURE() << hyper.error().message;
     return hyper.ok() ? *hyper : Hyper();
+}
+
+// Keys of published folders, and the slopes of 6 heads: those of 4, then the first odd ones of 8.
+TEST(FamilyDefaults, AlibiModelsHaveOldNamesAndSlopesByHead) {
+    const Json bloom = {{"n_embed", 96},
+                        {"hidden_size", nullptr},
+                        {"num_attention_heads", 6},
+                        {"n_head", nullptr},
+                        {"n_inner", nullptr},
+                        {"seq_length", 128},
+                        {"offset_alibi", 100},
+                        {"attention_softmax_in_fp32", true},
+                        {"skip_bias_add", true},
+                        {"masked_softmax_fusion", true},
+                        {"unk_token_id", 0},
+                        {"bias_dropout_fusion", true}};
+    const Hyper read = HyperOf("bloom", bloom);
+    EXPECT_EQ(read.context, 128);
+    EXPECT_EQ(read.slopes, (std::vector<float>{0x1p-2, 0x1p-4, 0x1p-6, 0x1p-8, 0x1p-1, 0x1p-3}));
+    const Json attention = {{"alibi", true},
+                            {"alibi_bias_max", 16},
+                            {"attn_impl", "torch"},
+                            {"attn_pdrop", 0},
+                            {"attn_type", "multihead_attention"},
+                            {"attn_uses_sequence_id", false},
+                            {"clip_qkv", nullptr},
+                            {"prefix_lm", false},
+                            {"qk_ln", false},
+                            {"softmax_scale", nullptr}};
+    const Json mpt = {{"attn_config", attention},
+                      {"embedding_fraction", 1.0},
+                      {"expansion_ratio", 4},
+                      {"learned_pos_emb", true},
+                      {"logit_scale", nullptr},
+                      {"no_bias", true},
+                      {"norm_type", "low_precision_layernorm"},
+                      {"verbose", 0},
+                      {"init_device", "cpu"},
+                      {"tokenizer_name", "EleutherAI/gpt-neox-20b"}};
+    const Hyper steep = HyperOf("mpt", mpt);
+    EXPECT_EQ(steep.clamp, 0);
+    EXPECT_EQ(steep.slopes, (std::vector<float>{0x1p-4, 0x1p-8, 0x1p-12, 0x1p-16, 0x1p-2, 0x1p-6}));
+    // Falcon's factor on scores applies to the bias as well.
+    EXPECT_EQ(HyperOf("falconAlibi", {}).slopes.front(), 0x1p-4f);
 }
 
 // The configuration classes' own defaults.

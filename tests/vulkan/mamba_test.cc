@@ -1,5 +1,5 @@
-// Models with Mamba-2 layers on a Vulkan device (folders of tests/data/families) against the CPU's
-// reference kernels, in steps of any partition.
+// Models with Mamba-2 layers, and one with ALiBi, on a Vulkan device (folders of
+// tests/data/families) against the CPU's reference kernels, in steps of any partition.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,8 @@ double ErrorOfMamba(const std::vector<float>& got, const std::vector<float>& wan
 class VulkanMamba : public testing::TestWithParam<const char*> {};
 
 // Norms of several groups and of one; MLPs with squared ReLU; experts of fewer columns.
-INSTANTIATE_TEST_SUITE_P(All, VulkanMamba, testing::Values("nemotronHLatent", "graniteHybrid"),
+INSTANTIATE_TEST_SUITE_P(All, VulkanMamba,
+                         testing::Values("nemotronHLatent", "graniteHybrid", "falconAlibi"),
                          [](const auto& one) { return std::string(one.param); });
 
 // The same bound as in executable_test.cc: float32 throughout.

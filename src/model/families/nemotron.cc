@@ -3,8 +3,9 @@
 // GPT-NeoX (Black et al. 2022), Falcon (Almazrouei et al. 2023), Phi-1 to 2 (Gunasekar et al. 2023)
 // and Jais 2. With RoPE over neighboring columns: GPT-J (Wang and Komatsuzaki 2021) and CodeGen.
 // With a learned vector per position: GPT-2 (Radford et al. 2019), StarCoder 1, OPT, GPT-Neo,
-// BioGPT and XGLM. In layers without a norm of the MLP, and with Hyper::beside, attention and the
-// MLP read the same row.
+// BioGPT and XGLM. With ALiBi: BLOOM (Le Scao et al. 2022), MPT (MosaicML 2023) and Falcon-RW. In
+// layers without a norm of the MLP, and with Hyper::beside, attention and the MLP read the same
+// row.
 #include "model/architecture.h"
 
 namespace weft::model {
@@ -17,12 +18,16 @@ static ValueId BuildNormedLayers(Builder& b, ValueId x, bool neighbors) {
     };
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;
+    if (b.shard().first_stage() && b.Has("token_embd_norm.weight")) {
+        x = b.Norm(x, "token_embd_norm", hidden);
+    }
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
         const ValueId first = x, h = b.Norm(x, "attn_norm", hidden);
         const ValueId read = b.Has("attn_norm_2.weight") ? b.Norm(x, "attn_norm_2", hidden) : h;
-        ValueId q = b.ToHeads(read, "attn_q", false), k = b.ToKvHeads(read, "attn_k", false);
-        const ValueId v = b.ToKvHeads(read, "attn_v", false);
+        ValueId q = b.Clamped(b.ToHeads(read, "attn_q", false));
+        ValueId k = b.Clamped(b.ToKvHeads(read, "attn_k", false));
+        const ValueId v = b.Clamped(b.ToKvHeads(read, "attn_v", false));
         if (b.Has("attn_q_norm.weight")) {
             q = b.NormApart(q, "attn_q_norm", false);
             k = b.NormApart(k, "attn_k_norm", true);
@@ -46,11 +51,19 @@ static ValueId BuildGptJ(Builder& b, ValueId x) {
 namespace {
 
 constexpr Architecture kNemotronTable[] = {
-    {.family = {"falcon", "Falcon 7B to 180B, Falcon 2",
-                "LayerNorm with biases, attention beside the MLP, MLPs of GELU without a gate",
-                "falcon, falconWide"},
+    {.family = {"bloom", "BLOOM, BLOOMZ",
+                "ALiBi, LayerNorm with biases, a normed embedding, MLPs of GELU without a gate",
+                "bloom"},
      .build = BuildNemotron,
-     .traits = {.norms = Norms::kLayer, .ungated = Ungated::kGelu}},
+     .traits =
+         {.norms = Norms::kLayer, .ungated = Ungated::kGeluTanh, .rotates = false, .alibi = 8}},
+    {.family = {"falcon", "Falcon 7B to 180B, Falcon 2, Falcon-RW",
+                "LayerNorm with biases, attention beside the MLP, MLPs of GELU without a gate, "
+                "ALiBi",
+                "falcon, falconWide, falconAlibi"},
+     .build = BuildNemotron,
+     .traits =
+         {.norms = Norms::kLayer, .ungated = Ungated::kGelu, .alibi = 0, .scales_alibi = true}},
     {.family = {"gpt2", "GPT-2, GPT-Neo, StarCoder 1, OPT, BioGPT, XGLM",
                 "LayerNorm with biases, learned positions, MLPs of GELU without a gate, windows",
                 "gpt2, gptNeo, gptBigcode, opt, biogpt, xglm"},
@@ -71,6 +84,14 @@ constexpr Architecture kNemotronTable[] = {
     {.family = {"jais2", "Jais 2", "LayerNorm with biases, MLPs of ReLU squared", "jais2"},
      .build = BuildNemotron,
      .traits = {.norms = Norms::kLayer, .ungated = Ungated::kReluSquared}},
+    {.family = {"mpt", "MPT", "ALiBi, LayerNorm, clamped heads, MLPs of GELU without a gate",
+                "mpt"},
+     .build = BuildNemotron,
+     .traits = {.norms = Norms::kLayer,
+                .ungated = Ungated::kGelu,
+                .clamps = true,
+                .rotates = false,
+                .alibi = 0}},
     {.family = {"nemotron", "Nemotron 3, 4, Minitron",
                 "LayerNorm with biases, partial RoPE, MLPs of ReLU squared", "nemotron"},
      .build = BuildNemotron,

@@ -1,6 +1,6 @@
 // Models of 2019 to 2023, with LayerNorms that have biases and MLPs without a gate: GPT-2,
 // StarCoder 1, GPT-Neo, OPT, BioGPT and XGLM (a vector per position); GPT-NeoX, GPT-J, CodeGen,
-// Falcon and Phi-1 to 2 (RoPE).
+// Falcon and Phi-1 to 2 (RoPE); BLOOM, MPT and Falcon-RW (ALiBi).
 #include <algorithm>
 #include <cmath>
 
@@ -138,7 +138,6 @@ Status NeoxMeta(const Config& config, MetaWriter& meta) {
 
 // Keys and values: one head, as many as query heads, or (40B and later) num_kv_heads.
 Result<Config> FalconDenseAdjust(const Config& config) {
-    WEFT_TRY(config.MustBe("alibi", false));
     WEFT_TRY(config.MustBe("apply_residual_connection_post_layernorm", false));
     Json over = {{"num_key_value_heads", nullptr}};
     const Config renamed = Renamed(config, {{"num_hidden_layers", "n_layer"},
@@ -160,6 +159,50 @@ Result<Config> FalconDenseAdjust(const Config& config) {
         over["num_key_value_heads"] = 1;
     }
     return Usual(renamed.With(over), {});
+}
+
+// (transformers 5.24 rounds the bias of ALiBi to bfloat16; Weft does not.)
+Status FalconDenseMeta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const bool alibi, config.BoolOr({"alibi"}, false));
+    if (alibi) meta.F32("attention.max_alibi_bias", 8);
+    return WriteUngated(config, meta);
+}
+
+Result<Config> BloomAdjust(const Config& config) {
+    WEFT_TRY(config.MustBe("apply_residual_connection_post_layernorm", false));
+    return Usual(config, {{"hidden_size", "n_embed"},
+                          {"num_hidden_layers", "n_layer"},
+                          {"num_attention_heads", "n_head"},
+                          {"max_position_embeddings", "seq_length"}});
+}
+
+// transformers ignores what these keys would change.
+Result<Config> MptAdjust(const Config& config) {
+    WEFT_TRY(config.MustBe("no_bias", true));
+    WEFT_ASSIGN(const Config attention, config.Sub({"attn_config"}));
+    WEFT_TRY(attention.MustBe("attn_type", "multihead_attention"));
+    for (const char* key : {"qk_ln", "prefix_lm"}) WEFT_TRY(attention.MustBe(key, false));
+    WEFT_TRY(attention.MustBe("alibi", true));
+    WEFT_ASSIGN(const int64_t times, config.IntOr({"expansion_ratio"}, 1, 64, 4));
+    if (times != 4) return config.Corrupt("expansion_ratio", "4: others are not supported");
+    if (config.Has("logit_scale")) {
+        return config.Corrupt("logit_scale", "null: it is not supported");
+    }
+    return Usual(config, {{"hidden_size", "d_model"},
+                          {"num_hidden_layers", "n_layers"},
+                          {"num_attention_heads", "n_heads"},
+                          {"max_position_embeddings", "max_seq_len"}});
+}
+
+Status MptMeta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const Config attention, config.Sub({"attn_config"}));
+    WEFT_ASSIGN(const double bias, attention.F64Or({"alibi_bias_max"}, 8));
+    WEFT_ASSIGN(const double clamp, attention.F64Or({"clip_qkv"}, 0));
+    WEFT_ASSIGN(const double scale, attention.F64Or({"softmax_scale"}, 0));
+    meta.F32("attention.max_alibi_bias", bias);
+    if (clamp != 0) meta.F32("attention.clamp_kqv", clamp);
+    if (scale != 0) meta.F32("attention.scale", scale);
+    return WriteUngated(config, meta);
 }
 
 // ---- Tensors ------------------------------------------------------------------------------------
@@ -246,6 +289,26 @@ Status FalconDenseLayer(Assembly& assembly, int64_t layer, const std::string& pr
     return assembly.SplitQkv(layer, prefix + "self_attention.query_key_value", kv);
 }
 
+Status BloomLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    for (const char* part : {".weight", ".bias"}) {
+        if (layer != 0) break;
+        const std::string name =
+            Beside(prefix, "h.", std::string("word_embeddings_layernorm") + part);
+        WEFT_ASSIGN(MatrixPtr column, assembly.Checked(assembly.Column(name), name, 0));
+        assembly.AddVector(std::string("token_embd_norm") + part, std::move(column));
+    }
+    return FalconDenseLayer(assembly, layer, prefix);
+}
+
+// Rows of all queries, then of all keys, then of all values.
+Status MptLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 4, kMostWide));
+    const std::string module = prefix + "attn.Wqkv";
+    WEFT_TRY(assembly.AddRows(layer, "attn_q", module, {0, hidden, 3 * hidden}));
+    WEFT_TRY(assembly.AddRows(layer, "attn_k", module, {hidden, hidden, 3 * hidden}));
+    return assembly.AddRows(layer, "attn_v", module, {2 * hidden, hidden, 3 * hidden});
+}
+
 // Four groups of heads, each with its queries, values and keys.
 Status CodegenLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 4, kMostWide));
@@ -300,14 +363,23 @@ constexpr Rule kNeoxRules[] = {
     {"ffn_down", "mlp.dense_4h_to_h", Form::kLinear},
 };
 // Models with one norm for attention and the MLP, with one for each, or with one before each.
-constexpr Rule kFalconDenseRules[] = {
+constexpr Rule kFalconNormRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm, false},
     {"attn_norm", "ln_mlp", Form::kNorm, false},
     {"attn_norm_2", "ln_attn", Form::kNorm, false},
     {"ffn_norm", "post_attention_layernorm", Form::kNorm, false},
+};
+constexpr Rule kFalconDenseRules[] = {
     {"attn_output", "self_attention.dense", Form::kLinear},
     {"ffn_up", "mlp.dense_h_to_4h", Form::kLinear},
     {"ffn_down", "mlp.dense_4h_to_h", Form::kLinear},
+};
+constexpr Rule kMptRules[] = {
+    {"attn_norm", "norm_1", Form::kNorm},
+    {"ffn_norm", "norm_2", Form::kNorm},
+    {"attn_output", "attn.out_proj", Form::kLinear},
+    {"ffn_up", "ffn.up_proj", Form::kLinear},
+    {"ffn_down", "ffn.down_proj", Form::kLinear},
 };
 constexpr Rule kPhiRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
@@ -469,8 +541,8 @@ constexpr Family kGptFamilies[] = {
     {.model_type = "falcon",
      .also = "RefinedWeb RefinedWebModel",
      .architecture = "falcon",
-     .rules = {kFalconDenseRules},
-     .meta = WriteUngated,
+     .rules = {kFalconNormRules, kFalconDenseRules},
+     .meta = FalconDenseMeta,
      .layer = FalconDenseLayer,
      .adjust = FalconDenseAdjust,
      .defaults = R"({"max_position_embeddings": 2048, "activation": "gelu",
@@ -484,6 +556,37 @@ constexpr Family kGptFamilies[] = {
                      "ffn_norm.bias?serial output_norm.bias "
                      "attn_q.bias?bias attn_k.bias?bias attn_v.bias?bias attn_output.bias?bias "
                      "ffn_up.bias?bias ffn_down.bias?bias"},
+    {.model_type = "bloom",
+     .architecture = "bloom",
+     .rules = {kPreNormRules, kFalconDenseRules},
+     .meta = WriteUngated,
+     .layer = BloomLayer,
+     .adjust = BloomAdjust,
+     .defaults = R"({"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8,
+                     "max_position_embeddings": 2048, "hidden_act": "gelu_pytorch_tanh",
+                     "layer_norm_epsilon": 1e-5, "tie_word_embeddings": true})",
+     .embedding = "word_embeddings",
+     .final_norm = "ln_f",
+     .layers = "h",
+     .layer_norm = "layer_norm_epsilon",
+     .more_tensors = "token_embd_norm.weight token_embd_norm.bias attn_norm.bias "
+                     "ffn_norm.bias output_norm.bias "
+                     "attn_q.weight attn_k.weight attn_v.weight attn_q.bias attn_k.bias "
+                     "attn_v.bias attn_output.bias ffn_up.bias ffn_down.bias"},
+    {.model_type = "mpt",
+     .architecture = "mpt",
+     .rules = {kMptRules},
+     .meta = MptMeta,
+     .layer = MptLayer,
+     .adjust = MptAdjust,
+     .defaults = R"({"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16,
+                     "max_position_embeddings": 2048, "hidden_act": "gelu",
+                     "layer_norm_epsilon": 1e-5, "tie_word_embeddings": true})",
+     .embedding = "wte",
+     .final_norm = "norm_f",
+     .layers = "blocks",
+     .layer_norm = "layer_norm_epsilon",
+     .more_tensors = "attn_q.weight attn_k.weight attn_v.weight"},
     {.model_type = "phi",
      .architecture = "phi2",
      .rules = {kPhiRules},
