@@ -142,7 +142,7 @@ class Run {
                                  cluster_.rank() == 0));
         }
         WEFT_TRY(reference_.ComputeApart(!checkpoint, data));
-        WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));
+        WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint, steps));
         // (A removed file keeps its room on the disk while it is open.)
         if (checkpoint && HasWeights(trainer->state(), *checkpoint)) checkpoint->Close();
         Status ended = reference_.ComputeOrShare(*trainer, data);
@@ -222,6 +222,7 @@ class Run {
             WEFT_ASSIGN(there, SaveAll(trainer, loader, SaveRoom::kSpare));
         }
         WEFT_TRY(LoadBest(trainer));
+        if (trainer.progress().averaged > 0) trainer.ExportAverage();
         const Status written = Export(trainer, false);
         if (!written.ok() && !failed_) return written;  // lost a rank
         WEFT_ASSIGN(
@@ -526,12 +527,13 @@ class Run {
             {"layout", fmt::format("tp {} pp {} dp {}", layout.tp(), layout.pp(), layout.dp)},
             {"settings", SettingsOf(job_, batch_)}};
         if (best_->step() > 0) state["best"] = best_->ToJson();
-        NoteProgress(trainer.progress(), state);
+        NoteProgress(trainer.progress(), job_.trainer.update, state);
         return state;
     }
 
     Result<std::unique_ptr<Trainer>> MakeTrainer(std::unique_ptr<model_files::ModelSource> source,
-                                                 const std::optional<Checkpoint>& checkpoint) {
+                                                 const std::optional<Checkpoint>& checkpoint,
+                                                 int64_t steps) {
         if (!checkpoint) {
             return Trainer::Make(job_.trainer, cluster_, std::move(source),
                                  reference_.TakeGroups());
@@ -543,9 +545,12 @@ class Run {
                                   std::make_unique<CheckpointSource>(std::move(trained)),
                                   reference_.TakeGroups()));
         const PinnedThread pinned(cluster_.cores());  // for threads that read
-        WEFT_TRY(
-            ReadKept(*checkpoint, trainer->state(), trainer->rule(), job_.trainer.update.kind));
-        WEFT_ASSIGN(const TrainerProgress progress, ProgressOf(*checkpoint));
+        const UpdateOptions& update = job_.trainer.update;
+        WEFT_ASSIGN(TrainerProgress progress, ProgressOf(*checkpoint, update));
+        // (With other --steps, the last updates may be others.)
+        if (!IsAveraged(checkpoint->manifest().step, steps)) progress.averaged = 0;
+        WEFT_TRY(ReadKept(*checkpoint, trainer->state(), trainer->rule(), update,
+                          progress.averaged > 0));
         WEFT_TRY(trainer->SetProgress(progress));
         return trainer;
     }
@@ -635,6 +640,7 @@ class Run {
             if (loader.first_epoch()) NoteSamples(*loader.first_epoch());
             const double rate = LearningRate(job_.schedule, trainer.updates());
             WEFT_ASSIGN(StepReport report, trainer.Step(*batch, rate));
+            if (!report.skipped && IsAveraged(step, steps)) WEFT_TRY(trainer.Average());
             // (A checkpoint has no completions.)
             if (rollout_left_ > 0) report.stop_requests = 0;
             StepLine line{
@@ -684,6 +690,11 @@ class Run {
             job_.steps > 0 ? 0 : updates / static_cast<double>(job_.epochs);
         meter_.Report(updates_an_epoch, summary_);
         return Finish(saver);
+    }
+
+    bool IsAveraged(int64_t step, int64_t steps) const {
+        const UpdateOptions& update = job_.trainer.update;
+        return update.ema > 0 || (update.average_last > 0 && step > steps - update.average_last);
     }
 
     // Newcomers wait: saves this update, so that all ranks continue with them from its checkpoint.

@@ -136,19 +136,22 @@ bool HasWeights(const TrainState& state, const Checkpoint& checkpoint) {
 }
 
 Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const UpdateRule& rule,
-                UpdateKind kind) {
+                const UpdateOptions& options, bool averages) {
+    const char* const average = AverageKind(options);
     Status status;
     rule.VisitKeptPieces(Extent::kOwn, [&](const KeptPiece& kept) {
         if (!status.ok()) return;
+        if (!averages && average != nullptr && kept.array.kind == average) return;
         if (checkpoint.Find(kept.array.kind, kept.array.tensor) == nullptr) {
             const Json& saved = checkpoint.manifest().state;
             const auto named = saved.find("optimizer");  // the end if `saved` is not an object
             const bool known = named != saved.end() && named->is_string();
             const std::string of = known ? named->get<std::string>() : "another kind";
-            status = MakeError(ErrorCode::kUsage,
-                               "{}: was written with --optimizer {} and has no {}, which {} needs. "
-                               "Resume with the optimizer of the checkpoint",
-                               checkpoint.folder(), of, kept.array.Name(), UpdateName(kind));
+            status =
+                MakeError(ErrorCode::kUsage,
+                          "{}: was written with --optimizer {} and has no {}, which {} needs. "
+                          "Resume with the optimizer of the checkpoint",
+                          checkpoint.folder(), of, kept.array.Name(), UpdateName(options.kind));
             return;
         }
         status = ReadInParts(checkpoint, state.training(), kept);

@@ -50,10 +50,11 @@ std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
 // Whether the ranks' states together have all weights of the checkpoint.
 bool HasWeights(const TrainState& state, const Checkpoint& checkpoint);
 
-// Restores the optimizer state of this rank's own part. (A CheckpointSource loads the weights.)
+// Restores the optimizer state of this rank's own part, with the average of the weights if
+// `averages`. (A CheckpointSource loads the weights.)
 // Errors: kUsage: the checkpoint has the state of another optimizer.
 Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const UpdateRule& rule,
-                UpdateKind kind);
+                const UpdateOptions& options, bool averages);
 
 // Where the files of a checkpoint are, and their sizes.
 struct SavePlace {

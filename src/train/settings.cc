@@ -29,6 +29,8 @@ constexpr Setting kCurve[] = {{"dtype", "--dtype"},
                               {"beta2", "--betas (the second)"},
                               {"eps", "--eps"},
                               {"momentum", "--momentum"},
+                              {"ema", "--ema"},
+                              {"average_last", "--average-last"},
                               {"clip", "--clip"},
                               {"loss", "--loss"},
                               {"beta", "--beta"},
@@ -193,14 +195,17 @@ Status CheckGoesOn(const Checkpoint& checkpoint, const TrainJob& job, int64_t ba
                            says && done < steps);
 }
 
-void NoteProgress(const TrainerProgress& progress, Json& state) {
+void NoteProgress(const TrainerProgress& progress, const UpdateOptions& update, Json& state) {
     state["updates"] = progress.updates;
+    if (const char* average = AverageKind(update); average != nullptr) {
+        state["average"] = {{average, progress.averaged}};
+    }
     if (const auto& scale = progress.loss_scale) {
         state["loss_scale"] = {scale->scale, scale->steps, scale->hysteresis};
     }
 }
 
-Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint) {
+Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint, const UpdateOptions& update) {
     const Manifest& manifest = checkpoint.manifest();
     const std::string& folder = checkpoint.folder();
     const Json& state = manifest.state;
@@ -208,6 +213,11 @@ Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint) {
     try {
         progress.updates = state.value("updates", manifest.step);
         progress.skipped = manifest.step - progress.updates;
+        const auto average = state.find("average");
+        const char* const kind = AverageKind(update);
+        if (average != state.end() && kind != nullptr) {
+            progress.averaged = average->value(kind, int64_t{0});
+        }
         if (const auto scale = state.find("loss_scale"); scale != state.end()) {
             progress.loss_scale =
                 LossScaleState{scale->at(0).get<double>(), scale->at(1).get<int64_t>(),
@@ -216,7 +226,7 @@ Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint) {
     } catch (const std::exception& error) {
         return MakeError(ErrorCode::kCorrupt, "{}: its state: {}", folder, error.what());
     }
-    if (progress.updates >= 0 && progress.skipped >= 0) return progress;
+    if (progress.updates >= 0 && progress.skipped >= 0 && progress.averaged >= 0) return progress;
     return MakeError(ErrorCode::kCorrupt, "{}: its state: {} updates in {} steps", folder,
                      progress.updates, manifest.step);
 }

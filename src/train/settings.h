@@ -30,11 +30,12 @@ Status CompareSettings(const model_files::hf::Json& state, const TrainJob& job, 
 Status CheckGoesOn(const Checkpoint& checkpoint, const TrainJob& job, int64_t batch, int64_t steps,
                    const Cursor& at, bool says);
 
-// Writes "updates" and "loss_scale" into a manifest's state.
-void NoteProgress(const TrainerProgress& progress, model_files::hf::Json& state);
+// Writes "updates", "average" and "loss_scale" into a manifest's state.
+void NoteProgress(const TrainerProgress& progress, const UpdateOptions& update,
+                  model_files::hf::Json& state);
 // Reads the progress from a checkpoint. A manifest without "updates" and "loss_scale" was written
 // by a version without float16, which never skipped a step. Errors: kCorrupt; the message names the
 // folder.
-Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint);
+Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint, const UpdateOptions& update);
 
 }  // namespace weft::train

@@ -229,6 +229,13 @@ Status TrainState::Load(backend::Executable& training, const model_files::ModelS
     return {};
 }
 
+Status TrainState::ReadWeights(const OwnPart& part, int64_t first, std::span<float> out) const {
+    if (average_factor_ == 0) return training_->ReadFloats(part.weights, first, out);
+    WEFT_TRY(training_->ReadFloats(part.average, first, out));
+    for (float& weight : out) weight *= average_factor_;
+    return {};
+}
+
 Status TrainState::FindSole(cluster::Cluster& cluster, int replica,
                             const std::vector<FlatBucket>& units) {
     WEFT_ASSIGN(const std::vector<std::string> texts,

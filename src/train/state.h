@@ -34,6 +34,7 @@ struct OwnPart {
     // pass read. copy is kNoValue if there is no such copy.
     program::ValueId gradients = program::kNoValue, weights = program::kNoValue,
                      copy = program::kNoValue;
+    program::ValueId average = program::kNoValue;  // of the weights; kNoValue: there is none
 };
 
 // A part of a tensor of the model's file that a rank holds; ranks tell each other their holdings.
@@ -67,11 +68,11 @@ class TrainState {
     const std::set<std::string, std::less<>>& trained_tensors() const { return trained_tensors_; }
     // Precondition: the state is loaded.
     backend::Executable& training() const { return *training_; }
+    // From now on, ReadWeights gives the averages of the weights, multiplied by `factor`.
+    void UseAverages(float factor) { average_factor_ = factor; }
     // Reads the current weights of the own part, from element `first` of the part on. Errors: the
     // device's.
-    Status ReadWeights(const OwnPart& part, int64_t first, std::span<float> out) const {
-        return training_->ReadFloats(part.weights, first, out);
-    }
+    Status ReadWeights(const OwnPart& part, int64_t first, std::span<float> out) const;
 
   private:
     Status FindSole(cluster::Cluster& cluster, int replica,
@@ -84,6 +85,7 @@ class TrainState {
 
     backend::Executable* training_ = nullptr;
     std::vector<OwnPart> parts_;
+    float average_factor_ = 0;  // 0: ReadWeights gives the weights
     int64_t parameters_ = 0;
     std::set<std::string, std::less<>> trained_tensors_;
 };

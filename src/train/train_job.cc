@@ -117,6 +117,8 @@ constexpr auto kUpdateFields = [](auto& u, auto& visit) {
     visit("decay_rate", u.decay_rate);
     visit("scale_parameter", u.scale_parameter);
     visit("relative_step", u.relative_step);
+    visit("ema", u.ema);
+    visit("average_last", u.average_last);
 };
 
 constexpr auto kDataFields = [](auto& d, auto& visit) {
@@ -246,6 +248,14 @@ Status CheckTrainJob(const TrainJob& job) {
     }
     if (job.save.best && job.save.folder.empty()) {
         return MakeError(ErrorCode::kUsage, "--keep-best needs --output-dir DIR");
+    }
+    const bool averages = AverageKind(job.trainer.update) != nullptr;
+    if (averages && (job.save.best || (stop.patience > 0 && job.trainer.update.ema == 0))) {
+        return MakeError(ErrorCode::kUsage,
+                         "{} with {}: the result is either the average of the weights or those of "
+                         "one update. Remove one of the two",
+                         job.trainer.update.ema > 0 ? "--ema" : "--average-last",
+                         job.save.best ? "--keep-best" : "--early-stopping-patience");
     }
     if (job.data.renewed && job.save.resume.empty()) {
         return MakeError(ErrorCode::kUsage,

@@ -421,8 +421,8 @@ Status Trainer::PlanUpdate(program::ChunkedProgram& list) {
     rule_ = MakeUpdateRule(options_.update,
                            {*state_, *source_, several, cluster_.rank() == 0, float64_sums_});
     const bool ends = layout_.stage == 0 || layout_.stage == layout_.pp() - 1;
-    AddUpdate(list, *state_, *rule_,
-              {layout_.dp > 1, layout_.pp() > 1 && ends, several, float64_sums_});
+    average_ops_ = AddUpdate(list, *state_, *rule_,
+                             {layout_.dp > 1, layout_.pp() > 1 && ends, several, float64_sums_});
     return {};
 }
 
@@ -820,6 +820,20 @@ Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     return report;
 }
 
+Status Trainer::Average() {
+    backend::Step average;
+    average.again = true;
+    average.number = ++averaged_;
+    average.rate = 0;
+    average.gradient_scale = 1;
+    return RunOps(average_ops_, average);
+}
+
+void Trainer::ExportAverage() {
+    const bool sums = options_.update.average_last > 0;
+    state_->UseAverages(sums ? 1.0f / static_cast<float>(averaged_) : 1.0f);
+}
+
 // The norm of the whole batch's gradient, which all ranks sum up.
 Result<double> Trainer::GradientNorm() {
     backend::Step update;
@@ -962,11 +976,12 @@ Error Trainer::Diverged(const Batch& batch, const StepReport& report) {
 Status Trainer::SetProgress(const TrainerProgress& progress) {
     updates_ = progress.updates;
     skipped_ = progress.skipped;
+    averaged_ = progress.averaged;
     return scaler_ && progress.loss_scale ? scaler_->Restore(*progress.loss_scale) : Status();
 }
 
 TrainerProgress Trainer::progress() const {
-    TrainerProgress progress{updates_, skipped_, {}};
+    TrainerProgress progress{updates_, skipped_, averaged_, {}};
     if (scaler_) progress.loss_scale = scaler_->state();
     return progress;
 }

@@ -132,6 +132,7 @@ struct StepReport {
 // State in a checkpoint, in addition to the arrays and the position in the data.
 struct TrainerProgress {
     int64_t updates = 0, skipped = 0;  // steps that were applied; steps that overflowed
+    int64_t averaged = 0;              // weights in their average
     std::optional<LossScaleState> loss_scale;
 };
 
@@ -158,6 +159,11 @@ class Trainer {
     // loss or norm is not finite (with a loss scale: even at the lowest scale); the message has the
     // step, the rank and the op.
     Result<StepReport> Step(const Batch& batch, double learning_rate);
+    // Adds the weights to their average. Errors: the device's.
+    Status Average();
+    // From now on, Export gives the average of the weights. Precondition: Average has run, or
+    // TrainerProgress::averaged was above 0.
+    void ExportAverage();
     // Whether the last Step failed because the loss or norm is not finite. All ranks then have this
     // error, and weights and optimizer state are those before the Step.
     bool diverged() const { return diverged_; }
@@ -277,6 +283,8 @@ class Trainer {
     std::vector<program::ModelChunk> chunks_, generating_, reference_;
     std::optional<Generator> generator_;
     program::Update update_;
+    program::OpRange average_ops_{};
+    int64_t averaged_ = 0;  // weights in their average
     std::vector<std::vector<float>> op_seconds_;
     int64_t updates_ = 0;  // number of applied updates
     std::optional<LossScaler> scaler_;

@@ -16,7 +16,7 @@ class Adder {
           const UpdateGroups& groups)
         : list_(list), program_(list.program), state_(state), rule_(rule), groups_(groups) {}
 
-    void Run() {
+    program::OpRange Run() {
         for (size_t i = 0; i < state_.parts().size(); ++i) AddValues(i);
         list_.update.sum_begin = program_.ops.size();
         for (const OwnPart& part : state_.parts()) SumGradients(part);
@@ -28,6 +28,10 @@ class Adder {
             Publish(state_.parts()[i]);
         }
         list_.update.end = program_.ops.size();
+        for (size_t i = 0; i < state_.parts().size(); ++i) {
+            state_.parts()[i].average = rule_.AveragePart(program_, i);
+        }
+        return {list_.update.end, program_.ops.size()};
     }
 
   private:
@@ -111,9 +115,9 @@ class Adder {
 
 }  // namespace
 
-void AddUpdate(program::ChunkedProgram& list, TrainState& state, UpdateRule& rule,
-               const UpdateGroups& groups) {
-    Adder(list, state, rule, groups).Run();
+program::OpRange AddUpdate(program::ChunkedProgram& list, TrainState& state, UpdateRule& rule,
+                           const UpdateGroups& groups) {
+    return Adder(list, state, rule, groups).Run();
 }
 
 }  // namespace weft::train

@@ -16,8 +16,10 @@ struct UpdateGroups {
 };
 
 // Appends the ops after all chunks, and sets the values in state.parts(). Precondition:
-// TrainState::Agree has run.
-void AddUpdate(program::ChunkedProgram& list, TrainState& state, UpdateRule& rule,
-               const UpdateGroups& groups);
+// TrainState::Agree has run. Returns the ops that follow Update::end: they add the weights to their
+// averages (UpdateRule::AveragePart). Their step has a rate of 0, a gradient scale of 1, and the
+// number of weights in the average, from 1 on.
+program::OpRange AddUpdate(program::ChunkedProgram& list, TrainState& state, UpdateRule& rule,
+                           const UpdateGroups& groups);
 
 }  // namespace weft::train

@@ -35,13 +35,19 @@ std::optional<UpdateKind> FindUpdate(std::string_view name) {
     return std::nullopt;
 }
 
+const char* AverageKind(const UpdateOptions& options) {
+    if (options.ema > 0) return "ema";
+    return options.average_last > 0 ? "sum" : nullptr;
+}
+
 double KeptBytes(const UpdateOptions& options) {
+    const double average = AverageKind(options) == nullptr ? 0 : 4;
     switch (options.kind) {
         case UpdateKind::kAdamW:
-        case UpdateKind::kAdam: return 8;
-        case UpdateKind::kSgd: return options.momentum > 0 ? 4 : 0;
-        case UpdateKind::kAdafactor: return 0;
-        case UpdateKind::kAdam8bit: return 2 + 8.0 / 256;
+        case UpdateKind::kAdam: return average + 8;
+        case UpdateKind::kSgd: return average + (options.momentum > 0 ? 4 : 0);
+        case UpdateKind::kAdafactor: return average;
+        case UpdateKind::kAdam8bit: return average + 2 + 8.0 / 256;
     }
     return 0;
 }
@@ -58,6 +64,13 @@ Status CheckUpdate(const UpdateOptions& o) {
         return MakeError(ErrorCode::kUsage,
                          "--momentum {}, dampening {}: expected 0 to below 1, and 0 to 1",
                          o.momentum, o.dampening);
+    }
+    if (!is_part(o.ema) || o.average_last < 0 || (o.ema > 0 && o.average_last > 0)) {
+        return MakeError(
+            ErrorCode::kUsage,
+            "--ema {} --average-last {}: expected one of the two, a decay of 0 to below "
+            "1, or a number of updates",
+            o.ema, o.average_last);
     }
     if (o.nesterov && (o.momentum == 0 || o.dampening != 0)) {
         return MakeError(ErrorCode::kUsage, "--nesterov needs a --momentum and no dampening");

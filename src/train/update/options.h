@@ -1,6 +1,7 @@
 // The optimizer and its options, as users give them.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -37,7 +38,13 @@ struct UpdateOptions {
     double decay_rate = -0.8;      // second moments decay by 1 - step^decay_rate
     bool scale_parameter = false;  // multiply the rate by the tensor's root mean square
     bool relative_step = false;    // rate min(1e-2, 1 / sqrt(step)) instead of the schedule's
+    // An average of the weights for the result; at most one of the two.
+    double ema = 0;            // decay of a moving average; 0: none
+    int64_t average_last = 0;  // mean after each of the last updates; 0: none
 };
+
+// Name of the average in checkpoints: "ema" or "sum"; null: there is none.
+const char* AverageKind(const UpdateOptions& options);
 
 // Bytes of optimizer state per matrix element. Leaves out Adafactor's moments by row and column,
 // which are small.

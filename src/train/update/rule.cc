@@ -95,8 +95,10 @@ std::vector<Array> ArraysOf(const UpdateContext& context, std::span<const char* 
     return arrays;
 }
 
-std::unique_ptr<UpdateRule> MakeUpdateRule(const UpdateOptions& options,
-                                           const UpdateContext& context) {
+namespace {
+
+std::unique_ptr<UpdateRule> MakeOwnRule(const UpdateOptions& options,
+                                        const UpdateContext& context) {
     switch (options.kind) {
         case UpdateKind::kAdamW:
         case UpdateKind::kAdam:
@@ -105,6 +107,13 @@ std::unique_ptr<UpdateRule> MakeUpdateRule(const UpdateOptions& options,
         case UpdateKind::kAdam8bit: return MakeAdam8bit(options, context);
     }
     return nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<UpdateRule> MakeUpdateRule(const UpdateOptions& options,
+                                           const UpdateContext& context) {
+    return WithAverage(MakeOwnRule(options, context), options, context);
 }
 
 }  // namespace weft::train

@@ -59,6 +59,11 @@ class UpdateRule {
     // Call after Prepare for each part: adds the ops that update the weights, and their copy, of
     // part `index` of TrainState::parts().
     virtual void UpdatePart(program::Program& program, size_t index) = 0;
+    // Call after the updates of all parts: adds the op that adds the weights of a part to their
+    // average. Returns the average, float32 and as long as the own part; kNoValue: there is none.
+    virtual program::ValueId AveragePart(program::Program& /*program*/, size_t /*index*/) {
+        return program::kNoValue;
+    }
     // Call after compilation, when all state is zero bytes: initializes state in which the number
     // zero is not stored as zero bytes.
     virtual Status Start(backend::Executable& /*training*/) { return {}; }
