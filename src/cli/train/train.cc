@@ -855,6 +855,11 @@ void AddOptimizerFlags(const Command& app, TrainFlags& flags) {
                 "Adafactor: multiply the rate by the root mean square of each tensor");
     app.AddFlag("--relative-step", update.relative_step,
                 "Adafactor: use the rate min(0.01, 1 / sqrt(step)) instead of --lr");
+    app.AddOption(
+        "--ema", update.ema,
+        "Write the result from a moving average of the weights with this decay, as 0.999");
+    app.AddOption("--average-last", update.average_last,
+                  "Write the result from the mean of the weights after the last N updates");
 }
 
 void AddReportFlags(const Command& app, TrainFlags& flags) {
