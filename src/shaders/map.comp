@@ -19,6 +19,7 @@ const uint kAdd = 0, kAddBias = 1, kScale = 2, kSoftCap = 3, kGateRows = 4, kSof
 const uint kScaleByPosition = 6, kReluSquared = 7, kLimitedSilu = 8, kGlu = 9, kGluEnd = 12;
 const uint kSoftCapGrad = 12, kSiluGrad = 13, kGeluGrad = 14, kZero = 15;
 const uint kGeluAlone = 16, kXielu = 17, kRelu = 18, kGelu = 19, kSiluAlone = 20, kClamp = 21;
+const uint kLimitedGate = 22;
 
 // 1 - tanh(v)^2, computed without cancellation where tanh is near 1.
 float TanhSlope(float v) {
@@ -72,7 +73,7 @@ float Gelu(float x) {
 // A function of x alone.
 bool IsAlone() {
     return kMap == kScale || kMap == kSoftCap || kMap == kReluSquared || kMap == kGeluAlone ||
-           kMap >= kXielu;
+           kMap >= kXielu && kMap <= kClamp;
 }
 
 float Of(float x, float with) {
@@ -89,7 +90,10 @@ float Of(float x, float with) {
     if (kMap == kGelu) return Gelu(x);
     if (kMap == kSiluAlone) return Glu(0, x, 1.0);
     if (kMap == kClamp) return clamp(x, -factor, factor);
-    if (kMap == kLimitedSilu) return min(Glu(0, x, 1.0), factor) * clamp(with, -factor, factor);
+    if (kMap == kLimitedSilu || kMap == kLimitedGate) {
+        const float gate = kMap == kLimitedGate ? min(x, factor) : x;
+        return min(Glu(0, gate, 1.0), factor) * clamp(with, -factor, factor);
+    }
     if (kMap == kSoftCapGrad) return x * TanhSlope(with / factor);
     return Glu(kMap - kGlu, x, with);
 }

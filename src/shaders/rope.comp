@@ -1,6 +1,6 @@
-// rope: rotates pairs of each head's first 2 * pairs dims by position * inverse frequency, and
-// copies the other dims, of any types. Workgroup (rows, columns). An invocation handles a pair, or
-// a single dim after the pairs; with kWide, four pairs of halves, two pairs of neighbors, or four
+// rope: rotates pairs of 2 * pairs dims of each head, its first ones or its last ones, by position
+// * inverse frequency, and copies the other dims, of any types. Workgroup (rows, columns). An
+// invocation handles a pair, or a single other dim; with kWide, four pairs of halves, two pairs of neighbors, or four
 // dims.
 #version 460
 #include "element.glsl"
@@ -15,6 +15,8 @@ layout(push_constant, scalar) uniform Args {
     Angles fine, coarse;  // cosine and sine: [256, pairs], [_, pairs]
     uint rows, heads, head_dim, pairs;
     float sign_of_sine;
+    uint first;   // rotated dim of a head: 0, or, without kWide, the number of dims before the last
+    uint behind;  // the angle is that of max(0, position - behind)
 };
 
 vec2 Turn(vec2 pair, uint position, uint i) {
@@ -28,14 +30,15 @@ void Out(uint64_t i, vec4 quad) {
     StoreQuad(y, TypeIn(kTypes, 1), i, 4, true, quad);
 }
 
-// begin: first element of the head. Unit i of a head is pair i, or a dim after the pairs.
+// begin: first element of the head. Unit i of a head is pair i, or one of the other dims.
 void One(uint64_t begin, uint unit, uint position) {
     const uint from = TypeIn(kTypes, 0), to = TypeIn(kTypes, 1);
     if (unit >= pairs) {
-        Store(y, to, begin + pairs + unit, Load(x, from, begin + pairs + unit));
+        const uint64_t other = begin + unit + (first != 0 ? 0 : 2 * pairs) - pairs;
+        Store(y, to, other, Load(x, from, other));
         return;
     }
-    const uint64_t at = begin + (kNeighbours ? 2 * unit : unit);
+    const uint64_t at = begin + first + (kNeighbours ? 2 * unit : unit);
     const uint64_t other = at + (kNeighbours ? 1 : pairs);
     const vec2 turned = Turn(vec2(Load(x, from, at), Load(x, from, other)), position, unit);
     Store(y, to, at, turned.x);
@@ -69,7 +72,7 @@ void main() {
     const uint head = i / units, unit = i % units;
     for (uint row = gl_WorkGroupID.x; row < rows; row += gl_NumWorkGroups.x) {
         const uint64_t begin = (uint64_t(row) * heads + head) * head_dim;
-        const uint position = uint(positions.at[row]);
+        const uint position = uint(max(positions.at[row] - int(behind), 0));
         if (kWide) {
             Four(begin, unit, position);
         } else {

@@ -37,6 +37,7 @@ enum class Map : uint32_t {
     kGelu,
     kSiluAlone,
     kClamp,
+    kLimitedGate,
 };
 struct MapArgs {
     uint64_t a = 0, b = 0, c = 0, y = 0, z = 0;
@@ -139,10 +140,9 @@ Status Lower(Emitter& e, const Op& op, const program::GateRowsGrad& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::Glu& a) {
-    if (a.limits_gate) {
-        return MakeError(ErrorCode::kUnsupported, "glu: no GPU kernel limits gates");
+    if (a.limit != 0) {
+        return RunMap(e, op, a.limits_gate ? Map::kLimitedGate : Map::kLimitedSilu, a.limit);
     }
-    if (a.limit != 0) return RunMap(e, op, Map::kLimitedSilu, a.limit);
     switch (a.activation) {
         case Activation::kSilu: return RunMap(e, op, Map::kSilu);
         case Activation::kGeluTanh: return RunMap(e, op, Map::kGeluTanh);

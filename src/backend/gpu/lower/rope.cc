@@ -24,6 +24,7 @@ struct RopeArgs {
     uint64_t x = 0, y = 0, positions = 0, fine = 0, coarse = 0;
     uint32_t rows = 0, heads = 0, head_dim = 0, pairs = 0;
     float sign_of_sine = 1;
+    uint32_t first = 0, behind = 0;
 };
 // rope.comp: positions of the fine table. The coarse table has at least kLeastCoarse entries;
 // longer contexts double it.
@@ -74,16 +75,13 @@ Result<AngleTables> PlaceAngles(Emitter& e, const program::Rope& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::Rope& a) {
-    if (a.last || a.behind != 0) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "rope: GPU kernels rotate only the first columns");
-    }
     const ValueId y = op.outputs[0];
     const int64_t pairs = a.rotary_dim / 2, heads = e.Cols(y) / a.head_dim;
     WEFT_ASSIGN(const AngleTables angles, PlaceAngles(e, a));
     Operands io(e);
     io.SetRows(a.head_dim);
     io.SetRows(a.neighbours ? a.rotary_dim : pairs);
+    if (a.last) io.SetRows(1);  // the kernel for single columns
     RopeArgs args;
     args.x = io.Reads(op.inputs[0], 0);
     args.y = io.Writes(y, 1);
@@ -95,6 +93,8 @@ Status Lower(Emitter& e, const Op& op, const program::Rope& a) {
     args.head_dim = static_cast<uint32_t>(a.head_dim);
     args.pairs = static_cast<uint32_t>(pairs);
     args.sign_of_sine = a.sign;
+    args.first = static_cast<uint32_t>(a.last ? a.head_dim - a.rotary_dim : 0);
+    args.behind = static_cast<uint32_t>(a.behind);
     const int64_t dims = io.wide() && a.neighbours ? a.head_dim : a.head_dim - pairs;
     const int64_t units = heads * (io.wide() ? dims / 4 : dims);
     return io.Run("rope", {kWalkGroup, io.types(), io.wide(), a.neighbours}, args,
