@@ -16,20 +16,24 @@ void main() {
     if (o >= a.n) return;
     precise float sum = a.base != 0 ? Floats(a.base + (uint64_t(t) * a.n + o) * 4).at[0] : 0.0;
     int last = -1;
+    uint found = a.used;  // slot of the row that was added last; a row may have an expert twice
     for (uint n = 0; n < a.used; ++n) {
         int best = 0x7fffffff;
-        uint found = 0;
+        uint next = 0;
         for (uint k = 0; k < a.used; ++k) {
             const int e = Ints(a.ids).at[t * a.used + k] - int(a.first_expert);
-            if (e > last && e < best && e < int(a.experts)) {
+            const bool left = e > last || (e == last && k > found);
+            if (left && e < best && e < int(a.experts)) {
                 best = e;
-                found = t * a.used + k;
+                next = k;
             }
         }
         if (best == 0x7fffffff) break;
         last = best;
-        const float product = Floats(a.products + uint64_t(found) * a.n * 4).at[o];
-        const float weight = a.weights != 0 ? Floats(a.weights).at[found] : 1.0;
+        found = next;
+        const uint slot = t * a.used + found;
+        const float product = Floats(a.products + uint64_t(slot) * a.n * 4).at[o];
+        const float weight = a.weights != 0 ? Floats(a.weights).at[slot] : 1.0;
         sum = fma(weight, product, sum);
     }
     Store(a.y, kTypeY, uint64_t(t) * a.n + o, sum);

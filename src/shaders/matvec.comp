@@ -49,12 +49,12 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Sha
     float at[];
 };
 #ifdef ROUTE
-const bool kRoutes = true, kSparse = false;
+const bool kRoutes = true, kSparse = false, kSoftplus = false, kByToken = false;
 #include "route.glsl"
 layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Router {
     Routing routing;  // followed by a Counter
 };
-const uint kRoutingBytes = 64;
+const uint kRoutingBytes = 80;
 #endif
 
 layout(push_constant, scalar) uniform Args {
@@ -111,19 +111,17 @@ float Total(uint lane, float sums[kSums]) {
     return total;
 }
 
-// The slot of `row` with the next id above `expert`, which is then set to that id; Used(): none.
-uint NextSlot(uint row, inout int expert) {
+// The next slot of `row` in the order of (expert, slot), after `last`, which is then set to the
+// number of that pair; Used(): none. (A row may have an expert twice.)
+uint NextSlot(uint row, inout int last) {
     int best = 0x7fffffff;
-    uint found = Used();
     for (uint k = 0; k < Used(); ++k) {
         const int id = Ints(a.ids).at[row * Used() + k] - FirstExpert();
-        if (id > expert && id < best && id < Experts()) {
-            best = id;
-            found = k;
-        }
+        const int pair = id * int(Used()) + int(k);
+        if (id >= 0 && id < Experts() && pair > last && pair < best) best = pair;
     }
-    expert = best;
-    return found;
+    last = best;
+    return best == 0x7fffffff ? Used() : uint(best) % Used();
 }
 
 // base + the sum over the experts of row z of weight * (product + bias).
@@ -132,11 +130,11 @@ void SumExperts(uint first, uint lane) {
     precise float biases = 0;
     float sums[kSums];
     [[unroll]] for (uint i = 0; i < kSums; ++i) sums[i] = 0;
-    int expert = -1;
-    for (uint k = NextSlot(row, expert); k < Used(); k = NextSlot(row, expert)) {
+    int last = -1;
+    for (uint k = NextSlot(row, last); k < Used(); k = NextSlot(row, last)) {
         const uint slot = row * Used() + k;
         const float weight = Floats(a.weights).at[slot];
-        const uint matrix = uint(expert) * a.n;
+        const uint matrix = uint(last) / Used() * a.n;
         Multiply(a.x + uint64_t(slot) * a.cols * X_BYTES, 0, 1, matrix + first, matrix + a.n,
                  weight, lane, sums);
         if (a.bias != 0 && lane < kOut && first + lane < a.n) {

@@ -1,13 +1,16 @@
 // The experts of a row and their weights (kernels/experts.h), by a workgroup whose invocations
 // share the experts. The including file declares kRoutes: whether it calls these functions;
-// kMostExperts: the number of experts; and kSparse: sparse mixing
-// (program::GateScore::kSparseMixer) with the bound route_jitter.
+// kMostExperts: the number of experts; kSparse: sparse mixing (program::GateScore::kSparseMixer)
+// with the bound route_jitter; kSoftplus: scores are square roots of softplus; and kByToken: a table
+// chooses the experts.
 //
-// Scores are softmax or sigmoid; experts are ranked by score + bias (by the logit, without bias and
-// groups), and the lowest id wins among equals. The softmax is summed in the order of subgroups.
+// Other scores are softmax or sigmoid; experts are ranked by score + bias (by the logit, without
+// bias and groups), and the lowest id wins among equals. The softmax is summed in the order of
+// subgroups.
 
 struct Routing {
     uint64_t bias, factors, ids, weights;  // bias, factors: may be 0
+    uint64_t tokens, table;  // kByToken: of each row; and the experts of each token, as floats
     uint experts, used;
     uint groups, groups_used, group_best;
     uint sigmoid, renormalise;
@@ -126,6 +129,12 @@ void CloseGroups() {
     barrier();
 }
 
+// peak: the highest logit. A softmax is divided by its sum later.
+float ScoreOf(float x, float peak) {
+    if (kSoftplus) return sqrt(Softplus(x));
+    return routing.sigmoid != 0 ? 1.0 / (1.0 + exp(-x)) : exp(x - peak);
+}
+
 void Score(SharedLogits logits) {
     float peak = kClosed;
     for (uint i = route_lane; i < routing.experts; i += gl_WorkGroupSize.x) {
@@ -136,12 +145,12 @@ void Score(SharedLogits logits) {
     float own = 0;
     for (uint i = route_lane; i < routing.experts; i += gl_WorkGroupSize.x) {
         const float x = scores[i];
-        scores[i] = routing.sigmoid != 0 ? 1.0 / (1.0 + exp(-x)) : exp(x - peak);
+        scores[i] = ScoreOf(x, peak);
         own += scores[i];
     }
     const float sum = Reduce(own, false);
     for (uint i = route_lane; i < routing.experts; i += gl_WorkGroupSize.x) {
-        if (routing.sigmoid == 0) scores[i] = scores[i] / sum;
+        if (routing.sigmoid == 0 && !kSoftplus) scores[i] = scores[i] / sum;
         const bool by_logit = routing.bias == 0 && routing.groups <= 1;
         float rank = by_logit ? logits.at[i] : scores[i];
         if (routing.bias != 0) rank += Floats(routing.bias).at[i];
@@ -177,7 +186,13 @@ void RouteRow(uint64_t logits, uint row) {
     for (uint k = 0; k < routing.used; ++k) {
         float weight = 0;
         if (kSparse) weight = SparseWeight();
-        const uint expert = TakeBest();
+        uint expert;
+        if (kByToken) {
+            const uint token = uint(Ints(routing.tokens).at[row]);
+            expert = uint(Floats(routing.table).at[token * routing.used + k]);
+        } else {
+            expert = TakeBest();
+        }
         if (route_lane == 0) {
             chosen_id[k] = expert;
             chosen_weight[k] = kSparse ? weight : scores[expert];

@@ -19,7 +19,7 @@ constexpr int64_t kMostRowsOfOne = 2;
 
 // Arguments of route.glsl.
 struct Routing {
-    uint64_t bias = 0, factors = 0, ids = 0, weights = 0;
+    uint64_t bias = 0, factors = 0, ids = 0, weights = 0, tokens = 0, table = 0;
     uint32_t experts = 0, used = 0;
     uint32_t groups = 0, groups_used = 0, group_best = 0;
     uint32_t sigmoid = 0, renormalise = 0;
@@ -40,14 +40,14 @@ Status CheckExperts(int64_t experts) {
 
 Result<Routing> RoutingOf(const Emitter& e, const program::Op& op, Operands& io) {
     const auto& a = op.as<program::Route>();
-    if (a.by_token || a.score == program::GateScore::kSqrtSoftplus) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "route: no GPU kernel chooses experts by token id, or scores them by the "
-                         "square root of softplus");
-    }
     Routing routing;
-    if (a.factors) routing.factors = io.Reads(op.inputs.back());
-    if (op.inputs.size() == (a.factors ? 3u : 2u)) routing.bias = io.Reads(op.inputs[1]);
+    if (a.by_token) {
+        routing.tokens = io.Reads(op.inputs[1]);
+        routing.table = io.Reads(op.inputs[2]);
+    } else {
+        if (a.factors) routing.factors = io.Reads(op.inputs.back());
+        if (op.inputs.size() == (a.factors ? 3u : 2u)) routing.bias = io.Reads(op.inputs[1]);
+    }
     routing.ids = io.Writes(op.outputs[0]);
     routing.weights = io.Writes(op.outputs[1]);
     routing.experts = static_cast<uint32_t>(e.Cols(op.inputs[0]));
@@ -199,7 +199,9 @@ Status Lower(Emitter& e, const program::Op& op, const program::Route& a) {
     WEFT_ASSIGN(args.routing, RoutingOf(e, op, io));
     args.jitter = a.jitter;
     const bool sparse = a.score == program::GateScore::kSparseMixer;
-    return io.Run("route", {MatvecSize(e.gpu()), sparse, args.routing.experts}, args,
+    const bool softplus = a.score == program::GateScore::kSqrtSoftplus;
+    return io.Run("route",
+                  {MatvecSize(e.gpu()), sparse, args.routing.experts, softplus, a.by_token}, args,
                   {1, e.Rows(op.outputs[0]), 1}, PinnedSubgroup(e.gpu()));
 }
 

@@ -225,7 +225,7 @@ void RunFinder::FindHead(ValueId id, int64_t head_dim, int64_t square, int32_t r
                          int32_t& norm, int32_t& rope) const {
     const int32_t rotates = MakerOf(id, reader, OpKind::kRope);
     if (rotates != kNoOp && At(rotates).as<Rope>().head_dim == head_dim &&
-        At(rotates).as<Rope>().sign == 1) {
+        At(rotates).as<Rope>().sign == 1 && !At(rotates).as<Rope>().last) {
         rope = reader = rotates;
         id = At(rotates).inputs[0];
     }
@@ -350,7 +350,9 @@ std::optional<FusedRun> RunFinder::FindGlu(int32_t glu) {
 
 std::optional<FusedRun> RunFinder::FindRoute(int32_t route) {
     using program::GateScore;
-    if (At(route).as<program::Route>().score == GateScore::kSparseMixer) return std::nullopt;
+    const auto& a = At(route).as<program::Route>();
+    const bool plain = a.score == GateScore::kSoftmax || a.score == GateScore::kSigmoid;
+    if (!plain || a.by_token) return std::nullopt;
     const int32_t product = MakerOf(At(route).inputs[0], route, OpKind::kMatMul);
     return Make(RouteRun{product, route}, {product, route});
 }
