@@ -1,4 +1,5 @@
-// Ops with recurrent state: the causal convolution, the gated delta rule and SSD. The rows of a
+// Ops with recurrent state: the causal convolution, the gated delta rule and SSD, and the means of
+// windows. The rows of a
 // sequence are computed one after another. A long prompt takes several dispatches, which pass the
 // state on in the sequence's final slot.
 #include <algorithm>
@@ -31,6 +32,12 @@ struct DeltaArgs {
     uint32_t heads_and_keys = 0, cols = 0, first_heads = 0, group_and_cycle = 0;
     float query_scale = 1, key_scale = 1, floor = 0;
     uint32_t first_row = 0, rows = 0;
+};
+
+struct PoolArgs {
+    uint64_t values = 0, gates = 0, positions = 0, bias = 0, state = 0, y = 0;
+    uint64_t states = 0, writes = 0;
+    uint32_t width = 0, window = 0, first_row = 0, rows = 0;
 };
 
 // Packs two numbers below 2^16.
@@ -76,6 +83,26 @@ Status Lower(Emitter& e, const Op& op, const program::CausalConv& a) {
     args.slot_floats = static_cast<uint32_t>((taps - 1) * e.Cols(y));
     return ForPieces(e, args, [&] {
         return io.Run("causal_conv", {kConvGroup, taps, a.silu, a.gated}, args,
+                      {CeilDiv(e.Cols(y), kConvGroup), e.shape().sequences, 1});
+    });
+}
+
+Status Lower(Emitter& e, const Op& op, const program::PoolWindows& a) {
+    const ValueId bias = op.inputs[3], y = op.outputs[0];
+    Operands io(e);
+    PoolArgs args;
+    args.values = io.Reads(op.inputs[0]);
+    args.gates = io.Reads(op.inputs[1]);
+    args.positions = e.tables().positions;
+    args.bias = io.Reads(bias);
+    args.state = io.Adds(op.inputs[4]);
+    args.y = io.Writes(y);
+    args.states = e.tables().states;
+    args.writes = e.tables().state_writes;
+    args.width = static_cast<uint32_t>(e.Cols(y));
+    args.window = static_cast<uint32_t>(e.program().value(bias).shape[0]);
+    return ForPieces(e, args, [&] {
+        return io.Run("pool_windows", {kConvGroup, a.overlaps}, args,
                       {CeilDiv(e.Cols(y), kConvGroup), e.shape().sequences, 1});
     });
 }

@@ -1,0 +1,76 @@
+// Hyper-connections: the weights of residual streams, and the streams' sums and mixtures.
+#include <cstdint>
+
+#include "backend/gpu/dispatch/operands.h"
+#include "backend/gpu/lower/lower.h"
+
+namespace weft::backend::on_gpu {
+namespace {
+
+using program::Op;
+
+struct StreamWeightsArgs {
+    uint64_t logits = 0, base = 0, scale = 0, y = 0;
+    uint32_t cols = 0, iterations = 0;
+    float eps = 0;
+};
+static_assert(program::kMostStreams * program::kMostStreams <= 64);  // the kernel's workgroup
+
+// streams.comp.
+enum class Mode : uint32_t { kMerge, kMix, kSpread };
+struct StreamsArgs {
+    uint64_t x = 0, weights = 0, update = 0, y = 0;
+    uint32_t cols = 0, weight_cols = 0;
+};
+
+// cols: of a stream.
+Status RunStreams(const Emitter& e, const Operands& io, Mode mode, int64_t streams,
+                  StreamsArgs args, int64_t cols, int64_t rows) {
+    const uint32_t size = GroupSize(e.gpu());
+    args.cols = static_cast<uint32_t>(cols);
+    return io.Run("streams", {size, streams, mode}, args, {CeilDiv(cols, size), rows, 1});
+}
+
+}  // namespace
+
+Status Lower(Emitter& e, const Op& op, const program::StreamWeights& a) {
+    Operands io(e);
+    StreamWeightsArgs args;
+    args.logits = io.Reads(op.inputs[0]);
+    args.base = io.Reads(op.inputs[1]);
+    args.scale = io.Reads(op.inputs[2]);
+    args.y = io.Writes(op.outputs[0]);
+    args.cols = static_cast<uint32_t>(e.Cols(op.outputs[0]));
+    args.iterations = static_cast<uint32_t>(a.iterations);
+    args.eps = a.eps;
+    return io.Run("stream_weights", {64, a.streams}, args, {1, e.Rows(op.outputs[0]), 1});
+}
+
+Status Lower(Emitter& e, const Op& op, const program::MergeStreams& a) {
+    const program::ValueId y = op.outputs[0];
+    Operands io(e);
+    StreamsArgs args;
+    args.x = io.Reads(op.inputs[0]);
+    args.weights = io.Reads(op.inputs[1]);
+    args.weight_cols = static_cast<uint32_t>(e.Cols(op.inputs[1]));
+    args.y = io.Writes(y);
+    return RunStreams(e, io, Mode::kMerge, a.streams, args, e.Cols(y), e.Rows(y));
+}
+
+Status Lower(Emitter& e, const Op& op, const program::MixStreams& a) {
+    const program::ValueId update = op.inputs.back(), y = op.outputs[0];
+    Operands io(e);
+    StreamsArgs args;
+    const bool mixes = op.inputs.size() > 1;
+    if (mixes) {
+        args.x = io.Reads(op.inputs[0]);
+        args.weights = io.Reads(op.inputs[1]);
+        args.weight_cols = static_cast<uint32_t>(e.Cols(op.inputs[1]));
+    }
+    args.update = io.Reads(update);
+    args.y = io.Writes(y);
+    return RunStreams(e, io, mixes ? Mode::kMix : Mode::kSpread, a.streams, args, e.Cols(update),
+                      e.Rows(y));
+}
+
+}  // namespace weft::backend::on_gpu
