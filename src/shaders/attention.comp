@@ -13,6 +13,10 @@
 // space for all keys, it holds all of them in order, and the bits equal those without a list.
 // Blocks of several rows have no list: they skip rows at positions beyond the capacity.
 //
+// kStride: with kSplit, a row attends to the last `window` positions in k_cache, and then to windows
+// of kStride positions in v_cache: all, or kTop of them, which q_more lists. A row of a cache is key
+// and value.
+//
 // Workgroup (tile of pairs * chunks + chunk, KV head, block or row).
 #version 460
 #extension GL_EXT_control_flow_attributes : require
@@ -35,6 +39,8 @@ layout(constant_id = 10) const uint kKeyGroups = 1;
 layout(constant_id = 11) const bool kList = false;
 layout(constant_id = 12) const uint kValueType = 1;
 layout(constant_id = 13) const bool kSlopes = false;  // `sinks` has the heads' slopes (ALiBi)
+layout(constant_id = 14) const uint kStride = 0;  // 0: no windows
+layout(constant_id = 15) const uint kTop = 0;     // 0: all windows
 
 layout(push_constant, scalar) uniform Args {
     Floats q, q_more;
@@ -54,6 +60,7 @@ layout(push_constant, scalar) uniform Args {
 
 const uint kFewBit = 0x80000000u;
 const uint kNoSlot = 0xffffffffu;
+const uint kOfWindow = 0x80000000u;  // bit of a slot: a row of v_cache
 const float kHidden = -3.0e38;  // score of a hidden key
 
 // Row length of the values; in latent attention values are the first columns of the keys.
@@ -89,14 +96,14 @@ const uint kValuePairs = (kPairs + kValueGroups - 1) / kValueGroups;
 // The block, and the part of it that this workgroup processes.
 uint row_begin, row_count, head_begin, head_count, first_position, first_page, first_pair;
 uint begin, end;  // of keys
-uint first_row, own_row;
+uint first_row, own_row, own_position;
 float sums[kValueSlices * kValuePairs];
 float most = kHidden, total = 0.0;  // maximum and total of the invocation's pair and lane
 
 uint RowOf(uint pair) { return (first_pair + pair) / head_count; }
 uint HeadOf(uint pair) { return head_begin + (first_pair + pair) % head_count; }
 bool IsPair(uint pair) { return RowOf(pair) < row_count; }
-uint FirstKey(uint position) { return FirstKeyOf(window, position); }
+uint FirstKey(uint position) { return kStride != 0 ? 0 : FirstKeyOf(window, position); }
 
 bool Place() {
     const uint unit = gl_WorkGroupID.z;
@@ -120,6 +127,11 @@ bool Place() {
         if (kSplit ? few && row_and_bit >= kFewBit : !few) return false;
         own_row = row_begin;
         if (kSplit) first_position = LastPlace(window, block, first_position);
+    }
+    if (kStride != 0) {
+        own_row = row_begin;
+        own_position = first_position;
+        first_position = WindowKeys(own_position, window, kStride, kTop) - 1;
     }
     const uint model_begin = (first_kv_head + gl_WorkGroupID.y) * group;  // heads of the model
     const uint low = max(model_begin, first_head);
@@ -153,6 +165,18 @@ void LoadQueries() {
     }
 }
 
+// The row of a window in the cache of windows.
+uint SlotOfWindow(uint number) {
+    uint own = number;
+    if (kTop != 0) own = uint(Ints(uint64_t(q_more)).at[own_row * kTop + number]);
+    const uint row = WindowRow(own, kStride), rows = page_tokens / RowPositions(kStride);
+    return kOfWindow | (uint(pages.at[first_page + row / rows]) * rows + row % rows);
+}
+uint64_t AddressOf(uint64_t cache, uint slot, uint bytes) {
+    if (kStride == 0) return cache + uint64_t(slot) * bytes;
+    return ((slot & kOfWindow) != 0 ? v_cache : k_cache) + uint64_t(slot & ~kOfWindow) * bytes;
+}
+
 // Finds the rows of keys [first, first + kKeys) in the cache.
 void FindSlots(uint first) {
     const uint i = gl_LocalInvocationIndex;
@@ -165,6 +189,12 @@ void FindSlots(uint first) {
             const uint at = (own_row * kv_heads + gl_WorkGroupID.y) * entries + key / block;
             key = uint(Ints(uint64_t(sinks)).at[at]) * block + key % block;
         }
+        const uint single = kStride != 0 ? min(window, own_position + 1) : 0;
+        if (kStride != 0 && key >= single) {
+            slots[i] = SlotOfWindow(key - single);
+            return;
+        }
+        if (kStride != 0) key += own_position + 1 - single;
         const uint page = uint(pages.at[first_page + key / page_tokens]);
         slot = (page * kv_heads + gl_WorkGroupID.y) * page_tokens + key % page_tokens;
     }
@@ -179,7 +209,7 @@ void LoadNarrow(uint64_t cache, uint row_dims, uint slice, uint dims) {
         const uint i = gl_LocalInvocationIndex + n * kThreads;
         const uint slot = slots[min(i / kFours, kKeys - 1)], four = slice * kFours + i % kFours;
         const bool some = slot != kNoSlot && four * 4 < dims;
-        Words2 row = Words2(cache + (some ? uint64_t(slot) * (row_dims * 2) : 0));
+        Words2 row = Words2(some ? AddressOf(cache, slot, row_dims * 2) : cache);
         words[n] = some ? row.at[some ? four : 0] : uvec2(0);
     }
     [[unroll]] for (uint n = 0; n < kLoads; ++n) {
@@ -198,7 +228,7 @@ void LoadTile(uint64_t cache, uint type, uint row_dims, uint slice, uint dims) {
         const uint key = i / kFours, four = i % kFours;
         vec4 values = vec4(0);
         if (slots[key] != kNoSlot) {
-            const uint64_t row = cache + uint64_t(slots[key]) * RowBytes(type, row_dims);
+            const uint64_t row = AddressOf(cache, slots[key], RowBytes(type, row_dims));
             values = LoadFour(row, type, slice * kSlice + four * 4, dims);
         }
         tile[key * kPitch + four] = values;

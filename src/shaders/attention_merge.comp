@@ -5,6 +5,8 @@
 #include "cache.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool kEncodes = false;
+layout(constant_id = 2) const uint kStride = 0;  // as in attention.comp
+layout(constant_id = 3) const uint kTop = 0;
 #include "encode_row.glsl"
 layout(push_constant, scalar) uniform Args {
     Floats partial, sinks, result;  // sinks: 0 if there are none
@@ -23,8 +25,10 @@ void main() {
     const SequenceEntry sequence = sequences.at[row_sequence.at[row]];
     const uint own = uint(sequence.position) + row - uint(sequence.row_begin);
     if (own < least_position) return;
-    const uint position = LastPlace(window, block, own);
-    const uint first = FirstKeyOf(window, position);
+    const bool windows = kStride != 0;
+    const uint position =
+        windows ? WindowKeys(own, window, kStride, kTop) - 1 : LastPlace(window, block, own);
+    const uint first = windows ? 0 : FirstKeyOf(window, position);
     const uint chunk = ChunkOf(position);
     const uint count = position / chunk - first / chunk + 1;
     const uint width = value_dims + 2;

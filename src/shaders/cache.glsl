@@ -36,6 +36,20 @@ uint LastPlace(uint window, uint block, uint position) {
     return !IsListed(window) || position < listed ? position : listed - block + position % block;
 }
 
+// A cache of windows of `stride` positions has a row for each window, that of the window's last
+// position; a row has min(stride, kLeastPage) positions (program/program.h).
+const uint kLeastPage = 64;
+uint RowPositions(uint stride) { return min(stride, kLeastPage); }
+uint WindowRow(uint window, uint stride) {
+    return ((window + 1) * stride - 1) / RowPositions(stride);
+}
+// The number of keys of a row that attends to its last `single` positions and to windows: the
+// `top` chosen ones (0: all) of those that end at or before its position.
+uint WindowKeys(uint position, uint single, uint stride, uint top) {
+    const uint windows = (position + 1) / stride;
+    return min(single, position + 1) + (top != 0 ? min(windows, top) : windows);
+}
+
 // The first key that a query sees. The window is a number of keys (0: all keys) or, if its highest
 // bit is set, the size of chunks in which queries see keys.
 uint FirstKeyOf(uint window, uint position) {

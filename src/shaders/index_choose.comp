@@ -10,6 +10,7 @@
 #include "sequences.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint kThreads = 256;
+layout(constant_id = 1) const bool kEnded = false;  // a row sees only blocks that end by its position
 layout(push_constant, scalar) uniform Args {
     Floats scores;  // [rows of the turn, heads, stride]
     Ints chosen;    // [rows, heads, top]
@@ -39,7 +40,7 @@ void main() {
     const uint head = gl_WorkGroupID.x;
     const SequenceEntry sequence = sequences.at[row_sequence.at[row]];
     const uint position = uint(sequence.position) + row - uint(sequence.row_begin);
-    const uint blocks = position / block + 1;
+    const uint blocks = kEnded ? (position + 1) / block : position / block + 1;
     const uint to = (row * heads + head) * top;
     if (blocks <= top) {
         for (uint i = lane; i < top; i += kThreads) chosen.at[to + i] = i < blocks ? int(i) : -1;

@@ -1,7 +1,7 @@
-// Scores of an indexer: for a row and each position up to its own, the sum over heads of weight *
-// max(0, q . key), in scores [rows of the turn, stride]. Skips rows that see at most `top`
-// positions. Workgroup (tile of 32 positions, row of the turn). Each invocation processes one
-// position and every kGroups-th head; the groups' sums are added in order.
+// Scores of an indexer: for a row and each position up to its own, or each window that ends by
+// then, the sum over heads of weight * max(0, q . key), in scores [rows of the turn, stride]. Skips
+// rows that see at most `top` keys. Workgroup (tile of 32 keys, row of the turn). Each invocation
+// processes one key and every kGroups-th head; the groups' sums are added in order.
 #version 460
 #include "index_tile.glsl"
 
@@ -10,7 +10,7 @@ shared float sums[kGroups * kKeys];
 void main() {
     const uint row = first_row + gl_WorkGroupID.y;
     const SequenceEntry sequence = sequences.at[row_sequence.at[row]];
-    const uint keys = uint(sequence.position) + row - uint(sequence.row_begin) + 1;
+    const uint keys = (uint(sequence.position) + row - uint(sequence.row_begin) + 1) / kStride;
     const uint first = gl_WorkGroupID.x * kKeys;
     if (keys <= top || first >= keys) return;
     LoadTile(first, keys - first, uint(sequence.first_page));

@@ -4,6 +4,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint kThreads = 128;
 layout(constant_id = 1) const uint kType = 1;  // of the cache
 layout(constant_id = 2) const uint kDims = 128;
+layout(constant_id = 4) const uint kStride = 1;  // positions of a key; if not 1, a key per window
 layout(push_constant, scalar) uniform Args {
     Floats q, weights;
     uint64_t cache;
@@ -19,10 +20,11 @@ const uint kKeys = 32, kGroups = kThreads / kKeys;
 const uint kFours = (kDims + 3) / 4, kPitch = kFours + 1;
 shared vec4 tile[kKeys * kPitch];
 
-// Loads `count` keys from position `first` on, and zeros beyond them.
+// Loads `count` keys from key `first` on, and zeros beyond them.
 void LoadTile(uint first, uint count, uint first_page) {
     for (uint i = gl_LocalInvocationIndex; i < kKeys * kFours; i += kThreads) {
-        const uint key = i / kFours, four = i % kFours, position = first + key;
+        const uint key = i / kFours, four = i % kFours;
+        const uint position = WindowRow(first + key, kStride);
         vec4 values = vec4(0);
         if (key < count) {
             const uint page = uint(pages.at[first_page + position / page_tokens]);

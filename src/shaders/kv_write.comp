@@ -6,13 +6,14 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 2) const bool kLatent = false;
 layout(constant_id = 3) const uint kValueType = 0;  // of v_cache; kType: of k_cache
+layout(constant_id = 4) const uint kStride = 1;     // only rows that end a window are written
 layout(push_constant, scalar) uniform Args {
     Floats k, v;
     uint64_t k_cache, v_cache;
     Ints row_sequence;
     Sequences sequences;
     Ints pages;
-    uint kv_heads, head_dim, page_tokens;
+    uint kv_heads, head_dim, page_tokens;  // page_tokens: rows of a page
     uint latent;  // elements of the latent
 };
 
@@ -28,7 +29,9 @@ float Source(uint row, uint head, uint d) {
 void main() {
     const uint row = gl_WorkGroupID.y;
     const SequenceEntry sequence = sequences.at[row_sequence.at[row]];
-    const CacheSlot slot = SlotOf(sequence, pages, row, page_tokens);
+    if ((uint(sequence.position) + row - uint(sequence.row_begin) + 1) % kStride != 0) return;
+    CacheSlot slot = SlotOf(sequence, pages, row, page_tokens * RowPositions(kStride));
+    slot.place /= RowPositions(kStride);
     const bool second = gl_WorkGroupID.z == 1;
     source = second ? v : k;
     const uint64_t cache = second ? v_cache : k_cache;

@@ -188,11 +188,25 @@ TEST(VulkanLatent, OfChosenPositionsEqualsTheReference) {
     }
 }
 
-// Scores are integers, so any order of sums gives the same result, and many are equal.
+// Writes those of a sequence's rows that end a window.
+void WriteEnds(PlainCache& cache, const Sequence& sequence, const std::vector<float>& rows,
+               const kernels::Windows& windows) {
+    const int64_t dim = cache.cache.head_dim, all = sequence.position + sequence.row_count;
+    std::vector<float> ends;
+    for (int64_t token = 0; token < all; ++token) {
+        if (!windows.Ends(token)) continue;
+        ends.insert(ends.end(), rows.begin() + token * dim, rows.begin() + (token + 1) * dim);
+    }
+    cache.Write(sequence, ends, 0, windows.Seen(all - 1));
+}
+
+// Scores are integers, so any order of sums gives the same result, and many are equal. Some cases
+// choose windows of 4 positions.
 TEST(VulkanIndexer, ChoosesWhatTheReferenceChooses) {
     WEFT_VULKAN(device);
     Random random(9);
-    for (int number = 0; number < 4; ++number) {
+    for (int number = 0; number < 8; ++number) {
+        const kernels::Windows windows = number < 4 ? kernels::Windows{} : kernels::Windows{4, 4};
         const int64_t heads = random.Int(1, 9), dim = random.Pick<int64_t>({32, 64});
         const int64_t top = random.Pick<int64_t>({1, 7, 40, 400});
         AttentionShape shape;
@@ -201,6 +215,7 @@ TEST(VulkanIndexer, ChoosesWhatTheReferenceChooses) {
         shape.heads = shape.group = 1;
         shape.sequences = {{random.Int(0, 300), number % 2 == 0 ? 1 : 12}, {random.Int(0, 70), 2}};
         AttentionCase problem(shape, static_cast<uint32_t>(number));
+        shape.page_tokens /= windows.row_positions;
         PlainCache cache(shape.dtype, shape, 1, problem.PageCount(), dim);
         const auto whole = [&](int64_t count, int64_t most) {
             std::vector<float> values(static_cast<size_t>(count));
@@ -211,7 +226,7 @@ TEST(VulkanIndexer, ChoosesWhatTheReferenceChooses) {
         for (const Sequence& s : problem.sequences()) {
             const int64_t all = s.position + s.row_count;
             const std::vector<float> rows = whole(all * dim, 2);
-            cache.Write(s, rows, 0, all);
+            WriteEnds(cache, s, rows, windows);
             keys.insert(keys.end(), rows.begin() + s.position * dim, rows.end());
         }
         const std::vector<float> q = whole(problem.Rows() * heads * dim, 2);
@@ -229,7 +244,8 @@ TEST(VulkanIndexer, ChoosesWhatTheReferenceChooses) {
                                       scratch.data(),
                                       static_cast<int64_t>(scratch.size()),
                                       512,
-                                      shared.data()};
+                                      shared.data(),
+                                      windows};
         const kernels::SparseKernels& kernels = kernels::KernelsFor(CpuLevel::kReference);
         kernels.index_scores({rows}, 0, 1);
         kernels.index_choose({rows, expected.data()}, 0, 1);
@@ -241,7 +257,7 @@ TEST(VulkanIndexer, ChoosesWhatTheReferenceChooses) {
         std::ranges::copy(cache.bytes, e.CacheBytes(held).begin());
         const ValueId chosen = e.AddInts({kTokens, top});
         const Status lowered =
-            e.Lower(program::IndexTopK{},
+            e.Lower(program::IndexTopK{windows.stride},
                     {e.AddFloats({kTokens, heads * dim}, q), e.AddFloats({kTokens, dim}, keys),
                      e.AddFloats({kTokens, heads}, weights), held},
                     {chosen});

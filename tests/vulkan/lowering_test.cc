@@ -29,11 +29,6 @@ struct NotLowered {
 constexpr NotLowered kNotLowered[] = {
     {OpKind::kLinearCrossEntropy, "it has to be expanded first (program/loss.h)"},
     {OpKind::kLinearCrossEntropyGrad, "it has to be expanded first (program/loss.h)"},
-    {OpKind::kStreamWeights, "GPUs have no kernel for it"},
-    {OpKind::kMergeStreams, "GPUs have no kernel for it"},
-    {OpKind::kMixStreams, "GPUs have no kernel for it"},
-    {OpKind::kPoolWindows, "GPUs have no kernel for it"},
-    {OpKind::kWindowAttention, "GPUs have no kernel for it"},
     {OpKind::kPadHeads, kCpuOnly},
     {OpKind::kHeadMatMulGradWeight, kCpuOnly},
     {OpKind::kScaleHeadsGrad, kCpuOnly},

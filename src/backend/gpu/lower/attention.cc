@@ -50,7 +50,7 @@ struct KvWriteArgs {
 enum class RowKind { kBoth, kOne, kLatent };
 
 Status WriteRows(Emitter& e, const Op& op, ValueId k, ValueId v, const CachePlace& k_cache,
-                 const CachePlace& v_cache, RowKind kind) {
+                 const CachePlace& v_cache, RowKind kind, int64_t stride = 1) {
     WEFT_ASSIGN(const uint32_t type, CacheType(op, k_cache));
     WEFT_ASSIGN(const uint32_t value_type, CacheType(op, v_cache));
     const bool latent = kind == RowKind::kLatent;
@@ -69,7 +69,7 @@ Status WriteRows(Emitter& e, const Op& op, ValueId k, ValueId v, const CachePlac
     args.latent = latent ? static_cast<uint32_t>(e.Cols(k)) : 0;
     const int64_t each =
         std::min(Info(k_cache.dtype).block_elements, Info(v_cache.dtype).block_elements);
-    return io.Run("kv_write", {128, type, latent, value_type}, args,
+    return io.Run("kv_write", {128, type, latent, value_type, stride}, args,
                   {CeilDiv(k_cache.kv_heads * k_cache.head_dim / each, 128), e.shape().rows,
                    kind == RowKind::kBoth ? 2 : 1});
 }
@@ -97,6 +97,12 @@ Status WriteKeysAndValues(Emitter& e, const Op& op, const AttentionCaches& cache
     WEFT_TRY(WriteRow(e, op, k, caches.k));
     return WriteRow(e, op, v, caches.v);
 }
+
+// Windows of `stride` positions to which a row attends besides its last positions: `top` chosen
+// ones, or all (0). stride 0: no windows.
+struct PooledWindows {
+    int64_t stride = 0, top = 0;
+};
 
 struct AttentionTiles {
     int64_t pairs = 0, keys = 0, slice = 0, lanes = 0, key_groups = 1;
@@ -139,9 +145,12 @@ class AttentionLowering {
         : e_(e), sizes_(sizes), args_(args), reads_(std::move(reads)), result_(result) {}
     // `sinks` of the arguments has slopes (ALiBi).
     void HasSlopes() { slopes_ = true; }
+    // Rows attend to windows, too.
+    void Pools(const PooledWindows& windows) { windows_ = windows; }
 
     Status Run() {
-        if (e_.reference() || e_.shape().rows <= kMostSplitRows) return RunSplit();
+        const bool few = e_.shape().rows <= kMostSplitRows;
+        if (e_.reference() || few || windows_.stride != 0) return RunSplit();
         WEFT_TRY(RunBlocks());
         // Runs only rows that see more positions than a list holds.
         if (!listed() || e_.shape().positions <= Listed()) return {};
@@ -183,26 +192,31 @@ class AttentionLowering {
     }
     Status RunTiles(const AttentionTiles& tiles, Keys keys, int64_t x, int64_t z,
                     std::vector<Region> writes) {
-        return e_.Run(
-            "attention",
-            {kAttentionGroup, sizes_.key_type, sizes_.key_dims, sizes_.value_dims,
-             sizes_.first_dims, tiles.pairs, tiles.keys, tiles.slice, keys == Keys::kSplit,
-             tiles.lanes, tiles.key_groups, listed(), sizes_.value_type, slopes_},
-            args_, {x, args_.kv_heads, z}, reads_, std::move(writes), 0, Parts::kAlongZ);
+        return e_.Run("attention",
+                      {kAttentionGroup, sizes_.key_type, sizes_.key_dims, sizes_.value_dims,
+                       sizes_.first_dims, tiles.pairs, tiles.keys, tiles.slice,
+                       keys == Keys::kSplit, tiles.lanes, tiles.key_groups, listed(),
+                       sizes_.value_type, slopes_, windows_.stride, windows_.top},
+                      args_, {x, args_.kv_heads, z}, reads_, std::move(writes), 0, Parts::kAlongZ);
+    }
+
+    // The number of keys whose chunks a row may touch.
+    int64_t MostKeys() const {
+        const int64_t keys = std::max(e_.shape().positions, 1), window = args_.window & ~kInChunks;
+        if (windows_.stride != 0) {
+            const int64_t all = keys / windows_.stride;
+            const int64_t seen = windows_.top == 0 ? all : std::min(all, windows_.top);
+            return std::min(keys, window) + seen;
+        }
+        if (listed()) return std::min(keys, Listed());
+        // A window of w keys may touch one chunk more than w keys fill.
+        return window == 0 ? keys : std::min(keys, window + kChunkKeys);
     }
 
     // Runs as many rows at a time as fit into the scratch memory for their chunks.
     Status RunSplit() {
         args_.rows_or_blocks = e_.tables().row_sequence;
-        int64_t keys = std::max(e_.shape().positions, 1);
-        // A window of w keys may touch one chunk more than w keys fill.
-        const int64_t window = args_.window & ~kInChunks;
-        if (listed()) {
-            keys = std::min(keys, Listed());
-        } else if (window != 0) {
-            keys = std::min(keys, window + kChunkKeys);
-        }
-        const int64_t chunks = std::min(CeilDiv(keys, kChunkKeys), kMostChunks);
+        const int64_t chunks = std::min(CeilDiv(MostKeys(), kChunkKeys), kMostChunks);
         args_.chunks = static_cast<uint32_t>(chunks);
         const AttentionTiles tiles = TilesOf(sizes_, args_.group, Keys::kSplit);
         const int64_t x = CeilDiv(args_.group, tiles.pairs) * chunks;
@@ -254,8 +268,8 @@ class AttentionLowering {
             args.scales = codes_.scales;
             writes.push_back(codes_.region);
         }
-        return e_.Run("attention_merge", {64, encodes}, args, {args_.heads, count, 1}, {partial},
-                      std::move(writes));
+        return e_.Run("attention_merge", {64, encodes, windows_.stride, windows_.top}, args,
+                      {args_.heads, count, 1}, {partial}, std::move(writes));
     }
 
     Emitter& e_;
@@ -264,6 +278,7 @@ class AttentionLowering {
     std::vector<Region> reads_;
     ValueId result_;
     bool slopes_ = false;
+    PooledWindows windows_;
     IntegerRows codes_;  // of the result; empty: no conversion to int8 here
 };
 
@@ -389,8 +404,37 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::LatentAttention& 
     return AttentionLowering(e, sizes, args, std::move(reads), out).Run();
 }
 
-Status WriteRow(Emitter& e, const Op& op, ValueId x, const CachePlace& cache) {
-    return WriteRows(e, op, x, x, cache, cache, RowKind::kOne);
+Status WriteRow(Emitter& e, const Op& op, ValueId x, const CachePlace& cache, int64_t stride) {
+    return WriteRows(e, op, x, x, cache, cache, RowKind::kOne, stride);
+}
+
+Status Lower(Emitter& e, const Op& op, const program::WindowAttention& a) {
+    const ValueId q = op.inputs[0], sinks = op.inputs[2], out = op.outputs[0];
+    for (const ValueId id : {q, out}) WEFT_TRY(CheckWide(e, id));
+    const bool pools = a.stride != 0;
+    const CachePlace& windows = e.Cache(op.inputs.back());
+    const CachePlace& cache = pools ? CachesOf(e, op).k : windows;
+    WEFT_TRY(WriteRow(e, op, op.inputs[1], cache));
+    if (pools) WEFT_TRY(WriteRow(e, op, op.inputs[3], windows, a.stride));
+    AttentionArgs args = ArgsOf(e, cache, windows);
+    args.q = e.Address(q);
+    args.result = e.Address(out);
+    args.sinks = e.Address(sinks);
+    args.heads = args.group = static_cast<uint32_t>(a.heads);
+    args.window = static_cast<uint32_t>(a.window);
+    args.scale = a.scale;
+    WEFT_ASSIGN(const uint32_t type, CacheType(op, cache));
+    const int64_t width = cache.head_dim;
+    std::vector<Region> reads = {e.All(q), e.All(sinks), cache.All(), windows.All()};
+    PooledWindows pooled{a.stride};
+    if (a.chooses) {
+        pooled.top = e.Cols(op.inputs[4]);
+        args.q_more = e.Address(op.inputs[4]);
+        reads.push_back(e.All(op.inputs[4]));
+    }
+    AttentionLowering lowering(e, {type, type, width, width, width}, args, std::move(reads), out);
+    lowering.Pools(pooled);
+    return lowering.Run();
 }
 
 Status LowerPageCopies(Emitter& e, std::span<const CachePlace> caches, int64_t count) {

@@ -32,11 +32,13 @@ struct IndexChooseArgs {
 };
 
 // heads: number of heads of q. For each of `lists` lists, a row chooses blocks of positions, among
-// them always the `local` last blocks. A workgroup of the shader scores `each` blocks.
+// them always the `local` last blocks. A workgroup of the shader scores `each` blocks. windows: a
+// block has one key, that of its last position, and a row sees a block only from then on.
 struct Indexer {
     std::string_view shader;
     ValueId q, key, weights, cache, chosen;
     int64_t heads = 1, lists = 1, block = 1, local = 0, each = 1;
+    bool windows = false;
 };
 
 Status EmitIndexer(Emitter& e, const Op& op, const Indexer& index) {
@@ -46,7 +48,8 @@ Status EmitIndexer(Emitter& e, const Op& op, const Indexer& index) {
         return MakeError(ErrorCode::kUnsupported, "{}: keys of {} dims; at most {} are supported",
                          program::OpName(op.kind()), cache.head_dim, kMostIndexDims);
     }
-    WEFT_TRY(WriteRow(e, op, index.key, cache));
+    const int64_t stride = index.windows ? index.block : 1;
+    WEFT_TRY(WriteRow(e, op, index.key, cache, stride));
     const int64_t rows = e.shape().rows, positions = std::max(e.shape().positions, 1);
     const int64_t blocks = CeilDiv(positions, index.block);
     const int64_t top = e.Cols(index.chosen) / index.lists;
@@ -81,10 +84,12 @@ Status EmitIndexer(Emitter& e, const Op& op, const Indexer& index) {
         const int64_t count = std::min(turn, rows - first);
         score.first_row = choose.first_row = static_cast<uint32_t>(first);
         if (blocks > top) {
-            WEFT_TRY(score_io.Run(index.shader, {kScoreGroup, type, cache.head_dim, index.heads},
-                                  score, {CeilDiv(blocks, index.each), count, 1}));
+            WEFT_TRY(score_io.Run(index.shader,
+                                  {kScoreGroup, type, cache.head_dim, index.heads, stride}, score,
+                                  {CeilDiv(blocks, index.each), count, 1}));
         }
-        WEFT_TRY(choose_io.Run("index_choose", {kChooseGroup}, choose, {index.lists, count, 1}));
+        WEFT_TRY(choose_io.Run("index_choose", {kChooseGroup, index.windows}, choose,
+                               {index.lists, count, 1}));
     }
     return {};
 }
@@ -100,12 +105,11 @@ Status Lower(Emitter& e, const Op& op, const program::IndexBlocks& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::IndexTopK& a) {
-    if (a.stride != 1) {
-        return MakeError(ErrorCode::kUnsupported, "index_top_k: no GPU kernel chooses windows");
-    }
     Indexer index{"index_scores", op.inputs[0], op.inputs[1],
                   op.inputs[2],   op.inputs[3], op.outputs[0]};
     index.heads = e.Cols(op.inputs[2]);
+    index.block = a.stride;
+    index.windows = a.stride != 1;
     index.each = kTileKeys;
     return EmitIndexer(e, op, index);
 }

@@ -49,12 +49,6 @@ constexpr const char* WhyNotLowered() {
         std::is_same_v<T, program::LinearCrossEntropyGrad>) {
         return "it has to be expanded first (program/loss.h)";
     }
-    // DeepSeek-V4's. Target::pools_windows = false makes BuildProgram refuse them earlier.
-    if (std::is_same_v<T, program::StreamWeights> || std::is_same_v<T, program::MergeStreams> ||
-        std::is_same_v<T, program::MixStreams> || std::is_same_v<T, program::PoolWindows> ||
-        std::is_same_v<T, program::WindowAttention>) {
-        return "GPUs have no kernel for it";
-    }
     return kTrainsOnCpuOnly<T> ? kCpuOnly : nullptr;
 }
 

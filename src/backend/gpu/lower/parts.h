@@ -87,8 +87,9 @@ Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::
 // (no kernel takes rows of this type or size).
 Result<uint32_t> CacheType(const program::Op& op, const CachePlace& cache);
 // attention.cc: writes the rows of `x` into a cache with one head, at the positions of the
-// step's rows.
-Status WriteRow(Emitter& e, const program::Op& op, program::ValueId x, const CachePlace& cache);
+// step's rows. stride: positions per window of the cache; only rows that end a window are written.
+Status WriteRow(Emitter& e, const program::Op& op, program::ValueId x, const CachePlace& cache,
+                int64_t stride = 1);
 // attention.cc: returns the caches of an attention op that has caches.
 struct AttentionCaches {
     CachePlace k, v;

@@ -273,8 +273,9 @@ void Buffers::Place(const program::Program& program) {
             weight_places_[i] = {value.dtype, shape.rank == 3 ? shape[0] : 1, shape[shape.rank - 2],
                                  shape[shape.rank - 1], At(id, 0).address()};
         } else if (value.storage == program::Storage::kState) {
-            caches_[i] = {value.dtype,         shape[0], page_tokens_, shape[1],
-                          At(id, 0).address(), kv_pages_};
+            caches_[i] = {
+                value.dtype,         shape[0], page_tokens_ / value.row_positions, shape[1],
+                At(id, 0).address(), kv_pages_};
             cache_list_.push_back(caches_[i]);
         }
     }
