@@ -29,12 +29,6 @@ Status CheckTarget(const Hyper& hyper, const std::string& model, const program::
         return MakeError(ErrorCode::kUnsupported, "{}: {} {}; the device supports at most {}",
                          model, value, what, most);
     };
-    if (hyper.windowing.streams > 0 && !target.pools_windows) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: DeepSeek-V4's attention to pooled windows does not run on this "
-                         "device; use --device cpu",
-                         model);
-    }
     WEFT_TRY(check("experts in a layer", hyper.moe.experts, target.most_experts));
     WEFT_TRY(check("columns in a cached row of latent attention",
                    hyper.latent.rank + hyper.latent.rope, target.most_latent_columns));
