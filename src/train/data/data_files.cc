@@ -15,9 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kTakenSuffixes[] = {".json", ".jsonl", ".ndjson",
-                                               ".csv",  ".tsv",   ".txt"};
-constexpr std::string_view kRefusedSuffixes[] = {".parquet", ".arrow"};
+constexpr std::string_view kTakenSuffixes[] = {".json", ".jsonl", ".ndjson", ".csv",
+                                               ".tsv",  ".txt",   ".arrow"};
+constexpr std::string_view kRefusedSuffixes[] = {".parquet"};
 constexpr std::string_view kDescriptions[] = {"dataset_info.json", "dataset_infos.json",
                                               "dataset_dict.json", "state.json"};
 // Text files about a data set.
@@ -28,7 +28,7 @@ constexpr std::string_view kTrainWords[] = {"train", "training"};
 constexpr std::string_view kTestWords[] = {
     "validation", "valid",   "dev",     "val",     "test",   "eval",  "testing",
     "evaluation", "testset", "holdout", "heldout", "valset", "devset"};
-constexpr const char* kTakenNames = ".json, .jsonl, .ndjson, .csv, .tsv or .txt (also .gz)";
+constexpr const char* kTakenNames = ".json, .jsonl, .ndjson, .csv, .tsv, .arrow or .txt (also .gz)";
 constexpr size_t kMostFolders = 65536;
 
 bool HasSuffix(std::string_view name, const auto& suffixes) {
@@ -46,7 +46,7 @@ Result<bool> IsTaken(const fs::path& path) {
     const std::string_view name = WithoutCompression(whole);
     if (HasSuffix(name, kRefusedSuffixes)) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: Parquet and Arrow files are not read. Convert it to JSON lines "
+                         "{}: Parquet files are not read. Convert it to JSON lines "
                          "(pandas: read_parquet(...).to_json(..., orient='records', lines=True))",
                          path.string());
     }
@@ -206,6 +206,7 @@ Result<DataFileList> DataFiles(const std::vector<std::string>& paths) {
         } else {
             all.files.push_back(path);  // opening it reports the error
         }
+        all.ends.push_back(all.files.size());
     }
     if (all.files.size() <= kMostDataFiles) return all;
     return MakeError(ErrorCode::kUnsupported,

@@ -12,14 +12,15 @@ inline constexpr size_t kMostDataFiles = 512;
 
 struct DataFileList {
     std::vector<std::string> files;
+    std::vector<size_t> ends;           // by path: the number of files up to its last one
     std::vector<std::string> left_out;  // files of other splits than the training split
     bool from_folder = false;           // a path is a folder
 };
 
 // Returns the files in a fixed order. A file in `paths` stays as it is. A folder is replaced by the
 // files in it and its subfolders, also those behind links, whose names end in .json, .jsonl,
-// .ndjson, .csv, .tsv or .txt in upper or lower case (or are compressed files of these kinds),
-// sorted by path. A folder counts once, however many links lead to it. Skips hidden files,
+// .ndjson, .csv, .tsv, .txt or .arrow in upper or lower case (or are compressed files of these
+// kinds), sorted by path. A folder counts once, however many links lead to it. Skips hidden files,
 // descriptions of data sets (dataset_info.json and similar) and texts about them (LICENSE.txt and
 // similar).
 //
@@ -28,7 +29,7 @@ struct DataFileList {
 // assigns files to splits.
 //
 // Errors: kNotFound (a missing path, a folder without such files), kUnsupported (too many files or
-// folders, or a folder with Parquet or Arrow files, which would otherwise be ignored), kIo.
+// folders, or a folder with Parquet files, which would otherwise be ignored), kIo.
 Result<DataFileList> DataFiles(const std::vector<std::string>& paths);
 
 }  // namespace weft::train

@@ -23,7 +23,6 @@ Status RefuseOtherFormats(const std::string& path, std::string_view head) {
                          path, what);
     };
     if (head.starts_with("PAR1")) return named("a Parquet file");
-    if (head.starts_with("ARROW1")) return named("an Arrow file");
     if (head.starts_with("PK\x03\x04")) return named("a zip file");
     if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff")) return named("UTF-16 text");
     return {};

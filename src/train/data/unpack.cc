@@ -17,6 +17,7 @@
 
 #include "base/confine.h"
 #include "base/home_folder.h"
+#include "train/data/arrow_stream.h"
 
 namespace weft::train {
 namespace {
@@ -272,6 +273,13 @@ std::string_view WithoutCompression(std::string_view path) {
 
 Result<File> OpenUnpacked(const std::string& path) {
     WEFT_ASSIGN(File file, File::Open(path));
+    WEFT_ASSIGN(const std::string first, HeadAt(file, 0));
+    if (const auto arrow = ArrowBegin(first)) {
+        WEFT_ASSIGN(TemporaryFile to, TemporaryFile::Make(path, file.size_bytes()));
+        WEFT_TRY(
+            ReadArrow(file, *arrow, [&](std::string_view lines) { return to.Write(path, lines); }));
+        return to.Reopen();
+    }
     WEFT_ASSIGN(const uint64_t begin, BeginOf(file));
     WEFT_ASSIGN(const std::string head, HeadAt(file, begin));
     const std::string_view compression = CompressionOf(head);

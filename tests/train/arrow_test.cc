@@ -1,0 +1,90 @@
+// Arrow files against records that the package datasets saved (tools/make_arrow_golden.py), and
+// damaged files.
+#include "train/data/arrow_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/paths.h"
+#include "train/data/data_files.h"
+#include "train/data_case.h"
+
+namespace weft::train {
+namespace {
+
+using test::TempDir;
+
+std::string Golden(const std::string& name) {
+    return support::TestData("/arrow/" + name);
+}
+
+std::vector<nlohmann::json> Lines(const std::string& text) {
+    std::vector<nlohmann::json> lines;
+    for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+        lines.push_back(nlohmann::json::parse(text.substr(at, text.find('\n', at) - at)));
+    }
+    return lines;
+}
+
+Result<std::string> Read(const std::string& path) {
+    WEFT_ASSIGN(const File file, File::Open(path));
+    std::string all;
+    const Status read = ReadArrow(file, path.ends_with("saved.arrow") ? 0 : 8, [&](auto lines) {
+        all += lines;
+        return Status();
+    });
+    if (!read.ok()) return read.error();
+    return all;
+}
+
+TEST(Arrow, RecordsAreThoseOfDatasets) {
+    const std::vector<nlohmann::json> expected = Lines(Must(ReadTextFile(Golden("records.jsonl"))));
+    ASSERT_EQ(expected.size(), 5u);
+    for (const char* name : {"saved.arrow", "file.arrow"}) {
+        EXPECT_EQ(Lines(Must(Read(Golden(name)))), expected) << name;
+        const RecordFile file = Must(RecordFile::Open(Golden(name)));
+        EXPECT_EQ(file.form(), RecordForm::kLines);
+        std::string buffer;
+        for (size_t i = 0; i < expected.size(); ++i) {
+            EXPECT_EQ(nlohmann::json::parse(Must(file.Read(Part::kTrain, i, buffer))), expected[i]);
+        }
+    }
+}
+
+TEST(Arrow, FoldersHaveTheirArrowFiles) {
+    const TempDir folder;
+    WriteText(folder, "data-00000-of-00001.arrow", Must(ReadTextFile(Golden("saved.arrow"))));
+    WriteText(folder, "state.json", "{}");
+    const DataFileList list = Must(DataFiles({folder.path()}));
+    EXPECT_EQ(list.files, std::vector<std::string>{folder / "data-00000-of-00001.arrow"});
+}
+
+TEST(Arrow, OtherFormsAreRefused) {
+    const auto packed = RecordFile::Open(Golden("packed.arrow"));
+    ASSERT_FALSE(packed.ok());
+    EXPECT_NE(packed.error().message.find("packed.arrow: it can't be read as an Arrow file: its "
+                                          "columns are compressed"),
+              std::string::npos)
+        << packed.error().message;
+}
+
+// No byte that is missing or wrong does more harm than an error.
+TEST(Arrow, DamageIsAnErrorOrAnotherText) {
+    const TempDir folder;
+    const std::string whole = Must(ReadTextFile(Golden("saved.arrow")));
+    size_t errors = 0;
+    for (size_t at = 0; at < whole.size(); at += 3) {
+        std::string damaged = whole;
+        damaged[at] = static_cast<char>(damaged[at] ^ (at % 2 == 0 ? 0x80 : 0x01));
+        errors += Read(WriteText(folder, "saved.arrow", damaged)).ok() ? 0 : 1;
+        const auto cut = Read(WriteText(folder, "saved.arrow", whole.substr(0, at)));
+        if (cut.ok()) {
+            EXPECT_LT(Lines(*cut).size(), 6u);
+        }
+    }
+    EXPECT_GT(errors, whole.size() / 30);
+}
+
+}  // namespace
+}  // namespace weft::train
