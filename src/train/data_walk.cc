@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -71,6 +72,7 @@ Result<Loader> OpenTestLoader(const TrainJob& job, const TrainLayout& layout,
                               const OpenedData& data) {
     LoaderOptions options = data.loader;
     options.part = Part::kTest;
+    options.mixture.reset();
     options.shuffle = false;
     options.rank = layout.replica;
     options.ranks = layout.dp;
@@ -113,6 +115,10 @@ Result<LoaderCounts> DataWalk::CheckTestPart() {
 
 Result<int64_t> DataWalk::Walk(Loader& loader, uint64_t least, std::string_view what,
                                uint64_t records) {
+    std::vector<int> cores = cluster_.cores();
+    const auto threads = static_cast<size_t>(std::max(job_.trainer.threads, 0));
+    if (threads > 0 && threads < cores.size()) cores.resize(threads);
+    loader.ReadOn(std::move(cores));
     WalkProgress progress(cluster_.rank() == 0, what, records);
     for (int64_t batches = 0;; ++batches) {
         progress.Tell(loader.counts());

@@ -118,6 +118,7 @@ Status ReferenceTable::Compute(Trainer& trainer, const OpenedData& data) {
         if (data.set->size(part) == 0) continue;
         LoaderOptions options = data.loader;
         options.part = part;
+        options.mixture.reset();
         options.shuffle = false;
         options.epochs = 1;
         options.rank = layout.replica;

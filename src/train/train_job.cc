@@ -123,6 +123,7 @@ constexpr auto kUpdateFields = [](auto& u, auto& visit) {
 
 constexpr auto kDataFields = [](auto& d, auto& visit) {
     visit.Path("data", d.data);
+    visit("data_weights", d.weights);
     visit("longs", d.longs);
     visit("control_tokens", d.control_tokens);
     visit("prompt_type", d.prompt_type);

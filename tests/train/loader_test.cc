@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <set>
 
@@ -44,7 +45,7 @@ class Numbered final : public DataSet {
         return sample;
     }
     std::set<uint64_t> bad, without_loss, at_the_end;
-    mutable uint64_t reads = 0;
+    mutable std::atomic<uint64_t> reads = 0;
 
   private:
     uint64_t count_, longest_;
@@ -216,6 +217,133 @@ TEST(Loader, GoesOnFromAnyBatch) {
         EXPECT_FALSE(resumed.Seek({0, 200, 0}).ok());
         EXPECT_FALSE(resumed.Seek({0, 0, 100'000}).ok());
     }
+}
+
+// The same sequences and counts, and the same error.
+TEST(Loader, SeveralThreadsReadTheSameBatches) {
+    Numbered data(3000, 90);
+    data.bad = {3, 77, 2999};
+    data.without_loss = {5};
+    for (const bool skip_bad : {true, false}) {
+        for (const bool counts : {false, true}) {
+            const LoaderOptions options{.sequence = 48,
+                                        .global_batch = 5,
+                                        .longs = LongSamples::kSplit,
+                                        .skip_bad = skip_bad,
+                                        .seed = 4,
+                                        .epochs = 2};
+            Loader alone = Must(Loader::Make(data, options));
+            Loader several = Must(Loader::Make(data, options));
+            several.ReadOn({0, 0, 0});
+            for (Loader* loader : {&alone, &several}) {
+                ASSERT_TRUE(loader->Seek({0, 20, 0}).ok());
+                if (counts) loader->CountOnly();
+            }
+            data.reads = 0;
+            for (bool more = true; more;) {
+                const auto a = alone.Next(), b = several.Next();
+                ASSERT_EQ(a.ok(), b.ok());
+                if (!a.ok()) {
+                    EXPECT_EQ(a.error().message, b.error().message);
+                    break;
+                }
+                more = a->has_value();
+                ASSERT_EQ(more, b->has_value());
+                ASSERT_EQ(alone.cursor(), several.cursor());
+                if (!more) break;
+                ASSERT_EQ((*a)->global_targets, (*b)->global_targets);
+                for (size_t i = 0; i < (*a)->sequences.size(); ++i) {
+                    ASSERT_EQ((*a)->sequences[i].tokens, (*b)->sequences[i].tokens);
+                    ASSERT_EQ((*a)->sequences[i].targets, (*b)->sequences[i].targets);
+                }
+            }
+            EXPECT_EQ(alone.counts().samples, several.counts().samples);
+            EXPECT_EQ(alone.counts().bad, several.counts().bad);
+            EXPECT_EQ(alone.counts().first_bad, several.counts().first_bad);
+            EXPECT_EQ(alone.counts().no_loss, several.counts().no_loss);
+            if (counts && skip_bad) {
+                EXPECT_EQ(data.reads, 2u * 3000);
+            }
+        }
+    }
+}
+
+TEST(Mixture, SourcesHaveTheirShares) {
+    const std::vector<uint64_t> sizes = {10, 90, 7};
+    const Mixture mixture = Must(Mixture::Make(sizes, std::vector<double>{3, 1, 0}, true, 8));
+    std::map<uint64_t, int> seen;
+    for (uint64_t epoch = 0; epoch < 9; ++epoch) {
+        int first = 0;
+        for (uint64_t draw = 0; draw < 107; ++draw) {
+            const uint64_t record = mixture(epoch, draw);
+            ASSERT_LT(record, 100u);
+            first += record < 10 ? 1 : 0;
+            ++seen[record];
+        }
+        EXPECT_EQ(first, 80);  // 3/4 of 107 is 80.25
+    }
+    // 720 draws of 10 records, 243 of 90.
+    EXPECT_EQ(seen.size(), 100u);
+    for (const auto& [record, count] : seen) {
+        EXPECT_TRUE(record < 10 ? count == 72 : count == 2 || count == 3) << record;
+    }
+    const Mixture ordered = Must(Mixture::Make(sizes, std::vector<double>{1, 1, 2}, false, 8));
+    EXPECT_EQ(ordered(0, 0), 0u);
+    EXPECT_EQ(ordered(0, 12), 2u);
+    EXPECT_EQ(ordered(1, 0), 7u);  // 27 draws an epoch
+    EXPECT_NE(mixture.Fingerprint(), ordered.Fingerprint());
+}
+
+TEST(Mixture, RefusesWeightsWithoutAMeaning) {
+    const std::vector<uint64_t> sizes = {10, 0};
+    const auto message = [&](std::vector<double> weights) {
+        const auto made = Mixture::Make(sizes, weights, true, 0);
+        return made.ok() ? "" : made.error().message;
+    };
+    EXPECT_EQ(message({1, 0}), "");
+    EXPECT_NE(message({1, 1}).find("source 2 has no record"), std::string::npos);
+    for (const std::vector<double>& bad :
+         {std::vector<double>{1}, {0, 0}, {1, -1}, {std::nan(""), 1}}) {
+        EXPECT_NE(message(bad).find("--data-weights"), std::string::npos);
+    }
+}
+
+TEST(Mixture, ALoaderGoesOnFromAnyBatch) {
+    const TempDir folder;
+    std::filesystem::create_directory(folder / "b");
+    const auto write = [&](const char* name, int begin, int count) {
+        std::string text;
+        for (int i = begin; i < begin + count; ++i) {
+            text += fmt::format("{{\"tokens\": [{}, 1, 2]}}\n", i);
+        }
+        return WriteText(folder, name, text);
+    };
+    const std::string a = write("a.jsonl", 10, 5);
+    write("b/1.jsonl", 100, 20);
+    write("b/2.jsonl", 120, 15);
+    const auto data = Must(DataSet::Open({.specs = {a, folder / "b"}}, ByteEncoder()));
+    EXPECT_EQ(data->SizesOf(Part::kTrain), (std::vector<uint64_t>{5, 35}));
+    LoaderOptions options{.sequence = 8, .global_batch = 3, .pack = false, .epochs = 3};
+    const Loader all = Must(Loader::Make(*data, options));
+    options.mixture =
+        Must(Mixture::Make(data->SizesOf(Part::kTrain), std::vector<double>{0.5, 0.5}, true, 1));
+    Loader whole = Must(Loader::Make(*data, options));
+    EXPECT_NE(whole.Fingerprint(), all.Fingerprint());
+    int of_a = 0, of_b = 0;
+    for (;;) {
+        Loader resumed = Must(Loader::Make(*data, options));
+        ASSERT_TRUE(resumed.Seek(whole.cursor()).ok());
+        const auto batch = Must(whole.Next()), again = Must(resumed.Next());
+        ASSERT_EQ(batch.has_value(), again.has_value());
+        if (!batch) break;
+        for (size_t i = 0; i < batch->sequences.size(); ++i) {
+            ASSERT_EQ(batch->sequences[i].tokens, again->sequences[i].tokens);
+            if (batch->sequences[i].begins.empty()) continue;
+            ++(batch->sequences[i].tokens[0] < 100 ? of_a : of_b);
+        }
+    }
+    EXPECT_EQ(of_a, 60);
+    EXPECT_EQ(of_b, 60);
 }
 
 TEST(Loader, TheFingerprintIsOfWhatTheListDependsOn) {

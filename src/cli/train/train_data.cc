@@ -60,6 +60,10 @@ void AddDataFlags(const Command& app, train::DatasetOptions& flags) {
            "File of records (JSON, JSON lines, CSV, TSV, plain text, also compressed) or folder of "
            "such files; may be repeated; or synthetic:random-tokens[:LENGTH[:COUNT]]")
         .Required();
+    app.AddOption("--data-weights", flags.weights,
+                  "Share of each --data in an epoch, as 0.7,0.3, in the order of --data (default: "
+                  "all records once)")
+        .Commas();
     shown.AddOption(
         "--prompt-type", flags.prompt_type,
         "Template of question records: 0 question alone, 1 context then question, 2 question then "

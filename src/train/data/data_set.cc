@@ -86,6 +86,16 @@ class FileSet final : public DataSet {
 
     void SetNow(int64_t now_s) override { encoder_.SetNow(now_s); }
     uint64_t size(Part part) const override { return EndsOf(part).back(); }
+    std::vector<uint64_t> SizesOf(Part part) const override {
+        std::vector<uint64_t> sizes;
+        uint64_t begin = 0;
+        for (const size_t files : list_.ends) {
+            const uint64_t end = files > 0 ? EndsOf(part)[files - 1] : 0;
+            sizes.push_back(end - begin);
+            begin = end;
+        }
+        return sizes;
+    }
     uint64_t oversized() const override {
         uint64_t all = 0;
         for (const RecordFile& file : files_) all += file.oversized();

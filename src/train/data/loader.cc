@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/on_threads.h"
+#include "hw/cpu.h"
 #include "train/data/packed_ids.h"
 #include "train/data/random.h"
 
@@ -17,6 +19,7 @@ namespace {
 constexpr uint64_t kWindowSequences = 64;
 constexpr size_t kWindowSamples = 65536;
 constexpr int64_t kMostSequence = 1 << 24;
+constexpr uint64_t kAheadTokens = 1 << 19, kAheadRecords = 1 << 12;
 constexpr int64_t kMostBatch = 1 << 24;
 
 bool Learns(const Sample& sample) {
@@ -83,7 +86,7 @@ uint64_t Loader::FingerprintWith(bool skip_bad) const {
                                 uint64_t{skip_bad}, options_.seed}) {
         mixed = Mix(mixed ^ part);
     }
-    return mixed;
+    return options_.mixture ? Mix(mixed ^ options_.mixture->Fingerprint()) : mixed;
 }
 
 Status Loader::Seek(const Cursor& cursor) {
@@ -194,19 +197,64 @@ Error Loader::NothingToLearn() const {
 // Reads all samples of one window, from cursor_.index on.
 Status Loader::FillWindow() {
     const uint64_t size = data_->size(options_.part);
-    const Permutation order(size, Mix(options_.seed ^ Mix(cursor_.epoch)));
     const uint64_t most =
         options_.pack ? kWindowSequences * static_cast<uint64_t>(options_.sequence) : 1;
     std::vector<Piece> pieces;
     uint64_t positions = 0;
     window_end_ = cursor_.index;
     while (window_end_ < size && positions < most && pieces.size() < kWindowSamples) {
-        const uint64_t at = window_end_++;
-        WEFT_TRY(AddSample(options_.shuffle ? order(at) : at, pieces, positions));
+        if (cores_.size() > 1) WEFT_TRY(ReadAhead());
+        WEFT_TRY(AddSample(RecordAt(window_end_++), pieces, positions));
+        if (!ahead_.empty()) ahead_.pop_front();
+        ++ahead_begin_;
     }
     window_ = PackPieces(std::move(pieces));
     filled_ = true;
     return {};
+}
+
+// The record at a place in the order of the epoch.
+uint64_t Loader::RecordAt(uint64_t place) const {
+    if (options_.shuffle) {
+        const uint64_t size = data_->size(options_.part);
+        place = Permutation(size, Mix(options_.seed ^ Mix(cursor_.epoch)))(place);
+    }
+    return options_.mixture ? (*options_.mixture)(cursor_.epoch, place) : place;
+}
+
+// Reads the samples from window_end_ on, on all cores, if none of them is read.
+Status Loader::ReadAhead() {
+    if (ahead_epoch_ != cursor_.epoch || ahead_begin_ != window_end_) ahead_.clear();
+    ahead_epoch_ = cursor_.epoch;
+    ahead_begin_ = window_end_;
+    if (!ahead_.empty()) return {};
+    const uint64_t threads = cores_.size();
+    const uint64_t mean = ahead_tokens_ / std::max<uint64_t>(ahead_records_, 1);
+    const uint64_t fitting = kAheadTokens / std::max<uint64_t>(mean, 1);
+    const uint64_t most =
+        ahead_records_ == 0 ? threads : std::clamp(fitting, threads, kAheadRecords);
+    const auto count =
+        static_cast<size_t>(std::min(most, data_->size(options_.part) - window_end_));
+    std::vector<std::optional<Result<Sample>>> read(count);
+    const PinnedThread pinned(cores_);
+    WEFT_TRY(OnThreads(threads, count, [&](size_t i) -> Status {
+        const uint64_t record = RecordAt(window_end_ + i);
+        const bool known = !known_.empty() && known_[record] != kUnknown;
+        if (!known) read[i].emplace(data_->Read(options_.part, record));
+        return {};
+    }));
+    for (auto& sample : read) {
+        ++ahead_records_;
+        if (sample && sample->ok()) ahead_tokens_ += (*sample)->tokens.size();
+        ahead_.push_back(std::move(sample));
+    }
+    return {};
+}
+
+// The sample of the record at window_end_ - 1.
+Result<Sample> Loader::TakeRead(uint64_t index) {
+    if (ahead_.empty() || !ahead_.front()) return data_->Read(options_.part, index);
+    return *std::exchange(ahead_.front(), std::nullopt);
 }
 
 void Loader::CountOnly() {
@@ -260,7 +308,7 @@ bool Loader::AddKnown(uint64_t index, std::vector<Piece>& pieces, uint64_t& posi
 }
 
 Status Loader::ReadRecord(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions) {
-    auto sample = data_->Read(options_.part, index);
+    auto sample = TakeRead(index);
     if (!sample.ok()) {
         if (!options_.skip_bad || !IsBadRecord(sample.error())) return sample.error();
         if (counts_.bad++ == 0) counts_.first_bad = sample.error().message;

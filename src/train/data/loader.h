@@ -18,7 +18,7 @@
 //
 // Empty sequences fill up the last batch of the last epoch.
 //
-// Memory: one window, some 64 S positions and the longest sample; see CountOnly.
+// Memory: one window, some 64 S positions and the longest sample; see CountOnly and ReadOn.
 // Errors: those of DataSet (invalid records only without skip_bad); kUsage: inconsistent sizes;
 // kCorrupt: an epoch without a sequence.
 // Thread: one caller at a time. The DataSet must outlive the Loader.
@@ -26,6 +26,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,6 +35,7 @@
 
 #include "base/result.h"
 #include "train/data/data_set.h"
+#include "train/data/mixture.h"
 
 namespace weft::train {
 
@@ -57,6 +59,8 @@ struct LoaderOptions {
     int32_t pad_id = 0;
     // By part: log-probabilities of a reference model, kMostAnswers for each record; or empty.
     std::array<std::span<const double>, 2> reference{};
+    // Chooses the records of each epoch of the training part; empty: all of them.
+    std::optional<Mixture> mixture{};
 };
 
 // The position of the next sequence. With the same data and options (except rank and ranks), it
@@ -132,6 +136,9 @@ class Loader {
     // sample is read and counted once, for any number of epochs. Needs 4 bytes of memory per
     // sample. Precondition: epochs > 0.
     void CountOnly();
+    // From now on, samples are read on these cores, ahead of the window and about half a million
+    // tokens at a time; fewer than two: on the calling thread. The batches are the same.
+    void ReadOn(std::vector<int> cores) { cores_ = std::move(cores); }
     // Counts since construction; after Seek, the first window counts again.
     const LoaderCounts& counts() const { return counts_; }
     // Counts up to the end of the first epoch; empty before that.
@@ -152,6 +159,9 @@ class Loader {
     Status FillWindow();
     Status AddSample(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions);
     Status ReadRecord(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions);
+    uint64_t RecordAt(uint64_t place) const;
+    Status ReadAhead();
+    Result<Sample> TakeRead(uint64_t index);
     void TakePreference(Sample sample, std::vector<Piece>& pieces, uint64_t& positions);
     void Count(const Sequence& sequence, Batch& batch) const;
     bool Shorten(Sample& sample);
@@ -169,7 +179,13 @@ class Loader {
     std::vector<std::vector<Piece>> window_;  // sequences of the window at cursor_.index
     uint64_t window_end_ = 0;                 // first sample after the window
     bool filled_ = false;
-    bool found_ = false;  // the epoch has a sequence
+    std::vector<int> cores_;
+    // Samples read ahead: those of the places from ahead_begin_ of an epoch on; empty: the sample's
+    // size is known.
+    std::deque<std::optional<Result<Sample>>> ahead_;
+    uint64_t ahead_epoch_ = 0, ahead_begin_ = 0;
+    uint64_t ahead_records_ = 0, ahead_tokens_ = 0;  // read so far
+    bool found_ = false;                             // the epoch has a sequence
     LoaderCounts counts_;
     std::optional<LoaderCounts> first_epoch_;
     bool counts_only_ = false;

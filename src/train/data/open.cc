@@ -93,6 +93,10 @@ Result<OpenedData> OpenData(const model_files::ModelSource& source, const Datase
     opened.loader.shuffle = words.shuffle;
     opened.loader.skip_bad = words.skip_bad;
     opened.loader.seed = words.seed;
+    if (!words.weights.empty()) {
+        WEFT_ASSIGN(opened.loader.mixture, Mixture::Make(opened.set->SizesOf(Part::kTrain),
+                                                         words.weights, words.shuffle, words.seed));
+    }
     return opened;
 }
 

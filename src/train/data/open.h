@@ -16,6 +16,7 @@ namespace weft::train {
 // The options as the user gave them, and as rank 0 sends them to other ranks.
 struct DatasetOptions {
     std::vector<std::string> data;  // files and folders, or one synthetic specification
+    std::vector<double> weights;    // one for each of `data` (mixture.h); empty: all records
     std::string longs = "truncate", control_tokens = "auto";
     int prompt_type = 1;
     std::string loss = "sft";  // LossName
