@@ -73,7 +73,7 @@ Result<std::unique_ptr<ModelShape>> ModelShape::Make(std::string config_text,
     int64_t heads = 0;
     if (draft_head) {
         WEFT_ASSIGN(heads, DraftHeads(config));
-        WEFT_ASSIGN(config, ParseFolderConfig(std::move(config_text), name, {heads, {}}));
+        WEFT_ASSIGN(config, ParseFolderConfig(std::move(config_text), name, {heads, {}, {}}));
     }
     WEFT_ASSIGN(auto layers, model_files::hf::LayerTensors::Of(config, heads));
     std::unique_ptr<ModelShape> shape(new ModelShape(name, std::move(config), std::move(layers)));

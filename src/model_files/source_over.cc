@@ -22,8 +22,12 @@ void SourceOver::ChangeToF32(size_t index) {
 
 void SourceOver::AddMatrix(const std::string& name, DType dtype, int64_t rows, int64_t cols) {
     const auto bytes = static_cast<uint64_t>(rows * RowBytes(dtype, cols));
-    index_.emplace(name, tensors_.size());
-    tensors_.push_back({name, dtype, cols, rows, 2, {cols, rows, 1, 1}, 0, 0, bytes});
+    AddTensor({name, dtype, cols, rows, 2, {cols, rows, 1, 1}, 0, 0, bytes});
+}
+
+void SourceOver::AddTensor(TensorInfo tensor) {
+    index_.emplace(tensor.name, tensors_.size());
+    tensors_.push_back(std::move(tensor));
     own_.push_back(true);
 }
 

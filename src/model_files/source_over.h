@@ -36,7 +36,8 @@ class SourceOver : public ModelSource {
     // Marks tensor `index` of the underlying model (an index into tensors()) as changed: ReadOwn
     // reads it, as F32.
     void ChangeToF32(size_t index);
-    // Appends a matrix, which ReadOwn reads.
+    // Appends a tensor or a matrix, which ReadOwn reads.
+    void AddTensor(TensorInfo tensor);
     void AddMatrix(const std::string& name, DType dtype, int64_t rows, int64_t cols);
 
     // ReadRows for changed and added tensors. index: into tensors(). The bounds have been checked.

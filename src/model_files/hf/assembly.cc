@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "base/log.h"
+#include "model_files/hf/draft_folder.h"
 
 namespace weft::model_files::hf {
 namespace {
@@ -171,24 +171,9 @@ Result<MatrixPtr> Assembly::Column(const std::string& name, float add) {
 Result<MatrixPtr> Assembly::Numbers(const std::string& name, int64_t below) {
     const SafeTensor* tensor = Use(name);
     if (tensor == nullptr) return MatrixPtr();
-    const bool wide = tensor->type == SafeType::kI64;
-    if ((!wide && tensor->type != SafeType::kI32) || tensor->shape.size() != 2 ||
-        tensor->bytes == 0) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "{}: tensor '{}' has dtype {} and shape {}; expected I32 or I64 with two "
-                         "dims",
-                         folder_, Shown(name), SafeTypeName(tensor->type),
-                         ShapeText(tensor->shape));
-    }
-    std::vector<std::byte> raw(tensor->bytes);
-    WEFT_TRY(files_.file(*tensor).ReadAt(tensor->offset, raw));
-    const size_t size = wide ? sizeof(int64_t) : sizeof(int32_t);
+    WEFT_ASSIGN(const std::vector<int64_t> read, Integers(*tensor, 2));
     std::vector<int32_t> numbers;
-    for (size_t at = 0; at < raw.size(); at += size) {
-        int64_t number = 0;  // (Weft assumes a little-endian host everywhere.)
-        int32_t narrow = 0;
-        std::memcpy(wide ? static_cast<void*>(&number) : &narrow, raw.data() + at, size);
-        if (!wide) number = narrow;
+    for (const int64_t number : read) {
         if (number < 0 || number >= below) {
             return MakeError(ErrorCode::kCorrupt,
                              "{}: tensor '{}' has the value {}; expected 0 to {}", folder_,
@@ -197,6 +182,28 @@ Result<MatrixPtr> Assembly::Numbers(const std::string& name, int64_t below) {
         numbers.push_back(static_cast<int32_t>(number));
     }
     return FromInts(std::move(numbers), tensor->shape[1]);
+}
+
+Result<std::vector<int64_t>> Assembly::Integers(const SafeTensor& tensor, size_t dims) const {
+    const bool wide = tensor.type == SafeType::kI64;
+    if ((!wide && tensor.type != SafeType::kI32) || tensor.shape.size() != dims ||
+        tensor.bytes == 0) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: tensor '{}' has dtype {} and shape {}; expected I32 or I64 with {}",
+                         folder_, Shown(tensor.name), SafeTypeName(tensor.type),
+                         ShapeText(tensor.shape), dims == 1 ? "one dim" : "two dims");
+    }
+    std::vector<std::byte> raw(tensor.bytes);
+    WEFT_TRY(files_.file(tensor).ReadAt(tensor.offset, raw));
+    const size_t size = wide ? sizeof(int64_t) : sizeof(int32_t);
+    std::vector<int64_t> numbers;
+    for (size_t at = 0; at < raw.size(); at += size) {
+        int64_t number = 0;  // (Weft assumes a little-endian host everywhere.)
+        int32_t narrow = 0;
+        std::memcpy(wide ? static_cast<void*>(&number) : &narrow, raw.data() + at, size);
+        numbers.push_back(wide ? number : narrow);
+    }
+    return numbers;
 }
 
 std::pair<int64_t, int64_t> Assembly::ScaleBlock(const std::string& module) const {
@@ -566,7 +573,7 @@ Status Assembly::FindDraftHead() {
     }
     const ErrorCode code = added.error().code;
     if (code == ErrorCode::kIo || code == ErrorCode::kNotFound) return added;
-    Log(LogLevel::kDebug, "skipping the multi-token prediction head: {}", added.error().message);
+    out_.facts.draft_fault = added.error().message;
     out_.tensors.resize(before);
     out_.matrices.resize(before);
     return {};
@@ -776,6 +783,11 @@ Status Assembly::CheckAllUsed() const {
 Result<Assembled> Assembly::Run() && {
     WEFT_ASSIGN(layers_, config_.NeedInt({"num_hidden_layers"}, 1, 4096));
     WEFT_ASSIGN(head_dim_, HeadDim(config_));
+    if (&family_ == &kEagleFamily) {
+        WEFT_TRY(AddEagle());
+        WEFT_TRY(CheckAllUsed());
+        return std::move(out_);
+    }
     WEFT_TRY(FindPrefix());
     WEFT_TRY(AddEnds());
     WEFT_TRY(AddRopeFactors());

@@ -50,6 +50,8 @@ class Assembly {
     Result<MatrixPtr> Column(const std::string& name, float add = 0);
     // A table of numbers in [0, below), I32 or I64 in the folder, as I32.
     Result<MatrixPtr> Numbers(const std::string& name, int64_t below);
+    // The numbers of a tensor with `dims` dims, I32 or I64.
+    Result<std::vector<int64_t>> Integers(const SafeTensor& tensor, size_t dims) const;
     // The linear layers named by `pattern`, with '*' replaced by the expert's number, stacked.
     Result<MatrixPtr> Experts(const std::string& pattern, int64_t count);
 
@@ -102,6 +104,8 @@ class Assembly {
     Status AddLayer(int64_t layer, const std::string& prefix);
     Status AddDraftHead(const DraftHeadNames& names, const std::string& layer);
     Status FindDraftHead();
+    Status AddEagle();
+    Status AddDraftTokens(int64_t drafts, int64_t vocab);
     Status AddOwnEnd(std::string_view gguf, const std::string& name,
                      std::span<const std::string> of_model);
     Status AddRule(int64_t layer, const std::string& prefix, const RuleOf<std::string>& rule);

@@ -51,6 +51,7 @@ struct TensorFacts {
     // Number of layers of a multi-token prediction head, which follow the model's layers, and which
     // config.json's count of layers excludes: 0 or 1.
     int64_t draft_heads = 0;
+    std::string draft_fault;  // why such a head of the folder cannot be read
     std::map<std::string, std::vector<float>, std::less<>> numbers;  // by key, a number per layer
 };
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "model_files/hf/assembly.h"
+#include "model_files/hf/draft_folder.h"
 #include "model_files/hf/folder_config.h"
 
 namespace weft::model_files::hf {
@@ -124,11 +125,13 @@ Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path, ReadPla
         WEFT_ASSIGN(quantization, ReadQuantizationFile(path));
     }
     if (quantization.method == Method::kMlx) WEFT_TRY(CheckMlxFamily(*read.family, path));
-    WEFT_ASSIGN(TensorFiles opened, TensorFiles::Open(path, plan));
+    const bool head = read.family == &kEagleFamily;
+    WEFT_ASSIGN(TensorFiles opened, TensorFiles::Open(path, plan, head));
     auto files = std::make_unique<TensorFiles>(std::move(opened));
     Assembly assembly(path, *read.family, read.config, quantization, *files);
     WEFT_ASSIGN(Assembled assembled, std::move(assembly).Run());
-    if (assembled.facts.draft_heads > 0 || !assembled.facts.numbers.empty()) {
+    const TensorFacts& facts = assembled.facts;
+    if (facts.draft_heads > 0 || !facts.draft_fault.empty() || !facts.numbers.empty()) {
         WEFT_ASSIGN(read, ParseFolderConfig(std::move(read.text), path, assembled.facts));
     }
     return std::unique_ptr<ModelSource>(std::make_unique<FolderModel>(

@@ -27,6 +27,7 @@ Result<std::vector<std::byte>> MakeMetadata(const std::string& path, const Famil
     if (!family.gating.empty()) {
         WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", family.gating));
     }
+    if (!facts.draft_fault.empty()) meta.String("nextn_fault", facts.draft_fault);
     return writer.Header();
 }
 

@@ -11,6 +11,7 @@
 #include "base/file_kind.h"
 #include "model_files/folder_kind.h"
 #include "model_files/hf/json.h"
+#include "model_files/hf/torch_file.h"
 
 namespace weft::model_files::hf {
 namespace {
@@ -341,13 +342,18 @@ Status TensorFiles::AddFile(const std::string& path, ReadPlan* plan) {
     bytes.resize(kLengthBytes + length);
     WEFT_TRY(file.ReadAt(0, bytes));
     WEFT_ASSIGN(std::vector<SafeTensor> tensors, ParseSafetensors(bytes, file.size_bytes(), path));
+    Take(std::move(file), std::move(tensors), bytes);
+    return {};
+}
+
+void TensorFiles::Take(WeightFile file, std::vector<SafeTensor> tensors,
+                       std::span<const std::byte> header) {
     for (SafeTensor& tensor : tensors) {
         tensor.shard = static_cast<int>(files_.size());
         tensors_.push_back(std::move(tensor));
     }
-    digests_.push_back(Sha256(bytes));
+    digests_.push_back(Sha256(header));
     files_.push_back(std::move(file));
-    return {};
 }
 
 Status TensorFiles::Index() {
@@ -377,12 +383,21 @@ Status TensorFiles::NeedKeys() {
     return missing;
 }
 
-Result<TensorFiles> TensorFiles::Open(const std::string& folder, ReadPlan* plan) {
+Result<TensorFiles> TensorFiles::Open(const std::string& folder, ReadPlan* plan, bool torch) {
     const std::filesystem::path base(folder);
     const std::string single = base / kSingle, index_path = base / kIndex;
     TensorFiles files;
     std::error_code ignored;
     if (!std::filesystem::exists(index_path, ignored)) {
+        const std::string older = base / "pytorch_model.bin";
+        if (torch && !std::filesystem::exists(single, ignored) &&
+            std::filesystem::exists(older, ignored)) {
+            WEFT_ASSIGN(WeightFile file, WeightFile::Open(older, plan));
+            WEFT_ASSIGN(std::vector<SafeTensor> tensors, ReadTorchFile(file));
+            files.Take(std::move(file), std::move(tensors), {});
+            WEFT_TRY(files.Index());
+            return files;
+        }
         if (!std::filesystem::exists(single, ignored)) {
             const std::string kind = FolderKind(folder);
             return MakeError(ErrorCode::kNotFound, "{}: neither {} nor {}. {}", folder, kSingle,

@@ -82,8 +82,9 @@ class TensorFiles {
   public:
     // Errors: kNotFound, with both names, if the folder has neither model.safetensors nor its
     // index.
-    // plan (may be null): weight_file.h.
-    static Result<TensorFiles> Open(const std::string& folder, ReadPlan* plan = nullptr);
+    // plan (may be null): weight_file.h. torch: pytorch_model.bin serves as well (torch_file.h).
+    static Result<TensorFiles> Open(const std::string& folder, ReadPlan* plan = nullptr,
+                                    bool torch = false);
 
     const std::vector<SafeTensor>& tensors() const { return tensors_; }
     const SafeTensor* Find(std::string_view name) const;
@@ -97,6 +98,7 @@ class TensorFiles {
   private:
     TensorFiles() = default;
     Status AddFile(const std::string& path, ReadPlan* plan);
+    void Take(WeightFile file, std::vector<SafeTensor> tensors, std::span<const std::byte> header);
     Status NeedKeys();
     Status Index();
     std::vector<WeightFile> files_;

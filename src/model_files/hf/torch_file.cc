@@ -15,7 +15,8 @@ namespace weft::model_files::hf {
 namespace {
 
 constexpr uint64_t kMostPickleBytes = 32 << 20, kMostDirectoryBytes = 64 << 20;
-constexpr size_t kMostValues = 1 << 21, kMostDims = 8, kMostKeyBytes = 64, kMostNameBytes = 256;
+constexpr size_t kMostValues = 1 << 21, kMostTorchDims = 8, kMostKeyBytes = 64,
+                 kMostNameBytes = 256;
 constexpr const char* kNext = "Save the tensors as safetensors, or get the file in that format";
 
 template <typename... Args>
@@ -283,7 +284,7 @@ class Machine {
     }
     std::optional<std::vector<int64_t>> Ints(Id id) const {
         const std::vector<Id>* items = ItemsOf(id, 0);
-        if (items == nullptr || items->size() > kMostDims) return std::nullopt;
+        if (items == nullptr || items->size() > kMostTorchDims) return std::nullopt;
         std::vector<int64_t> ints;
         for (const Id item : *items) {
             if (values_[item].kind != Kind::kInt) return std::nullopt;
