@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/printable.h"
+#include "model_files/draft_source.h"
 #include "model_files/lora/adapted_source.h"
 #include "model_files/score_head.h"
 
@@ -74,7 +75,7 @@ std::pair<int64_t, std::string_view> LayerOf(std::string_view name) {
 
 Builder::Builder(const Hyper& hyper, const Shard& shard, const model_files::ModelSource& source,
                  const BuildOptions& options)
-    : hyper_(hyper), shard_(shard), source_(source), options_(options) {
+    : hyper_(hyper), shard_(shard), source_(source), options_(options), own_layers_(shard.layers) {
     const auto input = [&](const char* name, int64_t rows) {
         program::Value value;
         value.name = name;
@@ -119,10 +120,31 @@ ValueId Builder::Placed(ValueId x) {
 }
 
 ValueId Builder::Embedded(const std::string& tensor, const std::string& name) {
-    const ValueId table = Weight(tensor + ".weight", RowsOf(shard_.vocab, hyper_.vocab));
-    const ValueId looked_up = program_.Emit(program::Embedding{shard_.vocab.begin},
-                                            {tokens_, table}, name, {kTokens, hyper_.hidden});
-    return Scale(AllReduce(looked_up), hyper_.embedding_scale);
+    return Scale(LookUp(tensor, name, shard_.vocab, hyper_.vocab), hyper_.embedding_scale);
+}
+
+ValueId Builder::LookUp(const std::string& tensor, const std::string& name, const Span& rows,
+                        int64_t all) {
+    const ValueId table = Weight(tensor + ".weight", RowsOf(rows, all));
+    return AllReduce(program_.Emit(program::Embedding{rows.begin}, {tokens_, table}, name,
+                                   {kTokens, hyper_.hidden}));
+}
+
+ValueId Builder::Layers(ValueId (*build)(Builder&, ValueId), ValueId x) {
+    std::vector<int64_t> ends = ReadsBefore(own_layers_.end);
+    std::erase_if(ends, [&](int64_t layer) { return layer <= own_layers_.begin; });
+    ends.push_back(own_layers_.end);
+    shard_.layers.end = own_layers_.begin;
+    for (const int64_t end : ends) {
+        shard_.layers = {shard_.layers.end, end};
+        reads_.try_emplace(shard_.layers.begin, x);
+        x = build(*this, x);
+    }
+    // The input of a layer behind the last one; also, where a plan builds some of the layers, a
+    // stand-in for the input of others.
+    for (const int64_t layer : ReadsBefore(INT64_MAX)) reads_.try_emplace(layer, x);
+    shard_.layers = own_layers_;
+    return x;
 }
 
 // ---- Per-layer embeddings, and keys and values that several layers read (Gemma 4) ---------------
@@ -164,7 +186,7 @@ void Builder::LayerInputs() {
 
 ValueId Builder::LayerInput() {
     const int64_t columns = hyper_.layer_columns;
-    const program::PickColumns pick{1, (layer_ - shard_.layers.begin) * columns};
+    const program::PickColumns pick{1, (layer_ - own_layers_.begin) * columns};
     return program_.Emit(pick, {layer_inputs_}, Local("layer_input"), {kTokens, columns});
 }
 
@@ -195,6 +217,10 @@ void Builder::RecvShared() {
         kv.k = program_.Emit(recv, {}, Local("k"), {kTokens, heads * Heads().head_dim});
         kv.v = program_.Emit(recv, {}, Local("v"), {kTokens, heads * Heads().ValueDim()});
     }
+    for (const int64_t layer : ReadsBefore(shard_.layers.begin)) {
+        BeginLayer(layer);
+        reads_[layer] = program_.Emit(recv, {}, Local("input"), {kTokens, hyper_.hidden});
+    }
     layer_ = -1;
 }
 
@@ -204,6 +230,9 @@ void Builder::SendShared() {
     for (const int64_t layer : SharedBefore(shard_.layers.end)) {
         program_.ops.push_back({send, {kv_[layer].k}, {}});
         program_.ops.push_back({send, {kv_[layer].v}, {}});
+    }
+    for (const int64_t layer : ReadsBefore(shard_.layers.end)) {
+        program_.ops.push_back({send, {reads_.at(layer)}, {}});
     }
 }
 
@@ -474,7 +503,7 @@ std::vector<ValueId> Builder::Caches(int64_t layer) {
     const HeadShape shape = Heads();
     for (const char* name : {"k_cache", "v_cache"}) {
         program::Value state;
-        state.name = fmt::format("l{}.{}", layer, name);
+        state.name = fmt::format("{}l{}.{}", prefix_, layer, name);
         const bool keys = name[0] == 'k';
         state.dtype = keys ? options_.kv_dtype.k : options_.kv_dtype.v;
         state.shape = {KvHeads().size(), keys ? shape.head_dim : shape.ValueDim()};
@@ -592,7 +621,9 @@ Status Builder::CheckAllUsed() const {
     WEFT_ASSIGN(const int64_t layers, source_.meta().IntOr(hyper_.architecture + ".block_count", 1,
                                                            INT32_MAX, hyper_.layers));
     for (const model_files::TensorInfo& info : source_.tensors()) {
-        if (used.contains(info.name) || model_files::IsOfAdapter(info.name)) continue;
+        if (used.contains(prefix_ + info.name) || model_files::IsOfAdapter(info.name)) continue;
+        if (info.name.starts_with(model_files::kDraftPrefix)) continue;  // AddEagle checks them
+        if (!prefix_.empty() && info.name == "d2t.weight") continue;     // the engine reads it
         const auto [layer, rest] = LayerOf(info.name);
         if (layer >= layers) {
             return MakeError(ErrorCode::kUnsupported,
@@ -600,7 +631,8 @@ Status Builder::CheckAllUsed() const {
                              "without it the results would be wrong",
                              source_.name(), Printable(info.name), layers, hyper_.architecture);
         }
-        const bool head = options_.draft_head && layer == hyper_.layers && shard_.last_stage();
+        const bool head = options_.draft_head && hyper_.draft_head && layer == hyper_.layers &&
+                          shard_.last_stage();
         const bool own = layer >= shard_.layers.begin && layer < shard_.layers.end;
         if (layer >= 0 && !own && !head) continue;
         const bool of_ends = IsOfEnds(info.name, hyper_) || info.name == OutputNorm() + ".weight";
@@ -628,7 +660,7 @@ void Builder::Fail(Error error) {
 }
 
 std::string Builder::Local(const std::string& name) const {
-    return layer_ < 0 ? name : fmt::format("l{}.{}", layer_, name);
+    return prefix_ + (layer_ < 0 ? name : fmt::format("l{}.{}", layer_, name));
 }
 
 std::string Builder::Tensor(const std::string& name) const {
@@ -691,8 +723,10 @@ Span Builder::FfnColumns() const {
 ValueId Builder::FromHome(ValueId x, const std::string& weight, const Home& home, const Span& rows,
                           program::MatMul attributes, bool bias) {
     const Span there{home.begin + rows.begin, home.begin + rows.end};
-    std::vector<ValueId> inputs = {x, Weight(home.tensor + ".weight", RowsOf(there, home.all_rows),
-                                             Tensor(weight) + ".weight")};
+    const int64_t columns = program_.value(x).shape[1];
+    std::vector<ValueId> inputs = {
+        x, Weight(home.tensor + ".weight", {there, {0, columns}, home.all_rows, columns},
+                  Tensor(weight) + ".weight")};
     if (bias || source_.FindTensor(home.tensor + ".bias") != nullptr) {
         inputs.push_back(
             Weight(home.tensor + ".bias", {there, {}, home.all_rows, 0}, Tensor(weight) + ".bias"));
@@ -706,14 +740,15 @@ ValueId Builder::FromHome(ValueId x, const std::string& weight, const Home& home
 }
 
 ValueId Builder::Weight(const std::string& tensor, const Slice& slice, std::string name) {
-    if (name.empty()) name = tensor;
+    name.insert(0, prefix_);
+    if (name == prefix_) name += tensor;
     if (const ValueId known = program_.Find(name); known != kNoValue) return known;
     const bool vector = slice.cols.size() == 0;
     program::Value value;
     value.name = std::move(name);
     value.storage = Storage::kWeight;
     value.shape = vector ? Shape{slice.rows.size()} : Shape{slice.rows.size(), slice.cols.size()};
-    value.slice = {tensor, slice.rows.begin, slice.cols.begin};
+    value.slice = {prefix_ + tensor, slice.rows.begin, slice.cols.begin};
     const int64_t dims[] = {vector ? slice.all_rows : slice.all_cols, slice.all_rows};
     const model_files::TensorInfo* info =
         source_.FindNeeded(tensor, std::span(dims, vector ? 1 : 2));

@@ -62,6 +62,10 @@ class Builder {
     // Returns the residual stream of this stage's first layer: the embedded tokens, or rows
     // received from the previous stage.
     program::ValueId Enter();
+    // This stage's layers, by the architecture's `build`. With an EAGLE-3 head, keeps the residual
+    // stream before the layers that the head reads.
+    program::ValueId Layers(program::ValueId (*build)(Builder&, program::ValueId),
+                            program::ValueId x);
     // Ends the stage. The last stage computes the final norm and the logits, or the values that
     // BuildOptions::outputs names, and sends them to rank 0. Earlier stages send x to the next
     // stage.
@@ -76,6 +80,8 @@ class Builder {
     // Called for stages before the last. The last stage has the head; rank 0 receives the head's
     // logits.
     void RecvDraftHead();
+    // Builds the EAGLE-3 head, in place of the functions above.
+    Status AddEagle();
 
     void BeginLayer(int64_t layer);
     program::ValueId Norm(program::ValueId x, const std::string& weight, int64_t group);
@@ -177,6 +183,18 @@ class Builder {
     Result<program::Program> Finish() &&;
 
   private:
+    // Builds the head of `model` into the model's Program. All names begin with kDraftPrefix.
+    Builder(Builder& model, const Hyper& head, const Shard& shard,
+            const model_files::ModelSource& source);
+    void EagleLayer(program::ValueId state, program::ValueId embedded);
+    // The layers whose input an EAGLE-3 head reads, before `end`.
+    std::vector<int64_t> ReadsBefore(int64_t end) const;
+    // The columns of all parts beside each other.
+    program::ValueId Joined(std::initializer_list<program::ValueId> parts,
+                            const std::string& name) {
+        return Joined(std::vector(parts), name);
+    }
+    program::ValueId Joined(const std::vector<program::ValueId>& parts, const std::string& name);
     std::string Local(const std::string& name) const;        // "l3.attn_q"
     std::string Tensor(const std::string& name) const;       // "blk.3.attn_q"
     Slice RowsOf(const Span& rows, int64_t all_rows) const;  // rows of a [all_rows, hidden] tensor
@@ -333,6 +351,9 @@ class Builder {
     void ToLogits(program::ValueId x, const std::string& tensor, const std::string& name);
     // The tokens' rows of the embedding table `tensor`, summed over the tensor ranks and scaled.
     program::ValueId Embedded(const std::string& tensor, const std::string& name);
+    // The same, of a table of `all` rows of which this rank holds `rows`, and not scaled.
+    program::ValueId LookUp(const std::string& tensor, const std::string& name, const Span& rows,
+                            int64_t all);
     std::string OutputMatrix() const { return hyper_.tied ? "token_embd" : "output"; }
     void Fail(Error error);
 
@@ -340,12 +361,15 @@ class Builder {
     Shard shard_;
     const model_files::ModelSource& source_;
     BuildOptions options_;
-    program::Program program_;
+    program::Program own_program_;
+    program::Program& program_ = own_program_;
+    std::string prefix_;  // of the names of weights and values
     program::ValueId tokens_ = program::kNoValue, positions_ = program::kNoValue,
                      output_rows_ = program::kNoValue;
     program::ValueId chosen_ = program::kNoValue;  // what the last layer with an indexer has chosen
     int64_t layer_ = -1;
-    Span own_layers_;  // the shard's layers, while a draft head is built
+    Span own_layers_;  // the shard's layers, also while a part of them or a draft head is built
+    std::map<int64_t, program::ValueId> reads_;  // the input of layers that an EAGLE-3 head reads
     // For Gemma 4's small models: the embedded tokens, the per-layer inputs of this stage's layers,
     // and, by layer, the keys and values that other layers read.
     program::ValueId embedded_ = program::kNoValue, layer_inputs_ = program::kNoValue;

@@ -3,11 +3,14 @@
 #include <algorithm>
 
 #include "model/builder.h"
+#include "model/layers.h"
+#include "model_files/draft_source.h"
 
 namespace weft::model {
 
 using program::kOutputs;
 using program::kTokens;
+using program::Shape;
 using program::ValueId;
 
 namespace {
@@ -20,18 +23,21 @@ constexpr const char* kLogits = "draft.logits";
 
 DraftHeadOps DraftHeadOf(const program::Program& program) {
     DraftHeadOps head;
-    head.step = {0, program.ops.size()};
     head.state = program.Find(kState);
     head.made = program.Find(kMade);
     head.logits = program.Find(kLogits);
-    const bool computes = head.state != program::kNoValue;
-    const ValueId begin_value = computes ? head.state : head.logits;
     const auto begin = std::ranges::find_if(program.ops, [&](const program::Op& op) {
-        return std::ranges::find(op.outputs, begin_value) != op.outputs.end();
+        return std::ranges::any_of(op.outputs, [&](ValueId id) {
+            return program.value(id).name.starts_with(model_files::kDraftPrefix);
+        });
     });
-    head.step.end = static_cast<size_t>(begin - program.ops.begin());
-    head.first = {head.step.end, program.ops.size()};
-    head.next = {head.step.end + (computes ? 1 : 0), program.ops.size()};
+    const auto state = std::ranges::find_if(program.ops, [&](const program::Op& op) {
+        return std::ranges::find(op.outputs, head.state) != op.outputs.end();
+    });
+    const auto index = [&](auto at) { return static_cast<size_t>(at - program.ops.begin()); };
+    head.step = {0, index(begin)};
+    head.first = {index(begin), program.ops.size()};
+    head.next = {state == program.ops.end() ? index(begin) : index(state) + 1, program.ops.size()};
     return head;
 }
 
@@ -45,24 +51,11 @@ ValueId Builder::BeginDraftHead(ValueId x) {
     const bool own = source_.FindTensor(own_table + ".weight") != nullptr;
     const ValueId embedded = Embedded(own ? own_table : "token_embd", "draft.embedded");
     BeginLayer(hyper_.layers);
-    own_layers_ = std::exchange(shard_.layers, {layer_, layer_ + 1});
+    shard_.layers = {layer_, layer_ + 1};
     const ValueId token = Norm(embedded, "nextn.enorm", columns);
     const ValueId before = Norm(state, "nextn.hnorm", columns);
-    const std::string tensor = Tensor("nextn.eh_proj.weight");
-    const model_files::TensorInfo* info = source_.FindTensor(tensor);
-    if (info != nullptr && columns % Info(info->dtype).block_elements != 0) {
-        Fail(MakeError(ErrorCode::kUnsupported,
-                       "{}: tensor {} of type {} has blocks that span both of its halves of {} "
-                       "columns",
-                       source_.name(), tensor, Info(info->dtype).name, columns));
-        return state;
-    }
-    const auto half = [&](ValueId of, int64_t begin, const char* name) {
-        const Slice slice{{0, columns}, {begin, begin + columns}, columns, 2 * columns};
-        const ValueId weight = Weight(tensor, slice, Tensor(name));
-        return program_.Emit(program::MatMul{}, {of, weight}, Local(name), {kTokens, columns});
-    };
-    return Add(half(token, 0, "nextn.e_proj"), half(before, columns, "nextn.h_proj"));
+    return ToAll(Joined({token, before}, Local("nextn.joined")), "nextn.eh_proj", columns,
+                 2 * columns);
 }
 
 void Builder::EndDraftHead(ValueId x) {
@@ -83,7 +76,106 @@ void Builder::EndDraftHead(ValueId x) {
 void Builder::RecvDraftHead() {
     if (shard_.rank != 0) return;
     const int sender = (shard_.layout.pp - 1) * shard_.layout.tp;
-    program_.Emit(program::Recv{sender}, {}, kLogits, {kOutputs, hyper_.vocab});
+    const int64_t vocab = hyper_.eagle.empty() ? hyper_.vocab : hyper_.eagle[0].vocab;
+    program_.Emit(program::Recv{sender}, {}, kLogits, {kOutputs, vocab});
+}
+
+ValueId Builder::Joined(const std::vector<ValueId>& parts, const std::string& name) {
+    Shape shape = program_.value(parts[0]).shape;
+    shape.dims[1] = 0;
+    for (const ValueId part : parts) shape.dims[1] += program_.value(part).shape[1];
+    ValueId all = program::kNoValue;
+    int64_t begin = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+        const ValueId padded = program_.Emit(program::PadColumns{begin}, {parts[i]},
+                                             fmt::format("{}.{}", name, i), shape);
+        begin += program_.value(parts[i]).shape[1];
+        const std::string sum = fmt::format("{}.{}.sum", name, i);
+        all = i == 0 ? padded : program_.Emit(program::Add{}, {all, padded}, sum, shape);
+    }
+    return all;
+}
+
+// ---- EAGLE-3 ------------------------------------------------------------------------------------
+
+namespace {
+
+// The shard of a head's layer on a rank of the model's last stage.
+Result<Shard> ShardOfHead(const Hyper& head, const model_files::ModelSource& source,
+                          const Shard& model) {
+    Layout layout;
+    layout.tp = model.layout.tp;
+    layout.tp_shares = model.layout.tp_shares;
+    WEFT_ASSIGN(const ShardPlan plan, PlanShards(head, source, layout));
+    Shard shard = plan.shards[static_cast<size_t>(model.tensor_rank)];
+    shard.rank = model.rank;
+    shard.stage = model.stage;
+    shard.layout = model.layout;
+    return shard;
+}
+
+}  // namespace
+
+Builder::Builder(Builder& model, const Hyper& head, const Shard& shard,
+                 const model_files::ModelSource& source)
+    : hyper_(head),
+      shard_(shard),
+      source_(source),
+      options_(model.options_),
+      program_(model.program_),
+      prefix_(model_files::kDraftPrefix),
+      tokens_(model.tokens_),
+      positions_(model.positions_),
+      output_rows_(model.output_rows_),
+      own_layers_(shard.layers) {}
+
+std::vector<int64_t> Builder::ReadsBefore(int64_t end) const {
+    if (!options_.draft_head || hyper_.eagle.empty()) return {};
+    std::vector<int64_t> layers = hyper_.eagle[0].reads;
+    std::erase_if(layers, [&](int64_t layer) { return layer >= end; });
+    return layers;
+}
+
+Status Builder::AddEagle() {
+    layer_ = -1;
+    if (!shard_.last_stage()) {
+        RecvDraftHead();
+        return {};
+    }
+    const model_files::DraftHeadSource source(source_);
+    const Hyper& eagle = hyper_.eagle[0];
+    WEFT_ASSIGN(const Shard shard, ShardOfHead(eagle, source, shard_));
+    Builder head(*this, eagle, shard, source);
+    std::vector<ValueId> inputs;
+    for (const int64_t layer : eagle.reads) inputs.push_back(reads_.at(layer));
+    const int64_t columns = std::ssize(inputs) * hyper_.hidden;
+    const Slice fc{{0, eagle.hidden}, {0, columns}, eagle.hidden, columns};
+    const ValueId state =
+        head.MatMul(head.Joined(inputs, "draft.inputs"), "fc", fc, {}, false, kState);
+    // The next token's row is not scaled, as in training.
+    const bool own = source.FindTensor("token_embd.weight") != nullptr;
+    const ValueId embedded =
+        (own ? head : *this).LookUp("token_embd", "draft.embedded", shard_.vocab, hyper_.vocab);
+    head.EagleLayer(state, embedded);
+    WEFT_TRY(std::move(head.status_));
+    return head.CheckAllUsed();
+}
+
+void Builder::EagleLayer(ValueId state, ValueId embedded) {
+    const int64_t hidden = hyper_.hidden;
+    BeginLayer(0);
+    const ValueId token = Norm(embedded, "attn_norm", hidden);
+    const ValueId normed = Norm(state, "hidden_norm", hidden);
+    const ValueId h = Joined({token, normed}, Local("joined"));
+    ValueId x =
+        Add(hyper_.norm_before_residual ? normed : state, RotatedAttention(*this, h, false));
+    x = Add(x, DenseMlp(Norm(x, "ffn_norm", hidden)));
+    layer_ = -1;
+    const bool norm = hyper_.norm_output;  // further drafts read the normed row
+    x = program_.Emit(program::SelectRows{}, {x, output_rows_}, norm ? "draft.selected" : kMade,
+                      {kOutputs, hidden});
+    x = NormBy(x, "output_norm", "weight", hidden, norm ? kMade : "");
+    ToLogits(x, "output", kLogits);
 }
 
 }  // namespace weft::model

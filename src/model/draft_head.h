@@ -14,6 +14,15 @@
 // the layer's own tensors. The head uses the embedding and the output matrix of the model, unless
 // the file has nextn.embed_tokens or nextn.shared_head_head.
 // Source: DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 2.2.
+//
+// An EAGLE-3 head is separate from the model (model_files/draft_source.h) and takes its place.
+// Row i reads `state` and the embedding of token i + 1. The first state is the product of fc and
+// the residual streams before Hyper::reads at position i, side by side; further states are the
+// layer's own output. Queries, keys and values read the normed embedding beside the normed state;
+// the layer adds to the state, or to the normed state. A norm and the head's own output matrix give
+// logits over the head's vocabulary, which the engine maps to the model's (d2t).
+// Sources: Li et al. 2025, "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via
+// Training-Time Test"; llama_eagle3.py of vLLM and of SGLang.
 #pragma once
 
 #include <string_view>
@@ -29,11 +38,11 @@ namespace weft::model {
 struct DraftHeadOps {
     program::OpRange step;   // the model
     program::OpRange first;  // the head, for the rows of the step that has just run
-    program::OpRange next;   // as `first`, without the op that computes `state`: the caller has
-                             // written it
+    program::OpRange next;   // as `first`, without the ops up to the one that computes `state`: the
+                             // caller has written it
     // state [T, hidden]: the head's input. made [R, hidden]: the head's output at the output rows;
     // it is the `state` of the head's next run. logits [R, vocab]: only on the last stage and on
-    // rank 0.
+    // rank 0. (hidden and vocab are the head's.)
     program::ValueId state = program::kNoValue, made = program::kNoValue,
                      logits = program::kNoValue;
 };

@@ -1,11 +1,14 @@
 #include "model/hyper.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
 #include "model/architecture.h"
 #include "model/model.h"
+#include "model_files/draft_source.h"
 #include "model_files/refused.h"
 
 namespace weft::model {
@@ -537,6 +540,12 @@ Status CheckType(const model_files::ModelSource& source) {
                          "model's file: Weft supports text only",
                          source.name());
     }
+    if (name == "eagle3") {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: a draft head, not a language model. Give the model, and this folder "
+                         "with --draft",
+                         source.name());
+    }
     if (type == "imatrix") {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: an importance matrix, not a model. Give it to 'weft quantize "
@@ -566,26 +575,11 @@ Result<int64_t> ReadLayers(const model_files::ModelSource& source, const std::st
     return beyond;
 }
 
-}  // namespace
-
-Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
-    Hyper hyper;
-    if (source.tensors().empty()) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: a vocabulary without weights. 'weft tokenize' accepts it, but the "
-                         "model cannot be run. Give the model's file",
-                         source.name());
-    }
-    const model_files::Metadata& meta = source.meta();
-    WEFT_TRY(CheckType(source));
-    WEFT_ASSIGN(hyper.architecture, meta.String("general.architecture"));
-    if (!IsSupported(hyper.architecture)) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: architecture '{}'{} is not supported. Supported: {}.", source.name(),
-                         hyper.architecture, model_files::WhyRefused(hyper.architecture),
-                         SupportedArchitectures());
-    }
+// Reads all but the vocabulary and the draft head, by hyper.architecture. Returns the number of
+// prediction layers.
+Result<int64_t> ReadBody(const model_files::ModelSource& source, Hyper& hyper) {
     const std::string prefix = hyper.architecture + ".";
+    const model_files::Metadata& meta = source.meta();
     WEFT_ASSIGN(const int64_t beyond, ReadLayers(source, prefix, hyper));
     WEFT_ASSIGN(hyper.hidden, meta.Int(prefix + "embedding_length", 1, kMostColumns));
     WEFT_TRY(ReadFfn(source, prefix, hyper));
@@ -627,12 +621,107 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
             1 + hyper.ropes.yarn_log_multiplier * std::log(std::max(1.0, hyper.ropes.yarn_factor));
         hyper.attention_scale *= static_cast<float>(sharper * sharper);
     }
+    return beyond;
+}
+
+Error NoFit(const model_files::ModelSource& head, std::string_view what, int64_t its,
+            std::string_view of_model, int64_t models) {
+    return MakeError(ErrorCode::kUsage, "--draft {}: {} is {}; the model's {} is {}", head.name(),
+                     what, its, of_model, models);
+}
+
+// The layers that the head reads: 2, the middle and the last but two, unless its config names them.
+Status ReadReads(const model_files::ModelSource& source, const Hyper& model, Hyper& head) {
+    head.reads = {2, model.layers / 2, model.layers - 3};
+    constexpr std::string_view kKey = "eagle3.target_layers";
+    if (source.meta().Has(kKey)) {
+        WEFT_ASSIGN(head.reads, source.meta().Ints(kKey));
+    }
+    const bool ascends =
+        std::ranges::adjacent_find(head.reads, std::greater_equal<>()) == head.reads.end();
+    if (!head.reads.empty() && ascends && head.reads[0] >= 0 && head.reads.back() <= model.layers)
+        return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--draft {}: the head reads the model before its layers {}; expected "
+                     "different layers of the model's {} "
+                     "(config.json: eagle_aux_hidden_state_layer_ids)",
+                     source.name(), fmt::join(head.reads, ", "), model.layers);
+}
+
+// Whether the shapes of the head's ends fit the model. (Those of its layer are checked with its
+// Program.)
+Status CheckEagle(const model_files::ModelSource& source, const Hyper& model, const Hyper& head) {
+    const model_files::Metadata& meta = source.meta();
+    WEFT_ASSIGN(const int64_t vocab, meta.Int("eagle3.vocab_size", 1, 1 << 26));
+    WEFT_ASSIGN(const int64_t target, meta.Int("eagle3.target_length", 1, kMostColumns));
+    if (vocab != model.vocab) return NoFit(source, "vocab_size", vocab, "vocabulary", model.vocab);
+    if (model.windowing.streams > 0) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "--draft {}: the model has hyper-connections, and Weft does not draft "
+                         "with EAGLE-3 heads for it",
+                         source.name());
+    }
+    if (target != model.hidden) {
+        const char* key = target == head.hidden ? "hidden_size" : "target_hidden_size";
+        return NoFit(source, key, target, "hidden size", model.hidden);
+    }
+    if (source.FindTensor("token_embd.weight") == nullptr && head.hidden != model.hidden) {
+        return NoFit(source, "hidden_size without tensor embed_tokens.weight", head.hidden,
+                     "hidden size", model.hidden);
+    }
+    WEFT_ASSIGN(const model_files::TensorInfo* fc, source.NeedTensor("fc.weight"));
+    const int64_t columns = std::ssize(head.reads) * model.hidden;
+    if (fc->cols == columns) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--draft {}: tensor fc.weight has {} columns; expected {}, {} times the "
+                     "model's hidden size of {}",
+                     source.name(), fc->cols, columns, head.reads.size(), model.hidden);
+}
+
+Status ReadEagle(const model_files::ModelSource& both, Hyper& model) {
+    if (!model_files::HasDraftHead(both)) return {};
+    const model_files::DraftHeadSource source(both);
+    Hyper head;
+    head.architecture = "eagle3";
+    WEFT_TRY(ReadBody(source, head));
+    WEFT_ASSIGN(const model_files::TensorInfo* output, source.NeedTensor("output.weight"));
+    head.vocab = output->rows;
+    WEFT_ASSIGN(head.norm_before_residual, source.meta().Bool("eagle3.norm_before_residual"));
+    WEFT_ASSIGN(head.norm_output, source.meta().Bool("eagle3.norm_output"));
+    WEFT_TRY(ReadReads(source, model, head));
+    WEFT_TRY(CheckEagle(source, model, head));
+    model.draft_head = false;
+    model.eagle.push_back(std::move(head));
+    return {};
+}
+
+}  // namespace
+
+Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
+    Hyper hyper;
+    if (source.tensors().empty()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: a vocabulary without weights. 'weft tokenize' accepts it, but the "
+                         "model cannot be run. Give the model's file",
+                         source.name());
+    }
+    WEFT_TRY(CheckType(source));
+    WEFT_ASSIGN(hyper.architecture, source.meta().String("general.architecture"));
+    if (!IsSupported(hyper.architecture)) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: architecture '{}'{} is not supported. Supported: {}.", source.name(),
+                         hyper.architecture, model_files::WhyRefused(hyper.architecture),
+                         SupportedArchitectures());
+    }
+    WEFT_ASSIGN(const int64_t beyond, ReadBody(source, hyper));
     WEFT_ASSIGN(const model_files::TensorInfo* table, source.NeedTensor("token_embd.weight"));
     hyper.vocab = table->rows;
     hyper.tied = source.FindTensor("output.weight") == nullptr;
     const std::string head = fmt::format("blk.{}.nextn.eh_proj.weight", hyper.layers);
     hyper.draft_head =
         beyond > 0 && KnowsDraftHead(hyper.architecture) && source.FindTensor(head) != nullptr;
+    WEFT_ASSIGN(hyper.draft_fault, source.meta().StringOr(hyper.architecture + ".nextn_fault", ""));
+    WEFT_TRY(ReadEagle(source, hyper));
     return hyper;
 }
 

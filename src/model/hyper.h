@@ -89,6 +89,12 @@ struct Hyper {
     bool tied = false;               // the output matrix is the embedding table
     // Layer `layers` of the file is a multi-token prediction head (draft_head.h).
     bool draft_head = false;
+    std::string draft_fault;  // why the folder's head cannot be read
+    // A separate EAGLE-3 head (draft_head.h), at most one, which then replaces the file's. Its
+    // vocab is that of drafts; `reads`: the layers of the model whose input it reads, ascending.
+    std::vector<Hyper> eagle;
+    std::vector<int64_t> reads;
+    bool norm_before_residual = false, norm_output = false;  // of such a head
     int64_t group() const { return heads / kv_heads; }
     bool has_state() const { return recurrent.heads > 0 || windowing.pools; }
     // Columns of the residual stream between layers, all streams together.

@@ -74,11 +74,11 @@ bool KnowsDraftHead(const std::string& architecture) {
 }
 
 Status CheckDraftHead(const Hyper& hyper, const std::string& model) {
-    if (hyper.draft_head) return {};
+    if (hyper.draft_head || !hyper.eagle.empty()) return {};
     return MakeError(ErrorCode::kUsage,
-                     "--draft mtp: {} has no multi-token prediction head that Weft supports. Use "
-                     "--draft MODEL, or --prompt-lookup",
-                     model);
+                     "--draft mtp: {} has no multi-token prediction head that Weft supports{}{}. "
+                     "Use --draft MODEL, or --prompt-lookup",
+                     model, hyper.draft_fault.empty() ? "" : ": ", hyper.draft_fault);
 }
 
 Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
@@ -97,11 +97,13 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
     }
     WEFT_TRY(CheckTarget(hyper, source.name(), options.target));
     Builder builder(hyper, shard, source, options);
-    const program::ValueId x = architecture->build(builder, builder.Enter());
+    const program::ValueId x = builder.Layers(architecture->build, builder.Enter());
     builder.Leave(x);
     if (options.draft_head) {
         WEFT_TRY(CheckDraftHead(hyper, source.name()));
-        if (shard.last_stage()) {
+        if (!hyper.eagle.empty()) {
+            WEFT_TRY(builder.AddEagle());
+        } else if (shard.last_stage()) {
             builder.EndDraftHead(architecture->build(builder, builder.BeginDraftHead(x)));
         } else {
             builder.RecvDraftHead();

@@ -1,6 +1,7 @@
-// MTP heads (tests/data/draft_heads, made by tools/make_draft_head_golden.py) against the
-// reference: after prompts in one step and in several, further runs from the head's own rows, on
-// several tensor ranks, from the folder and from its GGUF file.
+// MTP heads (tests/data/draft_heads, made by tools/make_draft_head_golden.py) and EAGLE-3 heads
+// (tests/data/eagle_heads, by tools/make_eagle_golden.py) against the references: after prompts in
+// one step and in several, further runs from the head's own rows, on several tensor ranks, from the
+// folder and from its GGUF file.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "coll/comm.h"
 #include "model/draft_head.h"
 #include "model/load.h"
+#include "model_files/draft_source.h"
 #include "model_files/hf/folder.h"
 #include "quantize/quantize.h"
 #include "support/hf_folder.h"
@@ -78,7 +80,8 @@ class HeadRank {
         std::vector<float> model, head, drafts;
         bool operator==(const Out&) const = default;
     };
-    Out All(std::span<const int32_t> tokens, size_t piece) {
+    // map: the model's token of each token of the head; empty: the same.
+    Out All(std::span<const int32_t> tokens, size_t piece, std::span<const int32_t> map) {
         Out out;
         const size_t last = tokens.size() - 1;
         size_t count = 0;
@@ -99,7 +102,8 @@ class HeadRank {
             const auto hidden = static_cast<size_t>(program_.value(head_.made).shape[1]);
             const auto state = std::as_bytes(std::span(made).last(hidden));
             EXPECT_TRUE(executable_->Write(head_.state, 0, state).ok());
-            const std::vector<int32_t> token = {static_cast<int32_t>(best)};
+            const std::vector<int32_t> token = {map.empty() ? static_cast<int32_t>(best)
+                                                            : map[static_cast<size_t>(best)]};
             Run(head_.next, token, last + draft);
             row.clear();
             Append(head_.logits, 1, row);
@@ -118,13 +122,9 @@ class HeadRank {
     int64_t step_ = 0;
 };
 
-class DraftHeads : public testing::TestWithParam<std::string> {
+class HeadTest : public testing::TestWithParam<std::string> {
   protected:
-    void SetUp() override {
-        const HfGolden golden(TestData("/draft_heads/" + GetParam() + ".safetensors"));
-        golden.Write(GetParam(), dir_ / "model");
-        WriteText(dir_ / "model/tokenizer.json", SmallTokenizer());
-        Take(model_files::hf::OpenFolder(dir_ / "model"));
+    void Expect(const HfGolden& golden) {
         tokens_ = golden.Tokens(GetParam());
         logits_ = golden.Floats(GetParam() + "/logits");
         drafts_ = golden.Floats(GetParam() + "/drafts");
@@ -135,7 +135,6 @@ class DraftHeads : public testing::TestWithParam<std::string> {
         const auto hyper = model::ReadHyper(*source_);
         ASSERT_TRUE(hyper.ok()) << hyper.error().message;
         hyper_ = *hyper;
-        ASSERT_TRUE(hyper_.draft_head);
     }
     std::vector<program::Program> Programs(const model::Layout& layout, bool head) const {
         model::BuildOptions build;
@@ -154,18 +153,20 @@ class DraftHeads : public testing::TestWithParam<std::string> {
             const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
             const auto comm = coll::Comm::Make(fabric, ranks, channel, 10'000).value();
             const auto r = static_cast<size_t>(fabric.rank);
-            got[r] = HeadRank(programs[r], *source_, OneGroup(*comm).groups).All(tokens_, kRows);
+            got[r] =
+                HeadRank(programs[r], *source_, OneGroup(*comm).groups).All(tokens_, kRows, map_);
         });
         return got;
     }
     HeadRank::Out Alone(size_t piece) const {
-        return HeadRank(Programs({}, true).at(0), *source_, {}).All(tokens_, piece);
+        return HeadRank(Programs({}, true).at(0), *source_, {}).All(tokens_, piece, map_);
     }
     // Largest distance of a row from the reference, relative to its length.
     double Far(const std::vector<float>& got, const std::vector<float>& expected) const {
         EXPECT_EQ(got.size(), expected.size());
         if (got.size() != expected.size()) return INFINITY;
-        const auto vocab = static_cast<size_t>(hyper_.vocab);
+        const auto vocab =
+            static_cast<size_t>(hyper_.eagle.empty() ? hyper_.vocab : hyper_.eagle[0].vocab);
         double worst = 0;
         for (size_t row = 0; row < got.size(); row += vocab) {
             double error = 0, size = 0;
@@ -182,8 +183,20 @@ class DraftHeads : public testing::TestWithParam<std::string> {
     test::TempDir dir_;
     std::unique_ptr<model_files::ModelSource> source_;
     model::Hyper hyper_;
-    std::vector<int32_t> tokens_;
+    std::vector<int32_t> tokens_, map_;
     std::vector<float> logits_, drafts_;
+};
+
+class DraftHeads : public HeadTest {
+  protected:
+    void SetUp() override {
+        const HfGolden golden(TestData("/draft_heads/" + GetParam() + ".safetensors"));
+        golden.Write(GetParam(), dir_ / "model");
+        WriteText(dir_ / "model/tokenizer.json", SmallTokenizer());
+        Take(model_files::hf::OpenFolder(dir_ / "model"));
+        ASSERT_TRUE(hyper_.draft_head);
+        Expect(golden);
+    }
 };
 
 INSTANTIATE_TEST_SUITE_P(All, DraftHeads, testing::ValuesIn(CasesIn("/draft_heads")),
@@ -289,6 +302,144 @@ TEST_P(DraftHeads, AreLeftOutWhereTheFolderHasNone) {
     ASSERT_FALSE(built.ok());
     EXPECT_EQ(built.error().code, ErrorCode::kUsage);
     EXPECT_NE(built.error().message.find("--draft mtp"), std::string::npos);
+}
+
+TEST_P(DraftHeads, NameTheTensorThatTheyLack) {
+    const HfGolden golden(TestData("/draft_heads/" + GetParam() + ".safetensors"));
+    auto tensors = golden.Tensors(GetParam());
+    std::string lost;
+    for (const auto& [name, tensor] : tensors) {
+        const bool norm = name.ends_with("enorm.weight") || name.ends_with("norm_embedding.weight");
+        if (norm) lost = name;
+    }
+    ASSERT_EQ(tensors.erase(lost), 1u);
+    WriteTensors(dir_ / "model", tensors);
+    Take(model_files::hf::OpenFolder(dir_ / "model"));
+    const Status checked = model::CheckDraftHead(hyper_, "model");
+    ASSERT_FALSE(checked.ok());
+    EXPECT_NE(checked.error().message.find(lost), std::string::npos) << checked.error().message;
+}
+
+// ---- EAGLE-3 ------------------------------------------------------------------------------------
+
+class EagleHeads : public HeadTest {
+  protected:
+    void SetUp() override {
+        golden_.Write(GetParam() + "Model", dir_ / "model");
+        golden_.Write(GetParam(), dir_ / "head");
+        Expect(golden_);
+        Take(Open());
+        ASSERT_EQ(hyper_.eagle.size(), 1u);
+        const model_files::DraftHeadSource head(*source_);
+        const model_files::TensorInfo* map = head.FindTensor("d2t.weight");
+        EXPECT_EQ(map == nullptr, GetParam() == "nested");
+        if (map == nullptr) return;
+        map_.resize(static_cast<size_t>(map->cols));
+        const auto bytes = std::as_writable_bytes(std::span(map_));
+        ASSERT_TRUE(head.ReadRows(*map, 0, 1, 0, map->cols, bytes, nullptr).ok());
+    }
+    Result<std::unique_ptr<model_files::ModelSource>> Open() {
+        WEFT_ASSIGN(auto model, model_files::OpenModel(dir_ / "model"));
+        return model_files::WithDraftHead(std::move(model), dir_ / "head");
+    }
+    // The error of opening the head, or of reading the sizes of both.
+    std::string Refusal() {
+        auto source = Open();
+        if (!source.ok()) return source.error().message;
+        const auto hyper = model::ReadHyper(**source);
+        return hyper.ok() ? "" : hyper.error().message;
+    }
+
+    const HfGolden golden_{TestData("/eagle_heads/" + GetParam() + ".safetensors")};
+};
+
+INSTANTIATE_TEST_SUITE_P(All, EagleHeads, testing::ValuesIn(CasesIn("/eagle_heads")),
+                         [](const auto& one) { return one.param; });
+
+constexpr double kEagleFar = 1e-5;
+
+TEST_P(EagleHeads, AgreeWithTheReference) {
+    const HeadRank::Out got = Alone(kRows);
+    const double logits = Far(got.head, logits_), drafts = Far(got.drafts, drafts_);
+    EXPECT_TRUE(logits <= kEagleFar) << logits;
+    EXPECT_TRUE(drafts <= kEagleFar) << drafts;
+    EXPECT_EQ(Alone(5), got) << "a prompt in several steps";
+}
+
+TEST_P(EagleHeads, LeaveTheModelAlone) {
+    const program::Program with = Programs({}, true).at(0), without = Programs({}, false).at(0);
+    const model::DraftHeadOps head = model::DraftHeadOf(with);
+    ASSERT_EQ(head.step.end, without.ops.size());
+    for (size_t i = 0; i < without.ops.size(); ++i) {
+        EXPECT_EQ(with.ops[i].kind(), without.ops[i].kind());
+    }
+}
+
+TEST_P(EagleHeads, OnTensorRanks) {
+    const HeadRank::Out one = Alone(kRows);
+    for (const HeadRank::Out& got : Outputs(2, {})) {
+        EXPECT_TRUE(Far(got.head, logits_) <= kEagleFar);
+        EXPECT_TRUE(Far(got.drafts, drafts_) <= kEagleFar);
+        if (got.model == one.model) {
+            EXPECT_EQ(got, one);
+        }
+    }
+}
+
+TEST_P(EagleHeads, ThatDoNotFitAreRefused) {
+    const auto config = nlohmann::json::parse(golden_.Text(GetParam() + "/config"));
+    const auto table = golden_.Tensors(GetParam());
+    const bool nested = GetParam() == "nested";
+    const auto with_key = [&](const std::string& key, const nlohmann::json& value) {
+        nlohmann::json changed = config;
+        const bool inside = nested && changed["transformer_layer_config"].contains(key);
+        (inside ? changed["transformer_layer_config"] : changed)[key] = value;
+        WriteText(dir_ / "head/config.json", changed.dump());
+        return Refusal();
+    };
+    const auto expect = [](const std::string& error, std::string_view part) {
+        EXPECT_NE(error.find(part), std::string::npos) << part << ": " << error;
+    };
+    expect(with_key("vocab_size", 84), nested ? "embed_tokens" : "vocab_size is 84");
+    expect(with_key("num_hidden_layers", 2), "num_hidden_layers");
+    expect(with_key("fc_norm", true), "fc_norm");
+    expect(with_key("target_hidden_size", 80), "target_hidden_size is 80");
+    expect(with_key("eagle_aux_hidden_state_layer_ids", {1, 9, 30}),
+           "eagle_aux_hidden_state_layer_ids");
+    expect(with_key("eagle_aux_hidden_state_layer_ids", {1, 2}), "fc.weight");
+    expect(with_key("draft_vocab_size", 30), "lm_head.weight");
+    expect(with_key("speculators_model_type", "dflash"), "dflash");
+    WriteText(dir_ / "head/config.json", config.dump());
+    for (const auto& [name, tensor] : table) {
+        auto others = table;
+        others.erase(name);
+        const bool optional = name.ends_with("bias") || name == "embed_tokens.weight";
+        WriteTensors(dir_ / "head", others);
+        if (!optional) expect(Refusal(), name);
+    }
+    auto more = table;
+    const std::string norm = (nested ? "layers.0." : "midlayer.") + std::string("self_attn.q_norm");
+    more[norm + ".weight"] = HfGolden::Make("x", "F32", {24}, 1);
+    WriteTensors(dir_ / "head", more);
+    expect(Refusal(), norm + ".weight");
+    if (nested) return;
+    auto wrong = table;
+    for (const int64_t value : {44, -1}) {
+        std::vector<int64_t> d2t(40);
+        d2t[value < 0 ? 0 : 39] = value;
+        wrong["d2t"] = {"I64", {40}, BytesOfValues(d2t)};
+        WriteTensors(dir_ / "head", wrong);
+        expect(Refusal(), "tensor 'd2t' has the value");
+    }
+}
+
+// A head's folder is not a model.
+TEST_P(EagleHeads, AreNotRunAlone) {
+    const auto head = model_files::OpenModel(dir_ / "head");
+    ASSERT_TRUE(head.ok()) << head.error().message;
+    const auto hyper = model::ReadHyper(**head);
+    ASSERT_FALSE(hyper.ok());
+    EXPECT_NE(hyper.error().message.find("--draft"), std::string::npos) << hyper.error().message;
 }
 
 }  // namespace

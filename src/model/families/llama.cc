@@ -21,7 +21,8 @@ static ValueId BuildLlama(Builder& b, ValueId x) {
 // The embedding and the heads after RoPE are normed.
 static ValueId BuildNanoChat(Builder& b, ValueId x) {
     const int64_t dim = b.hyper().head_dim;
-    if (b.shard().first_stage()) x = b.Norm(x, "token_embd_norm", b.hyper().hidden);
+    const bool first = b.shard().first_stage() && b.shard().layers.begin == 0;
+    if (first) x = b.Norm(x, "token_embd_norm", b.hyper().hidden);
     return PreNormLayers(b, x, [&](ValueId h) {
         const ValueId q = b.NormPlain(b.Rope(b.ToHeads(h, "attn_q", false), false), dim);
         const ValueId k = b.NormPlain(b.Rope(b.ToKvHeads(h, "attn_k", false), false), dim);

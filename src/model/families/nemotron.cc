@@ -18,7 +18,7 @@ static ValueId BuildNormedLayers(Builder& b, ValueId x, bool neighbors) {
     };
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;
-    if (b.shard().first_stage() && b.Has("token_embd_norm.weight")) {
+    if (b.shard().first_stage() && layers.begin == 0 && b.Has("token_embd_norm.weight")) {
         x = b.Norm(x, "token_embd_norm", hidden);
     }
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
