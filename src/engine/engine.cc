@@ -35,7 +35,9 @@ int64_t StateSlots(const EngineOptions& options) {
 Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& options, Job job,
                                               const EngineOptions& engine_options,
                                               std::unique_ptr<tokenizer::Tokenizer> tokenizer) {
-    std::unique_ptr<Engine> engine(new Engine(engine_options));
+    EngineOptions resolved = engine_options;
+    resolved.draft = resolved.draft.Resolved();
+    std::unique_ptr<Engine> engine(new Engine(resolved));
     WEFT_TRY(engine->Prepare(job, tokenizer));
     WEFT_ASSIGN(engine->runner_, StepRunner::Start(options, std::move(job), std::move(tokenizer)));
     WEFT_TRY(engine->Open(options.stop));
@@ -68,6 +70,7 @@ Status Engine::Prepare(Job& job, std::unique_ptr<tokenizer::Tokenizer>& tokenize
     job.max_outputs = options_.max_seqs + draft_rows_;
     job.state_slots = StateSlots(options_);
     job.draft_head = draft.head();
+    if (draft.separate_head) job.draft_folder = draft.model;
     if (draft.model.empty()) return {};
     if (!generates_) {
         return MakeError(

@@ -8,6 +8,7 @@
 #include "base/field_codec.h"
 #include "engine/rank/host_ops.h"
 #include "engine/rank/sum_wire.h"
+#include "model_files/draft_source.h"
 
 namespace weft::engine {
 
@@ -68,6 +69,9 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit.Named("outputs", job.outputs, OutputsName, FindOutputs);
     visit("draft_bytes", job.draft_bytes, FieldRange{0, int64_t{1} << 50});
     visit("draft_head", job.draft_head);
+    visit.Path("draft_folder", job.draft_folder, [&](const std::string& word) {
+        return job.feed || word.empty() ? std::string() : model_files::PathOfModel(word);
+    });
     visit("reference", job.reference);
     visit("exact", job.exact);
     visit("trace", job.trace);
@@ -146,6 +150,11 @@ Result<backend::DeviceSum> ParseDeviceSum(std::string_view name) {
     }
     return MakeError(ErrorCode::kUsage, "--gpu-allreduce {}: expected auto, split, spin or peer",
                      name);
+}
+
+Result<std::unique_ptr<model_files::ModelSource>> OpenModelOf(const Job& job) {
+    WEFT_ASSIGN(auto source, model_files::OpenAdapted(job.model, job.adapters));
+    return model_files::WithDraftHead(std::move(source), job.draft_folder);
 }
 
 Status CheckAdapters(const Job& job) {

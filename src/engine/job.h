@@ -50,14 +50,15 @@ struct Job {
     model::Outputs outputs = model::Outputs::kLogits;
     int64_t draft_bytes = 0;  // memory for a draft model on rank 0, in addition to the rank's share
                               // of the model
-    bool draft_head = false;  // use the model's multi-token prediction head
-    bool reference = false;   // reference kernels, float32 KV cache
-    bool exact = false;       // do not round activations
-    bool trace = false;       // record op timings
-    bool power = false;       // read power sensors
-    bool self_test = true;    // with several ranks: compare their results before the first request
-                              // (self_test.h)
-    bool verify = false;      // compare checksums of replicated values on all ranks at every step
+    bool draft_head = false;  // use the model's multi-token prediction head, or:
+    std::string draft_folder{};  // the word of an EAGLE-3 head's folder; "": none
+    bool reference = false;      // reference kernels, float32 KV cache
+    bool exact = false;          // do not round activations
+    bool trace = false;          // record op timings
+    bool power = false;          // read power sensors
+    bool self_test = true;  // with several ranks: compare their results before the first request
+                            // (self_test.h)
+    bool verify = false;    // compare checksums of replicated values on all ranks at every step
     bool verify_model = false;  // compare the contents of the model's files on all hosts before the
                                 // first step (verify_model.h)
     fabric::NetTable net_table = fabric::NetTable::kAuto;
@@ -92,6 +93,8 @@ const char* DeviceSumName(backend::DeviceSum sum);  // "auto", "split", "spin", 
 // Errors: kUsage.
 Result<backend::DeviceSum> ParseDeviceSum(std::string_view name);
 
+// Opens the job's model, with its adapters and its draft head.
+Result<std::unique_ptr<model_files::ModelSource>> OpenModelOf(const Job& job);
 // Checks, before anything starts, that the job's adapters exist and fit its model. Errors: those of
 // model_files::AdaptedSource.
 Status CheckAdapters(const Job& job);

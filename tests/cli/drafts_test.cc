@@ -209,6 +209,7 @@ class DraftHeadRuns : public testing::TestWithParam<const char*> {
         TinyFile file = HeadFile(GetParam(), true);
         file.hyper.context = 1 << 20;
         WriteTinyGguf(model_, file);
+        if (apart_) WriteEagleHead(dir_ / "head", model_, true);
     }
     Words Command(int tokens) const {
         return {"run",         model_, "-p", "the hen, the c",
@@ -218,10 +219,13 @@ class DraftHeadRuns : public testing::TestWithParam<const char*> {
 
     test::TempDir dir_;
     std::string model_ = dir_ / "model.gguf";
-    const Words head_ = {"--draft", "mtp", "--draft-always", "--draft-tokens", "3"};
+    const bool apart_ = std::string_view(GetParam()) == kEagle;
+    const Words head_ = {"--draft", apart_ ? dir_ / "head" : std::string("mtp"), "--draft-always",
+                         "--draft-tokens", "3"};
 };
 
-INSTANTIATE_TEST_SUITE_P(All, DraftHeadRuns, testing::Values("glm4moe", "deepseek2", "qwen35"),
+INSTANTIATE_TEST_SUITE_P(All, DraftHeadRuns,
+                         testing::Values("glm4moe", "deepseek2", "qwen35", kEagle),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST_P(DraftHeadRuns, TheTextIsTheSameInEveryLayout) {

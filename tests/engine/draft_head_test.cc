@@ -15,7 +15,7 @@ using support::HeadFile;
 using support::TinyFile;
 
 constexpr const char* kHead = DraftOptions::kDraftHead;
-constexpr const char* kModels[] = {"glm4moe", "deepseek2", "qwen35", "qwen3next"};
+constexpr const char* kModels[] = {"glm4moe", "deepseek2", "qwen35", "qwen3next", support::kEagle};
 
 class HeadEar final : public Listener {
   public:
@@ -35,6 +35,7 @@ class DraftHeadAnswers : public testing::TestWithParam<const char*> {
     std::string Write(bool sure) {
         const std::string path = dir_ / (sure ? "sure.gguf" : "unsure.gguf");
         support::WriteTinyGguf(path, HeadFile(GetParam(), sure));
+        if (apart_) support::WriteEagleHead(dir_ / "head", path, sure);
         return path;
     }
     static Job JobOf(const std::string& model, int64_t kv_tokens = 0) {
@@ -79,6 +80,8 @@ class DraftHeadAnswers : public testing::TestWithParam<const char*> {
     }
 
     test::TempDir dir_;
+    const bool apart_ = std::string_view(GetParam()) == support::kEagle;
+    const std::string draft_ = apart_ ? dir_ / "head" : std::string(kHead);
 };
 
 INSTANTIATE_TEST_SUITE_P(All, DraftHeadAnswers, testing::ValuesIn(kModels),
@@ -89,8 +92,8 @@ TEST_P(DraftHeadAnswers, GreedyOnesAreTheSame) {
         const std::string model = Write(sure);
         const auto plain = Open(JobOf(model), OneAtATime({}));
         const auto always =
-            Open(JobOf(model), OneAtATime({.model = kHead, .tokens = 3, .always = true}));
-        const auto adaptive = Open(JobOf(model), OneAtATime({.model = kHead}));
+            Open(JobOf(model), OneAtATime({.model = draft_, .tokens = 3, .always = true}));
+        const auto adaptive = Open(JobOf(model), OneAtATime({.model = draft_}));
         ASSERT_TRUE(plain && always && adaptive);
         for (const int number : {0, 2}) {
             Request request = RequestOf(number);
@@ -126,7 +129,7 @@ TEST_P(DraftHeadAnswers, BatchGivesTheTokensOfSingleRequests) {
             SCOPED_TRACE(testing::Message() << kv_tokens << " tokens of KV, cache " << cache);
             const EngineOptions options{.max_seqs = 6,
                                         .prefix_cache = cache,
-                                        .draft = {.model = kHead, .tokens = 3, .always = true}};
+                                        .draft = {.model = draft_, .tokens = 3, .always = true}};
             const auto engine = Open(JobOf(model, kv_tokens), options);
             ASSERT_NE(engine, nullptr);
             EXPECT_EQ(GenerateAll(*engine, 2 * kRequests), alone);
@@ -142,7 +145,7 @@ TEST_P(DraftHeadAnswers, BatchGivesTheTokensOfSingleRequests) {
 // The same seed gives the same answer, and accepted drafts stay.
 TEST_P(DraftHeadAnswers, DrawnOnesFollowTheSeed) {
     const std::string model = Write(true);
-    const auto engine = Open(JobOf(model), OneAtATime({.model = kHead, .tokens = 2}));
+    const auto engine = Open(JobOf(model), OneAtATime({.model = draft_, .tokens = 2}));
     ASSERT_NE(engine, nullptr);
     Request request = RequestOf(1);
     request.max_tokens = 60;
@@ -169,11 +172,11 @@ TEST_P(DraftHeadAnswers, TheirCacheIsCounted) {
     Job plain = JobOf(Write(false)), with = plain;
     EngineOptions options{.max_seqs = 1};
     ASSERT_TRUE(SizeCache(plain, options, 1).ok());
-    options.draft.model = kHead;
+    options.draft.model = draft_;
     ASSERT_TRUE(SizeCache(with, options, 1).ok());
     EXPECT_GE(plain.kv_tokens, with.kv_tokens);
-    with.draft_head = true;
-    const auto source = model_files::OpenModel(with.model).value();
+    if (apart_) with.draft_folder = draft_;
+    const auto source = OpenModelOf(with).value();
     const model::Hyper hyper = model::ReadHyper(*source).value();
     const int64_t own = *model::CacheBytesPerToken(hyper, *source, DType::kF16);
     const int64_t both = *model::CacheBytesPerToken(hyper, *source, DType::kF16, true);

@@ -8,8 +8,8 @@
 #include "engine/engine.h"
 #include "engine/start/measure.h"
 #include "support/chi_square.h"
+#include "support/draft_head_file.h"
 #include "support/temp_dir.h"
-#include "support/tiny_gguf.h"
 
 namespace weft::engine {
 namespace {
@@ -116,6 +116,8 @@ class Speculation : public testing::Test {
         request.sampler.seed = seed;
         return request;
     }
+    void ExpectTheModelsDistribution(const std::string& model, const std::string& other,
+                                     uint64_t answers);
 
     weft::test::TempDir dir_;
 };
@@ -237,10 +239,10 @@ TEST_F(Speculation, StopsInTheMiddleOfADraft) {
     EXPECT_EQ(Say(*drafting, open).finish, "context");
 }
 
-// Sampled answers with another model's drafts: every sequence of four tokens has the probability
-// that the model alone gives it, and the same seed gives the same answer.
-TEST_F(Speculation, DrawnAnswersHaveTheModelsDistribution) {
-    const std::string model = Write("model", SmallFile(2)), other = Write("other", SmallFile(1));
+// Sampled answers with drafts: every sequence of four tokens has the probability that the model
+// alone gives it, and the same seed gives the same answer.
+void Speculation::ExpectTheModelsDistribution(const std::string& model, const std::string& other,
+                                              uint64_t answers) {
     const auto plain = StepRunner::Start({}, JobOf(model, DType::kF16, 64));
     ASSERT_TRUE(plain.ok());
     const auto drafting =
@@ -276,7 +278,7 @@ TEST_F(Speculation, DrawnAnswersHaveTheModelsDistribution) {
     }
     std::vector<int> counts(exact.size());
     int64_t accepted = 0, drafted = 0;
-    for (uint64_t seed = 0; seed < 8000; ++seed) {
+    for (uint64_t seed = 0; seed < answers; ++seed) {
         request.sampler.seed = seed;
         const Generation g = Say(*drafting, request);
         ASSERT_TRUE(index.contains(g.tokens));
@@ -290,6 +292,19 @@ TEST_F(Speculation, DrawnAnswersHaveTheModelsDistribution) {
     EXPECT_LE(support::Deviate(exact, counts), 5.0);
     EXPECT_GT(accepted, drafted / 10);
     EXPECT_LT(accepted, drafted * 9 / 10);
+}
+
+TEST_F(Speculation, DrawnAnswersHaveTheModelsDistribution) {
+    ExpectTheModelsDistribution(Write("model", SmallFile(2)), Write("other", SmallFile(1)), 8000);
+}
+
+// The head cannot draft all tokens.
+TEST_F(Speculation, SoHaveThoseWithAnEagleHead) {
+    TinyFile file = support::HeadFile(support::kEagle, true);
+    file.form.layer_scale = 0.03f;
+    const std::string model = Write("model", file);
+    support::WriteEagleHead(dir_ / "head", model, true, 20);
+    ExpectTheModelsDistribution(model, dir_ / "head", 3000);
 }
 
 // The draft model is the model: the ratio is 1, so every draft is accepted.

@@ -6,11 +6,12 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "model/draft_head.h"
+#include "model_files/draft_source.h"
 
 namespace weft::engine {
 
 Status CheckDraftHead(const Job& job) {
-    WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
+    WEFT_ASSIGN(const auto source, OpenModelOf(job));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     return model::CheckDraftHead(hyper, source->name());
 }
@@ -20,18 +21,22 @@ namespace {
 // Cost of a run of the head / cost of a step of one row. Both count the bytes of weights that are
 // read: a row reads the experts of its route, and almost nothing of an embedding.
 double RatioOf(const model_files::ModelSource& source, const model::Hyper& hyper) {
-    const std::string layer = fmt::format("blk.{}.", hyper.layers);
+    const bool apart = !hyper.eagle.empty();
+    const std::string layer =
+        apart ? std::string(model_files::kDraftPrefix) : fmt::format("blk.{}.", hyper.layers);
     const double used = hyper.moe.experts == 0 ? 1
                                                : static_cast<double>(hyper.moe.used) /
                                                      static_cast<double>(hyper.moe.experts);
-    const bool own_output = source.FindTensor(layer + "nextn.shared_head_head.weight") != nullptr;
+    const bool own_output =
+        apart || source.FindTensor(layer + "nextn.shared_head_head.weight") != nullptr;
     double head = 0, all = 0;
     for (const model_files::TensorInfo& tensor : source.tensors()) {
         const bool experts = tensor.name.find("_exps.") != tensor.name.npos;
         const double bytes = static_cast<double>(tensor.bytes) * (experts ? used : 1);
         const bool logits = tensor.name == (hyper.tied ? "token_embd.weight" : "output.weight");
         const bool own = tensor.name.starts_with(layer);
-        const bool table = own && tensor.name.ends_with(".nextn.embed_tokens.weight");
+        const bool table = own && (tensor.name.ends_with(".nextn.embed_tokens.weight") ||
+                                   tensor.name.ends_with(".token_embd.weight"));
         if ((own && !table) || (logits && !own_output)) head += bytes;
         if (!own && (logits || tensor.name != "token_embd.weight")) all += bytes;
     }
@@ -89,7 +94,8 @@ Status DraftHead::Run() {
     const int64_t vocab = rank_->hyper().vocab;
     for (size_t i = 0; rank_->layout().pp > 1 && i < step_.output_rows.size(); ++i) {
         RowAsk ask;
-        if (going_[i].text->own == nullptr) ask = going_[i].sampler.Ask(false, vocab, 0);
+        if (going_[i].text->own == nullptr && !rank_->maps_drafts())
+            ask = going_[i].sampler.Ask(false, vocab, 0);
         step_.asks.push_back(ask);
     }
     return rank_->Run(step_);
@@ -121,16 +127,15 @@ void DraftHead::Gather(std::span<const DraftText> texts) {
 
 // Draws a token for each of the first `count` texts.
 Status DraftHead::Draw(size_t count) {
-    const int64_t vocab = rank_->hyper().vocab;
     for (size_t i = 0; i < count; ++i) {
         Going& going = going_[i];
         if (going.over) continue;
-        const LogitsRow logits = rank_->DraftLogits(static_cast<int64_t>(i), logits_, vocab);
+        WEFT_ASSIGN(const LogitsRow logits, rank_->DraftLogits(static_cast<int64_t>(i), logits_));
         const Status drawn = DrawGuess(*going.text, going.tokens, going.sampler, logits);
         if (drawn.ok()) continue;
         going.over = true;
         if (std::exchange(warned_, true)) continue;
-        Log(LogLevel::kWarning, "--draft mtp drafts no tokens: {}", drawn.error().message);
+        Log(LogLevel::kWarning, "--draft drafts no tokens: {}", drawn.error().message);
     }
     return {};
 }
@@ -159,9 +164,10 @@ Status DraftHead::Guess(std::span<const DraftText> texts) {
     behind_ = false;
     step_.wanted = {};
     step_.wanted.columns = rank_->hyper().vocab;
+    step_.wanted.whole = rank_->maps_drafts();
     for (const Going& going : going_) {
         step_.output_rows.push_back(going.at.row);
-        going.sampler.Want(false, step_.wanted);
+        if (!rank_->maps_drafts()) going.sampler.Want(false, step_.wanted);
     }
     size_t count = going_.size();
     for (int64_t drawn = 0;;) {

@@ -1,8 +1,8 @@
-// DraftHead: drafts with the model's own multi-token prediction layer (model/draft_head.h). The
-// head runs on all ranks, which shard it like the other layers.
+// DraftHead: drafts with the model's own multi-token prediction layer or a separate EAGLE-3 head
+// (model/draft_head.h). The head runs on all ranks, which shard it like the other layers.
 //
 // After a step of the model, the head runs once over all rows of that step, including prompt rows.
-// The input of a row is the model's hidden state and the token that follows the row. The head's KV
+// The input of a row is the model's hidden states and the token that follows the row. The head's KV
 // cache thus has a row wherever the model's KV cache has one, on the same pages; the prefix cache,
 // page copies, preemption and recovery serve both caches. (If two texts share a page, the head's
 // rows come from the first text. Where the texts begin to differ, the row before uses the first

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model_files/draft_source.h"
+
 namespace weft::engine {
 namespace {
 
@@ -23,6 +25,13 @@ constexpr double kMostTimes = 2;
 int64_t DraftOptions::most() const {
     if (tokens > 0) return tokens;
     return lookup ? kLookupTokens : head() ? kHeadTokens : kModelTokens;
+}
+
+DraftOptions DraftOptions::Resolved() const {
+    DraftOptions resolved = *this;
+    resolved.separate_head =
+        !model.empty() && model != kDraftHead && model_files::IsDraftHead(model);
+    return resolved;
 }
 
 Status CheckDraft(const DraftOptions& o) {

@@ -19,11 +19,12 @@ namespace weft::engine {
 
 // The user's choice. At most one of model and lookup is set.
 struct DraftOptions {
-    // The file of a draft model with the same vocabulary, or kDraftHead: the model's own
-    // multi-token prediction layer; "": neither.
+    // The file of a draft model with the same vocabulary; kDraftHead: the model's own multi-token
+    // prediction layer; the folder of an EAGLE-3 head; "": none.
     std::string model{};
-    bool lookup = false;  // draft from earlier text (prompt_lookup.h)
-    int64_t tokens = 0;   // most drafted tokens of a step; 0: the drafter chooses
+    bool separate_head = false;  // `model` is such a folder (Resolved)
+    bool lookup = false;         // draft from earlier text (prompt_lookup.h)
+    int64_t tokens = 0;          // most drafted tokens of a step; 0: the drafter chooses
     bool always = false;  // draft `tokens` at every step, even if drafts cost more than they gain
     // How the engine verifies a drafted token when tokens are drawn at random. false: the sampler
     // draws as without a draft and accepts the drafted token if it is equal, so the answer is the
@@ -35,7 +36,9 @@ struct DraftOptions {
     bool judged = false;
     bool on() const { return lookup || !model.empty(); }
     static constexpr const char* kDraftHead = "mtp";
-    bool head() const { return model == kDraftHead; }
+    bool head() const { return model == kDraftHead || separate_head; }
+    // With separate_head set.
+    DraftOptions Resolved() const;
     int64_t most() const;  // `tokens`, or the default if it is 0
 };
 inline constexpr int64_t kMostDraftTokens = 256;

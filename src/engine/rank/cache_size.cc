@@ -10,6 +10,7 @@
 #include "engine/rank/rank_options.h"
 #include "engine/rank/runner.h"
 #include "model/model.h"
+#include "model_files/draft_source.h"
 #include "model_files/model_file.h"
 
 namespace weft::engine {
@@ -24,7 +25,7 @@ constexpr double kWeightsRoom = 0.9;
 Result<int64_t> CacheBytes(const Job& job, const EngineOptions& options,
                            const model_files::ModelSource& source, const model::Hyper& hyper) {
     const KvTypes types = KvTypesOf(job);
-    const bool head = options.draft.head() && hyper.draft_head;
+    const bool head = options.draft.head() && model::CheckDraftHead(hyper, source.name()).ok();
     WEFT_ASSIGN(int64_t bytes, model::CacheBytesPerToken(hyper, source, types, head));
     const std::string& draft = options.draft.model;
     if (!draft.empty() && !options.draft.head()) {
@@ -77,9 +78,13 @@ Result<int64_t> TokensThatFit(const Job& job, const EngineOptions& options,
 
 }  // namespace
 
-Result<std::string> SizeCache(Job& job, const EngineOptions& options, size_t hosts,
-                              size_t servers) {
-    WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
+Result<std::string> SizeCache(Job& job, const EngineOptions& asked, size_t hosts, size_t servers) {
+    EngineOptions options = asked;
+    options.draft = options.draft.Resolved();
+    WEFT_ASSIGN(auto opened, model_files::OpenModel(job.model));
+    WEFT_ASSIGN(const auto source,
+                model_files::WithDraftHead(std::move(opened),
+                                           options.draft.separate_head ? options.draft.model : ""));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     WEFT_TRY(model::CheckContext(hyper, job.ctx, fmt::format("--ctx {}", job.ctx)));
     WEFT_ASSIGN(const backend::DeviceInfo device,

@@ -1,6 +1,7 @@
 #include "engine/rank/rank.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <thread>
 
@@ -402,7 +403,7 @@ Status Rank::RunDraftHead(const StepData& step) {
     const program::OpRange& ops = on ? head_.next : head_.first;
     if (ops.begin == ops.end) return {};
     if (on && head_.state != program::kNoValue) {
-        head_made_.resize(static_cast<size_t>(rows * hyper_.hidden));
+        head_made_.resize(static_cast<size_t>(rows * program_.value(head_.made).shape[1]));
         WEFT_TRY(executable_->ReadFloats(head_.made, 0, head_made_));
         WEFT_TRY(executable_->Write(head_.state, 0, std::as_bytes(std::span(head_made_))));
     }
@@ -411,10 +412,18 @@ Status Rank::RunDraftHead(const StepData& step) {
     return executable_->Run(ops, view, StepGroups(step));
 }
 
-LogitsRow Rank::DraftLogits(int64_t row, std::vector<float>& buffer, int64_t columns) {
+Result<LogitsRow> Rank::DraftLogits(int64_t row, std::vector<float>& buffer) {
     WEFT_CHECK(head_.logits != program::kNoValue);
-    if (const RowAnswer* answer = stages_ ? stages_->Find(row) : nullptr) return *answer;
-    return {*executable_, head_.logits, row, hyper_.vocab, columns, buffer};
+    if (const RowAnswer* answer = stages_ ? stages_->Find(row) : nullptr) return LogitsRow(*answer);
+    const int64_t columns = program_.value(head_.logits).shape[1];
+    const LogitsRow own(*executable_, head_.logits, row, columns, columns, buffer);
+    if (head_tokens_.empty()) return own;
+    WEFT_ASSIGN(const std::span<const float> values, own.All());
+    head_row_.resize(static_cast<size_t>(hyper_.vocab), -std::numeric_limits<float>::infinity());
+    for (size_t i = 0; i < head_tokens_.size(); ++i) {
+        head_row_[static_cast<size_t>(head_tokens_[i])] = values[i];
+    }
+    return LogitsRow(head_row_);
 }
 
 bool Rank::pipelined() const {

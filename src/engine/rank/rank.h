@@ -86,8 +86,11 @@ class Rank {
     // The first `columns` logits (-1: all) of one output row; All() stores them in `buffer`. If
     // another pipeline stage computed the row, only the part in StepData::asks is available.
     LogitsRow Logits(int64_t row, std::vector<float>& buffer, int64_t columns = -1);
-    // Rank 0, with Job::draft_head: the logits of one output row of the draft head's last run.
-    LogitsRow DraftLogits(int64_t row, std::vector<float>& buffer, int64_t columns);
+    // Rank 0, with Job::draft_head: the logits of one output row of the draft head's last run, of
+    // all tokens of the model. Valid until the next call.
+    Result<LogitsRow> DraftLogits(int64_t row, std::vector<float>& buffer);
+    // Rank 0: the draft head has a vocabulary of its own, so its rows are read whole.
+    bool maps_drafts() const { return !head_tokens_.empty(); }
     // Rank 0: the output of the final norm for rows of the last step, [rows, hidden]. Requires
     // has_hidden().
     Status ReadHidden(int64_t first_row, int64_t rows, std::vector<float>& out);
@@ -196,6 +199,7 @@ class Rank {
     Status CheckStop() const;
     Status RunPart(const StepData& step, const program::OpRange& ops);
     Status RunDraftHead(const StepData& step);
+    Status ReadDraftTokens();
     Status EnterPages();
     Status CheckKeyed(const StepData& step) const;
     Result<int64_t> RunKeyed(const StepData& step);
@@ -252,6 +256,9 @@ class Rank {
                                     // draft head
     int64_t head_rows_ = 0;         // output rows of the head's last run
     std::vector<float> head_made_;  // hidden states of these rows, for the head's next run
+    std::vector<int32_t> head_tokens_;  // the model's token of each token of an EAGLE-3 head;
+                                        // empty: the same vocabulary
+    std::vector<float> head_row_;       // a row of logits of the model's vocabulary
     int64_t kv_pages_ = 0;
     bool entered_ = false;  // Enter was called before
     std::string fingerprint_;

@@ -20,6 +20,7 @@
 #include "engine/rank/sum_wire.h"
 #include "engine/start/layout_choice.h"
 #include "model/adapters.h"
+#include "model_files/draft_source.h"
 
 namespace weft::engine {
 namespace {
@@ -115,7 +116,7 @@ Status Rank::MoveToCpu(const std::string& why) {
 
 Status Rank::OpenSource() {
     if (source_ == nullptr) {
-        WEFT_ASSIGN(source_, model_files::OpenAdapted(job_.model, job_.adapters));
+        WEFT_ASSIGN(source_, OpenModelOf(job_));
     }
     WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
     return {};
@@ -257,6 +258,7 @@ Status Rank::Compile() {
     logits_ = program_.Find("logits");
     hidden_ = program_.Find("hidden");
     head_ = model::DraftHeadOf(program_);
+    WEFT_TRY(ReadDraftTokens());
 
     const bool one_host = cluster_.fabric().transport == "shm";
     auto compile = CompileOptionsOf(job_, layout, program_, info.target, one_host);
@@ -271,6 +273,17 @@ Status Rank::Compile() {
     executable_->SetTracing(job_.trace);
     executable_->transfers().SetChecking(job_.verify);
     return {};
+}
+
+// (The folder was checked: each token is in the model's vocabulary.)
+Status Rank::ReadDraftTokens() {
+    if (cluster_.rank() != 0 || hyper_.eagle.empty()) return {};
+    const model_files::DraftHeadSource head(*source_);
+    const model_files::TensorInfo* tokens = head.FindTensor("d2t.weight");
+    if (tokens == nullptr) return {};
+    head_tokens_.resize(static_cast<size_t>(tokens->cols));
+    return head.ReadRows(*tokens, 0, 1, 0, tokens->cols,
+                         std::as_writable_bytes(std::span(head_tokens_)), nullptr);
 }
 
 // Memory of a rank with experts on the drive.

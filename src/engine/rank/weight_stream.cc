@@ -239,7 +239,7 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenStreamed(const Job& job,
     std::unique_ptr<model_files::ModelSource> own;
     std::string header;
     if (cluster.rank() == 0) {
-        WEFT_ASSIGN(own, model_files::OpenAdapted(job.model, job.adapters));
+        WEFT_ASSIGN(own, OpenModelOf(job));
         WEFT_ASSIGN(header, StreamHeader(*own));
     }
     WEFT_ASSIGN(const std::vector<std::string> headers,

@@ -64,7 +64,7 @@ class StreamedSource : public model_files::ModelSource {
 Result<std::string> StreamHeader(const model_files::ModelSource& source);
 
 // Collective, once per epoch: rank 0 opens the model (and its adapters) and sends the header to
-// every other rank. Returns OpenAdapted's result on rank 0, a StreamedSource elsewhere.
+// every other rank. Returns OpenModelOf's result on rank 0, a StreamedSource elsewhere.
 Result<std::unique_ptr<model_files::ModelSource>> OpenStreamed(const Job& job,
                                                                cluster::Cluster& cluster);
 

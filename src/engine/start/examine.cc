@@ -92,7 +92,7 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenSame(const Job& job, const
         WEFT_ASSIGN(auto fed, StreamedSource::Parse(terms.header));
         return std::unique_ptr<model_files::ModelSource>(std::move(fed));
     }
-    WEFT_ASSIGN(auto source, model_files::OpenAdapted(job.model, job.adapters));
+    WEFT_ASSIGN(auto source, OpenModelOf(job));
     WEFT_ASSIGN(const std::string fingerprint, source->Fingerprint());
     WEFT_TRY(CheckSame("model file", source->name(), fingerprint, terms.fingerprint));
     if (!job.adapters.empty()) {
