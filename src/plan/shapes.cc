@@ -7,7 +7,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "engine/drafts/drafting.h"
 #include "model/model_shape.h"
+#include "model_files/draft_source.h"
 #include "plan/machine.h"
 #include "plan/names.h"
 #include "plan/packed_types.h"
@@ -187,13 +189,16 @@ std::string QuantizedTypeOf(const std::string& word) {
     return known.ok() && Info(known->type.base).quantized ? type : "";
 }
 
-Result<OpenedShape> OpenWalk(const std::string& word, KvTypes kv_dtype, bool draft_head) {
+Result<OpenedShape> OpenWalk(const std::string& word, KvTypes kv_dtype, const std::string& head) {
     OpenedShape opened;
-    WEFT_ASSIGN(opened.source, OpenShape(word, draft_head));
-    WEFT_ASSIGN(opened.walk, ModelWalk::Make(*opened.source, kv_dtype));
+    const bool own = head == engine::DraftOptions::kDraftHead;
+    WEFT_ASSIGN(opened.source, OpenShape(word, own));
     const auto* shape = dynamic_cast<const ModelShape*>(opened.source.get());
     opened.is_shape = shape != nullptr;
     if (shape != nullptr) opened.note = shape->note();
+    WEFT_ASSIGN(opened.source,
+                model_files::WithDraftHead(std::move(opened.source), own ? "" : head));
+    WEFT_ASSIGN(opened.walk, ModelWalk::Make(*opened.source, kv_dtype));
     return opened;
 }
 

@@ -34,9 +34,9 @@ struct OpenedShape {
     bool is_shape = false;  // it has no weights, so the caller may choose a type
     std::string note;       // for the user: PackedTypes::note(); mostly empty
 };
-// OpenShape, and ModelWalk::Make.
+// OpenShape, and ModelWalk::Make. head: the draft head to include, as of --draft; "": none.
 Result<OpenedShape> OpenWalk(const std::string& word, KvTypes kv_dtype = {},
-                             bool draft_head = false);
+                             const std::string& head = "");
 
 // Like OpenShape, for the text of a config.json. name: the model's name in messages.
 Result<std::unique_ptr<model_files::ModelSource>> MakeShape(std::string config_text,

@@ -298,9 +298,12 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     WEFT_ASSIGN(const KvTypes kv_dtype, engine::ParseKvTypes("--kv-dtype", flags.kv));
     WEFT_ASSIGN(run.library, plan::Library::Open());
     flags.typed = WithUsualType(flags.model);
-    const bool head = flags.draft == engine::DraftOptions::kDraftHead;
+    engine::DraftOptions draft;
+    draft.model = flags.draft;
+    const bool head = draft.Resolved().head();
+    if (head) flags.head = flags.draft;
     flags.typed_draft = head ? flags.draft : WithUsualType(flags.draft);
-    WEFT_ASSIGN(run.shape, plan::OpenWalk(flags.typed, kv_dtype, head));
+    WEFT_ASSIGN(run.shape, plan::OpenWalk(flags.typed, kv_dtype, flags.head));
     AddNote(run.shape.note, TypeNote(flags, run.shape));
     if (IsNotRun(flags.model)) {
         AddNote(run.shape.note,
@@ -529,7 +532,8 @@ void AddInferenceOptions(const Command& command, PlanFlags& flags) {
         .ShowDefault();
     const Option draft =
         add("--draft", flags.draft,
-            "Draft model for speculative decoding, or mtp: MODEL's own draft head");
+            "Draft model for speculative decoding, the folder of an EAGLE-3 head for MODEL, or "
+            "mtp: MODEL's own draft head");
     add("--draft-tokens", load.draft.tokens, "Draft tokens per step")
         .Range(1, 64)
         .Needs(draft)

@@ -23,7 +23,7 @@ std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run,
     for (const char* type :
          {"q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k", "iq2_xxs", "iq1_s"}) {
         const std::string word = WithType(flags.typed, type);
-        const auto smaller = plan::OpenWalk(word, run.shape.walk.kv_dtype(), flags.load.draft.head);
+        const auto smaller = plan::OpenWalk(word, run.shape.walk.kv_dtype(), flags.head);
         if (!smaller.ok()) continue;
         if (smaller->source->TotalBytes() >= run.shape.source->TotalBytes()) continue;
         if (plan::FindBest(smaller->walk, cluster, flags.load).ok()) return word;
