@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/printable.h"
+#include "model/architecture.h"
 #include "model_files/draft_source.h"
 #include "model_files/lora/adapted_source.h"
 #include "model_files/score_head.h"
@@ -56,7 +57,8 @@ bool IsOfEnds(std::string_view name, const Hyper& hyper) {
     if (model_files::IsOfScoreHead(name)) return true;
     if (name == "output.bias") return true;
     if (name == "output_norm.bias") return hyper.end_biases;
-    if (name == "position_embd.weight" || name.starts_with("token_embd_norm.")) return true;
+    if (name == "position_embd.weight") return true;
+    if (begins("token_embd_norm.")) return TraitsOf(hyper.architecture).norms_embedding;
     if (hyper.windowing.streams > 0 && begins("output_hc_")) return true;
     return hyper.layer_columns > 0 && is_in(kByLayer);
 }

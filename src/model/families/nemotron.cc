@@ -18,7 +18,8 @@ static ValueId BuildNormedLayers(Builder& b, ValueId x, bool neighbors) {
     };
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;
-    if (b.shard().first_stage() && layers.begin == 0 && b.Has("token_embd_norm.weight")) {
+    const bool enters = b.shard().first_stage() && layers.begin == 0;
+    if (enters && TraitsOf(b.hyper().architecture).norms_embedding) {
         x = b.Norm(x, "token_embd_norm", hidden);
     }
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
@@ -55,8 +56,11 @@ constexpr Architecture kNemotronTable[] = {
                 "ALiBi, LayerNorm with biases, a normed embedding, MLPs of GELU without a gate",
                 "bloom"},
      .build = BuildNemotron,
-     .traits =
-         {.norms = Norms::kLayer, .ungated = Ungated::kGeluTanh, .rotates = false, .alibi = 8}},
+     .traits = {.norms = Norms::kLayer,
+                .ungated = Ungated::kGeluTanh,
+                .rotates = false,
+                .alibi = 8,
+                .norms_embedding = true}},
     {.family = {"falcon", "Falcon 7B to 180B, Falcon 2, Falcon-RW",
                 "LayerNorm with biases, attention beside the MLP, MLPs of GELU without a gate, "
                 "ALiBi",
