@@ -164,6 +164,19 @@ def unigram(normalizer, pre):
     return tokenizer
 
 
+def word_pieces(normalizer, most=100):
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=most))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = P.BertPreTokenizer()
+    tokenizer.decoder = D.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=VOCABULARY, show_progress=False,
+                                        special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
+    tokenizer.train_from_iterator([x for x in LINES if "\u6cb3" not in x], trainer)
+    tokenizer.add_tokens(ADDED)
+    tokenizer.add_special_tokens(CONTROL)
+    return tokenizer
+
+
 def json_files():
     level = [P.ByteLevel(add_prefix_space=False, use_regex=False)]
     wide = {name: [FAMILIES[name][0].replace("(?:" + ENDINGS + ")", WIDE).replace(ENDINGS, WIDE)]
@@ -188,6 +201,8 @@ def json_files():
             P.Split(Regex(r"\b"), "isolated"), P.Split("e", "merged_with_next"),
             P.Split(Regex(r"[^\w]"), "contiguous"), P.Split(Regex(r"\d+"), "removed")]),
             True, False),
+        "bert": word_pieces(N.BertNormalizer()),
+        "bert_cased": word_pieces(N.BertNormalizer(lowercase=False, handle_chinese_chars=False), 9),
         "unigram": unigram(N.NFKC(), P.Metaspace(prepend_scheme="first")),
     }
 

@@ -92,46 +92,58 @@ std::string DecodeBase64Or(std::string_view text, std::string fallback) {
     return DecodeBase64(text, bytes) ? bytes : fallback;
 }
 
-Result<std::unique_ptr<const NormalizeStep>> ReadNormalizeStep(const json& value,
-                                                               int64_t& probe_ns) {
+// strip_accents follows `lowercase` if it is absent.
+void AddBertSteps(Fields& fields, NormalizeSteps& steps) {
+    const bool lowercase = fields.BoolOr("lowercase", true);
+    if (fields.BoolOr("clean_text", true)) steps.push_back(CleanText());
+    if (fields.BoolOr("handle_chinese_chars", true)) steps.push_back(SpaceChinese());
+    if (fields.BoolOr("strip_accents", lowercase)) {
+        steps.push_back(NormalForm(false, false));
+        steps.push_back(StripAccents(true));
+    }
+    if (lowercase) steps.push_back(Lowercase());
+}
+
+Status AddNormalizeStep(const json& value, NormalizeSteps& steps, int64_t& probe_ns) {
     Fields fields(value, "normalizer");
     const std::string type = fields.Text("type");
-    std::unique_ptr<const NormalizeStep> step;
     if (type == "NFC") {
-        step = NormalForm(true, false);
+        steps.push_back(NormalForm(true, false));
     } else if (type == "NFD") {
-        step = NormalForm(false, false);
+        steps.push_back(NormalForm(false, false));
     } else if (type == "NFKC") {
-        step = NormalForm(true, true);
+        steps.push_back(NormalForm(true, true));
     } else if (type == "NFKD") {
-        step = NormalForm(false, true);
+        steps.push_back(NormalForm(false, true));
     } else if (type == "Lowercase") {
-        step = Lowercase();
+        steps.push_back(Lowercase());
+    } else if (type == "BertNormalizer") {
+        AddBertSteps(fields, steps);
     } else if (type == "StripAccents") {
-        step = StripAccents();
+        steps.push_back(StripAccents());
     } else if (type == "Prepend") {
-        step = Prepend(fields.Text("prepend"));
+        steps.push_back(Prepend(fields.Text("prepend")));
     } else if (type == "Strip") {
         const bool left = fields.BoolOr("strip_left", true);
-        step = StripSpaces(left, fields.BoolOr("strip_right", true));
+        steps.push_back(StripSpaces(left, fields.BoolOr("strip_right", true)));
     } else if (type == "Replace") {
         WEFT_ASSIGN(const Pattern pattern, ReadPattern(fields, "pattern"));
         WEFT_ASSIGN(Regex regex, MakeRegex(pattern, probe_ns));
-        step = Replace(std::move(regex), fields.Text("content"));
+        steps.push_back(Replace(std::move(regex), fields.Text("content")));
     } else if (type == "Precompiled") {
         const std::string coded = fields.TextOr("precompiled_charsmap", "");
         if (coded.size() > kMostCharsmapBytes) fields.Fail("the charsmap is larger than 16 MB");
         const std::string bytes = DecodeBase64Or(coded, "?");  // "?" is too short to be valid
         WEFT_ASSIGN(Charsmap charsmap, Charsmap::Read(bytes));
-        step = Precompiled(std::move(charsmap));
+        steps.push_back(Precompiled(std::move(charsmap)));
     } else {
         WEFT_TRY(fields.status());
-        return Unknown("normalizer", type,
-                       "Lowercase, NFC, NFD, NFKC, NFKD, Precompiled, Prepend, Replace, Sequence, "
-                       "Strip, StripAccents");
+        return Unknown(
+            "normalizer", type,
+            "BertNormalizer, Lowercase, NFC, NFD, NFKC, NFKD, Precompiled, Prepend, Replace, "
+            "Sequence, Strip, StripAccents");
     }
-    WEFT_TRY(fields.status());
-    return step;
+    return fields.status();
 }
 
 SplitBehavior ReadBehavior(Fields& fields, SplitBehavior fallback) {
@@ -266,10 +278,13 @@ Status AddDecoder(const json& value, JsonDecoder& decoder) {
             return Unknown("decoder", "Strip of other than one space in front", "one space");
         }
         decoder.strips_space |= start == 1;
+    } else if (type == "WordPiece") {
+        decoder.strips_space = decoder.by_model = true;
     } else if (type != "ByteFallback" && type != "Fuse") {
         WEFT_TRY(fields.status());
-        return Unknown("decoder", type,
-                       "ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip");
+        return Unknown(
+            "decoder", type,
+            "ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip, WordPiece");
     }
     return fields.status();
 }
@@ -280,10 +295,7 @@ Result<NormalizeSteps> ReadNormalizer(const json& value) {
     WEFT_ASSIGN(const auto parts, Flatten(value, "normalizer", "normalizers"));
     NormalizeSteps steps;
     int64_t probe_ns = kProbeNs;
-    for (const json* part : parts) {
-        WEFT_ASSIGN(auto step, ReadNormalizeStep(*part, probe_ns));
-        steps.push_back(std::move(step));
-    }
+    for (const json* part : parts) WEFT_TRY(AddNormalizeStep(*part, steps, probe_ns));
     return steps;
 }
 

@@ -25,6 +25,7 @@ Result<JsonSplit> ReadPreTokenizer(const nlohmann::json& value, bool spell);
 struct JsonDecoder {
     PieceRule pieces;
     bool strips_space = false;  // decoding removes one leading space
+    bool by_model = false;      // WordPiece: the model puts spaces in front of words
 };
 Result<JsonDecoder> ReadDecoder(const nlohmann::json& value);
 

@@ -123,6 +123,16 @@ Result<std::unique_ptr<const WordModel>> MakeUnigramModel(const Vocabulary& voca
                                                           const std::vector<double>& scores,
                                                           UnigramOptions options);
 
+// WordPiece (Schuster and Nakajima 2012): from left to right, the longest token that continues the
+// word. A word that is too long or cannot be divided so becomes the unknown token.
+struct WordPieceOptions {
+    std::string prefix;   // of tokens that continue a word: "##"
+    int64_t most_points;  // code points of a word
+};
+// Errors: kCorrupt if the vocabulary has no unknown token.
+Result<std::unique_ptr<const WordModel>> MakeWordPieceModel(const Vocabulary& vocabulary,
+                                                            WordPieceOptions options);
+
 // A Unigram model with SentencePiece's rules and the vocabulary's scores.
 Result<std::unique_ptr<const WordModel>> MakeSentencePieceUnigram(const Vocabulary& vocabulary,
                                                                   bool byte_fallback);

@@ -14,6 +14,10 @@ namespace {
 
 using Point = utf8proc_int32_t;
 
+utf8proc_category_t CategoryOf(uint32_t point) {
+    return utf8proc_category(static_cast<Point>(point));
+}
+
 size_t Length(std::string_view text, size_t at) {
     return std::max<size_t>(CodePointLength(text, at), 1);
 }
@@ -107,14 +111,78 @@ class LowercaseStep : public NormalizeStep {
 
 class StripAccentsStep : public NormalizeStep {
   public:
+    explicit StripAccentsStep(bool only_nonspacing) : only_nonspacing_(only_nonspacing) {}
     std::string Apply(std::string_view text, size_t) const override {
         std::string bare;
         for (size_t at = 0; at < text.size();) {
             const size_t length = Length(text, at);
-            if (!IsMarkPoint(PointAt(text, at))) bare += text.substr(at, length);
+            const uint32_t point = PointAt(text, at);
+            const bool mark =
+                only_nonspacing_ ? CategoryOf(point) == UTF8PROC_CATEGORY_MN : IsMarkPoint(point);
+            if (!mark) bare += text.substr(at, length);
             at += length;
         }
         return bare;
+    }
+
+  private:
+    bool only_nonspacing_;
+};
+
+class CleanTextStep : public NormalizeStep {
+  public:
+    std::string Apply(std::string_view text, size_t) const override {
+        std::string clean;
+        clean.reserve(text.size());
+        for (size_t at = 0; at < text.size();) {
+            const size_t length = Length(text, at);
+            const uint32_t point = PointAt(text, at);
+            const bool line = point == '\t' || point == '\n' || point == '\r';
+            if (line || (IsSpacePoint(point) && !IsRemoved(point))) {
+                clean += ' ';
+            } else if (!IsRemoved(point)) {
+                clean += text.substr(at, length);
+            }
+            at += length;
+        }
+        return clean;
+    }
+
+  private:
+    static bool IsRemoved(uint32_t point) {
+        const utf8proc_category_t category = CategoryOf(point);
+        return point == 0xFFFD || category == UTF8PROC_CATEGORY_CC ||
+               category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO;
+    }
+};
+
+class SpaceChineseStep : public NormalizeStep {
+  public:
+    std::string Apply(std::string_view text, size_t most) const override {
+        std::string spaced;
+        spaced.reserve(text.size());
+        for (size_t at = 0; at < text.size();) {
+            const size_t length = Length(text, at);
+            const bool apart =
+                IsChinese(PointAt(text, at)) && spaced.size() + 2 + text.size() - at <= most;
+            if (apart) spaced += ' ';
+            spaced += text.substr(at, length);
+            if (apart) spaced += ' ';
+            at += length;
+        }
+        return spaced;
+    }
+
+  private:
+    // The blocks of BERT's own tokenizer.
+    static bool IsChinese(uint32_t point) {
+        static constexpr uint32_t kBlocks[][2] = {
+            {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
+            {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F},
+        };
+        return std::any_of(std::begin(kBlocks), std::end(kBlocks), [point](const auto& block) {
+            return point >= block[0] && point <= block[1];
+        });
     }
 };
 
@@ -287,8 +355,16 @@ std::unique_ptr<const NormalizeStep> Lowercase() {
     return std::make_unique<LowercaseStep>();
 }
 
-std::unique_ptr<const NormalizeStep> StripAccents() {
-    return std::make_unique<StripAccentsStep>();
+std::unique_ptr<const NormalizeStep> StripAccents(bool only_nonspacing) {
+    return std::make_unique<StripAccentsStep>(only_nonspacing);
+}
+
+std::unique_ptr<const NormalizeStep> CleanText() {
+    return std::make_unique<CleanTextStep>();
+}
+
+std::unique_ptr<const NormalizeStep> SpaceChinese() {
+    return std::make_unique<SpaceChineseStep>();
 }
 
 std::unique_ptr<const NormalizeStep> Prepend(std::string words) {

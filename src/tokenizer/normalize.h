@@ -41,8 +41,12 @@ class Normalizer {
 // Unicode normalization forms: NFC (compose) or NFD; with `compatible`, NFKC or NFKD.
 std::unique_ptr<const NormalizeStep> NormalForm(bool compose, bool compatible);
 std::unique_ptr<const NormalizeStep> Lowercase();
-// Removes all marks.
-std::unique_ptr<const NormalizeStep> StripAccents();
+// Removes all marks; with `only_nonspacing`, only those of category Mn.
+std::unique_ptr<const NormalizeStep> StripAccents(bool only_nonspacing = false);
+// BERT: removes U+FFFD, control, format and private characters, and turns white space into spaces.
+std::unique_ptr<const NormalizeStep> CleanText();
+// BERT: puts spaces around each Chinese character.
+std::unique_ptr<const NormalizeStep> SpaceChinese();
 // Prepends `words` to non-empty text.
 std::unique_ptr<const NormalizeStep> Prepend(std::string words);
 std::unique_ptr<const NormalizeStep> Replace(Regex pattern, std::string words);

@@ -25,6 +25,7 @@ struct Reading {
     bool byte_fallback = false;
     bool fuse_unknown = false;
     bool whole_words = false;
+    std::optional<WordPieceOptions> pieces;
 };
 
 Status PutToken(std::string_view text, int64_t id, Reading& reading) {
@@ -49,7 +50,7 @@ Status CheckIds(int64_t most, size_t count) {
     return {};
 }
 
-Status ReadBpeVocabulary(Fields& model, Reading& reading) {
+Status ReadTokenIds(Fields& model, Reading& reading) {
     const json* vocab = model.Find("vocab");
     if (vocab == nullptr || !vocab->is_object()) {
         return MakeError(ErrorCode::kCorrupt, "model: 'vocab' is not an object");
@@ -80,7 +81,15 @@ Status ReadBpe(Fields& model, Reading& reading) {
     reading.fuse_unknown = model.BoolOr("fuse_unk", false);
     reading.whole_words = model.BoolOr("ignore_merges", false);
     WEFT_TRY(model.status());
-    return ReadBpeVocabulary(model, reading);
+    return ReadTokenIds(model, reading);
+}
+
+Status ReadWordPiece(Fields& model, Reading& reading) {
+    reading.unknown = model.TextOr("unk_token", "[UNK]");
+    reading.pieces = WordPieceOptions{model.TextOr("continuing_subword_prefix", "##"),
+                                      model.IntOr("max_input_chars_per_word", 0, 1 << 20, 100)};
+    WEFT_TRY(model.status());
+    return ReadTokenIds(model, reading);
 }
 
 Status ReadUnigram(Fields& model, Reading& reading) {
@@ -202,6 +211,7 @@ Result<std::unique_ptr<const WordModel>> MakeWordModel(Fields& model, bool bytes
                                  .unknown = unknown,
                                  .unknown_score = least - 10});
     }
+    if (reading.pieces) return MakeWordPieceModel(vocabulary, *reading.pieces);
     WEFT_ASSIGN(const std::vector<PairMerge> merges, ReadPairs(model, vocabulary));
     if (bytes) return MakeBytePairModel(vocabulary, merges, reading.whole_words);
     return MakeCodePointPairModel(vocabulary, merges,
@@ -258,7 +268,7 @@ Result<std::unique_ptr<Tokenizer>> Build(const json& root, Fields& model, Readin
     pipeline.words = PreTokenizer(std::move(split.steps));
     WEFT_ASSIGN(JsonDecoder decoder, ReadDecoder(part("decoder")));
     parts.user_bytes_by_model = !decoder.pieces.unspell;
-    if (!part("decoder").is_null()) {
+    if (!part("decoder").is_null() && !decoder.by_model) {
         pipeline.pieces = std::make_unique<PieceRule>(std::move(decoder.pieces));
     }
     WEFT_ASSIGN(pipeline.model, MakeWordModel(model, bytes, reading, vocabulary));
@@ -279,7 +289,8 @@ Result<std::unique_ptr<Tokenizer>> ReadTokenizerJson(std::string_view text,
     Fields model(*object, "model");
     // Old files have no type.
     const bool merges = model.Find("merges") != nullptr;
-    const std::string type = model.TextOr("type", merges ? "BPE" : "");
+    const bool pieces = model.Find("max_input_chars_per_word") != nullptr;
+    const std::string type = model.TextOr("type", merges ? "BPE" : pieces ? "WordPiece" : "");
     WEFT_TRY(model.status());
 
     Reading reading;
@@ -288,9 +299,11 @@ Result<std::unique_ptr<Tokenizer>> ReadTokenizerJson(std::string_view text,
         WEFT_TRY(ReadBpe(model, reading));
     } else if (type == "Unigram") {
         WEFT_TRY(ReadUnigram(model, reading));
+    } else if (type == "WordPiece") {
+        WEFT_TRY(ReadWordPiece(model, reading));
     } else {
         return MakeError(ErrorCode::kUnsupported,
-                         "model '{}' is not supported; supported: BPE, Unigram",
+                         "model '{}' is not supported; supported: BPE, Unigram, WordPiece",
                          type.substr(0, 80));
     }
     WEFT_TRY(ReadAdded(root, reading));

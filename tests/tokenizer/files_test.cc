@@ -105,6 +105,22 @@ std::vector<std::string> Folders() {
 INSTANTIATE_TEST_SUITE_P(Files, GoldenFiles, testing::ValuesIn(Folders()),
                          [](const auto& folder) { return folder.param; });
 
+// Spaces stand in front of tokens that begin a word, except for punctuation.
+TEST(WordPieceFiles, DecodeAsHuggingFace) {
+    const auto opened = OpenTokenizerFolder(kFolder + "files/bert_cased");
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    const auto ids = (*opened)->Encode("The language, of (words). Why?", {.add_special = false});
+    EXPECT_EQ((*opened)->Decode(ids), "The language, of ( words ). Why?");
+}
+
+TEST(WordPieceFiles, NeedAnUnknownToken) {
+    json file = Read(kFolder + "files/bert/tokenizer.json");
+    file["model"]["unk_token"] = "[GONE]";
+    const auto made = ReadTokenizerJson(file.dump(), {});
+    ASSERT_FALSE(made.ok());
+    EXPECT_NE(made.error().message.find("no unknown token"), std::string::npos);
+}
+
 // A small valid byte-level tokenizer.json, to be modified.
 json SmallJson() {
     json vocab = json::object();
@@ -161,7 +177,7 @@ TEST(TokenizerJson, Frame) {
 
 TEST(TokenizerJson, RejectsByName) {
     const std::vector<std::tuple<json::json_pointer, json, std::string>> cases = {
-        {"/model/type"_json_pointer, "WordPiece", "model 'WordPiece' is not supported"},
+        {"/model/type"_json_pointer, "WordLevel", "model 'WordLevel' is not supported"},
         {"/model/dropout"_json_pointer, 0.1, "dropout"},
         {"/model/continuing_subword_prefix"_json_pointer, "##", "continuing_subword_prefix"},
         {"/model/merges"_json_pointer, json::array({"a"}), "merges[0]"},
@@ -173,7 +189,7 @@ TEST(TokenizerJson, RejectsByName) {
         {"/model/vocab/ab"_json_pointer, 16'000'000, "has the id 16000000"},
         {"/added_tokens/0/id"_json_pointer, 2, "both have the id 2"},
         {"/added_tokens/0/content"_json_pointer, 2, "'content' is of type number"},
-        {"/normalizer"_json_pointer, {{"type", "BertNormalizer"}}, "'BertNormalizer' is not"},
+        {"/normalizer"_json_pointer, {{"type", "ByteLevel"}}, "normalizer 'ByteLevel' is not"},
         {"/normalizer"_json_pointer,
          {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}},
          "precompiled_charsmap has 3 bytes"},
