@@ -156,13 +156,16 @@ struct KvWriteArgs {
     KvCache k_cache, v_cache;
 };
 
-// Causal attention of q [rows, heads * head_dim] over the cache (the rows' own k and v are already
+// Attention of q [rows, heads * head_dim] over the cache (the rows' own k and v are already
 // in it). Query head h of this rank is head `first_head + h` of the model; it reads KV head
 // (first_head + h) / group - first_kv_head of the cache. Softmax in float32, online (Milakov and
 // Gimelshein 2018; Dao et al. 2022).
 //   window    not 0: a query sees its own key and the window - 1 keys before it; tiles of keys that
 //             no query of a block sees are not read
 //   chunk     not 0: a query sees no key before the last multiple of `chunk` (Llama 4, 2025)
+//   ahead     false: a query sees no key after its own (causal). true: a query sees all keys up to
+//             its sequence's last row in this step; within a window, the window - 1 keys after it.
+//             Not with slopes
 //   soft_cap  not 0: a scaled score s becomes soft_cap * tanh(s / soft_cap) (Gemma 2, 2024)
 //   sinks     not null: [heads], one more score per head in the softmax, whose value is zero
 //             (gpt-oss, 2025)
@@ -184,10 +187,18 @@ struct AttentionArgs {
     const float* sinks = nullptr;
     const float* slopes = nullptr;
     int64_t chunk = 0;
+    bool ahead = false;
     // Position of the first key that the query at `position` sees.
     int64_t FirstKey(int64_t position) const {
         if (chunk != 0) return position / chunk * chunk;
         return window == 0 || position < window ? 0 : position - window + 1;
+    }
+    // Position of the last key that the query of row `index` of `sequence` sees.
+    int64_t LastKey(const Sequence& sequence, int64_t index) const {
+        const int64_t position = sequence.position + index;
+        if (!ahead) return position;
+        const int64_t end = int64_t{sequence.position} + sequence.row_count - 1;
+        return window == 0 ? end : std::min(end, position + window - 1);
     }
 };
 

@@ -9,8 +9,13 @@ namespace {
 constexpr int64_t kQueryCost = 32;
 
 // The cost of the first `rows` rows of a sequence, per head. Beyond the window (0: none), a row
-// sees as many keys as the row before.
-int64_t RowsCost(const Sequence& sequence, int64_t rows, int64_t window) {
+// sees as many keys as the row before; with `ahead`, all rows do.
+int64_t RowsCost(const AttentionArgs& args, const Sequence& sequence, int64_t rows) {
+    const int64_t window = args.window;
+    if (args.ahead) {
+        const int64_t keys = int64_t{sequence.position} + sequence.row_count;
+        return rows * (kQueryCost + (window == 0 ? keys : std::min(keys, 2 * window - 1)));
+    }
     const int64_t most = window == 0 ? rows : window - sequence.position;
     const int64_t growing = std::clamp<int64_t>(most, 0, rows);
     return rows * kQueryCost + growing * (sequence.position + 1) + growing * (growing - 1) / 2 +
@@ -19,16 +24,16 @@ int64_t RowsCost(const Sequence& sequence, int64_t rows, int64_t window) {
 
 // The first query whose predecessors cost at least `cost`; the number of queries if no query
 // reaches `cost`.
-int64_t QueryAt(const Sequence& sequence, int64_t heads, int64_t window, int64_t cost) {
+int64_t QueryAt(const AttentionArgs& args, const Sequence& sequence, int64_t heads, int64_t cost) {
     int64_t low = 0, high = sequence.row_count;  // the row: RowsCost(low) * heads <= cost
     if (cost <= 0) return 0;
-    if (cost >= RowsCost(sequence, high, window) * heads) return high * heads;
+    if (cost >= RowsCost(args, sequence, high) * heads) return high * heads;
     while (high - low > 1) {
         const int64_t middle = (low + high) / 2;
-        (RowsCost(sequence, middle, window) * heads <= cost ? low : high) = middle;
+        (RowsCost(args, sequence, middle) * heads <= cost ? low : high) = middle;
     }
-    const int64_t before = RowsCost(sequence, low, window);
-    const int64_t row_cost = RowsCost(sequence, low + 1, window) - before;
+    const int64_t before = RowsCost(args, sequence, low);
+    const int64_t row_cost = RowsCost(args, sequence, low + 1) - before;
     const int64_t left = cost - before * heads;
     return low * heads + (left + row_cost - 1) / row_cost;
 }
@@ -38,7 +43,7 @@ int64_t QueryAt(const Sequence& sequence, int64_t heads, int64_t window, int64_t
 AttentionShare::AttentionShare(const AttentionArgs& args, int part, int parts) : args_(args) {
     int64_t total = 0;
     for (const Sequence& sequence : args.sequences) {
-        total += RowsCost(sequence, sequence.row_count, args.window) * args.heads;
+        total += RowsCost(args, sequence, sequence.row_count) * args.heads;
     }
     begin_cost_ = total * part / parts;
     end_cost_ = total * (part + 1) / parts;
@@ -61,9 +66,9 @@ bool AttentionShare::Next(AttentionRun* run) {
                 group - args_.first_kv_head,
                 head,
                 heads,
-                QueryAt(sequence, heads, args_.window, begin_cost_ - passed_cost_),
-                QueryAt(sequence, heads, args_.window, end_cost_ - passed_cost_)};
-        passed_cost_ += RowsCost(sequence, sequence.row_count, args_.window) * heads;
+                QueryAt(args_, sequence, heads, begin_cost_ - passed_cost_),
+                QueryAt(args_, sequence, heads, end_cost_ - passed_cost_)};
+        passed_cost_ += RowsCost(args_, sequence, sequence.row_count) * heads;
         if (++kv_head_ == KvHeads()) {
             kv_head_ = 0;
             ++sequence_;

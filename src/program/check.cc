@@ -289,6 +289,9 @@ class Checker {
         if (a.chunk < 0 || (a.chunk > 0 && a.window > 0)) return false;
         if (a.block != 0 && !BlocksFit(op, a)) return false;
         if (!SlopesFit(a)) return false;
+        if (a.ahead &&
+            (!a.cached(op.inputs.size()) || a.block != 0 || a.chunk != 0 || !a.slopes.empty()))
+            return false;
         if (op.inputs.size() > first && !(In(op, first) == Shape{a.kv_heads, a.head_dim} &&
                                           In(op, first + 1) == Shape{a.kv_heads, a.ValueDim()})) {
             return false;

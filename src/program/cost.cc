@@ -150,7 +150,9 @@ class Coster {
         const int64_t each = 2 * (a.head_dim + a.ValueDim()) + (a.soft_cap > 0 ? 16 : 4);
         const int64_t top = a.block == 0 ? 0 : ColumnCount(op_->inputs[3]) / a.kv_heads * a.block;
         const int64_t most = a.block == 0 ? a.window : top;  // keys per row
-        cost_.flops = static_cast<double>(each * a.heads) * Pairs(cached ? context_ : 0, most);
+        double pairs = Pairs(cached ? context_ : 0, most);
+        if (a.ahead) pairs = 2 * pairs - static_cast<double>(tokens_);  // both sides
+        cost_.flops = static_cast<double>(each * a.heads) * pairs;
         // Together, the windows of the rows cover at most the rows and one window before the first
         // row. With chunks, all earlier positions count, as if no chunk began in this step.
         const int64_t before = a.window == 0 ? context_ : std::min(context_, a.window - 1);

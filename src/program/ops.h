@@ -270,6 +270,8 @@ struct Rope {
 struct Attention {
     // With caches: appends k and v to the pages, then q attends through the pages. Without caches
     // (training): q attends causally to the rows of its own sequence in this step.
+    // ahead: q also attends to the later rows of its sequence in this step, so a step must hold all
+    // rows of the sequence. Only with caches.
     // lse: log(sum(exp(scores))) of each row and head, for the gradient, in the backend's layout.
     // chosen: the output of index_blocks.
     static constexpr OpRow kRow{
@@ -281,12 +283,14 @@ struct Attention {
     int64_t first_head = 0, first_kv_head = 0;  // model head at which this rank's heads begin
     int64_t group = 1;                          // query heads per KV head of the model
     float scale = 1;
-    int64_t window = 0;     // number of keys that a query sees, up to its own; 0: all
+    int64_t window = 0;     // number of keys that a query sees, up to its own; 0: all. With
+                            // `ahead`, on each side
     float soft_cap = 0;     // not 0: scaled scores s become soft_cap * tanh(s / soft_cap)
     bool sinks = false;     // each head has an extra score, its sink, with a zero value
     int64_t value_dim = 0;  // columns of a value and of a head's result; 0: head_dim
     int64_t chunk = 0;      // not 0: a query sees keys from the last multiple of this on
     int64_t block = 0;      // not 0: keys per block; a query sees its KV head's `chosen`
+    bool ahead = false;
     // [heads] or empty. ALiBi (Press et al. 2022): each score also has the head's slope times (the
     // key's position - the query's).
     std::vector<float> slopes;
@@ -311,6 +315,7 @@ struct Attention {
         show.Where("value_dim", value_dim);
         show.Where("chunk", chunk);
         show.Where("block", block);
+        show.Flag("ahead", ahead);
         if (!slopes.empty()) show("slopes", slopes);
     }
 };
@@ -654,8 +659,10 @@ struct ExpertBiasGrad {
     }
 };
 
-enum class RowGate { kSigmoid, kSoftplus };
-struct GateRows {  // x * sigmoid(gate) or softplus; gate columns divide x's evenly
+enum class RowGate { kSigmoid, kSoftplus, kProduct };
+// x * sigmoid(gate), softplus(gate) or gate; gate columns divide x's evenly. kProduct: inference on
+// CPUs only.
+struct GateRows {
     static constexpr OpRow kRow{"gate_rows", "x[T,n] gate[T,_]:exact -> y[T,n]", Pass::kBoth,
                                 Trait::kRowWise, 1};
     RowGate gate = RowGate::kSigmoid;

@@ -32,6 +32,7 @@ const char* GateName(RowGate gate) {
     switch (gate) {
         case RowGate::kSigmoid: return "sigmoid";
         case RowGate::kSoftplus: return "softplus";
+        case RowGate::kProduct: return "product";
     }
     return "";
 }

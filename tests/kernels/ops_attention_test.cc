@@ -33,8 +33,8 @@ std::string Describe(const Ops& ops, const AttentionShape& shape, int number) {
                        " from " + std::to_string(shape.first_head) + " group " +
                        std::to_string(shape.group) + " page " + std::to_string(shape.page_tokens);
     text += " window " + std::to_string(shape.window) + " cap " + std::to_string(shape.soft_cap) +
-            (shape.sinks ? " sinks" : "") + (shape.chunk ? " in chunks" : "") + " value_dim " +
-            std::to_string(shape.ValueDim());
+            (shape.sinks ? " sinks" : "") + (shape.chunk ? " in chunks" : "") +
+            (shape.ahead ? " ahead" : "") + " value_dim " + std::to_string(shape.ValueDim());
     for (auto [position, rows] : shape.sequences) {
         text += " [" + std::to_string(position) + "+" + std::to_string(rows) + "]";
     }

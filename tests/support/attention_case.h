@@ -30,6 +30,7 @@ struct AttentionShape {
     bool sinks = false;
     int64_t value_dim = 0;  // columns of a value; 0: head_dim
     bool chunk = false;     // attention chunks of `window` tokens instead of a sliding window
+    bool ahead = false;     // queries see later keys, too; the window is on both sides
     bool slopes = false;    // ALiBi
     bool coarse = false;    // queries have 8 bits, so that f16 holds them exactly
     std::optional<DType> value_dtype{};  // nullopt: dtype
@@ -73,6 +74,7 @@ inline AttentionShape RandomOtherShape(Random& random) {
     shape.value_dim = random.Pick<int64_t>({0, 32, 64, 128, 192, 256});
     if (!shape.HoldsBlocks() && random.Int(0, 1) == 0) shape.value_dim = random.Int(1, 256);
     shape.chunk = shape.window != 0 && random.Int(0, 1) == 0;
+    shape.ahead = !shape.chunk && !shape.slopes && random.Int(0, 1) == 0;
     return shape;
 }
 
@@ -133,6 +135,12 @@ class AttentionCase {
         if (shape_.chunk) return position / shape_.window * shape_.window;
         return std::max<int64_t>(0, position + 1 - shape_.window);
     }
+    // Position after the last key that row `index` of sequence `s` sees.
+    int64_t EndKey(size_t s, int64_t index) const {
+        const int64_t own = sequences_[s].position + index + 1;
+        if (!shape_.ahead) return own;
+        return shape_.window == 0 ? Tokens(s) : std::min(Tokens(s), own + shape_.window - 1);
+    }
 
     // Writes the K and V of tokens [begin, end) of a sequence.
     void Write(const Ops& ops, size_t sequence, int64_t begin, int64_t end, int parts = 1) const {
@@ -178,6 +186,7 @@ class AttentionCase {
         args.scale = scale();
         args.window = shape_.chunk ? 0 : shape_.window;
         args.chunk = shape_.chunk ? shape_.window : 0;
+        args.ahead = shape_.ahead;
         args.soft_cap = shape_.soft_cap;
         if (shape_.sinks) args.sinks = sinks_.data();
         if (shape_.slopes) args.slopes = sinks_.data();
@@ -301,8 +310,8 @@ class AttentionCase {
                      const AttentionRounding& rounding) const {
         const int64_t head_dim = shape_.head_dim, value_dim = shape_.ValueDim();
         const int64_t row = sequences_[s].row_begin + index;
-        const int64_t count = sequences_[s].position + index + 1;
-        const int64_t first = FirstKey(count - 1);
+        const int64_t count = EndKey(s, index);
+        const int64_t first = FirstKey(sequences_[s].position + index);
         const int64_t kv_head = (shape_.first_head + head) / shape_.group - first_kv_head_;
         const float* q = q_.data() + row * q_stride_ + head * head_dim;
         const int64_t width = kv_heads_ * head_dim, column = kv_head * head_dim;

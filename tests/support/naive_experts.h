@@ -239,8 +239,9 @@ void Do(const program::GateRows& a, OpCall<Real>& c) {
     for (int64_t i = 0; i < c.in[0].rows; ++i) {
         for (int64_t j = 0; j < c.in[0].cols(); ++j) {
             const Real gate = c.in[1](i, j / each);
-            const bool sigmoid = a.gate == program::RowGate::kSigmoid;
-            const Real open = sigmoid ? 1 / (1 + std::exp(-gate)) : std::log(1 + std::exp(gate));
+            Real open = gate;
+            if (a.gate == program::RowGate::kSigmoid) open = 1 / (1 + std::exp(-gate));
+            if (a.gate == program::RowGate::kSoftplus) open = std::log(1 + std::exp(gate));
             c.out[0](i, j) = c.in[0](i, j) * open;
         }
     }

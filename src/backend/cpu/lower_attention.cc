@@ -41,6 +41,7 @@ void FillCached(Lowering& l, const Op& op, const program::Attention& a, auto& ca
     call.Reads(args.v_cache, op.inputs.back());
     SetHeads(args, a);
     args.chunk = a.chunk;
+    args.ahead = a.ahead;
     if (a.sinks) call.Reads(args.sinks, op.inputs[3]);
     call.Owns(args.scratch, args.scratch_floats,
               l.kernels.attention_scratch(std::max(a.head_dim, a.ValueDim()), a.group));

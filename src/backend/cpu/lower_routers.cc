@@ -71,11 +71,13 @@ Status Lower(Lowering& l, const Op& op, const program::GateRows& a) {
     call.Operands(call.x, call.gate, call.y);
     call.cols = call.x.stride = call.y.stride = l.Cols(op.outputs[0]) / gates;
     call.softplus = a.gate == program::RowGate::kSoftplus;
+    call.product = a.gate == program::RowGate::kProduct;
     call.Rows(call.rows, op.outputs[0], gates);
     return call.Push();
 }
 
 Status Lower(Lowering& l, const Op& op, const program::GateRowsGrad& a) {
+    if (a.gate == program::RowGate::kProduct) return l.Unsupported("no gradient of products");
     const int64_t gates = l.Cols(op.inputs[2]);
     KernelCall<dense::GateRowsGrad> call(l);
     call.Operands(call.dy, call.x, call.gate, call.dx, call.dgate);

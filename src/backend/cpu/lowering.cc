@@ -70,7 +70,9 @@ void Lowering::Add(Call call) {
     for (const OperandRef& slot : call.slots) {
         WEFT_CHECK(slot.region.value == program::kNoValue || RowAllows(of, slot));
     }
-    const bool alone = of.Is(program::Trait::kRowWise | program::Trait::kSeesEarlier);
+    const auto* const attention = of.attributes.If<program::Attention>();
+    const bool alone = of.Is(program::Trait::kRowWise | program::Trait::kSeesEarlier) &&
+                       (attention == nullptr || !attention->ahead);
     call.whole = call.whole || !alone;
     calls.push_back(std::move(call));
 }

@@ -332,7 +332,7 @@ void GateRows(const Kernels& kernels, const GateRowsArgs& args, int part, int pa
     const Range share = Share(args.rows, 1, part, parts);
     for (int64_t row = share.begin; row < share.end; ++row) {
         const float gate = args.gate[row];
-        const float factor = args.softplus ? Softplus(gate) : Sigmoid(gate);
+        const float factor = args.product ? gate : args.softplus ? Softplus(gate) : Sigmoid(gate);
         CopyRow(kernels, args.x, row, args.y, row, args.cols, factor);
     }
 }

@@ -199,13 +199,13 @@ void RouteGrad(const RouteGradArgs& args, int part, int parts);
 // dfactors += those of all rows. Part 0 does all of the work.
 void RouteFactorsGrad(const RouteGradArgs& args, int part, int parts);
 
-// y = x * sigmoid(gate of the row), or times softplus(gate) = log(1 + exp(gate)).
+// y = x * sigmoid(gate of the row), or times softplus(gate) = log(1 + exp(gate)), or times gate.
 struct GateRowsArgs {
     ConstMatrix x;                // [rows, cols], any type
     const float* gate = nullptr;  // [rows]
     int64_t rows = 0, cols = 0;
     Matrix y;  // [rows, cols], any type; may be x
-    bool softplus = false;
+    bool softplus = false, product = false;
 };
 void GateRows(const Kernels& kernels, const GateRowsArgs& args, int part, int parts);
 

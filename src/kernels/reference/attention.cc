@@ -7,19 +7,19 @@
 namespace weft::kernels::reference {
 namespace {
 
-// One query over the keys it sees, up to position `last`, with a running maximum and a running sum
+// One query over the keys at positions `first` to `last`, with a running maximum and a running sum
 // of exponentials; `out` is the sum of values under those weights, rescaled when the maximum grows.
 // blocks: null, or restricts the query to `chosen` blocks.
-void Attend(const AttentionArgs& args, const Sequence& sequence, int64_t kv_head, int64_t last,
-            const float* q, const float* sink, float slope, float* scratch, float* out,
-            const BlockAttentionArgs* blocks, const int32_t* chosen) {
+void Attend(const AttentionArgs& args, const Sequence& sequence, int64_t kv_head, int64_t first,
+            int64_t last, const float* q, const float* sink, float slope, float* scratch,
+            float* out, const BlockAttentionArgs* blocks, const int32_t* chosen) {
     const KvCache& keys = args.k_cache;
     const int64_t head_dim = keys.head_dim, value_dim = args.v_cache.head_dim;
     float* row = scratch;
     float largest = sink == nullptr ? -std::numeric_limits<float>::infinity() : *sink;
     float sum = sink == nullptr ? 0.0f : 1.0f;
     std::fill(out, out + value_dim, 0.0f);
-    for (int64_t position = args.FirstKey(last); position <= last; ++position) {
+    for (int64_t position = first; position <= last; ++position) {
         if (blocks != nullptr) {
             const int32_t* const end = chosen + blocks->top;
             if (std::find(chosen, end, position / blocks->block) == end) continue;
@@ -56,8 +56,8 @@ void AttendAll(const AttentionArgs& args, const BlockAttentionArgs* blocks, int 
             const int64_t head = unit % args.heads;
             const int64_t row = sequence.row_begin + index;
             const int64_t kv_head = (args.first_head + head) / args.group - args.first_kv_head;
-            Attend(args, sequence, kv_head, sequence.position + index,
-                   args.q + row * args.q_stride + head * head_dim,
+            Attend(args, sequence, kv_head, args.FirstKey(sequence.position + index),
+                   args.LastKey(sequence, index), args.q + row * args.q_stride + head * head_dim,
                    args.sinks == nullptr ? nullptr : args.sinks + head,
                    args.slopes == nullptr ? 0.0f : args.slopes[head], scratch,
                    args.out + row * args.out_stride + head * args.v_cache.head_dim, blocks,

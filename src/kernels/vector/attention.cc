@@ -716,8 +716,8 @@ void BeginBlock(const AttentionArgs& args, const Block& block) {
                 Simd::Store(to + d, Simd::Mul(Simd::LoadFirst(q + d, left), scale));
             });
         if (MeetsPairs(args.k_cache)) PairQuery<Simd>(to, block.head_dim, block.padded);
-        block.last[i] = run.sequence->position + row;
-        block.first[i] = args.FirstKey(block.last[i]);
+        block.first[i] = args.FirstKey(run.sequence->position + row);
+        block.last[i] = args.LastKey(*run.sequence, row);
         // A sink counts as an earlier score with a value of zeros.
         const bool sink = args.sinks != nullptr;
         block.largest[i] =
