@@ -31,6 +31,8 @@ struct StepSequence {
     // Number of first rows that belong to a prompt. All-reduces of these rows may be sent in a
     // narrower type (Communicators::prompt_wire).
     int32_t prompt_rows = 0;
+    // First position whose tokens have type 1 (the second text of a pair); -1: all have type 0.
+    int32_t second = -1;
 };
 // Copies KV page `from` to page `to` in every layer. All copies of a step run in order, before any
 // op of the step.

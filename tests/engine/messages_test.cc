@@ -225,10 +225,10 @@ TEST(StepMessage, ErrorsNameTheValue) {
         const char* error;
     };
     const Case cases[] = {
-        {0, 3, "its number of words is 3; expected 32, as received"},
+        {0, 3, "its number of words is 3; expected 33, as received"},
         {1, 77, "its kind is 77; expected 0 to 8"},
         {5, -2, "its number of sequences is -2; expected 0 or more"},
-        {4, 40, "its number of tokens and output rows is 40 and 1; expected at most 21 words"},
+        {4, 40, "its number of tokens and output rows is 40 and 1; expected at most 22 words"},
         {7, 20, "it ends within page copy 8; expected"},
         {8, 3, "its number of asks is 3; expected 0 or 1"},
         {kAsk, -9, "the number of best logits of an ask is -9; expected -1 or more"},
@@ -239,10 +239,10 @@ TEST(StepMessage, ErrorsNameTheValue) {
         {kSequence + 3, -4, "the adapter of a sequence is -4; expected 0 or more"},
         {kSequence + 6, -1, "prompt rows of a sequence is -1; expected 0 to 2, its rows"},
         {kSequence + 6, 3, "prompt rows of a sequence is 3; expected 0 to 2, its rows"},
-        {kSequence + 7, -1, "the number of state writes is -1; expected 0 or more"},
-        {kSequence + 8, -1, "the number of pages of a sequence is -1; expected 0 or more"},
-        {kSequence + 8, 2, "it ends within sequence 0; expected"},
-        {kSequence + 8, 0, "the number of words after its name is 1; expected 0"}};
+        {kSequence + 8, -1, "the number of state writes is -1; expected 0 or more"},
+        {kSequence + 9, -1, "the number of pages of a sequence is -1; expected 0 or more"},
+        {kSequence + 9, 2, "it ends within sequence 0; expected"},
+        {kSequence + 9, 0, "the number of words after its name is 1; expected 0"}};
     for (const Case& one : cases) {
         std::vector<int32_t> damaged = words;
         damaged[one.at] = one.value;

@@ -266,6 +266,35 @@ TEST(Scheduler, DraftsDelayNoSequence) {
     EXPECT_EQ(RowsOf(planned, 3), 5);
 }
 
+// Encoders: a step has whole texts, in order, as many as fit.
+TEST(Scheduler, WholePrompts) {
+    ScheduleOptions options{8, 32, 100, kSchedulerPage, false};
+    options.whole_prompts = true;
+    Scheduler scheduler(options);
+    std::vector<std::unique_ptr<Sequence>> texts;
+    for (const int64_t tokens : {20, 13, 12, 32, 1, 31}) {
+        texts.push_back(Add(scheduler, std::ssize(texts) + 1, tokens, 1));
+    }
+    StepData step;
+    std::vector<PlannedRows> planned;
+    size_t done = 0;
+    for (int steps = 0; done < texts.size(); ++steps) {
+        ASSERT_LT(steps, 6);
+        ASSERT_TRUE(scheduler.Plan(step, planned));
+        scheduler.Commit(planned);
+        for (const PlannedRows& plan : planned) {
+            EXPECT_EQ(plan.rows, std::ssize(plan.sequence->tokens));
+            EXPECT_EQ(plan.sequence->pending(), 0);
+            scheduler.Remove(plan.sequence);
+            ++done;
+        }
+        EXPECT_LE(step.tokens.size(), 32u);
+        if (steps == 0) {
+            EXPECT_EQ(planned.size(), 1u);  // the next text does not fit
+        }
+    }
+}
+
 // A prompt alone in a pipeline is split, so that all stages work on it at once; with other
 // sequences it is not.
 TEST(Scheduler, StagesWorkOnPartsOfAPromptAtOnce) {

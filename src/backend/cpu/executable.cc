@@ -283,6 +283,14 @@ void CpuExecutable::BindInput(program::ValueId id, const Step& step) {
     if (name == "tokens") return put(step.tokens);
     if (name == "positions") return put(step.positions);
     if (name == "output_rows") return put(step.output_rows);
+    if (name == "token_types") {
+        auto* const types = reinterpret_cast<int32_t*>(at);
+        for (const StepSequence& s : step.sequences) {
+            for (int32_t i = 0; i < s.row_count; ++i) {
+                types[s.row_begin + i] = s.second >= 0 && s.position + i >= s.second ? 1 : 0;
+            }
+        }
+    }
     if (name == "targets") return put(step.targets);
     for (const program::ModelChunk& chunk : chunked_.chunks) {
         if (id == chunk.output_gradient) WriteLossGradients(step, at);

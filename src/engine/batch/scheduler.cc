@@ -27,6 +27,7 @@ Scheduler::Scheduler(const ScheduleOptions& options)
       cache_(pool_, options.page_tokens, &slots_) {
     WEFT_CHECK(options.step_tokens >= options.max_seqs && options.max_seqs > 0);
     WEFT_CHECK(!has_state() || options.state_slots >= options.max_seqs);
+    WEFT_CHECK(!options.whole_prompts || !options.prefix_cache);
 }
 
 int64_t Scheduler::PagesFor(int64_t tokens) const {
@@ -176,6 +177,7 @@ void Scheduler::Append(Sequence& s, int64_t rows, int64_t drafted, StepData& ste
     }
     StepData::Sequence of_step;
     of_step.adapter = s.adapter;
+    of_step.second = static_cast<int32_t>(s.second);
     of_step.prompt_rows =
         static_cast<int32_t>(std::clamp<int64_t>(s.narrow_tokens - s.computed, 0, rows));
     of_step.pages.assign(s.pages.begin(), s.pages.begin() + PagesFor(s.computed + plan.rows));
@@ -301,6 +303,7 @@ int64_t Scheduler::RowsWithLogits(const Sequence& s, int64_t rows, int64_t left)
 int64_t Scheduler::PromptRows(const Sequence& s, const StepData& step) const {
     const int64_t kept = s.last_apart && s.pending() > 1 ? 1 : 0;
     int64_t rows = std::min(s.pending() - kept, Left(step));
+    if (options_.whole_prompts) return rows < s.pending() ? 0 : rows;
     if (s.scored()) rows = RowsWithLogits(s, rows, std::min(s.of_key->score_rows, score_rows_));
     if (running_.size() + waiting_.size() > 1) return rows;
     const auto tokens = static_cast<int64_t>(s.tokens.size());
@@ -378,7 +381,7 @@ int64_t Scheduler::TakeRows(const Sequence& s, int64_t rows) {
 
 // Returns false if there is no room, or no row of the step is left for its key.
 bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& planned) {
-    if (RowsFor(s) <= 0) return false;
+    if (options_.whole_prompts ? Left(step) < s.pending() : RowsFor(s) <= 0) return false;
     if (has_state() && !TakeOwnSlot(s)) return false;
     FindPrefix(s);
     // The whole sequence must fit now, or it would be preempted again.
@@ -388,7 +391,7 @@ bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& 
     s.wants = Owed(s) + std::ranges::count_if(
                             s.pages, [&](int32_t page) { return pool_.holders(page) == 1; });
     const int64_t wanted = fits ? PromptRows(s, step) : 0;
-    const int64_t rows = TakeRows(s, wanted);
+    const int64_t rows = options_.whole_prompts ? wanted : TakeRows(s, wanted);
     // A scored prompt is admitted without a row when others have the step's logits, so it does not
     // delay others of its key.
     if (!fits || (rows == 0 && wanted > 0) || !Reserve(s, s.computed + rows)) {

@@ -73,6 +73,9 @@ struct ScheduleOptions {
     // Slots of recurrent state (0: the model has no such state; else at least max_seqs), and how
     // many of these slots the prefix cache may keep.
     int64_t state_slots = 0, kept_states = 0;
+    // A step has all rows of a prompt or none of them: rows attend to later rows. step_tokens is at
+    // least the length of any prompt; there is no prefix cache.
+    bool whole_prompts = false;
 };
 
 // Counts over the sequences of one request.
@@ -123,6 +126,7 @@ struct Sequence {
     bool last_apart = false;
     int32_t adapter = 0;        // number of the job's adapter, from 1; 0: none
     std::string tenant{};       // owner of the text; only texts of the same tenant share pages
+    int64_t second = -1;        // backend::StepSequence::second
     int64_t narrow_tokens = 0;  // the rows of this many first tokens are prompt_rows of a step
 
     // Owned by the scheduler.

@@ -116,7 +116,8 @@ Status TakeSequence(WordReader& reader, int32_t number, StepData::Sequence& s) {
     int32_t pages = 0, writes = 0;
     if (!reader.Take(s.row_begin) || !reader.Take(s.row_count) || !reader.Take(s.position) ||
         !reader.Take(s.adapter) || !reader.Take(s.state_from) || !reader.Take(s.state_to) ||
-        !reader.Take(s.prompt_rows) || !reader.Take(writes) || !reader.Take(pages)) {
+        !reader.Take(s.prompt_rows) || !reader.Take(s.second) || !reader.Take(writes) ||
+        !reader.Take(pages)) {
         return EndsIn("sequence", number);
     }
     if (s.prompt_rows < 0 || s.prompt_rows > s.row_count) {
@@ -183,7 +184,7 @@ backend::Step StepData::View(std::vector<backend::StepSequence>& views) const {
     views.clear();
     for (const Sequence& s : sequences) {
         views.push_back({s.row_begin, s.row_count, s.position, s.pages, s.adapter, s.state_from,
-                         s.state_to, s.state_writes, s.prompt_rows});
+                         s.state_to, s.state_writes, s.prompt_rows, s.second});
     }
     return {number, tokens, positions, views, output_rows, copies};
 }
@@ -229,8 +230,9 @@ void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
     }
     for (const RowAsk& ask : step.asks) AppendAsk(words, ask);
     for (const StepData::Sequence& s : step.sequences) {
-        words.insert(words.end(), {s.row_begin, s.row_count, s.position, s.adapter, s.state_from,
-                                   s.state_to, s.prompt_rows, size(s.state_writes), size(s.pages)});
+        words.insert(words.end(),
+                     {s.row_begin, s.row_count, s.position, s.adapter, s.state_from, s.state_to,
+                      s.prompt_rows, s.second, size(s.state_writes), size(s.pages)});
         for (const backend::StateWrite& write : s.state_writes) {
             words.insert(words.end(), {write.row, write.slot});
         }

@@ -48,7 +48,7 @@ struct StepData {
         // As in backend::StepSequence.
         int32_t state_from = -1, state_to = -1;
         std::vector<backend::StateWrite> state_writes{};
-        int32_t prompt_rows = 0;
+        int32_t prompt_rows = 0, second = -1;
     };
     StepKind kind = StepKind::kRun;
     int64_t number = 0;
