@@ -29,6 +29,7 @@ enum class Norms { kRms, kByKey, kLayer, kPlainLayer, kPlainRms };
 // that files may omit, and a flag means that the builder supports the keys named.
 struct Traits {
     bool draft_head = false;  // its layer is built as the model's (draft_head.h)
+    bool encoder = false;     // Hyper::encoder
 
     // ---- Windows: attention.sliding_window, sliding_window_pattern ----
     int64_t window = 0;
@@ -40,6 +41,7 @@ struct Traits {
     // ---- Norms and MLP ----
     Norms norms = Norms::kRms;
     std::optional<Ungated> ungated = {};  // MLPs have no gate, but this activation
+    bool gates_ungated = false;           // Hyper::gates_ungated
     Activation activation = Activation::kSilu;
     bool limits = false;       // swiglu_clamp_exp, swiglu_clamp_shexp
     bool limits_gate = false;  // limits also apply to the gate, and to the shared expert

@@ -58,7 +58,10 @@ bool IsOfEnds(std::string_view name, const Hyper& hyper) {
     if (name == "output.bias") return true;
     if (name == "output_norm.bias") return hyper.end_biases;
     if (name == "position_embd.weight") return true;
-    if (begins("token_embd_norm.")) return TraitsOf(hyper.architecture).norms_embedding;
+    if (begins("token_embd_norm.")) {
+        return hyper.encoder || TraitsOf(hyper.architecture).norms_embedding;
+    }
+    if (hyper.encoder && begins("token_types.")) return true;
     if (hyper.windowing.streams > 0 && begins("output_hc_")) return true;
     return hyper.layer_columns > 0 && is_in(kByLayer);
 }
@@ -78,17 +81,18 @@ std::pair<int64_t, std::string_view> LayerOf(std::string_view name) {
 Builder::Builder(const Hyper& hyper, const Shard& shard, const model_files::ModelSource& source,
                  const BuildOptions& options)
     : hyper_(hyper), shard_(shard), source_(source), options_(options), own_layers_(shard.layers) {
-    const auto input = [&](const char* name, int64_t rows) {
-        program::Value value;
-        value.name = name;
-        value.dtype = DType::kI32;
-        value.shape = {rows};
-        value.storage = Storage::kInput;
-        return program_.AddValue(std::move(value));
-    };
-    tokens_ = input("tokens", kTokens);
-    positions_ = input("positions", kTokens);
-    output_rows_ = input("output_rows", kOutputs);
+    tokens_ = Input("tokens", kTokens);
+    positions_ = Input("positions", kTokens);
+    output_rows_ = Input("output_rows", kOutputs);
+}
+
+ValueId Builder::Input(const char* name, int64_t rows) {
+    program::Value value;
+    value.name = name;
+    value.dtype = DType::kI32;
+    value.shape = {rows};
+    value.storage = Storage::kInput;
+    return program_.AddValue(std::move(value));
 }
 
 ValueId Builder::Enter() {
@@ -106,19 +110,32 @@ ValueId Builder::Enter() {
 }
 
 ValueId Builder::Placed(ValueId x) {
-    const int64_t hidden = hyper_.hidden;
     const auto* const info = source_.FindTensor("position_embd.weight");
-    if (info == nullptr) return x;
-    if (info->rows < hyper_.context) {  // later positions would have no vector
+    if (info != nullptr) x = Add(x, Positions(*info));
+    if (hyper_.token_types > 0) x = Add(x, Types());
+    return hyper_.encoder ? Norm(x, "token_embd_norm", hyper_.hidden) : x;
+}
+
+ValueId Builder::Types() {
+    const ValueId types = Input("token_types", kTokens);
+    const ValueId table =
+        Weight("token_types.weight",
+               {{0, hyper_.token_types}, {0, hyper_.hidden}, hyper_.token_types, hyper_.hidden});
+    return program_.Emit(program::Embedding{}, {types, table}, "types", {kTokens, hyper_.hidden});
+}
+
+ValueId Builder::Positions(const model_files::TensorInfo& info) {
+    if (info.rows < hyper_.context) {  // later positions would have no vector
         Fail(MakeError(ErrorCode::kCorrupt,
                        "{}: position_embd.weight has vectors for {} positions; expected {}, the "
                        "model's context",
-                       source_.name(), info->rows, hyper_.context));
+                       source_.name(), info.rows, hyper_.context));
     }
+    const int64_t hidden = hyper_.hidden;
     const ValueId table =
-        Weight("position_embd.weight", {{0, info->rows}, {0, hidden}, info->rows, hidden});
-    return Add(x, program_.Emit(program::Embedding{}, {positions_, table}, "positioned",
-                                {kTokens, hidden}));
+        Weight("position_embd.weight", {{0, info.rows}, {0, hidden}, info.rows, hidden});
+    return program_.Emit(program::Embedding{}, {positions_, table}, "positioned",
+                         {kTokens, hidden});
 }
 
 ValueId Builder::Embedded(const std::string& tensor, const std::string& name) {
@@ -270,7 +287,12 @@ void Builder::Hidden(ValueId x) {
         return Fail(MakeError(ErrorCode::kUnsupported,
                               "logits and hidden states together need a single pipeline stage"));
     }
-    const ValueId hidden = NormBy(MergeLast(x), OutputNorm(), "weight", hyper_.hidden, "hidden");
+    ValueId hidden = x;
+    if (hyper_.encoder && source_.FindTensor("output_norm.weight") == nullptr) {
+        program_.values[static_cast<size_t>(x)].name = "hidden";  // its layers end in a norm
+    } else {
+        hidden = NormBy(MergeLast(x), OutputNorm(), "weight", hyper_.hidden, "hidden");
+    }
     if (sent && shard_.tensor_rank == 0) {
         program_.ops.push_back({program::Send{0}, {hidden}, {}});
     }
@@ -282,6 +304,12 @@ void Builder::Logits(ValueId x) {
                               "{}: tensor cls.output.weight makes scores, and the model writes no "
                               "text: 'weft serve' answers /v1/rerank and /v1/score with it",
                               source_.name()));
+    }
+    if (hyper_.encoder) {
+        return Fail(MakeError(ErrorCode::kUnsupported,
+                              "{}: architecture '{}' is an encoder, which makes vectors and writes "
+                              "no text: 'weft serve' answers /v1/embeddings with it",
+                              source_.name(), hyper_.architecture));
     }
     x = program_.Emit(program::SelectRows{}, {x, output_rows_}, "selected",
                       {kOutputs, hyper_.stream_columns()});
@@ -466,6 +494,7 @@ ValueId Builder::Attention(ValueId q, ValueId k, ValueId v, ValueId chosen) {
                            ? hyper_.attention_scale
                            : 1.0f / std::sqrt(static_cast<float>(Heads().head_dim));
     attributes.soft_cap = hyper_.attention_cap;
+    attributes.ahead = hyper_.encoder;
     if (hyper_.IsWindowed(layer_)) {
         (hyper_.chunked ? attributes.chunk : attributes.window) = hyper_.window;
     }
@@ -532,9 +561,17 @@ ValueId Builder::Mlp(ValueId x) {
 }
 
 ValueId Builder::DenseMlp(ValueId x) {
-    if (hyper_.ungated) return FromFfn(Activated(ToFfn(x, "ffn_up")), "ffn_down");
+    if (hyper_.ungated && !hyper_.gates_ungated) {
+        return FromFfn(Activated(ToFfn(x, "ffn_up")), "ffn_down");
+    }
     const ValueId gate = ToFfn(x, "ffn_gate");
     const ValueId up = ToFfn(x, "ffn_up");
+    if (hyper_.gates_ungated) {
+        const ValueId product =
+            program_.Emit(program::GateRows{program::RowGate::kProduct}, {up, Activated(gate)},
+                          Local("gated"), program_.value(up).shape);
+        return FromFfn(product, "ffn_down");
+    }
     return FromFfn(Gated(gate, up), "ffn_down");
 }
 
@@ -709,7 +746,8 @@ Builder::Home Builder::HomeOfHeads(const std::string& weight, int64_t begin, int
 
 Builder::Home Builder::HomeOfFfn(const std::string& weight) const {
     const int64_t all = AllFfn();
-    const bool apart = hyper_.ungated || Has("ffn_gate.weight") || !Has("ffn_up.weight");
+    const bool gated = !hyper_.ungated || hyper_.gates_ungated;
+    const bool apart = !gated || Has("ffn_gate.weight") || !Has("ffn_up.weight");
     if (apart) return {Tensor(weight), 0, all};
     return {Tensor("ffn_up"), weight == "ffn_up" ? all : 0, 2 * all};
 }

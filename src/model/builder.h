@@ -341,8 +341,12 @@ class Builder {
     std::string OutputNorm() const;
     program::RmsNorm NormOf(int64_t group) const;
     program::ValueId Activated(program::ValueId x);  // with Hyper::ungated
-    // Adds the vector of each token's position, if the file has a table of them.
+    // Adds the vectors of each token's position and type, if the file has tables of them. An
+    // encoder applies a norm to the sum.
     program::ValueId Placed(program::ValueId x);
+    program::ValueId Positions(const model_files::TensorInfo& info);
+    program::ValueId Types();
+    program::ValueId Input(const char* name, int64_t rows);
     program::Glu GluOf(const std::vector<float>& limits) const;  // of this layer
     void Hidden(program::ValueId x);
     void Logits(program::ValueId x);

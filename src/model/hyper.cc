@@ -48,6 +48,7 @@ Status ReadWindow(const model_files::ModelSource& source, const std::string& pre
     WEFT_ASSIGN(hyper.window,
                 meta.IntOr(prefix + "attention.sliding_window", 0, 1ll << 31, traits.window));
     if (hyper.window == 0) return {};
+    if (hyper.encoder) hyper.window = hyper.window / 2 + 1;  // files count both sides
     hyper.chunked = traits.chunks;
     const bool drafts =
         source.FindTensor(fmt::format("blk.{}.nextn.eh_proj.weight", hyper.layers)) != nullptr;
@@ -151,6 +152,7 @@ Status ReadEndScales(const model_files::ModelSource& source, Hyper& hyper) {
 Status ReadUngated(const model_files::ModelSource& source, const std::string& prefix,
                    Hyper& hyper) {
     hyper.ungated = TraitsOf(hyper.architecture).ungated;
+    hyper.gates_ungated = TraitsOf(hyper.architecture).gates_ungated;
     const std::string key = prefix + "hidden_activation";
     if (!hyper.ungated || !source.meta().Has(key)) return ReadXielu(source, hyper);
     WEFT_ASSIGN(const std::string name, source.meta().String(key));
@@ -246,7 +248,7 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
         if (value != 0) unknown.push_back(key);
     }
     WEFT_ASSIGN(const bool causal, source.meta().BoolOr(prefix + "attention.causal", true));
-    if (!causal) {
+    if (!causal && !hyper.encoder) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: {}attention.causal is false; attention to later tokens is not "
                          "supported",
@@ -580,6 +582,7 @@ Result<int64_t> ReadLayers(const model_files::ModelSource& source, const std::st
 Result<int64_t> ReadBody(const model_files::ModelSource& source, Hyper& hyper) {
     const std::string prefix = hyper.architecture + ".";
     const model_files::Metadata& meta = source.meta();
+    hyper.encoder = TraitsOf(hyper.architecture).encoder;
     WEFT_ASSIGN(const int64_t beyond, ReadLayers(source, prefix, hyper));
     WEFT_ASSIGN(hyper.hidden, meta.Int(prefix + "embedding_length", 1, kMostColumns));
     WEFT_TRY(ReadFfn(source, prefix, hyper));
@@ -716,6 +719,8 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_ASSIGN(const int64_t beyond, ReadBody(source, hyper));
     WEFT_ASSIGN(const model_files::TensorInfo* table, source.NeedTensor("token_embd.weight"));
     hyper.vocab = table->rows;
+    const model_files::TensorInfo* const types = source.FindTensor("token_types.weight");
+    if (hyper.encoder && types != nullptr) hyper.token_types = types->rows;
     hyper.tied = source.FindTensor("output.weight") == nullptr;
     const std::string head = fmt::format("blk.{}.nextn.eh_proj.weight", hyper.layers);
     hyper.draft_head =

@@ -1,4 +1,4 @@
-// Hyper-parameters of a decoder-only transformer, read from a model's metadata.
+// Hyper-parameters of a transformer, read from a model's metadata.
 //
 // Keys follow the GGUF specification ("llama.block_count", ...); Hugging Face folders are mapped to
 // the same keys. All values are checked here, so that builders need not check them.
@@ -33,6 +33,10 @@ struct HeadShape {
 
 struct Hyper {
     std::string architecture;  // "llama", "qwen2", "gemma3", ...
+    // A token sees all tokens of its text, in windowed layers window - 1 on each side. The model
+    // makes vectors and scores, and writes no text.
+    bool encoder = false;
+    int64_t token_types = 0;  // rows of the table of token types (segments); 0: none
     int64_t layers = 0;
     int64_t hidden = 0;  // columns of the residual stream
     int64_t ffn = 0;     // columns of the MLP of the widest layer
@@ -82,6 +86,7 @@ struct Hyper {
     float embedding_scale = 1, residual_scale = 1, logit_scale = 1;  // factors
     Activation activation = Activation::kSilu;
     std::optional<Ungated> ungated;  // MLPs and experts have this activation, and no gate
+    bool gates_ungated = false;      // but dense MLPs have a gate, with this activation
     std::vector<Xielu> xielu;        // by layer, with Ungated::kXielu
     bool rotates = true;             // RoPE; false: attention has no positions
     std::vector<bool> rotated;       // by layer, with `rotates`; empty: all layers have RoPE

@@ -29,6 +29,12 @@ Status CheckTarget(const Hyper& hyper, const std::string& model, const program::
         return MakeError(ErrorCode::kUnsupported, "{}: {} {}; the device supports at most {}",
                          model, value, what, most);
     };
+    if (hyper.encoder && !target.looks_ahead) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: attention to later tokens does not run on this device; use --device "
+                         "cpu",
+                         model);
+    }
     WEFT_TRY(check("experts in a layer", hyper.moe.experts, target.most_experts));
     WEFT_TRY(check("columns in a cached row of latent attention",
                    hyper.latent.rank + hyper.latent.rope, target.most_latent_columns));
@@ -126,7 +132,9 @@ Result<program::Program> WholeProgram(const Hyper& hyper, const model_files::Mod
 
 Result<int64_t> StateBytesPerSlot(const Hyper& hyper, const model_files::ModelSource& source) {
     if (!hyper.has_state()) return 0;
-    WEFT_ASSIGN(const program::Program program, WholeProgram(hyper, source, {}));
+    BuildOptions options;
+    options.outputs = Outputs::kHidden;
+    WEFT_ASSIGN(const program::Program program, WholeProgram(hyper, source, options));
     return program::SlotBytes(program);
 }
 
@@ -134,6 +142,7 @@ Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelS
                                    KvTypes kv_dtype, bool draft_head) {
     BuildOptions options;
     options.kv_dtype = kv_dtype;
+    options.outputs = Outputs::kHidden;
     options.draft_head = draft_head;
     WEFT_ASSIGN(const program::Program program, WholeProgram(hyper, source, options));
     return program::StateBytes(program, program::kLeastPage) / program::kLeastPage;

@@ -97,8 +97,10 @@ Status ReadScoreHead(const ModelSource& source, EmbeddingHead& head) {
         WEFT_ASSIGN(config, Config::ReadIfThere(source.folder() + "/config.json"));
     }
     WEFT_ASSIGN(const std::string pooling, config.StringOr({"classifier_pooling"}, "cls"));
+    WEFT_ASSIGN(const int64_t type, meta.IntOr(architecture + ".pooling_type", 0, 100, 0));
+    const bool mean = pooling == "mean" || (source.folder().empty() && type == 1);
     head.scores = head.from_file = true;
-    head.poolings = {causal ? Pooling::kLast : pooling == "mean" ? Pooling::kMean : Pooling::kCls};
+    head.poolings = {causal ? Pooling::kLast : mean ? Pooling::kMean : Pooling::kCls};
     head.steps.clear();
     if (source.FindTensor(std::string(kDense) + ".weight") != nullptr) {
         WEFT_ASSIGN(DenseStep dense, ReadDense(source, kDense, columns));
@@ -113,11 +115,17 @@ Status ReadScoreHead(const ModelSource& source, EmbeddingHead& head) {
                 return MakeError(ErrorCode::kCorrupt, "{}: {}.weight has {} elements; expected {}",
                                  source.name(), kNorm, step.weight.size(), columns);
             }
+            if (const TensorInfo* bias = source.FindTensor(std::string(kNorm) + ".bias")) {
+                WEFT_ASSIGN(step.bias, source.ReadFloats(*bias));
+            }
+            if (!step.bias.empty() && std::ssize(step.bias) != columns) {
+                return MakeError(ErrorCode::kCorrupt, "{}: {}.bias has {} elements; expected {}",
+                                 source.name(), kNorm, step.bias.size(), columns);
+            }
             head.steps.emplace_back(std::move(step));
         }
     }
     WEFT_ASSIGN(DenseStep output, ReadDense(source, kOutput, columns));
-    WEFT_ASSIGN(const int64_t type, meta.IntOr(architecture + ".pooling_type", 0, 100, 0));
     if (type == 4 && causal && output.rows == 2) Subtract(output);
     if (output.rows != 1) {
         return MakeError(ErrorCode::kUnsupported,

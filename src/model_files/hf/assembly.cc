@@ -592,6 +592,9 @@ Status Assembly::FindPrefix() {
                                               "model.decoder.",
                                               "biogpt.",
                                               "model.text_model.",
+                                              "bert.",
+                                              "roberta.",
+                                              "distilbert.",
                                               ""};
     for (const std::string_view name : {family_.embedding, family_.saved_embedding}) {
         for (const std::string_view prefix : kPrefixes) {
@@ -642,10 +645,12 @@ Status Assembly::AddEnds() {
     add("token_embd", std::move(table), scales.embedding);
     const float shift = family_.plain_final_norm ? 0 : family_.norm_add;
     WEFT_ASSIGN(MatrixPtr norm, Column(final_norm, shift));
-    if (norm == nullptr && !family_.plain_norms) return Missing(final_norm);
+    const bool normed = !family_.final_norm.empty() && !family_.plain_norms;
+    if (norm == nullptr && normed) return Missing(final_norm);
     if (norm != nullptr) AddVector(std::string(family_.gguf_final_norm), std::move(norm));
     WEFT_ASSIGN(MatrixPtr norm_bias, Column(last + ".bias"));
     if (norm_bias != nullptr) AddVector("output_norm.bias", std::move(norm_bias));
+    if (family_.encoder) return AddEncoderHead();
     bool tied = true, found = false;
     for (const char* name : {"lm_head", "language_model.lm_head", "output", "head", "embed_out"}) {
         WEFT_ASSIGN(MatrixPtr head, Linear(name));
@@ -676,6 +681,37 @@ Result<bool> Assembly::AddScoreHead() {
     if (matrix == nullptr) return false;
     Add("cls.output.weight", std::move(matrix));
     return true;
+}
+
+// An encoder's classifier has up to two matrices. The first of BERT's is the pooler.
+Status Assembly::AddEncoderHead() {
+    constexpr std::pair<const char*, const char*> kHeads[] = {
+        {"classifier.dense", "classifier.out_proj"},  // RoBERTa
+        {"head.dense", "classifier"},                 // ModernBERT
+        {"pooler.dense", "classifier"}};
+    for (const auto& [first, last] : kHeads) {
+        const bool pools = first == std::string_view("pooler.dense");
+        const std::string dense = (pools ? prefix_ : "") + first;
+        WEFT_ASSIGN(MatrixPtr weight, Linear(dense));
+        WEFT_ASSIGN(MatrixPtr bias, Column(dense + ".bias"));
+        WEFT_ASSIGN(MatrixPtr output, Linear(last));
+        if (output == nullptr || weight == nullptr) continue;
+        Add("cls.weight", std::move(weight));
+        if (bias != nullptr) AddVector("cls.bias", std::move(bias));
+        WEFT_ASSIGN(MatrixPtr norm, Column("head.norm.weight"));
+        if (norm != nullptr) AddVector("cls.norm.weight", std::move(norm));
+        WEFT_ASSIGN(MatrixPtr shift, Column("head.norm.bias"));
+        if (shift != nullptr) AddVector("cls.norm.bias", std::move(shift));
+        Add("cls.output.weight", std::move(output));
+        WEFT_ASSIGN(MatrixPtr output_bias, Column(std::string(last) + ".bias"));
+        if (output_bias != nullptr) AddVector("cls.output.bias", std::move(output_bias));
+        return {};
+    }
+    if (!Has("classifier.weight")) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: tensor 'classifier.weight' without 'pooler.dense' or 'head.dense' is not "
+                     "supported",
+                     folder_);
 }
 
 // An untied folder without an output matrix is an embedding model, whose tensors have no prefix, or
@@ -738,7 +774,7 @@ bool Assembly::Unneeded(const std::string& name) const {
                                                           "model.embed_vision.",
                                                           "model.audio_tower.",
                                                           "model.embed_audio."};
-    constexpr std::array<std::string_view, 16> kEnds = {".rotary_emb.inv_freq",
+    constexpr std::array<std::string_view, 18> kEnds = {".rotary_emb.inv_freq",
                                                         ".attn.bias",  // a mask
                                                         ".attention.bias",
                                                         ".causal_mask",
@@ -753,8 +789,12 @@ bool Assembly::Unneeded(const std::string& name) const {
                                                         ".input_zero_point",
                                                         ".k_zero_point",
                                                         ".v_zero_point",
-                                                        ".output_scale"};
+                                                        ".output_scale",
+                                                        ".position_ids",  // 0, 1, 2, ...
+                                                        ".token_type_ids"};
     const auto begins = [&](std::string_view begin) { return name.starts_with(begin); };
+    constexpr std::string_view kHeads[] = {"cls.", "lm_head.", "vocab_", "head.", "decoder."};
+    if (family_.encoder && std::ranges::any_of(kHeads, begins)) return true;
     const auto ends = [&](std::string_view end) { return name.ends_with(end); };
     if (std::ranges::any_of(kBegins, begins) || std::ranges::any_of(kEnds, ends)) return true;
     // In multimodal models: tensors outside the text part ("model.image_newline").

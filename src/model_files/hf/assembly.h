@@ -99,6 +99,7 @@ class Assembly {
     Status FindPrefix();
     Status AddEnds();
     Result<bool> AddScoreHead();
+    Status AddEncoderHead();
     Status CheckMissingHead() const;
     Result<bool> IsHeadTied(const MatrixPtr& head, const std::string& embedding);
     Status AddLayer(int64_t layer, const std::string& prefix);

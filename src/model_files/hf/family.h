@@ -163,9 +163,11 @@ struct Family {
     RopeTraits rope = {};
     std::string_view embedding = "embed_tokens";  // the module with a row per token
     std::string_view saved_embedding = "";  // its other name, in folders that transformers saves
-    std::string_view final_norm = "norm";   // the module of the norm after all layers
-    std::string_view layers = "layers";     // the module of the layers
-    bool plain_norms = false;               // norms have no weights
+    // The module of the norm after all layers; empty: none.
+    std::string_view final_norm = "norm";
+    bool encoder = false;  // has no output matrix; the folder may have heads of pre-training
+    std::string_view layers = "layers";  // the module of the layers
+    bool plain_norms = false;            // norms have no weights
     // If several families have the same model_type, the first whose `fits` returns true is used;
     // null: fits any config.
     Result<bool> (*fits)(const Config& config) = nullptr;
