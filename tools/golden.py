@@ -37,7 +37,7 @@ def tensor(name, shape):
 def hf_tensor(name, shape, norm_base):
     """The values of a tensor of a Hugging Face folder; norms are around norm_base."""
     scale = 0.25 if len(shape) <= 1 else math.sqrt(3.0 / shape[-1])
-    values = (norm_base if "norm" in name else 0.0) + formula(name, math.prod(shape)) * scale
+    values = (norm_base if "norm" in name.lower() else 0.0) + formula(name, math.prod(shape)) * scale
     return torch.from_numpy(values.astype(np.float32).reshape(shape))
 
 

@@ -1,5 +1,5 @@
 // A case that an architecture is tested as (model::Family::tested): a tiny model, tokens, and the
-// logits that transformers computed.
+// logits that transformers computed (of an encoder, the hidden states).
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,9 @@ struct ArchitectureCase {
     std::vector<float> logits;
 
     explicit ArchitectureCase(const std::string& name) {
-        const std::string family = TestData("/families/" + name + ".safetensors");
+        std::string family = TestData("/families/" + name + ".safetensors");
+        const std::string encoder = TestData("/encoders/" + name + ".safetensors");
+        if (std::filesystem::exists(encoder)) family = encoder;
         const std::vector<GoldenCase> dense = GoldenCases();
         const auto found = std::ranges::find(dense, name, &GoldenCase::name);
         if (std::filesystem::exists(family)) {
@@ -43,12 +45,13 @@ struct ArchitectureCase {
 
   private:
     void OpenFolder(const HfGolden& golden, const std::string& name) {
-        ASSERT_TRUE(golden.Has(name + "/logits")) << "no golden file has the case " << name;
+        const std::string key = name + (golden.Has(name + "/hidden") ? "/hidden" : "/logits");
+        ASSERT_TRUE(golden.Has(key)) << "no golden file has the case " << name;
         golden.Write(name, dir / "model");
         WriteText(dir / "model/tokenizer.json", SmallTokenizer());
         source = model_files::hf::OpenFolder(dir / "model").value();
         tokens = golden.Tokens(name);
-        logits = golden.Floats(name + "/logits");
+        logits = golden.Floats(key);
     }
     void OpenFile(const std::string& name, const std::string& shared) {
         source = model_files::OpenModel(dir / "model.gguf").value();

@@ -150,7 +150,8 @@ class HfGolden {
         for (const int64_t dim : shape) count *= dim;
         const double scale =
             shape.size() <= 1 ? 0.25 : std::sqrt(3.0 / static_cast<double>(shape.back()));
-        const double base = name.find("norm") != name.npos ? norm_base : 0.0;
+        const bool norm = name.find("norm") != name.npos || name.find("Norm") != name.npos;
+        const double base = norm ? norm_base : 0.0;
         std::vector<float> values(static_cast<size_t>(count));
         for (size_t i = 0; i < values.size(); ++i) {
             values[i] = static_cast<float>(base + Formula(name, static_cast<uint32_t>(i)) * scale);

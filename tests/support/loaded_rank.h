@@ -38,6 +38,7 @@ class LoadedRank {
         compile.overlap = overlap;
         compile.drive_memory = drive_memory;
         logits_ = program.Find("logits");
+        if (logits_ == program::kNoValue) logits_ = program.Find("hidden");  // of an encoder
         if (logits_ != program::kNoValue) compile.keep = {logits_};
         auto compiled = device_->Compile({program}, compile);
         if (!compiled.ok()) ADD_FAILURE() << compiled.error().message;
