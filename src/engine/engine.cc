@@ -103,9 +103,10 @@ Status Engine::Open(const std::atomic<bool>* stop) {
     if (drafter_ != nullptr) drafts_.Use(*drafter_);
     if (options_.max_seqs > 1)
         rank().device()->host_team();  // starts the team's threads before requests come
-    scheduler_ = std::make_unique<Scheduler>(ScheduleOptions{
-        options_.max_seqs, job.step_rows(), rank().kv_pages(), rank().page_tokens(),
-        options_.prefix_cache, draft_rows_, rank().state_slots(), KeptStates(options_)});
+    scheduler_ = std::make_unique<Scheduler>(
+        ScheduleOptions{options_.max_seqs, job.step_rows(), rank().kv_pages(), rank().page_tokens(),
+                        options_.prefix_cache && !hyper_.encoder, draft_rows_, rank().state_slots(),
+                        KeptStates(options_), hyper_.encoder});
     scheduler_->KeepPages(rank().page_keys());
     NoteRecoveries();
     NoteLayout();
@@ -127,6 +128,11 @@ Status Engine::Check(const Request& request) const {
         return MakeError(ErrorCode::kUnsupported,
                          "with pipeline stages a server generates either text or embeddings, and "
                          "this one generates text: start one with --embeddings");
+    }
+    if (request.pooling.empty() && hyper_.encoder) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "the model is an encoder, which makes embeddings or scores and writes no "
+                         "text");
     }
     if (request.pooling.empty() && !generates()) {
         return MakeError(ErrorCode::kUnsupported,
@@ -190,6 +196,7 @@ Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listen
     sequence.priority = active->request.priority;
     sequence.weight = active->request.weight;
     sequence.adapter = active->request.adapter;
+    if (hyper_.token_types > 1) sequence.second = active->request.second;
     sequence.tenant = active->request.tenant;
     sequence.narrow_tokens = NarrowTokens(std::ssize(sequence.tokens));
     const std::vector<Pooling>& pooling = active->request.pooling;

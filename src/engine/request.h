@@ -51,6 +51,7 @@ struct Request {
     // `limit`, `priority`, `weight`, `tenant`, `cached`.
     std::vector<Pooling> pooling{};
     int64_t pool_from = 0;
+    int64_t second = -1;  // with `pooling`: index of the first token of a pair's second text
     // The request continues work that began before Drain, so the engine accepts it even after
     // Drain.
     bool goes_on = false;

@@ -61,15 +61,15 @@ Status ReadHints(const ServerOptions& options, const model_files::ModelSource& s
                  Served& served) {
     WEFT_ASSIGN(served.head, model_files::ReadEmbeddingHead(source));
     if (options.rerank && !served.head.scores) WEFT_TRY(ScoreByAnswers(source, served.head));
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(source));
     if (served.head.score_tokens.yes >= 0) {
-        WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(source));
         if (hyper.logit_cap != 0 || hyper.logit_scale != 1) {
             return MakeError(ErrorCode::kUnsupported,
                              "{}: scores by tokens support no factor or cap of logits",
                              source.name());
         }
     }
-    served.generates = !options.embeddings && !served.head.from_file;
+    served.generates = !options.embeddings && !served.head.from_file && !hyper.encoder;
     if (options.pooling) {
         if (served.head.poolings.size() != 1) {
             return MakeError(

@@ -1,5 +1,6 @@
-// Rerankers against CrossEncoder of sentence-transformers (tools/make_rerank_golden.py): the tokens
-// of a pair, and the score through the whole engine.
+// Rerankers against CrossEncoder of sentence-transformers (tools/make_rerank_golden.py) and
+// transformers (make_encoder_golden.py): the tokens of a pair, and the score through the whole
+// engine.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,15 +27,24 @@ class ScoreEar final : public engine::Listener {
     std::vector<float> vector_;
 };
 
-support::HfGolden Golden() {
-    return support::HfGolden(support::TestData("/rerank_golden.safetensors"));
+support::HfGolden Golden(const std::string& file) {
+    return support::HfGolden(support::TestData("/" + file + ".safetensors"));
+}
+constexpr const char *kDecoders = "rerank_golden", *kEncoders = "rerank_encoders";
+// File and case.
+std::vector<std::pair<std::string, std::string>> Cases() {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const char* file : {kDecoders, kEncoders}) {
+        for (const std::string& name : Golden(file).Cases("/files")) all.emplace_back(file, name);
+    }
+    return all;
 }
 
-class Rerankers : public testing::TestWithParam<std::string> {
+class Rerankers : public testing::TestWithParam<std::pair<std::string, std::string>> {
   protected:
-    Rerankers() : golden_(Golden()) {
-        golden_.Write(GetParam(), dir_.path());
-        const auto files = nlohmann::json::parse(golden_.Text(GetParam() + "/files"));
+    Rerankers() : golden_(Golden(GetParam().first)) {
+        golden_.Write(name_, dir_.path());
+        const auto files = nlohmann::json::parse(golden_.Text(name_ + "/files"));
         for (const auto& [path, text] : files.items()) Put(path, text);
     }
     void Put(const std::string& path, const std::string& text) {
@@ -42,12 +52,13 @@ class Rerankers : public testing::TestWithParam<std::string> {
         support::WriteText(dir_ / path, text);
     }
 
+    const std::string name_ = GetParam().second;
     test::TempDir dir_;
     support::HfGolden golden_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Cases, Rerankers, testing::ValuesIn(Golden().Cases("/files")),
-                         [](const auto& each) { return each.param; });
+INSTANTIATE_TEST_SUITE_P(Cases, Rerankers, testing::ValuesIn(Cases()),
+                         [](const auto& each) { return each.param.second; });
 
 // Tolerance: that of the backend's golden test for float32 rows, 2.2e-5 of the length of a state.
 // A head's matrix has rows of length sqrt(3), and states have a length of about 7.
@@ -62,8 +73,8 @@ TEST_P(Rerankers, GiveTheScoresOfCrossEncoders) {
                                            model_files::ReadsMessages(*source).value());
     ASSERT_TRUE(form.ok()) << form.error().message;
     const auto pairs = nlohmann::json::parse(golden_.Text("pairs"));
-    const std::vector<float> logits = golden_.Floats(GetParam() + "/logits");
-    const std::vector<float> scores = golden_.Floats(GetParam() + "/scores");
+    const std::vector<float> logits = golden_.Floats(name_ + "/logits");
+    const std::vector<float> scores = golden_.Floats(name_ + "/scores");
     engine::Job job;
     job.model = dir_.path();
     job.threads = 1;
@@ -82,6 +93,7 @@ TEST_P(Rerankers, GiveTheScoresOfCrossEncoders) {
         ASSERT_TRUE(ids.ok()) << ids.error().message;
         engine::Request request;
         request.prompt = ids->ids;
+        request.second = static_cast<int64_t>(ids->second);
         request.pooling = head->poolings;
         ears.push_back(std::make_shared<ScoreEar>());
         ASSERT_TRUE((*engine)->Submit(std::move(request), ears.back()).ok());

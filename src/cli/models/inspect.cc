@@ -50,9 +50,11 @@ Result<Planned> Plan(const InspectFlags& flags, const model_files::ModelSource& 
     WEFT_ASSIGN(const model::Layout layout,
                 model::MakeLayout(ranks, flags.tp, flags.pp, shares, flags.ep));
     WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper, source, layout));
+    model::BuildOptions options;
+    if (hyper.encoder) options.outputs = model::Outputs::kHidden;
     WEFT_ASSIGN(
         const program::Program program,
-        model::BuildProgram(hyper, plan.shards[static_cast<size_t>(flags.rank)], source, {}));
+        model::BuildProgram(hyper, plan.shards[static_cast<size_t>(flags.rank)], source, options));
     Planned planned{program::Print(program),
                     plan.notes,
                     static_cast<int64_t>(program.ops.size()),

@@ -92,6 +92,7 @@ Result<std::string> SizeCache(Job& job, const EngineOptions& asked, size_t hosts
     const int64_t page = device.target.page_tokens;
     const auto whole = [&](int64_t tokens) { return (tokens + page - 1) / page * page; };
     const bool given = job.ctx > 0;
+    if (hyper.encoder) job.kv_dtype = DType::kF32;  // a cache of few tokens need not be narrow
     int64_t fit = job.kv_tokens;
     if (fit == 0) {
         WEFT_ASSIGN(fit, TokensThatFit(job, options, *source, hyper, hosts, servers));
@@ -108,11 +109,14 @@ Result<std::string> SizeCache(Job& job, const EngineOptions& asked, size_t hosts
                                 job.kv_tokens > 0 ? "--kv-tokens is" : "the free memory is");
     }
     if (job.kv_tokens == 0) {
-        const int64_t all = whole(given ? job.ctx : usual) * options.max_seqs;
+        // An encoder's cache holds the texts of one step.
+        const int64_t all = hyper.encoder ? job.ctx + page * options.max_seqs
+                                          : whole(given ? job.ctx : usual) * options.max_seqs;
         job.kv_tokens = std::clamp(fit, whole(job.ctx), std::max(whole(job.ctx), all));
     }
     job.ctx = std::min(whole(job.ctx), hyper.context);
     job.kv_tokens = whole(job.kv_tokens);
+    if (hyper.encoder) job.chunk = std::max(job.chunk, job.ctx);  // a step takes whole texts
     if (job.kv_tokens < job.ctx) {
         return MakeError(ErrorCode::kUsage,
                          "--kv-tokens {}: one sequence of --ctx {} tokens would not fit",

@@ -67,9 +67,10 @@ struct Pairs {
     size_t Second(size_t pair) const { return seconds.size() == 1 ? 0 : pair; }
 };
 
-std::optional<ApiError> Add(const Served& served, std::vector<int32_t> ids, const std::string& name,
-                            int32_t adapter, int64_t& tokens, EmbeddingPlan& plan) {
-    tokens += std::ssize(ids);
+std::optional<ApiError> Add(const Served& served, tokenizer::Tokenizer::Pair pair,
+                            const std::string& name, int32_t adapter, int64_t& tokens,
+                            EmbeddingPlan& plan) {
+    tokens += std::ssize(pair.ids);
     if (tokens > kMostTokens) {
         return ApiError{400,
                         fmt::format("'{}': the texts so far have more than {} tokens, counting a "
@@ -78,7 +79,8 @@ std::optional<ApiError> Add(const Served& served, std::vector<int32_t> ids, cons
                         name, "invalid_value"};
     }
     engine::Request request;
-    request.prompt = std::move(ids);
+    request.prompt = std::move(pair.ids);
+    request.second = static_cast<int64_t>(pair.second);
     request.pooling = served.head.poolings;
     request.adapter = adapter;
     if (const Status sound = served.engine->Check(request); !sound.ok()) {
@@ -119,7 +121,7 @@ std::optional<ApiError> AddPairs(const Served& served, const Pairs& pairs,
         auto pair = served.pairs->Encode(first.text, second.text, prompt, MostTokens(served));
         if (!pair.ok()) return ErrorOf(pair.error());
         const std::string& name = pairs.seconds.size() == 1 ? first.name : second.name;
-        if (auto error = Add(served, std::move(pair->ids), name, adapter, tokens, plan)) {
+        if (auto error = Add(served, std::move(*pair), name, adapter, tokens, plan)) {
             return error;
         }
     }
@@ -139,7 +141,8 @@ std::optional<ApiError> AddTexts(const Served& served, const Pairs& pairs,
             auto ids = most > 0 ? CutTokens(served.tokenizer(), served.longest_piece_bytes, whole,
                                             most, false, served.head.cuts_begin)
                                 : served.tokenizer().Encode(whole, {.add_special = true});
-            if (auto error = Add(served, std::move(ids), text.name, adapter, tokens, plan)) {
+            const size_t end = ids.size();
+            if (auto error = Add(served, {std::move(ids), end}, text.name, adapter, tokens, plan)) {
                 return error;
             }
             plan.requests.back().pool_from = unpooled;
