@@ -84,6 +84,18 @@ Status ReadIds(const Metadata& meta, tokenizer::TokenizerData& data) {
     const auto most = static_cast<int64_t>(data.tokens.size()) - 1;
     WEFT_ASSIGN(const int64_t separator,
                 meta.IntOr(Key("seperator_token_id"), 0, most, data.eos));  // GGUF's spelling
+    if (data.model == "bert") {  // [CLS] a [SEP], or [CLS] a [SEP] b [SEP]
+        WEFT_ASSIGN(const int64_t begin, meta.IntOr(Key("cls_token_id"), 0, most, data.bos));
+        if (begin < 0 || separator < 0) {
+            return MakeError(ErrorCode::kCorrupt, "metadata keys '{}' and '{}' are missing",
+                             Key("cls_token_id"), Key("seperator_token_id"));
+        }
+        data.bos = static_cast<int32_t>(begin);
+        data.eos = static_cast<int32_t>(separator);
+        data.add_bos = data.add_eos = data.add_space_prefix = true;
+        data.middle.push_back(data.eos);
+        return {};
+    }
     if (data.add_eos && data.eos >= 0) data.middle.push_back(data.eos);
     if (separates && separator >= 0) data.middle.push_back(static_cast<int32_t>(separator));
     WEFT_ASSIGN(data.add_space_prefix, meta.BoolOr(Key("add_space_prefix"), spm || unigram));

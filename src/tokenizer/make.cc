@@ -2,6 +2,7 @@
 #include <string>
 
 #include "tokenizer/families.h"
+#include "tokenizer/json_steps.h"
 #include "tokenizer/normalize.h"
 #include "tokenizer/parts.h"
 #include "tokenizer/pipeline.h"
@@ -55,16 +56,32 @@ Result<std::unique_ptr<const TokenModel>> MakeUnigram(const Vocabulary& vocabula
     return MakePipeline(std::move(parts));
 }
 
+// GGUF does not say whether BERT's normalizer lowers case; llama.cpp always does.
+Result<std::unique_ptr<const TokenModel>> MakeWordPiece(const Vocabulary& vocabulary) {
+    constexpr int64_t kMostPoints = 100;
+    PipelineParts parts;
+    WEFT_ASSIGN(NormalizeSteps steps, ReadNormalizer({{"type", "BertNormalizer"}}));
+    parts.normalizer = Normalizer(std::move(steps));
+    WEFT_ASSIGN(JsonSplit split, ReadPreTokenizer({{"type", "BertPreTokenizer"}}, false));
+    parts.words = PreTokenizer(std::move(split.steps));
+    WEFT_ASSIGN(parts.model, MakeWordPieceModel(vocabulary, {.prefix = "",
+                                                             .most_points = kMostPoints,
+                                                             .begin = std::string(kSpaceMark)}));
+    return MakePipeline(std::move(parts));
+}
+
 Result<std::unique_ptr<const TokenModel>> MakeModel(const Vocabulary& vocabulary) {
     if (vocabulary.data().model == "llama") return MakeSpmModel(vocabulary);
     if (vocabulary.data().model == "t5") return MakeUnigram(vocabulary);
+    if (vocabulary.data().model == "bert") return MakeWordPiece(vocabulary);
     return MakePairs(vocabulary);
 }
 
 }  // namespace
 
 bool IsTokenizerModel(std::string_view model) {
-    return model == "gpt2" || model == "gemma4" || model == "llama" || model == "t5";
+    return model == "gpt2" || model == "gemma4" || model == "llama" || model == "t5" ||
+           model == "bert";
 }
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Make(TokenizerData data) {
@@ -72,7 +89,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Make(TokenizerData data) {
         return MakeError(ErrorCode::kUnsupported,
                          "tokenizer: tokenizer.ggml.model '{}' is not supported; supported: gpt2 "
                          "(byte-level BPE), gemma4 (BPE), llama (SentencePiece BPE), t5 "
-                         "(SentencePiece Unigram)",
+                         "(SentencePiece Unigram), bert (WordPiece)",
                          data.model.substr(0, 80));
     }
     TypeMarkers(data, true);

@@ -126,8 +126,9 @@ Result<std::unique_ptr<const WordModel>> MakeUnigramModel(const Vocabulary& voca
 // WordPiece (Schuster and Nakajima 2012): from left to right, the longest token that continues the
 // word. A word that is too long or cannot be divided so becomes the unknown token.
 struct WordPieceOptions {
-    std::string prefix;   // of tokens that continue a word: "##"
-    int64_t most_points;  // code points of a word
+    std::string prefix;      // of tokens that continue a word: "##"
+    int64_t most_points;     // code points of a word
+    std::string begin = {};  // of tokens that begin a word: U+2581 in GGUF files
 };
 // Errors: kCorrupt if the vocabulary has no unknown token.
 Result<std::unique_ptr<const WordModel>> MakeWordPieceModel(const Vocabulary& vocabulary,

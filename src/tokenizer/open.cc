@@ -34,6 +34,14 @@ std::string FindEnding(const std::string& folder, std::string_view ending) {
 }
 
 Result<std::unique_ptr<Tokenizer>> Read(const std::string& path, const TokenizerHints& hints) {
+    // transformers gives the tokens of these files other ids.
+    if (path.ends_with("sentencepiece.bpe.model") &&
+        (hints.model_type == "xlm-roberta" || hints.model_type == "camembert")) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: the ids of a {} model are not those of this file; add the model's "
+                         "tokenizer.json",
+                         path, hints.model_type);
+    }
     WEFT_ASSIGN(const std::string text, ReadModelText(path, kMostTokenizerBytes));
     auto made = path.ends_with(".json")   ? ReadTokenizerJson(text, hints)
                 : LooksLikeTiktoken(text) ? ReadTiktoken(text, hints)

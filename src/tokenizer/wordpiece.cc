@@ -29,10 +29,12 @@ class WordPieceModel : public WordModel {
 
     // A token that does not continue a word follows a space, except for punctuation.
     std::string Bytes(std::string_view text) const override {
-        const std::string& prefix = options_.prefix;
+        const std::string &prefix = options_.prefix, &begin = options_.begin;
         if (!prefix.empty() && text.starts_with(prefix)) {
             return std::string(text.substr(prefix.size()));
         }
+        if (!begin.empty() && !text.starts_with(begin)) return std::string(text);
+        text.remove_prefix(begin.size());
         const bool joined = text == "." || text == "?" || text == "!" || text == ",";
         return (joined ? "" : " ") + std::string(text);
     }
@@ -44,7 +46,7 @@ class WordPieceModel : public WordModel {
         }
         std::string piece;
         for (size_t at = 0; at < word.size();) {
-            piece = at == 0 ? "" : options_.prefix;
+            piece = at == 0 ? options_.begin : options_.prefix;
             const size_t prefix = piece.size();
             size_t end = std::min(word.size(), at + longest_);
             piece += word.substr(at, end - at);

@@ -195,7 +195,7 @@ TEST(KeptTokenizer, IsUsedIfTheKindIsUnknown) {
     ASSERT_TRUE(own.ok()) << own.error().message;
     EXPECT_EQ((*own)->vocab_size(), 259);
     for (const auto& [model, pre] :
-         {std::pair("none", ""), std::pair("gpt2", "of-next-year"), std::pair("bert", "x")}) {
+         {std::pair("none", ""), std::pair("gpt2", "of-next-year"), std::pair("rwkv", "x")}) {
         const auto kept = with(model, pre, words);
         ASSERT_TRUE(kept.ok()) << kept.error().message;
         EXPECT_NE((*kept)->vocab_size(), 259);

@@ -105,12 +105,48 @@ std::vector<std::string> Folders() {
 INSTANTIATE_TEST_SUITE_P(Files, GoldenFiles, testing::ValuesIn(Folders()),
                          [](const auto& folder) { return folder.param; });
 
+// Ids of XLM-RoBERTa are not those of its SentencePiece file.
+TEST(SentencePieceFiles, OfXlmRobertaAreRefused) {
+    const test::TempDir dir;
+    fs::copy_file(kFolder + "files/sp_unigram/tokenizer.model", dir / "sentencepiece.bpe.model");
+    EXPECT_TRUE(OpenTokenizerFolder(dir.path()).ok());
+    std::ofstream(dir / "config.json") << R"({"model_type": "xlm-roberta"})";
+    const auto opened = OpenTokenizerFolder(dir.path());
+    ASSERT_FALSE(opened.ok());
+    EXPECT_NE(opened.error().message.find("tokenizer.json"), std::string::npos);
+}
+
 // Spaces stand in front of tokens that begin a word, except for punctuation.
 TEST(WordPieceFiles, DecodeAsHuggingFace) {
     const auto opened = OpenTokenizerFolder(kFolder + "files/bert_cased");
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     const auto ids = (*opened)->Encode("The language, of (words). Why?", {.add_special = false});
     EXPECT_EQ((*opened)->Decode(ids), "The language, of ( words ). Why?");
+}
+
+// GGUF files mark the tokens that begin a word, and not those that continue one.
+TEST(WordPieceFiles, AsGguf) {
+    const auto opened = OpenTokenizerFolder(kFolder + "files/bert");
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    const int32_t count = (*opened)->vocab_size();
+    TokenizerData data;
+    data.model = "bert";
+    for (int32_t id = 0; id < count; ++id) {
+        const std::string& text = (*opened)->data().tokens[static_cast<size_t>(id)];
+        const bool special = (*opened)->Type(id) != TokenType::kNormal;
+        const std::string mark = special ? "" : "\u2581";
+        data.tokens.push_back(text.starts_with("##") ? text.substr(2) : mark + text);
+        data.types.push_back(static_cast<int32_t>((*opened)->Type(id)));
+    }
+    data.unk = (*opened)->Find("[UNK]");
+    data.add_space_prefix = true;
+    const auto made = Tokenizer::Make(std::move(data));
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    for (const char* text : {"A language, of (words). Why?", "naïve Café 1234", "", "日本 ab"}) {
+        const auto ids = (*opened)->Encode(text, {.add_special = false});
+        EXPECT_EQ((*made)->Encode(text, {.add_special = false}), ids) << text;
+        EXPECT_EQ((*made)->Decode(ids), (*opened)->Decode(ids)) << text;
+    }
 }
 
 TEST(WordPieceFiles, NeedAnUnknownToken) {

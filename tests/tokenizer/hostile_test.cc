@@ -21,8 +21,8 @@ void ExpectRefused(const TokenizerData& data, ErrorCode code, std::string_view w
 
 TEST(Hostile, Families) {
     TokenizerData data = TinyBytePair();
-    data.model = "bert";
-    ExpectRefused(data, ErrorCode::kUnsupported, "'bert' is not supported; supported: gpt2");
+    data.model = "rwkv";
+    ExpectRefused(data, ErrorCode::kUnsupported, "'rwkv' is not supported; supported: gpt2");
     data = TinyBytePair();
     data.pre = "tekkon";
     ExpectRefused(data, ErrorCode::kUnsupported,
