@@ -110,4 +110,102 @@ void MixStreams(const MixStreamsArgs& args, int part, int parts) {
     });
 }
 
+// ---- Gemma 3n -----------------------------------------------------------------------------------
+
+void AltUpWeights(const AltUpWeightsArgs& args, int part, int parts) {
+    const int64_t n = args.streams;
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        const float* coefs = args.coefs + row * (args.corrects ? n : n * n);
+        float* const y = args.y + row * args.cols;
+        std::fill_n(y, 2 * n, 0.0f);
+        float* const matrix = y + 2 * n;
+        for (int64_t to = 0; to < n; ++to) {
+            if (args.corrects) y[n + to] = 1 + coefs[to];
+            for (int64_t from = 0; from < n; ++from) {
+                const float of_first = from == 0 ? -(1 + coefs[to]) : 0.0f;
+                matrix[from * n + to] =
+                    (from == to ? 1.0f : 0.0f) + (args.corrects ? of_first : coefs[to * n + from]);
+            }
+        }
+    }
+}
+
+void MatchStreams(const MatchStreamsArgs& args, int part, int parts) {
+    constexpr double kLeast = 1e-5;
+    const int64_t cols = args.target_cols, streams = args.cols / cols;
+    const auto mean_square = [cols](const float* x) {
+        double sum = 0;
+        for (int64_t i = 0; i < cols; ++i) sum += static_cast<double>(x[i]) * x[i];
+        return sum / static_cast<double>(cols);
+    };
+    const Range share = Share(args.rows * streams, 1, part, parts);
+    for (int64_t unit = share.begin; unit < share.end; ++unit) {
+        const float* const x = args.x + unit * cols;
+        const double like = mean_square(args.target + unit / streams * cols);
+        const double own = std::max(mean_square(x), kLeast);
+        const auto factor = static_cast<float>(std::sqrt(like / own));
+        for (int64_t i = 0; i < cols; ++i) args.y[unit * cols + i] = factor * x[i];
+    }
+}
+
+void ScaleColumns(const ScaleColumnsArgs& args, int part, int parts) {
+    ForColumnBlocks(args.rows, args.cols, part, parts,
+                    [&](int64_t row, int64_t begin, int64_t end) {
+                        const float* const x = args.x + row * args.x_cols;
+                        float* const y = args.y + row * args.cols;
+                        for (int64_t i = begin; i < end; ++i) y[i] = x[i] * args.weight[i];
+                    });
+}
+
+// As SumSquares: in double, in eight parallel sums.
+void RowMoments(const RowMomentsArgs& args, int part, int parts) {
+    constexpr int64_t kSums = 8;
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        const float* const x = args.x + row * args.x_cols;
+        double sums[kSums] = {}, squares[kSums] = {};
+        for (int64_t i = 0; i < args.x_cols; ++i) {
+            const double value = x[i];
+            sums[i % kSums] += value;
+            squares[i % kSums] += value * value;
+        }
+        double moments[2] = {};
+        for (int64_t i = 0; i < kSums; ++i) moments[0] += sums[i], moments[1] += squares[i];
+        for (int64_t i = 0; i < 2; ++i) {
+            if (args.wide != nullptr) args.wide[row * 2 + i] = moments[i];
+            if (args.y != nullptr) args.y[row * 2 + i] = static_cast<float>(moments[i]);
+        }
+    }
+}
+
+void Sparsify(const SparsifyArgs& args, int part, int parts) {
+    const auto whole = static_cast<double>(args.whole);
+    ForColumnBlocks(
+        args.rows, args.cols, part, parts, [&](int64_t row, int64_t begin, int64_t end) {
+            const double mean = args.moments[row * 2] / whole;
+            const double variance = args.moments[row * 2 + 1] / whole - mean * mean;
+            const auto cut = static_cast<float>(mean + static_cast<double>(args.deviations) *
+                                                           std::sqrt(std::max(variance, 0.0)));
+            const float* const x = args.x + row * args.cols;
+            float* const y = args.y + row * args.cols;
+            for (int64_t i = begin; i < end; ++i) y[i] = std::max(x[i] - cut, 0.0f);
+        });
+}
+
+// ---- LongCat-Flash ------------------------------------------------------------------------------
+
+void IdentityExperts(const IdentityExpertsArgs& args, int part, int parts) {
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        float sum = 0;
+        for (int64_t slot = row * args.used; slot < (row + 1) * args.used; ++slot) {
+            if (args.ids[slot] >= args.first) sum += args.weights[slot];
+        }
+        const float* const x = args.x + row * args.cols;
+        float* const y = args.y + row * args.cols;
+        for (int64_t i = 0; i < args.cols; ++i) y[i] = sum * x[i];
+    }
+}
+
 }  // namespace weft::kernels

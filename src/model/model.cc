@@ -29,11 +29,12 @@ Status CheckTarget(const Hyper& hyper, const std::string& model, const program::
         return MakeError(ErrorCode::kUnsupported, "{}: {} {}; the device supports at most {}",
                          model, value, what, most);
     };
-    if (hyper.encoder && !target.looks_ahead) {
+    const bool special = hyper.encoder;
+    if (special && !target.every_op) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: attention to later tokens does not run on this device; use --device "
+                         "{}: models of architecture '{}' do not run on this device; use --device "
                          "cpu",
-                         model);
+                         model, hyper.architecture);
     }
     WEFT_TRY(check("experts in a layer", hyper.moe.experts, target.most_experts));
     WEFT_TRY(check("columns in a cached row of latent attention",

@@ -389,6 +389,16 @@ class Checker {
         return n >= 1 && Out(op, 0)[1] == n * In(op, op.inputs.size() - 1)[1] &&
                (op.inputs.size() == 1 || In(op, 1)[1] == n * (2 + n));
     }
+    bool Check(const Op& op, const AltUpWeights& a) const {
+        const int64_t n = a.streams;
+        return n >= 1 && n <= kMostStreams && In(op, 0)[1] == (a.corrects ? n : n * n) &&
+               Out(op, 0)[1] == n * (2 + n);
+    }
+    bool Check(const Op& op, const MatchStreams&) const {
+        return In(op, 0)[1] == Out(op, 0)[1] && In(op, 0)[1] % In(op, 1)[1] == 0;
+    }
+    bool Check(const Op& op, const ScaleColumns&) const { return In(op, 0)[1] >= Out(op, 0)[1]; }
+    bool Check(const Op& op, const Sparsify& a) const { return a.whole >= In(op, 0)[1]; }
     static bool Check(const Op&, const SoftCap& a) { return a.cap > 0; }
     bool Check(const Op& op, const HeadMatMul& a) const {
         const Shape &weight = In(op, 1), rows = a.transposed ? In(op, 0) : Out(op, 0);

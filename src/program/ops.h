@@ -793,6 +793,7 @@ struct CrossEntropyGrad {
     OP(PadHeads) OP(ScaleHeads) OP(ScaleHeadsGrad) \
     OP(CausalConv) OP(CausalConvGrad) OP(CausalConvGradWeight) OP(DeltaRule) OP(DeltaRuleGrad) \
     OP(StreamWeights) OP(MergeStreams) OP(MixStreams) OP(PoolWindows) \
+    OP(AltUpWeights) OP(MatchStreams) OP(ScaleColumns) OP(RowMoments) OP(Sparsify) \
     OP(Glu) OP(GluGrad) OP(Activate) OP(ActivateGrad) \
     OP(Add) OP(Scale) OP(ScaleByPosition) OP(SoftCap) OP(SoftCapGrad) OP(Zero) \
     OP(SliceColumns) OP(PadColumns) \
@@ -800,7 +801,7 @@ struct CrossEntropyGrad {
     OP(GatherRows) OP(ReduceScatterRows) OP(SliceRows) \
     OP(ZeroAllGather) OP(ZeroReduceScatter) \
     OP(Route) OP(RouteGrad) OP(RouteFactorsGrad) \
-    OP(WeighRows) OP(WeighRowsGrad) \
+    OP(WeighRows) OP(WeighRowsGrad) OP(IdentityExperts) \
     OP(ExpertMatMul) OP(ExpertMatMulGradInput) OP(ExpertMatMulGradWeight) \
     OP(ExpertSum) OP(ExpertSumGradInput) OP(ExpertSumGradWeight) \
     OP(ExpertBias) OP(ExpertBiasSum) OP(ExpertBiasSumGrad) OP(ExpertBiasGrad) \

@@ -1,5 +1,6 @@
 // Hyper-connections, as structs with rows (ops.h): a residual stream of several parallel copies,
-// the streams (Zhu et al. 2024; constrained to a manifold: Xie et al. 2026; DeepSeek-V4).
+// the streams (Zhu et al. 2024; constrained to a manifold: Xie et al. 2026; DeepSeek-V4). Below
+// them, the ops of Gemma 3n, whose streams are those of AltUp (Baykal et al. 2023).
 //
 // A row of the residual stream holds all streams one after another. A layer reads a weighted sum of
 // them. Its result is added to each stream with a weight, and a matrix whose rows and columns add
@@ -50,6 +51,52 @@ struct MixStreams {
                                 Pass::kInference, Trait::kRowWise};
     int64_t streams = 1;
     void Show(auto& show) const { show("streams", streams); }
+};
+
+// ---- Gemma 3n -----------------------------------------------------------------------------------
+
+// Weights of MixStreams for AltUp, without pre. A layer computes only stream 0.
+//     predict  coefs [T, n * n]: y[k] = x[k] + sum over the streams j of coefs[k * n + j] * x[j]
+//     correct  coefs [T, n]: y[k] = x[k] + (1 + coefs[k]) * (update - x[0])
+struct AltUpWeights {
+    static constexpr OpRow kRow{"alt_up_weights", "coefs[T,_]:exact -> weights[T,_]:exact",
+                                Pass::kInference, Trait::kRowWise};
+    int64_t streams = 1;
+    bool corrects = false;
+    void Show(auto& show) const {
+        show("streams", streams);
+        show.Flag("corrects", corrects);
+    }
+};
+
+// Each part of x, as wide as `like`, times the root of the mean square of `like` over its own. A
+// mean square counts as at least 1e-5.
+struct MatchStreams {
+    static constexpr OpRow kRow{"match_streams", "x[T,_] like[T,n] -> y[T,_]", Pass::kInference,
+                                Trait::kRowWise, 3};
+};
+
+struct ScaleColumns {  // the first n columns of x, each times its element of weight
+    static constexpr OpRow kRow{"scale_columns", "x[T,_]:part weight[n] -> y[T,n]",
+                                Pass::kInference, Trait::kRowWise, 1};
+};
+
+// The sum of a row, and that of its squares.
+struct RowMoments {
+    static constexpr OpRow kRow{"row_moments", "x[T,n] -> y[T,2]:f64", Pass::kInference,
+                                Trait::kRowWise | Trait::kExact, 3};
+};
+// max(0, x - cut), where cut is the mean of the row plus `deviations` standard deviations, from the
+// moments of the whole row, which has `whole` columns.
+struct Sparsify {
+    static constexpr OpRow kRow{"sparsify", "x[T,n] moments[T,2]:exact -> y[T,n]", Pass::kInference,
+                                Trait::kRowWise, 2};
+    int64_t whole = 1;
+    float deviations = 0;
+    void Show(auto& show) const {
+        show("whole", whole);
+        show("deviations", deviations);
+    }
 };
 
 }  // namespace weft::program

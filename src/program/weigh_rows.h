@@ -33,4 +33,14 @@ struct WeighRowsGrad {
     void Show(auto& show) const { forward.Show(show); }
 };
 
+// x times the sum of a token's weights of the experts from `first` on, which have no matrices:
+// their result is their input (LongCat-Flash).
+struct IdentityExperts {
+    static constexpr OpRow kRow{"identity_experts",
+                                "x[T,n] ids[T,K]:i32 weights[T,K]:exact -> y[T,n]",
+                                Pass::kInference, Trait::kRowWise, 1};
+    int64_t first = 0;
+    void Show(auto& show) const { show("first", first); }
+};
+
 }  // namespace weft::program

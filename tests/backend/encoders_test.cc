@@ -216,7 +216,7 @@ TEST_P(Encoders, DevicesMayRefuse) {
     const model::ShardPlan plan = model::PlanShards(hyper_, *source_, {}).value();
     model::BuildOptions build;
     build.outputs = model::Outputs::kHidden;
-    build.target.looks_ahead = false;
+    build.target.every_op = false;
     const auto refused = model::BuildProgram(hyper_, plan.shards[0], *source_, build);
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().message.find("--device cpu"), std::string::npos);

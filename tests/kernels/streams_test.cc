@@ -119,5 +119,97 @@ TEST(Streams, MergedAndMixed) {
     }
 }
 
+// ---- Gemma 3n -----------------------------------------------------------------------------------
+
+TEST(Streams, WeightsOfAltUpAreTheFormula) {
+    Random random(5);
+    for (const bool corrects : {false, true}) {
+        const int64_t n = random.Int(2, 5), rows = random.Int(1, 4), cols = StreamWeightColumns(n);
+        const auto coefs = random.Normals(rows * (corrects ? n : n * n));
+        AltUpWeightsArgs args{coefs.data(), rows, cols, n, corrects};
+        const auto y = RunAllWays(AltUpWeights, args, cols, [](auto a, int64_t row) {
+            a.coefs += row * (a.corrects ? a.streams : a.streams * a.streams);
+            return a;
+        });
+        auto in = WidenedOf(coefs);
+        std::vector<double> expected(y.size());
+        OpCall<double> call{{{in, rows}}, {{expected, rows}}, {}};
+        support::naive::Do(program::AltUpWeights{n, corrects}, call);
+        ExpectClose(y, expected, 16 * kUlp, "weights of AltUp");
+    }
+}
+
+TEST(Streams, MatchedAndScaled) {
+    Random random(6);
+    for (int time = 0; time < 10; ++time) {
+        const int64_t n = random.Int(1, 4), rows = random.Int(1, 3), cols = random.Int(1, 1500);
+        auto x = random.Normals(rows * n * cols);
+        const auto like = random.Normals(rows * cols), weight = random.Normals(cols);
+        if (time == 0) std::fill_n(x.begin(), cols, 1e-4f);  // a mean square below the least
+        auto in = WidenedOf(x), in_like = WidenedOf(like), in_weight = WidenedOf(weight);
+
+        MatchStreamsArgs match{x.data(), like.data(), rows, n * cols, cols};
+        const auto matched = RunAllWays(MatchStreams, match, n * cols, [](auto a, int64_t row) {
+            a.x += row * a.cols;
+            a.target += row * a.target_cols;
+            return a;
+        });
+        std::vector<double> expected(x.size());
+        OpCall<double> matching{{{in, rows}, {in_like, rows}}, {{expected, rows}}, {}};
+        support::naive::Do(program::MatchStreams{}, matching);
+        // A factor and a product are rounded; an element is at most the root of all columns.
+        ExpectClose(matched, expected, 4 * kUlp * std::sqrt(static_cast<double>(cols)) * 4,
+                    "match");
+
+        ScaleColumnsArgs scale{x.data(), weight.data(), rows, cols, n * cols};
+        const auto scaled = RunAllWays(ScaleColumns, scale, cols, [](auto a, int64_t row) {
+            a.x += row * a.x_cols;
+            return a;
+        });
+        std::vector<double> products(scaled.size());
+        OpCall<double> scaling{{{in, rows}, {in_weight, cols}}, {{products, rows}}, {}};
+        support::naive::Do(program::ScaleColumns{}, scaling);
+        ExpectClose(scaled, products, 32 * kUlp, "scaled");
+    }
+}
+
+TEST(Streams, RowsAboveTheirCut) {
+    Random random(7);
+    for (int time = 0; time < 10; ++time) {
+        const int64_t rows = random.Int(1, 4), cols = random.Int(2, 2500);
+        const auto x = random.Normals(rows * cols);
+        RowMomentsArgs sums{x.data(), rows, 2, cols};
+        const auto moments = RunAllWays(RowMoments, sums, 2, [](auto a, int64_t row) {
+            a.x += row * a.x_cols;
+            return a;
+        });
+        SparsifyArgs cut{x.data(), moments.data(), rows, cols, cols, 0.7f};
+        const auto y = RunAllWays(Sparsify, cut, cols, [](auto a, int64_t row) {
+            a.x += row * a.cols;
+            a.moments += row * 2;
+            return a;
+        });
+        auto in = WidenedOf(x);
+        std::vector<double> of_rows(moments.size()), expected(x.size());
+        OpCall<double> summing{{{in, rows}}, {{of_rows, rows}}, {}};
+        support::naive::Do(program::RowMoments{}, summing);
+        OpCall<double> cutting{{{in, rows}, {of_rows, rows}}, {{expected, rows}}, {}};
+        support::naive::Do(program::Sparsify{cols, 0.7f}, cutting);
+        // Moments are rounded once, to 2^-24 of sums of up to 2500 squares.
+        ExpectClose(y, expected, 64 * kUlp, "cut");
+    }
+}
+
+TEST(IdentityExperts, ARowTimesTheWeightsOfItsExperts) {
+    const std::vector<float> x = {1, 2, -3, 4}, weights = {0.5f, 0.25f, 2, 1};
+    const std::vector<int32_t> ids = {0, 3, 4, 5};
+    for (const int parts : {1, 3}) {
+        std::vector<float> y(4, 9);
+        IdentityExpertsArgs args{x.data(), ids.data(), weights.data(), 2, 2, 2, 3, y.data()};
+        RunParts(IdentityExperts, args, parts);
+        EXPECT_EQ(y, (std::vector<float>{0.25f, 0.5f, -9, 12}));
+    }
+}
+
 }  // namespace
 }  // namespace weft::kernels::test

@@ -157,6 +157,14 @@ class EveryOp {
             Emit(program::MergeStreams{2}, {norm_, weights}, {kTokens, kCols / 2});
         Emit(program::MixStreams{2}, {norm_, weights, merged}, {kTokens, kCols});
         Emit(program::MixStreams{2}, {merged}, {kTokens, kCols});
+        const ValueId coefs = Product(norm_, 4);
+        Emit(program::AltUpWeights{2}, {coefs}, {kTokens, 8});
+        Emit(program::AltUpWeights{2, true}, {Product(norm_, 2)}, {kTokens, 8});
+        Emit(program::MatchStreams{}, {norm_, merged}, {kTokens, kCols});
+        Emit(program::ScaleColumns{}, {norm_, Vector(kCols / 2)}, {kTokens, kCols / 2});
+        Emit(program::RowMoments{}, {norm_}, {kTokens, 2}, DType::kF64);
+        const ValueId moments = Emit(program::RowMoments{}, {norm_}, {kTokens, 2});
+        Emit(program::Sparsify{kCols, 0.5f}, {norm_, moments}, {kTokens, kCols});
         const ValueId bias = Weight({4, 1, kCols}, DType::kF32);
         const Shape half{kTokens, kCols / 2}, kept{6, kCols / 2};
         const ValueId rows = program.AddValue({Name(), DType::kF32, kept, Storage::kSlots});
@@ -213,6 +221,7 @@ class EveryOp {
                                 {y_, ids, Weight(stack), Weight(biases, DType::kF32)}, slots);
         const ValueId weighed = Activation(slots), rest = Activation({kTokens, 2});
         program.ops.push_back({program::WeighRows{0, 4}, {y_, ids, weights}, {weighed, rest}});
+        Emit(program::IdentityExperts{2}, {y_, ids, weights}, program.value(y_).shape);
         const ValueId scaled = Emit(program::ExpertMatMul{}, {weighed, ids, Weight(stack)}, slots);
         Emit(program::ExpertSum{}, {scaled, ids, rest, Weight(stack)}, {kTokens, kCols});
         const ValueId inner = Emit(program::Glu{}, {gate, up}, slots);

@@ -137,6 +137,17 @@ void ForSlots(const Matrix<Real>& ids, int64_t first, int64_t count, const F& f)
 }
 
 template <typename Real>
+void Do(const program::IdentityExperts& a, OpCall<Real>& c) {
+    for (int64_t t = 0; t < c.in[0].rows; ++t) {
+        Real sum = 0;
+        for (int64_t k = 0; k < c.in[1].cols(); ++k) {
+            if (static_cast<int64_t>(c.in[1](t, k)) >= a.first) sum += c.in[2](t, k);
+        }
+        for (int64_t i = 0; i < c.in[0].cols(); ++i) c.out[0](t, i) = sum * c.in[0](t, i);
+    }
+}
+
+template <typename Real>
 void Do(const program::WeighRows& a, OpCall<Real>& c) {
     const Matrix<Real>&x = c.in[0], &ids = c.in[1], &weights = c.in[2];
     std::ranges::fill(c.out[1].data, Real{1});

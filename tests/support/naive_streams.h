@@ -75,4 +75,75 @@ void Do(const program::MixStreams& a, OpCall<Real>& c) {
     }
 }
 
+// ---- Gemma 3n -----------------------------------------------------------------------------------
+
+template <typename Real>
+void Do(const program::AltUpWeights& a, OpCall<Real>& c) {
+    const int64_t n = a.streams;
+    for (int64_t t = 0; t < c.in[0].rows; ++t) {
+        for (int64_t i = 0; i < 2 * n; ++i) c.out[0](t, i) = 0;
+        for (int64_t to = 0; to < n; ++to) {
+            for (int64_t from = 0; from < n; ++from) {
+                Real& weight = c.out[0](t, 2 * n + from * n + to);
+                weight = from == to ? 1 : 0;
+                if (!a.corrects) weight += c.in[0](t, to * n + from);
+                if (a.corrects && from == 0) weight -= 1 + c.in[0](t, to);
+            }
+            if (a.corrects) c.out[0](t, n + to) = 1 + c.in[0](t, to);
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::MatchStreams&, OpCall<Real>& c) {
+    const Matrix<Real>&x = c.in[0], &like = c.in[1];
+    const int64_t n = like.cols();
+    for (int64_t t = 0; t < x.rows; ++t) {
+        for (int64_t begin = 0; begin < x.cols(); begin += n) {
+            Real own = 0, target = 0;
+            for (int64_t i = 0; i < n; ++i) {
+                own += x(t, begin + i) * x(t, begin + i) / static_cast<Real>(n);
+                target += like(t, i) * like(t, i) / static_cast<Real>(n);
+            }
+            const Real factor = std::sqrt(target) / std::sqrt(std::max(own, Real(1e-5)));
+            for (int64_t i = 0; i < n; ++i) c.out[0](t, begin + i) = factor * x(t, begin + i);
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::ScaleColumns&, OpCall<Real>& c) {
+    for (int64_t t = 0; t < c.in[0].rows; ++t) {
+        for (int64_t i = 0; i < c.out[0].cols(); ++i) {
+            c.out[0](t, i) = c.in[0](t, i) * c.in[1](i, 0);
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::RowMoments&, OpCall<Real>& c) {
+    for (int64_t t = 0; t < c.in[0].rows; ++t) {
+        Real sum = 0, squares = 0;
+        for (int64_t i = 0; i < c.in[0].cols(); ++i) {
+            sum += c.in[0](t, i);
+            squares += c.in[0](t, i) * c.in[0](t, i);
+        }
+        c.out[0](t, 0) = sum;
+        c.out[0](t, 1) = squares;
+    }
+}
+
+template <typename Real>
+void Do(const program::Sparsify& a, OpCall<Real>& c) {
+    const auto whole = static_cast<Real>(a.whole);
+    for (int64_t t = 0; t < c.in[0].rows; ++t) {
+        const Real mean = c.in[1](t, 0) / whole;
+        const Real deviation = std::sqrt(c.in[1](t, 1) / whole - mean * mean);
+        for (int64_t i = 0; i < c.in[0].cols(); ++i) {
+            c.out[0](t, i) =
+                std::max(c.in[0](t, i) - mean - Real{a.deviations} * deviation, Real{0});
+        }
+    }
+}
+
 }  // namespace weft::support::naive

@@ -184,7 +184,7 @@ program::Target TargetOfGpus() {
     program::Target target;
     target.page_tokens = kPageTokens;
     target.most_experts = kMostExperts;
-    target.looks_ahead = false;
+    target.every_op = false;
     target.most_latent_columns = kMostLatentColumns;
     target.float64_reductions = false;
     target.float64_sums = false;

@@ -331,7 +331,7 @@ AttentionCaches CachesOf(const Emitter& e, const Op& op) {
 
 Status Lower(Emitter& e, const Op& op, const program::Attention& a) {
     if (!a.cached(op.inputs.size())) return LowerWithoutCache(e, op, a);
-    WEFT_CHECK(!a.ahead);  // Target::looks_ahead
+    WEFT_CHECK(!a.ahead);  // Target::every_op
     for (const ValueId id : {op.inputs[0], op.outputs[0]}) WEFT_TRY(CheckWide(e, id));
     const AttentionCaches caches = CachesOf(e, op);
     WEFT_TRY(WriteKeysAndValues(e, op, caches));

@@ -118,7 +118,7 @@ Status Lower(Emitter& e, const Op& op, const program::Activate& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::GateRows& a) {
-    WEFT_CHECK(a.gate != program::RowGate::kProduct);  // of encoders: Target::looks_ahead
+    WEFT_CHECK(a.gate != program::RowGate::kProduct);  // of encoders: Target::every_op
     const bool softplus = a.gate == program::RowGate::kSoftplus;
     return RunMap(e, op, softplus ? Map::kSoftplusRows : Map::kGateRows);
 }
