@@ -142,6 +142,12 @@ CASES = {
         "num_attention_heads": LEFT_OUT, "n_heads": 6, "intermediate_size": LEFT_OUT,
         "max_position_embeddings": LEFT_OUT, "max_seq_len": 64, "attn_config": {
             "clip_qkv": 0.4, "softmax_scale": 0.3}}),
+    "longcatFlash": ("longcat_flash", {
+        "num_hidden_layers": LEFT_OUT, "num_layers": 2, "num_key_value_heads": LEFT_OUT,
+        "head_dim": 8, "intermediate_size": LEFT_OUT, "ffn_hidden_size": 160,
+        "q_lora_rank": 48, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+        "v_head_dim": 16, "expert_ffn_hidden_size": 96, "n_routed_experts": 6,
+        "zero_expert_num": 3, "moe_topk": 3, "routed_scaling_factor": 2.0}),
     "phi": ("phi", NO_RMS | {"head_dim": LEFT_OUT}),
     "jais2": ("jais2", NO_RMS),
     "olmo": ("olmo", NO_RMS | {"head_dim": LEFT_OUT}),

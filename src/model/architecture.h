@@ -85,6 +85,7 @@ struct Traits {
     bool indexer_neighbours = false;
     bool pools_windows = false;    // DeepSeek-V4's windows, streams and base of pooled layers
     bool drafts_may_lack = false;  // files may count draft layers that they lack
+    int64_t layers_together = 1;   // number of layers that a pipeline cut does not divide
 
     // ---- Experts ----
     program::GateScore gate_score = program::GateScore::kSoftmax;

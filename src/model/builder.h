@@ -267,6 +267,7 @@ class Builder {
                                  const std::string& weight, program::ValueId base);
     program::ValueId SharedExpert(program::ValueId x);
     program::ValueId SharedPart(program::ValueId x);
+    program::ValueId WithIdentities(program::ValueId sum, program::ValueId x, const Routed& routed);
     program::ValueId RoutedSum(program::ValueId x, Routed routed, program::ValueId base);
     program::ValueId LatentExperts(program::ValueId x, const Routed& routed);
     int64_t ExpertWidth() const;  // number of columns of the rows that experts read and write

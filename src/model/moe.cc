@@ -108,6 +108,7 @@ Result<Moe> ReadMoe(const model_files::ModelSource& source, const std::string& a
     WEFT_ASSIGN(moe.experts, meta.IntOr(prefix + "expert_count", 0, kMostExperts, 0));
     if (moe.experts == 0) return moe;
     WEFT_ASSIGN(moe.used, meta.Int(prefix + "expert_used_count", 1, moe.experts));
+    WEFT_ASSIGN(moe.identities, meta.IntOr(prefix + "expert_zero_count", 0, kMostExperts, 0));
     WEFT_ASSIGN(moe.ffn,
                 meta.IntOr(prefix + "expert_feed_forward_length", 1, kMostExpertColumns, ffn));
     moe.weighs_input = TraitsOf(architecture).weighs_input;
@@ -135,8 +136,9 @@ Result<Moe> ReadMoe(const model_files::ModelSource& source, const std::string& a
 
 Builder::Routed Builder::Route(ValueId x) {
     const Moe& moe = hyper_.moe;
-    const ValueId logits = MatMul(x, Tensor("ffn_gate_inp"), RowsOf({0, moe.experts}, moe.experts),
-                                  {Cut::kNone}, Has("ffn_gate_inp.bias"), Local("ffn_gate_inp"));
+    const int64_t all = moe.experts + moe.identities;
+    const ValueId logits = MatMul(x, Tensor("ffn_gate_inp"), RowsOf({0, all}, all), {Cut::kNone},
+                                  Has("ffn_gate_inp.bias"), Local("ffn_gate_inp"));
     const Shape shape{program_.value(x).shape[0], moe.used};
     program::Value ids, weights;
     ids.name = Local("experts");
@@ -153,7 +155,7 @@ Builder::Routed Builder::Route(ValueId x) {
     }
     for (const char* bias : {"exp_probs_b.bias", "exp_probs_b"}) {  // Hy3: without the suffix
         if (!Has(bias) && hyper_.windowing.streams == 0) continue;  // (required in DeepSeek-V4)
-        op.inputs.push_back(Weight(Tensor(bias), {{0, moe.experts}, {}, moe.experts, 0}));
+        op.inputs.push_back(Weight(Tensor(bias), {{0, all}, {}, all, 0}));
         break;
     }
     if (Has("ffn_down_exps.scale")) {
@@ -305,11 +307,27 @@ ValueId Builder::LatentExperts(ValueId x, const Routed& routed) {
                   {Cut::kNone}, Has("ffn_latent_up.bias"), Local("ffn_latent_up"));
 }
 
+// Adds x times the weights of the experts without matrices to the sum of the others.
+ValueId Builder::WithIdentities(ValueId sum, ValueId x, const Routed& routed) {
+    if (hyper_.moe.identities == 0) return sum;
+    if (!options_.cache) {
+        Fail(MakeError(ErrorCode::kUnsupported,
+                       "{}: experts without matrices have no gradient yet: this model can be run, "
+                       "but not trained",
+                       source_.name()));
+    }
+    const ValueId kept =
+        program_.Emit(program::IdentityExperts{hyper_.moe.experts}, {x, routed.ids, routed.weights},
+                      Local("identities"), program_.value(x).shape);
+    return Add(sum, kept);
+}
+
 ValueId Builder::Experts(ValueId x, ValueId gate_input) {
     const bool shared = hyper_.moe.shared_ffn > 0;
     if (hyper_.moe.latent == 0) {
         const ValueId base = shared ? SharedPart(x) : kNoValue;
-        return RoutedSum(x, Route(gate_input), base);
+        const Routed routed = Route(gate_input);
+        return WithIdentities(RoutedSum(x, routed, base), x, routed);
     }
     const ValueId routed = LatentExperts(x, Route(gate_input));
     if (!shared) return routed;

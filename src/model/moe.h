@@ -6,7 +6,8 @@
 // ffn_{gate,up,down}_shexp (the shared expert) and, in some models, ffn_gate_inp_shexp (a gate on
 // its output). In models with moe_latent_size, ffn_latent_down projects the rows that routed
 // experts read, and ffn_latent_up projects their results back; the shared expert reads rows of full
-// width.
+// width. expert_zero_count experts without matrices follow the others in the router
+// (LongCat-Flash).
 #pragma once
 
 #include <cstdint>
@@ -19,11 +20,12 @@
 namespace weft::model {
 
 struct Moe {
-    int64_t experts = 0;        // 0: a dense model
-    int64_t used = 0;           // experts per token
-    int64_t ffn = 0;            // columns of an expert
-    int64_t shared_ffn = 0;     // columns of the shared expert; 0: none
-    int64_t latent = 0;         // columns of the rows that experts read and write; 0: Hyper::hidden
+    int64_t experts = 0;     // 0: a dense model
+    int64_t used = 0;        // experts per token
+    int64_t identities = 0;  // experts after these, without matrices, whose result is their input
+    int64_t ffn = 0;         // columns of an expert
+    int64_t shared_ffn = 0;  // columns of the shared expert; 0: none
+    int64_t latent = 0;      // columns of the rows that experts read and write; 0: Hyper::hidden
     bool weighs_input = false;  // the expert weight multiplies an expert's input instead of its
                                 // output
     program::Route route;

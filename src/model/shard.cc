@@ -6,6 +6,8 @@
 #include <map>
 #include <numeric>
 
+#include "model/architecture.h"
+
 namespace weft::model {
 namespace {
 
@@ -99,19 +101,23 @@ struct Blocks {
     }
 };
 
-// Moves cuts so that each stage begins with a layer that has its own indexer: a layer's choice is
-// not sent to the next stage.
-Result<std::vector<Span>> BeginWithIndexers(const Hyper& hyper, std::vector<Span> spans,
-                                            std::vector<std::string>& notes) {
+// Moves cuts so that no value but the residual stream passes from a stage to the next: each begins
+// with a layer that has its own indexer, and with the first one of two that share experts.
+Result<std::vector<Span>> MoveCuts(const Hyper& hyper, std::vector<Span> spans,
+                                   std::vector<std::string>& notes) {
+    const bool choices = !hyper.indexer.own.empty() && hyper.indexer.block == 0;
+    const int64_t together = TraitsOf(hyper.architecture).layers_together;
+    if (!choices && together == 1) return spans;
+    const char* const what = choices ? "layer with its own indexer" : "pair of layers";
     std::vector<int64_t> own;
-    for (int64_t layer = 0; layer < hyper.layers; ++layer) {
-        if (hyper.indexer.IsOwn(layer)) own.push_back(layer);
+    for (int64_t layer = 0; layer < hyper.layers; layer += together) {
+        if (!choices || hyper.indexer.IsOwn(layer)) own.push_back(layer);
     }
     if (own.size() < spans.size()) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{} layers, of which {} have an indexer, cannot be cut into {} pipeline "
-                         "stages: use --pp {} or fewer",
-                         hyper.layers, own.size(), spans.size(), own.size());
+                         "{} layers cannot be cut into {} pipeline stages that begin with a {}: "
+                         "use --pp {} or fewer",
+                         hyper.layers, spans.size(), what, own.size());
     }
     size_t used = 0;  // index into `own`
     for (size_t stage = 1; stage < spans.size(); ++stage) {
@@ -122,9 +128,8 @@ Result<std::vector<Span>> BeginWithIndexers(const Hyper& hyper, std::vector<Span
         used = static_cast<size_t>(nearest - own.begin());
         if (*nearest != spans[stage].begin) {
             notes.push_back(
-                fmt::format("pipeline cut {} of {} layers moved from {} to {}, before "
-                            "a layer with its own indexer",
-                            stage, hyper.layers, spans[stage].begin, *nearest));
+                fmt::format("pipeline cut {} of {} layers moved from {} to {}, before a {}", stage,
+                            hyper.layers, spans[stage].begin, *nearest, what));
         }
         spans[stage - 1].end = spans[stage].begin = *nearest;
     }
@@ -416,9 +421,7 @@ Result<ShardPlan> PlanShards(const Hyper& hyper, const model_files::ModelSource&
     ShardPlan plan;
     WEFT_ASSIGN(const TensorCuts cuts, ChooseCuts(hyper, source, layout, plan.notes));
     WEFT_ASSIGN(std::vector<Span> layers, CutLayers(hyper, layout));
-    if (!hyper.indexer.own.empty() && hyper.indexer.block == 0) {
-        WEFT_ASSIGN(layers, BeginWithIndexers(hyper, std::move(layers), plan.notes));
-    }
+    WEFT_ASSIGN(layers, MoveCuts(hyper, std::move(layers), plan.notes));
     int64_t kv_held = 0;
     for (int rank = 0; rank < layout.size(); ++rank) {
         Shard shard;

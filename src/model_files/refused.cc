@@ -13,7 +13,6 @@ constexpr RefusedModel kRefusedModels[] = {
     {"gemma3n", "gemma3n", "Gemma 3n", "embeddings by layer, KV shared by layers, AltUp"},
     {"hy_v4", "hy_v4", "Hy4", "hyper-connections, sinks in latent attention"},
     {"", "kimi_k3", "Kimi-K3", "gates by column, blocks of residuals"},
-    {"longcat-flash", "longcat_flash", "LongCat-Flash", "two attentions a layer, empty experts"},
     {"", "qwen4_exp", "Qwen4-exp, Qwen 3.8",
      "hyper-connections, embeddings of n-grams, an indexer of pooled keys"},
 };

@@ -25,6 +25,24 @@ static ValueId BuildMiniCpm3(Builder& b, ValueId x) {
     return x;
 }
 
+// LongCat-Flash (Meituan 2025): two layers share the experts of the first one, whose result is
+// added after the second one.
+static ValueId BuildLongcat(Builder& b, ValueId x) {
+    const Span layers = b.shard().layers;
+    const int64_t hidden = b.hyper().hidden;
+    ValueId experts = program::kNoValue;
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        x = b.Add(x, b.LatentAttention(b.Norm(x, "attn_norm", hidden)));
+        const ValueId h = b.Norm(x, "ffn_norm", hidden);
+        const bool first = layer % 2 == 0;
+        if (first) experts = b.Experts(h, h);
+        x = b.Add(x, b.DenseMlp(h));
+        if (!first) x = b.Add(x, experts);
+    }
+    return x;
+}
+
 namespace {
 
 constexpr Architecture kDeepseek2Table[] = {
@@ -59,6 +77,12 @@ constexpr Architecture kDeepseek2Table[] = {
                 .indexer_neighbours = true,
                 .gate_score = program::GateScore::kSigmoid,
                 .renormalises = false}},
+    {.family = {"longcat-flash", "LongCat-Flash (folders)",
+                "latent attention, experts beside two layers, experts without matrices",
+                "longcatFlash"},
+     .build = BuildLongcat,
+     .experts = true,
+     .traits = {.layers_together = 2, .renormalises = false}},
     {.family = {"minicpm3", "MiniCPM 3", "latent attention, LongRoPE, scales", "minicpm3"},
      .build = BuildMiniCpm3,
      .traits = {.granite_scales = true, .latent_halves = true}},

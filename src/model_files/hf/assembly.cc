@@ -326,7 +326,10 @@ Result<MatrixPtr> Assembly::InPairs(MatrixPtr matrix, const std::string& name) {
 
 Status Assembly::AddRule(int64_t layer, const std::string& prefix,
                          const RuleOf<std::string>& rule) {
-    const std::string module = prefix + rule.hf;
+    std::string module = prefix + rule.hf;
+    if (const size_t at = module.find('#'); at != module.npos) {
+        module.replace(at, 1, fmt::format("{}", layer % family_.sublayers));
+    }
     const std::string gguf = Block(layer, rule.gguf);
     const auto missing = [&](const std::string& name) -> Status {
         if (!rule.needed) return {};
@@ -832,7 +835,8 @@ Result<Assembled> Assembly::Run() && {
     WEFT_TRY(AddEnds());
     WEFT_TRY(AddRopeFactors());
     for (int64_t layer = 0; layer < layers_; ++layer) {
-        WEFT_TRY(AddLayer(layer, fmt::format("{}{}.", layers_prefix_, layer)));
+        const int64_t of_folder = layer / family_.sublayers;
+        WEFT_TRY(AddLayer(layer, fmt::format("{}{}.", layers_prefix_, of_folder)));
     }
     WEFT_TRY(FindDraftHead());
     WEFT_TRY(CheckAllUsed());

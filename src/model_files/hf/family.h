@@ -177,6 +177,8 @@ struct Family {
     int64_t draft_heads = 0;                     // published heads if config.json has no number
     std::string_view caps = "";                  // keys of soft caps that the family has, as words
     std::string_view layer_norm = "";  // LayerNorm: the key of its epsilon, instead of rms_norm_eps
+    // Layers in GGUF for each layer of the folder. '#' in the rules' names is the number of one.
+    int64_t sublayers = 1;
     std::string_view gguf_final_norm = "output_norm.weight";
     int64_t rotary_times = 1;  // rope.dimension_count is this many times the rotated columns
     // Tensors of layers, as words, that no rule names and that not all families of such a model

@@ -315,6 +315,91 @@ Status MistralLarge4Layer(Assembly& assembly, int64_t layer, const std::string& 
     return {};
 }
 
+// ---- LongCat-Flash: two layers for each layer of the folder
+// --------------------------------------
+
+Result<Config> LongcatAdjust(const Config& config) {
+    for (const char* key : {"mla_scale_q_lora", "mla_scale_kv_lora"}) {
+        WEFT_TRY(config.MustBe(key, true));
+    }
+    WEFT_TRY(config.MustBe("router_bias", false));
+    WEFT_TRY(config.MustBe("zero_expert_type", "identity"));
+    const Config renamed = Renamed(config, {{"num_experts_per_tok", "moe_topk"},
+                                            {"intermediate_size", "ffn_hidden_size"},
+                                            {"moe_intermediate_size", "expert_ffn_hidden_size"}});
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_layers"}, 1, 2048));
+    Json dense = Json::array();
+    for (int64_t layer = 0; layer < layers; ++layer) dense.push_back(2 * layer + 1);
+    return renamed.With(
+        Json{{"num_hidden_layers", 2 * layers}, {"mlp_only_layers", std::move(dense)}});
+}
+
+Status LongcatMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(DeepseekMeta(config, meta, "softmax"));
+    WEFT_ASSIGN(const int64_t identities, config.IntOr({"zero_expert_num"}, 0, 1 << 16, 0));
+    meta.Int("expert_zero_count", identities);
+    return {};
+}
+
+// A norm's weights, times the root of hidden_size over their number.
+Status AddScaledNorm(Assembly& assembly, const std::string& name, const std::string& gguf) {
+    WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 1, kMostWidth));
+    WEFT_ASSIGN(const MatrixPtr norm, assembly.Checked(assembly.Column(name), name, 0));
+    const int64_t count = norm->rows();
+    std::vector<float> values(static_cast<size_t>(count));
+    WEFT_TRY(norm->Read({0, count, 0, 1}, std::as_writable_bytes(std::span(values))));
+    const double factor = std::sqrt(static_cast<double>(hidden) / static_cast<double>(count));
+    for (float& value : values) value = static_cast<float>(value * factor);
+    assembly.AddVector(gguf, FromFloats(std::move(values)));
+    return {};
+}
+
+Status AddLongcatExperts(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const int64_t count, assembly.ExpertCount());
+    WEFT_ASSIGN(const int64_t more, assembly.config().IntOr({"zero_expert_num"}, 0, 1 << 16, 0));
+    for (const std::string part : {"gate", "up", "down"}) {
+        const std::string module = prefix + "mlp.experts.*." + part + "_proj";
+        WEFT_ASSIGN(MatrixPtr stack, assembly.Checked(assembly.Experts(module, count), module, 0));
+        const std::vector<int64_t> dims = {stack->cols(), stack->rows() / count, count};
+        assembly.Add(Assembly::Block(layer, "ffn_" + part + "_exps.weight"), std::move(stack),
+                     dims);
+        // transformers also saves matrices of the other experts, which it does not read.
+        for (int64_t expert = count; expert < count + more; ++expert) {
+            WEFT_TRY(
+                assembly.Linear(fmt::format("{}mlp.experts.{}.{}_proj", prefix, expert, part)));
+        }
+    }
+    const std::string router = prefix + "mlp.router.classifier";
+    WEFT_ASSIGN(MatrixPtr logits,
+                assembly.Checked(assembly.Linear(router, 1, true), router, count + more));
+    assembly.Add(Assembly::Block(layer, "ffn_gate_inp.weight"),
+                 Converted(std::move(logits), DType::kF32));
+    const std::string bias = prefix + "mlp.router.e_score_correction_bias";
+    WEFT_ASSIGN(MatrixPtr column, assembly.Checked(assembly.Column(bias), bias, count + more));
+    assembly.AddVector(Assembly::Block(layer, "exp_probs_b.bias"), std::move(column));
+    return {};
+}
+
+Status LongcatLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    const std::string attention = fmt::format("{}self_attn.{}.", prefix, layer % 2);
+    WEFT_TRY(SplitKvB(assembly, layer, attention + "kv_b_proj"));
+    for (const char* latent : {"q_a", "kv_a"}) {
+        WEFT_TRY(AddScaledNorm(assembly, fmt::format("{}{}_layernorm.weight", attention, latent),
+                               Assembly::Block(layer, fmt::format("attn_{}_norm.weight", latent))));
+    }
+    return layer % 2 == 0 ? AddLongcatExperts(assembly, layer, prefix) : Status();
+}
+
+constexpr Rule kLongcatRules[] = {
+    {"attn_norm", "input_layernorm.#", Form::kNorm},
+    {"ffn_norm", "post_attention_layernorm.#", Form::kNorm},
+    {"attn_q_a", "self_attn.#.q_a_proj", Form::kLinear},
+    {"attn_q_b", "self_attn.#.q_b_proj", Form::kLinear},
+    {"attn_kv_a_mqa", "self_attn.#.kv_a_proj_with_mqa", Form::kLinear},
+    {"attn_output", "self_attn.#.o_proj", Form::kLinear},
+    {"ffn_%", "mlps.#.%_proj", Form::kLinear},
+};
+
 constexpr Rule kLatentRules[] = {
     {"attn_q", "self_attn.q_proj", Form::kLinear, false},  // or through a latent
     {"attn_q_a", "self_attn.q_a_proj", Form::kLinear, false},
@@ -439,6 +524,25 @@ constexpr Family AxK1() {
     return family;
 }
 
+constexpr Family Longcat() {
+    Family family = Deepseek("longcat_flash", LongcatMeta,
+                             R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                                 "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64,
+                                 "qk_nope_head_dim": 128, "v_head_dim": 128, "num_layers": 28,
+                                 "n_routed_experts": 512, "zero_expert_num": 256,
+                                 "num_experts_per_tok": 12, "intermediate_size": 12288,
+                                 "moe_intermediate_size": 2048, "routed_scaling_factor": 6.0,
+                                 "rope_theta": 10000000.0})",
+                             LongcatAdjust, "longcat-flash");
+    family.rules = {kLongcatRules};
+    family.routing = "routed_scaling_factor";
+    family.layer = LongcatLayer;
+    family.sublayers = 2;
+    family.draft_head = nullptr;
+    family.more_tensors = "attn_k_b.weight attn_v_b.weight exp_probs_b.bias";
+    return family;
+}
+
 // Dense MLPs and the factors of MiniCPM.
 constexpr Family MiniCpm3() {
     Family family = Dense("minicpm3",
@@ -508,6 +612,7 @@ constexpr Family kDeepseekFamilies[] = {
                  "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
                  "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
                  "routed_scaling_factor": 2.5, "norm_topk_prob": true})"),
+    Longcat(),
     MiniCpm3(),
     Dense("youtu",
           R"({"max_position_embeddings": 131072, "kv_lora_rank": 512, "q_lora_rank": 1536,
