@@ -142,6 +142,11 @@ CASES = {
         "num_attention_heads": LEFT_OUT, "n_heads": 6, "intermediate_size": LEFT_OUT,
         "max_position_embeddings": LEFT_OUT, "max_seq_len": 64, "attn_config": {
             "clip_qkv": 0.4, "softmax_scale": 0.3}}),
+    "gemma3n": ("gemma3n_text", WINDOWS | {
+        "num_hidden_layers": 6, "layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2,
+        "num_kv_shared_layers": 2, "vocab_size_per_layer_input": 83, "laurel_rank": 12,
+        "hidden_size_per_layer_input": 16, "altup_num_inputs": 3,
+        "activation_sparsity_pattern": [0.7, 0.0, 0.5, 0.6, 0.0, 0.0]}),
     "longcatFlash": ("longcat_flash", {
         "num_hidden_layers": LEFT_OUT, "num_layers": 2, "num_key_value_heads": LEFT_OUT,
         "head_dim": 8, "intermediate_size": LEFT_OUT, "ffn_hidden_size": 160,
@@ -458,9 +463,12 @@ PUBLISHED = {"deepseek_v4": [
 SQUINT = {"patch_size": 14, "projector_input_dim": 16, "projector_output_dim": 16,
           "vision_output_dim": 16, "intermediate_size": 128, "pixel_shuffle_ratio": 0.5}
 DOUBLES = ("olmo_hybrid", "nemotron_h", "granitemoehybrid", "falcon_h1", "deepseek_v4", "bamba",
-           "gptj", "codegen", "olmo", "jamba", "mamba", "falcon_mamba", "mamba2", "mpt")
+           "gptj", "codegen", "olmo", "jamba", "mamba", "falcon_mamba", "mamba2", "mpt",
+           "gemma3n_text")
 # (transformers 5.24 adds Falcon's ALiBi twice with "eager".)
 ATTENTION = {"falconAlibi": "sdpa"}
+# Layers whose keys and values published files have, although the layers read those of others.
+UNREAD = {"gemma3n": (4, 5)}
 EYES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28}
 
 
@@ -498,7 +506,7 @@ def of_text(name):
 
 
 # Unscaled scores make attention so sharp that float32 errors show, so these norms are smaller.
-NORM_BASE = {"gemma4Small": 0.4, "gemma4Wide": 0.4}
+NORM_BASE = {"gemma4Small": 0.4, "gemma4Wide": 0.4, "gemma3n": 0.4}
 
 
 def published(model_type, name):
@@ -551,6 +559,10 @@ def run(case):
                 shapes[renamed] = list(tensor_slice.get_shape())
                 if tensor_slice.get_dtype() == "I64":
                     tables[renamed] = more["n_routed_experts"]
+        for layer in UNREAD.get(case, ()):
+            for part in ("k_proj", "v_proj", "k_norm"):
+                part = f"self_attn.{part}.weight"
+                shapes[f"model.layers.{layer}.{part}"] = shapes[f"model.layers.0.{part}"]
         values = {n: ids(n, s, tables[n]) if n in tables else value(n, s, case)
                   for n, s in shapes.items()}
         if case == "internlm2":

@@ -48,7 +48,8 @@ bool IsOfEnds(std::string_view name, const Hyper& hyper) {
                                           "output_norm.weight",       "rope_freqs.weight",
                                           "rope_factors_long.weight", "rope_factors_short.weight"};
     constexpr std::string_view kByLayer[] = {
-        "per_layer_token_embd.weight", "per_layer_model_proj.weight", "per_layer_proj_norm.weight"};
+        "per_layer_token_embd.weight", "per_layer_model_proj.weight", "per_layer_proj_norm.weight",
+        "altup_proj.weight", "altup_unembd_proj.weight"};
     const auto begins = [&](std::string_view begin) { return name.starts_with(begin); };
     const auto is_in = [&](const auto& names) {
         return std::ranges::find(names, name) != std::end(names);
@@ -188,10 +189,12 @@ void Builder::LayerInputs() {
                               "1",
                               source_.name(), layers.begin, layers.end - 1, block));
     }
-    const ValueId table =
-        Weight("per_layer_token_embd.weight", {shard_.vocab, own, hyper_.vocab, all});
+    // (Gemma 3n's table lacks the last tokens, which no text has.)
+    const int64_t rows = info == nullptr ? hyper_.vocab : info->rows;
+    const Span held{std::min(shard_.vocab.begin, rows), std::min(shard_.vocab.end, rows)};
+    const ValueId table = Weight("per_layer_token_embd.weight", {held, own, rows, all});
     const ValueId looked_up =
-        Scale(AllReduce(program_.Emit(program::Embedding{shard_.vocab.begin}, {tokens_, table},
+        Scale(AllReduce(program_.Emit(program::Embedding{held.begin}, {tokens_, table},
                                       "per_layer_embedded", shape)),
               std::sqrt(static_cast<float>(columns)));
     const ValueId projected = Scale(MatMul(embedded_, "per_layer_model_proj", RowsOf(own, all), {},
@@ -564,7 +567,7 @@ ValueId Builder::DenseMlp(ValueId x) {
     if (hyper_.ungated && !hyper_.gates_ungated) {
         return FromFfn(Activated(ToFfn(x, "ffn_up")), "ffn_down");
     }
-    const ValueId gate = ToFfn(x, "ffn_gate");
+    const ValueId gate = Sparse(ToFfn(x, "ffn_gate"));
     const ValueId up = ToFfn(x, "ffn_up");
     if (hyper_.gates_ungated) {
         const ValueId product =

@@ -161,6 +161,14 @@ class Builder {
     struct Merged {
         program::ValueId x, weights;
     };
+    // Gemma 3n (alt_up.cc). A layer computes the first of the Predicted streams, and Corrected
+    // adds its result `first`. AddToOthers adds x to all streams but the first.
+    program::ValueId Predicted(program::ValueId streams);
+    program::ValueId Corrected(program::ValueId predicted, program::ValueId first);
+    // scale: a vector of factors, if the layer has it; empty: none.
+    program::ValueId FirstStream(program::ValueId streams, const std::string& scale = "");
+    program::ValueId AddToOthers(program::ValueId streams, program::ValueId x);
+    program::ValueId Laurel(program::ValueId x);
     Merged Merge(program::ValueId streams, const std::string& part);
     program::ValueId Mix(program::ValueId streams, const Merged& merged, program::ValueId update);
     program::ValueId Add(program::ValueId a, program::ValueId b);
@@ -331,6 +339,12 @@ class Builder {
     // DeepSeek-V4 (windows.cc).
     program::ValueId Spread(program::ValueId x);     // into streams, if the model has them
     program::ValueId MergeLast(program::ValueId x);  // merges the streams after the last layer
+    program::ValueId AltUpWeights(program::ValueId x, const std::string& coefs, bool corrects);
+    program::ValueId OtherStreams(program::ValueId others, program::ValueId first,
+                                  const std::string& tensor);
+    program::ValueId SpreadAltUp(program::ValueId x);
+    program::ValueId MergeAltUp(program::ValueId x);
+    program::ValueId Sparse(program::ValueId gate);  // of an MLP, cut if the layer cuts it
     program::ValueId StreamWeights(program::ValueId streams, const std::string& name,
                                    int64_t columns, const std::string& label);
     program::ValueId RotateLast(program::ValueId x, int64_t head_dim, const std::string& name,

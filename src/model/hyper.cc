@@ -593,6 +593,7 @@ Result<int64_t> ReadBody(const model_files::ModelSource& source, Hyper& hyper) {
     WEFT_TRY(ReadNorm(source, prefix, hyper));
     WEFT_TRY(ReadWindow(source, prefix, hyper));
     WEFT_TRY(ReadSmall(source, prefix, hyper));
+    WEFT_ASSIGN(hyper.alt_up, ReadAltUp(source, hyper.architecture, hyper.layers));
     if (TraitsOf(hyper.architecture).norms_heads_by_experts) {
         // The published model with 128 experts has no such norm, and GGUF has no key for it.
         WEFT_ASSIGN(hyper.unit_heads,

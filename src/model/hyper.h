@@ -4,12 +4,14 @@
 // the same keys. All values are checked here, so that builders need not check them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "model/alt_up.h"
 #include "model/latent.h"
 #include "model/moe.h"
 #include "model/recurrent.h"
@@ -60,6 +62,7 @@ struct Hyper {
     Latent latent;             // latent attention, if the model has it
     Indexer indexer;           // chooses the positions that attention reads, if the model has one
     Windowing windowing;       // DeepSeek-V4's attention and streams
+    AltUp alt_up;              // Gemma 3n's streams
     Moe moe;                   // experts, if the model has any
     Recurrent recurrent;       // layers with recurrent state, if the model has any
     Ropes ropes;
@@ -104,7 +107,7 @@ struct Hyper {
     bool has_state() const { return recurrent.heads > 0 || windowing.pools; }
     // Columns of the residual stream between layers, all streams together.
     int64_t stream_columns() const {
-        return windowing.streams > 0 ? windowing.streams * hidden : hidden;
+        return std::max({windowing.streams, alt_up.streams, int64_t{1}}) * hidden;
     }
     // Columns of a head that the output projection reads.
     int64_t value_dim() const {

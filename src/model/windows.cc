@@ -70,6 +70,7 @@ Result<Windowing> ReadWindowing(const model_files::ModelSource& source,
 
 ValueId Builder::Spread(ValueId x) {
     const int64_t n = hyper_.windowing.streams;
+    if (hyper_.alt_up.streams > 0) return SpreadAltUp(x);
     if (n == 0) return x;
     return program_.Emit(program::MixStreams{n}, {x}, "streams",
                          {program_.value(x).shape[0], hyper_.stream_columns()});
@@ -110,6 +111,7 @@ ValueId Builder::Mix(ValueId streams, const Merged& merged, ValueId update) {
 
 ValueId Builder::MergeLast(ValueId x) {
     const int64_t n = hyper_.windowing.streams;
+    if (hyper_.alt_up.streams > 0) return MergeAltUp(x);
     if (n == 0) return x;
     // (A step may output both logits and hidden states.)
     const std::string name = program_.value(x).name;

@@ -10,7 +10,6 @@ constexpr RefusedModel kRefusedModels[] = {
      "embeddings of n-grams, keys shared by layers, blocks of candidates"},
     {"glm5next", "glm5_next", "GLM-5-next",
      "hyper-connections, recurrent layers, an indexer of pooled keys"},
-    {"gemma3n", "gemma3n", "Gemma 3n", "embeddings by layer, KV shared by layers, AltUp"},
     {"hy_v4", "hy_v4", "Hy4", "hyper-connections, sinks in latent attention"},
     {"", "kimi_k3", "Kimi-K3", "gates by column, blocks of residuals"},
     {"", "qwen4_exp", "Qwen4-exp, Qwen 3.8",

@@ -1,5 +1,7 @@
-// Gemma 4 (text): norms have no added 1; layers without a window have their own head sizes.
+// Gemma 4 (text): norms have no added 1; layers without a window have their own head sizes. Gemma
+// 3n (text) has the same norms and embeddings by layer.
 #include <cmath>
+#include <limits>
 
 #include "model_files/hf/assembly.h"
 #include "model_files/hf/family.h"
@@ -17,8 +19,7 @@ Error NotSupported(const Config& config, std::string_view key, std::string_view 
 
 Error Missing(const Assembly& assembly, const std::string& name) {
     return MakeError(ErrorCode::kCorrupt,
-                     "{}: tensor '{}' is missing; a gemma4 model with per-layer embeddings needs "
-                     "it",
+                     "{}: tensor '{}' is missing; a model with per-layer embeddings needs it",
                      assembly.folder(), name);
 }
 
@@ -168,13 +169,8 @@ Status CheckValues(const Assembly& assembly, int64_t layer, const std::string& p
     return config.Corrupt(kKey, fmt::format("false, since there is a {}v_proj.weight", attention));
 }
 
-// Layer 0 also adds the model's table of per-layer embeddings and the projection to them.
-Status Gemma4Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    WEFT_TRY(CheckValues(assembly, layer, prefix));
-    WEFT_ASSIGN(const int64_t columns,
-                assembly.config().IntOr({"hidden_size_per_layer_input"}, 0, 1 << 16, 0));
-    if (layer > 0 || columns == 0) return {};
-    const std::string ends = prefix.substr(0, prefix.rfind("layers."));
+// The model's table of per-layer embeddings and the projection to them.
+Status AddLayerInputs(Assembly& assembly, const std::string& ends) {
     for (const auto& [gguf, module] :
          {std::pair("per_layer_token_embd.weight", "embed_tokens_per_layer"),
           std::pair("per_layer_model_proj.weight", "per_layer_model_projection")}) {
@@ -189,12 +185,101 @@ Status Gemma4Layer(Assembly& assembly, int64_t layer, const std::string& prefix)
     return {};
 }
 
+std::string EndsOf(const std::string& prefix) {
+    return prefix.substr(0, prefix.rfind("layers."));
+}
+
+Status Gemma4Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_TRY(CheckValues(assembly, layer, prefix));
+    WEFT_ASSIGN(const int64_t columns,
+                assembly.config().IntOr({"hidden_size_per_layer_input"}, 0, 1 << 16, 0));
+    return layer > 0 || columns == 0 ? Status() : AddLayerInputs(assembly, EndsOf(prefix));
+}
+
+// ---- Gemma 3n -----------------------------------------------------------------------------------
+
+Result<Config> Gemma3nAdjust(const Config& config) {
+    WEFT_TRY(RefuseOthers(config));
+    return WithLayerTypes(config, 5);
+}
+
+// The x for which a standard normal variable is below x with probability p, by bisection.
+float Probit(double p) {
+    if (p <= 0) return -std::numeric_limits<float>::infinity();
+    double low = -40, high = 40;
+    for (int i = 0; i < 200; ++i) {
+        const double middle = (low + high) / 2;
+        (0.5 * std::erfc(-middle / std::sqrt(2.0)) < p ? low : high) = middle;
+    }
+    return static_cast<float>(low);
+}
+
+// activation_sparsity_pattern: a number per layer, one for all layers, or null: 0.95 in the first
+// ten layers of more than ten.
+Status WriteSparsity(const Config& config, MetaWriter& meta, int64_t layers) {
+    constexpr std::string_view kKey = "activation_sparsity_pattern";
+    std::vector<float> deviations;
+    const Json* const list = config.Has(kKey) ? &config.json()[std::string(kKey)] : nullptr;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        const auto at = static_cast<size_t>(layer);
+        double share = layers > 10 && layer < 10 ? 0.95 : 0;
+        if (list != nullptr) {
+            const bool one = list->is_number();
+            if (!one && (!list->is_array() || list->size() <= at || !(*list)[at].is_number())) {
+                return config.Corrupt(kKey, "a number for each layer");
+            }
+            share = one ? list->get<double>() : (*list)[at].get<double>();
+        }
+        if (!(share >= 0 && share < 1)) return config.Corrupt(kKey, "0 to less than 1");
+        deviations.push_back(Probit(share));
+    }
+    meta.F32s("activation_sparsity_scale", deviations);
+    return {};
+}
+
+Status Gemma3nMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta, kGelu4));
+    WEFT_ASSIGN(const int64_t active, config.IntOr({"altup_active_idx"}, 0, 1 << 16, 0));
+    if (active != 0) return config.Corrupt("altup_active_idx", "0: others are not supported");
+    WEFT_TRY(WriteNumbers(config, meta,
+                          {{"altup.num_inputs", "altup_num_inputs"},
+                           {"laurel_rank", "laurel_rank"},
+                           {"embedding_length_per_layer_input", "hidden_size_per_layer_input"}}));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kGemmaLayers));
+    WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_kv_shared_layers"}, 0, layers, 15));
+    WEFT_ASSIGN(const double cap, config.F64Or({"final_logit_softcapping"}, 0));
+    meta.Int("attention.shared_kv_layers", shared);
+    meta.F32("final_logit_softcapping", cap);
+    WEFT_TRY(WriteSparsity(config, meta, layers));
+    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, 1ll << 31));
+    WEFT_TRY(WriteWindow(config, meta, window, nullptr));
+    return WriteWindowedBase(config, meta);
+}
+
+Status Gemma3nLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    if (layer > 0) return {};
+    const Config& config = assembly.config();
+    WEFT_ASSIGN(const int64_t streams, config.NeedInt({"altup_num_inputs"}, 2, 64));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, 1 << 20));
+    const std::string ends = EndsOf(prefix);
+    for (const auto& [gguf, module] :
+         {std::pair("altup_proj.weight", "altup_projections.*"),
+          std::pair("altup_unembd_proj.weight", "altup_unembed_projections.*")}) {
+        const std::string name = ends + module;
+        const int64_t rows = (streams - 1) * hidden;
+        WEFT_ASSIGN(MatrixPtr matrix,
+                    assembly.Checked(assembly.Experts(name, streams - 1), name, rows));
+        assembly.Add(gguf, std::move(matrix), {hidden, hidden, streams - 1});
+    }
+    return AddLayerInputs(assembly, ends);
+}
+
 constexpr Rule kNormRules4[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
     {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
     {"ffn_norm", "pre_feedforward_layernorm", Form::kNorm},
     {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
-    {"layer_output_scale.weight", "layer_scalar", Form::kVector},
+    {"layer_output_scale.weight", "layer_scalar", Form::kVector},  // (not of Gemma 3n)
 };
 // Keys serve as values if there are none. Layers that read another layer's KV cache need neither.
 constexpr Rule kHeadRules[] = {
@@ -220,6 +305,16 @@ constexpr Rule kExpertRules[] = {
     {"post_ffw_norm_2", "post_feedforward_layernorm_2", Form::kNorm, false},
 };
 
+constexpr Rule kAltUpRules[] = {
+    {"altup_router", "altup.modality_router", Form::kLinear},
+    {"altup_router_norm", "altup.router_norm", Form::kNorm},
+    {"altup_predict_coef", "altup.prediction_coefs", Form::kLinear},
+    {"altup_correct_coef", "altup.correction_coefs", Form::kLinear},
+    {"altup_correct_scale.weight", "altup.correct_output_scale", Form::kVector, false},
+    {"laurel_l", "laurel.linear_left", Form::kLinear},
+    {"laurel_r", "laurel.linear_right", Form::kLinear},
+    {"laurel_post_norm", "laurel.post_laurel_norm", Form::kNorm},
+};
 constexpr std::string_view kDefaults =
     R"({"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4,
         "max_position_embeddings": 131072, "sliding_window": 512, "vocab_size": 262144,
@@ -254,6 +349,24 @@ constexpr Family Gemma4(std::string_view model_type, std::string_view also,
 }
 
 constexpr Family kGemma4Families[] = {
+    {.model_type = "gemma3n_text",
+     .also = "gemma3n",
+     .architecture = "gemma3n",
+     .rules = {std::span(kNormRules4).first(4), kHeadRules, kMlpRules, kLayerInputRules,
+               kAltUpRules},
+     .meta = Gemma3nMeta,
+     .layer = Gemma3nLayer,
+     .adjust = Gemma3nAdjust,
+     .defaults = R"({"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 2,
+                     "max_position_embeddings": 32768, "sliding_window": 512,
+                     "vocab_size": 262400, "hidden_size_per_layer_input": 256,
+                     "altup_num_inputs": 4, "laurel_rank": 64, "num_kv_shared_layers": 15,
+                     "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
+                     "final_logit_softcapping": 30.0, "intermediate_size": 16384,
+                     "num_hidden_layers": 35, "hidden_size": 2048,
+                     "tie_word_embeddings": true})",
+     .rope = {.by_layer_type = true, .windowed_base = "rope_local_base_freq"},
+     .caps = "final_logit_softcapping"},
     Gemma4("gemma4_text", "gemma4", kDefaults),
     Gemma4("gemma4_unified_text", "gemma4_unified", kUnifiedDefaults),
 };
