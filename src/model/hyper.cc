@@ -659,11 +659,11 @@ Status CheckEagle(const model_files::ModelSource& source, const Hyper& model, co
     WEFT_ASSIGN(const int64_t vocab, meta.Int("eagle3.vocab_size", 1, 1 << 26));
     WEFT_ASSIGN(const int64_t target, meta.Int("eagle3.target_length", 1, kMostColumns));
     if (vocab != model.vocab) return NoFit(source, "vocab_size", vocab, "vocabulary", model.vocab);
-    if (model.windowing.streams > 0) {
+    if (model.stream_columns() != model.hidden || model.encoder) {
         return MakeError(ErrorCode::kUnsupported,
-                         "--draft {}: the model has hyper-connections, and Weft does not draft "
-                         "with EAGLE-3 heads for it",
-                         source.name());
+                         "--draft {}: Weft does not draft with EAGLE-3 heads for models of "
+                         "architecture '{}'",
+                         source.name(), model.architecture);
     }
     if (target != model.hidden) {
         const char* key = target == head.hidden ? "hidden_size" : "target_hidden_size";
