@@ -147,12 +147,23 @@ TEST(Differentiate, FactorsOfPositions) {
     ExpectGradients(s, s.Emit(op, {x, s.Indices(kTokens)}, {kTokens, 5}));
 }
 
+// Heads 3, 4 and 5 read KV heads 1, 2 and 2.
+Attention HeadsInsideGroups() {
+    Attention attention;
+    attention.heads = 3;
+    attention.kv_heads = attention.head_dim = 2;
+    attention.first_head = 3;
+    attention.first_kv_head = 1;
+    attention.group = 2;
+    attention.scale = 0.7f;
+    return attention;
+}
+
 TEST(Differentiate, AttentionWithGroupsThatBeginInsideAKvHead) {
     Sketch s;
     const ValueId tokens = s.Indices(kTokens);
     const ValueId q = s.Rows(tokens, 6), k = s.Rows(tokens, 4), v = s.Rows(tokens, 4);
-    const Attention attention{3, 2, 2, 3, 1, 2, 0.7f};  // heads 3, 4, 5 read KV heads 1, 2, 2
-    ExpectGradients(s, s.Emit(attention, {q, k, v}, {kTokens, 6}));
+    ExpectGradients(s, s.Emit(HeadsInsideGroups(), {q, k, v}, {kTokens, 6}));
 }
 
 TEST(Differentiate, AttentionWithWindowsAndSoftCaps) {
@@ -162,7 +173,9 @@ TEST(Differentiate, AttentionWithWindowsAndSoftCaps) {
             Sketch s;
             const ValueId tokens = s.Indices(kTokens);
             const ValueId q = s.Rows(tokens, 6), k = s.Rows(tokens, 4), v = s.Rows(tokens, 4);
-            const Attention attention{3, 2, 2, 3, 1, 2, 0.7f, window, soft_cap};
+            Attention attention = HeadsInsideGroups();
+            attention.window = window;
+            attention.soft_cap = soft_cap;
             ExpectGradients(s, s.Emit(attention, {q, k, v}, {kTokens, 6}));
         }
     }
