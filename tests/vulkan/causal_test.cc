@@ -102,16 +102,16 @@ class CausalOnGpu {
 const std::vector<Case>& Cases() {
     constexpr Element kF32 = Element::kF32, kBf16 = Element::kBf16, kF16 = Element::kF16;
     static const std::vector<Case> cases = {
-        {2, 1, 64, 0, 2, {130, 1, 17}, Compute::kF32, kF32, 0, 0, 0},
-        {3, 2, 80, 4, 3, {31, 65}, Compute::kF32, kBf16, 0, 0, 0},
-        {3, 2, 80, 4, 3, {31, 193}, Compute::kF32, kBf16, 70, 0, 0},
-        {1, 1, 8, 0, 1, {64, 128, 129}, Compute::kF32, kF16, 0, 0, 0},
-        {1, 1, 8, 0, 1, {200}, Compute::kF32, kF16, 1, 0, 0},
-        {1, 1, 8, 0, 1, {200}, Compute::kF32, kF16, 64, 0.7f, 0},
-        {2, 2, 96, 0, 1, {70}, Compute::kF32, kF32, 37, 50, 0},
-        {2, 2, 96, 0, 1, {70}, Compute::kF32, kF32, 0, 1, 0},
-        {2, 1, 256, 0, 2, {67, 5}, Compute::kF32, kBf16, 33, 0, 0},
-        {2, 2, 128, 0, 4, {40, 33}, Compute::kF32, kF16, 500, 0, 0},
+        {2, 1, 64, 0, 2, {130, 1, 17}, Compute::kF32, kF32, 0, 0, 0, 0},
+        {3, 2, 80, 4, 3, {31, 65}, Compute::kF32, kBf16, 0, 0, 0, 0},
+        {3, 2, 80, 4, 3, {31, 193}, Compute::kF32, kBf16, 70, 0, 0, 0},
+        {1, 1, 8, 0, 1, {64, 128, 129}, Compute::kF32, kF16, 0, 0, 0, 0},
+        {1, 1, 8, 0, 1, {200}, Compute::kF32, kF16, 1, 0, 0, 0},
+        {1, 1, 8, 0, 1, {200}, Compute::kF32, kF16, 64, 0.7f, 0, 0},
+        {2, 2, 96, 0, 1, {70}, Compute::kF32, kF32, 37, 50, 0, 0},
+        {2, 2, 96, 0, 1, {70}, Compute::kF32, kF32, 0, 1, 0, 0},
+        {2, 1, 256, 0, 2, {67, 5}, Compute::kF32, kBf16, 33, 0, 0, 0},
+        {2, 2, 128, 0, 4, {40, 33}, Compute::kF32, kF16, 500, 0, 0, 0},
     };
     return cases;
 }
