@@ -113,7 +113,7 @@ TEST_P(Emulated, RopeRotatesPairs) {
         uint64_t x, y, positions, fine, coarse;
         uint32_t rows, heads, dim, pairs;
         float sign;
-        uint32_t padding;
+        uint32_t first, behind, padding;
     } args{Address(x.data()),
            Address(y.data()),
            Address(positions),
@@ -124,6 +124,8 @@ TEST_P(Emulated, RopeRotatesPairs) {
            kDim,
            kPairs,
            1.0f,
+           0,
+           0,
            0};
     EmulatedKernel("rope", {{0, 64}}, subgroup(), GetParam()).Run(args, kRows, 3);
     for (size_t i = 0; i < x.size(); ++i) {
