@@ -389,11 +389,11 @@ TEST_F(Contract, ModelsByName) {
         EXPECT_NE(qwen.out.find(words), std::string::npos) << words << " in " << qwen.out;
     }
     EXPECT_EQ(qwen.out.find("qwen3-8b"), std::string::npos) << qwen.out;
-    const Ran longcat = RunWeft({"models", "longcat"});
-    EXPECT_NE(longcat.out.find("does not run yet; it needs two attentions"), std::string::npos);
-    for (const json& each : RunWeft({"models", "longcat", "--json"}).Json()) {
+    const Ran kimi = RunWeft({"models", "kimi_k3"});
+    EXPECT_NE(kimi.out.find("does not run yet; it needs gates by column"), std::string::npos);
+    for (const json& each : RunWeft({"models", "kimi_k3", "--json"}).Json()) {
         EXPECT_EQ(each["runs"], false);
-        EXPECT_EQ(each["needs"], "two attentions a layer, empty experts");
+        EXPECT_EQ(each["needs"], "gates by column, blocks of residuals");
     }
     bool named = false;
     for (const json& each : RunWeft({"models", "qwen35", "--json"}).Json()) {

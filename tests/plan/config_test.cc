@@ -118,9 +118,9 @@ TEST(ConfigJson, LayersOfOtherKindsAreRefused) {
 }
 
 TEST(ConfigJson, UnsupportedModelsNameTheMissingFeature) {
-    ExpectShapeRefused(Config({{"model_type", "longcat_flash"}}),
-                       "model_type 'longcat_flash' (LongCat-Flash; it needs two attentions a "
-                       "layer, empty experts) is not supported");
+    ExpectShapeRefused(Config({{"model_type", "kimi_k3"}}),
+                       "model_type 'kimi_k3' (Kimi-K3; it needs gates by column, "
+                       "blocks of residuals) is not supported");
     ExpectShapeRefused(Config({{"model_type", "nosuch"}}), "model_type 'nosuch' is not supported");
 }
 
