@@ -63,7 +63,7 @@ TEST_F(JobPaths, OfInference) {
         return made.ok() ? Status() : Status(made.error());
     };
     Classify(json::parse(engine::JobToJson(job)), decode);
-    EXPECT_EQ(paths_, (Names{"model", "adapters.folder", "cache_dir", "slot_dir"}));
+    EXPECT_EQ(paths_, (Names{"model", "adapters.folder", "cache_dir", "draft_folder", "slot_dir"}));
     EXPECT_EQ(texts_, (Names{"adapters.name"}));
     // With --weights-from 0 the files are those of rank 0.
     job.model = "/outside";
