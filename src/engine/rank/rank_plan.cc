@@ -10,6 +10,7 @@
 
 #include "backend/device_list.h"
 #include "backend/transfer.h"
+#include "base/bytes.h"
 #include "base/log.h"
 #include "cluster/worker/memory_check.h"
 #include "engine/rank/device_options.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "model_files/hf/draft_folder.h"
 #include "model_files/refused.h"
 #include "tensor/ungated.h"
 

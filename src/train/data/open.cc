@@ -45,13 +45,16 @@ Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
     }
     WEFT_ASSIGN(opened.tokenizer, model_files::LoadTokenizer(source));
     // A missing template is an error only for data that needs one.
-    auto chat = chat::Chat::Load(source.meta(), *opened.tokenizer);
-    if (chat.ok()) opened.chat = std::make_unique<chat::Chat>(std::move(chat).value());
-    if (!chat.ok() && words.prompt_type == 5) return chat.error();
     EncoderOptions how;
+    auto chat = chat::Chat::Load(source.meta(), *opened.tokenizer);
+    if (!chat.ok()) {
+        if (words.prompt_type == 5) return chat.error();
+        how.no_chat = chat.error().message;
+    } else {
+        opened.chat = std::make_unique<chat::Chat>(std::move(chat).value());
+    }
     WEFT_ASSIGN(how.control, ControlModeOf(words.control_tokens));
     WEFT_ASSIGN(how.now_s, NoonOf(words.day));
-    if (!chat.ok()) how.no_chat = chat.error().message;
     WEFT_ASSIGN(const auto encoder,
                 Encoder::Make(*opened.tokenizer, opened.chat.get(), words.prompt_type, rows, how));
     return DataSet::Open(options, encoder);

@@ -3,6 +3,7 @@
 
 #include "backend/gpu/dispatch/operands.h"
 #include "backend/gpu/lower/lower.h"
+#include "backend/gpu/lower/products.h"
 
 namespace weft::backend::on_gpu {
 namespace {
