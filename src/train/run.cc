@@ -547,8 +547,9 @@ class Run {
         const PinnedThread pinned(cluster_.cores());  // for threads that read
         const UpdateOptions& update = job_.trainer.update;
         WEFT_ASSIGN(TrainerProgress progress, ProgressOf(*checkpoint, update));
-        // (With other --steps, the last updates may be others.)
-        if (!IsAveraged(checkpoint->manifest().step, steps)) progress.averaged = 0;
+        const int64_t step = checkpoint->manifest().step;
+        WEFT_TRY(CheckAverage(progress, step, steps));
+        if (!IsAveraged(step, steps)) progress.averaged = 0;
         WEFT_TRY(ReadKept(*checkpoint, trainer->state(), trainer->rule(), update,
                           progress.averaged > 0));
         WEFT_TRY(trainer->SetProgress(progress));
@@ -690,6 +691,21 @@ class Run {
             job_.steps > 0 ? 0 : updates / static_cast<double>(job_.epochs);
         meter_.Report(updates_an_epoch, summary_);
         return Finish(saver);
+    }
+
+    // Whether the sum in the checkpoint of update `step` is one of the last updates of this run,
+    // which may be longer or shorter than the run that saved it. (Skipped updates are not added.)
+    Status CheckAverage(const TrainerProgress& progress, int64_t step, int64_t steps) const {
+        const int64_t last = job_.trainer.update.average_last;
+        if (last == 0 || !IsAveraged(step, steps)) return {};
+        const int64_t added = step - std::max<int64_t>(0, steps - last);
+        if (progress.averaged <= added && progress.averaged + progress.skipped >= added) return {};
+        return MakeError(ErrorCode::kUsage,
+                         "--average-last {}: the run of {} updates averages those from {} on; the "
+                         "checkpoint of update {} has a sum of {}, of a run of another length. Use "
+                         "that run's --steps or --epochs, an earlier checkpoint, or --ema",
+                         last, steps, std::max<int64_t>(0, steps - last) + 1, step,
+                         progress.averaged);
     }
 
     bool IsAveraged(int64_t step, int64_t steps) const {

@@ -128,6 +128,14 @@ class Average(unittest.TestCase):
         self.train(out, "--steps", str(STEPS), "--resume", "auto", "--average-last", "3")
         self.compare(out, self.last3, 4e-7)
 
+    def test_a_sum_of_other_updates_is_refused(self):
+        out = self.folder / "longer"
+        self.train(out, "--steps", "4", "--save-every", "2", "--average-last", "3")
+        said = self.train(out, "--steps", str(STEPS), "--resume", "auto", "--average-last", "3",
+                          status=2)
+        self.assertIn("averages those from 3 on", said)
+        self.assertIn("a sum of 3", said)
+
     def test_options_are_checked(self):
         for flags in (("--ema", "1"), ("--ema", "0.9", "--average-last", "2"),
                       ("--ema", "0.9", "--keep-best", "--test-split", "0.1"),
