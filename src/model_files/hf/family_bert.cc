@@ -73,7 +73,12 @@ Status BertLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     assembly.Add("position_embd.weight",
                  SomeRows(std::move(table), first, positions, positions + first, positions));
     WEFT_ASSIGN(MatrixPtr types, assembly.Tensor(of + "token_type_embeddings.weight"));
-    if (types != nullptr) assembly.Add("token_types.weight", std::move(types));
+    if (types != nullptr) {
+        // (RoBERTa's tokenizers give both texts of a pair type 0.)
+        const int64_t rows = types->rows();
+        if (first > 0 && rows > 1) types = SomeRows(std::move(types), 0, 1, rows, 1);
+        assembly.Add("token_types.weight", std::move(types));
+    }
     return AddNorm(assembly, "token_embd_norm", of + "LayerNorm", true);
 }
 
@@ -86,6 +91,13 @@ Result<Config> ModernBertAdjust(const Config& config) {
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
     WEFT_ASSIGN(const std::string head, config.StringOr({"classifier_activation"}, "gelu"));
     if (head != "gelu") return config.Corrupt("classifier_activation", "'gelu'");
+    const auto parameters = config.json().find("rope_parameters");
+    for (const char* kind : {"full_attention", "sliding_attention"}) {
+        if (parameters == config.json().end() || !parameters->is_object()) break;
+        const Json rope = parameters->value(kind, Json::object());
+        if (!rope.is_object() || rope.value("rope_type", Json("default")) == "default") continue;
+        return config.Corrupt("rope_parameters", "rope_type 'default'");
+    }
     Json more{{"rms_norm_eps", nullptr}};
     if (!config.Has("layer_types")) {
         for (int64_t layer = 0; layer < layers; ++layer) {
