@@ -233,12 +233,14 @@ class Mlflow(Case):
         self.assertEqual(len(lines), 5)
         self.assertEqual(said.count("Training goes on"), 1, said)
         self.assertIn(self.url, said)
+        self.assertNotIn("succeeds again", said)
 
     def test_errors_of_the_server(self):
         self.server.refuses = True
         _, said = self.train("--report-to", "mlflow", MLFLOW_TRACKING_URI=self.url)
         self.assertEqual(said.count("Training goes on"), 1, said)
         self.assertIn("status 500", said)
+        self.assertNotIn("succeeds again", said)
 
     def test_the_address_is_checked(self):
         _, said = self.train("--report-to", "mlflow", status=2)

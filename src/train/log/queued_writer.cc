@@ -68,10 +68,12 @@ void QueuedWriter::Run() {
         lock.unlock();
         Status done = writer_->Add(row);
         if (done.ok() && last) done = writer_->Flush();
-        faults_.Note(done);
+        if (!done.ok() || last) faults_.Note(done);  // (Add may only keep the row)
         lock.lock();
     }
+    const bool late = NowNs() >= end_ns_;
     lock.unlock();
+    if (late && faults_.faulty()) return;
     if (const Status ended = writer_->End(done_); !ended.ok()) faults_.Note(ended);
 }
 

@@ -24,6 +24,7 @@ class FaultNote {
     FaultNote(std::string effect, std::string again)
         : effect_(std::move(effect)), again_(std::move(again)) {}
     void Note(const Status& status);
+    bool faulty() const { return faulty_; }
 
   private:
     const std::string effect_, again_;
@@ -33,7 +34,8 @@ class FaultNote {
 class QueuedWriter {
   public:
     static constexpr size_t kMostRows = 1024;
-    // The time for the rows that wait at the end. Each row has the writer's own limit.
+    // The time for the rows that wait at the end. Each row has the writer's own limit. A writer
+    // that fails and exceeds this time gets no further call.
     static constexpr int64_t kEndMs = 10'000;
 
     // name: "--report-to mlflow".
