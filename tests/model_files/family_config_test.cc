@@ -18,11 +18,17 @@ namespace {
 using Json = nlohmann::json;
 using model::Hyper;
 
+HfGolden GoldenOf(const std::string& model) {
+    for (const char* folder : {"/families/", "/encoders/"}) {
+        const std::string file = TestData(folder + model + ".safetensors");
+        if (std::filesystem::exists(file)) return HfGolden(file);
+    }
+    return {};
+}
+
 // Writes a folder; `set` replaces keys of config.json, those that are null here go.
 void WriteWith(const std::string& folder, const std::string& model, const Json& set) {
-    const HfGolden all;
-    const bool own = std::filesystem::exists(TestData("/families/" + model + ".safetensors"));
-    const HfGolden golden = own ? HfGolden(TestData("/families/" + model + ".safetensors")) : all;
+    const HfGolden golden = GoldenOf(model);
     golden.Write(model, folder);
     Json config = Json::parse(golden.Text(model + "/config"));
     for (const auto& [key, value] : set.items()) {
@@ -57,6 +63,9 @@ const RefusedKey kRefusedKeys[] = {
     {"mpt", R"({"attn_config": {"alibi": false}})", "alibi"},
     {"bloom", R"({"apply_residual_connection_post_layernorm": true})",
      "apply_residual_connection_post_layernorm"},
+    {"modernBert", R"({"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 4,
+                       "rope_theta": 160000.0}}})",
+     "rope_parameters"},
     {"smollm3", R"({"sliding_window": 8, "layer_types": ["sliding_attention"]})", "layer_types"},
 };
 
@@ -79,6 +88,27 @@ Hyper HyperOf(const std::string& model, const Json& set) {
     const auto hyper = model::ReadHyper(**source);
     if (!hyper.ok()) ADD_FAILURE() << hyper.error().message;
     return hyper.ok() ? *hyper : Hyper();
+}
+
+// RoBERTa's tokenizers give both texts of a pair the first type, even if the model has two.
+TEST(Roberta, HasOneTypeOfTokens) {
+    const test::TempDir dir;
+    WriteWith(dir / "model", "roberta", {{"type_vocab_size", 2}});
+    std::map<std::string, SafeBytes> tensors = GoldenOf("roberta").Tensors("roberta");
+    int changed = 0;
+    for (auto& [name, tensor] : tensors) {
+        if (!name.ends_with("token_type_embeddings.weight")) continue;
+        tensor.shape[0] = 2;
+        tensor.data.resize(2 * tensor.data.size());
+        ++changed;
+    }
+    ASSERT_EQ(changed, 1);
+    WriteTensors(dir / "model", tensors);
+    const auto source = model_files::hf::OpenFolder(dir / "model");
+    ASSERT_TRUE(source.ok()) << source.error().message;
+    const auto hyper = model::ReadHyper(**source);
+    ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+    EXPECT_EQ(hyper->token_types, 1);
 }
 
 // Keys of published folders, and the slopes of 6 heads: those of 4, then the first odd ones of 8.
