@@ -34,7 +34,7 @@ struct OwnPart {
     // pass read. copy is kNoValue if there is no such copy.
     program::ValueId gradients = program::kNoValue, weights = program::kNoValue,
                      copy = program::kNoValue;
-    program::ValueId average = program::kNoValue;  // of the weights; kNoValue: there is none
+    program::ValueId average = program::kNoValue;  // average of the weights, or kNoValue
 };
 
 // A part of a tensor of the model's file that a rank holds; ranks tell each other their holdings.

@@ -103,7 +103,7 @@ class Encoders : public testing::TestWithParam<std::string> {
         LoadedRank rank(program, *source_, {1, {}, true, level});
         return Run(rank, program, texts);
     }
-    // Of rank 0.
+    // Returns the rows of rank 0.
     Rows Ranks(const model::Layout& layout, backend::Overlap overlap) const {
         const std::vector<program::Program> programs = Programs(layout);
         std::vector<Rows> got(programs.size());

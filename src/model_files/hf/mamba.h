@@ -26,8 +26,8 @@ void WriteMamba(const MambaShape& s, MetaWriter& meta);
 Status AddMamba(Assembly& assembly, int64_t layer, const std::string& prefix, const MambaShape& s,
                 const std::vector<float>& in = {}, float out = 1);
 
-// What all recurrences have: the rates A [heads, each], D [heads], and the taps and the bias of the
-// convolution.
+// The sizes of the tensors that all recurrences have: the rates A [heads, each], D [heads], and the
+// taps and the bias of the convolution.
 struct StateShape {
     int64_t heads, each, channels, taps;
 };

@@ -27,7 +27,7 @@ constexpr size_t kMostName = 4096, kMostFields = 4096;
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr std::string_view kFileMagic{"ARROW1\0\0", 8};
 
-// What is wrong with the file; ReadArrow adds its name.
+// A fault of the file. ReadArrow adds the name of the file.
 struct Bad {
     ErrorCode code = ErrorCode::kCorrupt;
     std::string what;

@@ -20,7 +20,8 @@
 
 namespace weft::train {
 
-// Where the messages of an Arrow file begin, from its first 16 bytes; empty: it is none.
+// Returns the offset at which the messages of an Arrow file begin. head: its first 16 bytes.
+// Returns nothing if the file is not an Arrow file.
 std::optional<uint64_t> ArrowBegin(std::string_view head);
 
 // Calls take with the JSON lines of each batch of records. Memory: a batch (below kMostBatchBytes)

@@ -43,7 +43,8 @@ struct UpdateOptions {
     int64_t average_last = 0;  // mean after each of the last updates; 0: none
 };
 
-// Name of the average in checkpoints: "ema" or "sum"; null: there is none.
+// The name that checkpoints give the average of the weights: "ema" or "sum". Null without an
+// average.
 const char* AverageKind(const UpdateOptions& options);
 
 // Bytes of optimizer state per matrix element. Leaves out Adafactor's moments by row and column,

@@ -60,7 +60,8 @@ class UpdateRule {
     // part `index` of TrainState::parts().
     virtual void UpdatePart(program::Program& program, size_t index) = 0;
     // Call after the updates of all parts: adds the op that adds the weights of a part to their
-    // average. Returns the average, float32 and as long as the own part; kNoValue: there is none.
+    // average. Returns the average: float32, with the length of the own part. Returns kNoValue if
+    // the weights are not averaged.
     virtual program::ValueId AveragePart(program::Program& /*program*/, size_t /*index*/) {
         return program::kNoValue;
     }

@@ -49,7 +49,7 @@ constexpr const char* WhyNotLowered() {
         std::is_same_v<T, program::LinearCrossEntropyGrad>) {
         return "it has to be expanded first (program/loss.h)";
     }
-    // Of the models that BuildProgram refuses earlier because of Target::every_op.
+    // Only models that BuildProgram refuses earlier (Target::every_op) have these ops.
     if (std::is_same_v<T, program::AltUpWeights> || std::is_same_v<T, program::MatchStreams> ||
         std::is_same_v<T, program::ScaleColumns> || std::is_same_v<T, program::RowMoments> ||
         std::is_same_v<T, program::Sparsify> || std::is_same_v<T, program::IdentityExperts>) {
