@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -269,6 +270,30 @@ TEST_F(SecurityControl, DialerDropsStalledAndMalformedPeers) {
         EXPECT_EQ(in_time, dialled.error().code == ErrorCode::kTimeout)
             << stage << ": " << dialled.error().message;
     }
+}
+
+// A worker with many callers drops most calls; the dialer goes on for more than a second's calls.
+TEST_F(SecurityControl, DialerGoesOnAfterManyDroppedCalls) {
+    const Fd port = net::ListenTcp("127.0.0.1", 0).value();
+    net::SetBlocking(port.get(), true);
+    const std::string address = fmt::format("127.0.0.1:{}", net::BoundPort(port.get()).value());
+    const Fd enough(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    std::thread dropper([&] {
+        for (int call = 0; call < 150; call++) {
+            const Fd fd = net::Accept(port.get());
+            SetResetOnClose(fd.get());
+        }
+        ::eventfd_write(enough.get(), 1);
+    });
+    const auto dialled = DialWorker(address, key_, 1000, Deadline::In(20'000), {}, enough.get());
+    EXPECT_FALSE(dialled.ok());
+    uint64_t seen = 0;
+    EXPECT_EQ(0, ::eventfd_read(enough.get(), &seen)) << "it gave up earlier";
+    // (Accept has no deadline: call until the dropper has seen enough.)
+    while (seen == 0 && ::eventfd_read(enough.get(), &seen) != 0) {
+        [[maybe_unused]] const auto more = DialWorker(address, key_, 1000, Deadline::In(200));
+    }
+    dropper.join();
 }
 
 }  // namespace
