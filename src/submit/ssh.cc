@@ -66,6 +66,7 @@ id=$(head -c 12 /dev/urandom | base64)
 rank=0
 started=()
 stopped=
+said=
 # Runs the script $2 on the host $1, with what follows as its words.
 there() {
     printf 'id=%s\nkey=%s\n%s' "$id" "$key" "$2" |
@@ -81,8 +82,12 @@ take_off() {
 }
 # A rank was not started, or the user stops this: the job is taken back from all hosts.
 take_back() {
-    trap '' INT TERM HUP
-    [ -n "$stopped" ] || echo "weft: rank $rank was not started on $host" >&2
+    if [ -n "$stopped" ]; then
+        give_up
+    else
+        trap '' INT TERM HUP
+        echo "weft: rank $rank was not started on $host" >&2
+    fi
     for ((each = 0; each < rank; ++each)); do
         take_off "$each" "${started[each]}" &
     done
@@ -90,10 +95,15 @@ take_back() {
     wait
     exit "${stopped:-1}"
 }
+# A signal may run this handler a second time before its first run has ended: it only notes.
 stop() {
+    stopped=${stopped:-$1}
+}
+# The user has stopped this: says so once. From here on, signals change nothing.
+give_up() {
     trap '' INT TERM HUP
-    stopped=$1
-    echo "weft: ending the ranks that were started" >&2
+    [ -n "$said" ] || echo "weft: ending the ranks that were started" >&2
+    said=1
 }
 trap 'stop 130' INT
 trap 'stop 143' TERM
@@ -104,7 +114,7 @@ start() {
     there "$host" "$on_host" "$rank" "$@" &
     wait $!
     local status=$?
-    [ -z "$stopped" ] || wait $!  # it may begin yet
+    [ -z "$stopped" ] || { give_up; wait $!; }  # it may begin yet
     [ -z "$stopped" ] && [ $status = 0 ] || take_back
     started+=("$host")
     rank=$((rank + 1))
