@@ -7,7 +7,6 @@ import pathlib
 import re
 import resource
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
 
 import serving  # noqa: E402
-from processes import children, send  # noqa: E402
+from processes import children, listening_port, send  # noqa: E402
 from wait import outlast, until  # noqa: E402
 
 RANKS = ("--local", "2", "--tp", "2", "--timeout-ms", "4000")
@@ -227,13 +226,12 @@ class Losses(unittest.TestCase):
             server.process.kill()
 
     def test_probes_while_it_loads(self):
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
         process = subprocess.Popen(
-            [serving.PROGRAM, "serve", serving.model(), "-t", "1", "--port", str(port), "--json",
+            [serving.PROGRAM, "serve", serving.model(), "-t", "1", "--port", "0", "--json",
              *RANKS], stdout=subprocess.PIPE, text=True)
         try:
             child = stop_next(process.pid)
+            port = wait(lambda: listening_port(process.pid), "a port")
 
             def ask(path):
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)

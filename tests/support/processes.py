@@ -15,6 +15,19 @@ def children(pid):
         return []
 
 
+def listening_port(pid):
+    """The TCP port of 127.0.0.1 on which a process listens; None: on none."""
+    try:
+        links = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")]
+    except OSError:
+        return None  # it has ended, or closed a file since it was listed
+    with open("/proc/net/tcp") as table:
+        for row in map(str.split, table):
+            if row[3] == "0A" and f"socket:[{row[9]}]" in links:
+                return int(row[1].partition(":")[2], 16)
+    return None
+
+
 def send(pid, signal):
     """Sends a signal; false: the process has ended since it was listed."""
     try:
