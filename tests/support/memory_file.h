@@ -1,4 +1,4 @@
-// A file in memory, for fuzz targets of code that opens files by name.
+// A file in memory, for fuzz targets and tests of code that opens files by name.
 #pragma once
 
 #include <sys/mman.h>
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 namespace weft::support {
 
@@ -23,6 +24,9 @@ class MemoryFile {
             std::abort();
         }
         return path_;
+    }
+    const std::string& Write(std::string_view text) {
+        return Write(reinterpret_cast<const uint8_t*>(text.data()), text.size());
     }
 
   private:

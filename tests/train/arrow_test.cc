@@ -4,8 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "support/memory_file.h"
 #include "support/paths.h"
 #include "train/data/data_files.h"
 #include "train/data_case.h"
@@ -19,18 +18,10 @@ std::string Golden(const std::string& name) {
     return support::TestData("/arrow/" + name);
 }
 
-std::vector<nlohmann::json> Lines(const std::string& text) {
-    std::vector<nlohmann::json> lines;
-    for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
-        lines.push_back(nlohmann::json::parse(text.substr(at, text.find('\n', at) - at)));
-    }
-    return lines;
-}
-
 Result<std::string> Read(const std::string& path) {
     WEFT_ASSIGN(const File file, File::Open(path));
     std::string all;
-    const Status read = ReadArrow(file, path.ends_with("saved.arrow") ? 0 : 8, [&](auto lines) {
+    const Status read = ReadArrow(file, path.ends_with("file.arrow") ? 8 : 0, [&](auto lines) {
         all += lines;
         return Status();
     });
@@ -39,10 +30,11 @@ Result<std::string> Read(const std::string& path) {
 }
 
 TEST(Arrow, RecordsAreThoseOfDatasets) {
-    const std::vector<nlohmann::json> expected = Lines(Must(ReadTextFile(Golden("records.jsonl"))));
+    const std::vector<nlohmann::json> expected =
+        JsonLines(Must(ReadTextFile(Golden("records.jsonl"))));
     ASSERT_EQ(expected.size(), 5u);
     for (const char* name : {"saved.arrow", "file.arrow"}) {
-        EXPECT_EQ(Lines(Must(Read(Golden(name)))), expected) << name;
+        EXPECT_EQ(JsonLines(Must(Read(Golden(name)))), expected) << name;
         const RecordFile file = Must(RecordFile::Open(Golden(name)));
         EXPECT_EQ(file.form(), RecordForm::kLines);
         std::string buffer;
@@ -71,16 +63,16 @@ TEST(Arrow, OtherFormsAreRefused) {
 
 // No byte that is missing or wrong does more harm than an error.
 TEST(Arrow, DamageIsAnErrorOrAnotherText) {
-    const TempDir folder;
+    support::MemoryFile file;
     const std::string whole = Must(ReadTextFile(Golden("saved.arrow")));
     size_t errors = 0;
     for (size_t at = 0; at < whole.size(); at += 3) {
         std::string damaged = whole;
         damaged[at] = static_cast<char>(damaged[at] ^ (at % 2 == 0 ? 0x80 : 0x01));
-        errors += Read(WriteText(folder, "saved.arrow", damaged)).ok() ? 0 : 1;
-        const auto cut = Read(WriteText(folder, "saved.arrow", whole.substr(0, at)));
+        errors += Read(file.Write(damaged)).ok() ? 0 : 1;
+        const auto cut = Read(file.Write(whole.substr(0, at)));
         if (cut.ok()) {
-            EXPECT_LT(Lines(*cut).size(), 6u);
+            EXPECT_LT(JsonLines(*cut).size(), 6u);
         }
     }
     EXPECT_GT(errors, whole.size() / 30);

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/file.h"
 #include "support/temp_dir.h"
@@ -45,6 +47,14 @@ inline std::string WriteText(const test::TempDir& folder, const std::string& nam
     const std::string path = folder / name;
     EXPECT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
     return path;
+}
+
+inline std::vector<nlohmann::json> JsonLines(const std::string& text) {
+    std::vector<nlohmann::json> lines;
+    for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+        lines.push_back(nlohmann::json::parse(text.substr(at, text.find('\n', at) - at)));
+    }
+    return lines;
 }
 
 // The sample as text, with learned parts in brackets: "Question: [yes<|endoftext|>]".
