@@ -5,6 +5,7 @@
 # Packages for the build and the tests, by Debian 12 name.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
     libssl-dev libpcre2-dev libutf8proc-dev libarchive-dev zlib1g-dev libcurl4-openssl-dev
+    libsnappy-dev libzstd-dev liblz4-dev
     libibverbs-dev libboost-dev libedit-dev prometheus-cpp-dev libgtest-dev libvulkan-dev glslc
     python3 python3-pip ca-certificates node-markdown-it libjs-katex fonts-katex libjs-highlight.js)
 # Each MPI library adds an `mpi` plug-in; both are optional.

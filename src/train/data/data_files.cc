@@ -16,8 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kTakenSuffixes[] = {".json", ".jsonl", ".ndjson", ".csv",
-                                               ".tsv",  ".txt",   ".arrow"};
-constexpr std::string_view kRefusedSuffixes[] = {".parquet"};
+                                               ".tsv",  ".txt",   ".arrow",  ".parquet"};
 constexpr std::string_view kDescriptions[] = {"dataset_info.json", "dataset_infos.json",
                                               "dataset_dict.json", "state.json"};
 // Text files about a data set.
@@ -28,7 +27,8 @@ constexpr std::string_view kTrainWords[] = {"train", "training"};
 constexpr std::string_view kTestWords[] = {
     "validation", "valid",   "dev",     "val",     "test",   "eval",  "testing",
     "evaluation", "testset", "holdout", "heldout", "valset", "devset"};
-constexpr const char* kTakenNames = ".json, .jsonl, .ndjson, .csv, .tsv, .arrow or .txt (also .gz)";
+constexpr const char* kTakenNames =
+    ".json, .jsonl, .ndjson, .csv, .tsv, .parquet, .arrow or .txt (also .gz)";
 constexpr size_t kMostFolders = 65536;
 
 bool HasSuffix(std::string_view name, const auto& suffixes) {
@@ -41,15 +41,9 @@ bool IsLetter(char c) {
 }
 
 // Whether a file of a folder is used.
-Result<bool> IsTaken(const fs::path& path) {
+bool IsTaken(const fs::path& path) {
     const std::string whole = LowerCase(path.filename().string());
     const std::string_view name = WithoutCompression(whole);
-    if (HasSuffix(name, kRefusedSuffixes)) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: Parquet files are not read. Convert it to JSON lines "
-                         "(pandas: read_parquet(...).to_json(..., orient='records', lines=True))",
-                         path.string());
-    }
     const bool about = std::ranges::any_of(kAbout, [&](std::string_view word) {
         return name.ends_with(".txt") && name.starts_with(word) && !IsLetter(name[word.size()]);
     });
@@ -148,7 +142,7 @@ class FolderWalk {
             if (status.type() == fs::file_type::none) return failed(entry, error);
             const bool missing = status.type() == fs::file_type::not_found;
             if (!missing && !fs::is_regular_file(status)) continue;
-            WEFT_ASSIGN(const bool taken, IsTaken(entry));
+            const bool taken = IsTaken(entry);
             if (taken && missing) {
                 return MakeError(ErrorCode::kNotFound,
                                  "{}: the file behind this link does not exist. Restore it, or "

@@ -17,12 +17,12 @@ constexpr std::string_view kBlankBytes = " \t\n\r";
 
 Status RefuseOtherFormats(const std::string& path, std::string_view head) {
     const auto named = [&](std::string_view what) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: {}; expected JSON lines, a JSON array, CSV, TSV or plain text, also "
-                         "compressed with gzip, zstd, xz or bzip2",
-                         path, what);
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "{}: {}; expected Parquet, Arrow, JSON lines, a JSON array, CSV, TSV or plain "
+            "text, also compressed with gzip, zstd, xz or bzip2",
+            path, what);
     };
-    if (head.starts_with("PAR1")) return named("a Parquet file");
     if (head.starts_with("PK\x03\x04")) return named("a zip file");
     if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff")) return named("UTF-16 text");
     return {};

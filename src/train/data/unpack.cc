@@ -18,6 +18,7 @@
 #include "base/confine.h"
 #include "base/home_folder.h"
 #include "train/data/arrow_stream.h"
+#include "train/data/parquet.h"
 
 namespace weft::train {
 namespace {
@@ -274,10 +275,11 @@ std::string_view WithoutCompression(std::string_view path) {
 Result<File> OpenUnpacked(const std::string& path) {
     WEFT_ASSIGN(File file, File::Open(path));
     WEFT_ASSIGN(const std::string first, HeadAt(file, 0));
-    if (const auto arrow = ArrowBegin(first)) {
+    const auto arrow = ArrowBegin(first);
+    if (arrow || first.starts_with(kParquetMagic)) {
         WEFT_ASSIGN(TemporaryFile to, TemporaryFile::Make(path, file.size_bytes()));
-        WEFT_TRY(
-            ReadArrow(file, *arrow, [&](std::string_view lines) { return to.Write(path, lines); }));
+        const auto take = [&](std::string_view lines) { return to.Write(path, lines); };
+        WEFT_TRY(arrow ? ReadArrow(file, *arrow, take) : ReadParquet(file, take));
         return to.Reopen();
     }
     WEFT_ASSIGN(const uint64_t begin, BeginOf(file));
