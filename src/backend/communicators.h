@@ -52,9 +52,10 @@ struct Communicators {
     coll::Comm* tensor = nullptr;
     StageLinks* stages = nullptr;
     // Training only.
-    coll::Comm* data = nullptr;   // for zero_all_gather and zero_reduce_scatter
-    coll::Comm* tied = nullptr;   // ranks of the first and last stage that share a tensor
-    coll::Comm* world = nullptr;  // all ranks
+    coll::Comm* data = nullptr;     // for zero_all_gather and zero_reduce_scatter
+    coll::Comm* tied = nullptr;     // ranks of the first and last stage that share a tensor
+    coll::Comm* world = nullptr;    // all ranks
+    coll::Comm* context = nullptr;  // for all_to_all
     // Inference only: the wire type of sums over the tensor group. All ranks of that group have the
     // same one.
     SumWire wire = SumWire::kF64;
@@ -62,6 +63,8 @@ struct Communicators {
     // sets prompt_rows to the rows of this transfer that belong to prompts, ascending.
     SumWire prompt_wire = SumWire::kF64;
     std::span<const RowRange> prompt_rows{};
+    // The group that divides the rows of a step (program::RowShare); null: none does.
+    const coll::Comm* rows() const { return context != nullptr ? context : tensor; }
 };
 
 }  // namespace weft::backend

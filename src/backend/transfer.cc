@@ -108,6 +108,64 @@ Status ReduceRowShares(const HostValue& in, const HostValue& out, coll::Comm& co
                              out.bytes(), false, tag);
 }
 
+std::vector<size_t> BytesOf(const HostValue& rows, std::span<const int64_t> counts, int64_t cols) {
+    std::vector<size_t> bytes;
+    for (const int64_t count : counts) {
+        bytes.push_back(static_cast<size_t>(RowBytes(rows.dtype, count * cols)));
+    }
+    return bytes;
+}
+
+// Own rows, all columns -> all rows, own columns.
+Status ToColumns(const program::AllToAll& a, const HostValue& in, const HostValue& out,
+                 coll::Comm& comm, const net::OpTag& tag) {
+    const int64_t width = RowBytes(in.dtype, 1), stride = RowBytes(in.dtype, in.cols);
+    std::vector<size_t> counts;
+    size_t all = 0;
+    for (const program::ColumnRange& part : a.parts) {
+        counts.push_back(static_cast<size_t>(in.rows * part.count * width));
+        all += counts.back();
+    }
+    std::vector<std::byte> packed(all);
+    std::byte* to = packed.data();
+    for (const program::ColumnRange& part : a.parts) {
+        const std::byte* from = in.data + part.begin * width;
+        for (int64_t row = 0; row < in.rows; ++row, from += stride, to += part.count * width) {
+            std::memcpy(to, from, static_cast<size_t>(part.count * width));
+        }
+    }
+    return comm.AllToAll(packed, counts, out.bytes(),
+                         BytesOf(out, RowParts(out.rows, comm.size()), out.cols), tag);
+}
+
+// All rows, own columns -> own rows, all columns.
+Status ToRows(const program::AllToAll& a, const HostValue& in, const HostValue& out,
+              coll::Comm& comm, const net::OpTag& tag) {
+    std::vector<int64_t> columns;
+    int64_t all = 0;
+    for (const program::ColumnRange& part : a.parts) columns.push_back(part.count);
+    for (const int64_t count : columns) all += count;
+    std::vector<std::byte> packed(static_cast<size_t>(RowBytes(in.dtype, out.rows * all)));
+    WEFT_TRY(comm.AllToAll(in.bytes(), BytesOf(in, RowParts(in.rows, comm.size()), in.cols), packed,
+                           BytesOf(out, columns, out.rows), tag));
+    std::vector<float> sums(static_cast<size_t>(out.cols)), wide(sums.size());
+    for (int64_t row = 0; row < out.rows; ++row) {
+        std::ranges::fill(sums, 0.0f);
+        std::byte* from = packed.data();
+        for (const program::ColumnRange& part : a.parts) {
+            Convert({from + RowBytes(in.dtype, row * part.count), in.dtype, 1, part.count},
+                    std::as_writable_bytes(std::span(wide)).data(), DType::kF32);
+            for (int64_t i = 0; i < part.count; ++i) {
+                sums[static_cast<size_t>(part.begin + i)] += wide[static_cast<size_t>(i)];
+            }
+            from += RowBytes(in.dtype, out.rows * part.count);
+        }
+        Convert({std::as_writable_bytes(std::span(sums)).data(), DType::kF32, 1, out.cols},
+                out.data + RowBytes(out.dtype, row * out.cols), out.dtype);
+    }
+    return {};
+}
+
 // (A share may already lie in its place.)
 Status GatherUnit(const program::ZeroAllGather& a, const HostValue& in, const HostValue& out,
                   coll::Comm* data, const net::OpTag& tag) {
@@ -238,6 +296,23 @@ int64_t FirstRow(int64_t rows, const coll::Comm& comm) {
     return rows * comm.rank() / comm.size();
 }
 
+RowRange OwnRows(int64_t rows, const Communicators& groups) {
+    const coll::Comm* const comm = groups.rows();
+    if (comm == nullptr) return {0, rows};
+    const int64_t begin = FirstRow(rows, *comm);
+    return {begin, rows * (comm->rank() + 1) / comm->size() - begin};
+}
+
+Step WithOwnTokens(const Step& step, const Communicators& groups) {
+    Step own = step;
+    if (groups.context == nullptr) return own;
+    const RowRange rows = OwnRows(std::ssize(step.tokens), groups);
+    const auto begin = static_cast<size_t>(rows.begin), count = static_cast<size_t>(rows.count);
+    own.tokens = step.tokens.subspan(begin, count);
+    own.positions = step.positions.subspan(begin, count);
+    return own;
+}
+
 Status ReduceScatterInto(coll::Comm* comm, std::span<std::byte> all, DType dtype,
                          std::span<const int64_t> parts, int64_t begin, std::span<std::byte> share,
                          bool adds, const net::OpTag& tag) {
@@ -273,6 +348,10 @@ Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& 
             return SumInPlace(out, GroupOf(op.as<program::SumOver>().group, groups), tag);
         case OpKind::kGatherRows: return GatherRowShares(in, out, *groups.tensor, tag);
         case OpKind::kReduceScatterRows: return ReduceRowShares(in, out, *groups.tensor, tag);
+        case OpKind::kAllToAll: {
+            const auto& a = op.as<program::AllToAll>();
+            return (a.to_columns ? ToColumns : ToRows)(a, in, out, *groups.context, tag);
+        }
         case OpKind::kAllGather:
             return Gather(op.as<program::AllGather>(), in, out, *groups.tensor, tag);
         case OpKind::kZeroAllGather:

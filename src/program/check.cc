@@ -458,6 +458,16 @@ class Checker {
         return AreShares(Out(op, 0), In(op, 0));
     }
     bool Check(const Op& op, const SliceRows&) const { return AreShares(Out(op, 0), In(op, 0)); }
+    bool Check(const Op& op, const AllToAll& a) const {
+        const Shape &own = a.to_columns ? In(op, 0) : Out(op, 0),
+                    &all = a.to_columns ? Out(op, 0) : In(op, 0);
+        bool found = false;
+        for (const ColumnRange& part : a.parts) {
+            if (part.begin < 0 || part.count < 1 || part.begin > own[1] - part.count) return false;
+            found = found || part.count == all[1];
+        }
+        return found && AreShares(own, all);
+    }
     // Whether a narrow matrix lies at columns [begin, ...) of a wide one.
     static bool Within(const Shape& narrow, const Shape& wide, int64_t begin) {
         const int last = wide.rank - 1;

@@ -361,6 +361,11 @@ class Walk {
         }
     }
 
+    void Back(const AllToAll& a) {
+        const ValueId dy = OutputGradient();
+        if (dy != kNoValue) Contribute(0, AllToAll{a.parts, !a.to_columns}, {dy});
+    }
+
     void Back(const Send& a) {
         if (Needed(0)) Contribute(0, Recv{a.peer}, {});
     }

@@ -154,23 +154,23 @@ struct RmsNormGradWeight {
     }
 };
 
+struct ColumnRange {
+    int64_t begin = 0, count = 0;
+};
 struct SumSquares {  // each input's sum of squares, in its own column
     static constexpr OpRow kRow{"sum_squares", "x*[T,_] -> y[T,_]:f64", Pass::kBoth,
                                 Trait::kRowWise | Trait::kExact};
-    struct Columns {
-        int64_t begin = 0, count = 0;
-    };
-    std::vector<Columns> columns;  // per input: the columns that this rank adds to the sum
+    std::vector<ColumnRange> columns;  // per input: the columns that this rank adds to the sum
     void Show(auto& show) const { show("columns", columns); }
 };
 struct SumSquaresGrad {  // of one input: 2 * x * dy[:, column] in its columns, zeros elsewhere
     static constexpr OpRow kRow{"sum_squares_grad", "dy[T,_] x[T,n] -> dx[T,n]", Pass::kBackward,
                                 Trait::kRowWise | Trait::kExact, 1};
     int64_t column = 0;
-    SumSquares::Columns columns;
+    ColumnRange columns;
     void Show(auto& show) const {
         show("column", column);
-        show("columns", std::vector<SumSquares::Columns>{columns});
+        show("columns", std::vector<ColumnRange>{columns});
     }
 };
 
@@ -452,6 +452,20 @@ struct ReduceScatterRows {  // this rank's rows of the sum over the group
 struct SliceRows {  // this rank's rows
     static constexpr OpRow kRow{"slice_rows", "x[T,n]:part -> y[S,n]", Pass::kBackward,
                                 Trait::kExact};
+};
+// Rows that the ranks of a context group divide (program/context_parallel.h). `parts`: columns of
+// each rank; they may overlap.
+struct AllToAll {
+    static constexpr OpRow kRow{"all_to_all", "x[_,_] -> y[_,_]", Pass::kTraining,
+                                Trait::kCheap | Trait::kAllGather};
+    std::vector<ColumnRange> parts;
+    // Whether x has this rank's rows, and y this rank's columns of all rows. Otherwise the other
+    // way around: each column of y is the sum over the ranks that have it.
+    bool to_columns = true;
+    void Show(auto& show) const {
+        show("parts", parts);
+        show.Flag("to_columns", to_columns);
+    }
 };
 
 // Weights that ZeRO shards over the ranks with different data (zero.h). `parts`: elements of each
@@ -798,7 +812,7 @@ struct CrossEntropyGrad {
     OP(Add) OP(Scale) OP(ScaleByPosition) OP(SoftCap) OP(SoftCapGrad) OP(Zero) \
     OP(SliceColumns) OP(PadColumns) \
     OP(AllReduce) OP(AllGather) OP(Send) OP(Recv) \
-    OP(GatherRows) OP(ReduceScatterRows) OP(SliceRows) \
+    OP(GatherRows) OP(ReduceScatterRows) OP(SliceRows) OP(AllToAll) \
     OP(ZeroAllGather) OP(ZeroReduceScatter) \
     OP(Route) OP(RouteGrad) OP(RouteFactorsGrad) \
     OP(WeighRows) OP(WeighRowsGrad) OP(IdentityExperts) \

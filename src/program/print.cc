@@ -75,7 +75,7 @@ std::string Text(Group group) {
 std::string Text(Activation activation) {
     return ActivationName(activation);
 }
-std::string Text(const SumSquares::Columns& columns) {
+std::string Text(const ColumnRange& columns) {
     return fmt::format("{}+{}", columns.begin, columns.count);
 }
 std::string Text(const ElementRange& range) {

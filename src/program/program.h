@@ -26,8 +26,9 @@ namespace weft::program {
 
 inline constexpr int64_t kTokens = -1;   // T: rows of the step
 inline constexpr int64_t kOutputs = -2;  // R: rows of the step whose logits are wanted
-// A dimension: one rank's share of the T rows, which `ranks` tensor ranks divide. Rank r of n has
-// rows [T r / n, T (r + 1) / n). Memory plans use the largest share.
+// A dimension: one rank's share of the T rows, which `ranks` tensor ranks, or the ranks of a
+// context group, divide. Rank r of n has rows [T r / n, T (r + 1) / n). Memory plans use the
+// largest share.
 constexpr int64_t RowShare(int64_t ranks) {
     return -16 - ranks;
 }

@@ -1,5 +1,7 @@
 #include "program/sharding.h"
 
+#include <algorithm>
+
 namespace weft::program {
 namespace {
 
@@ -8,7 +10,10 @@ class Placer {
     explicit Placer(const Program& program)
         : program_(program),
           placements_(program.values.size(), Sharding::kReplicated),
-          writer_(program.values.size(), nullptr) {}
+          writer_(program.values.size(), nullptr) {
+        const auto gathers = [](const Op& op) { return op.kind() == OpKind::kGatherRows; };
+        divides_rows_ = std::ranges::any_of(program.ops, gathers);
+    }
 
     Result<std::vector<Sharding>> Run() {
         for (index_ = 0; index_ < program_.ops.size(); ++index_) {
@@ -82,7 +87,7 @@ class Placer {
     Placed Output(const SelectRows&) const { return Join(); }
     Placed Output(const Recv&) const {
         const bool share = SharingRanks(program_.value(op_->outputs[0]).shape[0]) > 0;
-        return share ? Sharding::kRowSharded : Sharding::kReplicated;
+        return share && divides_rows_ ? Sharding::kRowSharded : Sharding::kReplicated;
     }
     Placed Output(const Zero&) const { return Sharding::kReplicated; }
 
@@ -169,6 +174,8 @@ class Placer {
         return Wrong(op_->inputs[0], "is not shared out by rows");
     }
 
+    // (A context group has other ranks than the tensor group.)
+    Placed Output(const AllToAll&) const { return At(0); }
     Placed Output(const AllGather& a) const {
         if (a.group == Group::kTensor && At(0) == Sharding::kSharded) return Sharding::kReplicated;
         return Wrong(op_->inputs[0], "is not cut over the tensor group");
@@ -199,6 +206,7 @@ class Placer {
     std::vector<const Op*> writer_;  // by value
     const Op* op_ = nullptr;
     size_t index_ = 0;
+    bool divides_rows_ = false;  // whether the tensor group, not a context group, divides rows
 };
 
 // The columns of the first output: those of the first input, unless the op moves them.

@@ -571,6 +571,10 @@ void Do(const program::SliceRows&, OpCall<Real>&) {
     std::abort();
 }
 template <typename Real>
+void Do(const program::AllToAll&, OpCall<Real>&) {
+    std::abort();
+}
+template <typename Real>
 void Do(const program::Send&, OpCall<Real>&) {
     std::abort();
 }

@@ -266,12 +266,13 @@ void CpuExecutable::BindInputs(const Step& step) {
     }
     std::ranges::stable_sort(adapted_rows_, {}, &kernels::AdaptedRow::adapter);
     list_ = adapted_rows_.empty() || adapted_.calls.empty() ? &plain_ : &adapted_;
-    for (const program::ValueId id : inputs_) BindInput(id, step);
+    const Step own = WithOwnTokens(step, groups_);
+    for (const program::ValueId id : inputs_) BindInput(id, own);
     if (!orders_tokens_) return;
-    slot.token_order.resize(step.tokens.size());
+    slot.token_order.resize(own.tokens.size());
     std::iota(slot.token_order.begin(), slot.token_order.end(), 0);
     std::ranges::stable_sort(slot.token_order, {},
-                             [&](int32_t row) { return step.tokens[static_cast<size_t>(row)]; });
+                             [&](int32_t row) { return own.tokens[static_cast<size_t>(row)]; });
 }
 
 void CpuExecutable::BindInput(program::ValueId id, const Step& step) {
@@ -302,11 +303,9 @@ void CpuExecutable::BindCalls(const Step& step) {
     const SlotState& slot = slots_[static_cast<size_t>(step.slot)];
     bindings_ = {slot.tokens,   slot.outputs,           step.slot, slot.sequences, slot.states,
                  adapted_rows_, slot.token_order.data()};
-    if (groups_.tensor != nullptr) {
-        bindings_.own_begin = FirstRow(slot.tokens, *groups_.tensor);
-        bindings_.own_rows = RowParts(
-            slot.tokens, groups_.tensor->size())[static_cast<size_t>(groups_.tensor->rank())];
-    }
+    const RowRange own = OwnRows(slot.tokens, groups_);
+    bindings_.own_begin = own.begin;
+    bindings_.own_rows = own.count;
     for (size_t i = begin_; i < end_; ++i) BindCall(list_->calls[i], bindings_);
     FindPromptRows(step.sequences, 0, slot.tokens, prompt_rows_);
     groups_.prompt_rows = prompt_rows_;

@@ -198,10 +198,9 @@ Step GpuExecutable::SlotStep::View(const Step& step) const {
 StepShape GpuExecutable::ShapeOfRun(const OpRange& ops, const Step& step) const {
     if (IsUpdate(ops)) return {.rows = 1, .outputs = 1};
     StepShape shape = ShapeOf(step, adapts_);
-    if (groups_.tensor == nullptr) return shape;
-    const auto rank = static_cast<size_t>(groups_.tensor->rank());
-    shape.own_begin = static_cast<int32_t>(FirstRow(shape.rows, *groups_.tensor));
-    shape.own_rows = static_cast<int32_t>(RowParts(shape.rows, groups_.tensor->size())[rank]);
+    const RowRange own = OwnRows(shape.rows, groups_);
+    shape.own_begin = static_cast<int32_t>(own.begin);
+    shape.own_rows = static_cast<int32_t>(own.count);
     return shape;
 }
 
@@ -224,7 +223,7 @@ Status GpuExecutable::RunBound(const OpRange& ops, const Step& step, const Commu
     if (IsUpdate(ops)) {
         lowering_.FillUpdateScalars({step.number, step.rate, step.gradient_scale});
     } else {
-        tables_.Write(step);
+        tables_.Write(WithOwnTokens(step, groups_));
     }
     if (!step.copies.empty()) WEFT_TRY(CopyPages());
     parts_.assign(PartsOf(ops, step), {});
