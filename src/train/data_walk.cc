@@ -45,7 +45,7 @@ class WalkProgress {
 
 int64_t GlobalBatch(const TrainJob& job, const TrainLayout& layout) {
     if (job.global_batch > 0) return job.global_batch;
-    return job.trainer.micro_batch * job.trainer.accumulation * layout.dp;
+    return job.trainer.micro_batch * job.trainer.accumulation * layout.streams();
 }
 
 Result<Loader> OpenLoader(const TrainJob& job, const TrainLayout& layout, const OpenedData& data) {
@@ -61,8 +61,8 @@ Result<Loader> OpenLoader(const TrainJob& job, const TrainLayout& layout, const 
         }
         options.global_batch /= grpo.group;
     } else {
-        options.rank = layout.replica;
-        options.ranks = layout.dp;
+        options.rank = layout.stream();
+        options.ranks = layout.streams();
     }
     options.epochs = job.steps > 0 ? 0 : static_cast<uint64_t>(job.epochs);
     return Loader::Make(*data.set, options);
@@ -74,8 +74,8 @@ Result<Loader> OpenTestLoader(const TrainJob& job, const TrainLayout& layout,
     options.part = Part::kTest;
     options.mixture.reset();
     options.shuffle = false;
-    options.rank = layout.replica;
-    options.ranks = layout.dp;
+    options.rank = layout.stream();
+    options.ranks = layout.streams();
     options.global_batch = GlobalBatch(job, layout);
     options.epochs = 1;
     return Loader::Make(*data.set, options);

@@ -25,7 +25,8 @@ int64_t Ceil(int64_t count, int64_t of) {
 }
 
 int RanksOfReplica(const TrainJob& job) {
-    return std::max(1, job.trainer.tp) * std::max(1, job.trainer.pp);
+    const TrainerOptions& t = job.trainer;
+    return std::max(1, t.tp) * std::max(1, t.pp) * std::max(1, t.cp);
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ Status FixSize(TrainJob& job, int ranks) {
     TrainerOptions& trainer = job.trainer;
     WEFT_ASSIGN(const TrainLayout layout, MakeTrainLayout(ranks, 0, LayoutWordsOf(trainer)));
     job.elastic = true;
-    job.global_batch = trainer.micro_batch * trainer.accumulation * layout.dp;
+    job.global_batch = trainer.micro_batch * trainer.accumulation * layout.streams();
     if (trainer.grad_dtype == "auto") {
         trainer.grad_dtype = FlagOf(GradientTypeOf(trainer, layout.dp));
     }
@@ -66,9 +67,10 @@ Result<TrainJob> Resize(const TrainJob& job, int ranks) {
     const int replica = RanksOfReplica(job);
     if (ranks < replica) {
         return MakeError(ErrorCode::kUsage,
-                         "{} rank{} left, but one copy of the model needs {} (--tp {} x --pp {})",
+                         "{} rank{} left, but one copy of the model needs {} (--tp {} x --pp {}{})",
                          ranks, ranks == 1 ? " is" : "s are", replica, job.trainer.tp,
-                         job.trainer.pp);
+                         job.trainer.pp,
+                         job.trainer.cp > 1 ? fmt::format(" x --cp {}", job.trainer.cp) : "");
     }
     if (UsableRanks(job, ranks) != ranks) {
         return MakeError(ErrorCode::kUsage,

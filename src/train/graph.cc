@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "model/model.h"
+#include "program/context_parallel.h"
 #include "program/sequence_parallel.h"
 #include "train/load_balance.h"
 
@@ -147,7 +148,7 @@ using Wide = std::vector<bool>;
 bool HasOneType(program::OpKind kind) {
     using program::OpKind;
     return kind == OpKind::kAttention || kind == OpKind::kAttentionGrad || kind == OpKind::kGlu ||
-           kind == OpKind::kGluGrad || kind == OpKind::kRope;
+           kind == OpKind::kGluGrad || kind == OpKind::kRope || kind == OpKind::kAllToAll;
 }
 
 // Widens the operands of such ops, until none has two types.
@@ -308,6 +309,8 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     if (options.row_shares) {
         forward = program::ApplySequenceParallel(std::move(forward), shard.layout.tp);
     }
+    WEFT_ASSIGN(forward, program::ApplyContextParallel(std::move(forward), options.context_rank,
+                                                       options.context_ranks));
     differentiate.weights = adapters.weights;
     WEFT_ASSIGN(program::Differentiated differentiated,
                 program::Differentiate(forward, differentiate));

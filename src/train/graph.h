@@ -32,10 +32,11 @@ struct GraphOptions {
     // Most rows of a step, for ExpandLoss (program/loss.h). 0: linear_cross_entropy stays one op,
     // for callers that only count ops and do not run the Program.
     int64_t rows = 0;
-    bool row_shares = false;    // sequence parallelism (program/sequence_parallel.h)
-    bool load_balance = false;  // adds the auxiliary loss of experts as the side loss
-    program::Target target{};   // the device that runs it
-    double temperature = 1;     // logits are divided by it, in all chunks
+    bool row_shares = false;                  // sequence parallelism (program/sequence_parallel.h)
+    int context_rank = 0, context_ranks = 1;  // program/context_parallel.h
+    bool load_balance = false;                // adds the auxiliary loss of experts as the side loss
+    program::Target target{};                 // the device that runs it
+    double temperature = 1;                   // logits are divided by it, in all chunks
     // Not 0: most rows of a step whose logits generate tokens.
     int64_t generated_rows = 0;
     DType kv_dtype = DType::kF16;

@@ -29,10 +29,34 @@ Status MicroBatch::Fill(std::span<const Sequence> sequences, int64_t vocab,
         }
     }
     empty_ = targets_.empty();
-    if (!empty_) return {};
-    tokens_ = positions_ = output_rows_ = targets_ = {0};
-    sequences_ = {{0, 1, 0, {}}};
+    if (empty_) {  // (rows without a target change nothing)
+        tokens_.clear();
+        positions_.clear();
+        sequences_.clear();
+    }
+    KeepOwnRows();
     return {};
+}
+
+// Each rank of a context group has a row.
+void MicroBatch::KeepOwnRows() {
+    const auto ranks = static_cast<size_t>(context_ranks_),
+               rank = static_cast<size_t>(context_rank_);
+    const size_t real = tokens_.size();
+    for (; tokens_.size() < ranks; positions_.push_back(0)) {
+        sequences_.push_back({static_cast<int32_t>(tokens_.size()), 1, 0, {}});
+        tokens_.push_back(0);
+    }
+    const size_t begin = tokens_.size() * rank / ranks, end = tokens_.size() * (rank + 1) / ranks;
+    own_rows_ = static_cast<int64_t>(std::min(end, real) - std::min(begin, real));
+    const auto from = std::ranges::lower_bound(output_rows_, static_cast<int32_t>(begin));
+    const auto to = std::ranges::lower_bound(output_rows_, static_cast<int32_t>(end));
+    const auto first = from - output_rows_.begin(), count = to - from;
+    output_rows_ = {from, to};
+    targets_ = {targets_.begin() + first, targets_.begin() + first + count};
+    for (int32_t& row : output_rows_) row -= static_cast<int32_t>(begin);
+    empty_ = targets_.empty();
+    if (empty_) output_rows_ = targets_ = {0};
 }
 
 Status MicroBatch::AddSample(const Sequence& sequence, size_t sample, int64_t vocab,

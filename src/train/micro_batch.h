@@ -18,8 +18,14 @@ enum class AnswerPart { kOwn, kMismatched };
 
 class MicroBatch {
   public:
-    // Sets the rows. Each sample attends only to itself. If the sequences have no targets, there is
-    // one row whose loss has weight zero, because all ranks must run the same collectives.
+    // This rank of a context group (program/context_parallel.h), which divides the rows. Results of
+    // a step are those of own rows; its tokens and sequences are those of all rows.
+    void SetContext(int rank, int ranks) {
+        context_rank_ = rank;
+        context_ranks_ = ranks;
+    }
+    // Sets the rows. Each sample attends only to itself. If this rank has no targets, there is a
+    // row whose loss has weight zero, because all ranks must run the same collectives.
     // vocab: number of rows of the embedding; model: the model's name, for errors. Errors: kUsage
     // (a token id is too large).
     Status Fill(std::span<const Sequence> sequences, int64_t vocab, const std::string& model,
@@ -27,7 +33,7 @@ class MicroBatch {
 
     bool empty() const { return empty_; }
     int64_t targets() const { return empty_ ? 0 : static_cast<int64_t>(targets_.size()); }
-    int64_t positions() const { return empty_ ? 0 : static_cast<int64_t>(tokens_.size()); }
+    int64_t positions() const { return own_rows_; }
     // Preferences only: the answers, and for each row with a target whether it belongs to one.
     std::span<const AnswerRows> answers() const { return answers_; }
     std::span<const uint8_t> in_answer() const { return in_answer_; }
@@ -37,8 +43,11 @@ class MicroBatch {
   private:
     Status AddSample(const Sequence& sequence, size_t sample, int64_t vocab,
                      const std::string& model);
+    void KeepOwnRows();
 
+    int context_rank_ = 0, context_ranks_ = 1;
     bool empty_ = true;
+    int64_t own_rows_ = 0;  // without rows that only fill up
     std::vector<int32_t> tokens_, positions_, output_rows_, targets_;
     std::vector<backend::StepSequence> sequences_;
     std::vector<AnswerRows> answers_;

@@ -398,6 +398,12 @@ class Run {
 
     Status MakeSampler(const model::Hyper& hyper, const OpenedData& data) {
         if (job_.sample.prompts.empty()) return {};
+        if (job_.trainer.cp > 1) {
+            return MakeError(ErrorCode::kUsage,
+                             "--sample with --cp {}: a token's logits would need all ranks of a "
+                             "sequence. Leave out --sample",
+                             job_.trainer.cp);
+        }
         if (data.tokenizer == nullptr) {
             return MakeError(ErrorCode::kUsage,
                              "--sample with --data {}: there is no tokenizer to read prompts with",
@@ -524,7 +530,9 @@ class Run {
             {"data_begin", data_begin_},
             {"day", job_.data.day},
             {"optimizer", UpdateName(trainer.options().update.kind)},
-            {"layout", fmt::format("tp {} pp {} dp {}", layout.tp(), layout.pp(), layout.dp)},
+            {"layout",
+             fmt::format("tp {} pp {} dp {}{}", layout.tp(), layout.pp(), layout.streams(),
+                         layout.cp > 1 ? fmt::format(" cp {}", layout.cp) : "")},
             {"settings", SettingsOf(job_, batch_)}};
         if (best_->step() > 0) state["best"] = best_->ToJson();
         NoteProgress(trainer.progress(), job_.trainer.update, state);

@@ -73,6 +73,7 @@ constexpr auto kTrainerFields = [](auto& t, auto& visit) {
     visit("virtual_stages", t.virtual_stages);
     visit("dp", t.dp);
     visit("ep", t.ep);
+    visit("cp", t.cp);
     visit("sequence_parallel", t.sequence_parallel);
     visit("split", t.split);
     visit("router_aux_loss", t.router_aux_loss);

@@ -40,18 +40,6 @@ GeneratorSize SizeOf(const TrainerOptions& o, int64_t page_tokens) {
     return size;
 }
 
-bool HasTarget(const Sequence& sequence) {
-    return std::ranges::any_of(sequence.targets, [](int32_t target) { return target >= 0; });
-}
-int64_t TargetsOf(std::span<const Sequence> sequences) {
-    int64_t count = 0;
-    for (const Sequence& sequence : sequences) {
-        const auto used = std::span(sequence.targets).first(static_cast<size_t>(sequence.used));
-        count += std::ranges::count_if(used, [](int32_t target) { return target >= 0; });
-    }
-    return count;
-}
-
 Result<program::Recompute> FindRecompute(const std::string& name) {
     if (name == "none" || name == "auto") return program::Recompute::kNone;
     if (name == "selective") return program::Recompute::kSelective;
@@ -86,6 +74,23 @@ Status CheckGrpo(const TrainerOptions& o) {
     }
     if (!reference.empty() && o.lora.on()) {
         return refuse("--ref-model and --lora", "the reference is the model without adapters");
+    }
+    return {};
+}
+
+// Refuses options that a trainer whose ranks divide sequences does not support.
+Status CheckContext(const TrainerOptions& o) {
+    if (o.cp < 0) return MakeError(ErrorCode::kUsage, "--cp {}: expected 1 or more", o.cp);
+    if (o.cp <= 1) return {};
+    const auto refuse = [&](std::string_view flag, std::string_view why) {
+        return MakeError(ErrorCode::kUnsupported, "--cp {} with {}: {}", o.cp, flag, why);
+    };
+    if (o.grpo.on || o.preference.on()) {
+        return refuse("this --loss",
+                      "an answer's loss needs all of its rows on one rank. Use --dp");
+    }
+    if (o.sequence_parallel) {
+        return refuse("--sequence-parallel on", "both divide the rows. Use one of the two");
     }
     return {};
 }
@@ -158,6 +163,7 @@ Status CheckTrainer(const TrainerOptions& o) {
     }
     WEFT_TRY(CheckPreference(o.preference));
     WEFT_TRY(CheckGrpo(o));
+    WEFT_TRY(CheckContext(o));
     WEFT_TRY(CheckUpdate(o.update));
     WEFT_TRY(CheckLossScale(o.loss_scale));
     if (o.zero < 0 || o.zero > 3) {
@@ -203,7 +209,7 @@ DType GradientTypeOf(const TrainerOptions& o, int64_t replicas) {
 }
 
 TrainLayoutOptions LayoutWordsOf(const TrainerOptions& o) {
-    return {o.tp, o.pp, o.dp, o.split, o.ep, o.virtual_stages};
+    return {o.tp, o.pp, o.dp, o.split, o.ep, o.virtual_stages, o.cp};
 }
 
 Result<std::vector<model::Shard>> ShardsOf(const TrainLayout& layout, const model::Hyper& hyper,
@@ -223,6 +229,10 @@ Result<std::vector<model::Shard>> ShardsOf(const TrainLayout& layout, const mode
     return shards;
 }
 
+int64_t RowsOfStep(const TrainerOptions& options) {
+    return std::max<int64_t>(options.sequence * options.micro_batch, options.cp);
+}
+
 Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLayout& layout,
                                     const model::Hyper& hyper, bool overlap) {
     GraphOptions graph;
@@ -230,7 +240,9 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
     graph.gradients = GradientTypeOf(options, layout.dp);
     WEFT_ASSIGN(graph.recompute, FindRecompute(options.recompute));
     graph.sequence = options.sequence;
-    graph.rows = options.sequence * options.micro_batch;
+    graph.context_rank = layout.context_rank();
+    graph.context_ranks = layout.cp;
+    graph.rows = (RowsOfStep(options) + layout.cp - 1) / layout.cp;
     if (options.preference.on()) graph.rows *= 2;  // two answers are one sequence (loader.h)
     if (options.grpo.on) {
         graph.temperature = options.grpo.temperature;
@@ -314,6 +326,7 @@ Status Trainer::Plan() {
     WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
     WEFT_ASSIGN(layout_,
                 MakeTrainLayout(cluster_.size(), cluster_.rank(), LayoutWordsOf(options_)));
+    micro_.SetContext(layout_.context_rank(), layout_.cp);
     if (options_.router_aux_loss < 0) {
         WEFT_ASSIGN(options_.router_aux_loss, LoadBalanceOf(*source_));
     }
@@ -399,6 +412,7 @@ Status Trainer::PlanProgram() {
     backend::CompileOptions options;
     options.compute = options_.dtype;
     options.max_tokens = options.max_outputs = graph_options.rows;
+    if (layout_.cp > 1) options.max_tokens = RowsOfStep(options_);
     options.slots = SlotsOf(layout_.place());
     options.beside = Overlaps();
     options.page_tokens = device_->info().target.page_tokens;
@@ -478,9 +492,11 @@ std::span<const Sequence> Trainer::SequencesOf(const Batch& batch, const StagePa
 Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pass) {
     if (options_.preference.on() || options_.grpo.on) return RunWeightedPass(batch, which, pass);
     const program::ModelChunk& chunk = chunks_[static_cast<size_t>(which.chunk)];
-    const auto sequences = SequencesOf(batch, which);
+    const auto number_of = static_cast<size_t>(which.micro_batch);
+    if (targets_of_.size() <= number_of) targets_of_.resize(number_of + 1);
     if (pass != PassKind::kBackward) {
-        WEFT_TRY(micro_.Fill(sequences, hyper_.vocab, source_->name()));
+        WEFT_TRY(micro_.Fill(SequencesOf(batch, which), hyper_.vocab, source_->name()));
+        targets_of_[number_of] = micro_.targets();
         if (which.chunk == 0) positions_ += micro_.positions();
     }
     const double targets = static_cast<double>(std::max<uint64_t>(batch.global_targets, 1));
@@ -491,7 +507,7 @@ Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pas
     const double share = static_cast<double>(micro_.targets()) / targets;
     step.side_gradient = static_cast<float>(options_.router_aux_loss * share * scale());
     // (The stand-in row without a target also has a loss, which must not count.)
-    const bool counts = std::ranges::any_of(sequences, HasTarget);
+    const int64_t count = targets_of_[number_of];
     if (pass != PassKind::kBackward) {
         WEFT_TRY(RunOps(
             {chunk.begin, pass == PassKind::kEvaluate ? chunk.predict_begin : chunk.evaluate_begin},
@@ -505,10 +521,10 @@ Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pas
     if (pass == PassKind::kBoth || pass == PassKind::kBackward) {
         WEFT_TRY(RunOps(chunk.backward(), step));
     }
-    if (pass == PassKind::kForward || !counts) return {};
-    WEFT_ASSIGN(const double losses,
-                SumOfLosses(pass == PassKind::kEvaluate ? chunk.loss.evaluated : chunk.loss.losses,
-                            TargetsOf(sequences)));
+    if (pass == PassKind::kForward || count == 0) return {};
+    WEFT_ASSIGN(
+        const double losses,
+        SumOfLosses(pass == PassKind::kEvaluate ? chunk.loss.evaluated : chunk.loss.losses, count));
     loss_sum_ += losses;
     return {};
 }

@@ -67,6 +67,7 @@ struct TrainerOptions {
     bool sequence_parallel = false;  // tensor ranks divide the rows of norms and of the residual
                                      // stream
     int ep = 0;                      // expert groups of the tensor ranks, as in model::Layout
+    int cp = 0;                      // context parallelism, as in TrainLayoutOptions
     // Coefficient of the auxiliary loss of experts (train/load_balance.h); below 0: that of
     // config.json. Each micro-batch has its own auxiliary loss, weighted by its share of the
     // targets.
@@ -296,6 +297,7 @@ class Trainer {
     // State of the current update.
     double loss_sum_ = 0, aux_loss_ = 0;
     int64_t positions_ = 0;
+    std::vector<int64_t> targets_of_;  // by micro-batch
     // Preferences: which answers the passes run, KTO's estimate, and this rank's part of the report
     // and of LogProbabilities. row_weights_: by micro-batch, from its forward to its backward pass.
     AnswerPart part_ = AnswerPart::kOwn;

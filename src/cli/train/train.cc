@@ -528,7 +528,9 @@ void ResolveRestart(TrainFlags& flags) {
 Status ResolveLayout(TrainFlags& flags) {
     const train::TrainerOptions& trainer = flags.job.trainer;
     const int tp = trainer.tp > 0 ? trainer.tp : trainer.ep;
-    return ResolveLocal(flags.common, {{"--tp", tp}, {"--pp", trainer.pp}, {"--dp", trainer.dp}});
+    return ResolveLocal(
+        flags.common,
+        {{"--tp", tp}, {"--pp", trainer.pp}, {"--cp", trainer.cp}, {"--dp", trainer.dp}});
 }
 
 // The flags that a --ds-config adds to or replaces.
@@ -924,7 +926,11 @@ void AddTrainLayoutFlags(const Command& app, TrainFlags& flags) {
     shown.AddNumber("--virtual-stages", job.trainer.virtual_stages, 1, 1024,
                     "Interleaved pipeline: V model chunks per stage; the bubble shrinks to 1/V, "
                     "the traffic grows V times");
-    app.AddOption("--dp", job.trainer.dp, "Data-parallel replicas (default: ranks / tp / pp)");
+    app.AddOption(
+        "--cp", job.trainer.cp,
+        "Context-parallel ranks, which divide the rows of long sequences and the heads of "
+        "attention (default: 1)");
+    app.AddOption("--dp", job.trainer.dp, "Data-parallel replicas (default: ranks / tp / pp / cp)");
     app.AddOption("--tensor-split", flags.common.split,
                   "Shares of tensor ranks or stages, as 3,2,1");
     shown.AddChoice(

@@ -42,7 +42,7 @@ Status ResolveDs(const Command& command, const std::string& path, int ranks, tra
     train::DsFlags flags = DsFlagsOf(command, job);
     WEFT_ASSIGN(const train::TrainLayout layout,
                 train::MakeTrainLayout(ranks, 0, train::LayoutWordsOf(t)));
-    flags.ranks = layout.dp;
+    flags.ranks = layout.streams();
     WEFT_ASSIGN(const auto source, train::OpenSource(t));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     flags.hidden_size = hyper.hidden;

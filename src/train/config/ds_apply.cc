@@ -248,10 +248,10 @@ nlohmann::ordered_json ResolvedJson(const TrainJob& job, const TrainExportOption
                                     const TrainLayout& layout, int64_t steps) {
     const TrainerOptions& t = job.trainer;
     const Schedule& s = job.schedule;
-    return {{"train_batch_size", t.micro_batch * t.accumulation * layout.dp},
+    return {{"train_batch_size", t.micro_batch * t.accumulation * layout.streams()},
             {"micro_batch", t.micro_batch},
             {"accumulation", t.accumulation},
-            {"dp", layout.dp},
+            {"dp", layout.streams()},
             {"tp", layout.tp()},
             {"pp", layout.pp()},
             {"steps", steps},

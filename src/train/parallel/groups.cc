@@ -27,18 +27,21 @@ static_assert(net::kFlags >= 4 * kFlagsOfGroup);
 // Parts of a window, in eighths, and the flags. Groups in the same part never share two ranks:
 // tensor groups are within a replica's stage, data groups across replicas, forward mail between
 // stages. If a pipeline of two stages wraps around, each direction has its own Comm, and the two
-// share neither a window nor a flag.
+// share neither a window nor a flag. The ranks of a context group are also in one data group, whose
+// part is then smaller.
 struct Channels {
-    coll::Channel world, group, forward, backward, tied;
+    coll::Channel world, group, data, context, forward, backward, tied;
 };
 
-Channels CutWindow(size_t window) {
+Channels CutWindow(size_t window, bool contexts) {
     const auto part = [&](size_t begin, size_t end, int flags) {
         const size_t eighth = window / 8 / 4096 * 4096;
         return coll::Channel{begin * eighth, (end - begin) * eighth, flags * kFlagsOfGroup,
                              kFlagsOfGroup};
     };
-    return {part(0, 1, 0), part(1, 8, 1), part(1, 4, 1), part(4, 7, 2), part(7, 8, 3)};
+    return {part(0, 1, 0), part(1, 8, 1), part(1, contexts ? 4 : 8, 1),
+            part(4, 8, 2), part(1, 4, 1), part(4, 7, 2),
+            part(7, 8, 3)};
 }
 
 class Joiner {
@@ -49,7 +52,7 @@ class Joiner {
         for (const auto& link : fabric.links) {
             if (link != nullptr) window = std::min(window, link->window_bytes());
         }
-        channels_ = CutWindow(window);
+        channels_ = CutWindow(window, layout.cp > 1);
     }
 
     Result<TrainGroups> Join() const {
@@ -62,7 +65,10 @@ class Joiner {
             WEFT_ASSIGN(groups.tensor, Make(l.TensorGroup(), channels_.group));
         }
         if (l.dp > 1) {
-            WEFT_ASSIGN(groups.data, Make(l.DataGroup(), channels_.group));
+            WEFT_ASSIGN(groups.data, Make(l.DataGroup(), channels_.data));
+        }
+        if (l.cp > 1) {
+            WEFT_ASSIGN(groups.context, Make(l.ContextGroup(), channels_.context));
         }
         if (l.pp() == 1) return groups;
         const bool round = l.chunks > 1;
@@ -214,7 +220,7 @@ uint64_t StageMail::sent_bytes() const {
 
 uint64_t TrainGroups::sent_bytes() const {
     uint64_t sum = stages == nullptr ? 0 : stages->sent_bytes();
-    for (const auto* group : {&world, &tensor, &data, &tied}) {
+    for (const auto* group : {&world, &tensor, &data, &context, &tied}) {
         if (*group != nullptr) sum += (*group)->sent_bytes();
     }
     return sum;
@@ -234,8 +240,9 @@ Result<TrainGroups> JoinGroups(cluster::Cluster& cluster, const TrainLayout& lay
                          "allow. Use --transport tcp or verbs, or --tp and --dp alone",
                          layout.pp());
     }
-    // Stages send on their own threads, and ZeRO's transfers may overlap those of tensor ranks.
-    if (layout.pp() > 1 || (layout.tp() > 1 && layout.dp > 1)) {
+    // Stages send on their own threads, and ZeRO's transfers may overlap those of tensor ranks and
+    // of context groups.
+    if (layout.pp() > 1 || layout.cp > 1 || (layout.tp() > 1 && layout.dp > 1)) {
         net::ShareAmongThreads(cluster.fabric());
     }
     return Joiner(cluster.fabric(), cluster.size(), layout).Join();

@@ -43,7 +43,7 @@ class StageMail final : public backend::StageLinks {
 
 // All communicators of a rank. One is null if this rank is alone in its group.
 struct TrainGroups {
-    std::unique_ptr<coll::Comm> world, tensor, data;
+    std::unique_ptr<coll::Comm> world, tensor, data, context;
     std::unique_ptr<StageMail> stages;
     // This rank's group for tied embeddings: ranks of the first and the last stage that hold the
     // same rows of the tied tensor.
@@ -52,7 +52,7 @@ struct TrainGroups {
     // Bytes sent by this rank in all groups since their creation (coll::Comm::sent_bytes).
     uint64_t sent_bytes() const;
     backend::Communicators ForSteps() const {
-        return {tensor.get(), stages.get(), data.get(), tied.get(), world.get()};
+        return {tensor.get(), stages.get(), data.get(), tied.get(), world.get(), context.get()};
     }
 };
 

@@ -30,18 +30,27 @@ std::vector<int> TrainLayout::DataGroup() const {
     return group;
 }
 
+std::vector<int> TrainLayout::ContextGroup() const {
+    std::vector<int> group;
+    for (int c = 0; c < cp; ++c) group.push_back(RankOf(stage, stream() * cp + c, tensor_rank));
+    return group;
+}
+
 Result<TrainLayout> MakeTrainLayout(int ranks, int rank, const TrainLayoutOptions& words) {
     const int t = words.tp == 0 ? std::max(words.ep, 1) : words.tp;
     const int p = words.pp == 0 ? 1 : words.pp, dp = words.dp;
-    const bool sensible = t > 0 && p > 0 && dp >= 0 && t <= ranks && p <= ranks && dp <= ranks;
-    const int64_t model_ranks = int64_t{t} * p;
-    const int64_t replicas = sensible && dp == 0 ? ranks / model_ranks : dp;
-    if (!sensible || replicas < 1 || model_ranks * replicas != ranks) {
+    const int cp = words.cp == 0 ? 1 : words.cp;
+    const bool sensible = t > 0 && p > 0 && dp >= 0 && cp > 0 && t <= ranks && p <= ranks &&
+                          dp <= ranks && cp <= ranks;
+    const int64_t model_ranks = int64_t{t} * p, each = model_ranks * cp;
+    const int64_t streams = sensible && dp == 0 ? ranks / each : dp;
+    if (!sensible || streams < 1 || each * streams != ranks) {
         return MakeError(ErrorCode::kUsage,
-                         "--tp {} x --pp {} x --dp {}: expected the number of ranks, {}, as their "
-                         "product{}",
-                         t, p, dp == 0 ? "(what is left)" : std::to_string(dp), ranks,
-                         dp == 0 ? fmt::format("; {} does not divide it", model_ranks) : "");
+                         "--tp {} x --pp {}{} x --dp {}: expected the number of ranks, {}, as "
+                         "their product{}",
+                         t, p, cp == 1 ? "" : fmt::format(" x --cp {}", cp),
+                         dp == 0 ? "(what is left)" : std::to_string(dp), ranks,
+                         dp == 0 ? fmt::format("; {} does not divide it", each) : "");
     }
     WEFT_TRY(CheckChunks(p, words.chunks));
     TrainLayout layout;
@@ -54,7 +63,8 @@ Result<TrainLayout> MakeTrainLayout(int ranks, int rank, const TrainLayoutOption
     }
     layout.model.pp *= words.chunks;
     layout.chunks = words.chunks;
-    layout.dp = static_cast<int>(replicas);
+    layout.cp = cp;
+    layout.dp = static_cast<int>(streams * cp);
     layout.rank = rank;
     layout.tensor_rank = rank % t;
     layout.replica = rank / t % layout.dp;
