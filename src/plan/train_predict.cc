@@ -36,7 +36,7 @@ struct StageUse : PartUse {
 class TrainPredictor {
   public:
     TrainPredictor(TrainWalk& walk, const TrainLinks& links, const TrainCut& cut)
-        : walk_(walk), links_(links), cut_(cut), replicas_(cut.dp) {}
+        : walk_(walk), links_(links), cut_(cut), replicas_(cut.replicas()) {}
 
     Status Prepare() {
         WEFT_TRY(Check());
@@ -50,19 +50,21 @@ class TrainPredictor {
         place_.rates = MeasuredTraining(machine, job.dtype);
         if (machine.measured) place_.measured = &*machine.measured;
         place_.tensor = links_.NeighboursOf(cut_.tp);
+        place_.context = links_.GroupOf(0, cut_.cp, cut_.tp);
+        place_.cp = cut_.cp;
         place_.sequence = job.sequence;
         place_.micro_batch = cut_.micro_batch;
-        data_ = links_.GroupOf(0, cut_.dp, cut_.tp);
+        data_ = links_.GroupOf(0, cut_.replicas(), cut_.tp);
         // A GPU's transfers overlap with its ops; a processor's overlap only between hosts.
         overlap_ = data_.hosts > 1 || place_.device.op_s > 0;
         train::TrainerOptions options;
         options.dtype = job.dtype;
         options.grad_dtype = job.grad_dtype;
         options.accumulation = cut_.accumulation;
-        const DType gradients = train::GradientTypeOf(options, cut_.dp);
+        const DType gradients = train::GradientTypeOf(options, cut_.replicas());
         SetBytes(gradients);
         WEFT_ASSIGN(parts_, walk_.PartsOf({cut_.tp, cut_.ep, cut_.sequence_parallel, cut_.recompute,
-                                           gradients}));
+                                           gradients, cut_.cp}));
         return SetStages();
     }
 
@@ -95,8 +97,8 @@ class TrainPredictor {
         for (const StageUse& stage : stages_) forward_flops += stage.forward_flops;
         // Frozen matrices have no gradients.
         const int passes = walk_.job().lora.on() ? 2 : 3;
-        out.flops =
-            passes * forward_flops * cut_.tp * cut_.dp * static_cast<double>(cut_.accumulation);
+        out.flops = passes * forward_flops * cut_.tp * cut_.replicas() *
+                    static_cast<double>(cut_.accumulation);
         const double peak = links_.cluster().hosts[0].compute.value;
         out.share_of_peak = out.flops / out.update_s / (peak * cut_.ranks());
         out.spread = Spread(out.parts);
@@ -214,7 +216,7 @@ class TrainPredictor {
         const TrainedElements& e = use.elements;
         const int64_t slots = train::SlotsOf({stage, cut_.pp, cut_.virtual_stages});
         StageMemory memory;
-        memory.first_rank = stage * cut_.dp * cut_.tp;
+        memory.first_rank = stage * cut_.replicas() * cut_.tp;
         memory.state = e.frozen_bytes + e.vectors * bytes_.vector +
                        e.matrices * bytes_.weight / SharesFrom(3) +
                        e.matrices * bytes_.gradient / SharesFrom(2) +
@@ -236,7 +238,7 @@ class TrainPredictor {
         const int64_t rows = place_.sequence * place_.micro_batch;
         const program::Value& x = list.value(list.ops[0].outputs[0]);
         const auto whole = static_cast<double>(RowBytes(x.dtype, x.shape.Elements(rows, rows)));
-        const int each = cut_.dp * cut_.tp, next = (stage + 1) % cut_.pp;
+        const int each = cut_.replicas() * cut_.tp, next = (stage + 1) % cut_.pp;
         const coll::Tier tier = links_.Between(stage * each, next * each);
         const bool measured = place_.measured != nullptr && place_.measured->hop;
         return coll::MessageSeconds(tier, whole) + (measured ? place_.measured->hop->value : 0);
@@ -270,11 +272,11 @@ class TrainPredictor {
         if (cut_.zero == 0)
             sums = AllReduceSeconds(place_.measured, data_, e.matrices * bytes_.summed);
         if (cut_.zero == 1) sums = Scatter(e.matrices);
-        if (cut_.zero == 1 || (cut_.zero == 2 && cut_.dp > 1)) sums += Gather(e.matrices);
+        if (cut_.zero == 1 || (cut_.zero == 2 && cut_.replicas() > 1)) sums += Gather(e.matrices);
         sums += AllReduceSeconds(place_.measured, data_, e.vectors * 4);
         if (end && cut_.pp > 1 && walk_.model().hyper().tied) {
             const double tied = parts_->front().at(kLast).elements.embedding * bytes_.summed;
-            const coll::Tier tier = links_.Between(0, (cut_.pp - 1) * cut_.dp * cut_.tp);
+            const coll::Tier tier = links_.Between(0, (cut_.pp - 1) * cut_.replicas() * cut_.tp);
             sums += coll::MessageSeconds(tier, tied);
         }
         all.shares += sums;
@@ -332,7 +334,9 @@ std::string TrainCut::Name() const {
     if (ep > 1) name += fmt::format(" ep{}", ep);
     if (pp > 1) name += fmt::format(" pp{}", pp);
     if (virtual_stages > 1) name += fmt::format("x{}", virtual_stages);
-    if (dp > 1) name += fmt::format(" dp{} zero{}", dp, zero);
+    if (cp > 1) name += fmt::format(" cp{}", cp);
+    if (dp > 1) name += fmt::format(" dp{}", dp);
+    if (replicas() > 1) name += fmt::format(" zero{}", zero);
     return name;
 }
 

@@ -19,7 +19,7 @@ namespace weft::plan {
 
 // The layout and batch of a training job. Ranks are numbered as in train/parallel/layout.h.
 struct TrainCut {
-    int tp = 1, pp = 1, dp = 1;
+    int tp = 1, pp = 1, cp = 1, dp = 1;
     int ep = 0;  // expert groups of the tensor ranks; 0: as many as the model needs
     int zero = 0;
     int virtual_stages = 1;
@@ -27,7 +27,8 @@ struct TrainCut {
     program::Recompute recompute = program::Recompute::kNone;
     int64_t micro_batch = 1;
     int64_t accumulation = 1;
-    int ranks() const { return tp * pp * dp; }
+    int replicas() const { return cp * dp; }  // that sum up gradients
+    int ranks() const { return tp * pp * replicas(); }
     int64_t sequences() const { return micro_batch * accumulation * dp; }
     std::string Name() const;  // "tp8 pp4 dp2 zero1"
 };

@@ -39,7 +39,7 @@ class TrainSearcher {
         : walk_(walk),
           links_(links),
           wishes_(wishes),
-          most_ranks_(links.ranks() / std::max(wishes.dp, 1)) {}
+          most_ranks_(links.ranks() / std::max(wishes.dp, 1) / wishes.cp) {}
 
     Result<TrainPlans> Run() {
         WEFT_TRY(Check());
@@ -82,17 +82,19 @@ class TrainSearcher {
                              wishes_.ep, most_ranks_);
         }
         const int64_t tp = std::max(wishes_.tp, 1), dp = std::max(wishes_.dp, 1);
-        const int64_t pp = std::max(wishes_.pp, 1);
-        if (tp * pp * dp > links_.ranks()) {
-            return MakeError(ErrorCode::kUsage,
-                             "--tp {} x --pp {} x --dp {} are {} ranks; {} has {}", tp, pp, dp,
-                             tp * pp * dp, links_.cluster().words, links_.ranks());
+        const int64_t pp = std::max(wishes_.pp, 1), each = tp * pp * wishes_.cp;
+        const std::string words =
+            fmt::format("--tp {} x --pp {}{}", tp, pp,
+                        wishes_.cp > 1 ? fmt::format(" x --cp {}", wishes_.cp) : "");
+        if (each * dp > links_.ranks()) {
+            return MakeError(ErrorCode::kUsage, "{} x --dp {} are {} ranks; {} has {}", words, dp,
+                             each * dp, links_.cluster().words, links_.ranks());
         }
-        if (wishes_.dp == 0 && links_.ranks() % (tp * pp) != 0) {
+        if (wishes_.dp == 0 && links_.ranks() % each != 0) {
             return MakeError(ErrorCode::kUsage,
-                             "{} ranks are not a multiple of --tp {} x --pp {}: change one of "
-                             "them, or use fewer ranks with --dp",
-                             links_.ranks(), tp, pp);
+                             "{} ranks are not a multiple of {}: change one of them, or use fewer "
+                             "ranks with --dp",
+                             links_.ranks(), words);
         }
         const int64_t batch = wishes_.micro_batch * wishes_.accumulation * wishes_.dp;
         if (wishes_.global_batch > 0 && batch > 0 && batch != wishes_.global_batch) {
@@ -115,12 +117,14 @@ class TrainSearcher {
         TrainCut cut;
         cut.tp = tp;
         cut.pp = pp;
+        cut.cp = wishes_.cp;
         cut.dp = wishes_.dp > 0 ? wishes_.dp : most_ranks_ / (tp * pp);
         cut.ep = wishes_.ep;
         if (cut.dp == 0 || cut.ranks() > links_.ranks()) return;
         // With --tp, uses the default of `weft train`; else enables sequence parallelism.
-        cut.sequence_parallel = tp > 1 && wishes_.sequence_parallel.value_or(wishes_.tp == 0);
-        const int most_zero = cut.dp == 1 ? 0 : pp > 1 ? 1 : 3;
+        cut.sequence_parallel =
+            tp > 1 && cut.cp == 1 && wishes_.sequence_parallel.value_or(wishes_.tp == 0);
+        const int most_zero = cut.replicas() == 1 ? 0 : pp > 1 ? 1 : 3;
         const int last = wishes_.zero >= 0 ? wishes_.zero : most_zero;
         for (cut.zero = std::max(wishes_.zero, 0); cut.zero <= last; ++cut.zero) {
             for (const Recompute way :
@@ -208,7 +212,7 @@ class TrainSearcher {
     // With --zero, some layout may shard the model over replicas; then layouts with one replica are
     // dropped, because they do not do what was asked.
     void KeepReplicas() {
-        const auto shared = [](const Candidate& c) { return c.bound.cut.dp > 1; };
+        const auto shared = [](const Candidate& c) { return c.bound.cut.replicas() > 1; };
         if (wishes_.zero < 2 || std::ranges::none_of(candidates_, shared)) return;
         std::erase_if(candidates_, [&](const Candidate& c) { return !shared(c); });
     }

@@ -12,8 +12,9 @@ namespace weft::plan {
 
 // Constraints on the cuts that are searched. A member that is set fixes that property of the cut.
 struct TrainWishes {
-    // 0: searched; dp is then ranks / tp / pp.
+    // 0: searched; dp is then ranks / tp / pp / cp.
     int tp = 0, pp = 0, dp = 0, ep = 0, virtual_stages = 0;
+    int cp = 1;
     int zero = -1;                          // -1: searched
     std::optional<bool> sequence_parallel;  // nullopt: searched if tp is searched, too
     std::optional<program::Recompute> recompute;

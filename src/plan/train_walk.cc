@@ -107,6 +107,9 @@ class OpTimer {
     }
 
     double WireSeconds(const Op& op, double bytes) const {
+        // (A rank keeps its own part of the bytes, as in an all-gather.)
+        if (op.kind() == OpKind::kAllToAll)
+            return AllGatherSeconds(place_.measured, place_.context, bytes);
         if (op.Is(Trait::kAllReduce))
             return AllReduceSeconds(place_.measured, place_.tensor, bytes);
         if (!op.Is(Trait::kReduceScatter))
@@ -209,6 +212,7 @@ Result<const std::vector<RankParts>*> TrainWalk::PartsOf(const PartsKey& key) {
     graph.recompute = key.recompute;
     graph.sequence = job_->sequence;
     graph.row_shares = key.row_shares;
+    graph.context_ranks = key.cp;
     if (lora_) graph.lora = &*lora_;
     std::set<std::string> seen;
     auto ranks = std::make_unique<std::vector<RankParts>>();
@@ -287,10 +291,10 @@ void PartUse::Add(const PartUse& other) {
     brief = std::max(brief, other.brief);
 }
 
-std::vector<OpCost> TrainCosts(const Program& list, int64_t sequence, int64_t micro_batch) {
+std::vector<OpCost> TrainCosts(const Program& list, int64_t sequence, int64_t micro_batch, int cp) {
     const int64_t rows = sequence * micro_batch;
     std::vector<OpCost> costs =
-        program::Cost(list, program::StepShape{micro_batch, sequence, rows, 0});
+        program::Cost(list, program::StepShape{micro_batch, sequence, (rows + cp - 1) / cp, 0});
     for (size_t i = 0; i < costs.size(); ++i) {
         const program::OpRow& row = program::RowOf(list.ops[i].kind());
         if (!row.Is(Trait::kAttention) || row.pass != program::Pass::kBackward) continue;
@@ -305,10 +309,11 @@ PartUse UseOf(const TrainPart& part, const TrainPlace& place, bool overlap) {
     const auto [found, is_new] = part.costs.try_emplace({place.micro_batch, overlap});
     TrainPart::Costs& costs = found->second;
     if (is_new) {
-        costs.ops = TrainCosts(list, place.sequence, place.micro_batch);
+        costs.ops = TrainCosts(list, place.sequence, place.micro_batch, place.cp);
         const int64_t rows = place.sequence * place.micro_batch;
+        const int64_t outputs = (rows + place.cp - 1) / place.cp;
         const program::TrainingArenaPlan plan =
-            program::PlanTrainingArena(part.graph.program, rows, rows, {true, overlap});
+            program::PlanTrainingArena(part.graph.program, rows, outputs, {true, overlap});
         costs.kept = static_cast<double>(plan.kept.size_bytes);
         costs.brief = static_cast<double>(plan.brief.size_bytes);
     }

@@ -90,6 +90,7 @@ struct PartsKey {
     bool row_shares = false;
     program::Recompute recompute = program::Recompute::kNone;
     DType gradients = DType::kF32;
+    int cp = 1;
     auto operator<=>(const PartsKey&) const = default;
 };
 
@@ -126,7 +127,8 @@ class TrainWalk {
 // The device and links on which ops run, and the sizes of a micro-batch.
 struct TrainPlace {
     DeviceRates device;
-    coll::TierGroup tensor;  // links of the tensor ranks
+    coll::TierGroup tensor, context;  // links of the tensor ranks, and of a context group
+    int cp = 1;
     int64_t sequence = 1, micro_batch = 1;
     const Measured* measured = nullptr;    // tables for as many ranks as a group has; may be null
     const TrainingRates* rates = nullptr;  // measured tables of training; may be null
@@ -143,9 +145,10 @@ struct PartUse {
 // overlap: transfers of weights and gradients overlap with the ops.
 PartUse UseOf(const TrainPart& part, const TrainPlace& place, bool overlap);
 
-// Costs of a Program's ops for micro_batch sequences. Attention stays within each sequence.
+// Costs of a Program's ops for micro_batch sequences, whose rows cp ranks divide. Attention stays
+// within each sequence.
 std::vector<program::OpCost> TrainCosts(const program::Program& list, int64_t sequence,
-                                        int64_t micro_batch);
+                                        int64_t micro_batch, int cp = 1);
 
 // Bytes that the optimizer reads and writes per element of a matrix. weight, gradient: bytes of an
 // element of these. kept: bytes of optimizer state per element, with the float32 weight if there is

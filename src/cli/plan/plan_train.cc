@@ -57,6 +57,7 @@ Json TrainLayoutJson(const plan::TrainPrediction& p, const plan::ClusterSpec& cl
     Json json = {{"layout", p.cut.Name()},
                  {"tp", p.cut.tp},
                  {"pp", p.cut.pp},
+                 {"cp", p.cut.cp},
                  {"dp", p.cut.dp},
                  {"ep", std::max(p.cut.ep, 1)},
                  {"zero", p.cut.zero},
@@ -237,7 +238,9 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
     constexpr int kMost = 1 << 17;
     add("--tp", wishes.tp, "Tensor-parallel ranks (default: searched)").Range(1, kMost);
     add("--pp", wishes.pp, "Pipeline stages (default: searched)").Range(1, kMost);
-    add("--dp", wishes.dp, "Data-parallel replicas (default: ranks / tp / pp)").Range(1, kMost);
+    add("--cp", wishes.cp, "Context-parallel ranks, which divide long sequences").Range(1, kMost);
+    add("--dp", wishes.dp, "Data-parallel replicas (default: ranks / tp / pp / cp)")
+        .Range(1, kMost);
     add("--ep", wishes.ep, "Expert-parallel groups of the tensor ranks").Range(1, kMost);
     add("--virtual-stages", wishes.virtual_stages,
         "Model chunks per pipeline stage (default: searched)")
