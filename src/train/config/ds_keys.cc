@@ -259,9 +259,7 @@ constexpr DsKey kKeys[] = {
     {"tensor_parallel", kWhole, kWarned, "--tp cuts the model"},
     {"expert_parallel", kWhole, kWarned, "--ep cuts the experts"},
     {"sequence_parallel_size", kInt, kRefused,
-     "only 1: ranks do not share the attention of a sequence (Ulysses); with --tp, "
-     "--sequence-parallel on shards the rows between products",
-     1, kMost},
+     "only 1: --cp N shares the attention of a sequence (Ulysses)", 1, kMost},
     {"pipeline", kWhole, kWarned, "--pp cuts the layers"},
     {"use_data_before_expert_parallelism", kBool, kWarned, "--ep cuts the experts"},
     {"data_parallel_size", kInt, kWarned, "a flag sets it", 1, kMost},
