@@ -140,6 +140,7 @@ void TellNote(const DataSet& data) {
 
 std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part part) {
     const int64_t sequence = job.data.sequence;
+    const bool may_split = FindLoss(job.data.loss) == LossKind::kTokens;
     std::vector<std::string> whys;
     if (counts.bad > 0) {
         whys.push_back(fmt::format("{} can't be used (first: {})", counts.bad, counts.first_bad));
@@ -148,10 +149,10 @@ std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part pa
         whys.push_back(fmt::format("{} are longer than --seq-len {}", counts.too_long, sequence));
     }
     if (counts.cut_off > 0) {
-        whys.push_back(
-            fmt::format("{} have nothing to learn within --seq-len {} (the shortest "
-                        "needs {})",
-                        counts.cut_off, sequence, counts.needed));
+        whys.push_back(fmt::format(
+            "{} have nothing to learn within --seq-len {} (the shortest "
+            "needs {})",
+            counts.cut_off, sequence, counts.needed + static_cast<uint64_t>(job.data.completion)));
     }
     if (counts.no_loss > counts.cut_off) {
         whys.push_back(fmt::format("{} have nothing to learn", counts.no_loss - counts.cut_off));
@@ -164,8 +165,9 @@ std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part pa
     if (counts.truncated > 0) {
         text += fmt::format(
             "{}{} of {} samples are longer than --seq-len {} and lose their end: a larger "
-            "--seq-len or --long split keeps it",
-            text.empty() ? "" : ". ", counts.truncated, counts.all(), sequence);
+            "--seq-len {}",
+            text.empty() ? "" : ". ", counts.truncated, counts.all(), sequence,
+            may_split ? "or --long split keeps it" : "keeps it, --long skip leaves them out");
     }
     if (text.empty()) return "";
     const std::string_view of = part == Part::kTest ? ", test part" : "";

@@ -156,6 +156,14 @@ class Faults(Rewards):
                         "--reward-cmd", command, "--reward-timeout", "2"), status=1)
                     self.assertIn(part, done.stderr)
 
+    def test_a_long_prompt_is_told_with_options_that_grpo_takes(self):
+        with open(self.data, "a", encoding="utf-8") as data:
+            data.write(json.dumps({"prompt": "a long prompt " * 40}) + "\n")
+        done = self.run_weft(self.words("--reward-regex", "a", "--epochs", "1",
+                                        "--micro-batch", "8"))
+        self.assertIn("keeps it, --long skip leaves them out", done.stderr)
+        self.assertNotIn("--long split", done.stderr)
+
     def test_refusals(self):
         for words, part in (
                 (("--group", "3", "--reward-regex", "a"), "expected a multiple of the group"),

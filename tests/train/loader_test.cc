@@ -442,9 +442,10 @@ TEST(Loader, NamesWhyNoTokenIsLearned) {
     const uint64_t shortest = std::min({data.Positions(0), data.Positions(1), data.Positions(2)});
     ASSERT_GT(shortest, 2u);
     const auto sequence = static_cast<int64_t>(shortest) - 1;
-    const auto said = [&](LongSamples longs) {
+    const auto said = [&](LongSamples longs, bool may_split = true) {
         LoaderOptions options{.sequence = sequence, .global_batch = 1, .epochs = 1};
         options.longs = longs;
+        options.may_split = may_split;
         Loader loader = Must(Loader::Make(data, options));
         const auto batch = loader.Next();
         return batch.ok() ? "" : batch.error().message;
@@ -458,6 +459,7 @@ TEST(Loader, NamesWhyNoTokenIsLearned) {
     EXPECT_EQ(said(LongSamples::kSkip),
               fmt::format("numbered: nothing to learn in 3 samples: 3 longer than --seq-len {}{}",
                           sequence, next));
+    EXPECT_EQ(said(LongSamples::kSkip, false).find("--long split"), std::string::npos);
     EXPECT_EQ(said(LongSamples::kSplit), "");
 }
 

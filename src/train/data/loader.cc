@@ -187,8 +187,8 @@ Error Loader::NothingToLearn() const {
     add(counts_.no_loss - counts_.cut_off, "without a token to learn");
     std::string next;
     if (counts_.needed > 0) {
-        next =
-            fmt::format(". The shortest needs --seq-len {}; or use --long split", counts_.needed);
+        next = fmt::format(". The shortest needs --seq-len {}{}", counts_.needed,
+                           options_.may_split ? "; or use --long split" : "");
     }
     return MakeError(ErrorCode::kCorrupt, "{}: nothing to learn in {} samples: {}{}", data_->Name(),
                      cursor_.index, fmt::join(whys, ", "), next);
@@ -202,6 +202,10 @@ Status Loader::FillWindow() {
     std::vector<Piece> pieces;
     uint64_t positions = 0;
     window_end_ = cursor_.index;
+    if (options_.shuffle && (!order_ || order_epoch_ != cursor_.epoch)) {
+        order_.emplace(size, Mix(options_.seed ^ Mix(cursor_.epoch)));
+        order_epoch_ = cursor_.epoch;
+    }
     while (window_end_ < size && positions < most && pieces.size() < kWindowSamples) {
         if (cores_.size() > 1) WEFT_TRY(ReadAhead());
         WEFT_TRY(AddSample(RecordAt(window_end_++), pieces, positions));
@@ -215,10 +219,7 @@ Status Loader::FillWindow() {
 
 // The record at a place in the order of the epoch.
 uint64_t Loader::RecordAt(uint64_t place) const {
-    if (options_.shuffle) {
-        const uint64_t size = data_->size(options_.part);
-        place = Permutation(size, Mix(options_.seed ^ Mix(cursor_.epoch)))(place);
-    }
+    if (options_.shuffle) place = (*order_)(place);
     return options_.mixture ? (*options_.mixture)(cursor_.epoch, place) : place;
 }
 

@@ -36,6 +36,7 @@
 #include "base/result.h"
 #include "train/data/data_set.h"
 #include "train/data/mixture.h"
+#include "train/data/random.h"
 
 namespace weft::train {
 
@@ -53,6 +54,7 @@ struct LoaderOptions {
     int rank = 0, ranks = 1;   // data-parallel
     bool pack = true, shuffle = true;
     LongSamples longs = LongSamples::kTruncate;
+    bool may_split = true;  // messages may propose kSplit
     bool skip_bad = false;
     uint64_t seed = 0;
     uint64_t epochs = 0;  // 0: endless
@@ -176,6 +178,8 @@ class Loader {
     const DataSet* data_;
     LoaderOptions options_;
     Cursor cursor_;
+    std::optional<Permutation> order_;  // with shuffle: the records of order_epoch_
+    uint64_t order_epoch_ = 0;
     std::vector<std::vector<Piece>> window_;  // sequences of the window at cursor_.index
     uint64_t window_end_ = 0;                 // first sample after the window
     bool filled_ = false;

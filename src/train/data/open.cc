@@ -93,6 +93,7 @@ Result<OpenedData> OpenData(const model_files::ModelSource& source, const Datase
     }
     opened.loader.sequence = words.sequence - words.completion;
     opened.loader.pack = words.pack && options.loss == LossKind::kTokens;
+    opened.loader.may_split = options.loss == LossKind::kTokens;
     opened.loader.shuffle = words.shuffle;
     opened.loader.skip_bad = words.skip_bad;
     opened.loader.seed = words.seed;
