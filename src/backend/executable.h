@@ -64,6 +64,9 @@ struct CompileOptions {
     // at most this memory in all. Only on processors; others ignore it.
     uint64_t drive_memory = 0;
     std::string drive_file{};  // the model's file, for errors of the drive
+    // Not empty: the optimizer's state is in a file in this folder, and does not count as memory.
+    // Only on processors.
+    std::string optimizer_folder{};
     // By op: the steps that run it (Step::streams); empty: all steps run all ops. The stacks of
     // matrices that only streamed ops read (program::StreamedWeights) have no memory of their own
     // on a device with submissions: LoadWeight keeps their sources, which steps read, on the

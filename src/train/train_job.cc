@@ -89,6 +89,7 @@ constexpr auto kTrainerFields = [](auto& t, auto& visit) {
     visit.Path("lora_from", t.lora.from);
     visit("lora_without_dropout", t.lora_without_dropout);
     visit("without_dropout", t.without_dropout);
+    visit.Path("optimizer_folder", t.optimizer_folder);
     visit("clip", t.clip);
     visit("beta", t.preference.beta);
     visit("label_smoothing", t.preference.label_smoothing);

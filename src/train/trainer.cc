@@ -385,6 +385,12 @@ Status Trainer::PlanProgram() {
                          "--device cpu",
                          device_->info().name);
     }
+    if (!options_.optimizer_folder.empty() && !device_->info().uses_host_cores) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "--optimizer-dir on {}: the state of the optimizer is in the memory of a "
+                         "GPU. Leave out the flag, or use --device cpu",
+                         device_->info().name);
+    }
     WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper_, *source_));
     LoraPlan lora;
     if (options_.lora.on()) {
@@ -414,6 +420,7 @@ Status Trainer::PlanProgram() {
     options.max_tokens = options.max_outputs = graph_options.rows;
     if (layout_.cp > 1) options.max_tokens = RowsOfStep(options_);
     options.slots = SlotsOf(layout_.place());
+    options.optimizer_folder = options_.optimizer_folder;
     options.beside = Overlaps();
     options.page_tokens = device_->info().target.page_tokens;
     const GeneratorSize size = SizeOf(options_, options.page_tokens);

@@ -63,6 +63,7 @@ struct TrainerOptions {
     bool lora_without_dropout = false;  // accept an adapter that was trained with dropout
     bool without_dropout = false;       // accept a model whose config.json has dropout
     UpdateOptions update;
+    std::string optimizer_folder;    // its state is in a file there; empty: in memory
     double clip = 1.0;               // limit on the global gradient norm; 0: none
     bool sequence_parallel = false;  // tensor ranks divide the rows of norms and of the residual
                                      // stream

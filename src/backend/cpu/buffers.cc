@@ -146,7 +146,10 @@ Status Buffers::Allocate() {
         const auto pool = static_cast<Pool>(i);
         // (Empty values also have an address, such as an empty share of a rank.)
         const int64_t bytes = std::max(layout_.PoolBytes(pool), kAlign);
-        WEFT_ASSIGN(pools_[i], Memory::Allocate(bytes, PoolText(pool)));
+        const bool on_drive = pool == Pool::kOptimizer && !options_.optimizer_folder.empty();
+        WEFT_ASSIGN(pools_[i],
+                    on_drive ? Memory::OnDrive(options_.optimizer_folder, bytes, PoolText(pool))
+                             : Memory::Allocate(bytes, PoolText(pool)));
     }
     allocated_ = true;
     return options_.drive_memory > 0 ? PlanDrive() : Status();
@@ -317,7 +320,8 @@ MemoryUse Buffers::Use(int threads) const {
         for (const Pool pool : pools) sum += layout_.PoolBytes(pool);
         return static_cast<uint64_t>(sum);
     };
-    const auto on_drive = static_cast<uint64_t>(experts_.TotalBytes() - experts_.limit());
+    auto on_drive = static_cast<uint64_t>(experts_.TotalBytes() - experts_.limit());
+    if (!options_.optimizer_folder.empty()) on_drive += bytes({Pool::kOptimizer});
     return {bytes({Pool::kWeight, Pool::kGradient, Pool::kOptimizer}) - on_drive,
             bytes({Pool::kCache}),
             bytes({Pool::kInput, Pool::kKept, Pool::kBrief}) +

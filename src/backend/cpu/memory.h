@@ -1,11 +1,13 @@
-// One large anonymous mapping, which this object owns: memory for weights, KV pages or the arena.
-// The operating system allocates zeroed pages at the first access, as huge pages if it has them.
+// One large mapping, which this object owns: memory for weights, KV pages or the arena. The
+// operating system allocates zeroed pages at the first access, as huge pages if it has them. Or a
+// mapping of a file, whose pages the operating system writes to a drive and reads back.
 #pragma once
 
 #include <sys/mman.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "base/result.h"
@@ -17,6 +19,11 @@ class Memory {
     Memory() = default;
     // Errors: kOutOfMemory (names `what` and the size).
     static Result<Memory> Allocate(int64_t bytes, const char* what);
+    // In a file without a name in `folder`, whose blocks are allocated at once. It begins as zeros,
+    // and is gone when the process ends. An access after an I/O error of the drive ends the process
+    // (SIGBUS). Errors: kIo (names the folder; also: it has too little room); kUsage (its files are
+    // in memory).
+    static Result<Memory> OnDrive(const std::string& folder, int64_t bytes, const char* what);
     Memory(Memory&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)),
           size_bytes_(std::exchange(other.size_bytes_, 0)) {}

@@ -146,11 +146,14 @@ class Teller final : public train::TrainListener {
         const double mib = 1024.0 * 1024.0;
         const backend::MemoryUse use = trainer.memory();
         const backend::DeviceInfo& device = trainer.device();
-        Say("{:.1f} million parameters, {} steps{}; a rank holds {:.0f} MiB of weights, "
-            "gradients and optimizer state, {:.0f} MiB of activations{}\n",
+        Say("{:.1f} million parameters, {} steps{}; a rank holds {:.0f} MiB of {}, "
+            "{:.0f} MiB of activations{}\n",
             static_cast<double>(trainer.state().parameters()) * 1e-6, steps,
             device.uses_host_cores ? "" : fmt::format(" on {} ({})", device.name, device.hardware),
-            static_cast<double>(use.weight_bytes) / mib, static_cast<double>(use.arena_bytes) / mib,
+            static_cast<double>(use.weight_bytes) / mib,
+            flags_.job.trainer.optimizer_folder.empty() ? "weights, gradients and optimizer state"
+                                                        : "weights and gradients",
+            static_cast<double>(use.arena_bytes) / mib,
             recompute_ == "none" ? "" : " (--recompute " + recompute_ + ")");
         return {};
     }
@@ -847,6 +850,9 @@ void AddOptimizerFlags(const Command& app, TrainFlags& flags) {
     shown.AddOption("--optimizer,--optim", flags.optimizer,
                     "Optimizer: adamw, adam (L2 decay in the gradient), sgd, adafactor, adam8bit; "
                     "or its name in transformers");
+    app.AddOption("--optimizer-dir", flags.job.trainer.optimizer_folder,
+                  "Keep the optimizer's state in a file in this folder of a fast drive, not in "
+                  "memory (on CPUs)");
     app.AddOption("--betas", flags.betas, "Beta 1 and beta 2 of Adam, as 0.9,0.999").Commas();
     shown.AddOption("--eps", update.eps, "Epsilon of Adam");
     app.AddOption("--weight-decay", update.weight_decay,
