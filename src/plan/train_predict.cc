@@ -208,6 +208,9 @@ class TrainPredictor {
                                     bytes_.summed);
     }
 
+    // Whether the state of the optimizer is on a drive. (That of vectors, too, but it is small.)
+    bool IsOnDrive() const { return walk_.job().drive_bytes_per_s > 0; }
+
     // Number of ranks over which state is sharded that ZeRO shards from stage `zero` on.
     double SharesFrom(int zero) const { return cut_.zero >= zero ? replicas_ : 1; }
 
@@ -219,8 +222,8 @@ class TrainPredictor {
         memory.first_rank = stage * cut_.replicas() * cut_.tp;
         memory.state = e.frozen_bytes + e.vectors * bytes_.vector +
                        e.matrices * bytes_.weight / SharesFrom(3) +
-                       e.matrices * bytes_.gradient / SharesFrom(2) +
-                       e.matrices * bytes_.master / SharesFrom(1);
+                       e.matrices * bytes_.gradient / SharesFrom(2);
+        if (!IsOnDrive()) memory.state += e.matrices * bytes_.master / SharesFrom(1);
         memory.state += walk_.generated_bytes() / (cut_.tp * cut_.pp);
         memory.work = use.kept * static_cast<double>(slots) + use.brief;
         const double whole = (overlap_ ? 2 : 1) * e.unit;  // gathered elements at one time
@@ -285,6 +288,11 @@ class TrainPredictor {
         const TrainingRates* rates = place_.rates;
         all.update += touched / (rates != nullptr ? rates->update.value : place_.device.memory);
         if (rates != nullptr) all.update += rates->step.value;
+        if (!IsOnDrive()) return;
+        int ranks = 1;  // that share the host's drive
+        while (ranks < cut_.ranks() && links_.HostOf(ranks) == 0) ++ranks;
+        const double moved = 2 * ranks * e.matrices / SharesFrom(1) * bytes_.master;
+        all.update += moved / walk_.job().drive_bytes_per_s;
     }
 
     double Spread(const TrainSeconds& parts) const {

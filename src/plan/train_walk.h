@@ -37,7 +37,8 @@ struct TrainJob {
     std::string grad_dtype = "auto";  // values as in TrainerOptions
     train::UpdateOptions update;
     train::LoraOptions lora;
-    int64_t completions = 0;  // that a replica generates at once (--loss grpo)
+    int64_t completions = 0;       // that a replica generates at once (--loss grpo)
+    double drive_bytes_per_s = 0;  // not 0: the optimizer's state is on such a drive of each host
 };
 
 // Seconds of an update, by cause.

@@ -34,6 +34,7 @@ Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
     job.grad_dtype = flags.grad_dtype;
     job.lora.rank = flags.lora_rank;
     job.completions = flags.completions;
+    job.drive_bytes_per_s = flags.drive_gb_per_s * 1e9;
     job.update.kind = *update;
     return {};
 }
@@ -229,6 +230,11 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
         .OneOf({"auto", "f32", "bf16", "f16"})
         .ShowDefault();
     add("--optim", flags.optim, "adamw, adam, sgd, adafactor or adam8bit").ShowDefault();
+    add("--optimizer-drive", flags.drive_gb_per_s,
+        "Optimizer state on a drive of each host (weft train --optimizer-dir) that reads and "
+        "writes "
+        "so many GB/s")
+        .Range(0.01, 1e3);
     add("--lora-rank", flags.lora_rank, "Train LoRA adapters of this rank only").Range(1, 1 << 12);
     add("--completions", flags.completions,
         "For --loss grpo: completions that a replica generates at once; counts their KV cache")

@@ -15,6 +15,7 @@ struct PlanTrainFlags {
     std::string dtype = "bf16", grad_dtype = "auto", optim = "adamw";
     std::string recompute = "auto", sequence_parallel = "auto", zero = "auto";
     int64_t sequence = 0, lora_rank = 0, completions = 0, epoch = 0;
+    double drive_gb_per_s = 0;
     plan::TrainWishes wishes;
     bool explain = false, json = false;
 };
