@@ -58,13 +58,27 @@ bool IsOfEnds(std::string_view name, const Hyper& hyper) {
     if (model_files::IsOfScoreHead(name)) return true;
     if (name == "output.bias") return true;
     if (name == "output_norm.bias") return hyper.end_biases;
-    if (name == "position_embd.weight") return true;
+    if (name == "position_embd.weight" || name == "token_embd_proj.weight") return true;
+    if (begins("output_proj")) return true;
     if (begins("token_embd_norm.")) {
         return hyper.encoder || TraitsOf(hyper.architecture).norms_embedding;
     }
     if (hyper.encoder && begins("token_types.")) return true;
     if (hyper.windowing.streams > 0 && begins("output_hc_")) return true;
     return hyper.layer_columns > 0 && is_in(kByLayer);
+}
+
+// Columns of the embedding. In OPT 350M, projections lead from them to the residual stream and
+// back.
+int64_t EmbeddingColumns(const model_files::ModelSource& source, const Hyper& hyper) {
+    const auto* const projection = source.FindTensor("token_embd_proj.weight");
+    return projection == nullptr ? hyper.hidden : projection->cols;
+}
+
+// Whether a norm ends each layer, so that no other norm follows the last one.
+bool EndInNorms(const model_files::ModelSource& source, int64_t layers) {
+    const std::string last = fmt::format("blk.{}.layer_output_norm.weight", layers - 1);
+    return source.FindTensor(last) != nullptr;
 }
 
 // The layer of a tensor "blk.3.NAME", and NAME. -1: another tensor.
@@ -140,14 +154,21 @@ ValueId Builder::Positions(const model_files::TensorInfo& info) {
 }
 
 ValueId Builder::Embedded(const std::string& tensor, const std::string& name) {
-    return Scale(LookUp(tensor, name, shard_.vocab, hyper_.vocab), hyper_.embedding_scale);
+    ValueId x = LookUp(tensor, name, shard_.vocab, hyper_.vocab);
+    if (source_.FindTensor("token_embd_proj.weight") != nullptr) {
+        const int64_t columns = program_.value(x).shape[1], hidden = hyper_.hidden;
+        x = MatMul(x, "token_embd_proj", {{0, hidden}, {0, columns}, hidden, columns}, {}, false,
+                   name + ".projected");
+    }
+    return Scale(x, hyper_.embedding_scale);
 }
 
 ValueId Builder::LookUp(const std::string& tensor, const std::string& name, const Span& rows,
                         int64_t all) {
-    const ValueId table = Weight(tensor + ".weight", RowsOf(rows, all));
-    return AllReduce(program_.Emit(program::Embedding{rows.begin}, {tokens_, table}, name,
-                                   {kTokens, hyper_.hidden}));
+    const int64_t columns = EmbeddingColumns(source_, hyper_);
+    const ValueId table = Weight(tensor + ".weight", {rows, {0, columns}, all, columns});
+    return AllReduce(
+        program_.Emit(program::Embedding{rows.begin}, {tokens_, table}, name, {kTokens, columns}));
 }
 
 ValueId Builder::Layers(ValueId (*build)(Builder&, ValueId), ValueId x) {
@@ -291,8 +312,8 @@ void Builder::Hidden(ValueId x) {
                               "logits and hidden states together need a single pipeline stage"));
     }
     ValueId hidden = x;
-    if (hyper_.encoder && source_.FindTensor("output_norm.weight") == nullptr) {
-        program_.values[static_cast<size_t>(x)].name = "hidden";  // its layers end in a norm
+    if (EndInNorms(source_, hyper_.layers)) {
+        program_.values[static_cast<size_t>(x)].name = "hidden";
     } else {
         hidden = NormBy(MergeLast(x), OutputNorm(), "weight", hyper_.hidden, "hidden");
     }
@@ -316,7 +337,19 @@ void Builder::Logits(ValueId x) {
     }
     x = program_.Emit(program::SelectRows{}, {x, output_rows_}, "selected",
                       {kOutputs, hyper_.stream_columns()});
-    ToLogits(Norm(MergeLast(x), OutputNorm(), hyper_.hidden), OutputMatrix(), "logits");
+    x = MergeLast(x);
+    if (!EndInNorms(source_, hyper_.layers)) x = Norm(x, OutputNorm(), hyper_.hidden);
+    if (source_.FindTensor("output_proj.weight") != nullptr) {
+        const int64_t columns = EmbeddingColumns(source_, hyper_), hidden = hyper_.hidden;
+        x = MatMul(x, "output_proj", {{0, columns}, {0, hidden}, columns, hidden}, {},
+                   Has("output_proj.bias"), "output_proj");
+    }
+    if (source_.FindTensor("output_proj_norm.weight") != nullptr) {  // ModernBERT's decoders
+        x = program_.Emit(program::Activate{Ungated::kGelu}, {x}, "output_proj.act",
+                          program_.value(x).shape);
+        x = Norm(x, "output_proj_norm", hyper_.hidden);
+    }
+    ToLogits(x, OutputMatrix(), "logits");
 }
 
 void Builder::ToLogits(ValueId x, const std::string& tensor, const std::string& name) {
@@ -326,8 +359,9 @@ void Builder::ToLogits(ValueId x, const std::string& tensor, const std::string& 
     const std::string end = gather ? ".part" : "";
     const std::string raw = name + (scaled || capped ? ".raw" : "") + end;
     const bool bias = tensor == OutputMatrix() && source_.FindTensor("output.bias") != nullptr;
-    ValueId logits = MatMul(x, tensor, RowsOf(shard_.vocab, hyper_.vocab), {Cut::kRows}, false,
-                            bias ? raw + ".unbiased" : raw);
+    const int64_t columns = program_.value(x).shape[1];
+    ValueId logits = MatMul(x, tensor, {shard_.vocab, {0, columns}, hyper_.vocab, columns},
+                            {Cut::kRows}, false, bias ? raw + ".unbiased" : raw);
     if (bias) {
         const ValueId b = Weight("output.bias", {shard_.vocab, {}, hyper_.vocab, 0});
         logits = program_.Emit(program::AddBias{}, {logits, b}, raw, program_.value(logits).shape);
@@ -609,7 +643,12 @@ ValueId Builder::NormApart(ValueId x, const std::string& weight, bool keys) {
     const ValueId w = Weight(Tensor(weight) + ".weight", {own, {}, heads * shape.head_dim, 0});
     program::RmsNorm norm = NormOf(shape.head_dim);
     norm.apart = true;
-    return program_.Emit(norm, {x, w}, Local(weight), program_.value(x).shape);
+    const bool biased = Has(weight + ".bias");
+    const std::string name = Local(weight);
+    x = program_.Emit(norm, {x, w}, biased ? name + ".unbiased" : name, program_.value(x).shape);
+    if (!biased) return x;
+    const ValueId bias = Weight(Tensor(weight) + ".bias", {own, {}, heads * shape.head_dim, 0});
+    return program_.Emit(program::AddBias{}, {x, bias}, name, program_.value(x).shape);
 }
 
 ValueId Builder::NormPlain(ValueId x, int64_t group) {
@@ -860,7 +899,10 @@ ValueId Builder::FromColumns(ValueId x, const std::string& weight, const Slice& 
     if (program_.ops.back().as<program::MatMul>().segment_cols != 0 && shard_.layout.tp > 1) {
         SetWide(x);
     }
-    x = AllReduce(x);
+    return WithBias(AllReduce(x), weight);
+}
+
+ValueId Builder::WithBias(ValueId x, const std::string& weight) {
     if (!Has(weight + ".bias")) return x;
     const ValueId b = Weight(Tensor(weight) + ".bias", {{0, hyper_.hidden}, {}, hyper_.hidden, 0});
     return program_.Emit(program::AddBias{}, {x, b}, Local(weight) + ".bias",

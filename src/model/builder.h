@@ -236,6 +236,8 @@ class Builder {
     // As FromColumns, before the sum over ranks.
     program::ValueId PartialFromColumns(program::ValueId x, const std::string& weight,
                                         const Slice& slice, int64_t unit);
+    // x plus the bias of `weight`, if the file has one. x: whole sums over ranks.
+    program::ValueId WithBias(program::ValueId x, const std::string& weight);
     // Whether rank 0 gets the logits of the last stage.
     bool SendsLogits() const { return options_.cache && !options_.keeps_logits; }
     // Whether sums over ranks are computed so that the result does not depend on how the model is

@@ -148,18 +148,25 @@ Status ReadEndScales(const model_files::ModelSource& source, Hyper& hyper) {
     return {};
 }
 
-// The activation of MLPs without a gate: the architecture's, or that which the file names.
+// The activation of MLPs: the architecture's, or that which the file names.
 Status ReadUngated(const model_files::ModelSource& source, const std::string& prefix,
                    Hyper& hyper) {
     hyper.ungated = TraitsOf(hyper.architecture).ungated;
     hyper.gates_ungated = TraitsOf(hyper.architecture).gates_ungated;
     const std::string key = prefix + "hidden_activation";
-    if (!hyper.ungated || !source.meta().Has(key)) return ReadXielu(source, hyper);
+    if (!source.meta().Has(key)) return ReadXielu(source, hyper);
     WEFT_ASSIGN(const std::string name, source.meta().String(key));
+    for (const Activation gated : {Activation::kSilu, Activation::kGeluTanh}) {
+        if (hyper.ungated || name != ActivationName(gated)) continue;
+        hyper.activation = gated;
+        return {};
+    }
+    if (!hyper.ungated) hyper.gates_ungated = true;
     const auto* const known = std::ranges::find(kEveryUngated, name, UngatedName);
-    if (known == std::end(kEveryUngated) || *known == Ungated::kClamp) {
-        return MakeError(ErrorCode::kUnsupported, "{}: {} is '{}', which is not supported",
-                         source.name(), key, name);
+    const bool experts = hyper.gates_ungated && hyper.moe.experts > 0;
+    if (known == std::end(kEveryUngated) || *known == Ungated::kClamp || experts) {
+        return MakeError(ErrorCode::kUnsupported, "{}: {} is '{}', which is not supported{}",
+                         source.name(), key, name, experts ? " for experts" : "");
     }
     hyper.ungated = *known;
     return ReadXielu(source, hyper);

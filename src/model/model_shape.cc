@@ -86,8 +86,13 @@ Status ModelShape::AddEnds() {
     WEFT_ASSIGN(const int64_t vocabulary, config_.NeedInt({"vocab_size"}, 1, 1 << 24));
     WEFT_ASSIGN(const int64_t hidden, config_.NeedInt({"hidden_size"}, 1, 1 << 20));
     WEFT_ASSIGN(const bool tied, config_.BoolOr({"tie_word_embeddings"}, false));
-    const int64_t dims[] = {hidden, vocabulary};
+    WEFT_ASSIGN(const int64_t columns,  // OPT's
+                config_.IntOr({"word_embed_proj_dim"}, 1, 1 << 20, hidden));
+    const int64_t dims[] = {columns, vocabulary}, to[] = {columns, hidden},
+                  back[] = {hidden, columns};
     Add("token_embd.weight", dims);
+    if (columns != hidden) Add("token_embd_proj.weight", to);
+    if (columns != hidden || layers_.Names("output_proj.weight")) Add("output_proj.weight", back);
     if (!tied || layers_.Names("output.weight")) Add("output.weight", dims);
     if (layers_.Names("position_embd.weight")) {
         WEFT_ASSIGN(const int64_t rows,
@@ -95,10 +100,11 @@ Status ModelShape::AddEnds() {
         const int64_t table[] = {hidden, rows};
         Add("position_embd.weight", table);
     }
-    for (const char* name : {"token_embd_norm.weight", "token_embd_norm.bias"}) {
-        if (layers_.Names(name)) Add(name, std::span(dims, 1));
+    for (const char* name :
+         {"token_embd_norm.weight", "token_embd_norm.bias", "output_norm.bias", "output_proj.bias",
+          "output_proj_norm.weight", "output_proj_norm.bias"}) {
+        if (layers_.Names(name)) Add(name, std::span(back, 1));
     }
-    if (layers_.Names("output_norm.bias")) Add("output_norm.bias", std::span(dims, 1));
     if (layers_.Names("output.bias")) Add("output.bias", std::span(dims + 1, 1));
     WEFT_ASSIGN(auto ropes, model_files::hf::RopeVectors(config_));
     for (auto& rope : ropes) AddNumbers(rope.tensor, std::move(rope.factors));

@@ -240,8 +240,8 @@ ValueId Builder::FromExperts(ValueId x, const Routed& routed, const std::string&
 ValueId Builder::SharedExpert(ValueId x) {
     const int64_t all = hyper_.moe.shared_ffn;
     const auto to = [&](const char* weight) {
-        return MatMul(x, Tensor(weight), RowsOf(shard_.shared_ffn, all), {Cut::kRows}, false,
-                      Local(weight));
+        return MatMul(x, Tensor(weight), RowsOf(shard_.shared_ffn, all), {Cut::kRows},
+                      Has(std::string(weight) + ".bias"), Local(weight));
     };
     if (hyper_.ungated) return Activated(to("ffn_up_shexp"));
     const ValueId gate = to("ffn_gate_shexp"), up = to("ffn_up_shexp");
@@ -327,7 +327,8 @@ ValueId Builder::Experts(ValueId x, ValueId gate_input) {
     if (hyper_.moe.latent == 0) {
         const ValueId base = shared ? SharedPart(x) : kNoValue;
         const Routed routed = Route(gate_input);
-        return WithIdentities(RoutedSum(x, routed, base), x, routed);
+        const ValueId sum = WithIdentities(RoutedSum(x, routed, base), x, routed);
+        return WithBias(sum, "ffn_down_shexp");
     }
     const ValueId routed = LatentExperts(x, Route(gate_input));
     if (!shared) return routed;

@@ -16,10 +16,10 @@ layout(push_constant, scalar) uniform Args {
 };
 
 const uint kAdd = 0, kAddBias = 1, kScale = 2, kSoftCap = 3, kGateRows = 4, kSoftplusRows = 5;
-const uint kScaleByPosition = 6, kReluSquared = 7, kLimitedSilu = 8, kGlu = 9, kGluEnd = 12;
-const uint kSoftCapGrad = 12, kSiluGrad = 13, kGeluGrad = 14, kZero = 15;
-const uint kGeluAlone = 16, kXielu = 17, kRelu = 18, kGelu = 19, kSiluAlone = 20, kClamp = 21;
-const uint kLimitedGate = 22;
+const uint kProductRows = 6, kScaleByPosition = 7, kReluSquared = 8, kLimitedSilu = 9;
+const uint kGlu = 10, kSoftCapGrad = 13, kSiluGrad = 14, kGeluGrad = 15, kZero = 16;
+const uint kGeluAlone = 17, kXielu = 18, kRelu = 19, kGelu = 20, kSiluAlone = 21, kClamp = 22;
+const uint kLimitedGate = 23;
 
 // 1 - tanh(v)^2, computed without cancellation where tanh is near 1.
 float TanhSlope(float v) {
@@ -82,7 +82,7 @@ float Of(float x, float with) {
     if (kMap == kSoftCap) return IsNan(x) ? x : factor * Tanh(x / factor);
     if (kMap == kGateRows) return x * Sigmoid(with);
     if (kMap == kSoftplusRows) return x * Softplus(with);
-    if (kMap == kScaleByPosition) return x * with;
+    if (kMap == kScaleByPosition || kMap == kProductRows) return x * with;
     if (kMap == kReluSquared) return max(x, 0.0) * max(x, 0.0);
     if (kMap == kGeluAlone) return Glu(1, x, 1.0);
     if (kMap == kXielu) return Xielu(x);

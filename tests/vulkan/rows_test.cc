@@ -192,7 +192,8 @@ TEST(VulkanRows, GatesByHead) {
         const std::vector<float> gate = random.Normals(rows * gates, 4);
         const ValueId in = e.AddFloats({kTokens, gates * cols}, x);
         const ValueId in_gate = e.AddFloats({kTokens, gates}, gate);
-        for (const auto kind : {program::RowGate::kSigmoid, program::RowGate::kSoftplus}) {
+        for (const auto kind : {program::RowGate::kSigmoid, program::RowGate::kSoftplus,
+                                program::RowGate::kProduct}) {
             std::vector<float> got, expected = Empty(x.size());
             RunMapOn(e, program::GateRows{kind}, {in, in_gate},
                      e.AddFloats({kTokens, gates * cols}), got);
@@ -203,7 +204,8 @@ TEST(VulkanRows, GatesByHead) {
                                       .rows = rows * gates,
                                       .cols = cols,
                                       .y = {expected.data(), cols},
-                                      .softplus = softplus},
+                                      .softplus = softplus,
+                                      .product = kind == program::RowGate::kProduct},
                                      0, 1);
             ExpectClose(
                 got, expected, [&](size_t i) { return 120 * kUlp * std::fabs(expected[i]); },

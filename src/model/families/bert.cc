@@ -1,11 +1,12 @@
-// Encoders: each token sees all tokens of its text.
+// Encoders: each token sees all tokens of its text; and ModernBERT's decoders.
 //
 // BERT (Devlin et al. 2018), RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2019) and
 // DistilBERT (Sanh et al. 2019): vectors of tokens, positions and types are added and normed.
 // LayerNorms follow attention and the MLP, so there is no final norm.
 //
 // ModernBERT (Warner et al. 2024): RoPE, GeGLU, norms before each part except the first; most
-// layers have a window.
+// layers have a window. Ettin's decoders (Weller et al. 2025) have the same layers, and a dense
+// layer before the output matrix.
 #include "model/architecture.h"
 #include "model/layers.h"
 
@@ -38,6 +39,11 @@ static ValueId BuildModernBert(Builder& b, ValueId x) {
     return x;
 }
 
+static ValueId BuildModernBertDecoder(Builder& b, ValueId x) {
+    const bool first = b.shard().first_stage() && b.shard().layers.begin == 0;
+    return BuildModernBert(b, first ? b.Norm(x, "token_embd_norm", b.hyper().hidden) : x);
+}
+
 namespace {
 
 constexpr Architecture kBertTable[] = {
@@ -59,6 +65,15 @@ constexpr Architecture kBertTable[] = {
                 .ungated = Ungated::kGelu,
                 .gates_ungated = true,
                 .windowed_base = 10000}},
+    {.family = {"modern-bert-decoder", "Ettin decoders (folders)",
+                "LayerNorm, GeGLU, windows, RoPE of two bases, a dense layer before the output",
+                "modernBertDecoder"},
+     .build = BuildModernBertDecoder,
+     .traits = {.norms = Norms::kLayer,
+                .ungated = Ungated::kGelu,
+                .gates_ungated = true,
+                .windowed_base = 10000,
+                .norms_embedding = true}},
 };
 
 }  // namespace

@@ -50,7 +50,7 @@ constexpr Architecture kDeepseek2Table[] = {
                 "DeepSeek V2 (and Lite), V3, R1, Kimi-K2 to K2.7 (text), GLM 4.7 Flash, Youtu, "
                 "A.X K1, Sarvam",
                 "latent attention, YaRN, leading dense layers, groups of experts, temperature",
-                "deepseekV2, deepseekV3, kimiK2, youtu, axk1"},
+                "deepseekV2, deepseekV3, deepseekV3Halves, kimiK2, youtu, axk1"},
      .build = BuildDeepSeek2,
      .experts = true,
      .traits = {.draft_head = true,

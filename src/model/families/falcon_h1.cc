@@ -33,7 +33,7 @@ namespace {
 
 constexpr Architecture kFalconH1Table[] = {
     {.family = {"falcon-h1", "Falcon-H1", "attention beside Mamba-2 in each layer",
-                "falconH1, falconH1Normed"},
+                "falconH1, falconH1Biases, falconH1Normed"},
      .build = BuildFalconH1,
      .traits = {.recurrent = Recurrent::Kind::kMamba2}},
 };

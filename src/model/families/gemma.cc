@@ -54,7 +54,7 @@ constexpr Architecture kGemmaTable[] = {
                 .attention_cap = 50,
                 .logit_cap = 30,
                 .layers_by_hidden = 46}},
-    {.family = {"gemma3", "Gemma 3 (text)", "windows, RoPE of two bases", "gemma3"},
+    {.family = {"gemma3", "Gemma 3 (text)", "windows, RoPE of two bases", "gemma3, gemma3Caps"},
      .build = BuildGemma3,
      .traits = {.window_pattern = 6,
                 .activation = Activation::kGeluTanh,

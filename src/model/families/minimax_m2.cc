@@ -1,5 +1,6 @@
 // MiniMax-M2 (MiniMax 2025): q and k are each normed over all heads, half of a head is rotated, and
-// all layers have experts, routed by sigmoids with a bias.
+// all layers have experts, routed by sigmoids with a bias. OLMoE (Muennighoff et al. 2024) rotates
+// whole heads, and may clamp queries, keys and values.
 #include "model/architecture.h"
 #include "model/layers.h"
 
@@ -11,8 +12,8 @@ static ValueId BuildMiniMaxM2(Builder& b, ValueId x) {
     return PreNormLayers(b, x, [&](ValueId h) {
         const auto [q, k] =
             b.NormHeads({b.ToHeads(h, "attn_q", false), b.ToKvHeads(h, "attn_k", false)});
-        const ValueId v = b.ToKvHeads(h, "attn_v", false);
-        const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v);
+        const ValueId v = b.Clamped(b.ToKvHeads(h, "attn_v", false));
+        const ValueId a = b.Attention(b.Rope(b.Clamped(q), false), b.Rope(b.Clamped(k), false), v);
         return b.FromHeads(a, "attn_output");
     });
 }
@@ -24,10 +25,10 @@ constexpr Architecture kMinimaxM2Table[] = {
      .build = BuildMiniMaxM2,
      .experts = true,
      .traits = {.gate_score = program::GateScore::kSigmoid}},
-    {.family = {"olmoe", "OLMoE", "norms over all heads", "olmoe"},
+    {.family = {"olmoe", "OLMoE", "norms over all heads, clamped heads", "olmoe, olmoeClamped"},
      .build = BuildMiniMaxM2,
      .experts = true,
-     .traits = {.renormalises = false}},
+     .traits = {.clamps = true, .renormalises = false}},
 };
 
 }  // namespace

@@ -1,11 +1,12 @@
 // Models with LayerNorms that have biases. With RoPE over the halves of a head's first columns:
 // Nemotron (NVIDIA 2024), StarCoder 2 (Lozhkov et al. 2024), StableLM 2 (Bellagente et al. 2024),
 // GPT-NeoX (Black et al. 2022), Falcon (Almazrouei et al. 2023), Phi-1 to 2 (Gunasekar et al. 2023)
-// and Jais 2. With RoPE over neighboring columns: GPT-J (Wang and Komatsuzaki 2021) and CodeGen.
-// With a learned vector per position: GPT-2 (Radford et al. 2019), StarCoder 1, OPT, GPT-Neo,
-// BioGPT and XGLM. With ALiBi: BLOOM (Le Scao et al. 2022), MPT (MosaicML 2023) and Falcon-RW. In
-// layers without a norm of the MLP, and with Hyper::beside, attention and the MLP read the same
-// row.
+// Persimmon, Jais 2 and, with experts, DBRX (Databricks 2024). With RoPE over neighboring columns:
+// GPT-J (Wang and Komatsuzaki 2021) and CodeGen. With a learned vector per position: GPT (Radford
+// et al. 2018), GPT-2 (2019), StarCoder 1, OPT, GPT-Neo, BioGPT and XGLM. With ALiBi: BLOOM (Le
+// Scao et al. 2022), MPT (MosaicML 2023) and Falcon-RW. In layers without a norm of the MLP, and
+// with Hyper::beside, attention and the MLP read the same row. In GPT and OPT 350M, norms follow
+// attention and the MLP, as in BERT.
 #include "model/architecture.h"
 
 namespace weft::model {
@@ -24,7 +25,8 @@ static ValueId BuildNormedLayers(Builder& b, ValueId x, bool neighbors) {
     }
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
-        const ValueId first = x, h = b.Norm(x, "attn_norm", hidden);
+        const bool before = !b.Has("layer_output_norm.weight");
+        const ValueId first = x, h = before ? b.Norm(x, "attn_norm", hidden) : x;
         const ValueId read = b.Has("attn_norm_2.weight") ? b.Norm(x, "attn_norm_2", hidden) : h;
         ValueId q = b.Clamped(b.ToHeads(read, "attn_q", false));
         ValueId k = b.Clamped(b.ToKvHeads(read, "attn_k", false));
@@ -34,8 +36,15 @@ static ValueId BuildNormedLayers(Builder& b, ValueId x, bool neighbors) {
             k = b.NormApart(k, "attn_k_norm", true);
         }
         x = b.Add(x, b.FromHeads(b.Attention(rotated(q), rotated(k), v), "attn_output"));
-        const bool normed = b.Has("ffn_norm.weight");
-        const ValueId m = normed ? b.Norm(b.hyper().beside ? first : x, "ffn_norm", hidden) : h;
+        if (!before) {
+            x = b.Norm(x, "attn_output_norm", hidden);
+            x = b.Norm(b.Add(x, b.Mlp(x)), "layer_output_norm", hidden);
+            continue;
+        }
+        // (llama.cpp has this name for DBRX's norm.)
+        const char* const norm = b.Has("attn_output_norm.weight") ? "attn_output_norm" : "ffn_norm";
+        const bool normed = b.Has(norm + std::string(".weight"));
+        const ValueId m = normed ? b.Norm(b.hyper().beside ? first : x, norm, hidden) : h;
         x = b.Add(x, b.Mlp(m));
     }
     return x;
@@ -61,6 +70,10 @@ constexpr Architecture kNemotronTable[] = {
                 .rotates = false,
                 .alibi = 8,
                 .norms_embedding = true}},
+    {.family = {"dbrx", "DBRX", "LayerNorm, clamped heads, experts", "dbrx"},
+     .build = BuildNemotron,
+     .experts = true,
+     .traits = {.norms = Norms::kLayer, .clamps = true}},
     {.family = {"falcon", "Falcon 7B to 180B, Falcon 2, Falcon-RW",
                 "LayerNorm with biases, attention beside the MLP, MLPs of GELU without a gate, "
                 "ALiBi",
@@ -68,9 +81,10 @@ constexpr Architecture kNemotronTable[] = {
      .build = BuildNemotron,
      .traits =
          {.norms = Norms::kLayer, .ungated = Ungated::kGelu, .alibi = 0, .scales_alibi = true}},
-    {.family = {"gpt2", "GPT-2, GPT-Neo, StarCoder 1, OPT, BioGPT, XGLM",
-                "LayerNorm with biases, learned positions, MLPs of GELU without a gate, windows",
-                "gpt2, gptNeo, gptBigcode, opt, biogpt, xglm"},
+    {.family = {"gpt2", "GPT, GPT-2, GPT-Neo, StarCoder 1, OPT, BioGPT, XGLM",
+                "LayerNorm with biases, learned positions, MLPs of GELU without a gate, windows; "
+                "norms behind attention and MLP",
+                "gpt2, gptNeo, gptBigcode, opt, optBehind, openaiGpt, biogpt, xglm"},
      .build = BuildNemotron,
      .traits = {.norms = Norms::kLayer, .ungated = Ungated::kGeluTanh, .rotates = false}},
     {.family = {"gptj", "GPT-J, CodeGen",
@@ -82,7 +96,7 @@ constexpr Architecture kNemotronTable[] = {
     {.family = {"gptneox", "GPT-NeoX, Pythia",
                 "LayerNorm with biases, partial RoPE, attention beside the MLP, MLPs of GELU "
                 "without a gate",
-                "gptNeox, gptNeoxSerial"},
+                "gptNeox, gptNeoxSerial, gptNeoxJapanese"},
      .build = BuildNemotron,
      .traits = {.norms = Norms::kLayer, .ungated = Ungated::kGelu}},
     {.family = {"jais2", "Jais 2", "LayerNorm with biases, MLPs of ReLU squared", "jais2"},
@@ -96,14 +110,15 @@ constexpr Architecture kNemotronTable[] = {
                 .clamps = true,
                 .rotates = false,
                 .alibi = 0}},
-    {.family = {"nemotron", "Nemotron 3, 4, Minitron",
-                "LayerNorm with biases, partial RoPE, MLPs of ReLU squared", "nemotron"},
+    {.family = {"nemotron", "Nemotron 3, 4, Minitron, Persimmon",
+                "LayerNorm with biases, partial RoPE, MLPs of ReLU squared, normed heads",
+                "nemotron, persimmon"},
      .build = BuildNemotron,
      .traits = {.norms = Norms::kLayer, .ungated = Ungated::kReluSquared}},
     {.family = {"phi2", "Phi-1, 1.5, 2",
                 "LayerNorm with biases, partial RoPE, attention beside the MLP, MLPs of GELU "
-                "without a gate",
-                "phi"},
+                "without a gate; normed heads",
+                "phi, phiNormed"},
      .build = BuildNemotron,
      .traits = {.norms = Norms::kLayer, .ungated = Ungated::kGeluTanh}},
     {.family =

@@ -7,7 +7,8 @@ namespace weft::model {
 using program::ValueId;
 
 static ValueId BuildQwen2(Builder& b, ValueId x) {
-    return PreNormLayers(b, x, [&](ValueId h) { return RotatedAttention(b, h, false, true); });
+    const bool biases = b.hyper().moe.experts == 0;  // models with experts may lack them
+    return PreNormLayers(b, x, [&](ValueId h) { return RotatedAttention(b, h, false, biases); });
 }
 
 namespace {
@@ -16,7 +17,7 @@ constexpr Architecture kQwen2Table[] = {
     {.family = {"qwen2", "Qwen 1.5 to 2.5", "biases, YaRN", "qwen2, qwen2Yarn"},
      .build = BuildQwen2},
     {.family = {"qwen2moe", "Qwen 1.5 and 2 with experts", "biases, a gated shared expert",
-                "qwen2moe"},
+                "qwen2moe, qwen2moePlain"},
      .build = BuildQwen2,
      .experts = true,
      .traits = {.renormalises = false}},

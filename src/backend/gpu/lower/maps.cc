@@ -21,6 +21,7 @@ enum class Map : uint32_t {
     kSoftCap,
     kGateRows,
     kSoftplusRows,
+    kProductRows,
     kScaleByPosition,
     kReluSquared,
     kLimitedSilu,
@@ -55,7 +56,8 @@ Status RunMap(Emitter& e, const Op& op, Map map, float factor = 0,
     uint64_t* const from[] = {&args.a, &args.b, &args.c};
     uint64_t* const to[] = {&args.y, &args.z};
     const bool by_position = map == Map::kScaleByPosition;
-    const bool gates = map == Map::kGateRows || map == Map::kSoftplusRows;
+    const bool gates =
+        map == Map::kGateRows || map == Map::kSoftplusRows || map == Map::kProductRows;
     if (by_position) args.b = e.tables().positions;
     for (size_t i = 0; i < (by_position ? 1 : op.inputs.size()); ++i) {
         const bool spread = i == 1 && (gates || map == Map::kAddBias);
@@ -118,9 +120,12 @@ Status Lower(Emitter& e, const Op& op, const program::Activate& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::GateRows& a) {
-    WEFT_CHECK(a.gate != program::RowGate::kProduct);  // of encoders: Target::every_op
-    const bool softplus = a.gate == program::RowGate::kSoftplus;
-    return RunMap(e, op, softplus ? Map::kSoftplusRows : Map::kGateRows);
+    switch (a.gate) {
+        case program::RowGate::kSigmoid: return RunMap(e, op, Map::kGateRows);
+        case program::RowGate::kSoftplus: return RunMap(e, op, Map::kSoftplusRows);
+        case program::RowGate::kProduct: return RunMap(e, op, Map::kProductRows);
+    }
+    return {};
 }
 Status Lower(Emitter& e, const Op& op, const program::GateRowsGrad& a) {
     if (a.gate != program::RowGate::kSigmoid) return TrainsOnCpuOnly(op, "of softplus");
