@@ -111,6 +111,21 @@ void Assembly::AddScaled(const std::string& base, MatrixPtr matrix,
     AddVector(base + ".scale", FromFloats(std::move(factors)));
 }
 
+Status Assembly::AddScaledLinear(const std::string& base, const std::string& module, int64_t rows,
+                                 const std::vector<RowScale>& scales,
+                                 std::vector<RowScale> of_bias) {
+    WEFT_ASSIGN(MatrixPtr weight, Checked(Linear(module), module, rows));
+    const bool folded = weight->dtype() == DType::kF32;
+    AddScaled(base, std::move(weight), scales);
+    WEFT_ASSIGN(MatrixPtr bias, Column(module + ".bias"));
+    if (bias == nullptr) return {};
+    for (size_t i = 0; i < of_bias.size() && !folded; ++i) {
+        of_bias[i].scale /= scales[i].scale;  // BASE.scale multiplies the bias as well
+    }
+    AddVector(base + ".bias", Scaled(std::move(bias), std::move(of_bias)));
+    return {};
+}
+
 // ---- Weights ------------------------------------------------------------------------------------
 
 // The program that quantized a tensor, judged by its sibling tensors; empty: not known.
@@ -315,13 +330,17 @@ Result<MatrixPtr> Assembly::Experts(const std::string& pattern, int64_t count) {
 
 // ---- Rules --------------------------------------------------------------------------------------
 
-Result<MatrixPtr> Assembly::InPairs(MatrixPtr matrix, const std::string& name) {
-    if (matrix == nullptr || !family_.pairs) return matrix;
-    if (head_dim_ % 2 == 0 && matrix->rows() % head_dim_ == 0) {
-        return HalvesToPairs(std::move(matrix), head_dim_);
+// (With latent attention, head_dim_ is the number of rotated dims.)
+Result<MatrixPtr> Assembly::InPairs(MatrixPtr matrix, const std::string& name, Form form) {
+    if (matrix == nullptr || !pairs_) return matrix;
+    const bool latent = latent_unrotated_ > 0 && form == Form::kKey;
+    const int64_t first = latent ? matrix->rows() - head_dim_ : latent_unrotated_;
+    const int64_t size = first + head_dim_;
+    if (head_dim_ % 2 == 0 && first >= 0 && matrix->rows() % size == 0) {
+        return HalvesToPairs(std::move(matrix), size, first);
     }
     return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} rows; expected whole heads of {} rows",
-                     folder_, Shown(name), matrix->rows(), head_dim_);
+                     folder_, Shown(name), matrix->rows(), size);
 }
 
 Status Assembly::AddRule(int64_t layer, const std::string& prefix,
@@ -358,14 +377,14 @@ Status Assembly::AddRule(int64_t layer, const std::string& prefix,
     WEFT_ASSIGN(MatrixPtr weight, Linear(module, 1, rule.form == Form::kRouter));
     if (weight == nullptr) return missing(module + ".weight");
     if (heads) {
-        WEFT_ASSIGN(weight, InPairs(std::move(weight), module));
+        WEFT_ASSIGN(weight, InPairs(std::move(weight), module, rule.form));
     }
     if (rule.form == Form::kRouter) weight = Converted(std::move(weight), DType::kF32);
     Add(gguf + ".weight", std::move(weight));
     WEFT_ASSIGN(MatrixPtr bias, Column(module + ".bias"));
     if (bias == nullptr) return {};
     if (heads) {
-        WEFT_ASSIGN(bias, InPairs(std::move(bias), module + ".bias"));
+        WEFT_ASSIGN(bias, InPairs(std::move(bias), module + ".bias", rule.form));
     }
     AddVector(gguf + ".bias", std::move(bias));
     return {};
@@ -385,7 +404,7 @@ Status Assembly::AddRows(int64_t layer, std::string_view gguf, const std::string
         const int64_t count = all->rows() / rows.stride * rows.count;
         MatrixPtr part = SomeRows(std::move(all), rows.first, rows.count, rows.stride, count);
         if (rows.pairs) {
-            WEFT_ASSIGN(part, InPairs(std::move(part), module));
+            WEFT_ASSIGN(part, InPairs(std::move(part), module, Form::kQuery));
         }
         const std::string name = Block(layer, gguf);
         if (bias) {
@@ -406,6 +425,26 @@ Status Assembly::SplitQkv(int64_t layer, const std::string& module, int64_t kv_h
     WEFT_TRY(AddRows(layer, "attn_q", module, {0, queries, each, true}));
     WEFT_TRY(AddRows(layer, "attn_k", module, {queries, head_dim_, each, true}));
     return AddRows(layer, "attn_v", module, {queries + head_dim_, head_dim_, each, false});
+}
+
+Status Assembly::AddHeadNorms(int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const bool normed, config_.BoolOr({"qk_layernorm"}, false));
+    if (!normed) return {};
+    WEFT_ASSIGN(const int64_t heads, config_.NeedInt({"num_attention_heads"}, 1, 4096));
+    WEFT_ASSIGN(const int64_t kv, config_.NeedInt({"num_key_value_heads"}, 1, heads));
+    for (const std::string part : {".weight", ".bias"}) {
+        for (const auto& [gguf, module, count] : {std::tuple{"attn_q_norm", "q_layernorm", heads},
+                                                  std::tuple{"attn_k_norm", "k_layernorm", kv}}) {
+            const std::string name = prefix + module + part;
+            std::vector<MatrixPtr> all;
+            for (int64_t head = 0; head < count; ++head) {
+                WEFT_ASSIGN(MatrixPtr one, Checked(Column(name), name, head_dim_));
+                all.push_back(AsVector(std::move(one)));
+            }
+            Add(Block(layer, gguf + part), Stacked(std::move(all)));
+        }
+    }
+    return {};
 }
 
 // All experts in one tensor, as [experts * rows, cols]; nullptr: the model has no such tensor.
@@ -592,6 +631,7 @@ Status Assembly::FindPrefix() {
                                               "backbone.",
                                               "transformer.",
                                               "gpt_neox.",
+                                              "gpt_neox_japanese.",
                                               "model.decoder.",
                                               "biogpt.",
                                               "model.text_model.",
@@ -655,7 +695,8 @@ Status Assembly::AddEnds() {
     if (norm_bias != nullptr) AddVector("output_norm.bias", std::move(norm_bias));
     if (family_.encoder) return AddEncoderHead();
     bool tied = true, found = false;
-    for (const char* name : {"lm_head", "language_model.lm_head", "output", "head", "embed_out"}) {
+    for (const char* name :
+         {"lm_head", "language_model.lm_head", "output", "head", "embed_out", "decoder"}) {
         WEFT_ASSIGN(MatrixPtr head, Linear(name));
         WEFT_ASSIGN(const bool same, IsHeadTied(head, embedding));
         tied = tied && same;
@@ -826,6 +867,12 @@ Status Assembly::CheckAllUsed() const {
 Result<Assembled> Assembly::Run() && {
     WEFT_ASSIGN(layers_, config_.NeedInt({"num_hidden_layers"}, 1, 4096));
     WEFT_ASSIGN(head_dim_, HeadDim(config_));
+    pairs_ = family_.pairs;
+    WEFT_ASSIGN(const bool neighbours, config_.BoolOr({"rope_interleave"}, true));
+    if (!neighbours && config_.Has("kv_lora_rank")) {
+        WEFT_ASSIGN(latent_unrotated_, config_.NeedInt({"qk_nope_head_dim"}, 1, 1 << 20));
+        pairs_ = true;
+    }
     if (&family_ == &kEagleFamily) {
         WEFT_TRY(AddEagle());
         WEFT_TRY(CheckAllUsed());

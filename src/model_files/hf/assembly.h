@@ -73,6 +73,10 @@ class Assembly {
     // Splits a linear layer, which for each KV head has its query heads, its key and its value.
     Status SplitQkv(int64_t layer, const std::string& module, int64_t kv_heads);
 
+    // If qk_layernorm is set, adds the norms of queries and keys. The folder has one norm for all
+    // heads of queries, and one for those of keys, in PREFIXq_layernorm and PREFIXk_layernorm.
+    Status AddHeadNorms(int64_t layer, const std::string& prefix);
+
     // dims: GGUF's order, columns first; empty: [cols, rows].
     void Add(std::string gguf, MatrixPtr matrix, std::vector<int64_t> dims = {});
     void AddVector(std::string gguf, MatrixPtr column);
@@ -81,6 +85,10 @@ class Assembly {
     // Adds BASE.weight, whose runs of rows have factors. The factors are multiplied into an F32
     // matrix; other matrices get a vector BASE.scale.
     void AddScaled(const std::string& base, MatrixPtr matrix, const std::vector<RowScale>& scales);
+    // The same for a linear layer, whose bias has the factors `of_bias`, one for each of `scales`.
+    // rows: of the layer, or 0.
+    Status AddScaledLinear(const std::string& base, const std::string& module, int64_t rows,
+                           const std::vector<RowScale>& scales, std::vector<RowScale> of_bias);
     // "blk.3." + name, for layer 3.
     static std::string Block(int64_t layer, std::string_view name);
 
@@ -116,7 +124,7 @@ class Assembly {
     Result<MatrixPtr> PackedExperts(const SafeTensor& tensor, int64_t experts, int64_t rows);
     Result<MatrixPtr> Packed(const std::string& module, const LinearParts& parts);
     Status AddRopeFactors();
-    Result<MatrixPtr> InPairs(MatrixPtr matrix, const std::string& name);
+    Result<MatrixPtr> InPairs(MatrixPtr matrix, const std::string& name, Form form);
     std::string_view QuantizedBy(const std::string& name) const;
     Result<MatrixPtr> OfTensor(const SafeTensor& tensor, int64_t rows, int64_t cols);
     Status CheckAllUsed() const;
@@ -135,6 +143,9 @@ class Assembly {
     std::string layers_prefix_;  // "model.layers."
     int64_t layers_ = 0;
     int64_t head_dim_ = 0;
+    bool pairs_ = false;  // rows of Q and K are reordered
+    int64_t latent_unrotated_ =
+        0;  // latent attention: dims of a query head before the rotated ones
     std::vector<bool> used_;
     Assembled out_;
 };

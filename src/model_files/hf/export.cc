@@ -481,8 +481,15 @@ Result<std::vector<ExportTensor>> FolderNames(const ModelSource& source, std::st
     }
     const Naming naming(source, *family, head_dim);
     std::vector<ExportTensor> names;
+    // Adapters have the rows of these matrices in the folder's order.
+    WEFT_ASSIGN(const bool reordered,
+                source.meta().BoolOr(architecture + ".rope.rows_reordered", false));
+    const auto is_reordered = [](const std::string& name) {
+        return name.ends_with(".attn_q.weight") || name.ends_with(".attn_q_b.weight") ||
+               name.ends_with(".attn_kv_a_mqa.weight");
+    };
     for (const TensorInfo& tensor : source.tensors()) {
-        if (tensor.name.starts_with(skip)) continue;
+        if (tensor.name.starts_with(skip) || (reordered && is_reordered(tensor.name))) continue;
         const Status named = naming.Add(tensor, names);
         if (!named.ok() && named.error().code != ErrorCode::kUnsupported) return named.error();
     }

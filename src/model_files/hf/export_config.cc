@@ -408,6 +408,21 @@ Status AddExpertConfig(const ModelSource& source, const Keys& keys, const Class&
     return {};
 }
 
+// transformers' name of the activation that the file names.
+Result<std::string> HiddenAct(const ModelSource& source, const Keys& keys) {
+    constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+        {"silu", "silu"},
+        {"gelu", "gelu"},
+        {"gelu_tanh", "gelu_pytorch_tanh"},
+        {"relu", "relu"},
+        {"relu_squared", "relu2"}};
+    WEFT_ASSIGN(const std::string name, keys.StringOr("hidden_activation", "silu"));
+    for (const auto& [ours, theirs] : kNames) {
+        if (name == ours) return std::string(theirs);
+    }
+    return Unsupported(source, "the activation '" + name + "'");
+}
+
 std::string WritableTypes() {
     std::string names;
     for (const Class& each : kClasses) {
@@ -473,9 +488,10 @@ Result<Json> ConfigOfMetadata(const ModelSource& source) {
     WEFT_ASSIGN(const Class* model, ClassOfMetadata(source));
     const std::string architecture(model->architecture);
     const Keys keys(source, architecture);
+    WEFT_ASSIGN(const std::string activation, HiddenAct(source, keys));
     Json config = {{"architectures", Json::array({std::string(model->name)})},
                    {"model_type", std::string(model->type)},
-                   {"hidden_act", "silu"},
+                   {"hidden_act", activation},
                    {"tie_word_embeddings", source.FindTensor("output.weight") == nullptr}};
     WEFT_TRY(AddSizes(source, keys, *model, config));
     WEFT_TRY(AddRope(source, keys, *model, config));

@@ -412,18 +412,40 @@ Config Renamed(const Config& config, const KeyNames& names) {
     return config.With(over);
 }
 
-Status WriteUngated(const Config& config, MetaWriter& meta) {
+namespace {
+
+Status WriteActivated(const Config& config, MetaWriter& meta, std::string_view usual) {
     constexpr std::pair<std::string_view, Ungated> kNames[] = {
         {"gelu", Ungated::kGelu},          {"gelu_new", Ungated::kGeluTanh},
         {"gelu_fast", Ungated::kGeluTanh}, {"gelu_pytorch_tanh", Ungated::kGeluTanh},
         {"relu", Ungated::kRelu},          {"relu2", Ungated::kReluSquared},
         {"silu", Ungated::kSilu},          {"swish", Ungated::kSilu}};
-    WEFT_ASSIGN(const std::string name, config.StringOr({"hidden_act"}, ""));
+    WEFT_ASSIGN(const std::string name, config.StringOr({"hidden_act"}, std::string(usual)));
+    if (name == usual) return WriteCommon(config, meta, name);
     const auto* const known =
         std::ranges::find(kNames, name, [](const auto& one) { return one.first; });
     if (known == std::end(kNames)) return config.Corrupt("hidden_act", "a known activation");
     meta.String("hidden_activation", UngatedName(known->second));
     return WriteCommon(config, meta, name);
+}
+
+}  // namespace
+
+Status WriteUngated(const Config& config, MetaWriter& meta) {
+    return WriteActivated(config, meta, "");
+}
+
+Status WriteGated(const Config& config, MetaWriter& meta) {
+    return WriteActivated(config, meta, "silu");
+}
+
+Status WriteClamp(const Config& config, MetaWriter& meta) {
+    constexpr std::string_view kKey = "clip_qkv";
+    if (!config.Has(kKey)) return {};
+    WEFT_ASSIGN(const double limit, config.NeedF64({kKey}));
+    if (!(limit > 0)) return config.Corrupt(kKey, "more than 0, or null");
+    meta.F32("attention.clamp_kqv", limit);
+    return {};
 }
 
 Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,

@@ -251,8 +251,13 @@ Result<std::vector<bool>> WithDraftHead(const Config& config, const MetaWriter& 
 using KeyNames = std::vector<std::pair<std::string_view, std::string_view>>;
 Config Renamed(const Config& config, const KeyNames& names);
 
-// WriteCommon for MLPs without a gate, with the activation `hidden_act`.
+// WriteCommon for MLPs whose activation is `hidden_act`: without a gate, or gated ("silu" needs no
+// key).
 Status WriteUngated(const Config& config, MetaWriter& meta);
+Status WriteGated(const Config& config, MetaWriter& meta);
+
+// Writes the limit of queries, keys and values; null: none.
+Status WriteClamp(const Config& config, MetaWriter& meta);
 
 // Writes `sliding_window` for all layers; null: no window.
 Status WindowEverywhere(const Config& config, MetaWriter& meta);

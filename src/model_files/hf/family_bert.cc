@@ -1,4 +1,5 @@
-// Encoders: BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ModernBERT.
+// Encoders: BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ModernBERT; and ModernBERT's
+// decoders.
 #include <algorithm>
 
 #include "model_files/hf/assembly.h"
@@ -123,8 +124,37 @@ Status ModernBertLayer(Assembly& assembly, int64_t layer, const std::string& pre
                    prefix.substr(0, prefix.find("layers.")) + "embeddings.norm", false);
 }
 
+// A window of the decoder is the half of its config's that lies before a token.
+Status ModernDecoderMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteUngated(config, meta));
+    WEFT_ASSIGN(const int64_t window, config.NeedInt({"local_attention"}, 2, 1 << 20));
+    WEFT_TRY(WriteWindow(config, meta, window / 2, nullptr));
+    return WriteWindowedBase(config, meta);
+}
+
+Status ModernDecoderLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    if (layer != 0) return {};
+    const std::string dense = "lm_head.dense";
+    WEFT_ASSIGN(MatrixPtr weight, assembly.Checked(assembly.Linear(dense), dense, 0));
+    assembly.Add("output_proj.weight", std::move(weight));
+    WEFT_ASSIGN(MatrixPtr bias, assembly.Column(dense + ".bias"));
+    if (bias != nullptr) assembly.AddVector("output_proj.bias", std::move(bias));
+    WEFT_TRY(AddNorm(assembly, "output_proj_norm", "lm_head.norm", false));
+    return ModernBertLayer(assembly, layer, prefix);
+}
+
 // ---- Tables -------------------------------------------------------------------------------------
 
+constexpr Rule kModernDecoderRules[] = {
+    {"attn_norm", "attn_norm", Form::kNorm, false},
+    {"attn_q", "attn.q_proj", Form::kQuery},
+    {"attn_k", "attn.k_proj", Form::kKey},
+    {"attn_v", "attn.v_proj", Form::kLinear},
+    {"attn_output", "attn.Wo", Form::kLinear},
+    {"ffn_norm", "mlp_norm", Form::kNorm},
+    {"ffn_up", "mlp.Wi", Form::kLinear},
+    {"ffn_down", "mlp.Wo", Form::kLinear},
+};
 constexpr Rule kModernBertRules[] = {
     {"attn_norm", "attn_norm", Form::kNorm, false},
     {"attn_qkv", "attn.Wqkv", Form::kLinear},
@@ -208,6 +238,28 @@ constexpr Family kBertFamilies[] = {
      .encoder = true,
      .layer_norm = "norm_eps",
      .more_tensors = "attn_qkv.bias?attention_bias attn_output.bias?attention_bias "
+                     "ffn_up.bias?mlp_bias ffn_down.bias?mlp_bias"},
+    {.model_type = "modernbert-decoder",
+     .architecture = "modern-bert-decoder",
+     .rules = {kModernDecoderRules},
+     .meta = ModernDecoderMeta,
+     .layer = ModernDecoderLayer,
+     .adjust = ModernBertAdjust,
+     .defaults = R"({"norm_eps": 1e-5, "max_position_embeddings": 8192, "hidden_act": "gelu",
+                     "local_attention": 128, "global_attn_every_n_layers": 3,
+                     "rope_theta": 160000.0, "local_rope_theta": 10000.0,
+                     "tie_word_embeddings": true, "decoder_bias": true})",
+     .rope = {.by_layer_type = true, .windowed_base = "local_rope_theta"},
+     .embedding = "embeddings.tok_embeddings",
+     .final_norm = "final_norm",
+     .layer_norm = "norm_eps",
+     .more_tensors = "output_proj.weight output_proj.bias?classifier_bias "
+                     "output_proj_norm.weight output_proj_norm.bias?norm_bias "
+                     "token_embd_norm.weight token_embd_norm.bias?norm_bias "
+                     "attn_norm.bias?norm_bias ffn_norm.bias?norm_bias "
+                     "output_norm.bias?norm_bias output.bias?decoder_bias "
+                     "attn_q.bias?attention_bias attn_k.bias?attention_bias "
+                     "attn_v.bias?attention_bias attn_output.bias?attention_bias "
                      "ffn_up.bias?mlp_bias ffn_down.bias?mlp_bias"},
 };
 

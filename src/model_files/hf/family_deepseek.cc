@@ -1,8 +1,8 @@
 // DeepSeek V2, V3 and R1, Kimi K2 (and the text part of K2.5 to K2.7), GLM 4.7 Flash, Youtu,
 // Mistral Small 4 and Large 4, DeepSeek V3.2, GLM 5: latent attention. GGUF splits the projection
 // from the latent to keys and values (kv_b) into two tensors: K's part, transposed per head so that
-// it can be absorbed into the query, and V's part. Rotated dims are in neighboring pairs in both
-// formats.
+// it can be absorbed into the query, and V's part. Rotated dims are in neighboring pairs in GGUF,
+// and in folders unless rope_interleave is false.
 #include <algorithm>
 #include <cmath>
 
@@ -53,12 +53,12 @@ Status WriteRouting(const Config& config, MetaWriter& meta, std::string_view gat
 Status LatentModelMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const bool neighbours, config.BoolOr({"rope_interleave"}, true));
     WEFT_ASSIGN(const int64_t step, config.IntOr({"moe_layer_freq"}, 1, 4096, 1));
-    if (!neighbours || step != 1) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: rope_interleave and moe_layer_freq are {} and {}; expected true and "
-                         "1",
-                         config.where(), neighbours, step);
-    }
+    if (step != 1) return config.Corrupt("moe_layer_freq", "1");
+    const std::string_view type = meta.family().model_type;
+    const bool reads = meta.architecture() == "mistral4" ||
+                       (meta.architecture() == "deepseek2" && type != "deepseek_v2");
+    if (!neighbours && !reads) return config.Corrupt("rope_interleave", "true");
+    if (!neighbours) meta.Bool("rope.rows_reordered", true);  // Weft's own key, for adapters
     WEFT_ASSIGN(const Config common, OneKvHead(config));
     WEFT_TRY(WriteCommon(common, meta));
     return LatentMeta(config, meta);
@@ -401,11 +401,11 @@ constexpr Rule kLongcatRules[] = {
 };
 
 constexpr Rule kLatentRules[] = {
-    {"attn_q", "self_attn.q_proj", Form::kLinear, false},  // or through a latent
+    {"attn_q", "self_attn.q_proj", Form::kQuery, false},  // or through a latent
     {"attn_q_a", "self_attn.q_a_proj", Form::kLinear, false},
     {"attn_q_a_norm", "self_attn.q_a_layernorm", Form::kNorm, false},
-    {"attn_q_b", "self_attn.q_b_proj", Form::kLinear, false},
-    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", Form::kLinear},
+    {"attn_q_b", "self_attn.q_b_proj", Form::kQuery, false},
+    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", Form::kKey},
     {"attn_kv_a_norm", "self_attn.kv_a_layernorm", Form::kNorm},
     {"attn_output", "self_attn.o_proj", Form::kLinear},
 };
@@ -466,7 +466,9 @@ constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Conf
             .defaults = defaults,
             .rope = {.temperature = architecture == "mistral4"},
             .draft_head = architecture == "mistral4" ? nullptr : &kDeepseekDraftHead,
-            .more_tensors = "attn_k_b.weight attn_v_b.weight"};
+            .more_tensors =
+                "attn_k_b.weight attn_v_b.weight attn_q_a.bias?attention_bias "
+                "attn_kv_a_mqa.bias?attention_bias attn_output.bias?attention_bias"};
 }
 
 // DeepSeek-V3's attention with dense MLPs.

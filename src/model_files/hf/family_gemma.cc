@@ -49,14 +49,16 @@ Status Gemma2Meta(const Config& config, MetaWriter& meta) {
     return GemmaMeta(config, meta, [](int64_t layer) { return layer % 2 == 0; });
 }
 
-// Every sixth layer has full attention, with its own RoPE base and scaling.
+// Every sixth layer has full attention, with its own RoPE base and scaling. transformers and other
+// readers ignore a cap of scores.
 Status Gemma3Meta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const int64_t step,
                 config.IntOr({"sliding_window_pattern", "_sliding_window_pattern"}, 1, 4096, 6));
     if (step != 6 && !config.Has("layer_types")) {
         return config.Corrupt("sliding_window_pattern", "6, or a layer_types key");
     }
-    WEFT_TRY(GemmaMeta(config, meta, [](int64_t layer) { return (layer + 1) % 6 != 0; }));
+    const Config uncapped = config.With(Json{{"attn_logit_softcapping", nullptr}});
+    WEFT_TRY(GemmaMeta(uncapped, meta, [](int64_t layer) { return (layer + 1) % 6 != 0; }));
     return WriteWindowedBase(config, meta);
 }
 
@@ -113,7 +115,7 @@ constexpr Family kFamilies[] = {
                      "query_pre_attn_scalar": 256, "tie_word_embeddings": true,
                      "vocab_size": 262208})",
      .rope = {.by_layer_type = true, .windowed_base = "rope_local_base_freq"},
-     .caps = "final_logit_softcapping"},
+     .caps = "attn_logit_softcapping final_logit_softcapping"},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Models of 2019 to 2023, with LayerNorms that have biases and MLPs without a gate: GPT-2,
+// Models of 2018 to 2023, with LayerNorms that have biases and MLPs without a gate: GPT, GPT-2,
 // StarCoder 1, GPT-Neo, OPT, BioGPT and XGLM (a vector per position); GPT-NeoX, GPT-J, CodeGen,
 // Falcon and Phi-1 to 2 (RoPE); BLOOM, MPT and Falcon-RW (ALiBi).
 #include <algorithm>
@@ -40,6 +40,16 @@ Result<Config> Gpt2Adjust(const Config& config) {
     WEFT_TRY(config.MustBe("scale_attn_weights", true));
     WEFT_TRY(config.MustBe("scale_attn_by_inverse_layer_idx", false));
     return Usual(config, GptNames());
+}
+
+// "gelu" is the tanh form in this model alone.
+Result<Config> GptAdjust(const Config& config) {
+    WEFT_ASSIGN(const std::string act, config.StringOr({"afn"}, "gelu"));
+    const Config named = config.With(Json{{"hidden_act", act == "gelu" ? "gelu_new" : act}});
+    return Usual(named, {{"hidden_size", "n_embd"},
+                         {"num_hidden_layers", "n_layer"},
+                         {"num_attention_heads", "n_head"},
+                         {"max_position_embeddings", "n_positions"}});
 }
 
 Result<Config> GptBigcodeAdjust(const Config& config) {
@@ -99,8 +109,12 @@ Status GptNeoMeta(const Config& config, MetaWriter& meta) {
     return {};
 }
 
+Result<bool> OptNormsBehind(const Config& config) {
+    WEFT_ASSIGN(const bool before, config.BoolOr({"do_layer_norm_before"}, true));
+    return !before;
+}
+
 Result<Config> OptAdjust(const Config& config) {
-    WEFT_TRY(config.MustBe("do_layer_norm_before", true));
     WEFT_TRY(config.MustBe("layer_norm_elementwise_affine", true));
     WEFT_TRY(config.MustBe("_remove_final_layer_norm", false));
     return Usual(config, {{"intermediate_size", "ffn_dim"}, {"hidden_act", "activation_function"}});
@@ -128,6 +142,14 @@ Result<Config> NeoxAdjust(const Config& config) {
     return Usual(Renamed(config, {{"partial_rotary_factor", "rotary_pct"},
                                   {"rope_theta", "rotary_emb_base"}}),
                  {});
+}
+
+// The MLP has a multiple of the columns of the residual stream.
+Result<Config> NeoxJapaneseAdjust(const Config& config) {
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostWide));
+    WEFT_ASSIGN(const int64_t times, config.IntOr({"intermediate_multiple_size"}, 1, 64, 4));
+    return NeoxAdjust(
+        config.With(Json{{"intermediate_size", times * hidden}, {"use_parallel_residual", false}}));
 }
 
 Status NeoxMeta(const Config& config, MetaWriter& meta) {
@@ -197,10 +219,9 @@ Result<Config> MptAdjust(const Config& config) {
 Status MptMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const Config attention, config.Sub({"attn_config"}));
     WEFT_ASSIGN(const double bias, attention.F64Or({"alibi_bias_max"}, 8));
-    WEFT_ASSIGN(const double clamp, attention.F64Or({"clip_qkv"}, 0));
     WEFT_ASSIGN(const double scale, attention.F64Or({"softmax_scale"}, 0));
     meta.F32("attention.max_alibi_bias", bias);
-    if (clamp != 0) meta.F32("attention.clamp_kqv", clamp);
+    WEFT_TRY(WriteClamp(attention, meta));
     if (scale != 0) meta.F32("attention.scale", scale);
     return WriteUngated(config, meta);
 }
@@ -222,8 +243,8 @@ std::string Beside(const std::string& prefix, std::string_view layers, std::stri
     return prefix.substr(0, prefix.rfind(layers)) + std::string(name);
 }
 
-// GPT-2's linear layers are [in, out].
-Status Gpt2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+// GPT's linear layers are [in, out].
+Status GptLayer(Assembly& assembly, int64_t layer, const std::string& prefix, const char* table) {
     constexpr std::pair<std::string_view, std::string_view> kTurned[] = {
         {"attn_qkv", "attn.c_attn"},
         {"attn_output", "attn.c_proj"},
@@ -238,7 +259,15 @@ Status Gpt2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
         WEFT_ASSIGN(MatrixPtr bias, assembly.Checked(assembly.Column(name + ".bias"), name, 0));
         assembly.AddVector(to + ".bias", std::move(bias));
     }
-    return layer == 0 ? AddTable(assembly, Beside(prefix, "h.", "wpe.weight"), 0) : Status();
+    return layer == 0 ? AddTable(assembly, Beside(prefix, "h.", table), 0) : Status();
+}
+
+Status Gpt1Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    return GptLayer(assembly, layer, prefix, "positions_embed.weight");
+}
+
+Status Gpt2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    return GptLayer(assembly, layer, prefix, "wpe.weight");
 }
 
 Status GptBigcodeLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
@@ -251,9 +280,15 @@ Status GptNeoLayer(Assembly& assembly, int64_t layer, const std::string& prefix)
     return layer == 0 ? AddTable(assembly, Beside(prefix, "h.", "wpe.weight"), 0) : Status();
 }
 
-// The first two rows of the table are of no position.
+// The first two rows of the table are of no position. An embedding of fewer columns than the
+// residual stream has projections.
 Status OptLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     if (layer != 0) return {};
+    for (const auto& [gguf, module] : {std::pair{"token_embd_proj.weight", "project_in"},
+                                       std::pair{"output_proj.weight", "project_out"}}) {
+        WEFT_ASSIGN(MatrixPtr matrix, assembly.Linear(Beside(prefix, "layers.", module)));
+        if (matrix != nullptr) assembly.Add(gguf, std::move(matrix));
+    }
     return AddTable(assembly, Beside(prefix, "layers.", "embed_positions.weight"), 2);
 }
 
@@ -279,9 +314,23 @@ Status XglmLayer(Assembly& assembly, int64_t layer, const std::string&) {
     return {};
 }
 
+Status PhiLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    return assembly.AddHeadNorms(layer, prefix + "self_attn.");
+}
+
 Status NeoxLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     WEFT_ASSIGN(const int64_t kv, assembly.config().NeedInt({"num_key_value_heads"}, 1, 4096));
     return assembly.SplitQkv(layer, prefix + "attention.query_key_value", kv);
+}
+
+// Only the last layer has this bias.
+Status NeoxJapaneseLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_TRY(NeoxLayer(assembly, layer, prefix));
+    WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 1, kMostWide));
+    WEFT_ASSIGN(MatrixPtr bias, assembly.Column(prefix + "attention.dense_bias"));
+    if (bias == nullptr) bias = FromFloats(std::vector<float>(static_cast<size_t>(hidden)));
+    assembly.AddVector(Assembly::Block(layer, "attn_output.bias"), std::move(bias));
+    return {};
 }
 
 Status FalconDenseLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
@@ -323,6 +372,18 @@ constexpr Rule kGptNormRules[] = {
     {"attn_norm", "ln_1", Form::kNorm},
     {"ffn_norm", "ln_2", Form::kNorm},
 };
+constexpr Rule kGpt1NormRules[] = {
+    {"attn_output_norm", "ln_1", Form::kNorm},
+    {"layer_output_norm", "ln_2", Form::kNorm},
+};
+constexpr Rule kOptBehindRules[] = {
+    {"attn_output_norm", "self_attn_layer_norm", Form::kNorm},
+    {"layer_output_norm", "final_layer_norm", Form::kNorm},
+};
+constexpr Rule kOptBeforeRules[] = {
+    {"attn_norm", "self_attn_layer_norm", Form::kNorm},
+    {"ffn_norm", "final_layer_norm", Form::kNorm},
+};
 constexpr Rule kGptRules[] = {
     {"attn_output", "attn.c_proj", Form::kLinear},
     {"ffn_up", "mlp.c_fc", Form::kLinear},
@@ -337,8 +398,6 @@ constexpr Rule kGptNeoRules[] = {
     {"ffn_down", "mlp.c_proj", Form::kLinear},
 };
 constexpr Rule kOptRules[] = {
-    {"attn_norm", "self_attn_layer_norm", Form::kNorm},
-    {"ffn_norm", "final_layer_norm", Form::kNorm},
     {"attn_q", "self_attn.q_proj", Form::kQuery},
     {"attn_k", "self_attn.k_proj", Form::kKey},
     {"attn_v", "self_attn.v_proj", Form::kLinear},
@@ -404,6 +463,35 @@ constexpr std::string_view kSplitEveryBias =
     "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias output_norm.bias "
     "attn_q.bias attn_k.bias attn_v.bias attn_output.bias ffn_up.bias ffn_down.bias";
 
+// OPT 350M has its norms behind attention and the MLP, and no norm after the last layer.
+constexpr Family Opt(bool before) {
+    Family family = {.model_type = "opt",
+                     .architecture = "gpt2",
+                     .rules = {kOptBeforeRules, kOptRules},
+                     .meta = WriteUngated,
+                     .layer = OptLayer,
+                     .adjust = OptAdjust,
+                     .defaults = R"({"max_position_embeddings": 2048, "activation_function": "relu",
+                     "layer_norm_eps": 1e-5, "enable_bias": true, "tie_word_embeddings": true})",
+                     .final_norm = "final_layer_norm",
+                     .layer_norm = "layer_norm_eps",
+                     .more_tensors =
+                         "position_embd.weight attn_norm.bias ffn_norm.bias output_norm.bias "
+                         "attn_q.bias?enable_bias "
+                         "attn_k.bias?enable_bias attn_v.bias?enable_bias "
+                         "attn_output.bias?enable_bias ffn_up.bias?enable_bias "
+                         "ffn_down.bias?enable_bias"};
+    if (before) return family;
+    family.rules[0] = kOptBehindRules;
+    family.fits = OptNormsBehind;
+    family.final_norm = "";
+    family.more_tensors =
+        "position_embd.weight attn_output_norm.bias layer_output_norm.bias "
+        "attn_q.bias?enable_bias attn_k.bias?enable_bias attn_v.bias?enable_bias "
+        "attn_output.bias?enable_bias ffn_up.bias?enable_bias ffn_down.bias?enable_bias";
+    return family;
+}
+
 constexpr Family kGptFamilies[] = {
     {.model_type = "gpt2",
      .also = "gpt-sw3",
@@ -421,6 +509,21 @@ constexpr Family kGptFamilies[] = {
      .layer_norm = "layer_norm_epsilon",
      .more_tensors = "attn_qkv.weight attn_output.weight ffn_up.weight ffn_down.weight "
                      "attn_qkv.bias attn_norm.bias ffn_norm.bias output_norm.bias "
+                     "attn_output.bias ffn_up.bias ffn_down.bias position_embd.weight"},
+    {.model_type = "openai-gpt",
+     .architecture = "gpt2",
+     .rules = {kGpt1NormRules},
+     .meta = WriteUngated,
+     .layer = Gpt1Layer,
+     .adjust = GptAdjust,
+     .defaults = R"({"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 512,
+                     "layer_norm_epsilon": 1e-5, "tie_word_embeddings": true})",
+     .embedding = "tokens_embed",
+     .final_norm = "",
+     .layers = "h",
+     .layer_norm = "layer_norm_epsilon",
+     .more_tensors = "attn_qkv.weight attn_output.weight ffn_up.weight ffn_down.weight "
+                     "attn_qkv.bias attn_output_norm.bias layer_output_norm.bias "
                      "attn_output.bias ffn_up.bias ffn_down.bias position_embd.weight"},
     {.model_type = "gpt_bigcode",
      .architecture = "gpt2",
@@ -452,24 +555,11 @@ constexpr Family kGptFamilies[] = {
      .more_tensors = "position_embd.weight attn_norm.bias ffn_norm.bias output_norm.bias "
                      "attn_output.bias ffn_up.bias "
                      "ffn_down.bias"},
-    {.model_type = "opt",
-     .architecture = "gpt2",
-     .rules = {kOptRules},
-     .meta = WriteUngated,
-     .layer = OptLayer,
-     .adjust = OptAdjust,
-     .defaults = R"({"max_position_embeddings": 2048, "activation_function": "relu",
-                     "layer_norm_eps": 1e-5, "enable_bias": true, "tie_word_embeddings": true})",
-     .final_norm = "final_layer_norm",
-     .layer_norm = "layer_norm_eps",
-     .more_tensors = "position_embd.weight attn_norm.bias ffn_norm.bias output_norm.bias "
-                     "attn_q.bias?enable_bias "
-                     "attn_k.bias?enable_bias attn_v.bias?enable_bias "
-                     "attn_output.bias?enable_bias ffn_up.bias?enable_bias "
-                     "ffn_down.bias?enable_bias"},
+    Opt(false),
+    Opt(true),
     {.model_type = "biogpt",
      .architecture = "gpt2",
-     .rules = {kOptRules},
+     .rules = {kOptBeforeRules, kOptRules},
      .meta = WriteUngated,
      .layer = OptLayer,
      .adjust = PlainAdjust,
@@ -482,7 +572,7 @@ constexpr Family kGptFamilies[] = {
      .more_tensors = kEveryBias},
     {.model_type = "xglm",
      .architecture = "gpt2",
-     .rules = {kOptRules},
+     .rules = {kOptBeforeRules, kOptRules},
      .meta = WriteUngated,
      .layer = XglmLayer,
      .adjust = XglmAdjust,
@@ -538,6 +628,20 @@ constexpr Family kGptFamilies[] = {
      .layer_norm = "layer_norm_eps",
      .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias "
                      "output_norm.bias attn_output.bias?attention_bias ffn_up.bias ffn_down.bias"},
+    {.model_type = "gpt_neox_japanese",
+     .architecture = "gptneox",
+     .rules = {kPreNormRules, kNeoxRules},
+     .meta = NeoxMeta,
+     .layer = NeoxJapaneseLayer,
+     .adjust = NeoxJapaneseAdjust,
+     .defaults = R"({"max_position_embeddings": 2048, "hidden_act": "gelu",
+                     "layer_norm_eps": 1e-5, "tie_word_embeddings": true})",
+     .rope = {.partial = true},
+     .embedding = "embed_in",
+     .final_norm = "final_layer_norm",
+     .layer_norm = "layer_norm_eps",
+     .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias "
+                     "output_norm.bias attn_output.bias"},
     {.model_type = "falcon",
      .also = "RefinedWeb RefinedWebModel",
      .architecture = "falcon",
@@ -591,6 +695,7 @@ constexpr Family kGptFamilies[] = {
      .architecture = "phi2",
      .rules = {kPhiRules},
      .meta = WriteUngated,
+     .layer = PhiLayer,
      .adjust = PlainAdjust,
      .defaults = R"({"max_position_embeddings": 2048, "hidden_act": "gelu_new",
                      "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5})",
@@ -598,7 +703,9 @@ constexpr Family kGptFamilies[] = {
      .final_norm = "final_layernorm",
      .layer_norm = "layer_norm_eps",
      .more_tensors = "attn_norm.bias output_norm.bias attn_q.bias attn_k.bias attn_v.bias "
-                     "attn_output.bias ffn_up.bias ffn_down.bias output.bias"},
+                     "attn_output.bias ffn_up.bias ffn_down.bias output.bias "
+                     "attn_q_norm.weight?qk_layernorm attn_q_norm.bias?qk_layernorm "
+                     "attn_k_norm.weight?qk_layernorm attn_k_norm.bias?qk_layernorm"},
     {.model_type = "jais2",
      .architecture = "jais2",
      .rules = {kPreNormRules, kAttentionRules, kJaisRules},

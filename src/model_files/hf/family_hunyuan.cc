@@ -157,7 +157,11 @@ constexpr Family kHunyuanFamilies[] = {
                      "rope_theta": 500000.0, "num_key_value_heads": 4,
                      "moe_intermediate_size": 1536, "moe_num_experts": 64, "moe_k": 6,
                      "moe_num_shared_experts": 2, "tie_word_embeddings": true})",
-     .more_tensors = "exp_probs_b.bias"},
+     .more_tensors = "exp_probs_b.bias attn_q.bias?use_bias attn_k.bias?use_bias "
+                     "attn_v.bias?use_bias attn_output.bias?use_bias ffn_gate.bias?use_bias "
+                     "ffn_up.bias?use_bias ffn_down.bias?use_bias ffn_gate_shexp.bias?use_bias "
+                     "ffn_up_shexp.bias?use_bias ffn_down_shexp.bias?use_bias "
+                     "output.bias?use_bias"},
     {.model_type = "sarvam_moe",  // Ling 2's tensors; transformers' keys
      .architecture = "bailingmoe2",
      .rules = {kPreNormRules, kLingRules, kMoeRules, kSharedExpertsRules},

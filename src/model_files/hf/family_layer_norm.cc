@@ -1,4 +1,4 @@
-// Models with LayerNorms that have biases: Nemotron, StableLM 2 and StarCoder 2.
+// Models with LayerNorms that have biases: Nemotron, Persimmon, StableLM 2 and StarCoder 2.
 #include <algorithm>
 
 #include "model_files/hf/assembly.h"
@@ -14,6 +14,20 @@ Status NemotronDenseMeta(const Config& config, MetaWriter& meta) {
 // transformers ignores an epsilon of RMS norms.
 Result<Config> NoRmsNorms(const Config& config) {
     return config.With(Json{{"rms_norm_eps", nullptr}});
+}
+
+// ---- Persimmon ----------------------------------------------------------------------------------
+
+// As many heads of keys as of queries.
+Result<Config> PersimmonAdjust(const Config& config) {
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
+    return NoRmsNorms(config.With(Json{{"num_key_value_heads", heads}}));
+}
+
+Status PersimmonLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const int64_t heads, assembly.config().NeedInt({"num_attention_heads"}, 1, 4096));
+    WEFT_TRY(assembly.SplitQkv(layer, prefix + "self_attn.query_key_value", heads));
+    return assembly.AddHeadNorms(layer, prefix + "self_attn.");
 }
 
 // ---- StarCoder 2 --------------------------------------------------------------------------------
@@ -74,6 +88,11 @@ constexpr Rule kUngatedRules[] = {
     {"ffn_up", "mlp.up_proj", Form::kLinear},
     {"ffn_down", "mlp.down_proj", Form::kLinear},
 };
+constexpr Rule kPersimmonRules[] = {
+    {"attn_output", "self_attn.dense", Form::kLinear},
+    {"ffn_up", "mlp.dense_h_to_4h", Form::kLinear},
+    {"ffn_down", "mlp.dense_4h_to_h", Form::kLinear},
+};
 constexpr Rule kStarcoder2Rules[] = {
     {"ffn_up", "mlp.c_fc", Form::kLinear},
     {"ffn_down", "mlp.c_proj", Form::kLinear},
@@ -95,6 +114,23 @@ constexpr Family kLayerNormFamilies[] = {
      .layer_norm = "norm_eps",
      .more_tensors = "attn_norm.bias ffn_norm.bias output_norm.bias "
                      "attn_output.bias?attention_bias"},
+    {.model_type = "persimmon",
+     .architecture = "nemotron",
+     .rules = {kPreNormRules, kPersimmonRules},
+     .meta = WriteUngated,
+     .layer = PersimmonLayer,
+     .adjust = PersimmonAdjust,
+     .defaults = R"({"max_position_embeddings": 16384, "hidden_act": "relu2",
+                     "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5,
+                     "qk_layernorm": true})",
+     .rope = {.partial = true},
+     .final_norm = "final_layernorm",
+     .layer_norm = "layer_norm_eps",
+     .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias "
+                     "output_norm.bias attn_q.bias attn_k.bias attn_v.bias attn_output.bias "
+                     "ffn_up.bias ffn_down.bias attn_q_norm.weight?qk_layernorm "
+                     "attn_q_norm.bias?qk_layernorm attn_k_norm.weight?qk_layernorm "
+                     "attn_k_norm.bias?qk_layernorm"},
     {.model_type = "stablelm",
      .architecture = "stablelm",
      .rules = {kStableLmRules, kAttentionRules, kMlpRules},

@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kMostPositions = 1ll << 31;
 
 Status MistralMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteGated(config, meta));
     return WindowEverywhere(config, meta);
 }
 
@@ -47,8 +47,8 @@ Status GraniteMoeMeta(const Config& config, MetaWriter& meta) {
 }
 
 Status OlmoeMeta(const Config& config, MetaWriter& meta) {
-    if (config.Has("clip_qkv")) return config.Corrupt("clip_qkv", "null: it is not supported");
     WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteClamp(config, meta));
     return WriteExperts(config, meta, "intermediate_size", "softmax");
 }
 
@@ -147,6 +147,7 @@ constexpr Family kLlamaFamilies[] = {
     {.model_type = "llama",
      .also = "internlm3 iquestcoder",
      .architecture = "llama",
+     .meta = WriteGated,
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 2048})"},
     {.model_type = "mistral",

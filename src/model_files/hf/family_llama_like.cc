@@ -68,10 +68,7 @@ constexpr Rule kApertusRules[] = {
 
 Status OlmoMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    if (!config.Has("clip_qkv")) return {};
-    WEFT_ASSIGN(const double clamp, config.NeedF64({"clip_qkv"}));
-    meta.F32("attention.clamp_kqv", clamp);
-    return {};
+    return WriteClamp(config, meta);
 }
 
 // ---- nanochat -----------------------------------------------------------------------------------

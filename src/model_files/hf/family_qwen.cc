@@ -28,7 +28,7 @@ Status QwenWindow(const Config& config, MetaWriter& meta) {
 }
 
 Status QwenMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteGated(config, meta));
     return QwenWindow(config, meta);
 }
 
@@ -131,8 +131,8 @@ constexpr Family kQwenFamilies[] = {
      .routing = "norm_topk_prob",
      .defaults = R"({"max_position_embeddings": 32768, "sliding_window": 4096, "num_experts": 60,
                      "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
-                     "shared_expert_intermediate_size": 5632})",
-     .more_tensors = kQkvBiases},
+                     "shared_expert_intermediate_size": 5632, "qkv_bias": true})",
+     .more_tensors = "attn_q.bias?qkv_bias attn_k.bias?qkv_bias attn_v.bias?qkv_bias"},
     {.model_type = "qwen3",
      .architecture = "qwen3",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMlpRules},

@@ -188,10 +188,11 @@ class SomeRowsMatrix final : public Matrix {
 
 class PairedMatrix final : public Matrix {
   public:
-    PairedMatrix(MatrixPtr inner, int64_t head_dim)
+    PairedMatrix(MatrixPtr inner, int64_t head_dim, int64_t first)
         : Matrix(inner->dtype(), inner->rows(), inner->cols()),
           inner_(std::move(inner)),
-          head_dim_(head_dim) {}
+          head_dim_(head_dim),
+          first_(first) {}
 
     Status Read(const Block& block, std::span<std::byte> out) const override {
         const size_t row_bytes = BytesOf(1, block.cols);
@@ -202,7 +203,9 @@ class PairedMatrix final : public Matrix {
             for (int64_t i = 0; i < head_dim_; ++i) {
                 const int64_t row = begin + i;
                 if (row < block.row || row >= end) continue;
-                const int64_t source = i % 2 * (head_dim_ / 2) + i / 2;
+                const int64_t at = i - first_;
+                const int64_t source =
+                    at < 0 ? i : first_ + at % 2 * ((head_dim_ - first_) / 2) + at / 2;
                 std::memcpy(out.data() + BytesOf(row - block.row, block.cols),
                             head.data() + BytesOf(source, block.cols), row_bytes);
             }
@@ -212,7 +215,7 @@ class PairedMatrix final : public Matrix {
 
   private:
     MatrixPtr inner_;
-    int64_t head_dim_;
+    int64_t head_dim_, first_;
 };
 
 class TransposedMatrix final : public Matrix {
@@ -402,9 +405,10 @@ MatrixPtr ColumnsInTurn(MatrixPtr inner, int64_t groups, int64_t each, int64_t w
     return std::make_unique<ColumnsInTurnMatrix>(std::move(inner), groups, each, width);
 }
 
-MatrixPtr HalvesToPairs(MatrixPtr inner, int64_t head_dim) {
-    WEFT_CHECK(head_dim > 0 && head_dim % 2 == 0 && inner->rows() % head_dim == 0);
-    return std::make_unique<PairedMatrix>(std::move(inner), head_dim);
+MatrixPtr HalvesToPairs(MatrixPtr inner, int64_t head_dim, int64_t first) {
+    WEFT_CHECK(first >= 0 && head_dim > first && (head_dim - first) % 2 == 0);
+    WEFT_CHECK(inner->rows() % head_dim == 0);
+    return std::make_unique<PairedMatrix>(std::move(inner), head_dim, first);
 }
 
 MatrixPtr Transposed(MatrixPtr inner, int64_t group) {

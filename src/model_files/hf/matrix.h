@@ -72,9 +72,9 @@ MatrixPtr SomeRows(MatrixPtr inner, int64_t first, int64_t count, int64_t stride
 // kUnsupported.
 MatrixPtr ColumnsInTurn(MatrixPtr inner, int64_t groups, int64_t each, int64_t width);
 
-// Reorders the rows of each head: two halves become neighboring pairs, the order of Q and K in the
-// GGUF files of Llama models.
-MatrixPtr HalvesToPairs(MatrixPtr inner, int64_t head_dim);
+// Reorders the rows of each head from row `first` on: two halves become neighboring pairs, the
+// order of Q and K in the GGUF files of Llama models.
+MatrixPtr HalvesToPairs(MatrixPtr inner, int64_t head_dim, int64_t first = 0);
 
 // Transposes each [group, cols] group of rows to [cols, group]. F32, F16 or BF16.
 MatrixPtr Transposed(MatrixPtr inner, int64_t group);
