@@ -28,11 +28,6 @@ Result<std::vector<float>> Multipliers(const Config& config, std::string_view ke
 
 Result<Config> FalconAdjust(const Config& config) {
     WEFT_TRY(CheckSteps(config));
-    // The multipliers would also apply to biases, which no published model has.
-    for (const std::string_view key :
-         {"attention_bias", "mlp_bias", "projectors_bias", "mamba_proj_bias"}) {
-        WEFT_TRY(config.MustBe(key, false));
-    }
     WEFT_ASSIGN(const bool norms, config.BoolOr({"mamba_rms_norm"}, false));
     WEFT_ASSIGN(const bool before, config.BoolOr({"mamba_norm_before_gate"}, true));
     if (norms && before) {
@@ -72,6 +67,21 @@ Status FalconMeta(const Config& config, MetaWriter& meta) {
     return {};
 }
 
+// Whether the layer has the biases that config.json names.
+Status CheckBiases(const Assembly& assembly, const std::string& prefix) {
+    for (const auto& [key, module] : {std::pair{"attention_bias", "self_attn.q_proj"},
+                                      std::pair{"mlp_bias", "feed_forward.up_proj"},
+                                      std::pair{"mamba_proj_bias", "mamba.in_proj"},
+                                      std::pair{"projectors_bias", "mamba.out_proj"}}) {
+        WEFT_ASSIGN(const bool said, assembly.config().BoolOr({key}, false));
+        const bool has = assembly.Has(fmt::format("{}{}.bias", prefix, module));
+        if (said == has) continue;
+        return assembly.config().Corrupt(key, fmt::format("{}, since there is {} '{}{}.bias'", has,
+                                                          has ? "a" : "no", prefix, module));
+    }
+    return {};
+}
+
 Status FalconTensors(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const Config& config = assembly.config();
     WEFT_ASSIGN(const MambaShape shape, FalconShape(config));
@@ -81,28 +91,25 @@ Status FalconTensors(Assembly& assembly, int64_t layer, const std::string& prefi
     WEFT_ASSIGN(const std::vector<float> mlp, Multipliers(config, "mlp_multipliers", 2));
     const struct {
         const char *gguf, *name;
-        float scale;
-    } all[] = {{"attn_q", "self_attn.q_proj", in},
-               {"attn_k", "self_attn.k_proj", in * key},
-               {"attn_v", "self_attn.v_proj", in},
-               {"attn_output", "self_attn.o_proj", out},
-               {"ffn_gate", "feed_forward.gate_proj", mlp[0]},
-               {"ffn_up", "feed_forward.up_proj", 1},
-               {"ffn_down", "feed_forward.down_proj", mlp[1]}};
-    for (const auto& [gguf, name, scale] : all) {
-        WEFT_ASSIGN(MatrixPtr weight, assembly.Linear(prefix + name));
-        if (weight == nullptr) {
-            return MakeError(ErrorCode::kCorrupt, "{}: '{}{}' is missing", assembly.folder(),
-                             prefix, name);
-        }
-        const int64_t rows = weight->rows();
-        assembly.AddScaled(Assembly::Block(layer, gguf), std::move(weight), {{rows, scale}});
+        float scale, of_bias;
+    } all[] = {{"attn_q", "self_attn.q_proj", in, 1},
+               {"attn_k", "self_attn.k_proj", in * key, key},
+               {"attn_v", "self_attn.v_proj", in, 1},
+               {"attn_output", "self_attn.o_proj", out, out},
+               {"ffn_gate", "feed_forward.gate_proj", mlp[0], mlp[0]},
+               {"ffn_up", "feed_forward.up_proj", 1, 1},
+               {"ffn_down", "feed_forward.down_proj", mlp[1], mlp[1]}};
+    for (const auto& [gguf, name, scale, of_bias] : all) {
+        WEFT_TRY(assembly.AddScaledLinear(Assembly::Block(layer, gguf), prefix + name, 0,
+                                          {{kMostFalconColumns, scale}},
+                                          {{kMostFalconColumns, of_bias}}));
     }
-    WEFT_ASSIGN(std::vector<float> parts, Multipliers(config, "ssm_multipliers", 5));
-    WEFT_ASSIGN(const float ssm_in, Multiplier(config, "ssm_in_multiplier"));
-    WEFT_ASSIGN(const float ssm_out, Multiplier(config, "ssm_out_multiplier"));
-    for (float& part : parts) part *= ssm_in;
-    WEFT_TRY(AddMamba(assembly, layer, prefix + "mamba.", shape, parts, ssm_out));
+    WEFT_TRY(CheckBiases(assembly, prefix));
+    MambaScales scales;
+    WEFT_ASSIGN(scales.in, Multipliers(config, "ssm_multipliers", 5));
+    WEFT_ASSIGN(scales.input, Multiplier(config, "ssm_in_multiplier"));
+    WEFT_ASSIGN(scales.out, Multiplier(config, "ssm_out_multiplier"));
+    WEFT_TRY(AddMamba(assembly, layer, prefix + "mamba.", shape, scales));
     const bool norms = assembly.Has(prefix + "mamba.norm.weight");
     WEFT_ASSIGN(const bool said, config.BoolOr({"mamba_rms_norm"}, false));
     if (norms == said) return {};
@@ -133,7 +140,11 @@ constexpr Family kFalconFamilies[] = {
                      "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2})",
      .final_norm = "final_layernorm",
      .ends = FalconEnds,
-     .more_tensors = "ssm_conv1d.weight ssm_conv1d.bias ssm_norm.weight?mamba_rms_norm"}};
+     .more_tensors = "ssm_conv1d.weight ssm_conv1d.bias ssm_norm.weight?mamba_rms_norm "
+                     "attn_q.bias?attention_bias attn_k.bias?attention_bias "
+                     "attn_v.bias?attention_bias attn_output.bias?attention_bias "
+                     "ffn_gate.bias?mlp_bias ffn_up.bias?mlp_bias ffn_down.bias?mlp_bias "
+                     "ssm_in.bias?mamba_proj_bias ssm_out.bias?projectors_bias"}};
 
 }  // namespace
 

@@ -13,13 +13,20 @@ class MambaLayer {
     MambaLayer(Assembly& assembly, int64_t layer, std::string prefix)
         : assembly_(assembly), layer_(layer), prefix_(std::move(prefix)) {}
 
-    Status Add(const MambaShape& s, const std::vector<float>& in, float out) {
+    Status Add(const MambaShape& s, const MambaScales& factors) {
         const int64_t inner = s.inner(), shared = s.shared();
         const int64_t parts[] = {inner, inner, shared, shared, s.heads};
-        std::vector<RowScale> scales;
-        for (size_t i = 0; i < in.size(); ++i) scales.push_back({parts[i], in[i]});
-        WEFT_TRY(AddLinear("ssm_in", "in_proj", 2 * inner + 2 * shared + s.heads, scales));
-        WEFT_TRY(AddLinear("ssm_out", "out_proj", 0, {{kMostOutRows, out}}));
+        std::vector<RowScale> scales, of_bias;
+        for (size_t i = 0; i < factors.in.size(); ++i) {
+            of_bias.push_back({parts[i], factors.in[i]});
+            scales.push_back({parts[i], factors.in[i] * factors.input});
+        }
+        WEFT_TRY(assembly_.AddScaledLinear(Assembly::Block(layer_, "ssm_in"), prefix_ + "in_proj",
+                                           2 * inner + 2 * shared + s.heads, scales,
+                                           std::move(of_bias)));
+        const std::vector<RowScale> out = {{kMostOutRows, factors.out}};
+        WEFT_TRY(assembly_.AddScaledLinear(Assembly::Block(layer_, "ssm_out"), prefix_ + "out_proj",
+                                           0, out, out));
         WEFT_TRY(AddState({s.heads, 1, inner + 2 * shared, s.taps}));
         WEFT_ASSIGN(MatrixPtr steps, Column("dt_bias", s.heads));
         assembly_.AddVector(Assembly::Block(layer_, "ssm_dt.bias"), std::move(steps));
@@ -51,17 +58,6 @@ class MambaLayer {
     }
     Result<MatrixPtr> Column(const std::string& name, int64_t rows) {
         return Checked(assembly_.Column(prefix_ + name), name, rows);
-    }
-    // rows: the required number; 0: any.
-    Status AddLinear(const std::string& gguf, const std::string& name, int64_t rows,
-                     const std::vector<RowScale>& scales) {
-        WEFT_ASSIGN(MatrixPtr weight, Checked(assembly_.Linear(prefix_ + name), name, rows));
-        assembly_.AddScaled(Assembly::Block(layer_, gguf), std::move(weight), scales);
-        WEFT_ASSIGN(MatrixPtr bias, assembly_.Column(prefix_ + name + ".bias"));
-        if (bias == nullptr) return {};
-        assembly_.AddVector(Assembly::Block(layer_, gguf + ".bias"),
-                            Scaled(std::move(bias), scales));
-        return {};
     }
     Status AddTaps(int64_t channels, int64_t count) {
         WEFT_ASSIGN(MatrixPtr taps, Checked(assembly_.Tensor(prefix_ + "conv1d.weight"),
@@ -99,8 +95,8 @@ void WriteMamba(const MambaShape& s, MetaWriter& meta) {
 }
 
 Status AddMamba(Assembly& assembly, int64_t layer, const std::string& prefix, const MambaShape& s,
-                const std::vector<float>& in, float out) {
-    return MambaLayer(assembly, layer, prefix).Add(s, in, out);
+                const MambaScales& scales) {
+    return MambaLayer(assembly, layer, prefix).Add(s, scales);
 }
 
 Status AddState(Assembly& assembly, int64_t layer, const std::string& prefix, const StateShape& s) {

@@ -21,10 +21,16 @@ struct MambaShape {
 // Writes the keys "ssm.*".
 void WriteMamba(const MambaShape& s, MetaWriter& meta);
 
-// prefix: "model.layers.3.mamba.". in: factors on the rows of ssm_in for z, x, B, C and steps, or
-// empty; out: factor on ssm_out. Errors: kCorrupt, naming the tensor.
+// Falcon-H1's factors.
+struct MambaScales {
+    float input = 1;        // on the layer's input, as a factor on ssm_in without its bias
+    std::vector<float> in;  // on the rows of ssm_in for z, x, B, C and steps, or empty
+    float out = 1;          // on ssm_out
+};
+
+// prefix: "model.layers.3.mamba.". Errors: kCorrupt, naming the tensor.
 Status AddMamba(Assembly& assembly, int64_t layer, const std::string& prefix, const MambaShape& s,
-                const std::vector<float>& in = {}, float out = 1);
+                const MambaScales& scales = {});
 
 // The sizes of the tensors that all recurrences have: the rates A [heads, each], D [heads], and the
 // taps and the bias of the convolution.
