@@ -119,6 +119,10 @@ CASES = {
     "gptBigcode": ("gpt_bigcode", GPT),
     "opt": ("opt", OLD | {"intermediate_size": LEFT_OUT, "ffn_dim": 160,
                           "word_embed_proj_dim": 96}),
+    "optBehind": ("opt", OLD | {"intermediate_size": LEFT_OUT, "ffn_dim": 160,
+                                "word_embed_proj_dim": 64, "do_layer_norm_before": False}),
+    "openaiGpt": ("openai-gpt", OLD | {
+        "intermediate_size": LEFT_OUT, "max_position_embeddings": LEFT_OUT, "n_positions": 64}),
     "biogpt": ("biogpt", OLD),
     "xglm": ("xglm", OLD | {
         "intermediate_size": LEFT_OUT, "ffn_dim": 160, "num_attention_heads": LEFT_OUT,
@@ -129,6 +133,15 @@ CASES = {
     "gptNeox": ("gpt_neox", OLD | {"hidden_act": "gelu"}),
     "gptNeoxSerial": ("gpt_neox", OLD | {
         "use_parallel_residual": False, "hidden_act": "gelu_fast", "tie_word_embeddings": True}),
+    "gptNeoxJapanese": ("gpt_neox_japanese", OLD | {
+        "intermediate_size": LEFT_OUT, "intermediate_multiple_size": 2, "rotary_pct": 0.5}),
+    "persimmon": ("persimmon", OLD),
+    "dbrx": ("dbrx", OLD | {
+        "hidden_size": LEFT_OUT, "d_model": 96, "num_hidden_layers": LEFT_OUT, "n_layers": 4,
+        "num_attention_heads": LEFT_OUT, "n_heads": 6, "intermediate_size": LEFT_OUT,
+        "max_position_embeddings": LEFT_OUT, "max_seq_len": 64,
+        "attn_config": {"clip_qkv": 0.1, "kv_n_heads": 2, "rope_theta": 10000.0},
+        "ffn_config": {"ffn_hidden_size": 96, "moe_num_experts": 6, "moe_top_k": 2}}),
     "falcon": ("falcon", OLD | {"intermediate_size": LEFT_OUT, "ffn_hidden_size": 160}),
     "falconWide": ("falcon", OLD | {
         "intermediate_size": LEFT_OUT, "ffn_hidden_size": 160, "num_kv_heads": 2, "bias": True,
@@ -154,7 +167,14 @@ CASES = {
         "v_head_dim": 16, "expert_ffn_hidden_size": 96, "n_routed_experts": 6,
         "zero_expert_num": 3, "moe_topk": 3, "routed_scaling_factor": 2.0}),
     "phi": ("phi", NO_RMS | {"head_dim": LEFT_OUT}),
+    "phiNormed": ("phi", NO_RMS | {"head_dim": LEFT_OUT, "qk_layernorm": True}),
     "jais2": ("jais2", NO_RMS),
+    "modernBertDecoder": ("modernbert-decoder", OLD | {
+        "norm_eps": 1e-5, "global_attn_every_n_layers": 2, "local_attention": 12}),
+    "llamaGelu": ("llama", {"hidden_act": "gelu"}),
+    "gemma3Caps": ("gemma3_text", WINDOWS | {
+        "query_pre_attn_scalar": 24, "attn_logit_softcapping": 0.5,
+        "final_logit_softcapping": 2.0}),
     "olmo": ("olmo", NO_RMS | {"head_dim": LEFT_OUT}),
     "olmoClamped": ("olmo", NO_RMS | {"head_dim": LEFT_OUT, "clip_qkv": 0.4}),
     "exaone": ("exaone", {}),
@@ -198,6 +218,11 @@ CASES = {
         "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 8,
         "num_experts_per_tok": 2, "moe_intermediate_size": 96, "n_group": 4, "topk_group": 2,
         "mlp_layer_types": ["dense"] + ["sparse"] * 3}),
+    "deepseekV3Halves": ("deepseek_v3", {
+        "head_dim": LEFT_OUT, "num_key_value_heads": 6, "kv_lora_rank": 32, "q_lora_rank": 40,
+        "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 8,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 96, "n_group": 4, "topk_group": 2,
+        "first_k_dense_replace": 1, "rope_interleave": False, "attention_bias": True}),
     "jamba": ("jamba", JAMBA | {"num_experts": 6, "num_experts_per_tok": 2}),
     "jambaDense": ("jamba", JAMBA | {"num_experts": 1, "num_experts_per_tok": 1}),
     "mamba": ("mamba", MAMBA),
@@ -209,7 +234,16 @@ CASES = {
     "ernieMoe": ("ernie4_5_moe", {
         "head_dim": LEFT_OUT, "moe_num_experts": 6, "moe_k": 2, "moe_num_shared_experts": 2,
         "moe_intermediate_size": 96, "moe_layer_start_index": 1, "tie_word_embeddings": True}),
+    "ernieMoeBiases": ("ernie4_5_moe", {
+        "head_dim": LEFT_OUT, "moe_num_experts": 6, "moe_k": 2, "moe_num_shared_experts": 2,
+        "moe_intermediate_size": 96, "moe_layer_start_index": 1, "use_bias": True}),
+    "qwen2moePlain": ("qwen2_moe", {
+        "head_dim": LEFT_OUT, "num_experts": 6, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 96, "shared_expert_intermediate_size": 96,
+        "decoder_sparse_step": 2, "qkv_bias": False}),
     "olmoe": ("olmoe", {"head_dim": LEFT_OUT, "num_experts": 6, "num_experts_per_tok": 2}),
+    "olmoeClamped": ("olmoe", {"head_dim": LEFT_OUT, "num_experts": 6, "num_experts_per_tok": 2,
+                               "clip_qkv": 0.8}),
     "graniteMoe": ("granitemoe", {
         "head_dim": LEFT_OUT, "attention_multiplier": 0.2, "embedding_multiplier": 3.0,
         "residual_multiplier": 0.4, "logits_scaling": 2.0, "num_local_experts": 6,
@@ -273,6 +307,9 @@ CASES = {
         "num_local_experts": 0, "num_experts_per_tok": 0, "position_embedding_type": "rope",
         "layer_types": ["full_attention"] * 4, "mamba_n_heads": 8}),
     "falconH1": ("falcon_h1", FALCON | {"mamba_n_groups": 2}),
+    "falconH1Biases": ("falcon_h1", FALCON | {
+        "mamba_n_groups": 1, "attention_bias": True, "mlp_bias": True, "projectors_bias": True,
+        "mamba_proj_bias": True}),
     "falconH1Normed": ("falcon_h1", FALCON | {
         "mamba_n_groups": 4, "mamba_rms_norm": True, "mamba_norm_before_gate": False,
         "mamba_d_state": 24, "ssm_multipliers": [1.5, 1.8, 1.4, 1.9, 1.1]}),
@@ -464,7 +501,7 @@ SQUINT = {"patch_size": 14, "projector_input_dim": 16, "projector_output_dim": 1
           "vision_output_dim": 16, "intermediate_size": 128, "pixel_shuffle_ratio": 0.5}
 DOUBLES = ("olmo_hybrid", "nemotron_h", "granitemoehybrid", "falcon_h1", "deepseek_v4", "bamba",
            "gptj", "codegen", "olmo", "jamba", "mamba", "falcon_mamba", "mamba2", "mpt",
-           "gemma3n_text")
+           "gemma3n_text", "dbrx")
 # (transformers 5.24 adds Falcon's ALiBi twice with "eager".)
 ATTENTION = {"falconAlibi": "sdpa"}
 # Layers whose keys and values published files have, although the layers read those of others.
@@ -501,12 +538,13 @@ def empty(model_type, sizes):
 
 def of_text(name):
     return name.startswith(("model.", "backbone.", "lm_head.", "output.", "language_model.",
-                            "multi_modal_projector.", "transformer.", "gpt_neox.", "embed_out.",
-                            "biogpt."))
+                            "multi_modal_projector.", "transformer.", "gpt_neox", "embed_out.",
+                            "biogpt.", "decoder."))
 
 
 # Unscaled scores make attention so sharp that float32 errors show, so these norms are smaller.
-NORM_BASE = {"gemma4Small": 0.4, "gemma4Wide": 0.4, "gemma3n": 0.4}
+# (The names of all of DBRX's matrices of attention have the word.)
+NORM_BASE = {"gemma4Small": 0.4, "gemma4Wide": 0.4, "gemma3n": 0.4, "dbrx": 0.0}
 
 
 def published(model_type, name):
