@@ -201,14 +201,17 @@ const std::set<std::string> kNoFolder = {"apertus",
                                          "codegen",
                                          "commandR",
                                          "commandRPlus",
+                                         "dbrx",
                                          "deci",
                                          "deepseekV32",
                                          "deepseekV32Top",
+                                         "deepseekV3Halves",
                                          "deepseekV4",
                                          "exaone",
                                          "falcon",
                                          "falconAlibi",
                                          "falconH1",
+                                         "falconH1Biases",
                                          "falconH1Normed",
                                          "falconMamba",
                                          "falconWide",
@@ -225,6 +228,7 @@ const std::set<std::string> kNoFolder = {"apertus",
                                          "gptBigcode",
                                          "gptNeo",
                                          "gptNeox",
+                                         "gptNeoxJapanese",
                                          "gptNeoxSerial",
                                          "gptj",
                                          "graniteHybrid",
@@ -254,6 +258,7 @@ const std::set<std::string> kNoFolder = {"apertus",
                                          "ministral3",
                                          "mistral4",
                                          "mistralLarge4",
+                                         "modernBertDecoder",
                                          "mpt",
                                          "museGlimmer",
                                          "nemotronH",
@@ -261,8 +266,12 @@ const std::set<std::string> kNoFolder = {"apertus",
                                          "nemotronHMoe",
                                          "olmoHybrid",
                                          "olmoHybridRope",
+                                         "openaiGpt",
                                          "opt",
+                                         "optBehind",
+                                         "persimmon",
                                          "phi",
+                                         "phiNormed",
                                          "qwen25vl",
                                          "qwen2vl",
                                          "qwen35",
@@ -448,6 +457,37 @@ TEST(HfExportConfig, Llama3ScalingRoundTrips) {
     const auto made = model_files::hf::ExportConfig(*Open(gguf), SafeType::kF32);
     ASSERT_FALSE(made.ok());
     EXPECT_NE(made.error().message.find("rope_freqs.weight"), std::string::npos);
+}
+
+// Adapters have the rows of these matrices in another order than the model.
+TEST(HfExportNames, LeaveOutMatricesWithReorderedRows) {
+    const test::TempDir dir;
+    const std::string name = "deepseekV3Halves";
+    HfGolden(TestData("/families/" + name + ".safetensors")).Write(name, dir.path());
+    WriteText(dir / "tokenizer.json", SmallTokenizer());
+    const auto source = Open(dir.path());
+    const auto names = model_files::hf::FolderNames(*source, "none.");
+    ASSERT_TRUE(names.ok()) << names.error().message;
+    std::set<std::string> found;
+    for (const auto& tensor : *names) found.insert(tensor.from->name);
+    for (const char* kept : {"attn_q_a", "attn_output"}) {
+        EXPECT_TRUE(found.contains(fmt::format("blk.1.{}.weight", kept))) << kept;
+    }
+    for (const char* left : {"attn_q_b", "attn_kv_a_mqa"}) {
+        EXPECT_FALSE(found.contains(fmt::format("blk.1.{}.weight", left))) << left;
+    }
+}
+
+// transformers' name for an activation other than silu.
+TEST(HfExportConfig, ActivationsRoundTrip) {
+    const test::TempDir dir;
+    const std::string folder = dir / "hf", gguf = dir / "model.gguf";
+    HfGolden(TestData("/families/llamaGelu.safetensors")).Write("llamaGelu", folder);
+    WriteText(folder + "/tokenizer.json", SmallTokenizer());
+    ASSERT_TRUE(model_files::WriteGguf(*Open(folder), gguf).ok());
+    const auto made = model_files::hf::ExportConfig(*Open(gguf), SafeType::kF32);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_EQ(made->at("hidden_act"), "gelu");
 }
 
 // transformers 5.24 checks types: this key is an integer, and others are floats.

@@ -78,8 +78,8 @@ TEST_F(Folder, RefusesOtherModelsByName) {
     config_["model_type"] = "xlstm";
     ExpectError("model_type 'xlstm' is not supported. Supported: RefinedWeb, ");
     config_["model_type"] = "llama";
-    config_["hidden_act"] = "relu";
-    ExpectError("hidden_act 'relu'");
+    config_["hidden_act"] = "quick_gelu";
+    ExpectError("'hidden_act' is \"quick_gelu\"; expected a known activation");
     config_["hidden_act"] = "silu";
     config_["quantization_config"] = {{"quant_method", "hqq"}};
     ExpectError("quant_method 'hqq' is not supported. Supported: fp8, awq");
@@ -257,7 +257,7 @@ TEST(HfKeys, AreRefusedByName) {
                  {"hyV3", "moe_router_use_sigmoid", false},
                  {"hyV3", "mlp_layer_types", json::array({"dense", "sparse"})},
                  {"glm47flash", "mlp_layer_types", json::array({"dense", "other", "sparse"})},
-                 {"glm47flash", "rope_interleave", false},
+                 {"glmDsa", "rope_interleave", false},
                  {"dots1", "norm_topk_prob", nullptr},
                  {"qwen3vlmoe", "moe_intermediate_size", 20},
                  {"glmDsa", "layer_types", json::array({"indexed_attention", "other", "other"})},

@@ -171,7 +171,6 @@ const Refused kRefused[] = {
                         "truncate": false}}})",
      "truncate"},
     {"gemma3_text", R"({"rope_local_base_freq": null})", "rope_local_base_freq"},
-    {"gemma3_text", R"({"attn_logit_softcapping": 20.0})", "attn_logit_softcapping"},
     {"gemma3_text", R"({"sliding_window": null})", "sliding_window"},
     {"gemma4_text", R"({"rope_parameters": {"full_attention": {"rope_type": "default",
                         "rope_theta": 5000.0}}})",
