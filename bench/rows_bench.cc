@@ -103,12 +103,13 @@ void MeasureFloats(const Kernels& kernels, Memory& m, int threads) {
                threads, bytes * kCount / adam_seconds * 1e-9);
     constexpr int64_t kVocabulary = 49152, kChunk = 256;
     const std::vector<int32_t> targets(kChunk, 7);
-    std::vector<float> losses(kChunk);
-    std::vector<float> stats(kChunk * kSoftmaxStats);
+    std::vector<float> losses(kChunk), hits(kChunk);
+    std::vector<float> stats(kChunk * LossTerms{}.stats());
     const float dloss = 1;
     const SoftmaxStatsArgs own{m.all[0].data(), targets.data(), kChunk, kVocabulary, 0,
                                stats.data()};
-    const CrossEntropyArgs entropy{stats.data(), targets.data(), kChunk, 1, losses.data()};
+    const CrossEntropyArgs entropy{stats.data(),  targets.data(), kChunk, 1,
+                                   losses.data(), hits.data()};
     const CrossEntropyGradArgs grad{m.all[0].data(), stats.data(), targets.data(),
                                     &dloss,          kChunk,       kVocabulary};
     const double loss_seconds = Seconds(threads, [&](int part, int parts) {

@@ -147,6 +147,8 @@ TrainingArenaPlan PlanTrainingArena(const ChunkedProgram& all, int64_t tokens, i
         read_after(chunk.loss.evaluated, chunk.predict_begin);
         read_after(chunk.loss.predicted, chunk.backward_begin);
         read_after(chunk.loss.losses, chunk.end);
+        read_after(chunk.loss.hits, chunk.end);
+        read_after(chunk.loss.evaluated_hits, chunk.predict_begin);
         if (options.overlap) Linger(program, chunk, brief);
     }
     const auto kept_begin = std::stable_partition(brief.begin(), brief.end(), [&](const Life& l) {

@@ -543,10 +543,14 @@ class Checker {
         }
         return false;
     }
-    static bool Check(const Op&, const SoftmaxStats& a) { return a.first_row >= 0; }
-    bool Check(const Op& op, const CrossEntropy&) const { return In(op, 0)[1] % 3 == 0; }
+    bool Check(const Op& op, const SoftmaxStats& a) const {
+        return a.first_row >= 0 && Out(op, 0)[1] == (a.sums ? 4 : 3);
+    }
+    bool Check(const Op& op, const CrossEntropy& a) const {
+        return In(op, 0)[1] % a.terms.stats() == 0;
+    }
     bool Check(const Op& op, const CrossEntropyGrad& a) const {
-        return a.first_row >= 0 && In(op, 1)[1] % 3 == 0;
+        return a.first_row >= 0 && In(op, 1)[1] % a.terms.stats() == 0;
     }
     static bool Check(const Op&, const SoftCapGrad& a) { return a.cap > 0; }
 

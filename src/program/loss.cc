@@ -1,6 +1,7 @@
 #include "program/loss.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +11,7 @@
 namespace weft::program {
 namespace {
 
-constexpr int64_t kRowUnit = 32, kStats = 3, kMostRows = (int64_t{1} << 30) - 1;
+constexpr int64_t kRowUnit = 32, kMostRows = (int64_t{1} << 30) - 1;
 
 class Expander {
   public:
@@ -61,12 +62,15 @@ class Expander {
     }
 
     void Evaluate() {
-        result_.values.evaluated = Add("evaluated", {kOutputs});
+        LossValues& values = result_.values;
+        values.evaluated = Add("evaluated", {kOutputs});
+        values.evaluated_hits = Add("evaluated_hits", {kOutputs});
+        terms_ = {};
         for (int64_t piece = 0; piece < pieces_; ++piece) {
             pass_ = "evaluated." + std::to_string(piece);
             const int64_t dim = OutputPiece(piece, piece_rows_);
             const Logits logits = EmitLogits(x_, dim);
-            EmitLosses(EmitStats(logits.last, dim), result_.values.evaluated, dim);
+            EmitLosses(EmitStats(logits.last, dim), values.evaluated, values.evaluated_hits, dim);
         }
     }
 
@@ -104,14 +108,18 @@ class Expander {
         targets_ = grad.inputs[3];
         if (loss_.biased) bias_ = grad.inputs[4];
         const auto& backward = grad.as<LinearCrossEntropyGrad>();
-        result_.values.losses = Add("losses", {kOutputs});
+        LossValues& values = result_.values;
+        values.losses = Add("losses", {kOutputs});
+        values.hits = Add("hits", {kOutputs});
+        terms_ = loss_.terms;
+        terms_.tokens = std::accumulate(loss_.parts.begin(), loss_.parts.end(), int64_t{0});
         for (int64_t piece = 0; piece < pieces_; ++piece) {
             pass_ = "losses." + std::to_string(piece);
             const int64_t dim = OutputPiece(piece, piece_rows_);
             const Logits logits = EmitLogits(x_, dim);
             const ValueId stats = EmitStats(logits.last, dim);
-            EmitLosses(stats, result_.values.losses, dim);
-            program().ops.push_back({CrossEntropyGrad{loss_.first_row},
+            EmitLosses(stats, values.losses, values.hits, dim);
+            program().ops.push_back({CrossEntropyGrad{loss_.first_row, terms_},
                                      {View(dloss, dim), stats, View(targets_, dim), logits.last},
                                      {logits.last}});
             const ValueId slope = BackToProduct(logits, dim);
@@ -159,13 +167,14 @@ class Expander {
 
     // Emits the statistics of all ranks.
     ValueId EmitStats(ValueId logits, int64_t dim) {
-        const ValueId own = Emit(SoftmaxStats{loss_.first_row}, {logits, View(targets_, dim)},
-                                 "stats", Shape{dim, kStats});
+        const int64_t each = terms_.stats();
+        const ValueId own = Emit(SoftmaxStats{loss_.first_row, terms_.smoothing > 0},
+                                 {logits, View(targets_, dim)}, "stats", Shape{dim, each});
         const auto ranks = static_cast<int64_t>(loss_.parts.size());
         if (ranks == 1) return own;
-        const std::vector<int64_t> parts(loss_.parts.size(), kStats);
-        return Emit(AllGather{Group::kTensor, parts, kStats * OwnPart()}, {own}, "all.stats",
-                    Shape{dim, kStats * ranks});
+        const std::vector<int64_t> parts(loss_.parts.size(), each);
+        return Emit(AllGather{Group::kTensor, parts, each * OwnPart()}, {own}, "all.stats",
+                    Shape{dim, each * ranks});
     }
     int64_t OwnPart() const {
         const int64_t own = value(weight_).shape[0];
@@ -175,9 +184,10 @@ class Expander {
         }
         return static_cast<int64_t>(rank);
     }
-    void EmitLosses(ValueId stats, ValueId losses, int64_t dim) {
-        program().ops.push_back(
-            {CrossEntropy{}, {stats, View(targets_, dim)}, {View(losses, dim)}});
+    void EmitLosses(ValueId stats, ValueId losses, ValueId hits, int64_t dim) {
+        program().ops.push_back({CrossEntropy{terms_},
+                                 {stats, View(targets_, dim)},
+                                 {View(losses, dim), View(hits, dim)}});
     }
 
     // ---- Values -----------------------------------------------------------------------------
@@ -210,6 +220,7 @@ class Expander {
     ExpandedLoss result_;
     LinearCrossEntropy loss_;
     ValueId x_ = kNoValue, weight_ = kNoValue, targets_ = kNoValue, bias_ = kNoValue;
+    LossTerms terms_;  // of the ops that are emitted
     int64_t piece_rows_ = 0, pieces_ = 0;
     std::string pass_;  // prefix of the values' names
 };

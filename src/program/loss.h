@@ -33,7 +33,9 @@ struct LossOptions {
 // loss.
 struct LossValues {
     ValueId losses = kNoValue;     // written by the backward ops
-    ValueId evaluated = kNoValue;  // the same losses, written by the evaluate ops
+    ValueId evaluated = kNoValue;  // written by the evaluate ops, without LossTerms
+    // 1 for each target without a larger logit, else 0, written with the losses.
+    ValueId hits = kNoValue, evaluated_hits = kNoValue;
     ValueId predicted = kNoValue;
 };
 

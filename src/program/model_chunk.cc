@@ -27,6 +27,7 @@ ValueId AppendChunk(ChunkedProgram& all, ExpandedLoss chunk, ValueId side_output
     appended.first_value = shift;
     appended.end_value = static_cast<ValueId>(all.program.values.size());
     appended.loss = {moved(chunk.values.losses), moved(chunk.values.evaluated),
+                     moved(chunk.values.hits), moved(chunk.values.evaluated_hits),
                      moved(chunk.values.predicted)};
     appended.side_output = moved(side_output);
     appended.output_gradient = moved(added.output_gradient);

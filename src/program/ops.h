@@ -55,6 +55,7 @@
 #include "program/update.h"
 #include "program/weigh_rows.h"
 #include "tensor/activation.h"
+#include "tensor/loss_terms.h"
 #include "tensor/temperature.h"
 
 namespace weft::program {
@@ -723,9 +724,10 @@ struct LoadBalanceGrad {
 
 // ---- Losses -------------------------------------------------------------------------------------
 //
-// The loss of a row is -log softmax(logits)[target]; a row with a negative target has none. The
-// vocabulary may be cut over the tensor group. Each rank then has the logits of its own part of the
-// vocabulary, from token first_row on, and the ranks gather three numbers per row (softmax_stats).
+// The loss of a row is -log softmax(logits)[target], and LossTerms (tensor/loss_terms.h); a row
+// with a negative target has none. The vocabulary may be cut over the tensor group. Each rank then
+// has the logits of its own part of the vocabulary, from token first_row on, and the ranks gather
+// LossTerms::stats() numbers per row (softmax_stats).
 
 // The output projection and the loss in one op: logits = soft_cap(scale * (x . weight^T + bias)).
 // `parts`: the tokens of each tensor rank (empty: one rank has all). No backend executes this op or
@@ -740,6 +742,7 @@ struct LinearCrossEntropy {
     std::vector<int64_t> parts{};
     float scale = 1, soft_cap = 0;  // soft_cap 0: none
     bool biased = false;
+    LossTerms terms{};  // of the backward pass
     std::optional<bool> Has(std::string_view) const { return biased; }
     void Show(auto& show) const {
         show.Flag("biased", biased);
@@ -750,6 +753,8 @@ struct LinearCrossEntropy {
         }
         if (scale != 1) show("scale", scale);
         show.Where("soft_cap", soft_cap);
+        show.Where("smoothing", terms.smoothing);
+        show.Where("z_loss", terms.z_loss);
     }
 };
 struct LinearCrossEntropyGrad {  // with cut kRows, dx is partial: this rank's rows of weight only
@@ -766,20 +771,30 @@ struct LinearCrossEntropyGrad {  // with cut kRows, dx is partial: this rank's r
     void Show(auto& show) const { forward.Show(show); }
 };
 
-// For each row: the largest logit, the sum of exp(logit - largest), and the target's logit (0 if
-// another rank has it).
+// For each row: the largest logit, the sum of exp(logit - largest), the target's logit (0 if
+// another rank has it), and with `sums` the sum of the logits.
 struct SoftmaxStats {
     static constexpr OpRow kRow{"softmax_stats",
                                 "logits[T,V]:exact targets[T]:i32 -> stats[T,3]:exact",
                                 Pass::kBackward, Trait::kRowWise, 2};
     int64_t first_row = 0;
-    void Show(auto& show) const { show("first_row", first_row); }
+    bool sums = false;
+    void Show(auto& show) const {
+        show("first_row", first_row);
+        show.Flag("sums", sums);
+    }
 };
-// stats: the statistics of all ranks, one after another.
+// stats: the statistics of all ranks, one after another. hits: 1 where no logit is larger than the
+// target's, else 0.
 struct CrossEntropy {
     static constexpr OpRow kRow{"cross_entropy",
-                                "stats[T,m]:exact targets[T]:i32 -> losses[T]:exact",
+                                "stats[T,m]:exact targets[T]:i32 -> losses[T]:exact hits[T]:exact",
                                 Pass::kBackward, Trait::kRowWise, 3};
+    LossTerms terms{};
+    void Show(auto& show) const {
+        show.Where("smoothing", terms.smoothing);
+        show.Where("z_loss", terms.z_loss);
+    }
 };
 // Replaces logits by their gradients: dloss * (softmax(logits) - onehot(target)).
 struct CrossEntropyGrad {
@@ -787,7 +802,12 @@ struct CrossEntropyGrad {
         "cross_entropy_grad",
         "dloss[T]:exact stats[T,m]:exact targets[T]:i32 -> logits[T,V]:exact+=", Pass::kBackward};
     int64_t first_row = 0;
-    void Show(auto& show) const { show("first_row", first_row); }
+    LossTerms terms{};
+    void Show(auto& show) const {
+        show("first_row", first_row);
+        show.Where("smoothing", terms.smoothing);
+        show.Where("z_loss", terms.z_loss);
+    }
 };
 
 // ---- All of them --------------------------------------------------------------------------------

@@ -317,17 +317,18 @@ struct CutVocabulary {
         return double{of_ranks[Size(r)][Size(i * cols[Size(r)] + j - firsts[Size(r)])]};
     }
     // Of all ranks, concatenated.
-    std::vector<float> Stats(const Kernels& kernels, Random& random) const {
-        std::vector<float> stats(Size(rows * ranks * kSoftmaxStats));
+    std::vector<float> Stats(const Kernels& kernels, Random& random, const LossTerms& terms) const {
+        const int64_t each = terms.stats();
+        std::vector<float> stats(Size(rows * ranks * each));
         for (int64_t r = 0; r < ranks; ++r) {
-            std::vector<float> own(Size(rows * kSoftmaxStats), test::kGapElement);
-            const SoftmaxStatsArgs args{logits[Size(r)].data(), targets.data(),  rows,
-                                        cols[Size(r)],          firsts[Size(r)], own.data()};
+            std::vector<float> own(Size(rows * each), test::kGapElement);
+            const SoftmaxStatsArgs args{
+                logits[Size(r)].data(), targets.data(), rows,    cols[Size(r)],
+                firsts[Size(r)],        own.data(),     each > 3};
             DenseRowsInParts(
                 random, [&](int part, int parts) { kernels.softmax_stats(args, part, parts); });
             for (int64_t i = 0; i < rows; ++i) {
-                std::copy_n(own.data() + i * kSoftmaxStats, kSoftmaxStats,
-                            stats.data() + (i * ranks + r) * kSoftmaxStats);
+                std::copy_n(own.data() + i * each, each, stats.data() + (i * ranks + r) * each);
             }
         }
         return stats;
@@ -344,10 +345,13 @@ TEST(DenseRows, CrossEntropyAndItsGradient) {
         CutVocabulary v(random);
         const std::vector<float> slopes = random.Normals(v.rows);
         const std::vector<std::vector<float>> before = v.logits;
-        const std::vector<float> stats = v.Stats(kernels, random);
-        std::vector<float> losses(Size(v.rows), test::kGapElement);
-        const CrossEntropyArgs entropy{stats.data(), v.targets.data(), v.rows, v.ranks,
-                                       losses.data()};
+        LossTerms terms{0, 0, v.all};
+        if (random.Int(0, 1) == 1) terms.smoothing = 0.2f;
+        if (random.Int(0, 1) == 1) terms.z_loss = 0.01f;
+        const std::vector<float> stats = v.Stats(kernels, random, terms);
+        std::vector<float> losses(Size(v.rows), test::kGapElement), hits = losses;
+        const CrossEntropyArgs entropy{stats.data(),  v.targets.data(), v.rows, v.ranks,
+                                       losses.data(), hits.data(),      terms};
         DenseRowsInParts(random, [&](int part, int parts) { CrossEntropy(entropy, part, parts); });
         for (int64_t r = 0; r < v.ranks; ++r) {
             const CrossEntropyGradArgs args{v.logits[Size(r)].data(),
@@ -357,7 +361,8 @@ TEST(DenseRows, CrossEntropyAndItsGradient) {
                                             v.rows,
                                             v.cols[Size(r)],
                                             v.firsts[Size(r)],
-                                            v.ranks};
+                                            v.ranks,
+                                            terms};
             DenseRowsInParts(random, [&](int part, int parts) {
                 kernels.cross_entropy_grad(args, part, parts);
             });
@@ -366,17 +371,35 @@ TEST(DenseRows, CrossEntropyAndItsGradient) {
         for (int64_t i = 0; i < v.rows; ++i) {
             const int32_t target = v.targets[Size(i)];
             const double dloss = slopes[Size(i)];
-            double largest = -INFINITY, sum = 0;
+            double largest = -INFINITY, sum = 0, plain = 0, sizes = 0;
             for (int64_t j = 0; j < v.all; ++j) largest = std::max(largest, v.At(before, i, j));
-            for (int64_t j = 0; j < v.all; ++j) sum += std::exp(v.At(before, i, j) - largest);
-            const double loss = target < 0 ? 0 : std::log(sum) + largest - v.At(before, i, target);
-            CheckNear(losses[Size(i)], loss,
-                      target < 0 ? 0 : in_sum + kExp * (1 + std::abs(loss) + std::abs(largest)),
-                      "loss");
             for (int64_t j = 0; j < v.all; ++j) {
-                const double p = target < 0 ? 0 : std::exp(v.At(before, i, j) - largest) / sum;
-                const double expected = dloss * (j == target ? p - 1 : p);
-                const double bound = std::abs(dloss) * (p * 2 * in_sum + 1e-37) +
+                sum += std::exp(v.At(before, i, j) - largest);
+                plain += v.At(before, i, j);
+                sizes += std::abs(v.At(before, i, j));
+            }
+            const double log_sum = std::log(sum) + largest;
+            const double chosen = target < 0 ? log_sum : v.At(before, i, target);
+            const double more = double{terms.smoothing} * chosen - double{terms.share()} * plain +
+                                double{terms.z_loss} * log_sum * log_sum;
+            const double loss = target < 0 ? 0 : log_sum - chosen + more;
+            const double in_more =
+                2 * in_sum *
+                    (double{terms.share()} * sizes + double{terms.z_loss} * log_sum * log_sum) +
+                4 * kDenseRowsUnit * std::abs(chosen);
+            CheckNear(
+                losses[Size(i)], loss,
+                target < 0 ? 0 : in_sum + in_more + kExp * (1 + std::abs(loss) + std::abs(largest)),
+                "loss");
+            EXPECT_EQ(hits[Size(i)], target >= 0 && chosen >= largest ? 1 : 0);
+            for (int64_t j = 0; j < v.all; ++j) {
+                const double z = 1 + 2 * double{terms.z_loss} * log_sum;
+                const double p = target < 0 ? 0 : z * std::exp(v.At(before, i, j) - largest) / sum;
+                const double share = target < 0 ? 0 : double{terms.share()};
+                const double expected =
+                    dloss * (p - share - (j == target ? 1 - double{terms.smoothing} : 0));
+                const double bound = std::abs(dloss) * (std::abs(p) * 4 * in_sum + 1e-37 +
+                                                        2 * kDenseRowsUnit * share) +
                                      (j == target ? 4 * kDenseRowsUnit * std::abs(dloss) : 0);
                 CheckNear(v.At(v.logits, i, j), expected, bound, "dlogits");
             }

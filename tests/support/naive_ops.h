@@ -373,24 +373,51 @@ void Do(const program::SoftmaxStats& a, OpCall<Real>& c) {
         c.out[0](i, 0) = largest;
         c.out[0](i, 1) = sum;
         c.out[0](i, 2) = own ? logits(i, target) : Real{0};
+        if (!a.sums) continue;
+        c.out[0](i, 3) = 0;
+        for (int64_t j = 0; j < logits.cols(); ++j) c.out[0](i, 3) += logits(i, j);
     }
+}
+
+// The terms of a loss besides -log softmax(logits)[target].
+template <typename Real>
+Real MoreTerms(const LossTerms& terms, Real log_sum, Real chosen, Real sum) {
+    return Real{terms.smoothing} * chosen - Real{terms.smoothing} / Real(terms.tokens) * sum +
+           Real{terms.z_loss} * log_sum * log_sum;
+}
+// The gradient of a logit with softmax p, for a loss with the gradient 1.
+template <typename Real>
+Real LogitSlope(const LossTerms& terms, Real log_sum, Real p, bool target) {
+    const Real smoothing{terms.smoothing};
+    return p * (1 + 2 * Real{terms.z_loss} * log_sum) - (target ? 1 - smoothing : Real{0}) -
+           smoothing / Real(terms.tokens);
 }
 
 // log(sum(exp(logits))) from the stats of some ranks.
 template <typename Real>
-Real LogSum(const Matrix<Real>& stats, int64_t i) {
+Real LogSum(const Matrix<Real>& stats, int64_t i, const LossTerms& terms) {
     Real sum = 0;
-    for (int64_t j = 0; j < stats.cols(); j += 3) sum += stats(i, j + 1) * std::exp(stats(i, j));
+    for (int64_t j = 0; j < stats.cols(); j += terms.stats())
+        sum += stats(i, j + 1) * std::exp(stats(i, j));
     return std::log(sum);
 }
 
 template <typename Real>
-void Do(const program::CrossEntropy&, OpCall<Real>& c) {
-    for (int64_t i = 0; i < c.in[0].rows; ++i) {
+void Do(const program::CrossEntropy& a, OpCall<Real>& c) {
+    const Matrix<Real>& stats = c.in[0];
+    const int64_t each = a.terms.stats();
+    for (int64_t i = 0; i < stats.rows; ++i) {
         if (c.in[1].Int(i) < 0) continue;
-        Real chosen = 0;
-        for (int64_t j = 0; j < c.in[0].cols(); j += 3) chosen += c.in[0](i, j + 2);
-        c.out[0].data[static_cast<size_t>(i)] = LogSum(c.in[0], i) - chosen;
+        Real chosen = 0, sum = 0, largest = stats(i, 0);
+        for (int64_t j = 0; j < stats.cols(); j += each) {
+            largest = std::max(largest, stats(i, j));
+            chosen += stats(i, j + 2);
+            if (each > 3) sum += stats(i, j + 3);
+        }
+        const Real log_sum = LogSum(stats, i, a.terms);
+        c.out[0].data[static_cast<size_t>(i)] =
+            log_sum - chosen + MoreTerms(a.terms, log_sum, chosen, sum);
+        c.out[1].data[static_cast<size_t>(i)] = chosen >= largest ? Real{1} : Real{0};
     }
 }
 
@@ -399,9 +426,10 @@ void Do(const program::CrossEntropyGrad& a, OpCall<Real>& c) {
     Matrix<Real>& logits = c.out[0];
     for (int64_t i = 0; i < logits.rows; ++i) {
         for (int64_t j = 0; j < logits.cols(); ++j) {
-            const Real p = std::exp(logits(i, j) - LogSum(c.in[1], i));
-            const Real target = a.first_row + j == c.in[2].Int(i) ? Real{1} : Real{0};
-            logits(i, j) = c.in[2].Int(i) < 0 ? Real{0} : c.in[0](i, 0) * (p - target);
+            const Real log_sum = LogSum(c.in[1], i, a.terms), p = std::exp(logits(i, j) - log_sum);
+            const bool target = a.first_row + j == c.in[2].Int(i);
+            const Real slope = LogitSlope(a.terms, log_sum, p, target);
+            logits(i, j) = c.in[2].Int(i) < 0 ? Real{0} : c.in[0](i, 0) * slope;
         }
     }
 }
@@ -456,12 +484,14 @@ void Do(const program::LinearCrossEntropyGrad& a, OpCall<Real>& c) {
         if (c.in[3].Int(i) < 0) continue;
         const RowLogits<Real> row =
             LogitsOf(a.forward, x, weight, i, a.forward.biased ? &c.in[4] : nullptr);
-        const Real sum = SumOfExp(row.logits);
+        const Real log_sum = std::log(SumOfExp(row.logits));
+        LossTerms terms = a.forward.terms;
+        terms.tokens = weight.rows;
         for (int64_t j = 0; j < weight.rows; ++j) {
             const auto at = static_cast<size_t>(j);
-            const Real target = j == c.in[3].Int(i) ? Real{1} : Real{0};
+            const Real p = std::exp(row.logits[at] - log_sum);
             const Real slope =
-                c.in[0](i, 0) * (std::exp(row.logits[at]) / sum - target) * row.slopes[at];
+                c.in[0](i, 0) * row.slopes[at] * LogitSlope(terms, log_sum, p, j == c.in[3].Int(i));
             for (int64_t l = 0; l < x.cols(); ++l) {
                 c.out[0](i, l) += slope * weight(j, l);
                 if (a.trains_weight) c.out[1](j, l) += slope * x(i, l);

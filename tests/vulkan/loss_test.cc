@@ -18,6 +18,8 @@ struct LossCase {
     std::vector<int64_t> parts;  // vocabulary columns of each rank
     float deviation;
     DType dtype = DType::kF32;
+    float smoothing = 0, z_loss = 0;
+    LossTerms terms() const { return {smoothing, z_loss, vocabulary}; }
 };
 const LossCase kLosses[] = {
     {1, 1, 0, {1}, 1},
@@ -26,12 +28,18 @@ const LossCase kLosses[] = {
     {33, 515, 1, {100, 400, 15}, 3},
     {5, 4096, 0, {2048, 2048}, 30, DType::kBF16},
     {3, 152064, 0, {152064}, 2},
+    {9, 1031, 0, {1031}, 3, DType::kF32, 0.1f},
+    {33, 515, 1, {100, 400, 15}, 3, DType::kF32, 0.3f, 0.01f},
+    {5, 4096, 0, {2048, 2048}, 3, DType::kBF16, 0, 0.05f},
 };
 
 // All results in float64, and the error bounds of float32.
 struct Losses {
     Losses(const LossCase& c, const std::vector<float>& logits, const std::vector<int32_t>& targets)
-        : all(static_cast<size_t>(c.rows)), error(all.size()) {
+        : all(static_cast<size_t>(c.rows)),
+          error(all.size()),
+          hits(all.size()),
+          factor(all.size(), 1.0) {
         const auto cols = static_cast<size_t>(c.vocabulary);
         for (size_t row = 0; row < all.size(); ++row) {
             const float* x = logits.data() + row * cols;
@@ -48,14 +56,28 @@ struct Losses {
             relative = (count / 256 + 260 + 6 + 5 * std::log(count)) * kUlp;
             const int32_t target = targets[row];
             if (target < 0) continue;
-            const double chosen = x[target];
-            all[row] = std::log(sum) + most - chosen;
+            const double chosen = x[target], log_sum = std::log(sum) + most;
+            double plain = 0, sizes = 0;
+            for (size_t i = 0; i < cols; ++i) {
+                plain += double{x[i]};
+                sizes += std::fabs(double{x[i]});
+            }
+            const LossTerms terms = c.terms();
+            const double z = double{terms.z_loss} * log_sum * log_sum;
+            all[row] = log_sum - chosen + double{terms.smoothing} * chosen -
+                       double{terms.share()} * plain + z;
             error[row] =
                 relative +
-                4 * kUlp * (std::log(sum) + std::fabs(most - chosen) + std::fabs(all[row]));
+                4 * kUlp * (std::log(sum) + std::fabs(most - chosen) + std::fabs(all[row])) +
+                2 * relative *
+                    (double{terms.share()} * sizes + z +
+                     std::fabs(log_sum) * 2 * double{terms.z_loss}) +
+                4 * kUlp * std::fabs(chosen);
+            hits[row] = chosen == most ? 1 : 0;
+            factor[row] += 2 * double{terms.z_loss} * log_sum;
         }
     }
-    Doubles all, error, p, p_error;
+    Doubles all, error, p, p_error, hits, factor;
     double relative = 0;
 };
 
@@ -66,8 +88,9 @@ struct LossOfRanks {
         : e(emitter), c(of) {
         const auto ranks = static_cast<int64_t>(c.parts.size());
         targets = e.AddInts({kOutputs}, wanted);
-        stats = e.Place({kOutputs, 3 * ranks}, DType::kF32);
+        stats = e.Place({kOutputs, c.terms().stats() * ranks}, DType::kF32);
         losses = e.Place({kOutputs}, DType::kF32);
+        hits = e.Place({kOutputs}, DType::kF32);
         int64_t begin = 0;
         for (const int64_t part : c.parts) {
             std::vector<float> own;
@@ -81,29 +104,31 @@ struct LossOfRanks {
         }
     }
     Status Stats() {
-        std::vector<float> all(static_cast<size_t>(c.rows) * 3 * parts.size());
+        const auto each = static_cast<size_t>(c.terms().stats());
+        std::vector<float> all(static_cast<size_t>(c.rows) * each * parts.size());
         for (size_t r = 0; r < parts.size(); ++r) {
-            const ValueId own = e.Place({kOutputs, 3}, DType::kF32);
-            WEFT_TRY(e.Do(program::SoftmaxStats{first_rows[r]}, {parts[r], targets}, {own}));
+            const ValueId own = e.Place({kOutputs, c.terms().stats()}, DType::kF32);
+            WEFT_TRY(
+                e.Do(program::SoftmaxStats{first_rows[r], each > 3}, {parts[r], targets}, {own}));
             const auto got = e.Read(own);
             for (size_t i = 0; i < got.size(); ++i) {
-                all[(i / 3 * parts.size() + r) * 3 + i % 3] = got[i];
+                all[(i / each * parts.size() + r) * each + i % each] = got[i];
             }
         }
-        stats = e.Place({kOutputs, static_cast<int64_t>(3 * parts.size())}, DType::kF32, all);
-        return e.Do(program::CrossEntropy{}, {stats, targets}, {losses});
+        stats = e.Place({kOutputs, static_cast<int64_t>(each * parts.size())}, DType::kF32, all);
+        return e.Do(program::CrossEntropy{c.terms()}, {stats, targets}, {losses, hits});
     }
     Status Gradients(const std::vector<float>& dloss) {
         const ValueId slope = e.Place({kOutputs}, DType::kF32, dloss);
         for (size_t r = 0; r < parts.size(); ++r) {
-            WEFT_TRY(e.Do(program::CrossEntropyGrad{first_rows[r]},
+            WEFT_TRY(e.Do(program::CrossEntropyGrad{first_rows[r], c.terms()},
                           {slope, stats, targets, parts[r]}, {parts[r]}));
         }
         return {};
     }
     TrainEmitter& e;
     const LossCase& c;
-    ValueId targets = 0, stats = 0, losses = 0;
+    ValueId targets = 0, stats = 0, losses = 0, hits = 0;
     std::vector<ValueId> parts;
     std::vector<int64_t> first_rows;
 };
@@ -131,6 +156,8 @@ TEST(VulkanLoss, RowsSplitOverRanks) {
         const auto losses = e.Read(ranks.losses);
         ExpectNear(
             losses, right.all, DType::kF32, [&](size_t i) { return right.error[i]; }, text);
+        const auto hits = e.Read(ranks.hits);
+        EXPECT_EQ(Doubles(hits.begin(), hits.end()), right.hits) << text;
         const std::vector<float> dloss = random.Normals(c.rows);
         EXPECT_DONE(ranks.Gradients(dloss));
         for (size_t r = 0; r < ranks.parts.size(); ++r) {
@@ -143,10 +170,16 @@ TEST(VulkanLoss, RowsSplitOverRanks) {
                 const size_t at = row * static_cast<size_t>(c.vocabulary) + column;
                 const bool hit = targets[row] == static_cast<int32_t>(column);
                 const bool counts = targets[row] >= 0;
-                const double p = counts ? right.p[at] - (hit ? 1 : 0) : 0;
+                const LossTerms terms = c.terms();
+                const double factor = right.factor[row];
+                const double chosen = hit ? 1 - double{terms.smoothing} : 0;
+                const double share = terms.share();
+                const double p = counts ? right.p[at] * factor - chosen - share : 0;
                 const double slope = dloss[row];
                 expected.push_back(slope * p);
-                const double of_p = 2 * right.p_error[at] + 2 * right.relative * right.p[at];
+                const double of_p =
+                    std::abs(factor) * (2 * right.p_error[at] + 4 * right.relative * right.p[at]) +
+                    2 * kUlp * share;
                 error.push_back(counts ? std::abs(slope) * (of_p + (hit ? 2 * kUlp : 0)) : 0);
             }
             ExpectNear(
@@ -202,8 +235,9 @@ TEST(VulkanLoss, RefusesStatisticsOfZeroRanks) {
     WEFT_VULKAN(device);
     TrainEmitter e(device, TrainShape(1, 2));
     const ValueId stats = e.Place({kOutputs, 4}, DType::kF32), ids = e.AddInts({kOutputs});
-    EXPECT_FALSE(
-        e.Do(program::CrossEntropy{}, {stats, ids}, {e.Place({kOutputs}, DType::kF32)}).ok());
+    const ValueId losses = e.Place({kOutputs}, DType::kF32),
+                  hits = e.Place({kOutputs}, DType::kF32);
+    EXPECT_FALSE(e.Do(program::CrossEntropy{}, {stats, ids}, {losses, hits}).ok());
 }
 
 TEST(VulkanLoss, FindsTheFirstNonFiniteNumber) {

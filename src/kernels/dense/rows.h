@@ -10,6 +10,7 @@
 #include "kernels/args.h"
 #include "kernels/dense/element.h"
 #include "tensor/activation.h"
+#include "tensor/loss_terms.h"
 #include "tensor/temperature.h"
 
 namespace weft::kernels::dense {
@@ -123,33 +124,38 @@ struct ScaleArgs {
     }
 };
 
-// The loss -log softmax(logits)[target] of each row. The vocabulary may be divided over ranks: a
-// rank has the logits of tokens [first, first + cols). A row with a negative target has the loss 0
-// and a gradient of zeros.
+// The loss of each row (tensor/loss_terms.h). The vocabulary may be divided over ranks: a rank has
+// the logits of tokens [first, first + cols). A row with a negative target has the loss 0 and a
+// gradient of zeros.
 
-// `stats` has for each row: the largest logit, the sum of exp(logit - largest), and the target's
-// logit (0 if another rank has it).
-inline constexpr int64_t kSoftmaxStats = 3;
+// `stats` has for each row: the largest logit, the sum of exp(logit - largest), the target's logit
+// (0 if another rank has it), and with `sums` the sum of the logits.
 struct SoftmaxStatsArgs {
     const float* logits = nullptr;     // [rows, cols]
     const int32_t* targets = nullptr;  // [rows]
     int64_t rows = 0, cols = 0, first = 0;
-    float* stats = nullptr;  // [rows, kSoftmaxStats]
+    float* stats = nullptr;  // [rows, LossTerms::stats()]
+    bool sums = false;
+    int64_t each() const { return sums ? 4 : 3; }
 };
 // stats: each row has the statistics of all ranks, one rank after another.
 struct CrossEntropyArgs {
-    const float* stats = nullptr;      // [rows, ranks * kSoftmaxStats]
+    const float* stats = nullptr;      // [rows, ranks * terms.stats()]
     const int32_t* targets = nullptr;  // [rows]
     int64_t rows = 0, ranks = 1;
     float* losses = nullptr;  // [rows]
+    float* hits = nullptr;    // [rows]: 1 where no logit is larger than the target's, else 0
+    LossTerms terms{};
 };
-// Each row of logits becomes dloss * (softmax(logits) - onehot(target)).
+// Each row of logits becomes dloss * (softmax(logits) (1 + 2 z_loss lse) - (1 - smoothing)
+// onehot(target) - share).
 struct CrossEntropyGradArgs {
     float* logits = nullptr;           // [rows, cols]
-    const float* stats = nullptr;      // [rows, ranks * kSoftmaxStats]
+    const float* stats = nullptr;      // [rows, ranks * terms.stats()]
     const int32_t* targets = nullptr;  // [rows]
     const float* dloss = nullptr;      // [rows]
     int64_t rows = 0, cols = 0, first = 0, ranks = 1;
+    LossTerms terms{};
 };
 
 // dx = dy * (1 - tanh(x / cap)^2).
@@ -201,11 +207,17 @@ struct SgdArgs {
     Element copy_type = Element::kBf16;
 };
 
-// The combined statistics of a row over all ranks.
+// The combined statistics of a row over all ranks. logits: their sum, with smoothing.
 struct SoftmaxTotal {
-    float largest = 0, sum = 0, chosen = 0;
+    float largest = 0, sum = 0, chosen = 0, logits = 0;
 };
-SoftmaxTotal TotalOf(const float* stats, int64_t ranks);
+SoftmaxTotal TotalOf(const float* stats, int64_t ranks, const LossTerms& terms);
+// The factors of a row's gradient: d logits = exp(logit - largest) * factor - share, and for the
+// target further -chosen.
+struct SoftmaxSlope {
+    float factor = 0, share = 0, chosen = 0;
+};
+SoftmaxSlope SlopeOf(const SoftmaxTotal& total, float dloss, const LossTerms& terms);
 // The kernel tables of all instruction sets use this function.
 void CrossEntropy(const CrossEntropyArgs& args, int part, int parts);
 

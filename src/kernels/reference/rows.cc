@@ -1,6 +1,7 @@
 // The row-wise kernels as dense/rows.h and kernels/args.h define them, element by element.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/check.h"
 #include "kernels/reference/elements.h"
@@ -197,10 +198,11 @@ void SoftmaxStats(const SoftmaxStatsArgs& args, int part, int parts) {
         for (int64_t i = 1; i < args.cols; ++i) largest = std::max(largest, logits[i]);
         for (int64_t i = 0; i < args.cols; ++i) sum += std::exp(logits[i] - largest);
         const bool own = args.targets[row] >= 0 && target >= 0 && target < args.cols;
-        float* stats = args.stats + row * kSoftmaxStats;
+        float* stats = args.stats + row * args.each();
         stats[0] = largest;
         stats[1] = sum;
         stats[2] = own ? logits[target] : 0;
+        if (args.sums) stats[3] = std::accumulate(logits, logits + args.cols, 0.0f);
     }
 }
 
@@ -210,11 +212,12 @@ void CrossEntropyGrad(const CrossEntropyGradArgs& args, int part, int parts) {
         float* logits = args.logits + row * args.cols;
         const bool counts = args.targets[row] >= 0;
         const SoftmaxTotal total =
-            TotalOf(args.stats + row * args.ranks * kSoftmaxStats, args.ranks);
+            TotalOf(args.stats + row * args.ranks * args.terms.stats(), args.ranks, args.terms);
+        const dense::SoftmaxSlope slope = SlopeOf(total, args.dloss[row], args.terms);
         for (int64_t i = 0; i < args.cols; ++i) {
-            const float p = std::exp(logits[i] - total.largest) / total.sum;
+            const float p = std::exp(logits[i] - total.largest) * slope.factor - slope.share;
             const bool chosen = args.first + i == args.targets[row];
-            logits[i] = counts ? args.dloss[row] * (chosen ? p - 1 : p) : 0;
+            logits[i] = counts ? (chosen ? p - slope.chosen : p) : 0;
         }
     }
 }

@@ -409,6 +409,12 @@ inline float LargestOf(const float* x, int64_t count) {
     return Simd::Largest(most);
 }
 
+inline float SumOf(const float* x, int64_t count) {
+    Float sum = Simd::Zero();
+    ForElements(0, count, [&](auto load, auto) { sum = Simd::Add(sum, load(x)); });
+    return Simd::Sum(sum);
+}
+
 // The sum of e^(x - largest).
 inline float SumOfExp(const float* x, int64_t count, float largest) {
     const Float shift = Simd::Set(largest);
@@ -428,11 +434,12 @@ void SoftmaxStats(const dense::SoftmaxStatsArgs& args, int part, int parts) {
     for (int64_t row = rows.begin; row < rows.end; ++row) {
         const float* logits = args.logits + row * args.cols;
         const int64_t target = args.targets[row] - args.first;
-        float* stats = args.stats + row * dense::kSoftmaxStats;
+        float* stats = args.stats + row * args.each();
         stats[0] = LargestOf(logits, args.cols);
         stats[1] = SumOfExp(logits, args.cols, stats[0]);
         const bool own = args.targets[row] >= 0 && target >= 0 && target < args.cols;
         stats[2] = own ? logits[target] : 0.0f;
+        if (args.sums) stats[3] = SumOf(logits, args.cols);
     }
 }
 
@@ -444,15 +451,16 @@ void CrossEntropyGrad(const dense::CrossEntropyGradArgs& args, int part, int par
             std::fill_n(logits, args.cols, 0.0f);
             continue;
         }
-        const dense::SoftmaxTotal total =
-            dense::TotalOf(args.stats + row * args.ranks * dense::kSoftmaxStats, args.ranks);
-        const float dloss = args.dloss[row];
-        const auto factor = Simd::Set(dloss / total.sum), shift = Simd::Set(total.largest);
+        const dense::SoftmaxTotal total = dense::TotalOf(
+            args.stats + row * args.ranks * args.terms.stats(), args.ranks, args.terms);
+        const dense::SoftmaxSlope slope = dense::SlopeOf(total, args.dloss[row], args.terms);
+        const auto factor = Simd::Set(slope.factor), shift = Simd::Set(total.largest);
+        const auto share = Simd::Set(-slope.share);
         ForElements(0, args.cols, [&](auto load, auto store) {
-            store(logits, Simd::Mul(Exp(Simd::Sub(load(logits), shift)), factor));
+            store(logits, Simd::Fma(Exp(Simd::Sub(load(logits), shift)), factor, share));
         });
         const int64_t target = args.targets[row] - args.first;
-        if (target >= 0 && target < args.cols) logits[target] -= dloss;
+        if (target >= 0 && target < args.cols) logits[target] -= slope.chosen;
     }
 }
 

@@ -11,20 +11,26 @@ namespace {
 using program::Op;
 using program::ValueId;
 
-constexpr int64_t kStatsOfRank = 3;
-
 struct SoftmaxStatsArgs {
     uint64_t logits = 0, targets = 0, stats = 0;
     uint32_t rows = 0, cols = 0;
     int32_t first_row = 0;
+    uint32_t each = 0;
+};
+// (src/shaders/stats.glsl)
+struct TermsArgs {
+    uint32_t ranks = 0, each = 0;
+    float smoothing = 0, share = 0, z_loss = 0;
 };
 struct CrossEntropyArgs {
-    uint64_t stats = 0, targets = 0, losses = 0;
-    uint32_t rows = 0, ranks = 0;
+    uint64_t stats = 0, targets = 0, losses = 0, hits = 0;
+    TermsArgs terms;
+    uint32_t rows = 0;
 };
 struct CrossEntropyGradArgs {
     uint64_t logits = 0, dloss = 0, stats = 0, targets = 0;
-    uint32_t rows = 0, cols = 0, ranks = 0;
+    TermsArgs terms;
+    uint32_t rows = 0, cols = 0;
     int32_t first_row = 0;
 };
 struct FindNonFiniteArgs {
@@ -32,11 +38,14 @@ struct FindNonFiniteArgs {
 };
 constexpr int64_t kMostFindGroups = 1024;
 
-Result<uint32_t> StatsRanksOf(const Emitter& e, ValueId stats) {
-    const int64_t cols = e.Cols(stats);
-    if (cols > 0 && cols % kStatsOfRank == 0) return static_cast<uint32_t>(cols / kStatsOfRank);
+Result<TermsArgs> TermsOf(const Emitter& e, const LossTerms& terms, ValueId stats) {
+    const int64_t cols = e.Cols(stats), each = terms.stats();
+    if (cols > 0 && cols % each == 0) {
+        return TermsArgs{static_cast<uint32_t>(cols / each), static_cast<uint32_t>(each),
+                         terms.smoothing, terms.share(), terms.z_loss};
+    }
     return MakeError(ErrorCode::kUnsupported, "{} has {} columns; expected {} per rank",
-                     e.program().value(stats).name, cols, kStatsOfRank);
+                     e.program().value(stats).name, cols, each);
 }
 
 // Each row has a workgroup, and there are few rows: workgroups are as large as the device allows.
@@ -58,18 +67,20 @@ Status Lower(Emitter& e, const Op& op, const program::SoftmaxStats& a) {
     args.rows = static_cast<uint32_t>(FlatRowsOf(e, logits));
     args.cols = static_cast<uint32_t>(e.Cols(logits));
     args.first_row = static_cast<int32_t>(a.first_row);
+    args.each = a.sums ? 4 : 3;
     return io.Run("softmax_stats", {StatsGroup(e), io.types(), io.wide()}, args,
                   {RowGroups(args.rows), 1, 1});
 }
 
-Status Lower(Emitter& e, const Op& op, const program::CrossEntropy&) {
+Status Lower(Emitter& e, const Op& op, const program::CrossEntropy& a) {
     const ValueId stats = op.inputs[0];
     Operands io(e);
     CrossEntropyArgs args;
-    WEFT_ASSIGN(args.ranks, StatsRanksOf(e, stats));
+    WEFT_ASSIGN(args.terms, TermsOf(e, a.terms, stats));
     args.stats = io.Reads(stats);
     args.targets = io.Reads(op.inputs[1]);
     args.losses = io.Writes(op.outputs[0]);
+    args.hits = io.Writes(op.outputs[1]);
     args.rows = static_cast<uint32_t>(FlatRowsOf(e, stats));
     return io.Run("cross_entropy", {kWalkGroup}, args, {CeilDiv(args.rows, kWalkGroup), 1, 1});
 }
@@ -79,7 +90,7 @@ Status Lower(Emitter& e, const Op& op, const program::CrossEntropyGrad& a) {
     Operands io(e);
     io.SetRows(e.Cols(logits));
     CrossEntropyGradArgs args;
-    WEFT_ASSIGN(args.ranks, StatsRanksOf(e, stats));
+    WEFT_ASSIGN(args.terms, TermsOf(e, a.terms, stats));
     args.logits = io.Adds(logits, 0);
     args.dloss = io.Reads(op.inputs[0]);
     args.stats = io.Reads(stats);
