@@ -291,18 +291,18 @@ class Coster {
     void Count(const LinearCrossEntropy& a) {
         const auto rows = static_cast<double>(program_.value(op_->inputs[1]).shape[0]);
         cost_.flops = 2 * In(0) * rows + 3 * rows * Outputs();
-        CountStats(a);
+        CountStats(a, LossTerms{}.stats());
     }
     // Computes the logits again, and two products with their gradient.
     void Count(const LinearCrossEntropyGrad& a) {
         const auto rows = static_cast<double>(program_.value(op_->inputs[2]).shape[0]);
         const double products = a.trains_weight ? 3 : 2;
         cost_.flops = products * 2 * In(1) * rows + 6 * rows * Outputs();
-        CountStats(a.forward);
+        CountStats(a.forward, a.forward.terms.stats());
     }
     // The results of softmax_stats are gathered from all tensor ranks.
-    void CountStats(const LinearCrossEntropy& a) {
-        cost_.wire_bytes = static_cast<int64_t>(a.parts.size()) * outputs_ * 3 * 4;
+    void CountStats(const LinearCrossEntropy& a, int64_t stats) {
+        cost_.wire_bytes = static_cast<int64_t>(a.parts.size()) * outputs_ * stats * 4;
     }
 
     const Program& program_;

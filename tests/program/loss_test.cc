@@ -39,6 +39,7 @@ struct LossCase {
     int64_t cols = kLossCols;
     DType weight = DType::kF32, compute = DType::kF32;
     bool biased = false;
+    float smoothing = 0, z_loss = 0;
 
     int64_t vocab() const { return std::accumulate(parts.begin(), parts.end(), int64_t{0}); }
 
@@ -64,6 +65,8 @@ Program LossForward(const LossCase& c, size_t rank) {
     LinearCrossEntropy loss;
     loss.scale = c.scale;
     loss.soft_cap = c.cap;
+    loss.terms.smoothing = c.smoothing;
+    loss.terms.z_loss = c.z_loss;
     if (c.parts.size() > 1) {
         loss.cut = Cut::kRows;
         loss.first_row = c.FirstRow(rank);
@@ -148,6 +151,9 @@ const LossCase kLossForms[] = {
     {.parts = {1, 50}, .frozen = true},
     {.biased = true},
     {.scale = 0.5f, .cap = 4, .parts = {20, 3, 28}, .frozen = true, .biased = true},
+    {.smoothing = 0.1f},
+    {.cap = 3, .parts = {31, 20}, .z_loss = 0.05f},
+    {.parts = {20, 3, 28}, .biased = true, .smoothing = 0.3f, .z_loss = 0.01f},
 };
 
 TEST(ExpandLoss, EachPieceHasItsOpsInOrder) {
@@ -193,10 +199,11 @@ TEST(ExpandLoss, PiecesAreViewsOfAllRows) {
             EXPECT_EQ(value.base_begin, piece.begin * base.shape.Elements(0, 1));
             if (piece.rows == 32) begins[value.base].push_back(piece.begin);
         }
-        for (const char* name : {"x", "targets", "losses", "evaluated", "d.loss"}) {
+        for (const char* name :
+             {"x", "targets", "losses", "hits", "evaluated", "evaluated_hits", "d.loss"}) {
             EXPECT_EQ(begins[program.Find(name)], (std::vector<int64_t>{0, 32, 64, 96})) << name;
         }
-        EXPECT_EQ(begins.size(), 6u);  // and the gradient of x
+        EXPECT_EQ(begins.size(), 8u);  // and the gradient of x
     }
 }
 
@@ -263,7 +270,8 @@ std::vector<std::byte> BlockRows(const LossCase& c, int64_t first, int64_t count
 }
 
 struct LossNumbers {
-    std::vector<float> losses, evaluated, predicted, table, weight, bias;  // from table: gradients
+    std::vector<float> losses, hits, evaluated, evaluated_hits, predicted;
+    std::vector<float> table, weight, bias;  // gradients
 };
 
 // One rank's passes.
@@ -321,10 +329,12 @@ LossNumbers RunLoss(const LossCase& c, size_t rank, coll::Comm* tensor) {
     run(chunk.forward());
     run(chunk.evaluate());
     got.evaluated = read(chunk.loss.evaluated, c.rows);
+    got.evaluated_hits = read(chunk.loss.evaluated_hits, c.rows);
     run(chunk.predict());
     got.predicted = read(chunk.loss.predicted, c.rows > 0 ? c.vocab() : 0);
     run(chunk.backward());
     got.losses = read(chunk.loss.losses, c.rows);
+    got.hits = read(chunk.loss.hits, c.rows);
     got.table = read(dtable, kLossTokens * c.cols);
     got.weight = read(dweight, c.parts[rank] * c.cols);
     got.bias = read(dbias, c.parts[rank]);
@@ -349,6 +359,7 @@ LossNumbers RunLossOnRanks(const LossCase& c) {
     for (size_t rank = 1; rank < all.size(); ++rank) {
         EXPECT_EQ(all[rank].losses, all[0].losses);
         EXPECT_EQ(all[rank].evaluated, all[0].evaluated);
+        EXPECT_EQ(all[rank].hits, all[0].hits);
         EXPECT_EQ(all[rank].predicted, all[0].predicted);
         EXPECT_EQ(all[rank].table, all[0].table);
         all[0].weight.insert(all[0].weight.end(), all[rank].weight.begin(), all[rank].weight.end());
@@ -358,7 +369,7 @@ LossNumbers RunLossOnRanks(const LossCase& c) {
 }
 
 struct ExactLoss {
-    std::vector<double> losses, predicted, table, weight, bias;
+    std::vector<double> losses, evaluated, hits, predicted, table, weight, bias;
 };
 
 template <typename T>
@@ -402,9 +413,14 @@ ExactLoss NaiveLoss(LossCase c) {
         const std::vector<double> logits =
             support::naive::LogitsOf(loss, x, weight, i, &bias).logits;
         const int32_t target = inputs.targets[static_cast<size_t>(i)];
-        exact.losses.push_back(target < 0 ? 0
-                                          : std::log(support::naive::SumOfExp(logits)) -
-                                                logits[static_cast<size_t>(target)]);
+        const double log_sum = std::log(support::naive::SumOfExp(logits));
+        const double chosen = target < 0 ? log_sum : logits[static_cast<size_t>(target)];
+        const double sum = std::accumulate(logits.begin(), logits.end(), 0.0);
+        const LossTerms terms{c.smoothing, c.z_loss, c.vocab()};
+        const double more = support::naive::MoreTerms(terms, log_sum, chosen, sum);
+        exact.evaluated.push_back(log_sum - chosen);
+        exact.losses.push_back(target < 0 ? 0 : log_sum - chosen + more);
+        exact.hits.push_back(chosen == *std::ranges::max_element(logits) ? 1 : 0);
         if (i == 0) exact.predicted = logits;
     }
     return exact;
@@ -427,11 +443,16 @@ void CheckLoss(const LossCase& c) {
     const LossNumbers got = RunLossOnRanks(c), whole = RunLossOnRanks(one);
     EXPECT_EQ(got.losses, whole.losses);
     EXPECT_EQ(got.evaluated, whole.evaluated);
-    EXPECT_EQ(got.evaluated, got.losses);
+    EXPECT_EQ(got.evaluated_hits, got.hits);
+    if (c.smoothing == 0 && c.z_loss == 0) {
+        EXPECT_EQ(got.evaluated, got.losses);
+    }
     EXPECT_EQ(got.predicted, whole.predicted);
     EXPECT_EQ(got.table, whole.table);
     const ExactLoss exact = NaiveLoss(c);
     ExpectClose(got.losses, exact.losses, "losses");
+    ExpectClose(got.evaluated, exact.evaluated, "evaluated");
+    EXPECT_EQ(Doubles(got.hits), exact.hits);
     ExpectClose(got.predicted, exact.predicted, "predicted");
     ExpectClose(got.table, exact.table, "gradient of x");
     ExpectClose(got.weight, exact.weight, "gradient of the weight");
