@@ -61,6 +61,15 @@ void WriteLossGradients(const Step& step, std::byte* to) {
     }
 }
 
+void WriteNoise(const Step& step, std::byte* to) {
+    const size_t bytes = step.tokens.size() * sizeof(float);
+    if (step.noise_amplitudes.empty()) {
+        std::memset(to, 0, bytes);
+    } else {
+        std::memcpy(to, step.noise_amplitudes.data(), bytes);
+    }
+}
+
 bool EndsWithExchange(const program::Program& program) {
     const std::vector<program::Op>& ops = program.ops;
     const size_t count = ops.size();

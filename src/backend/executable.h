@@ -217,6 +217,8 @@ Status CheckStep(const Step& step, const CompileOptions& options);
 
 // Writes the gradient of each row's loss (Step::loss_gradient), as floats.
 void WriteLossGradients(const Step& step, std::byte* to);
+// Writes Step::noise_amplitudes; zeros, if there are none.
+void WriteNoise(const Step& step, std::byte* to);
 // Whether the Program ends with one or more Sends and a Recv. The first stage of a pipeline may
 // compute the next step while later stages compute the current one: its Program ends with Sends to
 // those stages and a Recv of the logits. Such a Program runs in three ranges of ops, divided at

@@ -69,7 +69,10 @@ struct Step {
     float loss_gradient = 1;
     std::span<const float> row_weights{};  // [R], or empty
     float side_gradient = 0;               // dL/d(side loss)
-    int slot = 0;                          // below CompileOptions::slots
+    // [T], or empty: noise of the embedding (program::Embedding).
+    std::span<const int32_t> noise_keys{};
+    std::span<const float> noise_amplitudes{};
+    int slot = 0;  // below CompileOptions::slots
     // Whether the fields above are the same as in the last Run of this slot with again = false.
     // Also true for updates, which read none of the fields above.
     bool again = false;

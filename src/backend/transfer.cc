@@ -310,6 +310,9 @@ Step WithOwnTokens(const Step& step, const Communicators& groups) {
     const auto begin = static_cast<size_t>(rows.begin), count = static_cast<size_t>(rows.count);
     own.tokens = step.tokens.subspan(begin, count);
     own.positions = step.positions.subspan(begin, count);
+    if (step.noise_keys.empty()) return own;
+    own.noise_keys = step.noise_keys.subspan(begin, count);
+    own.noise_amplitudes = step.noise_amplitudes.subspan(begin, count);
     return own;
 }
 

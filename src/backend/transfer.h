@@ -56,7 +56,7 @@ std::vector<int64_t> RowParts(int64_t rows, int64_t ranks);
 int64_t FirstRow(int64_t rows, const coll::Comm& comm);
 // This rank's rows of a step (program::RowShare); all rows if no group divides them.
 RowRange OwnRows(int64_t rows, const Communicators& groups);
-// The step with the tokens and positions of the rows that this rank has in a context group.
+// The step with the tokens, positions and noise of the rows that this rank has in a context group.
 Step WithOwnTokens(const Step& step, const Communicators& groups);
 
 // all: parts[r] elements for each rank r, of type kF32, kBF16 or kF16; this rank's part begins at

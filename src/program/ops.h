@@ -62,9 +62,13 @@ namespace weft::program {
 
 // ---- Rows of the step ---------------------------------------------------------------------------
 
-struct Embedding {  // rows of the table; ids outside of it give zeros
-    static constexpr OpRow kRow{"embedding", "tokens[T]:i32 table[n,d] -> y[T,d]", Pass::kBoth,
-                                Trait::kRowWise | Trait::kStream | Trait::kExact};
+// Rows of the table; ids outside of it give zeros. In training, a row of the table may get noise
+// (NEFTune: Jain et al. 2023): its amplitude times a number from -1 to 1 for each key and column
+// (tensor/noise.h).
+struct Embedding {
+    static constexpr OpRow kRow{"embedding",
+                                "tokens[T]:i32 table[n,d] (keys[T]:i32 amplitudes[T]) -> y[T,d]",
+                                Pass::kBoth, Trait::kRowWise | Trait::kStream | Trait::kExact};
     int64_t first_row = 0;
     void Show(auto& show) const { show("first_row", first_row); }
 };

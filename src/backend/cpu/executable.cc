@@ -293,6 +293,8 @@ void CpuExecutable::BindInput(program::ValueId id, const Step& step) {
         }
     }
     if (name == "targets") return put(step.targets);
+    if (name == "noise_keys") return put(step.noise_keys);
+    if (name == "noise_amplitudes") return WriteNoise(step, at);
     for (const program::ModelChunk& chunk : chunked_.chunks) {
         if (id == chunk.output_gradient) WriteLossGradients(step, at);
         if (id == chunk.side_gradient) put(std::span(&step.side_gradient, 1));

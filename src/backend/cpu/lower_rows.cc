@@ -51,6 +51,10 @@ Status Lower(Lowering& l, const Op& op, const program::Embedding& a) {
     call.table_rows = l.ShapeOf(table)[0];
     call.first_row = a.first_row;
     call.Reads(call.ids, op.inputs[0]);
+    if (op.inputs.size() > 2) {
+        call.Reads(call.keys, op.inputs[2]);
+        call.Reads(call.amplitudes, op.inputs[3]);
+    }
     call.Writes(call.y, y);
     call.cols = l.Cols(y);
     call.Rows(call.count, y);

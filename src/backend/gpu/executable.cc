@@ -177,6 +177,8 @@ void GpuExecutable::SlotStep::Keep(const Step& step) {
     targets.assign(step.targets.begin(), step.targets.end());
     sequences.assign(step.sequences.begin(), step.sequences.end());
     row_weights.assign(step.row_weights.begin(), step.row_weights.end());
+    noise_keys.assign(step.noise_keys.begin(), step.noise_keys.end());
+    noise_amplitudes.assign(step.noise_amplitudes.begin(), step.noise_amplitudes.end());
     loss_gradient = step.loss_gradient;
     side_gradient = step.side_gradient;
 }
@@ -189,6 +191,8 @@ Step GpuExecutable::SlotStep::View(const Step& step) const {
     view.targets = targets;
     view.sequences = sequences;
     view.row_weights = row_weights;
+    view.noise_keys = noise_keys;
+    view.noise_amplitudes = noise_amplitudes;
     view.loss_gradient = loss_gradient;
     view.side_gradient = side_gradient;
     return view;

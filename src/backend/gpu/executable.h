@@ -152,8 +152,8 @@ class GpuExecutable final : public Executable {
 
     // Copy of a step, for a later step with Step::again.
     struct SlotStep {
-        std::vector<int32_t> tokens, positions, output_rows, targets;
-        std::vector<float> row_weights;
+        std::vector<int32_t> tokens, positions, output_rows, targets, noise_keys;
+        std::vector<float> row_weights, noise_amplitudes;
         std::vector<StepSequence> sequences;
         float loss_gradient = 1, side_gradient = 0;
         void Keep(const Step& step);

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "kernels/dense/row_copy.h"
 #include "tensor/encode.h"
+#include "tensor/noise.h"
 
 namespace weft::kernels::dense {
 namespace {
@@ -25,20 +26,33 @@ int64_t NextToken(const EmbeddingGradArgs& args, int64_t at) {
     return at;
 }
 
+void AddNoise(const LookupArgs& args, int64_t i) {
+    float* const y = args.y.Row<float>(i);
+    const float amplitude = args.amplitudes[i];
+    const auto key = static_cast<uint32_t>(args.keys[i]);
+    for (int64_t c = 0; c < args.cols; ++c) {
+        y[c] += amplitude * NoiseAt(key, static_cast<uint32_t>(c));
+    }
+}
+
 }  // namespace
 
 void Lookup(const Kernels& kernels, const LookupArgs& args, int part, int parts) {
-    WEFT_CHECK(args.blocks == nullptr || args.y.type == Element::kF32);
+    const bool noisy = args.keys != nullptr;
+    WEFT_CHECK((args.blocks == nullptr && !noisy) || args.y.type == Element::kF32);
     const Range share = Share(args.count, 1, part, parts);
     for (int64_t i = share.begin; i < share.end; ++i) {
         const int64_t row = args.ids[i] - args.first_row;
         if (row < 0 || row >= args.table_rows) {
             ClearRow(args.y, i, 0, args.cols);
-        } else if (args.blocks != nullptr) {
+            continue;
+        }
+        if (args.blocks != nullptr) {
             DecodeRow(kernels, args.block_type, args.blocks, row, args.cols, args.y.Row<float>(i));
         } else {
             CopyRow(kernels, args.table, row, args.y, i, args.cols);
         }
+        if (noisy && args.amplitudes[i] != 0) AddNoise(args, i);
     }
 }
 

@@ -14,7 +14,9 @@ namespace weft::kernels::dense {
 
 // y[i] = row (ids[i] - first_row) of a table, or zeros if the table lacks that row because another
 // rank holds it. The table is a matrix of any element type, or has a block type. Rows of a block
-// type are decoded into y, which then must be float32. Used for the ops embedding and select_rows.
+// type are decoded into y, which then must be float32. With `keys`, rows of the table get noise,
+// amplitudes[i] * NoiseAt(keys[i], column) (tensor/noise.h), and y must be float32, too. Used for
+// the ops embedding and select_rows.
 struct LookupArgs {
     ConstMatrix table;                  // [table_rows, cols]: used if `blocks` is null
     const std::byte* blocks = nullptr;  // rows of block_type, one after another
@@ -22,7 +24,9 @@ struct LookupArgs {
     int64_t table_rows = 0, first_row = 0;
     const int32_t* ids = nullptr;  // [count]
     int64_t count = 0, cols = 0;
-    Matrix y;  // [count, cols], any type
+    Matrix y;                           // [count, cols], any type
+    const int32_t* keys = nullptr;      // [count], or null
+    const float* amplitudes = nullptr;  // [count]
 };
 void Lookup(const Kernels& kernels, const LookupArgs& args, int part, int parts);
 

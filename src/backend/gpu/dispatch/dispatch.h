@@ -79,9 +79,10 @@ struct StepTables {
     uint64_t states = 0;                 // StateEntry [sequences]
     uint64_t state_writes = 0;           // int32 pairs, of all sequences: row, slot
     // Training only.
-    uint64_t targets = 0;        // int32 [outputs]
-    uint64_t loss_gradient = 0;  // float, for each row of targets
-    uint64_t side_gradient = 0;  // float
+    uint64_t targets = 0;                           // int32 [outputs]
+    uint64_t loss_gradient = 0;                     // float, for each row of targets
+    uint64_t side_gradient = 0;                     // float
+    uint64_t noise_keys = 0, noise_amplitudes = 0;  // int32 and float [rows]
     // Training only: int32 [rows]: the row numbers, sorted by the rows' tokens. Rows with the same
     // token are in ascending order.
     uint64_t token_order = 0;

@@ -92,7 +92,30 @@ Status EmitDecode(Emitter& e, const WeightPlace& weight, int64_t begin, int64_t 
                  {AllOf(weight)}, {out});
 }
 
-Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
+namespace {
+
+struct AddNoiseArgs {
+    uint64_t y = 0, tokens = 0, keys = 0, amplitudes = 0;
+    uint32_t rows = 0, cols = 0, table_rows = 0;
+    int32_t first_row = 0;
+};
+Status AddNoise(Emitter& e, const program::Op& op, int64_t first_row) {
+    const ValueId y = op.outputs[0];
+    Operands io(e);
+    AddNoiseArgs args;
+    args.y = io.Adds(y);
+    args.tokens = io.Reads(op.inputs[0]);
+    args.keys = io.Reads(op.inputs[2]);
+    args.amplitudes = io.Reads(op.inputs[3]);
+    args.rows = static_cast<uint32_t>(e.Rows(y));
+    args.cols = static_cast<uint32_t>(e.Cols(y));
+    args.table_rows = static_cast<uint32_t>(e.program().value(op.inputs[1]).shape[0]);
+    args.first_row = static_cast<int32_t>(first_row);
+    return io.Run("add_noise", {kWalkGroup}, args,
+                  {RowGroups(args.rows), CeilDiv(args.cols, kWalkGroup), 1});
+}
+
+Status LowerLookup(Emitter& e, const program::Op& op, const program::Embedding& a) {
     const ValueId tokens = op.inputs[0], y = op.outputs[0];
     if (e.trains() && !Info(e.program().value(op.inputs[1]).dtype).quantized) {
         return CopyRows(e, op.inputs[1], y, {CopyMode::kListed, tokens, 0, a.first_row});
@@ -107,6 +130,13 @@ Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
     const uint32_t size = GroupSize(e.gpu());
     return io.Run(ShaderOf("embedding", table.dtype), {size, false, 0}, args,
                   {CeilDiv(table.cols, 32 * size), e.Rows(y), 1});
+}
+
+}  // namespace
+
+Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
+    WEFT_TRY(LowerLookup(e, op, a));
+    return op.inputs.size() > 2 ? AddNoise(e, op, a.first_row) : Status();
 }
 
 // A product's sums are float32, without further rounding. segment_cols, which bounds float32 sums

@@ -84,6 +84,8 @@ StepTables LayFixed(uint64_t base, const CompileOptions& options, uint64_t* byte
     tables.token_order = cursor.Take(rows, sizeof(int32_t));
     tables.loss_gradient = cursor.Take(options.max_outputs, sizeof(float));
     tables.side_gradient = cursor.Take(1, sizeof(float));
+    tables.noise_keys = cursor.Take(rows, sizeof(int32_t));
+    tables.noise_amplitudes = cursor.Take(rows, sizeof(float));
     *scalars = cursor.Take(UpdateScalars::kMost, sizeof(float));
     *bytes = cursor.size();
     return tables;
@@ -168,6 +170,8 @@ void TableMemory::Write(const Step& step) {
     if (!step.targets.empty()) {
         put(tables_.targets, step.targets);
         put(tables_.token_order, OrderOf(step.tokens));
+        put(tables_.noise_keys, step.noise_keys);
+        WriteNoise(step, at(fixed_, tables_.noise_amplitudes));
     }
     WriteLossGradients(step, at(fixed_, tables_.loss_gradient));
     std::memcpy(at(fixed_, tables_.side_gradient), &step.side_gradient, sizeof(float));

@@ -44,13 +44,16 @@ bool CanExchange(const program::Program& program, const program::Op& op, const S
 
 // The ops that read an input of the step determine its table. (An embedding may be of positions.)
 uint64_t TableOf(const program::Program& program, program::ValueId id, const StepTables& tables) {
-    if (program.value(id).name == "positions") return tables.positions;
+    const std::string& name = program.value(id).name;
+    if (name == "positions") return tables.positions;
+    if (name == "noise_keys") return tables.noise_keys;
+    if (name == "noise_amplitudes") return tables.noise_amplitudes;
     for (const program::Op& op : program.ops) {
         if (op.kind() == OpKind::kEmbedding && op.inputs[0] == id) return tables.tokens;
         if (op.kind() == OpKind::kRope && op.inputs[1] == id) return tables.positions;
         if (op.kind() == OpKind::kSelectRows && op.inputs[1] == id) return tables.output_rows;
     }
-    return program.value(id).name == "targets" ? tables.targets : 0;
+    return name == "targets" ? tables.targets : 0;
 }
 
 uint64_t GradientOf(const program::ChunkedProgram& chunked, program::ValueId id,
