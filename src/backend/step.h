@@ -78,6 +78,7 @@ struct Step {
     bool again = false;
     // Updates only: the learning rate, and the factor for gradients.
     double rate = 0, gradient_scale = 1;
+    double average_share = 0;  // of program::ScheduleFreeUpdate
 };
 
 }  // namespace weft::backend

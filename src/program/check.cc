@@ -569,6 +569,22 @@ class Checker {
     bool Check(const Op& op, const AdamUpdate& a) const {
         return AreRuns(a.runs, In(op, 0)[0], In(op, 2)[0]);
     }
+    bool Check(const Op& op, const LionUpdate& a) const {
+        return AreRuns(a.runs, In(op, 0)[0], In(op, 2)[0]);
+    }
+    bool Check(const Op& op, const ScheduleFreeUpdate& a) const {
+        return AreRuns(a.runs, In(op, 0)[0], In(op, 2)[0]);
+    }
+    bool Check(const Op& op, const ScheduleFreeView& a) const {
+        return AreRuns(a.runs, In(op, 1)[0], In(op, 0)[0]);
+    }
+    bool Check(const Op& op, const MuonUpdate& a) const {
+        return std::ranges::all_of(a.matrices, [&](const UpdateMatrix& m) {
+            const int64_t count = m.rows * m.cols;
+            return m.begin >= 0 && m.kept >= 0 && m.rows > 0 && m.cols > 0 &&
+                   m.begin <= In(op, 0)[0] - count && m.kept <= In(op, 2)[0] - count;
+        });
+    }
     bool Check(const Op& op, const Adam8bitUpdate& a) const {
         return AreRuns(a.adam.runs, In(op, 0)[0], 4 * In(op, 2)[0]);
     }

@@ -779,7 +779,7 @@ struct LinearCrossEntropyGrad {  // with cut kRows, dx is partial: this rank's r
 // another rank has it), and with `sums` the sum of the logits.
 struct SoftmaxStats {
     static constexpr OpRow kRow{"softmax_stats",
-                                "logits[T,V]:exact targets[T]:i32 -> stats[T,3]:exact",
+                                "logits[T,V]:exact targets[T]:i32 -> stats[T,m]:exact",
                                 Pass::kBackward, Trait::kRowWise, 2};
     int64_t first_row = 0;
     bool sums = false;
@@ -800,7 +800,8 @@ struct CrossEntropy {
         show.Where("z_loss", terms.z_loss);
     }
 };
-// Replaces logits by their gradients: dloss * (softmax(logits) - onehot(target)).
+// Replaces logits by their gradients: dloss * (softmax(logits) (1 + 2 z_loss lse) -
+// (1 - smoothing) onehot(target) - smoothing / tokens).
 struct CrossEntropyGrad {
     static constexpr OpRow kRow{
         "cross_entropy_grad",
@@ -849,7 +850,8 @@ struct CrossEntropyGrad {
     OP(SoftmaxStats) OP(CrossEntropy) OP(CrossEntropyGrad) \
     OP(LinearCrossEntropy) OP(LinearCrossEntropyGrad) \
     OP(SumOver) OP(AddSquares) \
-    OP(AdamUpdate) OP(Adam8bitUpdate) OP(SgdUpdate) \
+    OP(AdamUpdate) OP(Adam8bitUpdate) OP(SgdUpdate) OP(LionUpdate) \
+    OP(ScheduleFreeUpdate) OP(ScheduleFreeView) OP(MuonUpdate) \
     OP(AdafactorSums) OP(AdafactorMoments) OP(AdafactorSizes) OP(AdafactorUpdate)
 // clang-format on
 

@@ -25,6 +25,7 @@ namespace weft::program {
 using weft::ElementRange;
 using weft::FactoredRun;
 using weft::FactoredTensor;
+using weft::UpdateMatrix;
 using weft::UpdateRun;
 
 struct SumOver {  // x becomes its sum over the group; narrow types round once
@@ -83,6 +84,71 @@ struct SgdUpdate {
         show("l2", l2);
         show.Flag("nesterov", nesterov);
         show("runs", runs);
+    }
+};
+
+// One step of Lion (Chen et al. 2023).
+struct LionUpdate {
+    static constexpr OpRow kRow{"lion_update", "gradient[n] -> weights[n]+= m[k]+= (copy[n]+=)",
+                                Pass::kUpdate, 0, 8};
+    double beta1 = 0.9, beta2 = 0.99, decay = 0;
+    std::vector<UpdateRun> runs;
+    void Show(auto& show) const {
+        show("beta1", beta1);
+        show("beta2", beta2);
+        show("decay", decay);
+        show("runs", runs);
+    }
+};
+// One step of schedule-free AdamW (Defazio et al. 2024). The weights are y, where gradients are
+// taken; z are the weights without averaging. The step provides the share that z gets in the
+// average.
+struct ScheduleFreeUpdate {
+    static constexpr OpRow kRow{"schedule_free_update",
+                                "gradient[n] -> weights[n]+= z[k]+= v[k]+= (copy[n]+=)",
+                                Pass::kUpdate, 0, 16};
+    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
+    std::vector<UpdateRun> runs;
+    void Show(auto& show) const {
+        show("beta1", beta1);
+        show("beta2", beta2);
+        show("eps", eps);
+        show("decay", decay);
+        show("runs", runs);
+    }
+};
+// Lets passes read the average x = y / beta1 + (1 - 1 / beta1) z (`averaged`), or again y. A copy
+// gets x or y in its type. Without a copy, the weights become x, while the gradients, which no pass
+// uses meanwhile, keep y.
+struct ScheduleFreeView {
+    static constexpr OpRow kRow{"schedule_free_view",
+                                "z[k] -> weights[n]+= gradient[n]+= (copy[n]+=)", Pass::kUpdate, 0,
+                                3};
+    double beta1 = 0.9;
+    bool averaged = true;
+    std::vector<UpdateRun> runs;
+    void Show(auto& show) const {
+        show("beta1", beta1);
+        show.Flag("averaged", averaged);
+        show("runs", runs);
+    }
+};
+// One step of Muon (Jordan et al. 2024) on whole matrices, as torch.optim.Muon: the momentum,
+// orthogonalized by five steps of a Newton-Schulz iteration.
+struct MuonUpdate {
+    static constexpr OpRow kRow{"muon_update",
+                                "gradient[n] -> weights[n]+= momentum[k]+= (copy[n]+=)",
+                                Pass::kUpdate, 0, 40};
+    double momentum = 0.95, decay = 0;
+    bool nesterov = true;
+    bool adam_size = true;  // updates have the size of AdamW's (Liu et al. 2025)
+    std::vector<UpdateMatrix> matrices;
+    void Show(auto& show) const {
+        show("momentum", momentum);
+        show("decay", decay);
+        show.Flag("nesterov", nesterov);
+        show.Flag("adam_size", adam_size);
+        show("matrices", matrices.size());
     }
 };
 

@@ -17,6 +17,11 @@ struct UpdateRun {
     bool decays = false;  // the elements belong to a matrix, so weight decay applies to them
 };
 
+// A whole matrix of a rank's own shard, row by row from element `begin` on. `kept`: as UpdateRun.
+struct UpdateMatrix {
+    int64_t begin = 0, kept = 0, rows = 0, cols = 0;
+};
+
 // A tensor under Adafactor (Shazeer and Stern 2018), which keeps one second moment per row and one
 // per column of each matrix. The moments of all tensors of the model are in one vector, which is
 // identical on all ranks.

@@ -49,6 +49,7 @@ constexpr NotLowered kNotLowered[] = {
     {OpKind::kExpertBiasSum, kCpuOnly},
     {OpKind::kExpertBiasSumGrad, kCpuOnly},
     {OpKind::kExpertBiasGrad, kCpuOnly},
+    {OpKind::kMuonUpdate, kCpuOnly},
 };
 
 TEST(VulkanLowering, EveryOpIsLoweredOrHasAReason) {

@@ -168,6 +168,82 @@ TEST(VulkanUpdate, Sgd) {
     }
 }
 
+TEST(VulkanUpdate, Lion) {
+    WEFT_VULKAN(device);
+    Random random(35);
+    for (const UpdateCase& c : kUpdates) {
+        Optimizer o(device, c, random);
+        program::LionUpdate a{0.9, 0.99, 0.1, c.runs};
+        EXPECT_DONE(o.Do(a, {o.in_m}));
+        const auto m = o.e.Read(o.in_m), p = o.e.Read(o.in_weights);
+        for (const ElementPlace& at : o.places) {
+            const auto own = static_cast<size_t>(at.own), kept = static_cast<size_t>(at.kept);
+            const double g = o.Gradient(at, 0), weight = o.weights[own];
+            const double way = a.beta1 * o.m[kept] + (1 - a.beta1) * g;
+            const double size = std::fabs(double{o.m[kept]}) + std::fabs(g);
+            ASSERT_LE(std::fabs(m[kept] - (a.beta2 * o.m[kept] + (1 - a.beta2) * g)),
+                      8 * kUlp * size);
+            if (std::fabs(way) <= 8 * kUlp * size) continue;  // either sign
+            const double sign = way > 0 ? 1 : -1, decay = at.decays ? a.decay : 0;
+            const double right = weight - o.rate * (sign + decay * weight);
+            ASSERT_LE(std::fabs(p[own] - right), 4 * kUlp * (std::fabs(weight) + o.rate));
+        }
+        o.ExpectOthersKept();
+    }
+}
+
+TEST(VulkanUpdate, ScheduleFree) {
+    WEFT_VULKAN(device);
+    Random random(36);
+    for (const UpdateCase& c : kUpdates) {
+        Optimizer o(device, c, random);
+        const double share = 0.25, rate = o.rate;
+        o.e.SetUpdate({c.number, o.rate, o.scale, share});
+        program::ScheduleFreeUpdate a{0.9, 0.95, 1e-8, 0.1, c.runs};
+        EXPECT_DONE(o.Do(a, {o.in_m, o.in_v}));
+        const auto z = o.e.Read(o.in_m), v = o.e.Read(o.in_v), y = o.e.Read(o.in_weights);
+        for (const ElementPlace& at : o.places) {
+            const auto own = static_cast<size_t>(at.own), kept = static_cast<size_t>(at.kept);
+            const double g = o.Gradient(at, 0), before = o.weights[own], old = o.m[kept];
+            const double second = a.beta2 * o.v[kept] + (1 - a.beta2) * g * g;
+            const double corrected =
+                second / (1 - std::pow(a.beta2, static_cast<double>(c.number)));
+            const double step =
+                g / (std::sqrt(corrected) + a.eps) + (at.decays ? a.decay : 0) * before;
+            const double size = std::fabs(before) + std::fabs(old);
+            const double error = 8 * kUlp * size + rate * 60 * kUlp * (std::fabs(step) + size);
+            ASSERT_LE(std::fabs(v[kept] - second), 16 * kUlp * second);
+            ASSERT_LE(std::fabs(z[kept] - (old - rate * step)), error);
+            const double right =
+                before + share * (old - before) + rate * (a.beta1 * (1 - share) - 1) * step;
+            ASSERT_LE(std::fabs(y[own] - right), error);
+        }
+        o.ExpectOthersKept();
+        // The average, in the copy or in the weights, and again the weights.
+        for (const bool averaged : {true, false}) {
+            program::ScheduleFreeView view{a.beta1, averaged, c.runs};
+            std::vector<ValueId> written = {o.in_weights, o.in_gradient};
+            if (c.has_copy) written.push_back(o.in_copy);
+            std::vector<ValueId> read = {o.in_m};
+            read.insert(read.end(), written.begin(), written.end());
+            EXPECT_DONE(o.e.Do(view, read, written));
+            const auto seen = o.e.Read(c.has_copy ? o.in_copy : o.in_weights);
+            for (const ElementPlace& at : o.places) {
+                const auto own = static_cast<size_t>(at.own), kept = static_cast<size_t>(at.kept);
+                const double x = y[own] + (1 - 1 / a.beta1) * (double{z[kept]} - y[own]);
+                const double size = std::fabs(double{y[own]}) + std::fabs(double{z[kept]});
+                const double round = c.has_copy && c.copy == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+                if (!averaged) {
+                    ASSERT_EQ(seen[own], c.has_copy ? RoundedTo(c.copy, y[own]) : y[own]);
+                } else {
+                    ASSERT_LE(std::fabs(seen[own] - x),
+                              (c.has_copy ? round * std::fabs(x) : 0) + 8 * kUlp * size);
+                }
+            }
+        }
+    }
+}
+
 double DistanceOfNearest(const DynamicCodes& codes, double x) {
     double best = 2;
     for (int code = 0; code < 256; ++code) {

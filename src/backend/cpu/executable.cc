@@ -236,7 +236,7 @@ Status CpuExecutable::Run(const program::OpRange& ops, const Step& step,
     if (!step.again) BindInputs(step);
     begin_ = list_->first_of_op[ops.begin];
     end_ = list_->first_of_op[ops.end];
-    buffers_.numbers() = {step.number, step.rate, step.gradient_scale};
+    buffers_.numbers() = {step.number, step.rate, step.gradient_scale, step.average_share};
     BindCalls(step);
     if (options_.beside) {
         jobs_.assign(list_->calls.size(), 0);

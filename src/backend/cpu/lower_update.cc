@@ -1,5 +1,7 @@
 // Lowers the update of training. Calls point at runs and ranges in the Program, which outlives
 // them.
+#include <tuple>
+
 #include "backend/cpu/lowering.h"
 
 namespace weft::backend {
@@ -97,6 +99,143 @@ Status Lower(Lowering& l, const Op& op, const program::SgdUpdate& a) {
     call.l2 = a.l2;
     call.nesterov = a.nesterov;
     return call.Push();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::LionUpdate& a) {
+    KernelCall<dense::LionRuns> call(l);
+    FillUpdate(l, op, 3, a.runs, call);
+    call.Changes(call.m, op.inputs[2]);
+    call.beta1 = a.beta1;
+    call.beta2 = a.beta2;
+    call.decay = a.decay;
+    return call.Push();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::ScheduleFreeUpdate& a) {
+    KernelCall<dense::ScheduleFreeRuns> call(l);
+    FillUpdate(l, op, 4, a.runs, call);
+    call.Changes(call.z, op.inputs[2]);
+    call.Changes(call.v, op.inputs[3]);
+    call.beta1 = a.beta1;
+    call.beta2 = a.beta2;
+    call.eps = a.eps;
+    call.decay = a.decay;
+    return call.Push();
+}
+
+Status Lower(Lowering& l, const Op& op, const program::ScheduleFreeView& a) {
+    KernelCall<dense::ScheduleFreeView> call(l);
+    FillRuns(l, a.runs, call);
+    call.Reads(call.z, op.inputs[0]);
+    call.Changes(call.p, op.inputs[1]);
+    call.Changes(call.kept, op.inputs[2]);
+    call.beta1 = a.beta1;
+    call.averaged = a.averaged;
+    if (op.inputs.size() < 4) return call.Push();
+    call.Changes(call.copy, op.inputs[3]);
+    call.copy_type = ElementOf(l.TypeOf(op.inputs[3]));
+    return call.Push();
+}
+
+namespace {
+
+// The memory of a Muon step: the matrix, [short side, long side], twice, and two squares.
+struct MuonRoom {
+    OperandRegion x, next, gram, mixed, row_squares;
+    int64_t rows = 0, cols = 0;
+};
+MuonRoom MuonRoomOf(Lowering& l, const weft::UpdateMatrix& matrix) {
+    MuonRoom room;
+    std::tie(room.rows, room.cols) = std::minmax(matrix.rows, matrix.cols);
+    const int64_t bytes = matrix.rows * matrix.cols * kFloat;
+    const int64_t square = room.rows * room.rows * kFloat;
+    room.x = l.ScratchBytes("muon x", bytes);
+    room.next = l.ScratchBytes("muon next", bytes);
+    room.gram = l.ScratchBytes("muon gram", square);
+    room.mixed = l.ScratchBytes("muon mixed", square);
+    room.row_squares = l.ScratchBytes("muon rows", matrix.rows * kDouble);
+    return room;
+}
+
+// c [m, n] = a [m, k] b [k, n], or += it. A factor's strides: of its rows, of its columns.
+struct MuonFactor {
+    const OperandRegion& region;
+    int64_t row, col;
+};
+Status PushMuonProduct(Lowering& l, const MuonFactor& a, const MuonFactor& b,
+                       const OperandRegion& c, std::array<int64_t, 3> mnk, bool accumulates) {
+    KernelCall<&Kernels::gemm> call(l);
+    call.Reads(call.a.data, a.region);
+    call.Reads(call.b.data, b.region);
+    std::tie(call.a.row, call.a.col) = std::tie(a.row, a.col);
+    std::tie(call.b.row, call.b.col) = std::tie(b.row, b.col);
+    call.Changes(call.c.data, c);
+    std::tie(call.m, call.n, call.k) = std::tie(mnk[0], mnk[1], mnk[2]);
+    call.c.stride = call.n;
+    call.accumulate = accumulates;
+    call.Owns(call.scratch, call.scratch_bytes, l.kernels.gemm_scratch_bytes(call));
+    return call.Push();
+}
+
+// Five steps of the Newton-Schulz iteration on room.x.
+Status PushMuonSteps(Lowering& l, MuonRoom& room) {
+    const int64_t rows = room.rows, cols = room.cols;
+    for (int step = 0; step < 5; ++step) {
+        WEFT_TRY(PushMuonProduct(l, {room.x, cols, 1}, {room.x, 1, cols}, room.gram,
+                                 {rows, rows, cols}, false));
+        WEFT_TRY(PushMuonProduct(l, {room.gram, rows, 1}, {room.gram, rows, 1}, room.mixed,
+                                 {rows, rows, rows}, false));
+        KernelCall<dense::MuonMix> mix(l);
+        mix.Reads(mix.gram, room.gram);
+        mix.Changes(mix.mixed, room.mixed);
+        mix.Reads(mix.x, room.x);
+        mix.Writes(mix.next, room.next);
+        mix.square = rows * rows;
+        mix.count = rows * cols;
+        WEFT_TRY(mix.Push());
+        WEFT_TRY(PushMuonProduct(l, {room.mixed, rows, 1}, {room.x, cols, 1}, room.next,
+                                 {rows, cols, rows}, true));
+        std::swap(room.x, room.next);
+    }
+    return {};
+}
+
+// The calls of a kernel that takes MuonArgs.
+template <auto kKernel>
+Status PushMuon(Lowering& l, const Op& op, const program::MuonUpdate& a,
+                const weft::UpdateMatrix& matrix, const MuonRoom& room) {
+    KernelCall<kKernel> call(l);
+    call.matrix = matrix;
+    call.numbers = &l.buffers.numbers();
+    call.momentum = a.momentum;
+    call.decay = a.decay;
+    call.nesterov = a.nesterov;
+    call.adam_size = a.adam_size;
+    dense::UpdatedPart& own = call.own;
+    call.Reads(own.g, op.inputs[0]);
+    own.g_type = ElementOf(l.TypeOf(op.inputs[0]));
+    call.Changes(own.p, op.outputs[0]);
+    call.Changes(call.m, op.inputs[2]);
+    call.Changes(call.x, room.x);
+    call.Changes(call.row_squares, room.row_squares);
+    if (op.inputs.size() > 3) {
+        call.Changes(own.copy, op.inputs[3]);
+        own.copy_type = ElementOf(l.TypeOf(op.inputs[3]));
+    }
+    return call.Push();
+}
+
+}  // namespace
+
+Status Lower(Lowering& l, const Op& op, const program::MuonUpdate& a) {
+    for (const weft::UpdateMatrix& matrix : a.matrices) {
+        MuonRoom room = MuonRoomOf(l, matrix);
+        WEFT_TRY(PushMuon<dense::MuonStep>(l, op, a, matrix, room));
+        WEFT_TRY(PushMuon<dense::MuonScale>(l, op, a, matrix, room));
+        WEFT_TRY(PushMuonSteps(l, room));
+        WEFT_TRY(PushMuon<dense::MuonApply>(l, op, a, matrix, room));
+    }
+    return {};
 }
 
 Status Lower(Lowering& l, const Op& op, const program::AdafactorSums& a) {

@@ -225,7 +225,8 @@ Status GpuExecutable::RunBound(const OpRange& ops, const Step& step, const Commu
         lowering_.SetTables(tables_.tables());
     }
     if (IsUpdate(ops)) {
-        lowering_.FillUpdateScalars({step.number, step.rate, step.gradient_scale});
+        lowering_.FillUpdateScalars(
+            {step.number, step.rate, step.gradient_scale, step.average_share});
     } else {
         tables_.Write(WithOwnTokens(step, groups_));
     }

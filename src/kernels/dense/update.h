@@ -18,6 +18,7 @@ namespace weft::kernels::dense {
 struct UpdateNumbers {
     int64_t number = 0;
     double rate = 0, gradient_scale = 1;
+    double average_share = 0;  // of ScheduleFreeRunsArgs
 };
 
 // ---- Sums of squares ---------------------------------------------------------------------------
@@ -124,6 +125,81 @@ struct SgdRunsArgs {
     float* b = nullptr;  // momentum, from run.kept on; null if there is no momentum
 };
 void SgdRuns(const Kernels& kernels, const SgdRunsArgs& args, int part, int parts);
+
+// Lion (Chen et al. 2023) over the elements of each run: with the momentum m,
+//   p = p - rate * (sign(beta1 * m + (1 - beta1) * g) + decay * p)
+//   m = beta2 * m + (1 - beta2) * g
+struct LionRunsArgs {
+    const UpdateRun* runs = nullptr;
+    int64_t run_count = 0;
+    const UpdateNumbers* numbers = nullptr;
+    double beta1 = 0.9, beta2 = 0.99, decay = 0;
+    UpdatedPart own;
+    float* m = nullptr;
+};
+void LionRuns(const LionRunsArgs& args, int part, int parts);
+
+// Schedule-free AdamW (Defazio et al. 2024) over the elements of each run, with the weights p = y
+// and the share c of the average (UpdateNumbers::average_share):
+//   v = beta2 * v + (1 - beta2) * g^2
+//   d = g / (sqrt(v / correction2) + eps) + decay * y
+//   y = y + c * (z - y) + rate * (beta1 * (1 - c) - 1) * d
+//   z = z - rate * d
+struct ScheduleFreeRunsArgs {
+    const UpdateRun* runs = nullptr;
+    int64_t run_count = 0;
+    const UpdateNumbers* numbers = nullptr;
+    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
+    UpdatedPart own;
+    float* z = nullptr;
+    float* v = nullptr;
+};
+void ScheduleFreeRuns(const ScheduleFreeRunsArgs& args, int part, int parts);
+// program::ScheduleFreeView. own.g is written if there is no copy.
+struct ScheduleFreeViewArgs {
+    const UpdateRun* runs = nullptr;
+    int64_t run_count = 0;
+    const UpdateNumbers* numbers = nullptr;
+    double beta1 = 0.9;
+    bool averaged = true;
+    const float* z = nullptr;
+    float* p = nullptr;
+    float* kept = nullptr;  // the gradients' memory
+    void* copy = nullptr;
+    Element copy_type = Element::kBf16;
+};
+void ScheduleFreeView(const ScheduleFreeViewArgs& args, int part, int parts);
+
+// Muon (Jordan et al. 2024) on one matrix, as torch.optim.Muon with float32 products: MuonStep,
+// MuonScale, five times {gram = x x^T; mixed = gram gram; MuonMix; next += mixed x; swap x and
+// next}, MuonApply. x is [short side, long side].
+//
+// MuonStep updates the momentum m and sets x to the step, transposed if the matrix has more rows
+// than columns, and row_squares to the sums of squares of the matrix's rows. MuonScale divides x by
+// its norm. MuonApply adds x to the weights.
+struct MuonArgs {
+    UpdateMatrix matrix;
+    const UpdateNumbers* numbers = nullptr;
+    double momentum = 0.95, decay = 0;
+    bool nesterov = true, adam_size = true;
+    UpdatedPart own;
+    float* m = nullptr;
+    float* x = nullptr;
+    double* row_squares = nullptr;  // [matrix.rows]
+    bool turned() const { return matrix.rows > matrix.cols; }
+};
+void MuonStep(const MuonArgs& args, int part, int parts);
+void MuonScale(const MuonArgs& args, int part, int parts);
+void MuonApply(const MuonArgs& args, int part, int parts);
+// mixed = b gram + c mixed, and next = a x.
+struct MuonMixArgs {
+    const float* gram = nullptr;
+    float* mixed = nullptr;
+    const float* x = nullptr;
+    float* next = nullptr;
+    int64_t square = 0, count = 0;  // elements of gram, of x
+};
+void MuonMix(const MuonMixArgs& args, int part, int parts);
 
 // ---- Adafactor (Shazeer and Stern 2018) --------------------------------------------------------
 

@@ -200,9 +200,10 @@ constexpr int64_t CeilDiv(int64_t count, int64_t each) {
 enum class UpdateScalarKind {
     kRate,
     kGradientScale,
-    kCorrection,  // 1 - parameter^number; number counts updates from 1
-    kPower,       // number^parameter
-    kFirst,       // 1 in the first update, else 0
+    kCorrection,    // 1 - parameter^number; number counts updates from 1
+    kPower,         // number^parameter
+    kFirst,         // 1 in the first update, else 0
+    kAverageShare,  // Step::average_share
 };
 
 // The interface through which the lowerings of ops (lower/) use the executable. Lowerings use

@@ -16,6 +16,7 @@ float ValueOf(UpdateScalarKind kind, double parameter, const UpdateNumbers& upda
             return static_cast<float>(1 - std::pow(parameter, number));
         case UpdateScalarKind::kPower: return static_cast<float>(std::pow(number, parameter));
         case UpdateScalarKind::kFirst: return update.number == 1 ? 1.0f : 0.0f;
+        case UpdateScalarKind::kAverageShare: return static_cast<float>(update.average_share);
     }
     return 0;
 }

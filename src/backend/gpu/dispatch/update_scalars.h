@@ -20,7 +20,7 @@ namespace weft::backend::on_gpu {
 // gradient_scale.
 struct UpdateNumbers {
     int64_t number = 1;
-    double rate = 0, gradient_scale = 1;
+    double rate = 0, gradient_scale = 1, average_share = 0;
 };
 // Returns the value of a scalar in an update. The value is computed in float64 and rounded once.
 float ValueOf(UpdateScalarKind kind, double parameter, const UpdateNumbers& update);

@@ -33,7 +33,7 @@ constexpr bool kTrainsOnCpuOnly =
              program::CausalConvGrad, program::CausalConvGradWeight, program::DeltaRuleGrad,
              program::ActivateGrad, program::RouteFactorsGrad, program::SumSquaresGrad,
              program::WeighRowsGrad, program::ExpertBias, program::ExpertBiasSum,
-             program::ExpertBiasSumGrad, program::ExpertBiasGrad>;
+             program::ExpertBiasSumGrad, program::ExpertBiasGrad, program::MuonUpdate>;
 
 // The error of an op in a form that only the processor trains.
 inline Error TrainsOnCpuOnly(const program::Op& op, std::string_view what) {

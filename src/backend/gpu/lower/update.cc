@@ -211,6 +211,46 @@ Status Lower(Emitter& e, const Op& op, const program::SgdUpdate& a) {
     return RunDense("sgd_update", io, args);
 }
 
+Status Lower(Emitter& e, const Op& op, const program::LionUpdate& a) {
+    WEFT_ASSIGN(const RunTable runs, PlaceRuns(e, a.runs, kUpdateBlock, 0, a.decay));
+    DenseUpdateArgs args;
+    Operands io = UpdateOperands(e, op, 1, runs, args);
+    args.m = io.Adds(op.inputs[2], Operands::By::kQuads);
+    args.beta1 = static_cast<float>(a.beta1);
+    args.beta2 = static_cast<float>(a.beta2);
+    return RunDense("lion_update", io, args);
+}
+
+Status Lower(Emitter& e, const Op& op, const program::ScheduleFreeUpdate& a) {
+    WEFT_ASSIGN(const RunTable runs, PlaceRuns(e, a.runs, kUpdateBlock, 0, a.decay));
+    DenseUpdateArgs args;
+    Operands io = UpdateOperands(e, op, 2, runs, args);
+    args.m = io.Adds(op.inputs[2], Operands::By::kQuads);
+    args.v = io.Adds(op.inputs[3], Operands::By::kQuads);
+    args.beta1 = static_cast<float>(a.beta1);
+    args.beta2 = static_cast<float>(a.beta2);
+    args.eps = static_cast<float>(a.eps);
+    args.correction1 = e.UpdateScalar(UpdateScalarKind::kAverageShare);
+    args.correction2 = e.UpdateScalar(UpdateScalarKind::kCorrection, args.beta2);
+    return RunDense("schedule_free_update", io, args);
+}
+
+Status Lower(Emitter& e, const Op& op, const program::ScheduleFreeView& a) {
+    WEFT_ASSIGN(const RunTable runs, PlaceRuns(e, a.runs, kUpdateBlock));
+    DenseUpdateArgs args;
+    Operands io(e, Operands::Count::kMany);
+    args.m = io.Reads(op.inputs[0], Operands::By::kQuads);
+    args.weights = io.Adds(op.inputs[1], Operands::By::kQuads);
+    args.gradient = io.Adds(op.inputs[2], 0);
+    args.copy = io.Adds(op.inputs.size() > 3 ? op.inputs[3] : program::kNoValue, 1);
+    args.runs = io.Reads(runs.region);
+    args.run_count = runs.runs;
+    args.blocks = runs.blocks;
+    args.beta1 = static_cast<float>(1 - 1 / a.beta1);
+    args.eps = a.averaged ? 1.0f : 0.0f;
+    return RunDense("schedule_free_view", io, args);
+}
+
 Status Lower(Emitter& e, const Op& op, const program::Adam8bitUpdate& a) {
     WEFT_ASSIGN(const RunTable runs,
                 PlaceRuns(e, a.adam.runs, kStateBlock, a.adam.l2, a.adam.decay));
