@@ -99,11 +99,12 @@ bool AddsToProduct(const program::Program& program, const program::Op& op) {
 
 // Replaces the ops between the last norm and the logits by the loss of these logits, divided by the
 // temperature.
-Result<ValueId> AddLoss(program::Program& program, double temperature) {
+Result<ValueId> AddLoss(program::Program& program, double temperature, const LossTerms& terms) {
     const ValueId logits = program.Find("logits");
     const ValueId targets = program.AddValue(
         {"targets", DType::kI32, {program::kOutputs}, program::Storage::kInput, {}});
     program::LinearCrossEntropy loss;
+    loss.terms = terms;
     ValueId at = logits;
     std::vector<ValueId> between, bias;
     const program::Op* writer = WriterOf(program, at);
@@ -137,6 +138,21 @@ Result<ValueId> AddLoss(program::Program& program, double temperature) {
     std::vector<ValueId> inputs = {x, weight, targets};
     inputs.insert(inputs.end(), bias.begin(), bias.end());
     return program.Emit(std::move(loss), std::move(inputs), "loss", {program::kOutputs});
+}
+
+// Noise for the embedding of the tokens, if this shard has it.
+void AddNoise(program::Program& program) {
+    for (program::Op& op : program.ops) {
+        if (op.kind() != program::OpKind::kEmbedding) continue;
+        if (program.value(op.inputs[0]).name != "tokens") continue;
+        const auto add = [&](const char* name, DType dtype) {
+            op.inputs.push_back(
+                program.AddValue({name, dtype, {program::kTokens}, program::Storage::kInput, {}}));
+        };
+        add("noise_keys", DType::kI32);
+        add("noise_amplitudes", DType::kF32);
+        return;
+    }
 }
 
 // ---- Types --------------------------------------------------------------------------------------
@@ -290,8 +306,9 @@ Result<Forward> BuildForward(const model::Hyper& hyper, const model::Shard& shar
         WEFT_ASSIGN(forward.adapters, AddAdapters(forward.program, *options.lora));
         WEFT_CHECK(!forward.adapters.weights.empty());
     }
+    if (options.noise && adapts && !cache) AddNoise(forward.program);
     if (shard.last_stage()) {
-        WEFT_ASSIGN(forward.loss, AddLoss(forward.program, options.temperature));
+        WEFT_ASSIGN(forward.loss, AddLoss(forward.program, options.temperature, options.loss));
     }
     return forward;
 }

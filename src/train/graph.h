@@ -12,6 +12,7 @@
 #include "program/recompute.h"
 #include "program/target.h"
 #include "program/zero.h"
+#include "tensor/loss_terms.h"
 #include "train/lora/lora.h"
 
 namespace weft::train {
@@ -37,6 +38,8 @@ struct GraphOptions {
     bool load_balance = false;                // adds the auxiliary loss of experts as the side loss
     program::Target target{};                 // the device that runs it
     double temperature = 1;                   // logits are divided by it, in all chunks
+    LossTerms loss{};                         // of the backward pass
+    bool noise = false;  // the embedding takes noise in training (Step::noise_keys)
     // Not 0: most rows of a step whose logits generate tokens.
     int64_t generated_rows = 0;
     DType kv_dtype = DType::kF16;

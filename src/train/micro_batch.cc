@@ -1,6 +1,10 @@
 #include "train/micro_batch.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "train/data/random.h"
 
 namespace weft::train {
 
@@ -23,12 +27,15 @@ Status MicroBatch::Fill(std::span<const Sequence> sequences, int64_t vocab,
     sequences_.clear();
     answers_.clear();
     in_answer_.clear();
+    noise_keys_.clear();
+    noise_amplitudes_.clear();
     for (const Sequence& sequence : sequences) {
         for (size_t s = 0; s < sequence.begins.size(); ++s) {
             if (IsIn(sequence, s, part)) WEFT_TRY(AddSample(sequence, s, vocab, model));
         }
     }
     empty_ = targets_.empty();
+    kept_ = !empty_;
     if (empty_) {  // (rows without a target change nothing)
         tokens_.clear();
         positions_.clear();
@@ -90,6 +97,26 @@ Status MicroBatch::AddSample(const Sequence& sequence, size_t sample, int64_t vo
     return {};
 }
 
+void MicroBatch::AddNoise(std::span<const Sequence> sequences, const Noise& noise) {
+    const uint64_t update = Mix(noise.seed ^ Mix(static_cast<uint64_t>(noise.update)));
+    for (size_t i = 0; i < sequences.size() && kept_; ++i) {
+        const Sequence& sequence = sequences[i];
+        if (sequence.begins.empty()) continue;
+        // (With the last token of each sample, which has no row.)
+        const auto tokens = sequence.used + static_cast<int64_t>(sequence.begins.size());
+        const double elements = static_cast<double>(tokens * noise.columns);
+        const uint64_t place = (noise.first + i) * static_cast<uint64_t>(noise.length);
+        const auto begin = static_cast<uint64_t>(sequence.begins.front());
+        for (uint64_t at = begin; at < static_cast<uint64_t>(sequence.used); ++at) {
+            noise_keys_.push_back(static_cast<int32_t>(Mix(update ^ (place + at)) >> 32));
+            noise_amplitudes_.push_back(static_cast<float>(noise.alpha / std::sqrt(elements)));
+        }
+    }
+    WEFT_CHECK(noise_keys_.size() <= tokens_.size());
+    noise_keys_.resize(tokens_.size());  // rows that only fill up have none
+    noise_amplitudes_.resize(tokens_.size());
+}
+
 backend::Step MicroBatch::Step(int64_t number, float loss_gradient) const {
     backend::Step step;
     step.number = number;
@@ -98,6 +125,8 @@ backend::Step MicroBatch::Step(int64_t number, float loss_gradient) const {
     step.sequences = sequences_;
     step.output_rows = output_rows_;
     step.targets = targets_;
+    step.noise_keys = noise_keys_;
+    step.noise_amplitudes = noise_amplitudes_;
     step.loss_gradient = empty_ ? 0.0f : loss_gradient;
     return step;
 }

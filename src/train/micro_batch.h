@@ -37,6 +37,16 @@ class MicroBatch {
     // Preferences only: the answers, and for each row with a target whether it belongs to one.
     std::span<const AnswerRows> answers() const { return answers_; }
     std::span<const uint8_t> in_answer() const { return in_answer_; }
+    // Noise of the embedding for the rows of `sequences`, which Fill has taken: amplitudes of alpha
+    // / sqrt(tokens of the sequence * columns), as NEFTune's, and keys of the seed, the update and
+    // the row's position in the batch. first: the place of the first sequence in the batch. length:
+    // most positions of a sequence.
+    struct Noise {
+        double alpha = 0;
+        uint64_t seed = 0, first = 0;
+        int64_t update = 0, columns = 1, length = 1;
+    };
+    void AddNoise(std::span<const Sequence> sequences, const Noise& noise);
     // The step's spans point into this object.
     backend::Step Step(int64_t number, float loss_gradient) const;
 
@@ -47,8 +57,10 @@ class MicroBatch {
 
     int context_rank_ = 0, context_ranks_ = 1;
     bool empty_ = true;
+    bool kept_ = false;     // the sequences have rows
     int64_t own_rows_ = 0;  // without rows that only fill up
-    std::vector<int32_t> tokens_, positions_, output_rows_, targets_;
+    std::vector<int32_t> tokens_, positions_, output_rows_, targets_, noise_keys_;
+    std::vector<float> noise_amplitudes_;
     std::vector<backend::StepSequence> sequences_;
     std::vector<AnswerRows> answers_;
     std::vector<uint8_t> in_answer_;

@@ -91,6 +91,8 @@ constexpr auto kTrainerFields = [](auto& t, auto& visit) {
     visit("without_dropout", t.without_dropout);
     visit.Path("optimizer_folder", t.optimizer_folder);
     visit("clip", t.clip);
+    visit("z_loss", t.z_loss);
+    visit("neftune_alpha", t.neftune_alpha);
     visit("beta", t.preference.beta);
     visit("label_smoothing", t.preference.label_smoothing);
     visit("simpo_gamma", t.preference.simpo_gamma);

@@ -78,6 +78,22 @@ Status CheckGrpo(const TrainerOptions& o) {
     return {};
 }
 
+bool IsSupervised(const TrainerOptions& o) {
+    return o.preference.loss == LossKind::kTokens;
+}
+
+Status CheckLossTerms(const TrainerOptions& o) {
+    const auto is_size = [](double x) { return x >= 0 && std::isfinite(x); };
+    if (!is_size(o.z_loss) || !is_size(o.neftune_alpha)) {
+        return MakeError(ErrorCode::kUsage,
+                         "--z-loss {} --neftune-alpha {}: expected 0 (none) or more", o.z_loss,
+                         o.neftune_alpha);
+    }
+    const double smoothing = o.preference.label_smoothing;
+    if (!IsSupervised(o) || (smoothing >= 0 && smoothing < 1)) return {};
+    return MakeError(ErrorCode::kUsage, "--label-smoothing {}: expected 0 to below 1", smoothing);
+}
+
 // Refuses options that a trainer whose ranks divide sequences does not support.
 Status CheckContext(const TrainerOptions& o) {
     if (o.cp < 0) return MakeError(ErrorCode::kUsage, "--cp {}: expected 1 or more", o.cp);
@@ -162,6 +178,7 @@ Status CheckTrainer(const TrainerOptions& o) {
         return MakeError(ErrorCode::kUsage, "--clip {}: expected 0 (none) or more", o.clip);
     }
     WEFT_TRY(CheckPreference(o.preference));
+    WEFT_TRY(CheckLossTerms(o));
     WEFT_TRY(CheckGrpo(o));
     WEFT_TRY(CheckContext(o));
     WEFT_TRY(CheckUpdate(o.update));
@@ -250,6 +267,11 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
         graph.reference = options.grpo.beta > 0;
         graph.kv_dtype = options.dtype == DType::kF32 ? DType::kF32 : DType::kF16;
     }
+    if (IsSupervised(options)) {
+        graph.loss.smoothing = static_cast<float>(options.preference.label_smoothing);
+        graph.loss.z_loss = static_cast<float>(options.z_loss);
+        graph.noise = options.neftune_alpha > 0;
+    }
     graph.row_shares = options.sequence_parallel;
     graph.load_balance = options.router_aux_loss > 0;
     graph.zero.stage = options.zero;
@@ -265,6 +287,7 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
 
 std::vector<std::string> ValueNames(const TrainerOptions& options) {
     if (options.grpo.on) return GrpoNames(options.grpo);
+    if (IsSupervised(options)) return {"mean_token_accuracy"};
     std::vector<std::string> names;
     for (const auto name : PreferenceReport::NamesOf(options.preference.loss)) {
         names.emplace_back(PreferenceReport::kText[name]);
@@ -505,6 +528,12 @@ Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pas
         WEFT_TRY(micro_.Fill(SequencesOf(batch, which), hyper_.vocab, source_->name()));
         targets_of_[number_of] = micro_.targets();
         if (which.chunk == 0) positions_ += micro_.positions();
+        if (options_.neftune_alpha > 0 && pass != PassKind::kEvaluate) {
+            const auto first = static_cast<uint64_t>(which.micro_batch * options_.micro_batch);
+            micro_.AddNoise(SequencesOf(batch, which),
+                            {options_.neftune_alpha, options_.seed, batch.first + first, number(),
+                             hyper_.hidden, options_.sequence});
+        }
     }
     const double targets = static_cast<double>(std::max<uint64_t>(batch.global_targets, 1));
     backend::Step step = micro_.Step(number(), static_cast<float>(scale() / targets));
@@ -529,10 +558,12 @@ Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pas
         WEFT_TRY(RunOps(chunk.backward(), step));
     }
     if (pass == PassKind::kForward || count == 0) return {};
-    WEFT_ASSIGN(
-        const double losses,
-        SumOfLosses(pass == PassKind::kEvaluate ? chunk.loss.evaluated : chunk.loss.losses, count));
+    const auto& [trained, evaluated, hits, evaluated_hits, predicted] = chunk.loss;
+    const bool evaluates = pass == PassKind::kEvaluate;
+    WEFT_ASSIGN(const double losses, SumOf(evaluates ? evaluated : trained, count));
+    WEFT_ASSIGN(const double correct, SumOf(evaluates ? evaluated_hits : hits, count));
     loss_sum_ += losses;
+    hits_ += correct;
     return {};
 }
 
@@ -733,17 +764,17 @@ Status Trainer::ShareFromFirst(std::span<std::byte> bytes) {
     return groups_.world->Broadcast(bytes, 0, tag);
 }
 
-Result<double> Trainer::SumOfLosses(program::ValueId losses, int64_t count) {
-    if (losses == program::kNoValue) return 0.0;
-    std::vector<float> rows(static_cast<size_t>(count));
-    WEFT_TRY(training_->ReadFloats(losses, 0, rows));
-    return std::accumulate(rows.begin(), rows.end(), 0.0);
+Result<double> Trainer::SumOf(program::ValueId rows, int64_t count) {
+    if (rows == program::kNoValue) return 0.0;
+    std::vector<float> floats(static_cast<size_t>(count));
+    WEFT_TRY(training_->ReadFloats(rows, 0, floats));
+    return std::accumulate(floats.begin(), floats.end(), 0.0);
 }
 
 // All replicas run the same number of passes, so their collectives match; stages and tensor ranks
 // see the same data.
 Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
-    loss_sum_ = aux_loss_ = 0;
+    loss_sum_ = aux_loss_ = hits_ = 0;
     positions_ = 0;
     preference_ = {};
     completions_ = {};
@@ -768,13 +799,15 @@ Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
 // Sums over all ranks; each value is contributed by exactly one rank.
 Result<StepReport> Trainer::SumReport(const Batch& batch) {
     std::vector<double> sums(5);
-    const bool preference = options_.preference.on();
+    const bool preference = options_.preference.on(), supervised = IsSupervised(options_);
+    if (supervised) sums.push_back(0);
     if (preference) sums.resize(sums.size() + PreferenceSums::kNames);
     if (options_.grpo.on) sums.resize(sums.size() + GrpoSums::kNames);
     const std::span<double> more = std::span(sums).subspan(5);
     if (owns_loss()) {
         sums[0] = loss_sum_;
         sums[2] = aux_loss_;
+        if (supervised) more[0] = hits_;
         if (preference) std::ranges::copy(preference_.sums, more.begin());
         if (options_.grpo.on) std::ranges::copy(completions_.sums, more.begin());
     }
@@ -790,6 +823,7 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
     StepReport report;
     report.targets = static_cast<int64_t>(batch.global_targets);
     report.loss = sums[0] / static_cast<double>(report.targets);
+    if (supervised) report.values = {more[0] / static_cast<double>(report.targets)};
     if (preference) {
         PreferenceSums all;
         std::ranges::copy(more, all.sums.begin());

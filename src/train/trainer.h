@@ -64,6 +64,8 @@ struct TrainerOptions {
     bool without_dropout = false;       // accept a model whose config.json has dropout
     UpdateOptions update;
     std::string optimizer_folder;    // its state is in a file there; empty: in memory
+    double z_loss = 0;               // LossTerms::z_loss
+    double neftune_alpha = 0;        // noise of the embedding (MicroBatch::Noise); 0: none
     double clip = 1.0;               // limit on the global gradient norm; 0: none
     bool sequence_parallel = false;  // tensor ranks divide the rows of norms and of the residual
                                      // stream
@@ -260,7 +262,7 @@ class Trainer {
     std::span<const Sequence> SequencesOf(const Batch& batch, const StagePass& which) const;
     bool owns_loss() const { return layout_.tensor_rank == 0 && layout_.stage + 1 == layout_.pp(); }
     Status RunOps(const program::OpRange& ops, backend::Step& step);
-    Result<double> SumOfLosses(program::ValueId losses, int64_t count);
+    Result<double> SumOf(program::ValueId rows, int64_t count);
     Status NoteNonFinite(int32_t op, int64_t rows);
     Result<StepReport> SumReport(const Batch& batch);
     Result<double> GradientNorm();
@@ -296,7 +298,7 @@ class Trainer {
     std::function<Status()> before_update_;
     std::function<bool()> stop_request_, grow_request_;
     // State of the current update.
-    double loss_sum_ = 0, aux_loss_ = 0;
+    double loss_sum_ = 0, aux_loss_ = 0, hits_ = 0;
     int64_t positions_ = 0;
     std::vector<int64_t> targets_of_;  // by micro-batch
     // Preferences: which answers the passes run, KTO's estimate, and this rank's part of the report

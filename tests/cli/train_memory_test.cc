@@ -79,11 +79,11 @@ TEST_P(TrainMemory, HoldsAndSendsWhatTheFormulasSay) {
 #endif
     // Matrices: gradients are reduce-scattered and weights all-gathered, at stage 3 twice (the
     // embedding is also the output matrix). Vectors are float32, summed by an all_reduce in a ring
-    // or all-to-all. Six float64 go all-to-all.
+    // or all-to-all. Seven float64 go all-to-all.
     const double n = of.ranks, matrices = 2 * (of.stage == 3 ? 3 : 2) * w.matrices * (n - 1) / n;
     const double ring = 4 * w.vectors * 2 * (n - 1) / n, all_to_all = 4 * w.vectors * (n - 1);
     for (const double bytes : last.at("wire_bytes").get<std::vector<double>>()) {
-        const double others = bytes - matrices - 48 * (n - 1);
+        const double others = bytes - matrices - 56 * (n - 1);
         EXPECT_TRUE(others == ring || others == all_to_all)
             << others << " beside matrices, expected " << ring << " or " << all_to_all;
     }

@@ -114,7 +114,7 @@ class Teller final : public train::TrainListener {
         if (!telling.tensorboard.empty()) options.tensorboard = telling.tensorboard;
         options.first_step = next;
         options.columns = {"loss", "grad_norm", "lr", "tokens", "tokens_per_s"};
-        if (HasPerplexity()) options.columns.emplace_back("perplexity");
+        if (StepHasPerplexity()) options.columns.emplace_back("perplexity");
         if (Evaluates()) options.columns.emplace_back("eval_loss");
         if (Evaluates() && HasPerplexity()) options.columns.emplace_back("eval_perplexity");
         for (const std::string& name : ValueNames()) {
@@ -228,6 +228,12 @@ class Teller final : public train::TrainListener {
         return flags_.job.trainer.preference.loss == train::LossKind::kTokens;
     }
 
+    // (With further terms, e^loss of a step is no perplexity. Evaluations have no such terms.)
+    bool StepHasPerplexity() const {
+        const train::TrainerOptions& trainer = flags_.job.trainer;
+        return HasPerplexity() && trainer.preference.label_smoothing == 0 && trainer.z_loss == 0;
+    }
+
     train::LogRow RowOf(const train::StepLine& line) const {
         const bool f16 = flags_.job.trainer.dtype == DType::kF16;
         train::LogRow row;
@@ -238,7 +244,7 @@ class Teller final : public train::TrainListener {
         row.values = {line.loss, line.skipped ? NAN : line.grad_norm, line.learning_rate,
                       static_cast<double>(line.tokens), line.tokens_per_s()};
         const double eval_loss = line.eval_loss.value_or(NAN);
-        if (HasPerplexity()) row.values.push_back(std::exp(line.loss));
+        if (StepHasPerplexity()) row.values.push_back(std::exp(line.loss));
         if (Evaluates()) row.values.push_back(eval_loss);
         if (Evaluates() && HasPerplexity()) row.values.push_back(std::exp(eval_loss));
         const size_t more = ValueNames().size();
@@ -258,7 +264,7 @@ class Teller final : public train::TrainListener {
                      {"grad_norm", line.grad_norm}, {"lr", line.learning_rate},
                      {"tokens", line.tokens},       {"tokens_per_s", line.tokens_per_s()},
                      {"flops_per_s", FlopsOf(line)}};
-        if (HasPerplexity()) json["perplexity"] = std::exp(line.loss);
+        if (StepHasPerplexity()) json["perplexity"] = std::exp(line.loss);
         if (line.eval_loss) json["eval_loss"] = *line.eval_loss;
         if (line.eval_loss && HasPerplexity()) json["eval_perplexity"] = std::exp(*line.eval_loss);
         if (line.aux_loss) json["aux_loss"] = *line.aux_loss;
@@ -333,7 +339,8 @@ class Teller final : public train::TrainListener {
         const double left =
             elapsed_s_ / static_cast<double>(told_) * static_cast<double>(line.steps - line.step);
         std::string aux = line.aux_loss ? fmt::format("  balance {:.4f}", *line.aux_loss) : "";
-        aux += ValueText(line, "rewards/margins", "margin") + ValueText(line, "reward", "reward") +
+        aux += ValueText(line, "mean_token_accuracy", "accuracy") +
+               ValueText(line, "rewards/margins", "margin") + ValueText(line, "reward", "reward") +
                ValueText(line, "completions/mean_length", "length");
         std::string scale;
         if (line.loss_scale) scale = fmt::format("  scale {:g}", *line.loss_scale);
@@ -342,6 +349,9 @@ class Teller final : public train::TrainListener {
         if (line.eval_loss) eval = fmt::format("  test loss {:.4f}", *line.eval_loss);
         if (line.eval_loss && HasPerplexity()) {
             eval += fmt::format("  perplexity {:.2f}", std::exp(*line.eval_loss));
+            if (!line.eval_values.empty()) {
+                eval += fmt::format("  accuracy {:.4f}", line.eval_values.front());
+            }
         }
         std::string share;
         if (peak_flops_s_ > 0) {
@@ -494,7 +504,9 @@ Status CheckPreferenceFlags(const TrainFlags& flags) {
         {"--beta",
          {LossKind::kDpo, LossKind::kIpo, LossKind::kOrpo, LossKind::kKto, LossKind::kSimpo,
           LossKind::kGrpo}},
-        {"--label-smoothing", {LossKind::kDpo, LossKind::kSimpo}},
+        {"--label-smoothing", {LossKind::kTokens, LossKind::kDpo, LossKind::kSimpo}},
+        {"--z-loss", {LossKind::kTokens}},
+        {"--neftune-alpha", {LossKind::kTokens}},
         {"--simpo-gamma", {LossKind::kSimpo}},
         {"--desirable-weight", {LossKind::kKto}},
         {"--undesirable-weight", {LossKind::kKto}},
@@ -727,7 +739,8 @@ void AddPreferenceFlags(const Command& app, train::PreferenceOptions& preference
     shown.AddOption("--beta", preference.beta,
                     "Preference losses: strength of the reference model, or weight of the margin");
     shown.AddOption("--label-smoothing", preference.label_smoothing,
-                    "dpo and simpo: share of pairs whose answers may be swapped (0 to below 0.5)");
+                    "Share of the target that all tokens get evenly (0 to below 1); dpo and "
+                    "simpo: share of pairs whose answers may be swapped (0 to below 0.5)");
     shown.AddOption("--simpo-gamma", preference.simpo_gamma, "simpo: target margin");
     shown.AddOption("--desirable-weight", preference.desirable_weight,
                     "kto: weight of the wanted answers");
@@ -1003,6 +1016,10 @@ void AddTrainingFlags(const Command& app, TrainFlags& flags) {
     AddScheduleFlags(app, flags);
     AddOptimizerFlags(app, flags);
     shown.AddOption("--clip", job.trainer.clip, "Maximum gradient norm (0: no clipping)");
+    app.AddOption("--z-loss", job.trainer.z_loss,
+                  "Add this coefficient times the squared log-sum-exp of the logits to the loss");
+    app.AddOption("--neftune-alpha", job.trainer.neftune_alpha,
+                  "Add noise to the embedding: NEFTune's alpha");
     AddTrainLayoutFlags(app, flags);
     AddRowShareFlag(app, job.trainer);
     AddExpertFlags(app, job.trainer);
