@@ -265,6 +265,11 @@ class Run {
         WEFT_ASSIGN(const CheckpointSource trained, CheckpointSource::Make(base, *checkpoint));
         const PinnedThread pinned(cluster_.cores());  // for threads that read
         WEFT_TRY(trainer.LoadWeights(trained));
+        // (An average that the optimizer has of the weights needs its state, too.)
+        if (trainer.rule().has_view()) {
+            WEFT_TRY(
+                ReadKept(*checkpoint, trainer.state(), trainer.rule(), job_.trainer.update, false));
+        }
         if (cluster_.rank() == 0) {
             Log(LogLevel::kInfo,
                 "the result has the weights of step {}, whose loss over the test part, {:.6g}, is "
@@ -839,7 +844,9 @@ class Run {
     Status Evaluate(Trainer& trainer, const OpenedData& data, StepLine& line) {
         const int64_t begin_ns = NowNs();
         WEFT_ASSIGN(Loader loader, OpenTestLoader(job_, trainer.layout(), data));
+        WEFT_TRY(trainer.ShowAverage(true));
         WEFT_ASSIGN(const Evaluation evaluation, EvaluateAll(trainer, std::move(loader)));
+        WEFT_TRY(trainer.ShowAverage(false));
         summary_.eval_s += SecondsSince(begin_ns);
         if (evaluation.stopped) return Stop(line.step, 1);
         line.eval_loss = summary_.eval_loss = evaluation.loss;
@@ -855,7 +862,9 @@ class Run {
 
     Status Sample(Trainer& trainer, StepLine& line) {
         const int64_t begin_ns = NowNs();
+        WEFT_TRY(trainer.ShowAverage(true));
         WEFT_ASSIGN(line.samples, sampler_->Say(trainer));
+        WEFT_TRY(trainer.ShowAverage(false));
         summary_.sample_s += SecondsSince(begin_ns);
         return {};
     }

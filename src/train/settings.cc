@@ -31,6 +31,7 @@ constexpr Setting kCurve[] = {{"dtype", "--dtype"},
                               {"momentum", "--momentum"},
                               {"ema", "--ema"},
                               {"average_last", "--average-last"},
+                              {"muon_adam_size", "--muon-adjust-lr match_rms_adamw"},
                               {"clip", "--clip"},
                               {"loss", "--loss"},
                               {"beta", "--beta"},
@@ -202,6 +203,9 @@ void NoteProgress(const TrainerProgress& progress, const UpdateOptions& update, 
     if (const char* average = AverageKind(update); average != nullptr) {
         state["average"] = {{average, progress.averaged}};
     }
+    if (update.kind == UpdateKind::kScheduleFree) {
+        state["schedule_free"] = {progress.most_rate, progress.squared_rates};
+    }
     if (const auto& scale = progress.loss_scale) {
         state["loss_scale"] = {scale->scale, scale->steps, scale->hysteresis};
     }
@@ -219,6 +223,10 @@ Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint, const UpdateOpt
         const char* const kind = AverageKind(update);
         if (average != state.end() && kind != nullptr) {
             progress.averaged = average->value(kind, int64_t{0});
+        }
+        if (const auto rates = state.find("schedule_free"); rates != state.end()) {
+            progress.most_rate = rates->at(0).get<double>();
+            progress.squared_rates = rates->at(1).get<double>();
         }
         if (const auto scale = state.find("loss_scale"); scale != state.end()) {
             progress.loss_scale =

@@ -30,7 +30,7 @@ Status CompareSettings(const model_files::hf::Json& state, const TrainJob& job, 
 Status CheckGoesOn(const Checkpoint& checkpoint, const TrainJob& job, int64_t batch, int64_t steps,
                    const Cursor& at, bool says);
 
-// Writes "updates", "average" and "loss_scale" into a manifest's state.
+// Writes "updates", "average", "schedule_free" and "loss_scale" into a manifest's state.
 void NoteProgress(const TrainerProgress& progress, const UpdateOptions& update,
                   model_files::hf::Json& state);
 // Reads the progress from a checkpoint. A manifest without "updates" and "loss_scale" was written

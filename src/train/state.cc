@@ -232,7 +232,15 @@ Status TrainState::Load(backend::Executable& training, const model_files::ModelS
 Status TrainState::ReadWeights(const OwnPart& part, int64_t first, std::span<float> out) const {
     if (average_factor_ == 0) return training_->ReadFloats(part.weights, first, out);
     WEFT_TRY(training_->ReadFloats(part.average, first, out));
-    for (float& weight : out) weight *= average_factor_;
+    if (!between_) {
+        for (float& weight : out) weight *= average_factor_;
+        return {};
+    }
+    std::vector<float> weights(out.size());
+    WEFT_TRY(training_->ReadFloats(part.weights, first, weights));
+    for (size_t i = 0; i < out.size(); ++i) {
+        out[i] = weights[i] + average_factor_ * (out[i] - weights[i]);
+    }
     return {};
 }
 

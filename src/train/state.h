@@ -68,8 +68,12 @@ class TrainState {
     const std::set<std::string, std::less<>>& trained_tensors() const { return trained_tensors_; }
     // Precondition: the state is loaded.
     backend::Executable& training() const { return *training_; }
-    // From now on, ReadWeights gives the averages of the weights, multiplied by `factor`.
-    void UseAverages(float factor) { average_factor_ = factor; }
+    // From now on, ReadWeights gives the averages of the weights, multiplied by `factor`; with
+    // `between`, weights + factor * (averages - weights).
+    void UseAverages(float factor, bool between = false) {
+        average_factor_ = factor;
+        between_ = between;
+    }
     // Reads the current weights of the own part, from element `first` of the part on. Errors: the
     // device's.
     Status ReadWeights(const OwnPart& part, int64_t first, std::span<float> out) const;
@@ -86,6 +90,7 @@ class TrainState {
     backend::Executable* training_ = nullptr;
     std::vector<OwnPart> parts_;
     float average_factor_ = 0;  // 0: ReadWeights gives the weights
+    bool between_ = false;
     int64_t parameters_ = 0;
     std::set<std::string, std::less<>> trained_tensors_;
 };

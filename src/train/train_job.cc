@@ -123,6 +123,7 @@ constexpr auto kUpdateFields = [](auto& u, auto& visit) {
     visit("relative_step", u.relative_step);
     visit("ema", u.ema);
     visit("average_last", u.average_last);
+    visit("muon_adam_size", u.muon_adam_size);
 };
 
 constexpr auto kDataFields = [](auto& d, auto& visit) {

@@ -22,7 +22,6 @@
 #include "train/lora/lora_source.h"
 #include "train/parallel/pipeline.h"
 #include "train/rank_device.h"
-#include "train/update/add.h"
 
 namespace weft::train {
 namespace {
@@ -458,15 +457,37 @@ Status Trainer::PlanProgram() {
     return {};
 }
 
+Status Trainer::CheckMuon() const {
+    if (options_.update.kind != UpdateKind::kMuon) return {};
+    if (!device_->info().uses_host_cores) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "--optimizer muon on {}: Weft orthogonalizes matrices on CPUs only so "
+                         "far. Use --device cpu, or another optimizer",
+                         device_->info().name);
+    }
+    const bool shards = options_.zero > 0 && layout_.dp > 1;
+    if (layout_.tp() == 1 && !shards) return {};
+    return MakeError(
+        ErrorCode::kUnsupported,
+        "--optimizer muon with {}: Muon updates whole matrices, and ranks would hold "
+        "parts of them. Use --zero 0 and --pp or --dp instead of --tp, or another "
+        "optimizer",
+        shards ? fmt::format("--zero {}", options_.zero) : fmt::format("--tp {}", layout_.tp()));
+}
+
 Status Trainer::PlanUpdate(program::ChunkedProgram& list) {
+    WEFT_TRY(CheckMuon());
     state_ = std::make_unique<TrainState>();
     WEFT_TRY(state_->Agree(units_, cluster_, layout_.replica));
     const bool several = cluster_.size() > 1;
     rule_ = MakeUpdateRule(options_.update,
                            {*state_, *source_, several, cluster_.rank() == 0, float64_sums_});
     const bool ends = layout_.stage == 0 || layout_.stage == layout_.pp() - 1;
-    average_ops_ = AddUpdate(list, *state_, *rule_,
-                             {layout_.dp > 1, layout_.pp() > 1 && ends, several, float64_sums_});
+    after_update_ = AddUpdate(list, *state_, *rule_,
+                              {layout_.dp > 1, layout_.pp() > 1 && ends, several, float64_sums_});
+    if (options_.update.kind == UpdateKind::kScheduleFree) {
+        state_->UseAverages(static_cast<float>(1 - 1 / options_.update.beta1), true);
+    }
     return {};
 }
 
@@ -872,6 +893,9 @@ Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     update.number = ++updates_;
     update.rate = learning_rate;
     update.gradient_scale = clipped / scale();
+    most_rate_ = std::max(most_rate_, learning_rate);
+    squared_rates_ += most_rate_ * most_rate_;
+    if (squared_rates_ > 0) update.average_share = most_rate_ * most_rate_ / squared_rates_;
     WEFT_TRY(RunOps(update_.apply(), update));
     if (scaler_) scaler_->Made();
     return report;
@@ -883,7 +907,16 @@ Status Trainer::Average() {
     average.number = ++averaged_;
     average.rate = 0;
     average.gradient_scale = 1;
-    return RunOps(average_ops_, average);
+    return RunOps(after_update_.average, average);
+}
+
+Status Trainer::ShowAverage(bool averaged) {
+    if (!rule_->has_view() || shows_average_ == averaged) return {};
+    shows_average_ = averaged;
+    backend::Step view;
+    view.again = true;
+    view.number = updates_;
+    return RunOps(averaged ? after_update_.averaged : after_update_.again, view);
 }
 
 void Trainer::ExportAverage() {
@@ -1034,11 +1067,13 @@ Status Trainer::SetProgress(const TrainerProgress& progress) {
     updates_ = progress.updates;
     skipped_ = progress.skipped;
     averaged_ = progress.averaged;
+    most_rate_ = progress.most_rate;
+    squared_rates_ = progress.squared_rates;
     return scaler_ && progress.loss_scale ? scaler_->Restore(*progress.loss_scale) : Status();
 }
 
 TrainerProgress Trainer::progress() const {
-    TrainerProgress progress{updates_, skipped_, averaged_, {}};
+    TrainerProgress progress{updates_, skipped_, averaged_, most_rate_, squared_rates_, {}};
     if (scaler_) progress.loss_scale = scaler_->state();
     return progress;
 }

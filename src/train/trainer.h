@@ -29,6 +29,7 @@
 #include "train/parallel/layout.h"
 #include "train/preference_loss.h"
 #include "train/state.h"
+#include "train/update/add.h"
 #include "train/update/rule.h"
 
 namespace weft::train {
@@ -137,6 +138,8 @@ struct StepReport {
 struct TrainerProgress {
     int64_t updates = 0, skipped = 0;  // steps that were applied; steps that overflowed
     int64_t averaged = 0;              // weights in their average
+    // Schedule-free AdamW: the highest rate so far, and the sum of such rates' squares.
+    double most_rate = 0, squared_rates = 0;
     std::optional<LossScaleState> loss_scale;
 };
 
@@ -168,6 +171,9 @@ class Trainer {
     // From now on, Export gives the average of the weights. Precondition: Average has run, or
     // TrainerProgress::averaged was above 0.
     void ExportAverage();
+    // With an optimizer that averages the weights itself (UpdateRule::has_view): from now on,
+    // Evaluate and NextToken use the average, or again the weights. Errors: the device's.
+    Status ShowAverage(bool averaged);
     // Whether the last Step failed because the loss or norm is not finite. All ranks then have this
     // error, and weights and optimizer state are those before the Step.
     bool diverged() const { return diverged_; }
@@ -238,6 +244,7 @@ class Trainer {
     Status PlanOn(std::shared_ptr<backend::Device> device, bool may_fail);
     Status AgreeOnSums();
     Status PlanProgram();
+    Status CheckMuon() const;
     Status PlanUpdate(program::ChunkedProgram& list);
     bool Overlaps() const;
     Status CheckMemory(bool planned);
@@ -287,8 +294,10 @@ class Trainer {
     std::vector<program::ModelChunk> chunks_, generating_, reference_;
     std::optional<Generator> generator_;
     program::Update update_;
-    program::OpRange average_ops_{};
-    int64_t averaged_ = 0;  // weights in their average
+    OpsAfterUpdate after_update_;
+    int64_t averaged_ = 0;                      // weights in their average
+    double most_rate_ = 0, squared_rates_ = 0;  // as TrainerProgress
+    bool shows_average_ = false;
     std::vector<std::vector<float>> op_seconds_;
     int64_t updates_ = 0;  // number of applied updates
     std::optional<LossScaler> scaler_;

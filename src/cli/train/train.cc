@@ -60,7 +60,7 @@ struct TrainFlags {
     CommonFlags common;
     train::TrainJob job;
     std::string output, schedule = "constant", optimizer = "adamw", dtype = "bf16";
-    std::string loss_scale = "dynamic";
+    std::string loss_scale = "dynamic", muon_adjust = "match_rms_adamw";
     train::TrainExportOptions save;
     std::vector<double> betas = {0.9, 0.999};
     std::string ds_config, sample_file, time_limit;
@@ -386,9 +386,16 @@ Status ResolveOptimizer(TrainFlags& flags) {
                          train::kUpdateNames);
     }
     update.kind = *kind;
-    const bool decays = *kind == train::UpdateKind::kAdamW || *kind == train::UpdateKind::kAdam8bit;
+    using train::UpdateKind;
+    const bool decays =
+        *kind == UpdateKind::kAdamW || *kind == UpdateKind::kAdam8bit || *kind == UpdateKind::kMuon;
     if (!decays && !flags.command.Given("--weight-decay")) update.weight_decay = 0;
-    return {};
+    const bool muon = *kind == UpdateKind::kMuon;
+    if (muon && !flags.command.Given("--momentum")) update.momentum = 0.95;
+    if (*kind == UpdateKind::kLion && !flags.command.Given("--betas")) update.beta2 = 0.99;
+    update.muon_adam_size = flags.muon_adjust == "match_rms_adamw";
+    if (muon || !flags.command.Given("--muon-adjust-lr")) return {};
+    return MakeError(ErrorCode::kUsage, "--muon-adjust-lr needs --optimizer muon");
 }
 
 Status ResolveLossScale(TrainFlags& flags) {
@@ -861,16 +868,21 @@ void AddOptimizerFlags(const Command& app, TrainFlags& flags) {
     const Command shown = app.ShowDefaults();
     train::UpdateOptions& update = flags.job.trainer.update;
     shown.AddOption("--optimizer,--optim", flags.optimizer,
-                    "Optimizer: adamw, adam (L2 decay in the gradient), sgd, adafactor, adam8bit; "
-                    "or its name in transformers");
+                    "Optimizer: adamw, adam (L2 decay in the gradient), sgd, adafactor, adam8bit, "
+                    "lion, schedule-free, muon; or its name in transformers");
     app.AddOption("--optimizer-dir", flags.job.trainer.optimizer_folder,
                   "Keep the optimizer's state in a file in this folder of a fast drive, not in "
                   "memory (on CPUs)");
-    app.AddOption("--betas", flags.betas, "Beta 1 and beta 2 of Adam, as 0.9,0.999").Commas();
+    app.AddOption("--betas", flags.betas,
+                  "Beta 1 and beta 2 of Adam, as 0.9,0.999; of Lion (default: 0.9,0.99)")
+        .Commas();
     shown.AddOption("--eps", update.eps, "Epsilon of Adam");
     app.AddOption("--weight-decay", update.weight_decay,
-                  "Weight decay of matrices (default: 0.01 for adamw and adam8bit, else 0)");
-    shown.AddOption("--momentum", update.momentum, "Momentum of SGD");
+                  "Weight decay of matrices (default: 0.01 for adamw, adam8bit and muon, else 0)");
+    shown.AddOption("--momentum", update.momentum, "Momentum of SGD; of Muon (default: 0.95)");
+    shown.AddChoice("--muon-adjust-lr", flags.muon_adjust, {"match_rms_adamw", "original"},
+                    "Muon: rate of a matrix: --lr x 0.2 sqrt(longer side), as large as AdamW's "
+                    "updates, or --lr x sqrt(max(1, rows / columns))");
     app.AddFlag("--nesterov", update.nesterov, "Use Nesterov momentum with SGD");
     app.AddFlag("--scale-parameter", update.scale_parameter,
                 "Adafactor: multiply the rate by the root mean square of each tensor");

@@ -16,7 +16,7 @@ class Adder {
           const UpdateGroups& groups)
         : list_(list), program_(list.program), state_(state), rule_(rule), groups_(groups) {}
 
-    program::OpRange Run() {
+    OpsAfterUpdate Run() {
         for (size_t i = 0; i < state_.parts().size(); ++i) AddValues(i);
         list_.update.sum_begin = program_.ops.size();
         for (const OwnPart& part : state_.parts()) SumGradients(part);
@@ -28,13 +28,29 @@ class Adder {
             Publish(state_.parts()[i]);
         }
         list_.update.end = program_.ops.size();
-        for (size_t i = 0; i < state_.parts().size(); ++i) {
-            state_.parts()[i].average = rule_.AveragePart(program_, i);
-        }
-        return {list_.update.end, program_.ops.size()};
+        OpsAfterUpdate after;
+        after.average =
+            Range([&](size_t i) { state_.parts()[i].average = rule_.AveragePart(program_, i); });
+        if (!rule_.has_view()) return after;
+        const auto view = [&](bool averaged) {
+            return Range([&](size_t i) {
+                rule_.ViewPart(program_, i, averaged);
+                Publish(state_.parts()[i]);
+            });
+        };
+        after.averaged = view(true);
+        after.again = view(false);
+        return after;
     }
 
   private:
+    // The ops that add(part) adds for all parts.
+    template <typename F>
+    program::OpRange Range(const F& add) {
+        const size_t begin = program_.ops.size();
+        for (size_t i = 0; i < state_.parts().size(); ++i) add(i);
+        return {begin, program_.ops.size()};
+    }
     void Emit(program::OpAttributes attributes, std::vector<ValueId> read, ValueId written) {
         program_.ops.push_back({std::move(attributes), std::move(read), {written}});
     }
@@ -115,8 +131,8 @@ class Adder {
 
 }  // namespace
 
-program::OpRange AddUpdate(program::ChunkedProgram& list, TrainState& state, UpdateRule& rule,
-                           const UpdateGroups& groups) {
+OpsAfterUpdate AddUpdate(program::ChunkedProgram& list, TrainState& state, UpdateRule& rule,
+                         const UpdateGroups& groups) {
     return Adder(list, state, rule, groups).Run();
 }
 

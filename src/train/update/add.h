@@ -15,11 +15,16 @@ struct UpdateGroups {
     bool float64_sums = true;  // all ranks' devices have float64 sums (program::Target)
 };
 
+// The ops that follow Update::end. average: they add the weights to their averages
+// (UpdateRule::AveragePart); their step has a rate of 0, a gradient scale of 1, and the number of
+// weights in the average, from 1 on. averaged, again: UpdateRule::ViewPart of all parts.
+struct OpsAfterUpdate {
+    program::OpRange average{}, averaged{}, again{};
+};
+
 // Appends the ops after all chunks, and sets the values in state.parts(). Precondition:
-// TrainState::Agree has run. Returns the ops that follow Update::end: they add the weights to their
-// averages (UpdateRule::AveragePart). Their step has a rate of 0, a gradient scale of 1, and the
-// number of weights in the average, from 1 on.
-program::OpRange AddUpdate(program::ChunkedProgram& list, TrainState& state, UpdateRule& rule,
-                           const UpdateGroups& groups);
+// TrainState::Agree has run.
+OpsAfterUpdate AddUpdate(program::ChunkedProgram& list, TrainState& state, UpdateRule& rule,
+                         const UpdateGroups& groups);
 
 }  // namespace weft::train

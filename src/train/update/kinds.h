@@ -26,6 +26,8 @@ std::unique_ptr<UpdateRule> MakeAdafactor(const UpdateOptions& options,
 std::unique_ptr<UpdateRule> MakeAdam8bit(const UpdateOptions& options,
                                          const UpdateContext& context);
 
+std::unique_ptr<UpdateRule> MakeMuon(const UpdateOptions& options, const UpdateContext& context);
+
 // The rule with an average of the weights, if the options ask for one.
 std::unique_ptr<UpdateRule> WithAverage(std::unique_ptr<UpdateRule> rule,
                                         const UpdateOptions& options, const UpdateContext& context);

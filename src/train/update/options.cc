@@ -11,12 +11,17 @@ constexpr std::pair<std::string_view, UpdateKind> kNames[] = {
     {"sgd", UpdateKind::kSgd},
     {"adafactor", UpdateKind::kAdafactor},
     {"adam8bit", UpdateKind::kAdam8bit},
+    {"lion", UpdateKind::kLion},
+    {"schedule-free", UpdateKind::kScheduleFree},
+    {"muon", UpdateKind::kMuon},
     // Names in transformers.
     {"adamw_torch", UpdateKind::kAdamW},
     {"adamw_torch_fused", UpdateKind::kAdamW},
     {"adamw_hf", UpdateKind::kAdamW},
     {"adamw_8bit", UpdateKind::kAdam8bit},
     {"adamw_bnb_8bit", UpdateKind::kAdam8bit},
+    {"lion_32bit", UpdateKind::kLion},
+    {"schedule_free_adamw", UpdateKind::kScheduleFree},
 };
 
 }  // namespace
@@ -44,7 +49,10 @@ double KeptBytes(const UpdateOptions& options) {
     const double average = AverageKind(options) == nullptr ? 0 : 4;
     switch (options.kind) {
         case UpdateKind::kAdamW:
-        case UpdateKind::kAdam: return average + 8;
+        case UpdateKind::kAdam:
+        case UpdateKind::kScheduleFree: return average + 8;
+        case UpdateKind::kLion:
+        case UpdateKind::kMuon: return average + 4;
         case UpdateKind::kSgd: return average + (options.momentum > 0 ? 4 : 0);
         case UpdateKind::kAdafactor: return average;
         case UpdateKind::kAdam8bit: return average + 2 + 8.0 / 256;
@@ -71,6 +79,12 @@ Status CheckUpdate(const UpdateOptions& o) {
             "--ema {} --average-last {}: expected one of the two, a decay of 0 to below "
             "1, or a number of updates",
             o.ema, o.average_last);
+    }
+    if (o.kind == UpdateKind::kScheduleFree && (o.beta1 == 0 || AverageKind(o) != nullptr)) {
+        return MakeError(ErrorCode::kUsage,
+                         "--optimizer schedule-free writes the result from its own average of the "
+                         "weights, by the first of --betas: expected a first beta above 0, and "
+                         "neither --ema nor --average-last");
     }
     if (o.nesterov && (o.momentum == 0 || o.dampening != 0)) {
         return MakeError(ErrorCode::kUsage, "--nesterov needs a --momentum and no dampening");

@@ -9,26 +9,26 @@
 
 namespace weft::train {
 
-enum class UpdateKind { kAdamW, kAdam, kSgd, kAdafactor, kAdam8bit };
+enum class UpdateKind { kAdamW, kAdam, kSgd, kAdafactor, kAdam8bit, kLion, kScheduleFree, kMuon };
 
-// "adamw", "adam", "sgd", "adafactor", "adam8bit".
+// "adamw", "adam", "sgd", "adafactor", "adam8bit", "lion", "schedule-free", "muon".
 std::string_view UpdateName(UpdateKind kind);
 // Also accepts the names of transformers' --optim with the same meaning ("adamw_torch",
 // "adamw_8bit").
 std::optional<UpdateKind> FindUpdate(std::string_view name);
-inline constexpr char kUpdateNames[] = "adamw, adam, sgd, adafactor or adam8bit";
+inline constexpr char kUpdateNames[] =
+    "adamw, adam, sgd, adafactor, adam8bit, lion, schedule-free or muon";
 
 // Default weight decay of matrices. Vectors (norm weights, biases) have no weight decay.
 inline constexpr double kAdamWDecay = 0.01;
 
 struct UpdateOptions {
     UpdateKind kind = UpdateKind::kAdamW;
-    // AdamW, Adafactor and 8-bit Adam subtract the decay from the weight; Adam and SGD add it to
-    // the gradient.
+    // Adam and SGD add the decay to the gradient; the others subtract it from the weight.
     double weight_decay = kAdamWDecay;
-    // All forms of Adam use these.
+    // All forms of Adam and Lion use these; Muon, for what is no hidden matrix.
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-    // SGD uses these.
+    // SGD uses these; Muon uses the momentum.
     double momentum = 0, dampening = 0;
     bool nesterov = false;
     // Adafactor (Shazeer and Stern 2018) uses these; the names are transformers'.
@@ -38,6 +38,9 @@ struct UpdateOptions {
     double decay_rate = -0.8;      // second moments decay by 1 - step^decay_rate
     bool scale_parameter = false;  // multiply the rate by the tensor's root mean square
     bool relative_step = false;    // rate min(1e-2, 1 / sqrt(step)) instead of the schedule's
+    // Muon: updates of matrices have the size of AdamW's (torch's match_rms_adamw), so both can
+    // have one rate. False: torch's original, sqrt(max(1, rows / columns)).
+    bool muon_adam_size = true;
     // An average of the weights for the result; at most one of the two.
     double ema = 0;            // decay of a moving average; 0: none
     int64_t average_last = 0;  // mean after each of the last updates; 0: none

@@ -102,7 +102,10 @@ std::unique_ptr<UpdateRule> MakeOwnRule(const UpdateOptions& options,
     switch (options.kind) {
         case UpdateKind::kAdamW:
         case UpdateKind::kAdam:
-        case UpdateKind::kSgd: return MakeElementRule(options, context);
+        case UpdateKind::kSgd:
+        case UpdateKind::kLion:
+        case UpdateKind::kScheduleFree: return MakeElementRule(options, context);
+        case UpdateKind::kMuon: return MakeMuon(options, context);
         case UpdateKind::kAdafactor: return MakeAdafactor(options, context);
         case UpdateKind::kAdam8bit: return MakeAdam8bit(options, context);
     }

@@ -65,7 +65,12 @@ class UpdateRule {
     virtual program::ValueId AveragePart(program::Program& /*program*/, size_t /*index*/) {
         return program::kNoValue;
     }
-    // Call after compilation, when all state is zero bytes: initializes state in which the number
+    // Whether passes can read an average of the weights instead of the weights. Then ViewPart adds
+    // the op that lets them read the average (`averaged`), or again the weights, of a part.
+    virtual bool has_view() const { return false; }
+    virtual void ViewPart(program::Program& /*program*/, size_t /*index*/, bool /*averaged*/) {}
+    // Call after compilation, when all state is zero bytes, and after the weights are loaded:
+    // initializes state in which the number
     // zero is not stored as zero bytes.
     virtual Status Start(backend::Executable& /*training*/) { return {}; }
 
