@@ -189,6 +189,7 @@ class TrainPredictor {
         if (cut_.pp == 1 && walk_.model().hyper().tied && keys.size() > 1) {
             const TrainedElements& last = parts.at(kLast).elements;
             all.elements.matrices -= last.embedding;
+            all.elements.ends -= last.embedding;
             all.elements.frozen_bytes -= last.frozen_embedding_bytes;
         }
         std::ranges::reverse(backward);
@@ -223,7 +224,10 @@ class TrainPredictor {
         memory.state = e.frozen_bytes + e.vectors * bytes_.vector +
                        e.matrices * bytes_.weight / SharesFrom(3) +
                        e.matrices * bytes_.gradient / SharesFrom(2);
-        if (!IsOnDrive()) memory.state += e.matrices * bytes_.master / SharesFrom(1);
+        // (Muon has Adam's second moment for the matrices at the ends.)
+        const bool muon = walk_.job().update.kind == train::UpdateKind::kMuon;
+        const double kept = e.matrices * bytes_.master + (muon ? 4 * e.ends : 0);
+        if (!IsOnDrive()) memory.state += kept / SharesFrom(1);
         memory.state += walk_.generated_bytes() / (cut_.tp * cut_.pp);
         memory.work = use.kept * static_cast<double>(slots) + use.brief;
         const double whole = (overlap_ ? 2 : 1) * e.unit;  // gathered elements at one time

@@ -124,7 +124,11 @@ class TrainSearcher {
         // With --tp, uses the default of `weft train`; else enables sequence parallelism.
         cut.sequence_parallel =
             tp > 1 && cut.cp == 1 && wishes_.sequence_parallel.value_or(wishes_.tp == 0);
-        const int most_zero = cut.replicas() == 1 ? 0 : pp > 1 ? 1 : 3;
+        const bool whole = walk_.job().update.kind == train::UpdateKind::kMuon;
+        if (whole && (tp > 1 || (wishes_.zero > 0 && cut.replicas() > 1))) {
+            return Refuse("--optim muon needs whole matrices: --tp 1 and --zero 0");
+        }
+        const int most_zero = cut.replicas() == 1 || whole ? 0 : pp > 1 ? 1 : 3;
         const int last = wishes_.zero >= 0 ? wishes_.zero : most_zero;
         for (cut.zero = std::max(wishes_.zero, 0); cut.zero <= last; ++cut.zero) {
             for (const Recompute way :

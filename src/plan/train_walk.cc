@@ -159,6 +159,7 @@ TrainedElements ElementsOf(const train::TrainingGraph& graph) {
                 elements.matrices += count;
                 largest = std::max(largest, count);
                 if (member.weight.slice.name == kEmbedding) elements.embedding += count;
+                if (!member.weight.slice.name.starts_with("blk.")) elements.ends += count;
             } else {
                 elements.vectors += count;
             }
@@ -279,6 +280,7 @@ std::span<const CauseRow<TrainSeconds>> TrainSeconds::Rows() {
 void TrainedElements::Add(const TrainedElements& other) {
     matrices += other.matrices;
     vectors += other.vectors;
+    ends += other.ends;
     unit = std::max(unit, other.unit);
     frozen_bytes += other.frozen_bytes;
 }

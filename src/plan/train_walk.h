@@ -63,6 +63,7 @@ struct TrainedElements {
     // How much of `matrices` and of `frozen_bytes` is in the token embedding, which may also be the
     // output matrix.
     double embedding = 0, frozen_embedding_bytes = 0;
+    double ends = 0;  // of `matrices`: of the embedding and the output matrix
     void Add(const TrainedElements& other);
 };
 

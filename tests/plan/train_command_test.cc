@@ -80,10 +80,14 @@ TEST(PlanTrainCommand, TakesOwnFiles) {
     const Words asked{
         "plan",  dir / "config.json", "--train", "--machines", "3x" + (dir / "box.json") + ",10gbe",
         "--json"};
-    for (const Words& more : {Words{}, Words{"--optim", "adam8bit", "--dtype", "f32"},
-                              Words{"--tp", "3"}, Words{"--lora-rank", "8"}}) {
+    for (const Words& more :
+         {Words{}, Words{"--optim", "adam8bit", "--dtype", "f32"}, Words{"--tp", "3"},
+          Words{"--lora-rank", "8"}, Words{"--optim", "schedule-free"}, Words{"--optim", "muon"}}) {
         EXPECT_EQ(RunWeft(asked + more).Json()["layouts"][0]["fits"], true);
     }
+    const Ran cut = RunWeft(asked + Words{"--optim", "muon", "--tp", "3"});
+    EXPECT_NE(cut.status, 0);
+    EXPECT_NE(cut.err.find("muon needs whole matrices"), std::string::npos) << cut.err;
     std::ofstream(dir / "box.json") << R"({"products": {"is": "70 W"}})";
     const Ran unit = RunWeft(asked);
     EXPECT_EQ(unit.status, 2);
@@ -153,7 +157,7 @@ TEST(PlanTrainCommand, NamesInvalidFlags) {
               "use 4 or 6",
               1},
              {plain, {"h100", "--lora-rank", "5000"}, "--lora-rank"},
-             {plain, {"h100", "--optim", "lion"}, "--optim lion: expected adamw"},
+             {plain, {"h100", "--optim", "rmsprop"}, "--optim rmsprop: expected adamw"},
              {plain, {"h100", "--ep", "2"}, "--ep 2: llama-3.1-8b has 0 experts"},
              {plain, {"2xh100,roce,tcp"}, "one wire joins all hosts, not 'roce' and 'tcp'"},
              {plain, {"roce"}, "'roce' is a wire, which stands behind the machines"},

@@ -229,7 +229,7 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
         "Type of accumulated gradients: f32, as --dtype, or auto (f32 where passes x replicas > 8)")
         .OneOf({"auto", "f32", "bf16", "f16"})
         .ShowDefault();
-    add("--optim", flags.optim, "adamw, adam, sgd, adafactor or adam8bit").ShowDefault();
+    add("--optim", flags.optim, train::kUpdateNames).ShowDefault();
     add("--optimizer-drive", flags.drive_gb_per_s,
         "Optimizer state on a drive of each host (weft train --optimizer-dir) that reads and "
         "writes "
