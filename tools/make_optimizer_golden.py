@@ -4,18 +4,24 @@
 The model is transformers' LlamaForCausalLM in float32, with the weights and tokens of
 tests/support/train_golden.h (splitmix64 of a seed, a tensor's number and an element's number). The
 optimizers are torch.optim's Adam, AdamW and SGD, transformers' Adafactor, and, for 8-bit Adam, the
-class below: block-wise dynamic quantization (Dettmers et al. 2022) in numpy. Gradients are clipped
-to a norm of 1; one-dimensional tensors have no weight decay.
+class below: block-wise dynamic quantization (Dettmers et al. 2022) in numpy. Lion is the class below
+(Chen et al. 2023, algorithm 2). Schedule-free AdamW is the package of its authors; `averages` are
+the losses of the averaged weights after each step. Muon is torch.optim.Muon for the matrices of the
+layers, beside AdamW, with torch's Newton-Schulz iteration in the model's type instead of bfloat16.
+Gradients are clipped to a norm of 1; one-dimensional tensors have no weight decay.
 
-Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, numpy 2.4.6:
+Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, numpy 2.4.6, schedulefree 1.4.1:
     python3 tools/make_optimizer_golden.py tests/data/optimizer_curves.json
 """
 
+import inspect
 import json
 import sys
 
 import numpy as np
+import schedulefree
 import torch
+import torch.optim._muon as torch_muon
 import transformers
 from transformers.optimization import Adafactor
 
@@ -124,6 +130,45 @@ class Adam8bit:
             self.state[i] = tuple(quantize(x, c) for x, c in zip((m, v), self.codes)) if narrow else (m, v)
 
 
+class Lion(torch.optim.Optimizer):
+    def __init__(self, params, lr, betas, weight_decay=0.0):
+        super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            (b1, b2), lr = group["betas"], group["lr"]
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                way = torch.sign(b1 * m + (1 - b1) * p.grad)
+                p.mul_(1 - lr * group["weight_decay"]).sub_(way, alpha=lr)
+                m.mul_(b2).add_(p.grad, alpha=1 - b2)
+
+
+# torch's function orthogonalizes in bfloat16, whose rounding depends on the order of sums.
+source = inspect.getsource(torch_muon._zeropower_via_newtonschulz)
+assert source.count("grad.bfloat16()") == 1
+exec(source.replace("grad.bfloat16()", "grad.clone()"), torch_muon.__dict__)
+
+
+class MuonBesideAdamW:
+    """Matrices of layers, and the others."""
+
+    def __init__(self, model, lr, decay, betas, adjust_lr_fn):
+        named = list(model.named_parameters())
+        hidden = [p for name, p in named if ".layers." in name and p.dim() == 2]
+        ends = [p for name, p in named if ".layers." not in name and p.dim() == 2]
+        vectors = [p for _, p in named if p.dim() == 1]
+        self.parts = [
+            torch.optim.Muon(hidden, lr=lr, weight_decay=decay, adjust_lr_fn=adjust_lr_fn),
+            torch.optim.AdamW([dict(params=ends, weight_decay=decay),
+                               dict(params=vectors, weight_decay=0.0)], lr=lr, betas=betas)]
+
+    def step(self):
+        for part in self.parts:
+            part.step()
+
+
 # ---- The curves ------------------------------------------------------------------------------------
 
 def grouped(model, decay):
@@ -138,7 +183,8 @@ def curve(lr, make, dtype):
     ids = torch.from_numpy(
         np.stack([bits(3, k, LENGTH) % np.uint64(VOCAB) for k in range(SEQUENCES)]).astype(np.int64))
     update = make(model)
-    losses, norms = [], []
+    owner = getattr(update, "__self__", None)
+    losses, norms, averages = [], [], []
     for _ in range(STEPS):
         model.zero_grad()
         loss = model(input_ids=ids, labels=ids).loss
@@ -147,7 +193,15 @@ def curve(lr, make, dtype):
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         norms.append(float(f"{norm.item():.9g}"))
         update()
-    return losses, norms
+        if isinstance(owner, schedulefree.AdamWScheduleFree):
+            weights = [p.detach().clone() for p in model.parameters()]
+            owner.eval()
+            with torch.no_grad():
+                averages.append(float(f"{model(input_ids=ids, labels=ids).loss.item():.9g}"))
+                owner.train()
+                for p, weight in zip(model.parameters(), weights):
+                    p.copy_(weight)
+    return losses + averages, norms
 
 
 def case(kind, lr, decay, **more):
@@ -158,10 +212,21 @@ def case(kind, lr, decay, **more):
         if kind == "adam8bit":
             optimizer = Adam8bit(list(model.parameters()), more["betas"], 1e-8)
             return lambda: optimizer.step(lr, decay)
+        if kind == "muon":
+            return MuonBesideAdamW(model, lr, decay, **more).step
+        if kind == "lion":
+            return Lion(grouped(model, decay), lr=lr, **more).step
+        if kind == "schedule-free":
+            optimizer = schedulefree.AdamWScheduleFree(grouped(model, decay), lr=lr,
+                                                       foreach=False, **more)
+            optimizer.train()
+            return optimizer.step
         classes = dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW, sgd=torch.optim.SGD)
         return classes[kind](grouped(model, decay), lr=lr, **more).step
     losses, norms = curve(lr, make, torch.float32)
-    made = dict(optimizer=kind, weight_decay=decay, lr=lr, losses=losses, grad_norms=norms) | more
+    averages = losses[STEPS:]
+    made = dict(optimizer=kind, weight_decay=decay, lr=lr, losses=losses[:STEPS], grad_norms=norms)
+    made |= more | (dict(averages=averages) if averages else {})
     # The difference between two correct results: the same in float64.
     others = curve(lr, make, torch.float64) if kind != "adam8bit" else (losses, norms)
     made["spread"] = max(abs(a / b - 1) for x, y in zip((losses, norms), others)
@@ -182,6 +247,10 @@ def main():
         "adafactor": case("adafactor", 1e-3, 0.1, scale_parameter=False, relative_step=False),
         "adafactor_scaled": case("adafactor", 1e-3, 0.0, scale_parameter=True, relative_step=False),
         "adam8bit": case("adam8bit", 1e-3, 0.1, betas=betas),
+        "lion": case("lion", 1e-4, 0.1, betas=(0.9, 0.99)),
+        "schedule_free": case("schedule-free", 1e-3, 0.1, betas=betas),
+        "muon": case("muon", 1e-3, 0.1, betas=betas, adjust_lr_fn="match_rms_adamw"),
+        "muon_original": case("muon", 1e-3, 0.1, betas=betas, adjust_lr_fn="original"),
     }
     made_by = (f"make_optimizer_golden.py, torch {torch.__version__}, transformers "
                f"{transformers.__version__}, numpy {np.__version__}, float32")

@@ -25,7 +25,7 @@ class TrainOptimizer : public testing::Test {
     }
     Ran Train(const Words& more) {
         return RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json",
-                              "--dtype", "f32", "-t", "1"} +
+                              "--dtype", dtype_, "-t", "1"} +
                         more);
     }
     // Steps of a successful run: all lines except the last, which is stored.
@@ -51,6 +51,7 @@ class TrainOptimizer : public testing::Test {
 
     test::TempDir dir_;
     std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl", err_;
+    std::string dtype_ = "f32";
     json last_;
 };
 
@@ -70,7 +71,9 @@ const Kind kKinds[] = {{{"--optimizer", "adam", "--weight-decay", "0.1"}, 2e-5, 
                        {{"--optimizer", "sgd", "--lr", "0.05"}, 2e-5, 2e-5},
                        {{"--optimizer", "sgd", "--momentum", "0.9", "--lr", "0.05"}, 2e-5, 2e-5},
                        {{"--optimizer", "adafactor", "--scale-parameter"}, 4e-5, 4e-5},
-                       {{"--optim", "adamw_8bit"}, 1e-4, 1e-3}};
+                       {{"--optim", "adamw_8bit"}, 1e-4, 1e-3},
+                       {{"--optimizer", "lion", "--lr", "1e-4"}, 2e-5, 2e-5},
+                       {{"--optimizer", "schedule-free", "--warmup-steps", "2"}, 2e-5, 2e-5}};
 
 TEST_F(TrainOptimizer, TheCurveIsTheSameOnAnyRanks) {
     const struct {
@@ -111,6 +114,55 @@ TEST_F(TrainOptimizer, CheckpointsGoOn) {
         ExpectAlike(straight, Steps(flags + from + resume), 2, 0);
         if (!test::InTurn(static_cast<size_t>(number), 2)) continue;
         ExpectAlike(straight, Steps(flags + to + resume), 2, kind.cut);
+    }
+}
+
+// Matrices must be whole on a rank: pipeline stages and replicas have them.
+TEST_F(TrainOptimizer, MuonNeedsWholeMatrices) {
+    const Words flags = {"--optimizer", "muon", "--steps", "4", "--lr", "1e-3"};
+    const std::string out = dir_ / "out";
+    const Words save = {"--output-dir", out, "--save-every", "2", "--keep-last", "0"};
+    const auto one = Steps(flags + Words{"--micro-batch", "4"} + save);
+    ASSERT_EQ(one.size(), 4u);
+    EXPECT_LT(one[3].at("loss"), one[0].at("loss"));
+    const Words resume = {"--resume", out + "/checkpoints/step-00000002"};
+    ExpectAlike(one, Steps(flags + Words{"--micro-batch", "4"} + resume), 2, 0);
+    ExpectAlike(one, Steps(flags + Words{"--local", "2", "--micro-batch", "2"} + resume), 2, 2e-5);
+    ExpectAlike(one,
+                Steps(flags + Words{"--local", "2", "--pp", "2", "--micro-batch", "2",
+                                    "--grad-accum", "2", "--zero", "1"}),
+                0, 2e-5);
+    for (const Words& words :
+         {Words{"--local", "2", "--tp", "2"}, Words{"--local", "2", "--zero", "1"}}) {
+        const Ran ran = Train(flags + words);
+        EXPECT_EQ(ran.status, 1) << ran.err;
+        EXPECT_NE(ran.err.find("Muon updates whole matrices"), std::string::npos) << ran.err;
+    }
+}
+
+// The weights that evaluations read, and the result, are the average; training does not notice.
+TEST_F(TrainOptimizer, ScheduleFreeEvaluatesAndWritesTheAverage) {
+    const Words flags = {"--optimizer", "schedule-free", "--steps",      "4",
+                         "--lr",        "1e-2",          "--test-split", "0.3"};
+    for (const char* dtype : {"f32", "bf16"}) {
+        dtype_ = dtype;
+        const std::string out = dir_ / dtype;
+        const Words two = flags + Words{"--micro-batch", "2"};
+        const auto plain = Steps(two);
+        ExpectAlike(plain, Steps(two + Words{"--eval-every", "1"}), 0, 0);
+        const auto lines =
+            Steps(flags + Words{"--local", "2", "--zero", "2", "--micro-batch", "1", "--eval-every",
+                                "1", "--keep-best", "--output-dir", out, "--save-type", "F32"});
+        ExpectAlike(plain, lines, 0, dtype_ == "f32" ? 2e-5 : 0.02);
+        // The written model has the loss of its evaluation.
+        const double best = last_.at("best_eval_loss");
+        const Ran ran = RunTrain({"train", out + "/model.gguf", "--data", data_, "--seq-len", "96",
+                                  "--json", "--dtype", dtype_, "-t", "1", "--test-split", "0.3",
+                                  "--steps", "1", "--lr", "0", "--no-output"});
+        const std::vector<json> written = LinesOf(ran);
+        ASSERT_FALSE(written.empty()) << ran.err;
+        const double got = written.front().at("eval_loss");
+        EXPECT_TRUE(std::abs(got - best) <= 1e-5 * best) << got << " not " << best;
     }
 }
 
@@ -165,7 +217,7 @@ TEST_F(TrainOptimizer, DeepSpeedsFilesNameOne) {
 
 TEST_F(TrainOptimizer, ErrorsNameTheFlag) {
     const std::pair<Words, const char*> cases[] = {
-        {{"--optimizer", "lion"}, "--optimizer lion: expected adamw"},
+        {{"--optimizer", "rmsprop"}, "--optimizer rmsprop: expected adamw"},
         {{"--optimizer", "sgd", "--momentum", "1"}, "--momentum 1"},
         {{"--optimizer", "sgd", "--nesterov"}, "--nesterov needs a --momentum"}};
     for (const auto& [words, expected] : cases) {

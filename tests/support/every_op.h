@@ -309,6 +309,13 @@ inline const TrainingCase kEveryTrainingOp[] = {
     {.tied = true, .tp = 2, .pp = 2, .shard = 3, .row_shares = true},
     {.architecture = "granite", .dtype = DType::kBF16, .pp = 2, .chunks = 2, .scale = 0.25f},
     {.architecture = "olmo2", .dtype = DType::kBF16, .tp = 2, .shard = 1},
+    {.tp = 2, .optimizer = "lion", .terms = {0.1f, 1e-4f, 1}, .noise = true},
+    {.dtype = DType::kBF16,
+     .zero = {.stage = 1, .ranks = 2},
+     .optimizer = "schedule-free",
+     .terms = {0.1f, 0, 1}},
+    {.architecture = "qwen2", .lora = true, .optimizer = "schedule-free"},
+    {.experts = true, .dtype = DType::kBF16, .optimizer = "muon"},
 };
 
 // ---- Devices ------------------------------------------------------------------------------------

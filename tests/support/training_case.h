@@ -32,6 +32,8 @@ struct TrainingCase {
     int64_t rows = 40, logits_bytes = 1;  // pieces of 32 rows
     int slots = 3;
     float temperature = 0;  // of queries, from position 8 on
+    LossTerms terms{};
+    bool noise = false;
 
     std::string Name() const {
         return fmt::format("{}{}{} {} {} zero {}/{} tp {} pp {} {}", architecture,
@@ -71,6 +73,8 @@ struct TrainingCase {
         options.rows = rows;
         options.row_shares = row_shares;
         options.load_balance = balance;
+        options.loss = terms;
+        options.noise = noise;
         options.target.logits_bytes = logits_bytes;
         return options;
     }

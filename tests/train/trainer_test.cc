@@ -147,11 +147,15 @@ UpdateOptions UpdateOf(const nlohmann::json& curve) {
     update.dampening = curve.value("dampening", 0.0);
     update.nesterov = curve.value("nesterov", false);
     update.scale_parameter = curve.value("scale_parameter", false);
+    if (update.kind == UpdateKind::kMuon) update.momentum = 0.95;
+    update.muon_adam_size =
+        curve.value("adjust_lr_fn", "match_rms_adamw") == std::string("match_rms_adamw");
     return update;
 }
 
 struct Curves {
     std::vector<double> losses, norms;
+    double average = 0;  // loss of the average of the weights
 };
 
 Curves Train(const UpdateOptions& update, double rate, const std::string& folder, int steps = 20) {
@@ -174,6 +178,15 @@ Curves Train(const UpdateOptions& update, double rate, const std::string& folder
         curves.losses.push_back(report->loss);
         curves.norms.push_back(report->grad_norm);
     }
+    const auto evaluate = [&](bool averaged) {
+        EXPECT_TRUE((*trainer)->ShowAverage(averaged).ok());
+        const auto report = (*trainer)->Evaluate(batch);
+        EXPECT_TRUE(report.ok()) << report.error().message;
+        return report.ok() ? report->loss : NAN;
+    };
+    const double before = evaluate(false);
+    curves.average = evaluate(true);
+    EXPECT_EQ(evaluate(false), before);
     return curves;
 }
 
@@ -198,12 +211,14 @@ class OptimizerCurve : public EveryOptimizer, public testing::WithParamInterface
 
 INSTANTIATE_TEST_SUITE_P(PyTorch, OptimizerCurve,
                          testing::Values("adamw", "adam", "sgd", "sgd_momentum", "sgd_nesterov",
-                                         "adafactor", "adafactor_scaled"),
+                                         "adafactor", "adafactor_scaled", "lion", "schedule_free",
+                                         "muon", "muon_original"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_P(OptimizerCurve, IsTorchs) {
     const std::string_view name = GetParam();  // the others are options of these
-    SKIP_TO_NIGHT_UNLESS(name == "adamw" || name == "sgd_nesterov" || name == "adafactor");
+    SKIP_TO_NIGHT_UNLESS(name == "adamw" || name == "sgd_nesterov" || name == "adafactor" ||
+                         name == "lion" || name == "schedule_free" || name == "muon");
     const test::TempDir folder;
     TrainGolden::WriteFolder(folder.path());
     const nlohmann::json golden = Golden(GetParam());
@@ -216,6 +231,10 @@ TEST_P(OptimizerCurve, IsTorchs) {
     EXPECT_TRUE(tolerance <= 2 * kTolerance) << "a curve that shows little";
     EXPECT_TRUE(losses <= tolerance) << losses;
     EXPECT_TRUE(norms <= tolerance) << norms;
+    if (!golden.contains("averages")) return;
+    const double exact = golden.at("averages").at(got.losses.size() - 1);
+    const double average = std::abs(got.average / exact - 1);
+    EXPECT_TRUE(average <= tolerance) << average;
 }
 
 // The rate of early steps is 1e-2, whatever the schedule's rate is.

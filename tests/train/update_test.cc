@@ -61,6 +61,8 @@ INSTANTIATE_TEST_SUITE_P(All, UpdateList,
                                          UpdateCase{"adam8bit", DType::kBF16, 2, 2, 0},
                                          UpdateCase{"adam8bit", DType::kF32, 3, 3, 2},
                                          UpdateCase{"adamw", DType::kF32, 3, 40, 39},
+                                         UpdateCase{"lion", DType::kBF16, 2, 3, 1},
+                                         UpdateCase{"muon", DType::kBF16, 0, 2, 1},
                                          UpdateCase{"adafactor", DType::kF32, 0, 1, 0},
                                          UpdateCase{"adafactor", DType::kBF16, 3, 2, 1}));
 
@@ -92,6 +94,10 @@ TEST_P(UpdateList, CoversTheOwnPart) {
             count(a->adam.runs);
         }
         if (const auto* a = op.attributes.If<program::SgdUpdate>()) count(a->runs);
+        if (const auto* a = op.attributes.If<program::LionUpdate>()) count(a->runs);
+        if (const auto* a = op.attributes.If<program::MuonUpdate>()) {
+            for (const UpdateMatrix& m : a->matrices) updated += m.rows * m.cols;
+        }
         if (const auto* a = op.attributes.If<program::AdafactorUpdate>()) count(a->runs);
         if (const auto* a = op.attributes.If<program::AddSquares>()) {
             for (const ElementRange& range : a->ranges) squared += range.end - range.begin;

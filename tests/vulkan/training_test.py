@@ -199,6 +199,14 @@ class Curves(Training):
         self.like_cpu("--loss", "dpo", "--beta", "0.5", "--micro-batch", "4", data=str(data))
         self.like_cpu("--loss", "orpo", "--beta", "0.5", "--micro-batch", "2", data=str(data))
 
+    def test_terms_and_noise(self):
+        self.like_cpu("--label-smoothing", "0.1", "--z-loss", "1e-3", "--neftune-alpha", "5")
+
+    def test_averages_of_the_optimizer(self):
+        """Evaluations read them."""
+        self.like_cpu("--optimizer", "schedule-free", "--test-split", "0.3", "--eval-every", "1")
+        self.like_cpu("--optimizer", "schedule-free", "--test-split", "0.3", dtype="bf16")
+
     def test_evaluation(self):
         self.like_cpu("--test-split", "0.3", "--eval-every", "2")
 
@@ -221,7 +229,7 @@ class ManyCurves(Training):
 
     def test_optimizers(self):
         for words in (("sgd", "--momentum", "0.9", "--nesterov"), ("adafactor",
-                      "--scale-parameter"), ("adam8bit",), ("adam",)):
+                      "--scale-parameter"), ("adam8bit",), ("adam",), ("lion",)):
             self.like_cpu("--optimizer", *words)
 
 
