@@ -21,7 +21,7 @@ void DeltaGates(const DeltaGatesArgs& args, int part, int parts) {
             const float rate = args.a[args.rates ? head * args.each + i : head];
             float& fade = args.fade[unit * args.each + i];
             if (args.floor != 0) {
-                fade = std::exp(args.floor / (1.0f + std::exp(-rate * x)));
+                fade = std::exp(args.floor / (1.0f + std::exp(-std::abs(rate) * x)));
                 continue;
             }
             // Above 20, softplus(x) rounds to x.

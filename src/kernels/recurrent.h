@@ -43,8 +43,9 @@ struct CausalConvArgs {
 };
 
 // Computes two inputs of the delta rule for each row and head. fade = exp(a * softplus(decay +
-// dt)); if floor is not 0, fade = exp(floor * sigmoid(a * (decay + dt))). strength = sigmoid(beta);
-// if beta is null (SSD), strength = softplus(decay + dt). each: number of decays per head.
+// dt)); if floor is not 0, fade = exp(floor * sigmoid(|a| * (decay + dt))). strength =
+// sigmoid(beta); if beta is null (SSD), strength = softplus(decay + dt). each: number of decays per
+// head.
 struct DeltaGatesArgs {
     const float* decay = nullptr;  // [rows, heads * each]; [rows, heads] if `rates`
     const float* beta = nullptr;   // [rows, heads]; may be null if each == 1

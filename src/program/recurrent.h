@@ -75,8 +75,8 @@ struct CausalConvGradWeight {  // dw[j] += the sum of dz[t] * u[t - width + 1 + 
 //     S = S + k (v - k^T S)^T * sigmoid(beta)
 //     y = q^T S
 // with q = query_scale * q and k = key_scale * k. If `floor` is not 0, decays are bounded (Ling 3):
-// S = exp(floor * sigmoid(a * (decay + dt))) * S. Several heads share a query and key head: head h
-// of the model uses number h / group, or h % cycle if `cycle` is not 0.
+// S = exp(floor * sigmoid(|a| * (decay + dt))) * S. Several heads share a query and key head: head
+// h of the model uses number h / group, or h % cycle if `cycle` is not 0.
 //
 // `ssd`: the state-space duality of Mamba-2 (Dao and Gu 2024). The paper's C is q, its B is k, its
 // x is v and its D is skip. The state adds the whole value, scaled by the same `step` as the decay:

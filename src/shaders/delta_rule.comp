@@ -65,7 +65,7 @@ void main() {
             queries[i] = query_scale * q.at[at];
             const float raw = decay.at[cell * many + each] + dt.at[head * many + each];
             const float step = Softplus(raw), rate = a.at[kByChannel && kSsd ? head * kDims + i : head];
-            fades[i] = exp(low != 0.0 ? low * Sigmoid(rate * raw) : rate * step);
+            fades[i] = exp(low != 0.0 ? low * Sigmoid(abs(rate) * raw) : rate * step);
             if (i == 0) step_of_row = step;
         }
         barrier();

@@ -81,8 +81,9 @@ void Do(const program::DeltaRule& a, OpCall<Real>& c) {
                     const Real x = decay(row, at) + dt(at, 0);
                     const Real rate = a_of(head, a.ssd && a.by_channel ? i : 0);
                     step = std::log1p(std::exp(x));
-                    const Real log =
-                        a.floor == 0 ? rate * step : Real{a.floor} / (1 + std::exp(-rate * x));
+                    const Real log = a.floor == 0
+                                         ? rate * step
+                                         : Real{a.floor} / (1 + std::exp(-std::abs(rate) * x));
                     state[static_cast<size_t>(i)] *= std::exp(log);
                     known += Real{a.key_scale} * k(row, key + i) * state[static_cast<size_t>(i)];
                 }

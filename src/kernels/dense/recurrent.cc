@@ -294,9 +294,10 @@ void DeltaGatesGrad(const DeltaGatesGradArgs& args, int part, int parts) {
             const float x = gates.decay[at] + gates.dt[head * gates.each + i];
             const float grad = args.dfade[at] * args.fade[at];  // of the exponent
             if (gates.floor != 0) {
-                const float open = Sigmoid(a * x), slope = gates.floor * open * (1 - open);
-                args.ddecay[at] = grad * slope * a;
-                da += grad * slope * x;
+                const float rate = std::abs(a), open = Sigmoid(rate * x);
+                const float slope = gates.floor * open * (1 - open);
+                args.ddecay[at] = grad * slope * rate;
+                da += grad * slope * std::copysign(x, a * x);
                 continue;
             }
             const float softplus = x > 20.0f ? x : std::log1p(std::exp(x));
