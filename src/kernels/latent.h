@@ -56,6 +56,8 @@ struct LatentAttentionArgs {
     float* scratch = nullptr;    // [parts, scratch_floats]
     int64_t scratch_floats = 0;  // LatentScratch(rank, rope)
     float* out = nullptr;        // [rows, heads * rank]
+    const float* sinks =
+        nullptr;  // [heads] or null: one more score per head, with a value of zeros
 };
 int64_t LatentScratch(int64_t rank, int64_t rope);
 

@@ -57,6 +57,19 @@ void ChooseAll(int64_t positions, std::span<int32_t> top) {
     std::fill(top.begin() + positions, top.end(), -1);
 }
 
+void ListPositions(const IndexRows& rows, int64_t positions, std::span<int32_t> chosen) {
+    const int64_t stride = rows.windows.stride;
+    for (int64_t i = rows.top - 1; i >= 0; --i) {  // window i is not before its positions
+        const auto first = static_cast<int32_t>(chosen[static_cast<size_t>(i)] * stride);
+        const auto to = chosen.begin() + i * stride;
+        std::iota(to, to + stride, first);
+    }
+    const auto rest = chosen.begin() + rows.top * stride;
+    const int64_t left = positions % stride;
+    std::iota(rest, rest + left, static_cast<int32_t>(positions - left));
+    std::fill(rest + left, chosen.end(), -1);
+}
+
 void ScaleHeads(const ScaleHeadsArgs& args, int part, int parts) {
     const int64_t dim = args.cols / args.heads;
     const Range share = Share(args.rows * args.heads, 1, part, parts);

@@ -34,6 +34,11 @@ struct IndexRows {
     int64_t positions = 0;       // maximum number of positions of a sequence
     float* shared = nullptr;     // [kIndexSharedRows, positions], shared by all threads
     Windows windows{};           // windows that are chosen, if stride > 1; else positions are
+    // `chosen` has the positions of the chosen windows, and of the window that has not ended.
+    bool lists_positions = false;
+    int64_t Columns() const {  // of a row of `chosen`
+        return lists_positions ? (top + 1) * windows.stride - 1 : top;
+    }
 };
 int64_t IndexScratch(int64_t heads, int64_t dim, int64_t positions);
 
@@ -46,7 +51,7 @@ struct IndexScoresArgs {
 // kernel computes the scores itself.
 struct IndexChooseArgs {
     IndexRows rows;
-    int32_t* chosen = nullptr;  // [rows, top]: ascending positions, padded with -1
+    int32_t* chosen = nullptr;  // [rows, rows.Columns()]: ascending positions, padded with -1
 };
 
 // An indexer of blocks: a block's score for a head is the largest q . key over its positions. If a
@@ -150,6 +155,9 @@ class WindowRows {
 void ChooseHighest(std::span<const float> scores, std::span<int32_t> top);
 // Chooses all positions, for a row that sees at most top.size() of them.
 void ChooseAll(int64_t positions, std::span<int32_t> top);
+// Replaces the first rows.top numbers of windows by what IndexRows::lists_positions describes, for
+// a row that sees `positions` positions.
+void ListPositions(const IndexRows& rows, int64_t positions, std::span<int32_t> chosen);
 
 struct SparseKernels {
     Kernel<IndexScoresArgs> index_scores = nullptr;
@@ -205,14 +213,16 @@ inline void RunIndexChoose(const IndexChooseArgs& args, int part, int parts, Sco
                                      int64_t positions) {
         const int64_t keys = rows.windows.Seen(positions - 1);
         if (number % parts != part) return;
-        const std::span<int32_t> out(args.chosen + row * rows.top, static_cast<size_t>(rows.top));
-        if (keys <= rows.top) return ChooseAll(keys, out);
+        const std::span<int32_t> out(args.chosen + row * rows.Columns(),
+                                     static_cast<size_t>(rows.Columns()));
+        if (keys <= rows.top) return ChooseAll(rows.lists_positions ? positions : keys, out);
         float* const own = rows.scratch + part * rows.scratch_floats;
         for (int64_t begin = 0; !shared && begin < keys; begin += kLatentTile) {
             score(sequence, row, begin, std::min(kLatentTile, keys - begin), own + begin);
         }
         const float* from = shared ? rows.shared + number * rows.positions : own;
-        ChooseHighest({from, static_cast<size_t>(keys)}, out);
+        ChooseHighest({from, static_cast<size_t>(keys)}, out.first(static_cast<size_t>(rows.top)));
+        if (rows.lists_positions) ListPositions(rows, positions, out);
     });
 }
 

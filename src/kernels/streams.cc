@@ -64,9 +64,12 @@ void StreamWeights(const StreamWeightsArgs& args, int part, int parts) {
             y[i] = SigmoidOf(x[i] * args.scale[0] + args.base[i]) + args.eps;
         }
         if (args.cols == n) continue;
+        const bool mixes = args.cols > 2 * n;
         for (int64_t i = n; i < 2 * n; ++i) {
-            y[i] = 2 * SigmoidOf(x[i] * args.scale[1] + args.base[i]);
+            y[i] = args.magnitude * SigmoidOf(x[i] * args.scale[1] + args.base[i]);
+            if (!mixes) y[i] += args.eps;
         }
+        if (!mixes) continue;
         for (int64_t i = 2 * n; i < args.cols; ++i) y[i] = x[i] * args.scale[2] + args.base[i];
         MakeDoublyStochastic(y + 2 * n, args);
     }
@@ -96,10 +99,15 @@ void MixStreams(const MixStreamsArgs& args, int part, int parts) {
         }
         if (args.x == nullptr) return;
         const float* x = args.x + row * n * cols;
-        const float* post = args.weights + row * StreamWeightColumns(n) + n;
+        const float* post = args.weights + row * args.weight_cols + n;
         const float* matrix = post + n;
         for (int64_t to = 0; to < n; ++to) {
             float* y = out + to * cols;
+            if (args.weight_cols == 2 * n) {
+                const float* own = x + to * cols;
+                for (int64_t i = begin; i < end; ++i) y[i] = post[to] * update[i] + own[i];
+                continue;
+            }
             for (int64_t i = begin; i < end; ++i) y[i] = post[to] * update[i];
             for (int64_t from = 0; from < n; ++from) {
                 const float weight = matrix[from * n + to];

@@ -17,12 +17,12 @@ constexpr int64_t StreamWeightColumns(int64_t streams) {
 struct StreamWeightsArgs {
     const float* logits = nullptr;  // [rows, cols]
     const float* base = nullptr;    // [cols]
-    const float* scale = nullptr;   // [3], or [1] where cols == streams
+    const float* scale = nullptr;   // [3]; [2] where cols == 2 * streams, [1] where == streams
     int64_t rows = 0;
-    int64_t cols = 0;  // StreamWeightColumns(streams); or `streams`, if there are only merge
-                       // weights
+    int64_t cols = 0;  // StreamWeightColumns(streams); 2 * streams: without a matrix; `streams`:
+                       // only merge weights
     int64_t streams = 1, iterations = 1;
-    float eps = 0;
+    float eps = 0, magnitude = 2;
     float* y = nullptr;  // [rows, cols]
 };
 void StreamWeights(const StreamWeightsArgs& args, int part, int parts);
@@ -37,10 +37,11 @@ void MergeStreams(const MergeStreamsArgs& args, int part, int parts);
 
 struct MixStreamsArgs {
     const float* x = nullptr;        // [rows, streams * cols]; null: y has copies of update
-    const float* weights = nullptr;  // [rows, StreamWeightColumns(streams)]
+    const float* weights = nullptr;  // [rows, weight_cols]
     const float* update = nullptr;   // [rows, cols]
     int64_t rows = 0, cols = 0, streams = 1;
-    float* y = nullptr;  // [rows, streams * cols]; not x
+    int64_t weight_cols = 0;  // StreamWeightColumns(streams), or 2 * streams: without a matrix
+    float* y = nullptr;       // [rows, streams * cols]; not x
 };
 void MixStreams(const MixStreamsArgs& args, int part, int parts);
 

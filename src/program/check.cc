@@ -303,8 +303,10 @@ class Checker {
                HeadsFit(a.forward, In(op, 1), In(op, 2), In(op, 3), In(op, 0));
     }
     bool Check(const Op& op, const LatentAttention& a) const {
-        const int64_t rank = In(op, 2)[1], rope = In(op, 3)[1];
-        return a.heads > 0 && In(op, 0)[1] == a.heads * rank && In(op, 1)[1] == a.heads * rope &&
+        const int64_t rank = In(op, a.Latent())[1], rope = a.keyed ? In(op, 3)[1] : 0;
+        if (a.sinks && In(op, a.Sinks())[0] != a.heads) return false;
+        if (a.keyed && In(op, 1)[1] != a.heads * rope) return false;
+        return a.heads > 0 && In(op, 0)[1] == a.heads * rank &&
                program_.value(op.inputs.back()).shape[1] == rank + rope;
     }
     // Whether a cache with a row per `stride` positions is possible.
@@ -313,7 +315,9 @@ class Checker {
         return fits && program_.value(cache).row_positions == RowPositions(stride);
     }
     bool Check(const Op& op, const IndexTopK& a) const {
-        return In(op, 0)[1] == In(op, 2)[1] * In(op, 1)[1] && Out(op, 0)[1] > 0 &&
+        const int64_t columns = Out(op, 0)[1], windows = a.Windows(columns);
+        const bool whole = !a.positions || (windows + 1) * a.stride == columns + 1;
+        return In(op, 0)[1] == In(op, 2)[1] * In(op, 1)[1] && windows > 0 && whole &&
                Strides(op.inputs[3], a.stride);
     }
     bool Check(const Op& op, const WindowAttention& a) const {
@@ -377,8 +381,8 @@ class Checker {
     bool Check(const Op& op, const StreamWeights& a) const {
         const int64_t n = a.streams, cols = In(op, 0)[1];
         if (n < 1 || n > kMostStreams || a.iterations < 1 || a.eps < 0) return false;
-        const bool mixed = cols == n * (2 + n) && In(op, 2)[0] == 3;
-        return mixed || (cols == n && In(op, 2)[0] == 1);
+        const int64_t scales = cols == n ? 1 : cols == 2 * n ? 2 : 3;
+        return In(op, 2)[0] == scales && (scales < 3 || cols == n * (2 + n));
     }
     bool Check(const Op& op, const MergeStreams& a) const {
         return a.streams >= 1 && In(op, 0)[1] == a.streams * Out(op, 0)[1] &&
@@ -387,7 +391,7 @@ class Checker {
     bool Check(const Op& op, const MixStreams& a) const {
         const int64_t n = a.streams;
         return n >= 1 && Out(op, 0)[1] == n * In(op, op.inputs.size() - 1)[1] &&
-               (op.inputs.size() == 1 || In(op, 1)[1] == n * (2 + n));
+               (op.inputs.size() == 1 || In(op, 1)[1] == n * (2 + n) || In(op, 1)[1] == 2 * n);
     }
     bool Check(const Op& op, const AltUpWeights& a) const {
         const int64_t n = a.streams;

@@ -172,8 +172,9 @@ class Coster {
     }
     void Count(const LatentAttention& a) {
         const Value& cache = program_.value(op_->inputs.back());
-        const int64_t rank = ColumnCount(op_->inputs[2]), width = cache.shape[1];
-        const int64_t chosen = op_->inputs.size() == 6 ? ColumnCount(op_->inputs[4]) : 0;
+        const int64_t rank = ColumnCount(op_->inputs[a.Latent()]), width = cache.shape[1];
+        const bool chooses = a.Chooses(op_->inputs.size());
+        const int64_t chosen = chooses ? ColumnCount(op_->inputs[a.Chosen()]) : 0;
         cost_.flops =
             static_cast<double>((2 * (width + rank) + 4) * a.heads) * Pairs(context_, chosen);
         // Rows choose positions separately: together they read at most all positions.
@@ -247,7 +248,7 @@ class Coster {
     }
     // An exponential and a division per number; each iteration adds and divides twice.
     void Count(const StreamWeights& a) {
-        const bool mixes = ColumnCount(op_->outputs[0]) > a.streams;
+        const bool mixes = ColumnCount(op_->outputs[0]) > 2 * a.streams;
         const int64_t each = mixes ? 4 * a.iterations * a.streams * a.streams : 0;
         cost_.flops = 6 * Out() + static_cast<double>(each * tokens_);
     }

@@ -19,13 +19,21 @@ namespace weft::program {
 // stride: positions per window; if it is not 1, the op chooses windows instead of positions. A
 // window's key is the key of its last row, and other rows have no key. A row sees the windows that
 // end at or before it.
+// positions: `chosen` lists the positions of the chosen windows, then the row's own and earlier
+// ones that are in no window yet; K = windows * stride + stride - 1.
 struct IndexTopK {
     static constexpr OpRow kRow{"index_top_k",
                                 "q[T,n] key[T,d] weights[T,h] cache[1,d]:state -> chosen[T,K]:i32",
                                 Pass::kInference, Trait::kSeesEarlier | Trait::kAttention};
     int64_t stride = 1;
+    bool positions = false;
+    // The number of windows that a row chooses, if `chosen` has this many columns.
+    int64_t Windows(int64_t columns) const {
+        return positions ? (columns + 1 - stride) / stride : columns;
+    }
     void Show(auto& show) const {
         if (stride != 1) show("stride", stride);
+        show.Flag("positions", positions);
     }
 };
 
@@ -53,18 +61,32 @@ struct IndexBlocks {
 // Latent attention in the absorbed form (kernels/latent.h): the key and value matrices of the heads
 // are applied to the query and to the result instead of to the cache. One row of the cache holds a
 // position's latent and key. All heads read it: both parts as the key, the latent as the value.
-// With `chosen` (the output of index_top_k) a row attends only to the chosen positions.
+// With `chosen` (the output of index_top_k) a row attends only to the chosen positions. sinks: each
+// head has an extra score with a value of zeros. Without `keyed` the key is only the latent
+// (GLM-5-next).
 struct LatentAttention {
     static constexpr OpRow kRow{
         "latent_attention",
-        "q_latent[T,n] q_key[T,_] latent[T,_] key[T,_] (chosen[T,K]:i32) cache[1,_]:state"
-        " -> y[T,n]",
+        "q_latent[T,n] (q_key[T,_]) latent[T,_] (key[T,_]) (sinks[h]) (chosen[T,K]:i32)"
+        " cache[1,_]:state -> y[T,n]",
         Pass::kInference, Trait::kSeesEarlier | Trait::kAttention};
     int64_t heads = 0;
     float scale = 1;
+    bool sinks = false, keyed = true;
+    // Numbers of the inputs.
+    size_t Latent() const { return keyed ? 2 : 1; }
+    size_t Sinks() const { return keyed ? 4 : 2; }
+    size_t Chosen() const { return Sinks() + (sinks ? 1 : 0); }
+    bool Chooses(size_t inputs) const { return inputs == Chosen() + 2; }
+    std::optional<bool> Has(std::string_view operand) const {
+        if (operand == "sinks") return sinks;
+        return operand == "chosen" ? std::nullopt : std::optional(keyed);
+    }
     void Show(auto& show) const {
         show("heads", heads);
         show("scale", scale);
+        show.Flag("sinks", sinks);
+        show.Flag("keyless", !keyed);
     }
 };
 

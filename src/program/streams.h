@@ -23,17 +23,20 @@ inline constexpr int64_t kMostStreams = 8;
 //     [2n, 2n + n * n)   the matrix: softmax of each of its rows of scale[2] * x + base, plus eps;
 //                        then its columns are divided by their sums plus eps, and `iterations` - 1
 //                        times its rows and its columns (Sinkhorn and Knopp 1967)
-// At the end of the model a row has only pre: n columns, and one element of scale.
+// At the end of the model a row has only pre: n columns, and one element of scale. Streams that are
+// not mixed (Hy4) have rows of 2n columns and two elements of scale, and post = magnitude *
+// sigmoid(scale[1] * x + base) + eps.
 struct StreamWeights {
     static constexpr OpRow kRow{"stream_weights",
                                 "logits[T,m]:exact base[m] scale[_] -> weights[T,m]:exact",
                                 Pass::kInference, Trait::kRowWise};
     int64_t streams = 1, iterations = 1;
-    float eps = 0;
+    float eps = 0, magnitude = 2;
     void Show(auto& show) const {
         show("streams", streams);
         show("iterations", iterations);
         show("eps", eps);
+        if (magnitude != 2) show("magnitude", magnitude);
     }
 };
 
@@ -44,8 +47,8 @@ struct MergeStreams {  // y = sum over the streams i of pre[i] * x[i]
     void Show(auto& show) const { show("streams", streams); }
 };
 
-// y[k] = post[k] * update + sum over the streams j of matrix[j][k] * x[j]. Without x and weights,
-// y[k] = update.
+// y[k] = post[k] * update + sum over the streams j of matrix[j][k] * x[j]. Weights without a matrix
+// add x[k] instead of the sum. Without x and weights, y[k] = update.
 struct MixStreams {
     static constexpr OpRow kRow{"mix_streams", "(x[T,m] weights[T,_]:exact) update[T,n] -> y[T,m]",
                                 Pass::kInference, Trait::kRowWise};

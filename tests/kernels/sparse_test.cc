@@ -61,6 +61,8 @@ struct IndexCase {
     int64_t heads, dim, top;
     PagedRows paged;
     std::vector<float> q, weights;
+    Windows windows{};
+    bool lists_positions = false;
 
     IndexCase(Random& random, std::vector<std::pair<int32_t, int32_t>> lengths, int64_t most_top)
         : heads(random.Int(1, 9)),
@@ -110,10 +112,10 @@ struct IndexCase {
         const int64_t floats = IndexScratch(heads, dim, positions);
         std::vector<float> scratch(static_cast<size_t>(floats * parts));
         std::vector<float> shared(static_cast<size_t>(kIndexSharedRows * positions));
-        std::vector<int32_t> chosen(static_cast<size_t>(rows * top), -2);
-        const IndexRows of{sequences, q.data(),  weights.data(), heads,
-                           dim,       top,       paged.cache,    scratch.data(),
-                           floats,    positions, shared.data()};
+        const IndexRows of{sequences,     q.data(),    weights.data(), heads,  dim,
+                           top,           paged.cache, scratch.data(), floats, positions,
+                           shared.data(), windows,     lists_positions};
+        std::vector<int32_t> chosen(static_cast<size_t>(rows * of.Columns()), -2);
         RunParts(kernels.index_scores, IndexScoresArgs{of}, parts);
         RunParts(kernels.index_choose, IndexChooseArgs{of, chosen.data()}, parts);
         return chosen;
@@ -156,6 +158,36 @@ TEST(Indexer, PartitionAndOtherSequencesDoNotChangeChoices) {
     }
 }
 
+// Positions of the chosen windows, then those in no window yet.
+TEST(Indexer, ListsThePositionsOfWindows) {
+    Random random(46);
+    for (int number = 0; number < 6; ++number) {
+        const auto more = static_cast<int32_t>(number % 2 == 0 ? 4 : 40);
+        IndexCase c(random, {{static_cast<int32_t>(random.Int(0, 150)), more}, {0, 7}}, 12);
+        c.windows = {4, 4};
+        const std::vector<int32_t> windows = c.Choose(OpLevels()[0], c.paged.sequences, 1);
+        c.lists_positions = true;
+        std::vector<int32_t> expected;
+        ForIndexRows(
+            c.paged.sequences, [&](int64_t number_, const Sequence&, int64_t, int64_t keys) {
+                const size_t end = expected.size() + static_cast<size_t>((c.top + 1) * 4 - 1);
+                for (int64_t i = 0; i < c.top; ++i) {
+                    const int32_t window = windows[static_cast<size_t>(number_ * c.top + i)];
+                    for (int32_t p = 0; window >= 0 && p < 4; ++p)
+                        expected.push_back(window * 4 + p);
+                }
+                for (int64_t p = keys / 4 * 4; p < keys; ++p) {
+                    expected.push_back(static_cast<int32_t>(p));
+                }
+                expected.resize(end, -1);
+            });
+        for (const Ops& ops : OpLevels()) {
+            EXPECT_EQ(c.Choose(ops, c.paged.sequences, 3), expected)
+                << ops.name << " case " << number;
+        }
+    }
+}
+
 TEST(Indexer, OrdersAllFloats) {
     const float inf = std::numeric_limits<float>::infinity();
     const std::vector<float> scores = {-0.0f, 1e-40f, -inf, 0.0f, inf, -1, 3, -0.0f, 3};
@@ -170,7 +202,7 @@ TEST(Indexer, OrdersAllFloats) {
 struct LatentRows {
     int64_t heads, rank = 48, rope = 16;
     PagedRows paged;
-    std::vector<float> q_latent, q_key;
+    std::vector<float> q_latent, q_key, sinks;
 
     explicit LatentRows(Random& random)
         : heads(random.Pick<int64_t>({1, 5, 40})),
@@ -178,14 +210,24 @@ struct LatentRows {
                 random.Pick({DType::kF16, DType::kQ8_0, DType::kQ5_1, DType::kQ4_0})) {
         q_latent = random.Normals(24 * heads * rank, 0.3f);
         q_key = random.Normals(24 * heads * rope, 0.3f);
+        if (random.Int(0, 1) == 0) sinks = random.Normals(heads);
     }
     std::vector<float> Attend(const Ops& ops, const std::vector<int32_t>& chosen, int parts) const {
         const int64_t floats = LatentScratch(rank, rope);
         std::vector<float> scratch(static_cast<size_t>(floats * parts));
         std::vector<float> out(q_latent.size(), NAN);
-        const LatentAttentionArgs args{
-            paged.sequences, q_latent.data(), q_key.data(), heads, rank, rope, paged.cache, 0.2f,
-            scratch.data(),  floats,          out.data()};
+        const LatentAttentionArgs args{paged.sequences,
+                                       q_latent.data(),
+                                       q_key.data(),
+                                       heads,
+                                       rank,
+                                       rope,
+                                       paged.cache,
+                                       0.2f,
+                                       scratch.data(),
+                                       floats,
+                                       out.data(),
+                                       sinks.empty() ? nullptr : sinks.data()};
         if (chosen.empty()) {
             RunParts(ops.latent_attention, args, parts);
         } else {

@@ -51,12 +51,13 @@ TEST(Streams, WeightsAreTheFormula) {
     Random random(3);
     for (int time = 0; time < 40; ++time) {
         const int64_t n = random.Int(1, 6), rows = random.Int(1, 5);
-        const bool mixed = random.Int(0, 3) > 0;
+        const bool mixed = random.Int(0, 3) > 0, independent = mixed && random.Int(0, 2) == 0;
         StreamWeightsArgs args;
+        args.magnitude = independent ? 1.5f : 2.0f;
         args.rows = rows, args.streams = n, args.iterations = random.Int(1, 20), args.eps = 1e-4f;
-        args.cols = mixed ? StreamWeightColumns(n) : n;
+        args.cols = independent ? 2 * n : mixed ? StreamWeightColumns(n) : n;
         const auto logits = random.Normals(rows * args.cols), base = random.Normals(args.cols);
-        const auto scale = random.Normals(mixed ? 3 : 1);
+        const auto scale = random.Normals(independent ? 2 : mixed ? 3 : 1);
         args.logits = logits.data(), args.base = base.data(), args.scale = scale.data();
         const auto y = RunAllWays(StreamWeights, args, args.cols, [](auto a, int64_t row) {
             a.logits += row * a.cols;
@@ -68,12 +69,13 @@ TEST(Streams, WeightsAreTheFormula) {
             {{in, rows}, {in_base, args.cols}, {in_scale, static_cast<int64_t>(scale.size())}},
             {{expected, rows}},
             {}};
-        support::naive::Do(program::StreamWeights{n, args.iterations, args.eps}, call);
+        support::naive::Do(program::StreamWeights{n, args.iterations, args.eps, args.magnitude},
+                           call);
         // A quotient of each iteration is rounded; the sum of a row or column keeps the error
         // small.
         const double bound = kUlp * 8 * static_cast<double>(40 + n * args.iterations);
         ExpectClose(y, expected, bound, "weights");
-        if (!mixed) continue;
+        if (!mixed || independent) continue;
         for (int64_t col = 0; col < n; ++col) {
             float sum = 0;
             for (int64_t row = 0; row < n; ++row) {
@@ -88,7 +90,8 @@ TEST(Streams, MergedAndMixed) {
     Random random(4);
     for (int time = 0; time < 30; ++time) {
         const int64_t n = random.Int(1, 5), rows = random.Int(1, 4), cols = random.Int(1, 2500);
-        const int64_t weight_cols = StreamWeightColumns(n);
+        const bool independent = random.Int(0, 2) == 0;
+        const int64_t weight_cols = independent ? 2 * n : StreamWeightColumns(n);
         const auto x = random.Normals(rows * n * cols), update = random.Normals(rows * cols);
         const auto weights = random.Normals(rows * weight_cols);
         auto in = WidenedOf(x), in_weights = WidenedOf(weights), in_update = WidenedOf(update);
@@ -104,10 +107,10 @@ TEST(Streams, MergedAndMixed) {
         support::naive::Do(program::MergeStreams{n}, merging);
         ExpectClose(merged, sums, kUlp * 40 * static_cast<double>(2 * n), "merged");
 
-        MixStreamsArgs mix{x.data(), weights.data(), update.data(), rows, cols, n};
+        MixStreamsArgs mix{x.data(), weights.data(), update.data(), rows, cols, n, weight_cols};
         const auto mixed = RunAllWays(MixStreams, mix, n * cols, [n](auto a, int64_t row) {
             a.x += row * n * a.cols;
-            a.weights += row * StreamWeightColumns(n);
+            a.weights += row * a.weight_cols;
             a.update += row * a.cols;
             return a;
         });

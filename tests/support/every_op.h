@@ -108,6 +108,14 @@ class EveryOp {
                  {kTokens, 3}, DType::kI32);
         Emit(program::LatentAttention{2}, {attended_, keys, latent, key, chosen, Cache(1, 24)},
              rows);
+        const program::LatentAttention sunk{2, 1, true};
+        Emit(sunk, {attended_, keys, latent, key, Vector(2), Cache(1, 24)}, rows);
+        Emit(sunk, {attended_, keys, latent, key, Vector(2), chosen, Cache(1, 24)}, rows);
+        const program::LatentAttention keyless{.heads = 2, .keyed = false};
+        const ValueId positions = Emit(program::IndexTopK{4, true},
+                                       {attended_, latent, Product(norm_, 2), Cache(1, 16, 4)},
+                                       {kTokens, 11}, DType::kI32);
+        Emit(keyless, {attended_, latent, positions, Cache(1, 16)}, rows);
         const ValueId blocks = Emit(program::IndexBlocks{2, 8, 1}, {latent, key, Cache(1, 8)},
                                     {kTokens, 6}, DType::kI32);
         Emit(program::ScaleHeads{}, {q, positions_, Vector(2), Vector(2)}, rows);
@@ -153,9 +161,13 @@ class EveryOp {
         const program::StreamWeights weigh{.streams = 2, .iterations = 3};
         const ValueId logits = Product(norm_, 8), weights = Activation({kTokens, 8});
         program.ops.push_back({weigh, {logits, Vector(8), Vector(3)}, {weights}});
+        const program::StreamWeights independent{.streams = 2, .magnitude = 3};
+        const ValueId few = Product(norm_, 4), own = Activation({kTokens, 4});
+        program.ops.push_back({independent, {few, Vector(4), Vector(2)}, {own}});
         const ValueId merged =
             Emit(program::MergeStreams{2}, {norm_, weights}, {kTokens, kCols / 2});
         Emit(program::MixStreams{2}, {norm_, weights, merged}, {kTokens, kCols});
+        Emit(program::MixStreams{2}, {norm_, own, merged}, {kTokens, kCols});
         Emit(program::MixStreams{2}, {merged}, {kTokens, kCols});
         const ValueId coefs = Product(norm_, 4);
         Emit(program::AltUpWeights{2}, {coefs}, {kTokens, 8});

@@ -22,7 +22,11 @@ void Do(const program::StreamWeights& a, OpCall<Real>& c) {
         Matrix<Real>& y = c.out[0];
         for (int64_t i = 0; i < n; ++i) y(t, i) = sigmoid(logit(i)) + Real{a.eps};
         if (cols == n) continue;
-        for (int64_t i = n; i < 2 * n; ++i) y(t, i) = 2 * sigmoid(logit(i));
+        const bool mixes = cols > 2 * n;
+        for (int64_t i = n; i < 2 * n; ++i) {
+            y(t, i) = Real{a.magnitude} * sigmoid(logit(i)) + Real{mixes ? 0 : a.eps};
+        }
+        if (!mixes) continue;
         const auto at = [&](int64_t row, int64_t col) -> Real& {
             return y(t, 2 * n + row * n + col);
         };
@@ -67,6 +71,10 @@ void Do(const program::MixStreams& a, OpCall<Real>& c) {
                 continue;
             }
             Real sum = c.in[1](t, n + to) * c.in[2](t, col);
+            if (c.in[1].cols() == 2 * n) {
+                c.out[0](t, i) = sum + c.in[0](t, i);
+                continue;
+            }
             for (int64_t from = 0; from < n; ++from) {
                 sum += c.in[1](t, 2 * n + from * n + to) * c.in[0](t, from * cols + col);
             }

@@ -28,7 +28,8 @@ void Do(const program::HeadMatMul&, OpCall<Real>& c) {
 template <typename Real>
 void Do(const program::IndexTopK& a, OpCall<Real>& c) {
     const Matrix<Real>&q = c.in[0], &key = c.in[1], &weights = c.in[2];
-    const int64_t heads = weights.cols(), dim = key.cols(), top = c.out[0].cols();
+    const int64_t heads = weights.cols(), dim = key.cols(), columns = c.out[0].cols();
+    const int64_t top = a.Windows(columns);
     for (const kernels::Sequence& s : c.sequences) {
         for (int64_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
             const int64_t seen = (row - s.row_begin + 1) / a.stride;
@@ -47,10 +48,17 @@ void Do(const program::IndexTopK& a, OpCall<Real>& c) {
             std::ranges::sort(scores);
             scores.resize(static_cast<size_t>(std::min(seen, top)));
             std::ranges::sort(scores, {}, &std::pair<Real, int64_t>::second);
-            for (int64_t i = 0; i < top; ++i) {
-                const bool there = i < static_cast<int64_t>(scores.size());
-                c.out[0](row, i) =
-                    there ? static_cast<Real>(scores[static_cast<size_t>(i)].second) : Real{-1};
+            std::vector<int64_t> chosen;
+            for (const auto& [score, w] : scores) {
+                const int64_t each = a.positions ? a.stride : 1;
+                for (int64_t i = 0; i < each; ++i) chosen.push_back(w * each + i);
+            }
+            for (int64_t p = seen * a.stride; a.positions && p <= row - s.row_begin; ++p) {
+                chosen.push_back(p);
+            }
+            chosen.resize(static_cast<size_t>(columns), -1);
+            for (int64_t i = 0; i < columns; ++i) {
+                c.out[0](row, i) = static_cast<Real>(chosen[static_cast<size_t>(i)]);
             }
         }
     }

@@ -37,12 +37,16 @@ Status WriteRows(Lowering& l, ValueId latent, ValueId key, ValueId cache, int64_
 void FillLatent(Lowering& l, const Op& op, const program::LatentAttention& a, auto& call,
                 kernels::LatentAttentionArgs& args) {
     call.Binds(args.sequences, Bound::kSequences);
-    call.Operands(args.q_latent, args.q_key);
+    call.Reads(args.q_latent, op.inputs[0]);
     args.heads = a.heads;
-    args.rank = l.Cols(op.inputs[2]);
-    args.rope = l.Cols(op.inputs[3]);
+    args.rank = l.Cols(op.inputs[a.Latent()]);
+    if (a.keyed) {
+        call.Reads(args.q_key, op.inputs[1]);
+        args.rope = l.Cols(op.inputs[3]);
+    }
     call.Reads(args.cache, op.inputs.back());
     args.scale = a.scale;
+    if (a.sinks) call.Reads(args.sinks, op.inputs[a.Sinks()]);
     call.Owns(args.scratch, args.scratch_floats, kernels::LatentScratch(args.rank, args.rope));
     call.Writes(args.out, op.outputs[0]);
 }
@@ -66,12 +70,13 @@ OperandRegion SharedScores(Lowering& l, int64_t scores) {
 }  // namespace
 
 Status Lower(Lowering& l, const Op& op, const program::LatentAttention& a) {
-    WEFT_TRY(WriteRows(l, op.inputs[2], op.inputs[3], op.inputs.back()));
-    if (op.inputs.size() == 6) {
+    const ValueId key = a.keyed ? op.inputs[3] : program::kNoValue;
+    WEFT_TRY(WriteRows(l, op.inputs[a.Latent()], key, op.inputs.back()));
+    if (a.Chooses(op.inputs.size())) {
         KernelCall<&Sparse::latent> call(l);
         FillLatent(l, op, a, call, call.all);
-        call.Reads(call.chosen, op.inputs[4]);
-        call.top = l.Cols(op.inputs[4]);
+        call.Reads(call.chosen, op.inputs[a.Chosen()]);
+        call.top = l.Cols(op.inputs[a.Chosen()]);
         return call.Push();
     }
     KernelCall<&Kernels::latent_attention> call(l);
@@ -87,7 +92,8 @@ Status Lower(Lowering& l, const Op& op, const program::IndexTopK& a) {
         kernels::IndexRows& rows = call.rows;
         FillIndex(l, op, call, rows, l.Cols(op.inputs[2]), count);
         call.Reads(rows.weights, op.inputs[2]);
-        rows.top = l.Cols(op.outputs[0]);
+        rows.top = a.Windows(l.Cols(op.outputs[0]));
+        rows.lists_positions = a.positions;
         rows.windows = WindowsOf(a.stride);
     };
     KernelCall<&Sparse::index_scores> score(l);

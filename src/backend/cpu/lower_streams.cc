@@ -10,6 +10,7 @@ Status Lower(Lowering& l, const Op&, const program::StreamWeights& a) {
     call.streams = a.streams;
     call.iterations = a.iterations;
     call.eps = a.eps;
+    call.magnitude = a.magnitude;
     return call.PushRows();
 }
 
@@ -25,6 +26,7 @@ Status Lower(Lowering& l, const Op& op, const program::MixStreams& a) {
     KernelCall<kernels::MixStreams> call(l);
     if (op.inputs.size() > 1) {
         call.Operands(call.x, call.weights, call.update, call.y);
+        call.weight_cols = l.Cols(op.inputs[1]);
     } else {
         call.Operands(call.update, call.y);
     }

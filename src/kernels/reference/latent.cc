@@ -17,9 +17,11 @@ float DotOf(const float* a, const float* b, int64_t count) {
 
 // One head of one row over positions [0, keys), or those of a list.
 void OneQuery(const LatentAttentionArgs& args, const Sequence& sequence, int64_t keys,
-              const int32_t* list, const float* latent, const float* key, float* out) {
+              const int32_t* list, const float* latent, const float* key, const float* sink,
+              float* out) {
     float row[kMostLatentColumns];
-    float peak = -std::numeric_limits<float>::infinity(), total = 0;
+    float peak = sink == nullptr ? -std::numeric_limits<float>::infinity() : *sink;
+    float total = sink == nullptr ? 0.0f : 1.0f;
     std::fill_n(out, args.rank, 0.0f);
     for (int64_t i = 0; i < keys; ++i) {
         const int64_t p = list == nullptr ? i : list[i];
@@ -43,7 +45,8 @@ void LatentRow(const LatentAttentionArgs& args, const Sequence& sequence, int64_
     for (int64_t head = heads.begin; head < heads.end; ++head) {
         const int64_t at = row * args.heads + head;
         OneQuery(args, sequence, keys, list, args.q_latent + at * args.rank,
-                 args.q_key + at * args.rope, args.out + at * args.rank);
+                 args.q_key + at * args.rope, args.sinks == nullptr ? nullptr : args.sinks + head,
+                 args.out + at * args.rank);
     }
 }
 

@@ -40,7 +40,9 @@ void SparseLatent(const SparseLatentArgs& args, int part, int parts) {
                  [&](int64_t, const Sequence& sequence, int64_t row, int64_t keys) {
                      const int32_t* chosen = args.chosen + row * args.top;
                      const Range heads = Share(args.all.heads, 1, part, parts);
-                     LatentRow(args.all, sequence, row, heads, std::min(keys, args.top), chosen);
+                     int64_t listed = std::min(keys, args.top);
+                     while (chosen[listed - 1] < 0) --listed;
+                     LatentRow(args.all, sequence, row, heads, listed, chosen);
                  });
 }
 

@@ -34,7 +34,6 @@ class LatentTiles {
 
     // Attention to `windows`, in addition to args_' cache; blocks do not span rows.
     void RunWindows(const WindowAttentionArgs& windows, int part, int parts) {
-        sinks_ = windows.sinks;
         const int64_t rows = CountRows(args_.sequences);
         const int64_t block = std::min(BlockOf(rows * args_.heads, parts), args_.heads);
         const int64_t blocks = (args_.heads + block - 1) / block;  // per row
@@ -64,10 +63,10 @@ class LatentTiles {
             if (rows == 0) continue;
             const int64_t block = std::min(BlockOf(rows * args_.heads, parts), args_.heads);
             const int64_t blocks = (args_.heads + block - 1) / block;  // per row
-            listed_ = top;
             for (int64_t at = part; at < rows * blocks; at += parts) {
                 const int64_t row = dense + at / blocks, head = at % blocks * block;
                 list_ = chosen + (sequence.row_begin + row) * top;
+                for (listed_ = top; list_[listed_ - 1] < 0;) --listed_;
                 Block(sequence, row * args_.heads + head, std::min(block, args_.heads - head));
             }
             list_ = nullptr;
@@ -102,8 +101,8 @@ class LatentTiles {
         std::fill_n(sums_, padded * sum_cols_, 0.0f);
         std::fill_n(peak_, padded, -std::numeric_limits<float>::infinity());
         std::fill_n(total_, padded, 0.0f);
-        for (int64_t q = 0; sinks_ != nullptr && q < count; ++q) {
-            peak_[q] = sinks_[(first + q) % args_.heads] * kLog2E;
+        for (int64_t q = 0; args_.sinks != nullptr && q < count; ++q) {
+            peak_[q] = args_.sinks[(first + q) % args_.heads] * kLog2E;
             total_[q] = 1;
         }
         const int64_t most = Keys(sequence, first + count - 1);
@@ -272,7 +271,6 @@ class LatentTiles {
     float* const total_;
     const int32_t* list_ = nullptr;     // positions that a row attends to; null: all
     const WindowRows* seen_ = nullptr;  // or the cache rows
-    const float* sinks_ = nullptr;      // per head; null: none
     int64_t listed_ = 0;
 };
 
@@ -285,7 +283,7 @@ void SparseLatent(const SparseLatentArgs& args, int part, int parts) {
 void AttendWindows(const WindowAttentionArgs& args, int part, int parts) {
     const LatentAttentionArgs all{
         args.sequences, args.q,     nullptr,      args.heads,          args.width, 0,
-        args.cache,     args.scale, args.scratch, args.scratch_floats, args.out};
+        args.cache,     args.scale, args.scratch, args.scratch_floats, args.out,   args.sinks};
     LatentTiles(all, part).RunWindows(args, part, parts);
 }
 

@@ -378,6 +378,7 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::LatentAttention& a) {
+    WEFT_CHECK(!a.sinks && a.keyed);  // Target::every_op
     const CachePlace& cache = e.Cache(op.inputs.back());
     for (const ValueId id : {op.inputs[0], op.inputs[1], op.outputs[0]}) WEFT_TRY(CheckWide(e, id));
     WEFT_TRY(WriteRows(e, op, op.inputs[2], op.inputs[3], cache, cache, RowKind::kLatent));
@@ -397,10 +398,11 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::LatentAttention& 
     WEFT_ASSIGN(const uint32_t type, CacheType(op, cache));
     const AttentionSizes sizes{type, type, cache.head_dim, rank, rank};
     std::vector<Region> reads = {e.All(q_latent), e.All(q_key), cache.All()};
-    if (op.inputs.size() == 6) {
-        args.sinks = e.Address(op.inputs[4]);
-        args.window = kListed | static_cast<uint32_t>(e.Cols(op.inputs[4]));
-        reads.push_back(e.All(op.inputs[4]));
+    if (a.Chooses(op.inputs.size())) {
+        const ValueId chosen = op.inputs[a.Chosen()];
+        args.sinks = e.Address(chosen);
+        args.window = kListed | static_cast<uint32_t>(e.Cols(chosen));
+        reads.push_back(e.All(chosen));
     }
     return AttentionLowering(e, sizes, args, std::move(reads), out).Run();
 }
