@@ -157,7 +157,8 @@ const TensorInfo* ModelShape::FindTensor(std::string_view tensor) const {
     if (described_ || layer < 0 || !layers_.Has(layer, name)) return nullptr;
     // Only the rows of an output gate are read from a file (Builder::GateHeads).
     const HeadShape heads = hyper_.HeadsOf(layer);
-    const int64_t columns = layers_.gates_columns() ? heads.ValueDim() : 1;
+    const int64_t value = hyper_.latent.rank > 0 ? hyper_.latent.value : heads.ValueDim();
+    const int64_t columns = layers_.gates_columns() ? value : 1;
     const int64_t dims[] = {hyper_.hidden, heads.heads * columns};
     return &expected_.emplace_back(
         InfoOf(std::string(tensor), dims, TypeOf(tensor, std::size(dims))));

@@ -66,9 +66,10 @@ Result<Recurrent> ReadKimiDelta(const model_files::Metadata& meta, const std::st
     WEFT_ASSIGN(r.key_dim, meta.Int(prefix + "kda.head_dim", 1, kMostStateDim));
     r.value_dim = r.key_dim;
     WEFT_ASSIGN(r.taps, meta.Int(prefix + "ssm.conv_kernel", 2, kMostTaps));
-    // Ling 3 bounds decays, Kimi Linear does not.
+    // Ling 3 bounds decays, Kimi Linear does not, and GLM-5-next's files say.
     const std::string bound = prefix + "kda.gate_lower_bound";
-    const bool bounded = prefix == "bailingmoe3.";
+    const bool says = prefix == "glm5-next.";
+    const bool bounded = says ? meta.Has(bound) : prefix == "bailingmoe3.";
     WEFT_ASSIGN(const double floor, meta.F64Or(bound, 0));
     WEFT_ASSIGN(const bool safe, meta.BoolOr(prefix + "kda.safe_gate", bounded));
     r.floor = static_cast<float>(floor);

@@ -372,7 +372,7 @@ Result<RopeConfig> ReadRope(const Config& config) {
 }
 
 Result<int64_t> HeadDim(const Config& config) {
-    if (config.Has("kv_lora_rank")) return config.NeedInt({"qk_rope_head_dim"}, 2, 1024);
+    if (config.Has("kv_lora_rank")) return config.NeedInt({"qk_rope_head_dim"}, 0, 1024);
     if (config.Has("head_dim")) return config.NeedInt({"head_dim"}, 1, 1024);
     WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, 1 << 20));
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
@@ -383,7 +383,7 @@ Result<int64_t> RotaryDim(const Config& config, int64_t head_dim) {
     WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
     const double share = rope.type == "proportional" ? 1.0 : rope.rotated;
     const auto rotary = static_cast<int64_t>(static_cast<double>(head_dim) * share);
-    if (rotary >= 2) return rotary;
+    if (rotary >= 2 || head_dim == 0) return rotary;  // 0: latents without rotated columns
     return rope.params.Corrupt("partial_rotary_factor",
                                fmt::format("such that at least 2 of the {} dims of a head are "
                                            "rotated",
