@@ -21,6 +21,10 @@ namespace weft::model {
 // the keys of DeepSeek's indexer; always by that; or by blocks (MiniMax M3).
 enum class IndexerKind { kByKeys, kAlways, kBlocks };
 
+// Hyper-connections: none; streams that a layer mixes, and a weighted sum after the last layer
+// (DeepSeek-V4); the same with their mean (GLM-5-next); streams that are not mixed (Hy4).
+enum class Streams { kOne, kMixed, kMean, kIndependent };
+
 // LayerNorm: never, unless the file has an epsilon of RMS norms, or always, with whichever epsilon
 // and biases the file has. kPlain...: norms without weights.
 enum class Norms { kRms, kByKey, kLayer, kPlainLayer, kPlainRms };
@@ -43,8 +47,9 @@ struct Traits {
     std::optional<Ungated> ungated = {};  // MLPs have no gate, but this activation
     bool gates_ungated = false;           // Hyper::gates_ungated
     Activation activation = Activation::kSilu;
-    bool limits = false;       // swiglu_clamp_exp, swiglu_clamp_shexp
-    bool limits_gate = false;  // limits also apply to the gate, and to the shared expert
+    bool limits = false;         // swiglu_clamp_exp, swiglu_clamp_shexp
+    bool limits_gate = false;    // limits also apply to the gate, and to the shared expert
+    bool limits_routed = false;  // but not to the shared expert
 
     // ---- Factors and caps ----
     bool embeds_by_root = false;  // the embedding times the root of its columns
@@ -79,12 +84,16 @@ struct Traits {
     bool layer_inputs = false;            // embedding_length_per_layer_input, shared_kv_layers
     bool alt_up = false;                  // the keys of alt_up.h
     bool rotates_latents = true;
-    bool latent_halves = false;   // latents rotate column i with i + rope / 2
-    bool scales_latents = false;  // Mistral Large 4: temperatures and norms of its own
+    bool usual_latent_eps = false;  // norms of latents have the epsilon of the others
+    bool latent_halves = false;     // latents rotate column i with i + rope / 2
+    bool scales_latents = false;    // Mistral Large 4: temperatures and norms of its own
     IndexerKind indexer = IndexerKind::kByKeys;
     bool late_indexers = false;  // with a context of 2^20, most layers share an earlier choice
     bool indexer_neighbours = false;
-    bool pools_windows = false;    // DeepSeek-V4's windows, streams and base of pooled layers
+    bool index_last =
+        false;  // its heads rotate their last columns; its norms have the usual epsilon
+    bool pools_windows = false;  // DeepSeek-V4's windows and base of pooled layers
+    Streams streams = Streams::kOne;
     bool drafts_may_lack = false;  // files may count draft layers that they lack
     int64_t layers_together = 1;   // number of layers that a pipeline cut does not divide
 

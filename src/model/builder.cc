@@ -27,10 +27,13 @@ namespace {
 // Whether `tensor` belongs to the indexer of sparse attention.
 bool IsOfIndexer(std::string_view tensor) {
     constexpr std::string_view kTensors[] = {
-        "indexer.attn_k.weight",    "indexer.attn_q_b.weight",   "indexer.k_norm.bias",
-        "indexer.k_norm.weight",    "indexer.k_proj.weight",     "indexer.proj.weight",
-        "indexer.q_norm.weight",    "indexer.q_proj.weight",     "indexer.q_norm.bias",
-        "indexer.temperature.bias", "indexer.temperature.weight"};
+        "indexer_compressor_ape.weight", "indexer_compressor_gate.weight",
+        "indexer.attn_k.weight",         "indexer.attn_q_b.weight",
+        "indexer.k_norm.bias",           "indexer.k_norm.weight",
+        "indexer.k_proj.weight",         "indexer.proj.weight",
+        "indexer.q_norm.weight",         "indexer.q_proj.weight",
+        "indexer.q_norm.bias",           "indexer.temperature.bias",
+        "indexer.temperature.weight"};
     return std::ranges::find(kTensors, tensor) != std::end(kTensors);
 }
 
@@ -583,10 +586,10 @@ std::vector<ValueId> Builder::Caches(int64_t layer) {
 
 ValueId Builder::GateHeads(ValueId a, ValueId x, program::RowGate gate) {
     const model_files::TensorInfo* info = source_.FindTensor(Tensor("attn_gate.weight"));
-    const int64_t heads = Heads().heads, columns = heads * Heads().ValueDim();
-    const bool each = info != nullptr && info->rows == columns;
-    const Slice rows =
-        each ? RowsOf(ValueColumns(QueryHeads()), columns) : RowsOf(QueryHeads(), heads);
+    const int64_t heads = Heads().heads;
+    const int64_t dim = hyper_.latent.rank > 0 ? hyper_.latent.value : Heads().ValueDim();
+    const int64_t each = info != nullptr && info->rows == heads * dim ? dim : 1;
+    const Slice rows = RowsOf({QueryHeads().begin * each, QueryHeads().end * each}, heads * each);
     const ValueId open =
         MatMul(x, Tensor("attn_gate"), rows, {Cut::kRows}, false, Local("attn_gate"));
     const Shape shape = program_.value(a).shape;

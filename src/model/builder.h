@@ -352,6 +352,8 @@ class Builder {
     program::ValueId RotateLast(program::ValueId x, int64_t head_dim, const std::string& name,
                                 float sign = 1, int64_t behind = 0);
     program::ValueId Pooled(program::ValueId x, const std::string& name, int64_t width);
+    program::ValueId MeansOfWindows(program::ValueId values, program::ValueId x,
+                                    const std::string& name, int64_t stride, bool overlaps);
     program::ValueId ChosenWindows(program::ValueId x, program::ValueId latent);
     program::ValueId FromGroups(program::ValueId x);
     // The tensor name of the final norm; LFM2's files have a different one.

@@ -196,7 +196,8 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
     WEFT_ASSIGN(hyper.shared_limits, ReadLimits(source, prefix + "swiglu_clamp_shexp", hyper));
     if (traits.limits_gate) {
         hyper.limits_gate = true;
-        if (hyper.shared_limits.empty()) hyper.shared_limits = hyper.expert_limits;
+        const bool shared = !traits.limits_routed;
+        if (shared && hyper.shared_limits.empty()) hyper.shared_limits = hyper.expert_limits;
     }
     WEFT_TRY(ReadUngated(source, prefix, hyper));
     WEFT_ASSIGN(hyper.beside, source.meta().BoolOr(prefix + "use_parallel_residual", false));
@@ -523,7 +524,7 @@ Status ReadWindows(const model_files::ModelSource& source, const std::string& pr
                    Hyper& hyper) {
     WEFT_ASSIGN(hyper.windowing,
                 ReadWindowing(source, hyper.architecture, hyper.heads, hyper.layers));
-    if (hyper.windowing.streams == 0) return {};
+    if (!TraitsOf(hyper.architecture).pools_windows) return {};
     if (hyper.window == 0 || hyper.kv_heads != 1 || hyper.v_head_dim != 0) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: {}attention.sliding_window is {}, head_count_kv {}, key_length {} "

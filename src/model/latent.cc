@@ -10,10 +10,6 @@ namespace weft::model {
 namespace {
 
 constexpr int64_t kMostRank = 1 << 20;
-// Epsilon of the norms of latents, whatever the other norms use (except in Mistral Large 4). No
-// metadata key holds it.
-constexpr float kLatentEps = 1e-6f;
-
 }  // namespace
 
 using program::Cut;
@@ -28,7 +24,9 @@ Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::str
     if (!meta.Has(prefix + "attention.kv_lora_rank")) return latent;
     WEFT_ASSIGN(latent.rank, meta.Int(prefix + "attention.kv_lora_rank", 1, kMostRank));
     WEFT_ASSIGN(latent.q_rank, meta.IntOr(prefix + "attention.q_lora_rank", 0, 1 << 20, 0));
-    WEFT_ASSIGN(latent.rope, meta.Int(prefix + "rope.dimension_count", 2, 1024));
+    const Traits& traits = TraitsOf(architecture);
+    const int64_t least = traits.rotates_latents ? 2 : 0;
+    WEFT_ASSIGN(latent.rope, meta.Int(prefix + "rope.dimension_count", least, 1024));
     const auto columns = [&](const std::string& name) -> Result<int64_t> {
         const std::string key = prefix + "attention." + name + "_mla";
         return meta.Int(meta.Has(key) ? key : prefix + "attention." + name, 1, 1024);
@@ -36,8 +34,13 @@ Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::str
     WEFT_ASSIGN(const int64_t key, columns("key_length"));
     WEFT_ASSIGN(latent.value, columns("value_length"));
     latent.nope = key - latent.rope;
-    latent.rotates = TraitsOf(architecture).rotates_latents;
-    latent.scales = TraitsOf(architecture).scales_latents;
+    latent.rotates = traits.rotates_latents;
+    latent.scales = traits.scales_latents;
+    if (traits.usual_latent_eps) {  // else no metadata key holds it
+        WEFT_ASSIGN(const double eps,
+                    meta.F64Or(prefix + "attention.layer_norm_rms_epsilon", 1e-6));
+        latent.eps = static_cast<float>(eps);
+    }
     // Layers without rotated columns cache zeros instead, computed from the latent's columns.
     const bool narrow = latent.scales && latent.rank < latent.rope;
     if (latent.nope < 1 || latent.rope % 2 != 0 || narrow) {
@@ -81,6 +84,21 @@ Status ReadOwn(const model_files::ModelSource& source, const std::string& key, i
     return {};
 }
 
+// GLM-5-next's windows.
+Status ReadPools(const model_files::ModelSource& source, const std::string& prefix,
+                 Indexer& indexer) {
+    const model_files::Metadata& meta = source.meta();
+    WEFT_ASSIGN(indexer.stride, meta.IntOr(prefix + "kpool", 1, program::kLeastPage, 1));
+    WEFT_ASSIGN(const bool tail, meta.BoolOr(prefix + "kpool_select_tail", true));
+    const bool good =
+        indexer.top % indexer.stride == 0 && program::kLeastPage % indexer.stride == 0;
+    if (good && tail) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: {}top_k is {}, kpool {} and kpool_select_tail {}; expected windows of a "
+                     "divisor of {} and of top_k, and true",
+                     source.name(), prefix, indexer.top, indexer.stride, tail, program::kLeastPage);
+}
+
 // MiniMax M3's indexer, which chooses blocks.
 Result<Indexer> ReadBlockIndexer(const model_files::ModelSource& source, const std::string& prefix,
                                  int64_t layers, const HeadShape& heads) {
@@ -118,9 +136,11 @@ Result<Indexer> ReadIndexer(const model_files::ModelSource& source, const std::s
     WEFT_ASSIGN(indexer.top, meta.Int(prefix + "top_k", 1, 1ll << 20));
     WEFT_ASSIGN(indexer.heads, meta.Int(prefix + "head_count", 1, 1024));
     WEFT_ASSIGN(indexer.dim, meta.Int(prefix + "key_length", 1, 1024));
+    WEFT_TRY(ReadPools(source, prefix, indexer));
     indexer.from_hidden = traits.scales_latents;
     indexer.neighbours = traits.indexer_neighbours;
-    const std::string eps = architecture + ".attention.layer_norm_epsilon";
+    const std::string eps = architecture + (traits.index_last ? ".attention.layer_norm_rms_epsilon"
+                                                              : ".attention.layer_norm_epsilon");
     WEFT_ASSIGN(const double given, meta.F64Or(eps, 1e-6));
     indexer.eps = static_cast<float>(given);
     if (!(given >= 0 && given < 1)) {
@@ -195,7 +215,7 @@ ValueId Builder::QueryLatent(ValueId x) {
     const int64_t rank = hyper_.latent.q_rank;
     if (rank == 0) return program::kNoValue;
     const ValueId a = ToAll(x, "attn_q_a", rank, hyper_.hidden);
-    return NormWithin(a, "attn_q_a_norm", rank, kLatentEps);
+    return NormWithin(a, "attn_q_a_norm", rank, hyper_.latent.eps);
 }
 
 ValueId Builder::LatentQuery(ValueId x, ValueId latent) {
@@ -228,14 +248,15 @@ ValueId Builder::NormIndex(ValueId x, const std::string& name, int64_t columns) 
     return program_.Emit(program::AddBias{}, {x, vector("bias")}, Local(name + "_bias"), shape);
 }
 
-// Rotates the first columns of an indexer's heads.
+// Rotates the first or last columns of an indexer's heads.
 ValueId Builder::RotateIndex(ValueId x, const std::string& name) {
     const Indexer& m = hyper_.indexer;
-    if (hyper_.latent.IsPlain(layer_)) return x;
+    if (hyper_.latent.IsPlain(layer_) || hyper_.latent.rope == 0) return x;
     const model::Rope& rope = hyper_.ropes.Of(false, options_.context);
-    return program_.Emit(program::Rope{m.dim, hyper_.latent.rope, m.neighbours, 1,
-                                       rope.inverse_frequency, rope.magnitude},
-                         {x, positions_}, Local(name), program_.value(x).shape);
+    program::Rope rotates{m.dim, hyper_.latent.rope,     m.neighbours,
+                          1,     rope.inverse_frequency, rope.magnitude};
+    rotates.last = TraitsOf(hyper_.architecture).index_last;
+    return program_.Emit(std::move(rotates), {x, positions_}, Local(name), program_.value(x).shape);
 }
 
 ValueId Builder::IndexQuery(ValueId x, ValueId latent) {
@@ -269,11 +290,14 @@ ValueId Builder::Chosen(ValueId x, ValueId latent) {
     if (!m.IsOwn(layer_)) return chosen_;
     ValueId key = ToAll(x, "indexer.attn_k", m.dim, hyper_.hidden);
     key = RotateIndex(NormIndex(key, "indexer.k_norm", m.dim), "index_key");
+    const bool windows = m.stride > 1;
+    if (windows) key = MeansOfWindows(key, x, "indexer_compressor", m.stride, false);
     const ValueId q = IndexQuery(x, latent);
     const Shape shape = program_.value(key).shape;
     const ValueId weights = ToAll(x, "indexer.proj", m.heads, hyper_.hidden);
-    chosen_ = program_.Emit(program::IndexTopK{}, {q, key, weights, RowCache("index_cache", m.dim)},
-                            Local("chosen"), {shape[0], m.top});
+    const ValueId cache = RowCache("index_cache", m.dim, m.stride);
+    chosen_ = program_.Emit(program::IndexTopK{m.stride, windows}, {q, key, weights, cache},
+                            Local("chosen"), {shape[0], m.top + m.stride - 1});
     program_.values[static_cast<size_t>(chosen_)].dtype = DType::kI32;
     return chosen_;
 }
@@ -344,11 +368,12 @@ Builder::KeysAndValues& Builder::Latents(ValueId x) {
         const bool plain = m.IsPlain(layer_);
         const int64_t columns = m.rank + (plain ? 0 : m.rope);
         const ValueId all = ToAll(x, "attn_kv_a_mqa", columns, hyper_.hidden);
-        const float eps = m.scales ? hyper_.rms_eps : kLatentEps;
-        const ValueId latent =
-            NormWithin(Pick(all, 1, 0, m.rank, "latent"), "attn_kv_a_norm", m.rank, eps);
-        const ValueId key = plain ? Scale(Pick(latent, 1, 0, m.rope, "key"), 0)
-                                  : RotateLatent(Pick(all, 1, m.rank, m.rope, "key"));
+        const bool keyed = m.rope > 0;
+        const ValueId latent = NormWithin(keyed ? Pick(all, 1, 0, m.rank, "latent") : all,
+                                          "attn_kv_a_norm", m.rank, m.eps);
+        const ValueId key = !keyed  ? program::kNoValue
+                            : plain ? Scale(Pick(latent, 1, 0, m.rope, "key"), 0)
+                                    : RotateLatent(Pick(all, 1, m.rank, m.rope, "key"));
         kv_[source] = {latent, key, {}};
     }
     KeysAndValues& kv = kv_[source];
@@ -360,12 +385,19 @@ Builder::KeysAndValues& Builder::Latents(ValueId x) {
 
 ValueId Builder::CachedMeans(ValueId q_latent, ValueId q_key, ValueId x, ValueId query_latent) {
     const KeysAndValues& kv = Latents(x);
-    std::vector<ValueId> inputs = {q_latent, q_key, kv.k, kv.v};
+    program::LatentAttention attention{shard_.heads.size(), hyper_.attention_scale};
+    attention.sinks = Has("attn_sinks.weight");
+    attention.keyed = kv.v != program::kNoValue;
+    std::vector<ValueId> inputs = {q_latent, kv.k};
+    if (attention.keyed) inputs = {q_latent, q_key, kv.k, kv.v};
+    if (attention.sinks) {
+        inputs.push_back(Weight(Tensor("attn_sinks.weight"), {shard_.heads, {}, hyper_.heads, 0}));
+    }
     const ValueId chosen = Chosen(x, query_latent);
     if (chosen != program::kNoValue) inputs.push_back(chosen);
     inputs.push_back(kv.caches[0]);
-    return program_.Emit(program::LatentAttention{shard_.heads.size(), hyper_.attention_scale},
-                         std::move(inputs), Local("attention"), program_.value(q_latent).shape);
+    return program_.Emit(attention, std::move(inputs), Local("attention"),
+                         program_.value(q_latent).shape);
 }
 
 // In training, the op is attention with one KV head: the key is the latent and the rotated columns,
@@ -417,11 +449,13 @@ ValueId Builder::LatentAttention(ValueId x) {
     if (m.scales) q = ScaleHeads(q, "attn_temperature", shard_.heads, hyper_.heads);
     const bool plain = m.IsPlain(layer_);
     const int64_t nope = m.nope + (plain ? m.rope : 0);
-    const ValueId q_key = RotateLatent(Pick(q, heads, plain ? 0 : m.nope, m.rope, "q_key"));
+    const bool keyed = m.rope > 0;
+    const ValueId q_key = keyed ? RotateLatent(Pick(q, heads, plain ? 0 : m.nope, m.rope, "q_key"))
+                                : program::kNoValue;
     const bool turned = !options_.cache && !Has("attn_k_b.weight");
     const ValueId q_latent =
-        EachHead(Pick(q, heads, 0, nope, "q_plain"), HeadMatrices("attn_k_b", m.rank, nope, true),
-                 "q_latent", turned);
+        EachHead(keyed ? Pick(q, heads, 0, nope, "q_plain") : q,
+                 HeadMatrices("attn_k_b", m.rank, nope, true), "q_latent", turned);
     const ValueId means = options_.cache ? CachedMeans(q_latent, q_key, x, query_latent)
                                          : TrainedMeans(q_latent, q_key, x);
     ValueId values = EachHead(means, HeadMatrices("attn_v_b", m.value, m.rank, false), "values");

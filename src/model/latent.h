@@ -22,6 +22,10 @@
 // Hadamard matrix.) In Mistral Large 4, attn_q_b reads the hidden row after a LayerNorm (q_norm),
 // and a tensor `temperature` has the same meaning as attn_temperature above.
 //
+// GLM-5-next adds attention.indexer.kpool (positions of a window), and the tensors
+// blk.N.indexer_compressor_gate [dim, hidden] and indexer_compressor_ape [dim, kpool], which weigh
+// the keys of a window.
+//
 // Block-sparse attention (MiniMax 2026, "MiniMax-M3"): an indexer with a query head for each KV
 // head chooses blocks of positions. Keys: attention.indexer.head_count, key_length, block_size,
 // top_k (blocks), local_blocks, and types (a layer without an indexer attends to all positions).
@@ -39,15 +43,16 @@
 namespace weft::model {
 
 struct Latent {
-    int64_t rank = 0;     // columns of the cached latent; 0: the model has no latent attention
-    int64_t q_rank = 0;   // columns of the query's latent; 0: queries are projected directly
-    int64_t nope = 0;     // columns of a head's key without rotation
-    int64_t rope = 0;     // rotated columns of a key, which all heads share
-    int64_t value = 0;    // columns of a head's value
+    int64_t rank = 0;    // columns of the cached latent; 0: the model has no latent attention
+    int64_t q_rank = 0;  // columns of the query's latent; 0: queries are projected directly
+    int64_t nope = 0;    // columns of a head's key without rotation
+    int64_t rope = 0;   // rotated columns of a key, which all heads share; 0: the key is the latent
+    int64_t value = 0;  // columns of a head's value
     bool rotates = true;  // false: the `rope` columns are not rotated (Kimi Linear)
     // For each layer: whether its heads have, in place of the rotated columns, `rope` further
     // columns without rotation (Mistral Large 4). Empty: no layer has.
     std::vector<bool> plain = {};
+    float eps = 1e-6f;    // epsilon of the norms of latents
     bool scales = false;  // queries are multiplied by factors per head that grow with the
                           // logarithm of the position
     bool IsPlain(int64_t layer) const {
@@ -60,6 +65,9 @@ struct HeadShape;  // hyper.h
 struct Indexer {
     int64_t top = 0;  // number of positions that the indexer chooses per row; 0: the model has no
                       // indexer
+    // The indexer chooses windows of this many positions, whose keys are means (GLM-5-next). The
+    // positions that are in no window yet are chosen as well.
+    int64_t stride = 1;
     int64_t heads = 0, dim = 0;
     int64_t block = 0;  // not 0: the indexer chooses top / block blocks of this many positions for
                         // each KV head, and has no head weights

@@ -29,7 +29,8 @@ Status CheckTarget(const Hyper& hyper, const std::string& model, const program::
         return MakeError(ErrorCode::kUnsupported, "{}: {} {}; the device supports at most {}",
                          model, value, what, most);
     };
-    const bool special = hyper.encoder || hyper.moe.identities > 0 || hyper.alt_up.streams > 0;
+    const bool special = hyper.encoder || hyper.moe.identities > 0 || hyper.alt_up.streams > 0 ||
+                         hyper.windowing.independent || hyper.windowing.mean;
     if (special && !target.every_op) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: models of architecture '{}' do not run on this device; use --device "

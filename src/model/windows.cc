@@ -38,28 +38,49 @@ Status ReadStrides(const model_files::ModelSource& source, const std::string& ke
 
 }  // namespace
 
+namespace {
+
+Status ReadStreams(const model_files::ModelSource& source, const std::string& prefix,
+                   Windowing& w) {
+    const model_files::Metadata& meta = source.meta();
+    const std::string eps = prefix + "hyper_connection.epsilon";
+    WEFT_ASSIGN(w.streams, meta.Int(prefix + "hyper_connection.count", 1, program::kMostStreams));
+    WEFT_ASSIGN(const double floor, meta.F64Or(eps, 1e-6));
+    w.eps = static_cast<float>(floor);
+    if (!(floor >= 0 && floor < 1)) {
+        return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected 0 to 1", source.name(), eps,
+                         floor);
+    }
+    const std::string most = prefix + "hyper_connection.magnitude";
+    WEFT_ASSIGN(const double magnitude, meta.F64Or(most, 2));
+    w.magnitude = static_cast<float>(magnitude);
+    if (magnitude > 0 && magnitude < 1e4) return {};
+    return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected 0 to 1e4", source.name(), most,
+                     magnitude);
+}
+
+}  // namespace
+
 Result<Windowing> ReadWindowing(const model_files::ModelSource& source,
                                 const std::string& architecture, int64_t heads, int64_t layers) {
     Windowing w;
-    if (!TraitsOf(architecture).pools_windows) return w;
+    const Traits& traits = TraitsOf(architecture);
+    if (traits.streams == Streams::kOne) return w;
     const model_files::Metadata& meta = source.meta();
     const std::string prefix = architecture + ".";
     const std::string groups = prefix + "attention.output_group_count";
-    const std::string eps = prefix + "hyper_connection.epsilon";
-    WEFT_ASSIGN(w.streams, meta.Int(prefix + "hyper_connection.count", 1, program::kMostStreams));
+    WEFT_TRY(ReadStreams(source, prefix, w));
+    w.independent = traits.streams == Streams::kIndependent;
+    w.mean = traits.streams == Streams::kMean;
+    if (w.independent) return w;
     WEFT_ASSIGN(w.iterations, meta.Int(prefix + "hyper_connection.sinkhorn_iterations", 1, 1000));
-    WEFT_ASSIGN(const double floor, meta.F64Or(eps, 1e-6));
-    w.eps = static_cast<float>(floor);
+    if (!traits.pools_windows) return w;
     WEFT_ASSIGN(w.q_rank, meta.Int(prefix + "attention.q_lora_rank", 1, 1 << 20));
     WEFT_ASSIGN(w.out_rank, meta.Int(prefix + "attention.output_lora_rank", 1, 1 << 20));
     WEFT_ASSIGN(w.out_groups, meta.Int(groups, 1, heads));
     if (heads % w.out_groups != 0) {
         return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected a divisor of the {} heads",
                          source.name(), groups, w.out_groups, heads);
-    }
-    if (!(floor >= 0 && floor < 1)) {
-        return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected 0 to 1", source.name(), eps,
-                         floor);
     }
     WEFT_ASSIGN(w.hashed, meta.IntOr(prefix + "hash_layer_count", 0, layers, 0));
     WEFT_TRY(ReadStrides(source, prefix + "attention.compress_ratios", layers, w));
@@ -72,6 +93,12 @@ ValueId Builder::Spread(ValueId x) {
     const int64_t n = hyper_.windowing.streams;
     if (hyper_.alt_up.streams > 0) return SpreadAltUp(x);
     if (n == 0) return x;
+    if (!options_.cache) {
+        Fail(MakeError(ErrorCode::kUnsupported,
+                       "{}: hyper-connections have no gradient yet: this model can be run, but not "
+                       "trained",
+                       source_.name()));
+    }
     return program_.Emit(program::MixStreams{n}, {x}, "streams",
                          {program_.value(x).shape[0], hyper_.stream_columns()});
 }
@@ -86,8 +113,8 @@ ValueId Builder::StreamWeights(ValueId streams, const std::string& name, int64_t
     const int64_t all = hyper_.stream_columns();
     const ValueId logits = MatMul(NormPlain(streams, all), Tensor(name + "_fn"),
                                   {{0, columns}, {0, all}, columns, all}, {}, false, label + "_fn");
-    const program::StreamWeights weigh{w.streams, w.iterations, w.eps};
-    const int64_t scales = columns == w.streams ? 1 : 3;
+    const program::StreamWeights weigh{w.streams, w.iterations, w.eps, w.magnitude};
+    const int64_t scales = columns == w.streams ? 1 : w.independent ? 2 : 3;
     return program_.Emit(weigh, {logits, vector("_base", columns), vector("_scale", scales)}, label,
                          program_.value(logits).shape);
 }
@@ -95,7 +122,8 @@ ValueId Builder::StreamWeights(ValueId streams, const std::string& name, int64_t
 Builder::Merged Builder::Merge(ValueId streams, const std::string& part) {
     const int64_t n = hyper_.windowing.streams;
     const std::string name = "hc_" + part;
-    const ValueId weights = StreamWeights(streams, name, n * (2 + n), Local(name));
+    const int64_t columns = hyper_.windowing.independent ? 2 * n : n * (2 + n);
+    const ValueId weights = StreamWeights(streams, name, columns, Local(name));
     const Shape shape{program_.value(streams).shape[0], hyper_.hidden};
     return {
         program_.Emit(program::MergeStreams{n}, {streams, weights}, Local(part + "_merged"), shape),
@@ -115,6 +143,15 @@ ValueId Builder::MergeLast(ValueId x) {
     if (n == 0) return x;
     // (A step may output both logits and hidden states.)
     const std::string name = program_.value(x).name;
+    if (hyper_.windowing.mean) {
+        ValueId sum = program::kNoValue;
+        for (int64_t i = 0; i < n; ++i) {
+            const ValueId one =
+                Pick(x, 1, i * hyper_.hidden, hyper_.hidden, fmt::format("{}.stream_{}", name, i));
+            sum = i == 0 ? one : Add(sum, one);
+        }
+        return Scale(sum, 1.0f / static_cast<float>(n));
+    }
     const ValueId weights = StreamWeights(x, "output_hc", n, name + ".hc");
     return program_.Emit(program::MergeStreams{n}, {x, weights}, name + ".merged",
                          {program_.value(x).shape[0], hyper_.hidden});
@@ -132,24 +169,25 @@ ValueId Builder::RotateLast(ValueId x, int64_t head_dim, const std::string& name
     return program_.Emit(attributes, {x, positions_}, Local(name), program_.value(x).shape);
 }
 
-// Pooled entries of windows, in the rows that end a window, from the tensors `name`_kv and so on.
-// Short windows overlap.
-ValueId Builder::Pooled(ValueId x, const std::string& name, int64_t width) {
-    const int64_t stride = hyper_.windowing.StrideOf(layer_);
-    const bool overlaps = Windowing::IsShort(stride);
-    const int64_t columns = overlaps ? 2 * width : width;
-    const auto to = [&](const char* part) {
-        return MatMul(x, Tensor(name + part), RowsOf({0, columns}, columns), {Cut::kNone}, false,
-                      Local(name + part));
-    };
-    const ValueId values = to("_kv"), gates = to("_gate");
+// The means of `values` over windows of `stride` positions, in the rows that end a window. x: rows
+// that the tensor `name`_gate reads.
+ValueId Builder::MeansOfWindows(ValueId values, ValueId x, const std::string& name, int64_t stride,
+                                bool overlaps) {
+    const int64_t columns = program_.value(values).shape[1], width = columns / (overlaps ? 2 : 1);
+    const ValueId gates = ToAll(x, name + "_gate", columns, hyper_.hidden);
     const ValueId bias = Stack(Tensor(name + "_ape") + ".weight",
                                {{0, 1}, {0, columns}, 1, columns}, {0, stride}, stride);
     const ValueId state = StateSlots(name + "_means", {overlaps ? 6 : 3, width});
-    const Shape shape{program_.value(x).shape[0], width};
-    const ValueId pooled =
-        program_.Emit(program::PoolWindows{overlaps}, {values, gates, positions_, bias, state},
-                      Local(name + "_pooled"), shape);
+    return program_.Emit(program::PoolWindows{overlaps}, {values, gates, positions_, bias, state},
+                         Local(name + "_pooled"), {program_.value(x).shape[0], width});
+}
+
+// Pooled entries of windows, from the tensors `name`_kv and so on. Short windows overlap.
+ValueId Builder::Pooled(ValueId x, const std::string& name, int64_t width) {
+    const int64_t stride = hyper_.windowing.StrideOf(layer_);
+    const bool overlaps = Windowing::IsShort(stride);
+    const ValueId values = ToAll(x, name + "_kv", overlaps ? 2 * width : width, hyper_.hidden);
+    const ValueId pooled = MeansOfWindows(values, x, name, stride, overlaps);
     return RotateLast(Norm(pooled, name + "_norm", width), width, name, 1, stride - 1);
 }
 
@@ -201,12 +239,6 @@ ValueId Builder::FromGroups(ValueId x) {
 }
 
 ValueId Builder::WindowAttention(ValueId x) {
-    if (!options_.cache) {
-        Fail(MakeError(ErrorCode::kUnsupported,
-                       "{}: the streams and pooled windows of DeepSeek-V4 have no gradient yet: "
-                       "this model can be run, but not trained",
-                       source_.name()));
-    }
     const Windowing& w = hyper_.windowing;
     const int64_t dim = hyper_.head_dim, stride = w.StrideOf(layer_);
     const Span heads = QueryHeads();

@@ -8,9 +8,6 @@ namespace {
 constexpr RefusedModel kRefusedModels[] = {
     {"", "deepseek_v41_text", "DeepSeek V4.1",
      "embeddings of n-grams, keys shared by layers, blocks of candidates"},
-    {"glm5next", "glm5_next", "GLM-5-next",
-     "hyper-connections, recurrent layers, an indexer of pooled keys"},
-    {"hy_v4", "hy_v4", "Hy4", "hyper-connections, sinks in latent attention"},
     {"", "kimi_k3", "Kimi-K3", "gates by column, blocks of residuals"},
     {"", "qwen4_exp", "Qwen4-exp, Qwen 3.8",
      "hyper-connections, embeddings of n-grams, an indexer of pooled keys"},

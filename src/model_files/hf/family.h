@@ -132,6 +132,14 @@ inline constexpr Rule kPreNormRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
     {"ffn_norm", "post_attention_layernorm", Form::kNorm},
 };
+// DeepSeek's indexer.
+inline constexpr Rule kIndexerRules[] = {
+    {"indexer.attn_q_b", "self_attn.indexer.wq_b", Form::kLinear, false},
+    {"indexer.attn_k", "self_attn.indexer.wk", Form::kLinear, false},
+    {"indexer.proj", "self_attn.indexer.weights_proj", Form::kLinear, false},
+    {"indexer.k_norm.weight", "self_attn.indexer.k_norm.weight", Form::kVector, false},
+    {"indexer.k_norm.bias", "self_attn.indexer.k_norm.bias", Form::kVector, false},
+};
 inline constexpr Rule kMlpRules[] = {
     {"ffn_%", "mlp.%_proj", Form::kLinear},
 };
@@ -140,7 +148,7 @@ struct Family {
     std::string_view model_type;    // in config.json
     std::string_view also = "";     // other model_types, as words
     std::string_view architecture;  // in GGUF
-    std::array<std::span<const Rule>, 5> rules = {kPreNormRules, kAttentionRules, kMlpRules};
+    std::array<std::span<const Rule>, 6> rules = {kPreNormRules, kAttentionRules, kMlpRules};
     Status (*meta)(const Config& config, MetaWriter& meta) = nullptr;  // null: WriteCommon
     // Not empty: the model has experts, whose keys WriteExperts writes after `meta`, with the width
     // "moe_intermediate_size" and this gating.
@@ -225,6 +233,8 @@ Status WriteGranite(const Config& config, MetaWriter& meta);
 // Latent attention (family_deepseek.cc). LatentMeta writes its metadata keys. SplitKvB splits a
 // layer's `module`, the projection to keys and values, into attn_k_b and attn_v_b.
 Status LatentMeta(const Config& config, MetaWriter& meta);
+// Writes the sizes of DeepSeek's indexer, and which layers have one.
+Status IndexerMeta(const Config& config, MetaWriter& meta);
 Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& module);
 // Which layers of Qwen3-Next and Qwen 3.5 have recurrent state.
 Result<std::vector<bool>> RecurrentLayers(const Config& config);
