@@ -68,6 +68,24 @@ MAMBA = {"rms_norm_eps": LEFT_OUT, "num_attention_heads": LEFT_OUT, "head_dim": 
 
 OLMO_HYBRID = {"head_dim": LEFT_OUT, "linear_key_head_dim": 12, "linear_value_head_dim": 16}
 
+HY4 = {"num_hidden_layers": 4, "num_key_value_heads": LEFT_OUT, "head_dim": LEFT_OUT,
+       "q_lora_rank": 48, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+       "v_head_dim": 16, "moe_intermediate_size": 96, "n_routed_experts": 6,
+       "num_experts_per_tok": 2, "index_head_dim": 16, "index_n_heads": 12, "hc_mult": 3,
+       "hc_eps": 1e-3, "hc_magnitude": 1.5, "swiglu_limit": 0.4,
+       "indexer_types": ["full", "full", "shared", "full"]}
+
+GLM5_NEXT = {"num_hidden_layers": 5, "num_key_value_heads": 6, "head_dim": LEFT_OUT,
+             "q_lora_rank": 48, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 0,
+             "v_head_dim": 24, "moe_intermediate_size": 96, "n_routed_experts": 6,
+             "num_experts_per_tok": 2, "index_head_dim": 16, "index_n_heads": 4, "index_kpool": 4,
+             "hc_mult": 3, "hc_eps": 1e-3, "hc_sinkhorn_iters": 3, "swiglu_limit": 0.4,
+             "linear_head_dim": 12, "linear_num_heads": 6,
+             "layer_types": ["linear_attention", "indexed_attention", "indexed_attention",
+                             "linear_attention", "indexed_attention"],
+             "indexer_types": ["full", "full", "shared", "full", "full"],
+             "mlp_layer_types": ["dense", "sparse", "sparse", "dense", "sparse"]}
+
 # name: model_type, keys of config.json added to SIZES
 CASES = {
     "exaone4": ("exaone4", WINDOWS | {"head_dim": LEFT_OUT, "sliding_window_pattern": 4}),
@@ -160,6 +178,10 @@ CASES = {
         "num_kv_shared_layers": 2, "vocab_size_per_layer_input": 83, "laurel_rank": 12,
         "hidden_size_per_layer_input": 16, "altup_num_inputs": 3,
         "activation_sparsity_pattern": [0.7, 0.0, 0.5, 0.6, 0.0, 0.0]}),
+    "glm5Next": ("glm5_next", GLM5_NEXT | {"index_topk": 64}),
+    "glm5NextTop": ("glm5_next", GLM5_NEXT | {"index_topk": 8}),
+    "hyV4": ("hy_v4", HY4 | {"index_topk": 64}),
+    "hyV4Top": ("hy_v4", HY4 | {"index_topk": 6}),
     "longcatFlash": ("longcat_flash", {
         "num_hidden_layers": LEFT_OUT, "num_layers": 2, "num_key_value_heads": LEFT_OUT,
         "head_dim": 8, "intermediate_size": LEFT_OUT, "ffn_hidden_size": 160,
@@ -489,6 +511,30 @@ def internlm2_values(shapes):
     return own_shapes, out
 
 
+def hy4_values(shapes):
+    """Tensors by the names of published folders, and those of transformers 5.24.
+
+    The rotated rows of a head come last. They are pairs in published folders; transformers rotates
+    halves."""
+    heads = {"q_b_proj.": 24, "kv_a_proj_with_mqa.": 40, "indexer.wq_b.": 16, "indexer.wk.": 16,
+             "indexer.k_norm.": 16}
+    own_shapes, out = {}, {}
+    for name, shape in shapes.items():
+        own = name.replace("mlp.linear_gate", "mlp.gate_proj")
+        own = own.replace("shared_experts.linear_gate", "shared_experts.gate_proj")
+        own = own.replace(".hc_pre.hc_head.", ".hc_head.")
+        for part in ("attn", "mlp"):
+            own = own.replace(f".hc_pre.hc_{part}_layer.", f".hc_{part}_layer.hc_pre.")
+        own_shapes[own] = shape
+        out[name] = value(own, shape)
+        size = next((size for part, size in heads.items() if part in name), None)
+        if size is not None:
+            rows = out[name].reshape(-1, size, *shape[1:]).clone()
+            rows[:, -8:] = torch.cat((rows[:, -8::2], rows[:, -7::2]), 1)
+            out[name] = rows.reshape(shape)
+    return own_shapes, out
+
+
 # transformers lacks these models: it runs other models with their names and factors, or without
 # parts of some layers.
 REWRITTEN = {"ling2": ling2, "deepseekV4": deepseek_v4, "internlm2": internlm2,
@@ -501,7 +547,7 @@ SQUINT = {"patch_size": 14, "projector_input_dim": 16, "projector_output_dim": 1
           "vision_output_dim": 16, "intermediate_size": 128, "pixel_shuffle_ratio": 0.5}
 DOUBLES = ("olmo_hybrid", "nemotron_h", "granitemoehybrid", "falcon_h1", "deepseek_v4", "bamba",
            "gptj", "codegen", "olmo", "jamba", "mamba", "falcon_mamba", "mamba2", "mpt",
-           "gemma3n_text", "dbrx")
+           "gemma3n_text", "dbrx", "hy_v4", "glm5_next")
 # (transformers 5.24 adds Falcon's ALiBi twice with "eager".)
 ATTENTION = {"falconAlibi": "sdpa"}
 # Layers whose keys and values published files have, although the layers read those of others.
@@ -521,6 +567,12 @@ def empty(model_type, sizes):
             "depth": 1, "hidden_size": 32, "num_heads": 2, "image_size": 28,
             "out_hidden_size": 96, "intermediate_size": 64})
         loader = getattr(transformers, name + "ForConditionalGeneration")
+        return loader(config), loader
+    if model_type == "glm5_next":
+        config = transformers.Glm5NextConfig(text_config=sizes, vision_config={
+            "depth": 1, "hidden_size": 32, "num_heads": 2, "image_size": 28,
+            "out_hidden_size": 96, "intermediate_size": 64, "projection_intermediate_size": 64})
+        loader = transformers.Glm5NextForConditionalGeneration
         return loader(config), loader
     if model_type == "llama4":
         config = transformers.Llama4Config(text_config=sizes, vision_config=EYES | SQUINT)
@@ -605,22 +657,28 @@ def run(case):
                   for n, s in shapes.items()}
         if case == "internlm2":
             shapes, values = internlm2_values(shapes)
+        if case == "hyV4":
+            shapes, values = hy4_values(shapes)
         safetensors.torch.save_file(values, file, metadata={"format": "pt"})
         loaded = loader.from_pretrained(
             folder, dtype=torch.float64, attn_implementation=ATTENTION.get(case, "eager"),
             experts_implementation="eager").eval()
         text = (pathlib.Path(folder) / "config.json").read_text()
     tokens = tokens_of()
-    plain = torch.Tensor.float
+    plain, plain_to = torch.Tensor.float, torch.Tensor.to
     if model_type in DOUBLES:
         torch.Tensor.float = torch.Tensor.double  # scans and streams otherwise use float32
+    if model_type == "glm5_next":
+        loaded.double()
+        torch.Tensor.to = lambda self, *args, **more: plain_to(
+            self, *(torch.float64 if a is torch.float32 else a for a in args), **more)
     if model_type == "xglm":
         torch.set_default_dtype(torch.float64)  # for its lowest score
     with torch.no_grad():
         # (transformers 5.24 cannot run all of Llama 4: its text part lacks an output.)
         text_part = loaded.language_model if model_type == "llama4" else loaded
         logits = text_part(torch.from_numpy(tokens)[None]).logits[0]
-    torch.Tensor.float = plain
+    torch.Tensor.float, torch.Tensor.to = plain, plain_to
     torch.set_default_dtype(torch.float32)
     kept = REWRITTEN.get(case, lambda c: c)(json.loads(text))
     meta = {"config": json.dumps(kept),

@@ -45,6 +45,12 @@ std::string HunyuanCall(const std::string& city, int days) {
            std::to_string(days) + "</arg_value:opensource>\n</tool_call:opensource>";
 }
 
+std::string Hunyuan4Call(const std::string& city, int days) {
+    std::string call = HunyuanCall(city, days);
+    constexpr std::string_view kBehind = "<tool_sep:opensource>";
+    return call.erase(call.find(kBehind), kBehind.size());
+}
+
 std::string HunyuanPreviewCall(const std::string& city, int days) {
     return "<tool_call>weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value>" + city +
            "</arg_value>\n<arg_key>days</arg_key>\n<arg_value>" + std::to_string(days) +
@@ -192,6 +198,8 @@ std::vector<Manner> TaggedManners() {
         {kGlm, "glm 4.7", "", "", "", Glm47Call, "<think>", "</think>", "<|observation|>"},
         {kHunyuan, "hy3", "<tool_calls:opensource>\n", "\n", "\n</tool_calls:opensource>",
          HunyuanCall, "<think:opensource>", "</think:opensource>", ""},
+        {kHunyuan, "hy4", "<tool_calls:opensource>\n", "\n", "\n</tool_calls:opensource>",
+         Hunyuan4Call, "<think:opensource>", "</think:opensource>", ""},
         {kHunyuanPreview, "hy3-preview", "<tool_calls>\n", "\n", "\n</tool_calls>",
          HunyuanPreviewCall, "<think>", "</think>", ""},
         {kSeed, "seed-oss", "", "\n", "", SeedCall, "<seed:think>", "</seed:think>", "<seed:eos>"},

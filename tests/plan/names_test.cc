@@ -37,6 +37,7 @@ Kimi-K2-Thinking=kimi-k2-thinking GLM-4.6-FP8=glm-4.5 deepseek-r1:8b=llama-3.1-8
 openai/gpt-oss-120b=gpt-oss-120b gemma-3-27b-it-qat-q4_0-gguf=gemma-3-27b
 DeepSeek-V3.2=deepseek-v3.2 DeepSeek-V3.2-Speciale=deepseek-v3.2 GLM-5=glm-5 GLM-5.1=glm-5
 GLM-5-744B-A40B=glm-5 Kimi-K2.6=kimi-k2-thinking Kimi-K2.7-Code=kimi-k2-thinking Hy3=hy3-295b-a21b
+Hy4=hy4-770b-a49b tencent/Hy4-preview=hy4-770b-a49b zai-org/GLM-5.3-Flash=glm-5.3-flash-320b-a18b
 Hy3-295B-A21B=hy3-295b-a21b Mistral-Small-4=mistral-small-4-119b Qwen2.5-VL-7B-Instruct=qwen2.5-7b
 Solar-Open-100B=solar-open-100b Youtu-LLM-2B=youtu-llm-2b DeepSeek-V3.1=deepseek-v3
 DeepSeek-Coder-V2-Lite-Instruct=deepseek-v2-lite GLM-4.7-Flash-30B-A3B=glm-4.7-flash
@@ -95,7 +96,7 @@ constexpr const char* kNoModels = R"(
 qwen3 qwen3-4bit qwen3-80b qwen3-next-30b : hf: llama-3.1-8b-vision deepseek-r1:9b qwen3-8b:q9 / -
 mistral-large-3 llama-31-8b llama-3-18b qwen3-8b-v2 mistral-large DeepSeek-V3.2-Exp
 phi-4-multimodal Yi-1.5-34B Qwen3.8 Qwen4-exp DeepSeek-V4.1-Flash GLM-5-next MiniMax-M1 Kimi-K3
-Hy4 MiMo-V2.5-Pro Nemotron-3-Ultra Nemotron-Nano-8B-v2 Llama-3.3-Nemotron-Super-50B gemma-4-12b
+MiMo-V2.5-Pro Nemotron-3-Ultra Nemotron-Nano-8B-v2 Llama-3.3-Nemotron-Super-50B gemma-4-12b
 gemma-3n-e4b Mistral-Large-3 Mistral-Large-3-675B-Instruct-2512 Mistral-Medium-3.5 Devstral-3-123B
 Devstral-Small-3-24B granite-4.0-medium AI21-Jamba-Mini-1.7 Ring-2.5-1T Laguna EXAONE-4.5-33B
 North Command-A-Vision command-r-08-2024 Apertus-1.5-70B OLMo-Hybrid-32B Olmo-3.1-32B
