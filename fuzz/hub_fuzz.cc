@@ -1,11 +1,12 @@
-// libFuzzer target: any bytes as an answer of the Hub (a listing, a commit, an index of shards, a
-// Link header), as the note of a partial file, and as a user's word. Accepted paths stay in their
-// folder, accepted ranges lie within the size, and a note is the same after it is printed and
-// parsed.
+// libFuzzer target: any bytes as an answer of the Hub (a listing, a commit, an index of shards,
+// configurations of a data set, a Link header), as the note of a partial file, and as a user's
+// word. Accepted paths stay in their folder, accepted ranges lie within the size, and a note is the
+// same after it is printed and parsed.
 //     build-fuzz/fuzz/hub_fuzz -max_total_time=60 -malloc_limit_mb=256 fuzz/corpus/hub
 #include <cstdlib>
 
 #include "hub/choose.h"
+#include "hub/choose_data.h"
 #include "hub/listing.h"
 #include "hub/part.h"
 #include "hub/spec.h"
@@ -53,6 +54,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             if (choice.ok() && choice->files.empty()) std::abort();
         }
     }
+    std::vector<RepoFile> listed(2);
+    listed[0].path = "a/train.jsonl";
+    listed[1].path = "data/train-00000-of-00001.parquet";
+    for (const char* word : {"hf:datasets/o/n", "hf:datasets/o/n:a/test"}) {
+        const auto chosen = ChooseData(listed, *ParseSpec(word), text);
+        if (chosen.ok() && chosen->empty()) std::abort();
+    }
     const auto commit = ParseCommit(text, "fuzz");
     if (commit.ok() && !IsCommit(*commit)) std::abort();
     const auto shards = ParseShardIndex(text, "fuzz");
@@ -65,6 +73,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (spec.ok()) {
         CheckPath(spec->revision);
         if (!spec->what.empty()) CheckPath(spec->what);
+        CheckPath(spec->split);
         if (spec->owner.find('/') != std::string::npos || spec->name.starts_with('.')) std::abort();
     }
     return 0;

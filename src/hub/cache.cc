@@ -38,7 +38,7 @@ std::string Parent(const std::string& path) {
 }
 
 std::string RepoName(const RepoSpec& spec) {
-    return "models--" + spec.owner + "--" + spec.name;
+    return (spec.is_dataset ? "datasets--" : "models--") + spec.owner + "--" + spec.name;
 }
 
 // Disk space used by unfinished downloads of one content, ours and other programs'.
@@ -117,6 +117,11 @@ Status Replace(const std::string& fresh, const std::string& path, const char* wh
     const Error error = PathError(path, what, errno);
     ::unlink(fresh.c_str());
     return error;
+}
+
+std::string DataListPath(const std::string& folder, const RepoSpec& spec,
+                         const std::string& commit) {
+    return folder + "/weft-data/" + commit + "/" + spec.what + "@" + spec.split;
 }
 
 // Whether the error means that the file system has no symbolic links: FAT, some network file
@@ -304,11 +309,45 @@ std::vector<RepoFile> FilesIn(const std::string& folder, std::vector<std::string
 }
 
 Result<std::string> FindCached(const Config& config, const RepoSpec& spec) {
+    if (spec.is_dataset) {
+        return MakeError(ErrorCode::kUsage,
+                         "{}: a data set; expected a model. It belongs to --data", spec.Text());
+    }
     const std::string repo_folder = RepoFolder(config, spec);
     auto whole = FindIn(repo_folder, config, spec);
     if (whole.ok() || whole.error().code != ErrorCode::kNotFound) return whole;
     auto shards = FindIn(ShardFolder(repo_folder), config, spec);
     return shards.ok() ? shards : whole;
+}
+
+Result<std::vector<std::string>> FindCachedData(const Config& config, const RepoSpec& spec) {
+    const std::string folder = RepoFolder(config, spec);
+    WEFT_ASSIGN(const std::string commit, CommitOf(folder, spec, config));
+    const auto list = ReadTextFile(DataListPath(folder, spec, commit), kMostIndexBytes);
+    if (!list.ok() && list.error().code != ErrorCode::kNotFound) return list.error();
+    if (!list.ok()) return NotCached(spec, "not in the cache folder " + config.cache);
+    std::vector<std::string> paths;
+    for (size_t at = 0, end = 0; (end = list->find('\n', at)) != list->npos; at = end + 1) {
+        const std::string name = list->substr(at, end - at);
+        paths.push_back(SnapshotPath(folder, commit) + "/" + name);
+        std::error_code error;
+        if (!IsSafePath(name) || !fs::is_regular_file(paths.back(), error)) {
+            return NotCached(spec, "incomplete in the cache folder " + config.cache);
+        }
+    }
+    if (paths.empty()) return NotCached(spec, "incomplete in the cache folder " + config.cache);
+    return paths;
+}
+
+Status WriteDataFiles(const Config& config, const RepoSpec& spec, const std::string& commit,
+                      const std::vector<RepoFile>& files) {
+    const std::string path = DataListPath(RepoFolder(config, spec), spec, commit);
+    std::string text;
+    for (const RepoFile& file : files) text += file.path + "\n";
+    WEFT_TRY(MakeFolder(Parent(path)));
+    const std::string fresh = FreshName(path);
+    WEFT_TRY(WriteFile(fresh, std::as_bytes(std::span(text))));
+    return Replace(fresh, path, "rename to");
 }
 
 Result<std::string> FindCached(const std::string& word) {

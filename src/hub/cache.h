@@ -6,6 +6,9 @@
 //                        /weft-shards/refs/...          the same two for downloads of
 //                                    /snapshots/...     `pull --shard`: links to partial files
 //                                                       (part.h)
+//     datasets--OWNER--NAME/...                      the same for data sets
+//                          /weft-data/COMMIT/CONFIG@SPLIT   the paths of the split's files, a line
+//                                                           each
 //     .locks/models--OWNER--NAME/HASH.lock              held (flock) while HASH is downloaded
 //
 // Each program finds what the other has downloaded. Unfinished files (part.h) are
@@ -80,5 +83,11 @@ void NoteUnread(const std::string& folder, std::vector<std::string>* unread);
 Result<std::string> FindCached(const Config& config, const RepoSpec& spec);
 // As above, with the user's settings.
 Result<std::string> FindCached(const std::string& word);
+
+// The paths of a split's files, in the order of training. Errors as FindCached.
+Result<std::vector<std::string>> FindCachedData(const Config& config, const RepoSpec& spec);
+// Notes which files of the snapshot the split has: FindCachedData uses no network.
+Status WriteDataFiles(const Config& config, const RepoSpec& spec, const std::string& commit,
+                      const std::vector<RepoFile>& files);
 
 }  // namespace weft::hub

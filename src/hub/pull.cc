@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "hub/cache.h"
 #include "hub/choose.h"
+#include "hub/choose_data.h"
 #include "hub/download.h"
 #include "hub/http.h"
 
@@ -23,18 +24,25 @@ constexpr uint64_t kMostShardIndexBytes = 64 << 20;
 // Limits the rounds of a shard's plan. Only a guard: each round asks for missing bytes.
 constexpr int kMostRounds = 32;
 
-Result<std::string> FindCommit(Connection& connection, const Config& config, const RepoSpec& spec) {
-    if (IsCommit(spec.revision)) return spec.revision;
-    const std::string url = fmt::format("{}/api/models/{}/revision/{}", config.endpoint,
+std::string_view KindOf(const RepoSpec& spec) {
+    return spec.is_dataset ? "datasets" : "models";
+}
+
+// info: receives the response; empty for the name of a commit of a model.
+Result<std::string> FindCommit(Connection& connection, const Config& config, const RepoSpec& spec,
+                               std::string& info) {
+    if (IsCommit(spec.revision) && !spec.is_dataset) return spec.revision;
+    const std::string url = fmt::format("{}/api/{}/{}/revision/{}", config.endpoint, KindOf(spec),
                                         spec.Repo(), UrlText(spec.revision, false));
-    WEFT_ASSIGN(const Page page, GetPage(connection, config, url, kMostPageBytes));
-    return ParseCommit(page.text, url);
+    WEFT_ASSIGN(Page page, GetPage(connection, config, url, kMostPageBytes));
+    info = std::move(page.text);
+    return ParseCommit(info, url);
 }
 
 Result<std::vector<RepoFile>> ListFiles(Connection& connection, const Config& config,
                                         const RepoSpec& spec, const std::string& commit) {
-    std::string url = fmt::format("{}/api/models/{}/tree/{}?recursive=true", config.endpoint,
-                                  spec.Repo(), commit);
+    std::string url = fmt::format("{}/api/{}/{}/tree/{}?recursive=true", config.endpoint,
+                                  KindOf(spec), spec.Repo(), commit);
     std::vector<RepoFile> files;
     for (int pages = 1; !url.empty(); ++pages) {
         if (pages > kMostPages) {
@@ -75,15 +83,24 @@ class Puller {
 
     Result<Pulled> Run() {
         const int64_t begin_ns = NowNs();
-        WEFT_ASSIGN(pulled_.commit, FindCommit(connection_, config_, spec_));
+        std::string info;
+        WEFT_ASSIGN(pulled_.commit, FindCommit(connection_, config_, spec_, info));
         WEFT_ASSIGN(const auto listing, ListFiles(connection_, config_, spec_, pulled_.commit));
-        WEFT_ASSIGN(Choice choice, Choose(listing, spec_));
+        Choice choice;
+        if (spec_.is_dataset) {
+            WEFT_ASSIGN(choice.files, ChooseData(listing, spec_, info));
+        } else {
+            WEFT_ASSIGN(choice, Choose(listing, spec_));
+        }
         WEFT_TRY(MakeFolder(folder_ + "/blobs"));
         TagCache(config_);
         if (!choice.index.empty()) WEFT_TRY(ReadIndex(choice, listing));
         const std::string snapshot = SnapshotPath(place_, pulled_.commit);
         pulled_.path = choice.model.empty() ? snapshot : snapshot + "/" + choice.model;
         WEFT_TRY(plan_ == nullptr ? BringAll(choice.files) : BringShard(choice.files));
+        if (spec_.is_dataset) {
+            WEFT_TRY(WriteDataFiles(config_, spec_, pulled_.commit, choice.files));
+        }
         WEFT_TRY(WriteRef(place_, spec_, pulled_.commit));
         pulled_.seconds = SecondsSince(begin_ns);
         return std::move(pulled_);
@@ -266,7 +283,8 @@ class Puller {
 
     // The file's lock must be held. wanted: ranges of it; null: all.
     Status Fetch(const RepoFile& file, PulledFile& pulled, const RangeSet* wanted) {
-        const std::string url = fmt::format("{}/{}/resolve/{}/{}", config_.endpoint, spec_.Repo(),
+        const std::string url = fmt::format("{}/{}{}/resolve/{}/{}", config_.endpoint,
+                                            spec_.is_dataset ? "datasets/" : "", spec_.Repo(),
                                             pulled_.commit, UrlText(file.path, true));
         const std::string part = PartPath(folder_, file), blob = BlobPath(folder_, file);
         WEFT_ASSIGN(const Downloaded downloaded,
@@ -297,15 +315,22 @@ class Puller {
     PullState state_;
 };
 
+// The folder of a split whose files are in the cache.
+Result<std::string> FindCachedSplit(const Config& config, const RepoSpec& spec) {
+    WEFT_ASSIGN(const std::vector<std::string> files, FindCachedData(config, spec));
+    const size_t commit = RepoFolder(config, spec).size() + std::string_view("/snapshots/").size();
+    return files.front().substr(0, files.front().find('/', commit));
+}
+
 // Returns the complete model in the cache folder, or an error that says that no network is used.
 Result<Pulled> Offline(const Config& config, const RepoSpec& spec) {
-    auto found = FindCached(config, spec);
+    auto found = spec.is_dataset ? FindCachedSplit(config, spec) : FindCached(config, spec);
     if (!found.ok() && found.error().code != ErrorCode::kNotFound) return found.error();
     const std::string whole = RepoFolder(config, spec) + "/snapshots/";
     if (!found.ok() || !found->starts_with(whole)) {
         return MakeError(ErrorCode::kDenied,
                          "{}: {} the cache folder {}, and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) "
-                         "forbids a download. Unset it to download the model",
+                         "forbids a download. Unset it to download it",
                          spec.Text(), found.ok() ? "only shards of it are in" : "it is not in",
                          config.cache);
     }
@@ -333,6 +358,9 @@ Result<Pulled> Pull(const Config& config, const RepoSpec& spec, const OnPull& on
 
 Result<Pulled> PullShard(const Config& config, const RepoSpec& spec, const PlanShard& plan,
                          const OnPull& on_state) {
+    if (spec.is_dataset) {
+        return MakeError(ErrorCode::kUsage, "{}: a data set has no shards", spec.Text());
+    }
     return Run(config, spec, &plan, on_state);
 }
 

@@ -1,7 +1,7 @@
-// Downloads a model from the Hugging Face Hub into the cache folder: gets the revision's commit,
-// lists its files, chooses (choose.h), checks the disk space, and downloads missing files
-// (download.h) one after another, each under its lock. When all files are there, records the
-// revision.
+// Downloads a model, or a split of a data set, from the Hugging Face Hub into the cache folder:
+// gets the revision's commit, lists its files, chooses (choose.h, choose_data.h), checks the disk
+// space, and downloads missing files (download.h) one after another, each under its lock. When all
+// files are there, records the revision.
 //
 // PullShard downloads only what one rank of a cluster reads: settings and tokenizer completely, and
 // ranges of the weight files, as partial files (part.h). Other shards may be added to these files,
@@ -31,7 +31,8 @@ struct PulledFile {
 
 struct Pulled {
     std::string commit;
-    std::string path;  // of the GGUF file or the folder: an argument for weft run
+    // Of the GGUF file or the folder: an argument for weft run. Of a data set: the folder.
+    std::string path;
     std::vector<PulledFile> files;
     // For a shard, total_bytes counts the shard only.
     uint64_t total_bytes = 0, fetched_bytes = 0;

@@ -102,17 +102,63 @@ std::string SpecOfPage(std::string_view word) {
     return std::string(word);
 }
 
+constexpr std::string_view kDatasets = "datasets/";
+
+// OWNER/NAME[@REVISION][:CONFIG][/SPLIT]
+Result<RepoSpec> ParseDataSpec(std::string_view rest, std::string_view word) {
+    RepoSpec spec;
+    spec.is_dataset = true;
+    const auto take = [&](std::string_view ends) {
+        const size_t end = std::min(rest.find_first_of(ends), rest.size());
+        const std::string_view part = rest.substr(0, end);
+        rest.remove_prefix(end);
+        return part;
+    };
+    spec.owner = take("/");
+    if (!rest.empty()) rest.remove_prefix(1);
+    spec.name = take("@:/");
+    bool good = IsName(spec.owner) && IsName(spec.name);
+    if (rest.starts_with('@')) {
+        rest.remove_prefix(1);
+        const bool converted = rest.starts_with(kConvertedRevision);
+        spec.revision = converted ? kConvertedRevision : take(":/");
+        if (converted) rest.remove_prefix(spec.revision.size());
+        good = good && IsRevision(spec.revision);
+    }
+    if (rest.starts_with(':')) {
+        rest.remove_prefix(1);
+        spec.what = take("/");
+        good = good && IsName(spec.what);
+    }
+    if (rest.starts_with('/')) {
+        spec.split = rest.substr(1);
+        good = good && IsName(spec.split);
+        rest = {};
+    }
+    if (good && rest.empty()) return spec;
+    return MakeError(ErrorCode::kUsage,
+                     "'{}' is not a data set of the Hub; expected "
+                     "hf:datasets/OWNER/NAME[@REVISION][:CONFIG][/SPLIT], such as "
+                     "hf:datasets/openai/gsm8k:main/train",
+                     word.substr(0, 200));
+}
+
 }  // namespace
 
 std::string RepoSpec::Text() const {
-    std::string text = "hf:" + Repo();
+    std::string text = (is_dataset ? "hf:datasets/" : "hf:") + Repo();
     if (revision != "main") text += "@" + revision;
     if (!what.empty()) text += ":" + what;
+    if (is_dataset && split != "train") text += "/" + split;
     return text;
 }
 
 bool IsSpec(std::string_view word) {
     return word.starts_with("hf:");
+}
+
+bool IsDataSpec(std::string_view word) {
+    return word.starts_with("hf:datasets/");
 }
 
 bool IsSafePath(std::string_view path) {
@@ -141,6 +187,7 @@ Result<RepoSpec> ParseSpec(std::string_view word) {
     if (IsSpec(rest)) rest.remove_prefix(3);
     const std::string of_page = SpecOfPage(rest);
     if (!of_page.empty()) rest = of_page;
+    if (rest.starts_with(kDatasets)) return ParseDataSpec(rest.substr(kDatasets.size()), word);
     RepoSpec spec;
     if (const size_t colon = rest.find(':'); colon != rest.npos) {
         spec.what = rest.substr(colon + 1);

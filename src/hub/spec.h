@@ -1,9 +1,12 @@
-// Names of models on the Hugging Face Hub, and the user's settings for it.
+// Names of models and data sets on the Hugging Face Hub, and the user's settings for it.
 //
 // A model is written
 //     [hf:]OWNER/NAME[@REVISION][:FILE or QUANTIZATION]
-// such as hf:unsloth/Qwen3-8B-GGUF:Q4_K_M. All parts are checked here, since they become parts of
-// URLs and paths: no `..`, no blanks, no control characters.
+// such as hf:unsloth/Qwen3-8B-GGUF:Q4_K_M; a data set is written
+//     hf:datasets/OWNER/NAME[@REVISION][:CONFIG][/SPLIT]
+// such as hf:datasets/openai/gsm8k:main/test (the split train if none is named). All parts are
+// checked here, since they become parts of URLs and paths: no `..`, no blanks, no control
+// characters.
 #pragma once
 
 #include <atomic>
@@ -15,10 +18,17 @@
 
 namespace weft::hub {
 
+// The branch in which the Hub keeps data sets converted to Parquet files:
+// CONFIG/SPLIT/0000.parquet.
+inline constexpr const char* kConvertedRevision = "refs/convert/parquet";
+
 struct RepoSpec {
     std::string owner, name;
     std::string revision = "main";  // branch, tag, refs/pr/N or commit
     std::string what;               // a file's path, a quantization name, or empty
+    // For a data set, `what` is the configuration, or empty.
+    bool is_dataset = false;
+    std::string split = "train";
 
     std::string Repo() const { return owner + "/" + name; }
     std::string Text() const;  // as a user would write it, with "hf:"
@@ -28,6 +38,8 @@ struct RepoSpec {
 bool IsSpec(std::string_view word);
 // "hf:" is optional. Errors: kUsage, with the expected form.
 Result<RepoSpec> ParseSpec(std::string_view word);
+// Whether a word of --data means the Hub: it starts with "hf:datasets/".
+bool IsDataSpec(std::string_view word);
 // Whether it is a relative path of plain components, short enough for a file system: safe to
 // create.
 bool IsSafePath(std::string_view path);

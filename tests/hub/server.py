@@ -42,7 +42,8 @@ class State:
     content_type?}]. Faults: cuts (each answer of the CDN ends after so many bytes), refuse (list of
     [status, retry_after] for the next requests of the CDN), hub_refuse (the same for the Hub),
     no_range, loop, trickle (bytes a second), silent, gated, need_token, etag, page (entries of a
-    listing's page), raw_tree (the text of the listing), rate (bytes a second over all)."""
+    listing's page), dataset (the repository is one), card (its README's header), raw_tree (the text
+    of the listing), rate (bytes a second over all)."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -148,14 +149,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if words.get("need_token") and token != "Bearer " + words["need_token"]:
             return self.finish_with(401, b"{}", X_Error_Code="RepoNotFound",
                                     X_Error_Message="Repository not found")
-        if path.startswith("/api/models/o/n/revision/"):
-            if path.rsplit("/", 1)[1] not in ("main", "v1", COMMIT):
+        kind = "datasets" if words.get("dataset") else "models"
+        revision = path.removeprefix(f"/api/{kind}/o/n/revision/")
+        if revision != path:
+            if revision not in ("main", "v1", "refs/convert/parquet", COMMIT):
                 return self.finish_with(404, b"{}", X_Error_Code="RevisionNotFound")
-            return self.finish_with(200, json.dumps({"id": "o/n", "sha": COMMIT, "siblings": [
-                {"rfilename": f["path"]} for f in words.get("files", [])]}).encode())
-        if path == f"/api/models/o/n/tree/{COMMIT}":
+            return self.finish_with(200, json.dumps({
+                "id": "o/n", "sha": COMMIT, "cardData": words.get("card"),
+                "siblings": [{"rfilename": f["path"]} for f in words.get("files", [])]}).encode())
+        if path == f"/api/{kind}/o/n/tree/{COMMIT}":
             return self.tree(int(query.get("cursor", ["0"])[0]))
-        file = re.match(f"/o/n/resolve/(?:main|v1|{COMMIT})/", path)
+        prefix = "/datasets" if words.get("dataset") else ""
+        file = re.match(f"{prefix}/o/n/resolve/(?:main|v1|{COMMIT})/", path)
         if file:
             return self.resolve(path[file.end():])
         return self.finish_with(404, b"{}", X_Error_Code="RepoNotFound")
