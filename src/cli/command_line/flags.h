@@ -104,10 +104,11 @@ bool IsFollower();
 // that sees one rank fail kills the others, perhaps before rank 0's report.
 int LeaveToRankZero(ErrorCode code);
 
-// For a command with a MODEL: resolves the word and executes --pull.
+// For a command with a MODEL: resolves the word and executes --pull, also for data sets.
 template <typename Flags>
 Status FindModelFirst(Flags& flags) {
     if constexpr (requires { flags.job.trainer.model; }) {
+        WEFT_TRY(FindData(flags.job.data.data, flags.job.trainer.model, flags.common.pull));
         return FindModel(flags.job.trainer.model, flags.common.pull);
     } else if constexpr (requires { flags.common.job.model; }) {
         return FindModel(flags.common.job.model, flags.common.pull);
@@ -115,6 +116,9 @@ Status FindModelFirst(Flags& flags) {
                              flags.model;
                              flags.pull;
                          }) {
+        if constexpr (requires { flags.data.data; }) {
+            WEFT_TRY(FindData(flags.data.data, flags.model, flags.pull));
+        }
         return FindModel(flags.model, flags.pull);
     }
     return {};

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <vector>
@@ -154,6 +155,7 @@ Status FindModel(std::string& model, bool pull) {
         return {};  // opened as a path
     }
     WEFT_ASSIGN(const hub::RepoSpec spec, hub::ParseSpec(*meant));
+    if (spec.is_dataset) return {};  // opening it reports the error
     WEFT_ASSIGN(hub::Config config, hub::ConfigFromEnvironment());
     const auto cached = hub::FindCached(config, spec);
     if (!cached.ok() && !pull) {
@@ -166,6 +168,20 @@ Status FindModel(std::string& model, bool pull) {
     if (cached.ok()) return {};
     config.stop = CatchInterrupts();
     WEFT_ASSIGN([[maybe_unused]] const hub::Pulled pulled, PullShown(config, spec));
+    return {};
+}
+
+Status FindData(const std::vector<std::string>& words, const std::string& model, bool& pull) {
+    if (!pull || std::ranges::none_of(words, hub::IsDataSpec)) return {};
+    pull = !SpecOfModel(model).empty();
+    for (const std::string& word : words) {
+        if (!hub::IsDataSpec(word)) continue;
+        WEFT_ASSIGN(const hub::RepoSpec spec, hub::ParseSpec(word));
+        WEFT_ASSIGN(hub::Config config, hub::ConfigFromEnvironment());
+        if (hub::FindCachedData(config, spec).ok()) continue;
+        config.stop = CatchInterrupts();
+        WEFT_ASSIGN([[maybe_unused]] const hub::Pulled pulled, PullShown(config, spec));
+    }
     return {};
 }
 

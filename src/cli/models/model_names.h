@@ -30,7 +30,10 @@ Result<std::string> NeedSpec(const std::string& word);
 // Errors: kUsage: --pull with a word without a repository; kNotFound: a known name whose repository
 // is not in the cache, or is unknown.
 Status FindModel(std::string& model, bool pull);
-// Does the same for a draft model. `word` may be empty, or a path even with --pull.
+// pull: downloads the data sets of the Hub among the words of --data that the cache lacks; becomes
+// false if there are such words, and `model` is a path, which FindModel would not pull.
+Status FindData(const std::vector<std::string>& words, const std::string& model, bool& pull);
+// Does the same as FindModel for a draft model. `word` may be empty, or a path even with --pull.
 Status FindDraft(std::string& model, bool pull);
 
 // `word` with the type that `weft run` would choose ("qwen3-8b:q4_k_m"), if it names a model or a

@@ -21,6 +21,9 @@ constexpr const char* kPullFooter =
     "selects the GGUF file with that type in its name; a FILE selects that file and all its\n"
     "parts. Without either, Weft downloads the safetensors, their settings and tokenizer, or\n"
     "the only GGUF file.\n\n"
+    "hf:datasets/OWNER/NAME[@REVISION][:CONFIG][/SPLIT] is a split of a data set for 'weft train\n"
+    "--data' (default: train): the files that its README, their names or folders give the "
+    "split.\n\n"
     "Weft checks all data against the Hub's hashes, and shares the cache folder of\n"
     "huggingface_hub ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub). After Ctrl-C, a\n"
     "lost connection or a kill, the same command resumes. Set HF_TOKEN for private and gated\n"
@@ -31,7 +34,8 @@ constexpr const char* kPullFooter =
     "  weft pull qwen3:8b\n"
     "  weft run qwen3:8b -p \"Hello\"\n"
     "  weft pull Qwen/Qwen3-8B\n"
-    "  weft pull owner/name@v1.0:model-q8.gguf --json\n\n"
+    "  weft pull owner/name@v1.0:model-q8.gguf --json\n"
+    "  weft pull hf:datasets/openai/gsm8k:main/train\n\n"
     "With --shard, each host downloads only the bytes of its rank; here rank 1 of three:\n"
     "  weft pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M --shard 1/3 --tensor-split 3,2,1\n"
     "Then run the model with the same layout.";
@@ -60,7 +64,7 @@ Json PullJson(const PullFlags& flags, const hub::RepoSpec& spec, const hub::Pull
         if (!flags.shard.empty()) files.back()["shard_bytes"] = file.shard_bytes;
     }
     Json json = {{"repository", spec.Repo()},   {"revision", spec.revision},
-                 {"commit", pulled.commit},     {"model", pulled.path},
+                 {"commit", pulled.commit},     {spec.is_dataset ? "folder" : "model", pulled.path},
                  {"bytes", pulled.total_bytes}, {"fetched_bytes", pulled.fetched_bytes},
                  {"seconds", pulled.seconds},   {"files", files}};
     if (!flags.shard.empty()) json["shard"] = flags.shard;
@@ -102,7 +106,8 @@ Status RunPullCommand(PullFlags& flags) {
         PrintOut("{} in {:.1f} s ({:.1f} MB/s)\n", BytesText(pulled.fetched_bytes), pulled.seconds,
                  static_cast<double>(pulled.fetched_bytes) * 1e-6 / std::max(pulled.seconds, 1e-3));
     }
-    PrintOut("commit {}\n{}\nweft run {} ...\n", pulled.commit, pulled.path, spec.Text());
+    PrintOut("commit {}\n{}\nweft {} {} ...\n", pulled.commit, pulled.path,
+             spec.is_dataset ? "train MODEL --data" : "run", spec.Text());
     return {};
 }
 
@@ -195,10 +200,11 @@ Result<hub::Pulled> PullShown(const hub::Config& config, const hub::RepoSpec& sp
 
 void AddPull(const Command& app, int& status) {
     auto flags = std::make_shared<PullFlags>();
-    const Command command =
-        app.AddCommand("pull", "Download a model from the Hugging Face Hub", kPullFooter);
+    const Command command = app.AddCommand(
+        "pull", "Download a model or a data set from the Hugging Face Hub", kPullFooter);
     command
-        .AddOption("NAME", flags->name, "Model to download, such as hf:Qwen/Qwen3-8B-GGUF:Q4_K_M")
+        .AddOption("NAME", flags->name,
+                   "Model or data set to download, such as hf:Qwen/Qwen3-8B-GGUF:Q4_K_M")
         .Required();
     command.AddNumber("--timeout", flags->timeout_s, 1.0, 86400.0,
                       "Give up after this many seconds without data (120)");

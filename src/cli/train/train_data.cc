@@ -55,10 +55,11 @@ Status Inspect(DataFlags& flags) {
 void AddDataFlags(const Command& app, train::DatasetOptions& flags) {
     const Command shown = app.ShowDefaults();
     flags.day = train::Today();
-    app.AddEach(
-           "--data", flags.data,
-           "File of records (JSON, JSON lines, CSV, TSV, plain text, also compressed) or folder of "
-           "such files; may be repeated; or synthetic:random-tokens[:LENGTH[:COUNT]]")
+    app.AddEach("--data", flags.data,
+                "File of records (Parquet, JSON, JSON lines, CSV, TSV, plain text, also "
+                "compressed), folder "
+                "of such files, or hf:datasets/OWNER/NAME[:CONFIG][/SPLIT] (weft pull); may be "
+                "repeated; or synthetic:random-tokens[:LENGTH[:COUNT]]")
         .Required();
     app.AddOption("--data-weights", flags.weights,
                   "Share of each --data in an epoch, as 0.7,0.3, in the order of --data (default: "

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/text.h"
+#include "hub/cache.h"
 #include "train/data/unpack.h"
 
 namespace weft::train {
@@ -194,7 +195,13 @@ Result<DataFileList> DataFiles(const std::vector<std::string>& paths) {
     DataFileList all;
     for (const std::string& path : paths) {
         std::error_code error;
-        if (fs::is_directory(path, error)) {
+        if (hub::IsDataSpec(path)) {
+            WEFT_ASSIGN(const hub::RepoSpec spec, hub::ParseSpec(path));
+            WEFT_ASSIGN(const hub::Config config, hub::ConfigFromEnvironment());
+            WEFT_ASSIGN(const std::vector<std::string> files, hub::FindCachedData(config, spec));
+            all.files.insert(all.files.end(), files.begin(), files.end());
+            all.from_folder = true;
+        } else if (fs::is_directory(path, error)) {
             WEFT_TRY(AddFolder(path, all));
             all.from_folder = true;
         } else {

@@ -1,4 +1,5 @@
-// Expands the paths of --data: replaces folders by the data files in them.
+// Expands the words of --data: replaces folders by the data files in them, and data sets of the Hub
+// (hf:datasets/OWNER/NAME, hub/spec.h) by the files of the split in the cache folder.
 #pragma once
 
 #include <string>
@@ -14,7 +15,7 @@ struct DataFileList {
     std::vector<std::string> files;
     std::vector<size_t> ends;           // by path: the number of files up to its last one
     std::vector<std::string> left_out;  // files of other splits than the training split
-    bool from_folder = false;           // a path is a folder
+    bool from_folder = false;           // a path is a folder, or a data set of the Hub
 };
 
 // Returns the files in a fixed order. A file in `paths` stays as it is. A folder is replaced by the
@@ -29,7 +30,7 @@ struct DataFileList {
 // assigns files to splits.
 //
 // Errors: kNotFound (a missing path, a folder without such files), kUnsupported (too many files or
-// folders), kIo.
+// folders), kIo; those of hub::FindCachedData.
 Result<DataFileList> DataFiles(const std::vector<std::string>& paths);
 
 }  // namespace weft::train
