@@ -1,6 +1,9 @@
-// LoRA adapters on a matrix product: y += (x . a^T) . b^T in the rows that use an adapter, with a
-// [r, k] and b [n, r]. There are two kernels, down and up; all threads must finish down before up
-// begins.
+// Adapters on a matrix product (program::Adapt), in the rows that use an adapter:
+//
+//     y = gain * y + (x . a^T) . b^T + shift        or, without b,        y = x . a^T + shift
+//
+// with a [r, k] and b [n, r]. There are two kernels, down (x . a^T, if there is a b) and up (the
+// rest); all threads must finish down before up begins.
 //
 // As in kernels.h, kernels take (args, part, parts) and allocate nothing, and a row's bits do not
 // depend on the other rows, on their adapters or on `parts`. Rows without an adapter are not
@@ -15,10 +18,12 @@
 namespace weft::kernels {
 
 // The matrices A and B of one adapter for one product, F32 or BF16, packed in strips of 16 rows:
-// [strip][col][16].
+// [strip][col][16]. gain, shift: [rows of y], which is the packed form of one column. Null: absent.
 struct AdapterPair {
     int32_t adapter = 0;
     PackedMatrix a, b;
+    const float *gain = nullptr, *shift = nullptr;
+    int64_t a_bytes = 0, b_bytes = 0;  // of each expert's matrix: a and b are those of the first
 };
 
 // AdapterBytes returns the size of a packed [rows, cols] matrix; PackAdapter packs it, as
@@ -33,27 +38,44 @@ struct AdaptedRow {
     int32_t adapter = 0;
 };
 
+// The experts of rows (kernels/experts.h), for a product with a matrix for each expert. Only a and
+// b are used.
+struct AdaptedSlots {
+    const int32_t* ids = nullptr;    // [rows, used]; null: not a product of experts
+    const int32_t* place = nullptr;  // as in ExpertPlan
+    int64_t used = 0, first_expert = 0;
+    bool by_token = false;  // x has a row per row of the step; else per place
+    // [rows, used]: y has a row per row of the step, to which each slot's result is added, times
+    // its weight. Null: y has a row per place.
+    const float* weights = nullptr;
+};
+
 // u = x . a^T, for rows whose adapter is in `pairs`.
 struct AdaptDownArgs {
     std::span<const AdapterPair> pairs;  // ascending by adapter
     std::span<const AdaptedRow> rows;
+    AdaptedSlots slots;
     const float* x = nullptr;
     int64_t x_stride = 0;
     int64_t segment_cols = 0;  // not 0: float32 sums over this many columns are added up in float64
-    float* u = nullptr;        // [row of the step, u_stride]
+    float* u = nullptr;        // [row of the step, or slot; u_stride]
     double* wide_u = nullptr;  // used instead of u if segment_cols is not 0
     int64_t u_stride = 0;      // the largest rank, rounded up to a strip
 };
 
-// For rows whose adapter is in `pairs`: y += u . b^T if `wide` is null, else wide += u . b^T. If
-// both y and wide are set, then y = wide, rounded, in all rows of the step.
+// Changes y in the rows whose adapter is in `pairs`, or `wide` if it is not null. If both y and
+// wide are set, then y = wide, rounded, in all rows of the step.
 struct AdaptUpArgs {
     std::span<const AdapterPair> pairs;
     std::span<const AdaptedRow> rows;
+    AdaptedSlots slots;
+    const float* x = nullptr;  // of pairs without b
+    int64_t x_stride = 0;
+    int64_t segment_cols = 0;
     const float* u = nullptr;
     const double* wide_u = nullptr;
     int64_t u_stride = 0;
-    float* y = nullptr;  // [row of the step, y_stride]
+    float* y = nullptr;  // [row of the step, or place; y_stride]
     double* wide = nullptr;
     int64_t y_stride = 0;  // stride of y and wide
     int64_t cols = 0;      // number of rows of b
@@ -75,5 +97,44 @@ struct AdaptBlock {
 // if `pairs` has no pair for the adapter.
 AdaptBlock NextBlock(std::span<const AdapterPair> pairs, size_t most,
                      std::span<const AdaptedRow>& rows);
+
+// Rows of x, u and y that belong together.
+struct AdaptPlace {
+    int64_t x = 0, u = 0, y = 0;
+    float weight = 1;
+};
+// Calls work(pair, places) for blocks of at most kMost rows. The pair has the matrices of the rows'
+// expert.
+template <int kMost, typename Work>
+void EachAdaptBlock(std::span<const AdapterPair> pairs, const AdaptedSlots& slots,
+                    std::span<const AdaptedRow> rows, const Work& work) {
+    const bool experts = slots.ids != nullptr;
+    while (!rows.empty()) {
+        const auto [pair, block] = NextBlock(pairs, experts ? 1 : kMost, rows);
+        if (pair == nullptr) continue;
+        AdaptPlace places[kMost];
+        if (!experts) {
+            for (size_t i = 0; i < block.size(); ++i) {
+                const int64_t row = block[i].row;
+                places[i] = {row, row, row};
+            }
+            work(*pair, std::span<const AdaptPlace>(places, block.size()));
+            continue;
+        }
+        const int64_t row = block[0].row;
+        for (int64_t slot = row * slots.used; slot < (row + 1) * slots.used; ++slot) {
+            const int64_t place = slots.place[slot];
+            if (place < 0) continue;
+            const int64_t expert = slots.ids[slot] - slots.first_expert;
+            AdapterPair own = *pair;
+            own.a.data += expert * pair->a_bytes;
+            own.b.data += expert * pair->b_bytes;
+            const bool sums = slots.weights != nullptr;
+            places[0] = {slots.by_token ? row : place, slot, sums ? row : place,
+                         sums ? slots.weights[slot] : 1};
+            work(own, std::span<const AdaptPlace>(places, 1));
+        }
+    }
+}
 
 }  // namespace weft::kernels

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -70,14 +71,16 @@ class Adapt : public testing::TestWithParam<CpuLevel> {
         for (const float y : result.y) result.wide.push_back(static_cast<double>(y) / 3);
         std::vector<float> u(kRows * kStride, NAN);
         std::vector<double> wide_u(kRows * kStride, NAN);
-        AdaptDownArgs down{pairs, rows, x.data(), kCols};
-        AdaptUpArgs up{pairs, rows, u.data(), wide_u.data(), kStride};
-        down.u_stride = kStride;
-        down.u = u.data();
+        AdaptDownArgs down{pairs, rows, {}, x.data(), kCols};
+        AdaptUpArgs up{pairs, rows, {}, x.data(), kCols};
+        down.u_stride = up.u_stride = kStride;
+        up.u = down.u = u.data();
+        up.wide_u = wide_u.data();
         if (form != Form::kPlain) {
             down.wide_u = wide_u.data();
             down.segment_cols = 32;
             up.wide = result.wide.data();
+            up.segment_cols = 32;
         }
         if (form != Form::kWide) up.y = result.y.data();
         up.y_stride = up.cols = kOut;
@@ -166,6 +169,131 @@ TEST_P(Adapt, ARowsBitsDoNotDependOnOtherRows) {
     }
 }
 
+// Adapter 1 scales and shifts, 2 replaces the product and shifts it, 3 does all with A and B.
+TEST_P(Adapt, ScalesShiftsAndReplaces) {
+    const std::vector<float> x = Noise("x", kRows * kCols), y = Noise("y", kRows * kOut);
+    const std::vector<float> gain = Noise("gain", kOut), shift = Noise("shift", kOut);
+    const std::vector<AdaptedRow> rows = {{4, 1}, {0, 2}, {7, 2}, {2, 3}, {3, 3}, {12, 3}};
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        const Matrix whole("whole", dtype, kOut, kCols), a("a", dtype, 5, kCols);
+        const Matrix b("b", dtype, kOut, 5);
+        const std::vector<AdapterPair> pairs = {{1, {}, {}, gain.data(), shift.data()},
+                                                {2, whole.View(), {}, nullptr, shift.data()},
+                                                {3, a.View(), b.View(), gain.data(), shift.data()}};
+        for (const bool wide : {false, true}) {
+            std::vector<float> got = y, u(kRows * kStride);
+            std::vector<double> sums(y.begin(), y.end()), wide_u(kRows * kStride);
+            AdaptDownArgs down{pairs, rows, {}, x.data(), kCols, wide ? 32 : 0, u.data()};
+            AdaptUpArgs up{pairs, rows, {}, x.data(), kCols, wide ? 32 : 0, u.data()};
+            if (wide) {
+                up.wide_u = down.wide_u = wide_u.data();
+                up.wide = sums.data();
+            } else {
+                up.y = got.data();
+            }
+            down.u_stride = up.u_stride = kStride;
+            up.y_stride = up.cols = kOut;
+            const Kernels& kernels = KernelsFor(GetParam());
+            for (int part = 0; part < 3; ++part) kernels.adapt_down(down, part, 3);
+            for (int part = 0; part < 3; ++part) kernels.adapt_up(up, part, 3);
+            for (int64_t i = 0; i < kRows * kOut; ++i) {
+                const int64_t row = i / kOut, n = i % kOut;
+                double expected = y[static_cast<size_t>(i)];
+                const auto is = std::ranges::find(rows, row, &AdaptedRow::row);
+                const auto dot = [&](const Matrix& m, int64_t r) {
+                    double sum = 0;
+                    for (int64_t c = 0; c < kCols; ++c) {
+                        sum += static_cast<double>(x[static_cast<size_t>(row * kCols + c)]) *
+                               m.At(r, c);
+                    }
+                    return sum;
+                };
+                if (is != rows.end()) {
+                    const auto column = static_cast<size_t>(n);
+                    if (is->adapter != 2) expected *= static_cast<double>(gain[column]);
+                    if (is->adapter == 2) expected = dot(whole, n);
+                    for (int64_t r = 0; is->adapter == 3 && r < 5; ++r) {
+                        expected += dot(a, r) * b.At(n, r);
+                    }
+                    expected += static_cast<double>(shift[column]);
+                }
+                const auto at = static_cast<size_t>(i);
+                const double value = wide ? sums[at] : static_cast<double>(got[at]);
+                ASSERT_TRUE(std::abs(value - expected) <= 2e-4) << row << " " << n;
+            }
+        }
+    }
+}
+
+// Three experts, of which this rank has the last two. Each token chose two.
+TEST_P(Adapt, OfExpertsUsesTheRowsOfThePlan) {
+    constexpr int64_t kUsed = 2, kTokens = 3, kExperts = 2;
+    const std::vector<int32_t> ids = {2, 1, 0, 2, 1, 2};
+    const std::vector<int32_t> place = {2, 0, -1, 3, 1, 4};  // sorted by expert, then by slot
+    const std::vector<float> weights = Noise("weights", kTokens * kUsed);
+    const std::vector<AdaptedRow> rows = {{0, 1}, {1, 1}};
+    const Matrix a1("a1", DType::kF32, 5, kCols), a2("a2", DType::kF32, 5, kCols);
+    const Matrix b1("b1", DType::kF32, kOut, 5), b2("b2", DType::kF32, kOut, 5);
+    const auto both = [](const Matrix& first, const Matrix& second) {
+        std::vector<std::byte> bytes = first.packed;
+        bytes.insert(bytes.end(), second.packed.begin(), second.packed.end());
+        return bytes;
+    };
+    std::vector<std::byte> a = both(a1, a2), b = both(b1, b2);
+    AdapterPair pair{1, a1.View(), b1.View()};
+    pair.a.data = a.data();
+    pair.b.data = b.data();
+    pair.a_bytes = static_cast<int64_t>(a1.packed.size());
+    pair.b_bytes = static_cast<int64_t>(b1.packed.size());
+    const std::vector<AdapterPair> pairs = {pair};
+    for (const bool sums : {false, true}) {
+        const int64_t in = sums ? 5 : kTokens, out = sums ? kTokens : 5;
+        const std::vector<float> x = Noise("x", in * kCols), y = Noise("y", out * kOut);
+        std::vector<float> u(kTokens * kUsed * kStride), got = y;
+        std::vector<double> wide_u(u.size()), wide(y.begin(), y.end());
+        AdaptedSlots slots{ids.data(), place.data(), kUsed,
+                           1,          !sums,        sums ? weights.data() : nullptr};
+        AdaptDownArgs down{pairs, rows, slots, x.data(), kCols, sums ? 32 : 0, u.data()};
+        AdaptUpArgs up{pairs, rows, slots, x.data(), kCols, sums ? 32 : 0, u.data()};
+        if (sums) {
+            up.wide_u = down.wide_u = wide_u.data();
+            up.wide = wide.data();
+        } else {
+            up.y = got.data();
+        }
+        down.u_stride = up.u_stride = kStride;
+        up.y_stride = up.cols = kOut;
+        for (int part = 0; part < 2; ++part) KernelsFor(GetParam()).adapt_down(down, part, 2);
+        for (int part = 0; part < 2; ++part) KernelsFor(GetParam()).adapt_up(up, part, 2);
+        std::vector<double> expected(y.begin(), y.end());
+        for (int64_t slot = 0; slot < 2 * kUsed; ++slot) {  // of tokens 0 and 1
+            const int64_t at = place[static_cast<size_t>(slot)], token = slot / kUsed;
+            if (at < 0) continue;
+            const int32_t expert = ids[static_cast<size_t>(slot)] - 1;
+            ASSERT_LT(expert, kExperts);
+            const Matrix &down_matrix = expert == 0 ? a1 : a2, &up_matrix = expert == 0 ? b1 : b2;
+            const int64_t from = sums ? at : token, to = sums ? token : at;
+            const double weight =
+                sums ? static_cast<double>(weights[static_cast<size_t>(slot)]) : 1.0;
+            for (int64_t r = 0; r < 5; ++r) {
+                double dot = 0;
+                for (int64_t c = 0; c < kCols; ++c) {
+                    dot += static_cast<double>(x[static_cast<size_t>(from * kCols + c)]) *
+                           down_matrix.At(r, c);
+                }
+                for (int64_t n = 0; n < kOut; ++n) {
+                    expected[static_cast<size_t>(to * kOut + n)] +=
+                        weight * dot * up_matrix.At(n, r);
+                }
+            }
+        }
+        for (size_t i = 0; i < expected.size(); ++i) {
+            const double value = sums ? wide[i] : static_cast<double>(got[i]);
+            ASSERT_TRUE(std::abs(value - expected[i]) <= 2e-4) << sums << " " << i;
+        }
+    }
+}
+
 // A matrix that is cut by columns: the parts add up to the whole, except for float64's rounding.
 TEST_P(Adapt, CutsBetweenSegmentsChangeNoBits) {
     const Matrix whole("a", DType::kBF16, 16, kCols);
@@ -180,10 +308,10 @@ TEST_P(Adapt, CutsBetweenSegmentsChangeNoBits) {
         }
         const PackedMatrix a{DType::kBF16, 16, count, packed.data()};
         PackAdapter(a, 0, 16, reinterpret_cast<const std::byte*>(raw.data()), count * 2);
-        const std::vector<AdapterPair> pairs = {{1, a, {}}};
+        const std::vector<AdapterPair> pairs = {{1, a, a}};
         const std::vector<AdaptedRow> rows = {{0, 1}};
         std::vector<double> u(16);
-        AdaptDownArgs args{pairs, rows, x.data() + begin, count};
+        AdaptDownArgs args{pairs, rows, {}, x.data() + begin, count};
         args.segment_cols = 32;
         args.wide_u = u.data();
         args.u_stride = 16;

@@ -10,61 +10,78 @@ float At(const PackedMatrix& m, int64_t row, int64_t col) {
     return BF16ToF32(reinterpret_cast<const uint16_t*>(m.data)[i]);
 }
 
+// Row r of the matrix times the row of x.
+double Dot(const PackedMatrix& m, int64_t r, const float* x, int64_t segment_cols) {
+    const int64_t segment = segment_cols == 0 ? m.cols : segment_cols;
+    double sum = 0;
+    for (int64_t begin = 0; begin < m.cols; begin += segment) {
+        float part = 0;
+        const int64_t end = begin + segment < m.cols ? begin + segment : m.cols;
+        for (int64_t col = begin; col < end; ++col) part += x[col] * At(m, r, col);
+        sum += static_cast<double>(part);
+    }
+    return sum;
+}
+
 void Down(const AdaptDownArgs& args, int part, int parts) {
     const Range share = Share(static_cast<int64_t>(args.rows.size()), 1, part, parts);
-    auto rows = args.rows.subspan(static_cast<size_t>(share.begin),
-                                  static_cast<size_t>(share.end - share.begin));
-    while (!rows.empty()) {
-        const auto [pair, block] = NextBlock(args.pairs, 1, rows);
-        if (pair == nullptr) continue;
-        const int64_t row = block[0].row, cols = pair->a.cols;
-        const float* x = args.x + row * args.x_stride;
-        const int64_t segment = args.segment_cols == 0 ? cols : args.segment_cols;
-        for (int64_t r = 0; r < pair->a.rows; ++r) {
-            double sum = 0;
-            for (int64_t begin = 0; begin < cols; begin += segment) {
-                float part_sum = 0;
-                const int64_t end = begin + segment < cols ? begin + segment : cols;
-                for (int64_t col = begin; col < end; ++col) {
-                    part_sum += x[col] * At(pair->a, r, col);
-                }
-                sum += static_cast<double>(part_sum);
-            }
+    const auto rows = args.rows.subspan(static_cast<size_t>(share.begin),
+                                        static_cast<size_t>(share.end - share.begin));
+    EachAdaptBlock<1>(args.pairs, args.slots, rows, [&](const AdapterPair& pair, auto places) {
+        if (pair.b.data == nullptr) return;
+        const float* x = args.x + places[0].x * args.x_stride;
+        for (int64_t r = 0; r < pair.a.rows; ++r) {
+            const double sum = Dot(pair.a, r, x, args.segment_cols);
+            const int64_t at = places[0].u * args.u_stride + r;
             if (args.wide_u != nullptr) {
-                args.wide_u[row * args.u_stride + r] = sum;
+                args.wide_u[at] = sum;
             } else {
-                args.u[row * args.u_stride + r] = static_cast<float>(sum);
+                args.u[at] = static_cast<float>(sum);
             }
         }
+    });
+}
+
+// The addend to element `col` of a row of y.
+template <typename T>
+T Addend(const AdaptUpArgs& args, const AdapterPair& pair, const AdaptPlace& place, int64_t col) {
+    if (pair.a.data == nullptr) return 0;
+    if (pair.b.data == nullptr) {
+        const float* x = args.x + place.x * args.x_stride;
+        return static_cast<T>(Dot(pair.a, col, x, args.segment_cols));
     }
+    T sum = 0;
+    for (int64_t r = 0; r < pair.b.cols; ++r) {
+        const int64_t u = place.u * args.u_stride + r;
+        constexpr bool kWide = sizeof(T) == sizeof(double);
+        const T factor = static_cast<T>(kWide ? args.wide_u[u] : static_cast<double>(args.u[u]));
+        sum += factor * static_cast<T>(At(pair.b, col, r));
+    }
+    return sum * static_cast<T>(place.weight);
+}
+
+template <typename T>
+void Change(const AdaptUpArgs& args, const AdapterPair& pair, const AdaptPlace& place, int64_t col,
+            T& y) {
+    const bool whole = pair.a.data != nullptr && pair.b.data == nullptr;
+    if (whole) y = 0;
+    if (pair.gain != nullptr) y *= static_cast<T>(pair.gain[col]);
+    y += Addend<T>(args, pair, place, col);
+    if (pair.shift != nullptr) y += static_cast<T>(pair.shift[col]);
 }
 
 void Up(const AdaptUpArgs& args, int part, int parts) {
     const Range share = Share(args.cols, kStripRows, part, parts);
-    auto rows = args.rows;
-    while (!rows.empty()) {
-        const auto [pair, block] = NextBlock(args.pairs, 1, rows);
-        if (pair == nullptr) continue;
-        const int64_t row = block[0].row;
+    EachAdaptBlock<1>(args.pairs, args.slots, args.rows, [&](const AdapterPair& pair, auto places) {
         for (int64_t col = share.begin; col < share.end; ++col) {
-            double wide = 0;
-            float sum = 0;
-            for (int64_t r = 0; r < pair->b.cols; ++r) {
-                const float b = At(pair->b, col, r);
-                const int64_t u = row * args.u_stride + r;
-                if (args.wide != nullptr) {
-                    wide += args.wide_u[u] * static_cast<double>(b);
-                } else {
-                    sum += args.u[u] * b;
-                }
-            }
+            const int64_t at = places[0].y * args.y_stride + col;
             if (args.wide != nullptr) {
-                args.wide[row * args.y_stride + col] += wide;
+                Change(args, pair, places[0], col, args.wide[at]);
             } else {
-                args.y[row * args.y_stride + col] += sum;
+                Change(args, pair, places[0], col, args.y[at]);
             }
         }
-    }
+    });
     if (args.wide == nullptr || args.y == nullptr) return;
     for (int64_t row = 0; row < args.all_rows; ++row) {
         for (int64_t col = share.begin; col < share.end; ++col) {

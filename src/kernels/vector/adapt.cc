@@ -19,30 +19,27 @@ class AdaptTiles {
     static constexpr int kDownRows = Simd::kRegisters >= 32 ? 4 : 1;
     static constexpr int kUpRows = Simd::kRegisters >= 32 ? 8 : 2;
 
+    using Places = std::span<const AdaptPlace>;
+
   public:
     static void Down(const AdaptDownArgs& args, int part, int parts) {
         const Range share = Share(static_cast<int64_t>(args.rows.size()), 1, part, parts);
-        auto rows = args.rows.subspan(static_cast<size_t>(share.begin),
-                                      static_cast<size_t>(share.end - share.begin));
-        while (!rows.empty()) {
-            const auto next = NextBlock(args.pairs, kDownRows, rows);
-            if (next.pair == nullptr) continue;
-            InBlocks<kDownRows>(next.rows, [&]<int kRows>(std::span<const AdaptedRow> some) {
-                DownBlock<kRows>(args, next.pair->a, some);
+        const auto rows = args.rows.subspan(static_cast<size_t>(share.begin),
+                                            static_cast<size_t>(share.end - share.begin));
+        EachAdaptBlock<kDownRows>(
+            args.pairs, args.slots, rows, [&](const AdapterPair& pair, Places places) {
+                if (pair.b.data == nullptr) return;
+                InBlocks<kDownRows>(
+                    places, [&]<int kRows>(Places some) { DownBlock<kRows>(args, pair.a, some); });
             });
-        }
     }
 
     static void Up(const AdaptUpArgs& args, int part, int parts) {
         const Range share = Share(args.cols, kStripRows, part, parts);
-        auto rows = args.rows;
-        while (!rows.empty()) {
-            const auto next = NextBlock(args.pairs, kUpRows, rows);
-            if (next.pair == nullptr) continue;
-            InBlocks<kUpRows>(next.rows, [&]<int kRows>(std::span<const AdaptedRow> some) {
-                UpBlock<kRows>(args, next.pair->b, some, share);
-            });
-        }
+        const auto change = [&](const AdapterPair& pair, Places places) {
+            UpPlaces(args, pair, places, share);
+        };
+        EachAdaptBlock<kUpRows>(args.pairs, args.slots, args.rows, change);
         if (args.wide == nullptr || args.y == nullptr) return;
         for (int64_t row = 0; row < args.all_rows; ++row) {
             for (int64_t col = share.begin; col < share.end; ++col) {
@@ -55,7 +52,7 @@ class AdaptTiles {
   private:
     // Calls work<kMost> while enough rows are left, then with half as many rows, and so on.
     template <int kMost, typename Work>
-    static void InBlocks(std::span<const AdaptedRow> rows, const Work& work) {
+    static void InBlocks(Places rows, const Work& work) {
         while (rows.size() >= kMost) {
             work.template operator()<kMost>(rows.first(kMost));
             rows = rows.subspan(kMost);
@@ -75,11 +72,10 @@ class AdaptTiles {
     }
 
     template <int kRows>
-    static void DownBlock(const AdaptDownArgs& args, const PackedMatrix& a,
-                          std::span<const AdaptedRow> rows) {
+    static void DownBlock(const AdaptDownArgs& args, const PackedMatrix& a, Places rows) {
         const float* x[kRows];
         for (int i = 0; i < kRows; ++i) {
-            x[i] = args.x + rows[static_cast<size_t>(i)].row * args.x_stride;
+            x[i] = args.x + rows[static_cast<size_t>(i)].x * args.x_stride;
         }
         for (int64_t s = 0; s * kStripRows < a.rows; ++s) {
             const std::byte* strip = Strip(a, s);
@@ -111,8 +107,8 @@ class AdaptTiles {
     }
 
     template <typename Args>
-    static int64_t At(const Args& args, std::span<const AdaptedRow> rows, int i) {
-        return rows[static_cast<size_t>(i)].row * args.u_stride;
+    static int64_t At(const Args& args, Places rows, int i) {
+        return rows[static_cast<size_t>(i)].u * args.u_stride;
     }
 
     template <int kRows>
@@ -157,9 +153,73 @@ class AdaptTiles {
         }
     }
 
+    // y *= gain and y += shift.
+    template <typename Change>
+    static void ChangeEach(const AdaptUpArgs& args, Places rows, const Range& share,
+                           const Change& change) {
+        for (const AdaptPlace& place : rows) {
+            const int64_t at = place.y * args.y_stride;
+            for (int64_t col = share.begin; col < share.end; ++col) {
+                args.wide != nullptr ? change(args.wide[at + col], col)
+                                     : change(args.y[at + col], col);
+            }
+        }
+    }
+    static void Scale(const AdaptUpArgs& args, const float* gain, Places rows, const Range& share) {
+        ChangeEach(args, rows, share,
+                   [&]<typename T>(T& y, int64_t col) { y *= static_cast<T>(gain[col]); });
+    }
+    static void Shift(const AdaptUpArgs& args, const float* shift, Places rows,
+                      const Range& share) {
+        ChangeEach(args, rows, share,
+                   [&]<typename T>(T& y, int64_t col) { y += static_cast<T>(shift[col]); });
+    }
+
+    // y = x . a^T + shift
+    static void Replace(const AdaptUpArgs& args, const AdapterPair& pair, const AdaptPlace& place,
+                        const Range& share) {
+        const PackedMatrix& a = pair.a;
+        const float* const x[1] = {args.x + place.x * args.x_stride};
+        const int64_t segment = args.segment_cols == 0 ? a.cols : args.segment_cols;
+        for (int64_t col = share.begin; col < share.end; col += kStripRows) {
+            const std::byte* strip = Strip(a, col / kStripRows);
+            double sums[kStripRows] = {};
+            for (int64_t begin = 0; begin < a.cols; begin += segment) {
+                alignas(64) float part[1][kStripRows];
+                SumOf<1>(a.dtype, strip, x, begin, std::min(begin + segment, a.cols), part);
+                for (int64_t k = 0; k < kStripRows; ++k) {
+                    sums[k] += static_cast<double>(part[0][k]);
+                }
+            }
+            const int64_t at = place.y * args.y_stride + col;
+            for (int64_t k = 0; k < std::min(kStripRows, args.cols - col); ++k) {
+                if (pair.shift != nullptr) sums[k] += static_cast<double>(pair.shift[col + k]);
+                if (args.wide != nullptr) {
+                    args.wide[at + k] = sums[k];
+                } else {
+                    args.y[at + k] = static_cast<float>(sums[k]);
+                }
+            }
+        }
+    }
+
+    static void UpPlaces(const AdaptUpArgs& args, const AdapterPair& pair, Places places,
+                         const Range& share) {
+        if (pair.a.data != nullptr && pair.b.data == nullptr) {
+            for (const AdaptPlace& place : places) Replace(args, pair, place, share);
+            return;
+        }
+        if (pair.gain != nullptr) Scale(args, pair.gain, places, share);
+        if (pair.b.data != nullptr) {
+            InBlocks<kUpRows>(
+                places, [&]<int kRows>(Places some) { UpBlock<kRows>(args, pair.b, some, share); });
+        }
+        if (pair.shift != nullptr) Shift(args, pair.shift, places, share);
+    }
+
     template <int kRows>
-    static void UpBlock(const AdaptUpArgs& args, const PackedMatrix& b,
-                        std::span<const AdaptedRow> rows, const Range& share) {
+    static void UpBlock(const AdaptUpArgs& args, const PackedMatrix& b, Places rows,
+                        const Range& share) {
         for (int64_t col = share.begin; col < share.end; col += kStripRows) {
             const std::byte* strip = Strip(b, col / kStripRows);
             const bool bf16 = b.dtype == DType::kBF16;
@@ -175,8 +235,8 @@ class AdaptTiles {
     }
 
     template <int kRows, bool kBF16>
-    static void UpStrip(const AdaptUpArgs& args, const std::byte* strip, int64_t rank,
-                        std::span<const AdaptedRow> rows, int64_t col, int64_t count) {
+    static void UpStrip(const AdaptUpArgs& args, const std::byte* strip, int64_t rank, Places rows,
+                        int64_t col, int64_t count) {
         const float* u[kRows];
         for (int i = 0; i < kRows; ++i) u[i] = args.u + At(args, rows, i);
         for (int v = 0; v < kVectors; ++v) {
@@ -191,7 +251,7 @@ class AdaptTiles {
             const int64_t left = count - v * kLanes;
             for (int i = 0; i < kRows; ++i) {
                 float* y =
-                    args.y + rows[static_cast<size_t>(i)].row * args.y_stride + col + v * kLanes;
+                    args.y + rows[static_cast<size_t>(i)].y * args.y_stride + col + v * kLanes;
                 if (left >= kLanes) {
                     Simd::Store(y, Simd::Add(Simd::Load(y), sum[i]));
                 } else if (left > 0) {
@@ -202,8 +262,8 @@ class AdaptTiles {
     }
 
     template <int kRows, bool kBF16>
-    static void UpWide(const AdaptUpArgs& args, const std::byte* strip, int64_t rank,
-                       std::span<const AdaptedRow> rows, int64_t col, int64_t count) {
+    static void UpWide(const AdaptUpArgs& args, const std::byte* strip, int64_t rank, Places rows,
+                       int64_t col, int64_t count) {
         const double* u[kRows];
         Wide sum[kRows][kVectors];
         for (int i = 0; i < kRows; ++i) {
@@ -219,10 +279,12 @@ class AdaptTiles {
             }
         }
         for (int i = 0; i < kRows; ++i) {
-            double* y = args.wide + rows[static_cast<size_t>(i)].row * args.y_stride + col;
+            const AdaptPlace& place = rows[static_cast<size_t>(i)];
+            double* y = args.wide + place.y * args.y_stride + col;
+            const auto weight = static_cast<double>(place.weight);
             alignas(64) double all[kStripRows];
             for (int v = 0; v < kVectors; ++v) Simd::StoreWide(all + v * kLanes, sum[i][v]);
-            for (int64_t k = 0; k < count; ++k) y[k] += all[k];
+            for (int64_t k = 0; k < count; ++k) y[k] += all[k] * weight;
         }
     }
 };
