@@ -49,6 +49,7 @@ class Adding {
         met_.insert(weight.slice.name);
         program::Adapt attributes;
         attributes.adapters = found->second;
+        attributes.parts.assign(found->second.size(), program::Adapt::kA | program::Adapt::kB);
         const int64_t segment = product.as<program::MatMul>().segment_cols;
         attributes.segment_cols = std::min(segment, kMostSegment);
         std::vector<ValueId> inputs = {product.inputs[0]};

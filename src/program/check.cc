@@ -1,5 +1,7 @@
 // The shape check: checks every op against its row in ops.h and its attributes.
 #include <algorithm>
+#include <bit>
+#include <functional>
 #include <map>
 #include <span>
 #include <string_view>
@@ -424,22 +426,57 @@ class Checker {
         return a.heads > 0 && x % a.heads == 0 && rest % a.heads == 0 && y % a.heads == 0 &&
                a.begin >= 0 && a.begin <= (y - x - rest) / a.heads;
     }
-    bool Check(const Op& op, const Adapt& a) const {
-        const size_t pairs = a.adapters.size();
-        if (pairs == 0 || a.segment_cols < 0 || op.inputs.size() != 2 + 2 * pairs) return false;
+    static bool AreAdapters(const std::vector<int32_t>& adapters) {
+        return !adapters.empty() && adapters[0] >= 1 &&
+               std::ranges::adjacent_find(adapters, std::ranges::greater_equal()) == adapters.end();
+    }
+    // Whether `down` and `up`, of equal types, lead from columns of x to columns of y.
+    bool IsPair(ValueId down, ValueId up, const Op& op) const {
+        const Value &a = program_.value(down), &b = program_.value(up);
+        const int last = a.shape.rank - 1;
         const Shape &x = In(op, 0), &y = Out(op, 0);
-        if (IsWide(op.outputs[0]) && a.segment_cols == 0) return false;
-        for (size_t i = 0; i < pairs; ++i) {
-            const Value &down = program_.value(a.A(op.inputs, i)),
-                        &up = program_.value(a.B(op.inputs, i));
-            const bool floats =
-                down.dtype == up.dtype && (down.dtype == DType::kF32 || down.dtype == DType::kBF16);
-            if (!floats || down.shape[1] != x[1] || up.shape != Shape{y[1], down.shape[0]} ||
-                a.adapters[i] < 1 || (i > 0 && a.adapters[i] <= a.adapters[i - 1])) {
-                return false;
+        return a.dtype == b.dtype && IsOfAdapter(a) && a.shape[last] == x[x.rank - 1] &&
+               b.shape[last] == a.shape[last - 1] && b.shape[last - 1] == y[y.rank - 1];
+    }
+    static bool IsOfAdapter(const Value& value) {
+        return value.dtype == DType::kF32 || value.dtype == DType::kBF16;
+    }
+    bool Check(const Op& op, const Adapt& a) const {
+        const Shape &x = In(op, 0), &y = Out(op, 0);
+        size_t inputs = a.of_outputs ? 3 : 2;
+        for (const uint8_t parts : a.parts) inputs += static_cast<size_t>(std::popcount(parts));
+        if (!AreAdapters(a.adapters) || a.parts.size() != a.adapters.size() ||
+            op.inputs.size() != inputs || a.segment_cols < 0 ||
+            (IsWide(op.outputs[0]) && a.segment_cols == 0)) {
+            return false;
+        }
+        for (size_t i = 0; i < a.parts.size(); ++i) {
+            const auto part = [&](Adapt::Part which) { return a.PartOf(op.inputs, i, which); };
+            const ValueId down = part(Adapt::kA), up = part(Adapt::kB);
+            if (up != kNoValue && (down == kNoValue || !IsPair(down, up, op))) return false;
+            if (up == kNoValue && down != kNoValue) {
+                const Value& whole = program_.value(down);
+                if (!IsOfAdapter(whole) || whole.shape != Shape{y[1], x[1]}) return false;
+            }
+            for (const ValueId column : {part(Adapt::kGain), part(Adapt::kShift)}) {
+                if (column == kNoValue) continue;
+                const Value& value = program_.value(column);
+                if (value.dtype != DType::kF32 || value.shape != Shape{y[1], 1}) return false;
             }
         }
         return true;
+    }
+    bool ArePairs(const Op& op, const ExpertPairs& pairs, size_t first) const {
+        const size_t count = pairs.adapters.size();
+        if (!AreAdapters(pairs.adapters) || op.inputs.size() != first + 2 * count + 1) return false;
+        for (size_t i = 0; i < count; ++i) {
+            if (!IsPair(op.inputs[first + 2 * i], op.inputs[first + 2 * i + 1], op)) return false;
+        }
+        return pairs.first_expert >= 0 && pairs.segment_cols >= 0;
+    }
+    bool Check(const Op& op, const AdaptExperts& a) const { return ArePairs(op, a.pairs, 2); }
+    bool Check(const Op& op, const AdaptExpertSum& a) const {
+        return ArePairs(op, a.pairs, 3) && (!IsWide(op.outputs[0]) || a.pairs.segment_cols > 0);
     }
 
     bool Check(const Op& op, const AllGather& a) const {

@@ -141,6 +141,8 @@ class Coster {
     void Count(const HeadMatMulGradWeight&) { cost_.flops = 2 * In(0) * Columns(op_->outputs[0]); }
     // The cost of a step whose rows use no adapter.
     void Count(const Adapt&) { cost_ = {}; }
+    void Count(const AdaptExperts&) { cost_ = {}; }
+    void Count(const AdaptExpertSum&) { cost_ = {}; }
     void Count(const Rope& a) {
         cost_.flops =
             3 * Out() / static_cast<double>(a.head_dim) * static_cast<double>(a.rotary_dim);

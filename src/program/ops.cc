@@ -2,6 +2,7 @@
 #include "program/ops.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/check.h"
@@ -175,6 +176,15 @@ std::optional<Operands> OperandsOf(const Op& op) {
 bool IsOfExperts(const Op& op) {
     const Signature& signature = kSignatures[static_cast<size_t>(op.kind())];
     return std::ranges::any_of(signature.operands, &Operand::chosen);
+}
+
+ValueId Adapt::PartOf(const std::vector<ValueId>& inputs, size_t i, Part part) const {
+    size_t at = of_outputs ? 2 : 1;
+    for (size_t before = 0; before < i; ++before) {
+        at += static_cast<size_t>(std::popcount(parts[before]));
+    }
+    const auto lower = static_cast<uint8_t>(parts[i] & (part - 1));
+    return (parts[i] & part) == 0 ? kNoValue : inputs[at + std::popcount(lower)];
 }
 
 std::optional<size_t> WeightInput(OpKind kind) {

@@ -36,6 +36,7 @@
 // value is not zero, show.Flag(name, bool) if it is true.
 #pragma once
 
+#include <algorithm>
 #include <any>
 #include <array>
 #include <cstdint>
@@ -231,22 +232,62 @@ struct HeadMatMulGradWeight {  // dW += rows^T . columns of each head
                                 "rows[T,_] columns[T,_] -> dw[m,n,k]+=", Pass::kBackward, 0};
 };
 
-// LoRA adapters beside a product (Hu et al. 2021). Each adapter for this matrix has a pair a [r,
-// k], b [n, r]: y += (x . a^T) . b^T in the rows of sequences that use the adapter. Other rows keep
-// their bits. The step says which rows use an adapter; a step without such rows skips the op.
+// Adapters beside a product (LoRA: Hu et al. 2021; DoRA: Liu et al. 2024), a norm or a bias. In the
+// rows of sequences that use an adapter,
+//
+//     y = gain * y + (x . a^T) . b^T + shift        or, without b,        y = x . a^T + shift
+//
+// with those of a [r, k], b [n, r], gain [n, 1] and shift [n, 1] that the adapter has. Other rows
+// keep their bits. The step says which rows use an adapter; a step without such rows skips the op.
 struct Adapt {
-    static constexpr OpRow kRow{"adapt", "x[T,k] pairs*[_,_] -> y[T,n]:f64+=", Pass::kInference,
-                                Trait::kRowWise};
-    std::vector<int32_t> adapters;  // adapter number of each pair: from 1, ascending
+    // rows: the row of the step of each row of y, if y has rows R.
+    static constexpr OpRow kRow{"adapt", "x[T,k] (rows[T]:i32) parts*[_,_] -> y[T,n]:f64+=",
+                                Pass::kInference, Trait::kRowWise};
+    enum Part : uint8_t { kA = 1, kB = 2, kGain = 4, kShift = 8 };
+    std::vector<int32_t> adapters;  // ascending, from 1
+    std::vector<uint8_t> parts;     // the sum of each adapter's parts
     // As in the MatMul before this op. Not 0: sums over columns use float64, because each rank may
     // have only a part of the columns.
     int64_t segment_cols = 0;
-    ValueId A(const std::vector<ValueId>& inputs, size_t i) const { return inputs[1 + 2 * i]; }
-    ValueId B(const std::vector<ValueId>& inputs, size_t i) const { return inputs[2 + 2 * i]; }
+    bool of_outputs = false;  // y has rows R
+    // The input that is a part of adapters[i]; kNoValue: it has none.
+    ValueId PartOf(const std::vector<ValueId>& inputs, size_t i, Part part) const;
+    std::optional<bool> Has(std::string_view) const { return of_outputs; }
     void Show(auto& show) const {
         show("adapters", adapters);
+        if (std::ranges::any_of(parts, [](uint8_t p) { return p != (kA | kB); })) {
+            show("parts", parts);
+        }
         show.Where("segment_cols", segment_cols);
     }
+};
+
+// Adapters beside the products of experts. Each adapter has a stack a [m, r, k] and a stack b [m,
+// n, r], of the same experts as the product's stack.
+struct ExpertPairs {
+    std::vector<int32_t> adapters;  // ascending, from 1
+    int64_t first_expert = 0;
+    int64_t segment_cols = 0;  // as in Adapt
+    void Show(auto& show) const {
+        show("adapters", adapters);
+        show("first_expert", first_expert);
+        show.Where("segment_cols", segment_cols);
+    }
+};
+struct AdaptExperts {  // y += (x . a^T) . b^T, with the matrices of each row's expert
+    static constexpr OpRow kRow{
+        "adapt_experts", "x[T,..,k] ids[T,K]:i32 pairs*[m,_,_] -> y[T,K,n]+=", Pass::kInference,
+        Trait::kRowWise};
+    ExpertPairs pairs;
+    void Show(auto& show) const { pairs.Show(show); }
+};
+struct AdaptExpertSum {  // y += the sum over a token's experts of weight * ((x . a^T) . b^T)
+    static constexpr OpRow kRow{
+        "adapt_expert_sum",
+        "x[T,K,k] ids[T,K]:i32 weights[T,K]:exact pairs*[m,_,_] -> y[T,n]:f64+=", Pass::kInference,
+        Trait::kRowWise};
+    ExpertPairs pairs;
+    void Show(auto& show) const { pairs.Show(show); }
 };
 
 // ---- Attention ----------------------------------------------------------------------------------
@@ -825,7 +866,8 @@ struct CrossEntropyGrad {
     OP(SumSquares) OP(SumSquaresGrad) \
     OP(MatMul) OP(MatMulGradInput) OP(MatMulGradWeight) \
     OP(AddBias) OP(BiasGrad) \
-    OP(HeadMatMul) OP(HeadMatMulGradWeight) OP(Adapt) \
+    OP(HeadMatMul) OP(HeadMatMulGradWeight) \
+    OP(Adapt) OP(AdaptExperts) OP(AdaptExpertSum) \
     OP(Rope) \
     OP(Attention) OP(AttentionGrad) \
     OP(IndexTopK) OP(IndexBlocks) OP(LatentAttention) OP(WindowAttention) OP(PickColumns) \
@@ -960,6 +1002,10 @@ std::optional<Operands> OperandsOf(const Op& op);
 // Whether an operand of the op is a stack of experts of which the op touches the chosen ones
 // (:chosen).
 bool IsOfExperts(const Op& op);
+inline bool IsOfAdapters(OpKind kind) {
+    return kind == OpKind::kAdapt || kind == OpKind::kAdaptExperts ||
+           kind == OpKind::kAdaptExpertSum;
+}
 // The index of the input that is :weight; nullopt for other ops.
 std::optional<size_t> WeightInput(OpKind kind);
 inline ValueId WeightOf(const Op& product) {

@@ -62,7 +62,7 @@ TEST(Calls, TouchWhatTheirOpsNameAsOperands) {
         const bool adapts = &calls == &lowered.lists.adapted;
         for (size_t i = 0; i < program.ops.size(); ++i) {
             const Op& op = program.ops[i];
-            if (op.kind() == OpKind::kAdapt && !adapts) continue;
+            if (program::IsOfAdapters(op.kind()) && !adapts) continue;
             for (const ValueId id : op.inputs) {
                 const Storage storage = program.value(id).storage;
                 if (storage == Storage::kActivation || storage == Storage::kState ||

@@ -69,7 +69,24 @@ class EveryOp {
     }
     void Adapt(ValueId x, ValueId y, int64_t segment) {
         const ValueId a = Weight({8, kCols}, DType::kF32), b = Weight({kCols, 8}, DType::kF32);
-        program.ops.push_back({program::Adapt{{1}, segment}, {x, a, b, y}, {y}});
+        const ValueId whole = Weight({kCols, kCols}, DType::kF32);
+        const ValueId gain = Weight({kCols, 1}, DType::kF32);
+        program.ops.push_back({program::Adapt{{1, 3, 4}, {3, 1, 12}, segment},
+                               {x, a, b, whole, gain, Weight({kCols, 1}, DType::kF32), y},
+                               {y}});
+    }
+    std::vector<ValueId> ExpertPair() {
+        return {Weight({4, 8, kCols}, DType::kF32), Weight({4, kCols, 8}, DType::kF32)};
+    }
+    void AdaptSlots(ValueId x, ValueId ids, ValueId y) {
+        const std::vector<ValueId> pair = ExpertPair();
+        program.ops.push_back(
+            {program::AdaptExperts{{{2}, 0, 0}}, {x, ids, pair[0], pair[1], y}, {y}});
+    }
+    void AdaptSum(ValueId x, ValueId ids, ValueId weights, ValueId y) {
+        const std::vector<ValueId> pair = ExpertPair();
+        program.ops.push_back(
+            {program::AdaptExpertSum{{{2}, 0, 32}}, {x, ids, weights, pair[0], pair[1], y}, {y}});
     }
 
     void Norms() {
@@ -236,16 +253,20 @@ class EveryOp {
         Emit(program::IdentityExperts{2}, {y_, ids, weights}, program.value(y_).shape);
         const ValueId scaled = Emit(program::ExpertMatMul{}, {weighed, ids, Weight(stack)}, slots);
         Emit(program::ExpertSum{}, {scaled, ids, rest, Weight(stack)}, {kTokens, kCols});
+        AdaptSlots(y_, ids, gate);
         const ValueId inner = Emit(program::Glu{}, {gate, up}, slots);
         const ValueId again = Emit(program::ExpertMatMul{}, {inner, ids, Weight(stack)}, slots);
+        AdaptSlots(inner, ids, again);
         const Shape rows{kTokens, kCols};
         program::ExpertSum sum;
         const ValueId padded = Emit(program::PadColumns{8}, {again}, {kTokens, 2, 2 * kCols});
         const ValueId plain =
             Emit(sum, {padded, ids, weights, Weight({4, kCols, 2 * kCols})}, rows, DType::kF64);
+        AdaptSum(again, ids, weights, plain);
         sum.bias = sum.base = true;
         const ValueId biased = Emit(
             sum, {inner, ids, weights, Weight(stack), Weight(biases, DType::kF32), plain}, rows);
+        AdaptSum(inner, ids, weights, biased);
         y_ = Emit(program::GateRows{}, {biased, Product(biased, 1)}, rows);
         y_ = Emit(program::GateRows{program::RowGate::kSoftplus}, {y_, Product(biased, 4)}, rows);
     }
@@ -254,6 +275,9 @@ class EveryOp {
         const ValueId rows = Input("output_rows", kOutputs);
         const ValueId last = Emit(program::SelectRows{}, {y_, rows}, {kOutputs, kCols});
         const ValueId part = Emit(program::MatMul{}, {last, Weight({16, kCols})}, {kOutputs, 16});
+        program::Adapt adapt{{1}, {program::Adapt::kA}, 0, true};
+        program.ops.push_back(
+            {adapt, {last, rows, Weight({16, kCols}, DType::kF32), part}, {part}});
         program::AllGather gather;
         gather.parts = {16, 16};
         Emit(gather, {part}, {kOutputs, 32});

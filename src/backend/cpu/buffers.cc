@@ -107,20 +107,23 @@ Buffers::Buffers(const program::ChunkedProgram& chunked, const CompileOptions& o
     layout_ = program::MemoryLayout(chunked, layout);
 }
 
-// Whether an Adapt op reads the matrix.
+// Whether an op of adapters reads the weight.
 bool Buffers::IsAdapter(ValueId id) const {
     return std::ranges::any_of(program_.ops, [&](const program::Op& op) {
-        const auto& ids = op.inputs;
-        return op.kind() == program::OpKind::kAdapt &&
-               std::find(ids.begin() + 1, ids.end() - 1, id) != ids.end() - 1;
+        return program::IsOfAdapters(op.kind()) &&
+               std::ranges::find(op.inputs, id) != op.inputs.end();
     });
 }
 
 int64_t Buffers::WeightBytes(ValueId id) const {
     const program::Value& value = program_.value(id);
     const program::Shape& shape = value.shape;
+    if (IsAdapter(id)) {
+        const int64_t matrices = shape.rank == 3 ? shape[0] : 1;
+        const int64_t rows = shape[shape.rank - 2], cols = shape[shape.rank - 1];
+        return matrices * kernels::AdapterBytes(value.dtype, rows, cols);
+    }
     if (IsVectors(shape)) return shape.Elements(0, 0) * static_cast<int64_t>(sizeof(float));
-    if (IsAdapter(id)) return kernels::AdapterBytes(value.dtype, shape[0], shape[1]);
     if (shape.rank == 2) return kernels_.packed_bytes(value.dtype, shape[0], shape[1]);
     return shape[0] * StrideOf(id);
 }
@@ -277,6 +280,18 @@ Status LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row, const 
     return {};
 }
 
+// A matrix of an adapter, or one for each expert.
+Status LoadAdapter(const program::Value& value, std::byte* out, const RowSource& source) {
+    const program::Shape& shape = value.shape;
+    const int64_t rows = shape[shape.rank - 2], cols = shape[shape.rank - 1];
+    const int64_t bytes = kernels::AdapterBytes(value.dtype, rows, cols);
+    for (int64_t i = 0; i < (shape.rank == 3 ? shape[0] : 1); ++i) {
+        const kernels::PackedMatrix matrix{value.dtype, rows, cols, out + i * bytes};
+        WEFT_TRY(LoadMatrix(matrix, i * rows, source, kernels::PackAdapter));
+    }
+    return {};
+}
+
 }  // namespace
 
 Status Buffers::Load(ValueId id, const RowSource& source) {
@@ -287,11 +302,9 @@ Status Buffers::Load(ValueId id, const RowSource& source) {
         return {};
     }
     if (!packs()) return LoadRows(value, At(id), source);
+    if (IsAdapter(id)) return LoadAdapter(value, At(id), source);
     if (IsVectors(value.shape)) return LoadVectors(value, At(id), source);
-    if (value.shape.rank == 2) {
-        const auto pack = IsAdapter(id) ? kernels::PackAdapter : kernels_.pack;
-        return LoadMatrix(matrix(id), 0, source, pack);
-    }
+    if (value.shape.rank == 2) return LoadMatrix(matrix(id), 0, source, kernels_.pack);
     const kernels::PackedStack matrices = stack(id);
     for (int64_t i = 0; i < matrices.count; ++i) {
         WEFT_TRY(LoadMatrix(matrices.Matrix(i), i * matrices.rows, source, kernels_.pack));

@@ -32,6 +32,7 @@ void BindCall(Call& call, const Bindings& to) {
         case Bound::kSequences: return call.args.Store(call.bound_at, to.sequences);
         case Bound::kStates: return call.args.Store(call.bound_at, to.states);
         case Bound::kAdapted: return call.args.Store(call.bound_at, to.adapted);
+        case Bound::kAdaptedOutputs: return call.args.Store(call.bound_at, to.adapted_outputs);
         case Bound::kTokenOrder: return call.args.Store(call.bound_at, to.token_order);
         case Bound::kFirstOwnRow: return call.args.Store(call.bound_at, to.own_begin);
     }

@@ -82,9 +82,17 @@ class CallArgs {
 enum class CallKind : uint8_t { kKernel, kAllReduce, kTransfer, kBring };
 
 // Data of a step that is bound to a call, besides addresses and row counts: the rows of the step's
-// sequences, the same rows with their state slots, the rows with an adapter, the order of the
-// tokens (dense/lookup.h), or this rank's first row.
-enum class Bound : uint8_t { kNothing, kSequences, kStates, kAdapted, kTokenOrder, kFirstOwnRow };
+// sequences, the same rows with their state slots, the rows with an adapter, the output rows with
+// one, the order of the tokens (dense/lookup.h), or this rank's first row.
+enum class Bound : uint8_t {
+    kNothing,
+    kSequences,
+    kStates,
+    kAdapted,
+    kAdaptedOutputs,
+    kTokenOrder,
+    kFirstOwnRow
+};
 
 // A row count (int64_t) among the arguments: the number of rows of dimension `dim`, times `factor`.
 struct RowCount {
@@ -143,7 +151,8 @@ struct Bindings {
     int64_t slot = 0;
     std::span<const kernels::Sequence> sequences{};
     std::span<const kernels::StateSequence> states{};
-    std::span<const kernels::AdaptedRow> adapted{};  // rows with an adapter, by adapter
+    // Rows, and output rows, with an adapter, by adapter.
+    std::span<const kernels::AdaptedRow> adapted{}, adapted_outputs{};
     const int32_t* token_order = nullptr;
     // This rank's rows of T, if tensor ranks divide the rows.
     int64_t own_begin = 0, own_rows = 0;

@@ -122,6 +122,7 @@ class CpuExecutable final : public Executable {
     void Prepare(List& list, std::vector<Call> calls) const;
 
     void BindInputs(const Step& step);
+    void BindAdaptedOutputs(const Step& step);
     void BindInput(program::ValueId id, const Step& step);
     void BindCalls(const Step& step);
     size_t PartsOfStep() const;
@@ -179,7 +180,7 @@ class CpuExecutable final : public Executable {
     List* list_ = &plain_;
     size_t begin_ = 0, end_ = 0;  // calls
     Bindings bindings_;
-    std::vector<kernels::AdaptedRow> adapted_rows_;  // by adapter
+    std::vector<kernels::AdaptedRow> adapted_rows_, adapted_outputs_;  // by adapter
     const Step* step_ = nullptr;
     Communicators groups_;
     Status status_;
@@ -265,6 +266,7 @@ void CpuExecutable::BindInputs(const Step& step) {
         }
     }
     std::ranges::stable_sort(adapted_rows_, {}, &kernels::AdaptedRow::adapter);
+    BindAdaptedOutputs(step);
     list_ = adapted_rows_.empty() || adapted_.calls.empty() ? &plain_ : &adapted_;
     const Step own = WithOwnTokens(step, groups_);
     for (const program::ValueId id : inputs_) BindInput(id, own);
@@ -273,6 +275,18 @@ void CpuExecutable::BindInputs(const Step& step) {
     std::iota(slot.token_order.begin(), slot.token_order.end(), 0);
     std::ranges::stable_sort(slot.token_order, {},
                              [&](int32_t row) { return own.tokens[static_cast<size_t>(row)]; });
+}
+
+void CpuExecutable::BindAdaptedOutputs(const Step& step) {
+    adapted_outputs_.clear();
+    if (adapted_rows_.empty()) return;
+    for (size_t i = 0; i < step.output_rows.size(); ++i) {
+        const int32_t row = step.output_rows[i];
+        const auto is = std::ranges::find(adapted_rows_, row, &kernels::AdaptedRow::row);
+        if (is == adapted_rows_.end()) continue;
+        adapted_outputs_.push_back({static_cast<int32_t>(i), is->adapter});
+    }
+    std::ranges::stable_sort(adapted_outputs_, {}, &kernels::AdaptedRow::adapter);
 }
 
 void CpuExecutable::BindInput(program::ValueId id, const Step& step) {
@@ -303,8 +317,8 @@ void CpuExecutable::BindInput(program::ValueId id, const Step& step) {
 
 void CpuExecutable::BindCalls(const Step& step) {
     const SlotState& slot = slots_[static_cast<size_t>(step.slot)];
-    bindings_ = {slot.tokens,   slot.outputs,           step.slot, slot.sequences, slot.states,
-                 adapted_rows_, slot.token_order.data()};
+    bindings_ = {slot.tokens, slot.outputs,  step.slot,        slot.sequences,
+                 slot.states, adapted_rows_, adapted_outputs_, slot.token_order.data()};
     const RowRange own = OwnRows(slot.tokens, groups_);
     bindings_.own_begin = own.begin;
     bindings_.own_rows = own.count;

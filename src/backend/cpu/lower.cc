@@ -64,7 +64,7 @@ Result<std::vector<Call>> LowerOps(Lowering l) {
     };
     for (const Op& op : l.program.ops) {
         if (BeginsPart(l)) l.prepared = {};
-        if (op.kind() != OpKind::kAdapt) TakePending(l);
+        if (!program::IsOfAdapters(op.kind())) TakePending(l);
         WEFT_TRY(CheckOp(l, op));
         WEFT_TRY(LowerOp(l, op));
         if (std::ranges::any_of(op.outputs, is_kept)) l.prepared = {};
@@ -82,7 +82,7 @@ Result<CallLists> LowerLists(Buffers& buffers) {
     CallLists lists;
     Lowering l{buffers};
     WEFT_ASSIGN(lists.plain, LowerOps(l));
-    l.adapts = std::ranges::find(l.program.ops, OpKind::kAdapt, &Op::kind) != l.program.ops.end();
+    l.adapts = std::ranges::any_of(l.program.ops, program::IsOfAdapters, &Op::kind);
     if (l.adapts) {
         WEFT_ASSIGN(lists.adapted, LowerOps(l));
     }

@@ -15,6 +15,14 @@ int64_t PlanSlots(const Lowering& l) {
     return l.MostRows(l.prepared.planned_ids) * l.plan.used;
 }
 
+// Whether a later call needs the places of slots.
+bool AdaptsExperts(const Lowering& l) {
+    return l.adapts && std::ranges::any_of(l.program.ops, [](const Op& op) {
+               return op.kind() == program::OpKind::kAdaptExperts ||
+                      op.kind() == program::OpKind::kAdaptExpertSum;
+           });
+}
+
 // Adds the current plan.
 void AccessPlan(Lowering& l, auto& call, MemoryAccess access) {
     kernels::ExpertPlan& plan = call.plan;
@@ -23,11 +31,15 @@ void AccessPlan(Lowering& l, auto& call, MemoryAccess access) {
     };
     add(plan.begin, l.PlanBegin());
     add(plan.slots, l.ScratchBytes("slots", PlanSlots(l) * kInt));
-    if (l.trains()) add(plan.place, l.ScratchBytes("places", PlanSlots(l) * kInt));
+    if (l.trains() || AdaptsExperts(l)) add(plan.place, PlacesOfPlan(l));
 }
 
-// Makes the plan for `count` experts of this rank, unless it is the current one: ops that share ids
-// follow one another.
+}  // namespace
+
+OperandRegion PlacesOfPlan(Lowering& l) {
+    return l.ScratchBytes("places", PlanSlots(l) * kInt);
+}
+
 Status Plan(Lowering& l, const Op& op, ValueId ids, int64_t first, int64_t count) {
     kernels::PlanExpertsArgs& current = l.plan;
     const bool at_hand =
@@ -47,6 +59,8 @@ Status Plan(Lowering& l, const Op& op, ValueId ids, int64_t first, int64_t count
     call.Rows(call.rows, ids);
     return call.Push();
 }
+
+namespace {
 
 // Brings the experts of the current plan from the drive, before the op that reads them.
 Status Bring(Lowering& l, ValueId ids, ValueId stack) {
@@ -202,6 +216,8 @@ Status PackedSum(Lowering& l, const Op& op, const program::ExpertSum& a) {
     }
     if (l.IsWide(y)) {
         call.Writes(call.wide, y);
+    } else if (IsRoundedLate(l, y)) {
+        call.Writes(call.wide, Unrounded(l, y));
     } else {
         const int64_t row_bytes = l.Cols(y) * kDouble;
         call.Writes(call.wide, l.ScratchRows("wide", row_bytes, l.MostRows(y)));

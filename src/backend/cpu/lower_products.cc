@@ -1,4 +1,4 @@
-// Lowers matrix products, their gradients, biases and adapters. Inference multiplies packed
+// Lowers matrix products, their gradients and biases. Inference multiplies packed
 // weights; training multiplies row-major ones (kernels/dense/gemm.h).
 #include "backend/cpu/products.h"
 #include "kernels/dense/heads.h"
@@ -18,19 +18,6 @@ OperandRegion ActivationBuffer(Lowering& l, size_t which, ValueId x, int64_t byt
 }
 
 // ---- Packed -------------------------------------------------------------------------------------
-
-// Whether y is a sum over columns that no all-reduce follows. Such a float64 sum is rounded after
-// its adapters, as several ranks round it after the all-reduce.
-bool IsRoundedLate(const Lowering& l, ValueId y) {
-    return l.adapts && !l.IsWide(y) && std::ranges::any_of(l.program.ops, [&](const Op& op) {
-               const auto* adapt = op.attributes.If<program::Adapt>();
-               return adapt != nullptr && adapt->segment_cols != 0 && op.outputs[0] == y;
-           });
-}
-
-OperandRegion Unrounded(Lowering& l, ValueId y) {
-    return l.ScratchRows("adapted", l.Cols(y) * kDouble, l.MostRows(y));
-}
 
 Status PackedProduct(Lowering& l, const Op& op, const program::MatMul& a) {
     KernelCall<&Kernels::matmul> call(l);
@@ -246,50 +233,6 @@ Status Lower(Lowering& l, const Op& op, const program::HeadMatMul& a) {
     OwnsGroupScratch(l, call);
     call.Rows(call.rows, op.outputs[0]);
     return call.Push();
-}
-
-// Makes two calls. The second calls of consecutive ops (Q, K and V) follow one another, so that one
-// barrier serves all of them.
-Status Lower(Lowering& l, const Op& op, const program::Adapt& a) {
-    if (!l.adapts) return {};
-    std::vector<kernels::AdapterPair>& pairs = l.buffers.pairs().emplace_back();
-    int64_t rank = 0;
-    for (size_t i = 0; i < a.adapters.size(); ++i) {
-        pairs.push_back({a.adapters[i], l.buffers.matrix(a.A(op.inputs, i)),
-                         l.buffers.matrix(a.B(op.inputs, i))});
-        rank = std::max(rank, pairs.back().a.rows);
-    }
-    const ValueId x = op.inputs[0], y = op.outputs[0];
-    const bool wide = a.segment_cols != 0;
-    const int64_t stride =
-        (rank + kernels::kStripRows - 1) / kernels::kStripRows * kernels::kStripRows;
-    const OperandRegion u = l.ScratchRows(fmt::format("adapter {}", l.pending.size()),
-                                          stride * (wide ? kDouble : kFloat), l.MostRows(y));
-    KernelCall<&Kernels::adapt_down> down(l);
-    KernelCall<&Kernels::adapt_up> up(l);
-    down.pairs = up.pairs = pairs;
-    down.Binds(down.rows, Bound::kAdapted);
-    up.Binds(up.rows, Bound::kAdapted);
-    down.Reads(down.x, x);
-    down.x_stride = l.Cols(x);
-    down.segment_cols = a.segment_cols;
-    down.u_stride = up.u_stride = stride;
-    if (wide) {
-        down.Writes(down.wide_u, u);
-        up.Reads(up.wide_u, u);
-        l.IsWide(y) ? up.Changes(up.wide, y) : up.Changes(up.wide, Unrounded(l, y));
-    } else {
-        down.Writes(down.u, u);
-        up.Reads(up.u, u);
-    }
-    if (!l.IsWide(y)) up.Changes(up.y, y);
-    if (IsRoundedLate(l, y)) {  // all rows are rounded
-        up.Rows(up.all_rows, y);
-        up.built.whole = true;
-    }
-    up.y_stride = up.cols = l.Cols(y);
-    l.pending.push_back(up.Take());
-    return down.Push();
 }
 
 }  // namespace weft::backend

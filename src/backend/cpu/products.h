@@ -1,4 +1,4 @@
-// Operands of matrix products, for lower_products.cc and lower_experts.cc.
+// Operands of matrix products, for lower_products.cc, lower_experts.cc and lower_adapters.cc.
 #pragma once
 
 #include "backend/cpu/lowering.h"
@@ -28,6 +28,17 @@ Status ReadsLeft(Lowering& l, const Op& op, auto& call, int64_t heads = 1) {
     }
     return {};
 }
+
+// Whether y is a sum over columns that no all-reduce follows. Such a float64 sum is rounded after
+// its adapters, as several ranks round it after the all-reduce.
+bool IsRoundedLate(const Lowering& l, ValueId y);
+OperandRegion Unrounded(Lowering& l, ValueId y);
+
+// Makes the plan for `count` experts of this rank, unless it is the current one: ops that share ids
+// follow one another.
+Status Plan(Lowering& l, const Op& op, ValueId ids, int64_t first, int64_t count);
+OperandRegion PlacesOfPlan(Lowering& l);  // ExpertPlan::place
+
 void OwnsGroupScratch(Lowering& l, auto& call) {
     call.Owns(call.scratch, call.scratch_bytes,
               kernels::GroupScratchBytes(l.kernels, call.weight.cols));

@@ -1,6 +1,5 @@
 // Products with weights, and rows of tables.
 #include <algorithm>
-#include <cstring>
 
 #include "backend/gpu/dispatch/operands.h"
 #include "backend/gpu/lower/gemm.h"
@@ -31,35 +30,6 @@ Result<EmbeddingTableArgs> TableArgsOf(const WeightPlace& table) {
     args.n = static_cast<uint32_t>(table.rows);
     args.cols = static_cast<uint32_t>(table.cols);
     return args;
-}
-
-// A pair of an adapter, as kernels read it. Rows of A and B are contiguous.
-struct AdapterEntry {
-    uint64_t a = 0, b = 0;
-    uint32_t a_row_bytes = 0, b_row_bytes = 0;
-    int32_t adapter = 0;
-    uint32_t rank = 0;
-    uint32_t a_type = 0, b_type = 0;  // ElementType
-};
-
-// Arguments of adapt.comp.
-struct AdaptArgs {
-    uint64_t x = 0, u = 0, y = 0;
-    uint64_t pairs = 0, row_sequence = 0, sequences = 0;
-    uint32_t count = 0, rows = 0, cols = 0, n = 0, u_stride = 0;
-};
-
-Result<AdapterEntry> EntryOf(int32_t adapter, const WeightPlace& a, const WeightPlace& b) {
-    AdapterEntry entry;
-    entry.a = a.address;
-    entry.b = b.address;
-    entry.a_row_bytes = static_cast<uint32_t>(LayoutOf(a.dtype, 1, a.cols).planes[0].row_bytes);
-    entry.b_row_bytes = static_cast<uint32_t>(LayoutOf(b.dtype, 1, b.cols).planes[0].row_bytes);
-    entry.adapter = adapter;
-    entry.rank = static_cast<uint32_t>(a.rows);
-    WEFT_ASSIGN(entry.a_type, ElementType(a.dtype));
-    WEFT_ASSIGN(entry.b_type, ElementType(b.dtype));
-    return entry;
 }
 
 // The address of a MatMul's bias, or 0.
@@ -177,47 +147,6 @@ Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul& a) {
     args.y = e.Address(y);
     return EmitProduct(e, ProductKind::kHeads, weight, args, e.Rows(x), weight.matrices,
                        {e.All(x), {}, {e.All(y)}});
-}
-
-Status Lower(Emitter& e, const program::Op& op, const program::Adapt& a) {
-    if (!e.shape().adapted) return {};
-    const ValueId x = op.inputs[0], y = op.outputs[0];
-    std::vector<AdapterEntry> entries;
-    Operands down_io(e), up_io(e);
-    uint32_t u_stride = 0;
-    for (size_t i = 0; i < a.adapters.size(); ++i) {
-        const WeightPlace& down = e.Weight(a.A(op.inputs, i));
-        const WeightPlace& up = e.Weight(a.B(op.inputs, i));
-        WEFT_ASSIGN(const AdapterEntry entry, EntryOf(a.adapters[i], down, up));
-        entries.push_back(entry);
-        u_stride = std::max(u_stride, entry.rank);
-        down_io.Reads(AllOf(down));
-        up_io.Reads(AllOf(up));
-    }
-    AdaptArgs args;
-    const std::string name = "adapters of " + e.program().value(y).name;
-    const std::span<const std::byte> bytes = std::as_bytes(std::span(entries));
-    WEFT_ASSIGN(const Region pairs, e.Constant(name, bytes.size(), [&](std::span<std::byte> out) {
-        std::ranges::copy(bytes, out.begin());
-    }));
-    const int64_t rows = e.Rows(x);
-    WEFT_ASSIGN(const Region u,
-                e.Scratch("adapter", static_cast<uint64_t>(rows) * u_stride * sizeof(float)));
-    args.x = down_io.Reads(x);
-    args.u = down_io.Writes(u);
-    args.y = up_io.Adds(y);
-    args.pairs = pairs.address;
-    args.row_sequence = e.tables().row_sequence;
-    args.sequences = e.tables().sequences;
-    args.count = static_cast<uint32_t>(entries.size());
-    args.rows = static_cast<uint32_t>(rows);
-    args.cols = static_cast<uint32_t>(e.Cols(x));
-    args.n = static_cast<uint32_t>(e.Cols(y));
-    args.u_stride = u_stride;
-    const uint32_t size = GroupSize(e.gpu());
-    WEFT_TRY(down_io.Run("adapt_down", {size}, args, {u_stride, rows, 1}, PinnedSubgroup(e.gpu())));
-    up_io.Reads(u);
-    return up_io.Run("adapt_up", {size}, args, {CeilDiv(args.n, size), rows, 1});
 }
 
 }  // namespace weft::backend::on_gpu

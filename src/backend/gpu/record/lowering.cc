@@ -18,7 +18,7 @@ constexpr uint64_t kAlign = kBufferAlign;
 using program::OpKind;
 
 bool IsLeftOut(const program::Program& program, const program::Op& op, const StepShape& shape) {
-    if (op.kind() == OpKind::kAdapt) return !shape.adapted;
+    if (program::IsOfAdapters(op.kind())) return !shape.adapted;
     const auto no_rows = [&](program::ValueId id) {
         const int64_t dim = program.value(id).shape[0];
         return program::PieceOf(dim).rows > 0 && shape.RowsOf(dim) == 0;
