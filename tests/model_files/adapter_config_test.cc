@@ -36,7 +36,7 @@ json Saved() {
 
 class AdapterConfigFile : public testing::Test {
   protected:
-    Result<AdapterConfig> Read(const json& change, LoraUse use = LoraUse::kBeside) {
+    Result<AdapterConfig> Read(const json& change, LoraUse use = LoraUse::kTrain) {
         json config = Saved();
         config.update(change);
         support::WriteText(dir_ / "adapter_config.json", config.dump());
@@ -73,10 +73,18 @@ TEST_F(AdapterConfigFile, HarmlessKeysAreAccepted) {
         EXPECT_EQ(*AdapterDropout(dir_.path()), change.value("lora_dropout", 0.0));
     }
     EXPECT_TRUE(Read({{"use_rslora", true}})->words.rslora);
-    for (const json& change : {json{{"use_dora", true}}, json{{"bias", "all"}},
-                               json{{"modules_to_save", {"lm_head"}}}}) {
-        EXPECT_TRUE(Read(change, LoraUse::kMerged).ok()) << change;
+    for (const json& change :
+         {json{{"use_dora", true}}, json{{"bias", "all"}}, json{{"modules_to_save", {"lm_head"}}},
+          json{{"trainable_token_indices", {5, 7}}}}) {
+        EXPECT_TRUE(Read(change, LoraUse::kApply).ok()) << change;
         EXPECT_FALSE(Read(change).ok()) << change;
+    }
+    EXPECT_EQ(Read({{"trainable_token_indices", {5, 7}}}, LoraUse::kApply)->tokens["embed_tokens"],
+              (std::vector<int64_t>{5, 7}));
+    for (const json& wrong :
+         {json{{"trainable_token_indices", "5"}}, json{{"trainable_token_indices", {-5}}},
+          json{{"trainable_token_indices", {{"embed_tokens", {1.5}}}}}}) {
+        EXPECT_FALSE(Read(wrong, LoraUse::kApply).ok()) << wrong;
     }
     // Only the tensors show which modules have an adapter.
     const json shown[] = {{{"target_modules", "all-linear"}},

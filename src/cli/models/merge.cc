@@ -1,9 +1,8 @@
 // weft merge: merges a LoRA adapter into a model's weights, as one GGUF file or a folder.
-#include "train/lora/merge.h"
-
 #include <filesystem>
 
 #include "cli/commands.h"
+#include "model_files/lora/merged_source.h"
 #include "train/export.h"
 
 namespace weft::cli {
@@ -29,7 +28,8 @@ Status Merge(MergeFlags& flags) {
                          flags.out);
     }
     WEFT_ASSIGN(auto model, model_files::OpenModel(flags.model));
-    WEFT_ASSIGN(const auto merged, train::MergedSource::Make(std::move(model), flags.adapter));
+    WEFT_ASSIGN(const auto merged,
+                model_files::MergedSource::Make(std::move(model), flags.adapter));
     WEFT_TRY(train::WriteModel(*merged, {.path = flags.out,
                                          .format = flags.format,
                                          .type = flags.type,
@@ -37,9 +37,9 @@ Status Merge(MergeFlags& flags) {
                                          .replace = flags.force,
                                          .stop = CatchInterrupts()}));
     if (flags.json) {
-        PrintJson({{"out", flags.out}, {"merged", merged->merged()}});
+        PrintJson({{"out", flags.out}, {"merged", merged->changes().size()}});
     } else {
-        PrintOut("{}: {} of {} tensors with an adapter\n", flags.out, merged->merged(),
+        PrintOut("{}: {} of {} tensors with an adapter\n", flags.out, merged->changes().size(),
                  merged->tensors().size());
     }
     return {};

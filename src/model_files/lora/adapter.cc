@@ -307,7 +307,10 @@ Result<AdapterFile> AdapterFile::Open(const LoraPlan& plan) {
     for (const LoraTarget& target : plan.targets) {
         WEFT_TRY(adapter.CheckTarget(target));
         known.insert({target.NameA(), target.NameB()});
-        if (target.dora) known.insert(target.NameOfLengths());
+        if (!target.dora) continue;
+        known.insert(target.NameOfLengths());
+        const auto lengths = adapter.FindFloats(target.NameOfLengths(), target.rows);
+        if (!lengths.ok()) return lengths.error();
     }
     for (const LoraWhole& whole : plan.wholes) known.insert(whole.FileName());
     for (size_t at = 0; at < opened.saved.size(); ++at) {
@@ -357,25 +360,30 @@ Status AdapterFile::Check(const std::string& name, int64_t rows, int64_t cols) c
                      hf::SafeTypeName(tensor->type), rows, cols);
 }
 
-Status AdapterFile::Read(const LoraTarget& target, bool is_b, int64_t row, int64_t rows,
-                         std::span<float> out) const {
-    const SafeTensor* tensor = Find(is_b ? target.NameB() : target.NameA());
-    WEFT_CHECK(tensor != nullptr);
-    const DType dtype = AdapterDType(tensor->type);
-    const int64_t cols = tensor->shape[1], row_bytes = RowBytes(dtype, cols);
+Status AdapterFile::ReadInOrder(const SafeTensor& tensor, int64_t cols, int64_t pairs_of,
+                                int64_t row, int64_t rows, std::span<float> out) const {
+    const DType dtype = AdapterDType(tensor.type);
+    const int64_t row_bytes = RowBytes(dtype, cols);
     // Rows are reordered within a head only, so whole heads are read.
-    const int64_t unit = is_b && target.pairs_of > 0 ? target.pairs_of : 1;
+    const int64_t unit = std::max<int64_t>(pairs_of, 1);
     const int64_t first = row / unit * unit, end = (row + rows + unit - 1) / unit * unit;
     std::vector<std::byte> raw(static_cast<size_t>((end - first) * row_bytes));
-    WEFT_TRY(file_.ReadAt(tensor->offset + static_cast<uint64_t>(first * row_bytes), raw));
+    WEFT_TRY(file_.ReadAt(tensor.offset + static_cast<uint64_t>(first * row_bytes), raw));
     for (int64_t i = 0; i < rows; ++i) {
-        const int64_t from = (is_b ? SavedRow(row + i, target.pairs_of) : row + i) - first;
+        const int64_t from = SavedRow(row + i, pairs_of) - first;
         DequantizeRow(dtype,
                       std::span(raw).subspan(static_cast<size_t>(from * row_bytes),
                                              static_cast<size_t>(row_bytes)),
                       out.subspan(static_cast<size_t>(i * cols), static_cast<size_t>(cols)));
     }
-    return CheckFinite(*tensor, out.first(static_cast<size_t>(rows * cols)));
+    return CheckFinite(tensor, out.first(static_cast<size_t>(rows * cols)));
+}
+
+Status AdapterFile::Read(const LoraTarget& target, bool is_b, int64_t row, int64_t rows,
+                         std::span<float> out) const {
+    const SafeTensor* tensor = Find(is_b ? target.NameB() : target.NameA());
+    WEFT_CHECK(tensor != nullptr);
+    return ReadInOrder(*tensor, tensor->shape[1], is_b ? target.pairs_of : 0, row, rows, out);
 }
 
 Status AdapterFile::CheckFinite(const SafeTensor& tensor, std::span<const float> values) const {
@@ -388,7 +396,7 @@ Status AdapterFile::CheckFinite(const SafeTensor& tensor, std::span<const float>
         path(), tensor.name, *bad);
 }
 
-Result<std::vector<float>> AdapterFile::Values(const std::string& name, int64_t count) const {
+Result<const SafeTensor*> AdapterFile::FindFloats(const std::string& name, int64_t count) const {
     const SafeTensor* tensor = Find(name);
     if (tensor == nullptr) {
         return MakeError(ErrorCode::kNotFound, "{}: tensor '{}' is missing", path(), name);
@@ -396,18 +404,18 @@ Result<std::vector<float>> AdapterFile::Values(const std::string& name, int64_t 
     const bool floats = tensor->type == SafeType::kF32 || tensor->type == SafeType::kF16 ||
                         tensor->type == SafeType::kBF16;
     const auto bytes = static_cast<uint64_t>(count) * hf::SafeTypeBytes(tensor->type);
-    if (!floats || tensor->bytes != bytes) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "{}: tensor '{}' has shape [{}] and dtype {}; expected F32, F16 or BF16 "
-                         "with {} elements",
-                         path(), name, fmt::join(tensor->shape, ", "),
-                         hf::SafeTypeName(tensor->type), count);
-    }
-    std::vector<std::byte> raw(bytes);
-    WEFT_TRY(file_.ReadAt(tensor->offset, raw));
+    if (floats && tensor->bytes == bytes) return tensor;
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: tensor '{}' has shape [{}] and dtype {}; expected F32, F16 or BF16 with "
+                     "{} elements",
+                     path(), name, fmt::join(tensor->shape, ", "), hf::SafeTypeName(tensor->type),
+                     count);
+}
+
+Result<std::vector<float>> AdapterFile::Values(const std::string& name, int64_t count) const {
+    WEFT_ASSIGN(const SafeTensor* const tensor, FindFloats(name, count));
     std::vector<float> values(static_cast<size_t>(count));
-    DequantizeRow(AdapterDType(tensor->type), raw, values);
-    WEFT_TRY(CheckFinite(*tensor, values));
+    WEFT_TRY(ReadInOrder(*tensor, count, 0, 0, 1, values));
     return values;
 }
 
@@ -439,7 +447,8 @@ Result<std::vector<float>> AdapterFile::ReadWhole(const LoraTarget& target, bool
     const int64_t each = target.rows / experts, all = Find(target.NameB())->shape[0];
     WEFT_ASSIGN(const std::vector<float> values, Values(target.NameB(), all * rank * experts));
     for (int64_t row = 0; row < target.rows; ++row) {
-        const int64_t expert = row / each, from = target.fused_begin + row % each;
+        const int64_t expert = row / each,
+                      from = target.fused_begin + row % each * target.fused_step;
         for (int64_t r = 0; r < rank; ++r) {
             out[static_cast<size_t>(row * rank + r)] =
                 values[static_cast<size_t>((from * rank + r) * experts + expert)];
@@ -449,29 +458,30 @@ Result<std::vector<float>> AdapterFile::ReadWhole(const LoraTarget& target, bool
 }
 
 Result<std::vector<float>> AdapterFile::ReadLengths(const LoraTarget& target) const {
-    WEFT_ASSIGN(const std::vector<float> saved, Values(target.NameOfLengths(), target.rows));
-    std::vector<float> lengths(saved.size());
-    for (int64_t row = 0; row < target.rows; ++row) {
-        lengths[static_cast<size_t>(row)] =
-            saved[static_cast<size_t>(SavedRow(row, target.pairs_of))];
-    }
+    WEFT_ASSIGN(const SafeTensor* const saved, FindFloats(target.NameOfLengths(), target.rows));
+    std::vector<float> lengths(static_cast<size_t>(target.rows));
+    WEFT_TRY(ReadInOrder(*saved, 1, target.pairs_of, 0, target.rows, lengths));
     return lengths;
 }
 
-Result<std::vector<float>> AdapterFile::ReadWhole(const LoraWhole& whole, int64_t rows,
-                                                  int64_t cols) const {
-    WEFT_ASSIGN(const std::vector<float> saved, Values(whole.FileName(), rows * cols));
-    std::vector<float> values(saved.size());
-    // The elements of a vector are reordered like rows.
-    const int64_t count = rows == 1 ? cols : rows, width = rows == 1 ? 1 : cols;
-    for (int64_t row = 0; row < count; ++row) {
-        const int64_t from = SavedRow(row, whole.pairs_of);
-        for (int64_t col = 0; col < width; ++col) {
-            values[static_cast<size_t>(row * width + col)] =
-                saved[static_cast<size_t>(from * width + col)] - whole.add;
-        }
+Status AdapterFile::CheckWhole(const LoraWhole& whole, const TensorInfo& tensor) const {
+    const int64_t rows = whole.rows.empty() ? tensor.rows : std::ssize(whole.rows);
+    if (tensor.dim_count == 2) return Check(whole.FileName(), rows, tensor.cols);
+    const auto found = FindFloats(whole.FileName(), tensor.rows * tensor.cols);
+    return found.ok() ? Status() : found.error();
+}
+
+Status AdapterFile::ReadRows(const LoraWhole& whole, const TensorInfo& tensor, int64_t row,
+                             int64_t rows, std::span<float> out) const {
+    const SafeTensor* saved = Find(whole.FileName());
+    WEFT_CHECK(saved != nullptr);
+    if (tensor.rows == 1) {  // the elements of a vector are reordered like rows
+        WEFT_TRY(ReadInOrder(*saved, 1, whole.pairs_of, 0, tensor.cols, out));
+    } else {
+        WEFT_TRY(ReadInOrder(*saved, tensor.cols, whole.pairs_of, row, rows, out));
     }
-    return values;
+    for (float& value : out) value -= whole.add;
+    return {};
 }
 
 Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std::string& model,

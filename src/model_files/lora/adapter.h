@@ -20,7 +20,7 @@ namespace weft::model_files {
 
 // Reads adapter_config.json, and sets `words.from`. Errors: kNotFound, kCorrupt; kUnsupported,
 // naming the key, for an adapter that is not two matrices for each weight (DoRA, biases).
-Result<AdapterConfig> ReadAdapterConfig(const std::string& folder, LoraUse use = LoraUse::kBeside);
+Result<AdapterConfig> ReadAdapterConfig(const std::string& folder, LoraUse use = LoraUse::kTrain);
 
 // A module for which an adapter's file has tensors.
 struct AdapterModule {
@@ -52,9 +52,13 @@ class AdapterFile {
     // A target of any form, whole: A [experts, rank, cols] and B [rows, rank], in the model's row
     // order.
     Result<std::vector<float>> ReadWhole(const LoraTarget& target, bool is_b) const;
-    // The lengths of a DoRA target's rows, and the values of a tensor that is replaced.
+    // The lengths of a DoRA target's rows.
     Result<std::vector<float>> ReadLengths(const LoraTarget& target) const;
-    Result<std::vector<float>> ReadWhole(const LoraWhole& whole, int64_t rows, int64_t cols) const;
+    // Rows [row, row + rows) of a tensor that replaces `tensor`, in the model's row order. Its
+    // shape is checked by CheckWhole.
+    Status CheckWhole(const LoraWhole& whole, const TensorInfo& tensor) const;
+    Status ReadRows(const LoraWhole& whole, const TensorInfo& tensor, int64_t row, int64_t rows,
+                    std::span<float> out) const;
 
   private:
     AdapterFile(WeightFile file, std::vector<hf::SafeTensor> tensors)
@@ -62,7 +66,11 @@ class AdapterFile {
     const hf::SafeTensor* Find(const std::string& name) const;
     Status Check(const std::string& name, int64_t rows, int64_t cols) const;
     Status CheckTarget(const LoraTarget& target) const;
-    // All values of a tensor of `count` elements.
+    // Reads rows of `cols` elements in the order of the model's rows.
+    Status ReadInOrder(const hf::SafeTensor& tensor, int64_t cols, int64_t pairs_of, int64_t row,
+                       int64_t rows, std::span<float> out) const;
+    // The tensor, which has `count` float elements.
+    Result<const hf::SafeTensor*> FindFloats(const std::string& name, int64_t count) const;
     Result<std::vector<float>> Values(const std::string& name, int64_t count) const;
     Status CheckFinite(const hf::SafeTensor& tensor, std::span<const float> values) const;
     WeightFile file_;

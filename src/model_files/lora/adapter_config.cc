@@ -15,7 +15,7 @@ using hf::Json;
 // The default next step.
 constexpr std::string_view kMerge =
     "merge it with peft (merge_and_unload(), then save_pretrained()), and use that model";
-// That of keys that LoraUse::kMerged allows.
+// That of keys that LoraUse::kApply allows.
 constexpr std::string_view kWeftMerge =
     "'weft merge MODEL --lora DIR -o OUT' writes a model with it, which you can use";
 
@@ -27,7 +27,7 @@ constexpr Refused kRefused[] = {
     {"use_dora", "DoRA multiplies each row by a trained magnitude", kWeftMerge},
     {"modules_to_save", "whole modules were trained in addition to the adapter", kWeftMerge},
     {"lora_bias", "B has a bias", kMerge},
-    {"trainable_token_indices", "rows of the embedding were trained, too", kMerge},
+    {"trainable_token_indices", "rows of the embedding were trained, too", kWeftMerge},
     {"use_qalora", "QALoRA reads means of groups of columns", kMerge},
     {"layer_replication", "the adapter is for a model with repeated layers", kMerge},
     {"use_bdlora", "BD-LoRA keeps only blocks of A or B", kMerge},
@@ -83,7 +83,7 @@ Status CheckKeys(const Config& config, LoraUse use) {
         if (taken || MeansNothing(value)) continue;
         const auto known = std::ranges::find(kRefused, key, &Refused::key);
         if (known != std::end(kRefused)) {
-            if (use == LoraUse::kMerged && known->next == kWeftMerge) continue;
+            if (use == LoraUse::kApply && known->next == kWeftMerge) continue;
             return UnsupportedAdapter(config, key, value, known->what, known->next);
         }
         if (value == 0) continue;
@@ -157,6 +157,26 @@ Result<std::string> ListedTargets(const Config& config) {
     return fmt::format("{}", fmt::join(modules, ","));
 }
 
+// trainable_token_indices: a list for embed_tokens, or an object of lists by module.
+Result<std::map<std::string, std::vector<int64_t>>> ReadTokens(const Config& config) {
+    constexpr const char* kKey = "trainable_token_indices";
+    std::map<std::string, std::vector<int64_t>> read;
+    Json all = config.json().value(kKey, Json());
+    if (MeansNothing(all)) return read;
+    if (all.is_array()) all = {{"embed_tokens", all}};
+    if (!all.is_object()) return config.Corrupt(kKey, "a list of tokens");
+    for (const auto& [module, tokens] : all.items()) {
+        const auto is_token = [](const Json& token) {
+            return token.is_number_unsigned() && token < (int64_t{1} << 31);
+        };
+        if (!tokens.is_array() || !std::ranges::all_of(tokens, is_token)) {
+            return config.Corrupt(kKey, "lists of tokens");
+        }
+        read[module] = tokens.get<std::vector<int64_t>>();
+    }
+    return read;
+}
+
 // An object of numbers by the ends of module names, which are expressions.
 Result<std::vector<ModuleNumber>> ReadPattern(const Config& config, const char* key) {
     constexpr size_t kMostPatterns = 4096;
@@ -211,6 +231,10 @@ Result<AdapterConfig> ParseAdapterConfig(const Config& config, LoraUse use) {
     WEFT_ASSIGN(words.alpha, config.F64Or({"lora_alpha"}, words.alpha));
     WEFT_ASSIGN(words.rslora, config.BoolOr({"use_rslora"}, false));
     WEFT_ASSIGN(read.dora, config.BoolOr({"use_dora"}, false));
+    if (!MeansNothing(config.json().value("modules_to_save", Json()))) {
+        WEFT_ASSIGN(read.saved, config.Strings({"modules_to_save"}));
+    }
+    WEFT_ASSIGN(read.tokens, ReadTokens(config));
     WEFT_ASSIGN(words.targets, ListedTargets(config));
     WEFT_ASSIGN(read.ranks, ReadPattern(config, "rank_pattern"));
     WEFT_ASSIGN(read.alphas, ReadPattern(config, "alpha_pattern"));

@@ -7,7 +7,9 @@
 //   shown     by the names of the adapter's tensors (exclude_modules, layers_to_transform,
 //             layers_pattern), so that the key needs no reading
 //   harmless  does not change y: the adapter's origin, its initialization, speed-ups of training
-//   merged    changes more than y + ... (DoRA, modules_to_save, biases): only for LoraUse::kMerged
+//   applied   changes more than y + ... (DoRA, modules_to_save, biases, rows of the embedding):
+//   only
+//             for LoraUse::kApply
 //   refused   changes y, unless it has an empty value (aLoRA, BD-LoRA, PiSSA's changed base
 //   weights,
 //             replicated layers, ...)
@@ -15,6 +17,7 @@
 // Input is hostile: model_files/hf/json.h.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -40,6 +43,9 @@ struct AdapterConfig {
     LoraOptions words;
     std::vector<ModuleNumber> ranks, alphas;
     bool dora = false;
+    std::vector<std::string> saved;  // modules_to_save
+    // trainable_token_indices: tokens whose rows were trained, by module.
+    std::map<std::string, std::vector<int64_t>> tokens;
     // `module`: the name in the Hugging Face model. The first pattern that fits counts, as in PEFT.
     int64_t RankOf(const std::string& module) const;
     double AlphaOf(const std::string& module) const;

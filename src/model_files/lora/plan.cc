@@ -27,6 +27,7 @@ bool Means(const std::string& word, const std::string& module) {
 }
 
 constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kTokenRows = ".token_adapter.trainable_tokens_delta";
 
 struct Matrices {
     std::vector<hf::ExportTensor> names;  // of all tensors with a name in the folder
@@ -213,26 +214,37 @@ class MergedTargets {
         const TensorInfo *gate = find("gate"), *up = find("up"), *down = find("down");
         if (gate == nullptr || up == nullptr || down == nullptr) return {};
         const int64_t experts = down->dims[2];
-        const auto target = [&](const TensorInfo& tensor, int64_t begin) {
+        const auto target = [&](const TensorInfo& tensor, int64_t begin, int64_t step) {
             LoraTarget one{tensor.name, module.module, tensor.rows, tensor.cols, 0};
             one.form = LoraTarget::Form::kExperts;
             one.experts = experts;
             one.fused_begin = begin;
+            one.fused_step = step;
             return one;
         };
         const int64_t wide = gate->rows / experts;
         if (module.a_cols == gate->cols && module.b_rows == 2 * wide) {
-            return {target(*gate, 0), target(*up, wide)};
+            if (IsInterleaved()) return {target(*gate, 0, 2), target(*up, 1, 2)};
+            return {target(*gate, 0, 1), target(*up, wide, 1)};
         }
         if (module.a_cols == down->cols && module.b_rows == down->rows / experts) {
-            return {target(*down, 0)};
+            return {target(*down, 0, 1)};
         }
         return {};
     }
 
-    // Only if the folder has the tensor as one matrix per expert, or gate before up: other models
-    // may exchange them.
+    // Whether the rows of gate and up alternate in the folder: in the family whose experts have
+    // biases (gpt-oss).
+    bool IsInterleaved() const {
+        return std::ranges::any_of(source_.tensors(), [](const TensorInfo& tensor) {
+            return tensor.name.ends_with(".ffn_gate_exps.bias");
+        });
+    }
+
+    // Only if the folder has the tensor as one matrix per expert, gate before up, or interleaved:
+    // other models may exchange them.
     const TensorInfo* FindExperts(const std::string& name) const {
+        if (IsInterleaved()) return source_.FindTensor(name);
         const auto of = [&](const hf::ExportTensor& tensor) { return tensor.from->name == name; };
         const auto found = std::ranges::find_if(names_, of);
         return found != names_.end() && found->from->dim_count == 3 ? found->from : nullptr;
@@ -279,22 +291,25 @@ class FilePlanner {
 
   private:
     Result<std::vector<LoraTarget>> Others(const AdapterModule& module) const {
-        const std::vector<LoraTarget> more = MergedTargets(source_, matrices_).Of(module);
-        if (!more.empty() && use_ == LoraUse::kMerged && !config_.dora) return more;
+        std::vector<LoraTarget> more = MergedTargets(source_, matrices_).Of(module);
         if (more.empty()) {
             return MakeError(ErrorCode::kUnsupported,
                              "{}: has an adapter for '{}', which is not a matrix of {}. Is it an "
                              "adapter of another model?",
                              plan_.words.from, hf::Shown(module.saved), source_.name());
         }
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: has an adapter for '{}', but only matrices of layers can have {}{}",
-                         plan_.words.from, hf::Shown(module.saved),
-                         config_.dora ? "DoRA's" : "adapters beside the model",
-                         config_.dora
-                             ? ""
-                             : ". 'weft merge MODEL --lora DIR -o OUT' writes a model with "
-                               "it, which you can use");
+        const bool head = more[0].tensor == "output.weight";
+        const bool scales = config_.dora && (!head || module.embedding);
+        if (use_ == LoraUse::kApply && !scales) {
+            more[0].dora = config_.dora;
+            return more;
+        }
+        return MakeError(ErrorCode::kUnsupported, "{}: has {} for '{}'; expected only {}",
+                         plan_.words.from, scales ? "DoRA's A and B" : "an adapter",
+                         hf::Shown(module.saved),
+                         scales ? "matrices of layers, except experts, and the output matrix"
+                                : "matrices of layers in training. 'weft merge MODEL --lora DIR "
+                                  "-o OUT' writes a model with it, which you can use");
     }
 
     // The name to which rank_pattern and alpha_pattern apply: with the parameter's, if PEFT adapts
@@ -327,20 +342,63 @@ class FilePlanner {
         return {};
     }
 
+    // Each module that the config says was saved.
+    Status CheckSaved(const AdapterNames& names) const {
+        for (const std::string& saved : config_.saved) {
+            const auto is = [&](const AdapterModule& whole) {
+                return (whole.module + ".").find("." + saved + ".") != std::string::npos;
+            };
+            if (std::ranges::any_of(names.wholes, is)) continue;
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}/adapter_config.json: modules_to_save has '{}', but no tensor of "
+                             "the adapter is of such a module. Save the adapter again",
+                             plan_.words.from, hf::Shown(saved));
+        }
+        return {};
+    }
+
+    // Rows of the embedding or of the output matrix. If these are one matrix, both change.
+    Status AddTokenRows(const AdapterModule& rows) {
+        const std::string module = rows.module.substr(0, rows.module.size() - kTokenRows.size());
+        const TensorInfo* const table = source_.FindTensor("token_embd.weight");
+        const bool embedding = module == "model.embed_tokens";
+        const auto found = config_.tokens.find(LastName(module));
+        const bool fits =
+            table != nullptr && (embedding || module == "model.lm_head") &&
+            found != config_.tokens.end() &&
+            std::ranges::all_of(found->second, [&](int64_t token) { return token < table->rows; });
+        if (!fits) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: '{}' is not one of rows of {} that trainable_token_indices lists",
+                             plan_.words.from, hf::Shown(rows.saved), source_.name());
+        }
+        const bool tied = source_.FindTensor("output.weight") == nullptr;
+        if (embedding) plan_.wholes.push_back({table->name, rows.module, 0, 0, found->second});
+        if (!embedding || tied) {
+            plan_.wholes.push_back({"output.weight", rows.module, 0, 0, found->second});
+        }
+        return {};
+    }
+
     Status AddWholes(const AdapterNames& names) {
-        if (use_ != LoraUse::kMerged) return {};
+        if (use_ != LoraUse::kApply) return {};
+        WEFT_TRY(CheckSaved(names));
         for (const AdapterModule& whole : names.wholes) {
+            if (whole.module.ends_with(kTokenRows)) {
+                WEFT_TRY(AddTokenRows(whole));
+                continue;
+            }
             const auto is = [&](const hf::ExportTensor& tensor) {
                 return tensor.from->dim_count < 3 && InFile(tensor.name) == whole.module;
             };
             const auto found = std::ranges::find_if(matrices_.names, is);
             if (found != matrices_.names.end()) {
                 plan_.wholes.push_back(
-                    {found->from->name, whole.module, found->pairs_of, found->add});
+                    {found->from->name, whole.module, found->pairs_of, found->add, {}});
                 continue;
             }
             if (whole.module == "model.lm_head.weight") {  // the model uses its embedding
-                plan_.wholes.push_back({"output.weight", whole.module, 0, 0});
+                plan_.wholes.push_back({"output.weight", whole.module, 0, 0, {}});
                 continue;
             }
             return MakeError(ErrorCode::kUnsupported,

@@ -31,10 +31,10 @@ struct LoraOptions {
     bool on() const { return rank > 0 || !from.empty(); }
 };
 
-// What an adapter is planned for. An adapter that only adds A and B to matrices of layers can do
-// its work beside the model; one that is merged may also change experts, the embedding and the
-// output matrix, replace tensors, and scale rows (DoRA: Liu et al. 2024).
-enum class LoraUse : uint8_t { kBeside, kMerged };
+// What an adapter is planned for. Training has A and B for matrices of layers only. An adapter that
+// is applied or merged may also change experts, the embedding and the output matrix, replace
+// tensors, and scale rows (DoRA: Liu et al. 2024).
+enum class LoraUse : uint8_t { kTrain, kApply };
 
 // A matrix of the model that gets an adapter.
 struct LoraTarget {
@@ -49,12 +49,13 @@ struct LoraTarget {
     int64_t pairs_of = 0;  // as in model_files/hf/export.h; also for the rows of B
     int64_t rank = 0;
     double alpha = 0, scale = 0;
-    // Of kMerged only. `rows` may be some of the tensor's rows, from `row_begin` on.
+    // Of kApply only. `rows` may be some of the tensor's rows, from `row_begin` on.
     Form form = Form::kMatrix;
     int64_t row_begin = 0;
-    bool dora = false;        // each row has a trained length
-    int64_t experts = 1;      // of kExperts, with rows / experts rows each,
-    int64_t fused_begin = 0;  // which are these rows of B: gate and up share one B
+    bool dora = false;    // each row has a trained length
+    int64_t experts = 1;  // of kExperts, with rows / experts rows each,
+    // which are these rows of B, each `fused_step` rows: gate and up share one B.
+    int64_t fused_begin = 0, fused_step = 1;
     std::string NameA() const;
     std::string NameB() const;
     std::string NameOfLengths() const;  // of dora
@@ -62,17 +63,18 @@ struct LoraTarget {
 
 // A tensor that an adapter replaces: a module that was trained whole, or a bias.
 struct LoraWhole {
-    std::string tensor;    // "blk.0.attn_norm.weight"
-    std::string name;      // "model.layers.0.input_layernorm.weight"
-    int64_t pairs_of = 0;  // as in LoraTarget
-    float add = 0;         // to the model's values, which gives the file's
+    std::string tensor;           // "blk.0.attn_norm.weight"
+    std::string name;             // "model.layers.0.input_layernorm.weight"
+    int64_t pairs_of = 0;         // as in LoraTarget
+    float add = 0;                // to the model's values, which gives the file's
+    std::vector<int64_t> rows{};  // if not empty, only these rows are replaced
     std::string FileName() const;
 };
 
 struct LoraPlan {
     LoraOptions words;  // with rank, alpha etc. from the adapter's folder, if any
     std::vector<LoraTarget> targets;
-    std::vector<LoraWhole> wholes;  // of kMerged only
+    std::vector<LoraWhole> wholes;  // of kApply only
     std::set<std::string> partial;  // "q_proj": some layers with this module are no targets
     // Names for target_modules, without duplicates: "q_proj", or, of partial modules,
     // "model.layers.0.self_attn.q_proj".
@@ -86,6 +88,6 @@ struct LoraPlan {
 // without Hugging Face names, or tensors for another module; those of ReadAdapterConfig and
 // ReadAdapterNames.
 Result<LoraPlan> PlanLora(const model_files::ModelSource& source, const LoraOptions& words,
-                          LoraUse use = LoraUse::kBeside);
+                          LoraUse use = LoraUse::kTrain);
 
 }  // namespace weft::model_files
