@@ -8,6 +8,7 @@
 #include "backend/memory_plan.h"
 #include "engine/rank/device_options.h"
 #include "engine/rank/rank_options.h"
+#include "model/adapters.h"
 #include "model/builder.h"
 #include "program/placement.h"
 #include "program/program.h"
@@ -99,8 +100,9 @@ Result<backend::MemoryUse> MemoryPlanner::PlanNew(const model::Shard& part,
     const program::Target target = backend::TargetOf(device.described);
     const model::Layout& layout = part.layout;
     const auto build = engine::BuildOptionsOf(job_, layout, target);
-    WEFT_ASSIGN(const program::Program list,
+    WEFT_ASSIGN(program::Program list,
                 model::BuildProgram(walk_.hyper(), part, walk_.source(), build));
+    WEFT_TRY(model::AddAdapters(list, walk_.source()));
     const auto compile = engine::CompileOptionsOf(job_, layout, list, target, device.one_host);
     const auto planned = backend::PlanMemory({list}, compile, device.described);
     const bool unknown = !planned.ok() && planned.error().code == ErrorCode::kUnsupported;
@@ -115,8 +117,9 @@ Result<MemoryPlanner::Apart> MemoryPlanner::PlanApart(const model::Shard& part,
     if (const auto found = apart_.find(key); found != apart_.end()) return found->second;
     const program::Target target = backend::TargetOf(device.described);
     const auto build = engine::BuildOptionsOf(job_, part.layout, target);
-    WEFT_ASSIGN(const program::Program list,
+    WEFT_ASSIGN(program::Program list,
                 model::BuildProgram(walk_.hyper(), part, walk_.source(), build));
+    WEFT_TRY(model::AddAdapters(list, walk_.source()));
     auto compile = engine::CompileOptionsOf(job_, part.layout, list, target, device.one_host);
     const std::vector<bool> on_host =
         program::ChooseHostOps(list, {.expert_layers = program::HostOps::kAllLayers});

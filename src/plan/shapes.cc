@@ -189,7 +189,8 @@ std::string QuantizedTypeOf(const std::string& word) {
     return known.ok() && Info(known->type.base).quantized ? type : "";
 }
 
-Result<OpenedShape> OpenWalk(const std::string& word, KvTypes kv_dtype, const std::string& head) {
+Result<OpenedShape> OpenWalk(const std::string& word, KvTypes kv_dtype, const std::string& head,
+                             std::span<const model_files::NamedAdapter> adapters) {
     OpenedShape opened;
     const bool own = head == engine::DraftOptions::kDraftHead;
     WEFT_ASSIGN(opened.source, OpenShape(word, own));
@@ -198,6 +199,10 @@ Result<OpenedShape> OpenWalk(const std::string& word, KvTypes kv_dtype, const st
     if (shape != nullptr) opened.note = shape->note();
     WEFT_ASSIGN(opened.source,
                 model_files::WithDraftHead(std::move(opened.source), own ? "" : head));
+    if (!adapters.empty()) {
+        WEFT_ASSIGN(opened.source,
+                    model_files::AdaptedSource::Make(std::move(opened.source), adapters));
+    }
     WEFT_ASSIGN(opened.walk, ModelWalk::Make(*opened.source, kv_dtype));
     return opened;
 }

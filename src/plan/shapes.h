@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "model_files/lora/adapted_source.h"
 #include "model_files/model_file.h"
 #include "plan/walk.h"
 
@@ -35,8 +37,10 @@ struct OpenedShape {
     std::string note;       // for the user: PackedTypes::note(); mostly empty
 };
 // OpenShape, and ModelWalk::Make. head: the draft head to include, as of --draft; "": none.
+// adapters: to hold in memory beside the model.
 Result<OpenedShape> OpenWalk(const std::string& word, KvTypes kv_dtype = {},
-                             const std::string& head = "");
+                             const std::string& head = "",
+                             std::span<const model_files::NamedAdapter> adapters = {});
 
 // Like OpenShape, for the text of a config.json. name: the model's name in messages.
 Result<std::unique_ptr<model_files::ModelSource>> MakeShape(std::string config_text,

@@ -303,7 +303,11 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     const bool head = draft.Resolved().head();
     if (head) flags.head = flags.draft;
     flags.typed_draft = head ? flags.draft : WithUsualType(flags.draft);
-    WEFT_ASSIGN(run.shape, plan::OpenWalk(flags.typed, kv_dtype, flags.head));
+    std::vector<model_files::NamedAdapter> adapters;
+    for (const std::string& word : flags.lora) {
+        WEFT_ASSIGN(adapters.emplace_back(), model_files::ParseAdapter(word));
+    }
+    WEFT_ASSIGN(run.shape, plan::OpenWalk(flags.typed, kv_dtype, flags.head, adapters));
     AddNote(run.shape.note, TypeNote(flags, run.shape));
     if (IsNotRun(flags.model)) {
         AddNote(run.shape.note,
@@ -530,6 +534,8 @@ void AddInferenceOptions(const Command& command, PlanFlags& flags) {
         "Type of the KV cache: f16, bf16, f32, q8_0, q5_1 or q4_0; or of keys and values: "
         "q8_0,q4_0")
         .ShowDefault();
+    add("--lora", flags.lora,
+        "NAME=FOLDER: hold an adapter in memory beside the model; may be repeated");
     const Option draft =
         add("--draft", flags.draft,
             "Draft model for speculative decoding, the folder of an EAGLE-3 head for MODEL, or "

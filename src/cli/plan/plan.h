@@ -17,6 +17,7 @@ namespace weft::cli {
 struct PlanFlags {
     std::string typed, typed_draft;  // model and draft, with the assumed type
     std::string head;                // the draft, if it is a head
+    std::vector<std::string> lora;   // NAME=FOLDER
     std::string model, machines, kv = "f16", draft, want, budget, ttft;
     plan::Workload load;
     bool explain = false, json = false;
