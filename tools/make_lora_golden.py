@@ -60,21 +60,35 @@ CASES = {  # model_type, the model's sizes, LoraConfig
     "latent": ("deepseek_v3", LATENT, dict(target_modules=[
         "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"])),
     "router": ("qwen3_moe", MOE, dict(target_modules=QV, target_parameters=["mlp.gate.weight"])),
-    # Of 'weft merge' only.
-    "mergedDora": ("llama", {}, dict(target_modules=ALL, use_dora=True,
-                                     rank_pattern={"v_proj": 2})),
-    "mergedExperts": ("qwen3_moe", MOE, dict(target_modules=QV, target_parameters=[
+    # Not of training.
+    "appliedDora": ("llama", {}, dict(target_modules=ALL, use_dora=True,
+                                      rank_pattern={"v_proj": 2})),
+    "appliedDoraOfBiases": ("qwen2", {}, dict(target_modules=QV, use_dora=True, bias="lora_only")),
+    "appliedDoraOfGptOss": ("gpt_oss", GPT_OSS, dict(
+        target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], use_dora=True)),
+    "appliedDoraOfOutput": ("llama", {}, dict(target_modules=["q_proj", "lm_head"],
+                                              use_dora=True)),
+    "appliedExperts": ("qwen3_moe", MOE, dict(target_modules=QV, target_parameters=[
         "mlp.experts.gate_up_proj", "mlp.experts.down_proj"],
         rank_pattern={r".*\.gate_up_proj": 8}, alpha_pattern={r".*\.gate_up_proj": 6})),
-    "mergedEnds": ("llama", {}, dict(target_modules=["q_proj", "embed_tokens", "lm_head"])),
-    "mergedTiedEmbedding": ("llama", TIED, dict(target_modules=["v_proj", "embed_tokens"])),
-    "mergedTiedOutput": ("llama", TIED, dict(target_modules=["v_proj", "lm_head"])),
-    "mergedWholeModules": ("llama", {}, dict(target_modules=QV, modules_to_save=[
+    "appliedExpertsOfMixtral": ("mixtral", dict(num_local_experts=4, num_experts_per_tok=2), dict(
+        target_modules=QV, target_parameters=["experts.gate_up_proj", "experts.down_proj"])),
+    "appliedExpertsOfGptOss": ("gpt_oss", GPT_OSS, dict(
+        target_modules=QV, target_parameters=["experts.gate_up_proj", "experts.down_proj"])),
+    "appliedEnds": ("llama", {}, dict(target_modules=["q_proj", "embed_tokens", "lm_head"])),
+    "appliedTiedEmbedding": ("llama", TIED, dict(target_modules=["v_proj", "embed_tokens"])),
+    "appliedTiedOutput": ("llama", TIED, dict(target_modules=["v_proj", "lm_head"])),
+    "appliedWholeModules": ("llama", {}, dict(target_modules=QV, modules_to_save=[
         "embed_tokens", "lm_head", "input_layernorm", "norm"])),
-    "mergedWholeTied": ("llama", TIED, dict(target_modules=QV, modules_to_save=["embed_tokens"])),
+    "appliedWholeTied": ("llama", TIED, dict(target_modules=QV, modules_to_save=["embed_tokens"])),
+    "appliedTokens": ("llama", {}, dict(target_modules=QV, trainable_token_indices={
+        "embed_tokens": [int(token) for token in golden.tokens(ROWS, 83)[1:4]]})),
+    "appliedTokensTied": ("llama", TIED, dict(target_modules=QV, trainable_token_indices=[
+        int(token) for token in golden.tokens(ROWS, 83)[2:5]])),
+    "appliedBiases": ("qwen2", {}, dict(target_modules=QV, bias="all")),
+    # Of 'weft merge' only: norms of heads.
     "mergedNorms": ("gemma3_text", dict(query_pre_attn_scalar=8, sliding_window=4, **TIED),
                     dict(target_modules=QV, modules_to_save=["input_layernorm", "q_norm"])),
-    "mergedBiases": ("qwen2", {}, dict(target_modules=QV, bias="all")),
 }
 
 

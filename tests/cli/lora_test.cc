@@ -74,7 +74,9 @@ class Lora : public testing::Test {
 TEST_F(Lora, GivesTheTokensOfTheMergedModel) {
     const TinyAdapter adapters[] = {{},
                                     {.rank = 5, .alpha = 3, .rslora = true, .bf16 = true},
-                                    {.rank = 17, .targets = "q_proj,down_proj"}};
+                                    {.rank = 17, .targets = "q_proj,down_proj"},
+                                    {.dora = true},
+                                    {.targets = "v_proj,o_proj", .whole = true}};
     size_t turn = 0;
     for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
         const std::string model = Model(DType::kF32, architecture);
@@ -125,6 +127,37 @@ TEST_F(Lora, AnyLayoutGivesTheTokensOfOneRank) {
     }
 }
 
+// DoRA's factors, replaced ends and experts: each rank has its part of them.
+TEST_F(Lora, AnyLayoutOfOtherAdapters) {
+    const char* const layouts[] = {"--tp 2",        "--tp 3 --tensor-split 1,4,2", "--pp 2",
+                                   "--tp 2 --pp 2", "--tp 2 --weights-from 0",     "--tp 2 --ep 2"};
+    size_t turn = 0;
+    for (const auto& [dtype, bound] :
+         {std::pair(DType::kF32, kLoraFloatWeights), {DType::kQ8_0, kLoraQuantizedWeights}}) {
+        const std::string dense = Model(dtype, "qwen2"), experts = dir_ / "experts.gguf";
+        model::Hyper moe = OddHyper("qwen3moe");
+        moe.moe.experts = 6;
+        moe.moe.used = 2;
+        moe.moe.ffn = 96;
+        WriteTinyGguf(experts, {.hyper = moe, .dtype = dtype});
+        const std::pair<std::string, std::string> models[] = {
+            {dense, Adapter(dense, {.dora = true, .whole = true}, "dora")},
+            {experts, Adapter(experts, {.rank = 3, .targets = "attn", .experts = true}, "moe")}};
+        for (const auto& [model, folder] : models) {
+            const Matrix one = Logits(model, {"--lora", folder});
+            ExpectNear(one, Logits(Merged(model, folder), {}),
+                       dtype == DType::kF32 ? kLoraFloatWeights : kLoraRoundedActivations);
+            for (const std::string layout : test::Some(layouts, 3, turn++)) {
+                if (layout.ends_with("--ep 2") && model == dense) continue;
+                SCOPED_TRACE(layout + " of " + model);
+                const Matrix many =
+                    Logits(model, SplitWords(layout + " --verify --lora " + folder));
+                ExpectNear(many, one, layout == "--pp 2" ? 0 : bound);
+            }
+        }
+    }
+}
+
 TEST_F(Lora, FilesOfSeveralMatricesInOne) {
     const std::string model = Model(DType::kF32, "qwen2");
     const std::string folder = Adapter(model, {.targets = "k_proj,v_proj,up_proj"});
@@ -140,6 +173,9 @@ TEST_F(Lora, IsRefusedByNameBeforeWeightsAreRead) {
     WriteTinyGguf(dir_ / "wider.gguf", {.hyper = wider});
     const std::string other = Adapter(dir_ / "wider.gguf", {}, "other");
     const std::string dora = Adapter(model, {.config = {{"use_dora", true}}}, "dora");
+    const std::string lengths =
+        Adapter(model, {.targets = "q_proj", .dora = true, .lengths = 9}, "lengths");
+    const std::string wide = Adapter(model, {.config = {{"r", 5000}}}, "wide");
     const std::string head = Adapter(model, {.config = {{"target_modules", {"lm_head"}}}}, "head");
     const std::string saved =
         Adapter(model, {.config = {{"modules_to_save", {"lm_head"}}}}, "saved");
@@ -150,7 +186,9 @@ TEST_F(Lora, IsRefusedByNameBeforeWeightsAreRead) {
     } cases[] = {{dir_ / "none", {"none/adapter_config.json"}},
                  {dir_ / "empty", {"empty: no adapter_config.json", "an empty folder"}},
                  {other, {"mlp.gate_proj.lora_B.weight", "[1056, 8]", "[1024, 8]"}},
-                 {dora, {"use_dora"}},
+                 {dora, {"lora_magnitude_vector' is missing"}},
+                 {lengths, {"lora_magnitude_vector' has shape [9]", "288 elements"}},
+                 {wide, {"has rank 5000", "expected 1 to 4096"}},
                  {head, {"target_modules", "lm_head", "q_proj"}},
                  {saved, {"modules_to_save"}}};
     for (const auto& [folder, said] : cases) {
@@ -175,6 +213,26 @@ TEST_F(Lora, ValuesThatAreNotNumbersAreRefused) {
         EXPECT_NE(ran.err.find("lora_B.weight: a value is nan"), std::string::npos) << ran.err;
     }
     EXPECT_FALSE(std::filesystem::exists(out));
+    const std::string lengths = Adapter(model, {.dora = true, .length = std::nanf("")}, "lengths");
+    const Ran ran = RunWeft({"run", model, "-p", "hi", "--lora", lengths});
+    EXPECT_EQ(ran.status, 1) << ran.err;
+    EXPECT_NE(ran.err.find("lora_magnitude_vector: a value is nan"), std::string::npos) << ran.err;
+}
+
+TEST_F(Lora, APlanCountsItsMemory) {
+    const std::string model = Model(DType::kF32), folder = Adapter(model, {.whole = true});
+    const auto weights = [&](const Words& more) {
+        const Ran ran = RunWeft(Words{"plan", model, "--machines", "strix-halo", "--json"} + more);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        return ran.status == 0
+                   ? ran.Json()["layouts"][0]["memory"][0]["weight_bytes"].get<int64_t>()
+                   : 0;
+    };
+    // A table and an output matrix in float32; A and B of rank 8 beside matrices of 1024 are small.
+    const int64_t ends = 2 * 267 * 256 * 4;
+    const int64_t more = weights({"--lora", "a=" + folder}) - weights({});
+    EXPECT_GE(more, ends);
+    EXPECT_LE(more, 2 * ends);
 }
 
 // The restarted rank reads the adapter again.

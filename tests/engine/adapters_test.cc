@@ -39,9 +39,10 @@ class Adapters : public testing::TestWithParam<DType> {
         file.hyper.layers = 2;
         support::WriteTinyGguf(model_, file);
         // Other ranks, other matrices, other scales.
-        const TinyAdapter adapters[] = {{.rank = 8, .seed = "one"},
-                                        {.rank = 3, .alpha = 5, .targets = "mlp", .seed = "two"},
-                                        {.rank = 20, .targets = "q_proj,o_proj", .seed = "three"}};
+        const TinyAdapter adapters[] = {
+            {.rank = 8, .seed = "one"},
+            {.rank = 3, .alpha = 5, .targets = "mlp", .seed = "two"},
+            {.rank = 20, .targets = "q_proj,o_proj", .seed = "three", .dora = true, .whole = true}};
         for (const TinyAdapter& adapter : adapters) {
             support::WriteTinyAdapter(dir_ / adapter.seed, model_, adapter);
             all_.push_back({adapter.seed, dir_ / adapter.seed});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model_files/gguf_writer.h"
+#include "support/hf_folder.h"
 #include "support/temp_dir.h"
 
 namespace weft::model_files {
@@ -46,14 +47,18 @@ TEST(AdaptedSource, TensorNamesOfAFileAreNotAdapters) {
         {{"lora.0.a.w", 2, 6}, {"lora.0.b.w", 4, 2}},
         {{"lora.01.a.w", 2, 6}, {"lora.01.b.w", 4, 2}},
         {{"lora.257.a.w", 2, 6}, {"lora.257.b.w", 4, 2}},
+        {{"lora.1.g.w", 5, 1}},
+        {{"lora.1.w.w", 4, 5}},
+        {{"lora.1.t.w", 4, 2}},
+        {{"lora.1.x.w", 4, 6}},
         {{"lora.99999999999999999999.a.w", 2, 6}}};
     for (const std::vector<Named>& named : none) {
         const auto source = OpenWith(dir / "m.gguf", named);
-        EXPECT_TRUE(AdaptersByTensor(*source).empty()) << named[0].name;
+        EXPECT_TRUE(AdaptedPartsOf(*source).empty()) << named[0].name;
     }
     const auto pair = OpenWith(dir / "m.gguf", {{"lora.3.a.w", 2, 6}, {"lora.3.b.w", 4, 2}});
-    const std::map<std::string, std::vector<int32_t>> expected = {{"w", {3}}};
-    EXPECT_EQ(AdaptersByTensor(*pair), expected);
+    const AdaptedParts expected = {{"w", {{3, "ab"}}}};
+    EXPECT_EQ(AdaptedPartsOf(*pair), expected);
 }
 
 TEST(AdaptedSource, ModelsWithSuchNamesRefuseAdapters) {
@@ -63,6 +68,40 @@ TEST(AdaptedSource, ModelsWithSuchNamesRefuseAdapters) {
     EXPECT_EQ(made.error().code, ErrorCode::kUnsupported);
     EXPECT_NE(made.error().message.find("'lora.1.a.w"), std::string::npos) << made.error().message;
     EXPECT_EQ(made.error().message.find('\n'), std::string::npos);
+}
+
+// A zero row of W + s B A has no direction that a length could scale.
+TEST(AdaptedSource, DoraOfAZeroRowIsRefused) {
+    const test::TempDir dir;
+    GgufWriter writer;
+    writer.String("general.architecture", "qwen2");
+    const std::string matrix = "blk.0.attn_output.weight";
+    writer.Tensor(matrix, DType::kF32, std::vector<int64_t>{6, 4}, std::vector<std::byte>(96));
+    ASSERT_TRUE(WriteFile(dir / "m.gguf", writer.File()).ok());
+    auto model = OpenModel(dir / "m.gguf");
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const std::string module = "base_model.model.model.layers.0.self_attn.o_proj";
+    const std::map<std::string, support::SafeBytes> tensors = {
+        {module + ".lora_A.weight", {"F32", {2, 6}, std::vector<std::byte>(48)}},
+        {module + ".lora_B.weight", {"F32", {4, 2}, std::vector<std::byte>(32)}},
+        {module + ".lora_magnitude_vector", {"F32", {4}, std::vector<std::byte>(16)}}};
+    const std::string folder = dir / "adapter";
+    std::filesystem::create_directories(folder);
+    ASSERT_TRUE(
+        WriteFile(folder + "/adapter_model.safetensors", support::SafetensorsFile(tensors)).ok());
+    support::WriteText(folder + "/adapter_config.json",
+                       R"({"r": 2, "target_modules": ["o_proj"], "use_dora": true})");
+    const NamedAdapter adapter{"zero", folder};
+    const auto made = AdaptedSource::Make(std::move(*model), {&adapter, 1});
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    for (const char part : {'b', 'g'}) {
+        const auto values =
+            (*made)->ReadFloats(*(*made)->FindTensor(AdaptedTensor(1, part, matrix)));
+        ASSERT_FALSE(values.ok());
+        EXPECT_EQ(values.error().code, ErrorCode::kCorrupt);
+        EXPECT_NE(values.error().message.find("DoRA scales row 0 of " + matrix), std::string::npos)
+            << values.error().message;
+    }
 }
 
 }  // namespace

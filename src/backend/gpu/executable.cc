@@ -36,7 +36,7 @@ Status GpuExecutable::Prepare(const MemoryPool& pool) {
     WEFT_ASSIGN(scratch_bytes_, ScratchBytes(program_, fusion_, gpu_.description(),
                                              LargestOf(options_, lowering_.arithmetic()), dry));
     adapts_ = std::ranges::any_of(
-        program_.ops, [](const program::Op& op) { return op.kind() == OpKind::kAdapt; });
+        program_.ops, [](const program::Op& op) { return program::IsOfAdapters(op.kind()); });
     // (Training checks all ranks of a host together.)
     if (!trains()) WEFT_TRY(CheckFits(memory(), pool, gpu_.description()));
     return buffers_.CheckSizes(gpu_);

@@ -356,6 +356,16 @@ Status Rank::LoadOne(program::ValueId id) {
 
 backend::Step Rank::ViewOf(const StepData& step) {
     backend::Step view = step.View(views_);
+    if (!first_tokens_.empty()) {
+        own_tokens_ = step.tokens;
+        for (const StepData::Sequence& s : step.sequences) {
+            const int32_t first = first_tokens_[static_cast<size_t>(s.adapter)];
+            for (int32_t i = 0; i < s.row_count; ++i) {
+                own_tokens_[static_cast<size_t>(s.row_begin + i)] += first;
+            }
+        }
+        view.tokens = own_tokens_;
+    }
     view.wanted = step.wanted;
     view.wanted.value = logits_;
     // The last stage picks the best logits.

@@ -281,6 +281,8 @@ class Rank {
     std::optional<PageKeys> page_keys_;
     StepChannel steps_{nullptr};
     std::vector<backend::StepSequence> views_;
+    std::vector<int32_t> first_tokens_;  // model_files::FirstTokenOf, by adapter; empty: all are 0
+    std::vector<int32_t> own_tokens_;    // of the step, if adapters have own embeddings
 
     // executable_, once it exists: the control thread reads its progress.
     std::atomic<const backend::Executable*> running_{nullptr};

@@ -22,6 +22,7 @@
 #include "engine/start/layout_choice.h"
 #include "model/adapters.h"
 #include "model_files/draft_source.h"
+#include "model_files/lora/adapted_source.h"
 
 namespace weft::engine {
 namespace {
@@ -256,6 +257,11 @@ Status Rank::Compile() {
     WriteTraced();  // of the old program
     WEFT_ASSIGN(program_, model::BuildProgram(hyper_, shard_, *source_, build));
     WEFT_TRY(model::AddAdapters(program_, *source_));
+    first_tokens_.assign(job_.adapters.size() + 1, 0);
+    for (size_t i = 1; i < first_tokens_.size(); ++i) {
+        first_tokens_[i] = model_files::FirstTokenOf(*source_, static_cast<int32_t>(i));
+    }
+    if (std::ranges::max(first_tokens_) == 0) first_tokens_.clear();
     logits_ = program_.Find("logits");
     hidden_ = program_.Find("hidden");
     head_ = model::DraftHeadOf(program_);

@@ -110,11 +110,15 @@ std::vector<std::optional<OpPlace>> PlacesOf(const program::Program& program) {
     for (auto it = program.ops.rbegin(); it != program.ops.rend(); ++it) {
         const program::Op& op = *it;
         const program::Operands operands = program::OperandsOf(op).value();
-        // A float64 sum is partial if it is read by an all_reduce or by another partial sum.
+        // A sum is partial if it is read by an all_reduce or by another partial sum.
         for (size_t i = 0; i < op.inputs.size(); ++i) {
-            if (!operands.inputs[i]->wide) continue;
-            partial[static_cast<size_t>(op.inputs[i])] =
-                op.Is(Trait::kAllReduce) || partial[static_cast<size_t>(op.outputs[0])];
+            const auto input = static_cast<size_t>(op.inputs[i]);
+            if (operands.inputs[i]->wide) {
+                partial[input] =
+                    op.Is(Trait::kAllReduce) || partial[static_cast<size_t>(op.outputs[0])];
+            } else if (op.kind() == program::OpKind::kAdd) {
+                partial[input] = partial[input] || partial[static_cast<size_t>(op.outputs[0])];
+            }
         }
     }
     std::vector<std::optional<OpPlace>> places(program.ops.size());

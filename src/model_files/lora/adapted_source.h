@@ -1,10 +1,18 @@
 // A model with any number of LoRA adapters as one ModelSource, for inference that chooses an
 // adapter per sequence.
 //
-// The source has the model's tensors, and A and B of each matrix that an adapter changes
-// (AdaptedTensor). A and B are BF16, or F32 if the model's weight is F32 or F16, so that they are
-// no less precise than the weight. B includes the adapter's scale; the rows of B are in the order
-// of the model's rows. Input is hostile: adapter.h.
+// The source has the model's tensors, and for each tensor that an adapter changes some of these
+// parts (AdaptedTensor), from which program::Adapt makes y of the model's y = x . W^T + bias:
+//
+//     a, b   A and B. B includes the adapter's scale, and DoRA's factors. Of experts: one below
+//            the other, with zeros where an expert has no adapter, or one of a smaller rank
+//     w      the whole matrix: of a replaced tensor, or of an embedding with A and B
+//     g      a column: DoRA's factors; of a norm's weight, the replaced one / the model's
+//     d, t   a column, of a bias: the adapter's - the model's; the adapter's - g * the model's
+//
+// A, B and matrices are BF16, or F32 if the model's weight is F32 or F16, so that they are no less
+// precise than the weight. Columns are F32. Rows are in the order of the model's rows. Input is
+// hostile: adapter.h.
 #pragma once
 
 #include <map>
@@ -13,8 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "model_files/lora/adapter.h"
-#include "model_files/lora/plan.h"
+#include "model_files/lora/merged_source.h"
 #include "model_files/source_over.h"
 
 namespace weft::model_files {
@@ -29,8 +36,8 @@ inline constexpr size_t kMostAdapters = 256;
 // Parses "NAME=FOLDER". Errors: kUsage.
 Result<NamedAdapter> ParseAdapter(const std::string& word);
 
-// The name of A or B of adapter `number` (from 1) for the model's tensor `tensor`.
-std::string AdaptedTensor(size_t number, bool is_b, std::string_view tensor);
+// The name of a part of adapter `number` (from 1) for the model's tensor `tensor`.
+std::string AdaptedTensor(size_t number, char part, std::string_view tensor);
 // Whether a tensor has such a name, or PEFT's name for a matrix of an adapter in training.
 bool IsOfAdapter(std::string_view name);
 
@@ -44,32 +51,46 @@ class AdaptedSource final : public SourceOver {
     std::vector<std::string> Files() const override;
 
   private:
-    struct Adapter {
-        LoraPlan plan;
-        AdapterFile file;
-    };
     struct Place {
         size_t adapter;
-        size_t target;
-        bool is_b;
+        size_t target;  // index of the tensor in the merged model
+        char part;
+        int64_t rank = 0;  // of a and b
+        // Of t: the index of the matrix with DoRA's factors; nullopt: none.
+        std::optional<size_t> matrix{};
     };
     explicit AdaptedSource(std::unique_ptr<ModelSource> model) : SourceOver(std::move(model)) {}
     Status Add(const NamedAdapter& adapter);
-    void AddTensor(const Place& place);
+    void AddParts(const MergedSource& merged, size_t target, const MergedSource::Change& change);
+    void AddShifts(const MergedSource& merged);
+    void AddPart(const Place& place, const std::string& tensor, DType dtype, int64_t rows,
+                 int64_t cols);
+    // The values of rows [begin, begin + count) of a part, all columns.
+    Result<std::vector<float>> Values(const Place& place, int64_t cols, int64_t begin,
+                                      int64_t count, uint64_t* bytes_read) const;
+    Status PairValues(const Place& place, int64_t cols, int64_t begin, int64_t count,
+                      std::span<float> out) const;
+    Status ColumnValues(const Place& place, int64_t begin, std::span<float> out) const;
     Status ReadOwn(size_t index, int64_t row_begin, int64_t row_count, int64_t col_begin,
                    int64_t col_count, std::span<std::byte> out,
                    uint64_t* bytes_read) const override;
 
-    std::vector<Adapter> adapters_;
-    std::vector<Place> places_;  // of the tensors that follow the model's
+    std::vector<std::unique_ptr<MergedSource>> adapters_;  // each borrows under()
+    std::vector<Place> places_;                            // of the tensors that follow the model's
 };
 
 // OpenModel, with adapters if there are any.
 Result<std::unique_ptr<ModelSource>> OpenAdapted(const std::string& model,
                                                  std::span<const NamedAdapter> adapters);
 
-// For each tensor of the model that adapters change: the numbers of these adapters, ascending.
-std::map<std::string, std::vector<int32_t>> AdaptersByTensor(const ModelSource& source);
+// For each tensor of the model that adapters change: the parts by the adapter's number, as in
+// "abg". (The output matrix of a model that uses its embedding is "output.weight".)
+using AdaptedParts = std::map<std::string, std::map<int32_t, std::string>>;
+AdaptedParts AdaptedPartsOf(const ModelSource& source);
+
+// An adapter with an own embedding: its tokens' ids begin at this row of the embeddings' rows, one
+// table behind the other. 0: the adapter uses the model's.
+int32_t FirstTokenOf(const ModelSource& source, int32_t adapter);
 
 // A hash of samples of each adapter's values; "": no adapters.
 Result<std::string> FingerprintOfAdapters(const ModelSource& source);
