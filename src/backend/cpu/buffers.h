@@ -97,7 +97,7 @@ class Buffers {
 
     Scratch& scratch() { return scratch_; }
     const Scratch& scratch() const { return scratch_; }
-    // Lists that calls point to: one for each lowered Adapt op.
+    // Lists that calls point to: one for each lowered op of adapters.
     std::deque<std::vector<kernels::AdapterPair>>& pairs() { return pairs_; }
     // Scalars of the running update.
     dense::UpdateNumbers& numbers() { return numbers_; }

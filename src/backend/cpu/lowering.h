@@ -47,11 +47,11 @@ struct Lowering {
     const program::Program& program = chunked.program;
     const CompileOptions& options = buffers.options();
     const Kernels& kernels = buffers.kernels();
-    bool adapts = false;  // the list contains the calls of Adapt ops
+    bool adapts = false;  // the list contains the calls of adapters' ops
 
     int32_t op = 0;  // index of the current op
     std::vector<Call> calls{};
-    std::vector<Call> pending{};  // second calls of Adapt ops, added after the last of these ops
+    std::vector<Call> pending{};  // second calls of adapters' ops, added after the last of these
 
     // Prepared activations (lower_products.cc).
     struct Activations {
