@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <mutex>
 #include <set>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "base/on_threads.h"
+#include "hw/cpu.h"
 #include "train/checkpoint/source.h"
 #include "train/output_folder.h"
 
@@ -111,20 +115,36 @@ bool SeesFolder(const std::string& folder, const std::string& token) {
     return true;
 }
 
-// Reads in parts to bound memory.
+// A part of a piece, to bound memory.
+struct KeptPart {
+    size_t piece;
+    int64_t begin;
+};
+constexpr int64_t kKeptPart = 256 * kKeptGrain;
+constexpr size_t kMostKeptReaders = 8;
+
+// Threads read and check the parts; one at a time writes to the device.
 Status ReadInParts(const Checkpoint& checkpoint, backend::Executable& training,
-                   const KeptPiece& kept) {
-    constexpr int64_t kPart = 256 * kKeptGrain;
-    std::vector<float> values;
-    for (int64_t begin = 0; begin < kept.region.elements(); begin += kPart) {
+                   std::span<const KeptPiece> pieces) {
+    std::vector<KeptPart> parts;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+        for (int64_t at = 0; at < pieces[i].region.elements(); at += kKeptPart) {
+            parts.push_back({i, at});
+        }
+    }
+    std::mutex writes;
+    const size_t threads = std::min(kMostKeptReaders, AllowedCores().size());
+    return OnThreads(threads, parts.size(), [&](size_t index) -> Status {
+        const auto [piece, begin] = parts[index];
+        const KeptPiece& kept = pieces[piece];
         TensorRegion part = kept.region;
         part.begin += begin;
-        part.end = std::min(part.end, part.begin + kPart);
-        values.resize(static_cast<size_t>(part.elements()));
+        part.end = std::min(part.end, part.begin + kKeptPart);
+        std::vector<float> values(static_cast<size_t>(part.elements()));
         WEFT_TRY(checkpoint.Read(kept.array, part, std::as_writable_bytes(std::span(values))));
-        WEFT_TRY(WriteKeptPiece(training, kept, begin, values));
-    }
-    return {};
+        const std::lock_guard lock(writes);
+        return WriteKeptPiece(training, kept, begin, values);
+    });
 }
 
 }  // namespace
@@ -139,6 +159,7 @@ Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const Upd
                 const UpdateOptions& options, bool averages) {
     const char* const average = AverageKind(options);
     Status status;
+    std::vector<KeptPiece> pieces;
     rule.VisitKeptPieces(Extent::kOwn, [&](const KeptPiece& kept) {
         if (!status.ok()) return;
         if (!averages && average != nullptr && kept.array.kind == average) return;
@@ -154,9 +175,10 @@ Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const Upd
                           checkpoint.folder(), of, kept.array.Name(), UpdateName(options.kind));
             return;
         }
-        status = ReadInParts(checkpoint, state.training(), kept);
+        pieces.push_back(kept);
     });
-    return status;
+    if (!status.ok()) return status;
+    return ReadInParts(checkpoint, state.training(), pieces);
 }
 
 Result<SavePlace> AgreeOnPlace(const SaveOptions& words, cluster::Cluster& cluster,
