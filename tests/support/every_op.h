@@ -352,6 +352,7 @@ inline const TrainingCase kEveryTrainingOp[] = {
      .terms = {0.1f, 0, 1}},
     {.architecture = "qwen2", .lora = true, .optimizer = "schedule-free"},
     {.experts = true, .dtype = DType::kBF16, .optimizer = "muon"},
+    {.dtype = DType::kBF16, .cp = 2},
 };
 
 // ---- Devices ------------------------------------------------------------------------------------

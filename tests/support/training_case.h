@@ -34,6 +34,7 @@ struct TrainingCase {
     float temperature = 0;  // of queries, from position 8 on
     LossTerms terms{};
     bool noise = false;
+    int cp = 1;
 
     std::string Name() const {
         return fmt::format("{}{}{} {} {} zero {}/{} tp {} pp {} {}", architecture,
@@ -72,6 +73,7 @@ struct TrainingCase {
         options.lora = lora ? &plan : nullptr;
         options.rows = rows;
         options.row_shares = row_shares;
+        options.context_ranks = cp;
         options.load_balance = balance;
         options.loss = terms;
         options.noise = noise;
