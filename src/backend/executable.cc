@@ -1,5 +1,6 @@
 #include "backend/executable.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -53,9 +54,10 @@ Status CheckStep(const Step& step, const CompileOptions& options) {
 }
 
 void WriteLossGradients(const Step& step, std::byte* to) {
-    WEFT_CHECK(step.row_weights.empty() || step.row_weights.size() == step.output_rows.size());
-    for (size_t i = 0; i < step.output_rows.size(); ++i) {
-        const float weight = step.row_weights.empty() ? 1.0f : step.row_weights[i];
+    const size_t rows = step.output_rows.size(), weights = step.row_weights.size();
+    WEFT_CHECK(weights == 0 || (rows > 0 && weights % rows == 0));
+    for (size_t i = 0; i < std::max(rows, weights); ++i) {
+        const float weight = weights == 0 ? 1.0f : step.row_weights[i];
         const float gradient = step.loss_gradient * weight;
         std::memcpy(to + i * sizeof(float), &gradient, sizeof(float));
     }

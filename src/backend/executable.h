@@ -49,6 +49,7 @@ enum class DeviceSum { kAuto, kSplit, kSpin, kPeer };
 struct CompileOptions {
     int64_t max_tokens = 512;            // maximum number of rows of a step
     int64_t max_outputs = 1;             // maximum number of output rows of a step
+    int64_t output_columns = 1;          // of the value whose gradient the step has
     int64_t kv_pages = 0;                // pages in each layer's cache
     int64_t page_tokens = 64;            // positions per page, from program::Target
     int64_t state_slots = 0;             // slots of recurrent state
@@ -215,7 +216,8 @@ class Executable {
 // engine, for which CheckStep aborts. Errors: kUsage as in Executable::Run.
 Status CheckStep(const Step& step, const CompileOptions& options);
 
-// Writes the gradient of each row's loss (Step::loss_gradient), as floats.
+// Writes the gradient of each row's loss, or of each element of its vector (Step::loss_gradient),
+// as floats.
 void WriteLossGradients(const Step& step, std::byte* to);
 // Writes Step::noise_amplitudes; zeros, if there are none.
 void WriteNoise(const Step& step, std::byte* to);

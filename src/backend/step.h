@@ -67,8 +67,9 @@ struct Step {
     std::span<const int32_t> targets{};  // [R], below the vocabulary's size
     // dL/d(loss of a row): loss_gradient, times the row's weight if there are weights.
     float loss_gradient = 1;
-    std::span<const float> row_weights{};  // [R], or empty
-    float side_gradient = 0;               // dL/d(side loss)
+    // [R], or [R, CompileOptions::output_columns] if the output is a matrix; or empty
+    std::span<const float> row_weights{};
+    float side_gradient = 0;  // dL/d(side loss)
     // [T], or empty: noise of the embedding (program::Embedding).
     std::span<const int32_t> noise_keys{};
     std::span<const float> noise_amplitudes{};

@@ -29,6 +29,7 @@ const char* OutputsName(model::Outputs outputs) {
         case model::Outputs::kLogits: return "logits";
         case model::Outputs::kHidden: return "hidden";
         case model::Outputs::kBoth: return "both";
+        case model::Outputs::kVectors: return "vectors";
     }
     return "?";
 }

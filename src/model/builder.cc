@@ -292,6 +292,7 @@ ValueId Builder::SharedAttention(ValueId q) {
 void Builder::Leave(ValueId x) {
     layer_ = -1;
     if (shard_.last_stage()) {
+        if (options_.outputs == Outputs::kVectors) return Vectors(x);
         if (options_.outputs != Outputs::kLogits) Hidden(x);
         if (options_.outputs != Outputs::kHidden) Logits(x);
         return;
@@ -314,15 +315,28 @@ void Builder::Hidden(ValueId x) {
         return Fail(MakeError(ErrorCode::kUnsupported,
                               "logits and hidden states together need a single pipeline stage"));
     }
-    ValueId hidden = x;
-    if (EndInNorms(source_, hyper_.layers)) {
-        program_.values[static_cast<size_t>(x)].name = "hidden";
-    } else {
-        hidden = NormBy(MergeLast(x), OutputNorm(), "weight", hyper_.hidden, "hidden");
-    }
+    const ValueId hidden = FinalNorm(x, "hidden");
     if (sent && shard_.tensor_rank == 0) {
         program_.ops.push_back({program::Send{0}, {hidden}, {}});
     }
+}
+
+ValueId Builder::FinalNorm(ValueId x, const std::string& name) {
+    if (!EndInNorms(source_, hyper_.layers)) {
+        return NormBy(MergeLast(x), OutputNorm(), "weight", hyper_.hidden, name);
+    }
+    program_.values[static_cast<size_t>(x)].name = name;
+    return x;
+}
+
+void Builder::Vectors(ValueId x) {
+    x = program_.Emit(program::SelectRows{}, {x, output_rows_}, "selected",
+                      {kOutputs, hyper_.stream_columns()});
+    const model_files::TensorInfo* head = source_.FindTensor("cls.output.weight");
+    const ValueId hidden = FinalNorm(x, head == nullptr ? "vectors" : "hidden");
+    if (head == nullptr) return;
+    const bool bias = source_.FindTensor("cls.output.bias") != nullptr;
+    MatMul(hidden, "cls.output", RowsOf({0, head->rows}, head->rows), {}, bias, "vectors");
 }
 
 void Builder::Logits(ValueId x) {

@@ -29,6 +29,9 @@ enum class Outputs {
     kBoth,    // "logits", and "hidden" [T, hidden]: all rows after the final norm; only without
               // pipeline stages
     kHidden,  // only "hidden"; the output matrix is not needed
+    // Training: only "vectors", on the ranks of the last stage: the output rows after the final
+    // norm [R, hidden]; of a model with a score head, its outputs for these rows [R, labels].
+    kVectors,
 };
 
 struct BuildOptions {
@@ -368,6 +371,9 @@ class Builder {
     program::ValueId Input(const char* name, int64_t rows);
     program::Glu GluOf(const std::vector<float>& limits) const;  // of this layer
     void Hidden(program::ValueId x);
+    void Vectors(program::ValueId x);
+    // The final norm of x; of a model whose layers end in a norm, x itself with this name.
+    program::ValueId FinalNorm(program::ValueId x, const std::string& name);
     void Logits(program::ValueId x);
     // Product of rows x [R, hidden], after the final norm, with the matrix `tensor`. name: the
     // result's name.

@@ -82,7 +82,7 @@ StepTables LayFixed(uint64_t base, const CompileOptions& options, uint64_t* byte
     tables.state_writes = cursor.Take(2 * states, 2 * sizeof(int32_t));
     tables.targets = cursor.Take(options.max_outputs, sizeof(int32_t));
     tables.token_order = cursor.Take(rows, sizeof(int32_t));
-    tables.loss_gradient = cursor.Take(options.max_outputs, sizeof(float));
+    tables.loss_gradient = cursor.Take(options.max_outputs * options.output_columns, sizeof(float));
     tables.side_gradient = cursor.Take(1, sizeof(float));
     tables.noise_keys = cursor.Take(rows, sizeof(int32_t));
     tables.noise_amplitudes = cursor.Take(rows, sizeof(float));
