@@ -68,7 +68,10 @@ struct EmbeddingHead {
     // If there are several, the vector holds their results one after the other.
     std::vector<Pooling> poolings{Pooling::kLast};
     std::vector<HeadStep> steps{UnitStep{}};
-    bool scores = false;                                     // the vector is a reranker's score
+    bool scores = false;  // the vector is a reranker's score
+    // Of a causal model's score head: tokens with this id at the end do not count, because the
+    // score is that of the last token that is not padding (transformers); -1: all count.
+    int32_t padding = -1;
     DenseActivation activation = DenseActivation::kSigmoid;  // of a score
     ScoreTokens score_tokens{};  // in modules.json; SetScoreTokens makes the step of them
     std::string prompt{};        // precedes each text (of a pair: the query)

@@ -101,6 +101,14 @@ Status ReadScoreHead(const ModelSource& source, EmbeddingHead& head) {
     const bool mean = pooling == "mean" || (source.folder().empty() && type == 1);
     head.scores = head.from_file = true;
     head.poolings = {causal ? Pooling::kLast : mean ? Pooling::kMean : Pooling::kCls};
+    WEFT_ASSIGN(const int64_t end, meta.IntOr("tokenizer.ggml.eos_token_id", 0, INT32_MAX, -1));
+    WEFT_ASSIGN(const int64_t padding,
+                meta.IntOr("tokenizer.ggml.padding_token_id", 0, INT32_MAX, end));
+    const std::string id = "pad_token_id";
+    if (causal && (source.folder().empty() || config.Has(id))) {
+        WEFT_ASSIGN(const int64_t own, config.IntOr({id}, -1, INT32_MAX, padding));
+        head.padding = static_cast<int32_t>(own);
+    }
     head.steps.clear();
     if (source.FindTensor(std::string(kDense) + ".weight") != nullptr) {
         WEFT_ASSIGN(DenseStep dense, ReadDense(source, kDense, columns));

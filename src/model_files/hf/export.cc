@@ -11,9 +11,11 @@
 #include "base/file.h"
 #include "base/on_threads.h"
 #include "base/output_file.h"
+#include "model_files/hf/export_vectors.h"
 #include "model_files/hf/family.h"
 #include "model_files/read_tokenizer.h"
 #include "model_files/sampling.h"
+#include "model_files/score_head.h"
 #include "tensor/encode.h"
 #include "tokenizer/open.h"
 #include "tokenizer/write_json.h"
@@ -39,6 +41,8 @@ constexpr std::string_view kCompanions[] = {"tokenizer.json",
                                             "chat_template.jinja",
                                             "chat_template.json",
                                             "generation_config.json",
+                                            "sentence_bert_config.json",
+                                            "config_sentence_transformers.json",
                                             "preprocessor_config.json"};
 
 DType DTypeOf(SafeType type) {
@@ -100,7 +104,9 @@ constexpr End kEnds[] = {{"token_embd.weight", "model.embed_tokens.weight"},
                          {"output_norm.weight", "model.norm.weight"},
                          {"output_norm.bias", "model.norm.bias"},
                          {"output.weight", "lm_head.weight"},
-                         {"output.bias", "lm_head.bias"}};
+                         {"output.bias", "lm_head.bias"},
+                         {"cls.output.weight", "score.weight"},
+                         {"cls.output.bias", "score.bias"}};
 
 Result<int64_t> HeadDimOf(const ModelSource& source, const Family& family) {
     const std::string prefix(family.architecture);
@@ -413,6 +419,7 @@ class Naming {
             if (tensor.name == "output_norm.weight" && !family_.plain_final_norm) {
                 plan.back().add = -family_.norm_add;
             }
+            plan.back().matrix = tensor.name == "cls.output.weight";
             return {};
         }
         const auto split = SplitName(tensor.name);
@@ -457,8 +464,10 @@ Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::str
     WEFT_ASSIGN(const int64_t head_dim, HeadDimOf(source, *family));
     const Naming naming(source, *family, head_dim);
     std::vector<ExportTensor> plan;
+    const bool scores = HasScoreHead(source);
     for (const TensorInfo& tensor : source.tensors()) {
         if (tensor.name.starts_with("rope_f")) continue;  // config.json has these factors
+        if (scores && tensor.name.starts_with("output.")) continue;
         if (!skip.empty() && tensor.name.starts_with(skip)) continue;
         WEFT_TRY(naming.Add(tensor, plan));
     }
@@ -507,8 +516,11 @@ struct FolderPlan {
 Result<FolderPlan> PlanFolder(const ModelSource& source, const std::string& folder, SafeType type) {
     FolderPlan plan;
     WEFT_ASSIGN(plan.config, ExportConfig(source, type));
+    WEFT_TRY(SetScoreConfig(source, plan.config));
     WEFT_ASSIGN(plan.tensors, PlanExport(source));
     WEFT_ASSIGN(plan.files, TokenizerFiles(source));
+    WEFT_ASSIGN(TextFiles modules, ModuleFiles(source));
+    plan.files.merge(modules);
     std::error_code ignored;
     if (source.folder().empty() || !fs::equivalent(folder, source.folder(), ignored)) return plan;
     return MakeError(ErrorCode::kDenied,
@@ -541,7 +553,10 @@ Status ExportFolder(const ModelSource& source, const std::string& folder,
     }
     WEFT_TRY(CheckSpace(folder + "/config.json", BytesOf(plan, options.type)));
     WEFT_TRY(WriteWeights(source, std::move(plan.tensors), folder, options));
-    for (const auto& [name, text] : plan.files) WEFT_TRY(PutText(folder + "/" + name, text));
+    for (const auto& [name, text] : plan.files) {
+        fs::create_directories(fs::path(folder + "/" + name).parent_path(), failed);
+        WEFT_TRY(PutText(folder + "/" + name, text));
+    }
     if (!source.folder().empty()) WEFT_TRY(CopyCompanions(source.folder(), folder));
     return PutJson(folder + "/config.json", plan.config);
 }
@@ -550,7 +565,7 @@ bool IsExportedName(std::string_view name) {
     if (name.ends_with(".part")) name.remove_suffix(5);
     const bool weights = name.starts_with("model") && name.ends_with(".safetensors");
     return weights || name == "config.json" || name == "model.safetensors.index.json" ||
-           std::ranges::find(kCompanions, name) != std::end(kCompanions);
+           name == "modules.json" || std::ranges::find(kCompanions, name) != std::end(kCompanions);
 }
 
 }  // namespace weft::model_files::hf

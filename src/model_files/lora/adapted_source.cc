@@ -5,6 +5,7 @@
 #include <set>
 
 #include "model_files/hf/json.h"
+#include "model_files/score_head.h"
 #include "tensor/quant.h"
 
 namespace weft::model_files {
@@ -109,6 +110,13 @@ std::vector<std::string> AdaptedSource::Files() const {
 
 Status AdaptedSource::Add(const NamedAdapter& adapter) {
     WEFT_ASSIGN(auto merged, MergedSource::Make(under(), adapter.folder));
+    for (const auto& [target, change] : merged->changes()) {
+        if (!IsOfScoreHead(merged->tensors()[target].name)) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "--lora {}={}: the adapter has a score head, which a model has once. "
+                         "'weft merge MODEL --lora DIR -o OUT' writes a model with it",
+                         adapter.name, adapter.folder);
+    }
     adapters_.push_back(std::move(merged));
     for (const auto& [target, change] : adapters_.back()->changes()) {
         AddParts(*adapters_.back(), target, change);

@@ -11,6 +11,7 @@
 #include "model_files/hf/json.h"
 #include "model_files/hf/torch_file.h"
 #include "model_files/lora/adapter_config.h"
+#include "model_files/score_head.h"
 #include "tensor/quant.h"
 
 namespace weft::model_files {
@@ -80,7 +81,8 @@ bool IsRouter(const LoraTarget& target) {
     return target.tensor.ends_with(".ffn_gate_inp.weight");
 }
 
-std::string ConfigText(const LoraPlan& plan, const std::string& model, bool multimodal) {
+std::string ConfigText(const LoraPlan& plan, const std::string& model, bool multimodal,
+                       bool scores) {
     const LoraOptions& words = plan.words;
     Json ranks = Json::object(), alphas = Json::object(), parameters = Json::array();
     LoraPlan modules = plan;
@@ -95,7 +97,7 @@ std::string ConfigText(const LoraPlan& plan, const std::string& model, bool mult
         if (target.alpha != words.alpha) alphas[module] = target.alpha;
     }
     Json config = {{"peft_type", "LORA"},
-                   {"task_type", "CAUSAL_LM"},
+                   {"task_type", scores ? "SEQ_CLS" : "CAUSAL_LM"},
                    {"base_model_name_or_path", model},
                    {"r", words.rank},
                    {"rank_pattern", ranks},
@@ -108,6 +110,7 @@ std::string ConfigText(const LoraPlan& plan, const std::string& model, bool mult
                    {"inference_mode", true},
                    {"target_modules", TargetsOf(modules, multimodal)}};
     if (!parameters.empty()) config["target_parameters"] = parameters;
+    if (scores) config["modules_to_save"] = {"score"};
     return config.dump(2) + "\n";
 }
 
@@ -119,36 +122,43 @@ Status PutAdapterText(const std::string& path, std::string_view text) {
 
 // A tensor to write, in the order of the data.
 struct Part {
-    const LoraTarget* target;
-    bool is_b;
-    std::string Name() const { return is_b ? target->NameB() : target->NameA(); }
-    std::string SavedName(bool multimodal) const {
-        constexpr size_t kInner = kBase.size() + kPlain.size();
-        const std::string name = Name();
-        return multimodal ? fmt::format("{}{}{}", kBase, kText, name.substr(kInner)) : name;
-    }
+    std::string tensor, saved;
+    int64_t pairs_of = 0;
 };
 
-std::vector<Part> PartsOf(const LoraPlan& plan) {
+// A and B of all targets, and the score head, which is trained whole.
+std::vector<Part> PartsOf(const ModelSource& trained, const LoraPlan& plan, bool multimodal) {
     std::vector<Part> parts;
+    const auto add = [&](const std::string& name, int64_t pairs_of) {
+        constexpr size_t kInner = kBase.size() + kPlain.size();
+        parts.push_back(
+            {name, multimodal ? fmt::format("{}{}{}", kBase, kText, name.substr(kInner)) : name,
+             pairs_of});
+    };
     for (const LoraTarget& target : plan.targets) {
-        parts.push_back({&target, false});
-        parts.push_back({&target, true});
+        add(target.NameA(), 0);
+        add(target.NameB(), target.pairs_of);
+    }
+    for (const char* part : {"weight", "bias"}) {
+        const std::string name = fmt::format("cls.output.{}", part);
+        if (trained.FindTensor(name) == nullptr) continue;
+        parts.push_back({name, fmt::format("{}score.{}", kBase, part)});
     }
     return parts;
 }
 
 // The safetensors header: length, JSON, blanks up to a multiple of eight.
-std::string HeaderOf(const ModelSource& trained, const std::vector<Part>& parts, bool multimodal,
+std::string HeaderOf(const ModelSource& trained, const std::vector<Part>& parts,
                      uint64_t& data_bytes) {
     Json header = {{"__metadata__", {{"format", "pt"}}}};
     for (const Part& part : parts) {
-        const TensorInfo* tensor = trained.FindTensor(part.Name());
+        const TensorInfo* tensor = trained.FindTensor(part.tensor);
         WEFT_CHECK(tensor != nullptr && tensor->dtype == DType::kF32);
-        header[part.SavedName(multimodal)] = {
-            {"dtype", "F32"},
-            {"shape", {tensor->rows, tensor->cols}},
-            {"data_offsets", {data_bytes, data_bytes + tensor->bytes}}};
+        Json shape = {tensor->rows, tensor->cols};
+        if (part.saved.ends_with(".bias")) shape = {tensor->rows * tensor->cols};
+        header[part.saved] = {{"dtype", "F32"},
+                              {"shape", shape},
+                              {"data_offsets", {data_bytes, data_bytes + tensor->bytes}}};
         data_bytes += tensor->bytes;
     }
     std::string text = header.dump();
@@ -281,6 +291,7 @@ Result<AdapterNames> ReadAdapterNames(const std::string& folder) {
         if (module.saved.starts_with(kBase)) module.saved.erase(0, kBase.size());
         module.module = tensor.name.substr(kBase.size());
         if (module.module.find(".lora_") == std::string::npos) {
+            if (tensor.shape.size() == 2) module.b_rows = tensor.shape[0];
             names.wholes.push_back(std::move(module));
             continue;
         }
@@ -492,23 +503,23 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std:
         return MakeError(ErrorCode::kIo, "{}: cannot create the folder: {}", folder,
                          failed.message());
     }
-    const std::vector<Part> parts = PartsOf(plan);
     uint64_t data_bytes = 0;
     WEFT_ASSIGN(const bool multimodal, IsMultimodal(trained));
-    const std::string header = HeaderOf(trained, parts, multimodal, data_bytes);
+    const std::vector<Part> parts = PartsOf(trained, plan, multimodal);
+    const std::string header = HeaderOf(trained, parts, data_bytes);
     WEFT_ASSIGN(OutputFile file,
                 OutputFile::Create(folder + kTensorsName, header.size() + data_bytes, true));
     WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(header))));
     uint64_t at = header.size();
     std::vector<std::byte> rows, saved;
     for (const Part& part : parts) {
-        const TensorInfo& tensor = *trained.FindTensor(part.Name());
+        const TensorInfo& tensor = *trained.FindTensor(part.tensor);
         rows.resize(tensor.bytes);
         saved.resize(tensor.bytes);
         WEFT_TRY(trained.ReadRows(tensor, 0, tensor.rows, 0, tensor.cols, rows, nullptr));
         const auto row_bytes = static_cast<size_t>(tensor.cols) * sizeof(float);
         for (int64_t row = 0; row < tensor.rows; ++row) {
-            const int64_t to = part.is_b ? SavedRow(row, part.target->pairs_of) : row;
+            const int64_t to = SavedRow(row, part.pairs_of);
             std::memcpy(saved.data() + static_cast<size_t>(to) * row_bytes,
                         rows.data() + static_cast<size_t>(row) * row_bytes, row_bytes);
         }
@@ -516,7 +527,8 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std:
         at += tensor.bytes;
     }
     WEFT_TRY(file.Finish());
-    return PutAdapterText(folder + kAdapterConfigName, ConfigText(plan, model, multimodal));
+    return PutAdapterText(folder + kAdapterConfigName,
+                          ConfigText(plan, model, multimodal, HasScoreHead(trained)));
 }
 
 }  // namespace weft::model_files

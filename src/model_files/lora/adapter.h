@@ -27,7 +27,7 @@ struct AdapterModule {
     std::string module;      // as in LoraTarget::module
     std::string saved;       // the name in the Hugging Face model for which the adapter was made
     bool embedding = false;  // A and B are those of an embedding
-    int64_t a_cols = 0, b_rows = 0;  // of A and B in the file
+    int64_t a_cols = 0, b_rows = 0;  // of A and B in the file; b_rows: of a matrix in `wholes`
 };
 struct AdapterNames {
     std::vector<AdapterModule> modules;
@@ -77,8 +77,8 @@ class AdapterFile {
     std::vector<hf::SafeTensor> tensors_;
 };
 
-// Writes the adapter tensors of `trained`. Existing files are replaced once the new ones are
-// complete. model: the base model's name in the config.
+// Writes the adapter tensors of `trained`, and its score head. Existing files are replaced once the
+// new ones are complete. model: the base model's name in the config.
 Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std::string& model,
                     const std::string& folder);
 

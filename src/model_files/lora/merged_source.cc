@@ -35,12 +35,14 @@ Result<std::unique_ptr<MergedSource>> MergedSource::Make(std::unique_ptr<ModelSo
         return one.tensor == kOutputTensor || one.tensor == kEmbeddingTensor;
     };
     const TensorInfo* embedding = made->FindTensor(kEmbeddingTensor);
+    const int64_t hidden = embedding != nullptr ? embedding->cols : 0;
     const bool ends =
         std::ranges::any_of(plan.targets, at_end) || std::ranges::any_of(plan.wholes, at_end);
     if (ends && embedding != nullptr && made->FindTensor(kOutputTensor) == nullptr) {
         made->AddMatrix(kOutputTensor, DType::kF32, embedding->rows, embedding->cols);
     }
     for (const LoraWhole& whole : plan.wholes) {
+        if (whole.height > 0) made->AddMatrix(whole.tensor, DType::kF32, whole.height, hidden);
         made->ChangeOf(whole.tensor).whole = whole;
         WEFT_TRY(made->file_->CheckWhole(whole, *made->FindTensor(whole.tensor)));
     }

@@ -401,6 +401,10 @@ class FilePlanner {
                 plan_.wholes.push_back({"output.weight", whole.module, 0, 0, {}});
                 continue;
             }
+            if (whole.module == "model.score.weight" && whole.b_rows > 0) {
+                plan_.wholes.push_back({"cls.output.weight", whole.module, 0, 0, {}, whole.b_rows});
+                continue;
+            }
             return MakeError(ErrorCode::kUnsupported,
                              "{}: has the tensor '{}', which is not one of {}", plan_.words.from,
                              hf::Shown(whole.saved), source_.name());

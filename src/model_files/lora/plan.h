@@ -68,6 +68,7 @@ struct LoraWhole {
     int64_t pairs_of = 0;         // as in LoraTarget
     float add = 0;                // to the model's values, which gives the file's
     std::vector<int64_t> rows{};  // if not empty, only these rows are replaced
+    int64_t height = 0;           // rows of a score head that the model lacks
     std::string FileName() const;
 };
 

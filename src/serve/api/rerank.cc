@@ -120,6 +120,10 @@ std::optional<ApiError> AddPairs(const Served& served, const Pairs& pairs,
         }
         auto pair = served.pairs->Encode(first.text, second.text, prompt, MostTokens(served));
         if (!pair.ok()) return ErrorOf(pair.error());
+        while (pair->ids.size() > 1 && pair->ids.back() == served.head.padding) {
+            pair->ids.pop_back();
+        }
+        pair->second = std::min(pair->second, pair->ids.size());
         const std::string& name = pairs.seconds.size() == 1 ? first.name : second.name;
         if (auto error = Add(served, std::move(*pair), name, adapter, tokens, plan)) {
             return error;
