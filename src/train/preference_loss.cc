@@ -4,16 +4,11 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "train/logistic.h"
 
 namespace weft::train {
 namespace {
 
-double Logistic(double x) {
-    return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
-}
-double LogLogistic(double x) {
-    return x >= 0 ? -std::log1p(std::exp(-x)) : x - std::log1p(std::exp(x));
-}
 // The logarithm of 1 - exp(x), for x < 0 (Maechler 2012).
 double LogOneMinusExp(double x) {
     return x > -std::log(2.0) ? std::log(-std::expm1(x)) : std::log1p(-std::exp(x));
@@ -140,7 +135,10 @@ PreferenceLoss::PairLoss PreferenceLoss::OfPair(const Answer& chosen,
         }
         case LossKind::kTokens:
         case LossKind::kKto:
-        case LossKind::kGrpo: break;
+        case LossKind::kGrpo:
+        case LossKind::kReward:
+        case LossKind::kClassification:
+        case LossKind::kContrastive: break;
     }
     WEFT_CHECK(false);
 }

@@ -76,12 +76,18 @@ std::string Shortened(std::span<const std::string> names) {
 // The records of all files in order.
 class FileSet final : public DataSet {
   public:
-    FileSet(std::vector<RecordFile> files, DataFileList list, const Encoder& encoder, LossKind loss)
-        : files_(std::move(files)), list_(std::move(list)), encoder_(encoder), loss_(loss) {
+    FileSet(std::vector<RecordFile> files, DataFileList list, const Encoder& encoder,
+            const DataOptions& options)
+        : files_(std::move(files)),
+          list_(std::move(list)),
+          encoder_(encoder),
+          loss_(options.loss),
+          form_(options.texts) {
         for (const Part part : {Part::kTrain, Part::kTest}) {
             uint64_t end = 0;
             for (const RecordFile& file : files_) EndsOf(part).push_back(end += file.size(part));
         }
+        form_.texts = loss_ == LossKind::kContrastive ? FindTexts() : 1;
     }
 
     void SetNow(int64_t now_s) override { encoder_.SetNow(now_s); }
@@ -128,12 +134,11 @@ class FileSet final : public DataSet {
         if (IsPreference(loss_) && !TakesPairs(loss_) && size(part) > 1) {
             WEFT_ASSIGN(before, RecordBefore(part, index));
         }
-        auto sample = IsPreference(loss_)        ? ReadPreference(part, index, before)
-                      : loss_ == LossKind::kGrpo ? ReadPrompt(part, index)
-                                                 : ReadRecord(part, index);
+        auto sample = ReadAs(part, index, before);
         if (sample.ok()) return sample;
         return Placed(part, index, sample.error());
     }
+    int64_t texts() const override { return static_cast<int64_t>(form_.texts); }
 
     Result<OrderedJson> ReadJson(Part part, uint64_t index) const override {
         return ReadObject(part, index);
@@ -187,6 +192,30 @@ class FileSet final : public DataSet {
         WEFT_ASSIGN(const std::string_view text, place.file.Read(part, place.index, buffer));
         return ObjectOf(place.file, text);
     }
+    Result<Sample> ReadAs(Part part, uint64_t index,
+                          const std::optional<PreferenceRecord>& before) const {
+        switch (OverOf(loss_)) {
+            case LossOver::kTokens: return ReadRecord(part, index);
+            case LossOver::kAnswers: return ReadPreference(part, index, before);
+            case LossOver::kCompletions: return ReadPrompt(part, index);
+            case LossOver::kVectors: break;
+        }
+        if (TakesPairs(loss_)) return ReadPreference(part, index, before);
+        WEFT_ASSIGN(const OrderedJson object, ReadObject(part, index));
+        return EncodeTexts(encoder_, loss_, form_, object);
+    }
+    // The texts of the first record that has some.
+    size_t FindTexts() const {
+        for (const Part part : {Part::kTrain, Part::kTest}) {
+            for (uint64_t i = 0; i < size(part); ++i) {
+                const auto object = ReadObject(part, i);
+                if (!object.ok()) continue;
+                const auto texts = TextsOf(*object);
+                if (texts.ok()) return texts->size();
+            }
+        }
+        return 2;
+    }
     Result<Sample> ReadRecord(Part part, uint64_t index) const {
         WEFT_ASSIGN(OrderedJson object, ReadObject(part, index));
         WEFT_ASSIGN(const Record record, RecordOfObject(std::move(object)));
@@ -230,6 +259,7 @@ class FileSet final : public DataSet {
     std::vector<uint64_t> train_, test_;  // cumulative numbers of records by file
     Encoder encoder_;
     LossKind loss_;
+    TextForm form_;
 };
 
 class RandomSet final : public DataSet {
@@ -326,7 +356,7 @@ Result<std::unique_ptr<DataSet>> DataSet::Open(const DataOptions& options, const
     }
     if (files.empty()) return MakeError(ErrorCode::kUsage, "--data names no file");
     return std::unique_ptr<DataSet>(
-        std::make_unique<FileSet>(std::move(files), std::move(list), encoder, options.loss));
+        std::make_unique<FileSet>(std::move(files), std::move(list), encoder, options));
 }
 
 }  // namespace weft::train

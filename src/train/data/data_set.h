@@ -22,6 +22,7 @@
 #include "base/result.h"
 #include "train/data/encoder.h"
 #include "train/data/record_file.h"
+#include "train/data/text_record.h"
 
 namespace weft::train {
 
@@ -30,6 +31,7 @@ struct DataOptions {
     SplitOptions split = {};
     LossKind loss = LossKind::kTokens;  // a preference: records are preferences (preference.h)
     int64_t sequence = 1024;            // length of random samples, without the last token
+    TextForm texts{};                   // of records of texts (text_record.h)
 };
 
 // Identifies the content of the samples, regardless of the files' locations.
@@ -60,6 +62,8 @@ class DataSet {
     virtual Result<chat::OrderedJson> ReadJson(Part /*part*/, uint64_t /*index*/) const {
         return MakeError(ErrorCode::kUnsupported, "{} has no records", Name());
     }
+    // Texts of each record (contrastive).
+    virtual int64_t texts() const { return 1; }
     // Name for messages: "data.jsonl (JSON lines)".
     virtual std::string Name() const = 0;
     // One line that names the files and their records, "2 files, 120 records: a.jsonl (JSON lines),

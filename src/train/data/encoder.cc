@@ -143,6 +143,29 @@ Result<Sample> Encoder::EncodePrompt(const ChatRecord& record) const {
     return sample;
 }
 
+Result<Sample> Encoder::EncodeText(const std::string& text, int64_t most) const {
+    if (tokenizer_ == nullptr)
+        return MakeError(ErrorCode::kUnsupported, "the model has no tokenizer");
+    Sample sample;
+    sample.tokens = tokenizer_->Encode(text, {.add_special = true});
+    WEFT_TRY(CheckIds(sample));
+    if (sample.tokens.empty()) return MakeError(ErrorCode::kCorrupt, "a text has no token");
+    const auto size = std::ssize(sample.tokens);
+    if (most <= 0 || size <= most) return sample;
+    const tokenizer::TokenizerData& data = tokenizer_->data();
+    const bool around = !data.prefix.empty() || !data.suffix.empty();
+    const auto after = around ? std::ssize(data.suffix) : data.add_eos && data.eos >= 0 ? 1 : 0;
+    const auto end = sample.tokens.end() - std::min<int64_t>(after, most - 1);
+    sample.tokens.erase(end - (size - most), end);
+    return sample;
+}
+
+int32_t Encoder::padding() const {
+    if (tokenizer_ == nullptr) return -1;
+    const tokenizer::TokenizerData& data = tokenizer_->data();
+    return data.pad >= 0 ? data.pad : data.eos;
+}
+
 // The begin token that the model wants, unless the text has it.
 Sample Encoder::Begun(const ControlTokens::Text& read) const {
     Sample sample;

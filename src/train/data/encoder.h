@@ -79,6 +79,12 @@ class Encoder {
     // ends with the header of the answer. The loss is empty.
     Result<Sample> EncodePrompt(const std::string& text) const;
     Result<Sample> EncodePrompt(const ChatRecord& record) const;
+    // The tokens of a text with those that the tokenizer puts around it. most: the end of a longer
+    // text is cut off; 0: no limit. The loss is empty.
+    Result<Sample> EncodeText(const std::string& text, int64_t most) const;
+    // The token that pads batches in transformers: the tokenizer's, else the one that ends a
+    // sequence; -1: neither.
+    int32_t padding() const;
     // Returns a new note for the user about the records so far; "": no new note.
     std::string TakeNote() const;
     // The text of a conversation, rendered as in the server.

@@ -331,6 +331,7 @@ Status Loader::ReadRecord(uint64_t index, std::vector<Piece>& pieces, uint64_t& 
 void Loader::TakePreference(Sample sample, std::vector<Piece>& pieces, uint64_t& positions) {
     Piece piece{{}, pieces.size(), 0};
     piece.sample.roles = std::move(sample.roles);
+    piece.sample.label = sample.label;
     for (Sample& each : SplitPacked(std::move(sample))) {
         if (!Shorten(each)) return;
         Sample& whole = piece.sample;
@@ -465,6 +466,7 @@ Sequence Loader::Build(const std::vector<Piece>& pieces) const {
 void Loader::AddRoles(const Piece& piece, Sequence& made) const {
     made.roles = piece.sample.roles;
     made.record = piece.record;
+    made.label = piece.sample.label;
     made.reference.assign(made.roles.size(), 0);
     const std::span<const double> all = options_.reference[static_cast<size_t>(options_.part)];
     if (all.empty()) return;

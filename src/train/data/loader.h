@@ -86,6 +86,7 @@ struct Sequence {
     std::vector<double> reference;
     uint64_t record = 0;   // number of the record in the part
     double advantage = 0;  // of a completion that was generated
+    double label = 0;      // Sample::label
 };
 
 struct Batch {

@@ -9,13 +9,20 @@ namespace {
 struct LossRow {
     LossKind kind;
     std::string_view name;
-    bool reference;
+    LossOver over;
+    bool reference = false;
 };
 constexpr LossRow kLosses[] = {
-    {LossKind::kTokens, "sft", false}, {LossKind::kDpo, "dpo", true},
-    {LossKind::kIpo, "ipo", true},     {LossKind::kOrpo, "orpo", false},
-    {LossKind::kKto, "kto", true},     {LossKind::kSimpo, "simpo", false},
-    {LossKind::kGrpo, "grpo", false},
+    {LossKind::kTokens, "sft", LossOver::kTokens},
+    {LossKind::kDpo, "dpo", LossOver::kAnswers, true},
+    {LossKind::kIpo, "ipo", LossOver::kAnswers, true},
+    {LossKind::kOrpo, "orpo", LossOver::kAnswers},
+    {LossKind::kKto, "kto", LossOver::kAnswers, true},
+    {LossKind::kSimpo, "simpo", LossOver::kAnswers},
+    {LossKind::kGrpo, "grpo", LossOver::kCompletions},
+    {LossKind::kReward, "reward", LossOver::kVectors},
+    {LossKind::kClassification, "classification", LossOver::kVectors},
+    {LossKind::kContrastive, "contrastive", LossOver::kVectors},
 };
 
 const LossRow& RowOf(LossKind kind) {
@@ -31,6 +38,10 @@ std::string_view LossName(LossKind kind) {
 std::optional<LossKind> FindLoss(std::string_view name) {
     const auto* const found = std::ranges::find(kLosses, name, &LossRow::name);
     return found == std::end(kLosses) ? std::nullopt : std::optional(found->kind);
+}
+
+LossOver OverOf(LossKind kind) {
+    return RowOf(kind).over;
 }
 
 bool HasReference(LossKind kind) {

@@ -7,6 +7,7 @@
 
 #include "model_files/read_tokenizer.h"
 #include "train/data/day.h"
+#include "train/vector_loss.h"
 
 namespace weft::train {
 namespace {
@@ -24,16 +25,45 @@ Result<LossKind> LossOf(const DatasetOptions& words) {
     if (!loss) {
         return MakeError(ErrorCode::kUsage, "--loss '{}'; expected {}", words.loss, kLossNames);
     }
+    const LossOver over = OverOf(*loss);
     if (*loss != LossKind::kTokens && IsSynthetic(words.data)) {
-        return MakeError(
-            ErrorCode::kUsage, "--loss {} with --data {}: random tokens have no {}. Name a file",
-            words.loss, words.data.front(), IsPreference(*loss) ? "preferences" : "prompts");
+        return MakeError(ErrorCode::kUsage,
+                         "--loss {} with --data {}: random tokens have no {}. Name a file",
+                         words.loss, words.data.front(),
+                         over == LossOver::kAnswers   ? "preferences"
+                         : over == LossOver::kVectors ? "texts"
+                                                      : "prompts");
     }
     if (*loss == LossKind::kTokens || words.longs != "split") return *loss;
     return MakeError(ErrorCode::kUsage,
                      "--loss {} with --long split: the loss needs the whole {}. Use truncate, "
                      "skip or a larger --seq-len",
-                     words.loss, IsPreference(*loss) ? "answer" : "prompt");
+                     words.loss,
+                     over == LossOver::kAnswers   ? "answer"
+                     : over == LossOver::kVectors ? "text"
+                                                  : "prompt");
+}
+
+// How records of texts become samples.
+Result<TextForm> FormOf(const model_files::ModelSource& source, LossKind loss,
+                        const DatasetOptions& words) {
+    TextForm form;
+    if (!IsOverVectors(loss)) return form;
+    form.labels = words.labels;
+    const model_files::TensorInfo* head = source.FindTensor("cls.output.weight");
+    if (form.labels == 0 && head != nullptr) form.labels = head->rows;
+    VectorOptions options;
+    options.loss = loss;
+    options.pooling = words.pooling;
+    model_files::EmbeddingHead read;
+    if (!HasHead(loss)) {
+        WEFT_ASSIGN(read, model_files::ReadEmbeddingHead(source));
+    }
+    WEFT_ASSIGN(form.pooling, PoolingOf(options, read));
+    if (words.longs != "truncate") return form;
+    form.most_tokens = words.sequence;
+    if (read.most_tokens > 0) form.most_tokens = std::min(form.most_tokens, read.most_tokens);
+    return form;
 }
 
 Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
@@ -86,6 +116,7 @@ Result<OpenedData> OpenData(const model_files::ModelSource& source, const Datase
     options.split = {words.test_split, words.seed};
     WEFT_ASSIGN(options.loss, LossOf(words));
     options.sequence = words.sequence;
+    WEFT_ASSIGN(options.texts, FormOf(source, options.loss, words));
     if (IsSynthetic(words.data)) {
         WEFT_ASSIGN(opened.set, DataSet::RandomTokens(options, static_cast<int32_t>(vocab)));
     } else {

@@ -20,6 +20,8 @@ struct DatasetOptions {
     std::string longs = "truncate", control_tokens = "auto";
     int prompt_type = 1;
     std::string loss = "sft";  // LossName
+    int64_t labels = 0;        // classification: 0: those of the model's score head
+    std::string pooling;       // contrastive: empty: the model's
     int64_t sequence = 0;      // positions of a sequence; 0: the default (SetSequence)
     int64_t completion = 0;    // of them, those that the model generates (grpo)
     double test_split = 0;

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "train/data/messages.h"
 #include "train/data/record.h"
+#include "train/data/text_record.h"
 
 namespace weft::train {
 namespace {
@@ -152,8 +153,10 @@ Status ReadSingle(const OrderedJson& record, LossKind loss, PreferenceRecord& ma
 
 class Joiner {
   public:
-    Joiner(const Encoder& encoder, const PreferenceRecord& record, bool learns_prompt)
-        : encoder_(encoder), record_(record), learns_prompt_(learns_prompt) {}
+    Joiner(const Encoder& encoder, const PreferenceRecord& record, LossKind loss)
+        : encoder_(encoder), record_(record), loss_(loss) {
+        made_.label = record.margin;
+    }
 
     Status Add(const OrderedJson& completion, SampleRole role) {
         OrderedJson object = record_.beside;
@@ -161,15 +164,12 @@ class Joiner {
         object["completion"] = completion;
         WEFT_ASSIGN(const Record joined, RecordOfObject(std::move(object)));
         WEFT_ASSIGN(Sample sample, encoder_.Encode(joined));
-        if (learns_prompt_ && role == SampleRole::kChosen) {
+        // (As in TRL, ORPO also learns the prompt of the chosen answer.)
+        if (loss_ == LossKind::kOrpo && role == SampleRole::kChosen) {
             std::ranges::replace(sample.loss, uint8_t{0}, Sample::kPromptLoss);
         }
-        made_.roles.push_back(role);
-        made_.starts.resize(made_.tokens.size() + sample.tokens.size(), 0);
-        made_.starts[made_.tokens.size()] = 1;
-        made_.tokens.insert(made_.tokens.end(), sample.tokens.begin(), sample.tokens.end());
-        made_.loss.insert(made_.loss.end(), sample.loss.begin(), sample.loss.end());
-        made_.empty_answers += sample.empty_answers;
+        if (loss_ == LossKind::kReward) MarkScore(encoder_, sample);
+        made_.Append(sample, role);
         return {};
     }
     Sample Take() { return std::move(made_); }
@@ -177,7 +177,7 @@ class Joiner {
   private:
     const Encoder& encoder_;
     const PreferenceRecord& record_;
-    const bool learns_prompt_;
+    const LossKind loss_;
     Sample made_;
 };
 
@@ -190,6 +190,9 @@ Result<PreferenceRecord> PreferenceOfObject(const OrderedJson& record, LossKind 
     }
     PreferenceRecord made;
     made.beside = BesideOf(record);
+    if (loss == LossKind::kReward) {
+        WEFT_ASSIGN(made.margin, MarginOf(record));
+    }
     const bool pair = Member(record, "chosen") != nullptr || Member(record, "rejected") != nullptr;
     if (pair || TakesPairs(loss)) {
         WEFT_TRY(ReadPair(record, loss, made));
@@ -238,8 +241,7 @@ Result<Sample> EncodePrompt(const Encoder& encoder, const OrderedJson& record) {
 
 Result<Sample> EncodePreference(const Encoder& encoder, LossKind loss,
                                 const PreferenceRecord& record, const PreferenceRecord* before) {
-    // (As in TRL, ORPO also learns the prompt of the chosen answer.)
-    Joiner joiner(encoder, record, loss == LossKind::kOrpo);
+    Joiner joiner(encoder, record, loss);
     for (const PreferenceRecord::Answer& answer : record.answers) {
         WEFT_TRY(joiner.Add(answer.completion,
                             answer.wanted ? SampleRole::kChosen : SampleRole::kRejected));

@@ -29,6 +29,7 @@ struct PreferenceRecord {
     };
     chat::OrderedJson prompt, beside;  // beside: the members that belong to a conversation
     std::vector<Answer> answers;       // of a pair: the chosen one first
+    double margin = 0;                 // of a pair (reward)
 };
 
 Result<PreferenceRecord> PreferenceOfObject(const chat::OrderedJson& record, LossKind loss);

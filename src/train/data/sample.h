@@ -20,7 +20,18 @@ struct Sample {
     std::vector<uint8_t> starts = {};
     // Of a preference: the role of each of its samples, which stay together. Empty: no preference.
     std::vector<SampleRole> roles = {};
+    double label = 0;            // the number of a class; of a pair, the margin of the rewards
     uint64_t empty_answers = 0;  // learned answers without text and without a call
+
+    // Appends a sample of the same record.
+    void Append(const Sample& sample, SampleRole role) {
+        roles.push_back(role);
+        starts.resize(tokens.size() + sample.tokens.size(), 0);
+        starts[tokens.size()] = 1;
+        tokens.insert(tokens.end(), sample.tokens.begin(), sample.tokens.end());
+        loss.insert(loss.end(), sample.loss.begin(), sample.loss.end());
+        empty_answers += sample.empty_answers;
+    }
 };
 
 }  // namespace weft::train
