@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "model/model.h"
+#include "model_files/score_head.h"
 #include "program/context_parallel.h"
 #include "program/sequence_parallel.h"
 #include "train/load_balance.h"
@@ -216,10 +217,11 @@ std::set<ValueId> ExactWeights(const program::Differentiated& differentiated) {
 // adapter's addend, unless their sum goes directly into the residual stream. Adapters and their
 // gradients stay float32.
 void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapters, DType dtype,
-                 DType gradients) {
+                 DType gradients, ValueId output) {
     program::Program& program = differentiated.program;
     Wide wide(program.values.size(), false);
     const auto widen = [&](ValueId id) { wide[static_cast<size_t>(id)] = true; };
+    if (output != program::kNoValue) widen(output);
     std::vector<bool> adapter(program.values.size(), false);
     if (!adapters.weights.empty()) {
         for (const auto& [weight, gradient] : differentiated.gradients) {
@@ -285,6 +287,17 @@ struct Forward {
     ValueId loss = program::kNoValue;
 };
 
+// A score head is trained whole beside adapters, as PEFT does.
+void AddHead(const program::Program& program, Adapters& adapters) {
+    for (size_t i = 0; i < program.values.size(); ++i) {
+        const program::Value& value = program.values[i];
+        const bool weight = value.storage == program::Storage::kWeight;
+        if (weight && model_files::IsOfScoreHead(value.slice.name)) {
+            adapters.weights.push_back(static_cast<ValueId>(i));
+        }
+    }
+}
+
 // The forward pass of a shard up to the loss, if the shard has it.
 Result<Forward> BuildForward(const model::Hyper& hyper, const model::Shard& shard,
                              const model_files::ModelSource& source, const GraphOptions& options,
@@ -294,6 +307,7 @@ Result<Forward> BuildForward(const model::Hyper& hyper, const model::Shard& shar
     build.cache = cache;
     build.keeps_logits = true;
     build.context = options.sequence;
+    if (options.vectors) build.outputs = model::Outputs::kVectors;
     build.target = options.target;
     build.target.float64_reductions = false;
     Forward forward;
@@ -305,9 +319,12 @@ Result<Forward> BuildForward(const model::Hyper& hyper, const model::Shard& shar
         WEFT_TRY(CheckStages(*options.lora, {&shard, 1}, source.name()));
         WEFT_ASSIGN(forward.adapters, AddAdapters(forward.program, *options.lora));
         WEFT_CHECK(!forward.adapters.weights.empty());
+        AddHead(forward.program, forward.adapters);
     }
     if (options.noise && adapts && !cache) AddNoise(forward.program);
-    if (shard.last_stage()) {
+    if (shard.last_stage() && options.vectors) {
+        forward.loss = forward.program.Find("vectors");
+    } else if (shard.last_stage()) {
         WEFT_ASSIGN(forward.loss, AddLoss(forward.program, options.temperature, options.loss));
     }
     return forward;
@@ -332,13 +349,17 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     WEFT_ASSIGN(program::Differentiated differentiated,
                 program::Differentiate(forward, differentiate));
     if (options.dtype != DType::kF32) {
-        NarrowTypes(differentiated, adapters, options.dtype, options.gradients);
+        NarrowTypes(differentiated, adapters, options.dtype, options.gradients, built.loss);
     }
     differentiated =
         program::WithRecompute(std::move(differentiated), options.recompute, adapters.sums);
     program::ZeroProgram zero = program::ApplyZero(std::move(differentiated), options.zero);
     program::ExpandedLoss expanded;
-    if (options.rows > 0) {
+    if (options.vectors) {
+        const size_t turn = zero.differentiated.backward_begin;
+        expanded = {std::move(zero.differentiated), turn, turn, {}};
+        expanded.values.evaluated = built.loss;
+    } else if (options.rows > 0) {
         expanded = program::ExpandLoss(std::move(zero.differentiated),
                                        {options.rows, options.target.logits_bytes});
     } else {
@@ -399,7 +420,9 @@ Status AddReference(TrainingGraph& graph, size_t chunk, const model::Hyper& hype
     program::Differentiated ends;
     ends.backward_begin = forward.program.ops.size();
     ends.program = std::move(forward.program);
-    if (options.dtype != DType::kF32) NarrowTypes(ends, {}, options.dtype, options.gradients);
+    if (options.dtype != DType::kF32) {
+        NarrowTypes(ends, {}, options.dtype, options.gradients, program::kNoValue);
+    }
     program::ExpandedLoss expanded =
         program::ExpandLoss(std::move(ends), {options.rows, options.target.logits_bytes});
     const ValueId first =

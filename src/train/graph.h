@@ -44,6 +44,9 @@ struct GraphOptions {
     int64_t generated_rows = 0;
     DType kv_dtype = DType::kF16;
     bool reference = false;  // also adds the reference model
+    // The loss is one of vectors (vector_loss.h): instead of logits, the Program has the vectors of
+    // the output rows, in LossValues::evaluated.
+    bool vectors = false;
 };
 
 struct TrainingGraph {
@@ -57,7 +60,7 @@ struct TrainingGraph {
 };
 
 // Builds the Program of a rank. The loss is the sum of the output rows'
-// cross-entropies with "targets".
+// cross-entropies with "targets", or any function of their vectors.
 // Errors: those of model::BuildProgram; kUnsupported: an op has no gradient; the message names it.
 Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper,
                                          std::span<const model::Shard> shards,

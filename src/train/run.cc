@@ -105,6 +105,7 @@ class Run {
         TakeDataWords(job_);
         WEFT_TRY(CheckResult(*source));
         WEFT_ASSIGN(OpenedData data, OpenData(*source, job_.data, hyper.vocab));
+        if (t.vectors.joins()) job_.trainer.vectors.texts = data.set->texts();
         WEFT_ASSIGN(content_, IdentityOf(*source, job_.data, data));
         WEFT_TRY(AgreeOnData(cluster_, content_, job_.trainer.lora.from));
         if (cluster_.rank() == 0 && data.set->Chooses() && !std::exchange(logged_data_, true)) {

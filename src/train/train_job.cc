@@ -102,6 +102,8 @@ constexpr auto kTrainerFields = [](auto& t, auto& visit) {
         return model.empty() ? Result<std::string>(model) : model_files::PathOfModel(model);
     });
     kGrpoFields(t.grpo, visit);
+    visit("center_rewards", t.vectors.center_rewards);
+    visit("contrastive_scale", t.vectors.scale);
     visit("time_ops", t.time_ops);
     visit("verify_model", t.verify_model);
 };
@@ -133,6 +135,8 @@ constexpr auto kDataFields = [](auto& d, auto& visit) {
     visit("control_tokens", d.control_tokens);
     visit("prompt_type", d.prompt_type);
     visit("loss", d.loss);
+    visit("labels", d.labels);
+    visit("pooling", d.pooling);
     visit("data_sequence", d.sequence);
     visit("test_split", d.test_split);
     visit("seed", d.seed);
@@ -203,6 +207,14 @@ Status CheckPaths(const TrainJob& job) {
     return {};
 }
 
+Status CheckVectorJob(const TrainJob& job) {
+    if (!job.trainer.vectors.on() || job.sample.prompts.empty()) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--sample with --loss {}: a model that makes vectors writes no text. Remove "
+                     "one of the two",
+                     job.data.loss);
+}
+
 // Refuses options that a job with --loss grpo does not support.
 Status CheckGrpoJob(const TrainJob& job) {
     const GrpoOptions& grpo = job.trainer.grpo;
@@ -269,6 +281,7 @@ Status CheckTrainJob(const TrainJob& job) {
                          "Name one, or remove --new-data");
     }
     WEFT_TRY(CheckGrpoJob(job));
+    WEFT_TRY(CheckVectorJob(job));
     WEFT_TRY(NoonOf(job.data.day));
     WEFT_TRY(CheckSampleOptions(job.sample));
     if (job.global_batch < 0 || (job.elastic && job.global_batch == 0)) {
@@ -311,6 +324,11 @@ void TakeDataWords(TrainJob& job) {
     job.trainer.preference.loss = FindLoss(job.data.loss).value_or(LossKind::kTokens);
     GrpoOptions& grpo = job.trainer.grpo;
     grpo.on = job.trainer.preference.loss == LossKind::kGrpo;
+    VectorOptions& vectors = job.trainer.vectors;
+    vectors.loss = job.trainer.preference.loss;
+    vectors.labels = vectors.loss == LossKind::kReward ? 1 : job.data.labels;
+    vectors.pooling = job.data.pooling;
+    if (vectors.loss == LossKind::kClassification) vectors.texts = 1;
     const int64_t asked = grpo.completion_tokens;
     grpo.most_tokens = asked > 0 ? asked : std::max<int64_t>(job.trainer.sequence / 2, 1);
     job.data.completion = grpo.on ? grpo.most_tokens : 0;

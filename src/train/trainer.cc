@@ -17,6 +17,7 @@
 #include "train/dropout.h"
 #include "train/export_source.h"
 #include "train/grpo/rollouts.h"
+#include "train/head_source.h"
 #include "train/less_memory.h"
 #include "train/load_balance.h"
 #include "train/lora/lora_source.h"
@@ -100,7 +101,7 @@ Status CheckContext(const TrainerOptions& o) {
     const auto refuse = [&](std::string_view flag, std::string_view why) {
         return MakeError(ErrorCode::kUnsupported, "--cp {} with {}: {}", o.cp, flag, why);
     };
-    if (o.grpo.on || o.preference.on()) {
+    if (o.grpo.on || o.preference.on() || o.vectors.on()) {
         return refuse("this --loss",
                       "an answer's loss needs all of its rows on one rank. Use --dp");
     }
@@ -121,9 +122,7 @@ Status CheckGradType(const TrainerOptions& o) {
                      o.dtype == DType::kF32 ? "" : fmt::format(" or {}", narrow));
 }
 
-}  // namespace
-
-Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOptions& options) {
+Result<std::unique_ptr<model_files::ModelSource>> OpenBase(const TrainerOptions& options) {
     const std::string& model = options.model;
     if (options.from_scratch) {
         if (model_files::hf::IsFolder(model)) {
@@ -146,6 +145,13 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOption
     if (source.ok() || !model_files::hf::LacksWeights(model)) return source;
     return MakeError(source.error().code, "{} To begin from random weights: --from-scratch",
                      source.error().message);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOptions& options) {
+    WEFT_ASSIGN(auto source, OpenBase(options));
+    return WithHead(std::move(source), options.vectors, options.seed);
 }
 
 Result<std::unique_ptr<model_files::ModelSource>> OpenVerified(const TrainerOptions& options,
@@ -180,6 +186,7 @@ Status CheckTrainer(const TrainerOptions& o) {
     WEFT_TRY(CheckLossTerms(o));
     WEFT_TRY(CheckGrpo(o));
     WEFT_TRY(CheckContext(o));
+    WEFT_TRY(CheckVectors(o.vectors));
     WEFT_TRY(CheckUpdate(o.update));
     WEFT_TRY(CheckLossScale(o.loss_scale));
     if (o.zero < 0 || o.zero > 3) {
@@ -260,6 +267,8 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
     graph.context_ranks = layout.cp;
     graph.rows = (RowsOfStep(options) + layout.cp - 1) / layout.cp;
     if (options.preference.on()) graph.rows *= 2;  // two answers are one sequence (loader.h)
+    graph.vectors = options.vectors.on();
+    if (graph.vectors) graph.rows *= options.vectors.texts;
     if (options.grpo.on) {
         graph.temperature = options.grpo.temperature;
         graph.generated_rows = SizeOf(options, graph.target.page_tokens).slots;
@@ -280,12 +289,14 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
     graph.zero.whole_elements = options.whole_elements;
     graph.zero.grain = UnitGrainOf(options.update.kind);
     if (overlap) graph.zero.prefetch_elements = options.unit_elements;
-    if (layout.pp() > 1 && hyper.tied) graph.zero.alone = {"token_embd.weight"};
+    // (Vectors need no output matrix.)
+    if (layout.pp() > 1 && hyper.tied && !graph.vectors) graph.zero.alone = {"token_embd.weight"};
     return graph;
 }
 
 std::vector<std::string> ValueNames(const TrainerOptions& options) {
     if (options.grpo.on) return GrpoNames(options.grpo);
+    if (options.vectors.on()) return VectorNames(options.vectors);
     if (IsSupervised(options)) return {"mean_token_accuracy"};
     std::vector<std::string> names;
     for (const auto name : PreferenceReport::NamesOf(options.preference.loss)) {
@@ -441,6 +452,11 @@ Status Trainer::PlanProgram() {
     options.compute = options_.dtype;
     options.max_tokens = options.max_outputs = graph_options.rows;
     if (layout_.cp > 1) options.max_tokens = RowsOfStep(options_);
+    if (graph_options.vectors) {
+        vector_columns_ = std::max<int64_t>(LabelsOf(*source_), 0);
+        if (vector_columns_ == 0) vector_columns_ = hyper_.hidden;
+        options.output_columns = vector_columns_;
+    }
     options.slots = SlotsOf(layout_.place());
     options.optimizer_folder = options_.optimizer_folder;
     options.beside = Overlaps();
@@ -541,7 +557,8 @@ std::span<const Sequence> Trainer::SequencesOf(const Batch& batch, const StagePa
 }
 
 Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pass) {
-    if (options_.preference.on() || options_.grpo.on) return RunWeightedPass(batch, which, pass);
+    const bool weighted = options_.preference.on() || options_.grpo.on || options_.vectors.on();
+    if (weighted) return RunWeightedPass(batch, which, pass);
     const program::ModelChunk& chunk = chunks_[static_cast<size_t>(which.chunk)];
     const auto number_of = static_cast<size_t>(which.micro_batch);
     if (targets_of_.size() <= number_of) targets_of_.resize(number_of + 1);
@@ -617,6 +634,9 @@ Status Trainer::RunWeightedPass(const Batch& batch, const StagePass& which, Pass
         }
     }
     if (pass == PassKind::kForward || pass == PassKind::kEvaluate) return {};
+    if (scores && options_.vectors.joins()) {
+        SpreadSlopes(static_cast<size_t>(options_.micro_batch) * number_of, weights);
+    }
     if (scores) step.row_weights = weights;
     step.again = false;
     return RunOps(chunk.backward(), step);
@@ -626,10 +646,16 @@ Status Trainer::RunWeightedPass(const Batch& batch, const StagePass& which, Pass
 Status Trainer::ScoreAnswers(const Batch& batch, const StagePass& which, size_t begin,
                              std::vector<float>& weights) {
     const program::ModelChunk& chunk = ChunkOf(which);
-    std::vector<float> losses(static_cast<size_t>(micro_.targets()));
-    weights.assign(std::max<size_t>(losses.size(), 1), 0.0f);
+    const auto columns = static_cast<size_t>(vector_columns_);
+    std::vector<float> losses(static_cast<size_t>(micro_.targets()) * columns);
+    weights.assign(std::max<size_t>(losses.size(), columns), 0.0f);
     if (micro_.empty()) return {};
+    if (options_.vectors.joins() && !reads_vectors_) return {};
     WEFT_TRY(training_->ReadFloats(chunk.loss.evaluated, 0, losses));
+    if (options_.vectors.on()) {
+        ScoreVectors(batch, begin, losses, weights);
+        return {};
+    }
     if (options_.grpo.on) {
         ScoreCompletions(batch, begin, losses, weights);
         return {};
@@ -648,6 +674,70 @@ Status Trainer::ScoreAnswers(const Batch& batch, const StagePass& which, size_t 
                 LogProbability(micro_.answers()[answer++], losses, micro_.in_answer());
         }
     }
+    return {};
+}
+
+// ---- Losses over vectors ------------------------------------------------------------------------
+
+// rows: the vectors of the output rows.
+void Trainer::ScoreVectors(const Batch& batch, size_t begin, std::span<const float> rows,
+                           std::span<float> weights) {
+    if (options_.vectors.joins()) {
+        const auto columns = static_cast<size_t>(vector_columns_);
+        size_t place = (batch.first + begin) * static_cast<size_t>(options_.vectors.texts);
+        for (const AnswerRows& text : micro_.answers()) {
+            Pool(rows.subspan(text.begin * columns, (text.end - text.begin) * columns), columns,
+                 std::span(vectors_).subspan(place++ * columns, columns));
+        }
+        return;
+    }
+    std::vector<const Sequence*> records;
+    for (size_t i = begin; i < batch.sequences.size(); ++i) {
+        if (i >= begin + static_cast<size_t>(options_.micro_batch)) break;
+        if (!batch.sequences[i].roles.empty()) records.push_back(&batch.sequences[i]);
+    }
+    AddScores(options_.vectors, records, batch.global_sequences, rows, weights, vector_sums_);
+}
+
+// The derivatives by the output rows of a micro-batch's texts.
+void Trainer::SpreadSlopes(size_t begin, std::vector<float>& weights) {
+    const auto columns = static_cast<size_t>(vector_columns_);
+    weights.assign(std::max<size_t>(static_cast<size_t>(micro_.targets()), 1) * columns, 0.0f);
+    size_t place = begin * static_cast<size_t>(options_.vectors.texts);
+    for (const AnswerRows& text : micro_.answers()) {
+        Unpool(std::span<const float>(vector_slopes_).subspan(place++ * columns, columns),
+               std::span(weights).subspan(text.begin * columns, (text.end - text.begin) * columns));
+    }
+}
+
+// Sets the derivatives by the vectors of this rank: a forward pass of all micro-batches comes
+// before the passes of the update (Gao et al. 2021, GradCache).
+Status Trainer::ReadVectors(const Batch& batch) {
+    if (!options_.vectors.joins()) return {};
+    const auto texts = static_cast<size_t>(options_.vectors.texts);
+    const auto columns = static_cast<size_t>(vector_columns_);
+    vectors_.assign(batch.all * texts * columns, 0.0f);
+    reads_vectors_ = true;
+    const Status ran = RunPasses(batch, true);
+    reads_vectors_ = false;
+    WEFT_TRY(ran);
+    if (groups_.world != nullptr) {
+        // (The tensor ranks of a stage have the same vectors.)
+        if (!owns_loss()) std::ranges::fill(vectors_, 0.0f);
+        net::OpTag tag;
+        tag.op = "vectors";
+        tag.step = number();
+        WEFT_TRY(groups_.world->AllReduce(std::span<float>(vectors_), tag));
+    }
+    vector_sums_ = {};
+    vector_slopes_.assign(batch.sequences.size() * texts * columns, 0.0f);
+    if (layout_.stage + 1 != layout_.pp()) return {};
+    const PinnedThread pinned(cluster_.cores());
+    const VectorSums sums = train::JoinVectors(
+        options_.vectors,
+        {vectors_, texts, columns, batch.global_sequences, batch.first, batch.sequences.size()},
+        cluster_.cores().size(), vector_slopes_);
+    if (owns_loss() && layout_.replica == 0) vector_sums_ = sums;
     return {};
 }
 
@@ -795,18 +885,23 @@ Result<double> Trainer::SumOf(program::ValueId rows, int64_t count) {
 // All replicas run the same number of passes, so their collectives match; stages and tensor ranks
 // see the same data.
 Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
-    loss_sum_ = aux_loss_ = hits_ = 0;
-    positions_ = 0;
-    preference_ = {};
-    completions_ = {};
-    const auto own = static_cast<int64_t>(batch.sequences.size());
-    const bool together = options_.zero >= 2 && layout_.dp > 1;
-    const int64_t passes =
-        together ? options_.accumulation : (own + options_.micro_batch - 1) / options_.micro_batch;
+    const int64_t passes = NumberOfPasses(batch);
     const PipelinePlace place = layout_.place();
+    const bool has_forward =
+        options_.vectors.joins() && !evaluates && layout_.pp() == 1 && passes == 1;
+    if (!has_forward) {
+        loss_sum_ = aux_loss_ = hits_ = 0;
+        positions_ = 0;
+        preference_ = {};
+        completions_ = {};
+        if (!options_.vectors.joins()) vector_sums_ = {};
+    }
     if (evaluates || layout_.pp() == 1) {
+        const PassKind kind = evaluates     ? PassKind::kEvaluate
+                              : has_forward ? PassKind::kBackward
+                                            : PassKind::kBoth;
         for (const StagePass& pass : ScheduleForward(place, passes)) {
-            WEFT_TRY(RunPass(batch, pass, evaluates ? PassKind::kEvaluate : PassKind::kBoth));
+            WEFT_TRY(RunPass(batch, pass, kind));
         }
         return {};
     }
@@ -817,6 +912,13 @@ Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
     return {};
 }
 
+int64_t Trainer::NumberOfPasses(const Batch& batch) const {
+    const auto own = static_cast<int64_t>(batch.sequences.size());
+    const bool together = options_.zero >= 2 && layout_.dp > 1;
+    return together ? options_.accumulation
+                    : (own + options_.micro_batch - 1) / options_.micro_batch;
+}
+
 // Sums over all ranks; each value is contributed by exactly one rank.
 Result<StepReport> Trainer::SumReport(const Batch& batch) {
     std::vector<double> sums(5);
@@ -824,6 +926,7 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
     if (supervised) sums.push_back(0);
     if (preference) sums.resize(sums.size() + PreferenceSums::kNames);
     if (options_.grpo.on) sums.resize(sums.size() + GrpoSums::kNames);
+    if (options_.vectors.on()) sums.resize(sums.size() + VectorSums::kNames);
     const std::span<double> more = std::span(sums).subspan(5);
     if (owns_loss()) {
         sums[0] = loss_sum_;
@@ -831,6 +934,7 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
         if (supervised) more[0] = hits_;
         if (preference) std::ranges::copy(preference_.sums, more.begin());
         if (options_.grpo.on) std::ranges::copy(completions_.sums, more.begin());
+        if (options_.vectors.on()) std::ranges::copy(vector_sums_.sums, more.begin());
     }
     if (layout_.tensor_rank == 0 && layout_.stage == 0) sums[1] = static_cast<double>(positions_);
     if (stop_request_ && stop_request_()) sums[3] = 1;
@@ -862,6 +966,13 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
         report.loss = all[GrpoSums::kLoss];
         report.values = ValuesOf(all, options_.grpo);
     }
+    if (options_.vectors.on()) {
+        VectorSums all;
+        std::ranges::copy(more, all.sums.begin());
+        report.loss = all[VectorSums::kLoss];
+        report.targets = static_cast<int64_t>(batch.global_sequences);
+        report.values = VectorMeans(options_.vectors, all, batch.global_sequences);
+    }
     report.positions = static_cast<int64_t>(sums[1]);
     if (options_.router_aux_loss > 0) report.aux_loss = sums[2];
     report.stop_requests = static_cast<int>(sums[3]);
@@ -873,6 +984,7 @@ Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     WEFT_TRY(EstimateKl(batch));
     WEFT_TRY(ReadReference(batch));
+    WEFT_TRY(ReadVectors(batch));
     WEFT_TRY(training_->ZeroFill(program::Pool::kGradient));
     WEFT_TRY(RunPasses(batch, false));
     WEFT_ASSIGN(const double norm, GradientNorm());
@@ -963,7 +1075,7 @@ Result<StepReport> Trainer::Overflowed(const Batch& batch, StepReport report) {
 Result<StepReport> Trainer::Evaluate(const Batch& batch) {
     if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     WEFT_TRY(EstimateKl(batch));
-    WEFT_TRY(RunPasses(batch, true));
+    WEFT_TRY(options_.vectors.joins() ? ReadVectors(batch) : RunPasses(batch, true));
     return SumReport(batch);
 }
 
@@ -1014,7 +1126,8 @@ Result<int32_t> Trainer::NextToken(std::span<const int32_t> tokens, const Choose
 Result<std::string> Trainer::FindNonFinite(const Batch& batch) {
     found_.clear();
     training_->SetProbe([this](int32_t op, int64_t rows) { return NoteNonFinite(op, rows); });
-    Status again = training_->ZeroFill(program::Pool::kGradient);
+    Status again = ReadVectors(batch);
+    if (again.ok()) again = training_->ZeroFill(program::Pool::kGradient);
     if (again.ok()) again = RunPasses(batch, false);
     training_->SetProbe(nullptr);
     if (!again.ok()) return again.error();

@@ -31,6 +31,7 @@
 #include "train/state.h"
 #include "train/update/add.h"
 #include "train/update/rule.h"
+#include "train/vector_loss.h"
 
 namespace weft::train {
 
@@ -78,12 +79,13 @@ struct TrainerOptions {
     double router_aux_loss = -1;
     PreferenceOptions preference;
     GrpoOptions grpo;
+    VectorOptions vectors;
     bool time_ops = false;      // record the duration of each op (op_seconds)
     bool verify_model = false;  // compare the bytes of the model on all hosts (OpenVerified)
 };
 
-// The initial model of the training, without adapters. Errors: those of model_files::OpenModel and
-// model_files::hf::OpenScratch.
+// The initial model of the training, without adapters, with a score head if the loss needs one.
+// Errors: those of model_files::OpenModel, model_files::hf::OpenScratch and WithHead.
 Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOptions& options);
 // OpenSource; with verify_model, all ranks then compare their copies of the files. Collective.
 // Errors: those of OpenSource and engine::VerifyModel.
@@ -258,6 +260,11 @@ class Trainer {
                           std::span<float> weights);
     Status ScoreAnswers(const Batch& batch, const StagePass& which, size_t begin,
                         std::vector<float>& weights);
+    void ScoreVectors(const Batch& batch, size_t begin, std::span<const float> rows,
+                      std::span<float> weights);
+    void SpreadSlopes(size_t begin, std::vector<float>& weights);
+    Status ReadVectors(const Batch& batch);
+    int64_t NumberOfPasses(const Batch& batch) const;
     Status ReadLogps(const Batch& batch, AnswerPart part);
     Status EstimateKl(const Batch& batch);
     GrpoBatch BatchOf(const Batch& batch) const;
@@ -323,7 +330,13 @@ class Trainer {
     bool again_ = false;
     bool reads_reference_ = false;  // the passes only set reference_logps_
     std::vector<std::vector<float>> row_weights_;
-    std::string found_;  // name of the first value that is not finite
+    // Losses over vectors: this rank's part of the report; with joins(), the vectors of the batch,
+    // [places, texts, columns], and the derivatives by those of this rank.
+    VectorSums vector_sums_;
+    std::vector<float> vectors_, vector_slopes_;
+    int64_t vector_columns_ = 1;
+    bool reads_vectors_ = false;  // the passes only set vectors_
+    std::string found_;           // name of the first value that is not finite
 };
 
 }  // namespace weft::train

@@ -12,9 +12,10 @@ add_test(NAME train.peft COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/peft_test.
 set_tests_properties(train.peft PROPERTIES LABELS train SKIP_RETURN_CODE 77
   TIMEOUT ${WEFT_TEST_SECONDS})
 
-# Supervised fine-tuning and losses over preferences, against TRL's curves; rewards of completions;
-# the evaluation with the lowest loss; what follows an update; averages of the weights.
-foreach(test sft preference grpo best_step reports average)
+# Supervised fine-tuning and losses over preferences, against TRL's curves; losses over vectors;
+# rewards of completions; the evaluation with the lowest loss; what follows an update; averages of
+# the weights.
+foreach(test sft preference vector grpo best_step reports average)
   add_test(NAME train.${test} COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/${test}_test.py
     $<TARGET_FILE:weft>)
   set_tests_properties(train.${test} PROPERTIES LABELS train TIMEOUT ${WEFT_TEST_SECONDS})

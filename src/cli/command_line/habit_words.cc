@@ -220,11 +220,10 @@ constexpr Advice kAdvices[] = {
 
 // Flags of transformers' Trainer, TRL, axolotl, LLaMA-Factory and Megatron-LM.
 constexpr Advice kTrainingAdvices[] = {
-    {"--stage",
-     "Weft has no DPO, KTO, reward model (rm) or PPO. It trains on texts (pt) and on answers (sft) "
-     "by the form of the records; for these, leave the flag out"},
-    {"--rlhf-type --rl --pref-beta --pref-loss --ref-model",
-     "Weft has no DPO, KTO, reward model or PPO; it trains on texts and on answers"},
+    {"--stage --rlhf-type --rl --pref-loss",
+     "--loss dpo, ipo, orpo, kto, simpo, reward (rm) or grpo names the loss; texts (pt) and "
+     "answers (sft) need no flag"},
+    {"--pref-beta", "--beta is the strength of the reference model"},
     {"--bf16 --fp16 --tf32 --pure-bf16 --mixed-precision --torch-dtype",
      "--dtype bf16 (the default), f16 or f32 is the type of weights and products"},
     {"--load-in-4bit --load-in-8bit --quantization-bit --adapter --use-peft --finetuning-type "

@@ -515,6 +515,10 @@ Status CheckPreferenceFlags(const TrainFlags& flags) {
         {"--z-loss", {LossKind::kTokens}},
         {"--neftune-alpha", {LossKind::kTokens}},
         {"--simpo-gamma", {LossKind::kSimpo}},
+        {"--center-rewards-coefficient", {LossKind::kReward}},
+        {"--num-labels", {LossKind::kClassification}},
+        {"--pooling", {LossKind::kContrastive}},
+        {"--contrastive-scale", {LossKind::kContrastive}},
         {"--desirable-weight", {LossKind::kKto}},
         {"--undesirable-weight", {LossKind::kKto}},
         {"--ref-model", {LossKind::kDpo, LossKind::kIpo, LossKind::kKto, LossKind::kGrpo}},
@@ -756,6 +760,19 @@ void AddPreferenceFlags(const Command& app, train::PreferenceOptions& preference
     app.AddOption("--ref-model", preference.ref_model,
                   "dpo, ipo and kto: reference model, a file or folder (default: MODEL before "
                   "training; with --lora, MODEL without adapters)");
+}
+
+void AddVectorFlags(const Command& app, train::TrainJob& job) {
+    const Command shown = app.ShowDefaults();
+    shown.AddOption("--center-rewards-coefficient", job.trainer.vectors.center_rewards,
+                    "reward: weight of the squared sum of a pair's rewards, which centers them");
+    app.AddOption("--num-labels", job.data.labels,
+                  "classification: number of classes (default: those of the model's score head)");
+    app.AddOption("--pooling", job.data.pooling,
+                  "contrastive: how a text's hidden states become its vector: last, mean or cls "
+                  "(default: as modules.json or the GGUF file says, else last)");
+    shown.AddOption("--contrastive-scale", job.trainer.vectors.scale,
+                    "contrastive: factor of the cosines (1 / temperature)");
 }
 
 void AddGrpoFlags(const Command& app, train::GrpoOptions& grpo) {
@@ -1037,6 +1054,7 @@ void AddTrainingFlags(const Command& app, TrainFlags& flags) {
     AddExpertFlags(app, job.trainer);
     AddLoraFlags(app, job.trainer);
     AddPreferenceFlags(app, job.trainer.preference);
+    AddVectorFlags(app, job);
     AddGrpoFlags(app, job.trainer.grpo);
     AddTrainDevices(app, job.trainer.device);
     shown.AddOption("-t,--threads", job.trainer.threads, "Threads per rank (0: all its cores)");

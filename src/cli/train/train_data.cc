@@ -69,10 +69,13 @@ void AddDataFlags(const Command& app, train::DatasetOptions& flags) {
         "--prompt-type", flags.prompt_type,
         "Template of question records: 0 question alone, 1 context then question, 2 question then "
         "context, 3 no added words, 4 sections, 5 the model's chat template");
-    shown.AddChoice("--loss", flags.loss, {"sft", "dpo", "ipo", "orpo", "kto", "simpo", "grpo"},
+    shown.AddChoice("--loss", flags.loss,
+                    {"sft", "dpo", "ipo", "orpo", "kto", "simpo", "grpo", "reward",
+                     "classification", "contrastive"},
                     "Loss: sft (cross-entropy of the learned tokens); over preferences: dpo, ipo, "
                     "orpo, kto or simpo; over rewards of completions that the model generates: "
-                    "grpo");
+                    "grpo; of a score head: reward (of pairs), classification; of embeddings: "
+                    "contrastive");
     shown.AddChoice("--control-tokens", flags.control_tokens, {"auto", "parse", "letters"},
                     "Control tokens spelled out in text, prompt and completion: auto (parse them "
                     "if the chat template writes all of them), parse, letters");
