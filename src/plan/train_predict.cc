@@ -281,7 +281,7 @@ class TrainPredictor {
         if (cut_.zero == 1) sums = Scatter(e.matrices);
         if (cut_.zero == 1 || (cut_.zero == 2 && cut_.replicas() > 1)) sums += Gather(e.matrices);
         sums += AllReduceSeconds(place_.measured, data_, e.vectors * 4);
-        if (end && cut_.pp > 1 && walk_.model().hyper().tied) {
+        if (end && cut_.pp > 1 && walk_.model().hyper().tied && !walk_.job().vectors) {
             const double tied = parts_->front().at(kLast).elements.embedding * bytes_.summed;
             const coll::Tier tier = links_.Between(0, (cut_.pp - 1) * cut_.replicas() * cut_.tp);
             sums += coll::MessageSeconds(tier, tied);

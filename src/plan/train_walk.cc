@@ -214,6 +214,7 @@ Result<const std::vector<RankParts>*> TrainWalk::PartsOf(const PartsKey& key) {
     graph.sequence = job_->sequence;
     graph.row_shares = key.row_shares;
     graph.context_ranks = key.cp;
+    graph.vectors = job_->vectors;
     if (lora_) graph.lora = &*lora_;
     std::set<std::string> seen;
     auto ranks = std::make_unique<std::vector<RankParts>>();

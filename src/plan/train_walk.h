@@ -39,6 +39,7 @@ struct TrainJob {
     train::LoraOptions lora;
     int64_t completions = 0;       // that a replica generates at once (--loss grpo)
     double drive_bytes_per_s = 0;  // not 0: the optimizer's state is on such a drive of each host
+    bool vectors = false;          // the loss is one of vectors, so there are no logits
 };
 
 // Seconds of an update, by cause.

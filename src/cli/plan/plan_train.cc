@@ -35,6 +35,7 @@ Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
     job.lora.rank = flags.lora_rank;
     job.completions = flags.completions;
     job.drive_bytes_per_s = flags.drive_gb_per_s * 1e9;
+    job.vectors = flags.vectors;
     job.update.kind = *update;
     return {};
 }
@@ -239,6 +240,11 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
     add("--completions", flags.completions,
         "For --loss grpo: completions that a replica generates at once; counts their KV cache")
         .Range(1, 4096);
+    const Option vectors = command.AddFlag(
+        "--vectors", flags.vectors,
+        "For --loss reward, classification or contrastive: no logits; a sequence is a text");
+    vectors.Group("Training");
+    if (needed != nullptr) vectors.Needs(*needed);
     add("--sequences", flags.epoch, "Sequences of an epoch").Range(int64_t{1}, int64_t{1} << 50);
     plan::TrainWishes& wishes = flags.wishes;
     constexpr int kMost = 1 << 17;

@@ -17,6 +17,7 @@ struct PlanTrainFlags {
     int64_t sequence = 0, lora_rank = 0, completions = 0, epoch = 0;
     double drive_gb_per_s = 0;
     plan::TrainWishes wishes;
+    bool vectors = false;  // --loss reward, classification, contrastive
     bool explain = false, json = false;
 };
 
