@@ -106,6 +106,10 @@ class Kit:
         (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
         prompts = [{"prompt": q, "answer": 85 + i} for i, (q, _) in enumerate(QUESTIONS)]
         (folder / "prompts.jsonl").write_text("".join(json.dumps(p) + "\n" for p in prompts))
+        texts = [{"anchor": q, "positive": a} for q, a in QUESTIONS]
+        (folder / "texts.jsonl").write_text("".join(json.dumps(t) + "\n" for t in texts))
+        classes = [{"text": q, "label": i % 3} for i, (q, _) in enumerate(QUESTIONS)]
+        (folder / "classes.jsonl").write_text("".join(json.dumps(c) + "\n" for c in classes))
         (folder / "judge.py").write_text(JUDGE)
         (folder / "article.txt").write_text("What is 47 + 38?")
         (folder / "ds.json").write_text(json.dumps(DS_CONFIG))
