@@ -207,6 +207,18 @@ class Curves(Training):
         self.like_cpu("--optimizer", "schedule-free", "--test-split", "0.3", "--eval-every", "1")
         self.like_cpu("--optimizer", "schedule-free", "--test-split", "0.3", dtype="bf16")
 
+    def test_vectors(self):
+        """The gradient of a step is a matrix."""
+        data = self.folder / "texts.jsonl"
+        data.write_text("".join(json.dumps({
+            "anchor": f"which {i}", "positive": f"it is {i}", "negative": "it is" + " not" * i,
+            "prompt": f"which {i}", "chosen": f"it is {i}", "rejected": "it is" + " not" * (i % 3)
+        }) + "\n" for i in range(8)))
+        self.like_cpu("--loss", "reward", "--micro-batch", "4", data=str(data))
+        self.like_cpu("--loss", "reward", "--lora", "4", "--micro-batch", "4", data=str(data))
+        self.like_cpu("--loss", "contrastive", "--pooling", "mean", "--micro-batch", "2",
+                      "--grad-accum", "2", data=str(data))
+
     def test_evaluation(self):
         self.like_cpu("--test-split", "0.3", "--eval-every", "2")
 
