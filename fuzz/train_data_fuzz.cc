@@ -4,6 +4,7 @@
 //     fuzz/corpus/train_data
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include "support/memory_file.h"
@@ -42,9 +43,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     DataOptions options;
     options.specs = {path};
     options.split.test = size % 2 == 0 ? 0.3 : 0;
-    constexpr LossKind kKinds[] = {LossKind::kTokens, LossKind::kDpo, LossKind::kOrpo,
-                                   LossKind::kKto};
-    options.loss = kKinds[size % 4];
+    constexpr LossKind kKinds[] = {LossKind::kTokens,     LossKind::kDpo,
+                                   LossKind::kOrpo,       LossKind::kKto,
+                                   LossKind::kReward,     LossKind::kClassification,
+                                   LossKind::kContrastive};
+    options.loss = kKinds[size % std::size(kKinds)];
+    options.texts = {model_files::Pooling::kMean, 24, 3, 0};
     const auto data = DataSet::Open(options, encoder);
     if (!data.ok()) {
         WEFT_CHECK(!data.error().message.empty());
@@ -53,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     InspectOptions inspect;
     inspect.loader.sequence = 24;
     inspect.loader.skip_bad = true;
-    const bool whole = IsPreference(options.loss);
+    const bool whole = options.loss != LossKind::kTokens;
     inspect.loader.longs = whole ? LongSamples::kTruncate : LongSamples::kSplit;
     inspect.loader.pack = !whole;
     inspect.loader.epochs = 1;
