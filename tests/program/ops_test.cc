@@ -96,7 +96,7 @@ TEST(Ops, AccumulatedOutputIsTheLastInput) {
     EXPECT_EQ(Text(Of(LinearCrossEntropyGrad{}, 4, 1)), "dloss x weight targets -> dx");
     EXPECT_EQ(Text(Of(LinearCrossEntropyGrad{{}, true}, 5, 2)),
               "dloss x weight targets dw -> dx dw");
-    EXPECT_EQ(Text(Of(Adapt{{1, 2}}, 6, 1)), "x pairs pairs pairs pairs y -> y");
+    EXPECT_EQ(Text(Of(Adapt{{1, 2}, {3, 3}}, 6, 1)), "x parts parts parts parts y -> y");
     EXPECT_EQ(Text(Of(SumSquares{}, 3, 1)), "x x x -> y");
     EXPECT_EQ(Text(Of(SumSquares{}, 0, 1)), "no");
 }

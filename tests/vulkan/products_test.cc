@@ -271,7 +271,7 @@ TEST(VulkanProducts, AdaptersChangeOnlyTheirRows) {
     }
     const ValueId y = e.AddFloats({kTokens, n}, before);
     inputs.push_back(y);
-    ASSERT_TRUE(e.Lower(program::Adapt{.adapters = adapters}, inputs, {y}).ok());
+    ASSERT_TRUE(e.Lower(program::Adapt{.adapters = adapters, .parts = {3, 3}}, inputs, {y}).ok());
     const Status run = e.Run();
     ASSERT_TRUE(run.ok()) << run.error().message;
     const std::vector<float> got = e.Floats(y);

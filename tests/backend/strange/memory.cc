@@ -51,4 +51,8 @@ Result<Memory> Memory::Allocate(int64_t bytes, const char* what) {
     return memory;
 }
 
+Result<Memory> Memory::OnDrive(const std::string& folder, int64_t, const char*) {
+    return MakeError(ErrorCode::kUnsupported, "{}: this device has no files", folder);
+}
+
 }  // namespace weft::backend
