@@ -85,6 +85,8 @@ CASES = {  # model_type, the model's sizes, LoraConfig
         "embed_tokens": [int(token) for token in golden.tokens(ROWS, 83)[1:4]]})),
     "appliedTokensTied": ("llama", TIED, dict(target_modules=QV, trainable_token_indices=[
         int(token) for token in golden.tokens(ROWS, 83)[2:5]])),
+    "appliedWholeWithBias": ("qwen2", {}, dict(target_modules=["q_proj"],
+                                               modules_to_save=["k_proj", "v_proj"])),
     "appliedBiases": ("qwen2", {}, dict(target_modules=QV, bias="all")),
     # Of 'weft merge' only: norms of heads.
     "mergedNorms": ("gemma3_text", dict(query_pre_attn_scalar=8, sliding_window=4, **TIED),

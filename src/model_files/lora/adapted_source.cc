@@ -162,7 +162,8 @@ void AdaptedSource::AddParts(const MergedSource& merged, size_t target,
     if (dora) add('g', tensor.name, DType::kF32, tensor.rows, 1);
 }
 
-// Each bias of a matrix with DoRA's factors, and each replaced bias, has a `t`.
+// Each bias of a matrix with DoRA's factors, or of a replaced one, and each replaced bias, has a
+// `t`.
 void AdaptedSource::AddShifts(const MergedSource& merged) {
     constexpr std::string_view kWeight = ".weight", kBias = ".bias";
     for (size_t at = 0; at < under().tensors().size(); ++at) {
@@ -181,7 +182,9 @@ void AdaptedSource::AddShifts(const MergedSource& merged) {
             std::ranges::any_of(changed->second.targets, is_dora)) {
             place.matrix = changed->first;
         }
-        if (!place.matrix.has_value() && !merged.changes().contains(at)) continue;
+        place.replaced = changed != merged.changes().end() && changed->second.whole.has_value();
+        const bool has_factors = place.matrix.has_value() || place.replaced;
+        if (!has_factors && !merged.changes().contains(at)) continue;
         AddPart(place, bias.name, DType::kF32, bias.cols, 1);
     }
 }
@@ -224,7 +227,7 @@ Status AdaptedSource::ColumnValues(const Place& place, int64_t begin, std::span<
     const MergedSource& merged = *adapters_[place.adapter];
     const auto count = std::ssize(out);
     const TensorInfo& changed = merged.tensors()[place.target];
-    std::vector<float> gains(out.size(), 1);
+    std::vector<float> gains(out.size(), place.replaced ? 0.0f : 1.0f);
     if (place.matrix.has_value() || !IsVector(changed)) {
         WEFT_ASSIGN(gains, merged.Gains(place.matrix.value_or(place.target), begin, count));
     }

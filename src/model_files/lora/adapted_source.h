@@ -8,7 +8,9 @@
 //            the other, with zeros where an expert has no adapter, or one of a smaller rank
 //     w      the whole matrix: of a replaced tensor, or of an embedding with A and B
 //     g      a column: DoRA's factors; of a norm's weight, the replaced one / the model's
-//     d, t   a column, of a bias: the adapter's - the model's; the adapter's - g * the model's
+//     d, t   a column, of a bias: the adapter's - the model's; the adapter's - g * the model's,
+//     with
+//            g = 0 beside a replaced matrix, whose product loses the model's bias
 //
 // A, B and matrices are BF16, or F32 if the model's weight is F32 or F16, so that they are no less
 // precise than the weight. Columns are F32. Rows are in the order of the model's rows. Input is
@@ -58,6 +60,7 @@ class AdaptedSource final : public SourceOver {
         int64_t rank = 0;  // of a and b
         // Of t: the index of the matrix with DoRA's factors; nullopt: none.
         std::optional<size_t> matrix{};
+        bool replaced = false;  // of t: the matrix is
     };
     explicit AdaptedSource(std::unique_ptr<ModelSource> model) : SourceOver(std::move(model)) {}
     Status Add(const NamedAdapter& adapter);
