@@ -77,12 +77,12 @@ Status Lower(Lowering& l, const Op& op, const program::GateRows& a) {
 }
 
 Status Lower(Lowering& l, const Op& op, const program::GateRowsGrad& a) {
-    if (a.gate == program::RowGate::kProduct) return l.Unsupported("no gradient of products");
     const int64_t gates = l.Cols(op.inputs[2]);
     KernelCall<dense::GateRowsGrad> call(l);
     call.Operands(call.dy, call.x, call.gate, call.dx, call.dgate);
     call.cols = call.dy.stride = call.x.stride = call.dx.stride = l.Cols(op.inputs[0]) / gates;
     call.softplus = a.gate == program::RowGate::kSoftplus;
+    call.product = a.gate == program::RowGate::kProduct;
     call.Rows(call.rows, op.inputs[0], gates);
     call.Owns(call.scratch, call.scratch_bytes, dense::GateRowsGradScratchBytes(call));
     return call.Push();

@@ -349,8 +349,11 @@ void GateRowsGrad(const Kernels& kernels, const GateRowsGradArgs& args, int part
         const float open = Sigmoid(args.gate[row]);
         CopyRow(kernels, args.dy, row, {dy, args.cols}, 0, args.cols);
         CopyRow(kernels, args.x, row, {x, args.cols}, 0, args.cols);
-        args.dgate[row] = DotInLanes(dy, x, args.cols) * (args.softplus ? open : open * (1 - open));
-        const float factor = args.softplus ? Softplus(args.gate[row]) : open;
+        const float slope = args.product ? 1 : args.softplus ? open : open * (1 - open);
+        args.dgate[row] = DotInLanes(dy, x, args.cols) * slope;
+        const float factor = args.product    ? args.gate[row]
+                             : args.softplus ? Softplus(args.gate[row])
+                                             : open;
         CopyRow(kernels, {dy, args.cols}, 0, args.dx, row, args.cols, factor);
     }
 }

@@ -209,14 +209,14 @@ struct GateRowsArgs {
 };
 void GateRows(const Kernels& kernels, const GateRowsArgs& args, int part, int parts);
 
-// dx = dy * s, dgate = (dy . x) * s', with s = sigmoid(gate of the row) or softplus(gate).
+// dx = dy * s, dgate = (dy . x) * s', with s = sigmoid(gate of the row), softplus(gate) or gate.
 struct GateRowsGradArgs {
     ConstMatrix dy, x;            // [rows, cols], any types
     const float* gate = nullptr;  // [rows]
     int64_t rows = 0, cols = 0;
     Matrix dx;               // [rows, cols], any type
     float* dgate = nullptr;  // [rows]
-    bool softplus = false;
+    bool softplus = false, product = false;
     std::byte* scratch = nullptr;
     int64_t scratch_bytes = 0;
 };

@@ -128,7 +128,8 @@ Status Lower(Emitter& e, const Op& op, const program::GateRows& a) {
     return {};
 }
 Status Lower(Emitter& e, const Op& op, const program::GateRowsGrad& a) {
-    if (a.gate != program::RowGate::kSigmoid) return TrainsOnCpuOnly(op, "of softplus");
+    if (a.gate != program::RowGate::kSigmoid)
+        return TrainsOnCpuOnly(op, "of softplus or a product");
     if (e.Cols(op.inputs[2]) != 1) return TrainsOnCpuOnly(op, "of gates by head or column");
     const ValueId dy = op.inputs[0];
     Operands io(e);
