@@ -206,12 +206,14 @@ Result<Buffer> OpenSharedOn(std::shared_ptr<Core> shared, const SharedHandle& ha
     Core& core = *shared;
     WEFT_TRY(core.Enter());
     int peer = -1, can = 1;
-    if (core.calls.GetDeviceByPciBusId(&peer, pci.c_str()) != 0) {
+    const Code found = core.calls.GetDeviceByPciBusId(&peer, pci.c_str());
+    if (found == kInvalidValueCode || found == kNoDeviceCode || found == kInvalidDeviceCode) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: the driver shows no device at {} to this process: each rank must see "
                          "the GPUs of all ranks of its host",
                          core.Who(), pci);
     }
+    WEFT_TRY(core.Check("GetDeviceByPciBusId", found));
     if (peer != core.found.device)
         WEFT_TRY(
             core.Check("CanAccessPeer", core.calls.CanAccessPeer(&can, core.found.device, peer)));

@@ -132,8 +132,8 @@ struct Interface {
 };
 
 // Codes that both interfaces share.
-inline constexpr Code kOutOfMemoryCode = 2, kNoDeviceCode = 100, kInvalidDeviceCode = 101,
-                      kNotReadyCode = 600;
+inline constexpr Code kInvalidValueCode = 1, kOutOfMemoryCode = 2, kNoDeviceCode = 100,
+                      kInvalidDeviceCode = 101, kNotReadyCode = 600;
 
 // Errors: kUnsupported (no library, with the packages; or a function is missing).
 Result<Calls> OpenLibrary(const Interface& interface);
