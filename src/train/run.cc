@@ -138,6 +138,11 @@ class Run {
         job_.schedule = ForRun(job_.schedule, steps);
         WEFT_TRY(CheckSchedule(job_.schedule));
         batch_ = GlobalBatch(job_, layout);
+        if (batch_ == 1 && job_.data.loss == "contrastive" && cluster_.rank() == 0) {
+            Log(LogLevel::kWarning,
+                "--loss contrastive with one record an update: texts of other records, which are "
+                "its negatives, are missing. Use --micro-batch 16 or more");
+        }
         if (checkpoint) {
             WEFT_TRY(CheckGoesOn(*checkpoint, job_, batch_, steps, loader.cursor(),
                                  cluster_.rank() == 0));
