@@ -218,7 +218,9 @@ TEST_F(TrainFloat16, SkippedStepIsReportedEverywhere) {
     std::string head, row;
     std::getline(log, head);
     std::getline(log, row);
-    EXPECT_EQ(head, "step,loss,grad_norm,lr,tokens,tokens_per_s,perplexity,loss_scale,skipped");
+    EXPECT_EQ(head,
+              "step,loss,grad_norm,lr,tokens,tokens_per_s,perplexity,"
+              "mean_token_accuracy,loss_scale,skipped");
     EXPECT_TRUE(row.ends_with(",1000000000000,1")) << row;
     EXPECT_NE(row.find(",nan,"), std::string::npos) << row;
 }

@@ -149,8 +149,8 @@ TEST_F(LoraCli, NamesInvalidFlags) {
                  {{"--rslora"}, 2, "--rslora needs --lora RANK"},
                  {{"--use_rslora=True"}, 2, "--rslora needs --lora RANK"},
                  {{"--lora_dropout", "0"}, 2, "--lora-dropout needs --lora RANK"},
-                 {{"--stage", "dpo"}, 2, "Weft has no DPO"},
-                 {{"--rlhf_type=dpo"}, 2, "Weft has no DPO"}};
+                 {{"--stage", "dpo"}, 2, "--loss dpo, ipo, orpo"},
+                 {{"--rlhf_type=dpo"}, 2, "--loss dpo, ipo, orpo"}};
     for (const auto& [words, status, said] : cases) {
         const Ran ran = Train(model_, Words{"--steps", "1"} + words);
         EXPECT_EQ(ran.status, status) << ran.err;

@@ -197,7 +197,7 @@ TEST_F(TrainCli, WhatWasLearntRuns) {
     std::ifstream log(out + "/log.csv");
     std::string head;
     std::getline(log, head);
-    EXPECT_EQ(head, "step,loss,grad_norm,lr,tokens,tokens_per_s,perplexity");
+    EXPECT_EQ(head, "step,loss,grad_norm,lr,tokens,tokens_per_s,perplexity,mean_token_accuracy");
 }
 
 // The folder runs like the file and can be trained further.

@@ -169,7 +169,7 @@ TEST(PlanTrainCommand, NamesInvalidFlags) {
              {"mixtral-8x7b", {"h100:4", "--ep", "8"}, "divide its tensor ranks, at most 4"},
              {"deepseek-v4-flash",
               {"8xh100"},
-              "has no gradient yet: this model can be run, but not trained",
+              "have no gradient yet: this model can be run, but not trained",
               1}}) {
         const Ran ran = RunWeft(Words{"plan", c.model, "--train", "--machines"} + c.more);
         EXPECT_EQ(ran.status, c.status) << c.error << ran.out;

@@ -86,9 +86,10 @@ TEST_F(JobPaths, OfTraining) {
         return made.ok() ? Status() : Status(made.error());
     };
     Classify(json::parse(train::TrainJobToJson(job)), decode);
-    EXPECT_EQ(paths_, (Names{"model", "lora_from", "ref_model", "data", "save_folder", "resume"}));
+    EXPECT_EQ(paths_, (Names{"model", "lora_from", "optimizer_folder", "ref_model", "data",
+                             "save_folder", "resume"}));
     EXPECT_EQ(texts_, (Names{"control_tokens", "device", "grad_dtype", "importance_level", "longs",
-                             "lora_targets", "loss", "loss_type", "overlap", "recompute",
+                             "lora_targets", "loss", "loss_type", "overlap", "pooling", "recompute",
                              // Rewards are those of rank 0.
                              "reward_commands", "reward_regexes", "reward_schemas",
                              "sample_prompts", "scale_rewards"}));

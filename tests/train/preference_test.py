@@ -199,7 +199,7 @@ class Refusals(Preferences):
     def test_what_does_not_fit_the_loss(self):
         for words, part in (
                 (("--beta", "0.2"), "--beta with --loss sft"),
-                (("--loss", "ipo", "--label-smoothing", "0.1"), "belongs to dpo, simpo"),
+                (("--loss", "ipo", "--label-smoothing", "0.1"), "belongs to sft, dpo, simpo"),
                 (("--loss", "dpo", "--simpo-gamma", "1"), "belongs to simpo"),
                 (("--loss", "orpo", "--ref-model", MODEL), "belongs to dpo, ipo, kto"),
                 (("--loss", "simpo", "--desirable-weight", "2"), "belongs to kto"),
