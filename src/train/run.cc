@@ -138,11 +138,7 @@ class Run {
         job_.schedule = ForRun(job_.schedule, steps);
         WEFT_TRY(CheckSchedule(job_.schedule));
         batch_ = GlobalBatch(job_, layout);
-        if (batch_ == 1 && job_.data.loss == "contrastive" && cluster_.rank() == 0) {
-            Log(LogLevel::kWarning,
-                "--loss contrastive with one record an update: texts of other records, which are "
-                "its negatives, are missing. Use --micro-batch 16 or more");
-        }
+        WarnOfLoneRecord();
         if (checkpoint) {
             WEFT_TRY(CheckGoesOn(*checkpoint, job_, batch_, steps, loader.cursor(),
                                  cluster_.rank() == 0));
@@ -396,6 +392,14 @@ class Run {
         const Status fits = CheckRoomFor(room_);
         if (fits.ok()) return {};
         return MakeError(fits.error().code, "rank {}: {}", cluster_.rank(), fits.error().message);
+    }
+
+    void WarnOfLoneRecord() const {
+        if (batch_ == 1 && job_.data.loss == "contrastive" && cluster_.rank() == 0) {
+            Log(LogLevel::kWarning,
+                "--loss contrastive with one record an update: texts of other records, which are "
+                "its negatives, are missing. Use --micro-batch 16 or more");
+        }
     }
 
     // 0: a rank's peak is unknown. Ranks of one host measure at the same time, because they also
