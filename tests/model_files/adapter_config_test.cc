@@ -83,6 +83,7 @@ TEST_F(AdapterConfigFile, HarmlessKeysAreAccepted) {
               (std::vector<int64_t>{5, 7}));
     for (const json& wrong :
          {json{{"trainable_token_indices", "5"}}, json{{"trainable_token_indices", {-5}}},
+          json{{"trainable_token_indices", {uint64_t{1} << 63}}},
           json{{"trainable_token_indices", {{"embed_tokens", {1.5}}}}}}) {
         EXPECT_FALSE(Read(wrong, LoraUse::kApply).ok()) << wrong;
     }

@@ -167,7 +167,7 @@ Result<std::map<std::string, std::vector<int64_t>>> ReadTokens(const Config& con
     if (!all.is_object()) return config.Corrupt(kKey, "a list of tokens");
     for (const auto& [module, tokens] : all.items()) {
         const auto is_token = [](const Json& token) {
-            return token.is_number_unsigned() && token < (int64_t{1} << 31);
+            return token.is_number_unsigned() && token.get<uint64_t>() < uint64_t{1} << 31;
         };
         if (!tokens.is_array() || !std::ranges::all_of(tokens, is_token)) {
             return config.Corrupt(kKey, "lists of tokens");
