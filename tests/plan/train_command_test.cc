@@ -157,6 +157,8 @@ TEST(PlanTrainCommand, NamesInvalidFlags) {
               "use 4 or 6",
               1},
              {plain, {"h100", "--lora-rank", "5000"}, "--lora-rank"},
+             {plain, {"h100", "--cp", "2", "--vectors"}, "--cp 2 with --vectors"},
+             {plain, {"h100", "--cp", "2", "--sequence-parallel", "on"}, "both divide the rows"},
              {plain, {"h100", "--optim", "rmsprop"}, "--optim rmsprop: expected adamw"},
              {plain, {"h100", "--ep", "2"}, "--ep 2: llama-3.1-8b has 0 experts"},
              {plain, {"2xh100,roce,tcp"}, "one wire joins all hosts, not 'roce' and 'tcp'"},

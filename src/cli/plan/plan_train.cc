@@ -15,7 +15,25 @@ namespace {
 
 constexpr size_t kMostTrainLayouts = 12;  // in the table
 
+// Refuses what `weft train --cp` refuses.
+Status CheckContext(const PlanTrainFlags& flags) {
+    if (flags.wishes.cp <= 1) return {};
+    if (flags.vectors || flags.completions > 0) {
+        return MakeError(ErrorCode::kUsage,
+                         "--cp {} with {}: an answer's loss needs all of its rows on one rank",
+                         flags.wishes.cp, flags.vectors ? "--vectors" : "--completions");
+    }
+    if (flags.sequence_parallel == "on") {
+        return MakeError(ErrorCode::kUsage,
+                         "--cp {} with --sequence-parallel on: both divide the rows. Use one of "
+                         "the two",
+                         flags.wishes.cp);
+    }
+    return {};
+}
+
 Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
+    WEFT_TRY(CheckContext(flags));
     // Training computes in --dtype, so the weight type matters only with adapters, which leave the
     // model's weights unchanged.
     const std::string type = plan::QuantizedTypeOf(flags.model);
