@@ -129,7 +129,7 @@ Result<Files> BySplit(const Files& files, const RepoSpec& spec) {
         if (const std::string shard = ShardSplit(file.path); !shard.empty()) splits.insert(shard);
     }
     for (const auto& [split, words] : kSplitWords) {
-        const auto is = [&](const RepoFile& file) { return IsOfSplit(file.path, split); };
+        const auto is = [name = split](const RepoFile& file) { return IsOfSplit(file.path, name); };
         if (std::ranges::any_of(files, is)) splits.insert(split);
     }
     Files chosen =
