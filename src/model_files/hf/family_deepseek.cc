@@ -431,12 +431,13 @@ Status Hy4Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     assembly.AddVector(Assembly::Block(layer, "attn_sinks.weight"), std::move(column));
     for (const auto& [gguf, old, now] : {std::tuple("hc_attn", "hc_attn_layer.", "attn_hc."),
                                          std::tuple("hc_ffn", "hc_mlp_layer.", "ffn_hc.")}) {
-        WEFT_TRY(
-            AddStreamWeights(assembly, Assembly::Block(layer, gguf), [&](const std::string& part) {
-                return std::vector<std::string>{prefix + old + "hc_pre.hc_" + part,
-                                                prefix + "hc_pre." + old + "hc_" + part,
-                                                prefix + now + part};
-            }));
+        WEFT_TRY(AddStreamWeights(assembly, Assembly::Block(layer, gguf),
+                                  [&prefix, old = old, now = now](const std::string& part) {
+                                      return std::vector<std::string>{
+                                          prefix + old + "hc_pre.hc_" + part,
+                                          prefix + "hc_pre." + old + "hc_" + part,
+                                          prefix + now + part};
+                                  }));
     }
     if (layer > 0) return {};
     const std::string root = prefix.substr(0, prefix.rfind("layers."));
