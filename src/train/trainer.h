@@ -94,6 +94,10 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenVerified(const TrainerOpti
 
 // Checks the options' ranges. Errors: kUsage; the message names the flags.
 Status CheckTrainer(const TrainerOptions& options);
+// --recompute; auto is none, the first that a trainer tries. Errors: kUsage.
+Result<program::Recompute> FindRecompute(const std::string& name);
+// Whether the loss is the cross-entropy of tokens (--loss sft).
+bool IsSupervised(const TrainerOptions& options);
 
 // Type of gradient sums for grad_dtype "auto": kF32 if more than kNarrowSums gradients are summed
 // over micro-batches and replicas; otherwise `dtype`. (A sum in a narrow type loses what is smaller
