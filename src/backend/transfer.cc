@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -119,6 +120,7 @@ std::vector<size_t> BytesOf(const HostValue& rows, std::span<const int64_t> coun
 // Own rows, all columns -> all rows, own columns.
 Status ToColumns(const program::AllToAll& a, const HostValue& in, const HostValue& out,
                  coll::Comm& comm, const net::OpTag& tag) {
+    WEFT_CHECK(in.dtype == out.dtype);
     const int64_t width = RowBytes(in.dtype, 1), stride = RowBytes(in.dtype, in.cols);
     std::vector<size_t> counts;
     size_t all = 0;
@@ -126,42 +128,64 @@ Status ToColumns(const program::AllToAll& a, const HostValue& in, const HostValu
         counts.push_back(static_cast<size_t>(in.rows * part.count * width));
         all += counts.back();
     }
-    std::vector<std::byte> packed(all);
-    std::byte* to = packed.data();
+    const auto packed = std::make_unique_for_overwrite<std::byte[]>(all);
+    std::byte* to = packed.get();
     for (const program::ColumnRange& part : a.parts) {
         const std::byte* from = in.data + part.begin * width;
         for (int64_t row = 0; row < in.rows; ++row, from += stride, to += part.count * width) {
             std::memcpy(to, from, static_cast<size_t>(part.count * width));
         }
     }
-    return comm.AllToAll(packed, counts, out.bytes(),
+    return comm.AllToAll({packed.get(), all}, counts, out.bytes(),
                          BytesOf(out, RowParts(out.rows, comm.size()), out.cols), tag);
+}
+
+// Places the parts of rows, one part after another, in their columns of `out`. They do not overlap.
+void PlaceColumns(const program::AllToAll& a, const std::byte* from, const HostValue& out) {
+    const int64_t width = RowBytes(out.dtype, 1), stride = out.cols * width;
+    for (const program::ColumnRange& part : a.parts) {
+        std::byte* to = out.data + part.begin * width;
+        const int64_t bytes = part.count * width;
+        for (int64_t row = 0; row < out.rows; ++row, from += bytes, to += stride) {
+            std::memcpy(to, from, static_cast<size_t>(bytes));
+        }
+    }
+}
+
+// As PlaceColumns, but each column of `out` is the float32 sum of the parts that have it.
+void SumColumns(const program::AllToAll& a, std::byte* parts, const HostValue& out) {
+    std::vector<float> sums(static_cast<size_t>(out.cols)), wide(sums.size());
+    for (int64_t row = 0; row < out.rows; ++row) {
+        std::ranges::fill(sums, 0.0f);
+        std::byte* from = parts;
+        for (const program::ColumnRange& part : a.parts) {
+            Convert({from + RowBytes(out.dtype, row * part.count), out.dtype, 1, part.count},
+                    std::as_writable_bytes(std::span(wide)).data(), DType::kF32);
+            for (int64_t i = 0; i < part.count; ++i) {
+                sums[static_cast<size_t>(part.begin + i)] += wide[static_cast<size_t>(i)];
+            }
+            from += RowBytes(out.dtype, out.rows * part.count);
+        }
+        Convert({std::as_writable_bytes(std::span(sums)).data(), DType::kF32, 1, out.cols},
+                out.data + RowBytes(out.dtype, row * out.cols), out.dtype);
+    }
 }
 
 // All rows, own columns -> own rows, all columns.
 Status ToRows(const program::AllToAll& a, const HostValue& in, const HostValue& out,
               coll::Comm& comm, const net::OpTag& tag) {
+    WEFT_CHECK(in.dtype == out.dtype);
     std::vector<int64_t> columns;
-    int64_t all = 0;
     for (const program::ColumnRange& part : a.parts) columns.push_back(part.count);
-    for (const int64_t count : columns) all += count;
-    std::vector<std::byte> packed(static_cast<size_t>(RowBytes(in.dtype, out.rows * all)));
-    WEFT_TRY(comm.AllToAll(in.bytes(), BytesOf(in, RowParts(in.rows, comm.size()), in.cols), packed,
-                           BytesOf(out, columns, out.rows), tag));
-    std::vector<float> sums(static_cast<size_t>(out.cols)), wide(sums.size());
-    for (int64_t row = 0; row < out.rows; ++row) {
-        std::ranges::fill(sums, 0.0f);
-        std::byte* from = packed.data();
-        for (const program::ColumnRange& part : a.parts) {
-            Convert({from + RowBytes(in.dtype, row * part.count), in.dtype, 1, part.count},
-                    std::as_writable_bytes(std::span(wide)).data(), DType::kF32);
-            for (int64_t i = 0; i < part.count; ++i) {
-                sums[static_cast<size_t>(part.begin + i)] += wide[static_cast<size_t>(i)];
-            }
-            from += RowBytes(in.dtype, out.rows * part.count);
-        }
-        Convert({std::as_writable_bytes(std::span(sums)).data(), DType::kF32, 1, out.cols},
-                out.data + RowBytes(out.dtype, row * out.cols), out.dtype);
+    const int64_t all = std::accumulate(columns.begin(), columns.end(), int64_t{0});
+    const auto bytes = static_cast<size_t>(RowBytes(in.dtype, out.rows * all));
+    const auto packed = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    WEFT_TRY(comm.AllToAll(in.bytes(), BytesOf(in, RowParts(in.rows, comm.size()), in.cols),
+                           {packed.get(), bytes}, BytesOf(out, columns, out.rows), tag));
+    if (all == out.cols) {  // (together, the parts cover all columns)
+        PlaceColumns(a, packed.get(), out);
+    } else {
+        SumColumns(a, packed.get(), out);
     }
     return {};
 }
