@@ -15,7 +15,10 @@ namespace weft::backend {
 namespace {
 
 Error DriveError(const std::string& folder, const char* what, int error) {
-    return MakeError(ErrorCode::kIo, "{}: no file for {}: {}", folder, what, std::strerror(error));
+    return MakeError(ErrorCode::kIo,
+                     "{}: no file for {}: {}. Name a folder of a drive "
+                     "that this user may write",
+                     folder, what, std::strerror(error));
 }
 
 // A file that no folder lists.
@@ -57,8 +60,11 @@ Result<Memory> Memory::OnDrive(const std::string& folder, int64_t bytes, const c
                          "{}: files there are in memory (tmpfs). Name a folder on a drive", folder);
     }
     if (const int error = ::posix_fallocate(file.get(), 0, bytes); error != 0) {
-        return MakeError(ErrorCode::kIo, "{}: no room of {} for {}: {}", folder,
-                         BytesText(static_cast<uint64_t>(bytes)), what, std::strerror(error));
+        return MakeError(ErrorCode::kIo,
+                         "{}: no room of {} for {}: {}. Name a folder of a drive with more "
+                         "room",
+                         folder, BytesText(static_cast<uint64_t>(bytes)), what,
+                         std::strerror(error));
     }
     void* data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED,
                         file.get(), 0);
