@@ -31,7 +31,8 @@ struct PulledFile {
 
 struct Pulled {
     std::string commit;
-    // Of the GGUF file or the folder: an argument for weft run. Of a data set: the folder.
+    // The GGUF file or the folder of a model, which is an argument for weft run; or the folder of a
+    // data set.
     std::string path;
     std::vector<PulledFile> files;
     // For a shard, total_bytes counts the shard only.

@@ -69,8 +69,8 @@ struct EmbeddingHead {
     std::vector<Pooling> poolings{Pooling::kLast};
     std::vector<HeadStep> steps{UnitStep{}};
     bool scores = false;  // the vector is a reranker's score
-    // Of a causal model's score head: tokens with this id at the end do not count, because the
-    // score is that of the last token that is not padding (transformers); -1: all count.
+    // The score head of a causal model ignores tokens with this id at the end: transformers reads
+    // the score at the last token that is not padding. -1: the head ignores none.
     int32_t padding = -1;
     DenseActivation activation = DenseActivation::kSigmoid;  // of a score
     ScoreTokens score_tokens{};  // in modules.json; SetScoreTokens makes the step of them

@@ -8,7 +8,7 @@ namespace {
 using kernels::AdapterPair;
 using program::Adapt;
 
-// What the calls of an op have in common.
+// The arguments that all calls of one op share.
 struct Adapted {
     int64_t segment_cols = 0;
     int64_t rank = 0;    // the largest of pairs with b; 0: there are none

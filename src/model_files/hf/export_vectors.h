@@ -11,8 +11,8 @@
 
 namespace weft::model_files::hf {
 
-// Of a model with a score head (score_head.h), sets the class, the labels, and the token that pads
-// batches: the tokenizer's, else the one that ends a sequence.
+// For a model with a score head (score_head.h), this function sets the class, the labels, and the
+// token that pads batches: the tokenizer's, or the token that ends a sequence if it has none.
 Status SetScoreConfig(const ModelSource& source, Json& config);
 
 // modules.json and the configuration of its modules, by name, of an embedding model: one whose

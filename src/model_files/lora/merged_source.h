@@ -41,7 +41,7 @@ class MergedSource final : public SourceOver {
     static Result<std::unique_ptr<MergedSource>> Make(const ModelSource& model,
                                                       const std::string& adapter);
 
-    // What the adapter does to a tensor.
+    // The changes that the adapter makes to a tensor.
     struct Change {
         std::optional<LoraWhole> whole;   // replaces the tensor
         std::vector<LoraTarget> targets;  // add to its rows

@@ -31,9 +31,9 @@ struct LoraOptions {
     bool on() const { return rank > 0 || !from.empty(); }
 };
 
-// What an adapter is planned for. Training has A and B for matrices of layers only. An adapter that
-// is applied or merged may also change experts, the embedding and the output matrix, replace
-// tensors, and scale rows (DoRA: Liu et al. 2024).
+// The use of an adapter that is planned. Training has A and B for matrices of layers only. An
+// adapter that is applied or merged may also change experts, the embedding and the output matrix,
+// replace tensors, and scale rows (DoRA: Liu et al. 2024).
 enum class LoraUse : uint8_t { kTrain, kApply };
 
 // A matrix of the model that gets an adapter.
