@@ -104,5 +104,22 @@ TEST(AdaptedSource, DoraOfAZeroRowIsRefused) {
     }
 }
 
+// PEFT puts the module before the end of a name.
+TEST(AdaptedSource, TensorsWithoutAModuleAreRefused) {
+    for (const std::string start : {"base_model.model.", "", "x.lora__orig_mod.A."}) {
+        const test::TempDir dir;
+        const std::map<std::string, support::SafeBytes> tensors = {
+            {start + "lora_A.weight", {"F32", {2, 6}, std::vector<std::byte>(48)}},
+            {start + "lora_B.weight", {"F32", {4, 2}, std::vector<std::byte>(32)}}};
+        ASSERT_TRUE(
+            WriteFile(dir / "adapter_model.safetensors", support::SafetensorsFile(tensors)).ok());
+        support::WriteText(dir / "adapter_config.json", R"({"r": 2, "target_modules": ["w"]})");
+        const NamedAdapter adapter{"a", dir.path()};
+        const auto made = AdaptedSource::Make(OpenWith(dir / "m.gguf", {}), {&adapter, 1});
+        ASSERT_FALSE(made.ok()) << start;
+        EXPECT_EQ(made.error().code, ErrorCode::kCorrupt) << made.error().message;
+    }
+}
+
 }  // namespace
 }  // namespace weft::model_files

@@ -299,7 +299,13 @@ Result<AdapterNames> ReadAdapterNames(const std::string& folder) {
         const std::string_view end = module.embedding ? kEmbeddingA : kEndA;
         if (!tensor.name.ends_with(end)) continue;
         module.module.resize(module.module.size() - end.size());
-        module.saved.resize(module.saved.find(module.embedding ? kEmbeddingA : ".lora_A."));
+        const size_t end_at = module.saved.find(module.embedding ? kEmbeddingA : ".lora_A.");
+        if (end_at == std::string::npos) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: tensor '{}': expected MODULE{}. Save the adapter again with PEFT",
+                             opened.file.path(), hf::Shown(module.saved), end);
+        }
+        module.saved.resize(end_at);
         const SafeTensor* b = find(
             fmt::format("{}{}{}", kBase, module.module, module.embedding ? kEmbeddingB : kEndB));
         if (tensor.shape.size() == 2) module.a_cols = tensor.shape[1];

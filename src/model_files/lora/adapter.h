@@ -19,7 +19,7 @@
 namespace weft::model_files {
 
 // Reads adapter_config.json, and sets `words.from`. Errors: kNotFound, kCorrupt; kUnsupported,
-// naming the key, for an adapter that is not two matrices for each weight (DoRA, biases).
+// naming the key, for an adapter that `use` does not take (for training: DoRA, biases).
 Result<AdapterConfig> ReadAdapterConfig(const std::string& folder, LoraUse use = LoraUse::kTrain);
 
 // A module for which an adapter's file has tensors.

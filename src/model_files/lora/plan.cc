@@ -169,7 +169,7 @@ std::string InFile(const std::string& name) {
     return name.starts_with("model.") ? name : "model." + name;
 }
 
-// The matrices that only a merged adapter may change. Empty: the module is none of them.
+// The matrices that training cannot adapt. Empty: the module is none of them.
 class MergedTargets {
   public:
     MergedTargets(const ModelSource& source, const Matrices& matrices)
@@ -214,6 +214,11 @@ class MergedTargets {
         const TensorInfo *gate = find("gate"), *up = find("up"), *down = find("down");
         if (gate == nullptr || up == nullptr || down == nullptr) return {};
         const int64_t experts = down->dims[2];
+        const auto is_stack = [&](const TensorInfo* tensor) {
+            return tensor->dim_count == 3 && tensor->dims[2] == experts && experts > 0;
+        };
+        const bool alike = up->rows == gate->rows && up->cols == gate->cols;
+        if (!alike || !is_stack(gate) || !is_stack(up) || !is_stack(down)) return {};
         const auto target = [&](const TensorInfo& tensor, int64_t begin, int64_t step) {
             LoraTarget one{tensor.name, module.module, tensor.rows, tensor.cols, 0};
             one.form = LoraTarget::Form::kExperts;
