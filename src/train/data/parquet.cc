@@ -101,7 +101,8 @@ class LeafReader {
         const bool data = header.kind == PageHeader::kData || header.kind == PageHeader::kDataV2;
         if (!dictionary && (!data || header.values == 0)) return;
         const uint64_t most = std::max(kSurelyFineBytes, kMostRatio * header.packed_bytes);
-        if (header.bytes > std::min(most, kMostColumnBytes)) {
+        if (header.packed_bytes > kMostColumnBytes ||
+            header.bytes > std::min(most, kMostColumnBytes)) {
             ColumnFail(fmt::format("a page has {} bytes, {} compressed", header.bytes,
                                    header.packed_bytes),
                        ErrorCode::kUnsupported);

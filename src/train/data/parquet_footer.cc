@@ -358,7 +358,14 @@ RowGroup ReadGroup(Thrift& in, int type) {
     RowGroup out;
     in.Struct(type, [&](int id, int of) {
         switch (id) {
-            case 1: in.List(of, [&](int one) { out.chunks.push_back(ReadChunk(in, one)); }); break;
+            case 1:
+                in.List(of, [&](int one) {
+                    if (out.chunks.size() >= kMostColumns) {
+                        ColumnFail("a row group has too many columns", ErrorCode::kUnsupported);
+                    }
+                    out.chunks.push_back(ReadChunk(in, one));
+                });
+                break;
             case 3: out.records = in.Size(of); break;
             default: in.Skip(of);
         }

@@ -108,7 +108,9 @@ int64_t Deltas::Next() {
 
 ColumnBytes Deltas::Rest() const {
     Deltas all = *this;
-    while (all.given_ < all.total_) all.Next();
+    for (uint64_t rest = total_ > 0 ? total_ - 1 : 0; rest > 0; rest -= std::min(rest, of_part_)) {
+        all.BeginPart();
+    }
     if (all.end_ > bytes_.size()) ColumnFail("a page ends within its values");
     return bytes_.subspan(all.end_);
 }

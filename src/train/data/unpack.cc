@@ -62,8 +62,8 @@ class TemporaryFile {
         made.fd_ = ::mkstemp(made.path_.data());
         if (made.fd_ >= 0) return made;
         return MakeError(ErrorCode::kIo,
-                         "{}: it is compressed, and no file can be made in {} to unpack it into: "
-                         "{}. Set TMPDIR to another folder, or unpack it yourself",
+                         "{}: no file for its unpacked records can be made in {}: {}. Set TMPDIR "
+                         "to another folder, or unpack it yourself",
                          wanted_by, made.folder_, std::strerror(errno));
     }
     TemporaryFile(TemporaryFile&& other) noexcept

@@ -19,7 +19,8 @@ std::string_view WithoutCompression(std::string_view path);
 // Opens the file. A compressed file is unpacked, and an Arrow or Parquet file becomes JSON
 // lines, in an unnamed temporary file in $TMPDIR (or /var/tmp, or /tmp). Unpacking fails if less
 // than kRoomLeft bytes of that disk would stay free. Memory: buffers of 2 MiB and the
-// decompressor's own, for any file size. Errors: those of File, kCorrupt (a damaged or truncated
+// decompressor's own, for any file size; of Arrow and Parquet files, at most kMostColumnBytes and a
+// record. Errors: those of File, kCorrupt (a damaged or truncated
 // file), kUnsupported (the unpacked file does not fit on the disk, or is larger than both 1 GiB and
 // kMostRatio times the compressed file).
 Result<File> OpenUnpacked(const std::string& path);
