@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -60,16 +61,26 @@ Files Filtered(const Files& files, const auto& is) {
     return kept;
 }
 
-// Whether the path matches a pattern: `*` within a folder, `**` over folders; a folder means all
-// files in it.
+using Parts = std::span<const std::string_view>;
+
+bool MatchParts(Parts path, Parts pattern) {
+    if (pattern.empty()) return path.empty();
+    if (pattern[0] == "**") {
+        return MatchParts(path, pattern.subspan(1)) ||
+               (!path.empty() && MatchParts(path.subspan(1), pattern));
+    }
+    return !path.empty() &&
+           ::fnmatch(std::string(pattern[0]).c_str(), std::string(path[0]).c_str(), 0) == 0 &&
+           MatchParts(path.subspan(1), pattern.subspan(1));
+}
+
+// Whether the path matches a pattern: `*` within a folder, `**` for any number of folders; a folder
+// means all files in it.
 bool Matches(const std::string& path, const std::string& pattern) {
     if (path == pattern || path.starts_with(pattern + "/")) return true;
     if (std::ranges::count(pattern, '*') > static_cast<std::ptrdiff_t>(2 * kMostStars))
         return false;
-    const bool over = pattern.find("**") != pattern.npos;
-    if (::fnmatch(pattern.c_str(), path.c_str(), over ? 0 : FNM_PATHNAME) == 0) return true;
-    const size_t any = pattern.find("**/");  // also no folder
-    return any != pattern.npos && Matches(path, std::string(pattern).erase(any, 3));
+    return MatchParts(Split(path, '/'), Split(pattern, '/'));
 }
 
 // "train" of "data/train-00000-of-00003.parquet"; "": another form.

@@ -330,7 +330,7 @@ Result<Pulled> Offline(const Config& config, const RepoSpec& spec) {
     if (!found.ok() || !found->starts_with(whole)) {
         return MakeError(ErrorCode::kDenied,
                          "{}: {} the cache folder {}, and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) "
-                         "forbids a download. Unset it to download it",
+                         "forbids a download. Unset the variable to download",
                          spec.Text(), found.ok() ? "only shards of it are in" : "it is not in",
                          config.cache);
     }

@@ -102,6 +102,13 @@ TEST(DataChoice, ConfigurationsOfTheReadme) {
                "its configurations: a, b, c, d. Name one, as "
                "hf:datasets/o/n:a");
     ExpectNone("o/n:b/dev", files, configs, "its splits: test, train. Name one");
+    // `**` stands for any number of folders, also more than once; `*` for none.
+    const Paths deep = {"a/train/old/x.jsonl", "a/train/x.jsonl", "train/x.jsonl"};
+    const auto with = [](const char* path) {
+        return json::array({{{"config_name", "e"}, {"data_files", path}}});
+    };
+    ExpectChosen("o/n", deep, with("**/train/**/*.jsonl"), {deep[0], deep[1], deep[2]});
+    ExpectChosen("o/n", deep, with("**/train/*.jsonl"), {deep[1], deep[2]});
     json chosen = configs;
     chosen[1]["default"] = true;
     ExpectChosen("o/n", files, chosen, {"b/train.jsonl"});
