@@ -181,6 +181,7 @@ class CpuExecutable final : public Executable {
     size_t begin_ = 0, end_ = 0;  // calls
     Bindings bindings_;
     std::vector<kernels::AdaptedRow> adapted_rows_, adapted_outputs_;  // by adapter
+    std::vector<int32_t> adapter_of_row_;                              // 0: none
     const Step* step_ = nullptr;
     Communicators groups_;
     Status status_;
@@ -258,11 +259,13 @@ void CpuExecutable::BindInputs(const Step& step) {
     slot.sequences.clear();
     slot.states.clear();
     adapted_rows_.clear();
+    adapter_of_row_.assign(step.tokens.size(), 0);
     for (const StepSequence& s : step.sequences) {
         slot.sequences.push_back({s.row_begin, s.row_count, s.position, s.pages});
         slot.states.push_back({s.row_begin, s.row_count, s.state_from, s.state_to, s.state_writes});
         for (int32_t i = 0; s.adapter != 0 && i < s.row_count; ++i) {
             adapted_rows_.push_back({s.row_begin + i, s.adapter});
+            adapter_of_row_[static_cast<size_t>(s.row_begin + i)] = s.adapter;
         }
     }
     std::ranges::stable_sort(adapted_rows_, {}, &kernels::AdaptedRow::adapter);
@@ -279,12 +282,10 @@ void CpuExecutable::BindInputs(const Step& step) {
 
 void CpuExecutable::BindAdaptedOutputs(const Step& step) {
     adapted_outputs_.clear();
-    if (adapted_rows_.empty()) return;
+    if (adapted_rows_.empty() || adapted_.calls.empty()) return;
     for (size_t i = 0; i < step.output_rows.size(); ++i) {
-        const int32_t row = step.output_rows[i];
-        const auto is = std::ranges::find(adapted_rows_, row, &kernels::AdaptedRow::row);
-        if (is == adapted_rows_.end()) continue;
-        adapted_outputs_.push_back({static_cast<int32_t>(i), is->adapter});
+        const int32_t adapter = adapter_of_row_[static_cast<size_t>(step.output_rows[i])];
+        if (adapter != 0) adapted_outputs_.push_back({static_cast<int32_t>(i), adapter});
     }
     std::ranges::stable_sort(adapted_outputs_, {}, &kernels::AdaptedRow::adapter);
 }
