@@ -5,7 +5,7 @@
 #include "element.glsl"
 layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Args {
-    Floats y;
+    uint64_t y;
     Ints tokens, keys;
     Floats amplitudes;
     uint rows, cols, table_rows;
@@ -29,6 +29,6 @@ void main() {
         if (at < 0 || uint(at) >= table_rows) continue;
         precise const float noise = amplitudes.at[row] * NoiseAt(uint(keys.at[row]), c);
         const uint64_t place = uint64_t(row) * cols + c;
-        y.at[uint(place)] = y.at[uint(place)] + noise;
+        Store(y, kF32, place, Load(y, kF32, place) + noise);
     }
 }
