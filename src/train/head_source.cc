@@ -89,7 +89,8 @@ Status CheckHead(const model_files::ModelSource& source, const VectorOptions& op
     WEFT_ASSIGN(const bool causal, source.meta().BoolOr(architecture + ".attention.causal", true));
     if (!causal) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: --loss {} trains causal models; this one is an encoder",
+                         "{}: --loss {} trains causal models; this one is an encoder. Use a model "
+                         "that generates text",
                          source.name(), LossName(options.loss));
     }
     const int64_t has = LabelsOf(source);

@@ -413,12 +413,6 @@ class Run {
 
     Status MakeSampler(const model::Hyper& hyper, const OpenedData& data) {
         if (job_.sample.prompts.empty()) return {};
-        if (job_.trainer.cp > 1) {
-            return MakeError(ErrorCode::kUsage,
-                             "--sample with --cp {}: a token's logits would need all ranks of a "
-                             "sequence. Leave out --sample",
-                             job_.trainer.cp);
-        }
         if (data.tokenizer == nullptr) {
             return MakeError(ErrorCode::kUsage,
                              "--sample with --data {}: there is no tokenizer to read prompts with",

@@ -207,8 +207,15 @@ Status CheckPaths(const TrainJob& job) {
     return {};
 }
 
-Status CheckVectorJob(const TrainJob& job) {
-    if (!job.trainer.vectors.on() || job.sample.prompts.empty()) return {};
+Status CheckSamples(const TrainJob& job) {
+    if (job.sample.prompts.empty()) return {};
+    if (job.trainer.cp > 1) {
+        return MakeError(ErrorCode::kUsage,
+                         "--sample with --cp {}: a token's logits would need all ranks of a "
+                         "sequence. Leave out --sample",
+                         job.trainer.cp);
+    }
+    if (!job.trainer.vectors.on()) return {};
     return MakeError(ErrorCode::kUsage,
                      "--sample with --loss {}: a model that makes vectors writes no text. Remove "
                      "one of the two",
@@ -281,7 +288,7 @@ Status CheckTrainJob(const TrainJob& job) {
                          "Name one, or remove --new-data");
     }
     WEFT_TRY(CheckGrpoJob(job));
-    WEFT_TRY(CheckVectorJob(job));
+    WEFT_TRY(CheckSamples(job));
     WEFT_TRY(NoonOf(job.data.day));
     WEFT_TRY(CheckSampleOptions(job.sample));
     if (job.global_batch < 0 || (job.elastic && job.global_batch == 0)) {

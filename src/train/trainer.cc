@@ -565,6 +565,16 @@ Status Trainer::ReadVectors(const Batch& batch) {
     if (!options_.vectors.joins()) return {};
     const auto texts = static_cast<size_t>(options_.vectors.texts);
     const auto columns = static_cast<size_t>(vector_columns_);
+    // The cosines of anchors and candidates, which grow with the square of the batch.
+    constexpr uint64_t kMostCosines = uint64_t{1} << 28;
+    const uint64_t records = batch.global_sequences;
+    if (records > 0 && records * (texts - 1) > kMostCosines / records) {
+        return MakeError(ErrorCode::kUsage,
+                         "--loss contrastive: {} records an update with {} texts each have {} "
+                         "pairs of an anchor and a candidate; expected at most {}. Use a smaller "
+                         "--micro-batch or --grad-accum",
+                         records, texts, records * records * (texts - 1), kMostCosines);
+    }
     vectors_.assign(batch.all * texts * columns, 0.0f);
     reads_vectors_ = true;
     const Status ran = RunPasses(batch, true);

@@ -58,7 +58,7 @@ Status CheckContext(const TrainerOptions& o) {
         return MakeError(ErrorCode::kUnsupported, "--cp {} with {}: {}", o.cp, flag, why);
     };
     if (o.grpo.on || o.preference.on() || o.vectors.on()) {
-        return refuse("this --loss",
+        return refuse(fmt::format("--loss {}", LossName(o.preference.loss)),
                       "an answer's loss needs all of its rows on one rank. Use --dp");
     }
     if (o.sequence_parallel) {

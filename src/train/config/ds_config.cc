@@ -180,7 +180,8 @@ class Resolver {
             return decoupled ? UpdateKind::kAdamW : UpdateKind::kAdam;
         }
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: optimizer.type is '{}'; expected AdamW, Adam, SGD or Adafactor",
+                         "{}: optimizer.type is '{}'; expected AdamW, Adam, SGD or Adafactor. "
+                         "--optimizer selects others, such as lion and muon",
                          where_, model_files::hf::Shown(name));
     }
 
