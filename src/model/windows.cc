@@ -36,10 +36,6 @@ Status ReadStrides(const model_files::ModelSource& source, const std::string& ke
     return {};
 }
 
-}  // namespace
-
-namespace {
-
 Status ReadStreams(const model_files::ModelSource& source, const std::string& prefix,
                    Windowing& w) {
     const model_files::Metadata& meta = source.meta();

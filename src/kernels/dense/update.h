@@ -155,7 +155,7 @@ struct ScheduleFreeRunsArgs {
     float* v = nullptr;
 };
 void ScheduleFreeRuns(const ScheduleFreeRunsArgs& args, int part, int parts);
-// program::ScheduleFreeView. own.g is written if there is no copy.
+// program::ScheduleFreeView. The kernel writes `kept` if there is no copy.
 struct ScheduleFreeViewArgs {
     const UpdateRun* runs = nullptr;
     int64_t run_count = 0;

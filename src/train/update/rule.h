@@ -69,9 +69,8 @@ class UpdateRule {
     // the op that lets them read the average (`averaged`), or again the weights, of a part.
     virtual bool has_view() const { return false; }
     virtual void ViewPart(program::Program& /*program*/, size_t /*index*/, bool /*averaged*/) {}
-    // Call after compilation, when all state is zero bytes, and after the weights are loaded:
-    // initializes state in which the number
-    // zero is not stored as zero bytes.
+    // Call after compilation, when all state is zero bytes, and after the weights are loaded. It
+    // initializes the state that does not begin as zero bytes.
     virtual Status Start(backend::Executable& /*training*/) { return {}; }
 
     // The arrays that a complete checkpoint must have. tensors: all trained tensors.
