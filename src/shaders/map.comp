@@ -1,5 +1,7 @@
 // Element-wise y (and z) = f(a, b, c), of any types. b may have one element per column, or one per
-// group of `cols` elements (a gate). f is kMap (Map of lower/maps.cc).
+// group of `cols` elements (a gate). f is kMap (Map of lower/maps.cc). kSparsify: b is the moments of
+// a row of `above` elements. kIdentities: b is the weights of a row's `length` experts, and c their
+// numbers.
 #version 460
 #include "element.glsl"
 #include "glu.glsl"
@@ -19,7 +21,7 @@ const uint kAdd = 0, kAddBias = 1, kScale = 2, kSoftCap = 3, kGateRows = 4, kSof
 const uint kProductRows = 6, kScaleByPosition = 7, kReluSquared = 8, kLimitedSilu = 9;
 const uint kGlu = 10, kSoftCapGrad = 13, kSiluGrad = 14, kGeluGrad = 15, kZero = 16;
 const uint kGeluAlone = 17, kXielu = 18, kRelu = 19, kGelu = 20, kSiluAlone = 21, kClamp = 22;
-const uint kLimitedGate = 23;
+const uint kLimitedGate = 23, kSparsify = 24, kIdentities = 25;
 
 // 1 - tanh(v)^2, computed without cancellation where tanh is near 1.
 float TanhSlope(float v) {
@@ -76,13 +78,20 @@ bool IsAlone() {
            kMap >= kXielu && kMap <= kClamp;
 }
 
+// A function of x and of an element for the whole row or column.
+bool IsSpread() {
+    return kMap == kAddBias || kMap == kSparsify || kMap == kIdentities ||
+           kMap >= kGateRows && kMap <= kScaleByPosition;
+}
+
 float Of(float x, float with) {
     if (kMap == kAdd || kMap == kAddBias) return x + with;
     if (kMap == kScale) return factor * x;
     if (kMap == kSoftCap) return IsNan(x) ? x : factor * Tanh(x / factor);
     if (kMap == kGateRows) return x * Sigmoid(with);
     if (kMap == kSoftplusRows) return x * Softplus(with);
-    if (kMap == kScaleByPosition || kMap == kProductRows) return x * with;
+    if (kMap == kScaleByPosition || kMap == kProductRows || kMap == kIdentities) return x * with;
+    if (kMap == kSparsify) return max(x - with, 0.0);
     if (kMap == kReluSquared) return max(x, 0.0) * max(x, 0.0);
     if (kMap == kGeluAlone) return Glu(1, x, 1.0);
     if (kMap == kXielu) return Xielu(x);
@@ -98,8 +107,26 @@ float Of(float x, float with) {
     return Glu(kMap - kGlu, x, with);
 }
 
+// The mean of a row plus `factor` standard deviations.
+float CutOf(uint row) {
+    const float mean = Floats(b).at[2 * row] / above;
+    const float variance = fma(-mean, mean, Floats(b).at[2 * row + 1] / above);
+    return fma(factor, sqrt(max(variance, 0.0)), mean);
+}
+
+// The sum of the weights of a row's experts from `offset` on.
+float WeightOfIdentities(uint row) {
+    float sum = 0.0;
+    for (uint i = row * length; i < (row + 1) * length; ++i) {
+        if (uint(Ints(c).at[i]) >= offset) sum += Floats(b).at[i];
+    }
+    return sum;
+}
+
 // The element of b for a row or gate, and a column.
 float Element(uint row, uint column) {
+    if (kMap == kSparsify) return CutOf(row);
+    if (kMap == kIdentities) return WeightOfIdentities(row);
     if (kMap == kScaleByPosition) {
         return TemperatureAt(Ints(b).at[row], factor, length, offset);
     }
@@ -110,8 +137,10 @@ float Element(uint row, uint column) {
 vec4 Spread(uint i, uint left) {
     uint row = i / cols, column = i % cols;
     vec4 quad = vec4(0);
+    float element = Element(row, column);
     [[unroll]] for (uint k = 0; k < 4; ++k) {
-        if (k < left) quad[k] = Element(row, column);
+        if (k > 0 && k < left && (kMap == kAddBias || column == 0)) element = Element(row, column);
+        if (k < left) quad[k] = element;
         if (++column == cols) {
             column = 0;
             ++row;
@@ -128,7 +157,7 @@ void Map(uint i, uint left) {
     }
     const vec4 x = LoadQuad(a, TypeIn(kTypes, 0), i, left, kWide);
     vec4 with = vec4(0), result, other;
-    if (kMap == kAddBias || kMap >= kGateRows && kMap <= kScaleByPosition) {
+    if (IsSpread()) {
         with = Spread(i, left);
     } else if (!IsAlone()) {
         with = LoadQuad(b, TypeIn(kTypes, 1), i, left, kWide);

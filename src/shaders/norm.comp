@@ -3,9 +3,11 @@
 //     s = 1 / sqrt(mean(x^2) + eps), y = x * s * weight
 //     dx = s * (dy * weight - x * s^2 * mean(dy * weight * x))
 // With `squares`, reads the sum of squares of the unit's row instead. kSumSquares: writes that sum
-// to y. kGrad: dx, and s of each unit if `inverse` is not 0. kInverse: only s. kEncodes: also
-// writes y as codes (codes.glsl); a unit must then be a row. kCentered: subtracts the mean of the
-// unit from x.
+// to y. kGrad: dx, and s of each unit if `inverse` is not 0. kInverse: only s. kMoments: writes the
+// sum of x, and that sum, to y. kMatch: s is the root of the mean square of the row of dy over the
+// unit's, which counts as at least eps; a row of dy is for `weights` units. kEncodes: also writes y
+// as codes (codes.glsl); a unit must then be a row. kCentered: subtracts the mean of the unit from
+// x.
 //
 // kQuads: an invocation adds four columns at a time, else single ones. The order of a sum, and so
 // its bits, depend on it: residual.comp, heads.comp and latent.comp give the bits of single
@@ -31,7 +33,7 @@ layout(push_constant, scalar) uniform Args {
     uint weights;  // units of a row, if each has weights of its own; else 1
     float whole, eps;  // whole: number of columns that the sum covers
 };
-const uint kForward = 0, kSumSquares = 1, kGrad = 2, kInverse = 3;
+const uint kForward = 0, kSumSquares = 1, kGrad = 2, kInverse = 3, kMoments = 4, kMatch = 5;
 const uint kEach = kQuads ? 4 : 1;
 
 vec4 ColumnsOf(uint64_t from, uint operand, uint64_t begin, uint column) {
@@ -68,7 +70,7 @@ void Finish(uint unit, uint64_t begin, float center, float s, float pull) {
             const uint c = first + at;
             const vec4 value = ColumnsOf(x, 0, begin, c) - center;
             vec4 result;
-            if (kMode == kForward) {
+            if (kMode != kGrad) {
                 precise vec4 scaled = value * s;
                 if (weight != 0) scaled = scaled * WeightOf(unit, c);
                 result = scaled;
@@ -89,16 +91,32 @@ void Unit(uint unit) {
         return;
     }
     const float center = CenterOf(begin);
+    const uint64_t like = uint64_t(unit / weights) * cols;
     float sum = 0, along = 0;
     for (uint c = kEach * gl_LocalInvocationIndex; c < cols; c += kEach * gl_WorkGroupSize.x) {
         const vec4 value = ColumnsOf(x, 0, begin, c) - center;
         sum = AddProducts(value, value, sum);
+        if (kMode == kMoments) along = AddProducts(value, vec4(1), along);
+        if (kMode == kMatch) {
+            const vec4 target = ColumnsOf(dy, 2, like, c);
+            along = AddProducts(target, target, along);
+        }
         if (kMode != kGrad) continue;
         along = AddProducts(ColumnsOf(dy, 2, begin, c) * WeightOf(unit, c), value, along);
     }
     sum = SumOfGroup(sum);
     if (kMode == kSumSquares) {
         if (gl_LocalInvocationIndex == 0) Floats(y).at[unit * y_stride] = sum;
+        return;
+    }
+    if (kMode == kMoments || kMode == kMatch) along = SumOfGroup(along);
+    if (kMode == kMoments) {
+        if (gl_LocalInvocationIndex == 0) Floats(y).at[unit * y_stride] = along;
+        if (gl_LocalInvocationIndex == 0) Floats(y).at[unit * y_stride + 1] = sum;
+        return;
+    }
+    if (kMode == kMatch) {
+        Finish(unit, begin, 0.0, sqrt(along / whole / max(sum / whole, eps)), 0.0);
         return;
     }
     const float s = InverseRms(sum, whole, eps);

@@ -1,18 +1,21 @@
-// The weights of hyper-connections (program/streams.h): `merge` weights, and, if cols is not
-// kStreams, the weights of the update and a doubly stochastic matrix. Workgroup (1, row), with at
-// least kStreams * kStreams invocations.
+// The weights of hyper-connections (program/streams.h): `merge` weights; if cols is not kStreams,
+// the weights of the update; and if cols is not 2 kStreams, a doubly stochastic matrix. kPredict,
+// kCorrect: the weights of AltUp, from the coefficients `logits`. Workgroup (1, row), with at least
+// kStreams * kStreams invocations.
 #version 460
 #include "floats.glsl"
 #include "glu.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint kThreads = 64;
 layout(constant_id = 1) const uint kStreams = 4;
+layout(constant_id = 2) const uint kMode = 0;
 layout(push_constant, scalar) uniform Args {
     Floats logits, base, scale, y;
     uint cols, iterations;
-    float eps;
+    float eps, magnitude;
 };
 
+const uint kConnect = 0, kPredict = 1, kCorrect = 2;
 const uint kElements = kStreams * kStreams;
 shared float matrix[kElements];
 shared float sums[kStreams];
@@ -44,16 +47,34 @@ void Normalize(uint lane, bool rows) {
     if (lane < kElements) matrix[lane] /= sums[rows ? lane / kStreams : lane % kStreams];
 }
 
+// Column i of a row of AltUp's weights: zeros, the weights of the update, and the matrix.
+float AltUpWeight(uint row, uint i) {
+    const uint from = i / kStreams - 2, to = i % kStreams;
+    if (i < 2 * kStreams) {
+        return kMode == kCorrect && i >= kStreams ? 1.0 + logits.at[row * kStreams + to] : 0.0;
+    }
+    const float own = from == to ? 1.0 : 0.0;
+    if (kMode == kPredict) return own + logits.at[row * kElements + to * kStreams + from];
+    return own - (from == 0 ? 1.0 + logits.at[row * kStreams + to] : 0.0);
+}
+
 void main() {
     const uint lane = gl_LocalInvocationIndex, begin = gl_WorkGroupID.y * cols;
+    if (kMode != kConnect) {
+        for (uint i = lane; i < cols; i += kThreads) {
+            y.at[begin + i] = AltUpWeight(gl_WorkGroupID.y, i);
+        }
+        return;
+    }
+    const bool mixes = cols > 2 * kStreams;
     for (uint i = lane; i < cols; i += kThreads) {
         const uint part = min(i / kStreams, 2);
         const float x = fma(logits.at[begin + i], scale.at[part], base.at[i]);
         if (part == 0) y.at[begin + i] = Sigmoid(x) + eps;
-        if (part == 1) y.at[begin + i] = 2.0 * Sigmoid(x);
+        if (part == 1) y.at[begin + i] = fma(magnitude, Sigmoid(x), mixes ? 0.0 : eps);
         if (part == 2) matrix[i - 2 * kStreams] = x;
     }
-    if (cols == kStreams) return;
+    if (!mixes) return;
     barrier();
     if (lane < kStreams) SoftmaxOfRow(lane);
     for (uint time = 0; time < iterations; ++time) {

@@ -29,12 +29,6 @@ struct NotLowered {
 constexpr NotLowered kNotLowered[] = {
     {OpKind::kLinearCrossEntropy, "it has to be expanded first (program/loss.h)"},
     {OpKind::kLinearCrossEntropyGrad, "it has to be expanded first (program/loss.h)"},
-    {OpKind::kAltUpWeights, "GPUs have no kernel for it"},
-    {OpKind::kMatchStreams, "GPUs have no kernel for it"},
-    {OpKind::kScaleColumns, "GPUs have no kernel for it"},
-    {OpKind::kRowMoments, "GPUs have no kernel for it"},
-    {OpKind::kSparsify, "GPUs have no kernel for it"},
-    {OpKind::kIdentityExperts, "GPUs have no kernel for it"},
     {OpKind::kPadHeads, kCpuOnly},
     {OpKind::kHeadMatMulGradWeight, kCpuOnly},
     {OpKind::kScaleHeadsGrad, kCpuOnly},

@@ -49,12 +49,6 @@ constexpr const char* WhyNotLowered() {
         std::is_same_v<T, program::LinearCrossEntropyGrad>) {
         return "it has to be expanded first (program/loss.h)";
     }
-    // Only models that BuildProgram refuses earlier (Target::every_op) have these ops.
-    if (std::is_same_v<T, program::AltUpWeights> || std::is_same_v<T, program::MatchStreams> ||
-        std::is_same_v<T, program::ScaleColumns> || std::is_same_v<T, program::RowMoments> ||
-        std::is_same_v<T, program::Sparsify> || std::is_same_v<T, program::IdentityExperts>) {
-        return "GPUs have no kernel for it";
-    }
     return kTrainsOnCpuOnly<T> ? kCpuOnly : nullptr;
 }
 

@@ -39,6 +39,8 @@ enum class Map : uint32_t {
     kSiluAlone,
     kClamp,
     kLimitedGate,
+    kSparsify,
+    kIdentities,
 };
 struct MapArgs {
     uint64_t a = 0, b = 0, c = 0, y = 0, z = 0;
@@ -74,6 +76,20 @@ Status RunMap(Emitter& e, const Op& op, Map map, float factor = 0,
     args.offset = static_cast<uint32_t>(temperature.offset);
     args.xielu = xielu;
     return io.Run("map", {kWalkGroup, map, io.types(), io.wide()}, args, {QuadGroups(count), 1, 1});
+}
+
+// Runs a function of x and of what the kernel computes for each row from `b` and `c`.
+Status RunRowMap(Emitter& e, const Op& op, Map map, ValueId b, ValueId c, MapArgs args) {
+    const ValueId x = op.inputs[0];
+    Operands io(e);
+    args.a = io.Reads(x, 0);
+    args.b = io.Reads(b);
+    args.c = io.Reads(c);
+    args.y = io.Writes(op.outputs[0], 3);
+    args.count = static_cast<uint32_t>(CountOf(e, x));
+    args.cols = static_cast<uint32_t>(e.Cols(x));
+    return io.Run("map", {kWalkGroup, map, io.types(), io.wide()}, args,
+                  {QuadGroups(args.count), 1, 1});
 }
 
 struct GateRowsGradArgs {
@@ -166,6 +182,20 @@ Status Lower(Emitter& e, const Op& op, const program::GluGrad& a) {
         case Activation::kClampedSilu: break;
     }
     return {};
+}
+
+Status Lower(Emitter& e, const Op& op, const program::Sparsify& a) {
+    MapArgs args;
+    args.factor = a.deviations;
+    args.xielu.above = static_cast<float>(a.whole);
+    return RunRowMap(e, op, Map::kSparsify, op.inputs[1], program::kNoValue, args);
+}
+
+Status Lower(Emitter& e, const Op& op, const program::IdentityExperts& a) {
+    MapArgs args;
+    args.length = static_cast<uint32_t>(e.Cols(op.inputs[1]));
+    args.offset = static_cast<uint32_t>(a.first);
+    return RunRowMap(e, op, Map::kIdentities, op.inputs[2], op.inputs[1], args);
 }
 
 Status Lower(Emitter& e, const Op& op, const program::ScaleHeads&) {

@@ -15,7 +15,7 @@ namespace {
 using program::Op;
 using program::ValueId;
 
-enum class NormMode : uint32_t { kForward, kSumSquares, kGrad, kInverse };
+enum class NormMode : uint32_t { kForward, kSumSquares, kGrad, kInverse, kMoments, kMatch };
 struct NormArgs {
     uint64_t x = 0, weight = 0, dy = 0, y = 0, squares = 0, inverse = 0;
     uint64_t codes = 0, scales = 0;
@@ -144,6 +144,26 @@ Status Lower(Emitter& e, const Op& op, const program::SumSquares& a) {
         WEFT_TRY(RunNorm(e, io, NormMode::kSumSquares, {}, args));
     }
     return {};
+}
+
+Status Lower(Emitter& e, const Op& op, const program::RowMoments&) {
+    const ValueId x = op.inputs[0], y = op.outputs[0];
+    Operands io(e);
+    NormArgs args = NormUnits{x, 0, e.Cols(x)}.Args(e, io);
+    args.y = io.Writes(y);
+    args.y_stride = static_cast<uint32_t>(e.Cols(y));
+    return RunNorm(e, io, NormMode::kMoments, {}, args);
+}
+
+Status Lower(Emitter& e, const Op& op, const program::MatchStreams&) {
+    constexpr float kLeast = 1e-5f;  // of a mean square
+    const ValueId x = op.inputs[0], like = op.inputs[1];
+    Operands io(e);
+    NormArgs args = NormUnits{x, kLeast, e.Cols(like)}.Args(e, io);
+    args.dy = io.Reads(like, 2);
+    args.y = io.Writes(op.outputs[0], 3);
+    args.weights = static_cast<uint32_t>(e.Cols(x) / e.Cols(like));
+    return RunNorm(e, io, NormMode::kMatch, {}, args);
 }
 
 Status Lower(Emitter& e, const Op& op, const program::RmsNormGradInput& a) {
