@@ -11,11 +11,15 @@
 // kList: a row attends to the positions that `sinks` lists (latent attention), or to the blocks of
 // positions that it lists for the KV head, and keys are counted along the list. If the list has
 // space for all keys, it holds all of them in order, and the bits equal those without a list.
-// Blocks of several rows have no list: they skip rows at positions beyond the capacity.
+// Blocks of several rows have no list: they skip rows at positions beyond the capacity. `partial` then
+// is the sinks of the heads, or 0, if there is a single chunk.
 //
 // kStride: with kSplit, a row attends to the last `window` positions in k_cache, and then to windows
 // of kStride positions in v_cache: all, or kTop of them, which q_more lists. A row of a cache is key
 // and value.
+//
+// kAhead: a row also sees later rows of its sequence in this step (encoders). With kSplit, its chunks
+// are those of the last key that it sees.
 //
 // Workgroup (tile of pairs * chunks + chunk, KV head, block or row).
 #version 460
@@ -41,6 +45,7 @@ layout(constant_id = 12) const uint kValueType = 1;
 layout(constant_id = 13) const bool kSlopes = false;  // `sinks` has the heads' slopes (ALiBi)
 layout(constant_id = 14) const uint kStride = 0;  // 0: no windows
 layout(constant_id = 15) const uint kTop = 0;     // 0: all windows
+layout(constant_id = 16) const bool kAhead = false;
 
 layout(push_constant, scalar) uniform Args {
     Floats q, q_more;
@@ -55,7 +60,7 @@ layout(push_constant, scalar) uniform Args {
     // With kSplit: the row of workgroup z = 0, whose chunks come first in `partial`. With kList,
     // the highest bit means: skip rows for which the list has space for all keys.
     uint row_and_bit;
-    uint block;  // positions per list entry
+    uint block;  // of a list (cache.glsl)
 };
 
 const uint kFewBit = 0x80000000u;
@@ -96,6 +101,7 @@ const uint kValuePairs = (kPairs + kValueGroups - 1) / kValueGroups;
 // The block, and the part of it that this workgroup processes.
 uint row_begin, row_count, head_begin, head_count, first_position, first_page, first_pair;
 uint begin, end;  // of keys
+uint sequence_end;  // the position after the sequence's last row
 uint first_row, own_row, own_position;
 float sums[kValueSlices * kValuePairs];
 float most = kHidden, total = 0.0;  // maximum and total of the invocation's pair and lane
@@ -104,6 +110,9 @@ uint RowOf(uint pair) { return (first_pair + pair) / head_count; }
 uint HeadOf(uint pair) { return head_begin + (first_pair + pair) % head_count; }
 bool IsPair(uint pair) { return RowOf(pair) < row_count; }
 uint FirstKey(uint position) { return kStride != 0 ? 0 : FirstKeyOf(window, position); }
+uint LastKey(uint position) {
+    return kAhead ? LastKeyAhead(window, position, sequence_end) : position;
+}
 
 bool Place() {
     const uint unit = gl_WorkGroupID.z;
@@ -121,6 +130,7 @@ bool Place() {
     }
     const SequenceEntry sequence = sequences.at[sequence_index];
     first_position = uint(sequence.position) + row_begin - uint(sequence.row_begin);
+    sequence_end = uint(sequence.position + sequence.row_count);
     first_page = uint(sequence.first_page);
     if (kList) {
         const bool few = first_position < (window & kMostListed);
@@ -141,9 +151,9 @@ bool Place() {
     head_count = high - low;
     first_pair = gl_WorkGroupID.x / chunks * kPairs;
     begin = FirstKey(first_position);
-    end = first_position + row_count;
+    end = LastKey(first_position + row_count - 1) + 1;
     if (kSplit) {
-        const uint chunk = ChunkOf(first_position);
+        const uint chunk = ChunkOf(end - 1);
         const uint first = (begin / chunk + gl_WorkGroupID.x % chunks) * chunk;
         begin = max(begin, first);
         end = min(end, first + chunk);
@@ -185,9 +195,9 @@ void FindSlots(uint first) {
     uint slot = kNoSlot;
     if (key >= begin && key < end) {
         if (kList && kSplit) {
-            const uint entries = (window & kMostListed) / block;
-            const uint at = (own_row * kv_heads + gl_WorkGroupID.y) * entries + key / block;
-            key = uint(Ints(uint64_t(sinks)).at[at]) * block + key % block;
+            const uint each = EntryPositions(block), entries = (window & kMostListed) / each;
+            const uint at = (own_row * kv_heads + gl_WorkGroupID.y) * entries + key / each;
+            key = uint(Ints(uint64_t(sinks)).at[at]) * each + key % each;
         }
         const uint single = kStride != 0 ? min(window, own_position + 1) : 0;
         if (kStride != 0 && key >= single) {
@@ -266,7 +276,8 @@ void Score(uint first) {
         const uint pair = offset + i * kScoreGroups;
         if (pair >= kPairs) break;
         const uint position = first_position + RowOf(pair), at = first + key;
-        const bool seen = at < end && at <= position && at >= max(begin, FirstKey(position));
+        const bool seen =
+            at < end && at <= LastKey(position) && at >= max(begin, FirstKey(position));
         float score = scores[i] * scale;
         if (kSlopes && IsPair(pair)) {
             score = fma(sinks.at[HeadOf(pair)], float(int(at) - int(position)), score);
@@ -391,8 +402,9 @@ void Finish() {
             uint64_t(at - first_row * heads) * chunks + gl_WorkGroupID.x % chunks;
         Floats part = Floats(uint64_t(partial) + chunk * ((kValueDims + 2) * 4));
         float weight = 1.0, divisor = all;
-        if (!kList && !kSlopes && uint64_t(sinks) != 0) {
-            const float sink = sinks.at[HeadOf(pair)];
+        Floats scores = kList ? partial : sinks;
+        if (!parted && !kSlopes && uint64_t(scores) != 0) {
+            const float sink = scores.at[HeadOf(pair)];
             const float largest = max(shrinks[pair], sink);
             weight = exp(shrinks[pair] - largest);
             divisor = fma(weight, all, exp(sink - largest));

@@ -7,6 +7,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool kEncodes = false;
 layout(constant_id = 2) const uint kStride = 0;  // as in attention.comp
 layout(constant_id = 3) const uint kTop = 0;
+layout(constant_id = 4) const bool kAhead = false;
 #include "encode_row.glsl"
 layout(push_constant, scalar) uniform Args {
     Floats partial, sinks, result;  // sinks: 0 if there are none
@@ -17,7 +18,7 @@ layout(push_constant, scalar) uniform Args {
     uint chunks;     // per row and head in `partial`
     uint first_row;  // first row in `partial`
     uint least_position;  // rows at earlier positions are skipped
-    uint block;           // positions per entry, if rows attend to a list
+    uint block;           // of a list, as in attention.comp
 };
 
 void main() {
@@ -29,8 +30,10 @@ void main() {
     const uint position =
         windows ? WindowKeys(own, window, kStride, kTop) - 1 : LastPlace(window, block, own);
     const uint first = windows ? 0 : FirstKeyOf(window, position);
-    const uint chunk = ChunkOf(position);
-    const uint count = position / chunk - first / chunk + 1;
+    const uint sequence_end = uint(sequence.position + sequence.row_count);
+    const uint last = kAhead ? LastKeyAhead(window, own, sequence_end) : position;
+    const uint chunk = ChunkOf(last);
+    const uint count = last / chunk - first / chunk + 1;
     const uint width = value_dims + 2;
     const uint at = row * heads + head;
     Floats parts =

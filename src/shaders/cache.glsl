@@ -28,12 +28,18 @@ const uint kListed = 1u << 30, kMostListed = kListed - 1;
 bool IsListed(uint window) {
     return window >= kListed && window < 0x80000000u;
 }
+// Positions of a list's entry. A list of the positions of windows has this bit in `block`, and the
+// positions of a window in the other bits.
+const uint kPooled = 1u << 31;
+uint EntryPositions(uint block) { return block >= kPooled ? 1 : block; }
 // For a list: the last place of the list that the row attends to. A list of blocks ends with the
-// row's own block, up to its position. For other windows: the row's position. The result determines
-// the row's chunks.
+// row's own block, up to its position. A list of windows' positions ends with those up to the row's
+// that are in no window yet. For other windows: the row's position. The result determines the row's
+// chunks.
 uint LastPlace(uint window, uint block, uint position) {
-    const uint listed = window & kMostListed;
-    return !IsListed(window) || position < listed ? position : listed - block + position % block;
+    const uint listed = window & kMostListed, each = block & ~kPooled;
+    if (!IsListed(window) || position < listed) return position;
+    return listed - each + (block >= kPooled ? position + 1 : position) % each;
 }
 
 // A cache of windows of `stride` positions has a row for each window, that of the window's last
@@ -59,6 +65,12 @@ uint FirstKeyOf(uint window, uint position) {
     }
     if (IsListed(window)) return 0;
     return window == 0 || position < window ? 0 : position - window + 1;
+}
+
+// The last key that a query sees if it also sees keys after its own: those of a window on each side
+// (0: all), up to `end`, the key after its sequence's last row.
+uint LastKeyAhead(uint window, uint position, uint end) {
+    return window == 0 ? end - 1 : min(end - 1, position + window - 1);
 }
 
 uint RowBytes(uint type, uint dims) {

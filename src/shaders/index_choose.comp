@@ -1,7 +1,8 @@
 // The choice of an indexer of blocks of positions; a block may be one position. If a row and head
 // see more than `top` blocks, chooses the `local` last blocks and the blocks with the highest
 // scores (the lower of equal ones), in ascending order. For other rows, chooses all blocks, padded
-// with -1. Workgroup (head, row of the turn).
+// with -1. kPositions: lists the positions of the chosen blocks, then those up to the row's own that
+// are in no block yet, padded with -1. Workgroup (head, row of the turn).
 //
 // Finds the lowest chosen score digit by digit, from the top: among the scores that begin with the
 // digits found so far, counts each next digit. Then each invocation handles a run of blocks.
@@ -11,12 +12,13 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint kThreads = 256;
 layout(constant_id = 1) const bool kEnded = false;  // a row sees only blocks that end by its position
+layout(constant_id = 2) const bool kPositions = false;
 layout(push_constant, scalar) uniform Args {
     Floats scores;  // [rows of the turn, heads, stride]
-    Ints chosen;    // [rows, heads, top]
+    Ints chosen;    // [rows, heads, columns]
     Ints row_sequence;
     Sequences sequences;
-    uint heads, top, block, local, stride, first_row;
+    uint heads, top, block, local, stride, first_row, columns;
 };
 
 const uint kDigits = 256;
@@ -35,15 +37,32 @@ uint Key(uint i) {
     return i < scored ? Ordered(scores.at[from + i]) : 0xffffffffu;
 }
 
+// Fills the columns of a list behind its `listed` blocks: the positions from that of block `blocks`
+// up to `position`, if wanted, and -1.
+void Fill(uint to, uint lane, uint listed, uint blocks, uint position) {
+    const uint begin = kPositions ? listed * block : listed;
+    const uint more = kPositions ? position + 1 - blocks * block : 0;
+    for (uint i = begin + lane; i < columns; i += kThreads) {
+        chosen.at[to + i] = i - begin < more ? int(blocks * block + i - begin) : -1;
+    }
+}
+void List(uint to, uint place, uint number) {
+    if (!kPositions) chosen.at[to + place] = int(number);
+    for (uint i = 0; kPositions && i < block; ++i) {
+        chosen.at[to + place * block + i] = int(number * block + i);
+    }
+}
+
 void main() {
     const uint lane = gl_LocalInvocationIndex, row = first_row + gl_WorkGroupID.y;
     const uint head = gl_WorkGroupID.x;
     const SequenceEntry sequence = sequences.at[row_sequence.at[row]];
     const uint position = uint(sequence.position) + row - uint(sequence.row_begin);
     const uint blocks = kEnded ? (position + 1) / block : position / block + 1;
-    const uint to = (row * heads + head) * top;
+    const uint to = (row * heads + head) * columns;
+    Fill(to, lane, min(blocks, top), blocks, position);
     if (blocks <= top) {
-        for (uint i = lane; i < top; i += kThreads) chosen.at[to + i] = i < blocks ? int(i) : -1;
+        for (uint i = lane; i < blocks; i += kThreads) List(to, i, i);
         return;
     }
     from = (gl_WorkGroupID.y * heads + head) * stride;
@@ -90,6 +109,6 @@ void main() {
         const uint key = Key(i);
         const bool takes = key > least || (key == least && met < left);
         met += uint(key == least);
-        if (takes) chosen.at[to + place++] = int(i);
+        if (takes) List(to, place++, i);
     }
 }

@@ -33,7 +33,8 @@ inline std::string Describe(const AttentionShape& shape, int number) {
         " heads " + std::to_string(shape.heads) + " from " + std::to_string(shape.first_head) +
         " group " + std::to_string(shape.group) + " page " + std::to_string(shape.page_tokens) +
         " window " + std::to_string(shape.window) + " cap " + std::to_string(shape.soft_cap) +
-        (shape.sinks ? " sinks" : "") + (shape.slopes ? " slopes" : "");
+        (shape.sinks ? " sinks" : "") + (shape.slopes ? " slopes" : "") +
+        (shape.ahead ? " ahead" : "");
     for (auto [position, rows] : shape.sequences) {
         text += " [" + std::to_string(position) + "+" + std::to_string(rows) + "]";
     }
@@ -109,6 +110,7 @@ class AttentionOnGpu {
         (shape_.chunk ? op.chunk : op.window) = shape_.window;
         op.soft_cap = shape_.soft_cap;
         op.sinks = shape_.sinks;
+        op.ahead = shape_.ahead;
         if (shape_.slopes) op.slopes = problem_.sinks();
         return op;
     }

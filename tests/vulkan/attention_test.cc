@@ -111,6 +111,26 @@ TEST(VulkanAttention, LongContexts) {
     }
 }
 
+// Encoders: rows see later rows, in windows or all of them; several texts in a step, and texts of
+// more keys than a chunk has.
+TEST(VulkanAttention, OfLaterRows) {
+    WEFT_VULKAN(device);
+    int number = 0;
+    for (const int64_t window : {0, 9, 200}) {
+        for (const auto& sequences : std::vector<std::vector<std::pair<int64_t, int64_t>>>{
+                 {{0, 7}}, {{0, 5}, {0, 300}, {0, 1}}, {{400, 4}, {16380, 3}}}) {
+            AttentionShape shape;
+            shape.dtype = number % 2 == 0 ? DType::kF32 : DType::kF16;
+            shape.head_dim = 32, shape.heads = 2, shape.group = 1;
+            shape.window = window;
+            shape.ahead = true;
+            shape.sequences = sequences;
+            Check(device, shape, number++);
+            if (HasFatalFailure()) return;
+        }
+    }
+}
+
 // Positions from which a chunk has more than 128 keys.
 TEST(VulkanAttention, VeryLongContexts) {
     WEFT_VULKAN(device);

@@ -33,11 +33,13 @@ struct LatentCase {
     std::vector<float> latent, key, q_latent, q_key;  // of the step's rows
     int64_t top = 0;                                  // number of chosen positions; 0: all
     std::vector<int32_t> chosen;
+    int64_t stride = 1;        // not 1: `chosen` has positions of windows of this many
+    std::vector<float> sinks;  // of the heads, or none
 
-    // most: number of chosen positions; 0: all.
-    LatentCase(Random& random, int number, int64_t most = 0)
+    // most: number of chosen positions; 0: all. keyed: the cache also has rotated keys.
+    LatentCase(Random& random, int number, int64_t most = 0, bool keyed = true)
         : rank(most > 0 ? 96 : random.Pick<int64_t>({32, 96, 512})),
-          rope(32 * random.Int(1, 2)),
+          rope(keyed ? 32 * random.Int(1, 2) : 0),
           heads(random.Pick<int64_t>({1, 3, 16, 20})),
           shape(MakeShape(random, number)),
           problem(shape, static_cast<uint32_t>(number)),
@@ -62,6 +64,28 @@ struct LatentCase {
             std::vector<int32_t> row(static_cast<size_t>(top));
             const std::vector<float> scores = random.Normals(keys);
             keys <= top ? kernels::ChooseAll(keys, row) : kernels::ChooseHighest(scores, row);
+            chosen.insert(chosen.end(), row.begin(), row.end());
+        });
+    }
+    // Replaces the choice by that of `windows` windows of `each` positions.
+    void ChooseWindows(Random& random, int64_t windows, int64_t each) {
+        stride = each;
+        top = (windows + 1) * each - 1;
+        chosen.clear();
+        kernels::ForIndexRows(problem.sequences(), [&](int64_t, auto&, int64_t, int64_t keys) {
+            std::vector<int32_t> of(static_cast<size_t>(windows)), row;
+            const std::vector<float> scores = random.Normals(keys / each);
+            keys / each <= windows ? kernels::ChooseAll(keys / each, of)
+                                   : kernels::ChooseHighest(scores, of);
+            for (const int32_t window : of) {
+                for (int64_t i = 0; window >= 0 && i < each; ++i) {
+                    row.push_back(static_cast<int32_t>(window * each + i));
+                }
+            }
+            for (int64_t at = keys / each * each; at < keys; ++at) {
+                row.push_back(static_cast<int32_t>(at));
+            }
+            row.resize(static_cast<size_t>(top), -1);
             chosen.insert(chosen.end(), row.begin(), row.end());
         });
     }
@@ -90,6 +114,7 @@ struct LatentCase {
         args.cache = cache.cache;
         args.scale = problem.scale();
         args.out = expected.data();
+        if (!sinks.empty()) args.sinks = sinks.data();
         if (top == 0) {
             kernels::reference::LatentAttention(args, 0, 1);
         } else {
@@ -135,14 +160,18 @@ void CheckLatent(const std::shared_ptr<gpu::Device>& device, LatentCase& c,
         e.AddCache({c.shape.dtype, 1, c.shape.page_tokens, c.rank + c.rope}, c.problem.PageCount());
     std::ranges::copy(c.cache.bytes, e.CacheBytes(held).begin());
     const ValueId out = e.AddFloats({kTokens, c.heads * c.rank});
-    std::vector<ValueId> inputs = {e.AddFloats({kTokens, c.heads * c.rank}, c.q_latent),
-                                   e.AddFloats({kTokens, c.heads * c.rope}, c.q_key),
-                                   e.AddFloats({kTokens, c.rank}, c.latent),
-                                   e.AddFloats({kTokens, c.rope}, c.key)};
+    const bool keyed = c.rope > 0;
+    std::vector<ValueId> inputs = {e.AddFloats({kTokens, c.heads * c.rank}, c.q_latent)};
+    if (keyed) inputs.push_back(e.AddFloats({kTokens, c.heads * c.rope}, c.q_key));
+    inputs.push_back(e.AddFloats({kTokens, c.rank}, c.latent));
+    if (keyed) inputs.push_back(e.AddFloats({kTokens, c.rope}, c.key));
+    if (!c.sinks.empty()) inputs.push_back(e.AddVector(c.sinks));
     if (c.top > 0) inputs.push_back(e.AddInts({kTokens, c.top}, c.chosen));
+    // (The op that makes the choice tells what it lists.)
+    if (c.stride != 1) e.AddOp(program::IndexTopK{c.stride, true}, {}, {inputs.back()});
     inputs.push_back(held);
-    const Status lowered =
-        e.Lower(program::LatentAttention{c.heads, c.problem.scale()}, inputs, {out});
+    const program::LatentAttention op{c.heads, c.problem.scale(), !c.sinks.empty(), keyed};
+    const Status lowered = e.Lower(op, inputs, {out});
     ASSERT_TRUE(lowered.ok()) << lowered.error().message;
     const Status ran = e.Run();
     ASSERT_TRUE(ran.ok()) << ran.error().message;
@@ -188,6 +217,22 @@ TEST(VulkanLatent, OfChosenPositionsEqualsTheReference) {
     }
 }
 
+// Sinks (Hy4), rows without a key, and positions of windows (GLM 5.3), with lists of one and of
+// several chunks, and for rows that see fewer positions than a list holds.
+TEST(VulkanLatent, WithSinksWithoutKeysAndOfWindows) {
+    WEFT_VULKAN(device);
+    Random random(11);
+    for (int number = 0; number < 8; ++number) {
+        if (!weft::test::InTurn(static_cast<size_t>(number + number / 2), 2)) continue;
+        const int64_t most = std::vector<int64_t>{0, 200, 60, 5}[static_cast<size_t>(number / 2)];
+        LatentCase problem(random, number, most, number % 4 < 2);
+        if (number != 7) problem.sinks = random.Normals(problem.heads, 2);
+        if (most > 0 && number % 4 >= 2) problem.ChooseWindows(random, most / 4, 4);
+        CheckLatent(device, problem);
+        ASSERT_FALSE(HasFatalFailure()) << "case " << number << ", " << problem.top;
+    }
+}
+
 // Writes those of a sequence's rows that end a window.
 void WriteEnds(PlainCache& cache, const Sequence& sequence, const std::vector<float>& rows,
                const kernels::Windows& windows) {
@@ -201,11 +246,12 @@ void WriteEnds(PlainCache& cache, const Sequence& sequence, const std::vector<fl
 }
 
 // Scores are integers, so any order of sums gives the same result, and many are equal. Some cases
-// choose windows of 4 positions.
+// choose windows of 4 positions, and some of these list the windows' positions.
 TEST(VulkanIndexer, ChoosesWhatTheReferenceChooses) {
     WEFT_VULKAN(device);
     Random random(9);
-    for (int number = 0; number < 8; ++number) {
+    for (int number = 0; number < 12; ++number) {
+        const bool positions = number >= 8;
         const kernels::Windows windows = number < 4 ? kernels::Windows{} : kernels::Windows{4, 4};
         const int64_t heads = random.Int(1, 9), dim = random.Pick<int64_t>({32, 64});
         const int64_t top = random.Pick<int64_t>({1, 7, 40, 400});
@@ -233,7 +279,8 @@ TEST(VulkanIndexer, ChoosesWhatTheReferenceChooses) {
         const std::vector<float> weights = whole(problem.Rows() * heads, 3);
         std::vector<float> scratch(static_cast<size_t>(kernels::IndexScratch(heads, dim, 512)));
         std::vector<float> shared(static_cast<size_t>(kernels::kIndexSharedRows * 512));
-        std::vector<int32_t> expected(static_cast<size_t>(problem.Rows() * top));
+        const int64_t columns = positions ? (top + 1) * windows.stride - 1 : top;
+        std::vector<int32_t> expected(static_cast<size_t>(problem.Rows() * columns));
         const kernels::IndexRows rows{problem.sequences(),
                                       q.data(),
                                       weights.data(),
@@ -245,7 +292,8 @@ TEST(VulkanIndexer, ChoosesWhatTheReferenceChooses) {
                                       static_cast<int64_t>(scratch.size()),
                                       512,
                                       shared.data(),
-                                      windows};
+                                      windows,
+                                      positions};
         const kernels::SparseKernels& kernels = kernels::KernelsFor(CpuLevel::kReference);
         kernels.index_scores({rows}, 0, 1);
         kernels.index_choose({rows, expected.data()}, 0, 1);
@@ -255,9 +303,9 @@ TEST(VulkanIndexer, ChoosesWhatTheReferenceChooses) {
         const ValueId held =
             e.AddCache({shape.dtype, 1, shape.page_tokens, dim}, problem.PageCount());
         std::ranges::copy(cache.bytes, e.CacheBytes(held).begin());
-        const ValueId chosen = e.AddInts({kTokens, top});
+        const ValueId chosen = e.AddInts({kTokens, columns});
         const Status lowered =
-            e.Lower(program::IndexTopK{windows.stride},
+            e.Lower(program::IndexTopK{windows.stride, positions},
                     {e.AddFloats({kTokens, heads * dim}, q), e.AddFloats({kTokens, dim}, keys),
                      e.AddFloats({kTokens, heads}, weights), held},
                     {chosen});

@@ -42,11 +42,11 @@ class DryEmitter final : public Emitter {
         : program_(program), gpu_(gpu), options_(options), kernel_(gpu.subgroup) {
         set_trains(options.trains);
         for (uint64_t* table :
-             {&tables_.tokens, &tables_.positions, &tables_.output_rows, &tables_.row_sequence,
-              &tables_.sequences, &tables_.states, &tables_.state_writes, &tables_.blocks,
-              &tables_.pages, &tables_.copies, &tables_.targets, &tables_.loss_gradient,
-              &tables_.side_gradient, &tables_.token_order, &tables_.noise_keys,
-              &tables_.noise_amplitudes}) {
+             {&tables_.tokens, &tables_.positions, &tables_.token_types, &tables_.output_rows,
+              &tables_.row_sequence, &tables_.sequences, &tables_.states, &tables_.state_writes,
+              &tables_.blocks, &tables_.pages, &tables_.copies, &tables_.targets,
+              &tables_.loss_gradient, &tables_.side_gradient, &tables_.token_order,
+              &tables_.noise_keys, &tables_.noise_amplitudes}) {
             *table = next_ += kApart;
         }
         for (const program::Value& value : program.values) Place(value);

@@ -70,6 +70,7 @@ struct BlockEntry {
 // Device addresses of the tables in mapped memory.
 struct StepTables {
     uint64_t tokens = 0, positions = 0;  // int32 [rows]
+    uint64_t token_types = 0;            // int32 [rows]: 1 in the second text of a pair, else 0
     uint64_t output_rows = 0;            // int32 [outputs]
     uint64_t row_sequence = 0;           // int32 [rows]: index in `sequences`
     uint64_t sequences = 0;              // SequenceEntry [sequences]

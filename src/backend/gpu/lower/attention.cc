@@ -34,6 +34,7 @@ constexpr uint32_t kAttentionGroup = 128;
 constexpr uint32_t kInChunks = 1u << 31;    // bit of `window`: the value is a chunk size
 constexpr uint32_t kListed = 1u << 30;      // bit of `window`: the value is a list's capacity
 constexpr uint32_t kFewBit = 1u << 31;      // bit of a row: skip rows that fit the list
+constexpr uint32_t kPooled = 1u << 31;      // bit of `block`: the list has positions of windows
 constexpr int64_t kMostQueryFloats = 4608;  // per tile, in shared memory
 constexpr int64_t kMostPairs = 64;          // of a workgroup on matrix units
 constexpr int64_t kMostSplitPairs = 8, kLeastBlockPairs = 4, kMostBlockPairs = 16;
@@ -145,6 +146,10 @@ class AttentionLowering {
         : e_(e), sizes_(sizes), args_(args), reads_(std::move(reads)), result_(result) {}
     // `sinks` of the arguments has slopes (ALiBi).
     void HasSlopes() { slopes_ = true; }
+    // `sinks` of the arguments has the list of each row's positions; these are the heads' sinks.
+    void ListsBeside(uint64_t sinks) { list_sinks_ = args_.partial = sinks; }
+    // Rows also see later rows of their sequence.
+    void LooksAhead() { ahead_ = true; }
     // Rows attend to windows, too.
     void Pools(const PooledWindows& windows) { windows_ = windows; }
 
@@ -165,7 +170,7 @@ class AttentionLowering {
     Status RunBlocks() {
         args_.rows_or_blocks = e_.tables().blocks;
         const bool single = e_.shape().blocks == e_.shape().rows;  // each block is one row
-        if (!listed()) {
+        if (!listed() && !ahead_) {
             const int64_t wanted = single ? args_.group : kMostPairs;
             const auto fragments = StepFragments(e_, sizes_, wanted);
             if (fragments) return RunMatrix(*fragments);
@@ -196,7 +201,7 @@ class AttentionLowering {
                       {kAttentionGroup, sizes_.key_type, sizes_.key_dims, sizes_.value_dims,
                        sizes_.first_dims, tiles.pairs, tiles.keys, tiles.slice,
                        keys == Keys::kSplit, tiles.lanes, tiles.key_groups, listed(),
-                       sizes_.value_type, slopes_, windows_.stride, windows_.top},
+                       sizes_.value_type, slopes_, windows_.stride, windows_.top, ahead_},
                       args_, {x, args_.kv_heads, z}, reads_, std::move(writes), 0, Parts::kAlongZ);
     }
 
@@ -210,7 +215,8 @@ class AttentionLowering {
         }
         if (listed()) return std::min(keys, Listed());
         // A window of w keys may touch one chunk more than w keys fill.
-        return window == 0 ? keys : std::min(keys, window + kChunkKeys);
+        const int64_t sides = ahead_ ? 2 : 1;
+        return window == 0 ? keys : std::min(keys, sides * window + kChunkKeys);
     }
 
     // Runs as many rows at a time as fit into the scratch memory for their chunks.
@@ -248,7 +254,7 @@ class AttentionLowering {
     Status Merge(const Region& partial, int64_t first, int64_t count) {
         MergeArgs args;
         args.partial = partial.address;
-        args.sinks = listed() || slopes_ ? 0 : args_.sinks;
+        args.sinks = listed() ? list_sinks_ : slopes_ ? 0 : args_.sinks;
         if ((args_.row_and_bit & kFewBit) != 0) {  // other rows are computed in blocks
             args.least_position = static_cast<uint32_t>(Listed());
         }
@@ -268,7 +274,7 @@ class AttentionLowering {
             args.scales = codes_.scales;
             writes.push_back(codes_.region);
         }
-        return e_.Run("attention_merge", {64, encodes, windows_.stride, windows_.top}, args,
+        return e_.Run("attention_merge", {64, encodes, windows_.stride, windows_.top, ahead_}, args,
                       {args_.heads, count, 1}, {partial}, std::move(writes));
     }
 
@@ -277,7 +283,8 @@ class AttentionLowering {
     AttentionArgs args_;
     std::vector<Region> reads_;
     ValueId result_;
-    bool slopes_ = false;
+    uint64_t list_sinks_ = 0;
+    bool slopes_ = false, ahead_ = false;
     PooledWindows windows_;
     IntegerRows codes_;  // of the result; empty: no conversion to int8 here
 };
@@ -292,6 +299,16 @@ AttentionArgs ArgsOf(const Emitter& e, const CachePlace& k_cache, const CachePla
     args.kv_heads = static_cast<uint32_t>(k_cache.kv_heads);
     args.page_tokens = static_cast<uint32_t>(k_cache.page_tokens);
     return args;
+}
+
+// The positions of a window whose positions the op that makes `chosen` lists; 1: it lists
+// positions.
+int64_t StrideOfList(const program::Program& program, ValueId chosen) {
+    for (const Op& op : program.ops) {
+        const auto* const index = op.attributes.If<program::IndexTopK>();
+        if (index != nullptr && op.outputs[0] == chosen) return index->stride;
+    }
+    return 1;
 }
 
 // The heads' slopes of ALiBi on the device.
@@ -331,7 +348,6 @@ AttentionCaches CachesOf(const Emitter& e, const Op& op) {
 
 Status Lower(Emitter& e, const Op& op, const program::Attention& a) {
     if (!a.cached(op.inputs.size())) return LowerWithoutCache(e, op, a);
-    WEFT_CHECK(!a.ahead);  // Target::every_op
     for (const ValueId id : {op.inputs[0], op.outputs[0]}) WEFT_TRY(CheckWide(e, id));
     const AttentionCaches caches = CachesOf(e, op);
     WEFT_TRY(WriteKeysAndValues(e, op, caches));
@@ -374,37 +390,53 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
     WEFT_ASSIGN(sizes.value_type, CacheType(op, v_cache));
     AttentionLowering lowering(e, sizes, args, std::move(reads), out);
     if (!a.slopes.empty()) lowering.HasSlopes();
+    if (a.ahead) lowering.LooksAhead();
     return lowering.Run();
 }
 
 Status Lower(Emitter& e, const Op& op, const program::LatentAttention& a) {
-    WEFT_CHECK(!a.sinks && a.keyed);  // Target::every_op
     const CachePlace& cache = e.Cache(op.inputs.back());
     for (const ValueId id : {op.inputs[0], op.inputs[1], op.outputs[0]}) WEFT_TRY(CheckWide(e, id));
-    WEFT_TRY(WriteRows(e, op, op.inputs[2], op.inputs[3], cache, cache, RowKind::kLatent));
+    if (a.keyed) {
+        WEFT_TRY(WriteRows(e, op, op.inputs[2], op.inputs[3], cache, cache, RowKind::kLatent));
+    } else {
+        WEFT_TRY(WriteRow(e, op, op.inputs[1], cache));
+    }
     return LowerOverCache(e, op, a);
 }
 
 Status LowerOverCache(Emitter& e, const Op& op, const program::LatentAttention& a) {
-    const ValueId q_latent = op.inputs[0], q_key = op.inputs[1], out = op.outputs[0];
-    const int64_t rank = e.Cols(op.inputs[2]);
+    const ValueId q_latent = op.inputs[0], out = op.outputs[0];
+    const int64_t rank = e.Cols(op.inputs[a.Latent()]);
     const CachePlace& cache = e.Cache(op.inputs.back());
     AttentionArgs args = ArgsOf(e, cache, cache);
     args.q = e.Address(q_latent);
-    args.q_more = e.Address(q_key);
     args.result = e.Address(out);
     args.heads = args.group = static_cast<uint32_t>(a.heads);
     args.scale = a.scale;
     WEFT_ASSIGN(const uint32_t type, CacheType(op, cache));
     const AttentionSizes sizes{type, type, cache.head_dim, rank, rank};
-    std::vector<Region> reads = {e.All(q_latent), e.All(q_key), cache.All()};
-    if (a.Chooses(op.inputs.size())) {
-        const ValueId chosen = op.inputs[a.Chosen()];
-        args.sinks = e.Address(chosen);
-        args.window = kListed | static_cast<uint32_t>(e.Cols(chosen));
-        reads.push_back(e.All(chosen));
+    std::vector<Region> reads = {e.All(q_latent), cache.All()};
+    if (a.keyed) {
+        args.q_more = e.Address(op.inputs[1]);
+        reads.push_back(e.All(op.inputs[1]));
     }
-    return AttentionLowering(e, sizes, args, std::move(reads), out).Run();
+    if (a.sinks) {
+        args.sinks = e.Address(op.inputs[a.Sinks()]);
+        reads.push_back(e.All(op.inputs[a.Sinks()]));
+    }
+    if (!a.Chooses(op.inputs.size())) {
+        return AttentionLowering(e, sizes, args, std::move(reads), out).Run();
+    }
+    const ValueId chosen = op.inputs[a.Chosen()];
+    const uint64_t sinks = std::exchange(args.sinks, e.Address(chosen));
+    args.window = kListed | static_cast<uint32_t>(e.Cols(chosen));
+    const int64_t stride = StrideOfList(e.program(), chosen);
+    if (stride != 1) args.block = kPooled | static_cast<uint32_t>(stride);
+    reads.push_back(e.All(chosen));
+    AttentionLowering lowering(e, sizes, args, std::move(reads), out);
+    lowering.ListsBeside(sinks);
+    return lowering.Run();
 }
 
 Status WriteRow(Emitter& e, const Op& op, ValueId x, const CachePlace& cache, int64_t stride) {

@@ -294,6 +294,7 @@ bool RunFinder::TurnsAll(int32_t rope) const {
 
 std::optional<FusedRun> RunFinder::FindLatent(int32_t attention) {
     const Op& op = At(attention);
+    if (!op.as<program::LatentAttention>().keyed) return std::nullopt;
     LatentRun run;
     run.attention = attention;
     run.q_rope = MakerOf(op.inputs[1], attention, OpKind::kRope);

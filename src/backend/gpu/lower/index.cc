@@ -28,17 +28,18 @@ struct IndexScoresArgs {
 };
 struct IndexChooseArgs {
     uint64_t scores = 0, chosen = 0, row_sequence = 0, sequences = 0;
-    uint32_t heads = 0, top = 0, block = 1, local = 0, stride = 0, first_row = 0;
+    uint32_t heads = 0, top = 0, block = 1, local = 0, stride = 0, first_row = 0, columns = 0;
 };
 
 // heads: number of heads of q. For each of `lists` lists, a row chooses blocks of positions, among
 // them always the `local` last blocks. A workgroup of the shader scores `each` blocks. windows: a
 // block has one key, that of its last position, and a row sees a block only from then on.
+// positions: the positions of blocks are listed, and those in no block yet.
 struct Indexer {
     std::string_view shader;
     ValueId q, key, weights, cache, chosen;
     int64_t heads = 1, lists = 1, block = 1, local = 0, each = 1;
-    bool windows = false;
+    bool windows = false, positions = false;
 };
 
 Status EmitIndexer(Emitter& e, const Op& op, const Indexer& index) {
@@ -52,7 +53,8 @@ Status EmitIndexer(Emitter& e, const Op& op, const Indexer& index) {
     WEFT_TRY(WriteRow(e, op, index.key, cache, stride));
     const int64_t rows = e.shape().rows, positions = std::max(e.shape().positions, 1);
     const int64_t blocks = CeilDiv(positions, index.block);
-    const int64_t top = e.Cols(index.chosen) / index.lists;
+    const int64_t columns = e.Cols(index.chosen) / index.lists;
+    const int64_t top = program::IndexTopK{index.block, index.positions}.Windows(columns);
     const uint64_t row_bytes = sizeof(float) * static_cast<uint64_t>(blocks * index.lists);
     const int64_t turn =
         std::clamp<int64_t>(static_cast<int64_t>(kScoreBytes / row_bytes), 1, rows);
@@ -80,6 +82,7 @@ Status EmitIndexer(Emitter& e, const Op& op, const Indexer& index) {
     choose.block = score.block;
     choose.local = score.local;
     choose.stride = score.stride;
+    choose.columns = static_cast<uint32_t>(columns);
     for (int64_t first = 0; first < rows; first += turn) {
         const int64_t count = std::min(turn, rows - first);
         score.first_row = choose.first_row = static_cast<uint32_t>(first);
@@ -88,8 +91,8 @@ Status EmitIndexer(Emitter& e, const Op& op, const Indexer& index) {
                                   {kScoreGroup, type, cache.head_dim, index.heads, stride}, score,
                                   {CeilDiv(blocks, index.each), count, 1}));
         }
-        WEFT_TRY(choose_io.Run("index_choose", {kChooseGroup, index.windows}, choose,
-                               {index.lists, count, 1}));
+        WEFT_TRY(choose_io.Run("index_choose", {kChooseGroup, index.windows, index.positions},
+                               choose, {index.lists, count, 1}));
     }
     return {};
 }
@@ -110,6 +113,7 @@ Status Lower(Emitter& e, const Op& op, const program::IndexTopK& a) {
     index.heads = e.Cols(op.inputs[2]);
     index.block = a.stride;
     index.windows = a.stride != 1;
+    index.positions = a.positions;
     index.each = kTileKeys;
     return EmitIndexer(e, op, index);
 }

@@ -66,6 +66,8 @@ int MostParts(const program::Program& program, const CompileOptions& options) {
     if (std::ranges::any_of(options.keep, has_rows)) return 0;
     bool sums = false;
     for (const program::Op& op : program.ops) {
+        const auto* const attention = op.attributes.If<program::Attention>();
+        if (attention != nullptr && attention->ahead) return 0;  // a row needs all of its sequence
         if (!program::IsCommunication(op.kind())) continue;
         const bool of_rows =
             std::ranges::any_of(op.inputs, has_rows) || std::ranges::any_of(op.outputs, has_rows);

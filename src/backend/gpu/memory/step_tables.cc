@@ -71,6 +71,7 @@ StepTables LayFixed(uint64_t base, const CompileOptions& options, uint64_t* byte
     StepTables tables;
     tables.tokens = cursor.Take(rows, sizeof(int32_t));
     tables.positions = cursor.Take(rows, sizeof(int32_t));
+    tables.token_types = cursor.Take(rows, sizeof(int32_t));
     tables.output_rows = cursor.Take(options.max_outputs, sizeof(int32_t));
     tables.row_sequence = cursor.Take(rows, sizeof(int32_t));
     tables.sequences = cursor.Take(rows, sizeof(SequenceEntry));
@@ -178,12 +179,16 @@ void TableMemory::Write(const Step& step) {
     auto* const row_sequence = reinterpret_cast<int32_t*>(at(fixed_, tables_.row_sequence));
     auto* const sequences = reinterpret_cast<SequenceEntry*>(at(fixed_, tables_.sequences));
     auto* blocks = reinterpret_cast<BlockEntry*>(at(fixed_, tables_.blocks));
+    auto* const types = reinterpret_cast<int32_t*>(at(fixed_, tables_.token_types));
     auto* const pages = reinterpret_cast<int32_t*>(at(pages_, tables_.pages));
     int32_t count = 0, page = 0;
     for (const StepSequence& s : step.sequences) {
         if (s.row_count == 0) continue;
         sequences[count] = {s.row_begin, s.row_count, s.position, page, s.adapter};
         std::fill_n(row_sequence + s.row_begin, s.row_count, count);
+        for (int32_t i = 0; i < s.row_count; ++i) {
+            types[s.row_begin + i] = s.second >= 0 && s.position + i >= s.second ? 1 : 0;
+        }
         for (int32_t row = 0; row < s.row_count; row += kBlockRows) {
             *blocks++ = {count, s.row_begin + row, std::min(kBlockRows, s.row_count - row)};
         }

@@ -46,6 +46,7 @@ bool CanExchange(const program::Program& program, const program::Op& op, const S
 uint64_t TableOf(const program::Program& program, program::ValueId id, const StepTables& tables) {
     const std::string& name = program.value(id).name;
     if (name == "positions") return tables.positions;
+    if (name == "token_types") return tables.token_types;
     if (name == "noise_keys") return tables.noise_keys;
     if (name == "noise_amplitudes") return tables.noise_amplitudes;
     for (const program::Op& op : program.ops) {
