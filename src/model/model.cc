@@ -29,14 +29,6 @@ Status CheckTarget(const Hyper& hyper, const std::string& model, const program::
         return MakeError(ErrorCode::kUnsupported, "{}: {} {}; the device supports at most {}",
                          model, value, what, most);
     };
-    const bool special = hyper.encoder || hyper.moe.identities > 0 || hyper.alt_up.streams > 0 ||
-                         hyper.windowing.independent || hyper.windowing.mean;
-    if (special && !target.every_op) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: models of architecture '{}' do not run on this device; use --device "
-                         "cpu",
-                         model, hyper.architecture);
-    }
     WEFT_TRY(check("experts in a layer", hyper.moe.experts, target.most_experts));
     WEFT_TRY(check("columns in a cached row of latent attention",
                    hyper.latent.rank + hyper.latent.rope, target.most_latent_columns));

@@ -212,15 +212,5 @@ TEST_P(Encoders, WriteNoText) {
     }
 }
 
-TEST_P(Encoders, DevicesMayRefuse) {
-    const model::ShardPlan plan = model::PlanShards(hyper_, *source_, {}).value();
-    model::BuildOptions build;
-    build.outputs = model::Outputs::kHidden;
-    build.target.every_op = false;
-    const auto refused = model::BuildProgram(hyper_, plan.shards[0], *source_, build);
-    ASSERT_FALSE(refused.ok());
-    EXPECT_NE(refused.error().message.find("--device cpu"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace weft::support

@@ -23,6 +23,7 @@ struct ArchitectureCase {
     std::unique_ptr<model_files::ModelSource> source;
     std::vector<int32_t> tokens;
     std::vector<float> logits;
+    int32_t second = -1;  // StepSequence::second
 
     explicit ArchitectureCase(const std::string& name) {
         std::string family = TestData("/families/" + name + ".safetensors");
@@ -52,6 +53,9 @@ struct ArchitectureCase {
         source = model_files::hf::OpenFolder(dir / "model").value();
         tokens = golden.Tokens(name);
         logits = golden.Floats(key);
+        if (golden.Has(name + "/second")) {
+            second = static_cast<int32_t>(golden.Floats(name + "/second")[0]);
+        }
     }
     void OpenFile(const std::string& name, const std::string& shared) {
         source = model_files::OpenModel(dir / "model.gguf").value();

@@ -59,6 +59,7 @@ class LoadedRank {
             {0, static_cast<int32_t>(tokens.size()), static_cast<int32_t>(position), pages}};
         sequences[0].state_from = position > 0 ? 0 : -1;
         sequences[0].state_to = 0;
+        sequences[0].second = second_;
         return executable_->Run(executable_->whole(), {++step_, tokens, positions, sequences, rows},
                                 groups);
     }
@@ -79,6 +80,8 @@ class LoadedRank {
         return all;
     }
 
+    // The first position of the second text of a pair (StepSequence::second), in all later steps.
+    void set_second(int32_t second) { second_ = second; }
     backend::Executable& executable() { return *executable_; }
     // Loads the weight of value `index`.
     void Load(const model_files::ModelSource& source, size_t index) {
@@ -99,6 +102,7 @@ class LoadedRank {
     std::unique_ptr<backend::Executable> executable_;
     program::ValueId logits_ = program::kNoValue;
     int64_t step_ = 0;
+    int32_t second_ = -1;
 };
 
 }  // namespace weft::support

@@ -148,6 +148,11 @@ on_vulkan_test(recovery "Recovery.*-*IsReportedInJson" CONFIGURATIONS nightly)
 vulkan_job(serve_drafts COMMAND ${here}/on_vulkan.py --reference ${on_vulkan_words} ${PYTHON3}
   ${CMAKE_SOURCE_DIR}/tests/serve/draft_test.py {} ${CMAKE_SOURCE_DIR}/build/python-packages
   CONFIGURATIONS nightly)
+# Encoders in every layout, with the scores and embeddings of transformers.
+set(encoders ${here}/on_vulkan.py ${on_vulkan_words} ${PYTHON3}
+  ${CMAKE_SOURCE_DIR}/tests/serve/encoder_test.py {} ${CMAKE_SOURCE_DIR}/build/python-packages)
+vulkan_job(encoders COMMAND ${encoders} Encoders.test_rerank Encoders.test_scores)
+vulkan_job(all_encoders COMMAND ${encoders} CONFIGURATIONS nightly)
 # The users' benchmark runs to its end.
 if(weft_shaders AND WEFT_BENCH)
   vulkan_job(bench COMMAND ${here}/bench_test.py ${CMAKE_BINARY_DIR} CONFIGURATIONS nightly)
