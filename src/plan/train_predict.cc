@@ -228,7 +228,10 @@ class TrainPredictor {
         const bool muon = walk_.job().update.kind == train::UpdateKind::kMuon;
         const double kept = e.matrices * bytes_.master + (muon ? 4 * e.ends : 0);
         if (!IsOnDrive()) memory.state += kept / SharesFrom(1);
+        const TrainJob& job = walk_.job();
         memory.state += walk_.generated_bytes() / (cut_.tp * cut_.pp);
+        // (The generator reads whole weights.)
+        if (cut_.zero >= 3 && job.completions > 0) memory.state += e.matrices * bytes_.weight;
         memory.work = use.kept * static_cast<double>(slots) + use.brief;
         const double whole = (overlap_ ? 2 : 1) * e.unit;  // gathered elements at one time
         if (cut_.zero >= 3) memory.work += whole * bytes_.gathered;

@@ -1,6 +1,7 @@
 #include "train/graph.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -375,20 +376,49 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     return {};
 }
 
-// Makes the weights of values [first, end) views of the weights with the same names in `chunk`.
+// The op that writes a value of a chunk, which is a gathered unit of ZeRO.
+program::Op GatherOf(const program::ChunkedProgram& all, size_t chunk, ValueId unit) {
+    const program::ModelChunk& range = all.chunks[chunk];
+    const auto ops = std::span(all.program.ops).subspan(range.begin, range.end - range.begin);
+    const auto op = std::ranges::find_if(
+        ops, [&](const program::Op& each) { return std::ranges::count(each.outputs, unit) > 0; });
+    WEFT_CHECK(op != ops.end() && op->kind() == program::OpKind::kZeroAllGather);
+    return *op;
+}
+
+// Makes the weights of values [first, end), those of the last chunk, views of the weights with the
+// same names in `chunk`. Weights that are shares (ZeRO 3) are views of whole units, which the last
+// chunk's backward ops gather.
 void ShareWeights(program::ChunkedProgram& all, size_t chunk, ValueId first) {
-    for (auto id = static_cast<size_t>(first); id < all.program.values.size(); ++id) {
-        program::Value& weight = all.program.values[id];
-        if (weight.storage != program::Storage::kWeight) continue;
-        const ValueId trained = program::FindIn(all, chunk, weight.name);
+    program::Program& program = all.program;
+    std::map<ValueId, ValueId> whole;  // by unit that the chunk gathers for a while
+    const size_t count = program.values.size();
+    for (auto id = static_cast<size_t>(first); id < count; ++id) {
+        if (program.values[id].storage != program::Storage::kWeight) continue;
+        const ValueId trained = program::FindIn(all, chunk, program.values[id].name);
         WEFT_CHECK(trained != program::kNoValue);
-        const program::Value& home = all.program.value(trained);
+        const program::Value home = program.value(trained);
         const bool view = home.storage == program::Storage::kView;
+        ValueId base = view ? home.base : trained;
+        if (program.value(base).storage == program::Storage::kActivation) {
+            if (!whole.contains(base)) {
+                program::Value unit = program.value(base);
+                unit.name = fmt::format("{}.whole", unit.name);
+                unit.storage = program::Storage::kWeight;
+                program::Op gather = GatherOf(all, chunk, base);
+                gather.outputs = {whole[base] = program.AddValue(std::move(unit))};
+                program.ops.push_back(std::move(gather));
+            }
+            base = whole.at(base);
+        }
+        program::Value& weight = program.values[id];
         weight.storage = program::Storage::kView;
         weight.dtype = home.dtype;
-        weight.base = view ? home.base : trained;
+        weight.base = base;
         weight.base_begin = view ? home.base_begin : 0;
     }
+    all.chunks.back().end = program.ops.size();
+    all.chunks.back().end_value = static_cast<ValueId>(program.values.size());
 }
 
 Status AddGenerator(TrainingGraph& graph, size_t chunk, const model::Hyper& hyper,

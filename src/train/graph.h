@@ -52,9 +52,10 @@ struct GraphOptions {
 struct TrainingGraph {
     // One chunk per shard. With generated_rows, these are followed by one generating chunk per
     // shard. It has forward and predict ops, reads the weights of the shard's training chunk in
-    // place, and has a KV cache. With `reference`, there is one more chunk per shard, with forward
-    // and evaluate ops of the model before training: with adapters, the model without them, whose
-    // weights it reads in place; otherwise it has weights of its own.
+    // place, and has a KV cache. With ZeRO 3 it reads copies of whole units instead, and has
+    // backward ops that gather them. With `reference`, there is one more chunk per shard, with
+    // forward and evaluate ops of the model before training: with adapters, the model without them,
+    // whose weights it reads in place; otherwise it has weights of its own.
     program::ChunkedProgram program;
     std::vector<program::FlatBucket> units;  // units of the trained weights
 };

@@ -224,7 +224,7 @@ Status TrainState::Load(backend::Executable& training, const model_files::ModelS
     };
     WEFT_TRY(OnThreads(threads, items.size(), load));
     const auto values = static_cast<program::ValueId>(training.program().values.size());
-    WEFT_TRY(LoadFrozen(0, values, source, cluster));
+    WEFT_TRY(LoadFrozen(training, 0, values, source, cluster));
     cluster.SetLoaded(1000);
     return {};
 }
@@ -301,19 +301,16 @@ Status TrainState::LoadMember(const OwnPart& part, const FlatBucket::Member& mem
                         });
 }
 
-// Loads weights that are in no unit.
-Status TrainState::LoadFrozen(program::ValueId first, program::ValueId end,
-                              const model_files::ModelSource& source,
-                              const cluster::Cluster& cluster) {
-    const program::Program& program = training_->program();
-    std::set<program::ValueId> trained;
-    for (const OwnPart& part : parts_) trained.insert(part.unit->weights);
+Status LoadFrozen(backend::Executable& executable, program::ValueId first, program::ValueId end,
+                  const model_files::ModelSource& source, const cluster::Cluster& cluster) {
+    const program::Program& program = executable.program();
     const size_t threads = std::min(kMostLoaders, cluster.cores().size());
     const auto values = static_cast<size_t>(end - first);
     return OnThreads(threads, values, [&](size_t i) -> Status {
         const auto id = first + static_cast<program::ValueId>(i);
         const program::Value& weight = program.value(id);
-        if (weight.storage != program::Storage::kWeight || trained.contains(id)) return {};
+        const bool is_unit = weight.slice.name.empty();
+        if (weight.storage != program::Storage::kWeight || is_unit) return {};
         if (cluster.stop_requested()) {
             return MakeError(ErrorCode::kCancelled, "stopped by the user");
         }
@@ -324,7 +321,7 @@ Status TrainState::LoadFrozen(program::ValueId first, program::ValueId end,
             return ReadFrozenRows(source, program::MatrixOf(weight, row / of_matrix),
                                   row % of_matrix, count, out);
         };
-        return training_->LoadWeight(id, rows);
+        return executable.LoadWeight(id, rows);
     });
 }
 

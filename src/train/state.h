@@ -57,10 +57,6 @@ class TrainState {
     Status Load(backend::Executable& training, const model_files::ModelSource& source,
                 cluster::Cluster& cluster);
 
-    // Reads the weights among values [first, end) from the model's file. Errors: as for Load.
-    Status LoadFrozen(program::ValueId first, program::ValueId end,
-                      const model_files::ModelSource& source, const cluster::Cluster& cluster);
-
     std::vector<OwnPart>& parts() { return parts_; }
     const std::vector<OwnPart>& parts() const { return parts_; }
     int64_t parameters() const { return parameters_; }  // of the whole model
@@ -100,5 +96,10 @@ class TrainState {
 using TakeFloats = std::function<Status(int64_t begin, std::span<const float> values)>;
 Status ReadElements(const model_files::ModelSource& source, const program::Value& weight,
                     int64_t begin, int64_t end, const TakeFloats& take);
+
+// Reads the weights among values [first, end) of a Program from a model's file, in their types.
+// Units of trained weights are no weights of the file. Errors: as for TrainState::Load.
+Status LoadFrozen(backend::Executable& executable, program::ValueId first, program::ValueId end,
+                  const model_files::ModelSource& source, const cluster::Cluster& cluster);
 
 }  // namespace weft::train

@@ -261,12 +261,6 @@ Status Trainer::AgreeOnSums() {
 }
 
 Status Trainer::PlanProgram() {
-    if (options_.grpo.on && !device_->info().uses_host_cores) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "--loss grpo on {}: completions are generated on CPUs only so far. Use "
-                         "--device cpu",
-                         device_->info().name);
-    }
     if (!options_.optimizer_folder.empty() && !device_->info().uses_host_cores) {
         return MakeError(ErrorCode::kUnsupported,
                          "--optimizer-dir on {}: the state of the optimizer is in the memory of a "
@@ -370,9 +364,10 @@ bool Trainer::Overlaps() const {
 // planned: this rank has reserved its memory.
 Status Trainer::CheckMemory(bool planned) {
     const backend::MemoryUse use = planned ? training_->memory() : backend::MemoryUse{kNoMemory};
-    return cluster::CheckMemory(
-        cluster_, engine::MemoryNeeds(*device_, use.weight_bytes + use.arena_bytes, kOverheadBytes),
-        source_->name() + " in training", "weights, gradients, optimizer state, activations", "");
+    const uint64_t bytes = use.weight_bytes + use.kv_bytes + use.arena_bytes;
+    return cluster::CheckMemory(cluster_, engine::MemoryNeeds(*device_, bytes, kOverheadBytes),
+                                source_->name() + " in training",
+                                "weights, gradients, optimizer state, activations", "");
 }
 
 // Whether these options would fit on the open device. Collective.
@@ -646,7 +641,7 @@ Status Trainer::LoadReference() {
                          source->name(), tensor.name, source_->name());
     }
     for (const program::ModelChunk& chunk : reference_) {
-        WEFT_TRY(state_->LoadFrozen(chunk.first_value, chunk.end_value, *source, cluster_));
+        WEFT_TRY(LoadFrozen(*training_, chunk.first_value, chunk.end_value, *source, cluster_));
     }
     return {};
 }

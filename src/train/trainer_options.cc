@@ -25,9 +25,6 @@ Status CheckGrpo(const TrainerOptions& o) {
     const auto refuse = [](std::string_view flag, std::string_view why) {
         return MakeError(ErrorCode::kUnsupported, "--loss grpo with {}: {}", flag, why);
     };
-    if (o.zero == 3) {
-        return refuse("--zero 3", "each token would gather all weights. Use --zero 2 or less");
-    }
     const std::string& reference = o.preference.ref_model;
     if (!reference.empty() && o.grpo.beta == 0) {
         return refuse("--ref-model and --beta 0", "the loss has no reference model. Add --beta");

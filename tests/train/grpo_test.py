@@ -100,6 +100,9 @@ class Curves(Rewards):
             ("--local", "2", "--micro-batch", "2", "--grad-accum", "4", "--pp", "2",
              "--virtual-stages", "2"),
             ("--local", "4", "--micro-batch", "2", "--grad-accum", "2", "--tp", "2", "--zero", "1"),
+            ("--local", "2", "--micro-batch", "2", "--grad-accum", "2", "--zero", "3"),
+            ("--local", "4", "--micro-batch", "2", "--grad-accum", "2", "--pp", "2", "--zero", "3"),
+            ("--local", "4", "--micro-batch", "4", "--tp", "2", "--zero", "3", "--overlap", "on"),
         )
         for layout in some(layouts, 4):
             with self.subTest(layout=layout):

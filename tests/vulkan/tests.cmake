@@ -95,7 +95,8 @@ if(weft_vulkan)
     CONFIGURATIONS nightly)
   set(training ${here}/training_test.py $<TARGET_FILE:weft> ${CMAKE_BINARY_DIR}/vulkan-cache
     $<TARGET_FILE:other_gpus>)
-  vulkan_job(training COMMAND ${training} Curves.test_full Layouts.test_some
+  vulkan_job(training COMMAND ${training} Curves.test_full Curves.test_rewards
+    Layouts.test_some
     Failures.test_memory_of_a_card_is_written_before_it_is_read
     Failures.test_a_run_that_diverges_names_the_op
     Files.test_a_checkpoint_goes_from_device_to_device)

@@ -164,6 +164,25 @@ class Training(unittest.TestCase):
             # (A norm of 16-bit gradients: a few roundings of each.)
             self.near(got, want, NARROW.get(dtype, LOSS), 4 * NARROW.get(dtype, NORM / 4))
 
+    def rewarded(self, *more, dtype="f32", model=None):
+        data = self.folder / "prompts.jsonl"
+        data.write_text("".join(json.dumps({"prompt": f"which {i}"}) + "\n" for i in range(8)))
+        return self.quiet("--dtype", dtype, "--loss", "grpo", "--group", "2",
+                          "--max-completion-length", "12", "--beta", "0.1", "--eps", "1e-4",
+                          "--reward-cmd", "while read -r x; do echo $((${#x} % 7)); done", *more,
+                          data=str(data), model=model)
+
+    def near_rewards(self, got, want):
+        """(Advantages sum to zero, so losses are near 0.)"""
+        got, want = steps(got), steps(want)
+        self.assertEqual(list(got), list(want))
+        for step, line in want.items():
+            for name in ("loss", "grad_norm", "reward", "kl", "entropy",
+                         "completions/mean_length"):
+                error = abs(got[step][name] - line[name]) / max(1, abs(line[name]))
+                self.assertTrue(error <= (NORM if name == "grad_norm" else LOSS),
+                                f"{name} of step {step}: {got[step][name]}, not {line[name]}")
+
     def cards(self, gpus):
         folder = tempfile.mkdtemp(dir=self.folder)
         env = machine_env(folder, OTHER_GPUS, gpus)
@@ -221,6 +240,16 @@ class Curves(Training):
 
     def test_evaluation(self):
         self.like_cpu("--test-split", "0.3", "--eval-every", "2")
+
+    def test_rewards(self):
+        """The device generates the completions, too."""
+        words = self.rewarded("--micro-batch", "4")
+        want = train(*words, device="cpu")[0]
+        self.assertGreater(steps(want)[1]["reward_std"], 0)
+        self.near_rewards(train(*words)[0], want)
+        layout = self.rewarded("--local", "2", "--micro-batch", "2", "--zero", "3", "--overlap",
+                               "on")
+        self.near_rewards(train(*layout)[0], want)
 
 
 class ManyCurves(Training):

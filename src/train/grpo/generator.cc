@@ -177,6 +177,7 @@ Result<std::vector<Completion>> Generator::Run(const Request& request) {
         replicas.emplace_back(request, size_, options_.group, count * r / ranks,
                               count * (r + 1) / ranks);
     }
+    WEFT_TRY(GatherWeights(request));
     std::vector<double> tokens(count);
     while (!std::ranges::all_of(replicas, &Replica::done)) {
         if (parts_.stops()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
@@ -195,6 +196,22 @@ Result<std::vector<Completion>> Generator::Run(const Request& request) {
         for (size_t r = 0; r < ranks; ++r) replicas[r].Take(rows[r], tokens, all);
     }
     return all;
+}
+
+// Gathers the weights that are shares (ZeRO 3). The ops read no row of the step.
+Status Generator::GatherWeights(const Request& request) {
+    constexpr int32_t kZero = 0;
+    const backend::StepSequence sequence{0, 1, 0, {&kZero, 1}};
+    backend::Step step;
+    step.number = request.step;
+    step.tokens = step.positions = step.output_rows = {&kZero, 1};
+    step.sequences = {&sequence, 1};
+    for (const program::ModelChunk& chunk : parts_.chunks) {
+        const program::OpRange gathers = chunk.backward();
+        if (gathers.begin == gathers.end) continue;
+        WEFT_TRY(parts_.executable.Run(gathers, step, parts_.groups.ForSteps()));
+    }
+    return {};
 }
 
 // Runs the rows of this replica, and chooses their tokens.

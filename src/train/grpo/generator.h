@@ -1,5 +1,6 @@
 // Generates completions of prompts with the model in training: the generating chunks of the
-// training Program (train/graph.h) read the weights in place.
+// training Program (train/graph.h) read the weights in place, or with ZeRO 3 whole copies of the
+// units, which Run gathers first.
 //
 // Each replica generates its share of the completions, many at a time: a step has one row for each
 // running completion, and all rows of prompts that begin. The completions of a prompt that begin
@@ -75,6 +76,7 @@ class Generator {
   private:
     struct Replica;
     struct Rows;
+    Status GatherWeights(const Request& request);
     Status Step(const Request& request, const Rows& rows, std::span<double> tokens);
     Status Choose(const Request& request, const Rows& rows, std::span<double> tokens);
     Status Exchange(const Request& request, std::span<double> tokens) const;
