@@ -299,13 +299,18 @@ void AddHead(const program::Program& program, Adapters& adapters) {
     }
 }
 
+// cache: with a KV cache; adapts: with adapters, if there are any; frozen: weights are not trained.
+struct ForwardKind {
+    bool cache = false, adapts = true, frozen = false;
+};
+
 // The forward pass of a shard up to the loss, if the shard has it.
 Result<Forward> BuildForward(const model::Hyper& hyper, const model::Shard& shard,
                              const model_files::ModelSource& source, const GraphOptions& options,
-                             bool cache, bool adapts) {
+                             const ForwardKind& kind) {
     model::BuildOptions build;
     build.kv_dtype = options.kv_dtype;
-    build.cache = cache;
+    build.cache = kind.cache;
     build.keeps_logits = true;
     build.context = options.sequence;
     if (options.vectors) build.outputs = model::Outputs::kVectors;
@@ -314,15 +319,15 @@ Result<Forward> BuildForward(const model::Hyper& hyper, const model::Shard& shar
     Forward forward;
     WEFT_ASSIGN(forward.program, model::BuildProgram(hyper, shard, source, build));
     OpenWindows(forward.program, options.sequence);
-    MakeFloat32(forward.program, options.lora != nullptr);
+    MakeFloat32(forward.program, options.lora != nullptr || kind.frozen);
     SplitBiases(forward.program);
-    if (options.lora != nullptr && adapts) {
+    if (options.lora != nullptr && kind.adapts) {
         WEFT_TRY(CheckStages(*options.lora, {&shard, 1}, source.name()));
         WEFT_ASSIGN(forward.adapters, AddAdapters(forward.program, *options.lora));
         WEFT_CHECK(!forward.adapters.weights.empty());
         AddHead(forward.program, forward.adapters);
     }
-    if (options.noise && adapts && !cache) AddNoise(forward.program);
+    if (options.noise && kind.adapts && !kind.cache) AddNoise(forward.program);
     if (shard.last_stage() && options.vectors) {
         forward.loss = forward.program.Find("vectors");
     } else if (shard.last_stage()) {
@@ -333,7 +338,7 @@ Result<Forward> BuildForward(const model::Hyper& hyper, const model::Shard& shar
 
 Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Shard& shard,
                 const model_files::ModelSource& source, const GraphOptions& options) {
-    WEFT_ASSIGN(Forward built, BuildForward(hyper, shard, source, options, false, true));
+    WEFT_ASSIGN(Forward built, BuildForward(hyper, shard, source, options, {}));
     program::Program& forward = built.program;
     const Adapters& adapters = built.adapters;
     program::DifferentiateOptions differentiate;
@@ -424,7 +429,7 @@ void ShareWeights(program::ChunkedProgram& all, size_t chunk, ValueId first) {
 Status AddGenerator(TrainingGraph& graph, size_t chunk, const model::Hyper& hyper,
                     const model::Shard& shard, const model_files::ModelSource& source,
                     const GraphOptions& options) {
-    WEFT_ASSIGN(Forward forward, BuildForward(hyper, shard, source, options, true, true));
+    WEFT_ASSIGN(Forward forward, BuildForward(hyper, shard, source, options, {.cache = true}));
     if (program::SlotBytes(forward.program) > 0) {
         return MakeError(ErrorCode::kUnsupported,
                          "{} has recurrent layers: Weft trains it, but does not generate "
@@ -443,22 +448,28 @@ Status AddGenerator(TrainingGraph& graph, size_t chunk, const model::Hyper& hype
     return {};
 }
 
-Status AddReference(TrainingGraph& graph, size_t chunk, const model::Hyper& hyper,
-                    const model::Shard& shard, const model_files::ModelSource& source,
-                    const GraphOptions& options) {
-    WEFT_ASSIGN(Forward forward, BuildForward(hyper, shard, source, options, false, false));
+// A chunk without a backward pass. Returns its first value.
+Result<ValueId> AddForward(program::ChunkedProgram& all, const model::Hyper& hyper,
+                           const model::Shard& shard, const model_files::ModelSource& source,
+                           const GraphOptions& options, bool frozen) {
+    WEFT_ASSIGN(Forward forward,
+                BuildForward(hyper, shard, source, options, {.adapts = false, .frozen = frozen}));
     program::Differentiated ends;
-    ends.backward_begin = forward.program.ops.size();
+    const size_t end = ends.backward_begin = forward.program.ops.size();
     ends.program = std::move(forward.program);
     if (options.dtype != DType::kF32) {
-        NarrowTypes(ends, {}, options.dtype, options.gradients, program::kNoValue);
+        NarrowTypes(ends, {}, options.dtype, options.gradients,
+                    options.vectors ? forward.loss : program::kNoValue);
     }
-    program::ExpandedLoss expanded =
-        program::ExpandLoss(std::move(ends), {options.rows, options.target.logits_bytes});
-    const ValueId first =
-        program::AppendChunk(graph.program, std::move(expanded), program::kNoValue);
-    if (options.lora != nullptr) ShareWeights(graph.program, chunk, first);
-    return {};
+    program::ExpandedLoss expanded;
+    if (options.vectors) {
+        expanded = {std::move(ends), end, end, {}};
+        expanded.values.evaluated = forward.loss;
+    } else {
+        expanded =
+            program::ExpandLoss(std::move(ends), {options.rows, options.target.logits_bytes});
+    }
+    return program::AppendChunk(all, std::move(expanded), program::kNoValue);
 }
 
 }  // namespace
@@ -475,9 +486,22 @@ Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper,
         WEFT_TRY(AddGenerator(graph, i, hyper, shards[i], source, options));
     }
     for (size_t i = 0; i < shards.size() && options.reference; ++i) {
-        WEFT_TRY(AddReference(graph, i, hyper, shards[i], source, options));
+        WEFT_ASSIGN(const ValueId first,
+                    AddForward(graph.program, hyper, shards[i], source, options, false));
+        if (options.lora != nullptr) ShareWeights(graph.program, i, first);
     }
     return graph;
+}
+
+Result<program::ChunkedProgram> BuildScoringGraph(const model::Hyper& hyper,
+                                                  std::span<const model::Shard> shards,
+                                                  const model_files::ModelSource& source,
+                                                  const GraphOptions& options) {
+    program::ChunkedProgram program;
+    for (const model::Shard& shard : shards) {
+        WEFT_TRY(AddForward(program, hyper, shard, source, options, true));
+    }
+    return program;
 }
 
 }  // namespace weft::train

@@ -68,4 +68,12 @@ Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper,
                                          const model_files::ModelSource& source,
                                          const GraphOptions& options);
 
+// The Program of a rank that computes the vectors of texts (GraphOptions::vectors) and trains
+// nothing: one chunk per shard, with forward ops only. Weights keep their block types.
+// Errors: those of model::BuildProgram.
+Result<program::ChunkedProgram> BuildScoringGraph(const model::Hyper& hyper,
+                                                  std::span<const model::Shard> shards,
+                                                  const model_files::ModelSource& source,
+                                                  const GraphOptions& options);
+
 }  // namespace weft::train

@@ -551,6 +551,7 @@ class Run {
     Result<std::unique_ptr<Trainer>> MakeTrainer(std::unique_ptr<model_files::ModelSource> source,
                                                  const std::optional<Checkpoint>& checkpoint,
                                                  int64_t steps) {
+        TakeDataWords(job_);  // the day
         if (!checkpoint) {
             return Trainer::Make(job_.trainer, cluster_, std::move(source),
                                  reference_.TakeGroups());

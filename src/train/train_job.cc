@@ -44,6 +44,7 @@ constexpr auto kGrpoFields = [](auto& g, auto& visit) {
     visit("reward_commands", g.commands);
     visit("reward_regexes", g.regexes);
     visit("reward_schemas", g.schemas);
+    visit.Path("reward_models", g.models, model_files::PathOfModel);
     visit("reward_weights", g.weights);
     visit("reward_timeout", g.reward_timeout_s);
     visit("reward_workers", g.reward_workers);
@@ -196,6 +197,9 @@ Status CheckPaths(const TrainJob& job) {
         {"--lora-from", &job.trainer.lora.from},
         {"--ref-model", &job.trainer.preference.ref_model}};
     for (const std::string& path : job.data.data) paths.emplace_back("--data", &path);
+    for (const std::string& path : job.trainer.grpo.models) {
+        paths.emplace_back("--reward-model", &path);
+    }
     for (const auto& [name, path] : paths) {
         if (IsUtf8(*path)) continue;
         return MakeError(
@@ -331,6 +335,7 @@ void TakeDataWords(TrainJob& job) {
     job.trainer.preference.loss = FindLoss(job.data.loss).value_or(LossKind::kTokens);
     GrpoOptions& grpo = job.trainer.grpo;
     grpo.on = job.trainer.preference.loss == LossKind::kGrpo;
+    grpo.day = job.data.day;
     VectorOptions& vectors = job.trainer.vectors;
     vectors.loss = job.trainer.preference.loss;
     vectors.labels = vectors.loss == LossKind::kReward ? 1 : job.data.labels;

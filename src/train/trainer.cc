@@ -190,6 +190,7 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
     }
     WEFT_TRY(trainer->state_->Load(*trainer->training_, *trainer->source_, cluster));
     WEFT_TRY(trainer->LoadReference());
+    WEFT_TRY(trainer->reward_models_.Load(cluster));
     WEFT_TRY(trainer->rule_->Start(*trainer->training_));
     if (options.time_ops) {
         trainer->training_->SetTracing(true);
@@ -313,7 +314,10 @@ Status Trainer::PlanProgram() {
         GeneratorParts{*training_, *device_, groups_, layout_, generating_, hyper_.vocab,
                        options.max_tokens, [this] { return cluster_.stop_requested(); }},
         options_.grpo, size);
-    return {};
+    const RewardModelOptions judges{options_.dtype, 2 * options_.sequence,
+                                    std::max<int64_t>(options_.micro_batch, 2) * options_.sequence,
+                                    options_.grpo.day};
+    return reward_models_.Plan(options_.grpo.models, judges, layout_, *device_);
 }
 
 Status Trainer::CheckMuon() const {
@@ -364,7 +368,8 @@ bool Trainer::Overlaps() const {
 // planned: this rank has reserved its memory.
 Status Trainer::CheckMemory(bool planned) {
     const backend::MemoryUse use = planned ? training_->memory() : backend::MemoryUse{kNoMemory};
-    const uint64_t bytes = use.weight_bytes + use.kv_bytes + use.arena_bytes;
+    const uint64_t bytes =
+        use.weight_bytes + use.kv_bytes + use.arena_bytes + reward_models_.bytes();
     return cluster::CheckMemory(cluster_, engine::MemoryNeeds(*device_, bytes, kOverheadBytes),
                                 source_->name() + " in training",
                                 "weights, gradients, optimizer state, activations", "");

@@ -22,6 +22,7 @@
 #include "train/graph.h"
 #include "train/grpo/generator.h"
 #include "train/grpo/loss.h"
+#include "train/grpo/reward_models.h"
 #include "train/lora/lora.h"
 #include "train/loss_scale.h"
 #include "train/micro_batch.h"
@@ -196,6 +197,11 @@ class Trainer {
     Result<std::vector<Completion>> Generate(const Generator::Request& request) {
         return generator_->Run(request);
     }
+    // With grpo: RewardModels::Score of --reward-model.
+    Result<std::vector<std::vector<double>>> ScoreByModels(std::span<const Judged> completions) {
+        return reward_models_.Score(
+            completions, {groups_, updates_, [this] { return cluster_.stop_requested(); }});
+    }
     // Gives all ranks the bytes of rank 0.
     Status ShareFromFirst(std::span<std::byte> bytes);
     // The token after `tokens` (at least one, at most options().sequence). One rank calls `choose`,
@@ -304,6 +310,7 @@ class Trainer {
     std::unique_ptr<UpdateRule> rule_;
     std::vector<program::ModelChunk> chunks_, generating_, reference_;
     std::optional<Generator> generator_;
+    RewardModels reward_models_;
     program::Update update_;
     OpsAfterUpdate after_update_;
     int64_t averaged_ = 0;                      // weights in their average

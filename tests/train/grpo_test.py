@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """weft train --loss grpo as users run it: the reward rises; every layout, a resumed job and a job
-that loses a rank have one curve; faults of rewards; refusals.
+that loses a rank have one curve; reward models give transformers' scores; faults of rewards;
+refusals.
 
     tests/train/grpo_test.py build/weft [UNITTEST ARGUMENT...]
+
+tools/make_reward_golden.py makes the scores of tests/data/reward_scores.json.
 """
 import json
 import os
@@ -11,13 +14,17 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.error
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
 from nightly import some
-from processes import steps_with_a_kill
+from processes import listening_port, steps_with_a_kill
+from wait import until
 
 MODEL = str(ROOT / "models/abacus")  # random weights
+GOLDEN = json.loads((ROOT / "tests/data/reward_scores.json").read_text())
 PATIENCE = 600
 # The share of digits in a completion.
 JUDGE = """
@@ -72,7 +79,9 @@ class Rewards(unittest.TestCase):
     def expect_equal(self, lines, wanted):
         self.assertEqual(len(lines), len(wanted))
         for line, other in zip(lines, wanted):
-            for name in ("loss", "grad_norm", "reward", "entropy", "completions/mean_length"):
+            names = [name for name in line if name.startswith("rewards/")]
+            for name in ("loss", "grad_norm", "reward", "entropy", "completions/mean_length",
+                         *names):
                 error = abs(line[name] - other[name]) / max(1, abs(other[name]))
                 self.assertTrue(error <= TOLERANCE, f"{name} of step {line['step']}: {line[name]}, "
                                 f"not {other[name]}")
@@ -143,6 +152,166 @@ class Curves(Rewards):
         head = (out / "log.csv").read_text().splitlines()[0].split(",")
         for name in ("reward", "reward_std", "completions/clipped_ratio", "clip_ratio/low_mean"):
             self.assertIn(name, head)
+
+
+class Models(Rewards):
+    """Rewards by reward models."""
+
+    def judge_of(self, name, *words):
+        """A folder with the model and a score head."""
+        pairs = self.folder / f"{name}.jsonl"
+        pairs.write_text("".join(json.dumps(dict(prompt=f"What is {a}?", chosen=f"{a}",
+                                                 rejected=f"{a + 1}.")) + "\n" for a in range(8)))
+        self.run_weft(["train", MODEL + "/model.gguf", "--data", str(pairs), "--loss", "reward",
+                       "--seq-len", "64", "--dtype", "f32", "--micro-batch", "4", "--output-dir",
+                       str(self.folder / name), "--save-type", "F32", *words])
+        return str(self.folder / name)
+
+    def judged(self, *more, prompts=None):
+        """The first line of a job, and what its --reward-cmd read."""
+        seen = self.folder / "seen.jsonl"
+        path = self.folder / "told.py"
+        path.write_text(f"import sys\nfor line in sys.stdin:\n    with open({str(seen)!r}, 'a') as "
+                        "file:\n        file.write(line)\n    print(0, flush=True)\n")
+        words = self.words("--reward-cmd", f"{sys.executable} {path}", "--steps", "1", *more)
+        words[1:3] = [MODEL + "/model.gguf"]
+        if prompts is not None:
+            data = self.folder / "some.jsonl"
+            data.write_text("".join(json.dumps(dict(prompt=prompt)) + "\n" for prompt in prompts))
+            words[words.index("--data") + 1] = str(data)
+        line = self.lines(self.run_weft(words).stdout)[0]
+        return line, [json.loads(text) for text in seen.read_text().splitlines()]
+
+    def test_scores_of_transformers(self):
+        judge = self.judge_of("judge", "--steps", "1", "--lr", "0", "--save-format", "hf")
+        for kind in (str, list):
+            with self.subTest(kind=kind):
+                wanted = [r for r in GOLDEN["records"] if isinstance(r["prompt"], kind)]
+                (self.folder / "seen.jsonl").unlink(missing_ok=True)
+                line, seen = self.judged("--reward-model", judge + "/model", "--temperature",
+                                         "0.001", "--micro-batch", "32", "--max-completion-length",
+                                         "16", prompts=[record["prompt"] for record in wanted])
+                told = {json.dumps(r["prompt"]): r["completion"] for r in seen}
+                self.assertEqual(len(told), len(wanted))
+                for record in wanted:
+                    made = told[json.dumps(record["prompt"])]
+                    made = made if kind is str else made[0]["content"]
+                    self.assertEqual(made, record["completion"])
+                mean = sum(record["reward"] for record in wanted) / len(wanted)
+                self.assertTrue(abs(line["rewards/model/mean"] - mean) <= 1e-4, (line, mean))
+
+    def score(self, model, pairs):
+        """The scores of texts by a server of this model."""
+        words = ["serve", model, "--host", "127.0.0.1", "--port", "0", "-t", "1", "--ctx", "256",
+                 "--kv-dtype", "f32"]
+        server = subprocess.Popen([PROGRAM, *words], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
+        try:
+            port = until(lambda: listening_port(server.pid), "the server's port")
+            until(lambda: is_ready(port), "the model")
+            return [ask(port, prompt, text) for prompt, text in pairs]
+        finally:
+            server.terminate()
+            server.wait(PATIENCE)
+
+    def test_scores_of_the_server(self):
+        """(A file; its head is trained.)"""
+        judge = self.judge_of("judge", "--steps", "4", "--lr", "1e-3") + "/model.gguf"
+        line, seen = self.judged("--reward-model", judge, "--micro-batch", "8", "--temperature",
+                                 "2", "--reward-weights", "0.5,2",
+                                 prompts=["What is 2 + 5?", "12 + 9 ="])
+        scores = self.score(judge, [(each["prompt"], each["completion"]) for each in seen])
+        mean = sum(scores) / len(scores)
+        self.assertTrue(abs(line["rewards/model/mean"] - mean) <= 1e-4, (line, scores))
+        self.assertTrue(abs(line["reward"] - 2 * mean) <= 2e-4, (line, scores))
+        self.assertGreater(line["reward_std"], 0)
+
+    def test_one_curve_on_any_ranks(self):
+        judge = self.judge_of("judge", "--steps", "1", "--lr", "0", "--save-format", "hf")
+        words = ("--steps", "3", "--reward-model", judge + "/model", "--reward-regex", "7")
+        wanted = self.steps(*words, "--micro-batch", "8")
+        layouts = (
+            ("--local", "2", "--micro-batch", "4", "--zero", "3"),
+            ("--local", "2", "--micro-batch", "8", "--tp", "2"),
+            ("--local", "2", "--micro-batch", "2", "--grad-accum", "4", "--pp", "2",
+             "--virtual-stages", "2"),
+            ("--local", "3", "--micro-batch", "8", "--tp", "3"),
+            ("--local", "4", "--micro-batch", "2", "--grad-accum", "2", "--tp", "2", "--zero", "1"),
+        )
+        for layout in some(layouts, 2):
+            with self.subTest(layout=layout):
+                self.expect_equal(self.steps(*words, *layout), wanted)
+
+    def test_a_resumed_job_and_a_lost_rank(self):
+        judge = self.judge_of("judge", "--steps", "1", "--lr", "0", "--save-format", "hf")
+        words = ("--micro-batch", "8", "--save-every", "2", "--reward-model", judge + "/model")
+        wanted = self.steps(*words, "--steps", "4", "--output-dir", str(self.folder / "whole"))
+        out = ("--output-dir", str(self.folder / "out"))
+        self.steps(*words, "--steps", "2", *out)
+        rest = self.steps(*words, "--steps", "4", *out, "--resume", "auto")
+        for line, other in zip(rest, wanted[2:], strict=True):
+            self.assertEqual([line[name] for name in ("step", "loss", "grad_norm", "reward")],
+                             [other[name] for name in ("step", "loss", "grad_norm", "reward")])
+        words = self.words("--steps", "4", "--local", "2", "--micro-batch", "4", "--save-every",
+                           "2", "--zero", "3", "--output-dir", str(self.folder / "killed"),
+                           "--reward-model", judge + "/model")
+        lines, restarts, status, said = steps_with_a_kill([PROGRAM, *words], PATIENCE)
+        self.assertEqual((status, restarts), (0, 1), said)
+        self.expect_equal(lines, wanted)
+
+    def test_texts_that_are_too_long(self):
+        """They have no reward from the model, but the others'."""
+        judge = self.judge_of("judge", "--steps", "1", "--lr", "0", "--save-format", "hf")
+        config = pathlib.Path(judge) / "model/config.json"
+        known = json.loads(config.read_text())
+        config.write_text(json.dumps(dict(known, max_position_embeddings=16)))
+        done = self.run_weft(self.words("--steps", "1", "--micro-batch", "8", "--reward-model",
+                                        judge + "/model", "--reward-regex", "."))
+        self.assertIn("reads at most 16: such completions get no reward from it", done.stderr)
+        self.assertEqual(done.stderr.count("such completions"), 1)
+        line = self.lines(done.stdout)[0]
+        self.assertEqual(line["reward"], line["rewards/regex/mean"])
+
+    def test_refusals(self):
+        folder = self.folder / "classes"
+        classes = self.folder / "classes.jsonl"
+        classes.write_text("".join(json.dumps(dict(text=str(i), label=i % 3)) + "\n"
+                                   for i in range(8)))
+        self.run_weft(["train", MODEL + "/model.gguf", "--data", str(classes), "--loss",
+                       "classification", "--num-labels", "3", "--steps", "1", "--seq-len", "64",
+                       "--output-dir", str(folder)])
+        for model, part in ((str(folder / "model.gguf"), "its score head has 3 outputs"),
+                            (MODEL + "/model.gguf", "it has no score head"),
+                            (str(self.folder / "nothing"), "nothing")):
+            for ranks in ("1", "2"):
+                with self.subTest(model=model, ranks=ranks):
+                    words = self.words("--steps", "1", "--micro-batch", "8", "--local", ranks,
+                                       "--tp", ranks, "--reward-model", model)
+                    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True,
+                                          timeout=PATIENCE)
+                    self.assertNotEqual(done.returncode, 0)
+                    self.assertIn("--reward-model " + model, done.stderr)
+                    self.assertIn(part, done.stderr)
+        done = self.run_weft(["train", MODEL + "/model.gguf", "--data", self.data, "--no-output",
+                              "--reward-model", MODEL], status=2)
+        self.assertIn("--reward-model with --loss sft", done.stderr)
+
+
+def ask(port, prompt, text):
+    body = {"text_1": prompt, "text_2": text, "use_activation": False}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/score",
+                                     json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        return json.loads(answer.read())["data"][0]["score"]
+
+
+def is_ready(port):
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=PATIENCE).close()
+    except urllib.error.HTTPError:
+        return False
+    return True
 
 
 class Faults(Rewards):

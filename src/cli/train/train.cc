@@ -489,6 +489,7 @@ constexpr const char* kGrpoFlags[] = {"--group",
                                       "--reward-cmd",
                                       "--reward-regex",
                                       "--reward-json-schema",
+                                      "--reward-model",
                                       "--reward-weights",
                                       "--reward-timeout",
                                       "--reward-workers",
@@ -795,9 +796,12 @@ void AddGrpoFlags(const Command& app, train::GrpoOptions& grpo) {
     app.AddEach("--reward-json-schema", grpo.schemas,
                 "grpo: reward 1 if the completion is JSON that follows the schema in this file; "
                 "may be repeated");
+    app.AddEach("--reward-model", grpo.models,
+                "grpo: reward is the score of this model, which --loss reward trained, or a class "
+                "...ForSequenceClassification with one label; may be repeated");
     app.AddOption("--reward-weights", grpo.weights,
                   "grpo: weights of the rewards, as 1,0.5, in the order commands, expressions, "
-                  "schemas (default: 1)")
+                  "schemas, models (default: 1)")
         .Commas();
     shown.AddOption("--reward-timeout", grpo.reward_timeout_s,
                     "grpo: seconds for a --reward-cmd to judge the completions of an update");

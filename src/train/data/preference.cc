@@ -239,6 +239,22 @@ Result<Sample> EncodePrompt(const Encoder& encoder, const OrderedJson& record) {
     return sample;
 }
 
+Result<Sample> EncodeJudged(const Encoder& encoder, const OrderedJson& record,
+                            const std::string& completion) {
+    WEFT_CHECK(record.is_object() && Member(record, "prompt") != nullptr);  // EncodePrompt read it
+    OrderedJson object = BesideOf(record);
+    WEFT_ASSIGN(object["prompt"], TextOrMessages(*Member(record, "prompt"), "prompt"));
+    if (object["prompt"].is_string()) {
+        object["completion"] = completion;
+    } else {
+        object["completion"] = {{{"role", "assistant"}, {"content", completion}}};
+    }
+    WEFT_ASSIGN(const Record joined, RecordOfObject(std::move(object)));
+    WEFT_ASSIGN(Sample sample, encoder.Encode(joined));
+    MarkScore(encoder, sample);
+    return sample;
+}
+
 Result<Sample> EncodePreference(const Encoder& encoder, LossKind loss,
                                 const PreferenceRecord& record, const PreferenceRecord* before) {
     Joiner joiner(encoder, record, loss);

@@ -11,6 +11,7 @@
 // record's place), and those of RecordOfObject and Encoder.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,6 +38,11 @@ Result<PreferenceRecord> PreferenceOfObject(const chat::OrderedJson& record, Los
 // The prompt of a record {"prompt": P}, as a Sample with the role kPrompt. Other members are not
 // read, except those of a conversation beside messages.
 Result<Sample> EncodePrompt(const Encoder& encoder, const chat::OrderedJson& record);
+
+// The text of such a prompt and a completion, as --loss reward learns it; its score is at the last
+// row. The sample has one more token, the target of that row.
+Result<Sample> EncodeJudged(const Encoder& encoder, const chat::OrderedJson& record,
+                            const std::string& completion);
 
 // The answers of a record as one Sample with roles. before: the record whose answers are the
 // mismatched ones (kto).

@@ -45,13 +45,13 @@ Status CheckSampling(const GrpoOptions& o) {
 Status CheckRewards(const GrpoOptions& o) {
     if (o.rewards() == 0) {
         return MakeError(ErrorCode::kUsage,
-                         "--loss grpo needs a reward: --reward-cmd CMD, --reward-regex RE or "
-                         "--reward-json-schema FILE");
+                         "--loss grpo needs a reward: --reward-cmd CMD, --reward-regex RE, "
+                         "--reward-json-schema FILE or --reward-model FOLDER");
     }
     if (!o.weights.empty() && o.weights.size() != o.rewards()) {
         return MakeError(ErrorCode::kUsage,
                          "--reward-weights has {} numbers for {} rewards: expected one for each, "
-                         "in the order commands, regular expressions, schemas",
+                         "in the order commands, regular expressions, schemas, models",
                          o.weights.size(), o.rewards());
     }
     if (!std::ranges::all_of(o.weights, [](double w) { return std::isfinite(w); })) {

@@ -26,12 +26,15 @@ struct GrpoOptions {
     std::string loss_type = "dapo", scale_rewards = "group", importance_level = "token";
     bool mask_truncated = false;
     // Rewards (grpo/rewards.h); weights: one for each reward, or empty.
-    std::vector<std::string> commands{}, regexes{}, schemas{};
+    std::vector<std::string> commands{}, regexes{}, schemas{}, models{};
     std::vector<double> weights{};
     int64_t reward_timeout_s = 60, reward_workers = 1;  // of commands
+    std::string day{};                                  // that chat templates of models show
 
     double high() const { return epsilon_high > 0 ? epsilon_high : epsilon; }
-    size_t rewards() const { return commands.size() + regexes.size() + schemas.size(); }
+    size_t rewards() const {
+        return commands.size() + regexes.size() + schemas.size() + models.size();
+    }
 };
 
 // Errors: kUsage; the message names the flag.

@@ -166,7 +166,7 @@ Result<Rewards> Rewards::Make(const GrpoOptions& options, RewardCommand::Ends en
         rewards.sources_.push_back(std::move(source));
     }
     rewards.weights_ = options.weights;
-    rewards.weights_.resize(rewards.sources_.size(), 1);
+    rewards.weights_.resize(options.rewards(), 1);
     return rewards;
 }
 
@@ -202,6 +202,7 @@ std::vector<std::string> RewardNames(const GrpoOptions& options) {
     add("cmd", options.commands.size());
     add("regex", options.regexes.size());
     add("json_schema", options.schemas.size());
+    add("model", options.models.size());
     return names;
 }
 

@@ -1,5 +1,6 @@
-// Rewards of completions: a program of the user (reward_command.h), a regular expression, or a JSON
-// schema. The reward of a completion is the weighted sum of all that give it a number.
+// Rewards of completions: a program of the user (reward_command.h), a regular expression, a JSON
+// schema, or a reward model (reward_models.h), which all ranks run. The reward of a completion is
+// the weighted sum of all that give it a number.
 //
 //     regular expression   1 if it is found in the completion, else 0. A named group must be equal
 //     to
@@ -35,9 +36,11 @@ class Rewards {
     // ends: as for RewardCommand. Errors: kUsage (an invalid expression or schema), those of files.
     static Result<Rewards> Make(const GrpoOptions& options, RewardCommand::Ends ends = {});
 
-    // By reward: the value for each completion; not a number: none. Errors: those of RewardCommand.
+    // By reward, without those of models: the value for each completion; not a number: none.
+    // Errors: those of RewardCommand.
     Result<std::vector<std::vector<double>>> Score(std::span<const Judged> completions);
-    // The weighted sums; not a number where no reward has a value.
+    // The weighted sums of all rewards, those of models last; not a number where no reward has a
+    // value.
     std::vector<double> SumsOf(std::span<const std::vector<double>> values) const;
 
     class Source {

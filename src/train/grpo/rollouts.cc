@@ -107,19 +107,22 @@ Sequence Rollouts::SequenceOf(const std::vector<int32_t>& prompt, const Completi
     return made;
 }
 
-// Rank 0 judges; all ranks get the result.
+// Reward models judge on all ranks, all else on rank 0; all ranks get the result.
 Result<Rollouts::Judgement> Rollouts::Judge(Trainer& trainer, const Batch& prompts,
                                             std::span<const Completion> completions) {
     std::vector<double> numbers(completions.size() + options_.rewards());
     const auto rewards = std::span(numbers).first(completions.size());
     const auto means = std::span(numbers).subspan(completions.size());
-    if (rewards_) WEFT_TRY(JudgeHere(prompts, completions, rewards, means));
+    if (rewards_ || !options_.models.empty()) {
+        WEFT_TRY(JudgeInto(trainer, prompts, completions, rewards, means));
+    }
     WEFT_TRY(trainer.ShareFromFirst(std::as_writable_bytes(std::span(numbers))));
     return Judgement{{rewards.begin(), rewards.end()}, {means.begin(), means.end()}};
 }
 
-Status Rollouts::JudgeHere(const Batch& prompts, std::span<const Completion> completions,
-                           std::span<double> rewards, std::span<double> means) {
+Status Rollouts::JudgeInto(Trainer& trainer, const Batch& prompts,
+                           std::span<const Completion> completions, std::span<double> rewards,
+                           std::span<double> means) {
     std::vector<chat::OrderedJson> records;
     for (const Sequence& each : prompts.sequences) {
         if (each.begins.empty()) continue;
@@ -132,7 +135,10 @@ Status Rollouts::JudgeHere(const Batch& prompts, std::span<const Completion> com
         judged.push_back(
             {&record, data_.tokenizer->Decode(completions[i].tokens), completions[i].tokens});
     }
-    WEFT_ASSIGN(const auto values, rewards_->Score(judged));
+    WEFT_ASSIGN(const auto of_models, trainer.ScoreByModels(judged));
+    if (!rewards_) return {};
+    WEFT_ASSIGN(auto values, rewards_->Score(judged));
+    values.insert(values.end(), of_models.begin(), of_models.end());
     std::ranges::copy(rewards_->SumsOf(values), rewards.begin());
     for (size_t i = 0; i < values.size(); ++i) means[i] = MeanOf(values[i]).mean;
     return {};

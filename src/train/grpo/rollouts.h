@@ -1,5 +1,6 @@
 // Rollouts: from a batch of prompts to a batch of completions to learn from. The model in training
-// generates them, rank 0 judges them, and each has an advantage over the others of its prompt.
+// generates them, rank 0 and the reward models judge them, and each has an advantage over the
+// others of its prompt.
 //
 // Completions without an effect on the weights are left out of the passes: those that do not count
 // (mask_truncated), and without a reference model those whose advantage is 0.
@@ -35,7 +36,8 @@ class Rollouts {
                                  cluster::Cluster& cluster);
 
     // prompts: those of all ranks. seed: of this batch. Collective. Errors: those of
-    // Generator::Run and Rewards::Score; kCorrupt (a token beyond the tokenizer).
+    // Generator::Run, RewardModels::Score and Rewards::Score; kCorrupt (a token beyond the
+    // tokenizer).
     Result<Rollout> Next(Trainer& trainer, const Batch& prompts, uint64_t seed);
 
   private:
@@ -45,8 +47,9 @@ class Rollouts {
     Rollouts(const GrpoOptions& options, const OpenedData& data) : options_(options), data_(data) {}
     Result<Judgement> Judge(Trainer& trainer, const Batch& prompts,
                             std::span<const Completion> completions);
-    Status JudgeHere(const Batch& prompts, std::span<const Completion> completions,
-                     std::span<double> rewards, std::span<double> means);
+    Status JudgeInto(Trainer& trainer, const Batch& prompts,
+                     std::span<const Completion> completions, std::span<double> rewards,
+                     std::span<double> means);
     bool Counts(const Completion& completion) const {
         return completion.ended || !options_.mask_truncated;
     }

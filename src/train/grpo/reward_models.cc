@@ -1,0 +1,263 @@
+#include "train/grpo/reward_models.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "base/deadline.h"
+#include "base/log.h"
+#include "chat/chat.h"
+#include "model_files/read_tokenizer.h"
+#include "train/data/day.h"
+#include "train/data/preference.h"
+#include "train/graph.h"
+#include "train/head_source.h"
+#include "train/state.h"
+#include "train/trainer.h"
+
+namespace weft::train {
+namespace {
+
+// (Not a number stands for a text that is too long.)
+constexpr double kNotFinite = std::numeric_limits<double>::infinity();
+
+// Whether the model gives a text one number, as --loss reward trains it.
+Status CheckModel(const model_files::ModelSource& source, const std::string& name) {
+    WEFT_ASSIGN(const std::string architecture, source.meta().String("general.architecture"));
+    WEFT_ASSIGN(const bool causal, source.meta().BoolOr(architecture + ".attention.causal", true));
+    if (!causal) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "--reward-model {}: an encoder; Weft judges completions with causal "
+                         "models. Score with 'weft serve' and --reward-cmd instead (recipes.md)",
+                         name);
+    }
+    const bool dense = source.FindTensor("cls.weight") != nullptr;
+    const int64_t labels = LabelsOf(source);
+    if (labels == 1 && !dense) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--reward-model {}: {}; expected a score head of one output, as in a folder "
+                     "that --loss reward writes or of a class ...ForSequenceClassification with "
+                     "num_labels 1",
+                     name,
+                     labels == 0 ? "it has no score head"
+                     : dense     ? "its score head has another layer"
+                                 : fmt::format("its score head has {} outputs", labels));
+}
+
+}  // namespace
+
+class RewardModels::Model {
+  public:
+    Model(std::string name, const TrainLayout& layout) : name_(std::move(name)), layout_(layout) {
+        layout_.model.ep = 0;
+    }
+
+    Status Plan(const RewardModelOptions& options, backend::Device& device) {
+        WEFT_ASSIGN(source_, model_files::OpenModel(name_));
+        WEFT_TRY(CheckModel(*source_, name_));
+        WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source_));
+        most_ = std::min(options.sequence, hyper.context);
+        most_rows_ = std::max(options.rows, most_);
+        WEFT_TRY(OpenEncoder(hyper, options.day));
+        GraphOptions graph;
+        graph.dtype = graph.gradients = options.dtype;
+        graph.sequence = most_;
+        graph.rows = most_rows_;
+        graph.vectors = true;
+        graph.target = device.info().target;
+        WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper, *source_));
+        WEFT_ASSIGN(program::ChunkedProgram program,
+                    BuildScoringGraph(hyper, shards, *source_, graph));
+        chunks_ = program.chunks;
+        backend::CompileOptions compile;
+        compile.compute = options.dtype;
+        compile.max_tokens = compile.max_outputs = most_rows_;
+        compile.page_tokens = device.info().target.page_tokens;
+        WEFT_ASSIGN(executable_, device.Compile(std::move(program), compile));
+        return {};
+    }
+
+    uint64_t bytes() const {
+        const backend::MemoryUse use = executable_->memory();
+        return use.weight_bytes + use.arena_bytes;
+    }
+
+    Status Load(cluster::Cluster& cluster) {
+        WEFT_ASSIGN(const std::string fingerprint, source_->Fingerprint());
+        WEFT_TRY(cluster.Agree("reward model", fingerprint, Deadline::In(kAgreeMs)));
+        const auto values = static_cast<program::ValueId>(executable_->program().values.size());
+        return LoadFrozen(*executable_, 0, values, *source_, cluster);
+    }
+
+    Result<std::vector<double>> Score(std::span<const Judged> completions,
+                                      const RewardModelRun& run) {
+        const auto replica = static_cast<size_t>(layout_.replica);
+        const auto replicas = static_cast<size_t>(layout_.dp);
+        const size_t all = completions.size();
+        std::vector<double> rewards(all, 0);
+        Step step;
+        for (size_t i = all * replica / replicas; i < all * (replica + 1) / replicas; ++i) {
+            WEFT_ASSIGN(const std::vector<int32_t> text, TextOf(completions[i]));
+            if (std::ssize(text) > most_) {
+                if (is_last()) rewards[i] = std::numeric_limits<double>::quiet_NaN();
+                TellLong(text.size());
+                continue;
+            }
+            if (std::ssize(step.tokens) + std::ssize(text) > most_rows_) {
+                WEFT_TRY(Run(run, step, rewards));
+            }
+            step.Add(i, text);
+        }
+        WEFT_TRY(Run(run, step, rewards));
+        if (run.groups.world != nullptr) {
+            net::OpTag tag;
+            tag.op = "rewards";
+            tag.step = run.step;
+            WEFT_TRY(run.groups.world->AllReduce(std::span(rewards), tag));
+        }
+        if (std::ranges::none_of(rewards, [](double x) { return std::isinf(x); })) return rewards;
+        return MakeError(ErrorCode::kCorrupt,
+                         "--reward-model {}: the reward of a completion is not finite. Does the "
+                         "model work ('weft serve', /v1/score)?",
+                         name_);
+    }
+
+  private:
+    // The rows of a step: whole texts, and the last row of each.
+    struct Step {
+        std::vector<int32_t> tokens, positions, last_rows;
+        std::vector<backend::StepSequence> sequences;
+        std::vector<size_t> completions;
+
+        void Add(size_t completion, std::span<const int32_t> text) {
+            const auto begin = static_cast<int32_t>(tokens.size());
+            const auto count = static_cast<int32_t>(text.size());
+            sequences.push_back({begin, count, 0, {}});
+            tokens.insert(tokens.end(), text.begin(), text.end());
+            for (int32_t i = 0; i < count; ++i) positions.push_back(i);
+            last_rows.push_back(begin + count - 1);
+            completions.push_back(completion);
+        }
+    };
+
+    // The rank of a replica that contributes the rewards.
+    bool is_last() const { return layout_.tensor_rank == 0 && layout_.stage + 1 == layout_.pp(); }
+
+    Status OpenEncoder(const model::Hyper& hyper, const std::string& day) {
+        WEFT_ASSIGN(tokenizer_, model_files::LoadTokenizer(*source_));
+        EncoderOptions how;
+        auto chat = chat::Chat::Load(source_->meta(), *tokenizer_);
+        if (chat.ok()) {
+            chat_ = std::make_unique<chat::Chat>(*std::move(chat));
+        } else {
+            how.no_chat = chat.error().message;
+        }
+        WEFT_ASSIGN(how.now_s, NoonOf(day));
+        WEFT_ASSIGN(auto encoder, Encoder::Make(*tokenizer_, chat_.get(), 1, hyper.vocab, how));
+        encoder_.emplace(std::move(encoder));
+        return {};
+    }
+
+    Result<std::vector<int32_t>> TextOf(const Judged& judged) const {
+        auto sample = EncodeJudged(*encoder_, *judged.record, judged.text);
+        if (sample.ok()) {
+            sample->tokens.pop_back();  // the target of the last row
+            return std::move(sample->tokens);
+        }
+        return MakeError(sample.error().code, "--reward-model {}: {}", name_,
+                         sample.error().message);
+    }
+
+    void TellLong(size_t tokens) {
+        if (std::exchange(told_long_, true)) return;
+        Log(LogLevel::kWarning,
+            "--reward-model {}: a prompt and its completion have {} of its tokens, and it reads at "
+            "most {}: such completions get no reward from it. Use a larger --seq-len",
+            name_, tokens, most_);
+    }
+
+    // Sets the rewards of the step's completions on the rank that has them, and empties the step.
+    Status Run(const RewardModelRun& run, Step& rows, std::vector<double>& rewards) {
+        if (rows.tokens.empty()) return {};
+        if (run.stops && run.stops())
+            return MakeError(ErrorCode::kCancelled, "stopped by the user");
+        const std::vector<int32_t> targets(rows.last_rows.size(), 0);
+        backend::Step step;
+        step.number = run.step;
+        step.tokens = rows.tokens;
+        step.positions = rows.positions;
+        step.sequences = rows.sequences;
+        step.output_rows = rows.last_rows;
+        step.targets = targets;
+        for (size_t i = 0; i < chunks_.size(); ++i) {
+            if (run.groups.stages != nullptr) run.groups.stages->SetChunk(static_cast<int>(i));
+            WEFT_TRY(executable_->Run(chunks_[i].forward(), step, run.groups.ForSteps()));
+        }
+        const Step done = std::exchange(rows, {});
+        if (!is_last()) return {};
+        std::vector<float> scores(done.completions.size());
+        WEFT_TRY(executable_->ReadFloats(chunks_.back().loss.evaluated, 0, scores));
+        for (size_t i = 0; i < scores.size(); ++i) {
+            rewards[done.completions[i]] =
+                std::isfinite(scores[i]) ? double{scores[i]} : kNotFinite;
+        }
+        return {};
+    }
+
+    const std::string name_;
+    TrainLayout layout_;
+    int64_t most_ = 0, most_rows_ = 0;  // tokens of a text; rows of a step
+    std::unique_ptr<model_files::ModelSource> source_;
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
+    std::unique_ptr<chat::Chat> chat_;
+    std::optional<Encoder> encoder_;
+    std::vector<program::ModelChunk> chunks_;
+    std::unique_ptr<backend::Executable> executable_;
+    bool told_long_ = false;
+};
+
+RewardModels::RewardModels() = default;
+RewardModels::~RewardModels() = default;
+
+Status RewardModels::Plan(std::span<const std::string> models, const RewardModelOptions& options,
+                          const TrainLayout& layout, backend::Device& device) {
+    models_.clear();
+    for (const std::string& name : models) {
+        auto model = std::make_unique<Model>(name, layout);
+        const Status planned = model->Plan(options, device);
+        if (!planned.ok()) {
+            const std::string& said = planned.error().message;
+            return MakeError(
+                planned.error().code, "{}{}",
+                said.starts_with("--reward-model") ? "" : fmt::format("--reward-model {}: ", name),
+                said);
+        }
+        models_.push_back(std::move(model));
+    }
+    return {};
+}
+
+uint64_t RewardModels::bytes() const {
+    uint64_t sum = 0;
+    for (const auto& model : models_) sum += model->bytes();
+    return sum;
+}
+
+Status RewardModels::Load(cluster::Cluster& cluster) {
+    for (const auto& model : models_) WEFT_TRY(model->Load(cluster));
+    return {};
+}
+
+Result<std::vector<std::vector<double>>> RewardModels::Score(std::span<const Judged> completions,
+                                                             const RewardModelRun& run) {
+    std::vector<std::vector<double>> all;
+    for (const auto& model : models_) {
+        WEFT_ASSIGN(std::vector<double> own, model->Score(completions, run));
+        all.push_back(std::move(own));
+    }
+    return all;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,68 @@
+// Reward models (--reward-model): models with a score head of one output, which give completions a
+// reward on the ranks that train.
+//
+// A reward model has a Program of its own beside the one in training: a forward pass without a KV
+// cache, whose weights keep their types. It is cut over the tensor ranks and stages of a replica
+// like the model in training, and each replica judges its own completions. The text that it reads
+// is the one that --loss reward trains on: the prompt and the completion, rendered with the reward
+// model's chat template and tokenizer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/device.h"
+#include "base/result.h"
+#include "cluster/cluster.h"
+#include "train/grpo/rewards.h"
+#include "train/parallel/groups.h"
+#include "train/parallel/layout.h"
+
+namespace weft::train {
+
+struct RewardModelOptions {
+    DType dtype = DType::kF32;  // type of the computation, as GraphOptions::dtype
+    int64_t sequence = 0;       // most tokens of a text; a model with a shorter context reads less
+    int64_t rows = 0;           // most rows of a step; at least `sequence`
+    std::string day;            // that chat templates show (data/day.h)
+};
+
+// What Score needs of the job. All must outlive the call.
+struct RewardModelRun {
+    const TrainGroups& groups;
+    int64_t step = 0;  // for messages between ranks
+    std::function<bool()> stops;
+};
+
+class RewardModels {
+  public:
+    RewardModels();
+    ~RewardModels();
+
+    // Opens the models and plans their Programs on the device, in place of former ones. The device
+    // must outlive this object. Errors: kUsage (a model without a score head of one output);
+    // kUnsupported (an encoder, a layout that does not divide the model), those of the model's
+    // files and of Device::Compile.
+    Status Plan(std::span<const std::string> models, const RewardModelOptions& options,
+                const TrainLayout& layout, backend::Device& device);
+    // Bytes of weights and activations on this rank.
+    uint64_t bytes() const;
+    // Reads the weights. Collective. Errors: those of reading and of links.
+    Status Load(cluster::Cluster& cluster);
+    // By model: the reward of each completion, not activated; not a number: its text is longer than
+    // the model reads. Collective; all ranks have the same completions, and get all rewards.
+    // Errors: those of links, of Encoder and of the executable; kCorrupt (a reward is not finite);
+    // kCancelled.
+    Result<std::vector<std::vector<double>>> Score(std::span<const Judged> completions,
+                                                   const RewardModelRun& run);
+
+  private:
+    class Model;
+    std::vector<std::unique_ptr<Model>> models_;
+};
+
+}  // namespace weft::train
