@@ -229,7 +229,7 @@ class TrainPredictor {
         const double kept = e.matrices * bytes_.master + (muon ? 4 * e.ends : 0);
         if (!IsOnDrive()) memory.state += kept / SharesFrom(1);
         const TrainJob& job = walk_.job();
-        memory.state += walk_.generated_bytes() / (cut_.tp * cut_.pp);
+        memory.state += (walk_.generated_bytes() + job.judge_bytes) / (cut_.tp * cut_.pp);
         // (The generator reads whole weights.)
         if (cut_.zero >= 3 && job.completions > 0) memory.state += e.matrices * bytes_.weight;
         memory.work = use.kept * static_cast<double>(slots) + use.brief;

@@ -38,6 +38,7 @@ struct TrainJob {
     train::UpdateOptions update;
     train::LoraOptions lora;
     int64_t completions = 0;       // that a replica generates at once (--loss grpo)
+    double judge_bytes = 0;        // weights of reward models, on one rank with the whole models
     double drive_bytes_per_s = 0;  // not 0: the optimizer's state is on such a drive of each host
     bool vectors = false;          // the loss is one of vectors, so there are no logits
 };

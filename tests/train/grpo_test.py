@@ -296,6 +296,21 @@ class Models(Rewards):
                               "--reward-model", MODEL], status=2)
         self.assertIn("--reward-model with --loss sft", done.stderr)
 
+    def test_plans_count_them(self):
+        words = ["plan", "llama-3.1-8b", "--train", "--machines", "8xh100", "--dp", "4", "--tp",
+                 "2", "--seq-len", "4096", "--micro-batch", "2", "--global-batch", "16",
+                 "--recompute", "full", "--completions", "16", "--json"]
+
+        def layout(*more):
+            return json.loads(self.run_weft([*words, *more]).stdout)["layouts"][0]
+        without, judged = (layout("--zero", "0", *more)
+                           for more in ((), ("--reward-model", "llama-3.2-1b")))
+        self.assertEqual(without["layout"], judged["layout"])
+        # 1.24 billion weights in BF16, over tensor ranks and stages.
+        more = judged["worst_rank_bytes"] - without["worst_rank_bytes"]
+        ranks = judged["tp"] * judged["pp"]
+        self.assertTrue(abs(more - 2 * 1.2358e9 / ranks) <= 1e6, (more, ranks))
+
 
 def ask(port, prompt, text):
     body = {"text_1": prompt, "text_2": text, "use_activation": False}

@@ -165,19 +165,28 @@ class Training(unittest.TestCase):
             self.near(got, want, NARROW.get(dtype, LOSS), 4 * NARROW.get(dtype, NORM / 4))
 
     def rewarded(self, *more, dtype="f32", model=None):
-        data = self.folder / "prompts.jsonl"
-        data.write_text("".join(json.dumps({"prompt": f"which {i}"}) + "\n" for i in range(8)))
+        """With a command and a reward model."""
+        pairs, data = self.folder / "judged.jsonl", self.folder / "prompts.jsonl"
+        judge = self.folder / "judge"
+        if not judge.exists():
+            pairs.write_text("".join(json.dumps({
+                "prompt": f"which {i}", "chosen": f"it is {i}", "rejected": "it" + " not" * i
+            }) + "\n" for i in range(4)))
+            data.write_text("".join(json.dumps({"prompt": f"which {i}"}) + "\n" for i in range(8)))
+            train(*self.words("--loss", "reward", "--output-dir", str(judge), data=str(pairs)),
+                  device="cpu")
         return self.quiet("--dtype", dtype, "--loss", "grpo", "--group", "2",
                           "--max-completion-length", "12", "--beta", "0.1", "--eps", "1e-4",
-                          "--reward-cmd", "while read -r x; do echo $((${#x} % 7)); done", *more,
-                          data=str(data), model=model)
+                          "--reward-cmd", "while read -r x; do echo $((${#x} % 7)); done",
+                          "--reward-model", str(judge / "model.gguf"), *more, data=str(data),
+                          model=model)
 
     def near_rewards(self, got, want):
         """(Advantages sum to zero, so losses are near 0.)"""
         got, want = steps(got), steps(want)
         self.assertEqual(list(got), list(want))
         for step, line in want.items():
-            for name in ("loss", "grad_norm", "reward", "kl", "entropy",
+            for name in ("loss", "grad_norm", "reward", "kl", "entropy", "rewards/model/mean",
                          "completions/mean_length"):
                 error = abs(got[step][name] - line[name]) / max(1, abs(line[name]))
                 self.assertTrue(error <= (NORM if name == "grad_norm" else LOSS),
@@ -259,6 +268,12 @@ class ManyCurves(Training):
         self.like_cpu("--recompute", "full", model=self.model("qwen2"))
         self.like_cpu("--router-aux-loss", "0.05", model=self.model("mixtral"))
         self.like_cpu("--router-aux-loss", "0.05", model=self.model("qwen3_moe"), dtype="bf16")
+
+    def test_rewards_in_narrow_types(self):
+        for dtype in NARROW:
+            for more in ((), ("--lora", "4")):
+                lines = steps(train(*self.rewarded("--micro-batch", "4", *more, dtype=dtype))[0])
+                self.assertTrue(all(line["reward_std"] > 0 for line in lines.values()), lines)
 
     def test_quantized(self):
         for kind in ("Q4_1", "Q8_0", "Q4_K_M"):

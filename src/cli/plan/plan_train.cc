@@ -32,6 +32,17 @@ Status CheckContext(const PlanTrainFlags& flags) {
     return {};
 }
 
+// Bytes of a model's weights in a training that only reads them.
+double FrozenBytes(const model_files::ModelSource& source, DType dtype) {
+    double bytes = 0;
+    for (const model_files::TensorInfo& tensor : source.tensors()) {
+        const bool kept = Info(tensor.dtype).quantized;
+        const DType type = kept ? tensor.dtype : tensor.rows > 1 ? dtype : DType::kF32;
+        bytes += static_cast<double>(tensor.rows * RowBytes(type, tensor.cols));
+    }
+    return bytes;
+}
+
 Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
     WEFT_TRY(CheckContext(flags));
     // Training computes in --dtype, so the weight type matters only with adapters, which leave the
@@ -52,6 +63,10 @@ Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
     job.grad_dtype = flags.grad_dtype;
     job.lora.rank = flags.lora_rank;
     job.completions = flags.completions;
+    for (const std::string& model : flags.reward_models) {
+        WEFT_ASSIGN(const plan::OpenedShape judge, plan::OpenWalk(model));
+        job.judge_bytes += FrozenBytes(judge.walk.source(), job.dtype);
+    }
     job.drive_bytes_per_s = flags.drive_gb_per_s * 1e9;
     job.vectors = flags.vectors;
     job.update.kind = *update;
@@ -258,6 +273,11 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
     add("--completions", flags.completions,
         "For --loss grpo: completions that a replica generates at once; counts their KV cache")
         .Range(1, 4096);
+    const Option judges =
+        command.AddEach("--reward-model", flags.reward_models,
+                        "For --loss grpo: a reward model; counts its weights. May be repeated");
+    judges.Group("Training");
+    if (needed != nullptr) judges.Needs(*needed);
     const Option vectors = command.AddFlag(
         "--vectors", flags.vectors,
         "For --loss reward, classification or contrastive: no logits; a sequence is a text");

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cli/command_line/flags.h"
 #include "plan/train_search.h"
@@ -16,6 +17,7 @@ struct PlanTrainFlags {
     std::string recompute = "auto", sequence_parallel = "auto", zero = "auto";
     int64_t sequence = 0, lora_rank = 0, completions = 0, epoch = 0;
     double drive_gb_per_s = 0;
+    std::vector<std::string> reward_models;
     plan::TrainWishes wishes;
     bool vectors = false;  // --loss reward, classification, contrastive
     bool explain = false, json = false;
