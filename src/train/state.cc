@@ -303,6 +303,8 @@ Status TrainState::LoadMember(const OwnPart& part, const FlatBucket::Member& mem
 
 Status LoadFrozen(backend::Executable& executable, program::ValueId first, program::ValueId end,
                   const model_files::ModelSource& source, const cluster::Cluster& cluster) {
+    // A device may have pinned this thread to one core, which new threads would inherit.
+    const PinnedThread pinned(cluster.cores());
     const program::Program& program = executable.program();
     const size_t threads = std::min(kMostLoaders, cluster.cores().size());
     const auto values = static_cast<size_t>(end - first);

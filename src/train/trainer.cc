@@ -28,6 +28,8 @@ namespace {
 
 // Memory besides weights and activations: code, tokenizer, data, links, the allocator.
 constexpr uint64_t kOverheadBytes = 64ull << 20;
+// Rows that a reward model reads at once, unless a text has more: enough for fast products.
+constexpr int64_t kMostJudgedRows = 4096;
 // The need that a rank reports if it could not reserve its memory: more than any machine has.
 constexpr uint64_t kNoMemory = 1ull << 50;
 
@@ -314,9 +316,9 @@ Status Trainer::PlanProgram() {
         GeneratorParts{*training_, *device_, groups_, layout_, generating_, hyper_.vocab,
                        options.max_tokens, [this] { return cluster_.stop_requested(); }},
         options_.grpo, size);
-    const RewardModelOptions judges{options_.dtype, 2 * options_.sequence,
-                                    std::max<int64_t>(options_.micro_batch, 2) * options_.sequence,
-                                    options_.grpo.day};
+    const int64_t longest = 2 * options_.sequence;
+    const int64_t rows = std::max(longest, std::min(RowsOfStep(options_), kMostJudgedRows));
+    const RewardModelOptions judges{options_.dtype, longest, rows, options_.grpo.day};
     return reward_models_.Plan(options_.grpo.models, judges, layout_, *device_);
 }
 

@@ -117,6 +117,14 @@ class Curves(Rewards):
             with self.subTest(layout=layout):
                 self.expect_equal(self.steps(*words, *layout), wanted)
 
+    def test_seeds(self):
+        first, again, other = (self.steps("--micro-batch", "8", "--steps", "2", "--seed", seed)
+                               for seed in ("7", "7", "8"))
+        told = [[(line["loss"], line["reward"], line["entropy"]) for line in lines]
+                for lines in (first, again, other)]
+        self.assertEqual(told[0], told[1])
+        self.assertNotEqual(told[0], told[2])
+
     def test_a_resumed_job_has_the_same_bits(self):
         out = str(self.folder / "out")
         words = ("--micro-batch", "8", "--num-iterations", "2", "--save-every", "4")
@@ -282,7 +290,8 @@ class Models(Rewards):
                        "--output-dir", str(folder)])
         for model, part in ((str(folder / "model.gguf"), "its score head has 3 outputs"),
                             (MODEL + "/model.gguf", "it has no score head"),
-                            (str(self.folder / "nothing"), "nothing")):
+                            (str(self.folder / "nothing"), "nothing"),
+                            (self.data, "--reward-model")):
             for ranks in ("1", "2"):
                 with self.subTest(model=model, ranks=ranks):
                     words = self.words("--steps", "1", "--micro-batch", "8", "--local", ranks,

@@ -269,6 +269,20 @@ class ManyCurves(Training):
         self.like_cpu("--router-aux-loss", "0.05", model=self.model("mixtral"))
         self.like_cpu("--router-aux-loss", "0.05", model=self.model("qwen3_moe"), dtype="bf16")
 
+    def test_rewards_on_layouts_and_families(self):
+        model = self.model("llama", 4)
+        want = train(*self.rewarded("--micro-batch", "4", model=model), device="cpu")[0]
+        for layout in (("--tp", "2", "--micro-batch", "4"),
+                       ("--local", "2", "--zero", "1", "--micro-batch", "2"),
+                       ("--pp", "2", "--virtual-stages", "2", "--micro-batch", "2", "--grad-accum",
+                        "2")):
+            with self.subTest(layout=layout):
+                self.near_rewards(train(*self.rewarded(*layout, model=model))[0], want)
+        for family in ("qwen2", "qwen3_moe", "mixtral"):
+            with self.subTest(family=family):
+                words = self.rewarded("--micro-batch", "4", model=self.model(family))
+                self.near_rewards(train(*words)[0], train(*words, device="cpu")[0])
+
     def test_rewards_in_narrow_types(self):
         for dtype in NARROW:
             for more in ((), ("--lora", "4")):

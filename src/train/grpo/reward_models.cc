@@ -24,7 +24,7 @@ namespace {
 constexpr double kNotFinite = std::numeric_limits<double>::infinity();
 
 // Whether the model gives a text one number, as --loss reward trains it.
-Status CheckModel(const model_files::ModelSource& source, const std::string& name) {
+Status CheckHead(const model_files::ModelSource& source, const std::string& name) {
     WEFT_ASSIGN(const std::string architecture, source.meta().String("general.architecture"));
     WEFT_ASSIGN(const bool causal, source.meta().BoolOr(architecture + ".attention.causal", true));
     if (!causal) {
@@ -46,17 +46,35 @@ Status CheckModel(const model_files::ModelSource& source, const std::string& nam
                                  : fmt::format("its score head has {} outputs", labels));
 }
 
+// Names the flag in an error of this model, unless the error names it.
+Error WithFlag(const Error& error, const std::string& name) {
+    if (error.message.starts_with("--reward-model")) return error;
+    return MakeError(error.code, "--reward-model {}: {}", name, error.message);
+}
+
 }  // namespace
+
+Result<std::unique_ptr<model_files::ModelSource>> OpenRewardModel(const std::string& name) {
+    auto source = model_files::OpenModel(name);
+    if (!source.ok()) return WithFlag(source.error(), name);
+    const Status fits = CheckHead(**source, name);
+    if (!fits.ok()) return WithFlag(fits.error(), name);
+    return source;
+}
 
 class RewardModels::Model {
   public:
+    // (One chunk per stage: the model may have few layers.)
     Model(std::string name, const TrainLayout& layout) : name_(std::move(name)), layout_(layout) {
-        layout_.model.ep = 0;
+        layout_.model.pp = layout_.pp();
+        layout_.chunks = 1;
+        model::Layout& cut = layout_.model;
+        cut.ep = 0;
+        if (!cut.pp_shares.empty()) cut.pp_shares.resize(static_cast<size_t>(cut.pp));
     }
 
     Status Plan(const RewardModelOptions& options, backend::Device& device) {
-        WEFT_ASSIGN(source_, model_files::OpenModel(name_));
-        WEFT_TRY(CheckModel(*source_, name_));
+        WEFT_ASSIGN(source_, OpenRewardModel(name_));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source_));
         most_ = std::min(options.sequence, hyper.context);
         most_rows_ = std::max(options.rows, most_);
@@ -70,7 +88,7 @@ class RewardModels::Model {
         WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper, *source_));
         WEFT_ASSIGN(program::ChunkedProgram program,
                     BuildScoringGraph(hyper, shards, *source_, graph));
-        chunks_ = program.chunks;
+        chunk_ = program.chunks.front();
         backend::CompileOptions compile;
         compile.compute = options.dtype;
         compile.max_tokens = compile.max_outputs = most_rows_;
@@ -166,8 +184,7 @@ class RewardModels::Model {
             sample->tokens.pop_back();  // the target of the last row
             return std::move(sample->tokens);
         }
-        return MakeError(sample.error().code, "--reward-model {}: {}", name_,
-                         sample.error().message);
+        return WithFlag(sample.error(), name_);
     }
 
     void TellLong(size_t tokens) {
@@ -191,14 +208,12 @@ class RewardModels::Model {
         step.sequences = rows.sequences;
         step.output_rows = rows.last_rows;
         step.targets = targets;
-        for (size_t i = 0; i < chunks_.size(); ++i) {
-            if (run.groups.stages != nullptr) run.groups.stages->SetChunk(static_cast<int>(i));
-            WEFT_TRY(executable_->Run(chunks_[i].forward(), step, run.groups.ForSteps()));
-        }
+        if (run.groups.stages != nullptr) run.groups.stages->SetChunk(0);
+        WEFT_TRY(executable_->Run(chunk_.forward(), step, run.groups.ForSteps()));
         const Step done = std::exchange(rows, {});
         if (!is_last()) return {};
         std::vector<float> scores(done.completions.size());
-        WEFT_TRY(executable_->ReadFloats(chunks_.back().loss.evaluated, 0, scores));
+        WEFT_TRY(executable_->ReadFloats(chunk_.loss.evaluated, 0, scores));
         for (size_t i = 0; i < scores.size(); ++i) {
             rewards[done.completions[i]] =
                 std::isfinite(scores[i]) ? double{scores[i]} : kNotFinite;
@@ -213,7 +228,7 @@ class RewardModels::Model {
     std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
     std::unique_ptr<chat::Chat> chat_;
     std::optional<Encoder> encoder_;
-    std::vector<program::ModelChunk> chunks_;
+    program::ModelChunk chunk_;
     std::unique_ptr<backend::Executable> executable_;
     bool told_long_ = false;
 };
@@ -227,13 +242,7 @@ Status RewardModels::Plan(std::span<const std::string> models, const RewardModel
     for (const std::string& name : models) {
         auto model = std::make_unique<Model>(name, layout);
         const Status planned = model->Plan(options, device);
-        if (!planned.ok()) {
-            const std::string& said = planned.error().message;
-            return MakeError(
-                planned.error().code, "{}{}",
-                said.starts_with("--reward-model") ? "" : fmt::format("--reward-model {}: ", name),
-                said);
-        }
+        if (!planned.ok()) return WithFlag(planned.error(), name);
         models_.push_back(std::move(model));
     }
     return {};

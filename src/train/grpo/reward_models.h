@@ -18,11 +18,16 @@
 #include "backend/device.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "model_files/model_file.h"
 #include "train/grpo/rewards.h"
 #include "train/parallel/groups.h"
 #include "train/parallel/layout.h"
 
 namespace weft::train {
+
+// Opens a reward model. Errors name the flag: kUsage (no score head of one output), kUnsupported
+// (an encoder), those of model_files::OpenModel.
+Result<std::unique_ptr<model_files::ModelSource>> OpenRewardModel(const std::string& name);
 
 struct RewardModelOptions {
     DType dtype = DType::kF32;  // type of the computation, as GraphOptions::dtype
@@ -44,9 +49,8 @@ class RewardModels {
     ~RewardModels();
 
     // Opens the models and plans their Programs on the device, in place of former ones. The device
-    // must outlive this object. Errors: kUsage (a model without a score head of one output);
-    // kUnsupported (an encoder, a layout that does not divide the model), those of the model's
-    // files and of Device::Compile.
+    // must outlive this object. Errors: those of OpenRewardModel and Device::Compile; kUnsupported
+    // (a layout that does not divide the model).
     Status Plan(std::span<const std::string> models, const RewardModelOptions& options,
                 const TrainLayout& layout, backend::Device& device);
     // Bytes of weights and activations on this rank.

@@ -32,6 +32,8 @@ Result<Rollouts> Rollouts::Make(const GrpoOptions& options, const OpenedData& da
         return MakeError(ErrorCode::kCancelled, "stopped by the user");
     };
     WEFT_ASSIGN(rollouts.rewards_, Rewards::Make(options, ends));
+    // (Before the data are counted and a large model is loaded.)
+    for (const std::string& model : options.models) WEFT_TRY(OpenRewardModel(model));
     return rollouts;
 }
 

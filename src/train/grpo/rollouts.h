@@ -31,7 +31,7 @@ struct Rollout {
 class Rollouts {
   public:
     // Rank 0 judges; a reward that takes long ends with the job. All must outlive this object.
-    // Errors: those of Rewards::Make.
+    // Errors: those of Rewards::Make and OpenRewardModel.
     static Result<Rollouts> Make(const GrpoOptions& options, const OpenedData& data,
                                  cluster::Cluster& cluster);
 
