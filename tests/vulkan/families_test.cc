@@ -5,10 +5,12 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "coll/comm.h"
 #include "model/model.h"
 #include "support/architecture_case.h"
 #include "support/loaded_rank.h"
 #include "support/nightly.h"
+#include "support/ranks.h"
 #include "vulkan/usable_device.h"
 
 namespace weft::backend::on_gpu {
@@ -33,34 +35,76 @@ double ErrorOf(std::span<const float> got, std::span<const float> want) {
 }
 
 // The bound is twice that of tests/backend/families_test.cc, because GPU functions are less exact.
+void ExpectLikeTransformers(const std::vector<float>& got, const support::ArchitectureCase& c,
+                            size_t piece) {
+    constexpr double kBound = 2 * 5.4e-5;
+    ASSERT_EQ(got.size(), c.logits.size());
+    const size_t vocab = c.logits.size() / c.tokens.size();
+    for (size_t row = 0; row < c.tokens.size(); ++row) {
+        const double error = ErrorOf(std::span(got).subspan(row * vocab, vocab),
+                                     std::span(c.logits).subspan(row * vocab, vocab));
+        EXPECT_FALSE(!(error <= kBound)) << "row " << row << " by " << piece << ": " << error;
+    }
+}
+
+// A case's model, and its Programs for a number of tensor ranks.
+struct CaseModel {
+    support::ArchitectureCase c;
+    model::Hyper hyper;
+    explicit CaseModel(const std::string& name) : c(name) {
+        if (c.source != nullptr) hyper = model::ReadHyper(*c.source).value();
+    }
+    std::vector<program::Program> Programs(int tp) const {
+        model::BuildOptions options;
+        options.kv_dtype = DType::kF32;
+        options.context = 64;
+        options.target = TheVulkan()->info().target;
+        options.target.float64_reductions = false;
+        if (hyper.encoder) options.outputs = model::Outputs::kHidden;
+        return support::Build(hyper, *c.source, {tp, 1, {}, {}}, options);
+    }
+    // Steps of encoders have whole texts.
+    std::vector<size_t> Pieces() const {
+        return hyper.encoder ? std::vector<size_t>{64} : std::vector<size_t>{64, 5, 1};
+    }
+    std::vector<float> Logits(const std::shared_ptr<Device>& device,
+                              const program::Program& program, size_t piece,
+                              const Communicators& groups = {}) const {
+        support::LoadedRank rank(device, program, *c.source);
+        if (hyper.token_types > 1) rank.set_second(c.second);
+        return rank.Logits(c.tokens, piece, groups);
+    }
+};
+
 void CheckCase(const std::string& name) {
     SCOPED_TRACE(name);
-    constexpr double kBound = 2 * 5.4e-5;
-    const support::ArchitectureCase c(name);
-    ASSERT_NE(c.source, nullptr);
-    model::BuildOptions options;
-    options.kv_dtype = DType::kF32;
-    options.context = 64;
-    options.target = TheVulkan()->info().target;
-    options.target.float64_reductions = false;
-    const model::Hyper hyper = model::ReadHyper(*c.source).value();
-    const model::ShardPlan plan = model::PlanShards(hyper, *c.source, {}).value();
-    if (hyper.encoder) options.outputs = model::Outputs::kHidden;
-    const auto program = model::BuildProgram(hyper, plan.shards[0], *c.source, options);
-    ASSERT_TRUE(program.ok()) << program.error().message;
-    support::LoadedRank rank(TheVulkan(), *program, *c.source);
-    if (hyper.token_types > 1) rank.set_second(c.second);
-    const size_t vocab = c.logits.size() / c.tokens.size();
-    for (const size_t piece : {size_t{64}, size_t{5}, size_t{1}}) {
-        if (hyper.encoder && piece < c.tokens.size()) continue;  // a step has whole texts
-        const std::vector<float> got = rank.Logits(c.tokens, piece);
-        ASSERT_EQ(got.size(), c.logits.size());
-        for (size_t row = 0; row < c.tokens.size(); ++row) {
-            const double error = ErrorOf(std::span(got).subspan(row * vocab, vocab),
-                                         std::span(c.logits).subspan(row * vocab, vocab));
-            EXPECT_FALSE(!(error <= kBound)) << "row " << row << " by " << piece << ": " << error;
-        }
+    const CaseModel model(name);
+    ASSERT_NE(model.c.source, nullptr);
+    const std::vector<program::Program> programs = model.Programs(1);
+    ASSERT_EQ(programs.size(), 1u);
+    for (const size_t piece : model.Pieces()) {
+        ExpectLikeTransformers(model.Logits(TheVulkan(), programs[0], piece), model.c, piece);
     }
+}
+
+// Two tensor ranks, each with its own device.
+void CheckRanks(const std::string& name) {
+    SCOPED_TRACE(name);
+    const CaseModel model(name);
+    ASSERT_NE(model.c.source, nullptr);
+    const std::vector<program::Program> programs = model.Programs(2);
+    ASSERT_EQ(programs.size(), 2u);
+    auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, size_t{1} << 20).value();
+    std::vector<std::vector<float>> got(2);
+    weft::test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+        const std::vector<int> ranks = {0, 1};
+        const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
+        const auto comm = coll::Comm::Make(fabric, ranks, channel, 60'000).value();
+        const auto r = static_cast<size_t>(fabric.rank);
+        got[r] = model.Logits(OpenVulkan(), programs[r], 64, support::OneGroup(*comm).groups);
+    });
+    ExpectLikeTransformers(got[0], model.c, 64);
+    EXPECT_EQ(got[0], got[1]) << "tensor ranks differ";
 }
 
 // Daily, the first case of each architecture.
@@ -73,6 +117,15 @@ TEST_P(VulkanArchitectures, EqualTransformers) {
     for (const std::string_view name : cases) {
         if (name == cases[0] || weft::test::Nightly()) CheckCase(std::string(name));
     }
+}
+
+// Nightly, and daily those whose sums over ranks other families lack.
+TEST_P(VulkanArchitectures, TensorRanksEqualTransformers) {
+    WEFT_NEEDS_VULKAN();
+    const std::string list(GetParam().tested);
+    const bool daily = GetParam().architecture == "gemma3n";
+    if (!daily && !weft::test::Nightly()) return;
+    CheckRanks(list.substr(0, list.find(',')));
 }
 
 }  // namespace

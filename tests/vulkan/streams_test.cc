@@ -19,7 +19,7 @@ using program::ValueId;
 using test::BenchEmitter;
 
 // A value with rows of the step, or with `weight` a vector.
-struct Input {
+struct StreamInput {
     std::vector<float> values;
     bool weight = false;
     std::vector<int32_t> ids{};  // instead of values
@@ -28,13 +28,13 @@ struct Input {
 // Compares y = op(inputs) with the formula. An element may be off by `bound` times the largest
 // element of the formula's row.
 template <typename Attributes>
-void Check(const std::shared_ptr<gpu::Device>& device, int32_t rows, const Attributes& a,
-           const std::vector<Input>& inputs, int64_t cols, double bound) {
+void CheckFormula(const std::shared_ptr<gpu::Device>& device, int32_t rows, const Attributes& a,
+                  const std::vector<StreamInput>& inputs, int64_t cols, double bound) {
     SCOPED_TRACE(fmt::format("{}, {} rows of {}", Attributes::kRow.name, rows, cols));
     BenchEmitter e(device, {.rows = rows, .positions = 64});
     std::vector<ValueId> in;
     std::vector<std::vector<double>> wide;
-    for (const Input& input : inputs) {
+    for (const StreamInput& input : inputs) {
         const auto width = static_cast<int64_t>(input.values.size() + input.ids.size()) / rows;
         if (!input.ids.empty()) {
             in.push_back(e.AddInts({kTokens, width}, input.ids));
@@ -71,54 +71,56 @@ void Check(const std::shared_ptr<gpu::Device>& device, int32_t rows, const Attri
     }
 }
 
-constexpr int32_t kRowCounts[] = {1, 3, 8, 70};
+constexpr int32_t kStreamRows[] = {1, 3, 8, 70};
 
 // Streams that are not mixed (Hy4).
 TEST(VulkanStreams, ThatAreKept) {
     WEFT_VULKAN(device);
     Random random(1);
-    for (const int32_t rows : kRowCounts) {
+    for (const int32_t rows : kStreamRows) {
         const int64_t n = random.Int(2, 8), cols = random.Pick<int64_t>({1, 63, 300});
-        const Input weights{random.Normals(rows * 2 * n)};
-        Check(device, rows, program::MixStreams{n},
-              {{random.Normals(rows * n * cols)}, weights, {random.Normals(rows * cols)}}, n * cols,
-              4 * kUlp);
+        const StreamInput weights{random.Normals(rows * 2 * n)};
+        CheckFormula(device, rows, program::MixStreams{n},
+                     {{random.Normals(rows * n * cols)}, weights, {random.Normals(rows * cols)}},
+                     n * cols, 4 * kUlp);
         // Sigmoids are off by less than 40 roundings.
-        Check(device, rows, program::StreamWeights{n, 1, 1e-3f, 1.7f},
-              {weights, {random.Normals(2 * n), true}, {random.Normals(2), true}}, 2 * n,
-              40 * kUlp);
+        CheckFormula(device, rows, program::StreamWeights{n, 1, 1e-3f, 1.7f},
+                     {weights, {random.Normals(2 * n), true}, {random.Normals(2), true}}, 2 * n,
+                     40 * kUlp);
     }
 }
 
 TEST(VulkanStreams, OfAltUp) {
     WEFT_VULKAN(device);
     Random random(2);
-    for (const int32_t rows : kRowCounts) {
+    for (const int32_t rows : kStreamRows) {
         const int64_t n = random.Int(2, 8), cols = random.Pick<int64_t>({1, 63, 300, 1024});
-        Check(device, rows, program::AltUpWeights{n, false}, {{random.Normals(rows * n * n)}},
-              n * (2 + n), 4 * kUlp);
-        Check(device, rows, program::AltUpWeights{n, true}, {{random.Normals(rows * n)}},
-              n * (2 + n), 4 * kUlp);
-        Check(device, rows, program::ScaleColumns{},
-              {{random.Normals(rows * (cols + 5))}, {random.Normals(cols), true}}, cols, 2 * kUlp);
+        CheckFormula(device, rows, program::AltUpWeights{n, false},
+                     {{random.Normals(rows * n * n)}}, n * (2 + n), 4 * kUlp);
+        CheckFormula(device, rows, program::AltUpWeights{n, true}, {{random.Normals(rows * n)}},
+                     n * (2 + n), 4 * kUlp);
+        CheckFormula(device, rows, program::ScaleColumns{},
+                     {{random.Normals(rows * (cols + 5))}, {random.Normals(cols), true}}, cols,
+                     2 * kUlp);
         // Half of the error of the two sums of squares, and a few roundings of the factor.
-        Input x{random.Normals(rows * n * cols)};
+        StreamInput x{random.Normals(rows * n * cols)};
         std::fill_n(x.values.begin(), cols, 1e-4f);  // a mean square below the least
-        Check(device, rows, program::MatchStreams{}, {x, {random.Normals(rows * cols)}}, n * cols,
-              static_cast<double>(cols + 20) * kUlp);
+        CheckFormula(device, rows, program::MatchStreams{}, {x, {random.Normals(rows * cols)}},
+                     n * cols, static_cast<double>(cols + 20) * kUlp);
     }
 }
 
 TEST(VulkanStreams, GatesAboveTheirCut) {
     WEFT_VULKAN(device);
     Random random(3);
-    for (const int32_t rows : kRowCounts) {
+    for (const int32_t rows : kStreamRows) {
         const int64_t cols = random.Pick<int64_t>({2, 63, 300, 2500});
-        const Input x{random.Normals(rows * cols, 3)};
+        const StreamInput x{random.Normals(rows * cols, 3)};
         // Numbers of one sign, so that the sum is as exact as its addends.
-        Input positive = x;
+        StreamInput positive = x;
         for (float& value : positive.values) value = std::fabs(value);
-        Check(device, rows, program::RowMoments{}, {positive}, 2, static_cast<double>(cols) * kUlp);
+        CheckFormula(device, rows, program::RowMoments{}, {positive}, 2,
+                     static_cast<double>(cols) * kUlp);
         std::vector<float> moments;
         for (int32_t row = 0; row < rows; ++row) {
             double sum = 0, squares = 0;
@@ -129,25 +131,26 @@ TEST(VulkanStreams, GatesAboveTheirCut) {
             moments.insert(moments.end(), {static_cast<float>(sum), static_cast<float>(squares)});
         }
         // (The cut is at most as large as twice the largest element, which may be just above it.)
-        Check(device, rows, program::Sparsify{cols, -0.7f}, {x, {moments}}, cols, 64 * kUlp);
-        Check(device, rows, program::Sparsify{2 * cols, 0.3f}, {x, {moments}}, cols, 64 * kUlp);
+        CheckFormula(device, rows, program::Sparsify{cols, -0.7f}, {x, {moments}}, cols, 64 * kUlp);
+        CheckFormula(device, rows, program::Sparsify{2 * cols, 0.3f}, {x, {moments}}, cols,
+                     64 * kUlp);
     }
 }
 
 TEST(VulkanExperts, WithoutMatrices) {
     WEFT_VULKAN(device);
     Random random(4);
-    for (const int32_t rows : kRowCounts) {
+    for (const int32_t rows : kStreamRows) {
         const int64_t used = random.Int(1, 12), cols = random.Pick<int64_t>({1, 3, 64, 257});
-        Input ids;
+        StreamInput ids;
         for (int64_t i = 0; i < rows * used; ++i) {
             ids.ids.push_back(static_cast<int32_t>(random.Int(0, 9)));
         }
-        Input weights{random.Normals(rows * used)};
+        StreamInput weights{random.Normals(rows * used)};
         for (float& weight : weights.values) weight = std::fabs(weight);
-        Check(device, rows, program::IdentityExperts{6},
-              {{random.Normals(rows * cols)}, ids, weights}, cols,
-              static_cast<double>(used + 2) * kUlp);
+        CheckFormula(device, rows, program::IdentityExperts{6},
+                     {{random.Normals(rows * cols)}, ids, weights}, cols,
+                     static_cast<double>(used + 2) * kUlp);
     }
 }
 
