@@ -8,7 +8,7 @@
 Weft writes models/abacus as a folder, and as one with the initial score head of --seed 0 (updates
 with a rate of 0). The completions are greedy, by transformers; the rewards are the logits of
 ...ForSequenceClassification in float64, for the prompt and the completion in the chat template, or
-as one text that the end token follows.
+as one text that the end token follows; once more with token 1 as the padding of config.json.
 """
 import json
 import os
@@ -54,10 +54,13 @@ def main():
                 whole = tokenizer.apply_chat_template(
                     [*prompt, dict(role="assistant", content=completion)], tokenize=False) \
                     if chat else prompt + completion + tokenizer.eos_token
-                with torch.no_grad():
-                    logits = judge(**tokenizer(whole, return_tensors="pt")).logits
-                records.append(dict(prompt=prompt, completion=completion,
-                                    reward=float(logits[0, 0])))
+                record = dict(prompt=prompt, completion=completion)
+                for name, padding in (("reward", tokenizer.pad_token_id), ("other_padding", 1)):
+                    judge.config.pad_token_id = padding
+                    with torch.no_grad():
+                        logits = judge(**tokenizer(whole, return_tensors="pt")).logits
+                    record[name] = float(logits[0, 0])
+                records.append(record)
     with open(out, "w") as file:
         json.dump(dict(made_by=dict(transformers=transformers.__version__, torch=torch.__version__),
                        records=records), file, indent=1)

@@ -30,6 +30,9 @@ namespace {
 constexpr uint64_t kOverheadBytes = 64ull << 20;
 // Rows that a reward model reads at once, unless a text has more: enough for fast products.
 constexpr int64_t kMostJudgedRows = 4096;
+constexpr const char* kHeld = "weights, gradients, optimizer state, activations";
+constexpr const char* kHeldWithRewards =
+    "weights, gradients, optimizer state, activations, KV cache, reward models";
 // The need that a rank reports if it could not reserve its memory: more than any machine has.
 constexpr uint64_t kNoMemory = 1ull << 50;
 
@@ -374,7 +377,7 @@ Status Trainer::CheckMemory(bool planned) {
         use.weight_bytes + use.kv_bytes + use.arena_bytes + reward_models_.bytes();
     return cluster::CheckMemory(cluster_, engine::MemoryNeeds(*device_, bytes, kOverheadBytes),
                                 source_->name() + " in training",
-                                "weights, gradients, optimizer state, activations", "");
+                                options_.grpo.on ? kHeldWithRewards : kHeld, "");
 }
 
 // Whether these options would fit on the open device. Collective.

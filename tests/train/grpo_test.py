@@ -10,6 +10,7 @@ tools/make_reward_golden.py makes the scores of tests/data/reward_scores.json.
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -191,21 +192,28 @@ class Models(Rewards):
         return line, [json.loads(text) for text in seen.read_text().splitlines()]
 
     def test_scores_of_transformers(self):
+        """(The head reads the last token that is not config.json's padding.)"""
         judge = self.judge_of("judge", "--steps", "1", "--lr", "0", "--save-format", "hf")
+        self.expect_scores(judge + "/model", "reward")
+        config = pathlib.Path(judge) / "model/config.json"
+        config.write_text(json.dumps(dict(json.loads(config.read_text()), pad_token_id=1)))
+        self.expect_scores(judge + "/model", "other_padding")
+
+    def expect_scores(self, judge, name):
         for kind in (str, list):
-            with self.subTest(kind=kind):
+            with self.subTest(kind=kind, name=name):
                 wanted = [r for r in GOLDEN["records"] if isinstance(r["prompt"], kind)]
                 (self.folder / "seen.jsonl").unlink(missing_ok=True)
-                line, seen = self.judged("--reward-model", judge + "/model", "--temperature",
-                                         "0.001", "--micro-batch", "32", "--max-completion-length",
-                                         "16", prompts=[record["prompt"] for record in wanted])
+                line, seen = self.judged("--reward-model", judge, "--temperature", "0.001",
+                                         "--micro-batch", "32", "--max-completion-length", "16",
+                                         prompts=[record["prompt"] for record in wanted])
                 told = {json.dumps(r["prompt"]): r["completion"] for r in seen}
                 self.assertEqual(len(told), len(wanted))
                 for record in wanted:
                     made = told[json.dumps(record["prompt"])]
                     made = made if kind is str else made[0]["content"]
                     self.assertEqual(made, record["completion"])
-                mean = sum(record["reward"] for record in wanted) / len(wanted)
+                mean = sum(record[name] for record in wanted) / len(wanted)
                 self.assertTrue(abs(line["rewards/model/mean"] - mean) <= 1e-4, (line, mean))
 
     def score(self, model, pairs):
@@ -304,6 +312,18 @@ class Models(Rewards):
         done = self.run_weft(["train", MODEL + "/model.gguf", "--data", self.data, "--no-output",
                               "--reward-model", MODEL], status=2)
         self.assertIn("--reward-model with --loss sft", done.stderr)
+
+    def test_memory_is_counted(self):
+        judge = self.judge_of("judge", "--steps", "1", "--lr", "0")
+        needs = []
+        for more in ((), ("--reward-model", judge + "/model.gguf")):
+            words = self.words("--steps", "1", "--micro-batch", "8", "--reward-regex", "a", *more)
+            done = subprocess.run([PROGRAM, *words], capture_output=True, text=True,
+                                  timeout=PATIENCE, env=dict(os.environ, WEFT_MEMORY_MIB="90"))
+            self.assertEqual(done.returncode, 1, done.stderr)
+            needs.append(int(re.search(r"rank 0: (\d+) MiB .*reward models", done.stderr).group(1)))
+        # 1.9 million weights in float32, and activations.
+        self.assertTrue(7 <= needs[1] - needs[0] <= 30, needs)
 
     def test_plans_count_them(self):
         words = ["plan", "llama-3.1-8b", "--train", "--machines", "8xh100", "--dp", "4", "--tp",

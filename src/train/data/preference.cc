@@ -250,9 +250,7 @@ Result<Sample> EncodeJudged(const Encoder& encoder, const OrderedJson& record,
         object["completion"] = {{{"role", "assistant"}, {"content", completion}}};
     }
     WEFT_ASSIGN(const Record joined, RecordOfObject(std::move(object)));
-    WEFT_ASSIGN(Sample sample, encoder.Encode(joined));
-    MarkScore(encoder, sample);
-    return sample;
+    return encoder.Encode(joined);
 }
 
 Result<Sample> EncodePreference(const Encoder& encoder, LossKind loss,

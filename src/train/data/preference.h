@@ -39,8 +39,7 @@ Result<PreferenceRecord> PreferenceOfObject(const chat::OrderedJson& record, Los
 // read, except those of a conversation beside messages.
 Result<Sample> EncodePrompt(const Encoder& encoder, const chat::OrderedJson& record);
 
-// The text of such a prompt and a completion, as --loss reward learns it; its score is at the last
-// row. The sample has one more token, the target of that row.
+// The text of such a prompt and a completion, as --loss reward learns it.
 Result<Sample> EncodeJudged(const Encoder& encoder, const chat::OrderedJson& record,
                             const std::string& completion);
 

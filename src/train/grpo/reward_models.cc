@@ -75,6 +75,8 @@ class RewardModels::Model {
 
     Status Plan(const RewardModelOptions& options, backend::Device& device) {
         WEFT_ASSIGN(source_, OpenRewardModel(name_));
+        WEFT_ASSIGN(const auto head, model_files::ReadEmbeddingHead(*source_));
+        padding_ = head.padding;
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source_));
         most_ = std::min(options.sequence, hyper.context);
         most_rows_ = std::max(options.rows, most_);
@@ -178,13 +180,13 @@ class RewardModels::Model {
         return {};
     }
 
+    // Up to the row that has the score.
     Result<std::vector<int32_t>> TextOf(const Judged& judged) const {
         auto sample = EncodeJudged(*encoder_, *judged.record, judged.text);
-        if (sample.ok()) {
-            sample->tokens.pop_back();  // the target of the last row
-            return std::move(sample->tokens);
-        }
-        return WithFlag(sample.error(), name_);
+        if (!sample.ok()) return WithFlag(sample.error(), name_);
+        std::vector<int32_t>& tokens = sample->tokens;
+        while (tokens.size() > 1 && tokens.back() == padding_) tokens.pop_back();
+        return std::move(tokens);
     }
 
     void TellLong(size_t tokens) {
@@ -230,6 +232,7 @@ class RewardModels::Model {
     std::optional<Encoder> encoder_;
     program::ModelChunk chunk_;
     std::unique_ptr<backend::Executable> executable_;
+    int32_t padding_ = -1;  // EmbeddingHead::padding
     bool told_long_ = false;
 };
 
