@@ -311,19 +311,18 @@ int64_t StrideOfList(const program::Program& program, ValueId chosen) {
     return 1;
 }
 
-// The heads' slopes of ALiBi on the device.
-Result<Region> PlaceSlopes(Emitter& e, const std::vector<float>& slopes) {
-    const auto bytes = std::as_bytes(std::span(slopes));
-    return e.Constant(fmt::format("slopes {}", Checksum64(bytes, 0)), bytes.size(),
-                      [&](std::span<std::byte> out) { std::ranges::copy(bytes, out.begin()); });
-}
-
 struct CopyPagesArgs {
     uint64_t cache = 0, copies = 0;
     uint32_t count = 0, page_units = 0;
 };
 
 }  // namespace
+
+Result<Region> PlaceSlopes(Emitter& e, const std::vector<float>& slopes) {
+    const auto bytes = std::as_bytes(std::span(slopes));
+    return e.Constant(fmt::format("slopes {}", Checksum64(bytes, 0)), bytes.size(),
+                      [&](std::span<std::byte> out) { std::ranges::copy(bytes, out.begin()); });
+}
 
 Result<uint32_t> CacheType(const Op& op, const CachePlace& cache) {
     const DTypeInfo& info = Info(cache.dtype);

@@ -30,7 +30,6 @@ constexpr bool kIsOneOf = (std::is_same_v<T, Ops> || ...);
 template <typename T>
 constexpr bool kTrainsOnCpuOnly =
     kIsOneOf<T, program::PadHeads, program::HeadMatMulGradWeight, program::ScaleHeadsGrad,
-             program::CausalConvGrad, program::CausalConvGradWeight, program::DeltaRuleGrad,
              program::ActivateGrad, program::RouteFactorsGrad, program::SumSquaresGrad,
              program::WeighRowsGrad, program::ExpertBias, program::ExpertBiasSum,
              program::ExpertBiasSumGrad, program::ExpertBiasGrad, program::MuonUpdate>;

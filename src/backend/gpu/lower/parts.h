@@ -9,6 +9,11 @@
 
 namespace weft::backend::on_gpu {
 
+// Packs two numbers below 2^16.
+inline uint32_t Both(int64_t low, int64_t high) {
+    return static_cast<uint32_t>(low) | static_cast<uint32_t>(high) << 16;
+}
+
 // norms.cc: number of invocations in a norm's workgroup. This number determines the order in
 // which the norm's sum is added.
 uint32_t NormGroup(int64_t cols);
@@ -18,8 +23,10 @@ uint32_t NormGroup(int64_t cols);
 // slot 1.
 struct ColumnSums {
     int64_t rows = 0, cols = 0;
-    uint64_t dy = 0, x = 0, inverse = 0;  // if `inverse` is not 0, the sums are of dy * x *
-                                          // inverse[row]
+    // If `inverse` is not 0, the sums are of dy * (x - mean) * inverse. The rows have a number of
+    // both for each `group` columns; means: 0 if they are zeros.
+    uint64_t dy = 0, x = 0, inverse = 0, means = 0;
+    int64_t group = 0;
 };
 struct BlockSums {
     Region region;  // float32 [blocks, stride]
@@ -31,12 +38,14 @@ Status AddBlocks(const BlockSums& sums, Operands& io, uint64_t from, uint64_t to
 
 // copies.cc: y[r][c] = x[from(r)][c + shift], or zero if there is no such element. Rows are
 // those of `heads` heads. from(r): kSame: r + first_row; kListed: list[r] - first_row; kFound: the
-// index of r in the list, which ascends.
+// index of r in the list, which ascends. keeps: an element of y without such an element keeps its
+// value.
 enum class CopyMode : uint32_t { kSame, kListed, kFound };
 struct RowsCopied {
     CopyMode mode = CopyMode::kSame;
     program::ValueId list = program::kNoValue;
     int64_t shift = 0, first_row = 0, heads = 1;
+    bool keeps = false;
 };
 Status CopyRows(Emitter& e, program::ValueId x, program::ValueId y, const RowsCopied& how);
 
@@ -95,10 +104,19 @@ struct AttentionCaches {
     CachePlace k, v;
 };
 AttentionCaches CachesOf(const Emitter& e, const program::Op& op);
+// attention.cc: the heads' slopes of ALiBi on the device, float32.
+Result<Region> PlaceSlopes(Emitter& e, const std::vector<float>& slopes);
 // attention.cc: lowers attention over the op's caches, which already contain the step's rows.
 Status LowerOverCache(Emitter& e, const program::Op& op, const program::Attention& a);
 Status LowerOverCache(Emitter& e, const program::Op& op, const program::LatentAttention& a);
 // causal.cc: lowers attention without a cache, over the rows of the step.
 Status LowerWithoutCache(Emitter& e, const program::Op& op, const program::Attention& a);
+
+// recurrent.cc: limits of the kernels. dims: of a key. Errors: kUnsupported.
+Status CheckTaps(int64_t taps);
+Status CheckRule(const program::DeltaRule& a, int64_t heads, int64_t dims);
+// recurrent_grad.cc: ops over the whole sequences of the step, without a state.
+Status LowerTrained(Emitter& e, const program::Op& op, const program::CausalConv& a);
+Status LowerTrained(Emitter& e, const program::Op& op, const program::DeltaRule& a);
 
 }  // namespace weft::backend::on_gpu

@@ -1,12 +1,13 @@
-// Ops with recurrent state: the causal convolution, the gated delta rule and SSD, and the means of
-// windows. The rows of a
-// sequence are computed one after another. A long prompt takes several dispatches, which pass the
-// state on in the sequence's final slot.
+// Ops with recurrent state in inference: the causal convolution, the gated delta rule and SSD, and
+// the means of windows (recurrent_grad.cc: training). The rows of a sequence are computed one after
+// another. A long prompt takes several dispatches, which pass the state on in the sequence's final
+// slot.
 #include <algorithm>
 #include <cstdint>
 
 #include "backend/gpu/dispatch/operands.h"
 #include "backend/gpu/lower/lower.h"
+#include "backend/gpu/lower/parts.h"
 
 namespace weft::backend::on_gpu {
 namespace {
@@ -17,8 +18,8 @@ using program::ValueId;
 // Rows of the step per dispatch.
 constexpr int64_t kRowsEach = 512;
 // Constants of the shaders.
-constexpr int64_t kConvGroup = 128, kMostConvTaps = 16;
-constexpr int64_t kDeltaColumns = 16, kDeltaGroup = 128, kMostDims = 1024;
+constexpr int64_t kConvGroup = 128;
+constexpr int64_t kDeltaColumns = 16, kDeltaGroup = 128;
 
 struct ConvArgs {
     uint64_t x = 0, weight = 0, bias = 0, state = 0, y = 0, inner = 0, outer = 0;
@@ -40,11 +41,6 @@ struct PoolArgs {
     uint32_t width = 0, window = 0, first_row = 0, rows = 0;
 };
 
-// Packs two numbers below 2^16.
-uint32_t Both(int64_t low, int64_t high) {
-    return static_cast<uint32_t>(low) | static_cast<uint32_t>(high) << 16;
-}
-
 // Calls run(), which emits a dispatch for args.first_row and args.rows, for all rows of the step.
 template <typename Args, typename Run>
 Status ForPieces(const Emitter& e, Args& args, const Run& run) {
@@ -58,14 +54,27 @@ Status ForPieces(const Emitter& e, Args& args, const Run& run) {
 
 }  // namespace
 
+Status CheckTaps(int64_t taps) {
+    constexpr int64_t kMostTaps = 16;
+    if (taps <= kMostTaps) return {};
+    return MakeError(ErrorCode::kUnsupported, "a convolution of {} taps; at most {} are supported",
+                     taps, kMostTaps);
+}
+
+Status CheckRule(const program::DeltaRule& a, int64_t heads, int64_t dims) {
+    constexpr int64_t kMostDims = 1024;
+    const int64_t most = std::max({heads, a.key_heads, a.first_head, a.group, a.cycle});
+    if (dims <= kMostDims && most < 1 << 16) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "a delta rule over keys of {} dims; at most {} are supported", dims,
+                     kMostDims);
+}
+
 Status Lower(Emitter& e, const Op& op, const program::CausalConv& a) {
-    if (a.stateless) return TrainsOnCpuOnly(op, "of whole sequences");
+    if (a.stateless) return LowerTrained(e, op, a);
     const ValueId y = op.outputs[0];
     const int64_t taps = e.Cols(op.inputs[1]);
-    if (taps > kMostConvTaps) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "a convolution of {} taps; at most {} are supported", taps, kMostConvTaps);
-    }
+    WEFT_TRY(CheckTaps(taps));
     Operands io(e);
     ConvArgs args;
     args.x = io.Reads(op.inputs[0]);
@@ -108,16 +117,11 @@ Status Lower(Emitter& e, const Op& op, const program::PoolWindows& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::DeltaRule& a) {
-    if (a.stateless) return TrainsOnCpuOnly(op, "of whole sequences");
+    if (a.stateless) return LowerTrained(e, op, a);
     const ValueId state = op.inputs[7];
     const program::Shape& shape = e.program().value(state).shape;
     const int64_t heads = shape[0], dims = shape[1], cols = shape[2];
-    const int64_t most = std::max({heads, a.key_heads, a.first_head, a.group, a.cycle});
-    if (dims > kMostDims || most >= 1 << 16) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "a delta rule over keys of {} dims; at most {} are supported", dims,
-                         kMostDims);
-    }
+    WEFT_TRY(CheckRule(a, heads, dims));
     DeltaArgs args;
     // In SSD `skip`, the sixth input, takes the place of beta.
     uint64_t* const rule[] = {&args.q,    &args.k, &args.v,  &args.decay,
