@@ -12,15 +12,17 @@ const float kHidden = -3.0e38;  // score of a hidden key
 vec4 most = vec4(kHidden), totals = vec4(0.0);  // per row, over the invocation's columns
 
 // Turns scores into weights, up to a factor per row.
-void Soften(uint first, inout Products scores, inout Sums sums) {
+void Soften(uint first, float head_slope, inout Products scores, inout Sums sums) {
     vec4 largest = most;
     [[unroll]] for (uint c = 0; c < kFours; ++c) {
         [[unroll]] for (uint r = 0; r < 4; ++r) {
             [[unroll]] for (uint i = 0; i < 4; ++i) {
                 const uint row = own_begin + 4 * Down() + r;
                 float slope;
-                const float score = ScoreOf(scores.of[4 * c + r][i], slope);
-                const bool seen = Sees(row, first + OtherOf(c) + i);
+                const uint key = first + OtherOf(c) + i;
+                const float bias = BiasOf(head_slope, row, key);
+                const float score = ScoreOf(scores.of[4 * c + r][i], bias, slope);
+                const bool seen = Sees(row, key);
                 scores.of[4 * c + r][i] = seen ? score : kHidden;
                 largest[r] = max(largest[r], scores.of[4 * c + r][i]);
             }
@@ -45,27 +47,38 @@ void Soften(uint first, inout Products scores, inout Sums sums) {
     }
 }
 
+// Adds a score without a value.
+void AddSink(float sink, inout vec4 all, inout Sums sums) {
+    const vec4 largest = max(most, vec4(sink)), shrink = exp(most - largest);
+    all = all * shrink + exp(vec4(sink) - largest);
+    most = largest;
+    [[unroll]] for (uint r = 0; r < 4; ++r) {
+        [[unroll]] for (uint j = 0; j < kQuadsEach; ++j) sums.of[4 * j + r] *= shrink[r];
+    }
+}
+
 void main() {
     if (!Place()) return;
     const uint head = gl_WorkGroupID.y, kv = KvHead(head);
     const uint end = own_begin + own_rows;
-    const Tile q = TileOf(a.q, head, a.heads, own_begin, own_rows);
+    const Tile q = TileOf(a.q, head, Heads(), own_begin, own_rows);
     Sums sums;
     Clear(sums);
     for (uint first = FirstKey(own_begin) / kOthers * kOthers; first < end; first += kOthers) {
         const uint keys = min(kOthers, end - first);
         Products scores;
-        Multiply(q, TileOf(a.k, kv, a.kv_heads, first, keys), scores);
-        Soften(first, scores, sums);
+        Multiply(q, TileOf(a.k, kv, KvHeads(), first, keys), scores);
+        Soften(first, SlopeOf(head), scores, sums);
         SetWeights(scores);
-        AddWeighted(TileOf(a.v, kv, a.kv_heads, first, keys), sums);
+        AddWeighted(TileOf(a.v, kv, KvHeads(), first, keys), sums);
     }
-    const vec4 all = SumOfLanes(totals);
+    vec4 all = SumOfLanes(totals);
+    if (uint64_t(a.sums) != 0) AddSink(a.sums.at[head], all, sums);
     [[unroll]] for (uint r = 0; r < 4; ++r) {
         [[unroll]] for (uint j = 0; j < kQuadsEach; ++j) sums.of[4 * j + r] /= all[r];
         const uint row = 4 * Down() + r;
         if (uint64_t(a.lse) == 0 || Across() != 0 || row >= own_rows) continue;
         a.lse.at[head * a.rows + sequence_begin + own_begin + row] = most[r] + log(all[r]);
     }
-    Store(TileOf(a.first, head, a.heads, own_begin, own_rows), sums);
+    Store(TileOf(a.first, head, Heads(), own_begin, own_rows), sums);
 }

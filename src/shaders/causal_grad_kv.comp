@@ -9,11 +9,11 @@
 // Adds the contributions of `queries` queries of a head, from `first` on, to the gradients.
 void AddQueries(uint head, uint first, uint queries, inout Sums dk, inout Sums dv) {
     const uint kv = gl_WorkGroupID.y;
-    const Tile q = TileOf(a.q, head, a.heads, first, queries);
-    const Tile dout = TileOf(a.dout, head, a.heads, first, queries);
+    const Tile q = TileOf(a.q, head, Heads(), first, queries);
+    const Tile dout = TileOf(a.dout, head, Heads(), first, queries);
     Products scores, ds;
-    Multiply(TileOf(a.k, kv, a.kv_heads, own_begin, own_rows), q, scores);
-    Multiply(TileOf(a.v, kv, a.kv_heads, own_begin, own_rows), dout, ds);
+    Multiply(TileOf(a.k, kv, KvHeads(), own_begin, own_rows), q, scores);
+    Multiply(TileOf(a.v, kv, KvHeads(), own_begin, own_rows), dout, ds);
     [[unroll]] for (uint c = 0; c < kFours; ++c) {
         [[unroll]] for (uint i = 0; i < 4; ++i) {
             const uint query = OtherOf(c) + i;
@@ -22,7 +22,8 @@ void AddQueries(uint head, uint first, uint queries, inout Sums dk, inout Sums d
             [[unroll]] for (uint r = 0; r < 4; ++r) {
                 const uint key = own_begin + 4 * Down() + r;
                 const bool seen = query < queries && Sees(first + query, key);
-                Differentiate(scores.of[4 * c + r][i], ds.of[4 * c + r][i], seen, lse, sum);
+                Differentiate(scores.of[4 * c + r][i], ds.of[4 * c + r][i],
+                              BiasOf(SlopeOf(head), first + query, key), seen, lse, sum);
             }
         }
     }
@@ -35,17 +36,16 @@ void AddQueries(uint head, uint first, uint queries, inout Sums dk, inout Sums d
 void main() {
     if (!Place()) return;
     const uint kv = gl_WorkGroupID.y;
-    uint end = sequence_rows;  // end of the queries that see one of these keys
-    if (a.window != 0) end = min(end, own_begin + own_rows - 1 + a.window);
+    const uint end = EndOfQueries();
     Sums dk, dv;
     Clear(dk);
     Clear(dv);
-    for (uint head = 0; head < a.heads; ++head) {
+    for (uint head = 0; head < Heads(); ++head) {
         if (KvHead(head) != kv) continue;
         for (uint first = own_begin / kOthers * kOthers; first < end; first += kOthers) {
             AddQueries(head, first, min(kOthers, end - first), dk, dv);
         }
     }
-    Store(TileOf(a.first, kv, a.kv_heads, own_begin, own_rows), dk);
-    Store(TileOf(a.second, kv, a.kv_heads, own_begin, own_rows), dv);
+    Store(TileOf(a.first, kv, KvHeads(), own_begin, own_rows), dk);
+    Store(TileOf(a.second, kv, KvHeads(), own_begin, own_rows), dv);
 }

@@ -7,7 +7,7 @@
 #include "causal_tiles.glsl"
 
 vec4 SumsOfRows(Tile dout, uint head) {
-    const Tile made = TileOf(a.out_rows, head, a.heads, own_begin, own_rows);
+    const Tile made = TileOf(a.out_rows, head, Heads(), own_begin, own_rows);
     vec4 sums = vec4(0.0);
     [[unroll]] for (uint j = 0; j < kQuadsEach; ++j) {
         [[unroll]] for (uint r = 0; r < 4; ++r) {
@@ -23,8 +23,8 @@ void main() {
     if (!Place()) return;
     const uint head = gl_WorkGroupID.y, kv = KvHead(head);
     const uint end = own_begin + own_rows;
-    const Tile q = TileOf(a.q, head, a.heads, own_begin, own_rows);
-    const Tile dout = TileOf(a.dout, head, a.heads, own_begin, own_rows);
+    const Tile q = TileOf(a.q, head, Heads(), own_begin, own_rows);
+    const Tile dout = TileOf(a.dout, head, Heads(), own_begin, own_rows);
     const vec4 row_sums = SumsOfRows(dout, head);
     vec4 lse = vec4(0.0);
     [[unroll]] for (uint r = 0; r < 4; ++r) {
@@ -37,17 +37,17 @@ void main() {
     Clear(sums);
     for (uint first = FirstKey(own_begin) / kOthers * kOthers; first < end; first += kOthers) {
         const uint keys = min(kOthers, end - first);
-        const Tile k = TileOf(a.k, kv, a.kv_heads, first, keys);
+        const Tile k = TileOf(a.k, kv, KvHeads(), first, keys);
         Products scores, ds;
         Multiply(q, k, scores);
-        Multiply(dout, TileOf(a.v, kv, a.kv_heads, first, keys), ds);
+        Multiply(dout, TileOf(a.v, kv, KvHeads(), first, keys), ds);
         [[unroll]] for (uint c = 0; c < kFours; ++c) {
             [[unroll]] for (uint r = 0; r < 4; ++r) {
                 [[unroll]] for (uint i = 0; i < 4; ++i) {
-                    const uint row = 4 * Down() + r;
-                    const bool seen =
-                        row < own_rows && Sees(own_begin + row, first + OtherOf(c) + i);
-                    Differentiate(scores.of[4 * c + r][i], ds.of[4 * c + r][i], seen, lse[r],
+                    const uint row = 4 * Down() + r, key = first + OtherOf(c) + i;
+                    const bool seen = row < own_rows && Sees(own_begin + row, key);
+                    Differentiate(scores.of[4 * c + r][i], ds.of[4 * c + r][i],
+                                  BiasOf(SlopeOf(head), own_begin + row, key), seen, lse[r],
                                   row_sums[r]);
                 }
             }
@@ -55,5 +55,5 @@ void main() {
         SetWeights(ds);
         AddWeighted(k, sums);
     }
-    Store(TileOf(a.first, head, a.heads, own_begin, own_rows), sums);
+    Store(TileOf(a.first, head, Heads(), own_begin, own_rows), sums);
 }

@@ -19,17 +19,25 @@ layout(constant_id = 3) const uint kRows = 64;  // or 32
 layout(constant_id = 4) const uint kSlice = 32;  // others with dims in shared memory at the
                                                  // same time
 layout(constant_id = 5) const bool kCapped = false;
+layout(constant_id = 6) const bool kSloped = false;    // ALiBi
+layout(constant_id = 7) const bool kInChunks = false;  // a row sees its chunk of `window` rows
 
 layout(push_constant, scalar) uniform Args {
     uint64_t q, k, v, out_rows, dout;
-    Floats lse, sums;        // [heads, rows]; sums of dout * out
+    Floats lse, sums;        // [heads, rows]; sums of dout * out. causal.comp: sums is sinks
+                             // [heads] or 0
     uint64_t first, second;  // results: out; or dq; or dk and dv
     Sequences sequences;
     Blocks blocks;
-    uint heads, first_head, group, first_kv_head, kv_heads;
-    uint rows, block_count, window;
+    Floats slopes;      // kSloped: [heads]
+    uint heads_and_kv;  // heads, KV heads << 16
+    uint first_heads;   // first head, first KV head << 16
+    uint group, rows, block_count, window;
     float scale, soft_cap;
 } a;
+
+uint Heads() { return a.heads_and_kv & 0xffffu; }
+uint KvHeads() { return a.heads_and_kv >> 16; }
 
 const uint kThreads = 128, kOthers = 64, kDeep = 16;
 const uint kDown = kRows / 4, kAcross = kThreads / kDown;
@@ -62,9 +70,21 @@ bool Place() {
     own_rows = min(kRows, sequence_rows - own_begin);
     return own_begin % kRows == 0;
 }
-uint FirstKey(uint query) { return a.window == 0 || query < a.window ? 0 : query - a.window + 1; }
+uint FirstKey(uint query) {
+    if (kInChunks) return query / a.window * a.window;
+    return a.window == 0 || query < a.window ? 0 : query - a.window + 1;
+}
+// The end of the queries that see one of the workgroup's own rows.
+uint EndOfQueries() {
+    const uint last = own_begin + own_rows - 1;
+    if (kInChunks) return min(sequence_rows, (last / a.window + 1) * a.window);
+    return a.window == 0 ? sequence_rows : min(sequence_rows, last + a.window);
+}
 bool Sees(uint query, uint key) { return key <= query && key >= FirstKey(query); }
-uint KvHead(uint head) { return (a.first_head + head) / a.group - a.first_kv_head; }
+uint KvHead(uint head) {
+    return ((a.first_heads & 0xffffu) + head) / a.group - (a.first_heads >> 16);
+}
+float SlopeOf(uint head) { return kSloped ? a.slopes.at[head] : 0.0; }
 
 // Rows of a head, starting at a row of the sequence.
 struct Tile {
@@ -189,9 +209,15 @@ vec4 SumOfLanes(vec4 each) {
     return sum;
 }
 
-// The score for q . k; slope: its derivative by scale * q . k.
-float ScoreOf(float product, out float slope) {
-    const float score = product * a.scale;
+// A head's part of a score for the distance of a key from its query (ALiBi).
+float BiasOf(float head_slope, uint query, uint key) {
+    return kSloped ? head_slope * (float(key) - float(query)) : 0.0;
+}
+
+// The score for q . k; slope: its derivative by scale * q . k. bias: added to scale * q . k.
+float ScoreOf(float product, float bias, out float slope) {
+    float score = product * a.scale;
+    if (kSloped) score += bias;
     slope = 1.0;
     if (!kCapped) return score;
     const float t = Tanh(score / a.soft_cap);
@@ -200,9 +226,9 @@ float ScoreOf(float product, out float slope) {
 }
 
 // Replaces score (q . k) by p, and dp (dout . v) by scale * ds, the gradient of q . k.
-void Differentiate(inout float score, inout float dp, bool seen, float lse, float sum) {
+void Differentiate(inout float score, inout float dp, float bias, bool seen, float lse, float sum) {
     float slope;
-    const float p = seen ? exp(ScoreOf(score, slope) - lse) : 0.0;
+    const float p = seen ? exp(ScoreOf(score, bias, slope) - lse) : 0.0;
     dp = seen ? p * (dp - sum) * slope * a.scale : 0.0;
     score = p;
 }

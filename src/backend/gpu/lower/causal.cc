@@ -1,8 +1,9 @@
 // Attention of training and its gradient: over the rows of the step's sequences, without a cache
-// (causal.comp, causal_grad_q.comp, causal_grad_kv.comp).
+// (causal.comp, causal_grad_q.comp, causal_grad_kv.comp, sinks_grad.comp).
 //
 // All matrices of an op have one type. Operands are widened to float32 and never rounded, for any
 // Arithmetic::compute. lse is [heads, rows].
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <string_view>
@@ -28,10 +29,14 @@ constexpr int64_t kStagedQuads = 544;  // of 16 bytes each, in shared memory
 struct CausalArgs {
     uint64_t q = 0, k = 0, v = 0, out = 0, dout = 0, lse = 0, sums = 0;
     uint64_t first = 0, second = 0;
-    uint64_t sequences = 0, blocks = 0;
-    uint32_t heads = 0, first_head = 0, group = 1, first_kv_head = 0, kv_heads = 0;
+    uint64_t sequences = 0, blocks = 0, slopes = 0;
+    uint32_t heads_and_kv = 0, first_heads = 0, group = 1;
     uint32_t rows = 0, block_count = 0, window = 0;
     float scale = 1, soft_cap = 0;
+};
+struct SinksGradArgs {
+    uint64_t sinks = 0, lse = 0, sums = 0, dsinks = 0;
+    uint32_t heads = 0, rows = 0;
 };
 
 // The type of these matrices (element.glsl).
@@ -51,9 +56,7 @@ Result<uint32_t> MatrixType(const Emitter& e, const Op& op,
 }
 
 Status CheckHeads(const Op& op, const program::Attention& a) {
-    if (a.sinks) return TrainsOnCpuOnly(op, "with sinks");
-    if (!a.slopes.empty()) return TrainsOnCpuOnly(op, "with ALiBi");
-    if (a.chunk != 0) return TrainsOnCpuOnly(op, "in chunks");
+    if (a.chunk != 0 && a.window != 0) return TrainsOnCpuOnly(op, "in chunks with a window");
     if (a.head_dim % 8 == 0 && a.head_dim <= kMostCausalDims) return {};
     return MakeError(
         ErrorCode::kUnsupported,
@@ -61,20 +64,24 @@ Status CheckHeads(const Op& op, const program::Attention& a) {
         OpName(op.kind()), a.head_dim, kMostCausalDims);
 }
 
-CausalArgs ArgsOf(const Emitter& e, const program::Attention& a) {
+// All arguments but the matrices.
+Result<CausalArgs> ArgsOf(Emitter& e, const program::Attention& a) {
     CausalArgs args;
+    if (!a.slopes.empty()) {
+        WEFT_ASSIGN(const Region slopes, PlaceSlopes(e, a.slopes));
+        args.slopes = slopes.address;
+    }
     args.sequences = e.tables().sequences;
     args.blocks = e.tables().blocks;
-    args.heads = static_cast<uint32_t>(a.heads);
-    args.first_head = static_cast<uint32_t>(a.first_head);
+    args.heads_and_kv = Both(a.heads, a.kv_heads);
+    args.first_heads = Both(a.first_head, a.first_kv_head);
     args.group = static_cast<uint32_t>(a.group);
-    args.first_kv_head = static_cast<uint32_t>(a.first_kv_head);
-    args.kv_heads = static_cast<uint32_t>(a.kv_heads);
     args.rows = static_cast<uint32_t>(e.shape().rows);
     args.block_count = static_cast<uint32_t>(e.shape().blocks);
-    // A window of more rows than the step has hides no keys and becomes 0 (none). So kernels can
-    // add the window to a row without overflow.
-    args.window = static_cast<uint32_t>(a.window <= e.shape().rows ? a.window : 0);
+    // A window or chunk of more rows than the step has hides no keys and becomes 0 (none). So
+    // kernels can add it to a row without overflow.
+    const int64_t window = std::max(a.window, a.chunk);
+    args.window = static_cast<uint32_t>(window <= e.shape().rows ? window : 0);
     args.scale = a.scale;
     args.soft_cap = a.soft_cap;
     return args;
@@ -86,8 +93,24 @@ Status RunCausal(const Operands& io, std::string_view shader, const program::Att
     static_assert(kBlockRows <= 32 && 32 % kBlockRows == 0);  // a tile begins with a block
     int64_t slice = kOtherRows;
     while (slice * (a.head_dim / 4) > kStagedQuads) slice /= 2;
-    return io.Run(shader, {kCausalGroup, type, a.head_dim, own, slice, args.soft_cap != 0}, args,
-                  {1, heads, args.block_count}, 0, Parts::kAlongZ);
+    return io.Run(shader,
+                  {kCausalGroup, type, a.head_dim, own, slice, args.soft_cap != 0, args.slopes != 0,
+                   a.chunk != 0 && args.window != 0},
+                  args, {1, heads, args.block_count}, 0, Parts::kAlongZ);
+}
+
+// sums: those of dout * out, [heads, rows].
+Status AddSinksGrad(Emitter& e, const Op& op, const program::Attention& a, const Region& sums) {
+    Operands io(e);
+    SinksGradArgs args;
+    args.sinks = io.Reads(op.inputs[6]);
+    args.lse = io.Reads(op.inputs[5]);
+    args.sums = io.Reads(sums);
+    args.dsinks = io.Writes(op.outputs[3]);
+    args.heads = static_cast<uint32_t>(a.heads);
+    args.rows = static_cast<uint32_t>(e.shape().rows);
+    const int64_t groups = CeilDiv(CountOf(e, op.outputs[3]), kWalkGroup);
+    return io.Run("sinks_grad", {kWalkGroup}, args, {std::min(groups, kMostWalkGroups), 1, 1});
 }
 
 int64_t RowsOfQueries(const program::Attention& a) {
@@ -101,10 +124,11 @@ Status LowerWithoutCache(Emitter& e, const Op& op, const program::Attention& a) 
     WEFT_TRY(CheckHeads(op, a));
     WEFT_ASSIGN(const uint32_t type, MatrixType(e, op, {q, k, v, out}));
     Operands io(e);
-    CausalArgs args = ArgsOf(e, a);
+    WEFT_ASSIGN(CausalArgs args, ArgsOf(e, a));
     args.q = io.Reads(q, 0);
     args.k = io.Reads(k, 0);
     args.v = io.Reads(v, 0);
+    if (a.sinks) args.sums = io.Reads(op.inputs[3]);
     args.first = io.Writes(out, 0);
     if (op.outputs.size() == 2) args.lse = io.Writes(op.outputs[1]);
     return RunCausal(io, "causal", a, type, RowsOfQueries(a), a.heads, args);
@@ -121,7 +145,7 @@ Status Lower(Emitter& e, const Op& op, const program::AttentionGrad& grad) {
                 e.Scratch("attention gradient", static_cast<uint64_t>(a.heads) * sizeof(float) *
                                                     static_cast<uint64_t>(e.shape().rows)));
     Operands q_io(e), kv_io(e);
-    CausalArgs args = ArgsOf(e, a);
+    WEFT_ASSIGN(CausalArgs args, ArgsOf(e, a));
     for (Operands* io : {&q_io, &kv_io}) {
         args.q = io->Reads(q, 0), args.k = io->Reads(k, 0), args.v = io->Reads(v, 0);
         args.dout = io->Reads(dout, 0), args.lse = io->Reads(lse);
@@ -133,8 +157,9 @@ Status Lower(Emitter& e, const Op& op, const program::AttentionGrad& grad) {
     kv_io.Reads(sums);
     args.first = kv_io.Writes(dk, 0);
     args.second = kv_io.Writes(dv, 0);
-    return RunCausal(kv_io, "causal_grad_kv", a, type, a.head_dim <= 64 ? 64 : 32, a.kv_heads,
-                     args);
+    WEFT_TRY(
+        RunCausal(kv_io, "causal_grad_kv", a, type, a.head_dim <= 64 ? 64 : 32, a.kv_heads, args));
+    return a.sinks ? AddSinksGrad(e, op, a, sums) : Status();
 }
 
 }  // namespace weft::backend::on_gpu
