@@ -146,13 +146,15 @@ TEST_P(Emulated, NormDividesByRootOfMean) {
     const auto x = Random(kUnits * kCols, 2), weight = Random(kCols, 3);
     std::vector<float> y(x.size());
     const struct {
-        uint64_t x, weight, dy, y, squares, inverse, codes, scales;
+        uint64_t x, weight, dy, y, squares, inverse, codes, scales, dsquares;
         uint32_t units, cols, x_stride, squares_stride, y_stride, weights;
         float whole, eps;
+        uint32_t square;
     } args{Address(x.data()),
            Address(weight.data()),
            0,
            Address(y.data()),
+           0,
            0,
            0,
            0,
@@ -164,7 +166,8 @@ TEST_P(Emulated, NormDividesByRootOfMean) {
            kCols,
            1,
            kCols,
-           1e-5f};
+           1e-5f,
+           0};
     for (const uint32_t threads : {16u, 256u}) {
         EmulatedKernel("norm", {{0, threads}}, subgroup(), GetParam()).Run(args, 2);
         for (uint32_t i = 0; i < x.size(); ++i) {

@@ -34,7 +34,6 @@ constexpr NotLowered kNotLowered[] = {
     {OpKind::kScaleHeadsGrad, kCpuOnly},
     {OpKind::kActivateGrad, kCpuOnly},
     {OpKind::kRouteFactorsGrad, kCpuOnly},
-    {OpKind::kSumSquaresGrad, kCpuOnly},
     {OpKind::kWeighRowsGrad, kCpuOnly},
     {OpKind::kExpertBias, kCpuOnly},
     {OpKind::kExpertBiasSum, kCpuOnly},
