@@ -1,6 +1,6 @@
-// Gradient of y = x * sigmoid(gate), with one gate per row: dx = dy * sigmoid(gate); dgate is the
-// sum over columns of dy * x, times the sigmoid's derivative. A workgroup processes a row at a
-// time.
+// Gradient of y = x * s, with one gate per row and s = sigmoid(gate), softplus(gate) or gate: dx =
+// dy * s; dgate is the sum over columns of dy * x, times the derivative of s. A workgroup processes
+// a row at a time.
 #version 460
 #include "element.glsl"
 #include "glu.glsl"
@@ -8,6 +8,7 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kTypes = 0;  // of dy, x, dx
 layout(constant_id = 2) const bool kWide = false;
+layout(constant_id = 3) const uint kGate = 0;  // RowGate
 layout(push_constant, scalar) uniform Args {
     uint64_t dy, x;
     Floats gate;
@@ -16,10 +17,13 @@ layout(push_constant, scalar) uniform Args {
     uint rows, cols;
 };
 
+const uint kSigmoid = 0, kSoftplus = 1, kProduct = 2;
+
 void main() {
     for (uint row = gl_WorkGroupID.x; row < rows; row += gl_NumWorkGroups.x) {
         const uint64_t begin = uint64_t(row) * cols;
-        const float g = gate.at[row], part = Sigmoid(g);
+        const float g = gate.at[row], open = Sigmoid(g);
+        const float part = kGate == kProduct ? g : kGate == kSoftplus ? Softplus(g) : open;
         float own = 0;
         for (uint c = 4 * gl_LocalInvocationIndex; c < cols; c += 4 * gl_WorkGroupSize.x) {
             const vec4 slope = LoadQuad(dy, TypeIn(kTypes, 0), begin + c, cols - c, kWide);
@@ -27,6 +31,9 @@ void main() {
             StoreQuad(dx, TypeIn(kTypes, 2), begin + c, cols - c, kWide, slope * part);
         }
         const float all = SumOfGroup(own);
-        if (gl_LocalInvocationIndex == 0) dgate.at[row] = all * part * Sigmoid(-g);
+        float slope = 1.0;
+        if (kGate == kSoftplus) slope = open;
+        if (kGate == kSigmoid) slope = open * Sigmoid(-g);
+        if (gl_LocalInvocationIndex == 0) dgate.at[row] = all * slope;
     }
 }

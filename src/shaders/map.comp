@@ -22,21 +22,42 @@ const uint kProductRows = 6, kScaleByPosition = 7, kReluSquared = 8, kLimitedSil
 const uint kGlu = 10, kSoftCapGrad = 13, kSiluGrad = 14, kGeluGrad = 15, kZero = 16;
 const uint kGeluAlone = 17, kXielu = 18, kRelu = 19, kGelu = 20, kSiluAlone = 21, kClamp = 22;
 const uint kLimitedGate = 23, kSparsify = 24, kIdentities = 25;
+const uint kClampedSiluGrad = 26, kLimitedSiluGrad = 27, kLimitedGateGrad = 28;
+// The derivatives of activations of one operand; a is dy.
+const uint kReluSquaredGrad = 29, kGeluAloneGrad = 30, kXieluGrad = 31, kReluGrad = 32;
+const uint kExactGeluGrad = 33, kSiluAloneGrad = 34, kClampGrad = 35;
 
 // 1 - tanh(v)^2, computed without cancellation where tanh is near 1.
 float TanhSlope(float v) {
     const float t = exp(-2.0 * abs(v)), sum = 1.0 + t;
     return 4.0 * t / (sum * sum);
 }
-// The gradients of gate and up for act(gate) * up.
-vec2 GluGrad(float dout, float gate, float up) {
+// act(x) / x, and the derivative of act, for SiLU, or GELU by tanh.
+vec2 SigmoidUnit(float x, bool gelu) {
     const float kRoot = 0.7978845608;  // sqrt(2 / pi)
-    const float square = 0.044715 * gate * gate;
-    const bool gelu = kMap == kGeluGrad;
-    const float u = gelu ? 2.0 * kRoot * gate * (1.0 + square) : gate;
+    const float square = 0.044715 * x * x;
+    const float u = gelu ? 2.0 * kRoot * x * (1.0 + square) : x;
     const float slope = gelu ? 2.0 * kRoot * (1.0 + 3.0 * square) : 1.0;
     const float part = Sigmoid(u);
-    return vec2(dout * up * part * (1.0 + gate * slope * Sigmoid(-u)), dout * gate * part);
+    return vec2(part, part * (1.0 + x * slope * Sigmoid(-u)));
+}
+// The gradients of gate and up for act(gate) * up. Where a limit holds a value, it has none.
+vec2 GluGrad(float dout, float gate, float up) {
+    if (kMap == kClampedSiluGrad) {
+        const float low = min(gate, 7.0), part = Sigmoid(1.702 * low);
+        const float slope = part * (1.0 + 1.702 * low * Sigmoid(-1.702 * low));
+        return vec2(gate <= 7.0 ? dout * (clamp(up, -7.0, 7.0) + 1.0) * slope : 0.0,
+                    abs(up) <= 7.0 ? dout * low * part : 0.0);
+    }
+    if (kMap == kLimitedSiluGrad || kMap == kLimitedGateGrad) {
+        const float low = kMap == kLimitedGateGrad ? min(gate, factor) : gate;
+        const vec2 unit = SigmoidUnit(low, false);
+        const bool passes = low * unit.x <= factor && (kMap == kLimitedSiluGrad || gate <= factor);
+        return vec2(passes ? dout * clamp(up, -factor, factor) * unit.y : 0.0,
+                    abs(up) <= factor ? dout * min(low * unit.x, factor) : 0.0);
+    }
+    const vec2 unit = SigmoidUnit(gate, kMap == kGeluGrad);
+    return vec2(dout * up * unit.y, dout * gate * unit.x);
 }
 
 // expm1(v) - v for v <= 0. Near 0, the series, whose next term is below 2^-26 of its sum.
@@ -55,9 +76,15 @@ float Xielu(float x) {
     return y;
 }
 
-// x * Phi(x) by the complementary error function of |x| / sqrt(2) (Press et al. 1992: relative
+float XieluSlope(float x) {
+    if (x > 0.0) return 2.0 * above * x + beta;
+    return below * ((x < eps ? exp(x) : 0.0) - 1.0) + beta;
+}
+
+// Phi(-|x|), where Phi is the normal distribution, by the complementary error function of |x| /
+// sqrt(2) (Press et al. 1992: relative
 // error 1.2e-7).
-float Gelu(float x) {
+float NormalTail(float x) {
     const float z = 0.70710678 * abs(x), t = 1.0 / (1.0 + 0.5 * z);
     precise float sum = fma(t, 0.17087277, -0.82215223);
     sum = fma(t, sum, 1.48851587);
@@ -68,10 +95,30 @@ float Gelu(float x) {
     sum = fma(t, sum, 0.37409196);
     sum = fma(t, sum, 1.00002368);
     sum = fma(t, sum, -1.26551223);
-    const float tail = 0.5 * t * exp(fma(-z, z, sum));  // Phi(-|x|)
+    return 0.5 * t * exp(fma(-z, z, sum));
+}
+float Gelu(float x) {
+    const float tail = NormalTail(x);
     return x * (x > 0.0 ? 1.0 - tail : tail);
 }
+float GeluSlope(float x) {
+    const float tail = NormalTail(x);
+    return (x > 0.0 ? 1.0 - tail : tail) + 0.39894228 * x * exp(-0.5 * x * x);
+}
+float SlopeOf(float x) {
+    if (kMap == kReluSquaredGrad) return 2.0 * max(x, 0.0);
+    if (kMap == kXieluGrad) return XieluSlope(x);
+    if (kMap == kReluGrad) return x > 0.0 ? 1.0 : 0.0;
+    if (kMap == kExactGeluGrad) return GeluSlope(x);
+    if (kMap == kClampGrad) return abs(x) <= factor ? 1.0 : 0.0;
+    return SigmoidUnit(x, kMap == kGeluAloneGrad).y;
+}
 
+// A function of dout, gate and up, with two results.
+bool IsGluGrad() {
+    return kMap == kSiluGrad || kMap == kGeluGrad ||
+           kMap >= kClampedSiluGrad && kMap <= kLimitedGateGrad;
+}
 // A function of x alone.
 bool IsAlone() {
     return kMap == kScale || kMap == kSoftCap || kMap == kReluSquared || kMap == kGeluAlone ||
@@ -104,6 +151,7 @@ float Of(float x, float with) {
         return min(Glu(0, gate, 1.0), factor) * clamp(with, -factor, factor);
     }
     if (kMap == kSoftCapGrad) return x * TanhSlope(with / factor);
+    if (kMap >= kReluSquaredGrad) return x * SlopeOf(with);
     return Glu(kMap - kGlu, x, with);
 }
 
@@ -162,7 +210,7 @@ void Map(uint i, uint left) {
     } else if (!IsAlone()) {
         with = LoadQuad(b, TypeIn(kTypes, 1), i, left, kWide);
     }
-    if (kMap == kSiluGrad || kMap == kGeluGrad) {
+    if (IsGluGrad()) {
         const vec4 up = LoadQuad(c, TypeIn(kTypes, 2), i, left, kWide);
         [[unroll]] for (uint k = 0; k < 4; ++k) {
             const vec2 both = GluGrad(x[k], with[k], up[k]);

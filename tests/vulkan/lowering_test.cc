@@ -29,10 +29,6 @@ struct NotLowered {
 constexpr NotLowered kNotLowered[] = {
     {OpKind::kLinearCrossEntropy, "it has to be expanded first (program/loss.h)"},
     {OpKind::kLinearCrossEntropyGrad, "it has to be expanded first (program/loss.h)"},
-    {OpKind::kPadHeads, kCpuOnly},
-    {OpKind::kHeadMatMulGradWeight, kCpuOnly},
-    {OpKind::kScaleHeadsGrad, kCpuOnly},
-    {OpKind::kActivateGrad, kCpuOnly},
     {OpKind::kRouteFactorsGrad, kCpuOnly},
     {OpKind::kWeighRowsGrad, kCpuOnly},
     {OpKind::kExpertBias, kCpuOnly},

@@ -244,14 +244,10 @@ TEST(VulkanTrainRows, GluAndItsGradient) {
                 return GateError(activation, gate[i]) * std::fabs(expected[i]) + lost(i);
             },
             "glu, " + TextOf(c));
+        if (clamped) continue;  // train_forms_test.cc
         const ValueId to_gate = e.Place(shape, c.y), to_up = e.Place(shape, c.y);
-        const Status graded =
-            e.Do(program::GluGrad{activation}, {in_dout, in_gate, in_up}, {to_gate, to_up});
-        if (clamped) {
-            EXPECT_FALSE(graded.ok());
-            continue;
-        }
-        EXPECT_DONE(graded);
+        EXPECT_DONE(
+            e.Do(program::GluGrad{activation}, {in_dout, in_gate, in_up}, {to_gate, to_up}));
         ExpectNear(
             e.Read(to_up), dup, c.y,
             [&](size_t i) {

@@ -31,7 +31,7 @@ Status CopyRows(Emitter& e, ValueId x, ValueId y, const RowsCopied& how) {
     for (const int64_t cols : {x_cols, y_cols, how.shift}) io.SetRows(cols);
     CopyArgs args;
     args.x = io.Reads(x, 0);
-    args.y = io.Writes(y, 1);
+    args.y = how.keeps ? io.Adds(y, 1) : io.Writes(y, 1);
     args.list = io.Reads(how.list);
     args.x_rows = static_cast<uint32_t>(FlatRowsOf(e, x) * how.heads);
     args.x_cols = static_cast<uint32_t>(x_cols);
@@ -40,7 +40,7 @@ Status CopyRows(Emitter& e, ValueId x, ValueId y, const RowsCopied& how) {
     args.shift = static_cast<int32_t>(how.shift);
     args.first_row = static_cast<int32_t>(how.first_row);
     const int64_t quads = args.y_rows * CeilDiv(y_cols, 4);
-    return io.Run("copy", {kWalkGroup, how.mode, io.types(), io.wide()}, args,
+    return io.Run("copy", {kWalkGroup, how.mode, io.types(), io.wide(), how.keeps}, args,
                   {QuadGroups(4 * quads), 1, 1});
 }
 
@@ -61,6 +61,14 @@ Status Lower(Emitter& e, const Op& op, const program::PadColumns& a) {
 }
 Status Lower(Emitter& e, const Op& op, const program::PickColumns& a) {
     return CopyRows(e, op.inputs[0], op.outputs[0], {.shift = a.begin, .heads = a.heads});
+}
+
+Status Lower(Emitter& e, const Op& op, const program::PadHeads& a) {
+    const ValueId x = op.inputs[0], y = op.outputs[0];
+    WEFT_TRY(CopyRows(e, x, y, {.shift = -a.begin, .heads = a.heads}));
+    if (op.inputs.size() == 1) return {};
+    const int64_t after = a.begin + e.Cols(x) / a.heads;
+    return CopyRows(e, op.inputs[1], y, {.shift = -after, .heads = a.heads, .keeps = true});
 }
 
 Status Lower(Emitter& e, const Op& op, const program::EmbeddingGrad& a) {

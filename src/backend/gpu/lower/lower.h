@@ -29,10 +29,9 @@ template <typename T, typename... Ops>
 constexpr bool kIsOneOf = (std::is_same_v<T, Ops> || ...);
 template <typename T>
 constexpr bool kTrainsOnCpuOnly =
-    kIsOneOf<T, program::PadHeads, program::HeadMatMulGradWeight, program::ScaleHeadsGrad,
-             program::ActivateGrad, program::RouteFactorsGrad, program::WeighRowsGrad,
-             program::ExpertBias, program::ExpertBiasSum, program::ExpertBiasSumGrad,
-             program::ExpertBiasGrad, program::MuonUpdate>;
+    kIsOneOf<T, program::RouteFactorsGrad, program::WeighRowsGrad, program::ExpertBias,
+             program::ExpertBiasSum, program::ExpertBiasSumGrad, program::ExpertBiasGrad,
+             program::MuonUpdate>;
 
 // The error of an op in a form that only the processor trains.
 inline Error TrainsOnCpuOnly(const program::Op& op, std::string_view what) {

@@ -41,6 +41,16 @@ enum class Map : uint32_t {
     kLimitedGate,
     kSparsify,
     kIdentities,
+    kClampedSiluGrad,
+    kLimitedSiluGrad,
+    kLimitedGateGrad,
+    kReluSquaredGrad,
+    kGeluAloneGrad,
+    kXieluGrad,
+    kReluGrad,
+    kExactGeluGrad,
+    kSiluAloneGrad,
+    kClampGrad,
 };
 struct MapArgs {
     uint64_t a = 0, b = 0, c = 0, y = 0, z = 0;
@@ -101,6 +111,10 @@ struct ScaleHeadsArgs {
     uint64_t x = 0, positions = 0, slope = 0, offset = 0, y = 0;
     uint32_t cols = 0, heads = 0;
 };
+struct ScaleHeadsGradArgs {
+    uint64_t dy = 0, x = 0, positions = 0, dslope = 0, doffset = 0;
+    uint32_t units = 0, heads = 0, dims = 0;
+};
 
 }  // namespace
 
@@ -134,6 +148,18 @@ Status Lower(Emitter& e, const Op& op, const program::Activate& a) {
     }
     return {};
 }
+Status Lower(Emitter& e, const Op& op, const program::ActivateGrad& a) {
+    switch (a.kind) {
+        case Ungated::kReluSquared: return RunMap(e, op, Map::kReluSquaredGrad);
+        case Ungated::kGeluTanh: return RunMap(e, op, Map::kGeluAloneGrad);
+        case Ungated::kXielu: return RunMap(e, op, Map::kXieluGrad, 0, {}, a.xielu);
+        case Ungated::kRelu: return RunMap(e, op, Map::kReluGrad);
+        case Ungated::kGelu: return RunMap(e, op, Map::kExactGeluGrad);
+        case Ungated::kSilu: return RunMap(e, op, Map::kSiluAloneGrad);
+        case Ungated::kClamp: return RunMap(e, op, Map::kClampGrad, a.xielu.above);
+    }
+    return {};
+}
 
 Status Lower(Emitter& e, const Op& op, const program::GateRows& a) {
     switch (a.gate) {
@@ -144,21 +170,19 @@ Status Lower(Emitter& e, const Op& op, const program::GateRows& a) {
     return {};
 }
 Status Lower(Emitter& e, const Op& op, const program::GateRowsGrad& a) {
-    if (a.gate != program::RowGate::kSigmoid)
-        return TrainsOnCpuOnly(op, "of softplus or a product");
-    if (e.Cols(op.inputs[2]) != 1) return TrainsOnCpuOnly(op, "of gates by head or column");
     const ValueId dy = op.inputs[0];
+    const int64_t gates = e.Cols(op.inputs[2]), cols = e.Cols(dy) / gates;  // a row for each gate
     Operands io(e);
-    io.SetRows(e.Cols(dy));
+    io.SetRows(cols);
     GateRowsGradArgs args;
     args.dy = io.Reads(dy, 0);
     args.x = io.Reads(op.inputs[1], 1);
     args.gate = io.Reads(op.inputs[2]);
     args.dx = io.Writes(op.outputs[0], 2);
     args.dgate = io.Writes(op.outputs[1]);
-    args.rows = static_cast<uint32_t>(FlatRowsOf(e, dy));
-    args.cols = static_cast<uint32_t>(e.Cols(dy));
-    return io.Run("gate_rows_grad", {NormGroup(e.Cols(dy)), io.types(), io.wide()}, args,
+    args.rows = static_cast<uint32_t>(FlatRowsOf(e, dy) * gates);
+    args.cols = static_cast<uint32_t>(cols);
+    return io.Run("gate_rows_grad", {NormGroup(cols), io.types(), io.wide(), a.gate}, args,
                   {RowGroups(args.rows), 1, 1});
 }
 
@@ -174,12 +198,14 @@ Status Lower(Emitter& e, const Op& op, const program::Glu& a) {
     return {};
 }
 Status Lower(Emitter& e, const Op& op, const program::GluGrad& a) {
-    const bool limited = a.limit != 0 || a.activation == Activation::kClampedSilu;
-    if (limited) return TrainsOnCpuOnly(op, "with limits");
+    if (a.limit != 0) {
+        const Map map = a.limits_gate ? Map::kLimitedGateGrad : Map::kLimitedSiluGrad;
+        return RunMap(e, op, map, a.limit);
+    }
     switch (a.activation) {
         case Activation::kSilu: return RunMap(e, op, Map::kSiluGrad);
         case Activation::kGeluTanh: return RunMap(e, op, Map::kGeluTanhGrad);
-        case Activation::kClampedSilu: break;
+        case Activation::kClampedSilu: return RunMap(e, op, Map::kClampedSiluGrad);
     }
     return {};
 }
@@ -202,15 +228,33 @@ Status Lower(Emitter& e, const Op& op, const program::ScaleHeads&) {
     const ValueId x = op.inputs[0], slope = op.inputs[2];
     Operands io(e);
     ScaleHeadsArgs args;
-    args.x = io.Reads(x);
+    args.x = io.Reads(x, 0);
     args.positions = e.tables().positions;
     args.slope = io.Reads(slope);
     args.offset = io.Reads(op.inputs[3]);
-    args.y = io.Writes(op.outputs[0]);
+    args.y = io.Writes(op.outputs[0], 1);
     args.cols = static_cast<uint32_t>(e.Cols(x));
     args.heads = static_cast<uint32_t>(e.program().value(slope).shape[0]);
-    return io.Run("scale_heads", {kWalkGroup}, args,
+    return io.Run("scale_heads", {kWalkGroup, io.types()}, args,
                   {CeilDiv(e.Cols(x), kWalkGroup), e.shape().rows, 1});
+}
+
+Status Lower(Emitter& e, const Op& op, const program::ScaleHeadsGrad&) {
+    const ValueId x = op.inputs[1];
+    const int64_t heads = e.Cols(op.outputs[0]), dims = e.Cols(x) / heads;
+    Operands io(e);
+    io.SetRows(dims);
+    ScaleHeadsGradArgs args;
+    args.dy = io.Reads(op.inputs[0], 0);
+    args.x = io.Reads(x, 1);
+    args.positions = e.tables().positions;
+    args.dslope = io.Writes(op.outputs[0]);
+    args.doffset = io.Writes(op.outputs[1]);
+    args.units = static_cast<uint32_t>(FlatRowsOf(e, x) * heads);
+    args.heads = static_cast<uint32_t>(heads);
+    args.dims = static_cast<uint32_t>(dims);
+    return io.Run("scale_heads_grad", {NormGroup(dims), io.types(), io.wide()}, args,
+                  {RowGroups(args.units), 1, 1});
 }
 
 // Clears in pieces, because a unit of weights may have more elements than a kernel counts. Works

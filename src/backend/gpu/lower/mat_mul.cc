@@ -137,9 +137,48 @@ Status LowerGatedMatMul(Emitter& e, const program::Op* gate, const program::Op& 
                       e.Rows(x), 1, {e.All(x), {}, {e.All(y)}}, &gated);
 }
 
+namespace {
+
+// Columns [head * cols, (head + 1) * cols) of a matrix.
+GemmMatrix ColumnsOfHead(GemmMatrix all, int64_t head, int64_t cols) {
+    all.address += static_cast<uint64_t>(RowBytes(all.dtype, head * cols));
+    all.cols = cols;
+    return all;
+}
+
+// A product for each head with its matrix [n, k] of a stack: kNT and kNN, of x with the matrix;
+// kTN, which adds x^T . y to the matrix.
+Status EmitHeadGemm(Emitter& e, GemmForm form, ValueId x, ValueId stack, ValueId y) {
+    const program::Shape& shape = e.program().value(stack).shape;
+    const int64_t heads = shape[0], n = shape[1], k = shape[2];
+    WEFT_ASSIGN(const GemmMatrix xs, MatrixOf(e, x));
+    WEFT_ASSIGN(const GemmMatrix ys, MatrixOf(e, y));
+    WEFT_ASSIGN(const GemmMatrix all, MatrixOf(e, stack));
+    Gemm gemm;
+    gemm.form = form;
+    gemm.accumulate = form == GemmForm::kTN;
+    for (int64_t head = 0; head < heads; ++head) {
+        const GemmMatrix own = all.Rows(head * n, n);
+        gemm.a = ColumnsOfHead(xs, head, form == GemmForm::kNT ? k : n);
+        gemm.b = form == GemmForm::kTN ? ColumnsOfHead(ys, head, k) : own;
+        gemm.c =
+            form == GemmForm::kTN ? own : ColumnsOfHead(ys, head, form == GemmForm::kNT ? n : k);
+        WEFT_TRY(EmitGemm(e, gemm));
+    }
+    return {};
+}
+
+}  // namespace
+
+Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMulGradWeight&) {
+    return EmitHeadGemm(e, GemmForm::kTN, op.inputs[0], op.outputs[0], op.inputs[1]);
+}
+
 Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul& a) {
-    if (a.transposed) return TrainsOnCpuOnly(op, "by the other side of the matrices");
     const ValueId x = op.inputs[0], y = op.outputs[0];
+    if (e.trains()) {
+        return EmitHeadGemm(e, a.transposed ? GemmForm::kNN : GemmForm::kNT, x, op.inputs[1], y);
+    }
     for (const ValueId id : {x, y}) WEFT_TRY(CheckWide(e, id));
     const WeightPlace& weight = e.Weight(op.inputs[1]);
     ProductArgs args;
