@@ -1,9 +1,11 @@
 //: router_scores -DSCORES
 //: route_grad -DROUTE_GRAD
+//: route_factors_grad -DFACTORS_GRAD
 //: router_load_grad -DLOAD_GRAD
 // Rows of a router's logits [rows, experts], one workgroup per row at a time:
 //     router_scores     y = softmax(logits)
 //     route_grad        gradient of the logits, from the gradient of the experts' weights
+//     route_factors_grad  y = each row's addends to the gradient of the experts' factors
 //     router_load_grad  gradient of the logits, from the gradient of column sums of y
 #version 460
 #include "floats.glsl"
@@ -12,9 +14,10 @@
 layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Args {
     Floats logits, y;
-#ifdef ROUTE_GRAD
+#if defined(ROUTE_GRAD) || defined(FACTORS_GRAD)
     Floats dweights;
     Ints ids;
+    Floats factors;  // of each expert's weight; 0 if absent
     uint rows, experts, used, sigmoid, renormalise;
     float scale;
 #else
@@ -62,19 +65,34 @@ void Row(uint row) {
     }
 }
 #else
-// Gradient of w = scale * s / sum(s), or w = scale * s, where s are the scores of the chosen
-// experts.
+// Gradient of w = factor * scale * s / sum(s), or w = factor * scale * s, where s are the scores of
+// the chosen experts.
 float ChosenScore(uint e) {
     return sigmoid != 0 ? Sigmoid(logits.at[begin + e]) : Score(e);
+}
+// The gradient of the weight of choice k without its factor.
+float WeightGrad(uint row, uint k) {
+    const float grad = dweights.at[row * used + k];
+    return uint64_t(factors) == 0 ? grad : grad * factors.at[ids.at[row * used + k]];
 }
 void Row(uint row) {
     float chosen_sum = 0, dot_sum = 0;
     for (uint k = 0; k < used; ++k) {
         const float score = ChosenScore(uint(ids.at[row * used + k]));
         chosen_sum += score;
-        dot_sum = fma(score, dweights.at[row * used + k], dot_sum);
+        dot_sum = fma(score, WeightGrad(row, k), dot_sum);
     }
     const float factor = renormalise != 0 ? scale / chosen_sum : scale;
+#ifdef FACTORS_GRAD
+    for (uint e = gl_LocalInvocationIndex; e < experts; e += gl_WorkGroupSize.x) {
+        float sum = 0;
+        for (uint k = 0; k < used; ++k) {
+            if (ids.at[row * used + k] == int(e)) sum += dweights.at[row * used + k];
+        }
+        y.at[begin + e] = sum == 0.0 ? 0.0 : factor * ChosenScore(e) * sum;
+    }
+    return;
+#endif
     const float mean = renormalise != 0 ? dot_sum / chosen_sum : 0;
     // The sum over the chosen experts of s * ds, where ds = factor * (dweight - mean).
     const float across = factor * (dot_sum - mean * chosen_sum);
@@ -84,7 +102,7 @@ void Row(uint row) {
         if (sigmoid == 0 && renormalise == 0) slope = -score * across;
         for (uint k = 0; k < used; ++k) {
             if (ids.at[row * used + k] != int(e)) continue;
-            const float ds = factor * (dweights.at[row * used + k] - mean);
+            const float ds = factor * (WeightGrad(row, k) - mean);
             slope += (sigmoid != 0 ? score * Sigmoid(-logits.at[begin + e]) : score) * ds;
         }
         y.at[begin + e] = slope;

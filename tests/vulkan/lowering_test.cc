@@ -29,12 +29,6 @@ struct NotLowered {
 constexpr NotLowered kNotLowered[] = {
     {OpKind::kLinearCrossEntropy, "it has to be expanded first (program/loss.h)"},
     {OpKind::kLinearCrossEntropyGrad, "it has to be expanded first (program/loss.h)"},
-    {OpKind::kRouteFactorsGrad, kCpuOnly},
-    {OpKind::kWeighRowsGrad, kCpuOnly},
-    {OpKind::kExpertBias, kCpuOnly},
-    {OpKind::kExpertBiasSum, kCpuOnly},
-    {OpKind::kExpertBiasSumGrad, kCpuOnly},
-    {OpKind::kExpertBiasGrad, kCpuOnly},
     {OpKind::kMuonUpdate, kCpuOnly},
 };
 

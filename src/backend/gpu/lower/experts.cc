@@ -71,7 +71,7 @@ struct OrderArgs {
 // Arguments of weigh_rows.comp.
 struct WeighArgs {
     uint64_t x = 0, weights = 0, y = 0, rest = 0;
-    uint32_t cols = 0, used = 0;
+    uint32_t cols = 0, used = 0, slots = 0;
 };
 
 // Arguments of expert_sum.comp.
@@ -240,14 +240,16 @@ Status Lower(Emitter& e, const program::Op& op, const program::WeighRows&) {
     const program::ValueId x = op.inputs[0], weights = op.inputs[2];
     Operands io(e);
     WeighArgs args;
-    args.x = io.Reads(x);
+    args.x = io.Reads(x, 0);
     args.weights = io.Reads(weights);
-    args.y = io.Writes(op.outputs[0]);
+    args.y = io.Writes(op.outputs[0], 1);
     args.rest = io.Writes(op.outputs[1]);
     args.cols = static_cast<uint32_t>(e.Cols(x));
     args.used = static_cast<uint32_t>(e.Cols(weights));
+    args.slots = static_cast<uint32_t>(CountOf(e, weights));
     const uint32_t size = GroupSize(e.gpu());
-    return io.Run("weigh_rows", {size}, args, {CeilDiv(args.cols, size), e.Rows(x) * args.used, 1});
+    return io.Run("weigh_rows", {size, io.types()}, args,
+                  {CeilDiv(args.cols, size), RowGroups(args.slots), 1});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul& a) {

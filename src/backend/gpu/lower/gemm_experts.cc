@@ -22,6 +22,21 @@ struct DotArgs {
     uint32_t cols = 0, slots = 0, first_expert = 0, experts = 0;
 };
 
+// Arguments of weigh_rows_grad.
+struct WeighGradArgs {
+    uint64_t dy = 0, x = 0, dx = 0, ids = 0, weights = 0, dweights = 0;
+    uint32_t tokens = 0, cols = 0, used = 0, first_expert = 0, experts = 0;
+};
+// Arguments of expert_bias.comp.
+struct BiasArgs {
+    uint64_t x = 0, ids = 0, weights = 0, bias = 0, y = 0;
+    uint32_t slots = 0, cols = 0, used = 0, first_expert = 0, experts = 0;
+};
+struct BiasGradArgs {
+    uint64_t dy = 0, plan = 0, weights = 0, db = 0;
+    uint32_t cols = 0, used = 0;
+};
+
 // Number of matrices of a stack: the first dimension of its value.
 int64_t ExpertsOf(const Emitter& e, ValueId stack) {
     return e.program().value(stack).shape[0];
@@ -124,7 +139,11 @@ Status LowerExpertGemm(Emitter& e, const program::Op& op, const program::ExpertS
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMulGradInput& a) {
     const ValueId dx = op.outputs[0];
-    if (e.program().value(dx).shape.rank == 3) return TrainsOnCpuOnly(op, "of rows per expert");
+    if (e.program().value(dx).shape.rank == 3) {
+        WEFT_ASSIGN(const GemmMatrix to, MatrixOf(e, dx));
+        return EmitSlotProduct(
+            e, {GemmForm::kNN, op.inputs[0], op.inputs[1], op.inputs[2], a.first_expert}, to);
+    }
     const SlotSum sum{op.inputs[1],      dx,
                       program::kNoValue, program::kNoValue,
                       a.first_expert,    ExpertsOf(e, op.inputs[2])};
@@ -165,6 +184,88 @@ Status Lower(Emitter& e, const program::Op& op, const program::ExpertSumGradInpu
     args.experts = static_cast<uint32_t>(ExpertsOf(e, op.inputs[4]));
     return io.Run("expert_dot", {GroupSize(e.gpu()), io.types()}, args,
                   {RowGroups(products.rows), 1, 1}, PinnedSubgroup(e.gpu()));
+}
+
+Status Lower(Emitter& e, const program::Op& op, const program::WeighRowsGrad& a) {
+    const ValueId x = op.inputs[1], ids = op.inputs[2];
+    Operands io(e);
+    io.SetRows(e.Cols(x));
+    WeighGradArgs args;
+    args.dy = io.Reads(op.inputs[0], 0);
+    args.x = io.Reads(x, 1);
+    args.dx = io.Writes(op.outputs[0], 2);
+    args.ids = io.Reads(ids);
+    args.weights = io.Reads(op.inputs[3]);
+    args.dweights = io.Writes(op.outputs[1]);
+    args.tokens = static_cast<uint32_t>(e.Rows(x));
+    args.cols = static_cast<uint32_t>(e.Cols(x));
+    args.used = static_cast<uint32_t>(e.Cols(ids));
+    args.first_expert = static_cast<uint32_t>(a.forward.first_expert);
+    args.experts = static_cast<uint32_t>(a.forward.experts);
+    return io.Run("weigh_rows_grad", {NormGroup(args.cols), io.types(), io.wide()}, args,
+                  {RowGroups(args.tokens), 1, 1});
+}
+
+namespace {
+
+// The sizes of an op with the biases of `bias`.
+BiasArgs BiasArgsOf(const Emitter& e, Operands& io, ValueId ids, ValueId bias, int64_t first) {
+    BiasArgs args;
+    args.ids = io.Reads(ids);
+    args.bias = io.Reads(bias);
+    args.slots = static_cast<uint32_t>(CountOf(e, ids));
+    args.cols = static_cast<uint32_t>(e.Cols(bias));
+    args.used = static_cast<uint32_t>(e.Cols(ids));
+    args.first_expert = static_cast<uint32_t>(first);
+    args.experts = static_cast<uint32_t>(ExpertsOf(e, bias));
+    return args;
+}
+
+}  // namespace
+
+Status Lower(Emitter& e, const program::Op& op, const program::ExpertBias& a) {
+    Operands io(e);
+    BiasArgs args = BiasArgsOf(e, io, op.inputs[1], op.inputs[2], a.first_expert);
+    args.x = io.Reads(op.inputs[0], 0);
+    args.y = io.Writes(op.outputs[0], 1);
+    return io.Run("expert_bias", {kWalkGroup, io.types()}, args,
+                  {CeilDiv(args.cols, kWalkGroup), RowGroups(args.slots), 1});
+}
+
+Status Lower(Emitter& e, const program::Op& op, const program::ExpertBiasSum& a) {
+    Operands io(e);
+    BiasArgs args = BiasArgsOf(e, io, op.inputs[1], op.inputs[3], a.first_expert);
+    args.x = io.Reads(op.inputs[0], 0);
+    args.weights = io.Reads(op.inputs[2]);
+    args.y = io.Writes(op.outputs[0], 1);
+    return io.Run("expert_bias_sum", {kWalkGroup, io.types()}, args,
+                  {CeilDiv(args.cols, kWalkGroup), RowGroups(e.Rows(op.outputs[0])), 1});
+}
+
+Status Lower(Emitter& e, const program::Op& op, const program::ExpertBiasSumGrad& a) {
+    Operands io(e);
+    BiasArgs args = BiasArgsOf(e, io, op.inputs[1], op.inputs[2], a.first_expert);
+    args.x = io.Reads(op.inputs[0], 0);
+    args.weights = io.Writes(op.outputs[0]);
+    return io.Run("expert_bias_sum_grad", {NormGroup(args.cols), io.types()}, args,
+                  {RowGroups(args.slots), 1, 1});
+}
+
+Status Lower(Emitter& e, const program::Op& op, const program::ExpertBiasGrad& a) {
+    constexpr int64_t kColumns = kWalkGroup / 8;  // of a workgroup of expert_bias_grad
+    const ValueId ids = op.inputs[1], db = op.outputs[0];
+    const int64_t experts = ExpertsOf(e, db);
+    WEFT_ASSIGN(const SlotOrder order, OrderSlots(e, ids, a.first_expert, experts, kSlotTile));
+    Operands io(e);
+    BiasGradArgs args;
+    args.dy = io.Reads(op.inputs[0], 0);
+    args.plan = io.Reads(order.plan);
+    if (a.weighs) args.weights = io.Reads(op.inputs[2]);
+    args.db = io.Adds(db);
+    args.cols = static_cast<uint32_t>(e.Cols(db));
+    args.used = static_cast<uint32_t>(SharedBy(e, op.inputs[0], ids));
+    return io.Run("expert_bias_grad", {kWalkGroup, io.types()}, args,
+                  {CeilDiv(args.cols, kColumns), experts, 1});
 }
 
 }  // namespace weft::backend::on_gpu

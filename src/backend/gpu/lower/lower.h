@@ -28,10 +28,7 @@ inline constexpr const char* kCpuOnly =
 template <typename T, typename... Ops>
 constexpr bool kIsOneOf = (std::is_same_v<T, Ops> || ...);
 template <typename T>
-constexpr bool kTrainsOnCpuOnly =
-    kIsOneOf<T, program::RouteFactorsGrad, program::WeighRowsGrad, program::ExpertBias,
-             program::ExpertBiasSum, program::ExpertBiasSumGrad, program::ExpertBiasGrad,
-             program::MuonUpdate>;
+constexpr bool kTrainsOnCpuOnly = kIsOneOf<T, program::MuonUpdate>;
 
 // The error of an op in a form that only the processor trains.
 inline Error TrainsOnCpuOnly(const program::Op& op, std::string_view what) {

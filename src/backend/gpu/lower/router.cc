@@ -14,7 +14,7 @@ struct RouterRowsArgs {
     uint32_t rows = 0, experts = 0;
 };
 struct RouteGradArgs {
-    uint64_t logits = 0, y = 0, dweights = 0, ids = 0;
+    uint64_t logits = 0, y = 0, dweights = 0, ids = 0, factors = 0;
     uint32_t rows = 0, experts = 0, used = 0, sigmoid = 0, renormalise = 0;
     float scale = 1;
 };
@@ -44,16 +44,12 @@ Status CountIds(Emitter& e, ValueId ids, ValueId load, ValueId y) {
     return io.Run("router_counts", {kWalkGroup}, args, {e.Cols(y), 1, 1});
 }
 
-}  // namespace
-
-Status Lower(Emitter& e, const Op& op, const program::RouteGrad& grad) {
-    const program::Route& a = grad.forward;
-    if (a.factors) return TrainsOnCpuOnly(op, "with factors");
+// All arguments but the results and the factors.
+RouteGradArgs RouteGradArgsOf(const Emitter& e, const Op& op, const program::Route& a,
+                              Operands& io) {
     const ValueId logits = op.inputs[1], ids = op.inputs[2];
-    Operands io(e);
     RouteGradArgs args;
     args.logits = io.Reads(logits);
-    args.y = io.Writes(op.outputs[0]);
     args.dweights = io.Reads(op.inputs[0]);
     args.ids = io.Reads(ids);
     args.rows = static_cast<uint32_t>(FlatRowsOf(e, logits));
@@ -62,7 +58,34 @@ Status Lower(Emitter& e, const Op& op, const program::RouteGrad& grad) {
     args.sigmoid = a.score == program::GateScore::kSigmoid ? 1 : 0;
     args.renormalise = a.renormalise ? 1 : 0;
     args.scale = a.scale;
+    return args;
+}
+
+}  // namespace
+
+Status Lower(Emitter& e, const Op& op, const program::RouteGrad& grad) {
+    Operands io(e);
+    RouteGradArgs args = RouteGradArgsOf(e, op, grad.forward, io);
+    if (grad.forward.factors) args.factors = io.Reads(op.inputs[3]);
+    args.y = io.Writes(op.outputs[0]);
     return io.Run("route_grad", {NormGroup(args.experts)}, args, {RowGroups(args.rows), 1, 1});
+}
+
+// Writes the addends of all rows to scratch memory, then adds them by column.
+Status Lower(Emitter& e, const Op& op, const program::RouteFactorsGrad& grad) {
+    const ValueId dfactors = op.outputs[0];
+    Operands row_io(e), sum_io(e), end_io(e);
+    RouteGradArgs args = RouteGradArgsOf(e, op, grad.forward, row_io);
+    if (args.rows == 0) return {};
+    const auto bytes = uint64_t{args.rows} * args.experts * sizeof(float);
+    WEFT_ASSIGN(const Region addends, e.Scratch("router scores", bytes));
+    args.y = row_io.Writes(addends);
+    WEFT_TRY(row_io.Run("route_factors_grad", {NormGroup(args.experts)}, args,
+                        {RowGroups(args.rows), 1, 1}));
+    WEFT_ASSIGN(const BlockSums blocks,
+                SumBlocks(e, {args.rows, args.experts, sum_io.Reads(addends)}, sum_io));
+    const uint64_t from = end_io.Reads(dfactors, 0), to = end_io.Writes(dfactors, 1);
+    return AddBlocks(blocks, end_io, from, to, args.experts);
 }
 
 // Writes the scores of all rows to scratch memory, then adds them by column.
