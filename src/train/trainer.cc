@@ -327,12 +327,6 @@ Status Trainer::PlanProgram() {
 
 Status Trainer::CheckMuon() const {
     if (options_.update.kind != UpdateKind::kMuon) return {};
-    if (!device_->info().uses_host_cores) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "--optimizer muon on {}: Weft orthogonalizes matrices on CPUs only so "
-                         "far. Use --device cpu, or another optimizer",
-                         device_->info().name);
-    }
     const bool shards = options_.zero > 0 && layout_.dp > 1;
     if (layout_.tp() == 1 && !shards) return {};
     return MakeError(

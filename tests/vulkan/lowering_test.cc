@@ -29,7 +29,6 @@ struct NotLowered {
 constexpr NotLowered kNotLowered[] = {
     {OpKind::kLinearCrossEntropy, "it has to be expanded first (program/loss.h)"},
     {OpKind::kLinearCrossEntropyGrad, "it has to be expanded first (program/loss.h)"},
-    {OpKind::kMuonUpdate, kCpuOnly},
 };
 
 TEST(VulkanLowering, EveryOpIsLoweredOrHasAReason) {

@@ -62,9 +62,9 @@ int64_t GemmTilesOf(const GemmTile& tile, int64_t m, int64_t n) {
     return CeilDiv(m, tile.m) * CeilDiv(n, tile.n);
 }
 
-bool UsesMatrixUnits(const Emitter& e) {
+bool UsesMatrixUnits(const Emitter& e, const Gemm& gemm) {
     const gpu::Description& gpu = e.gpu();
-    return e.arithmetic().matrix != Arithmetic::Matrix::kNone && !e.reference() &&
+    return !gemm.exact && e.arithmetic().matrix != Arithmetic::Matrix::kNone && !e.reference() &&
            e.arithmetic().compute == DType::kBF16 && gpu.float16 && gpu.subgroup >= 8 &&
            std::has_single_bit(gpu.subgroup);
 }
@@ -84,11 +84,11 @@ int64_t GemmSharedBytes(const Emitter& e, const GemmTile& tile, GemmForm form) {
            4 * (results + tile.m + tile.n + tile.m);
 }
 
-GemmTile GemmTileOf(const Emitter& e, GemmForm form, int64_t m, int64_t n, int64_t depth) {
+GemmTile GemmTileOf(const Emitter& e, const Gemm& gemm, int64_t m, int64_t n, int64_t depth) {
     const int64_t wanted = e.arithmetic().least_large_tiles;
-    if (UsesMatrixUnits(e)) {
+    if (UsesMatrixUnits(e, gemm)) {
         const bool fits = kMatrixLarge.invocations <= e.gpu().most_invocations &&
-                          GemmSharedBytes(e, kMatrixLarge, form) <= e.gpu().shared_bytes;
+                          GemmSharedBytes(e, kMatrixLarge, gemm.form) <= e.gpu().shared_bytes;
         const bool large = fits && GemmTilesOf(kMatrixLarge, m, n) * depth >= wanted;
         return large ? kMatrixLarge : kMatrixSmall;
     }
@@ -279,7 +279,7 @@ Status EmitGemmTiles(Emitter& e, const Gemm& gemm, const GemmSlots& slots, const
     WEFT_ASSIGN(const uint32_t c_type, ElementType(c.dtype));
     const uint32_t aligned = (IsAligned(gemm.a, 16) ? 1u : 0u) | (IsAligned(gemm.b, 16) ? 2u : 0u) |
                              (IsAligned(c, c.dtype == DType::kF32 ? 16 : 8) ? 4u : 0u);
-    const bool units = UsesMatrixUnits(e);
+    const bool units = UsesMatrixUnits(e, gemm);
     const char* const shader = !units          ? "gemm"
                                : IsEmulated(e) ? "gemm_matrix_emulated"
                                                : "gemm_matrix";
@@ -288,8 +288,8 @@ Status EmitGemmTiles(Emitter& e, const Gemm& gemm, const GemmSlots& slots, const
     if (slots.kind == GemmSlots::Kind::kTerms) groups[2] = slots.experts;
     const uint32_t subgroups = units ? tile.invocations / e.gpu().subgroup : 1;
     const bool brains = gemm.a.dtype == DType::kBF16 && gemm.b.dtype == DType::kBF16;
-    const bool rounds =
-        e.arithmetic().compute == DType::kBF16 && (!brains || slots.factors.bytes != 0);
+    const bool rounds = !gemm.exact && e.arithmetic().compute == DType::kBF16 &&
+                        (!brains || slots.factors.bytes != 0);
     return e.Run(shader,
                  {tile.invocations, tile.m, tile.n, gemm.form, a_type, b_type, c_type, aligned,
                   slots.kind, rounds, tile.shape, subgroups},
@@ -315,15 +315,15 @@ Status EmitGemm(Emitter& e, const Gemm& gemm, const GemmSlots& slots) {
     WEFT_CHECK(Fit(gemm, slots));
     WEFT_ASSIGN(GemmArgs args, GemmArgsOf(gemm, slots));
     const bool grouped = slots.kind != GemmSlots::Kind::kNone;
-    GemmTile tile = GemmTileOf(e, gemm.form, args.m, args.n, grouped ? slots.experts : 1);
+    GemmTile tile = GemmTileOf(e, gemm, args.m, args.n, grouped ? slots.experts : 1);
     if (slots.kind == GemmSlots::Kind::kRows) {
-        tile = UsesMatrixUnits(e) ? kMatrixSmall : kFloatSmall;
+        tile = UsesMatrixUnits(e, gemm) ? kMatrixSmall : kFloatSmall;
         WEFT_CHECK(slots.tile == tile.m);
     }
     std::vector<Region> reads = {gemm.a.All(), gemm.b.All()};
     if (grouped) reads.push_back(slots.plan);
     if (slots.factors.bytes != 0) reads.push_back(slots.factors);
-    if (UsesMatrixUnits(e)) WEFT_TRY(SetPeaks(e, gemm, slots, args, reads));
+    if (UsesMatrixUnits(e, gemm)) WEFT_TRY(SetPeaks(e, gemm, slots, args, reads));
     const int64_t wanted = grouped ? 1 : SplitsOf(gemm, tile, args.k);
     // A part may begin at any row, because k counts rows here, so operands stay aligned.
     args.split = static_cast<uint32_t>(CeilDiv(args.k, wanted));

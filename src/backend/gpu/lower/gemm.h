@@ -35,6 +35,7 @@ struct Gemm {
     GemmForm form = GemmForm::kNT;
     GemmMatrix a, b, c;  // with rows and columns as they are stored; C overlaps neither A nor B
     bool accumulate = false;
+    bool exact = false;  // operands are not rounded, whatever Arithmetic::compute says
 };
 
 // For products with experts: rows of the operands belong to slots. A value [T, K, n] has K slots

@@ -24,12 +24,6 @@ WEFT_OPS(WEFT_LOWER)
 inline constexpr const char* kCpuOnly =
     "GPUs do not train it yet. Train this model on the processor (--device cpu)";
 
-// Ops that only training on the processor has.
-template <typename T, typename... Ops>
-constexpr bool kIsOneOf = (std::is_same_v<T, Ops> || ...);
-template <typename T>
-constexpr bool kTrainsOnCpuOnly = kIsOneOf<T, program::MuonUpdate>;
-
 // The error of an op in a form that only the processor trains.
 inline Error TrainsOnCpuOnly(const program::Op& op, std::string_view what) {
     return MakeError(ErrorCode::kUnsupported, "{} {}: {}", program::OpName(op.kind()), what,
@@ -44,7 +38,7 @@ constexpr const char* WhyNotLowered() {
         std::is_same_v<T, program::LinearCrossEntropyGrad>) {
         return "it has to be expanded first (program/loss.h)";
     }
-    return kTrainsOnCpuOnly<T> ? kCpuOnly : nullptr;
+    return nullptr;
 }
 
 // The input of LowerTop: `rows` rows of float32, each `stride` elements after the previous one.
