@@ -1,7 +1,7 @@
 // Every tiny model of every architecture in training, on the processor in float32: its loss is that
 // of transformers' logits, its gradients are the slopes of the loss, and tensor ranks and stages
-// have the gradients of one rank. The models that training refuses are in a list, which may only
-// shrink.
+// have the gradients of one rank. So does a GPU. The models that training refuses are in lists,
+// which may only shrink.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,9 +16,12 @@
 #include "support/temp_dir.h"
 #include "train/graph.h"
 #include "train/state.h"
+#include "vulkan/usable_device.h"
 
 namespace weft::train {
 namespace {
+
+using backend::UsableName;  // for WEFT_NEEDS_VULKAN
 
 using Whole = std::map<std::string, std::vector<double>>;  // by tensor
 
@@ -53,6 +56,10 @@ constexpr std::string_view kDaily[] = {
     "llama",         "olmo2",      "gemma4", "gptOss", "gemma4Moe",    "deepseekV2",
     "minimaxM3",     "kimiLinear", "lfm2",   "llama4", "qwen3nextMoe", "nemotronHMoe",
     "graniteHybrid", "cohere2",    "mimo2",  "laguna", "step35"};
+
+// Of these, the models with kernels of their own on GPUs: lavapipe takes seconds for each kernel.
+constexpr std::string_view kDailyOnGpu[] = {"gptOss",       "deepseekV2",    "cohere2",  "llama4",
+                                            "qwen3nextMoe", "graniteHybrid", "gemma4Moe"};
 
 // Rows of sequences of these lengths; each row but the last of all predicts the next token.
 struct Rows {
@@ -89,12 +96,15 @@ class Rank {
     static Result<std::unique_ptr<Rank>> Make(const model::Hyper& hyper,
                                               const model_files::ModelSource& source,
                                               const model::Shard& shard, int64_t rows,
-                                              DType dtype = DType::kF32) {
+                                              DType dtype = DType::kF32,
+                                              std::shared_ptr<backend::Device> device = nullptr) {
         auto rank = std::make_unique<Rank>();
         GraphOptions options;
         options.rows = options.sequence = rows;
         options.dtype = options.gradients = dtype;
-        rank->device_ = backend::OpenDevice("cpu", {1, {}, true, false}).value();
+        rank->device_ = device != nullptr
+                            ? std::move(device)
+                            : backend::OpenDevice("cpu", {1, {}, true, false}).value();
         options.target = rank->device_->info().target;
         WEFT_ASSIGN(TrainingGraph graph, BuildTrainingGraph(hyper, {&shard, 1}, source, options));
         rank->chunk_ = graph.program.chunks[0];
@@ -233,9 +243,11 @@ class TrainedFamilies : public testing::TestWithParam<support::FamilyCase> {
                     model::PlanShards(model_.hyper, *model_.source, layout));
         return plan.shards;
     }
-    Result<std::unique_ptr<Rank>> OneRank() const {
+    Result<std::unique_ptr<Rank>> OneRank(DType dtype = DType::kF32,
+                                          std::shared_ptr<backend::Device> device = nullptr) const {
         WEFT_ASSIGN(const std::vector<model::Shard> shards, Shards(1, 1));
-        return Rank::Make(model_.hyper, *model_.source, shards[0], rows());
+        return Rank::Make(model_.hyper, *model_.source, shards[0], rows(), dtype,
+                          std::move(device));
     }
 
     // The gradients of a layout, or the error of a rank.
@@ -280,7 +292,10 @@ class TrainedFamilies : public testing::TestWithParam<support::FamilyCase> {
         return sums;
     }
 
-    static bool IsDaily() { return std::ranges::find(kDaily, GetParam().name) != std::end(kDaily); }
+    static bool IsIn(std::span<const std::string_view> names) {
+        return std::ranges::find(names, GetParam().name) != names.end();
+    }
+    static bool IsDaily() { return IsIn(kDaily); }
 
     // Whether the error is what `refused` says of this model.
     void ExpectRefused(const std::map<std::string, std::string>& refused,
@@ -288,6 +303,39 @@ class TrainedFamilies : public testing::TestWithParam<support::FamilyCase> {
         const auto row = refused.find(GetParam().name);
         ASSERT_NE(row, refused.end()) << "not in the list of refused models: " << error.message;
         EXPECT_NE(error.message.find(row->second), std::string::npos) << error.message;
+    }
+
+    // Whether a rank in BF16 has about the loss of transformers, and runs a backward pass.
+    void ExpectClose(const Result<std::unique_ptr<Rank>>& rank) const {
+        if (!rank.ok()) return ExpectRefused(kRefusedModels, rank.error());
+        const double expected = GoldenLoss(), loss = (*rank)->Loss(OneSequence());
+        EXPECT_TRUE(std::abs(loss - expected) <= 0.03 * expected) << loss << ", not " << expected;
+        EXPECT_TRUE((*rank)->Forward(OneSequence()).ok());
+        const Status backward = (*rank)->Backward(OneSequence());
+        EXPECT_TRUE(backward.ok()) << backward.error().message;
+    }
+    // Whether all elements of all gradients are within `bound` of the largest one of their tensor.
+    void ExpectGradients(const Whole& got, const Whole& wanted, double bound,
+                         const std::string& what) const {
+        EXPECT_EQ(got.size(), wanted.size());
+        for (const auto& [tensor, expected] : wanted) {
+            ASSERT_TRUE(got.contains(tensor)) << tensor;
+            double error = 0, largest = 0;
+            for (size_t i = 0; i < expected.size(); ++i) {
+                const double off = std::abs(got.at(tensor)[i] - expected[i]);
+                error = std::isnan(off) ? INFINITY : std::max(error, off);
+                largest = std::max(largest, std::abs(expected[i]));
+            }
+            // Without RoPE, the bias of keys adds the same to all scores of a row: its gradient is
+            // what rounding leaves of sums as large as those of queries.
+            if (!model_.hyper.rotates && tensor.ends_with("attn_k.bias")) {
+                std::string queries = tensor;
+                queries.replace(queries.size() - 6, 1, "q");
+                for (const double x : wanted.at(queries)) largest = std::max(largest, std::abs(x));
+            }
+            EXPECT_TRUE(error <= bound * largest)
+                << tensor << ", " << what << ": " << error << " of " << largest;
+        }
     }
 
     test::TempDir dir_;
@@ -308,15 +356,7 @@ TEST_P(TrainedFamilies, LossIsThatOfTransformers) {
 // BF16's operands have 8 bits: a loss is a mean over some 20 rows of products of 144 of them.
 TEST_P(TrainedFamilies, LossInBf16IsClose) {
     SKIP_TO_NIGHT_UNLESS(IsDaily());
-    const auto shards = Shards(1, 1);
-    ASSERT_TRUE(shards.ok()) << shards.error().message;
-    auto rank = Rank::Make(model_.hyper, *model_.source, (*shards)[0], rows(), DType::kBF16);
-    if (!rank.ok()) return ExpectRefused(kRefusedModels, rank.error());
-    const double expected = GoldenLoss(), loss = (*rank)->Loss(OneSequence());
-    EXPECT_TRUE(std::abs(loss - expected) <= 0.03 * expected) << loss << ", not " << expected;
-    EXPECT_TRUE((*rank)->Forward(OneSequence()).ok());
-    const Status backward = (*rank)->Backward(OneSequence());
-    EXPECT_TRUE(backward.ok()) << backward.error().message;
+    ExpectClose(OneRank(DType::kBF16));
 }
 
 // The loss along each tensor's gradient. A sum of some 20 losses has an error of about 1e-5; a step
@@ -377,26 +417,36 @@ TEST_P(TrainedFamilies, RanksHaveTheGradientsOfOneRank) {
             EXPECT_TRUE(tp > 1) << several.error().message;
             continue;
         }
-        EXPECT_EQ(several->size(), one->size());
-        for (const auto& [tensor, expected] : *one) {
-            ASSERT_TRUE(several->contains(tensor)) << tensor;
-            double error = 0, largest = 0;
-            for (size_t i = 0; i < expected.size(); ++i) {
-                const double off = std::abs(several->at(tensor)[i] - expected[i]);
-                error = std::isnan(off) ? INFINITY : std::max(error, off);
-                largest = std::max(largest, std::abs(expected[i]));
-            }
-            // Without RoPE, the bias of keys adds the same to all scores of a row: its gradient is
-            // what rounding leaves of sums as large as those of queries.
-            if (!model_.hyper.rotates && tensor.ends_with("attn_k.bias")) {
-                std::string queries = tensor;
-                queries.replace(queries.size() - 6, 1, "q");
-                for (const double x : one->at(queries)) largest = std::max(largest, std::abs(x));
-            }
-            EXPECT_TRUE(error <= 2e-4 * largest)
-                << tensor << ", tp " << tp << ", pp " << pp << ": " << error << " of " << largest;
-        }
+        ExpectGradients(*several, *one, 2e-4, fmt::format("tp {}, pp {}", tp, pp));
     }
+}
+
+// A GPU adds in another order, and its exp is less exact.
+TEST_P(TrainedFamilies, AGpuHasTheGradientsOfTheProcessor) {
+    WEFT_NEEDS_VULKAN();
+    SKIP_TO_NIGHT_UNLESS(IsIn(kDailyOnGpu));
+    auto cpu = OneRank();
+    if (!cpu.ok()) return ExpectRefused(kRefusedModels, cpu.error());
+    auto gpu = OneRank(DType::kF32, backend::TheVulkan());
+    ASSERT_TRUE(gpu.ok()) << gpu.error().message;
+    Whole gradients[2];
+    const Rows batch = Sequences();
+    for (size_t i = 0; i < 2; ++i) {
+        Rank& rank = i == 0 ? **cpu : **gpu;
+        for (const Status& status : {rank.Forward(batch), rank.Backward(batch)}) {
+            ASSERT_TRUE(status.ok()) << status.error().message;
+        }
+        rank.ReadGradients(*model_.source, gradients[i]);
+    }
+    ExpectGradients(gradients[1], gradients[0], 5e-4, "GPU");
+    const double expected = GoldenLoss(), loss = (*gpu)->Loss(OneSequence());
+    EXPECT_TRUE(std::abs(loss - expected) <= 2e-5 * expected) << loss << ", not " << expected;
+}
+
+TEST_P(TrainedFamilies, LossInBf16IsCloseOnAGpu) {
+    WEFT_NEEDS_VULKAN();
+    SKIP_TO_NIGHT_UNLESS(false);
+    ExpectClose(OneRank(DType::kBF16, backend::TheVulkan()));
 }
 
 }  // namespace
