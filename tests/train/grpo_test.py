@@ -340,6 +340,16 @@ class Models(Rewards):
         ranks = judged["tp"] * judged["pp"]
         self.assertTrue(abs(more - 2 * 1.2358e9 / ranks) <= 1e6, (more, ranks))
 
+    def test_plans_count_the_copy_of_zero_3(self):
+        words = ["plan", "llama-3.1-8b", "--train", "--machines", "8xh100", "--dp", "4", "--tp",
+                 "2", "--pp", "8", "--seq-len", "4096", "--micro-batch", "2", "--global-batch",
+                 "16", "--recompute", "full", "--zero", "3", "--json"]
+        bytes_of = [json.loads(self.run_weft([*words, *more]).stdout)["layouts"][0]
+                    ["worst_rank_bytes"] for more in ((), ("--completions", "1"))]
+        # 8.03 billion weights in BF16, over 16 ranks; a stage at an end has more than its share.
+        more = bytes_of[1] - bytes_of[0]
+        self.assertTrue(0.9e9 <= more <= 1.6e9, more)
+
 
 def ask(port, prompt, text):
     body = {"text_1": prompt, "text_2": text, "use_activation": False}
