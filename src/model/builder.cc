@@ -548,7 +548,7 @@ ValueId Builder::Attention(ValueId q, ValueId k, ValueId v, ValueId chosen) {
                            ? hyper_.attention_scale
                            : 1.0f / std::sqrt(static_cast<float>(Heads().head_dim));
     attributes.soft_cap = hyper_.attention_cap;
-    attributes.ahead = hyper_.encoder;
+    attributes.ahead = hyper_.SeesAhead(layer_);
     if (hyper_.IsWindowed(layer_)) {
         (hyper_.chunked ? attributes.chunk : attributes.window) = hyper_.window;
     }
@@ -720,8 +720,9 @@ Status Builder::CheckAllUsed() const {
                                                            INT32_MAX, hyper_.layers));
     for (const model_files::TensorInfo& info : source_.tensors()) {
         if (used.contains(prefix_ + info.name) || model_files::IsOfAdapter(info.name)) continue;
-        if (info.name.starts_with(model_files::kDraftPrefix)) continue;  // AddEagle checks them
-        if (!prefix_.empty() && info.name == "d2t.weight") continue;     // the engine reads it
+        if (info.name.starts_with(model_files::kDraftPrefix))
+            continue;                                                 // AddSeparateHead checks them
+        if (!prefix_.empty() && info.name == "d2t.weight") continue;  // the engine reads it
         const auto [layer, rest] = LayerOf(info.name);
         if (layer >= layers) {
             return MakeError(ErrorCode::kUnsupported,
@@ -758,7 +759,7 @@ void Builder::Fail(Error error) {
 }
 
 std::string Builder::Local(const std::string& name) const {
-    return prefix_ + (layer_ < 0 ? name : fmt::format("l{}.{}", layer_, name));
+    return prefix_ + (layer_ < 0 ? name : fmt::format("l{}.{}{}", layer_, part_, name));
 }
 
 std::string Builder::Tensor(const std::string& name) const {

@@ -65,7 +65,7 @@ class Builder {
     // Returns the residual stream of this stage's first layer: the embedded tokens, or rows
     // received from the previous stage.
     program::ValueId Enter();
-    // This stage's layers, by the architecture's `build`. With an EAGLE-3 head, keeps the residual
+    // This stage's layers, by the architecture's `build`. With a separate head, keeps the residual
     // stream before the layers that the head reads.
     program::ValueId Layers(program::ValueId (*build)(Builder&, program::ValueId),
                             program::ValueId x);
@@ -83,8 +83,8 @@ class Builder {
     // Called for stages before the last. The last stage has the head; rank 0 receives the head's
     // logits.
     void RecvDraftHead();
-    // Builds the EAGLE-3 head, in place of the functions above.
-    Status AddEagle();
+    // Builds the EAGLE-3 or DFlash head, in place of the functions above.
+    Status AddSeparateHead();
 
     void BeginLayer(int64_t layer);
     program::ValueId Norm(program::ValueId x, const std::string& weight, int64_t group);
@@ -198,7 +198,13 @@ class Builder {
     Builder(Builder& model, const Hyper& head, const Shard& shard,
             const model_files::ModelSource& source);
     void EagleLayer(program::ValueId state, program::ValueId embedded);
-    // The layers whose input an EAGLE-3 head reads, before `end`.
+    // Of a DFlash head: the caches' rows of a step of the model; the normed rows of a block to
+    // draft.
+    void KeepContext(program::ValueId states);
+    program::ValueId BlockLayers(program::ValueId embedded);
+    // Writes keys and values to the layer's caches.
+    void Keep(program::ValueId k, program::ValueId v);
+    // The layers whose input a separate head reads, before `end`.
     std::vector<int64_t> ReadsBefore(int64_t end) const;
     // The columns of all parts beside each other.
     program::ValueId Joined(std::initializer_list<program::ValueId> parts,
@@ -393,12 +399,13 @@ class Builder {
     program::Program own_program_;
     program::Program& program_ = own_program_;
     std::string prefix_;  // of the names of weights and values
+    std::string part_;    // names the values of a part of a layer that is built twice
     program::ValueId tokens_ = program::kNoValue, positions_ = program::kNoValue,
                      output_rows_ = program::kNoValue;
     program::ValueId chosen_ = program::kNoValue;  // what the last layer with an indexer has chosen
     int64_t layer_ = -1;
     Span own_layers_;  // the shard's layers, also while a part of them or a draft head is built
-    std::map<int64_t, program::ValueId> reads_;  // the input of layers that an EAGLE-3 head reads
+    std::map<int64_t, program::ValueId> reads_;  // the input of layers that a separate head reads
     // For Gemma 4's small models: the embedded tokens, the per-layer inputs of this stage's layers,
     // and, by layer, the keys and values that other layers read.
     program::ValueId embedded_ = program::kNoValue, layer_inputs_ = program::kNoValue;

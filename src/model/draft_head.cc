@@ -18,6 +18,9 @@ namespace {
 constexpr const char* kState = "draft.state";
 constexpr const char* kMade = "draft.made";
 constexpr const char* kLogits = "draft.logits";
+// Of a DFlash head: the first rows of the draft of a block, and its logits.
+constexpr const char* kBlock = "draft.block";
+constexpr const char* kBlockLogits = "draft.block_logits";
 
 }  // namespace
 
@@ -25,19 +28,32 @@ DraftHeadOps DraftHeadOf(const program::Program& program) {
     DraftHeadOps head;
     head.state = program.Find(kState);
     head.made = program.Find(kMade);
-    head.logits = program.Find(kLogits);
+    const ValueId of_blocks = program.Find(kBlockLogits);
+    head.logits = of_blocks == program::kNoValue ? program.Find(kLogits) : of_blocks;
     const auto begin = std::ranges::find_if(program.ops, [&](const program::Op& op) {
         return std::ranges::any_of(op.outputs, [&](ValueId id) {
             return program.value(id).name.starts_with(model_files::kDraftPrefix);
         });
     });
-    const auto state = std::ranges::find_if(program.ops, [&](const program::Op& op) {
-        return std::ranges::find(op.outputs, head.state) != op.outputs.end();
-    });
     const auto index = [&](auto at) { return static_cast<size_t>(at - program.ops.begin()); };
+    // The op that makes a value; if none does, the head's first op.
+    const auto maker = [&](ValueId value) {
+        const auto made = [&](const program::Op& op) {
+            return std::ranges::find(op.outputs, value) != op.outputs.end();
+        };
+        const auto at = std::ranges::find_if(program.ops, made);
+        return index(at == program.ops.end() ? begin : at);
+    };
+    const size_t end = program.ops.size();
     head.step = {0, index(begin)};
-    head.first = {index(begin), program.ops.size()};
-    head.next = {state == program.ops.end() ? index(begin) : index(state) + 1, program.ops.size()};
+    head.first = {index(begin), end};
+    head.next = {maker(head.state) + (head.state == program::kNoValue ? 0 : 1), end};
+    if (of_blocks != program::kNoValue) {
+        head.next.begin = head.first.end = maker(program.Find(kBlock));
+        if (head.first.end > head.first.begin) {
+            head.between = program.ops[head.first.end - 1].outputs[0];
+        }
+    }
     return head;
 }
 
@@ -76,8 +92,9 @@ void Builder::EndDraftHead(ValueId x) {
 void Builder::RecvDraftHead() {
     if (shard_.rank != 0) return;
     const int sender = (shard_.layout.pp - 1) * shard_.layout.tp;
-    const int64_t vocab = hyper_.eagle.empty() ? hyper_.vocab : hyper_.eagle[0].vocab;
-    program_.Emit(program::Recv{sender}, {}, kLogits, {kOutputs, vocab});
+    const int64_t vocab = hyper_.head.empty() ? hyper_.vocab : hyper_.head[0].vocab;
+    program_.Emit(program::Recv{sender}, {}, hyper_.block_rows() > 0 ? kBlockLogits : kLogits,
+                  {kOutputs, vocab});
 }
 
 ValueId Builder::Joined(const std::vector<ValueId>& parts, const std::string& name) {
@@ -96,7 +113,7 @@ ValueId Builder::Joined(const std::vector<ValueId>& parts, const std::string& na
     return all;
 }
 
-// ---- EAGLE-3 ------------------------------------------------------------------------------------
+// ---- Separate heads -----------------------------------------------------------------------------
 
 namespace {
 
@@ -130,33 +147,42 @@ Builder::Builder(Builder& model, const Hyper& head, const Shard& shard,
       own_layers_(shard.layers) {}
 
 std::vector<int64_t> Builder::ReadsBefore(int64_t end) const {
-    if (!options_.draft_head || hyper_.eagle.empty()) return {};
-    std::vector<int64_t> layers = hyper_.eagle[0].reads;
+    if (!options_.draft_head || hyper_.head.empty()) return {};
+    std::vector<int64_t> layers = hyper_.head[0].reads;
     std::erase_if(layers, [&](int64_t layer) { return layer >= end; });
     return layers;
 }
 
-Status Builder::AddEagle() {
+Status Builder::AddSeparateHead() {
     layer_ = -1;
     if (!shard_.last_stage()) {
         RecvDraftHead();
         return {};
     }
     const model_files::DraftHeadSource source(source_);
-    const Hyper& eagle = hyper_.eagle[0];
-    WEFT_ASSIGN(const Shard shard, ShardOfHead(eagle, source, shard_));
-    Builder head(*this, eagle, shard, source);
+    const Hyper& own = hyper_.head[0];
+    WEFT_ASSIGN(const Shard shard, ShardOfHead(own, source, shard_));
+    Builder head(*this, own, shard, source);
     std::vector<ValueId> inputs;
-    for (const int64_t layer : eagle.reads) inputs.push_back(reads_.at(layer));
+    for (const int64_t layer : own.reads) inputs.push_back(reads_.at(layer));
     const int64_t columns = std::ssize(inputs) * hyper_.hidden;
-    const Slice fc{{0, eagle.hidden}, {0, columns}, eagle.hidden, columns};
-    const ValueId state =
-        head.MatMul(head.Joined(inputs, "draft.inputs"), "fc", fc, {}, false, kState);
-    // The next token's row is not scaled, as in training.
-    const bool own = source.FindTensor("token_embd.weight") != nullptr;
+    const Slice fc{{0, own.hidden}, {0, columns}, own.hidden, columns};
+    const bool blocks = own.block > 0;
+    const ValueId state = head.MatMul(head.Joined(inputs, "draft.inputs"), "fc", fc, {}, false,
+                                      blocks ? "draft.projected" : kState);
+    if (blocks) head.KeepContext(state);
+    // A token's row is not scaled, as in training.
+    const bool table = source.FindTensor("token_embd.weight") != nullptr;
     const ValueId embedded =
-        (own ? head : *this).LookUp("token_embd", "draft.embedded", shard_.vocab, hyper_.vocab);
-    head.EagleLayer(state, embedded);
+        (table ? head : *this)
+            .LookUp("token_embd", blocks ? kBlock : "draft.embedded", shard_.vocab, hyper_.vocab);
+    if (blocks) {
+        const ValueId x = head.BlockLayers(embedded);
+        const bool output = source.FindTensor("output.weight") != nullptr;
+        (output ? head : *this).ToLogits(x, output ? "output" : OutputMatrix(), kBlockLogits);
+    } else {
+        head.EagleLayer(state, embedded);
+    }
     WEFT_TRY(std::move(head.status_));
     return head.CheckAllUsed();
 }
@@ -176,6 +202,46 @@ void Builder::EagleLayer(ValueId state, ValueId embedded) {
                       {kOutputs, hidden});
     x = NormBy(x, "output_norm", "weight", hidden, norm ? kMade : "");
     ToLogits(x, "output", kLogits);
+}
+
+// ---- DFlash -------------------------------------------------------------------------------------
+
+// Attention within a window of one key reads only the row itself; nothing reads its result.
+void Builder::Keep(ValueId k, ValueId v) {
+    const HeadShape shape = Heads();
+    program::Attention attributes;
+    attributes.heads = attributes.kv_heads = KvHeads().size();
+    attributes.head_dim = shape.head_dim;
+    attributes.value_dim = shape.v_head_dim;
+    attributes.first_head = attributes.first_kv_head = KvHeads().begin;
+    attributes.window = 1;
+    KeysAndValues& kv = kv_.try_emplace(layer_, KeysAndValues{k, v, {}}).first->second;
+    if (kv.caches.empty()) kv.caches = Caches(layer_);
+    std::vector<ValueId> inputs = {k, k, v};
+    inputs.insert(inputs.end(), kv.caches.begin(), kv.caches.end());
+    program_.Emit(attributes, std::move(inputs), Local("kept"),
+                  {kTokens, attributes.heads * attributes.ValueDim()});
+}
+
+void Builder::KeepContext(ValueId states) {
+    part_ = "context.";
+    const ValueId x = NormBy(states, "hidden_norm", "weight", hyper_.hidden, "draft.context");
+    for (int64_t layer = 0; layer < hyper_.layers; ++layer) {
+        BeginLayer(layer);
+        const ValueId k = Norm(ToKvHeads(x, "attn_k", false), "attn_k_norm", hyper_.head_dim);
+        Keep(Rope(k, false), ToKvHeads(x, "attn_v", false));
+    }
+    part_ = "";
+    layer_ = -1;
+}
+
+ValueId Builder::BlockLayers(ValueId embedded) {
+    const ValueId x = PreNormLayers(*this, Scale(embedded, hyper_.embedding_scale),
+                                    [&](ValueId h) { return NormedAttention(*this, h, true); });
+    layer_ = -1;
+    const ValueId rows = program_.Emit(program::SelectRows{}, {x, output_rows_}, "draft.selected",
+                                       {kOutputs, hyper_.hidden});
+    return NormBy(rows, "output_norm", "weight", hyper_.hidden);
 }
 
 }  // namespace weft::model

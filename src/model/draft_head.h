@@ -15,7 +15,9 @@
 // the file has nextn.embed_tokens or nextn.shared_head_head.
 // Source: DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 2.2.
 //
-// An EAGLE-3 head is separate from the model (model_files/draft_source.h) and takes its place.
+// A separate head (model_files/draft_source.h) takes its place. There are two kinds.
+//
+// EAGLE-3:
 // Row i reads `state` and the embedding of token i + 1. The first state is the product of fc and
 // the residual streams before Hyper::reads at position i, side by side; further states are the
 // layer's own output. Queries, keys and values read the normed embedding beside the normed state;
@@ -23,6 +25,15 @@
 // logits over the head's vocabulary, which the engine maps to the model's (d2t).
 // Sources: Li et al. 2025, "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via
 // Training-Time Test"; llama_eagle3.py of vLLM and of SGLang.
+//
+// DFlash: drafts a block of tokens in one run. After a step of the model, each layer of the head
+// writes keys and values of each row to its cache; all layers compute them from one row, the normed
+// product of fc and the residual streams before Hyper::reads. A draft then runs the layers over a
+// block: the embeddings of the last token and of Hyper::block - 1 mask tokens, which see the cache
+// and, in the layers Hyper::ahead, each other. A norm and the model's output matrix (or the head's)
+// give the logits of the masked tokens.
+// Sources: Chen et al. 2026, "DFlash: Block Diffusion for Flash Speculative Decoding"; the readers
+// of z-lab, vLLM and SGLang.
 #pragma once
 
 #include <string_view>
@@ -39,12 +50,16 @@ struct DraftHeadOps {
     program::OpRange step;   // the model
     program::OpRange first;  // the head, for the rows of the step that has just run
     program::OpRange next;   // as `first`, without the ops up to the one that computes `state`: the
-                             // caller has written it
+                             // caller has written it. Of a DFlash head: the draft of blocks, and
+                             // `first` has no logits
     // state [T, hidden]: the head's input. made [R, hidden]: the head's output at the output rows;
     // it is the `state` of the head's next run. logits [R, vocab]: only on the last stage and on
-    // rank 0. (hidden and vocab are the head's.)
+    // rank 0. (hidden and vocab are the head's.) A DFlash head has only logits.
     program::ValueId state = program::kNoValue, made = program::kNoValue,
                      logits = program::kNoValue;
+    // Of a DFlash head: the last value of `first`. A caller that runs `first` and `next` apart
+    // keeps it (CompileOptions::keep), so that no call serves ops of both.
+    program::ValueId between = program::kNoValue;
 };
 DraftHeadOps DraftHeadOf(const program::Program& program);
 

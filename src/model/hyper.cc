@@ -14,7 +14,7 @@
 namespace weft::model {
 namespace {
 
-constexpr int64_t kMostLayers = 4096, kMostColumns = 1 << 20, kMostHeads = 4096;
+constexpr int64_t kMostLayers = 4096, kMostColumns = 1 << 20, kMostHeads = 4096, kMostBlock = 257;
 constexpr int64_t kMostHeadDim = 512;  // the attention kernels' limit
 
 // An optional number, with a default.
@@ -550,7 +550,7 @@ Status CheckType(const model_files::ModelSource& source) {
                          "model's file: Weft supports text only",
                          source.name());
     }
-    if (name == "eagle3") {
+    if (model_files::IsDraftArchitecture(name)) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: a draft head, not a language model. Give the model, and this folder "
                          "with --draft",
@@ -645,9 +645,9 @@ Error NoFit(const model_files::ModelSource& head, std::string_view what, int64_t
 // The layers that the head reads: 2, the middle and the last but two, unless its config names them.
 Status ReadReads(const model_files::ModelSource& source, const Hyper& model, Hyper& head) {
     head.reads = {2, model.layers / 2, model.layers - 3};
-    constexpr std::string_view kKey = "eagle3.target_layers";
-    if (source.meta().Has(kKey)) {
-        WEFT_ASSIGN(head.reads, source.meta().Ints(kKey));
+    const std::string key = head.architecture + ".target_layers";
+    if (source.meta().Has(key)) {
+        WEFT_ASSIGN(head.reads, source.meta().Ints(key));
     }
     const bool ascends =
         std::ranges::adjacent_find(head.reads, std::greater_equal<>()) == head.reads.end();
@@ -655,21 +655,30 @@ Status ReadReads(const model_files::ModelSource& source, const Hyper& model, Hyp
         return {};
     return MakeError(ErrorCode::kUsage,
                      "--draft {}: the head reads the model before its layers {}; expected "
-                     "different layers of the model's {} "
-                     "(config.json: eagle_aux_hidden_state_layer_ids)",
-                     source.name(), fmt::join(head.reads, ", "), model.layers);
+                     "different layers of the model's {}, in ascending order (config.json: {})",
+                     source.name(), fmt::join(head.reads, ", "), model.layers,
+                     head.block > 0 ? "target_layer_ids or aux_hidden_state_layer_ids"
+                                    : "eagle_aux_hidden_state_layer_ids");
 }
 
-// Whether the shapes of the head's ends fit the model. (Those of its layer are checked with its
+// Whether the shapes of the head's ends fit the model. (Those of its layers are checked with its
 // Program.)
-Status CheckEagle(const model_files::ModelSource& source, const Hyper& model, const Hyper& head) {
+Status CheckHead(const model_files::ModelSource& source, const Hyper& model, const Hyper& head) {
     const model_files::Metadata& meta = source.meta();
-    WEFT_ASSIGN(const int64_t vocab, meta.Int("eagle3.vocab_size", 1, 1 << 26));
-    WEFT_ASSIGN(const int64_t target, meta.Int("eagle3.target_length", 1, kMostColumns));
-    if (vocab != model.vocab) return NoFit(source, "vocab_size", vocab, "vocabulary", model.vocab);
+    const std::string prefix = head.architecture + ".";
+    WEFT_ASSIGN(const int64_t vocab, meta.Int(prefix + "vocab_size", 1, 1 << 26));
+    WEFT_ASSIGN(const int64_t target, meta.Int(prefix + "target_length", 1, kMostColumns));
+    const bool table = source.FindTensor("token_embd.weight") != nullptr;
+    const bool output = source.FindTensor("output.weight") != nullptr;
+    if (vocab != model.vocab && (table || output)) {
+        return NoFit(source, "vocab_size", vocab, "vocabulary", model.vocab);
+    }
+    if (head.mask >= model.vocab) {
+        return NoFit(source, "mask_token_id", head.mask, "vocabulary", model.vocab);
+    }
     if (model.stream_columns() != model.hidden || model.encoder) {
         return MakeError(ErrorCode::kUnsupported,
-                         "--draft {}: Weft does not draft with EAGLE-3 heads for models of "
+                         "--draft {}: Weft does not draft with separate heads for models of "
                          "architecture '{}'",
                          source.name(), model.architecture);
     }
@@ -677,9 +686,10 @@ Status CheckEagle(const model_files::ModelSource& source, const Hyper& model, co
         const char* key = target == head.hidden ? "hidden_size" : "target_hidden_size";
         return NoFit(source, key, target, "hidden size", model.hidden);
     }
-    if (source.FindTensor("token_embd.weight") == nullptr && head.hidden != model.hidden) {
-        return NoFit(source, "hidden_size without tensor embed_tokens.weight", head.hidden,
-                     "hidden size", model.hidden);
+    if (!(table && output) && head.hidden != model.hidden) {
+        const char* what = table ? "hidden_size without tensor lm_head.weight"
+                                 : "hidden_size without tensor embed_tokens.weight";
+        return NoFit(source, what, head.hidden, "hidden size", model.hidden);
     }
     WEFT_ASSIGN(const model_files::TensorInfo* fc, source.NeedTensor("fc.weight"));
     const int64_t columns = std::ssize(head.reads) * model.hidden;
@@ -690,20 +700,42 @@ Status CheckEagle(const model_files::ModelSource& source, const Hyper& model, co
                      source.name(), fc->cols, columns, head.reads.size(), model.hidden);
 }
 
-Status ReadEagle(const model_files::ModelSource& both, Hyper& model) {
-    if (!model_files::HasDraftHead(both)) return {};
+Status ReadBlock(const model_files::ModelSource& source, Hyper& head) {
+    const model_files::Metadata& meta = source.meta();
+    WEFT_ASSIGN(head.block, meta.Int("dflash.block_size", 2, kMostBlock));
+    WEFT_ASSIGN(head.mask, meta.Int("dflash.mask_token_id", 0, INT32_MAX));
+    WEFT_ASSIGN(const double scale, meta.F64Or("dflash.input_scale", 1));
+    head.embedding_scale = static_cast<float>(scale);
+    WEFT_ASSIGN(const std::vector<int64_t> ahead, meta.Ints("dflash.ahead"));
+    if (std::ssize(ahead) == head.layers) {
+        head.ahead.assign(ahead.begin(), ahead.end());
+        return {};
+    }
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: dflash.ahead has {} values; expected {}, one per "
+                     "layer",
+                     source.name(), ahead.size(), head.layers);
+}
+
+Status ReadHead(const model_files::ModelSource& both, Hyper& model) {
+    const std::string architecture = model_files::DraftArchitecture(both);
+    if (architecture.empty()) return {};
     const model_files::DraftHeadSource source(both);
     Hyper head;
-    head.architecture = "eagle3";
+    head.architecture = architecture;
     WEFT_TRY(ReadBody(source, head));
-    WEFT_ASSIGN(const model_files::TensorInfo* output, source.NeedTensor("output.weight"));
-    head.vocab = output->rows;
-    WEFT_ASSIGN(head.norm_before_residual, source.meta().Bool("eagle3.norm_before_residual"));
-    WEFT_ASSIGN(head.norm_output, source.meta().Bool("eagle3.norm_output"));
+    const model_files::TensorInfo* output = source.FindTensor("output.weight");
+    head.vocab = output == nullptr ? model.vocab : output->rows;
+    if (source.meta().Has("dflash.block_size")) {
+        WEFT_TRY(ReadBlock(source, head));
+    } else {
+        WEFT_ASSIGN(head.norm_before_residual, source.meta().Bool("eagle3.norm_before_residual"));
+        WEFT_ASSIGN(head.norm_output, source.meta().Bool("eagle3.norm_output"));
+    }
     WEFT_TRY(ReadReads(source, model, head));
-    WEFT_TRY(CheckEagle(source, model, head));
+    WEFT_TRY(CheckHead(source, model, head));
     model.draft_head = false;
-    model.eagle.push_back(std::move(head));
+    model.head.push_back(std::move(head));
     return {};
 }
 
@@ -735,7 +767,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     hyper.draft_head =
         beyond > 0 && KnowsDraftHead(hyper.architecture) && source.FindTensor(head) != nullptr;
     WEFT_ASSIGN(hyper.draft_fault, source.meta().StringOr(hyper.architecture + ".nextn_fault", ""));
-    WEFT_TRY(ReadEagle(source, hyper));
+    WEFT_TRY(ReadHead(source, hyper));
     return hyper;
 }
 

@@ -98,11 +98,21 @@ struct Hyper {
     // Layer `layers` of the file is a multi-token prediction head (draft_head.h).
     bool draft_head = false;
     std::string draft_fault;  // why the folder's head cannot be read
-    // A separate EAGLE-3 head (draft_head.h), at most one, which then replaces the file's. Its
-    // vocab is that of drafts; `reads`: the layers of the model whose input it reads, ascending.
-    std::vector<Hyper> eagle;
+    // A separate EAGLE-3 or DFlash head (draft_head.h), at most one, which then replaces the
+    // file's. Its vocab is that of drafts; `reads`: the layers of the model whose input it reads,
+    // ascending.
+    std::vector<Hyper> head;
     std::vector<int64_t> reads;
-    bool norm_before_residual = false, norm_output = false;  // of such a head
+    bool norm_before_residual = false, norm_output = false;  // of an EAGLE-3 head
+    // Of a DFlash head: rows of a block (0: another head), the token of the rows to draft, and the
+    // layers in which a row also sees the later rows of its block.
+    int64_t block = 0, mask = 0;
+    std::vector<bool> ahead;
+    // Rows of a block of the separate head; 0: there is no DFlash head.
+    int64_t block_rows() const { return head.empty() ? 0 : head[0].block; }
+    bool SeesAhead(int64_t layer) const {
+        return encoder || (block > 0 && ahead[static_cast<size_t>(layer)]);
+    }
     int64_t group() const { return heads / kv_heads; }
     bool has_state() const { return recurrent.heads > 0 || windowing.pools; }
     // Columns of the residual stream between layers, all streams together.

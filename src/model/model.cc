@@ -74,7 +74,7 @@ bool KnowsDraftHead(const std::string& architecture) {
 }
 
 Status CheckDraftHead(const Hyper& hyper, const std::string& model) {
-    if (hyper.draft_head || !hyper.eagle.empty()) return {};
+    if (hyper.draft_head || !hyper.head.empty()) return {};
     return MakeError(ErrorCode::kUsage,
                      "--draft mtp: {} has no multi-token prediction head that Weft supports{}{}. "
                      "Use --draft MODEL, or --prompt-lookup",
@@ -101,8 +101,8 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
     builder.Leave(x);
     if (options.draft_head) {
         WEFT_TRY(CheckDraftHead(hyper, source.name()));
-        if (!hyper.eagle.empty()) {
-            WEFT_TRY(builder.AddEagle());
+        if (!hyper.head.empty()) {
+            WEFT_TRY(builder.AddSeparateHead());
         } else if (shard.last_stage()) {
             builder.EndDraftHead(architecture->build(builder, builder.BeginDraftHead(x)));
         } else {

@@ -1,17 +1,18 @@
 #include "model_files/draft_source.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "model_files/hf/draft_folder.h"
 
 namespace weft::model_files {
 namespace {
 
-const std::string kKeys = std::string(hf::kEagleArchitecture) + ".";
-
-std::vector<MetaEntry> Entries(const Metadata& model, const Metadata& head) {
-    std::vector<MetaEntry> entries = model.entries();
-    for (const MetaEntry& entry : head.entries()) {
-        if (entry.key.starts_with(kKeys)) entries.push_back(entry);
+std::vector<MetaEntry> Entries(const ModelSource& model, const ModelSource& head) {
+    std::vector<MetaEntry> entries = model.meta().entries();
+    const std::string keys = DraftArchitecture(head) + ".";
+    for (const MetaEntry& entry : head.meta().entries()) {
+        if (entry.key.starts_with(keys)) entries.push_back(entry);
     }
     return entries;
 }
@@ -22,7 +23,7 @@ DraftedSource::DraftedSource(std::unique_ptr<ModelSource> model, std::unique_ptr
     : SourceOver(std::move(model)),
       head_(std::move(head)),
       first_(tensors().size()),
-      meta_(under().name(), Entries(under().meta(), head_->meta())) {
+      meta_(under().name(), Entries(under(), *head_)) {
     for (TensorInfo tensor : head_->tensors()) {
         tensor.name.insert(0, kDraftPrefix);
         AddTensor(std::move(tensor));
@@ -57,12 +58,20 @@ Status DraftedSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count
                            col_count, out, bytes_read);
 }
 
-bool HasDraftHead(const ModelSource& source) {
-    return source.meta().Has(kKeys + "block_count");
+bool IsDraftArchitecture(std::string_view architecture) {
+    return std::ranges::find(hf::kHeadArchitectures, architecture) !=
+           std::end(hf::kHeadArchitectures);
+}
+
+std::string DraftArchitecture(const ModelSource& source) {
+    for (const std::string_view name : hf::kHeadArchitectures) {
+        if (source.meta().Has(std::string(name) + ".block_count")) return std::string(name);
+    }
+    return "";
 }
 
 DraftHeadSource::DraftHeadSource(const ModelSource& both) : both_(both) {
-    const auto folder = both.meta().String(kKeys + "folder");
+    const auto folder = both.meta().String(DraftArchitecture(both) + ".folder");
     name_ = folder.ok() ? *folder : both.name();
     for (TensorInfo tensor : both.tensors()) {
         if (!tensor.name.starts_with(kDraftPrefix)) continue;
@@ -90,11 +99,16 @@ bool IsDraftHead(const std::string& word) {
     return path.ok() && hf::IsDraftFolder(*path);
 }
 
+int64_t DraftsAtOnce(const std::string& word) {
+    const auto path = PathOfModel(word);
+    return path.ok() ? hf::BlockOfFolder(*path) : 0;
+}
+
 Result<std::unique_ptr<ModelSource>> WithDraftHead(std::unique_ptr<ModelSource> model,
                                                    const std::string& word) {
     if (word.empty()) return model;
     WEFT_ASSIGN(std::unique_ptr<ModelSource> head, OpenModel(word));
-    if (!HasDraftHead(*head)) {
+    if (DraftArchitecture(*head).empty()) {
         return MakeError(ErrorCode::kUsage, "--draft {}: not the folder of a draft head", word);
     }
     return std::unique_ptr<ModelSource>(

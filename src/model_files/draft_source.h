@@ -1,6 +1,6 @@
-// A model and a separate EAGLE-3 draft head (hf/draft_folder.h) as one ModelSource, so that ranks
-// load, stream, shard and compare both together. The head's tensors are named "draft." + their own
-// name; its metadata keys begin with "eagle3." as in its folder.
+// A model and a separate draft head, EAGLE-3 or DFlash (hf/draft_folder.h), as one ModelSource, so
+// that ranks load, stream, shard and compare both together. The head's tensors are named "draft." +
+// their own name; its metadata keys begin with its architecture as in its folder.
 #pragma once
 
 #include <memory>
@@ -36,10 +36,12 @@ class DraftedSource final : public SourceOver {
     Metadata meta_;
 };
 
-// Whether a source has the tensors of a draft head beside the model's.
-bool HasDraftHead(const ModelSource& source);
+// Whether sources of this architecture are draft heads.
+bool IsDraftArchitecture(std::string_view architecture);
+// The architecture of the draft head that a source has beside the model; "": none.
+std::string DraftArchitecture(const ModelSource& source);
 
-// The head of a source that HasDraftHead, under its own names. Borrows the source.
+// The head of a source that has one, under its own names. Borrows the source.
 class DraftHeadSource final : public ModelSource {
   public:
     explicit DraftHeadSource(const ModelSource& both);
@@ -62,6 +64,8 @@ class DraftHeadSource final : public ModelSource {
 
 // Whether `word` (as of OpenModel) means the folder of a draft head.
 bool IsDraftHead(const std::string& word);
+// Tokens that such a head drafts in one run; 0: one at a time, or the folder cannot be read.
+int64_t DraftsAtOnce(const std::string& word);
 // `model` with the head of `word`; `model` itself if that is empty. Errors: those of OpenModel;
 // kUsage: not a draft head.
 Result<std::unique_ptr<ModelSource>> WithDraftHead(std::unique_ptr<ModelSource> model,

@@ -1,7 +1,8 @@
-// MTP heads (tests/data/draft_heads, made by tools/make_draft_head_golden.py) and EAGLE-3 heads
-// (tests/data/eagle_heads, by tools/make_eagle_golden.py) against the references: after prompts in
-// one step and in several, further runs from the head's own rows, on several tensor ranks, from the
-// folder and from its GGUF file.
+// MTP heads (tests/data/draft_heads, made by tools/make_draft_head_golden.py), EAGLE-3 heads
+// (tests/data/eagle_heads, by tools/make_eagle_golden.py) and DFlash heads
+// (tests/data/dflash_heads, by tools/make_dflash_golden.py) against the references: after prompts
+// in one step and in several, further runs from the head's own rows, blocks, on several tensor
+// ranks, from the folder and from its GGUF file.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +42,10 @@ class HeadRank {
         compile.max_tokens = compile.max_outputs = kRows;
         compile.kv_pages = 2;
         if (program::SlotBytes(program_) > 0) compile.state_slots = 1;
-        compile.keep = {program_.Find("logits"), head_.state, head_.made, head_.logits};
+        for (const program::ValueId result :
+             {program_.Find("logits"), head_.state, head_.made, head_.logits, head_.between}) {
+            if (result != program::kNoValue) compile.keep.push_back(result);
+        }
         executable_ = device_->Compile({program_}, compile).value();
         for (size_t i = 0; i < program_.values.size(); ++i) {
             const program::Value& value = program_.values[i];
@@ -113,6 +117,31 @@ class HeadRank {
         return out;
     }
 
+    // Logits of the mask tokens of blocks after the first n tokens, for each n in `ends`. The text
+    // grows between them, in pieces.
+    Out Blocks(std::span<const int32_t> tokens, size_t piece, const std::vector<size_t>& ends,
+               const model::Hyper& head) {
+        Out out;
+        size_t at = 0;
+        for (const size_t end : ends) {
+            for (size_t count = 0; at + 1 < end; at += count) {
+                count = std::min(piece, end - 1 - at);
+                Run(head_.step, tokens.subspan(at, count), at);
+                Append(program_.Find("logits"), count, out.model);
+                Run(head_.first, tokens.subspan(at + 1, count), at);
+            }
+            std::vector<int32_t> block(static_cast<size_t>(head.block),
+                                       static_cast<int32_t>(head.mask));
+            block[0] = tokens[end - 1];
+            Run(head_.next, block, end - 1);
+            std::vector<float> rows;
+            Append(head_.logits, block.size(), rows);
+            out.head.insert(out.head.end(), rows.begin() + program_.value(head_.logits).shape[1],
+                            rows.end());
+        }
+        return out;
+    }
+
   private:
     program::Program program_;
     model::DraftHeadOps head_;
@@ -153,20 +182,25 @@ class HeadTest : public testing::TestWithParam<std::string> {
             const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
             const auto comm = coll::Comm::Make(fabric, ranks, channel, 10'000).value();
             const auto r = static_cast<size_t>(fabric.rank);
-            got[r] =
-                HeadRank(programs[r], *source_, OneGroup(*comm).groups).All(tokens_, kRows, map_);
+            HeadRank rank(programs[r], *source_, OneGroup(*comm).groups);
+            got[r] = Of(rank, kRows);
         });
         return got;
     }
     HeadRank::Out Alone(size_t piece) const {
-        return HeadRank(Programs({}, true).at(0), *source_, {}).All(tokens_, piece, map_);
+        HeadRank rank(Programs({}, true).at(0), *source_, {});
+        return Of(rank, piece);
+    }
+    HeadRank::Out Of(HeadRank& rank, size_t piece) const {
+        if (hyper_.block_rows() == 0) return rank.All(tokens_, piece, map_);
+        return rank.Blocks(tokens_, piece, ends_, hyper_.head[0]);
     }
     // Largest distance of a row from the reference, relative to its length.
     double Far(const std::vector<float>& got, const std::vector<float>& expected) const {
         EXPECT_EQ(got.size(), expected.size());
         if (got.size() != expected.size()) return INFINITY;
         const auto vocab =
-            static_cast<size_t>(hyper_.eagle.empty() ? hyper_.vocab : hyper_.eagle[0].vocab);
+            static_cast<size_t>(hyper_.head.empty() ? hyper_.vocab : hyper_.head[0].vocab);
         double worst = 0;
         for (size_t row = 0; row < got.size(); row += vocab) {
             double error = 0, size = 0;
@@ -184,6 +218,7 @@ class HeadTest : public testing::TestWithParam<std::string> {
     std::unique_ptr<model_files::ModelSource> source_;
     model::Hyper hyper_;
     std::vector<int32_t> tokens_, map_;
+    std::vector<size_t> ends_;
     std::vector<float> logits_, drafts_;
 };
 
@@ -329,7 +364,7 @@ class EagleHeads : public HeadTest {
         golden_.Write(GetParam(), dir_ / "head");
         Expect(golden_);
         Take(Open());
-        ASSERT_EQ(hyper_.eagle.size(), 1u);
+        ASSERT_EQ(hyper_.head.size(), 1u);
         const model_files::DraftHeadSource head(*source_);
         const model_files::TensorInfo* map = head.FindTensor("d2t.weight");
         EXPECT_EQ(map == nullptr, GetParam() == "nested");
@@ -408,7 +443,7 @@ TEST_P(EagleHeads, ThatDoNotFitAreRefused) {
            "eagle_aux_hidden_state_layer_ids");
     expect(with_key("eagle_aux_hidden_state_layer_ids", {1, 2}), "fc.weight");
     expect(with_key("draft_vocab_size", 30), "lm_head.weight");
-    expect(with_key("speculators_model_type", "dflash"), "dflash");
+    expect(with_key("speculators_model_type", "eagle"), "type 'eagle'");
     WriteText(dir_ / "head/config.json", config.dump());
     for (const auto& [name, tensor] : table) {
         auto others = table;
@@ -431,6 +466,107 @@ TEST_P(EagleHeads, ThatDoNotFitAreRefused) {
         WriteTensors(dir_ / "head", wrong);
         expect(Refusal(), "tensor 'd2t' has the value");
     }
+}
+
+// ---- DFlash -------------------------------------------------------------------------------------
+
+class DflashHeads : public HeadTest {
+  protected:
+    void SetUp() override {
+        golden_.Write(GetParam() + "Model", dir_ / "model");
+        golden_.Write(GetParam(), dir_ / "head");
+        tokens_ = golden_.Tokens(GetParam());
+        logits_ = golden_.Floats(GetParam() + "/logits");
+        for (const float end : golden_.Floats(GetParam() + "/anchors")) {
+            ends_.push_back(static_cast<size_t>(end));
+        }
+        Take(Open());
+        ASSERT_GT(hyper_.block_rows(), 0);
+    }
+    Result<std::unique_ptr<model_files::ModelSource>> Open() {
+        WEFT_ASSIGN(auto model, model_files::OpenModel(dir_ / "model"));
+        return model_files::WithDraftHead(std::move(model), dir_ / "head");
+    }
+    std::string Refusal() {
+        auto source = Open();
+        if (!source.ok()) return source.error().message;
+        const auto hyper = model::ReadHyper(**source);
+        return hyper.ok() ? "" : hyper.error().message;
+    }
+
+    const HfGolden golden_{TestData("/dflash_heads/" + GetParam() + ".safetensors")};
+};
+
+INSTANTIATE_TEST_SUITE_P(All, DflashHeads, testing::ValuesIn(CasesIn("/dflash_heads")),
+                         [](const auto& one) { return one.param; });
+
+TEST_P(DflashHeads, AgreeWithTheReference) {
+    const HeadRank::Out got = Alone(kRows);
+    const double logits = Far(got.head, logits_);
+    EXPECT_TRUE(logits <= kEagleFar) << logits;
+    EXPECT_EQ(Alone(5), got) << "a prompt in several steps";
+}
+
+TEST_P(DflashHeads, LeaveTheModelAlone) {
+    const program::Program with = Programs({}, true).at(0), without = Programs({}, false).at(0);
+    const model::DraftHeadOps head = model::DraftHeadOf(with);
+    ASSERT_EQ(head.step.end, without.ops.size());
+    EXPECT_EQ(head.first.end, head.next.begin);
+    EXPECT_LT(head.first.begin, head.first.end);
+    EXPECT_LT(head.next.begin, head.next.end);
+}
+
+TEST_P(DflashHeads, OnTensorRanks) {
+    const HeadRank::Out one = Alone(kRows);
+    for (const HeadRank::Out& got : Outputs(2, {})) {
+        EXPECT_TRUE(Far(got.head, logits_) <= kEagleFar);
+        if (got.model == one.model) {
+            EXPECT_EQ(got, one);
+        }
+    }
+}
+
+TEST_P(DflashHeads, ThatDoNotFitAreRefused) {
+    const auto config = nlohmann::json::parse(golden_.Text(GetParam() + "/config"));
+    const auto table = golden_.Tensors(GetParam());
+    const bool nested = GetParam() == "nested";
+    const auto with_key = [&](const std::string& key, const nlohmann::json& value) {
+        nlohmann::json changed = config;
+        const char* inner = nested ? "transformer_layer_config" : "dflash_config";
+        (changed[inner].contains(key) ? changed[inner] : changed)[key] = value;
+        WriteText(dir_ / "head/config.json", changed.dump());
+        return Refusal();
+    };
+    const auto expect = [](const std::string& error, std::string_view part) {
+        EXPECT_NE(error.find(part), std::string::npos) << part << ": " << error;
+    };
+    expect(with_key("mask_token_id", 83), "mask_token_id is 83");
+    expect(with_key("mask_token_id", nullptr), "mask_token_id");
+    expect(with_key("block_size", 1), "block_size");
+    expect(with_key("num_hidden_layers", 5), "layer_types");
+    expect(with_key("target_hidden_size", 80), "target_hidden_size is 80");
+    expect(with_key("shift_label", true), "shift_label");
+    expect(with_key("projector_type", "domino"), "projector_type");
+    const char* reads = nested ? "aux_hidden_state_layer_ids" : "target_layer_ids";
+    expect(with_key(reads, {5, 2}), "ascending order");
+    expect(with_key(reads, {1, 2, 3, 4, 30}), "aux_hidden_state_layer_ids");
+    expect(with_key(reads, {1}), "fc.weight");
+    expect(with_key(reads, nlohmann::json::array()), "target_layer_ids");
+    expect(with_key("architectures", {nested ? "Other" : "DSparkDraftModel"}),
+           nested ? "" : "'DSparkDraftModel'");
+    expect(with_key("speculators_model_type", "dspark"), "'dspark'");
+    WriteText(dir_ / "head/config.json", config.dump());
+    for (const auto& [name, tensor] : table) {
+        auto others = table;
+        others.erase(name);
+        const bool optional = name.ends_with("bias") || name == "embed_tokens.weight";
+        WriteTensors(dir_ / "head", others);
+        if (!optional) expect(Refusal(), name);
+    }
+    auto more = table;
+    more["layers.0.attention_conv.base_kernel"] = HfGolden::Make("x", "F32", {24}, 1);
+    WriteTensors(dir_ / "head", more);
+    expect(Refusal(), "layers.0.attention_conv.base_kernel");
 }
 
 // A head's folder is not a model.

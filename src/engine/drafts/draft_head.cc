@@ -21,7 +21,7 @@ namespace {
 // Cost of a run of the head / cost of a step of one row. Both count the bytes of weights that are
 // read: a row reads the experts of its route, and almost nothing of an embedding.
 double RatioOf(const model_files::ModelSource& source, const model::Hyper& hyper) {
-    const bool apart = !hyper.eagle.empty();
+    const bool apart = !hyper.head.empty();
     const std::string layer =
         apart ? std::string(model_files::kDraftPrefix) : fmt::format("blk.{}.", hyper.layers);
     const double used = hyper.moe.experts == 0 ? 1

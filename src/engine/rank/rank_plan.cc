@@ -284,7 +284,7 @@ Status Rank::Compile() {
 
 // (The folder was checked: each token is in the model's vocabulary.)
 Status Rank::ReadDraftTokens() {
-    if (cluster_.rank() != 0 || hyper_.eagle.empty()) return {};
+    if (cluster_.rank() != 0 || hyper_.head.empty()) return {};
     const model_files::DraftHeadSource head(*source_);
     const model_files::TensorInfo* tokens = head.FindTensor("d2t.weight");
     if (tokens == nullptr) return {};

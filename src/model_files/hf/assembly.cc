@@ -601,6 +601,13 @@ Status Assembly::AddDraftHead(const DraftHeadNames& names, const std::string& la
 
 // A model runs without its draft head, so a head that cannot be read is left out.
 Status Assembly::FindDraftHead() {
+    const bool dspark = std::ranges::any_of(files_.tensors(), [](const SafeTensor& tensor) {
+        return tensor.name.starts_with("mtp_dspark.");
+    });
+    if (dspark) {
+        out_.facts.draft_fault =
+            "its tensors mtp_dspark.* are a DSpark head, which Weft does not read";
+    }
     if (family_.draft_head == nullptr) return {};
     const DraftHeadNames& names = *family_.draft_head;
     const std::string layer = names.prefix.empty() ? fmt::format("{}{}.", layers_prefix_, layers_)
@@ -873,8 +880,8 @@ Result<Assembled> Assembly::Run() && {
         WEFT_ASSIGN(latent_unrotated_, config_.NeedInt({"qk_nope_head_dim"}, 1, 1 << 20));
         pairs_ = true;
     }
-    if (&family_ == &kEagleFamily) {
-        WEFT_TRY(AddEagle());
+    if (IsHeadFamily(family_)) {
+        WEFT_TRY(AddSeparateHead());
         WEFT_TRY(CheckAllUsed());
         return std::move(out_);
     }

@@ -113,7 +113,8 @@ class Assembly {
     Status AddLayer(int64_t layer, const std::string& prefix);
     Status AddDraftHead(const DraftHeadNames& names, const std::string& layer);
     Status FindDraftHead();
-    Status AddEagle();
+    Status AddSeparateHead();
+    Status AddHeadEnds();
     Status AddDraftTokens(int64_t drafts, int64_t vocab);
     Status AddOwnEnd(std::string_view gguf, const std::string& name,
                      std::span<const std::string> of_model);

@@ -62,7 +62,7 @@ std::string SupportedModelTypes() {
 }
 
 Result<const Family*> FindFamily(const Config& config) {
-    if (IsDraftHead(config)) return &kEagleFamily;
+    if (IsDraftHead(config)) return &HeadFamily(config);
     WEFT_ASSIGN(const std::string type, config.StringOr({"model_type"}, ""));
     WEFT_ASSIGN(const Config text, config.Sub({"text_config"}));
     WEFT_ASSIGN(const std::string inner, text.StringOr({"model_type"}, type));

@@ -125,7 +125,7 @@ Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path, ReadPla
         WEFT_ASSIGN(quantization, ReadQuantizationFile(path));
     }
     if (quantization.method == Method::kMlx) WEFT_TRY(CheckMlxFamily(*read.family, path));
-    const bool head = read.family == &kEagleFamily;
+    const bool head = IsHeadFamily(*read.family);
     WEFT_ASSIGN(TensorFiles opened, TensorFiles::Open(path, plan, head));
     auto files = std::make_unique<TensorFiles>(std::move(opened));
     Assembly assembly(path, *read.family, read.config, quantization, *files);
