@@ -51,7 +51,7 @@ struct Job {
     int64_t draft_bytes = 0;  // memory for a draft model on rank 0, in addition to the rank's share
                               // of the model
     bool draft_head = false;  // use the model's multi-token prediction head, or:
-    std::string draft_folder{};  // the word of an EAGLE-3 head's folder; "": none
+    std::string draft_folder{};  // the word of a separate head's folder; "": none
     bool reference = false;      // reference kernels, float32 KV cache
     bool exact = false;          // do not round activations
     bool trace = false;          // record op timings

@@ -15,7 +15,8 @@ using support::HeadFile;
 using support::TinyFile;
 
 constexpr const char* kHead = DraftOptions::kDraftHead;
-constexpr const char* kModels[] = {"glm4moe", "deepseek2", "qwen35", "qwen3next", support::kEagle};
+constexpr const char* kModels[] = {"glm4moe",   "deepseek2",     "qwen35",
+                                   "qwen3next", support::kEagle, support::kDflash};
 
 class HeadEar final : public Listener {
   public:
@@ -35,7 +36,7 @@ class DraftHeadAnswers : public testing::TestWithParam<const char*> {
     std::string Write(bool sure) {
         const std::string path = dir_ / (sure ? "sure.gguf" : "unsure.gguf");
         support::WriteTinyGguf(path, HeadFile(GetParam(), sure));
-        if (apart_) support::WriteEagleHead(dir_ / "head", path, sure);
+        if (apart_) support::WriteSeparateHead(GetParam(), dir_ / "head", path, sure);
         return path;
     }
     static Job JobOf(const std::string& model, int64_t kv_tokens = 0) {
@@ -80,7 +81,8 @@ class DraftHeadAnswers : public testing::TestWithParam<const char*> {
     }
 
     test::TempDir dir_;
-    const bool apart_ = std::string_view(GetParam()) == support::kEagle;
+    const bool apart_ = support::HasSeparateHead(GetParam());
+    const bool blocks_ = std::string_view(GetParam()) == support::kDflash;
     const std::string draft_ = apart_ ? dir_ / "head" : std::string(kHead);
 };
 
@@ -105,10 +107,10 @@ TEST_P(DraftHeadAnswers, GreedyOnesAreTheSame) {
             EXPECT_EQ(got->steps + got->accepted, 79);
             EXPECT_EQ(adaptive->Generate(request)->tokens, expected->tokens);
             // A head that knows the next token from the one before is right at least three times of
-            // four, at every position of a draft.
+            // four, at every position of a draft. (The DFlash head knows those that repeat.)
             if (sure) {
-                EXPECT_GT(got->acceptance(), 0.75);
-                EXPECT_GT(got->tokens_per_step(), 3.0);
+                EXPECT_GT(got->acceptance(), blocks_ ? 0.4 : 0.75);
+                EXPECT_GT(got->tokens_per_step(), blocks_ ? 2.2 : 3.0);
             } else {
                 EXPECT_LT(got->acceptance(), 0.5);
             }
@@ -134,7 +136,7 @@ TEST_P(DraftHeadAnswers, BatchGivesTheTokensOfSingleRequests) {
             ASSERT_NE(engine, nullptr);
             EXPECT_EQ(GenerateAll(*engine, 2 * kRequests), alone);
             const EngineStats stats = engine->stats();
-            EXPECT_GT(stats.drafts.accepted, stats.drafts.drafted / 2);
+            EXPECT_GT(stats.drafts.accepted, stats.drafts.drafted / (blocks_ ? 5 : 2));
             EXPECT_EQ(stats.schedule.cache_hit > 0, cache);
             preempted += stats.schedule.preemptions;
         }
@@ -152,7 +154,9 @@ TEST_P(DraftHeadAnswers, DrawnOnesFollowTheSeed) {
     const Generation once = *engine->Generate(request), again = *engine->Generate(request);
     EXPECT_EQ(once.tokens, again.tokens);
     EXPECT_EQ(once.tokens.size(), 60u);
-    EXPECT_GT(once.accepted, once.drafted / 2);
+    if (!blocks_) {
+        EXPECT_GT(once.accepted, once.drafted / 2);
+    }
 }
 
 TEST_P(DraftHeadAnswers, AModelWithoutOneIsRefused) {

@@ -148,10 +148,25 @@ TEST(StepCosts, AreLearnedAndGuessedBetween) {
     EXPECT_LE(costs.Of(1), 1.01);
 }
 
+class Priced final : public Drafter {
+  public:
+    explicit Priced(double ratio, bool at_once = false) : ratio_(ratio), at_once_(at_once) {}
+    void Serve(Rank&) override {}
+    double ratio() const override { return ratio_; }
+    const StepCosts& costs() const override { return costs_; }
+    bool at_once() const override { return at_once_; }
+    Status Guess(std::span<const DraftText>) override { return {}; }
+
+  private:
+    double ratio_;
+    bool at_once_;
+    StepCosts costs_;
+};
+
 TEST(DraftLength, FollowsAcceptanceAndCost) {
     const StepCosts costs = CostsOf(0.1);
     const StepCosts none;
-    DraftLength length(0.1, false);
+    DraftLength length(Priced(0.1), false);
     for (int i = 0; i < 30; ++i) length.Learn(4, 4);
     EXPECT_EQ(length.Choose(8, 1, costs, none), 8);
     for (int i = 0; i < 60; ++i) length.Learn(1, i % 2);
@@ -171,15 +186,29 @@ TEST(DraftLength, FollowsAcceptanceAndCost) {
 
 // A draft as expensive as the model is not used, however good it is.
 TEST(DraftLength, ADearDraftIsLeft) {
-    DraftLength dear(1.0, false);
+    DraftLength dear(Priced(1.0), false);
     for (int i = 0; i < 30; ++i) dear.Learn(4, 4);
     EXPECT_EQ(dear.Choose(8, 1, CostsOf(0.1), {}), 0);
     // Measurement shows that the draft is cheap after all.
-    DraftLength measured(1.0, true);
+    DraftLength measured(Priced(1.0), true);
     for (int i = 0; i < 30; ++i) measured.Learn(4, 4);
     StepCosts cheap;
     cheap.Learn(1, 1e-5);
     EXPECT_EQ(measured.Choose(8, 1, CostsOf(0.01), cheap), 8);
+}
+
+// All tokens of a block have the cost of one run.
+TEST(DraftLength, ADearBlockPaysWithManyTokens) {
+    DraftLength block(Priced(1.0, true), false);
+    for (int i = 0; i < 30; ++i) block.Learn(8, 8);
+    EXPECT_EQ(block.Choose(8, 1, CostsOf(0.1), {}), 8);
+    StepCosts cheap, dear;
+    cheap.Learn(1, 1e-5);
+    dear.Learn(1, 8);
+    DraftLength measured(Priced(1.0, true), true);
+    for (int i = 0; i < 30; ++i) measured.Learn(8, 8);
+    EXPECT_EQ(measured.Choose(8, 1, CostsOf(0.01), cheap), 8);
+    EXPECT_EQ(measured.Choose(8, 1, CostsOf(0.01), dear), 0);
 }
 
 // If a step of many sequences costs the sum of its rows, a drafted token costs as much as a token.
@@ -189,7 +218,7 @@ TEST(DraftLength, ManyAtOnceAreLeft) {
         costs.Learn(rows, 1e-3 * (8 + static_cast<double>(rows)));
         draft_costs.Learn(rows, 1e-4 * (8 + static_cast<double>(rows)));
     }
-    DraftLength alone(0.1, true), one_of_many(0.1, true);
+    DraftLength alone(Priced(0.1), true), one_of_many(Priced(0.1), true);
     for (int i = 0; i < 30; ++i) alone.Learn(4, 3), one_of_many.Learn(4, 3);
     EXPECT_GE(alone.Choose(8, 1, costs, draft_costs), 2);
     EXPECT_EQ(one_of_many.Choose(8, 64, costs, draft_costs), 0);

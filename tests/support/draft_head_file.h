@@ -4,18 +4,23 @@
 #include <functional>
 #include <string>
 
+#include "support/dflash_head_file.h"
 #include "support/hf_folder.h"
 #include "support/tiny_gguf.h"
 
 namespace weft::support {
 
-// The name of a model whose EAGLE-3 head is in a folder (WriteEagleHead).
+// Names of models whose EAGLE-3 or DFlash head is in a folder (WriteSeparateHead).
 inline constexpr const char* kEagle = "eagle";
+inline constexpr const char* kDflash = "dflash";
+inline bool HasSeparateHead(const std::string& name) {
+    return name == kEagle || name == kDflash;
+}
 
 // sure: the layers add so little that each token follows from the one before it, which the head
 // knows. Otherwise its drafts are random.
 inline TinyFile HeadFile(const std::string& name, bool sure) {
-    const bool apart = name == kEagle;
+    const bool apart = HasSeparateHead(name);
     TinyFile file{.hyper = OddHyper(apart ? "llama" : name)};
     model::Hyper& h = file.hyper;
     h.layers = 2;
@@ -119,6 +124,13 @@ inline void WriteEagleHead(const std::string& folder, const std::string& model, 
     std::filesystem::create_directories(folder);
     WriteText(folder + "/config.json", config.dump());
     WriteTensors(folder, tensors);
+}
+
+// Writes the folder of the head of HeadFile(name).
+inline void WriteSeparateHead(const std::string& name, const std::string& folder,
+                              const std::string& model, bool sure) {
+    if (name == kEagle) WriteEagleHead(folder, model, sure);
+    if (name == kDflash) WriteDflashHead(folder, model, sure);
 }
 
 }  // namespace weft::support

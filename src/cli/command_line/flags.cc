@@ -372,12 +372,13 @@ void AddDraftFlags(const Command& app, engine::DraftOptions& draft) {
     group.AddOption(
         "--draft MODEL|mtp", draft.model,
         "Small model with the same vocabulary that drafts tokens on rank 0, which MODEL verifies "
-        "in one step; or the folder of an EAGLE-3 head for MODEL; or mtp: draft with MODEL's own "
-        "multi-token prediction head (DeepSeek V3, GLM 4.5, Qwen3-Next, Qwen 3.5 and later)");
+        "in one step; or the folder of an EAGLE-3 or DFlash head for MODEL; or mtp: draft with "
+        "MODEL's own multi-token prediction head (DeepSeek V3, GLM 4.5, Qwen3-Next, Qwen 3.5 and "
+        "later)");
     group.AddNumber(
         "--draft-tokens K", draft.tokens, 1, engine::kMostDraftTokens,
-        "Maximum draft tokens per step (--prompt-lookup: 16, --draft: 8, a head: 4); Weft drafts "
-        "fewer, or none, when drafts are seldom accepted");
+        "Maximum draft tokens per step (--prompt-lookup: 16, --draft: 8, a head: 4, a DFlash head: "
+        "its block); Weft drafts fewer, or none, when drafts are seldom accepted");
     group.AddFlag("--draft-always", draft.always,
                   "Draft --draft-tokens at every step, even if it is slower (for measurements)");
 }

@@ -42,7 +42,7 @@ AnswerDrafts StepDrafts::Begin(std::span<const int32_t> prompt,
     if (model_ == nullptr) return drafts;
     // A greedy draft is certain, and the model's own choice is compared with it.
     const bool judged = options_.judged && sampler.temperature > 0 && sampler.top_k != 1;
-    drafts.length.emplace(model_->ratio(), !judged);
+    drafts.length.emplace(*model_, !judged);
     if (!judged) return drafts;
     SamplerOptions own = sampler;
     own.seed ^= kOtherSeed;

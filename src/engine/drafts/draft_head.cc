@@ -27,8 +27,8 @@ double RatioOf(const model_files::ModelSource& source, const model::Hyper& hyper
     const double used = hyper.moe.experts == 0 ? 1
                                                : static_cast<double>(hyper.moe.used) /
                                                      static_cast<double>(hyper.moe.experts);
-    const bool own_output =
-        apart || source.FindTensor(layer + "nextn.shared_head_head.weight") != nullptr;
+    const char* output = apart ? "output.weight" : "nextn.shared_head_head.weight";
+    const bool own_output = source.FindTensor(layer + output) != nullptr;
     double head = 0, all = 0;
     for (const model_files::TensorInfo& tensor : source.tensors()) {
         const bool experts = tensor.name.find("_exps.") != tensor.name.npos;
@@ -92,10 +92,12 @@ Status DraftHead::Run() {
     step_.asks.clear();
     // Judging a draft needs the probabilities of all tokens.
     const int64_t vocab = rank_->hyper().vocab;
-    for (size_t i = 0; rank_->layout().pp > 1 && i < step_.output_rows.size(); ++i) {
+    for (const Output& output : outputs_) {
+        if (rank_->layout().pp == 1) break;
         RowAsk ask;
-        if (going_[i].text->own == nullptr && !rank_->maps_drafts())
-            ask = going_[i].sampler.Ask(false, vocab, 0);
+        const Going& going = going_[output.index];
+        if (going.text->own == nullptr && !rank_->maps_drafts())
+            ask = going.sampler.Ask(false, vocab, output.place);
         step_.asks.push_back(ask);
     }
     return rank_->Run(step_);
@@ -104,7 +106,14 @@ Status DraftHead::Run() {
 Status DraftHead::Follow() {
     if (!std::exchange(behind_, false)) return {};
     step_.output_rows.clear();
+    outputs_.clear();
     return Run();
+}
+
+// Row `row` of the next run gives the logits of a text's next token.
+void DraftHead::AddOutput(int32_t row, size_t index, int64_t place) {
+    step_.output_rows.push_back(row);
+    outputs_.push_back({index, place});
 }
 
 // The texts that can have drafts, those with the fewest last, because they leave first.
@@ -125,10 +134,10 @@ void DraftHead::Gather(std::span<const DraftText> texts) {
                              [](const Going& going) { return going.text->count; });
 }
 
-// Draws a token for each of the first `count` texts.
-Status DraftHead::Draw(size_t count) {
-    for (size_t i = 0; i < count; ++i) {
-        Going& going = going_[i];
+// Draws a token for each output row.
+Status DraftHead::Draw() {
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+        Going& going = going_[outputs_[i].index];
         if (going.over) continue;
         WEFT_ASSIGN(const LogitsRow logits, rank_->DraftLogits(static_cast<int64_t>(i), logits_));
         const Status drawn = DrawGuess(*going.text, going.tokens, going.sampler, logits);
@@ -142,49 +151,94 @@ Status DraftHead::Draw(size_t count) {
 
 // One row for each of the first `count` texts: its last drafted token.
 void DraftHead::NextRows(size_t count) {
+    StartRun();
+    for (size_t i = 0; i < count; ++i) {
+        Going& going = going_[i];
+        ++going.at.position;
+        step_.Append(std::span(going.tokens).last(1), going.at.position, SequenceOf(going));
+        AddOutput(static_cast<int32_t>(i), i, 0);
+    }
+}
+
+// A block for each text.
+void DraftHead::NextBlocks() {
+    StartRun();
+    const int64_t share = rank_->job().step_rows() / std::ssize(going_);
+    std::vector<int32_t> block;
+    for (size_t i = 0; i < going_.size(); ++i) {
+        const Going& going = going_[i];
+        const int64_t last = going.at.position + 1;
+        const int64_t room = std::ssize(going.text->pages) * rank_->page_tokens() - last;
+        const int64_t rows = std::min({rank_->block_rows(), room, share});
+        if (rows < 2) continue;
+        block.assign(static_cast<size_t>(rows), static_cast<int32_t>(rank_->hyper().head[0].mask));
+        block[0] = going.tokens.back();
+        const auto first = static_cast<int32_t>(step_.tokens.size());
+        step_.Append(block, last, SequenceOf(going));
+        const auto drafts = static_cast<int32_t>(std::min(going.text->count, rows - 1));
+        for (int32_t draft = 0; draft < drafts; ++draft) AddOutput(first + draft + 1, i, draft);
+    }
+}
+
+// A further run without rows, for the same texts.
+void DraftHead::StartRun() {
     StepData next;
     next.kind = StepKind::kGuessOn;
     next.wanted = step_.wanted;
-    for (size_t i = 0; i < count; ++i) {
-        Going& going = going_[i];
-        StepData::Sequence sequence;
-        sequence.pages.assign(going.text->pages.begin(), going.text->pages.end());
-        sequence.adapter = going.at.adapter;
-        sequence.state_to = 0;  // the head has no recurrent state
-        ++going.at.position;
-        next.Append(std::span(going.tokens).last(1), going.at.position, std::move(sequence));
-        next.output_rows.push_back(static_cast<int32_t>(i));
-    }
     step_ = std::move(next);
+    outputs_.clear();
+}
+
+StepData::Sequence DraftHead::SequenceOf(const Going& going) {
+    StepData::Sequence sequence;
+    sequence.pages.assign(going.text->pages.begin(), going.text->pages.end());
+    sequence.adapter = going.at.adapter;
+    sequence.state_to = 0;  // the head has no recurrent state
+    return sequence;
 }
 
 Status DraftHead::Guess(std::span<const DraftText> texts) {
     Gather(texts);
     if (going_.empty()) return Follow();
-    behind_ = false;
     step_.wanted = {};
     step_.wanted.columns = rank_->hyper().vocab;
     step_.wanted.whole = rank_->maps_drafts();
     for (const Going& going : going_) {
-        step_.output_rows.push_back(going.at.row);
         if (!rank_->maps_drafts()) going.sampler.Want(false, step_.wanted);
     }
+    WEFT_TRY(at_once() ? AtOnce() : OneByOne());
+    for (const Going& going : going_) {
+        if (going.text->own != nullptr) going.text->own->Become(going.sampler);
+    }
+    return {};
+}
+
+Status DraftHead::AtOnce() {
+    WEFT_TRY(Follow());
+    const int64_t begin_ns = NowNs();
+    NextBlocks();
+    if (step_.tokens.empty()) return {};
+    WEFT_TRY(Run());
+    costs_.Learn(std::ssize(going_), SecondsSince(begin_ns));
+    return Draw();
+}
+
+Status DraftHead::OneByOne() {
+    behind_ = false;
+    outputs_.clear();
+    for (size_t i = 0; i < going_.size(); ++i) AddOutput(going_[i].at.row, i, 0);
     size_t count = going_.size();
     for (int64_t drawn = 0;;) {
         const int64_t begin_ns = NowNs();
         const bool on = step_.kind == StepKind::kGuessOn;
         WEFT_TRY(Run());
         if (on) costs_.Learn(static_cast<int64_t>(count), SecondsSince(begin_ns));
-        WEFT_TRY(Draw(count));
+        WEFT_TRY(Draw());
         ++drawn;
         while (count > 0 && going_[count - 1].text->count <= drawn) --count;
-        if (count == 0) break;
+        if (count == 0) return {};
         NextRows(count);
     }
-    for (const Going& going : going_) {
-        if (going.text->own != nullptr) going.text->own->Become(going.sampler);
-    }
-    return {};
 }
 
 }  // namespace weft::engine

@@ -1,4 +1,4 @@
-// DraftHead: drafts with the model's own multi-token prediction layer or a separate EAGLE-3 head
+// DraftHead: drafts with the model's own multi-token prediction layer or a separate head
 // (model/draft_head.h). The head runs on all ranks, which shard it like the other layers.
 //
 // After a step of the model, the head runs once over all rows of that step, including prompt rows.
@@ -9,6 +9,10 @@
 // text's next token, so it is wrong for the second text. This affects only drafts.) The output rows
 // of this run give the first drafted token of each text. Each further run has one row per text and
 // gives one more token per text. The next step overwrites the rows of rejected tokens.
+//
+// The run of a DFlash head over the step's rows only writes its cache, of which row i depends on
+// the model's row i alone. One further run then drafts a block per text, with as many mask tokens
+// as in training if there are pages and rows for them; the head's layers see the number of masks.
 //
 // DraftLength chooses the number of drafted tokens, as for a draft model. Thread: as Rank.
 #pragma once
@@ -35,6 +39,7 @@ class DraftHead final : public Drafter {
     void Serve(Rank& rank) override;
     double ratio() const override { return ratio_; }
     const StepCosts& costs() const override { return costs_; }
+    bool at_once() const override { return rank_->block_rows() > 0; }
 
     // BeginStep and AddText record the last step, before another step runs. Call AddText once per
     // sequence, in the step's order. text: all tokens of the sequence, including the one drawn
@@ -64,8 +69,14 @@ class DraftHead final : public Drafter {
     };
     const Row* Find(int64_t id) const;
     void Gather(std::span<const DraftText> texts);
-    Status Draw(size_t count);
+    void AddOutput(int32_t row, size_t index, int64_t place);
+    Status Draw();
+    void StartRun();
+    static StepData::Sequence SequenceOf(const Going& going);
     void NextRows(size_t count);
+    void NextBlocks();
+    Status OneByOne();
+    Status AtOnce();
     Status Run();
 
     Rank* rank_ = nullptr;
@@ -76,6 +87,13 @@ class DraftHead final : public Drafter {
     StepData step_;
     std::vector<Row> rows_;
     std::vector<Going> going_;  // most drafts first
+    // For each output row of the next run: the index in going_, and how many tokens of that text
+    // are drawn before it.
+    struct Output {
+        size_t index;
+        int64_t place;
+    };
+    std::vector<Output> outputs_;
     std::vector<float> logits_;
     bool warned_ = false;
 };

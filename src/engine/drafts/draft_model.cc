@@ -112,11 +112,11 @@ double DraftLength::Gain(int64_t tokens, int64_t answers, const StepCosts& costs
     double said = 1, chance = 1;
     for (int64_t i = 0; i < tokens; ++i) said += chance *= rate_.value();
     const double one = measured_ ? costs.Of(answers) : 0;
-    const double k = static_cast<double>(tokens);
-    if (one <= 0) return said / (1 + k * (kRowShare + ratio_));
+    const double k = static_cast<double>(tokens), steps = at_once_ ? 1 : k;
+    if (one <= 0) return said / (1 + k * kRowShare + steps * ratio_);
     const double own = draft_costs.Of(answers);
     const double drafting = own > 0 ? own : ratio_ * one;
-    return said * one / (costs.Of(answers * (tokens + 1)) + k * drafting);
+    return said * one / (costs.Of(answers * (tokens + 1)) + steps * drafting);
 }
 
 int64_t DraftLength::Choose(int64_t most, int64_t answers, const StepCosts& costs,

@@ -47,9 +47,9 @@ Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& j
 // same seed gives the same answer. Thread: one caller.
 class DraftLength {
   public:
-    // ratio: cost of one drafted token divided by the cost of a step of the job with one row,
-    // estimated from the models' sizes. measured: Choose uses measured costs if there are any.
-    DraftLength(double ratio, bool measured) : ratio_(ratio), measured_(measured) {}
+    // measured: Choose uses measured costs if there are any, instead of the drafter's ratio.
+    DraftLength(const Drafter& drafter, bool measured)
+        : ratio_(drafter.ratio()), at_once_(drafter.at_once()), measured_(measured) {}
     // Length, at most `most`, for a step in which `answers` answers have a draft. costs: measured
     // costs of the job's steps; draft_costs: those of the draft model's steps.
     int64_t Choose(int64_t most, int64_t answers, const StepCosts& costs,
@@ -62,7 +62,7 @@ class DraftLength {
                 const StepCosts& draft_costs) const;
 
     double ratio_;
-    bool measured_;
+    bool at_once_, measured_;
     HitRate rate_{kPrior};
     int64_t pause_ = 0, wait_ = 0;  // steps without a draft: length of the pause, and steps left
 };

@@ -44,8 +44,10 @@ class Drafter {
     // Cost of one drafted token divided by the cost of a step of the job with one row, estimated
     // from the sizes of the weights.
     virtual double ratio() const = 0;
-    // Measured costs of the drafter's steps with one row for each answer.
+    // Measured costs of the drafter's steps, by their number of answers.
     virtual const StepCosts& costs() const = 0;
+    // A step drafts all tokens of an answer; otherwise one token, and ratio() is the cost of one.
+    virtual bool at_once() const { return false; }
     // Drafts the continuation of each text. Errors: those of the drafter's steps; kCancelled or a
     // peer's failure when the job ends. After an error, all samplers are unchanged.
     virtual Status Guess(std::span<const DraftText> texts) = 0;

@@ -23,6 +23,7 @@ constexpr double kMostTimes = 2;
 }  // namespace
 
 int64_t DraftOptions::most() const {
+    if (at_once > 0) return tokens > 0 ? std::min(tokens, at_once) : at_once;
     if (tokens > 0) return tokens;
     return lookup ? kLookupTokens : head() ? kHeadTokens : kModelTokens;
 }
@@ -31,6 +32,7 @@ DraftOptions DraftOptions::Resolved() const {
     DraftOptions resolved = *this;
     resolved.separate_head =
         !model.empty() && model != kDraftHead && model_files::IsDraftHead(model);
+    resolved.at_once = resolved.separate_head ? model_files::DraftsAtOnce(model) : 0;
     return resolved;
 }
 

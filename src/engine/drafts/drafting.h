@@ -20,11 +20,12 @@ namespace weft::engine {
 // The user's choice. At most one of model and lookup is set.
 struct DraftOptions {
     // The file of a draft model with the same vocabulary; kDraftHead: the model's own multi-token
-    // prediction layer; the folder of an EAGLE-3 head; "": none.
+    // prediction layer; the folder of an EAGLE-3 or DFlash head; "": none.
     std::string model{};
     bool separate_head = false;  // `model` is such a folder (Resolved)
-    bool lookup = false;         // draft from earlier text (prompt_lookup.h)
-    int64_t tokens = 0;          // most drafted tokens of a step; 0: the drafter chooses
+    int64_t at_once = 0;  // tokens that such a head drafts in one run; 0: one at a time (Resolved)
+    bool lookup = false;  // draft from earlier text (prompt_lookup.h)
+    int64_t tokens = 0;   // most drafted tokens of a step; 0: the drafter chooses
     bool always = false;  // draft `tokens` at every step, even if drafts cost more than they gain
     // How the engine verifies a drafted token when tokens are drawn at random. false: the sampler
     // draws as without a draft and accepts the drafted token if it is equal, so the answer is the
@@ -37,9 +38,9 @@ struct DraftOptions {
     bool on() const { return lookup || !model.empty(); }
     static constexpr const char* kDraftHead = "mtp";
     bool head() const { return model == kDraftHead || separate_head; }
-    // With separate_head set.
+    // With separate_head and at_once set.
     DraftOptions Resolved() const;
-    int64_t most() const;  // `tokens`, or the default if it is 0
+    int64_t most() const;  // `tokens`, or the default if it is 0; at most at_once
 };
 inline constexpr int64_t kMostDraftTokens = 256;
 // Errors: kUsage (both `model` and `lookup`, `tokens` out of range, or `tokens` without `model` or

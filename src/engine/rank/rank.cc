@@ -392,7 +392,8 @@ Status Rank::Run(const StepData& step) {
     return job_.verify ? VerifyReplicas() : Status();
 }
 
-// A further run starts from the states of the previous run's output rows, on every rank.
+// A further run starts from the states of the previous run's output rows, on every rank, or drafts
+// blocks.
 Status Rank::RunDraftHead(const StepData& step) {
     const bool on = step.kind == StepKind::kGuessOn;
     const auto rows = static_cast<int64_t>(step.tokens.size());
@@ -402,7 +403,7 @@ Status Rank::RunDraftHead(const StepData& step) {
                          "same build of Weft on all hosts",
                          step.number);
     }
-    if (on && rows > head_rows_) {
+    if (on && block_rows() == 0 && rows > head_rows_) {
         return MakeError(ErrorCode::kCorrupt,
                          "step {} from rank 0 has {} rows for the draft head, whose last run had "
                          "{} output rows; expected no more rows than these. Run the same build of "

@@ -91,6 +91,8 @@ class Rank {
     Result<LogitsRow> DraftLogits(int64_t row, std::vector<float>& buffer);
     // Rank 0: the draft head has a vocabulary of its own, so its rows are read whole.
     bool maps_drafts() const { return !head_tokens_.empty(); }
+    // Rows of a block of the draft head; 0: it drafts one token at a time.
+    int64_t block_rows() const { return hyper_.block_rows(); }
     // Rank 0: the output of the final norm for rows of the last step, [rows, hidden]. Requires
     // has_hidden().
     Status ReadHidden(int64_t first_row, int64_t rows, std::vector<float>& out);

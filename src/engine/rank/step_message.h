@@ -31,7 +31,8 @@ enum class StepKind : int32_t {
     kReport,   // every rank sends its report
     kGuess,    // run the draft head on the last step's rows; tokens: for each row, the token after
                // it
-    kGuessOn,  // run the head again; row i follows output row i of its last run
+    kGuessOn,  // run the head again; row i follows output row i of its last run. A DFlash head
+               // drafts blocks: the last token of each sequence and mask tokens
     kSave,     // save `keyed` pages without a step
     kRestore,  // fill `keyed` pages with what is kept of them
     // Slots (rank_slots.cc). The first entry of `keyed` has the key SlotHead::set.
