@@ -212,7 +212,7 @@ class Predictor {
             const HostUse host = memory ? memory->host : HostUse{};
             Known::Timed timed{TimeRank(*work, machine, host), work->weight_bytes, memory};
             if (load_.draft.head && shard.last_stage()) {
-                WEFT_ASSIGN(const RankWork head, walk_.DraftHeadWork(shard));
+                WEFT_ASSIGN(const ModelWalk::HeadWork head, walk_.DraftHeadWork(shard));
                 TimeHead(head, machine, timed.times);
             }
             found = known_.ranks.emplace(signature, timed).first;
@@ -269,17 +269,21 @@ class Predictor {
     }
 
     // A draft head reads all rows of each step and drafts from the last row of each sequence. Each
-    // further drafted token takes one row.
-    void TimeHead(const RankWork& head, const Machine& machine, Stage& timed) const {
+    // further drafted token takes one row, or one run has a block of rows for all.
+    void TimeHead(const ModelWalk::HeadWork& head, const Machine& machine, Stage& timed) const {
         const StepPlace place{&machine, tensor_, &walk_.hyper(), BusyOf(machine, 1)};
-        const int64_t batch = load_.batch, context = load_.context;
-        timed.guesses = TimeStep(head, {batch, load_.rows_each(), batch, context}, place);
-        timed.guesses += TimeStep(head, {batch, 1, batch, context}, place) *
-                         static_cast<double>(load_.draft.tokens - 1);
+        const int64_t batch = load_.batch, context = load_.context, tokens = load_.draft.tokens;
+        const int64_t block = walk_.hyper().block_rows();
+        timed.guesses = TimeStep(head.first, {batch, load_.rows_each(), batch, context}, place);
+        timed.guesses += block > 0
+                             ? TimeStep(head.next, {batch, block, batch * tokens, context}, place)
+                             : TimeStep(head.next, {batch, 1, batch, context}, place) *
+                                   static_cast<double>(tokens - 1);
         if (chunks() > 0) {
-            timed.reading = TimeStep(head, ChunkShape(), place) * static_cast<double>(chunks());
+            timed.reading =
+                TimeStep(head.first, ChunkShape(), place) * static_cast<double>(chunks());
         }
-        if (rest() > 0) timed.reading += TimeStep(head, RestShape(), place);
+        if (rest() > 0) timed.reading += TimeStep(head.first, RestShape(), place);
     }
 
     // Sequences per step.
@@ -395,14 +399,17 @@ class Predictor {
         out_.answer_spread = batch * out_.ttft_spread + tokens_s * (out_.spread / out_.tok_s);
     }
 
-    // The last stage has the head; the answer of each drafted token goes to rank 0.
+    // The last stage has the head; the answer of each drafted token goes to rank 0, those of a
+    // block together.
     void AddDraftHead() {
         const Stage& last = stages_.back();
         draft_s_ = last.guesses.total();
         draft_prompt_s_ = last.reading.total();
         if (layout_.pp == 1) return;
-        draft_s_ += static_cast<double>(load_.draft.tokens) *
-                    HopSeconds(layout_.pp - 1, AnswerBytes(), load_.batch);
+        const bool together = walk_.hyper().block_rows() > 0;
+        const int64_t answers = together ? load_.draft.tokens : 1;
+        draft_s_ += static_cast<double>(load_.draft.tokens / answers) *
+                    HopSeconds(layout_.pp - 1, AnswerBytes(), load_.batch * answers);
     }
 
     // For each step, the draft model runs `tokens` steps on rank 0 for all sequences. In a prompt,

@@ -447,16 +447,22 @@ Result<RankWork> ModelWalk::WorkOf(const model::Shard& shard) const {
     return work;
 }
 
-Result<RankWork> ModelWalk::DraftHeadWork(const model::Shard& shard) const {
+Result<ModelWalk::HeadWork> ModelWalk::DraftHeadWork(const model::Shard& shard) const {
     model::BuildOptions options = options_;
     options.draft_head = true;
     const model::Shard part = PartOf(shard, 2, {hyper_.layers, hyper_.layers});
-    WEFT_ASSIGN(program::Program list, model::BuildProgram(hyper_, part, *source_, options));
-    const auto behind = static_cast<std::ptrdiff_t>(model::DraftHeadOf(list).first.begin);
-    list.ops.erase(list.ops.begin(), list.ops.begin() + behind);
-    RankWork work;
-    work.pieces.push_back({std::move(list)});
-    return work;
+    WEFT_ASSIGN(const program::Program list, model::BuildProgram(hyper_, part, *source_, options));
+    const model::DraftHeadOps head = model::DraftHeadOf(list);
+    const auto work = [&](const program::OpRange& range) {
+        program::Program own = list;
+        const auto begin = list.ops.begin();
+        own.ops.assign(begin + static_cast<std::ptrdiff_t>(range.begin),
+                       begin + static_cast<std::ptrdiff_t>(range.end));
+        RankWork of_range;
+        of_range.pieces.push_back({std::move(own)});
+        return of_range;
+    };
+    return HeadWork{work(head.first), work(head.next)};
 }
 
 Breakdown TimeStep(const RankWork& work, const program::StepShape& step, const StepPlace& place,

@@ -59,8 +59,12 @@ class ModelWalk {
     }
     // Work of the rank with this shard. Errors: those of BuildProgram.
     Result<RankWork> WorkOf(const model::Shard& shard) const;
-    // Work of the draft head (model/draft_head.h) after a step, on a rank of the last stage.
-    Result<RankWork> DraftHeadWork(const model::Shard& shard) const;
+    // Work of the draft head (model/draft_head.h) on a rank of the last stage: over the rows of a
+    // step, and in a further run.
+    struct HeadWork {
+        RankWork first, next;
+    };
+    Result<HeadWork> DraftHeadWork(const model::Shard& shard) const;
 
   private:
     const model_files::ModelSource* source_ = nullptr;

@@ -300,7 +300,10 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     flags.typed = WithUsualType(flags.model);
     engine::DraftOptions draft;
     draft.model = flags.draft;
-    const bool head = draft.Resolved().head();
+    draft.tokens = flags.load.draft.tokens;
+    draft = draft.Resolved();
+    flags.load.draft.tokens = draft.most();
+    const bool head = draft.head();
     if (head) flags.head = flags.draft;
     flags.typed_draft = head ? flags.draft : WithUsualType(flags.draft);
     std::vector<model_files::NamedAdapter> adapters;
@@ -538,8 +541,8 @@ void AddInferenceOptions(const Command& command, PlanFlags& flags) {
         "NAME=FOLDER: hold an adapter in memory beside the model; may be repeated");
     const Option draft =
         add("--draft", flags.draft,
-            "Draft model for speculative decoding, the folder of an EAGLE-3 head for MODEL, or "
-            "mtp: MODEL's own draft head");
+            "Draft model for speculative decoding, the folder of an EAGLE-3 or DFlash head for "
+            "MODEL, or mtp: MODEL's own draft head");
     add("--draft-tokens", load.draft.tokens, "Draft tokens per step")
         .Range(1, 64)
         .Needs(draft)
