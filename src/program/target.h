@@ -14,9 +14,6 @@ struct Target {
     // Maximum experts of a layer; maximum elements per position in a cache of latent attention.
     int64_t most_experts = std::numeric_limits<int64_t>::max();
     int64_t most_latent_columns = std::numeric_limits<int64_t>::max();
-    // Whether the device has the ops that only few models need: attention to later rows of a step
-    // (encoders), AltUp (Gemma 3n), experts without matrices (LongCat-Flash).
-    bool every_op = true;
     // Whether addends of tensor-parallel sums are float64 until they are summed. The bits of a
     // result then do not depend on how the ranks shard it.
     bool float64_reductions = true;

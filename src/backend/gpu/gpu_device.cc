@@ -184,7 +184,6 @@ program::Target TargetOfGpus() {
     program::Target target;
     target.page_tokens = kPageTokens;
     target.most_experts = kMostExperts;
-    target.every_op = false;
     target.most_latent_columns = kMostLatentColumns;
     target.float64_reductions = false;
     target.float64_sums = false;
