@@ -84,7 +84,8 @@ std::vector<int32_t> PairForm::Fill(std::string_view query, std::string_view doc
 
 Result<tokenizer::Tokenizer::Pair> PairForm::Encode(std::string_view query,
                                                     std::string_view document,
-                                                    std::string_view prompt, int64_t most) const {
+                                                    std::string_view prompt, int64_t most,
+                                                    bool markers) const {
     if (chat_) {
         WEFT_ASSIGN(std::vector<int32_t> ids, chat_->Encode(InputOf(query, document, prompt)));
         const size_t size = ids.size();
@@ -96,7 +97,7 @@ Result<tokenizer::Tokenizer::Pair> PairForm::Encode(std::string_view query,
         return tokenizer::Tokenizer::Pair{std::move(ids), size};
     }
     const auto encode = [&](std::string text) {
-        return tokenizer_->Encode(text, {.add_special = false});
+        return tokenizer_->Encode(text, {.add_special = false, .parse_special = markers});
     };
     return tokenizer_->EncodePair(encode(std::string(prompt) + std::string(query)),
                                   encode(std::string(document)), most);

@@ -7,7 +7,8 @@
 //   Qwen3-Reranker, if it has ChatML's markers; for other models: the two texts with the
 //   tokenizer's special tokens.
 //
-// Text of the query and the document never becomes a special token. Thread: immutable.
+// In a form of the model, text of the query and the document never becomes a special token.
+// Thread: immutable.
 #pragma once
 
 #include <optional>
@@ -31,10 +32,12 @@ class PairForm {
 
     // most: of the ids; longer texts are cut (only the two texts alone); 0: no limit.
     // prompt: an instruction: a system message, or text before the query; may be empty.
+    // markers: the texts of special tokens become tokens (only if plain()).
     Result<tokenizer::Tokenizer::Pair> Encode(std::string_view query, std::string_view document,
-                                              std::string_view prompt, int64_t most) const;
-    // Whether Encode obeys `most`.
-    bool cuts() const { return !chat_ && slots_.empty(); }
+                                              std::string_view prompt, int64_t most,
+                                              bool markers = false) const;
+    // Whether the prompt is the two texts alone. Only then does Encode obey `most` and `markers`.
+    bool plain() const { return !chat_ && slots_.empty(); }
 
   private:
     explicit PairForm(const tokenizer::Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}

@@ -62,6 +62,8 @@ std::vector<NamedText> ReadTexts(Fields& fields, const char* name, bool one = fa
 // The texts of a request, and which of them make its pairs.
 struct Pairs {
     std::vector<NamedText> firsts, seconds;
+    std::string prompt{};
+    bool markers = false;  // the texts of special tokens become tokens
     size_t size() const { return std::max(firsts.size(), seconds.size()); }
     size_t First(size_t pair) const { return firsts.size() == 1 ? 0 : pair; }
     size_t Second(size_t pair) const { return seconds.size() == 1 ? 0 : pair; }
@@ -105,11 +107,17 @@ std::optional<ApiError> CheckBytes(const Served& served, const NamedText& text) 
     return error;
 }
 
-std::optional<ApiError> AddPairs(const Served& served, const Pairs& pairs,
-                                 const std::string& prompt, int32_t adapter, EmbeddingPlan& plan) {
+std::optional<ApiError> AddPairs(const Served& served, const Pairs& pairs, int32_t adapter,
+                                 EmbeddingPlan& plan) {
     if (!served.pairs) {
         return ApiError{400, "The model has no form for a query and a document.", "model",
                         "unsupported_value"};
+    }
+    if (pairs.markers && !served.pairs->plain()) {
+        return ApiError{400,
+                        "'parse_special' is false for this model, because its own prompt "
+                        "contains the texts.",
+                        "parse_special", "unsupported_value"};
     }
     int64_t tokens = 0;
     for (size_t i = 0; i < pairs.size(); ++i) {
@@ -118,7 +126,8 @@ std::optional<ApiError> AddPairs(const Served& served, const Pairs& pairs,
         for (const NamedText* text : {&first, &second}) {
             if (auto error = CheckBytes(served, *text)) return error;
         }
-        auto pair = served.pairs->Encode(first.text, second.text, prompt, MostTokens(served));
+        auto pair = served.pairs->Encode(first.text, second.text, pairs.prompt, MostTokens(served),
+                                         pairs.markers);
         if (!pair.ok()) return ErrorOf(pair.error());
         while (pair->ids.size() > 1 && pair->ids.back() == served.head.padding) {
             pair->ids.pop_back();
@@ -133,18 +142,19 @@ std::optional<ApiError> AddPairs(const Served& served, const Pairs& pairs,
 }
 
 // An embedding model reads each text once.
-std::optional<ApiError> AddTexts(const Served& served, const Pairs& pairs,
-                                 const std::string& prompt, int32_t adapter, EmbeddingPlan& plan) {
+std::optional<ApiError> AddTexts(const Served& served, const Pairs& pairs, int32_t adapter,
+                                 EmbeddingPlan& plan) {
     int64_t tokens = 0;
     const int64_t most = MostTokens(served);
-    const int64_t unpooled = UnpooledTokens(served, prompt);
+    const int64_t unpooled = UnpooledTokens(served, pairs.prompt);
     for (const auto* texts : {&pairs.firsts, &pairs.seconds}) {
         for (const NamedText& text : *texts) {
             if (auto error = CheckBytes(served, text); error && most == 0) return error;
-            const std::string whole = prompt + text.text;
+            const std::string whole = pairs.prompt + text.text;
             auto ids = most > 0 ? CutTokens(served.tokenizer(), served.longest_piece_bytes, whole,
-                                            most, false, served.head.cuts_begin)
-                                : served.tokenizer().Encode(whole, {.add_special = true});
+                                            most, pairs.markers, served.head.cuts_begin)
+                                : served.tokenizer().Encode(
+                                      whole, {.add_special = true, .parse_special = pairs.markers});
             const size_t end = ids.size();
             if (auto error = Add(served, {std::move(ids), end}, text.name, adapter, tokens, plan)) {
                 return error;
@@ -188,7 +198,7 @@ struct Scorer {
 };
 
 // Plans the requests of the pairs. Error: the response for the client.
-std::optional<ApiError> PlanPairs(Fields& fields, const Served& served, const Pairs& pairs,
+std::optional<ApiError> PlanPairs(Fields& fields, const Served& served, Pairs& pairs,
                                   EmbeddingPlan& plan, Scorer& scorer) {
     if (!served.head.scores && served.generates && !served.head.from_file) {
         return ApiError{400,
@@ -200,13 +210,14 @@ std::optional<ApiError> PlanPairs(Fields& fields, const Served& served, const Pa
     scorer.raw = fields.Bool("raw_scores", false) || !fields.Bool("use_activation", true);
     scorer.firsts = pairs.firsts.size();
     scorer.seconds = pairs.seconds.size();
-    const std::string prompt = fields.Text("instruction", served.head.prompt);
+    pairs.prompt = fields.Text("instruction", served.head.prompt);
+    pairs.markers = ReadsMarkers(fields, false);
     const bool cached = fields.Bool("cache_prompt", true);
     const int32_t adapter = ReadAdapter(fields, served);
     CheckMembers(fields, served, plan.left);
     if (fields.error()) return fields.error();
-    auto error = served.head.scores ? AddPairs(served, pairs, prompt, adapter, plan)
-                                    : AddTexts(served, pairs, prompt, adapter, plan);
+    auto error = served.head.scores ? AddPairs(served, pairs, adapter, plan)
+                                    : AddTexts(served, pairs, adapter, plan);
     for (engine::Request& request : plan.requests) request.cached = cached;
     return error;
 }
