@@ -11,18 +11,13 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "hub/data_format.h"
 
 namespace weft::hub {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kFormats[] = {".parquet", ".jsonl", ".ndjson", ".json",
-                                         ".arrow",   ".csv",   ".tsv",    ".txt"};
-constexpr std::string_view kCompressions[] = {".gz", ".zst", ".xz", ".bz2"};
-constexpr std::string_view kDescriptions[] = {"dataset_info.json", "dataset_infos.json",
-                                              "dataset_dict.json", "state.json",
-                                              "requirements.txt",  "license.txt"};
 constexpr size_t kMostStars = 6, kMostPatterns = 1024;
 constexpr size_t kMostShown = 32;
 
@@ -33,26 +28,6 @@ const std::map<std::string, std::vector<std::string>> kSplitWords = {
     {"test", {"test", "testing", "eval", "evaluation"}}};
 
 using Files = std::vector<RepoFile>;
-
-std::string_view BaseOf(std::string_view path) {
-    return path.substr(path.rfind('/') + 1);
-}
-
-// ".parquet"; "": not data.
-std::string_view FormatOf(std::string_view path) {
-    std::string name = LowerCase(std::string(BaseOf(path)));
-    for (const std::string_view packed : kCompressions) {
-        if (name.ends_with(packed)) name.resize(name.size() - packed.size());
-    }
-    if (name.starts_with('.') ||
-        std::ranges::find(kDescriptions, name) != std::end(kDescriptions)) {
-        return "";
-    }
-    for (const std::string_view format : kFormats) {
-        if (name.ends_with(format)) return format;
-    }
-    return "";
-}
 
 Files Filtered(const Files& files, const auto& is) {
     Files kept;
@@ -85,7 +60,7 @@ bool Matches(const std::string& path, const std::string& pattern) {
 
 // "train" of "data/train-00000-of-00003.parquet"; "": another form.
 std::string ShardSplit(std::string_view path) {
-    const std::string_view name = BaseOf(path);
+    const std::string_view name = path.substr(path.rfind('/') + 1);
     const size_t of = name.find("-of-");
     if (of == name.npos || of < 7 || name[of - 6] != '-') return "";
     const auto digits = name.substr(of - 5, 5);
@@ -270,7 +245,8 @@ Result<Files> ByFolders(const Files& files, const RepoSpec& spec) {
 }  // namespace
 
 Result<Files> ChooseData(const Files& files, const RepoSpec& spec, std::string_view info) {
-    const auto data = Filtered(files, [](const std::string& p) { return !FormatOf(p).empty(); });
+    const auto data =
+        Filtered(files, [](const std::string& p) { return !DataFormatOf(p).empty(); });
     const std::vector<DataConfig> configs = ConfigsOf(info);
     if (configs.empty() &&
         std::ranges::find(files, spec.name + ".py", &RepoFile::path) != files.end()) {
@@ -283,11 +259,11 @@ Result<Files> ChooseData(const Files& files, const RepoSpec& spec, std::string_v
     }
     WEFT_ASSIGN(Files chosen,
                 configs.empty() ? ByFolders(data, spec) : ByConfigs(data, configs, spec));
-    std::map<std::string_view, size_t> counts;
-    for (const RepoFile& file : chosen) ++counts[FormatOf(file.path)];
+    std::map<std::string, size_t> counts;
+    for (const RepoFile& file : chosen) ++counts[DataFormatOf(file.path)];
     const auto most = std::ranges::max_element(counts, {}, [](const auto& c) { return c.second; });
-    const std::string_view format = most->first;
-    chosen = Filtered(chosen, [&](const std::string& p) { return FormatOf(p) == format; });
+    const std::string& format = most->first;
+    chosen = Filtered(chosen, [&](const std::string& p) { return DataFormatOf(p) == format; });
     std::ranges::sort(chosen, {}, &RepoFile::path);
     return chosen;
 }

@@ -9,20 +9,13 @@
 
 #include "base/text.h"
 #include "hub/cache.h"
-#include "train/data/unpack.h"
+#include "hub/data_format.h"
 
 namespace weft::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kTakenSuffixes[] = {".json", ".jsonl", ".ndjson", ".csv",
-                                               ".tsv",  ".txt",   ".arrow",  ".parquet"};
-constexpr std::string_view kDescriptions[] = {"dataset_info.json", "dataset_infos.json",
-                                              "dataset_dict.json", "state.json"};
-// Text files about a data set.
-constexpr std::string_view kAbout[] = {"license", "licence",      "copying",
-                                       "readme",  "requirements", "changelog"};
 // Names of splits, as in the package datasets (data_files.py, SPLIT_KEYWORDS).
 constexpr std::string_view kTrainWords[] = {"train", "training"};
 constexpr std::string_view kTestWords[] = {
@@ -32,24 +25,8 @@ constexpr const char* kTakenNames =
     ".json, .jsonl, .ndjson, .csv, .tsv, .parquet, .arrow or .txt (also .gz)";
 constexpr size_t kMostFolders = 65536;
 
-bool HasSuffix(std::string_view name, const auto& suffixes) {
-    return std::ranges::any_of(suffixes,
-                               [&](std::string_view suffix) { return name.ends_with(suffix); });
-}
-
 bool IsLetter(char c) {
     return c >= 'a' && c <= 'z';
-}
-
-// Whether a file of a folder is used.
-bool IsTaken(const fs::path& path) {
-    const std::string whole = LowerCase(path.filename().string());
-    const std::string_view name = WithoutCompression(whole);
-    const bool about = std::ranges::any_of(kAbout, [&](std::string_view word) {
-        return name.ends_with(".txt") && name.starts_with(word) && !IsLetter(name[word.size()]);
-    });
-    return HasSuffix(name, kTakenSuffixes) && !about &&
-           std::ranges::find(kDescriptions, name) == std::end(kDescriptions);
 }
 
 bool IsUpper(char c) {
@@ -143,7 +120,7 @@ class FolderWalk {
             if (status.type() == fs::file_type::none) return failed(entry, error);
             const bool missing = status.type() == fs::file_type::not_found;
             if (!missing && !fs::is_regular_file(status)) continue;
-            const bool taken = IsTaken(entry);
+            const bool taken = !hub::DataFormatOf(entry.string()).empty();
             if (taken && missing) {
                 return MakeError(ErrorCode::kNotFound,
                                  "{}: the file behind this link does not exist. Restore it, or "

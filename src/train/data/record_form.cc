@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "base/utf8.h"
+#include "hub/data_format.h"
 #include "train/data/table.h"
 #include "train/data/unpack.h"
 
@@ -39,7 +40,7 @@ Status CheckText(const std::string& path, std::string_view head) {
 
 // The last suffix of a name without its compression suffix: ".csv".
 std::string SuffixOf(const std::string& path) {
-    const std::string name = LowerCase(WithoutCompression(path));
+    const std::string name = LowerCase(std::string(hub::WithoutCompression(path)));
     const size_t dot = name.rfind('.');
     return dot == name.npos || name.find('/', dot) != name.npos ? "" : name.substr(dot);
 }

@@ -29,18 +29,17 @@ constexpr size_t kPieceBytes = 1 << 20;
 constexpr uint64_t kCheckEvery = uint64_t{64} << 20;  // bytes between checks of disk space
 
 struct Compression {
-    std::string_view head, name, suffix;
+    std::string_view head, name;
 };
 constexpr std::string_view kGzip = "gzip";
 constexpr Compression kCompressions[] = {
-    {"\x1f\x8b", kGzip, ".gz"},
-    {"\x28\xb5\x2f\xfd", "zstd", ".zst"},
+    {"\x1f\x8b", kGzip},
+    {"\x28\xb5\x2f\xfd", "zstd"},
     {{"\xfd"
       "7zXZ\0",
       6},
-     "xz",
-     ".xz"},
-    {"BZh", "bzip2", ".bz2"},
+     "xz"},
+    {"BZh", "bzip2"},
 };
 
 using Archive = std::unique_ptr<struct archive, int (*)(struct archive*)>;
@@ -104,17 +103,19 @@ class TemporaryFile {
         const bool known = ::fstatvfs(fd_, &disk) == 0;
         const uint64_t free = known ? uint64_t{disk.f_bavail} * disk.f_frsize : kRoomLeft;
         if (bytes_ > most_bytes_) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "{}: it is compressed, and more than {} bytes came out of it; at most "
-                             "{} times its size are expected. Unpack it yourself",
-                             wanted_by, most_bytes_, kMostRatio);
+            return MakeError(
+                ErrorCode::kUnsupported,
+                "{}: unpacked, it has more than {} bytes; at most {} times its size are "
+                "expected. Unpack it yourself",
+                wanted_by, most_bytes_, kMostRatio);
         }
         if (free >= kRoomLeft) return {};
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: it is compressed, and {} bytes of it are unpacked so far, with {} "
-                         "bytes left in {}; at least {} are left free. Set TMPDIR to a folder with "
-                         "more room, or unpack it yourself",
-                         wanted_by, bytes_, free, folder_, kRoomLeft);
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "{}: {} bytes of it are unpacked so far, with {} bytes left in {}; at least "
+            "{} are left free. Set TMPDIR to a folder with more room, or unpack it "
+            "yourself",
+            wanted_by, bytes_, free, folder_, kRoomLeft);
     }
 
     std::string folder_, path_;
@@ -263,13 +264,6 @@ std::string_view CompressionOf(std::string_view head) {
         if (head.starts_with(each.head)) return each.name;
     }
     return "";
-}
-
-std::string_view WithoutCompression(std::string_view path) {
-    for (const Compression& each : kCompressions) {
-        if (path.ends_with(each.suffix)) return path.substr(0, path.size() - each.suffix.size());
-    }
-    return path;
 }
 
 Result<File> OpenUnpacked(const std::string& path) {

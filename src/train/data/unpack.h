@@ -13,9 +13,6 @@ namespace weft::train {
 // The compression of a file, from its first bytes: "gzip", "zstd", "xz" or "bzip2"; empty: none.
 std::string_view CompressionOf(std::string_view head);
 
-// The name without a compression suffix: "a.csv.gz" becomes "a.csv".
-std::string_view WithoutCompression(std::string_view path);
-
 // Opens the file. A compressed file is unpacked, and an Arrow or Parquet file becomes JSON
 // lines, in an unnamed temporary file in $TMPDIR (or /var/tmp, or /tmp). Unpacking fails if less
 // than kRoomLeft bytes of that disk would stay free. Memory: buffers of 2 MiB and the

@@ -1,0 +1,16 @@
+// Which files hold the records of a data set, by their names.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace weft::hub {
+
+// "data.csv" from "data.csv.gz".
+std::string_view WithoutCompression(std::string_view path);
+
+// ".csv" from "data/Train.CSV.gz", in lower case. Empty: the file holds no records (a hidden file,
+// a license, a description of the data, or a format that Weft does not read).
+std::string DataFormatOf(std::string_view path);
+
+}  // namespace weft::hub
