@@ -10,6 +10,7 @@
 #include "model_files/gguf_folder.h"
 #include "model_files/lora/adapter.h"
 #include "model_files/lora/plan.h"
+#include "model_files/score_head.h"
 #include "train/disk_space.h"
 #include "train/stop.h"
 
@@ -26,7 +27,12 @@ Result<std::string> Write(const model_files::ModelSource& trained, const Trainer
                           const TrainExportOptions& words) {
     if (!trainer.lora.on()) return ExportModel(trained, words);
     WEFT_ASSIGN(const model_files::LoraPlan plan, model_files::PlanLora(trained, trainer.lora));
-    WEFT_TRY(model_files::WriteAdapter(trained, plan, trainer.model, words.folder));
+    using model_files::AdapterTask;
+    const bool vectors = trainer.vectors.loss == LossKind::kContrastive;
+    const AdapterTask task = vectors                              ? AdapterTask::kFeatures
+                             : model_files::HasScoreHead(trained) ? AdapterTask::kScores
+                                                                  : AdapterTask::kText;
+    WEFT_TRY(model_files::WriteAdapter(trained, plan, trainer.model, words.folder, task));
     return words.folder + kAdapterFile;
 }
 

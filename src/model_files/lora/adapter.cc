@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "base/output_file.h"
 #include "model_files/folder_kind.h"
@@ -43,6 +45,12 @@ constexpr std::string_view kPlain = "model.";
 
 constexpr std::string_view kBase = "base_model.model.";
 
+// Where the layers are in the class of transformers with which an adapter of this task is loaded.
+std::string TextPath(bool multimodal, AdapterTask task) {
+    const std::string path(multimodal ? kText : kPlain);
+    return task == AdapterTask::kFeatures ? path.substr(kPlain.size()) : path;
+}
+
 // Whether transformers loads the model with a class that has the text model inside of it.
 Result<bool> IsMultimodal(const ModelSource& source) {
     std::error_code none;
@@ -54,26 +62,31 @@ Result<bool> IsMultimodal(const ModelSource& source) {
            classes.front().ends_with("ForConditionalGeneration");
 }
 
-// A module's name in the class of transformers.
-std::string SavedModule(const std::string& module, bool multimodal) {
-    return multimodal ? fmt::format("{}{}", kText, module.substr(kPlain.size())) : module;
+// A module's name in the class of transformers. path: TextPath().
+std::string SavedModule(const std::string& module, const std::string& path) {
+    return path + module.substr(kPlain.size());
 }
 
 // target_modules: names, or for a multimodal model a pattern, because its other parts have modules
 // of the same names.
-Json TargetsOf(const LoraPlan& plan, bool multimodal) {
-    if (!multimodal) return plan.Modules();
+Json TargetsOf(const LoraPlan& plan, bool multimodal, const std::string& path) {
     std::vector<std::string> ends;
     for (const std::string& module : plan.Modules()) {
         const bool whole = module.starts_with(kPlain);
+        if (!multimodal) {
+            ends.push_back(whole ? SavedModule(module, path) : module);
+            continue;
+        }
         ends.push_back(whole ? module.substr(kPlain.size()) : R"(.*\.)" + module);
     }
+    if (!multimodal) return ends;
+    const std::string before = path == kText ? R"(model\.language_model\.)" : R"(language_model\.)";
     const bool names = std::ranges::none_of(
         ends, [](const std::string& end) { return end.starts_with("layers."); });
     if (names) {
-        return fmt::format("model\\.language_model\\..*\\.({})", fmt::join(plan.Modules(), "|"));
+        return fmt::format(R"({}.*\.({}))", before, fmt::join(plan.Modules(), "|"));
     }
-    return fmt::format("model\\.language_model\\.({})", fmt::join(ends, "|"));
+    return fmt::format("{}({})", before, fmt::join(ends, "|"));
 }
 
 // A router is no linear layer in transformers; PEFT adapts its weight as a parameter.
@@ -82,13 +95,15 @@ bool IsRouter(const LoraTarget& target) {
 }
 
 std::string ConfigText(const LoraPlan& plan, const std::string& model, bool multimodal,
-                       bool scores) {
+                       AdapterTask task) {
+    constexpr const char* kTasks[] = {"CAUSAL_LM", "SEQ_CLS", "FEATURE_EXTRACTION"};
+    const std::string path = TextPath(multimodal, task);
     const LoraOptions& words = plan.words;
     Json ranks = Json::object(), alphas = Json::object(), parameters = Json::array();
     LoraPlan modules = plan;
     std::erase_if(modules.targets, IsRouter);
     for (const LoraTarget& target : plan.targets) {
-        std::string module = SavedModule(target.module, multimodal);
+        std::string module = SavedModule(target.module, path);
         if (IsRouter(target)) {
             module += ".weight";
             parameters.push_back(module);
@@ -97,7 +112,7 @@ std::string ConfigText(const LoraPlan& plan, const std::string& model, bool mult
         if (target.alpha != words.alpha) alphas[module] = target.alpha;
     }
     Json config = {{"peft_type", "LORA"},
-                   {"task_type", scores ? "SEQ_CLS" : "CAUSAL_LM"},
+                   {"task_type", kTasks[static_cast<size_t>(task)]},
                    {"base_model_name_or_path", model},
                    {"r", words.rank},
                    {"rank_pattern", ranks},
@@ -108,9 +123,9 @@ std::string ConfigText(const LoraPlan& plan, const std::string& model, bool mult
                    {"bias", "none"},
                    {"fan_in_fan_out", false},
                    {"inference_mode", true},
-                   {"target_modules", TargetsOf(modules, multimodal)}};
+                   {"target_modules", TargetsOf(modules, multimodal, path)}};
     if (!parameters.empty()) config["target_parameters"] = parameters;
-    if (scores) config["modules_to_save"] = {"score"};
+    if (task == AdapterTask::kScores) config["modules_to_save"] = {"score"};
     return config.dump(2) + "\n";
 }
 
@@ -127,13 +142,13 @@ struct Part {
 };
 
 // A and B of all targets, and the score head, which is trained whole.
-std::vector<Part> PartsOf(const ModelSource& trained, const LoraPlan& plan, bool multimodal) {
+std::vector<Part> PartsOf(const ModelSource& trained, const LoraPlan& plan,
+                          const std::string& path) {
     std::vector<Part> parts;
     const auto add = [&](const std::string& name, int64_t pairs_of) {
-        constexpr size_t kInner = kBase.size() + kPlain.size();
-        parts.push_back(
-            {name, multimodal ? fmt::format("{}{}{}", kBase, kText, name.substr(kInner)) : name,
-             pairs_of});
+        parts.push_back({name,
+                         fmt::format("{}{}", kBase, SavedModule(name.substr(kBase.size()), path)),
+                         pairs_of});
     };
     for (const LoraTarget& target : plan.targets) {
         add(target.NameA(), 0);
@@ -210,14 +225,19 @@ std::string PlainName(std::string name) {
         }
     }
     EraseAdapterName(name);
-    return fmt::format("{}{}{}", kBase, kPlain, name);
+    return ModuleInMemory(fmt::format("{}{}{}", kBase, kPlain, name));
 }
 
 struct Opened {
     WeightFile file;
-    std::vector<SafeTensor> tensors;  // with the names of LoraTarget
+    std::vector<SafeTensor> tensors;  // with the names of LoraTarget, sorted by them
     std::vector<std::string> saved;   // the file's names
 };
+
+const SafeTensor* FindByName(const std::vector<SafeTensor>& sorted, const std::string& name) {
+    const auto found = std::ranges::lower_bound(sorted, name, {}, &SafeTensor::name);
+    return found == sorted.end() || found->name != name ? nullptr : &*found;
+}
 
 Result<std::vector<SafeTensor>> ReadSafetensors(const WeightFile& file) {
     uint64_t length = 0;
@@ -239,14 +259,26 @@ Result<Opened> OpenTensors(const std::string& folder) {
     WEFT_ASSIGN(WeightFile file, WeightFile::Open(path));
     WEFT_ASSIGN(std::vector<SafeTensor> tensors,
                 older ? hf::ReadTorchFile(file) : ReadSafetensors(file));
-    Opened opened{std::move(file), std::move(tensors), {}};
-    std::set<std::string> names;
-    for (SafeTensor& tensor : opened.tensors) {
-        opened.saved.push_back(tensor.name);
+    std::map<std::string, std::pair<std::string, SafeTensor>> sorted;
+    for (SafeTensor& tensor : tensors) {
+        const std::string saved = tensor.name;
+        // What a module of modules_to_save has replaced, and its bias once more ("bias": "all").
+        if (saved.find(".original_module.") != saved.npos) continue;
+        const auto again = [](const std::string& name) {
+            return name.find(".modules_to_save.") != name.npos;
+        };
         tensor.name = PlainName(std::move(tensor.name));
-        if (names.insert(tensor.name).second) continue;
-        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' occurs under two names", path,
-                         hf::Shown(tensor.name));
+        const auto [at, added] = sorted.try_emplace(tensor.name, saved, tensor);
+        if (added || again(saved) || again(at->second.first)) continue;
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: the tensors '{}' and '{}' have the same place in the model. Save "
+                         "the adapter without one of the two",
+                         path, hf::Shown(at->second.first), hf::Shown(saved));
+    }
+    Opened opened{std::move(file), {}, {}};
+    for (auto& [name, tensor] : sorted) {
+        opened.saved.push_back(std::move(tensor.first));
+        opened.tensors.push_back(std::move(tensor.second));
     }
     return opened;
 }
@@ -279,10 +311,6 @@ Result<AdapterConfig> ReadAdapterConfig(const std::string& folder, LoraUse use) 
 
 Result<AdapterNames> ReadAdapterNames(const std::string& folder) {
     WEFT_ASSIGN(const Opened opened, OpenTensors(folder));
-    const auto find = [&](const std::string& name) {
-        const auto found = std::ranges::find(opened.tensors, name, &SafeTensor::name);
-        return found == opened.tensors.end() ? nullptr : &*found;
-    };
     AdapterNames names;
     for (size_t at = 0; at < opened.tensors.size(); ++at) {
         const SafeTensor& tensor = opened.tensors[at];
@@ -306,7 +334,8 @@ Result<AdapterNames> ReadAdapterNames(const std::string& folder) {
                              opened.file.path(), hf::Shown(module.saved), end);
         }
         module.saved.resize(end_at);
-        const SafeTensor* b = find(
+        const SafeTensor* b = FindByName(
+            opened.tensors,
             fmt::format("{}{}{}", kBase, module.module, module.embedding ? kEmbeddingB : kEndB));
         if (tensor.shape.size() == 2) module.a_cols = tensor.shape[1];
         if (b != nullptr && b->shape.size() == 2) module.b_rows = b->shape[0];
@@ -358,8 +387,7 @@ Status AdapterFile::CheckTarget(const LoraTarget& target) const {
 }
 
 const SafeTensor* AdapterFile::Find(const std::string& name) const {
-    const auto found = std::ranges::find(tensors_, name, &SafeTensor::name);
-    return found == tensors_.end() ? nullptr : &*found;
+    return FindByName(tensors_, name);
 }
 
 Status AdapterFile::Check(const std::string& name, int64_t rows, int64_t cols) const {
@@ -502,7 +530,7 @@ Status AdapterFile::ReadRows(const LoraWhole& whole, const TensorInfo& tensor, i
 }
 
 Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std::string& model,
-                    const std::string& folder) {
+                    const std::string& folder, AdapterTask task) {
     std::error_code failed;
     std::filesystem::create_directories(folder, failed);
     if (failed) {
@@ -511,7 +539,7 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std:
     }
     uint64_t data_bytes = 0;
     WEFT_ASSIGN(const bool multimodal, IsMultimodal(trained));
-    const std::vector<Part> parts = PartsOf(trained, plan, multimodal);
+    const std::vector<Part> parts = PartsOf(trained, plan, TextPath(multimodal, task));
     const std::string header = HeaderOf(trained, parts, data_bytes);
     WEFT_ASSIGN(OutputFile file,
                 OutputFile::Create(folder + kTensorsName, header.size() + data_bytes, true));
@@ -533,8 +561,7 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std:
         at += tensor.bytes;
     }
     WEFT_TRY(file.Finish());
-    return PutAdapterText(folder + kAdapterConfigName,
-                          ConfigText(plan, model, multimodal, HasScoreHead(trained)));
+    return PutAdapterText(folder + kAdapterConfigName, ConfigText(plan, model, multimodal, task));
 }
 
 }  // namespace weft::model_files

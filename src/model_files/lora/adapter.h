@@ -77,9 +77,13 @@ class AdapterFile {
     std::vector<hf::SafeTensor> tensors_;
 };
 
+// What the adapted model computes; PEFT's task types. It selects the class of transformers with
+// which PEFT loads the adapter.
+enum class AdapterTask { kText, kScores, kFeatures };
+
 // Writes the adapter tensors of `trained`, and its score head. Existing files are replaced once the
 // new ones are complete. model: the base model's name in the config.
 Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std::string& model,
-                    const std::string& folder);
+                    const std::string& folder, AdapterTask task = AdapterTask::kText);
 
 }  // namespace weft::model_files

@@ -43,7 +43,8 @@ std::string ModuleOf(const hf::ExportTensor& tensor) {
 Result<Matrices> MatricesOf(const ModelSource& source) {
     Matrices all;
     WEFT_ASSIGN(all.names, hf::FolderNames(source, kAdapterPrefix));
-    for (const hf::ExportTensor& tensor : all.names) {
+    for (hf::ExportTensor& tensor : all.names) {
+        tensor.name = ModuleInMemory(std::move(tensor.name));
         const bool matrix =
             tensor.name.starts_with("model.layers.") && tensor.name.ends_with(kWeight);
         if (!matrix) continue;
@@ -83,6 +84,12 @@ Error NoTarget(const LoraPlan& plan, const std::string& word, const std::string&
                          "it out: the experts then stay unchanged",
                          who, word, *expert, model);
     }
+    if (word.ends_with("kv_b_proj")) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: Weft holds '{}' of {} as two matrices in another order, and changes "
+                         "neither by adapters. Merge the adapter with PEFT's merge_and_unload",
+                         who, word, model);
+    }
     if (plan.Modules().empty()) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: {} has no matrix that a LoRA adapter of Weft can change", who, model);
@@ -106,6 +113,12 @@ Status CheckWords(const LoraOptions& words) {
 }
 
 }  // namespace
+
+std::string ModuleInMemory(std::string name) {
+    constexpr std::string_view kSaved = ".block_sparse_moe.gate.";
+    const size_t at = name.find(kSaved);
+    return at == name.npos ? name : name.replace(at, kSaved.size(), ".mlp.gate.");
+}
 
 std::string LoraTarget::NameA() const {
     const char* end = form == Form::kEmbedding ? "lora_embedding_A" : "lora_A.weight";
@@ -411,8 +424,9 @@ class FilePlanner {
                 continue;
             }
             return MakeError(ErrorCode::kUnsupported,
-                             "{}: has the tensor '{}', which is not one of {}", plan_.words.from,
-                             hf::Shown(whole.saved), source_.name());
+                             "{}: has the tensor '{}', and Weft knows no such tensor of {} alone. "
+                             "Save a whole model with PEFT's merge_and_unload",
+                             plan_.words.from, hf::Shown(whole.saved), source_.name());
         }
         return {};
     }

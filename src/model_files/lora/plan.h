@@ -72,6 +72,10 @@ struct LoraWhole {
     std::string FileName() const;
 };
 
+// A module's name in the classes of transformers 5, from the name in a folder: both call the router
+// of Mixtral and of its relatives differently.
+std::string ModuleInMemory(std::string name);
+
 struct LoraPlan {
     LoraOptions words;  // with rank, alpha etc. from the adapter's folder, if any
     std::vector<LoraTarget> targets;
