@@ -91,9 +91,11 @@ Status Rank::Enter() {
     cluster_.SetPhase("load");
     WEFT_ASSIGN(fingerprint_, source_->Fingerprint());
     WEFT_TRY(cluster_.Agree("model file", fingerprint_, Deadline::In(kAgreeMs)));
+    if (!job_.adapters.empty() && (!IsFed() || cluster_.rank() == 0)) {
+        WEFT_ASSIGN(adapters_, model_files::FingerprintOfAdapters(*source_));
+    }
     if (!job_.adapters.empty() && !IsFed()) {
-        WEFT_ASSIGN(const std::string adapters, model_files::FingerprintOfAdapters(*source_));
-        WEFT_TRY(cluster_.Agree("LoRA adapters", adapters, Deadline::In(kAgreeMs)));
+        WEFT_TRY(cluster_.Agree("LoRA adapters", adapters_, Deadline::In(kAgreeMs)));
     }
     if (job_.verify_model && !IsFed() && cluster_.size() > 1) {
         cluster_.SetPhase("model verification");

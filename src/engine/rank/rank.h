@@ -60,6 +60,8 @@ class Rank {
     // Fingerprint of the model's file, and the device identities of all ranks (empty if they are
     // not compared). Valid after Enter.
     const std::string& fingerprint() const { return fingerprint_; }
+    // Of the job's adapters; empty: none, or rank 0 streams them to this one.
+    const std::string& adapters_fingerprint() const { return adapters_; }
     const std::vector<std::string>& identities() const { return identities_; }
     // Releases the cluster's links before the epoch ends.
     void LeaveEpoch();
@@ -263,7 +265,7 @@ class Rank {
     std::vector<float> head_row_;       // a row of logits of the model's vocabulary
     int64_t kv_pages_ = 0;
     bool entered_ = false;  // Enter was called before
-    std::string fingerprint_;
+    std::string fingerprint_, adapters_;
     std::optional<model_files::Content> content_;  // with Job::verify_model
     std::vector<std::string> identities_;
     std::vector<uint8_t> is_loaded_;           // by ValueId; each thread writes other entries

@@ -58,14 +58,10 @@ Status Rank::EnterPages() {
     WEFT_ASSIGN(const std::vector<std::string> shards,
                 cluster_.AllGather("kept pages", Hex(shard), Deadline::In(kAgreeMs)));
     if (cluster_.rank() != 0) return {};
-    std::string adapters;
-    if (!job_.adapters.empty()) {
-        WEFT_ASSIGN(adapters, model_files::FingerprintOfAdapters(*source_));
-    }
     const std::string job = fmt::format(
         "{} {} {} {} {} {} {}", fingerprint_, WEFT_VERSION, SumWireName(wire_),
         SumWireName(prompt_wire_), OverlapName(job_.overlap), job_.exact, fmt::join(shards, " "));
-    page_keys_.emplace(job, adapters, page_tokens());
+    page_keys_.emplace(job, adapters_, page_tokens());
     Log(LogLevel::kInfo, "{}", pages_->Text());
     return {};
 }

@@ -131,8 +131,8 @@ Status TellTerms(Rank& rank) {
     for (int r = 0; r < cluster.size(); ++r) terms.boots.push_back(cluster.host(r).boot_id);
     if (rank.job().feed) {
         WEFT_ASSIGN(terms.header, StreamHeader(rank.source()));
-    } else if (!rank.job().adapters.empty()) {
-        WEFT_ASSIGN(terms.adapters, model_files::FingerprintOfAdapters(rank.source()));
+    } else {
+        terms.adapters = rank.adapters_fingerprint();
     }
     cluster.SetJoinFingerprint(EncodeTerms(terms));
     return {};
