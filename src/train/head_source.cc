@@ -101,6 +101,13 @@ Status CheckHead(const model_files::ModelSource& source, const VectorOptions& op
                          "with N classes",
                          source.name());
     }
+    if (options.loss == LossKind::kClassification && has == 1) {
+        return MakeError(ErrorCode::kUsage,
+                         "--loss classification: the score head of {} has one label, so there is "
+                         "nothing to choose. Train it with --loss reward, or start from a model "
+                         "without a head",
+                         source.name());
+    }
     if (has == 0 || wanted == 0 || has == wanted) return {};
     return MakeError(ErrorCode::kUsage,
                      "--loss {}: the score head of {} has {} labels; expected {}",

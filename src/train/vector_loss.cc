@@ -199,10 +199,8 @@ Status CheckVectors(const VectorOptions& o) {
     constexpr int64_t kMostLabels = 1 << 16;
     const bool classes = o.loss == LossKind::kClassification;
     if (classes && (o.labels < 0 || o.labels == 1 || o.labels > kMostLabels)) {
-        return MakeError(ErrorCode::kUsage,
-                         "--num-labels {}: expected 2 to {} classes, because with one there is "
-                         "nothing to learn",
-                         o.labels, kMostLabels);
+        return MakeError(ErrorCode::kUsage, "--num-labels {}: expected 2 to {} classes", o.labels,
+                         kMostLabels);
     }
     return {};
 }

@@ -157,6 +157,7 @@ TEST(PlanTrainCommand, NamesInvalidFlags) {
               "use 4 or 6",
               1},
              {plain, {"h100", "--lora-rank", "5000"}, "--lora-rank"},
+             {plain, {"h100", "--optimizer-drive", "2"}, "in the memory of its GPU"},
              {plain, {"h100", "--cp", "2", "--vectors"}, "--cp 2 with --vectors"},
              {plain, {"h100", "--cp", "2", "--sequence-parallel", "on"}, "both divide the rows"},
              {plain, {"h100", "--optim", "rmsprop"}, "--optim rmsprop: expected adamw"},

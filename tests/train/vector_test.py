@@ -86,10 +86,10 @@ class Vectors(unittest.TestCase):
             return False
         return True
 
-    def ask(self, model, path, body):
+    def ask(self, model, path, body, *more):
         """The answer of a server of this model."""
         words = ["serve", model, "--host", "127.0.0.1", "--port", "0", "-t", "1", "--ctx", "256",
-                 "--kv-dtype", "f32"]
+                 "--kv-dtype", "f32", *more]
         server = subprocess.Popen([PROGRAM, *words], stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL)
         try:
@@ -188,10 +188,15 @@ class Results(Vectors):
         answer = self.ask(model, "/v1/score", body)
         score = answer["data"][0]["score"]
         self.assertTrue(abs(score - wanted["score"]) <= 1e-4, (score, wanted))
+        # The text of a special token is one token only if the request says so.
+        marked = body | {"text_2": "<|end|>"}
+        letters = self.ask(model, "/v1/score", marked)["usage"]["prompt_tokens"]
+        token = self.ask(model, "/v1/score", marked | {"parse_special": True})
+        self.assertLess(token["usage"]["prompt_tokens"], letters)
 
-    def expect_vector(self, model, curve):
+    def expect_vector(self, model, curve, *more):
         wanted = GOLDEN["curves"][curve]["after"]
-        answer = self.ask(model, "/v1/embeddings", {"input": wanted["text"]})
+        answer = self.ask(model, "/v1/embeddings", {"input": wanted["text"]}, *more)
         vector = answer["data"][0]["embedding"]
         worst = max(abs(a - b) for a, b in zip(vector, wanted["vector"], strict=True))
         self.assertTrue(worst <= 1e-4, worst)
@@ -219,6 +224,25 @@ class Results(Vectors):
         merged = str(self.folder / "merged.gguf")
         self.run_weft(["merge", MODEL, "--lora", str(folder), "-o", merged])
         self.expect_score(merged, "reward_lora")
+
+    def test_an_adapter_of_vectors(self):
+        folder = self.train("triplets_lora")
+        config = json.loads((folder / "adapter_config.json").read_text())
+        self.assertEqual(config["task_type"], "FEATURE_EXTRACTION")
+        # PEFT loads it into transformers' AutoModel, whose modules have no "model." before them.
+        with open(folder / "adapter_model.safetensors", "rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        names = [name for name in header if name != "__metadata__"]
+        self.assertTrue(all(name.startswith("base_model.model.layers.") for name in names), names)
+        merged = str(self.folder / "merged.gguf")
+        self.run_weft(["merge", MODEL, "--lora", str(folder), "-o", merged])
+        self.expect_vector(merged, "triplets_lora", "--embeddings", "--pooling", "mean")
+
+    def test_a_head_of_one_label_has_no_classes(self):
+        folder = self.train("reward")
+        words = ["train", str(folder / "model.gguf"), "--data", str(self.folder / "classes.jsonl"),
+                 "--loss", "classification", "--no-output"]
+        self.assertIn("has one label", self.run_weft(words, 2).stderr)
 
     def test_embeddings(self):
         folder = self.train("triplets_mean", "--save-format", "hf", "--save-type", "F32")

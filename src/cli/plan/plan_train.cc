@@ -43,6 +43,16 @@ double FrozenBytes(const model_files::ModelSource& source, DType dtype) {
     return bytes;
 }
 
+// Refuses what `weft train --optimizer-dir` refuses.
+Status CheckDrive(const PlanTrainFlags& flags, const plan::ClusterSpec& cluster) {
+    const auto gpus = std::ranges::find_if_not(cluster.hosts, &plan::Machine::is_processor);
+    if (flags.drive_gb_per_s <= 0 || gpus == cluster.hosts.end()) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--optimizer-drive with {}: the state of the optimizer is in the memory of "
+                     "its GPU. Leave out the flag",
+                     gpus->word);
+}
+
 Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
     WEFT_TRY(CheckContext(flags));
     // Training computes in --dtype, so the weight type matters only with adapters, which leave the
@@ -214,6 +224,7 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     job.sequence = flags.sequence;
     WEFT_ASSIGN(plan::TrainWalk walk, plan::TrainWalk::Make(shape.walk, job));
     WEFT_ASSIGN(plan::ClusterSpec cluster, library.ParseCluster(flags.machines));
+    WEFT_TRY(CheckDrive(flags, cluster));
     cluster = cluster.WithVendorLinks();
     WEFT_ASSIGN(const plan::TrainPlans found,
                 plan::SearchTrainingOn(walk, cluster, WishesOf(flags)));
@@ -266,8 +277,7 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
     add("--optim", flags.optim, train::kUpdateNames).ShowDefault();
     add("--optimizer-drive", flags.drive_gb_per_s,
         "Optimizer state on a drive of each host (weft train --optimizer-dir) that reads and "
-        "writes "
-        "so many GB/s")
+        "writes so many GB/s; processors only")
         .Range(0.01, 1e3);
     add("--lora-rank", flags.lora_rank, "Train LoRA adapters of this rank only").Range(1, 1 << 12);
     add("--completions", flags.completions,
