@@ -720,8 +720,7 @@ struct ExpertBiasGrad {
 };
 
 enum class RowGate { kSigmoid, kSoftplus, kProduct };
-// x * sigmoid(gate), softplus(gate) or gate; gate columns divide x's evenly. GPUs train kSigmoid
-// only.
+// x * sigmoid(gate), softplus(gate) or gate. The columns of the gate divide those of x evenly.
 struct GateRows {
     static constexpr OpRow kRow{"gate_rows", "x[T,n] gate[T,_]:exact -> y[T,n]", Pass::kBoth,
                                 Trait::kRowWise, 1};
