@@ -124,6 +124,14 @@ class Coster {
         cost_.read_bytes += Bytes(op_->inputs[0]) - Bytes(op_->inputs[2]);
         cost_.written_bytes = Bytes(op_->inputs[0]);
     }
+    // Five steps of two products of each matrix with its transpose, and one of squares.
+    void Count(const MuonUpdate& a) {
+        for (const UpdateMatrix& matrix : a.matrices) {
+            const auto few = static_cast<double>(std::min(matrix.rows, matrix.cols));
+            const auto many = static_cast<double>(std::max(matrix.rows, matrix.cols));
+            cost_.flops += 5 * (4 * few * few * many + 2 * few * few * few);
+        }
+    }
     void Count(const SumSquares& a) {
         for (const auto& columns : a.columns) {
             cost_.flops += 2.0 * static_cast<double>(tokens_ * columns.count);

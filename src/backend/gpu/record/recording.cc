@@ -159,18 +159,33 @@ Status Recorder::EndStreamed() {
     return EndStage();
 }
 
+// An op of many dispatches, such as all products of MuonUpdate: each has an equal share of the op's
+// time, and a submission may end after each.
+Status Recorder::RunMany(int32_t op, std::span<const Dispatch> dispatches, double estimate) {
+    const double share = estimate / static_cast<double>(dispatches.size());
+    const uint32_t parts = budget_.PartsOf(share);
+    for (const Dispatch& d : dispatches) {
+        if (!HasRoom(share)) NoteTimeOf(op);
+        WEFT_TRY(RunInParts(op, d, parts, share));
+    }
+    return {};
+}
+
 Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
+    constexpr size_t kMany = 16;
     const auto number = static_cast<int32_t>(op);
     const double estimate = budget_.Estimate(costs_[op]) + std::exchange(moved_estimate_, 0);
     const auto count_parted =
         std::ranges::count_if(dispatches, [](const Dispatch& d) { return d.MostParts() > 1; });
+    const bool many = dispatches.size() > kMany;
     const uint32_t parts = count_parted == 0 ? 1 : budget_.PartsOf(estimate);
-    const double first = parts == 1 ? estimate : 0;
+    const double first = parts == 1 && !many ? estimate : 0;
     WEFT_TRY(MakeRoom(first));
     WEFT_TRY(Open(number));
     open_.divides = open_.divides || open_.ops > 0 || count_parted > 0;
     open_.estimate += first;
-    for (const Dispatch& d : dispatches) {
+    if (many) WEFT_TRY(RunMany(number, dispatches, estimate));
+    for (const Dispatch& d : many ? std::span<const Dispatch>() : dispatches) {
         if (parts == 1 || d.MostParts() == 1) {
             Run({&d, 1});
         } else {
@@ -187,16 +202,20 @@ Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
 Status Recorder::MakeRoom(double estimate) {
     if (open_.commands == nullptr) return {};
     const bool full = options_.trace && open_.timed.size() + 2 >= gpu::kMostTimes;
-    const bool fits = open_.estimate == 0 || budget_.Fits(open_.estimate, estimate);
+    const bool fits = HasRoom(estimate);
     recording_.cut = recording_.cut || !fits;
     return full || !fits ? Close() : Status();
+}
+
+bool Recorder::HasRoom(double estimate) const {
+    return open_.estimate == 0 || budget_.Fits(open_.estimate, estimate);
 }
 
 // Each part ends a submission, except the last part, which other ops may follow.
 Status Recorder::RunInParts(int32_t op, const Dispatch& dispatch, uint32_t parts, double estimate) {
     const uint32_t count = std::min(parts, dispatch.MostParts());
     const double each = estimate / count;
-    recording_.cut = true;
+    recording_.cut = recording_.cut || count > 1;
     for (uint32_t i = 0; i < count; ++i) {
         if (i > 0) {
             NoteTimeOf(op);

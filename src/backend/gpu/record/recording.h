@@ -120,6 +120,8 @@ class Recorder {
     void NoteStreamed(size_t op, const Fusion* fusion);
     Status AwaitStreamed();
     Status EndStreamed();
+    Status RunMany(int32_t op, std::span<const Dispatch> dispatches, double estimate);
+    bool HasRoom(double estimate) const;
     Status RunInParts(int32_t op, const Dispatch& dispatch, uint32_t parts, double estimate);
     Status MakeRoom(double estimate);
     void NoteTimeOf(int32_t op);
