@@ -50,20 +50,21 @@ void main() {
                 const float grad = dfade * exp(low * open) * slope;
                 ddecay.at[at] = grad * abs(rate);
                 own += rate < 0.0 ? -grad * raw : grad * raw;
-                continue;
+            } else {
+                const float step = Softplus(raw), grad = dfade * exp(rate * step);
+                ddecay.at[at] = (grad * rate + (kSsd ? dstrength : 0.0)) * Sigmoid(raw);
+                own = fma(grad, step, own);
             }
-            const float step = Softplus(raw), grad = dfade * exp(rate * step);
-            ddecay.at[at] = (grad * rate + (kSsd ? dstrength : 0.0)) * Sigmoid(raw);
-            own = fma(grad, step, own);
         }
         const float sum = SumOfGroup(own);
-        if (gl_LocalInvocationIndex != 0) continue;
-        da.at[cell] = sum;
-        if (kSsd) {
-            dskip.at[cell] = SumOfBlocks(SkipsAt(room, blocks), part, 1);
-        } else {
-            const float open = Sigmoid(beta.at[cell]);
-            dbeta.at[cell] = dstrength * open * Sigmoid(-beta.at[cell]);
+        if (gl_LocalInvocationIndex == 0) {
+            da.at[cell] = sum;
+            if (kSsd) {
+                dskip.at[cell] = SumOfBlocks(SkipsAt(room, blocks), part, 1);
+            } else {
+                const float open = Sigmoid(beta.at[cell]);
+                dbeta.at[cell] = dstrength * open * Sigmoid(-beta.at[cell]);
+            }
         }
     }
 }

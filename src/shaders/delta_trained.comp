@@ -32,7 +32,7 @@ layout(push_constant, scalar) uniform Args {
 #else
     Floats y;  // 0 if absent
 #endif
-    uint64_t kept;  // [rows of the step / kEvery + 1, heads, blocks, kDims, kColumns]
+    uint64_t kept;  // [rows of the step / kEvery, heads, blocks, kDims, kColumns]
     Sequences sequences;
     uint heads_and_keys;  // heads, key heads << 16
     uint cols;            // per head's values

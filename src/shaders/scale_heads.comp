@@ -28,9 +28,10 @@ void main() {
                        LoadQuad(x, TypeIn(kTypes, 1), begin + c, dims - c, kWide));
         }
         const float sum = SumOfGroup(own);
-        if (gl_LocalInvocationIndex != 0) continue;
-        doffset.at[unit] = sum;
-        dslope.at[unit] = sum * Log(float(positions.at[unit / heads] + 1));
+        if (gl_LocalInvocationIndex == 0) {
+            doffset.at[unit] = sum;
+            dslope.at[unit] = sum * Log(float(positions.at[unit / heads] + 1));
+        }
     }
 }
 #else

@@ -182,8 +182,12 @@ Status Lower(Emitter& e, const Op& op, const program::GateRowsGrad& a) {
     args.dgate = io.Writes(op.outputs[1]);
     args.rows = static_cast<uint32_t>(FlatRowsOf(e, dy) * gates);
     args.cols = static_cast<uint32_t>(cols);
-    return io.Run("gate_rows_grad", {NormGroup(cols), io.types(), io.wide(), a.gate}, args,
-                  {RowGroups(args.rows), 1, 1});
+    const bool one = cols == 1;
+    const int64_t groups =
+        one ? std::min(CeilDiv(args.rows, kWalkGroup), kMostWalkGroups) : RowGroups(args.rows);
+    return io.Run("gate_rows_grad",
+                  {one ? kWalkGroup : NormGroup(cols), io.types(), io.wide(), a.gate, one}, args,
+                  {groups, 1, 1});
 }
 
 Status Lower(Emitter& e, const Op& op, const program::Glu& a) {

@@ -66,8 +66,9 @@ Status CheckRule(const program::DeltaRule& a, int64_t heads, int64_t dims) {
     const int64_t most = std::max({heads, a.key_heads, a.first_head, a.group, a.cycle});
     if (dims <= kMostDims && most < 1 << 16) return {};
     return MakeError(ErrorCode::kUnsupported,
-                     "a delta rule over keys of {} dims; at most {} are supported", dims,
-                     kMostDims);
+                     "a delta rule over keys of {} dims and {} heads; at most {} and {} are "
+                     "supported",
+                     dims, most, kMostDims, (1 << 16) - 1);
 }
 
 Status Lower(Emitter& e, const Op& op, const program::CausalConv& a) {

@@ -177,7 +177,7 @@ Status RunRule(Emitter& e, Operands& io, const Rule& rule, uint64_t y, const Reg
     return {};
 }
 Result<Region> PlaceKept(Emitter& e, const Rule& rule, int64_t every) {
-    const auto states = static_cast<uint64_t>(CeilDiv(rule.rows, every) + 1);
+    const auto states = static_cast<uint64_t>(CeilDiv(rule.rows, every));
     return e.Scratch("delta rule states", states * rule.StateBytes());
 }
 
