@@ -670,7 +670,8 @@ Status CheckHead(const model_files::ModelSource& source, const Hyper& model, con
     WEFT_ASSIGN(const int64_t target, meta.Int(prefix + "target_length", 1, kMostColumns));
     const bool table = source.FindTensor("token_embd.weight") != nullptr;
     const bool output = source.FindTensor("output.weight") != nullptr;
-    if (vocab != model.vocab && (table || output)) {
+    const bool own = table || output || source.FindTensor("d2t.weight") != nullptr;
+    if (vocab != model.vocab && own) {
         return NoFit(source, "vocab_size", vocab, "vocabulary", model.vocab);
     }
     if (head.mask >= model.vocab) {

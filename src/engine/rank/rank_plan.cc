@@ -282,15 +282,30 @@ Status Rank::Compile() {
     return {};
 }
 
-// (The folder was checked: each token is in the model's vocabulary.)
 Status Rank::ReadDraftTokens() {
     if (cluster_.rank() != 0 || hyper_.head.empty()) return {};
     const model_files::DraftHeadSource head(*source_);
     const model_files::TensorInfo* tokens = head.FindTensor("d2t.weight");
     if (tokens == nullptr) return {};
+    const int64_t drafts = hyper_.head.front().vocab;
+    const auto bad = [&](const std::string& what) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: the draft head's table of tokens, d2t, {}. Download the head again",
+                         source_->name(), what);
+    };
+    if (tokens->dtype != DType::kI32 || tokens->rows != 1 || tokens->cols != drafts) {
+        return bad(fmt::format("is {} x {} of {}; expected 1 x {} of {}", tokens->rows,
+                               tokens->cols, Info(tokens->dtype).name, drafts,
+                               Info(DType::kI32).name));
+    }
     head_tokens_.resize(static_cast<size_t>(tokens->cols));
-    return head.ReadRows(*tokens, 0, 1, 0, tokens->cols,
-                         std::as_writable_bytes(std::span(head_tokens_)), nullptr);
+    WEFT_TRY(head.ReadRows(*tokens, 0, 1, 0, tokens->cols,
+                           std::as_writable_bytes(std::span(head_tokens_)), nullptr));
+    for (const int32_t token : head_tokens_) {
+        if (token >= 0 && token < hyper_.vocab) continue;
+        return bad(fmt::format("has token {}; the vocabulary has {}", token, hyper_.vocab));
+    }
+    return {};
 }
 
 // Memory of a rank with experts on the drive.

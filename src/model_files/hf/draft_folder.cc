@@ -64,7 +64,10 @@ Result<std::vector<int64_t>> LayersOf(const Config& config) {
     WEFT_ASSIGN(const bool used, inner.BoolOr({"use_aux_hidden_state"}, true));
     if (!used) return inner.Corrupt("use_aux_hidden_state", "true: Weft reads EAGLE-3 heads");
     WEFT_ASSIGN(layers, inner.Ints({kLayers}));
-    for (int64_t& layer : layers) ++layer;
+    for (int64_t& layer : layers) {
+        if (layer < -1 || layer >= kMostDepth) return config.Corrupt(kLayers, "numbers of layers");
+        ++layer;
+    }
     return layers;
 }
 
