@@ -244,6 +244,8 @@ Status Trainer::PlanOn(std::shared_ptr<backend::Device> device, bool may_fail) {
         if (!planned.ok()) fits = planned;
         rule_.reset();
         state_.reset();
+        generator_.reset();
+        reward_models_.Clear();
         training_.reset();
     }
     options_.recompute = asked;

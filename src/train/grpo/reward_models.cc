@@ -20,7 +20,7 @@
 namespace weft::train {
 namespace {
 
-// (Not a number stands for a text that is too long.)
+// (Not a number stands for a text that the model cannot read.)
 constexpr double kNotFinite = std::numeric_limits<double>::infinity();
 
 // Whether the model gives a text one number, as --loss reward trains it.
@@ -119,16 +119,17 @@ class RewardModels::Model {
         std::vector<double> rewards(all, 0);
         Step step;
         for (size_t i = all * replica / replicas; i < all * (replica + 1) / replicas; ++i) {
-            WEFT_ASSIGN(const std::vector<int32_t> text, TextOf(completions[i]));
-            if (std::ssize(text) > most_) {
+            // (All ranks of the replica read the same text.)
+            const auto text = TextOf(completions[i]);
+            if (!text.ok()) {
                 if (is_last()) rewards[i] = std::numeric_limits<double>::quiet_NaN();
-                TellLong(text.size());
+                TellUnread(text.error());
                 continue;
             }
-            if (std::ssize(step.tokens) + std::ssize(text) > most_rows_) {
+            if (std::ssize(step.tokens) + std::ssize(*text) > most_rows_) {
                 WEFT_TRY(Run(run, step, rewards));
             }
-            step.Add(i, text);
+            step.Add(i, *text);
         }
         WEFT_TRY(Run(run, step, rewards));
         if (run.groups.world != nullptr) {
@@ -180,21 +181,22 @@ class RewardModels::Model {
         return {};
     }
 
-    // Up to the row that has the score.
+    // Up to the row that has the score. Errors: a template that refuses the completion; too long.
     Result<std::vector<int32_t>> TextOf(const Judged& judged) const {
         auto sample = EncodeJudged(*encoder_, *judged.record, judged.text);
         if (!sample.ok()) return WithFlag(sample.error(), name_);
         std::vector<int32_t>& tokens = sample->tokens;
         while (tokens.size() > 1 && tokens.back() == padding_) tokens.pop_back();
-        return std::move(tokens);
+        if (std::ssize(tokens) <= most_) return std::move(tokens);
+        return MakeError(ErrorCode::kUnsupported,
+                         "--reward-model {}: a prompt and its completion have {} of its tokens, "
+                         "and it reads at most {}. Use a larger --seq-len",
+                         name_, tokens.size(), most_);
     }
 
-    void TellLong(size_t tokens) {
-        if (std::exchange(told_long_, true)) return;
-        Log(LogLevel::kWarning,
-            "--reward-model {}: a prompt and its completion have {} of its tokens, and it reads at "
-            "most {}: such completions get no reward from it. Use a larger --seq-len",
-            name_, tokens, most_);
+    void TellUnread(const Error& error) {
+        if (std::exchange(told_unread_, true)) return;
+        Log(LogLevel::kWarning, "{}. Such completions get no reward from it", error.message);
     }
 
     // Sets the rewards of the step's completions on the rank that has them, and empties the step.
@@ -233,7 +235,7 @@ class RewardModels::Model {
     program::ModelChunk chunk_;
     std::unique_ptr<backend::Executable> executable_;
     int32_t padding_ = -1;  // EmbeddingHead::padding
-    bool told_long_ = false;
+    bool told_unread_ = false;
 };
 
 RewardModels::RewardModels() = default;
@@ -241,7 +243,7 @@ RewardModels::~RewardModels() = default;
 
 Status RewardModels::Plan(std::span<const std::string> models, const RewardModelOptions& options,
                           const TrainLayout& layout, backend::Device& device) {
-    models_.clear();
+    Clear();
     for (const std::string& name : models) {
         auto model = std::make_unique<Model>(name, layout);
         const Status planned = model->Plan(options, device);
@@ -249,6 +251,10 @@ Status RewardModels::Plan(std::span<const std::string> models, const RewardModel
         models_.push_back(std::move(model));
     }
     return {};
+}
+
+void RewardModels::Clear() {
+    models_.clear();
 }
 
 uint64_t RewardModels::bytes() const {

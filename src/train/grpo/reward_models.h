@@ -53,14 +53,15 @@ class RewardModels {
     // (a layout that does not divide the model).
     Status Plan(std::span<const std::string> models, const RewardModelOptions& options,
                 const TrainLayout& layout, backend::Device& device);
+    void Clear();
     // Bytes of weights and activations on this rank.
     uint64_t bytes() const;
     // Reads the weights. Collective. Errors: those of reading and of links.
     Status Load(cluster::Cluster& cluster);
-    // By model: the reward of each completion, not activated; not a number: its text is longer than
-    // the model reads. Collective; all ranks have the same completions, and get all rewards.
-    // Errors: those of links, of Encoder and of the executable; kCorrupt (a reward is not finite);
-    // kCancelled.
+    // By model: the reward of each completion, not activated; not a number: the model cannot read
+    // its text, or it is too long. Collective; all ranks have the same completions, and get all
+    // rewards. Errors: those of links, of Encoder and of the executable; kCorrupt (a reward is not
+    // finite); kCancelled.
     Result<std::vector<std::vector<double>>> Score(std::span<const Judged> completions,
                                                    const RewardModelRun& run);
 
