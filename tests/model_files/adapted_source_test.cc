@@ -121,5 +121,42 @@ TEST(AdaptedSource, TensorsWithoutAModuleAreRefused) {
     }
 }
 
+// With "bias": "all", PEFT saves the bias of a module of modules_to_save three times.
+TEST(AdaptedSource, ABiasOfAWholeModuleIsReadOnce) {
+    const test::TempDir dir;
+    const std::string layer = "base_model.model.model.layers.0.";
+    const support::SafeBytes bias{"F32", {4}, std::vector<std::byte>(16)};
+    const std::map<std::string, support::SafeBytes> tensors = {
+        {layer + "self_attn.q_proj.lora_A.weight", {"F32", {2, 6}, std::vector<std::byte>(48)}},
+        {layer + "self_attn.q_proj.lora_B.weight", {"F32", {4, 2}, std::vector<std::byte>(32)}},
+        {layer + "self_attn.k_proj.bias", bias},
+        {layer + "self_attn.k_proj.modules_to_save.bias", bias},
+        {layer + "self_attn.k_proj.original_module.bias", bias},
+        {layer + "block_sparse_moe.gate.weight", {"F32", {2, 2}, std::vector<std::byte>(16)}}};
+    ASSERT_TRUE(
+        WriteFile(dir / "adapter_model.safetensors", support::SafetensorsFile(tensors)).ok());
+    const auto names = ReadAdapterNames(dir.path());
+    ASSERT_TRUE(names.ok()) << names.error().message;
+    std::vector<std::string> wholes;
+    for (const AdapterModule& whole : names->wholes) wholes.push_back(whole.module);
+    // (The router has the name that it has in transformers 5.)
+    EXPECT_EQ(wholes, (std::vector<std::string>{"model.layers.0.mlp.gate.weight",
+                                                "model.layers.0.self_attn.k_proj.bias"}));
+}
+
+// Nobody knows which of two tensors counts.
+TEST(AdaptedSource, TwoTensorsOfOnePlaceAreRefused) {
+    const test::TempDir dir;
+    const support::SafeBytes matrix{"F32", {2, 6}, std::vector<std::byte>(48)};
+    const std::string end = "layers.0.self_attn.q_proj.lora_A.weight";
+    const std::map<std::string, support::SafeBytes> tensors = {
+        {"base_model.model.model." + end, matrix}, {"model." + end, matrix}};
+    ASSERT_TRUE(
+        WriteFile(dir / "adapter_model.safetensors", support::SafetensorsFile(tensors)).ok());
+    const auto names = ReadAdapterNames(dir.path());
+    ASSERT_FALSE(names.ok());
+    EXPECT_NE(names.error().message.find("have the same place"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace weft::model_files

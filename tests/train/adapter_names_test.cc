@@ -64,6 +64,23 @@ TEST_P(AdapterNames, AreThoseOfTheModelsClass) {
         EXPECT_EQ(config["target_modules"], (Json{"down_proj", "q_proj"}));
     }
 
+    // transformers loads an adapter of vectors into the model without its head.
+    ASSERT_TRUE(model_files::WriteAdapter(**trained, *plan, "base", dir / "vectors",
+                                          model_files::AdapterTask::kFeatures)
+                    .ok());
+    const std::string inner = "base_model.model." + path.substr(6) + "self_attn.q_proj.lora_A";
+    EXPECT_NE(TextOf(dir / "vectors/adapter_model.safetensors").find('"' + inner), inner.npos);
+    const Json vectors = Json::parse(TextOf(dir / "vectors/adapter_config.json"));
+    EXPECT_EQ(vectors["task_type"], "FEATURE_EXTRACTION");
+    if (multimodal) {
+        EXPECT_EQ(vectors["target_modules"], R"(language_model\..*\.(down_proj|q_proj))");
+    }
+    model_files::LoraOptions of_vectors;
+    of_vectors.from = dir / "vectors";
+    const auto read = model_files::PlanLora(**trained, of_vectors);
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_TRUE(model_files::AdapterFile::Open(*read).ok());
+
     // It fits the model with the names of any version of transformers.
     for (const std::string& other :
          {path, std::string("language_model.model.layers.0."), std::string("model.layers.0.")}) {

@@ -218,7 +218,7 @@ std::string PlainName(std::string name) {
         }
     }
     if (name.starts_with(kBase)) name.erase(0, kBase.size());
-    for (const std::string_view path : {kText, kOlderText, kPlain}) {
+    for (const std::string_view path : {kText, kOlderText, kText.substr(kPlain.size()), kPlain}) {
         if (name.starts_with(path)) {
             name.erase(0, path.size());
             break;

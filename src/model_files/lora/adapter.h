@@ -33,7 +33,7 @@ struct AdapterNames {
     std::vector<AdapterModule> modules;
     std::vector<AdapterModule> wholes;  // tensors that are not of an A or B; `module`: their name
 };
-// In the file's order. Tensor names may lack PEFT's "base_model.model." or the model's "model.",
+// Sorted by name. Tensor names may lack PEFT's "base_model.model." or the model's "model.",
 // and may have the adapter's name as in PEFT's memory ("lora_A.default.weight").
 // Errors: kNotFound; kCorrupt: no such tensors, or two with one meaning.
 Result<AdapterNames> ReadAdapterNames(const std::string& folder);

@@ -115,9 +115,14 @@ Status CheckWords(const LoraOptions& words) {
 }  // namespace
 
 std::string ModuleInMemory(std::string name) {
-    constexpr std::string_view kSaved = ".block_sparse_moe.gate.";
-    const size_t at = name.find(kSaved);
-    return at == name.npos ? name : name.replace(at, kSaved.size(), ".mlp.gate.");
+    constexpr std::string_view kSaved = "block_sparse_moe.gate", kInMemory = "mlp.gate";
+    for (size_t at = name.find(kSaved); at != name.npos; at = name.find(kSaved, at + 1)) {
+        const size_t end = at + kSaved.size();
+        if (end == name.size() || name[end] == '.' || name[end] == ',') {
+            name.replace(at, kSaved.size(), kInMemory);
+        }
+    }
+    return name;
 }
 
 std::string LoraTarget::NameA() const {
@@ -463,7 +468,9 @@ Result<LoraPlan> PlanLora(const ModelSource& source, const LoraOptions& words, L
     } else {
         WEFT_ASSIGN(config, ReadAdapterConfig(words.from, use));
         WEFT_ASSIGN(names, ReadAdapterNames(words.from));
+        for (std::string& saved : config.saved) saved = ModuleInMemory(std::move(saved));
         plan.words = config.words;
+        plan.words.targets = ModuleInMemory(std::move(plan.words.targets));
         plan.words.seed = words.seed;
     }
     WEFT_ASSIGN(Matrices matrices, MatricesOf(source));
