@@ -302,6 +302,8 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     draft.model = flags.draft;
     draft.tokens = flags.load.draft.tokens;
     draft = draft.Resolved();
+    // (A block costs the head as much as a token.)
+    if (draft.tokens == 0 && draft.at_once == 0) draft.tokens = plan::Draft().tokens;
     flags.load.draft.tokens = draft.most();
     const bool head = draft.head();
     if (head) flags.head = flags.draft;
@@ -543,10 +545,11 @@ void AddInferenceOptions(const Command& command, PlanFlags& flags) {
         add("--draft", flags.draft,
             "Draft model for speculative decoding, the folder of an EAGLE-3 or DFlash head for "
             "MODEL, or mtp: MODEL's own draft head");
+    load.draft.tokens = 0;
     add("--draft-tokens", load.draft.tokens, "Draft tokens per step")
-        .Range(1, 64)
+        .Range(int64_t{1}, engine::kMostDraftTokens)
         .Needs(draft)
-        .ShowDefault();
+        .DefaultText("4; with a DFlash head, its block");
     add("--draft-accepted", load.draft.accepted,
         "Probability that a draft token is accepted, 0 to 1")
         .Range(0.0, 1.0)
