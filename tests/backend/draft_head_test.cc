@@ -567,6 +567,14 @@ TEST_P(DflashHeads, ThatDoNotFitAreRefused) {
     more["layers.0.attention_conv.base_kernel"] = HfGolden::Make("x", "F32", {24}, 1);
     WriteTensors(dir_ / "head", more);
     expect(Refusal(), "layers.0.attention_conv.base_kernel");
+    if (nested) return;
+    // A table of tokens of another vocabulary, where the head has neither end.
+    auto others = table;
+    others.erase("lm_head.weight");
+    others.erase("embed_tokens.weight");
+    others["d2t"] = {"I64", {1000}, BytesOfValues(std::vector<int64_t>(1000))};
+    WriteTensors(dir_ / "head", others);
+    expect(with_key("vocab_size", 1000), "vocab_size is 1000");
 }
 
 // A head's folder is not a model.
