@@ -86,8 +86,8 @@ TEST_F(JobPaths, OfTraining) {
         return made.ok() ? Status() : Status(made.error());
     };
     Classify(json::parse(train::TrainJobToJson(job)), decode);
-    EXPECT_EQ(paths_, (Names{"model", "lora_from", "optimizer_folder", "ref_model", "data",
-                             "save_folder", "resume"}));
+    EXPECT_EQ(paths_, (Names{"model", "lora_from", "optimizer_folder", "ref_model", "reward_models",
+                             "data", "save_folder", "resume"}));
     EXPECT_EQ(texts_, (Names{"control_tokens", "device", "grad_dtype", "importance_level", "longs",
                              "lora_targets", "loss", "loss_type", "overlap", "pooling", "recompute",
                              // Rewards are those of rank 0.

@@ -64,9 +64,8 @@ backend::CompileOptions CompileOptionsOf(const Job& job, const model::Layout& la
     compile.kv_pages = (job.cache_tokens() + compile.page_tokens - 1) / compile.page_tokens;
     if (program::SlotBytes(program) > 0) compile.state_slots = job.state_slots;
     const model::DraftHeadOps head = model::DraftHeadOf(program);
-    for (const program::ValueId result :
-         {program.Find("logits"), program.Find("hidden"), head.state, head.made, head.logits,
-          head.between}) {
+    for (const program::ValueId result : {program.Find("logits"), program.Find("hidden"),
+                                          head.state, head.made, head.logits, head.between}) {
         if (result != program::kNoValue) compile.keep.push_back(result);
     }
     // A value that the first stage sends lives until it is sent, while the previous step's result
