@@ -1,6 +1,7 @@
 // Muon (Jordan et al. 2024) for hidden matrices, and AdamW for the embedding, the output matrix,
 // vectors and taps of convolutions. A rank holds the matrices that it updates whole, and each
 // matrix of a stack (experts) is one.
+#include "base/check.h"
 #include "train/update/kinds.h"
 
 namespace weft::train {
@@ -10,9 +11,13 @@ using program::ValueId;
 
 constexpr const char* kMomentum = "muon_m";
 
+// (Some vectors have two dims in a file: Mamba 2's ssm_a of [heads, 1], its norm by group.)
 bool IsHidden(const model_files::TensorInfo& tensor) {
-    return tensor.dim_count > 1 && tensor.name.starts_with("blk.") &&
-           tensor.name.find("conv1d") == tensor.name.npos;
+    const auto has = [&](std::string_view part) {
+        return tensor.name.find(part) != tensor.name.npos;
+    };
+    return tensor.dim_count > 1 && tensor.rows > 1 && tensor.cols > 1 &&
+           tensor.name.starts_with("blk.") && !has("conv1d") && !has("norm");
 }
 
 class Muon final : public UpdateRule {
@@ -50,6 +55,7 @@ class Muon final : public UpdateRule {
                 return;
             }
             const program::Shape& shape = piece.member.weight.shape;
+            WEFT_CHECK(shape.rank >= 2);
             const int64_t rows = shape[shape.rank - 2], cols = shape[shape.rank - 1];
             for (int64_t at = 0; at < count; at += rows * cols) {
                 muon.matrices.push_back({piece.own + at, kept + at, rows, cols});
