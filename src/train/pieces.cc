@@ -14,9 +14,12 @@ TensorRegion PieceBlock(const program::Value& weight) {
 
 }  // namespace
 
+bool IsVector(const model_files::TensorInfo& tensor) {
+    return tensor.rows == 1 || tensor.cols == 1 || tensor.name.find("_norm.") != tensor.name.npos;
+}
+
 Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind) {
-    // A column of a file (Mamba-2's ssm_a and ssm_d) is a vector of the program.
-    if (tensor.cols == 1) return {kind, tensor.name, 1, tensor.rows, SafeType::kF32};
+    if (IsVector(tensor)) return {kind, tensor.name, 1, tensor.rows * tensor.cols, SafeType::kF32};
     return {kind, tensor.name, tensor.rows, tensor.cols, SafeType::kF32};
 }
 

@@ -12,7 +12,10 @@
 
 namespace weft::train {
 
-// The float32 array of kind `kind` for the tensor.
+// Whether the Program may hold the tensor as one vector. Files give two dims to some vectors:
+// [heads, 1] to Mamba 2's ssm_a and ssm_d, [heads, columns] to a norm by head or by group.
+bool IsVector(const model_files::TensorInfo& tensor);
+// The float32 array of kind `kind` for the tensor; a vector has one row.
 Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind);
 
 // The elements of one member (weight) of a unit that are in a range of the unit.

@@ -15,6 +15,7 @@
 #include "support/ranks.h"
 #include "support/temp_dir.h"
 #include "train/graph.h"
+#include "train/pieces.h"
 #include "train/state.h"
 #include "vulkan/usable_device.h"
 
@@ -121,6 +122,19 @@ class Rank {
             rank->weights_.push_back(rank->Floats(unit.weights, unit.elements));
         }
         return rank;
+    }
+
+    // A checkpoint has each weight as an array, of which a rank writes a region.
+    void ExpectPieces(const model_files::ModelSource& source) const {
+        for (const OwnPart& part : state_.parts()) {
+            VisitPieces(part, Extent::kOwn, [&](const MemberPiece& piece) {
+                const model_files::TensorInfo& tensor = *source.FindTensor(piece.tensor());
+                EXPECT_TRUE(IsVector(tensor) || piece.is_matrix()) << tensor.name;
+                EXPECT_TRUE(tensor.rows == 1 || IsVector(tensor) != piece.is_matrix())
+                    << tensor.name;
+                EXPECT_TRUE(IsInside(piece.region, ArrayOf(tensor, "weight"))) << tensor.name;
+            });
+        }
     }
 
     Status Forward(const Rows& rows, const backend::Communicators& groups = {}) {
@@ -349,6 +363,7 @@ TEST_P(TrainedFamilies, LossIsThatOfTransformers) {
     auto rank = OneRank();
     if (!rank.ok()) return ExpectRefused(kRefusedModels, rank.error());
     EXPECT_FALSE(kRefusedModels.contains(GetParam().name)) << "drop it from the list";
+    (*rank)->ExpectPieces(*model_.source);
     const double expected = GoldenLoss(), loss = (*rank)->Loss(OneSequence());
     EXPECT_TRUE(std::abs(loss - expected) <= 1e-5 * expected) << loss << ", not " << expected;
 }

@@ -36,11 +36,21 @@ Status CheckpointSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_co
                                  uint64_t* bytes_read) const {
     if (bytes_read != nullptr) *bytes_read += out.size();
     if (out.empty()) return {};
-    const Array& array = *checkpoint_->Find(kWeightKind, tensors()[index].name);
-    TensorRegion region{row_begin, row_count, col_begin, col_count, 0, row_count * col_count};
-    // A column is a vector there (ArrayOf).
-    if (tensors()[index].cols == 1) region = {0, 1, row_begin, row_count, 0, row_count};
-    return checkpoint_->Read(array, region, out);
+    const model_files::TensorInfo& tensor = tensors()[index];
+    const Array& array = *checkpoint_->Find(kWeightKind, tensor.name);
+    if (!IsVector(tensor)) {
+        return checkpoint_->Read(
+            array, {row_begin, row_count, col_begin, col_count, 0, row_count * col_count}, out);
+    }
+    const bool whole = col_count == tensor.cols;  // rows: all of them are one piece
+    const int64_t pieces = whole ? 1 : row_count, count = whole ? row_count * col_count : col_count;
+    const size_t bytes = out.size() / static_cast<size_t>(pieces);
+    for (int64_t i = 0; i < pieces; ++i) {
+        const int64_t begin = (row_begin + i) * tensor.cols + col_begin;
+        WEFT_TRY(checkpoint_->Read(array, {0, 1, begin, count, 0, count},
+                                   out.subspan(static_cast<size_t>(i) * bytes, bytes)));
+    }
+    return {};
 }
 
 }  // namespace weft::train

@@ -28,7 +28,7 @@ class Adafactor final : public UpdateRule {
         : options_(options), context_(context) {
         for (const std::string& name : context.state.trained_tensors()) {
             const model_files::TensorInfo& tensor = *context.source.FindTensor(name);
-            const bool matrix = tensor.dim_count > 1;
+            const bool matrix = !IsVector(tensor);
             FactoredTensor factors;
             factors.rows = matrix ? tensor.rows : 0;
             factors.cols = matrix ? tensor.cols : tensor.rows * tensor.cols;

@@ -11,13 +11,9 @@ using program::ValueId;
 
 constexpr const char* kMomentum = "muon_m";
 
-// (Some vectors have two dims in a file: Mamba 2's ssm_a of [heads, 1], its norm by group.)
 bool IsHidden(const model_files::TensorInfo& tensor) {
-    const auto has = [&](std::string_view part) {
-        return tensor.name.find(part) != tensor.name.npos;
-    };
-    return tensor.dim_count > 1 && tensor.rows > 1 && tensor.cols > 1 &&
-           tensor.name.starts_with("blk.") && !has("conv1d") && !has("norm");
+    return !IsVector(tensor) && tensor.name.starts_with("blk.") &&
+           tensor.name.find("conv1d") == tensor.name.npos;
 }
 
 class Muon final : public UpdateRule {
@@ -55,7 +51,7 @@ class Muon final : public UpdateRule {
                 return;
             }
             const program::Shape& shape = piece.member.weight.shape;
-            WEFT_CHECK(shape.rank >= 2);
+            WEFT_CHECK(shape.rank > 1);
             const int64_t rows = shape[shape.rank - 2], cols = shape[shape.rank - 1];
             for (int64_t at = 0; at < count; at += rows * cols) {
                 muon.matrices.push_back({piece.own + at, kept + at, rows, cols});
