@@ -1,4 +1,4 @@
-// Host files, and addresses without a port.
+// Host files, addresses without a port, and calls without time.
 #include "cluster/join/host_file.h"
 
 #include <gtest/gtest.h>
@@ -60,6 +60,12 @@ TEST(HostFile, AHostWithoutAPortGetsThatOfWorkers) {
     for (const char* whole : {"n1:7001", "[fd00::2]:1", "n1:", "n1:x", "", ":7000", "a:b:c"}) {
         EXPECT_EQ(WithWorkerPort(whole), whole);
     }
+}
+
+TEST(Dialling, WithoutTimeForACallNothingIsSaidOfTheListener) {
+    const auto fd = Dial({"127.0.0.1", 1}, "worker n0", Deadline::In(0), -1);
+    ASSERT_FALSE(fd.ok());
+    EXPECT_EQ(fd.error().code, ErrorCode::kTimeout) << fd.error().message;
 }
 
 }  // namespace

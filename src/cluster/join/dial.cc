@@ -383,7 +383,7 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
                            (failed && !unheard && ++cut_off <= kMostCutOff);
         if (!again || deadline.left_ms() <= kBusyRetryMs) {
             // The earlier answer says more than a last call that the deadline cut short.
-            if (busy && refused.has_value()) return *refused;
+            if (again && refused.has_value()) return *refused;
             return hung_up.value_or(dialled.error());
         }
         const int64_t pause_ms = unheard ? kDroppedRetryMs : kBusyRetryMs;
