@@ -38,15 +38,25 @@ Files Filtered(const Files& files, const auto& is) {
 
 using Parts = std::span<const std::string_view>;
 
+// (Only the last `**` may take another folder: what those before it have matched is enough.)
 bool MatchParts(Parts path, Parts pattern) {
-    if (pattern.empty()) return path.empty();
-    if (pattern[0] == "**") {
-        return MatchParts(path, pattern.subspan(1)) ||
-               (!path.empty() && MatchParts(path.subspan(1), pattern));
+    size_t at = 0, next = 0, taken = 0, behind_stars = std::string::npos;
+    while (at < path.size()) {
+        if (next < pattern.size() && pattern[next] == "**") {
+            behind_stars = ++next;
+            taken = at;
+        } else if (next < pattern.size() && ::fnmatch(std::string(pattern[next]).c_str(),
+                                                      std::string(path[at]).c_str(), 0) == 0) {
+            ++at, ++next;
+        } else if (behind_stars != std::string::npos) {
+            at = ++taken;
+            next = behind_stars;
+        } else {
+            return false;
+        }
     }
-    return !path.empty() &&
-           ::fnmatch(std::string(pattern[0]).c_str(), std::string(path[0]).c_str(), 0) == 0 &&
-           MatchParts(path.subspan(1), pattern.subspan(1));
+    while (next < pattern.size() && pattern[next] == "**") ++next;
+    return next == pattern.size();
 }
 
 // Whether the path matches a pattern: `*` within a folder, `**` for any number of folders; a folder

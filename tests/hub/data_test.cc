@@ -104,11 +104,17 @@ TEST(DataChoice, ConfigurationsOfTheReadme) {
     ExpectNone("o/n:b/dev", files, configs, "its splits: test, train. Name one");
     // `**` stands for any number of folders, also more than once; `*` for none.
     const Paths deep = {"a/train/old/x.jsonl", "a/train/x.jsonl", "train/x.jsonl"};
-    const auto with = [](const char* path) {
-        return json::array({{{"config_name", "e"}, {"data_files", path}}});
+    const auto with = [](const json& paths) {
+        return json::array({{{"config_name", "e"}, {"data_files", paths}}});
     };
     ExpectChosen("o/n", deep, with("**/train/**/*.jsonl"), {deep[0], deep[1], deep[2]});
     ExpectChosen("o/n", deep, with("**/train/*.jsonl"), {deep[1], deep[2]});
+    // The folders and the pattern are a stranger's: they are compared in one pass.
+    std::string nested;
+    for (int i = 0; i < 2000; ++i) nested += "a/";
+    ExpectChosen("o/n", {nested + "y.jsonl", "t.jsonl"},
+                 with(json::array({"**/a/**/a/**/a/**/a/**/a/**/x.jsonl", "t.jsonl"})),
+                 {"t.jsonl"});
     json chosen = configs;
     chosen[1]["default"] = true;
     ExpectChosen("o/n", files, chosen, {"b/train.jsonl"});
