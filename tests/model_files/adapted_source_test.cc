@@ -146,16 +146,38 @@ TEST(AdaptedSource, ABiasOfAWholeModuleIsReadOnce) {
 
 // Nobody knows which of two tensors counts.
 TEST(AdaptedSource, TwoTensorsOfOnePlaceAreRefused) {
-    const test::TempDir dir;
     const support::SafeBytes matrix{"F32", {2, 6}, std::vector<std::byte>(48)};
-    const std::string end = "layers.0.self_attn.q_proj.lora_A.weight";
+    const support::SafeBytes bias{"F32", {4}, std::vector<std::byte>(16)},
+        other{"F32", {4}, std::vector<std::byte>(16, std::byte{1})};
+    const std::string layer = "base_model.model.model.layers.0.self_attn.";
+    const std::map<std::string, support::SafeBytes> pairs[] = {
+        {{layer + "q_proj.lora_A.weight", matrix},
+         {"model.layers.0.self_attn.q_proj.lora_A.weight", matrix}},
+        {{layer + "k_proj.bias", bias}, {layer + "k_proj.modules_to_save.bias", other}}};
+    for (const auto& tensors : pairs) {
+        const test::TempDir dir;
+        ASSERT_TRUE(
+            WriteFile(dir / "adapter_model.safetensors", support::SafetensorsFile(tensors)).ok());
+        const auto names = ReadAdapterNames(dir.path());
+        ASSERT_FALSE(names.ok()) << tensors.begin()->first;
+        EXPECT_NE(names.error().message.find("have the same place"), std::string::npos)
+            << names.error().message;
+    }
+}
+
+// A bias of a module that nothing replaces is not dropped.
+TEST(AdaptedSource, AReplacedModuleNeedsAReplacement) {
+    const test::TempDir dir;
+    const std::string layer = "base_model.model.model.layers.0.self_attn.";
     const std::map<std::string, support::SafeBytes> tensors = {
-        {"base_model.model.model." + end, matrix}, {"model." + end, matrix}};
+        {layer + "q_proj.lora_A.weight", {"F32", {2, 6}, std::vector<std::byte>(48)}},
+        {layer + "q_proj.lora_B.weight", {"F32", {4, 2}, std::vector<std::byte>(32)}},
+        {layer + "k_proj.original_module.bias", {"F32", {4}, std::vector<std::byte>(16)}}};
     ASSERT_TRUE(
         WriteFile(dir / "adapter_model.safetensors", support::SafetensorsFile(tensors)).ok());
     const auto names = ReadAdapterNames(dir.path());
-    ASSERT_FALSE(names.ok());
-    EXPECT_NE(names.error().message.find("have the same place"), std::string::npos);
+    ASSERT_TRUE(names.ok()) << names.error().message;
+    EXPECT_EQ(names->wholes.size(), 1u);
 }
 
 }  // namespace

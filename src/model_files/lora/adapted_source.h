@@ -8,9 +8,8 @@
 //            the other, with zeros where an expert has no adapter, or one of a smaller rank
 //     w      the whole matrix: of a replaced tensor, or of an embedding with A and B
 //     g      a column: DoRA's factors; of a norm's weight, the replaced one / the model's
-//     d, t   a column, of a bias: the adapter's - the model's; the adapter's - g * the model's,
-//     with
-//            g = 0 beside a replaced matrix, whose product loses the model's bias
+//     d, t   a column, of a bias: the adapter's - the model's; the adapter's - g * the model's.
+//            (Beside a replaced matrix, whose product loses the model's bias, g is 0.)
 //
 // A, B and matrices are BF16, or F32 if the model's weight is F32 or F16, so that they are no less
 // precise than the weight. Columns are F32. Rows are in the order of the model's rows. Input is

@@ -13,7 +13,6 @@
 #include "model_files/hf/json.h"
 #include "model_files/hf/torch_file.h"
 #include "model_files/lora/adapter_config.h"
-#include "model_files/score_head.h"
 #include "tensor/quant.h"
 
 namespace weft::model_files {
@@ -70,22 +69,17 @@ std::string SavedModule(const std::string& module, const std::string& path) {
 // target_modules: names, or for a multimodal model a pattern, because its other parts have modules
 // of the same names.
 Json TargetsOf(const LoraPlan& plan, bool multimodal, const std::string& path) {
-    std::vector<std::string> ends;
-    for (const std::string& module : plan.Modules()) {
-        const bool whole = module.starts_with(kPlain);
-        if (!multimodal) {
-            ends.push_back(whole ? SavedModule(module, path) : module);
-            continue;
-        }
-        ends.push_back(whole ? module.substr(kPlain.size()) : R"(.*\.)" + module);
+    std::vector<std::string> names = plan.Modules(), ends;
+    for (std::string& name : names) {
+        const bool whole = name.starts_with(kPlain);
+        ends.push_back(whole ? name.substr(kPlain.size()) : R"(.*\.)" + name);
+        if (whole) name = SavedModule(name, path);
     }
-    if (!multimodal) return ends;
+    if (!multimodal) return names;
     const std::string before = path == kText ? R"(model\.language_model\.)" : R"(language_model\.)";
-    const bool names = std::ranges::none_of(
+    const bool plain = std::ranges::none_of(
         ends, [](const std::string& end) { return end.starts_with("layers."); });
-    if (names) {
-        return fmt::format(R"({}.*\.({}))", before, fmt::join(plan.Modules(), "|"));
-    }
+    if (plain) return fmt::format(R"({}.*\.({}))", before, fmt::join(names, "|"));
     return fmt::format("{}({})", before, fmt::join(ends, "|"));
 }
 
@@ -251,6 +245,16 @@ Result<std::vector<SafeTensor>> ReadSafetensors(const WeightFile& file) {
     return hf::ParseSafetensors(header, file.size_bytes(), file.path());
 }
 
+bool HoldSame(const WeightFile& file, const SafeTensor& a, const SafeTensor& b) {
+    if (a.type != b.type || a.shape != b.shape || a.bytes != b.bytes) return false;
+    std::vector<std::byte> of_a(a.bytes), of_b(b.bytes);
+    return file.ReadAt(a.offset, of_a).ok() && file.ReadAt(b.offset, of_b).ok() && of_a == of_b;
+}
+
+// With "bias": "all", PEFT saves the bias of a module of modules_to_save twice more: of the module,
+// and of the one that it replaces.
+constexpr std::string_view kReplacing = ".modules_to_save", kReplaced = ".original_module";
+
 Result<Opened> OpenTensors(const std::string& folder) {
     std::error_code ignored;
     const bool older = !std::filesystem::exists(folder + kTensorsName, ignored) &&
@@ -262,19 +266,26 @@ Result<Opened> OpenTensors(const std::string& folder) {
     std::map<std::string, std::pair<std::string, SafeTensor>> sorted;
     for (SafeTensor& tensor : tensors) {
         const std::string saved = tensor.name;
-        // What a module of modules_to_save has replaced, and its bias once more ("bias": "all").
-        if (saved.find(".original_module.") != saved.npos) continue;
-        const auto again = [](const std::string& name) {
-            return name.find(".modules_to_save.") != name.npos;
-        };
         tensor.name = PlainName(std::move(tensor.name));
         const auto [at, added] = sorted.try_emplace(tensor.name, saved, tensor);
-        if (added || again(saved) || again(at->second.first)) continue;
+        const auto replaces = [](const std::string& name) {
+            return name.find(kReplacing) != name.npos;
+        };
+        const std::string& other = at->second.first;
+        if (added ||
+            (replaces(saved) != replaces(other) && HoldSame(file, tensor, at->second.second))) {
+            continue;
+        }
         return MakeError(ErrorCode::kCorrupt,
                          "{}: the tensors '{}' and '{}' have the same place in the model. Save "
                          "the adapter without one of the two",
-                         path, hf::Shown(at->second.first), hf::Shown(saved));
+                         path, hf::Shown(other), hf::Shown(saved));
     }
+    std::erase_if(sorted, [&](const auto& entry) {
+        std::string name = entry.first;
+        EraseAll(name, kReplaced);
+        return name != entry.first && sorted.contains(name);
+    });
     Opened opened{std::move(file), {}, {}};
     for (auto& [name, tensor] : sorted) {
         opened.saved.push_back(std::move(tensor.first));

@@ -77,8 +77,8 @@ class AdapterFile {
     std::vector<hf::SafeTensor> tensors_;
 };
 
-// What the adapted model computes; PEFT's task types. It selects the class of transformers with
-// which PEFT loads the adapter.
+// What the adapted model computes. PEFT calls it the task type, and selects by it the class of
+// transformers with which it loads the adapter.
 enum class AdapterTask { kText, kScores, kFeatures };
 
 // Writes the adapter tensors of `trained`, and its score head. Existing files are replaced once the

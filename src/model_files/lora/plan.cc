@@ -187,7 +187,7 @@ std::string InFile(const std::string& name) {
     return name.starts_with("model.") ? name : "model." + name;
 }
 
-// The matrices that training cannot adapt. Empty: the module is none of them.
+// Finds the matrices that training cannot adapt. Of() returns nothing for another module.
 class MergedTargets {
   public:
     MergedTargets(const ModelSource& source, const Matrices& matrices)
