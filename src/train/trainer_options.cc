@@ -47,23 +47,6 @@ Status CheckLossTerms(const TrainerOptions& o) {
     return MakeError(ErrorCode::kUsage, "--label-smoothing {}: expected 0 to below 1", smoothing);
 }
 
-// Refuses options that a trainer whose ranks divide sequences does not support.
-Status CheckContext(const TrainerOptions& o) {
-    if (o.cp < 0) return MakeError(ErrorCode::kUsage, "--cp {}: expected 1 or more", o.cp);
-    if (o.cp <= 1) return {};
-    const auto refuse = [&](std::string_view flag, std::string_view why) {
-        return MakeError(ErrorCode::kUnsupported, "--cp {} with {}: {}", o.cp, flag, why);
-    };
-    if (o.grpo.on || o.preference.on() || o.vectors.on()) {
-        return refuse(fmt::format("--loss {}", LossName(o.preference.loss)),
-                      "an answer's loss needs all of its rows on one rank. Use --dp");
-    }
-    if (o.sequence_parallel) {
-        return refuse("--sequence-parallel on", "both divide the rows. Use one of the two");
-    }
-    return {};
-}
-
 Status CheckGradType(const TrainerOptions& o) {
     const std::string_view narrow = FlagOf(o.dtype);
     const bool known = o.grad_dtype == "auto" || o.grad_dtype == "f32";
@@ -83,6 +66,21 @@ Result<program::Recompute> FindRecompute(const std::string& name) {
     if (name == "full") return program::Recompute::kFull;
     return MakeError(ErrorCode::kUsage, "--recompute {}: expected auto, none, selective or full",
                      name);
+}
+
+Status CheckContext(int cp, std::string_view answers, bool sequence_parallel) {
+    if (cp < 0) return MakeError(ErrorCode::kUsage, "--cp {}: expected 1 or more", cp);
+    if (cp <= 1) return {};
+    const auto refuse = [&](std::string_view flag, std::string_view why) {
+        return MakeError(ErrorCode::kUnsupported, "--cp {} with {}: {}", cp, flag, why);
+    };
+    if (!answers.empty()) {
+        return refuse(answers, "an answer's loss needs all of its rows on one rank. Use --dp");
+    }
+    if (sequence_parallel) {
+        return refuse("--sequence-parallel on", "both divide the rows. Use one of the two");
+    }
+    return {};
 }
 
 bool IsSupervised(const TrainerOptions& o) {
@@ -107,7 +105,10 @@ Status CheckTrainer(const TrainerOptions& o) {
     WEFT_TRY(CheckPreference(o.preference));
     WEFT_TRY(CheckLossTerms(o));
     WEFT_TRY(CheckGrpo(o));
-    WEFT_TRY(CheckContext(o));
+    const bool answers = o.grpo.on || o.preference.on() || o.vectors.on();
+    WEFT_TRY(CheckContext(o.cp,
+                          answers ? fmt::format("--loss {}", LossName(o.preference.loss)) : "",
+                          o.sequence_parallel));
     WEFT_TRY(CheckVectors(o.vectors));
     WEFT_TRY(CheckUpdate(o.update));
     WEFT_TRY(CheckLossScale(o.loss_scale));
@@ -128,7 +129,8 @@ Status CheckTrainer(const TrainerOptions& o) {
                          o.unit_elements);
     }
     WEFT_TRY(CheckTurns(o));
-    return FindRecompute(o.recompute).ok() ? Status() : FindRecompute(o.recompute).error();
+    const auto recompute = FindRecompute(o.recompute);
+    return recompute.ok() ? Status() : recompute.error();
 }
 
 Status CheckTurns(const TrainerOptions& o) {

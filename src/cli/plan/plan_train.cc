@@ -9,28 +9,12 @@
 #include "plan/shapes.h"
 #include "plan/weft_rates.h"
 #include "train/data/open.h"
+#include "train/trainer.h"
 
 namespace weft::cli {
 namespace {
 
 constexpr size_t kMostTrainLayouts = 12;  // in the table
-
-// Refuses what `weft train --cp` refuses.
-Status CheckContext(const PlanTrainFlags& flags) {
-    if (flags.wishes.cp <= 1) return {};
-    if (flags.vectors || flags.completions > 0) {
-        return MakeError(ErrorCode::kUsage,
-                         "--cp {} with {}: an answer's loss needs all of its rows on one rank",
-                         flags.wishes.cp, flags.vectors ? "--vectors" : "--completions");
-    }
-    if (flags.sequence_parallel == "on") {
-        return MakeError(ErrorCode::kUsage,
-                         "--cp {} with --sequence-parallel on: both divide the rows. Use one of "
-                         "the two",
-                         flags.wishes.cp);
-    }
-    return {};
-}
 
 // Bytes of a model's weights in a training that only reads them.
 double FrozenBytes(const model_files::ModelSource& source, DType dtype) {
@@ -54,7 +38,10 @@ Status CheckDrive(const PlanTrainFlags& flags, const plan::ClusterSpec& cluster)
 }
 
 Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
-    WEFT_TRY(CheckContext(flags));
+    const char* const answers = flags.vectors           ? "--vectors"
+                                : flags.completions > 0 ? "--completions"
+                                                        : "";
+    WEFT_TRY(train::CheckContext(flags.wishes.cp, answers, flags.sequence_parallel == "on"));
     // Training computes in --dtype, so the weight type matters only with adapters, which leave the
     // model's weights unchanged.
     const std::string type = plan::QuantizedTypeOf(flags.model);
