@@ -63,6 +63,9 @@ bool HasHalves(const Emitter& e, const program::Op& op) {
     return std::ranges::any_of(op.inputs, half) || std::ranges::any_of(op.outputs, half);
 }
 
+int64_t WalkGroups(int64_t count) {
+    return std::min(CeilDiv(count, kWalkGroup), kMostWalkGroups);
+}
 int64_t QuadGroups(int64_t count) {
     return std::min(QuadPieces(count), kMostWalkGroups);
 }

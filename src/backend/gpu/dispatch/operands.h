@@ -44,6 +44,8 @@ bool HasHalves(const Emitter& e, const program::Op& op);
 // in which a workgroup computes one row at a time and loops over rows.
 inline constexpr uint32_t kWalkGroup = 256;
 inline constexpr int64_t kMostWalkGroups = 16384, kMostRowGroups = 65535;
+// Number of workgroups for `count` elements if an invocation walks over single elements.
+int64_t WalkGroups(int64_t count);
 // Number of workgroups for `count` elements if each invocation computes four elements at a time,
 // and along the columns of a row. RowGroups: number of workgroups for rows.
 int64_t QuadGroups(int64_t count);

@@ -109,8 +109,7 @@ Status AddSinksGrad(Emitter& e, const Op& op, const program::Attention& a, const
     args.dsinks = io.Writes(op.outputs[3]);
     args.heads = static_cast<uint32_t>(a.heads);
     args.rows = static_cast<uint32_t>(e.shape().rows);
-    const int64_t groups = CeilDiv(CountOf(e, op.outputs[3]), kWalkGroup);
-    return io.Run("sinks_grad", {kWalkGroup}, args, {std::min(groups, kMostWalkGroups), 1, 1});
+    return io.Run("sinks_grad", {kWalkGroup}, args, {WalkGroups(CountOf(e, op.outputs[3])), 1, 1});
 }
 
 int64_t RowsOfQueries(const program::Attention& a) {

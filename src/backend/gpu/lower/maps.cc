@@ -183,8 +183,7 @@ Status Lower(Emitter& e, const Op& op, const program::GateRowsGrad& a) {
     args.rows = static_cast<uint32_t>(FlatRowsOf(e, dy) * gates);
     args.cols = static_cast<uint32_t>(cols);
     const bool one = cols == 1;
-    const int64_t groups =
-        one ? std::min(CeilDiv(args.rows, kWalkGroup), kMostWalkGroups) : RowGroups(args.rows);
+    const int64_t groups = one ? WalkGroups(args.rows) : RowGroups(args.rows);
     return io.Run("gate_rows_grad",
                   {one ? kWalkGroup : NormGroup(cols), io.types(), io.wide(), a.gate, one}, args,
                   {groups, 1, 1});

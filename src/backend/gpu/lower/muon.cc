@@ -53,10 +53,6 @@ Result<MuonRoom> PlaceRoom(Emitter& e, const program::UpdateMatrix& matrix) {
     return room;
 }
 
-int64_t WalkGroups(int64_t count) {
-    return std::min(CeilDiv(count, kWalkGroup), kMostWalkGroups);
-}
-
 Status EmitProduct(Emitter& e, GemmForm form, const GemmMatrix& a, const GemmMatrix& b,
                    const GemmMatrix& c, bool accumulate = false) {
     Gemm gemm{form, a, b, c, accumulate};

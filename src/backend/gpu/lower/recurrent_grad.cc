@@ -51,9 +51,8 @@ struct Convolution {
     }
     Status Run(const Emitter& e, const Operands& io, std::string_view shader,
                const TrainedConvArgs& args) const {
-        const int64_t groups = CeilDiv(int64_t{args.rows} * args.cols, kWalkGroup);
         return io.Run(shader, {kWalkGroup, Taps(e), a.silu, a.gated}, args,
-                      {std::min(groups, kMostWalkGroups), 1, 1});
+                      {WalkGroups(int64_t{args.rows} * args.cols), 1, 1});
     }
 };
 
@@ -213,8 +212,7 @@ struct RuleSums {
         const bool by_channel = rule.a.by_channel, ssd = rule.a.ssd;
         const int64_t elements = rows * rule.a.key_heads * rule.dims;
         WEFT_TRY(keys_io.Run("delta_keys_grad", {kWalkGroup, rule.dims, by_channel, ssd, kGradRows},
-                             keys,
-                             {std::min(CeilDiv(elements, kWalkGroup), kMostWalkGroups), 1, 1}));
+                             keys, {WalkGroups(elements), 1, 1}));
         const uint32_t group = NormGroup(by_channel ? rule.dims : 1);
         return gates_io.Run("delta_gates_grad", {group, rule.dims, by_channel, ssd, kGradRows},
                             gates, {RowGroups(rows * rule.heads), 1, 1});

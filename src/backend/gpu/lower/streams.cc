@@ -35,6 +35,18 @@ Status RunStreams(const Emitter& e, const Operands& io, Mode mode, int64_t strea
     return io.Run("streams", {size, streams, mode}, args, {CeilDiv(cols, size), rows, 1});
 }
 
+// An op that weighs x by a matrix or a row of weights.
+Status RunWeighed(Emitter& e, const Op& op, Mode mode, int64_t streams, int64_t weight_cols) {
+    const program::ValueId y = op.outputs[0];
+    Operands io(e);
+    StreamsArgs args;
+    args.x = io.Reads(op.inputs[0]);
+    args.weights = io.Reads(op.inputs[1]);
+    args.weight_cols = static_cast<uint32_t>(weight_cols);
+    args.y = io.Writes(y);
+    return RunStreams(e, io, mode, streams, args, e.Cols(y), e.Rows(y));
+}
+
 }  // namespace
 
 Status Lower(Emitter& e, const Op& op, const program::StreamWeights& a) {
@@ -63,14 +75,7 @@ Status Lower(Emitter& e, const Op& op, const program::AltUpWeights& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::MergeStreams& a) {
-    const program::ValueId y = op.outputs[0];
-    Operands io(e);
-    StreamsArgs args;
-    args.x = io.Reads(op.inputs[0]);
-    args.weights = io.Reads(op.inputs[1]);
-    args.weight_cols = static_cast<uint32_t>(e.Cols(op.inputs[1]));
-    args.y = io.Writes(y);
-    return RunStreams(e, io, Mode::kMerge, a.streams, args, e.Cols(y), e.Rows(y));
+    return RunWeighed(e, op, Mode::kMerge, a.streams, e.Cols(op.inputs[1]));
 }
 
 Status Lower(Emitter& e, const Op& op, const program::MixStreams& a) {
@@ -90,14 +95,7 @@ Status Lower(Emitter& e, const Op& op, const program::MixStreams& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::ScaleColumns&) {
-    const program::ValueId y = op.outputs[0];
-    Operands io(e);
-    StreamsArgs args;
-    args.x = io.Reads(op.inputs[0]);
-    args.weights = io.Reads(op.inputs[1]);
-    args.weight_cols = static_cast<uint32_t>(e.Cols(op.inputs[0]));
-    args.y = io.Writes(y);
-    return RunStreams(e, io, Mode::kScale, 1, args, e.Cols(y), e.Rows(y));
+    return RunWeighed(e, op, Mode::kScale, 1, e.Cols(op.inputs[0]));
 }
 
 }  // namespace weft::backend::on_gpu
