@@ -198,8 +198,8 @@ class Builder {
     Builder(Builder& model, const Hyper& head, const Shard& shard,
             const model_files::ModelSource& source);
     void EagleLayer(program::ValueId state, program::ValueId embedded);
-    // Of a DFlash head: the caches' rows of a step of the model; the normed rows of a block to
-    // draft.
+    // KeepContext writes the rows of a step of the model to the caches of a DFlash head.
+    // BlockLayers returns the normed rows of a block that the head drafts.
     void KeepContext(program::ValueId states);
     program::ValueId BlockLayers(program::ValueId embedded);
     // Writes keys and values to the layer's caches.

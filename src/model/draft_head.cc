@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kState = "draft.state";
 constexpr const char* kMade = "draft.made";
 constexpr const char* kLogits = "draft.logits";
-// Of a DFlash head: the first rows of the draft of a block, and its logits.
+// A DFlash head drafts a block: its embedded rows, and their logits.
 constexpr const char* kBlock = "draft.block";
 constexpr const char* kBlockLogits = "draft.block_logits";
 

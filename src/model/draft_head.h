@@ -57,7 +57,7 @@ struct DraftHeadOps {
     // rank 0. (hidden and vocab are the head's.) A DFlash head has only logits.
     program::ValueId state = program::kNoValue, made = program::kNoValue,
                      logits = program::kNoValue;
-    // Of a DFlash head: the last value of `first`. A caller that runs `first` and `next` apart
+    // The last value of `first` of a DFlash head. A caller that runs `first` and `next` apart
     // keeps it (CompileOptions::keep), so that no call serves ops of both.
     program::ValueId between = program::kNoValue;
 };

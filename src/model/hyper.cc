@@ -14,7 +14,7 @@
 namespace weft::model {
 namespace {
 
-constexpr int64_t kMostLayers = 4096, kMostColumns = 1 << 20, kMostHeads = 4096, kMostBlock = 257;
+constexpr int64_t kMostLayers = 4096, kMostColumns = 1 << 20, kMostHeads = 4096;
 constexpr int64_t kMostHeadDim = 512;  // the attention kernels' limit
 
 // An optional number, with a default.
@@ -703,7 +703,7 @@ Status CheckHead(const model_files::ModelSource& source, const Hyper& model, con
 
 Status ReadBlock(const model_files::ModelSource& source, Hyper& head) {
     const model_files::Metadata& meta = source.meta();
-    WEFT_ASSIGN(head.block, meta.Int("dflash.block_size", 2, kMostBlock));
+    WEFT_ASSIGN(head.block, meta.Int("dflash.block_size", 2, model_files::kMostBlock));
     WEFT_ASSIGN(head.mask, meta.Int("dflash.mask_token_id", 0, INT32_MAX));
     WEFT_ASSIGN(const double scale, meta.F64Or("dflash.input_scale", 1));
     head.embedding_scale = static_cast<float>(scale);

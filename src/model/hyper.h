@@ -104,8 +104,8 @@ struct Hyper {
     std::vector<Hyper> head;
     std::vector<int64_t> reads;
     bool norm_before_residual = false, norm_output = false;  // of an EAGLE-3 head
-    // Of a DFlash head: rows of a block (0: another head), the token of the rows to draft, and the
-    // layers in which a row also sees the later rows of its block.
+    // A DFlash head has a block of rows (0: another head), whose rows to draft have the token
+    // `mask`. In the layers `ahead`, a row also sees the later rows of its block.
     int64_t block = 0, mask = 0;
     std::vector<bool> ahead;
     // Rows of a block of the separate head; 0: there is no DFlash head.

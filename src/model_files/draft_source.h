@@ -36,6 +36,9 @@ class DraftedSource final : public SourceOver {
     Metadata meta_;
 };
 
+// Most rows of a block of a DFlash head: the last token, and its drafts.
+inline constexpr int64_t kMostBlock = 257;
+
 // Whether sources of this architecture are draft heads.
 bool IsDraftArchitecture(std::string_view architecture);
 // The architecture of the draft head that a source has beside the model; "": none.

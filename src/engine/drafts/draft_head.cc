@@ -90,17 +90,21 @@ const DraftHead::Row* DraftHead::Find(int64_t id) const {
 Status DraftHead::Run() {
     step_.number = ++*number_;
     step_.asks.clear();
-    // Judging a draft needs the probabilities of all tokens.
-    const int64_t vocab = rank_->hyper().vocab;
+    if (rank_->layout().pp > 1) AskForRows(rank_->hyper().vocab);
+    return rank_->Run(step_);
+}
+
+// What rank 0 needs of the output rows, which the last stage has. Judging a draft needs the
+// probabilities of all tokens.
+void DraftHead::AskForRows(int64_t vocab) {
     for (const Output& output : outputs_) {
-        if (rank_->layout().pp == 1) break;
         RowAsk ask;
         const Going& going = going_[output.index];
-        if (going.text->own == nullptr && !rank_->maps_drafts())
+        if (going.text->own == nullptr && !rank_->maps_drafts()) {
             ask = going.sampler.Ask(false, vocab, output.place);
+        }
         step_.asks.push_back(ask);
     }
-    return rank_->Run(step_);
 }
 
 Status DraftHead::Follow() {

@@ -77,6 +77,7 @@ class DraftHead final : public Drafter {
     void NextBlocks();
     Status OneByOne();
     Status AtOnce();
+    void AskForRows(int64_t vocab);
     Status Run();
 
     Rank* rank_ = nullptr;

@@ -60,7 +60,8 @@ class Rank {
     // Fingerprint of the model's file, and the device identities of all ranks (empty if they are
     // not compared). Valid after Enter.
     const std::string& fingerprint() const { return fingerprint_; }
-    // Of the job's adapters; empty: none, or rank 0 streams them to this one.
+    // The fingerprint of the job's adapters. Empty: the job has no adapters, or this rank receives
+    // them from rank 0.
     const std::string& adapters_fingerprint() const { return adapters_; }
     const std::vector<std::string>& identities() const { return identities_; }
     // Releases the cluster's links before the epoch ends.

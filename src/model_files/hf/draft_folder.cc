@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "model_files/draft_source.h"
 #include "model_files/hf/assembly.h"
 
 namespace weft::model_files::hf {
 namespace {
 
 constexpr std::string_view kLayers = "eagle_aux_hidden_state_layer_ids";
-constexpr int64_t kMostVocab = 1 << 26, kMostWidth = 1 << 20, kMostDepth = 4096, kMostBlock = 257;
+constexpr int64_t kMostVocab = 1 << 26, kMostWidth = 1 << 20, kMostDepth = 4096;
 
 std::string ClassOf(const Config& config) {
     const auto names = config.Strings({"architectures"});
