@@ -283,8 +283,8 @@ class Models(Rewards):
         config.write_text(json.dumps(dict(known, max_position_embeddings=16)))
         done = self.run_weft(self.words("--steps", "1", "--micro-batch", "8", "--reward-model",
                                         judge + "/model", "--reward-regex", "."))
-        self.assertIn("it reads at most 16. Use a larger --seq-len. Such completions get no reward",
-                      done.stderr)
+        self.assertIn("it reads at most 16. Use a model with a longer context. Such completions "
+                      "get no reward", done.stderr)
         self.assertEqual(done.stderr.count("Such completions"), 1)
         line = self.lines(done.stdout)[0]
         self.assertEqual(line["reward"], line["rewards/regex/mean"])

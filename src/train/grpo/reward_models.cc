@@ -78,7 +78,8 @@ class RewardModels::Model {
         WEFT_ASSIGN(const auto head, model_files::ReadEmbeddingHead(*source_));
         padding_ = head.padding;
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source_));
-        most_ = std::min(options.sequence, hyper.context);
+        wanted_ = options.sequence;
+        most_ = std::min(wanted_, hyper.context);
         most_rows_ = std::max(options.rows, most_);
         WEFT_TRY(OpenEncoder(hyper, options.day));
         GraphOptions graph;
@@ -188,10 +189,12 @@ class RewardModels::Model {
         std::vector<int32_t>& tokens = sample->tokens;
         while (tokens.size() > 1 && tokens.back() == padding_) tokens.pop_back();
         if (std::ssize(tokens) <= most_) return std::move(tokens);
-        return MakeError(ErrorCode::kUnsupported,
-                         "--reward-model {}: a prompt and its completion have {} of its tokens, "
-                         "and it reads at most {}. Use a larger --seq-len",
-                         name_, tokens.size(), most_);
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "--reward-model {}: a prompt and its completion have {} of its tokens, "
+            "and it reads at most {}. {}",
+            name_, tokens.size(), most_,
+            most_ < wanted_ ? "Use a model with a longer context" : "Use a larger --seq-len");
     }
 
     void TellUnread(const Error& error) {
@@ -228,6 +231,7 @@ class RewardModels::Model {
     const std::string name_;
     TrainLayout layout_;
     int64_t most_ = 0, most_rows_ = 0;  // tokens of a text; rows of a step
+    int64_t wanted_ = 0;                // tokens of a text, if the model's context has as many
     std::unique_ptr<model_files::ModelSource> source_;
     std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
     std::unique_ptr<chat::Chat> chat_;
