@@ -72,7 +72,7 @@ Status CheckContext(int cp, std::string_view answers, bool sequence_parallel) {
     if (cp < 0) return MakeError(ErrorCode::kUsage, "--cp {}: expected 1 or more", cp);
     if (cp <= 1) return {};
     const auto refuse = [&](std::string_view flag, std::string_view why) {
-        return MakeError(ErrorCode::kUnsupported, "--cp {} with {}: {}", cp, flag, why);
+        return MakeError(ErrorCode::kUsage, "--cp {} with {}: {}", cp, flag, why);
     };
     if (!answers.empty()) {
         return refuse(answers, "an answer's loss needs all of its rows on one rank. Use --dp");
