@@ -345,6 +345,7 @@ Result<MatrixPtr> Assembly::InPairs(MatrixPtr matrix, const std::string& name, F
 
 Status Assembly::AddRule(int64_t layer, const std::string& prefix,
                          const RuleOf<std::string>& rule) {
+    if (rule.form == Form::kNamed) return {};
     std::string module = prefix + rule.hf;
     if (const size_t at = module.find('#'); at != module.npos) {
         module.replace(at, 1, fmt::format("{}", layer % family_.sublayers));
@@ -380,6 +381,10 @@ Status Assembly::AddRule(int64_t layer, const std::string& prefix,
         WEFT_ASSIGN(weight, InPairs(std::move(weight), module, rule.form));
     }
     if (rule.form == Form::kRouter) weight = Converted(std::move(weight), DType::kF32);
+    if (rule.form == Form::kTurned) {
+        const int64_t rows = weight->rows();
+        weight = Transposed(std::move(weight), rows);
+    }
     Add(gguf + ".weight", std::move(weight));
     WEFT_ASSIGN(MatrixPtr bias, Column(module + ".bias"));
     if (bias == nullptr) return {};
@@ -391,19 +396,19 @@ Status Assembly::AddRule(int64_t layer, const std::string& prefix,
 }
 
 Status Assembly::AddRows(int64_t layer, std::string_view gguf, const std::string& module,
-                         const Rows& rows) {
+                         const RowRuns& rows, bool pairs) {
     for (const bool bias : {false, true}) {
         WEFT_ASSIGN(MatrixPtr all, bias ? Column(module + ".bias") : Linear(module));
         if (all == nullptr && bias) return {};
         if (all == nullptr) return Missing(module + ".weight");
-        if (rows.stride < 1 || all->rows() % rows.stride != 0) {
+        if (all->rows() % rows.stride != 0) {
             return MakeError(ErrorCode::kCorrupt,
                              "{}: '{}' has {} rows; expected a multiple of {} (config.json)",
                              folder_, module, all->rows(), rows.stride);
         }
         const int64_t count = all->rows() / rows.stride * rows.count;
         MatrixPtr part = SomeRows(std::move(all), rows.first, rows.count, rows.stride, count);
-        if (rows.pairs) {
+        if (pairs) {
             WEFT_ASSIGN(part, InPairs(std::move(part), module, Form::kQuery));
         }
         const std::string name = Block(layer, gguf);
@@ -416,15 +421,18 @@ Status Assembly::AddRows(int64_t layer, std::string_view gguf, const std::string
     return {};
 }
 
-Status Assembly::SplitQkv(int64_t layer, const std::string& module, int64_t kv_heads) {
+Status Assembly::SplitQkv(int64_t layer, const std::string& module) {
     WEFT_ASSIGN(const int64_t heads, config_.NeedInt({"num_attention_heads"}, 1, 4096));
-    if (heads % kv_heads != 0) {
-        return config_.Corrupt("num_attention_heads", fmt::format("a multiple of {}", kv_heads));
+    WEFT_ASSIGN(const int64_t kv, config_.IntOr({"num_key_value_heads"}, 1, heads, heads));
+    const bool groups = family_.qkv.order == QkvOrder::kFourGroups;
+    const int64_t divisor = groups ? 4 : kv;
+    if (heads % divisor != 0) {
+        return config_.Corrupt("num_attention_heads", fmt::format("a multiple of {}", divisor));
     }
-    const int64_t queries = heads / kv_heads * head_dim_, each = queries + 2 * head_dim_;
-    WEFT_TRY(AddRows(layer, "attn_q", module, {0, queries, each, true}));
-    WEFT_TRY(AddRows(layer, "attn_k", module, {queries, head_dim_, each, true}));
-    return AddRows(layer, "attn_v", module, {queries + head_dim_, head_dim_, each, false});
+    const QkvRows rows = RowsOf(family_.qkv.order, heads, kv, head_dim_);
+    WEFT_TRY(AddRows(layer, "attn_q", module, rows.q, true));
+    WEFT_TRY(AddRows(layer, "attn_k", module, rows.k, true));
+    return AddRows(layer, "attn_v", module, rows.v, false);
 }
 
 Status Assembly::AddHeadNorms(int64_t layer, const std::string& prefix) {
@@ -522,6 +530,9 @@ Status Assembly::AddFusedExperts(int64_t layer, const std::string& name, const s
 
 Status Assembly::AddLayer(int64_t layer, const std::string& prefix) {
     for (const RuleOf<std::string>& rule : rules_) WEFT_TRY(AddRule(layer, prefix, rule));
+    if (!family_.qkv.module.empty()) {
+        WEFT_TRY(SplitQkv(layer, prefix + std::string(family_.qkv.module)));
+    }
     if (family_.layer != nullptr) WEFT_TRY(family_.layer(*this, layer, prefix));
     constexpr std::pair<const char*, const char*> kFused[] = {
         {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"},

@@ -62,17 +62,6 @@ class Assembly {
     // The number of experts in config.json, under any of the key's spellings.
     Result<int64_t> ExpertCount() const;
 
-    // Adds a tensor of layer `layer` that has the first `count` of every `stride` rows of a linear
-    // layer, from row `first` on; and of its bias, if it has one. pairs: as for Form::kQuery.
-    struct Rows {
-        int64_t first = 0, count = 0, stride = 0;
-        bool pairs = false;
-    };
-    Status AddRows(int64_t layer, std::string_view gguf, const std::string& module,
-                   const Rows& rows);
-    // Splits a linear layer, which for each KV head has its query heads, its key and its value.
-    Status SplitQkv(int64_t layer, const std::string& module, int64_t kv_heads);
-
     // If qk_layernorm is set, adds the norms of queries and keys. The folder has one norm for all
     // heads of queries, and one for those of keys, in PREFIXq_layernorm and PREFIXk_layernorm.
     Status AddHeadNorms(int64_t layer, const std::string& prefix);
@@ -106,6 +95,11 @@ class Assembly {
   private:
     Status FindPrefix();
     Status AddEnds();
+    // Adds a tensor of layer `layer` that has some rows of a linear layer and, if it has one, of
+    // its bias. pairs: as for Form::kQuery.
+    Status AddRows(int64_t layer, std::string_view gguf, const std::string& module,
+                   const RowRuns& rows, bool pairs);
+    Status SplitQkv(int64_t layer, const std::string& module);
     Result<bool> AddScoreHead();
     Status AddEncoderHead();
     Status CheckMissingHead() const;

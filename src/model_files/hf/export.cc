@@ -69,7 +69,8 @@ Result<const Family*> FamilyOf(const ModelSource& source) {
     WEFT_ASSIGN(const Config config, Config::Parse(json.dump(), source.name()));
     WEFT_ASSIGN(const Family* family, FindFamily(config));
     const bool renames = family->embedding != "embed_tokens" || family->final_norm != "norm";
-    if (family->layer == nullptr && !renames && (own || family->adjust == nullptr)) return family;
+    const bool plain = family->layer == nullptr && family->qkv.module.empty() && !renames;
+    if (plain && (own || family->adjust == nullptr)) return family;
     return NoPlace(source, "a model of type " + std::string(family->model_type));
 }
 
@@ -423,6 +424,7 @@ class Naming {
             return {};
         }
         const auto split = SplitName(tensor.name);
+        if (split && AddFused(tensor, *split, plan)) return {};
         const RuleOf<std::string>* rule = split ? FindRule(rules_, *split) : nullptr;
         const bool experts = rule != nullptr && rule->form == Form::kExperts;
         if (rule == nullptr || (tensor.dim_count > 2) != experts || tensor.dim_count > 3) {
@@ -450,14 +452,82 @@ class Naming {
         return {};
     }
 
+    // For a family that has queries, keys and values in one tensor. heads: how many of queries, and
+    // of keys.
+    void SetHeads(int64_t heads, int64_t kv_heads) {
+        const QkvRows rows = RowsOf(family_.qkv.order, heads, kv_heads, head_dim_);
+        const int64_t q = heads * head_dim_, kv = kv_heads * head_dim_;
+        parts_ = {
+            {"attn_q", rows.q, 0, q}, {"attn_k", rows.k, q, kv}, {"attn_v", rows.v, q + kv, kv}};
+    }
+
   private:
+    struct FusedPart {
+        std::string_view module;
+        RowRuns runs;
+        int64_t begin, rows;  // in the attn_qkv of a GGUF file, which has all queries first
+    };
+
+    // Adds a matrix that is a part of one of the folder's matrices: of that of queries, keys and
+    // values, which may be one matrix here, too, or of that of gate and up.
+    bool AddFused(const TensorInfo& tensor, const LayerName& name,
+                  std::vector<ExportTensor>& plan) const {
+        if (name.kind != "weight" || tensor.dim_count != 2) return false;
+        const bool up = name.module.starts_with("ffn_up");
+        if (!family_.gate_up.empty() && (up || name.module.starts_with("ffn_gate")) &&
+            !name.module.starts_with("ffn_gate_inp")) {
+            const int64_t rows = tensor.rows;
+            plan.push_back({fmt::format("model.layers.{}.{}.weight", name.layer, family_.gate_up),
+                            &tensor,
+                            0,
+                            0,
+                            rows,
+                            false,
+                            0,
+                            {up ? rows : 0, rows, 2 * rows}});
+            return true;
+        }
+        bool any = false;
+        for (const FusedPart& part : parts_) {
+            const bool all = name.module == "attn_qkv", one = name.module == part.module;
+            const int64_t begin = all ? part.begin : 0;
+            if ((!all && !one) || begin + part.rows > tensor.rows) continue;
+            const bool turns = family_.pairs && part.module != "attn_v";
+            plan.push_back(
+                {fmt::format("model.layers.{}.{}.weight", name.layer, family_.qkv.module), &tensor,
+                 turns ? head_dim_ : 0, begin, part.rows, false, 0, part.runs});
+            any = true;
+        }
+        return any;
+    }
+
     const ModelSource& source_;
     const Family& family_;
     int64_t head_dim_;
     std::vector<RuleOf<std::string>> rules_;
+    std::vector<FusedPart> parts_;
 };
 
+// The family of the folder from which the model is, or could be.
+Result<const Family*> NamingFamily(const ModelSource& source) {
+    WEFT_ASSIGN(const std::string architecture, source.meta().String("general.architecture"));
+    const Family* family = FamilyOfArchitecture(architecture);
+    if (const auto type = ExportType(source); type.ok()) {
+        const Json json = {{"model_type", *type}};
+        WEFT_ASSIGN(const Config config, Config::Parse(json.dump(), source.name()));
+        const auto named = FindFamily(config);
+        if (named.ok()) family = *named;
+    }
+    if (family == nullptr) return NoPlace(source, "the architecture '" + architecture + "'");
+    return family;
+}
+
 }  // namespace
+
+Result<LayerPath> LayerPathOf(const ModelSource& source) {
+    WEFT_ASSIGN(const Family* family, NamingFamily(source));
+    return LayerPath{fmt::format("{}.", family->path), std::string(family->layers)};
+}
 
 Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip) {
     WEFT_ASSIGN(const Family* family, FamilyOf(source));
@@ -475,20 +545,20 @@ Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::str
 }
 
 Result<std::vector<ExportTensor>> FolderNames(const ModelSource& source, std::string_view skip) {
-    WEFT_ASSIGN(const std::string architecture, source.meta().String("general.architecture"));
-    const Family* family = FamilyOfArchitecture(architecture);
-    if (const auto type = ExportType(source); type.ok()) {
-        const Json json = {{"model_type", *type}};
-        WEFT_ASSIGN(const Config config, Config::Parse(json.dump(), source.name()));
-        const auto named = FindFamily(config);
-        if (named.ok()) family = *named;
-    }
-    if (family == nullptr) return NoPlace(source, "the architecture '" + architecture + "'");
+    WEFT_ASSIGN(const Family* family, NamingFamily(source));
+    const bool fused = !family->qkv.module.empty();
     int64_t head_dim = 0;
-    if (family->pairs) {
+    if (family->pairs || fused) {
         WEFT_ASSIGN(head_dim, HeadDimOf(source, *family));
     }
-    const Naming naming(source, *family, head_dim);
+    const std::string architecture(family->architecture);
+    Naming naming(source, *family, head_dim);
+    if (fused) {
+        const std::string count = architecture + ".attention.head_count";
+        WEFT_ASSIGN(const int64_t heads, source.meta().Int(count, 1, 1 << 16));
+        WEFT_ASSIGN(const int64_t kv, source.meta().IntOr(count + "_kv", 1, heads, heads));
+        naming.SetHeads(heads, kv);
+    }
     std::vector<ExportTensor> names;
     // Adapters have the rows of these matrices in the folder's order.
     WEFT_ASSIGN(const bool reordered,

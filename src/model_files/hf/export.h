@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "hw/cpu.h"
 #include "model_files/hf/json.h"
+#include "model_files/hf/row_runs.h"
 #include "model_files/hf/safetensors.h"
 #include "model_files/model_file.h"
 
@@ -55,13 +56,21 @@ struct ExportTensor {
     int64_t rows = 0;
     bool matrix = false;  // a matrix even if it has one row; otherwise one row is a vector
     float add = 0;        // to each value: GGUF includes the 1 of Gemma's norms in the weights
+    RowRuns runs = {};    // of the folder's tensor, if it holds more than this one
 };
 
 // The tensors to write, in the source's order, without tensors whose names begin with `skip`.
 Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip = {});
-// The same for any family, also one that cannot be written: without the tensors that are not one
-// tensor of the folder.
+// The same for any family, also one that cannot be written: without the tensors that the folder
+// does not hold, whole or as rows of one tensor. The layers are "model.layers." in all names.
 Result<std::vector<ExportTensor>> FolderNames(const ModelSource& source, std::string_view skip);
+
+// Where the family's class that generates text has the layers: "model." and "layers", or
+// "transformer." and "h".
+struct LayerPath {
+    std::string before, layers;
+};
+Result<LayerPath> LayerPathOf(const ModelSource& source);
 
 // model_type of the config.json that ExportConfig makes. Reads less of the model than ExportConfig
 // does.

@@ -17,6 +17,7 @@
 #include "model_files/gguf_writer.h"
 #include "model_files/hf/json.h"
 #include "model_files/hf/rope.h"
+#include "model_files/hf/row_runs.h"
 
 namespace weft::model_files::hf {
 
@@ -29,8 +30,10 @@ enum class Form : uint8_t {
     kQuery,    // rows by query head, reordered to pairs if Family::pairs is set
     kKey,      // as kQuery, by KV head
     kRouter,   // kept in F32, so that rounding does not change the choice of experts
+    kTurned,   // [in, out] in the folder
     kExperts,  // '*' in the name is the expert's number; all stacked to [experts, rows, cols]
     kNorm,     // a vector, plus the family's norm_add
+    kNamed,    // a matrix that Family::layer adds as it is: the rule names it for adapters
     kVector    // a vector; names are complete, with ".weight" or ".bias"
 };
 
@@ -106,6 +109,20 @@ struct DraftHeadNames {
     std::string_view output = "shared_head.head";  // the head's own output matrix, if it has one
 };
 
+// One module of a layer that holds queries, keys and values, and the order of its rows: for each KV
+// head its query heads, its key and its value; all queries, then all keys, then all values; or four
+// groups of heads, each with its queries, values and keys.
+enum class QkvOrder : uint8_t { kByKvHead, kWhole, kFourGroups };
+struct FusedQkv {
+    std::string_view module = "";  // empty: the family has none
+    QkvOrder order = QkvOrder::kByKvHead;
+};
+// The rows of queries, keys and values.
+struct QkvRows {
+    RowRuns q, k, v;
+};
+QkvRows RowsOf(QkvOrder order, int64_t heads, int64_t kv_heads, int64_t head_dim);
+
 struct EndScales {
     double embedding = 1, output = 1;
 };
@@ -149,6 +166,9 @@ struct Family {
     std::string_view also = "";     // other model_types, as words
     std::string_view architecture;  // in GGUF
     std::array<std::span<const Rule>, 6> rules = {kPreNormRules, kAttentionRules, kMlpRules};
+    FusedQkv qkv = {};
+    std::string_view gate_up = "";  // a module with the rows of the gate before those of up, if
+                                    // `layer` divides it
     Status (*meta)(const Config& config, MetaWriter& meta) = nullptr;  // null: WriteCommon
     // Not empty: the model has experts, whose keys WriteExperts writes after `meta`, with the width
     // "moe_intermediate_size" and this gating.
@@ -175,6 +195,7 @@ struct Family {
     std::string_view final_norm = "norm";
     bool encoder = false;  // has no output matrix; the folder may have heads of pre-training
     std::string_view layers = "layers";  // the module of the layers
+    std::string_view path = "model";     // its place in the class that generates text
     bool plain_norms = false;            // norms have no weights
     // If several families have the same model_type, the first whose `fits` returns true is used;
     // null: fits any config.

@@ -243,40 +243,12 @@ std::string Beside(const std::string& prefix, std::string_view layers, std::stri
     return prefix.substr(0, prefix.rfind(layers)) + std::string(name);
 }
 
-// GPT's linear layers are [in, out].
-Status GptLayer(Assembly& assembly, int64_t layer, const std::string& prefix, const char* table) {
-    constexpr std::pair<std::string_view, std::string_view> kTurned[] = {
-        {"attn_qkv", "attn.c_attn"},
-        {"attn_output", "attn.c_proj"},
-        {"ffn_up", "mlp.c_fc"},
-        {"ffn_down", "mlp.c_proj"}};
-    for (const auto& [gguf, hf] : kTurned) {
-        const std::string name = prefix + std::string(hf);
-        WEFT_ASSIGN(MatrixPtr matrix, assembly.Checked(assembly.Linear(name), name, 0));
-        const int64_t rows = matrix->rows();
-        const std::string to = Assembly::Block(layer, gguf);
-        assembly.Add(to + ".weight", Transposed(std::move(matrix), rows));
-        WEFT_ASSIGN(MatrixPtr bias, assembly.Checked(assembly.Column(name + ".bias"), name, 0));
-        assembly.AddVector(to + ".bias", std::move(bias));
-    }
-    return layer == 0 ? AddTable(assembly, Beside(prefix, "h.", table), 0) : Status();
-}
-
 Status Gpt1Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    return GptLayer(assembly, layer, prefix, "positions_embed.weight");
+    return layer == 0 ? AddTable(assembly, Beside(prefix, "h.", "positions_embed.weight"), 0)
+                      : Status();
 }
 
 Status Gpt2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    return GptLayer(assembly, layer, prefix, "wpe.weight");
-}
-
-Status GptBigcodeLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    WEFT_ASSIGN(const int64_t kv, assembly.config().NeedInt({"num_key_value_heads"}, 1, 4096));
-    WEFT_TRY(assembly.SplitQkv(layer, prefix + "attn.c_attn", kv));
-    return layer == 0 ? AddTable(assembly, Beside(prefix, "h.", "wpe.weight"), 0) : Status();
-}
-
-Status GptNeoLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     return layer == 0 ? AddTable(assembly, Beside(prefix, "h.", "wpe.weight"), 0) : Status();
 }
 
@@ -318,24 +290,13 @@ Status PhiLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     return assembly.AddHeadNorms(layer, prefix + "self_attn.");
 }
 
-Status NeoxLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    WEFT_ASSIGN(const int64_t kv, assembly.config().NeedInt({"num_key_value_heads"}, 1, 4096));
-    return assembly.SplitQkv(layer, prefix + "attention.query_key_value", kv);
-}
-
 // Only the last layer has this bias.
 Status NeoxJapaneseLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    WEFT_TRY(NeoxLayer(assembly, layer, prefix));
     WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 1, kMostWide));
     WEFT_ASSIGN(MatrixPtr bias, assembly.Column(prefix + "attention.dense_bias"));
     if (bias == nullptr) bias = FromFloats(std::vector<float>(static_cast<size_t>(hidden)));
     assembly.AddVector(Assembly::Block(layer, "attn_output.bias"), std::move(bias));
     return {};
-}
-
-Status FalconDenseLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    WEFT_ASSIGN(const int64_t kv, assembly.config().NeedInt({"num_key_value_heads"}, 1, 4096));
-    return assembly.SplitQkv(layer, prefix + "self_attention.query_key_value", kv);
 }
 
 Status BloomLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
@@ -346,26 +307,7 @@ Status BloomLayer(Assembly& assembly, int64_t layer, const std::string& prefix) 
         WEFT_ASSIGN(MatrixPtr column, assembly.Checked(assembly.Column(name), name, 0));
         assembly.AddVector(std::string("token_embd_norm") + part, std::move(column));
     }
-    return FalconDenseLayer(assembly, layer, prefix);
-}
-
-// Rows of all queries, then of all keys, then of all values.
-Status MptLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 4, kMostWide));
-    const std::string module = prefix + "attn.Wqkv";
-    WEFT_TRY(assembly.AddRows(layer, "attn_q", module, {0, hidden, 3 * hidden}));
-    WEFT_TRY(assembly.AddRows(layer, "attn_k", module, {hidden, hidden, 3 * hidden}));
-    return assembly.AddRows(layer, "attn_v", module, {2 * hidden, hidden, 3 * hidden});
-}
-
-// Four groups of heads, each with its queries, values and keys.
-Status CodegenLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 4, kMostWide));
-    const std::string module = prefix + "attn.qkv_proj";
-    const int64_t each = hidden / 4;
-    WEFT_TRY(assembly.AddRows(layer, "attn_q", module, {0, each, 3 * each}));
-    WEFT_TRY(assembly.AddRows(layer, "attn_v", module, {each, each, 3 * each}));
-    return assembly.AddRows(layer, "attn_k", module, {2 * each, each, 3 * each});
+    return {};
 }
 
 constexpr Rule kGptNormRules[] = {
@@ -383,6 +325,12 @@ constexpr Rule kOptBehindRules[] = {
 constexpr Rule kOptBeforeRules[] = {
     {"attn_norm", "self_attn_layer_norm", Form::kNorm},
     {"ffn_norm", "final_layer_norm", Form::kNorm},
+};
+constexpr Rule kGptTurnedRules[] = {
+    {"attn_qkv", "attn.c_attn", Form::kTurned},
+    {"attn_output", "attn.c_proj", Form::kTurned},
+    {"ffn_up", "mlp.c_fc", Form::kTurned},
+    {"ffn_down", "mlp.c_proj", Form::kTurned},
 };
 constexpr Rule kGptRules[] = {
     {"attn_output", "attn.c_proj", Form::kLinear},
@@ -474,6 +422,7 @@ constexpr Family Opt(bool before) {
                      .defaults = R"({"max_position_embeddings": 2048, "activation_function": "relu",
                      "layer_norm_eps": 1e-5, "enable_bias": true, "tie_word_embeddings": true})",
                      .final_norm = "final_layer_norm",
+                     .path = "model.decoder",
                      .layer_norm = "layer_norm_eps",
                      .more_tensors =
                          "position_embd.weight attn_norm.bias ffn_norm.bias output_norm.bias "
@@ -496,7 +445,7 @@ constexpr Family kGptFamilies[] = {
     {.model_type = "gpt2",
      .also = "gpt-sw3",
      .architecture = "gpt2",
-     .rules = {kGptNormRules},
+     .rules = {kGptNormRules, kGptTurnedRules},
      .meta = WriteUngated,
      .layer = Gpt2Layer,
      .adjust = Gpt2Adjust,
@@ -506,13 +455,13 @@ constexpr Family kGptFamilies[] = {
      .embedding = "wte",
      .final_norm = "ln_f",
      .layers = "h",
+     .path = "transformer",
      .layer_norm = "layer_norm_epsilon",
-     .more_tensors = "attn_qkv.weight attn_output.weight ffn_up.weight ffn_down.weight "
-                     "attn_qkv.bias attn_norm.bias ffn_norm.bias output_norm.bias "
+     .more_tensors = "attn_qkv.bias attn_norm.bias ffn_norm.bias output_norm.bias "
                      "attn_output.bias ffn_up.bias ffn_down.bias position_embd.weight"},
     {.model_type = "openai-gpt",
      .architecture = "gpt2",
-     .rules = {kGpt1NormRules},
+     .rules = {kGpt1NormRules, kGptTurnedRules},
      .meta = WriteUngated,
      .layer = Gpt1Layer,
      .adjust = GptAdjust,
@@ -521,15 +470,16 @@ constexpr Family kGptFamilies[] = {
      .embedding = "tokens_embed",
      .final_norm = "",
      .layers = "h",
+     .path = "transformer",
      .layer_norm = "layer_norm_epsilon",
-     .more_tensors = "attn_qkv.weight attn_output.weight ffn_up.weight ffn_down.weight "
-                     "attn_qkv.bias attn_output_norm.bias layer_output_norm.bias "
+     .more_tensors = "attn_qkv.bias attn_output_norm.bias layer_output_norm.bias "
                      "attn_output.bias ffn_up.bias ffn_down.bias position_embd.weight"},
     {.model_type = "gpt_bigcode",
      .architecture = "gpt2",
      .rules = {kGptNormRules, kGptRules},
+     .qkv = {"attn.c_attn"},
      .meta = WriteUngated,
-     .layer = GptBigcodeLayer,
+     .layer = Gpt2Layer,
      .adjust = GptBigcodeAdjust,
      .defaults = R"({"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024,
                      "activation_function": "gelu_pytorch_tanh", "layer_norm_epsilon": 1e-5,
@@ -537,13 +487,14 @@ constexpr Family kGptFamilies[] = {
      .embedding = "wte",
      .final_norm = "ln_f",
      .layers = "h",
+     .path = "transformer",
      .layer_norm = "layer_norm_epsilon",
      .more_tensors = kSplitEveryBias},
     {.model_type = "gpt_neo",
      .architecture = "gpt2",
      .rules = {kGptNormRules, kGptNeoRules},
      .meta = GptNeoMeta,
-     .layer = GptNeoLayer,
+     .layer = Gpt2Layer,
      .adjust = GptNeoAdjust,
      .defaults = R"({"max_position_embeddings": 2048, "activation_function": "gelu_new",
                      "layer_norm_epsilon": 1e-5, "window_size": 256, "tie_word_embeddings": true,
@@ -551,6 +502,7 @@ constexpr Family kGptFamilies[] = {
      .embedding = "wte",
      .final_norm = "ln_f",
      .layers = "h",
+     .path = "transformer",
      .layer_norm = "layer_norm_epsilon",
      .more_tensors = "position_embd.weight attn_norm.bias ffn_norm.bias output_norm.bias "
                      "attn_output.bias ffn_up.bias "
@@ -567,6 +519,7 @@ constexpr Family kGptFamilies[] = {
                      "biogpt_norm_eps": 1e-5, "scale_embedding": true,
                      "tie_word_embeddings": true})",
      .final_norm = "layer_norm",
+     .path = "biogpt",
      .ends = RootScale,
      .layer_norm = "biogpt_norm_eps",
      .more_tensors = kEveryBias},
@@ -595,13 +548,14 @@ constexpr Family kGptFamilies[] = {
      .embedding = "wte",
      .final_norm = "ln_f",
      .layers = "h",
+     .path = "transformer",
      .layer_norm = "layer_norm_epsilon",
      .more_tensors = "attn_norm.bias output_norm.bias ffn_up.bias ffn_down.bias output.bias"},
     {.model_type = "codegen",
      .architecture = "gptj",
      .rules = {kGptJRules},
+     .qkv = {"attn.qkv_proj", QkvOrder::kFourGroups},
      .meta = WriteUngated,
-     .layer = CodegenLayer,
      .adjust = GptJAdjust,
      .defaults = R"({"n_embd": 4096, "n_layer": 28, "n_head": 16, "n_positions": 2048,
                      "rotary_dim": 64, "activation_function": "gelu_new",
@@ -610,14 +564,15 @@ constexpr Family kGptFamilies[] = {
      .embedding = "wte",
      .final_norm = "ln_f",
      .layers = "h",
+     .path = "transformer",
      .layer_norm = "layer_norm_epsilon",
      .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias output_norm.bias "
                      "ffn_up.bias ffn_down.bias output.bias"},
     {.model_type = "gpt_neox",
      .architecture = "gptneox",
      .rules = {kPreNormRules, kNeoxRules},
+     .qkv = {"attention.query_key_value"},
      .meta = NeoxMeta,
-     .layer = NeoxLayer,
      .adjust = NeoxAdjust,
      .defaults = R"({"max_position_embeddings": 2048, "hidden_act": "gelu",
                      "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25,
@@ -625,12 +580,14 @@ constexpr Family kGptFamilies[] = {
      .rope = {.partial = true},
      .embedding = "embed_in",
      .final_norm = "final_layer_norm",
+     .path = "gpt_neox",
      .layer_norm = "layer_norm_eps",
      .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias "
                      "output_norm.bias attn_output.bias?attention_bias ffn_up.bias ffn_down.bias"},
     {.model_type = "gpt_neox_japanese",
      .architecture = "gptneox",
      .rules = {kPreNormRules, kNeoxRules},
+     .qkv = {"attention.query_key_value"},
      .meta = NeoxMeta,
      .layer = NeoxJapaneseLayer,
      .adjust = NeoxJapaneseAdjust,
@@ -639,6 +596,7 @@ constexpr Family kGptFamilies[] = {
      .rope = {.partial = true},
      .embedding = "embed_in",
      .final_norm = "final_layer_norm",
+     .path = "gpt_neox_japanese",
      .layer_norm = "layer_norm_eps",
      .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias "
                      "output_norm.bias attn_output.bias"},
@@ -646,14 +604,15 @@ constexpr Family kGptFamilies[] = {
      .also = "RefinedWeb RefinedWebModel",
      .architecture = "falcon",
      .rules = {kFalconNormRules, kFalconDenseRules},
+     .qkv = {"self_attention.query_key_value"},
      .meta = FalconDenseMeta,
-     .layer = FalconDenseLayer,
      .adjust = FalconDenseAdjust,
      .defaults = R"({"max_position_embeddings": 2048, "activation": "gelu",
                      "layer_norm_epsilon": 1e-5, "tie_word_embeddings": true})",
      .embedding = "word_embeddings",
      .final_norm = "ln_f",
      .layers = "h",
+     .path = "transformer",
      .layer_norm = "layer_norm_epsilon",
      .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.weight attn_norm.bias "
                      "attn_norm_2.weight?wide attn_norm_2.bias?wide ffn_norm.weight?serial "
@@ -663,6 +622,7 @@ constexpr Family kGptFamilies[] = {
     {.model_type = "bloom",
      .architecture = "bloom",
      .rules = {kPreNormRules, kFalconDenseRules},
+     .qkv = {"self_attention.query_key_value"},
      .meta = WriteUngated,
      .layer = BloomLayer,
      .adjust = BloomAdjust,
@@ -672,6 +632,7 @@ constexpr Family kGptFamilies[] = {
      .embedding = "word_embeddings",
      .final_norm = "ln_f",
      .layers = "h",
+     .path = "transformer",
      .layer_norm = "layer_norm_epsilon",
      .more_tensors = "token_embd_norm.weight token_embd_norm.bias attn_norm.bias "
                      "ffn_norm.bias output_norm.bias "
@@ -680,8 +641,8 @@ constexpr Family kGptFamilies[] = {
     {.model_type = "mpt",
      .architecture = "mpt",
      .rules = {kMptRules},
+     .qkv = {"attn.Wqkv", QkvOrder::kWhole},
      .meta = MptMeta,
-     .layer = MptLayer,
      .adjust = MptAdjust,
      .defaults = R"({"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16,
                      "max_position_embeddings": 2048, "hidden_act": "gelu",
@@ -689,6 +650,7 @@ constexpr Family kGptFamilies[] = {
      .embedding = "wte",
      .final_norm = "norm_f",
      .layers = "blocks",
+     .path = "transformer",
      .layer_norm = "layer_norm_epsilon",
      .more_tensors = "attn_q.weight attn_k.weight attn_v.weight"},
     {.model_type = "phi",

@@ -240,13 +240,23 @@ constexpr Rule kGraniteRouterRules[] = {
     {"ffn_gate_inp", "block_sparse_moe.router.layer", Form::kRouter, false},
     {"ffn_gate_inp", "block_sparse_moe.router", Form::kRouter, false},
 };
+constexpr Rule kMambaNames[] = {
+    {"ssm_in", "mamba.in_proj", Form::kNamed, false},
+    {"ssm_out", "mamba.out_proj", Form::kNamed, false},
+};
+constexpr Rule kSharedMlpNames[] = {
+    {"ffn_down", "shared_mlp.output_linear", Form::kNamed, false},
+    {"ffn_down_shexp", "shared_mlp.output_linear", Form::kNamed, false},
+};
 constexpr Rule kGraniteHybridRules[] = {
     {"ffn_gate_inp", "block_sparse_moe.router.layer", Form::kRouter, false},
 };
 constexpr Family kGraniteDense = {
     .model_type = "granitemoehybrid",
     .architecture = "granite",
-    .rules = {kPreNormRules, kSomeAttentionRules, kGraniteHybridRules},
+    .rules = {kPreNormRules, kSomeAttentionRules, kGraniteHybridRules, kMambaNames,
+              kSharedMlpNames},
+    .gate_up = "shared_mlp.input_linear",
     .meta = GraniteHybridMeta,
     .layer = GraniteHybridTensors,
     .pairs = true,
@@ -278,7 +288,8 @@ constexpr Family kGraniteHybridFamilies[] = {
     kGraniteDense,
     {.model_type = "granitemoeshared",
      .architecture = "granitemoe",
-     .rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules},
+     .rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules, kSharedMlpNames},
+     .gate_up = "shared_mlp.input_linear",
      .meta = GraniteSharedMeta,
      .layer = GraniteSharedTensors,
      .pairs = true,
@@ -286,7 +297,8 @@ constexpr Family kGraniteHybridFamilies[] = {
      .defaults = kGraniteExpertDefaults},
     {.model_type = "granitemoe_swa",
      .architecture = "granitemoe",
-     .rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules, kSinkRules},
+     .rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules, kSinkRules, kSharedMlpNames},
+     .gate_up = "shared_mlp.input_linear",
      .meta = GraniteWindowMeta,
      .layer = GraniteSharedTensors,
      .pairs = true,
@@ -307,7 +319,7 @@ constexpr Family kGraniteHybridFamilies[] = {
      .more_tensors = "attn_sinks.weight"},
     {.model_type = "bamba",
      .architecture = "bamba",
-     .rules = {kPreFfNormRules, kSomeAttentionRules, kFeedForwardRules},
+     .rules = {kPreFfNormRules, kSomeAttentionRules, kFeedForwardRules, kMambaNames},
      .meta = BambaMeta,
      .layer = BambaTensors,
      .adjust = BambaAdjust,

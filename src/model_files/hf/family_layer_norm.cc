@@ -25,8 +25,6 @@ Result<Config> PersimmonAdjust(const Config& config) {
 }
 
 Status PersimmonLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    WEFT_ASSIGN(const int64_t heads, assembly.config().NeedInt({"num_attention_heads"}, 1, 4096));
-    WEFT_TRY(assembly.SplitQkv(layer, prefix + "self_attn.query_key_value", heads));
     return assembly.AddHeadNorms(layer, prefix + "self_attn.");
 }
 
@@ -117,6 +115,7 @@ constexpr Family kLayerNormFamilies[] = {
     {.model_type = "persimmon",
      .architecture = "nemotron",
      .rules = {kPreNormRules, kPersimmonRules},
+     .qkv = {"self_attn.query_key_value"},
      .meta = WriteUngated,
      .layer = PersimmonLayer,
      .adjust = PersimmonAdjust,

@@ -13,14 +13,6 @@ constexpr int64_t kMostLikeLayers = 4096, kMostLikeColumns = 1 << 20, kMostLikeH
 
 // ---- InternLM 2 ---------------------------------------------------------------------------------
 
-// For each KV head, wqkv holds its query heads, its key and its value.
-Status InternLm2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    const Config& config = assembly.config();
-    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostLikeHeads));
-    WEFT_ASSIGN(const int64_t kv, config.IntOr({"num_key_value_heads"}, 1, kMostLikeHeads, heads));
-    return assembly.SplitQkv(layer, prefix + "attention.wqkv", kv);
-}
-
 constexpr Rule kInternLm2Rules[] = {
     {"attn_norm", "attention_norm", Form::kNorm},   {"ffn_norm", "ffn_norm", Form::kNorm},
     {"attn_output", "attention.wo", Form::kLinear}, {"ffn_gate", "feed_forward.w1", Form::kLinear},
@@ -221,7 +213,7 @@ constexpr Family kLlamaLikeFamilies[] = {
     {.model_type = "internlm2",
      .architecture = "internlm2",
      .rules = {kInternLm2Rules},
-     .layer = InternLm2Layer,
+     .qkv = {"attention.wqkv"},
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 2048})",
      .embedding = "tok_embeddings"},

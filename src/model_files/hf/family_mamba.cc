@@ -155,8 +155,10 @@ constexpr Rule kMambaRules[] = {
     {"ssm_x", "mixer.x_proj", Form::kLinear},     {"ssm_dt", "mixer.dt_proj", Form::kLinear},
     {"ssm_out", "mixer.out_proj", Form::kLinear},
 };
+// (PEFT adapts no out_proj of this family.)
 constexpr Rule kMamba2Rules[] = {
     {"attn_norm", "norm", Form::kNorm},
+    {"ssm_in", "mixer.in_proj", Form::kNamed},
 };
 
 constexpr std::string_view kMambaDefaults =
@@ -187,6 +189,7 @@ constexpr Family kMambaFamilies[] = {
      .defaults = kMambaDefaults,
      .embedding = "embeddings",
      .final_norm = "norm_f",
+     .path = "backbone",
      .more_tensors = "ssm_conv1d.weight ssm_conv1d.bias"},
     {.model_type = "falcon_mamba",
      .architecture = "mamba",
@@ -197,6 +200,7 @@ constexpr Family kMambaFamilies[] = {
      .defaults = kMambaDefaults,
      .embedding = "embeddings",
      .final_norm = "norm_f",
+     .path = "backbone",
      .more_tensors = "ssm_conv1d.weight ssm_conv1d.bias"},
     {.model_type = "mamba2",
      .architecture = "mamba2",
@@ -209,6 +213,7 @@ constexpr Family kMambaFamilies[] = {
                      "layer_norm_epsilon": 1e-5, "use_conv_bias": true})",
      .embedding = "embeddings",
      .final_norm = "norm_f",
+     .path = "backbone",
      .more_tensors = "ssm_conv1d.weight ssm_conv1d.bias ssm_norm.weight"},
 };
 

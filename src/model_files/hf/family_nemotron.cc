@@ -152,6 +152,8 @@ constexpr Rule kNemotronRules[] = {
     {"attn_output", "mixer.o_proj", Form::kLinear, false},
     {"ffn_up", "mixer.up_proj", Form::kLinear, false},
     {"ffn_down", "mixer.down_proj", Form::kLinear, false},
+    // (PEFT adapts no out_proj of this family.)
+    {"ssm_in", "mixer.in_proj", Form::kNamed, false},
 };
 constexpr Rule kNemotronExpertRules[] = {
     {"ffn_gate_inp", "mixer.gate", Form::kRouter, false},
