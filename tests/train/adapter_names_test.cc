@@ -1,6 +1,8 @@
-// Names of an adapter's tensors beside a multimodal model: those of its class in transformers.
+// Names of an adapter's tensors: those of the model's class in transformers, also of a multimodal
+// one.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -107,6 +109,39 @@ TEST_P(AdapterNames, AreThoseOfTheModelsClass) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Classes, AdapterNames, testing::Bool());
+
+class FamilyAdapterNames : public testing::TestWithParam<std::string> {};
+
+TEST_P(FamilyAdapterNames, AreThoseOfTheFolder) {
+    const support::HfGolden golden(support::TestData("/families/" + GetParam() + ".safetensors"));
+    const test::TempDir dir;
+    golden.Write(GetParam(), dir / "base");
+    support::WriteText(dir / "base/tokenizer.json", support::SmallTokenizer());
+    model_files::LoraOptions words;
+    words.rank = 2;
+    auto base = model_files::OpenModel(dir / "base");
+    ASSERT_TRUE(base.ok()) << base.error().message;
+    auto trained = WithAdapters(*std::move(base), words);
+    ASSERT_TRUE(trained.ok()) << trained.error().message;
+    const auto plan = model_files::PlanLora(**trained, words);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    const Status written = model_files::WriteAdapter(**trained, *plan, "base", dir / "adapter");
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    const std::string file = TextOf(dir / "adapter/adapter_model.safetensors");
+    uint64_t length = 0;
+    std::memcpy(&length, file.data(), sizeof length);
+    const auto tensors = golden.Tensors(GetParam());
+    const Json header = Json::parse(file.substr(8, length));
+    for (const auto& [name, entry] : header.items()) {
+        if (name == "__metadata__") continue;
+        const std::string whole = name.substr(17, name.find(".lora_") - 17) + ".weight";
+        EXPECT_TRUE(tensors.contains(whole)) << name;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyAdapterNames,
+                         testing::Values("biogpt", "bloom", "codegen", "falcon", "gpt2", "gptNeo",
+                                         "gptNeox", "gptj", "mamba2", "mpt", "opt"));
 
 }  // namespace
 }  // namespace weft::train

@@ -3,9 +3,10 @@
 
     tests/train/peft_test.py build/weft build/python-packages
 
-A small random Llama and a Phi-3 (Q, K and V in one matrix, gate and up in another) of
-transformers are trained with LoRA for some updates. peft's logits of model and adapter equal
-those of the merged model. Exit status 77: the packages are missing.
+Small random models of transformers are trained with LoRA for some updates: Llama, Phi-3 (Q, K and V
+in one matrix, gate and up in another), and families whose classes have their layers at other
+places. peft's logits of model and adapter equal those of the merged model. Exit status 77: the
+packages are missing.
 """
 import json
 import os
@@ -34,7 +35,12 @@ CASES = [("Llama", {}, ["--lora-alpha", "16"]),
          ("Llama", {}, ["--rslora", "--lora-targets", "attn,up_proj"]),
          ("Phi3", dict(pad_token_id=0), ["--lora-alpha", "16"]),
          ("Phi3", dict(pad_token_id=0, sliding_window=5),
-          ["--lora-targets", "qkv_proj,gate_up_proj"])]
+          ["--lora-targets", "qkv_proj,gate_up_proj"]),
+         ("Bloom", dict(n_layer=2, n_head=4, num_key_value_heads=4, intermediate_size=256), []),
+         ("GPTNeoX", dict(num_key_value_heads=4), ["--lora-targets", "attn,mlp"]),
+         ("GPTJ", dict(n_embd=64, n_layer=2, n_head=4, rotary_dim=8, num_key_value_heads=4,
+                       intermediate_size=256), []),
+         ("Mamba2", dict(num_heads=8, head_dim=16, state_size=16, n_groups=2), [])]
 
 
 def main():
@@ -65,7 +71,8 @@ def main():
             tokenizer.save(os.path.join(base, "tokenizer.json"))
             weft(program, "train", base, *DATA, "--steps", "3", "--lr", "3e-2", "--lora", "4",
                  "--dtype", "f32", "--output-dir", out, *flags)
-            weft(program, "merge", base, "--lora", out, "-o", merged, "--save-format", "hf")
+            form = "hf" if family in ("Llama", "Phi3") else "gguf"
+            weft(program, "merge", base, "--lora", out, "-o", merged, "--save-format", form)
             got = torch.tensor(json.loads(weft(
                 program, "logits", merged, "--tokens", ",".join(map(str, TOKENS)), "--all",
                 "--json", "-t", "1", "--reference"))["logits"]).reshape(len(TOKENS), -1)

@@ -10,6 +10,7 @@
 
 #include "base/output_file.h"
 #include "model_files/folder_kind.h"
+#include "model_files/hf/export.h"
 #include "model_files/hf/json.h"
 #include "model_files/hf/torch_file.h"
 #include "model_files/lora/adapter_config.h"
@@ -37,17 +38,22 @@ DType AdapterDType(SafeType type) {
     return type == SafeType::kBF16 ? DType::kBF16 : DType::kF32;
 }
 
-// Where the layers are in a multimodal model's class of transformers, and in that of older
-// versions.
-constexpr std::string_view kText = "model.language_model.", kOlderText = "language_model.model.";
-constexpr std::string_view kPlain = "model.";
+// Where the layers are in a multimodal model's class of transformers, and in other classes; the
+// last ones for features (AdapterTask).
+constexpr std::string_view kText = "model.language_model.", kPlain = "model.";
+constexpr std::string_view kPaths[] = {
+    kText,       "language_model.model.",     "model.decoder.", "transformer.",
+    "gpt_neox.", "gpt_neox_japanese.",        "biogpt.",        "backbone.",
+    kPlain,      kText.substr(kPlain.size()), "decoder."};
 
-constexpr std::string_view kBase = "base_model.model.";
+constexpr std::string_view kBase = "base_model.model.", kLayers = "model.layers";
 
 // Where the layers are in the class of transformers with which an adapter of this task is loaded.
-std::string TextPath(bool multimodal, AdapterTask task) {
-    const std::string path(multimodal ? kText : kPlain);
-    return task == AdapterTask::kFeatures ? path.substr(kPlain.size()) : path;
+Result<hf::LayerPath> TextPath(const ModelSource& source, bool multimodal, AdapterTask task) {
+    WEFT_ASSIGN(hf::LayerPath path, hf::LayerPathOf(source));
+    if (multimodal) path.before = kText;
+    if (task == AdapterTask::kFeatures) path.before.erase(0, path.before.find('.') + 1);
+    return path;
 }
 
 // Whether transformers loads the model with a class that has the text model inside of it.
@@ -61,14 +67,14 @@ Result<bool> IsMultimodal(const ModelSource& source) {
            classes.front().ends_with("ForConditionalGeneration");
 }
 
-// A module's name in the class of transformers. path: TextPath().
-std::string SavedModule(const std::string& module, const std::string& path) {
-    return path + module.substr(kPlain.size());
+// A module's name in the class of transformers, from "model.layers.3.mlp". path: TextPath().
+std::string SavedModule(const std::string& module, const hf::LayerPath& path) {
+    return path.before + path.layers + module.substr(kLayers.size());
 }
 
 // target_modules: names, or for a multimodal model a pattern, because its other parts have modules
 // of the same names.
-Json TargetsOf(const LoraPlan& plan, bool multimodal, const std::string& path) {
+Json TargetsOf(const LoraPlan& plan, bool multimodal, const hf::LayerPath& path) {
     std::vector<std::string> names = plan.Modules(), ends;
     for (std::string& name : names) {
         const bool whole = name.starts_with(kPlain);
@@ -76,7 +82,8 @@ Json TargetsOf(const LoraPlan& plan, bool multimodal, const std::string& path) {
         if (whole) name = SavedModule(name, path);
     }
     if (!multimodal) return names;
-    const std::string before = path == kText ? R"(model\.language_model\.)" : R"(language_model\.)";
+    const std::string before =
+        path.before == kText ? R"(model\.language_model\.)" : R"(language_model\.)";
     const bool plain = std::ranges::none_of(
         ends, [](const std::string& end) { return end.starts_with("layers."); });
     if (plain) return fmt::format(R"({}.*\.({}))", before, fmt::join(names, "|"));
@@ -89,9 +96,8 @@ bool IsRouter(const LoraTarget& target) {
 }
 
 std::string ConfigText(const LoraPlan& plan, const std::string& model, bool multimodal,
-                       AdapterTask task) {
+                       AdapterTask task, const hf::LayerPath& path) {
     constexpr const char* kTasks[] = {"CAUSAL_LM", "SEQ_CLS", "FEATURE_EXTRACTION"};
-    const std::string path = TextPath(multimodal, task);
     const LoraOptions& words = plan.words;
     Json ranks = Json::object(), alphas = Json::object(), parameters = Json::array();
     LoraPlan modules = plan;
@@ -137,7 +143,7 @@ struct Part {
 
 // A and B of all targets, and the score head, which is trained whole.
 std::vector<Part> PartsOf(const ModelSource& trained, const LoraPlan& plan,
-                          const std::string& path) {
+                          const hf::LayerPath& path) {
     std::vector<Part> parts;
     const auto add = [&](const std::string& name, int64_t pairs_of) {
         parts.push_back({name,
@@ -212,11 +218,14 @@ std::string PlainName(std::string name) {
         }
     }
     if (name.starts_with(kBase)) name.erase(0, kBase.size());
-    for (const std::string_view path : {kText, kOlderText, kText.substr(kPlain.size()), kPlain}) {
+    for (const std::string_view path : kPaths) {
         if (name.starts_with(path)) {
             name.erase(0, path.size());
             break;
         }
+    }
+    for (const std::string_view layers : {"h.", "blocks."}) {
+        if (name.starts_with(layers)) name.replace(0, layers.size(), "layers.");
     }
     EraseAdapterName(name);
     return ModuleInMemory(fmt::format("{}{}{}", kBase, kPlain, name));
@@ -366,7 +375,8 @@ Result<AdapterFile> AdapterFile::Open(const LoraPlan& plan) {
         known.insert({target.NameA(), target.NameB()});
         if (!target.dora) continue;
         known.insert(target.NameOfLengths());
-        const auto lengths = adapter.FindFloats(target.NameOfLengths(), target.rows);
+        const auto lengths =
+            adapter.FindFloats(target.NameOfLengths(), target.runs.All(target.rows));
         if (!lengths.ok()) return lengths.error();
     }
     for (const LoraWhole& whole : plan.wholes) known.insert(whole.FileName());
@@ -384,7 +394,7 @@ Status AdapterFile::CheckTarget(const LoraTarget& target) const {
     switch (target.form) {
         case LoraTarget::Form::kMatrix:
             WEFT_TRY(Check(a, target.rank, target.cols));
-            return Check(b, target.rows, target.rank);
+            return Check(b, target.runs.All(target.rows), target.rank);
         case LoraTarget::Form::kEmbedding:
             WEFT_TRY(Check(a, target.rank, target.rows));
             return Check(b, target.cols, target.rank);
@@ -439,7 +449,20 @@ Status AdapterFile::Read(const LoraTarget& target, bool is_b, int64_t row, int64
                          std::span<float> out) const {
     const SafeTensor* tensor = Find(is_b ? target.NameB() : target.NameA());
     WEFT_CHECK(tensor != nullptr);
-    return ReadInOrder(*tensor, tensor->shape[1], is_b ? target.pairs_of : 0, row, rows, out);
+    if (!is_b) return ReadInOrder(*tensor, tensor->shape[1], 0, row, rows, out);
+    return ReadRuns(*tensor, tensor->shape[1], target, row, rows, out);
+}
+
+Status AdapterFile::ReadRuns(const SafeTensor& tensor, int64_t cols, const LoraTarget& target,
+                             int64_t row, int64_t rows, std::span<float> out) const {
+    const hf::RowRuns& runs = target.runs;
+    for (int64_t i = 0, count = rows; i < rows; i += count) {
+        const int64_t at = row + i;
+        if (runs.stride > 0) count = std::min(rows - i, runs.count - at % runs.count);
+        WEFT_TRY(ReadInOrder(tensor, cols, target.pairs_of, runs.Of(at), count,
+                             out.subspan(static_cast<size_t>(i * cols))));
+    }
+    return {};
 }
 
 Status AdapterFile::CheckFinite(const SafeTensor& tensor, std::span<const float> values) const {
@@ -503,8 +526,7 @@ Result<std::vector<float>> AdapterFile::ReadWhole(const LoraTarget& target, bool
     const int64_t each = target.rows / experts, all = Find(target.NameB())->shape[0];
     WEFT_ASSIGN(const std::vector<float> values, Values(target.NameB(), all * rank * experts));
     for (int64_t row = 0; row < target.rows; ++row) {
-        const int64_t expert = row / each,
-                      from = target.fused_begin + row % each * target.fused_step;
+        const int64_t expert = row / each, from = target.runs.Of(row % each);
         for (int64_t r = 0; r < rank; ++r) {
             out[static_cast<size_t>(row * rank + r)] =
                 values[static_cast<size_t>((from * rank + r) * experts + expert)];
@@ -514,9 +536,10 @@ Result<std::vector<float>> AdapterFile::ReadWhole(const LoraTarget& target, bool
 }
 
 Result<std::vector<float>> AdapterFile::ReadLengths(const LoraTarget& target) const {
-    WEFT_ASSIGN(const SafeTensor* const saved, FindFloats(target.NameOfLengths(), target.rows));
+    WEFT_ASSIGN(const SafeTensor* const saved,
+                FindFloats(target.NameOfLengths(), target.runs.All(target.rows)));
     std::vector<float> lengths(static_cast<size_t>(target.rows));
-    WEFT_TRY(ReadInOrder(*saved, 1, target.pairs_of, 0, target.rows, lengths));
+    WEFT_TRY(ReadRuns(*saved, 1, target, 0, target.rows, lengths));
     return lengths;
 }
 
@@ -550,7 +573,8 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std:
     }
     uint64_t data_bytes = 0;
     WEFT_ASSIGN(const bool multimodal, IsMultimodal(trained));
-    const std::vector<Part> parts = PartsOf(trained, plan, TextPath(multimodal, task));
+    WEFT_ASSIGN(const hf::LayerPath path, TextPath(trained, multimodal, task));
+    const std::vector<Part> parts = PartsOf(trained, plan, path);
     const std::string header = HeaderOf(trained, parts, data_bytes);
     WEFT_ASSIGN(OutputFile file,
                 OutputFile::Create(folder + kTensorsName, header.size() + data_bytes, true));
@@ -572,7 +596,8 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std:
         at += tensor.bytes;
     }
     WEFT_TRY(file.Finish());
-    return PutAdapterText(folder + kAdapterConfigName, ConfigText(plan, model, multimodal, task));
+    return PutAdapterText(folder + kAdapterConfigName,
+                          ConfigText(plan, model, multimodal, task, path));
 }
 
 }  // namespace weft::model_files

@@ -69,6 +69,9 @@ class AdapterFile {
     // Reads rows of `cols` elements in the order of the model's rows.
     Status ReadInOrder(const hf::SafeTensor& tensor, int64_t cols, int64_t pairs_of, int64_t row,
                        int64_t rows, std::span<float> out) const;
+    // The same for rows of a target, which are runs of the tensor's.
+    Status ReadRuns(const hf::SafeTensor& tensor, int64_t cols, const LoraTarget& target,
+                    int64_t row, int64_t rows, std::span<float> out) const;
     // The tensor, which has `count` float elements.
     Result<const hf::SafeTensor*> FindFloats(const std::string& name, int64_t count) const;
     Result<std::vector<float>> Values(const std::string& name, int64_t count) const;

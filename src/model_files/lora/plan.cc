@@ -21,8 +21,12 @@ bool EndsWithModule(const std::string& module, const std::string& name) {
 // Whether an item of --lora-targets selects the module.
 bool Means(const std::string& word, const std::string& module) {
     if (word == "all" || word == "all-linear") return true;
-    if (word == "attn") return module.find(".self_attn.") != module.npos;
-    if (word == "mlp") return module.find(".mlp.") != module.npos;
+    const auto any = [&](std::initializer_list<const char*> parts) {
+        return std::ranges::any_of(
+            parts, [&](const char* part) { return module.find(part) != module.npos; });
+    };
+    if (word == "attn") return any({".self_attn.", ".self_attention.", ".attention.", ".attn."});
+    if (word == "mlp") return any({".mlp.", ".ffn.", ".feed_forward.", ".fc1", ".fc2"});
     return EndsWithModule(module, word);
 }
 
@@ -33,6 +37,7 @@ struct Matrices {
     std::vector<hf::ExportTensor> names;  // of all tensors with a name in the folder
     std::vector<LoraTarget> linears;      // 2-D weights of layers, except routers
     std::vector<LoraTarget> routers;      // can be adapted, but training's "all" leaves them out
+    std::vector<LoraTarget> fused;        // of a module that holds queries, keys and values
     std::vector<std::string> experts;     // modules of experts, which share one tensor
 };
 
@@ -51,8 +56,14 @@ Result<Matrices> MatricesOf(const ModelSource& source) {
         if (tensor.from->dim_count == 3) all.experts.push_back(ModuleOf(tensor));
         if (tensor.from->dim_count != 2) continue;
         const bool router = tensor.from->name.ends_with(".ffn_gate_inp.weight");
-        LoraTarget target{tensor.from->name, ModuleOf(tensor), tensor.from->rows, tensor.from->cols,
+        LoraTarget target{tensor.from->name, ModuleOf(tensor), tensor.rows, tensor.from->cols,
                           tensor.pairs_of};
+        if (tensor.runs.stride > 0) {
+            target.row_begin = tensor.row_begin;
+            target.runs = tensor.runs;
+            all.fused.push_back(std::move(target));
+            continue;
+        }
         (router ? all.routers : all.linears).push_back(std::move(target));
     }
     return all;
@@ -191,12 +202,17 @@ std::string InFile(const std::string& name) {
 class MergedTargets {
   public:
     MergedTargets(const ModelSource& source, const Matrices& matrices)
-        : source_(source), names_(matrices.names) {}
+        : source_(source), names_(matrices.names), fused_(matrices.fused) {}
 
     std::vector<LoraTarget> Of(const AdapterModule& module) const {
         if (module.module == "model.embed_tokens" || module.module == "model.lm_head") {
             return {End(module)};
         }
+        std::vector<LoraTarget> parts;
+        for (const LoraTarget& part : fused_) {
+            if (part.module == module.module) parts.push_back(part);
+        }
+        if (!parts.empty()) return parts;
         for (const hf::ExportTensor& tensor : names_) {
             if (tensor.from->dim_count != 3 || ModuleOf(tensor) != module.module) continue;
             LoraTarget target{tensor.from->name, module.module, tensor.rows, tensor.from->cols, 0};
@@ -237,21 +253,20 @@ class MergedTargets {
         };
         const bool alike = up->rows == gate->rows && up->cols == gate->cols;
         if (!alike || !is_stack(gate) || !is_stack(up) || !is_stack(down)) return {};
-        const auto target = [&](const TensorInfo& tensor, int64_t begin, int64_t step) {
+        const auto target = [&](const TensorInfo& tensor, const hf::RowRuns& runs) {
             LoraTarget one{tensor.name, module.module, tensor.rows, tensor.cols, 0};
             one.form = LoraTarget::Form::kExperts;
             one.experts = experts;
-            one.fused_begin = begin;
-            one.fused_step = step;
+            one.runs = runs;
             return one;
         };
         const int64_t wide = gate->rows / experts;
         if (module.a_cols == gate->cols && module.b_rows == 2 * wide) {
-            if (IsInterleaved()) return {target(*gate, 0, 2), target(*up, 1, 2)};
-            return {target(*gate, 0, 1), target(*up, wide, 1)};
+            if (IsInterleaved()) return {target(*gate, {0, 1, 2}), target(*up, {1, 1, 2})};
+            return {target(*gate, {0, wide, 2 * wide}), target(*up, {wide, wide, 2 * wide})};
         }
         if (module.a_cols == down->cols && module.b_rows == down->rows / experts) {
-            return {target(*down, 0, 1)};
+            return {target(*down, {})};
         }
         return {};
     }
@@ -275,6 +290,7 @@ class MergedTargets {
 
     const ModelSource& source_;
     const std::vector<hf::ExportTensor>& names_;
+    const std::vector<LoraTarget>& fused_;
 };
 
 // Plans what the file of an adapter has.
@@ -322,9 +338,10 @@ class FilePlanner {
                              plan_.words.from, hf::Shown(module.saved), source_.name());
         }
         const bool head = more[0].tensor == "output.weight";
-        const bool scales = config_.dora && (!head || module.embedding);
+        const bool fused = more[0].runs.stride > 0 && more[0].form == LoraTarget::Form::kMatrix;
+        const bool scales = config_.dora && !fused && (!head || module.embedding);
         if (use_ == LoraUse::kApply && !scales) {
-            more[0].dora = config_.dora;
+            for (LoraTarget& target : more) target.dora = config_.dora;
             return more;
         }
         return MakeError(ErrorCode::kUnsupported, "{}: has {} for '{}'; expected only {}",
@@ -412,7 +429,8 @@ class FilePlanner {
                 continue;
             }
             const auto is = [&](const hf::ExportTensor& tensor) {
-                return tensor.from->dim_count < 3 && InFile(tensor.name) == whole.module;
+                return tensor.from->dim_count < 3 && tensor.runs.stride == 0 &&
+                       InFile(tensor.name) == whole.module;
             };
             const auto found = std::ranges::find_if(matrices_.names, is);
             if (found != matrices_.names.end()) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model_files/hf/row_runs.h"
 #include "model_files/model_file.h"
 
 namespace weft::model_files {
@@ -53,9 +54,9 @@ struct LoraTarget {
     Form form = Form::kMatrix;
     int64_t row_begin = 0;
     bool dora = false;    // each row has a trained length
-    int64_t experts = 1;  // of kExperts, with rows / experts rows each,
-    // which are these rows of B, each `fused_step` rows: gate and up share one B.
-    int64_t fused_begin = 0, fused_step = 1;
+    int64_t experts = 1;  // of kExperts, with rows / experts rows each
+    // The target's rows of B, which queries, keys and values may share, or an expert's gate and up.
+    hf::RowRuns runs = {};
     std::string NameA() const;
     std::string NameB() const;
     std::string NameOfLengths() const;  // of dora

@@ -1,0 +1,211 @@
+// Adapters beside the folders of every family: the model with an adapter is the folder whose
+// matrices have the adapter's products added.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "model_files/lora/merged_source.h"
+#include "support/hf_folder.h"
+#include "support/hf_quantize.h"
+#include "support/temp_dir.h"
+#include "tensor/quant.h"
+
+namespace weft::model_files {
+namespace {
+
+using support::SafeBytes;
+using Tensors = std::map<std::string, SafeBytes>;
+
+constexpr int64_t kRank = 3;
+constexpr float kScale = 2;
+constexpr std::string_view kWeight = ".weight";
+
+std::vector<float> FloatsOf(const SafeBytes& tensor) {
+    const DType type = tensor.dtype == "BF16"  ? DType::kBF16
+                       : tensor.dtype == "F16" ? DType::kF16
+                                               : DType::kF32;
+    std::vector<float> values(tensor.data.size() / (type == DType::kF32 ? 4 : 2));
+    DequantizeRow(type, tensor.data, values);
+    return values;
+}
+
+std::vector<float> Values(const std::string& name, int64_t count) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < count; ++i) {
+        values.push_back(static_cast<float>(support::Formula(name, static_cast<uint32_t>(i))));
+    }
+    return values;
+}
+
+// Matrices that no adapter changes: the model has them multiplied by factors, in another order, or
+// as two, or PEFT adapts none.
+struct Refused {
+    std::string_view family;  // "*": all that begin so
+    std::string_view end;     // how it begins
+};
+constexpr Refused kRefused[] = {{"falconH1*", ""},
+                                {"longcatFlash", ""},
+                                {"hyV4*", "self_attn.indexer.wk"},
+                                {"hyV4*", "self_attn.indexer.wq_b"},
+                                {"hyV4*", "self_attn.kv_a"},
+                                {"hyV4*", "self_attn.linear_gate"},
+                                {"hyV4*", "self_attn.q_b"},
+                                {"deepseekV3Halves", "self_attn.kv_a"},
+                                {"deepseekV3Halves", "self_attn.q_b"},
+                                {"deepseekV4", "ffn.gate"},
+                                {"graniteMoeWindows", "block_sparse_moe.router"},
+                                {"mamba2", "mixer.out_proj"},
+                                {"nemotronH*", "mixer.out_proj"},
+                                {"olmoHybrid*", "linear_attn"},
+                                {"hyV4", "mlp.gate_proj"},
+                                {"hyV4", "mlp.shared_experts.gate_proj"},
+                                {"*", "self_attn.kv_b_proj"}};
+
+bool IsRefused(std::string_view family, std::string_view end) {
+    return std::ranges::any_of(kRefused, [&](const Refused& one) {
+        const bool all = one.family.ends_with('*');
+        const std::string_view begin = one.family.substr(0, one.family.size() - (all ? 1 : 0));
+        return (all ? family.starts_with(begin) : family == begin) && end.starts_with(one.end);
+    });
+}
+
+class AdaptedFolders : public testing::TestWithParam<std::string> {
+  protected:
+    AdaptedFolders()
+        : golden_(support::TestData("/families/" + GetParam() + ".safetensors")),
+          tensors_(golden_.Tensors(GetParam())) {
+        WriteFolder("base", tensors_);
+        config_ = nlohmann::json::parse(golden_.Text(GetParam() + "/config"));
+    }
+
+    void WriteFolder(const std::string& name, const Tensors& tensors) const {
+        std::filesystem::create_directories(dir_ / name);
+        support::WriteText((dir_ / name) + "/config.json", golden_.Text(GetParam() + "/config"));
+        support::WriteText((dir_ / name) + "/tokenizer.json", support::SmallTokenizer());
+        support::WriteTensors(dir_ / name, tensors);
+    }
+
+    // GPT-2's matrices are [in, out].
+    bool IsTurned(const std::string& module) const {
+        const std::string type = config_["model_type"];
+        return (type == "gpt2" || type == "openai-gpt") && module.find(".c_") != std::string::npos;
+    }
+
+    // Adds A and B for the module to `adapter`, and their product to its matrix in `merged`.
+    void Adapt(const std::string& module, Tensors& adapter, Tensors& merged) const {
+        SafeBytes& matrix = merged.at(module + std::string(kWeight));
+        const bool turned = IsTurned(module);
+        const int64_t rows = matrix.shape[turned ? 1 : 0], cols = matrix.shape[turned ? 0 : 1];
+        const std::string name = "base_model.model." + module;
+        const std::vector<float> a = Values(name + "a", kRank * cols),
+                                 b = Values(name + "b", rows * kRank);
+        adapter[name + ".lora_A.weight"] = {"F32", {kRank, cols}, support::BytesOfValues(a)};
+        adapter[name + ".lora_B.weight"] = {"F32", {rows, kRank}, support::BytesOfValues(b)};
+        std::vector<float> values = FloatsOf(matrix);
+        for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t col = 0; col < cols; ++col) {
+                double sum = 0;
+                for (int64_t r = 0; r < kRank; ++r) {
+                    sum += static_cast<double>(b[static_cast<size_t>(row * kRank + r)]) *
+                           a[static_cast<size_t>(r * cols + col)];
+                }
+                const int64_t at = turned ? col * rows + row : row * cols + col;
+                values[static_cast<size_t>(at)] += static_cast<float>(kScale * sum);
+            }
+        }
+        matrix = {"F32", matrix.shape, support::BytesOfValues(values)};
+    }
+
+    // ends: EndOf the matrices.
+    void WriteAdapter(const std::string& name, const Tensors& tensors,
+                      const std::set<std::string>& ends) const {
+        std::filesystem::create_directories(dir_ / name);
+        support::WriteTensors(dir_ / name, tensors);
+        std::filesystem::rename((dir_ / name) + "/model.safetensors",
+                                (dir_ / name) + "/adapter_model.safetensors");
+        const nlohmann::json config = {{"peft_type", "LORA"},
+                                       {"r", kRank},
+                                       {"lora_alpha", kScale * kRank},
+                                       {"target_modules", ends}};
+        support::WriteText((dir_ / name) + "/adapter_config.json", config.dump());
+    }
+
+    Result<std::unique_ptr<MergedSource>> Merged(const std::string& adapter) const {
+        WEFT_ASSIGN(auto model, OpenModel(dir_ / "base"));
+        return MergedSource::Make(std::move(model), dir_ / adapter);
+    }
+
+    // "self_attn.q_proj" of "model.layers.3.self_attn.q_proj.weight"; "": not a matrix of a layer.
+    static std::string EndOf(const std::string& name, const SafeBytes& tensor) {
+        if (!name.ends_with(kWeight) || tensor.shape.size() != 2) return "";
+        for (const char* other : {"visual", "vision", "norm", "altup_"}) {
+            if (name.find(other) != name.npos) return "";
+        }
+        for (size_t at = name.find('.'); at != name.npos; at = name.find('.', at + 1)) {
+            const size_t end = name.find_first_not_of("0123456789", at + 1);
+            if (end == name.npos || end == at + 1 || name[end] != '.') continue;
+            return name.substr(end + 1, name.size() - kWeight.size() - end - 1);
+        }
+        return "";
+    }
+
+    void AdaptAll(const std::string& end, Tensors& adapter, Tensors& merged) const {
+        for (const auto& [name, tensor] : tensors_) {
+            if (EndOf(name, tensor) != end) continue;
+            Adapt(name.substr(0, name.size() - kWeight.size()), adapter, merged);
+        }
+    }
+
+    Result<std::unique_ptr<MergedSource>> Adapted(const std::set<std::string>& ends,
+                                                  Tensors& merged) const {
+        Tensors adapter;
+        for (const std::string& end : ends) AdaptAll(end, adapter, merged);
+        WriteAdapter("adapter", adapter, ends);
+        return Merged("adapter");
+    }
+
+    support::HfGolden golden_;
+    Tensors tensors_;
+    nlohmann::json config_;
+    test::TempDir dir_;
+};
+
+TEST_P(AdaptedFolders, AreTheMergedFolders) {
+    std::set<std::string> modules;
+    for (const auto& [name, tensor] : tensors_) {
+        const std::string end = EndOf(name, tensor);
+        if (end.empty()) continue;
+        if (!IsRefused(GetParam(), end)) {
+            modules.insert(end);
+            continue;
+        }
+        Tensors unused = tensors_;
+        const auto refused = Adapted({end}, unused);
+        ASSERT_FALSE(refused.ok()) << "drop it from the list: " << end;
+        EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported) << refused.error().message;
+    }
+    if (modules.empty()) return;
+    Tensors whole = tensors_;
+    const auto got = Adapted(modules, whole);
+    ASSERT_TRUE(got.ok()) << got.error().message;
+    WriteFolder("merged", whole);
+    const auto expected = OpenModel(dir_ / "merged");
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    const ModelSource& merged = **got;
+    for (const TensorInfo& tensor : (*expected)->tensors()) {
+        const TensorInfo* const other = merged.FindTensor(tensor.name);
+        ASSERT_NE(other, nullptr) << tensor.name;
+        const auto a = merged.ReadFloats(*other), b = (*expected)->ReadFloats(tensor);
+        ASSERT_TRUE(a.ok() && b.ok()) << tensor.name;
+        ASSERT_EQ(a->size(), b->size()) << tensor.name;
+        float most = 0;
+        for (size_t i = 0; i < a->size(); ++i) most = std::max(most, std::abs((*a)[i] - (*b)[i]));
+        EXPECT_LE(most, 1e-5) << tensor.name;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, AdaptedFolders, testing::ValuesIn(support::CasesIn("/families")),
+                         [](const auto& one) { return one.param; });
+
+}  // namespace
+}  // namespace weft::model_files
