@@ -5,6 +5,10 @@
 namespace weft::chat {
 namespace {
 
+// The next step in each command that needs a template.
+constexpr const char* kWithout =
+    "Text needs no template: 'weft run --raw', /v1/completions, or \"text\" in training data";
+
 struct Form {
     std::string_view markers[3];  // special tokens that identify the vocabulary
     std::string_view text;
@@ -154,14 +158,14 @@ Result<Chat> Chat::Make(std::string_view chat_template, const tokenizer::Tokeniz
             return MakeError(
                 ErrorCode::kUnsupported,
                 "chat: the model has no chat template, and its vocabulary lacks the markers of "
-                "ChatML and Llama 3. Use --raw to send the prompt without a template");
+                "ChatML and Llama 3. {}",
+                kWithout);
         }
         chat_template = form->text;
     }
     auto parsed = ChatTemplate::Parse(chat_template);
     if (!parsed.ok()) {
-        return Error{parsed.error().code,
-                     parsed.error().message + ". Use --raw to send the prompt without a template"};
+        return Error{parsed.error().code, parsed.error().message + ". " + kWithout};
     }
     Chat chat(std::move(parsed).value(), tokenizer);
     WEFT_TRY(chat.Fit(chat.plain_, false));
@@ -198,7 +202,8 @@ Status Chat::Fit(ChatTemplate& to_fit, bool tools) const {
     if (!prober.renders()) return {};
     return MakeError(ErrorCode::kUnsupported,
                      "chat: the chat template omits the user's text, so the model would not see "
-                     "it. Use another template, or --raw to send the prompt without a template");
+                     "it. Use another template. {}",
+                     kWithout);
 }
 
 Result<Chat> Chat::Load(const model_files::Metadata& meta, const tokenizer::Tokenizer& tokenizer) {
