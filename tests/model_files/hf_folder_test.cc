@@ -186,6 +186,8 @@ TEST_F(Folder, NeedsItsOutputMatrix) {
     ExpectError("tensor 'lm_head.weight' is missing");
     config_.erase("tie_word_embeddings");
     ExpectError("tensor 'lm_head.weight' is missing");
+    config_["architectures"] = {"LlamaForSequenceClassification"};
+    ExpectError("tensor 'score.weight' is missing, which LlamaForSequenceClassification has");
 }
 
 TEST_F(Folder, HasAFingerprintOfItsWeights) {

@@ -781,6 +781,13 @@ Status Assembly::AddEncoderHead() {
 Status Assembly::CheckMissingHead() const {
     WEFT_ASSIGN(const bool tied, config_.BoolOr({"whole_tie_word_embeddings"}, false));
     if (prefix_.empty() || tied) return {};
+    WEFT_ASSIGN(const std::vector<std::string> classes, config_.Strings({"architectures"}));
+    if (!classes.empty() && classes[0].ends_with("ForSequenceClassification")) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: tensor 'score.weight' is missing, which {} has. Is the download "
+                         "complete?",
+                         folder_, Shown(classes[0]));
+    }
     return MakeError(ErrorCode::kCorrupt,
                      "{}: tensor 'lm_head.weight' is missing, but config.json has "
                      "tie_word_embeddings: false. Is the download complete?",
