@@ -96,7 +96,7 @@ Result<Fd> Dial(const Address& address, const std::string& name, const Deadline&
             SetNoDelay(fd->get());
             return fd;
         }
-        if (!fd.ok()) last = fd.error();
+        last = fd.ok() ? Error{ErrorCode::kIo, "nobody listens"} : fd.error();
         if (!NapUnless(cancel, std::min(kRedialMs, deadline.left_ms()))) {
             return MakeError(ErrorCode::kCancelled, "{}: the connection attempt was cancelled",
                              name);

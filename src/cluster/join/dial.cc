@@ -383,8 +383,8 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
                            (failed && !unheard && ++cut_off <= kMostCutOff);
         if (!again || deadline.left_ms() <= kBusyRetryMs) {
             // The earlier answer says more than a last call that the deadline cut short.
-            if (again && refused.has_value()) return *refused;
-            return hung_up.value_or(dialled.error());
+            if (busy && refused.has_value()) return *refused;
+            return again ? hung_up.value_or(dialled.error()) : dialled.error();
         }
         const int64_t pause_ms = unheard ? kDroppedRetryMs : kBusyRetryMs;
         if (!NapUnless(cancel, pause_ms)) return dialled.error();
