@@ -213,6 +213,7 @@ class Placer {
 struct OutputColumns {
     const Program& program;
     const Op& op;
+    const std::vector<Columns>& columns;  // of the values before
     Columns x;
 
     Columns operator()(const MatMul& a) const {
@@ -225,8 +226,9 @@ struct OutputColumns {
         return {weight.slice.first_matrix * weight.shape[1], x.cut};
     }
     Columns operator()(const Attention& a) const { return {a.first_head * a.ValueDim(), x.cut}; }
-    Columns operator()(const DeltaRule& a) const {
-        return {a.first_head * program.value(op.inputs[7]).shape[2], x.cut};
+    Columns operator()(const DeltaRule& a) const {  // (Values may be cut where keys are whole.)
+        return {a.first_head * program.value(op.inputs[7]).shape[2],
+                columns[static_cast<size_t>(op.inputs[2])].cut};
     }
     Columns operator()(const PickColumns& a) const {
         const int64_t all = program.value(op.inputs[0]).shape[1] / a.heads;
@@ -252,7 +254,7 @@ std::vector<Columns> PlaceColumns(const Program& program) {
         if (op.outputs.empty() || operands.outputs[0]->access == Access::kAdd) continue;
         const auto x = op.inputs.empty() ? Columns{} : columns[static_cast<size_t>(op.inputs[0])];
         columns[static_cast<size_t>(op.outputs[0])] =
-            op.attributes.Visit(OutputColumns{program, op, x});
+            op.attributes.Visit(OutputColumns{program, op, columns, x});
     }
     return columns;
 }

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "coll/comm.h"
 #include "model_files/hf/folder.h"
+#include "program/sharding.h"
 #include "quantize/quantize.h"
 #include "support/hf_folder.h"
 #include "support/hf_quantize.h"
@@ -100,6 +102,24 @@ class FamilyModels : public testing::TestWithParam<std::string> {
         const model::Recurrent& r = hyper_.recurrent;
         return r.whole_groups && r.key_heads > 1 ? r.key_heads : 64;
     }
+    // A value that is not cut has the columns that it has on one rank.
+    void CheckColumns(const program::Program& program) const {
+        std::map<std::string, int64_t> widths;
+        const auto of_one = Build(hyper_, *source_, {}, {});
+        for (const program::Value& value : of_one.at(0).values) {
+            if (value.shape.rank == 2) widths[value.name] = value.shape[1];
+        }
+        const std::vector<program::Columns> columns = program::PlaceColumns(program);
+        for (const program::Op& op : program.ops) {
+            if (op.outputs.empty()) continue;
+            const program::Value& value = program.value(op.outputs[0]);
+            const auto width = widths.find(value.name);
+            if (width == widths.end() || value.shape.rank != 2) continue;
+            if (columns[static_cast<size_t>(op.outputs[0])].cut) continue;
+            EXPECT_EQ(value.shape[1], width->second) << value.name;
+        }
+    }
+
     void CheckPrograms(const model::Layout& layout) {
         SCOPED_TRACE(fmt::format("tp {} pp {}", layout.tp, layout.pp));
         model::BuildOptions options;
@@ -117,6 +137,9 @@ class FamilyModels : public testing::TestWithParam<std::string> {
                     to.push_back(static_cast<double>(row));
                 }
             }
+        }
+        if (layout.pp == 1) {
+            for (size_t rank = 0; rank < world.size(); ++rank) CheckColumns(world.program(rank));
         }
         const auto rows = static_cast<int32_t>(tokens_.size());
         ASSERT_EQ(world.Run(rows, rows, {{0, rows, 0, {}}}), "");
