@@ -1,5 +1,7 @@
 #include "train/pieces.h"
 
+#include "model_files/lora/plan.h"
+
 #include <algorithm>
 
 namespace weft::train {
@@ -15,6 +17,7 @@ TensorRegion PieceBlock(const program::Value& weight) {
 }  // namespace
 
 bool IsVector(const model_files::TensorInfo& tensor) {
+    if (tensor.name.starts_with(model_files::kAdapterPrefix)) return tensor.rows == 1;
     return tensor.rows == 1 || tensor.cols == 1 || tensor.name.find("_norm.") != tensor.name.npos;
 }
 

@@ -11,6 +11,7 @@
 #include "support/hf_quantize.h"
 #include "support/temp_dir.h"
 #include "train/lora/lora_source.h"
+#include "train/pieces.h"
 
 namespace weft::train {
 namespace {
@@ -110,6 +111,20 @@ TEST_P(AdapterNames, AreThoseOfTheModelsClass) {
 
 INSTANTIATE_TEST_SUITE_P(Classes, AdapterNames, testing::Bool());
 
+// A checkpoint has B of rank 1 as a matrix, and a vector that a file has as a column as a row.
+TEST(AdapterArrays, BOfRankOneIsAMatrix) {
+    model_files::TensorInfo tensor;
+    tensor.rows = 8;
+    tensor.cols = 1;
+    tensor.dim_count = 2;
+    tensor.name = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight";
+    EXPECT_FALSE(IsVector(tensor));
+    EXPECT_EQ(ArrayOf(tensor, "weight").rows, 8);
+    tensor.name = "blk.0.ssm_a";
+    EXPECT_TRUE(IsVector(tensor));
+    EXPECT_EQ(ArrayOf(tensor, "weight").rows, 1);
+}
+
 class FamilyAdapterNames : public testing::TestWithParam<std::string> {};
 
 TEST_P(FamilyAdapterNames, AreThoseOfTheFolder) {
@@ -119,6 +134,8 @@ TEST_P(FamilyAdapterNames, AreThoseOfTheFolder) {
     support::WriteText(dir / "base/tokenizer.json", support::SmallTokenizer());
     model_files::LoraOptions words;
     words.rank = 2;
+    // (GPT-2 has a c_proj in attention and one in the MLP.)
+    if (GetParam() == "gpt2") words.targets = "attn";
     auto base = model_files::OpenModel(dir / "base");
     ASSERT_TRUE(base.ok()) << base.error().message;
     auto trained = WithAdapters(*std::move(base), words);
@@ -137,11 +154,19 @@ TEST_P(FamilyAdapterNames, AreThoseOfTheFolder) {
         const std::string whole = name.substr(17, name.find(".lora_") - 17) + ".weight";
         EXPECT_TRUE(tensors.contains(whole)) << name;
     }
+    // Weft reads them again, also modules that the config names whole.
+    words.from = dir / "adapter";
+    const auto again = model_files::PlanLora(**trained, words);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again->targets.size(), plan->targets.size());
+    const auto opened = model_files::AdapterFile::Open(*again);
+    EXPECT_TRUE(opened.ok()) << opened.error().message;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, FamilyAdapterNames,
-                         testing::Values("biogpt", "bloom", "codegen", "falcon", "gpt2", "gptNeo",
-                                         "gptNeox", "gptj", "mamba2", "mpt", "opt"));
+                         testing::Values("biogpt", "bloom", "codegen", "dbrx", "exaone", "falcon",
+                                         "gpt2", "gptNeo", "gptNeox", "gptj", "mamba2", "mpt",
+                                         "opt"));
 
 }  // namespace
 }  // namespace weft::train
