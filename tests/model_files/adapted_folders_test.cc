@@ -204,6 +204,36 @@ TEST_P(AdaptedFolders, AreTheMergedFolders) {
     }
 }
 
+// A matrix that the folder has turned replaces none here.
+TEST(TurnedFolder, ModulesThatReplaceItAreRefused) {
+    const support::HfGolden golden(support::TestData("/families/gpt2.safetensors"));
+    const test::TempDir dir;
+    golden.Write("gpt2", dir / "base");
+    support::WriteText(dir / "base/tokenizer.json", support::SmallTokenizer());
+    const std::string module = "transformer.h.0.attn.c_proj.weight";
+    const SafeBytes matrix = golden.Tensors("gpt2").at(module);
+    const int64_t rows = matrix.shape[1], cols = matrix.shape[0];
+    const std::string adapter = "base_model.model.transformer.h.0.mlp.c_fc.lora_";
+    const int64_t wide = golden.Tensors("gpt2").at("transformer.h.0.mlp.c_fc.weight").shape[1];
+    std::filesystem::create_directories(dir / "adapter");
+    const Tensors tensors = {
+        {adapter + "A.weight", {"F32", {2, cols}, support::BytesOfValues(Values("a", 2 * cols))}},
+        {adapter + "B.weight", {"F32", {wide, 2}, support::BytesOfValues(Values("b", 2 * wide))}},
+        {"base_model.model." + module,
+         {"F32", {cols, rows}, support::BytesOfValues(Values("w", rows * cols))}}};
+    ASSERT_TRUE(
+        WriteFile(dir / "adapter/adapter_model.safetensors", support::SafetensorsFile(tensors))
+            .ok());
+    support::WriteText(dir / "adapter/adapter_config.json",
+                       R"({"r": 2, "target_modules": ["transformer.h.0.mlp.c_fc"],
+                           "modules_to_save": ["transformer.h.0.attn.c_proj"]})");
+    auto model = OpenModel(dir / "base");
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const auto merged = MergedSource::Make(*std::move(model), dir / "adapter");
+    ASSERT_FALSE(merged.ok());
+    EXPECT_EQ(merged.error().code, ErrorCode::kUnsupported) << merged.error().message;
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, AdaptedFolders, testing::ValuesIn(support::CasesIn("/families")),
                          [](const auto& one) { return one.param; });
 

@@ -67,6 +67,7 @@ const RefusedKey kRefusedKeys[] = {
                        "rope_theta": 160000.0}}})",
      "rope_parameters"},
     {"smollm3", R"({"sliding_window": 8, "layer_types": ["sliding_attention"]})", "layer_types"},
+    {"gptNeox", R"({"kv_lora_rank": 1, "qk_rope_head_dim": 0})", "num_attention_heads"},
 };
 
 class FamilyRefuses : public testing::TestWithParam<RefusedKey> {};

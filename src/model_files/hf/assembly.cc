@@ -424,15 +424,15 @@ Status Assembly::AddRows(int64_t layer, std::string_view gguf, const std::string
 Status Assembly::SplitQkv(int64_t layer, const std::string& module) {
     WEFT_ASSIGN(const int64_t heads, config_.NeedInt({"num_attention_heads"}, 1, 4096));
     WEFT_ASSIGN(const int64_t kv, config_.IntOr({"num_key_value_heads"}, 1, heads, heads));
-    const bool groups = family_.qkv.order == QkvOrder::kFourGroups;
-    const int64_t divisor = groups ? 4 : kv;
-    if (heads % divisor != 0) {
-        return config_.Corrupt("num_attention_heads", fmt::format("a multiple of {}", divisor));
+    const auto rows = RowsOf(family_.qkv.order, heads, kv, head_dim_);
+    if (!rows.has_value()) {
+        return config_.Corrupt(
+            "num_attention_heads",
+            fmt::format("heads of {} rows that {} KV heads can share", head_dim_, kv));
     }
-    const QkvRows rows = RowsOf(family_.qkv.order, heads, kv, head_dim_);
-    WEFT_TRY(AddRows(layer, "attn_q", module, rows.q, true));
-    WEFT_TRY(AddRows(layer, "attn_k", module, rows.k, true));
-    return AddRows(layer, "attn_v", module, rows.v, false);
+    WEFT_TRY(AddRows(layer, "attn_q", module, rows->q, true));
+    WEFT_TRY(AddRows(layer, "attn_k", module, rows->k, true));
+    return AddRows(layer, "attn_v", module, rows->v, false);
 }
 
 Status Assembly::AddHeadNorms(int64_t layer, const std::string& prefix) {

@@ -101,13 +101,12 @@ const RuleOf<std::string>* FindRule(const std::vector<RuleOf<std::string>>& rule
 struct End {
     std::string_view gguf, hf;
 };
-constexpr End kEnds[] = {{"token_embd.weight", "model.embed_tokens.weight"},
-                         {"output_norm.weight", "model.norm.weight"},
-                         {"output_norm.bias", "model.norm.bias"},
-                         {"output.weight", "lm_head.weight"},
-                         {"output.bias", "lm_head.bias"},
-                         {"cls.output.weight", "score.weight"},
-                         {"cls.output.bias", "score.bias"}};
+// {}: Family::embedding or Family::final_norm.
+constexpr End kEnds[] = {
+    {"token_embd.weight", "model.{}.weight"}, {"output_norm.weight", "model.{}.weight"},
+    {"output_norm.bias", "model.{}.bias"},    {"output.weight", "lm_head.weight"},
+    {"output.bias", "lm_head.bias"},          {"cls.output.weight", "score.weight"},
+    {"cls.output.bias", "score.bias"}};
 
 Result<int64_t> HeadDimOf(const ModelSource& source, const Family& family) {
     const std::string prefix(family.architecture);
@@ -416,7 +415,10 @@ class Naming {
     Status Add(const TensorInfo& tensor, std::vector<ExportTensor>& plan) const {
         const auto* end = std::ranges::find(kEnds, tensor.name, &End::gguf);
         if (end != std::end(kEnds)) {
-            plan.push_back({std::string(end->hf), &tensor, 0, 0, tensor.rows});
+            const std::string_view module =
+                tensor.name == "token_embd.weight" ? family_.embedding : family_.final_norm;
+            plan.push_back(
+                {fmt::format(fmt::runtime(end->hf), module), &tensor, 0, 0, tensor.rows});
             if (tensor.name == "output_norm.weight" && !family_.plain_final_norm) {
                 plan.back().add = -family_.norm_add;
             }
@@ -424,7 +426,6 @@ class Naming {
             return {};
         }
         const auto split = SplitName(tensor.name);
-        if (split && AddFused(tensor, *split, plan)) return {};
         const RuleOf<std::string>* rule = split ? FindRule(rules_, *split) : nullptr;
         const bool experts = rule != nullptr && rule->form == Form::kExperts;
         if (rule == nullptr || (tensor.dim_count > 2) != experts || tensor.dim_count > 3) {
@@ -435,6 +436,7 @@ class Naming {
         ExportTensor out{fmt::format("model.layers.{}.{}", split->layer, name), &tensor, 0, 0,
                          tensor.rows};
         out.matrix = rule->form == Form::kRouter;
+        out.turned = rule->form == Form::kTurned;
         if (rule->form == Form::kNorm && split->kind == "weight") out.add = -family_.norm_add;
         if (experts) {
             AddExperts(out, plan);
@@ -452,60 +454,98 @@ class Naming {
         return {};
     }
 
-    // For a family that has queries, keys and values in one tensor. heads: how many of queries, and
-    // of keys.
-    void SetHeads(int64_t heads, int64_t kv_heads) {
-        const QkvRows rows = RowsOf(family_.qkv.order, heads, kv_heads, head_dim_);
-        const int64_t q = heads * head_dim_, kv = kv_heads * head_dim_;
-        parts_ = {
-            {"attn_q", rows.q, 0, q}, {"attn_k", rows.k, q, kv}, {"attn_v", rows.v, q + kv, kv}};
+  private:
+    const ModelSource& source_;
+    const Family& family_;
+    int64_t head_dim_;
+    std::vector<RuleOf<std::string>> rules_;
+};
+
+// Names matrices that are rows of one matrix of the folder, and others that only adapters name.
+class FusedNames {
+  public:
+    // Errors: kCorrupt: the numbers of heads do not fit together.
+    static Result<FusedNames> Of(const ModelSource& source, const Family& family,
+                                 int64_t head_dim) {
+        FusedNames names(family, head_dim);
+        if (family.qkv.module.empty()) return names;
+        const std::string count = fmt::format("{}.attention.head_count", family.architecture);
+        WEFT_ASSIGN(const int64_t heads, source.meta().Int(count, 1, 1 << 16));
+        WEFT_ASSIGN(const int64_t kv, source.meta().IntOr(count + "_kv", 1, heads, heads));
+        const auto rows = RowsOf(family.qkv.order, heads, kv, head_dim);
+        if (!rows.has_value() || (family.pairs && head_dim % 2 != 0)) {
+            return MakeError(ErrorCode::kCorrupt, "{}: {} heads of {} rows do not fit {} KV heads",
+                             source.name(), heads, head_dim, kv);
+        }
+        const int64_t q = heads * head_dim, k = kv * head_dim;
+        names.qkv_ = {
+            {"attn_q", rows->q, 0, q}, {"attn_k", rows->k, q, k}, {"attn_v", rows->v, q + k, k}};
+        names.qkv_rows_ = q + 2 * k;
+        return names;
+    }
+
+    // Whether it has added the tensor's names.
+    bool Add(const TensorInfo& tensor, std::vector<ExportTensor>& plan) const {
+        const auto name = SplitName(tensor.name);
+        if (!name || name->kind != "weight" || tensor.dim_count != 2) return false;
+        return AddQkv(tensor, *name, plan) || AddMlp(tensor, *name, plan);
     }
 
   private:
-    struct FusedPart {
+    struct Part {
         std::string_view module;
         RowRuns runs;
         int64_t begin, rows;  // in the attn_qkv of a GGUF file, which has all queries first
     };
 
-    // Adds a matrix that is a part of one of the folder's matrices: of that of queries, keys and
-    // values, which may be one matrix here, too, or of that of gate and up.
-    bool AddFused(const TensorInfo& tensor, const LayerName& name,
-                  std::vector<ExportTensor>& plan) const {
-        if (name.kind != "weight" || tensor.dim_count != 2) return false;
-        const bool up = name.module.starts_with("ffn_up");
-        if (!family_.gate_up.empty() && (up || name.module.starts_with("ffn_gate")) &&
-            !name.module.starts_with("ffn_gate_inp")) {
-            const int64_t rows = tensor.rows;
-            plan.push_back({fmt::format("model.layers.{}.{}.weight", name.layer, family_.gate_up),
-                            &tensor,
-                            0,
-                            0,
-                            rows,
-                            false,
-                            0,
-                            {up ? rows : 0, rows, 2 * rows}});
-            return true;
-        }
+    FusedNames(const Family& family, int64_t head_dim) : family_(&family), head_dim_(head_dim) {}
+
+    static ExportTensor Named(const TensorInfo& tensor, const LayerName& name,
+                              std::string_view module, const RowRuns& runs) {
+        ExportTensor named{fmt::format("model.layers.{}.{}.weight", name.layer, module), &tensor};
+        named.rows = tensor.rows;
+        named.runs = runs;
+        return named;
+    }
+
+    bool AddQkv(const TensorInfo& tensor, const LayerName& name,
+                std::vector<ExportTensor>& plan) const {
+        const bool all = name.module == "attn_qkv" && tensor.rows == qkv_rows_;
         bool any = false;
-        for (const FusedPart& part : parts_) {
-            const bool all = name.module == "attn_qkv", one = name.module == part.module;
-            const int64_t begin = all ? part.begin : 0;
-            if ((!all && !one) || begin + part.rows > tensor.rows) continue;
-            const bool turns = family_.pairs && part.module != "attn_v";
-            plan.push_back(
-                {fmt::format("model.layers.{}.{}.weight", name.layer, family_.qkv.module), &tensor,
-                 turns ? head_dim_ : 0, begin, part.rows, false, 0, part.runs});
+        for (const Part& part : qkv_) {
+            if (!all && (name.module != part.module || tensor.rows != part.rows)) continue;
+            ExportTensor named = Named(tensor, name, family_->qkv.module, part.runs);
+            named.rows = part.rows;
+            named.row_begin = all ? part.begin : 0;
+            named.pairs_of = family_->pairs && part.module != "attn_v" ? head_dim_ : 0;
+            plan.push_back(std::move(named));
             any = true;
         }
         return any;
     }
 
-    const ModelSource& source_;
-    const Family& family_;
+    bool AddMlp(const TensorInfo& tensor, const LayerName& name,
+                std::vector<ExportTensor>& plan) const {
+        if (family_->gate_up.empty()) return false;
+        std::string_view module = name.module;
+        if (module.ends_with("_shexp")) module.remove_suffix(6);
+        const int64_t rows = tensor.rows;
+        if (module == "ffn_gate") {
+            plan.push_back(Named(tensor, name, family_->gate_up, {0, rows, 2 * rows}));
+        } else if (module == "ffn_up") {
+            plan.push_back(Named(tensor, name, family_->gate_up, {rows, rows, 2 * rows}));
+        } else if (module == "ffn_down") {
+            plan.push_back(Named(tensor, name, family_->down, {0, rows, rows}));
+        } else {
+            return false;
+        }
+        return true;
+    }
+
+    const Family* family_;
     int64_t head_dim_;
-    std::vector<RuleOf<std::string>> rules_;
-    std::vector<FusedPart> parts_;
+    std::vector<Part> qkv_;
+    int64_t qkv_rows_ = 0;
 };
 
 // The family of the folder from which the model is, or could be.
@@ -519,10 +559,23 @@ Result<const Family*> NamingFamily(const ModelSource& source) {
         if (named.ok()) family = *named;
     }
     if (family == nullptr) return NoPlace(source, "the architecture '" + architecture + "'");
-    return family;
+    // (GGUF files of OPT have the architecture of GPT-2, with Q, K and V apart.)
+    const auto turns = [](const RuleOf<std::string>& rule) { return rule.form == Form::kTurned; };
+    const bool other = source.folder().empty() && std::ranges::any_of(RulesOf(*family), turns) &&
+                       source.FindTensor("blk.0.attn_q.weight") != nullptr;
+    if (!other) return family;
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: a file of the architecture '{}' does not say which model of Hugging Face "
+                     "it was made from. Use that model's folder",
+                     source.name(), architecture);
 }
 
 }  // namespace
+
+Result<bool> HasScaledEnds(const ModelSource& source) {
+    WEFT_ASSIGN(const Family* family, NamingFamily(source));
+    return family->ends != nullptr;
+}
 
 Result<LayerPath> LayerPathOf(const ModelSource& source) {
     WEFT_ASSIGN(const Family* family, NamingFamily(source));
@@ -552,13 +605,8 @@ Result<std::vector<ExportTensor>> FolderNames(const ModelSource& source, std::st
         WEFT_ASSIGN(head_dim, HeadDimOf(source, *family));
     }
     const std::string architecture(family->architecture);
-    Naming naming(source, *family, head_dim);
-    if (fused) {
-        const std::string count = architecture + ".attention.head_count";
-        WEFT_ASSIGN(const int64_t heads, source.meta().Int(count, 1, 1 << 16));
-        WEFT_ASSIGN(const int64_t kv, source.meta().IntOr(count + "_kv", 1, heads, heads));
-        naming.SetHeads(heads, kv);
-    }
+    const Naming naming(source, *family, head_dim);
+    WEFT_ASSIGN(const FusedNames parts, FusedNames::Of(source, *family, head_dim));
     std::vector<ExportTensor> names;
     // Adapters have the rows of these matrices in the folder's order.
     WEFT_ASSIGN(const bool reordered,
@@ -569,6 +617,7 @@ Result<std::vector<ExportTensor>> FolderNames(const ModelSource& source, std::st
     };
     for (const TensorInfo& tensor : source.tensors()) {
         if (tensor.name.starts_with(skip) || (reordered && is_reordered(tensor.name))) continue;
+        if (parts.Add(tensor, names)) continue;
         const Status named = naming.Add(tensor, names);
         if (!named.ok() && named.error().code != ErrorCode::kUnsupported) return named.error();
     }

@@ -57,6 +57,7 @@ struct ExportTensor {
     bool matrix = false;  // a matrix even if it has one row; otherwise one row is a vector
     float add = 0;        // to each value: GGUF includes the 1 of Gemma's norms in the weights
     RowRuns runs = {};    // of the folder's tensor, if it holds more than this one
+    bool turned = false;  // [in, out] in the folder
 };
 
 // The tensors to write, in the source's order, without tensors whose names begin with `skip`.
@@ -71,6 +72,8 @@ struct LayerPath {
     std::string before, layers;
 };
 Result<LayerPath> LayerPathOf(const ModelSource& source);
+// Whether the model may have the folder's embedding and output matrix multiplied by factors.
+Result<bool> HasScaledEnds(const ModelSource& source);
 
 // model_type of the config.json that ExportConfig makes. Reads less of the model than ExportConfig
 // does.

@@ -95,16 +95,18 @@ const Family* FamilyOfArchitecture(std::string_view architecture) {
     return nullptr;
 }
 
-QkvRows RowsOf(QkvOrder order, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+std::optional<QkvRows> RowsOf(QkvOrder order, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+    const bool groups = order == QkvOrder::kFourGroups;
+    if (head_dim < 1 || kv_heads < 1 || heads % (groups ? 4 : kv_heads) != 0) return std::nullopt;
     const int64_t q = heads * head_dim, kv = kv_heads * head_dim, part = q / 4;
     const int64_t group = q / kv_heads, all = q + 2 * kv, each = group + 2 * head_dim;
     switch (order) {
-        case QkvOrder::kWhole: return {{0, q, all}, {q, kv, all}, {q + kv, kv, all}};
+        case QkvOrder::kWhole: return QkvRows{{0, q, all}, {q, kv, all}, {q + kv, kv, all}};
         case QkvOrder::kFourGroups:
-            return {{0, part, 3 * part}, {2 * part, part, 3 * part}, {part, part, 3 * part}};
+            return QkvRows{{0, part, 3 * part}, {2 * part, part, 3 * part}, {part, part, 3 * part}};
         case QkvOrder::kByKvHead: break;
     }
-    return {{0, group, each}, {group, head_dim, each}, {group + head_dim, head_dim, each}};
+    return QkvRows{{0, group, each}, {group, head_dim, each}, {group + head_dim, head_dim, each}};
 }
 
 std::vector<RuleOf<std::string>> RulesOf(const Family& family) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -117,11 +118,11 @@ struct FusedQkv {
     std::string_view module = "";  // empty: the family has none
     QkvOrder order = QkvOrder::kByKvHead;
 };
-// The rows of queries, keys and values.
+// The rows of queries, keys and values. Nothing: the heads cannot be divided so.
 struct QkvRows {
     RowRuns q, k, v;
 };
-QkvRows RowsOf(QkvOrder order, int64_t heads, int64_t kv_heads, int64_t head_dim);
+std::optional<QkvRows> RowsOf(QkvOrder order, int64_t heads, int64_t kv_heads, int64_t head_dim);
 
 struct EndScales {
     double embedding = 1, output = 1;
@@ -167,8 +168,9 @@ struct Family {
     std::string_view architecture;  // in GGUF
     std::array<std::span<const Rule>, 6> rules = {kPreNormRules, kAttentionRules, kMlpRules};
     FusedQkv qkv = {};
-    std::string_view gate_up = "";  // a module with the rows of the gate before those of up, if
-                                    // `layer` divides it
+    // Modules of an MLP that `layer` adds: one with the rows of the gate before those of up, and
+    // that of down.
+    std::string_view gate_up = "", down = "";
     Status (*meta)(const Config& config, MetaWriter& meta) = nullptr;  // null: WriteCommon
     // Not empty: the model has experts, whose keys WriteExperts writes after `meta`, with the width
     // "moe_intermediate_size" and this gating.

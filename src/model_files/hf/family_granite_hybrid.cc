@@ -244,19 +244,15 @@ constexpr Rule kMambaNames[] = {
     {"ssm_in", "mamba.in_proj", Form::kNamed, false},
     {"ssm_out", "mamba.out_proj", Form::kNamed, false},
 };
-constexpr Rule kSharedMlpNames[] = {
-    {"ffn_down", "shared_mlp.output_linear", Form::kNamed, false},
-    {"ffn_down_shexp", "shared_mlp.output_linear", Form::kNamed, false},
-};
 constexpr Rule kGraniteHybridRules[] = {
     {"ffn_gate_inp", "block_sparse_moe.router.layer", Form::kRouter, false},
 };
 constexpr Family kGraniteDense = {
     .model_type = "granitemoehybrid",
     .architecture = "granite",
-    .rules = {kPreNormRules, kSomeAttentionRules, kGraniteHybridRules, kMambaNames,
-              kSharedMlpNames},
+    .rules = {kPreNormRules, kSomeAttentionRules, kGraniteHybridRules, kMambaNames},
     .gate_up = "shared_mlp.input_linear",
+    .down = "shared_mlp.output_linear",
     .meta = GraniteHybridMeta,
     .layer = GraniteHybridTensors,
     .pairs = true,
@@ -288,8 +284,9 @@ constexpr Family kGraniteHybridFamilies[] = {
     kGraniteDense,
     {.model_type = "granitemoeshared",
      .architecture = "granitemoe",
-     .rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules, kSharedMlpNames},
+     .rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules},
      .gate_up = "shared_mlp.input_linear",
+     .down = "shared_mlp.output_linear",
      .meta = GraniteSharedMeta,
      .layer = GraniteSharedTensors,
      .pairs = true,
@@ -297,8 +294,9 @@ constexpr Family kGraniteHybridFamilies[] = {
      .defaults = kGraniteExpertDefaults},
     {.model_type = "granitemoe_swa",
      .architecture = "granitemoe",
-     .rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules, kSinkRules, kSharedMlpNames},
+     .rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules, kSinkRules},
      .gate_up = "shared_mlp.input_linear",
+     .down = "shared_mlp.output_linear",
      .meta = GraniteWindowMeta,
      .layer = GraniteSharedTensors,
      .pairs = true,

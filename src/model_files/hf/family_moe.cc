@@ -355,6 +355,7 @@ constexpr Family kExpertFamilies[] = {
      .embedding = "wte",
      .final_norm = "norm_f",
      .layers = "blocks",
+     .path = "transformer",
      .layer_norm = "layer_norm_eps",
      .more_tensors = "ffn_gate_exps.weight ffn_up_exps.weight ffn_down_exps.weight"},
     {.model_type = "phimoe",

@@ -38,14 +38,8 @@ DType AdapterDType(SafeType type) {
     return type == SafeType::kBF16 ? DType::kBF16 : DType::kF32;
 }
 
-// Where the layers are in a multimodal model's class of transformers, and in other classes; the
-// last ones for features (AdapterTask).
+// Where the text model is in a multimodal model's class of transformers, and in most other classes.
 constexpr std::string_view kText = "model.language_model.", kPlain = "model.";
-constexpr std::string_view kPaths[] = {
-    kText,       "language_model.model.",     "model.decoder.", "transformer.",
-    "gpt_neox.", "gpt_neox_japanese.",        "biogpt.",        "backbone.",
-    kPlain,      kText.substr(kPlain.size()), "decoder."};
-
 constexpr std::string_view kBase = "base_model.model.", kLayers = "model.layers";
 
 // Where the layers are in the class of transformers with which an adapter of this task is loaded.
@@ -218,15 +212,7 @@ std::string PlainName(std::string name) {
         }
     }
     if (name.starts_with(kBase)) name.erase(0, kBase.size());
-    for (const std::string_view path : kPaths) {
-        if (name.starts_with(path)) {
-            name.erase(0, path.size());
-            break;
-        }
-    }
-    for (const std::string_view layers : {"h.", "blocks."}) {
-        if (name.starts_with(layers)) name.replace(0, layers.size(), "layers.");
-    }
+    name = WithoutPath(std::move(name));
     EraseAdapterName(name);
     return ModuleInMemory(fmt::format("{}{}{}", kBase, kPlain, name));
 }

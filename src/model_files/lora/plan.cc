@@ -39,6 +39,7 @@ struct Matrices {
     std::vector<LoraTarget> routers;      // can be adapted, but training's "all" leaves them out
     std::vector<LoraTarget> fused;        // of a module that holds queries, keys and values
     std::vector<std::string> experts;     // modules of experts, which share one tensor
+    std::string embedding;  // "model.embed_tokens"; empty if adapters cannot change it
 };
 
 std::string ModuleOf(const hf::ExportTensor& tensor) {
@@ -48,8 +49,15 @@ std::string ModuleOf(const hf::ExportTensor& tensor) {
 Result<Matrices> MatricesOf(const ModelSource& source) {
     Matrices all;
     WEFT_ASSIGN(all.names, hf::FolderNames(source, kAdapterPrefix));
+    WEFT_ASSIGN(const bool scaled, hf::HasScaledEnds(source));
+    if (scaled) {
+        std::erase_if(all.names, [](const hf::ExportTensor& tensor) {
+            return tensor.from->name == "token_embd.weight" || tensor.from->name == "output.weight";
+        });
+    }
     for (hf::ExportTensor& tensor : all.names) {
         tensor.name = ModuleInMemory(std::move(tensor.name));
+        if (tensor.from->name == "token_embd.weight") all.embedding = ModuleOf(tensor);
         const bool matrix =
             tensor.name.starts_with("model.layers.") && tensor.name.ends_with(kWeight);
         if (!matrix) continue;
@@ -80,16 +88,28 @@ std::string LastName(const std::string& module) {
     return module.substr(module.rfind('.') + 1);
 }
 
+// The next step where a file may have other names than the folder that it was made from.
+const char* UseFolder(const ModelSource& source) {
+    return source.folder().empty() ? " If not, use the model's Hugging Face folder" : "";
+}
+
 // The error for an item that selects no matrix; `plan` lists all matrices.
 Error NoTarget(const LoraPlan& plan, const std::string& word, const std::string& model,
-               const std::vector<std::string>& experts) {
+               const Matrices& matrices) {
     const std::string who =
         plan.words.from.empty()
             ? "--lora-targets " + plan.words.targets
             : fmt::format("{}/adapter_config.json: target_modules", plan.words.from);
-    const auto expert =
-        std::ranges::find_if(experts, [&](const std::string& e) { return Means(word, e); });
-    if (expert != experts.end()) {
+    const auto means = [&](const std::string& module) { return Means(word, module); };
+    const auto fused = std::ranges::find_if(matrices.fused, means, &LoraTarget::module);
+    if (fused != matrices.fused.end() && plan.words.from.empty()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: Weft holds {} of {} as several matrices, and applies adapters of it "
+                         "but trains none. Leave it out, or train it with PEFT",
+                         who, fused->module, model);
+    }
+    const auto expert = std::ranges::find_if(matrices.experts, means);
+    if (expert != matrices.experts.end()) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: '{}' is {} of {}, and adapters for experts are not supported. Leave "
                          "it out: the experts then stay unchanged",
@@ -132,6 +152,28 @@ std::string ModuleInMemory(std::string name) {
         if (end == name.size() || name[end] == '.' || name[end] == ',') {
             name.replace(at, kSaved.size(), kInMemory);
         }
+    }
+    return name;
+}
+
+std::string WithoutPath(std::string name) {
+    // In classes that generate text, and (the last two) in those of features.
+    constexpr std::string_view kPaths[] = {"model.language_model.",
+                                           "language_model.model.",
+                                           "model.decoder.",
+                                           "transformer.",
+                                           "gpt_neox.",
+                                           "gpt_neox_japanese.",
+                                           "biogpt.",
+                                           "backbone.",
+                                           "model.",
+                                           "language_model.",
+                                           "decoder."};
+    const auto* path = std::ranges::find_if(
+        kPaths, [&](std::string_view begin) { return name.starts_with(begin); });
+    if (path != std::end(kPaths)) name.erase(0, path->size());
+    for (const std::string_view layers : {"h.", "blocks."}) {
+        if (name.starts_with(layers)) name.replace(0, layers.size(), "layers.");
     }
     return name;
 }
@@ -189,7 +231,9 @@ size_t Select(const std::vector<std::string>& wanted, const std::vector<LoraTarg
 std::vector<std::string> ItemsOf(const std::string& targets) {
     std::vector<std::string> items;
     if (targets.empty()) return items;
-    for (const std::string_view piece : Split(targets, ',')) items.emplace_back(Trim(piece));
+    for (const std::string_view piece : Split(targets, ',')) {
+        items.push_back(WithoutPath(std::string(Trim(piece))));
+    }
     return items;
 }
 
@@ -202,12 +246,14 @@ std::string InFile(const std::string& name) {
 class MergedTargets {
   public:
     MergedTargets(const ModelSource& source, const Matrices& matrices)
-        : source_(source), names_(matrices.names), fused_(matrices.fused) {}
+        : source_(source),
+          names_(matrices.names),
+          fused_(matrices.fused),
+          embedding_(matrices.embedding) {}
 
     std::vector<LoraTarget> Of(const AdapterModule& module) const {
-        if (module.module == "model.embed_tokens" || module.module == "model.lm_head") {
-            return {End(module)};
-        }
+        const bool end = module.module == embedding_ || module.module == "model.lm_head";
+        if (end && !embedding_.empty()) return {End(module)};
         std::vector<LoraTarget> parts;
         for (const LoraTarget& part : fused_) {
             if (part.module == module.module) parts.push_back(part);
@@ -291,6 +337,7 @@ class MergedTargets {
     const ModelSource& source_;
     const std::vector<hf::ExportTensor>& names_;
     const std::vector<LoraTarget>& fused_;
+    const std::string& embedding_;
 };
 
 // Plans what the file of an adapter has.
@@ -333,9 +380,10 @@ class FilePlanner {
         std::vector<LoraTarget> more = MergedTargets(source_, matrices_).Of(module);
         if (more.empty()) {
             return MakeError(ErrorCode::kUnsupported,
-                             "{}: has an adapter for '{}', which is not a matrix of {}. Is it an "
-                             "adapter of another model?",
-                             plan_.words.from, hf::Shown(module.saved), source_.name());
+                             "{}: has an adapter for '{}', which is not a matrix of {} that Weft "
+                             "can change. Is it an adapter of another model?{}",
+                             plan_.words.from, hf::Shown(module.saved), source_.name(),
+                             UseFolder(source_));
         }
         const bool head = more[0].tensor == "output.weight";
         const bool fused = more[0].runs.stride > 0 && more[0].form == LoraTarget::Form::kMatrix;
@@ -385,8 +433,12 @@ class FilePlanner {
     // Each module that the config says was saved.
     Status CheckSaved(const AdapterNames& names) const {
         for (const std::string& saved : config_.saved) {
+            // (PEFT lists both names of a score head, of which a class has one.)
+            const bool of_head = saved == "classifier" || saved == "score";
             const auto is = [&](const AdapterModule& whole) {
-                return (whole.module + ".").find("." + saved + ".") != std::string::npos;
+                const std::string name = whole.module + ".";
+                if (of_head && name.find(".score.") != name.npos) return true;
+                return name.find("." + saved + ".") != name.npos;
             };
             if (std::ranges::any_of(names.wholes, is)) continue;
             return MakeError(ErrorCode::kCorrupt,
@@ -401,11 +453,11 @@ class FilePlanner {
     Status AddTokenRows(const AdapterModule& rows) {
         const std::string module = rows.module.substr(0, rows.module.size() - kTokenRows.size());
         const TensorInfo* const table = source_.FindTensor("token_embd.weight");
-        const bool embedding = module == "model.embed_tokens";
+        const bool embedding = module == matrices_.embedding;
         const auto found = config_.tokens.find(LastName(module));
         const bool fits =
-            table != nullptr && (embedding || module == "model.lm_head") &&
-            found != config_.tokens.end() &&
+            table != nullptr && !matrices_.embedding.empty() &&
+            (embedding || module == "model.lm_head") && found != config_.tokens.end() &&
             std::ranges::all_of(found->second, [&](int64_t token) { return token < table->rows; });
         if (!fits) {
             return MakeError(ErrorCode::kUnsupported,
@@ -429,7 +481,8 @@ class FilePlanner {
                 continue;
             }
             const auto is = [&](const hf::ExportTensor& tensor) {
-                return tensor.from->dim_count < 3 && tensor.runs.stride == 0 &&
+                const bool turned = tensor.turned && tensor.from->dim_count == 2;
+                return tensor.from->dim_count < 3 && tensor.runs.stride == 0 && !turned &&
                        InFile(tensor.name) == whole.module;
             };
             const auto found = std::ranges::find_if(matrices_.names, is);
@@ -438,7 +491,8 @@ class FilePlanner {
                     {found->from->name, whole.module, found->pairs_of, found->add, {}});
                 continue;
             }
-            if (whole.module == "model.lm_head.weight") {  // the model uses its embedding
+            const bool tied = !matrices_.embedding.empty();  // the model uses its embedding
+            if (whole.module == "model.lm_head.weight" && tied) {
                 plan_.wholes.push_back({"output.weight", whole.module, 0, 0, {}});
                 continue;
             }
@@ -486,7 +540,9 @@ Result<LoraPlan> PlanLora(const ModelSource& source, const LoraOptions& words, L
     } else {
         WEFT_ASSIGN(config, ReadAdapterConfig(words.from, use));
         WEFT_ASSIGN(names, ReadAdapterNames(words.from));
-        for (std::string& saved : config.saved) saved = ModuleInMemory(std::move(saved));
+        for (std::string& saved : config.saved) {
+            saved = ModuleInMemory(WithoutPath(std::move(saved)));
+        }
         plan.words = config.words;
         plan.words.targets = ModuleInMemory(std::move(plan.words.targets));
         plan.words.seed = words.seed;
@@ -505,7 +561,7 @@ Result<LoraPlan> PlanLora(const ModelSource& source, const LoraOptions& words, L
     const size_t lacking = Select(wanted, matrices.linears, chosen);
     if (lacking != std::string::npos) {
         plan.targets = std::move(matrices.linears);
-        return NoTarget(plan, wanted[lacking], source.name(), matrices.experts);
+        return NoTarget(plan, wanted[lacking], source.name(), matrices);
     }
     if (words.from.empty()) {
         PlanNew(chosen, matrices, plan);

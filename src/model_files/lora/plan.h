@@ -76,6 +76,8 @@ struct LoraWhole {
 // A module's name in the classes of transformers 5, from the name in a folder: both call the router
 // of Mixtral and of its relatives differently.
 std::string ModuleInMemory(std::string name);
+// "layers.3.mlp" from "transformer.h.3.mlp": the name below the text model of any class.
+std::string WithoutPath(std::string name);
 
 struct LoraPlan {
     LoraOptions words;  // with rank, alpha etc. from the adapter's folder, if any
