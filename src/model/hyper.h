@@ -104,7 +104,7 @@ struct Hyper {
     std::vector<Hyper> head;
     std::vector<int64_t> reads;
     bool norm_before_residual = false, norm_output = false;  // of an EAGLE-3 head
-    // A DFlash head has a block of rows (0: another head), whose rows to draft have the token
+    // A DFlash head has a block of rows (0: another head). The rows that it drafts have the token
     // `mask`. In the layers `ahead`, a row also sees the later rows of its block.
     int64_t block = 0, mask = 0;
     std::vector<bool> ahead;

@@ -1,8 +1,8 @@
 #include "train/pieces.h"
 
-#include "model_files/lora/plan.h"
-
 #include <algorithm>
+
+#include "model_files/lora/plan.h"
 
 namespace weft::train {
 namespace {

@@ -95,8 +95,8 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenVerified(const TrainerOpti
 
 // Checks the options' ranges. Errors: kUsage; the message names the flags.
 Status CheckTrainer(const TrainerOptions& options);
-// Refuses what ranks that divide sequences (--cp) do not support. answers: the flag of a loss of
-// whole answers; "": none. Errors: kUsage; the message names the flags.
+// Refuses the flags that --cp does not support. answers: the flag of a loss of whole answers; "":
+// none. Errors: kUsage; the message names the flags.
 Status CheckContext(int cp, std::string_view answers, bool sequence_parallel);
 // --recompute; auto is none, the first that a trainer tries. Errors: kUsage.
 Result<program::Recompute> FindRecompute(const std::string& name);

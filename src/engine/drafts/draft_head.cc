@@ -94,8 +94,8 @@ Status DraftHead::Run() {
     return rank_->Run(step_);
 }
 
-// What rank 0 needs of the output rows, which the last stage has. Judging a draft needs the
-// probabilities of all tokens.
+// The last stage has the output rows, and sends rank 0 what a RowAsk names. A judge of drafts needs
+// the probabilities of all tokens.
 void DraftHead::AskForRows(int64_t vocab) {
     for (const Output& output : outputs_) {
         RowAsk ask;

@@ -80,8 +80,8 @@ class AdapterFile {
     std::vector<hf::SafeTensor> tensors_;
 };
 
-// What the adapted model computes. PEFT calls it the task type, and selects by it the class of
-// transformers with which it loads the adapter.
+// The output of the adapted model. PEFT calls it the task type. The task type selects the class of
+// transformers that loads the adapter.
 enum class AdapterTask { kText, kScores, kFeatures };
 
 // Writes the adapter tensors of `trained`, and its score head. Existing files are replaced once the

@@ -48,7 +48,7 @@ constexpr std::string_view kHarmless[] = {
     "loftq_config", "eva_config", "corda_config", "lora_ga_config",
     // The names of the adapter's tensors show these.
     "exclude_modules", "layers_to_transform", "layers_pattern", "target_parameters",
-    // Of weights that are stored transposed (GPT-2): A and B have the same shapes without it.
+    // GPT-2 stores its weights transposed. A and B have the same shapes with and without this key.
     "fan_in_fan_out",
     // The backward pass; tied weights outside the adapter.
     "velora_config", "runtime_config", "ensure_weight_tying"};
