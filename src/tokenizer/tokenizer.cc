@@ -44,6 +44,9 @@ bool IsEndText(std::string_view text, bool control) {
     return std::find(std::begin(kEndTexts), end, text) != end;
 }
 
+// Ends each message of a turn that is a list of messages (gpt-oss, Solar-Open).
+constexpr std::string_view kMessageEnd = "<|end|>";
+
 // Texts that begin a text or a turn, or name a role. The first kSureTurnTexts are control tokens
 // even if a file types them as normal; the others, if it types them as user-defined.
 constexpr size_t kSureTurnTexts = 14;
@@ -207,6 +210,7 @@ std::unique_ptr<Tokenizer> Tokenizer::Assemble(TokenizerParts parts) {
     const Vocabulary& vocabulary = *made->vocabulary_;
     made->pieces_.reserve(vocabulary.data().tokens.size());
     const TokenizerData& known = vocabulary.data();
+    made->message_end_ = vocabulary.Find(kMessageEnd);
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
         made->pieces_.push_back(
             MakePiece(vocabulary, *made->model_, parts.user_bytes_by_model, id));
@@ -323,6 +327,10 @@ bool Tokenizer::IsSpecial(int32_t id) const {
 
 bool Tokenizer::IsEog(int32_t id) const {
     return vocabulary_->Has(id) && eog_[static_cast<size_t>(id)];
+}
+
+bool Tokenizer::EndsMessage(int32_t id) const {
+    return IsEog(id) || (id >= 0 && id == message_end_);
 }
 
 int32_t Tokenizer::Find(std::string_view text) const {

@@ -129,9 +129,11 @@ class Tokenizer {
     std::string Decode(std::span<const int32_t> ids, bool skip_special = true) const;
 
     int32_t vocab_size() const;
-    TokenType Type(int32_t id) const;           // kUnused for ids out of range
-    bool IsSpecial(int32_t id) const;           // control or unknown: not shown to users
-    bool IsEog(int32_t id) const;               // ends a generation: eos, eot, eom and similar
+    TokenType Type(int32_t id) const;  // kUnused for ids out of range
+    bool IsSpecial(int32_t id) const;  // control or unknown: not shown to users
+    bool IsEog(int32_t id) const;      // ends a generation: eos, eot, eom and similar
+    // Ends a message: ends a generation, or ends one of the messages of a turn ("<|end|>").
+    bool EndsMessage(int32_t id) const;
     int32_t Find(std::string_view text) const;  // the token with exactly this raw text, or -1
     const TokenizerData& data() const;          // without the merges
 
@@ -144,6 +146,7 @@ class Tokenizer {
     std::unique_ptr<const SpecialScanner> on_request_;  // also control and unknown tokens
     std::vector<std::string> pieces_;                   // bytes by id
     std::vector<bool> eog_;                             // by id
+    int32_t message_end_ = -1;
 };
 
 }  // namespace weft::tokenizer
