@@ -143,7 +143,7 @@ std::vector<uint8_t> AskedMask(const chat::Chat& chat, ChatInput input,
         }
         auto end = std::max(tokens_to(begin), tokens_to(words));
         const auto last = tokens_to(through->size());
-        while (end < last && !TurnTokens().IsEog(tokens[static_cast<size_t>(end)])) ++end;
+        while (end < last && !TurnTokens().EndsMessage(tokens[static_cast<size_t>(end)])) ++end;
         end = std::min(end + 1, last);
         std::fill(mask.begin() + tokens_to(begin), mask.begin() + end, uint8_t{1});
     }

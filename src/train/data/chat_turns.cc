@@ -254,12 +254,12 @@ class TurnMarker {
         WEFT_ASSIGN(const std::optional<size_t> written, WrittenTo(turn, words, gap_end));
         const size_t last = TokensTo(written.value_or(gap_end));
         size_t end = std::max(first, TokensTo(words));
-        while (end < last && !turns_.tokenizer_->IsEog(tokens_[end])) ++end;
+        while (end < last && !turns_.tokenizer_->EndsMessage(tokens_[end])) ++end;
         if (end < last) return end + 1;
         if (written && !ends) {
             const size_t next = TokensTo(gap_end);
             while (end < next && IsBlankText(turns_.tokenizer_->Piece(tokens_[end]))) ++end;
-            if (end < next && turns_.tokenizer_->IsEog(tokens_[end])) return end + 1;
+            if (end < next && turns_.tokenizer_->EndsMessage(tokens_[end])) return end + 1;
         }
         if (written && first < last) {
             turns_.notes_->no_end = true;
@@ -364,7 +364,8 @@ std::string ChatTurns::ClosingIn(ChatInput longer, const Text& open) const {
     if (next == closed->given().end()) return "";
     const std::string_view gap = closed->view().substr(open.size(), next->begin - open.size());
     const auto ids = tokenizer_->Encode(gap, {.add_special = false, .parse_special = true});
-    const auto end = std::ranges::find_if(ids, [&](int32_t id) { return tokenizer_->IsEog(id); });
+    const auto end =
+        std::ranges::find_if(ids, [&](int32_t id) { return tokenizer_->EndsMessage(id); });
     if (end == ids.end()) return "";
     const std::string_view piece = tokenizer_->Piece(*end);
     const size_t at = gap.find(piece);
@@ -379,7 +380,7 @@ bool ChatTurns::EndsOpen(const ChatInput& input, const Text& text) const {
     if (!words) return false;
     const auto ids = tokenizer_->Encode(text.view().substr(*words),
                                         {.add_special = false, .parse_special = true});
-    return std::ranges::none_of(ids, [&](int32_t id) { return tokenizer_->IsEog(id); });
+    return std::ranges::none_of(ids, [&](int32_t id) { return tokenizer_->EndsMessage(id); });
 }
 
 Status ChatTurns::Prepare(ChatInput& input) const {

@@ -59,7 +59,7 @@ bool ControlTokens::IsExpected(const std::vector<int32_t>& ids, size_t at) const
     if (mode_ == ControlMode::kParse) return true;
     if (!written_.empty() && written_[static_cast<size_t>(id)]) return true;
     if (at == 0 && id == tokenizer_->data().bos) return true;
-    return at + 1 == ids.size() && tokenizer_->IsEog(id);
+    return at + 1 == ids.size() && tokenizer_->EndsMessage(id);
 }
 
 ControlTokens::Text ControlTokens::Read(std::string_view text) const {
