@@ -9,9 +9,9 @@
 namespace weft::tokenizer {
 namespace {
 
-// Texts of end tokens in current model families, used in addition to the file's ids. The first
-// kSureEndTexts are control tokens even if a file types them as normal. The other texts occur in
-// web pages and count only if the file types them as control.
+// Texts of end tokens in current model families, used in addition to the file's ids (for
+// kMessageEnd see below). The first kSureEndTexts are control tokens even if a file types them as
+// normal. The other texts occur in web pages and count only if the file types them as control.
 constexpr size_t kSureEndTexts = 16;
 constexpr std::string_view kEndTexts[] = {
     "<|eot_id|>",
@@ -44,8 +44,10 @@ bool IsEndText(std::string_view text, bool control) {
     return std::find(std::begin(kEndTexts), end, text) != end;
 }
 
-// Ends each message of a turn that is a list of messages (gpt-oss, Solar-Open).
+// In vocabularies of families whose turn is a list of messages (gpt-oss, Solar-Open), the first
+// text ends a message; the others end the turn.
 constexpr std::string_view kMessageEnd = "<|end|>";
+constexpr std::string_view kTurnEnds[] = {"<|return|>", "<|call|>", "<|calls|>", "<|flush|>"};
 
 // Texts that begin a text or a turn, or name a role. The first kSureTurnTexts are control tokens
 // even if a file types them as normal; the others, if it types them as user-defined.
@@ -211,11 +213,14 @@ std::unique_ptr<Tokenizer> Tokenizer::Assemble(TokenizerParts parts) {
     made->pieces_.reserve(vocabulary.data().tokens.size());
     const TokenizerData& known = vocabulary.data();
     made->message_end_ = vocabulary.Find(kMessageEnd);
+    const bool lists = std::ranges::any_of(
+        kTurnEnds, [&](std::string_view end) { return vocabulary.Find(end) >= 0; });
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
         made->pieces_.push_back(
             MakePiece(vocabulary, *made->model_, parts.user_bytes_by_model, id));
         made->eog_.push_back(id == known.eos || id == known.eot || id == known.eom ||
-                             IsEndText(vocabulary.Text(id), made->IsSpecial(id)));
+                             (IsEndText(vocabulary.Text(id), made->IsSpecial(id)) &&
+                              !(lists && id == made->message_end_)));
     }
     for (const int32_t id : known.ends) {
         if (vocabulary.Has(id)) made->eog_[static_cast<size_t>(id)] = true;
