@@ -22,6 +22,7 @@ class PlainGrammar : public AnswerParser::Grammar {
   public:
     void Push(std::string_view text, AnswerDelta& delta) override { delta.content += text; }
     void Finish(AnswerDelta&) override {}
+    bool Takes(std::string_view) const override { return true; }
 };
 
 std::unique_ptr<AnswerParser::Grammar> GrammarOf(ToolCallFormat family, GrammarOptions options) {
@@ -98,6 +99,34 @@ size_t BegunAtEnd(std::string_view text, const std::vector<std::string_view>& ma
         }
     }
     return most;
+}
+
+Likely OnlyMarkers(std::string_view text, size_t at, const std::vector<std::string_view>& markers,
+                   const std::vector<std::string_view>& calls, bool over) {
+    constexpr size_t kMostBytes = 4096;
+    for (;;) {
+        if (at > kMostBytes) return Likely::kNo;
+        at = std::min(text.find_first_not_of(" \t\r\n", at), text.size());
+        const std::string_view rest = text.substr(at);
+        if (rest.empty()) return over ? Likely::kYes : Likely::kUnknown;
+        const auto begins = [&](std::string_view marker) { return rest.starts_with(marker); };
+        if (std::ranges::any_of(calls, begins)) return Likely::kYes;
+        size_t size = 0;
+        bool begun = false;
+        for (const std::string_view marker : markers) {
+            if (begins(marker)) size = std::max(size, marker.size());
+            begun = begun || marker.starts_with(rest);
+        }
+        if (size == 0) return begun && !over ? Likely::kUnknown : Likely::kNo;
+        at += size;
+    }
+}
+
+bool GrammarOptions::IsControl(std::string_view marker) const {
+    if (tokens.tokenizer == nullptr || tokens.letters) return false;
+    const std::vector<int32_t> ids =
+        tokens.tokenizer->Encode(marker, {.add_special = false, .parse_special = true});
+    return std::ranges::any_of(ids, [&](int32_t id) { return tokens.tokenizer->IsSpecial(id); });
 }
 
 ToolCallFormat FamilyOf(std::string_view text) {
@@ -198,16 +227,91 @@ std::string_view FamilyName(ToolCallFormat family) {
 }
 
 AnswerParser::AnswerParser(ToolCallFormat family, bool begins_in_reasoning, bool parts,
-                           std::shared_ptr<const ToolTypes> tools, bool verbatim)
-    : grammar_(GrammarOf(family, {begins_in_reasoning, parts, verbatim, std::move(tools)})) {}
+                           std::shared_ptr<const ToolTypes> tools, bool verbatim,
+                           const TokenReading& tokens)
+    : grammar_(GrammarOf(family, {begins_in_reasoning, parts, verbatim, std::move(tools), tokens})),
+      tokens_(tokens) {}
 AnswerParser::~AnswerParser() = default;
 AnswerParser::AnswerParser(AnswerParser&&) noexcept = default;
 AnswerParser& AnswerParser::operator=(AnswerParser&&) noexcept = default;
 
-AnswerDelta AnswerParser::Push(std::string_view text) {
+AnswerDelta AnswerParser::Push(std::string_view text, int32_t token) {
     AnswerDelta delta;
-    grammar_->Push(text, delta);
+    if (token < 0 || tokens_.tokenizer == nullptr) {
+        grammar_->Push(text, delta);
+    } else {
+        grammar_->Push(Read(text, token), delta);
+    }
+    Unmark(delta);
     return delta;
+}
+
+// The text for the grammar: with kLetters in letters that spell a token, and without a control
+// token that is no marker.
+std::string AnswerParser::Read(std::string_view text, int32_t token) {
+    constexpr size_t kMostMarkerBytes = 64;
+    const tokenizer::Tokenizer& tokenizer = *tokens_.tokenizer;
+    const auto marks = [&](int32_t id) {
+        return tokenizer.IsSpecial(id) || tokenizer.Type(id) == tokenizer::TokenType::kUserDefined;
+    };
+    std::string_view marker = marks(token) ? tokenizer.Piece(token) : "";
+    if (!text.ends_with(marker)) marker = "";
+    text.remove_suffix(marker.size());
+    std::string read;
+    for (const char c : text) {
+        letters_ += c;
+        bool spells = false;
+        if (!tokens_.letters && (c == '>' || c == ']' || c == '[')) {
+            const std::string_view end = letters_;
+            for (size_t at = end.find_first_of("<[]"); !spells && at < end.size() - 1;
+                 at = end.find_first_of("<[]", at + 1)) {
+                spells = marks(tokenizer.Find(end.substr(at)));
+            }
+        }
+        if (spells) read += kLetters;
+        marked_ = marked_ || spells;
+        read += c;
+        if (letters_.size() > 2 * kMostMarkerBytes) letters_.erase(0, kMostMarkerBytes);
+    }
+    const bool drops = tokenizer.IsSpecial(token) && !tokens_.shows_special;
+    if (marker.empty() || (drops && !grammar_->Takes(marker))) return read;
+    letters_.clear();
+    return read.append(marker);
+}
+
+namespace {
+
+void UnmarkJson(OrderedJson& value) {
+    if (value.is_string()) std::erase(value.get_ref<std::string&>(), kLetters);
+    if (value.is_array()) {
+        for (OrderedJson& each : value) UnmarkJson(each);
+    }
+    if (!value.is_object()) return;
+    OrderedJson plain = OrderedJson::object();
+    for (const auto& [key, each] : value.items()) {
+        std::string name = key;
+        std::erase(name, kLetters);
+        UnmarkJson(each);
+        plain[name] = std::move(each);
+    }
+    value = std::move(plain);
+}
+
+}  // namespace
+
+// Removes each kLetters.
+void AnswerParser::Unmark(AnswerDelta& delta) const {
+    if (!marked_) return;
+    std::erase(delta.content, kLetters);
+    std::erase(delta.reasoning, kLetters);
+    for (CallPart& part : delta.call_parts) {
+        std::erase(part.name, kLetters);
+        std::erase(part.arguments, kLetters);
+    }
+    for (ToolCall& call : delta.tool_calls) {
+        std::erase(call.name, kLetters);
+        UnmarkJson(call.arguments);
+    }
 }
 
 bool AnswerParser::in_reasoning() const {
@@ -217,6 +321,7 @@ bool AnswerParser::in_reasoning() const {
 AnswerDelta AnswerParser::Finish() {
     AnswerDelta delta;
     grammar_->Finish(delta);
+    Unmark(delta);
     return delta;
 }
 

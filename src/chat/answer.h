@@ -62,9 +62,13 @@
 //   kApertus   <|inner_prefix|>...<|inner_suffix|>, <|tools_prefix|>[{"f": {...}}]<|tools_suffix|>
 //   kJsonList  xLAM 2: [{"name": ..., "arguments": {...}}] without markers, at the answer's start
 //
-// The text must contain special tokens by name (decode with skip_special off). A call that cannot
-// be parsed (invalid JSON, no name) becomes content with its markers, so no text is lost. An end
-// marker inside a JSON string of a call, or inside a value between tags, belongs to the value.
+// The text must contain special tokens by name (decode with skip_special off). Where a marker is a
+// token of the vocabulary, only the token counts: the same letters in other tokens are text. A
+// marker that is only text counts where the format has it: reasoning at the beginning, the end of a
+// turn at the end. A control token of no marker is dropped. A call in reasoning counts only if the
+// reasoning has no end behind it. A call that cannot be parsed (invalid JSON, no name) becomes text
+// with its markers, so no text is lost. An end marker inside a JSON string of a call, or inside a
+// value between tags, belongs to the value.
 // Limit: at most kMostHeldBytes are held back; a longer call becomes content.
 // Thread: one AnswerParser per answer, one thread at a time.
 #pragma once
@@ -75,6 +79,7 @@
 #include <vector>
 
 #include "chat/template/chat_template.h"
+#include "tokenizer/tokenizer.h"
 
 namespace weft::chat {
 
@@ -155,6 +160,14 @@ ToolCallFormat FamilyOf(std::string_view text);
 // "qwen", "llama3", ...; for messages.
 std::string_view FamilyName(ToolCallFormat family);
 
+// How an answer's tokens are read.
+struct TokenReading {
+    const tokenizer::Tokenizer* tokenizer = nullptr;  // null: the answer is only text
+    // Markers in letters count, too: a grammar may have made the model spell them.
+    bool letters = false;
+    bool shows_special = false;  // control tokens of no marker are shown
+};
+
 class AnswerParser {
   public:
     static constexpr size_t kMostHeldBytes = size_t{1} << 20;
@@ -168,13 +181,14 @@ class AnswerParser {
     // neither reasoning nor a call is content to its end.
     explicit AnswerParser(ToolCallFormat family, bool begins_in_reasoning = false,
                           bool parts = false, std::shared_ptr<const ToolTypes> tools = nullptr,
-                          bool verbatim = false);
+                          bool verbatim = false, const TokenReading& tokens = {});
     ~AnswerParser();
     AnswerParser(AnswerParser&&) noexcept;
     AnswerParser& operator=(AnswerParser&&) noexcept;
 
-    // Consumes `text` and returns the new delta.
-    AnswerDelta Push(std::string_view text);
+    // Consumes `text` and returns the new delta. token: the last token of the text, if its other
+    // tokens are ordinary ones; -1: text that the template wrote, whose markers all count.
+    AnswerDelta Push(std::string_view text, int32_t token = -1);
     // Ends the answer and returns what was held back.
     AnswerDelta Finish();
     // Whether the text so far ends in reasoning.
@@ -183,7 +197,13 @@ class AnswerParser {
     class Grammar;  // parser of one format
 
   private:
+    std::string Read(std::string_view text, int32_t token);
+    void Unmark(AnswerDelta& delta) const;
+
     std::unique_ptr<Grammar> grammar_;
+    TokenReading tokens_;
+    std::string letters_;  // end of the text in ordinary tokens
+    bool marked_ = false;  // the text has a kLetters
 };
 
 // The markers that begin and end the family's reasoning. ThinkBegin: empty if the family has none.

@@ -1,5 +1,7 @@
 #include "chat/answer_calls.h"
 
+#include "chat/answer_grammar.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -381,6 +383,12 @@ std::string_view TrimBlanks(std::string_view text) {
 }
 
 OrderedJson ReadJson(std::string_view text) {
+    std::string plain;
+    if (text.find(kLetters) != text.npos) {
+        plain = text;
+        std::erase(plain, kLetters);
+        text = plain;
+    }
     auto parsed = ParseJsonWithDigits(text, {.values = kMostValues});
     return parsed.ok() ? *std::move(parsed) : OrderedJson(OrderedJson::value_t::discarded);
 }

@@ -11,6 +11,10 @@
 
 namespace weft::chat {
 
+// Marks letters that spell a token: a byte of no UTF-8 text before the last letter. No marker is
+// found in them, and the answer has no such byte.
+inline constexpr char kLetters = '\xFF';
+
 class AnswerParser::Grammar {
   public:
     Grammar() = default;
@@ -20,6 +24,8 @@ class AnswerParser::Grammar {
 
     virtual void Push(std::string_view text, AnswerDelta& delta) = 0;
     virtual void Finish(AnswerDelta& delta) = 0;
+    // Whether a control token may be part of a marker or a call here.
+    virtual bool Takes(std::string_view token) const = 0;
     virtual bool in_reasoning() const { return false; }
 };
 
@@ -30,7 +36,10 @@ struct GrammarOptions {
     bool verbatim = false;  // see AnswerParser
     // Null if the functions are unknown.
     std::shared_ptr<const ToolTypes> tools{};
+    TokenReading tokens{};
 
+    // Whether the model writes the marker with a control token, so that no text can be meant.
+    bool IsControl(std::string_view marker) const;
     // False if no functions were offered: text that looks like a call is then content.
     bool wants_calls() const { return tools == nullptr || !tools->empty(); }
     const ToolTypes& types() const {
@@ -50,6 +59,14 @@ std::unique_ptr<AnswerParser::Grammar> MakeHarmonyGrammar(GrammarOptions options
 // Muse Glimmer: like gpt-oss, with calls in tags.
 std::unique_ptr<AnswerParser::Grammar> MakeAtemGrammar(GrammarOptions options);
 
+enum class Likely { kYes, kNo, kUnknown };
+
+// Whether a function's name may begin with the letter.
+inline bool BeginsName(char letter) {
+    const char lower = static_cast<char>(letter | 0x20);
+    return letter == '_' || (lower >= 'a' && lower <= 'z') || (letter & 0x80) != 0;
+}
+
 struct FoundMarker {
     size_t at = std::string_view::npos;
     size_t marker = 0;  // index of the marker
@@ -59,5 +76,8 @@ FoundMarker FindMarker(std::string_view text, const std::vector<std::string_view
                        size_t from = 0);
 // Length of the longest suffix of `text` that is a prefix of a marker.
 size_t BegunAtEnd(std::string_view text, const std::vector<std::string_view>& markers);
+// Whether only markers follow at `at`, up to the end of the answer (over) or to one of `calls`.
+Likely OnlyMarkers(std::string_view text, size_t at, const std::vector<std::string_view>& markers,
+                   const std::vector<std::string_view>& calls, bool over);
 
 }  // namespace weft::chat

@@ -125,7 +125,11 @@ AnswerRules GraniteRules() {
             "</think>",
             {{.begin = "<|tool_call|>", .read = ReadCallList, .repeats = true},
              {.begin = "<tool_call>", .read = ReadCallList, .repeats = true}},
-            {"</tool_call>", "<response>", "</response>", "<|end_of_text|>"}};
+            {"</tool_call>", "<|end_of_text|>"},
+            {},
+            "<response>",
+            "</response>",
+            true};
 }
 
 AnswerRules PhiRules() {
@@ -158,8 +162,8 @@ AnswerRules ListRules(std::string_view begin, std::string_view end,
 
 AnswerRules CohereRules() {
     AnswerRules rules = ListRules("<|START_ACTION|>", "<|END_ACTION|>",
-                                  {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>",
-                                   "<|END_TEXT|>", "<|END_OF_TURN_TOKEN|>"});
+                                  {"<|END_RESPONSE|>", "<|END_TEXT|>", "<|END_OF_TURN_TOKEN|>"});
+    rules.begins = {"<|START_RESPONSE|>", "<|START_TEXT|>"};
     rules.think_begin = "<|START_THINKING|>";
     rules.think_end = "<|END_THINKING|>";
     return rules;
@@ -170,7 +174,8 @@ AnswerRules SolarRules() {
     return {"<|think|>",
             "<|end|>",
             {{.begin = "<|tool_call:begin|>", .end = "<|tool_call:end|>", .read = ReadSolarCall}},
-            {"<|begin|>assistant", "<|content|>", "<|tool_calls|>", "<|calls|>", "<|flush|>"}};
+            {"<|tool_calls|>", "<|calls|>", "<|flush|>", "<|end|>"},
+            {"<|begin|>assistant", "<|content|>"}};
 }
 
 // The names of V3.2, then of V4.
@@ -201,8 +206,9 @@ AnswerRules Lfm2Rules() {
 }
 
 AnswerRules HunyuanA13bRules() {
-    AnswerRules rules =
-        ListRules("<tool_calls>", "</tool_calls>", {"<answer>", "</answer>", "<|eos|>"});
+    AnswerRules rules = ListRules("<tool_calls>", "</tool_calls>", {"<|eos|>"});
+    rules.frame_begin = "<answer>";
+    rules.frame_end = "</answer>";
     rules.calls[0].read = ReadHunyuanList;
     rules.calls.push_back(TagForm(ReadTaggedCall));
     rules.calls[1].streams = false;
@@ -227,7 +233,6 @@ AnswerRules AprielRules() {
         ListRules("<tool_calls>", "</tool_calls>", {"[END FINAL RESPONSE]", "<|end|>"});
     rules.think_begin = "Here are my reasoning steps:";
     rules.think_end = "[BEGIN FINAL RESPONSE]";
-    rules.think_first = true;
     return rules;
 }
 
@@ -282,7 +287,10 @@ AnswerRules ApertusRules() {
 
 AnswerRules ErnieRules() {
     AnswerRules rules = QwenRules();
-    rules.dropped = {"<response>", "</response>", "</s>"};
+    rules.dropped = {"</s>"};
+    rules.frame_begin = "<response>";
+    rules.frame_end = "</response>";
+    rules.frame_behind_thought = true;
     return rules;
 }
 

@@ -27,8 +27,13 @@ struct CallForm {
 struct AnswerRules {
     std::string_view think_begin{}, think_end{};
     std::vector<CallForm> calls{};
-    std::vector<std::string_view> dropped{};  // markers to remove from the text
-    bool think_first = false;                 // think_begin counts only at the answer's start
+    // Markers to remove. In letters they count at the end of the answer, before a call, and
+    // directly behind one; `begins` also at the beginning of the content.
+    std::vector<std::string_view> dropped{};
+    std::vector<std::string_view> begins{};
+    // Letters around the whole content. frame_behind_thought: only if it follows reasoning.
+    std::string_view frame_begin{}, frame_end{};
+    bool frame_behind_thought = false;
 };
 
 // Rules of a family with markers; empty for other families.

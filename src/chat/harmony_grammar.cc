@@ -1,5 +1,6 @@
 // gpt-oss and Muse Glimmer: messages with heads. In gpt-oss the head names a channel and calls
 // contain JSON; in Muse Glimmer the head names the recipient and calls contain tags.
+#include <algorithm>
 #include <utility>
 
 #include "chat/answer_calls.h"
@@ -9,15 +10,18 @@
 namespace weft::chat {
 namespace {
 
+constexpr std::string_view kStart = "<|start|>";
+
 class HarmonyGrammar : public AnswerParser::Grammar {
   public:
     HarmonyGrammar(bool tags, GrammarOptions options)
         : tags_(tags),
           parts_(options.parts && options.wants_calls() && !tags),
           options_(std::move(options)),
-          ends_(tags ? std::vector<std::string_view>{"<|eom|>", "<|eot|>", "<|start|>"}
-                     : std::vector<std::string_view>{"<|end|>", "<|call|>", "<|return|>",
-                                                     "<|start|>"}) {}
+          ends_(tags ? std::vector<std::string_view>{"<|eom|>", "<|eot|>", kStart}
+                     : std::vector<std::string_view>{"<|end|>", "<|call|>", "<|return|>", kStart}) {
+        for (const std::string_view end : ends_) control_.push_back(options_.IsControl(end));
+    }
 
     void Push(std::string_view text, AnswerDelta& delta) override {
         held_ += text;
@@ -30,10 +34,22 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         }
     }
 
+    bool Takes(std::string_view token) const override {
+        return in_head_ || kind_ == Kind::kCall || std::ranges::find(ends_, token) != ends_.end();
+    }
+
     void Finish(AnswerDelta& delta) override {
+        over_ = true;
+        while (Step(delta)) {
+        }
         if (in_head_) {
             // Text without any head is content; a head without a body is dropped.
-            if (held_.find("<|") == std::string::npos) delta.content += held_;
+            constexpr std::string_view kHeads[] = {kStart, "<|channel|>", "<|constrain|>", "to="};
+            const std::string_view text = TrimBlanks(held_);
+            const bool head = std::ranges::any_of(kHeads, [&](std::string_view begin) {
+                return text.starts_with(begin) || begin.starts_with(text);
+            });
+            if (!head || text.empty()) delta.content += held_;
         } else {
             Out(held_, delta);
             EndMessage(false, delta);
@@ -58,6 +74,11 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         }
         const FoundMarker found = FindEnd();
         const bool none = found.at == std::string::npos;
+        if (!none && Ends(found) == Likely::kUnknown) {
+            Out(std::string_view(held_).substr(0, found.at), delta);
+            held_.erase(0, found.at);
+            return false;
+        }
         const size_t known = none ? held_.size() - BegunAtEnd(held_, ends_) : found.at;
         Out(std::string_view(held_).substr(0, known), delta);
         held_.erase(0, none ? known : known + ends_[found.marker].size());
@@ -67,16 +88,38 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         return true;
     }
 
-    // The first marker outside a call's string argument.
+    // Whether the marker ends the message. In letters it does so before the next message, and at
+    // the end of the answer.
+    Likely Ends(const FoundMarker& found) const {
+        const std::string_view marker = ends_[found.marker];
+        if (control_[found.marker]) return Likely::kYes;
+        if (options_.verbatim && kind_ == Kind::kFinal) return Likely::kNo;
+        if (marker != kStart) {
+            return OnlyMarkers(held_, found.at + marker.size(), ends_, {kStart, "<|channel|>"},
+                               over_);
+        }
+        constexpr std::string_view kHeads[] = {"assistant<|channel|>", "assistant<|message|>",
+                                               "assistant to="};
+        const std::string_view rest = std::string_view(held_).substr(found.at + marker.size());
+        Likely begins = Likely::kNo;
+        for (const std::string_view head : kHeads) {
+            if (rest.starts_with(head)) return Likely::kYes;
+            if (head.starts_with(rest) && !over_) begins = Likely::kUnknown;
+        }
+        return begins;
+    }
+
+    // The first marker that ends the message or may do so, outside a call's string argument.
     FoundMarker FindEnd() const {
-        FoundMarker found = FindMarker(held_, ends_);
-        if (kind_ != Kind::kCall || tags_) return found;
+        const bool strings = kind_ == Kind::kCall && !tags_;
         ValueScan scan = scan_;
-        for (size_t fed = 0; found.at != std::string::npos;) {
-            scan.Feed(std::string_view(held_).substr(fed, found.at - fed));
-            if (!scan.inside()) break;
+        size_t fed = 0;
+        FoundMarker found = FindMarker(held_, ends_);
+        for (; found.at != std::string::npos; found = FindMarker(held_, ends_, found.at + 1)) {
+            if (strings) scan.Feed(std::string_view(held_).substr(fed, found.at - fed));
             fed = found.at;
-            found = FindMarker(held_, ends_, found.at + 1);
+            const bool inside = strings && scan.inside() && !control_[found.marker];
+            if (!inside && Ends(found) != Likely::kNo) break;
         }
         return found;
     }
@@ -163,7 +206,9 @@ class HarmonyGrammar : public AnswerParser::Grammar {
     const bool tags_, parts_;
     const GrammarOptions options_;
     const std::vector<std::string_view> ends_;
-    bool begins_ = false;  // the next part of the call is its first
+    std::vector<bool> control_;  // by marker of ends_: it is a control token
+    bool over_ = false;          // the answer has ended
+    bool begins_ = false;        // the next part of the call is its first
     std::string held_, head_, name_, body_;
     ValueScan scan_;  // scans the arguments of a call
     bool in_head_ = true;

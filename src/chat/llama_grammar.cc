@@ -22,8 +22,6 @@ constexpr std::string_view kLlamaBlanks = " \t\r\n";
 constexpr std::string_view kGlmThink = "<think>", kGlmThinkEnd = "</think>";
 constexpr std::string_view kGlmAnswer = "<|assistant|>";
 
-enum class Likely { kYes, kNo, kUnknown };
-
 // Judges by its first key whether an object may be a call.
 Likely IsCallBegin(std::string_view text) {
     constexpr std::string_view kCallKeys[] = {"\"name\"",       "\"type\"",      "\"function\"",
@@ -48,9 +46,17 @@ class LlamaGrammar : public AnswerParser::Grammar {
                         "<|user|>", "<|observation|>", "<|endoftext|>"};
             if (options_.in_reasoning) Think(true);
         }
-        if (!options_.wants_calls() || family != ToolCallFormat::kLlama3) return;
-        markers_.push_back(kLlamaTag);
-        markers_.push_back(kLlamaFunction);
+        if (options_.wants_calls() && family == ToolCallFormat::kLlama3) {
+            markers_.push_back(kLlamaTag);
+            markers_.push_back(kLlamaFunction);
+        }
+        for (const std::string_view marker : markers_) {
+            control_.push_back(options_.IsControl(marker));
+        }
+    }
+
+    bool Takes(std::string_view token) const override {
+        return std::ranges::find(markers_, token) != markers_.end();
     }
 
     void Push(std::string_view text, AnswerDelta& delta) override {
@@ -128,7 +134,24 @@ class LlamaGrammar : public AnswerParser::Grammar {
         return ended ? IsKnown(std::string(name)) : options_.tools->Begins(name);
     }
 
+    // Whether the marker at `at` is one.
+    Likely Counts(std::string_view marker, size_t at) const {
+        const bool begins = first_ && TrimBlanks(std::string_view(held_).substr(0, at)).empty();
+        const auto likely = [](bool yes) { return yes ? Likely::kYes : Likely::kNo; };
+        if (marker == kLlamaFunction || marker == kLlamaTag) return Likely::kYes;
+        if (marker == kGlmThink) return likely(begins && !thought_);
+        if (marker == kGlmThinkEnd) return likely(in_reasoning_ || (begins && !thought_));
+        if (marker == kLlama4Begin) return likely(begins);
+        if (marker == kLlama4End) return likely(beside_);
+        if (marker == kGlmAnswer && begins) return Likely::kYes;
+        return OnlyMarkers(held_, at + marker.size(), markers_, {}, over_);
+    }
+
     bool StepText(AnswerDelta& delta) {
+        if (options_.verbatim && said_ && !in_reasoning_) {
+            Show(held_.size(), delta);
+            return false;
+        }
         const FoundMarker found = FindMarker(held_, markers_);
         const size_t line = FindLine();
         if (line < found.at) {
@@ -143,8 +166,10 @@ class LlamaGrammar : public AnswerParser::Grammar {
             Show(held_.size() - BegunAtEnd(held_, markers_), delta);
             return false;
         }
-        Show(found.at, delta);
         const std::string_view marker = markers_[found.marker];
+        const Likely counts = control_[found.marker] ? Likely::kYes : Counts(marker, found.at);
+        Show(found.at + (counts == Likely::kNo ? marker.size() : 0), delta);
+        if (counts != Likely::kYes) return counts == Likely::kNo;
         if (marker == kLlamaFunction) {
             Begin(Place::kFunction, "");
             return true;
@@ -153,6 +178,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
         if (marker == kGlmThink) Think(true);
         if (marker == kGlmThinkEnd) Think(false);
         if (marker == kGlmAnswer) NextMessage();
+        if (marker == kLlama4Begin) beside_ = true;
         if (marker == kLlamaTag) Begin(Place::kTagged, kLlamaTag);
         if (marker == kLlama4End && options_.wants_calls()) {
             Begin(Place::kBehind, "");
@@ -163,6 +189,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
 
     void Think(bool begins) {
         in_reasoning_ = begins;
+        thought_ = true;
         reasoning_.Cut();
         NextMessage();
     }
@@ -192,6 +219,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
         if (in_reasoning_) {
             reasoning_.Add(text, delta.reasoning);
         } else {
+            said_ = said_ || !blank;
             content_.Add(text, delta.content);
         }
         held_.erase(0, size);
@@ -306,6 +334,9 @@ class LlamaGrammar : public AnswerParser::Grammar {
 
     bool StepFunction(AnswerDelta& delta) {
         const std::string_view text = held_;
+        if (text.size() > kLlamaFunction.size() && !BeginsName(text[kLlamaFunction.size()])) {
+            return ShowHeld(kLlamaFunction.size(), delta);
+        }
         const size_t end = text.find(kLlamaFunctionEnd);
         if (end == text.npos && !over_) return false;
         const size_t size =
@@ -345,6 +376,10 @@ class LlamaGrammar : public AnswerParser::Grammar {
     bool sure_ = false;  // after a call, another one is likely
     bool over_ = false;  // the answer has ended
     bool in_reasoning_ = false;
+    bool thought_ = false;       // reasoning has begun
+    bool beside_ = false;        // after kLlama4Begin
+    bool said_ = false;          // content was passed on
+    std::vector<bool> control_;  // by marker of markers_: it is a control token
     Stretch content_, reasoning_;
 };
 

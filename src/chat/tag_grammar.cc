@@ -53,6 +53,29 @@ class OpenTags {
     std::string_view close_;
 };
 
+// Judges by the beginning of a text whether it may be calls: a bracket, or a name before one. kept:
+// bytes of the marker at its beginning; if they are more than a bracket, a name follows.
+Likely MayBeCalls(std::string_view text, size_t kept) {
+    constexpr size_t kMostNameBytes = 256;
+    if (kept > 1) {
+        if (text.size() <= kept) return Likely::kUnknown;
+        const bool quoted = text.substr(0, kept).ends_with("name=");
+        const bool begins = quoted ? text[kept] == '"' : BeginsName(text[kept]);
+        return begins ? Likely::kYes : Likely::kNo;
+    }
+    const size_t at = text.find_first_not_of(kTagBlanks);
+    if (at == text.npos) return Likely::kUnknown;
+    const size_t end = text.find_first_of("<{[](` \t\r\n", at);
+    if (end == text.npos) {
+        return text.size() - at > kMostNameBytes ? Likely::kNo : Likely::kUnknown;
+    }
+    if (end == at) return text[at] == '(' || text[at] == '`' ? Likely::kNo : Likely::kYes;
+    const size_t next = text.find_first_not_of(kTagBlanks, end);
+    if (!IsCallName(text.substr(at, end - at))) return Likely::kNo;
+    if (next == text.npos) return Likely::kUnknown;
+    return std::string_view("<{[](`").find(text[next]) != text.npos ? Likely::kYes : Likely::kNo;
+}
+
 // State of the current call: its end and the parts already emitted.
 struct OpenCall {
     const CallForm* form = nullptr;  // null: not in a call
@@ -65,6 +88,14 @@ struct OpenCall {
     size_t searched = 0;   // no end marker begins before this offset
     bool tagged = false;   // tags and names instead of JSON
     bool skipped = false;  // an end marker was skipped as part of a string
+    bool likely = false;   // its text begins like calls
+    bool thought = false;  // it stands in the reasoning
+};
+
+// Calls in the reasoning: whether they are calls or a thought depends on what follows.
+struct ThoughtCalls {
+    std::string text{};  // as written
+    std::vector<ToolCall> calls{};
 };
 
 class TagGrammar : public AnswerParser::Grammar {
@@ -73,8 +104,16 @@ class TagGrammar : public AnswerParser::Grammar {
         : rules_(std::move(rules)), options_(std::move(options)) {
         if (!options_.wants_calls()) rules_.calls.clear();
         outside_ = {rules_.think_begin, rules_.think_end};
-        for (const CallForm& form : rules_.calls) outside_.push_back(form.begin);
-        outside_.insert(outside_.end(), rules_.dropped.begin(), rules_.dropped.end());
+        for (const CallForm& form : rules_.calls) begins_call_.push_back(form.begin);
+        std::vector<std::string_view> frame = {rules_.frame_begin, rules_.frame_end};
+        for (const auto* more : {&begins_call_, &rules_.dropped, &rules_.begins, &frame}) {
+            outside_.insert(outside_.end(), more->begin(), more->end());
+        }
+        std::erase(outside_, "");
+        for (const std::string_view marker : outside_) {
+            control_.push_back(options_.IsControl(marker));
+            if (control_.back() && IsIn(rules_.dropped, marker)) turn_ends_.push_back(marker);
+        }
         if (options_.in_reasoning) Think();
     }
 
@@ -82,30 +121,37 @@ class TagGrammar : public AnswerParser::Grammar {
         held_ += text;
         while (Step(delta)) {
         }
-        if (call_.form != nullptr && held_.size() > AnswerParser::kMostHeldBytes) NoCall(delta);
+        if (thought_calls_.text.size() + held_.size() <= AnswerParser::kMostHeldBytes) return;
+        TakeAsThought(delta);
+        if (call_.form != nullptr) NoCall(delta);
+    }
+
+    bool Takes(std::string_view token) const override {
+        return call_.form != nullptr || std::ranges::any_of(outside_, [&](std::string_view marker) {
+                   return marker.find(token) != marker.npos;
+               });
     }
 
     void Finish(AnswerDelta& delta) override {
         over_ = true;
-        while (Step(delta)) {
-        }
-        // An unbalanced quote hid the end marker: treat markers literally.
-        while (call_.form != nullptr && call_.skipped && !call_.stream.begun() &&
-               !ReadCalls(WithoutBegunEnd(), false)) {
-            literal_ = true;
-            call_.searched = call_.form->kept;
-            call_.scanned = 0;
-            call_.scan = ValueScan(call_.form->style);
-            call_.skipped = false;
+        for (;;) {
             while (Step(delta)) {
             }
-        }
-        if (call_.form != nullptr) {
+            if (call_.form == nullptr) break;
+            // An unbalanced quote hid the end marker: treat markers literally.
+            if (call_.skipped && !call_.stream.begun() && !ReadCalls(WithoutBegunEnd(), false)) {
+                literal_ = true;
+                call_.searched = call_.form->kept;
+                call_.scanned = 0;
+                call_.scan = ValueScan(call_.form->style);
+                call_.skipped = false;
+                continue;
+            }
             const std::string body(WithoutBegunEnd());
-            EndCall(body, held_.substr(body.size()), false, delta);
-        } else {
-            Out(held_, delta);
+            const std::string end = std::exchange(held_, {}).substr(body.size());
+            EndCall(body, end, false, delta);
         }
+        Out(held_, delta);
         held_.clear();
         content_.End(delta.content);
     }
@@ -120,20 +166,27 @@ class TagGrammar : public AnswerParser::Grammar {
     }
 
     void Think() {
-        in_reasoning_ = true;
+        in_reasoning_ = thought_ = true;
         content_.Cut();
         reasoning_.Cut();
     }
 
     void Out(std::string_view text, AnswerDelta& delta) {
-        if (in_reasoning_) return reasoning_.Add(text, delta.reasoning);
-        shown_ = shown_ || !TrimBlanks(text).empty();
+        if (text.empty()) return;
+        TakeAsThought(delta);
+        const bool blank = TrimBlanks(text).empty();
+        if (in_reasoning_) {
+            reasoned_ = reasoned_ || !blank;
+            return reasoning_.Add(text, delta.reasoning);
+        }
+        shown_ = shown_ || !blank;
         content_.Add(text, delta.content);
     }
 
     // Consumes one marker and the text before it, or one call. Returns false if it needs more text.
     bool Step(AnswerDelta& delta) {
         if (call_.form != nullptr) return StepInCall(delta);
+        if (!thought_calls_.calls.empty()) return StepBehindThoughtCalls(delta);
         if (again_ != nullptr && !StepBehindCall()) return false;
         if (call_.form != nullptr) return true;
         if (options_.verbatim && shown_ && !in_reasoning_) {
@@ -151,22 +204,49 @@ class TagGrammar : public AnswerParser::Grammar {
         held_.erase(0, found.at);
         if (options_.verbatim && shown_ && !in_reasoning_) return true;
         const std::string_view marker = outside_[found.marker];
+        const Likely counts = Counts(marker, control_[found.marker]);
+        if (counts == Likely::kUnknown) return false;
         held_.erase(0, marker.size());
-        Marker(marker, delta);
+        if (counts == Likely::kYes) {
+            Marker(marker);
+        } else {
+            unclosed_ += !in_reasoning_ && marker == rules_.frame_begin ? 1 : 0;
+            unclosed_ -= !in_reasoning_ && marker == rules_.frame_end && unclosed_ > 0 ? 1 : 0;
+            Out(marker, delta);
+        }
         return true;
     }
 
-    void Marker(std::string_view marker, AnswerDelta& delta) {
+    static bool IsIn(const std::vector<std::string_view>& markers, std::string_view marker) {
+        return std::ranges::find(markers, marker) != markers.end();
+    }
+
+    // Whether the marker at the beginning of held_ is one. control: it is a control token.
+    Likely Counts(std::string_view marker, bool control) const {
+        const auto likely = [](bool yes) { return yes ? Likely::kYes : Likely::kNo; };
+        if (control || IsIn(begins_call_, marker)) return Likely::kYes;
         if (marker == rules_.think_begin) {
-            if (!rules_.think_first || !shown_) return Think();
-            return Out(marker, delta);
+            return likely(in_reasoning_ ? !reasoned_ : !shown_ && !thought_);
         }
+        if (marker == rules_.think_end) {
+            const bool yes = in_reasoning_ || (!shown_ && !thought_);
+            if (yes || !IsIn(rules_.dropped, marker)) return likely(yes);
+        }
+        if (!in_reasoning_) {
+            const bool framed = thought_ || !rules_.frame_behind_thought;
+            if (marker == rules_.frame_begin) return likely(!shown_ && framed);
+            if (marker == rules_.frame_end && unclosed_ > 0) return Likely::kNo;
+            if (!shown_ && (called_ || IsIn(rules_.begins, marker))) return Likely::kYes;
+        }
+        return OnlyMarkers(held_, marker.size(), outside_, begins_call_, over_);
+    }
+
+    void Marker(std::string_view marker) {
+        if (marker == rules_.think_begin) return Think();
         for (const CallForm& form : rules_.calls) {
             if (marker != form.begin) continue;
             held_.insert(0, marker.substr(marker.size() - form.kept));
-            BeginCall(form, std::string(marker.substr(0, marker.size() - form.kept)));
-            in_reasoning_ = false;  // a model may forget to end its reasoning
-            return;
+            return BeginCall(form, std::string(marker.substr(0, marker.size() - form.kept)));
         }
         if (marker == rules_.think_end) in_reasoning_ = false;
         content_.Cut();
@@ -175,10 +255,13 @@ class TagGrammar : public AnswerParser::Grammar {
     void BeginCall(const CallForm& form, std::string shown) {
         call_ = {.form = &form, .shown = std::move(shown), .scan = ValueScan(form.style)};
         call_.searched = form.kept;
+        call_.thought = in_reasoning_;
+        if (in_reasoning_) call_.ends = {rules_.think_end};
         if (!form.end.empty()) {
-            call_.ends = {form.end};
+            call_.ends.push_back(form.end);
             // A begin marker that contains the end marker would hide it until it is complete.
             if (form.begin.find(form.end) == form.begin.npos) call_.ends.push_back(form.begin);
+            call_.ends.insert(call_.ends.end(), turn_ends_.begin(), turn_ends_.end());
             return;
         }
         for (const CallForm& other : rules_.calls) call_.ends.push_back(other.begin);
@@ -196,6 +279,50 @@ class TagGrammar : public AnswerParser::Grammar {
         held_.erase(0, at);
         BeginCall(*form, std::move(shown));
         return true;
+    }
+
+    // After calls in the reasoning: if only calls and markers follow, the model forgot to end the
+    // reasoning. Returns false while this is undecided.
+    bool StepBehindThoughtCalls(AnswerDelta& delta) {
+        const size_t at = held_.find_first_not_of(kTagBlanks);
+        if (at == held_.npos && !over_) return false;
+        if (at == held_.npos) {
+            in_reasoning_ = false;
+            TakeCalls(std::exchange(thought_calls_, {}).calls, delta);
+            return true;
+        }
+        const std::string_view rest = std::string_view(held_).substr(at);
+        std::string_view found;
+        bool begun = false;
+        for (const std::string_view marker : outside_) {
+            if (rest.starts_with(marker) && marker.size() > found.size()) found = marker;
+            begun = begun || marker.starts_with(rest);
+        }
+        if (found.empty() && begun && !over_) return false;
+        if (found.empty() || found == rules_.think_end || found == rules_.think_begin) {
+            TakeAsThought(delta);
+            return true;
+        }
+        const bool call = IsIn(begins_call_, found);
+        thought_calls_.text += held_.substr(0, at + (call ? 0 : found.size()));
+        held_.erase(0, at + found.size());
+        if (call) Marker(found);
+        return true;
+    }
+
+    // Calls in the reasoning were a thought.
+    void TakeAsThought(AnswerDelta& delta) {
+        if (thought_calls_.calls.empty()) return;
+        reasoned_ = true;
+        reasoning_.Add(std::exchange(thought_calls_, {}).text, delta.reasoning);
+    }
+
+    void TakeCalls(std::vector<ToolCall> calls, AnswerDelta& delta) {
+        for (ToolCall& call : calls) delta.tool_calls.push_back(std::move(call));
+        content_.Cut();
+        called_ = true;
+        shown_ = thought_ = reasoned_ = false;
+        unclosed_ = 0;
     }
 
     // Advances the scan to offset `end` of held_.
@@ -222,7 +349,19 @@ class TagGrammar : public AnswerParser::Grammar {
         return text.empty() || call_.form->last.find(text.back()) == text.npos;
     }
 
+    // Shows the first `size` bytes of held_, which begin no call, with the marker before them.
+    bool Refuse(size_t size, AnswerDelta& delta) {
+        const std::string shown = std::exchange(call_, OpenCall()).shown + held_.substr(0, size);
+        held_.erase(0, size);
+        again_ = nullptr;
+        Out(shown, delta);
+        return true;
+    }
+
     bool StepInCall(AnswerDelta& delta) {
+        const Likely likely = call_.likely ? Likely::kYes : MayBeCalls(held_, call_.form->kept);
+        if (likely == Likely::kNo) return Refuse(call_.form->kept, delta);
+        call_.likely = likely == Likely::kYes;
         for (;;) {
             const FoundMarker found = FindMarker(held_, call_.ends, call_.searched);
             const bool none = found.at == std::string::npos;
@@ -234,16 +373,18 @@ class TagGrammar : public AnswerParser::Grammar {
             }
             if (none) {
                 call_.searched = std::max(call_.searched, known);
-                if (call_.form->streams && options_.parts) {
+                if (call_.form->streams && options_.parts && !call_.thought) {
                     TakePart(std::string_view(held_).substr(0, known), delta);
                 }
                 return false;
             }
             const std::string_view marker = call_.ends[found.marker];
+            if (call_.thought && marker == rules_.think_end) return Refuse(found.at, delta);
             // The start of another call ends only a call whose JSON is complete.
             const bool early =
                 !call_.form->end.empty() && marker == call_.form->begin && !call_.scan.done();
-            if (!early && !Inside(found.at)) return EndAt(found.at, marker, delta);
+            if (IsIn(turn_ends_, marker) || (!early && !Inside(found.at)))
+                return EndAt(found.at, marker, delta);
             call_.skipped = call_.skipped || !early;
             call_.searched = found.at + 1;
         }
@@ -253,7 +394,7 @@ class TagGrammar : public AnswerParser::Grammar {
     bool EndHere(size_t end, AnswerDelta& delta) {
         const std::string body = held_.substr(0, end);
         held_.erase(0, end);
-        again_ = call_.form->repeats ? call_.form : nullptr;
+        again_ = call_.form->repeats && !call_.thought ? call_.form : nullptr;
         EndCall(body, "", true, delta);
         return true;
     }
@@ -281,7 +422,8 @@ class TagGrammar : public AnswerParser::Grammar {
 
     // Returns false if the call has no parts.
     bool EndParts(std::string_view body, AnswerDelta& delta) {
-        if (!call_.form->streams || !options_.parts || !TakePart(body, delta)) return false;
+        if (!call_.form->streams || !options_.parts || call_.thought) return false;
+        if (!TakePart(body, delta)) return false;
         if (call_.stream.done()) delta.call_parts.push_back({"", "", false, true});
         return true;
     }
@@ -290,17 +432,24 @@ class TagGrammar : public AnswerParser::Grammar {
     void EndCall(std::string_view body, std::string_view end, bool ended, AnswerDelta& delta) {
         const bool in_parts = EndParts(body, delta);
         Calls calls = in_parts ? Calls() : ReadCalls(body, ended);
-        const std::string shown = std::exchange(call_, OpenCall()).shown;
-        if (in_parts || calls) {
-            for (ToolCall& one : calls.value_or(std::vector<ToolCall>())) {
-                delta.tool_calls.push_back(std::move(one));
-            }
-            content_.Cut();
-            shown_ = false;
+        const OpenCall call = std::exchange(call_, OpenCall());
+        if (calls && call.thought) {
+            thought_calls_.text.append(call.shown).append(body).append(end);
+            std::ranges::move(*calls, std::back_inserter(thought_calls_.calls));
             return;
         }
+        if (in_parts || calls)
+            return TakeCalls(std::move(calls).value_or(Calls::value_type()), delta);
         again_ = nullptr;
-        ShowNoCall(shown + std::string(body) + std::string(end), delta);
+        // Another call may begin within the text.
+        constexpr int kMostRetries = 64;
+        const size_t next = body.find(call.form->begin, call.form->kept);
+        const bool retries = next != body.npos && retries_ < kMostRetries;
+        const std::string_view text = retries ? body.substr(0, next) : body;
+        ShowNoCall(call.shown + std::string(text) + std::string(retries ? "" : end), delta);
+        if (!retries) return;
+        ++retries_;
+        held_.insert(0, std::string(body.substr(next)) + std::string(end));
     }
 
     // The calls in the text of the current one. ended: it is not cut off.
@@ -317,6 +466,7 @@ class TagGrammar : public AnswerParser::Grammar {
 
     // Shows text that began like a call, with its markers.
     void ShowNoCall(const std::string& text, AnswerDelta& delta) {
+        if (in_reasoning_) return Out(text, delta);
         content_.End(delta.content);
         delta.content += text;
         shown_ = true;
@@ -341,14 +491,23 @@ class TagGrammar : public AnswerParser::Grammar {
 
     AnswerRules rules_;
     const GrammarOptions options_;
-    std::vector<std::string_view> outside_;
+    std::vector<std::string_view> outside_, begins_call_;
+    std::vector<std::string_view> turn_ends_;  // dropped markers that are control tokens
+    std::vector<bool> control_;                // by marker of outside_: it is a control token
     std::string held_;
     OpenCall call_;
     const CallForm* again_ = nullptr;  // format of the previous call, if it repeats
     bool in_reasoning_ = false;
     bool over_ = false;     // the answer has ended
     bool literal_ = false;  // end markers count even inside strings
-    bool shown_ = false;    // content was passed on
+    // Since the beginning or the last call:
+    bool thought_ = false;   // reasoning has begun
+    bool reasoned_ = false;  // reasoning was passed on
+    bool shown_ = false;     // content was passed on
+    bool called_ = false;    // a call came before
+    int unclosed_ = 0;       // frame_begin in the content without frame_end
+    int retries_ = 0;        // texts that were searched again for a call
+    ThoughtCalls thought_calls_;
     Stretch content_, reasoning_;
 };
 

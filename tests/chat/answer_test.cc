@@ -5,6 +5,8 @@
 
 #include <random>
 
+#include "chat/tool_types.h"
+
 namespace weft::chat {
 namespace {
 
@@ -94,8 +96,8 @@ std::vector<Case> TagCases() {
         {kQwen, "Hello\n\n", "Hello\n\n", "", {}},
         {kQwen, "<think>\nLet me see.\n</think>\n\nYes.", "Yes.", "Let me see.", {}},
         {kQwen, "see.\n</think>\n\nYes.", "Yes.", "see.", {}, true},
-        {kQwen, "a <think>b</think> c<think>\nd\n</think>\n\ne", "a c\ne", "b\nd", {}},
-        {kQwen, "a<think></think>b", "a b", "", {}},
+        {kQwen, "a <think>b</think> c<think>", "a <think>b</think> c<think>", "", {}},
+        {kQwen, "<think>b</think></think> c", "</think> c", "b", {}},
         {kQwen, "Look. <tool_call>" + weather + "</tool_call> Done.", "Look. Done.", "", {call}},
         {kQwen, "<tool_call>\n" + weather + "\n</tool_call>", "", "", {call}},
         {kQwen,
@@ -152,8 +154,8 @@ std::vector<Case> OtherCases() {
     const ToolCall call = Call("weather", R"({"city": "Paris"})");
     const std::string llama = R"({"name": "weather", "parameters": {"city": "Paris"}})";
     return {
-        {kLlama3, "a <<|eom_id|>|eom_id|> b", "a <|eom_id|> b", "", {}},
-        {kLlama3, "<|eot_<|eom_id|>id|>", "<|eot_id|>", "", {}},
+        {kLlama3, "a <<|eom_id|>|eom_id|> b", "a <<|eom_id|>|eom_id|> b", "", {}},
+        {kLlama3, "<|eot_<|eom_id|>id|>", "<|eot_<|eom_id|>id|>", "", {}},
         {kLlama3, "Hello {\"name\"}", "Hello {\"name\"}", "", {}},
         {kLlama3, llama, "", "", {call}},
         {kLlama3, "<|python_tag|>" + llama + "; " + llama + "<|eom_id|>", "", "", {call, call}},
