@@ -150,9 +150,9 @@ class Engine {
     // Runs until Drain and the last answer, Stop, or a failure.
     Status Run();
     // Runs one request to its end; call it instead of Run, for one request after another. sink:
-    // gets each new piece of text; if it returns false, the answer ends after that piece. Errors:
-    // those of Submit; the error that ended the request.
-    using TextSink = std::function<bool(std::string_view)>;
+    // gets each new piece of text and its last token (-1: none); if it returns false, the answer
+    // ends after that piece. Errors: those of Submit; the error that ended the request.
+    using TextSink = std::function<bool(std::string_view, int32_t)>;
     Result<Generation> Generate(Request request, const TextSink& sink = nullptr);
 
     // Checks whether the request can ever run. Errors: as Submit.

@@ -15,10 +15,10 @@ class TextReader final : public Listener {
     bool concluded() const { return concluded_; }
     void OnToken(const SaidToken& token, std::string_view text) override {
         g_.tokens.push_back(token.chance.id);
-        Add(text);
+        Add(text, token.chance.id);
     }
     void OnEnd(std::string_view rest, const Result<Ending>& ending) override {
-        Add(rest);
+        Add(rest, -1);
         over_ = true;
         if (!ending.ok()) {
             failed_ = ending.error();
@@ -39,10 +39,10 @@ class TextReader final : public Listener {
     }
 
   private:
-    void Add(std::string_view text) {
+    void Add(std::string_view text, int32_t token) {
         if (text.empty()) return;
         g_.text += text;
-        if (sink_ && !concluded_) concluded_ = !sink_(text);
+        if (sink_ && !concluded_) concluded_ = !sink_(text, token);
     }
 
     const Engine::TextSink& sink_;

@@ -17,12 +17,14 @@ std::vector<std::string> TakeStops(const ChatPrompt& prompt, engine::Request& re
 }  // namespace
 
 // No functions are offered, so text that looks like a call is content.
-AnswerText::AnswerText(const ChatPrompt& prompt, engine::Request& request)
-    : parser_(prompt.family, prompt.in_reasoning, false, std::make_shared<chat::ToolTypes>()),
+AnswerText::AnswerText(const ChatPrompt& prompt, engine::Request& request,
+                       const tokenizer::Tokenizer& tokenizer)
+    : parser_(prompt.family, prompt.in_reasoning, false, std::make_shared<chat::ToolTypes>(), false,
+              {.tokenizer = &tokenizer}),
       stops_(TakeStops(prompt, request)) {}
 
-std::string AnswerText::Push(std::string_view text) {
-    chat::AnswerDelta delta = parser_.Push(text);
+std::string AnswerText::Push(std::string_view text, int32_t token) {
+    chat::AnswerDelta delta = parser_.Push(text, token);
     stops_.Cut(delta);
     return Show(delta);
 }

@@ -18,10 +18,12 @@ class AnswerText {
     // Moves the request's stop strings here, where they apply to the answer only, and makes the
     // engine emit all markers. For a prompt without a chat (family kPlain), the request stays
     // unchanged.
-    AnswerText(const ChatPrompt& prompt, engine::Request& request);
+    AnswerText(const ChatPrompt& prompt, engine::Request& request,
+               const tokenizer::Tokenizer& tokenizer);
 
-    // Returns the text that `text` adds. After a stop string: "", and stopped() is true.
-    std::string Push(std::string_view text);
+    // Returns the text that `text` adds. After a stop string: "", and stopped() is true. token: as
+    // in chat::AnswerParser.
+    std::string Push(std::string_view text, int32_t token = -1);
     // Ends the answer: returns text that was held back.
     std::string Finish();
     bool stopped() const { return stops_.stopped(); }

@@ -131,14 +131,14 @@ Result<ChatPrompt> MakePrompt(const RunFlags& flags, const ModelWords& words) {
 // Generates the answer and streams it; `text` receives the shown text, also after an error.
 Result<engine::Generation> Answer(engine::Engine& engine, engine::Request request,
                                   const ChatPrompt& prompt, bool json, std::string& text) {
-    AnswerText answer(prompt, request);
+    AnswerText answer(prompt, request, engine.tokenizer());
     const auto show = [&](const std::string& more) {
         if (!json) StreamToken(more);
         text += more;
     };
     WEFT_ASSIGN(engine::Generation generation,
-                engine.Generate(std::move(request), [&](std::string_view said) {
-                    show(answer.Push(said));
+                engine.Generate(std::move(request), [&](std::string_view said, int32_t token) {
+                    show(answer.Push(said, token));
                     return !answer.stopped();
                 }));
     show(answer.Finish());

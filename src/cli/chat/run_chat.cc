@@ -43,9 +43,10 @@ void OnEnough(int) {
 // Shows an answer as it streams, and waits for its end.
 class Shown final : public engine::Listener {
   public:
-    Shown(const ChatPrompt& prompt, engine::Request& request) : answer_(prompt, request) {}
-    void OnToken(const engine::SaidToken&, std::string_view text) override {
-        Show(answer_.Push(text));
+    Shown(const ChatPrompt& prompt, engine::Request& request, const tokenizer::Tokenizer& tokenizer)
+        : answer_(prompt, request, tokenizer) {}
+    void OnToken(const engine::SaidToken& token, std::string_view text) override {
+        Show(answer_.Push(text, token.chance.id));
         stopped_ = answer_.stopped();
     }
     void OnEnd(std::string_view rest, const Result<engine::Ending>& ending) override {
@@ -156,7 +157,7 @@ class Conversation {
         if (!prompt.ok()) return Refuse(prompt.error());
         request.prompt = prompt->tokens;
         const bool full = std::ssize(prompt->tokens) >= engine_.context();
-        const auto shown = std::make_shared<Shown>(*prompt, request);
+        const auto shown = std::make_shared<Shown>(*prompt, request, engine_.tokenizer());
         g_enough = false;
         const auto id = engine_.Submit(std::move(request), shown);
         if (!id.ok()) return Refuse(id.error(), full);
