@@ -93,10 +93,10 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
     record_.n = plan.n;
     if (!plan.choices.empty()) record_.max_tokens = plan.choices[0].request.max_tokens;
     for (const ChoicePlan& choice : plan.choices) {
-        choices_.emplace_back(
-            chat::AnswerParser(plan.family, plan.begins_in_reasoning,
-                               plan.stream && !plan.whole_calls, plan.tools, plan.verbatim),
-            choice);
+        choices_.emplace_back(chat::AnswerParser(plan.family, plan.begins_in_reasoning,
+                                                 plan.stream && !plan.whole_calls, plan.tools,
+                                                 plan.verbatim, plan.reading),
+                              choice);
         choices_.back().parser.Push(plan.begun);
         wants_logprobs_.push_back(choice.request.logprobs >= 0);
         closings_.push_back(choice.closing);
@@ -204,7 +204,7 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
         return;
     }
     if (demanded_[index]) state.written += text;
-    AnswerDelta delta = state.parser.Push(text);
+    AnswerDelta delta = state.parser.Push(text, token != nullptr ? token->chance.id : -1);
     const bool thought = reasons || state.parser.in_reasoning() || !delta.reasoning.empty();
     record_.usage.reasoning_tokens += thought && token != nullptr;
     Add(index, std::move(delta));

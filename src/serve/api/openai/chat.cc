@@ -501,6 +501,7 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     if (auto error = MakePrompt(served, conversation, prompt, use)) return error;
     if (conversation.kept) KeepLast(prompt.tokens, *conversation.kept, -1);
     request.prompt = prompt.tokens;
+    plan.reading = {.tokenizer = &served.tokenizer(), .shows_special = request.show_special};
     if (served.family != chat::ToolCallFormat::kPlain) request.show_special = true;
     // A model that gets its tools as plain text uses the call format of that text.
     plan.family = plan.tools->empty() ? served.family : chat::CallFamily(served.family, form);
@@ -509,6 +510,7 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     ChoicePlan choice;
     choice.request = std::move(request);
     if (auto error = Constrain(conversation, prompt, served, plan, choice)) return error;
+    plan.reading.letters = choice.request.matcher.has_value();
     // Without markers, all text is content, and the engine matches the stop strings.
     if (plan.family != chat::ToolCallFormat::kPlain) {
         choice.content_stops = std::exchange(choice.request.stop, {});
