@@ -121,17 +121,23 @@ const std::vector<AmdGpu>& AmdGpus(HostView& view) {
     return view.Derived(ReadGpus);
 }
 
+const char* TtmModule(HostView& view) {
+    return view.List("sys/module/amdttm").empty() ? "ttm" : "amdttm";
+}
+
 std::string BorrowForModels(HostView& view) {
     constexpr double kForSystem = 8.0 * (1 << 30);
     double all = MemInfo(view, "MemTotal").value_or(0);
     for (const AmdGpu& gpu : AmdGpus(view)) all += gpu.unified ? gpu.vram_bytes : 0;
     if (all <= 0) {
-        return "ttm.pages_limit on the kernel's command line: the memory less 8 GiB, in pages of "
-               "4 KiB";
+        return fmt::format(
+            "{}.pages_limit on the kernel's command line: the memory less 8 GiB, in pages of 4 KiB",
+            TtmModule(view));
     }
     const double room = std::max(all / 2, all - kForSystem);
-    std::string fix = AddParameter(
-        view, fmt::format("ttm.pages_limit={0:.0f} ttm.page_pool_size={0:.0f}", room / 4096));
+    std::string fix =
+        AddParameter(view, fmt::format("{0}.pages_limit={1:.0f} {0}.page_pool_size={1:.0f}",
+                                       TtmModule(view), room / 4096));
     if (Contains(view.Text("proc/cmdline"), "amdgpu.gttsize=")) {
         fix +=
             "; amdgpu.gttsize is not needed beside it: " + RemoveParameter(view, "amdgpu.gttsize");

@@ -17,6 +17,8 @@ struct AmdGpu {
 };
 const std::vector<AmdGpu>& AmdGpus(HostView& view);
 
+// The module that limits the memory of AMD's GPUs: "ttm", or with amdgpu-dkms "amdttm".
+const char* TtmModule(HostView& view);
 // A fix that sets kernel parameters so that the GPU may use all memory except 8 GiB for the system.
 // All checks use it, so they state the same numbers.
 std::string BorrowForModels(HostView& view);

@@ -180,6 +180,15 @@ class Filler {
     std::vector<std::string> tags_;
 };
 
+// The line of /etc/default/grub that has the parameter. GRUB joins both lines.
+std::string GrubLineOf(HostView& view, std::string_view parameter) {
+    const std::string text = view.Text("etc/default/grub");
+    const bool first = std::ranges::any_of(Lines(text), [&](std::string_view line) {
+        return line.starts_with("GRUB_CMDLINE_LINUX=") && Contains(line, parameter);
+    });
+    return first ? "GRUB_CMDLINE_LINUX" : "GRUB_CMDLINE_LINUX_DEFAULT";
+}
+
 }  // namespace
 
 std::string_view DistributionOf(HostView& view) {
@@ -219,8 +228,10 @@ std::string Cure(HostView& view, std::string_view name, const CureValues& values
     const Row* row = filler.Find(name);
     WEFT_CHECK(row != nullptr);
     const auto value = values.find("value");
-    return filler.Fill(row->command,
-                       value == values.end() ? values : ValuesOf(values, name, value->second));
+    if (value == values.end()) return filler.Fill(row->command, values);
+    CureValues filled = ValuesOf(values, name, value->second);
+    if (name == "remove-parameter") filled["grub"] = GrubLineOf(view, value->second);
+    return filler.Fill(row->command, filled);
 }
 
 std::string FilledFix(HostView& view, std::string_view fix, const std::string& pci,
@@ -304,11 +315,9 @@ bool IsInfinibandName(const std::string& device) {
 std::string KeepFor(HostView& view, const std::string& device, CureValues setting) {
     setting["device"] = ShellWord(device);
     setting["nixname"] = NixString(device);
-    setting["netplan-kind"] = device.starts_with("bond") ? "bonds"
-                              : device.starts_with("br") ? "bridges"
-                                                         : "ethernets";
-    const bool vlan = device.find('.') != device.npos;
-    const std::string kept = Cure(view, "keep", setting, {vlan ? "vlan" : "whole"});
+    const Reading state = view.Command("systemctl is-active NetworkManager");
+    const bool manages = DistributionOf(view) == "debian" && Trim(state.text) == "active";
+    const std::string kept = Cure(view, "keep", setting, {manages ? "networkmanager" : ""});
     return kept.empty() ? "" : "; to keep it: " + kept;
 }
 
@@ -359,7 +368,7 @@ std::string SetMtu(HostView& view, const std::string& device, int mtu) {
     return fmt::format("sudo ip link set dev {} mtu {}{}", ShellWord(device), mtu,
                        KeepFor(view, device,
                                {{"nm", fmt::format("{}.mtu {}", kind, mtu)},
-                                {"netplan", fmt::format("mtu={}", mtu)},
+                                {"netplan", fmt::format("mtu: {}", mtu)},
                                 {"ifupdown", fmt::format("mtu {}", mtu)},
                                 {"nixos", fmt::format("mtu = {};", mtu)}}));
 }
@@ -373,7 +382,7 @@ std::string AddAddress(HostView& view, const std::string& device) {
         ShellWord(device), address, subnet,
         KeepFor(view, device,
                 {{"nm", fmt::format("ipv4.method manual ipv4.addresses {}/24", address)},
-                 {"netplan", fmt::format("addresses=[{}/24]", address)},
+                 {"netplan", fmt::format("addresses: [{}/24]", address)},
                  {"ifupdown", fmt::format("address {}/24", address)},
                  {"nixos", fmt::format("ipv4.addresses = [ {{ address = \"{}\"; prefixLength = "
                                        "24; }} ];",

@@ -49,7 +49,8 @@ constexpr SavedRow kRows[] = {
     {"sys/module/<amdgpu|nvidia>/version", kVersion},
     {"sys/module/<mlx4_core|mlx5_core|ice|bnxt_en|ionic|cxgb4|thunderbolt_ibverbs|odl_tb5>/",
      kThere},
-    {"sys/module/<mlx4_core|mlx5_core|ttm|amdgpu|ice|irdma|ixgbe|i40e|nvidia>/parameters/<word>",
+    {"sys/module/<mlx4_core|mlx5_core|ttm|amdttm|amdgpu|ice|irdma|ixgbe|i40e|nvidia>/"
+     "parameters/<word>",
      kValue},
     {"sys/kernel/iommu_groups/<n>/type", kValue},
     {"sys/class/hwmon/hwmon<n>/name", kValue},
@@ -116,6 +117,7 @@ constexpr SavedRow kRows[] = {
     {"cmd/<ibstat|ibstatus>", kTable, kIbKeys},
     {"cmd/<ibv_devinfo|rdma_link><more>", kTable, kIbKeys},
     {"cmd/ibv_devices", kLines, "device "},
+    {"cmd/systemctl_is-active_NetworkManager", kValue},
     {"cmd/systemctl_is-active_opensm", kValue},
     {"cmd/ls_-Z__var_log_opensm.log", kValue},
     {"cmd/getenforce", kValue},

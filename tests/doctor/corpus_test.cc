@@ -494,6 +494,103 @@ TEST(DoctorCorpus, CuresAreTheDistributions) {
     }
 }
 
+// A cure that replaces a file of the system's settings owns the file: its name says so. The files
+// of others are only appended to.
+void ExpectOwnFiles(const std::string& fix, const std::string& where) {
+    static const std::regex kWritten(R"(\btee (-a )?(/etc/[^ ,;)]*))");
+    auto it = std::sregex_iterator(fix.begin(), fix.end(), kWritten);
+    for (; it != std::sregex_iterator(); ++it) {
+        EXPECT_TRUE((*it)[1].matched || Contains((*it)[2].str(), "weft")) << where << ": " << fix;
+    }
+}
+
+// "sudo ip link set dev DEVICE mtu NUMBER": the interface has another MTU.
+void ExpectOtherMtu(SnapshotFiles& files, const std::string& fix, const std::string& where) {
+    static const std::regex kMtu(R"(ip link set dev ([^ ]+) mtu ([0-9]+))");
+    auto it = std::sregex_iterator(fix.begin(), fix.end(), kMtu);
+    for (; it != std::sregex_iterator(); ++it) {
+        EXPECT_NE(Trim(files["sys/class/net/" + (*it)[1].str() + "/mtu"]), (*it)[2].str())
+            << where << ": " << fix;
+    }
+}
+
+// The kernel's command line after the cure's changes of /etc/default/grub: GRUB puts the words of
+// GRUB_CMDLINE_LINUX_DEFAULT behind those of GRUB_CMDLINE_LINUX.
+std::string LineAfter(const std::string& fix, std::string first, std::string last) {
+    static const std::regex kStep(
+        R"((add|remove) (.*?) (to the end of|from) (GRUB_CMDLINE_LINUX\w*) in /etc/default/grub)");
+    auto it = std::sregex_iterator(fix.begin(), fix.end(), kStep);
+    for (; it != std::sregex_iterator(); ++it) {
+        std::string& line = (*it)[4].str().ends_with("_DEFAULT") ? last : first;
+        if ((*it)[1] == "add") {
+            line += " " + (*it)[2].str();
+            continue;
+        }
+        std::string kept;
+        for (std::string_view word : Words(line)) {
+            if (word.substr(0, word.find('=')) != (*it)[2].str()) kept += std::string(word) + " ";
+        }
+        line = kept;
+    }
+    return "BOOT_IMAGE=/vmlinuz root=UUID=1b2e ro " + first + " " + last + "\n";
+}
+
+// The findings of the checks that read the kernel's command line, whose cure names GRUB.
+std::map<std::string, std::string> LineFixes(const SnapshotFiles& files) {
+    std::map<std::string, std::string> fixes;
+    for (const Finding& f : LookAt(files)) {
+        if (f.severity < Severity::kNote || !Contains(f.fix, "GRUB_CMDLINE_LINUX")) continue;
+        fixes[f.check] = f.fix;
+    }
+    return fixes;
+}
+
+TEST(DoctorCorpus, CuresKeepFilesAndChangeSettings) {
+    for (const auto& [name, host] : WholeHosts()) {
+        for (const Dress& dress : kDresses) {
+            SnapshotFiles files = host.files;
+            files["etc/os-release"] = dress.release;
+            files["proc/sys/kernel/osrelease"] = dress.kernel;
+            for (const Finding& f : LookAt(files)) {
+                const std::string at = fmt::format("{} {}: {}", name, dress.name, f.check);
+                ExpectOwnFiles(f.fix, at);
+                ExpectOtherMtu(files, f.fix, at);
+            }
+        }
+    }
+}
+
+// A parameter that the user has set already, in either line of /etc/default/grub, does not defeat
+// the cure: after the next boot the check passes.
+TEST(DoctorCorpus, CuresOfTheCommandLineHold) {
+    const std::string kGone = "ttm.pages_limit=27648000 amdgpu.gttsize=131072";
+    for (const char* parameters :
+         {"amdgpu.gttsize=131072", "ttm.pages_limit=99999999", kGone.c_str(), "nomodeset",
+          "amdgpu.gttsize=131072 ttm.pages_limit=2764800 ttm.page_pool_size=2764800"}) {
+        for (const bool in_first : {false, true}) {
+            for (const char* module : {"ttm", "amdttm"}) {
+                const std::string first = in_first ? parameters : "quiet";
+                const std::string last = in_first ? "quiet" : parameters;
+                SnapshotFiles files = WholeHosts().at("arch-strix-halo").files;
+                files["etc/os-release"] = kDresses[3].release;
+                files["proc/sys/kernel/osrelease"] = kDresses[3].kernel;
+                files["etc/default/grub"] = fmt::format(
+                    "GRUB_CMDLINE_LINUX_DEFAULT=\"{}\"\nGRUB_CMDLINE_LINUX=\"{}\"\n", last, first);
+                files["proc/cmdline"] = LineAfter("", first, last);
+                files[fmt::format("sys/module/{}/parameters/pages_limit", module)] = "4000000\n";
+                for (const auto& [check, fix] : LineFixes(files)) {
+                    if (check == "gpu-memory") continue;  // reads what the driver has taken
+                    SnapshotFiles cured = files;
+                    cured["proc/cmdline"] = LineAfter(fix, first, last);
+                    EXPECT_FALSE(LineFixes(cured).contains(check))
+                        << parameters << ": " << check << ": " << fix << "\n"
+                        << cured["proc/cmdline"];
+                }
+            }
+        }
+    }
+}
+
 TEST(DoctorCorpus, DistributionsAreKnownByTheirKernels) {
     for (const Dress& dress : kDresses) {
         if (std::string(dress.name) == "nixos" || std::string(dress.name) == "debian") continue;

@@ -57,6 +57,23 @@ std::string LinkText(const HostView& view, const Path& path) {
 
 // ---- across-path: packets of the full MTU pass every switch.
 
+// Ethernet's MTU passes switches without jumbo frames; the least MTU of IPv6 passes most tunnels.
+void ReportPathMtu(HostView& view, const Path& path, const std::string& link, Findings& out) {
+    constexpr int kEthernetMtu = 1500, kLeastMtu = 1280;
+    const bool jumbo = path.mtu > kEthernetMtu;
+    std::string fix = "raise the MTU of the tunnel between the hosts";
+    if (path.mtu > kLeastMtu) {
+        fix = fmt::format("{} on all hosts: {}",
+                          jumbo ? "turn on jumbo frames on the switch's ports, or"
+                                : fix + fmt::format(" to {}, or", path.mtu),
+                          SetMtu(view, path.device, jumbo ? kEthernetMtu : kLeastMtu));
+    }
+    Report<found::kPathMtu>(out, link, path.mtu,
+                            jumbo ? "a device between the hosts (a switch without jumbo frames)"
+                                  : "a tunnel between the hosts (VPN, PPPoE, VXLAN)",
+                            fix);
+}
+
 void CheckPath(HostView& view, const Path& path, Findings& out) {
     constexpr double kSlowMs = 2;
     const Reading large = view.Command(PingCommand(path, path.mtu));
@@ -77,7 +94,7 @@ void CheckPath(HostView& view, const Path& path, Findings& out) {
         actual.latency_s = *ms / 2 * 1e-3;
         out.AskCost(LinkQuestion(view, actual, *fast));
     } else if (Contains(small.text, " 0% packet loss")) {
-        Report<found::kPathMtu>(out, link, path.mtu, SetMtu(view, path.device, 1500));
+        ReportPathMtu(view, path, link, out);
     } else {
         Report<found::kPathNoAnswer>(out, link, path.mtu, path.address);
     }

@@ -183,14 +183,15 @@ std::optional<double> ValueOf(std::string_view line, std::string_view name) {
 
 void CheckMemoryParameters(HostView& view, std::string_view line, Findings& out) {
     const auto gtt_mib = ValueOf(line, "amdgpu.gttsize");
-    const auto pages = ValueOf(line, "ttm.pages_limit");
+    const std::string parameter = fmt::format("{}.pages_limit", TtmModule(view));
+    const auto pages = ValueOf(line, parameter);
     const auto ram = MemInfo(view, "MemTotal");
     if (!gtt_mib && !pages) return;
     const double gtt = gtt_mib.value_or(0) * (1 << 20), limit = pages.value_or(0) * 4096;
     const std::string gtt_size = SizeText(gtt), limit_size = SizeText(limit);
     const std::string read =
-        fmt::format("amdgpu.gttsize={:.0f} ({}), ttm.pages_limit={:.0f} ({})", gtt_mib.value_or(0),
-                    gtt_size, pages.value_or(0), limit_size);
+        fmt::format("amdgpu.gttsize={:.0f} ({}), {}={:.0f} ({})", gtt_mib.value_or(0), gtt_size,
+                    parameter, pages.value_or(0), limit_size);
     const std::string fix = BorrowForModels(view);
     if (ram && (gtt > *ram || limit > *ram)) {
         Report<found::kParametersTooLarge>(out, read, SizeText(*ram), fix);

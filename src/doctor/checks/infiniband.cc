@@ -58,6 +58,12 @@ std::vector<Partition> PartitionsOf(HostView& view, bool infiniband_only) {
     return partitions;
 }
 
+// Makes all ports full members of a partition other than the default one.
+std::string AddPartition(HostView& view, int64_t number) {
+    const std::string line = fmt::format("ranks={:#06x}", number | (kPartitionNumber + 1));
+    return Cure(view, "partitions", {{"value", Cure(view, "other-partition", {{"value", line}})}});
+}
+
 // Reports two hosts that are limited members of all partitions that they share.
 bool CheckMembers(HostView& a, HostView& b, Findings& out) {
     const auto one = PartitionsOf(a, true), two = PartitionsOf(b, true);
@@ -72,7 +78,9 @@ bool CheckMembers(HostView& a, HostView& b, Findings& out) {
     if (!shared) return false;
     Report<found::kLimitedMembers>(
         out, a.host(), b.host(), *shared,
-        *shared == kPartitionNumber ? "Default=0x7fff" : fmt::format("ranks={:#06x}", *shared));
+        *shared == kPartitionNumber
+            ? Cure(a, "partitions", {{"value", Cure(a, "default-partition")}})
+            : AddPartition(a, *shared));
     return true;
 }
 
@@ -146,7 +154,10 @@ void CheckPartition(HostView& view, const NetDevice& device, Findings& out) {
         if (partition.number() == (*wanted & kPartitionNumber)) return;
         table.push_back(partition.text);
     }
-    if (!table.empty()) Report<found::kIpoibPartition>(out, device.name, text, Joined(table));
+    if (!table.empty()) {
+        Report<found::kIpoibPartition>(out, device.name, text, Joined(table),
+                                       AddPartition(view, *wanted));
+    }
 }
 
 bool IsInUse(const NetDevice& device) {

@@ -153,7 +153,7 @@ void CheckGids(HostView& view, const RdmaPort& port, bool other, Findings& out) 
     if (!listed.empty() && LacksRoceV2(view, port)) {
         Report<found::kGidOnlyV1>(out, port.Text(), read, SetLinkType(view, port, true));
     } else if (ipv4) {
-        Report<found::kGidNotV2>(out, port.Text(), read, ShellWord(port.device), port.port);
+        Report<found::kGidNotV2>(out, port.Text(), read);
     } else {
         const std::vector<std::string> interfaces = RdmaInterfaces(view, port);
         ReportAs<found::kGidMissing>(

@@ -199,7 +199,7 @@ void CheckFlags(HostView& view, Findings& out) {
 // log_num_mgm_entry_size=-7" in modprobe.d(5).
 void CheckModuleOptions(HostView& view, Findings& out) {
     constexpr std::string_view kModules =
-        "mlx4_core mlx5_core ttm amdgpu ice irdma ixgbe i40e nvidia";
+        "mlx4_core mlx5_core ttm amdttm amdgpu ice irdma ixgbe i40e nvidia";
     // Module and option; the last value has precedence.
     std::map<std::pair<std::string, std::string>, std::string> options;
     for (const std::string& file : ConfFiles(view, "etc/modprobe.d")) {
@@ -229,7 +229,7 @@ void CheckModuleOptions(HostView& view, Findings& out) {
 void CheckCommandLine(HostView& view, Findings& out) {
     constexpr std::string_view kParameters =
         "iommu iommu.passthrough intel_iommu amd_iommu amdgpu.gttsize ttm.pages_limit "
-        "ttm.page_pool_size amdttm.pages_limit pcie_aspm";
+        "ttm.page_pool_size amdttm.pages_limit amdttm.page_pool_size pcie_aspm";
     const Reading running = view.Read("proc/cmdline");  // a saved one may have no word left
     if (!running.found()) return;
     const auto running_words = Words(running.text);
