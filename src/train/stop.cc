@@ -30,11 +30,8 @@ static_assert(std::atomic<int64_t>::is_always_lock_free &&
 void EndAtOnce(int signal) {
     cluster::Cluster* const cluster = g_cluster.load();
     g_at_once = true;
-    ::signal(signal, SIG_DFL);
-    if (cluster == nullptr || cluster->size() == 1) {
-        ::raise(signal);
-        return;
-    }
+    if (cluster == nullptr || cluster->size() == 1) cluster::EndBySignal(signal);
+    ::signal(signal, cluster::EndBySignal);
     cluster::SetStoppedStatus(ExitStatus(ErrorCode::kCancelled));
     cluster->RequestStop();
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""SIGHUP to `weft serve --restart`, while it waits for hosts and while it serves: if the
-terminal closes, both processes end; otherwise the server reloads its files.
+"""Signals to `weft serve`. SIGHUP with --restart, while it waits for hosts and while it serves: if
+the terminal closes, both processes end; otherwise the server reloads its files. A second SIGTERM
+ends the server at once, as PID 1 of a container, too; SIGINT of a background job stays ignored.
 
     hangup_test.py PROGRAM [UNITTEST ARGUMENT...]
 """
@@ -167,6 +168,54 @@ class Hangup(unittest.TestCase):
             for _ in range(2):  # both the kernel and the shell send it
                 process.send_signal(signal.SIGHUP)
             self.assertEqual(process.wait(PATIENCE), 0)
+
+    def drains(self, *before):
+        """Starts a server that drains for ten minutes, as a child of `before`; it serves."""
+        process = subprocess.Popen(
+            [*before, PROGRAM, "serve", MODEL, "--port", str(self.port), "-t", "1",
+             "--drain-delay-ms", "600000"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait, PATIENCE)
+        self.addCleanup(process.kill)
+        self.await_health(200)
+        return process
+
+    def await_line(self, process, words):
+        while words not in (line := process.stderr.readline()):
+            self.assertNotEqual(line, "", f"no line with {words}")
+
+    def test_a_second_signal_ends_it(self):
+        for first, second in ((signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)):
+            with self.subTest(first=first, second=second):
+                process = self.drains()
+                process.send_signal(first)
+                self.await_line(process, "shutting down")
+                process.send_signal(second)
+                self.assertEqual(process.wait(PATIENCE), -second)
+
+    def test_a_second_signal_ends_pid_1(self):
+        space = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
+        if subprocess.run([*space, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("unshare: no namespaces of processes here")
+        process = self.drains(*space)
+        server, = children(process.pid)
+        os.kill(server, signal.SIGTERM)
+        self.await_line(process, "shutting down")
+        os.kill(server, signal.SIGTERM)
+        self.assertEqual(process.wait(PATIENCE), 128 + signal.SIGTERM)
+
+    def test_interrupts_that_are_ignored(self):
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            process = self.drains()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        process.send_signal(signal.SIGINT)
+        ignored = [line for line in pathlib.Path(f"/proc/{process.pid}/status").read_text().split("\n")
+                   if line.startswith("SigIgn:")][0].split()[1]
+        self.assertTrue(int(ignored, 16) >> (signal.SIGINT - 1) & 1)
+        self.await_health(200)
 
 
 if __name__ == "__main__":

@@ -30,12 +30,23 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 timer_t g_grace;
 
+constexpr uint32_t kInterruptBit = 1, kTermBit = 2;
+std::atomic<uint32_t> g_caught{0};
+
 void OnInterrupt(int number) {
     g_stop.store(true);
-    // (Under a launcher, a second signal may be the same request.)
-    if (!g_any_second_ends || g_grace_ms > 0 || (number != SIGINT && number != SIGTERM)) return;
-    ::signal(SIGINT, SIG_DFL);
-    ::signal(SIGTERM, SIG_DFL);
+    if (number != SIGINT && number != SIGTERM) return;
+    const uint32_t bit = number == SIGINT ? kInterruptBit : kTermBit;
+    const uint32_t before = g_caught.fetch_or(bit);
+    // (Under a launcher, a signal of the other number may be the same request.)
+    const bool any = g_any_second_ends && g_grace_ms == 0;
+    if ((before & (any ? kInterruptBit | kTermBit : bit)) != 0) cluster::EndBySignal(number);
+}
+
+// A shell lets the programs that it starts in the background ignore SIGINT.
+bool IsIgnored(int number) {
+    struct sigaction now {};
+    return ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
 void OnTerminate(int) {
@@ -223,21 +234,18 @@ void ProgressLine::Clear() {
 const std::atomic<bool>* CatchInterrupts(int grace_ms) {
     struct sigaction action {};
     action.sa_handler = OnInterrupt;
-    action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
-    ::sigaction(SIGINT, &action, nullptr);
+    action.sa_flags = SA_RESTART;
+    g_caught = 0;
+    if (!IsIgnored(SIGINT)) ::sigaction(SIGINT, &action, nullptr);
     ::sigaction(SIGTERM, &action, nullptr);
-    struct sigaction hangup {};
-    hangup.sa_handler = OnInterrupt;
-    hangup.sa_flags = SA_RESTART;
     const bool hangs_up = !cluster::HangupsIgnored();
-    if (hangs_up) ::sigaction(SIGHUP, &hangup, nullptr);
+    if (hangs_up) ::sigaction(SIGHUP, &action, nullptr);
     if (grace_ms > 0) {
         sigevent event{};
         event.sigev_notify = SIGEV_SIGNAL;
         event.sigev_signo = SIGALRM;
         // A launcher forwards a signal that its ranks already have, so the second signal is not a
         // request to stop at once.
-        action.sa_flags = static_cast<int>(SA_RESTART);
         ::sigaction(SIGALRM, &action, nullptr);
         action.sa_handler = OnTerminate;
         g_grace_ms = grace_ms;

@@ -1,6 +1,7 @@
 #include "cluster/worker/stop_signals.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <initializer_list>
 
@@ -23,6 +24,16 @@ sigset_t StopSignals() {
 bool HangupsIgnored() {
     struct sigaction now {};
     return ::sigaction(SIGHUP, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+void EndBySignal(int number) {
+    ::signal(number, SIG_DFL);
+    sigset_t one;
+    ::sigemptyset(&one);
+    ::sigaddset(&one, number);
+    ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+    ::raise(number);
+    ::_exit(128 + number);
 }
 
 void HoldStops() {

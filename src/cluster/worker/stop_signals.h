@@ -12,6 +12,10 @@ sigset_t StopSignals();
 // it then stays ignored.
 bool HangupsIgnored();
 
+// Ends the process by the default action of SIGINT or SIGTERM. PID 1 of a container has no default
+// actions: it exits with status 128 + number. Thread: any; also from a signal handler.
+[[noreturn]] void EndBySignal(int number);
+
 // Blocks the stop signals. A worker calls this at its start, so that no signal is lost before the
 // job decides how to treat them and calls ReleaseStops. A job that does not handle the signals
 // ignores them. Thread: main, before it starts others.
