@@ -63,6 +63,7 @@ Status CheckFlagsOfEngine(const JobSpec& job) {
         {"--slurm", !job.native.empty(), {kSlurm}},
         {"--mount", !job.mounts.empty(), {kKubernetes, kKubeRay}},
         {"--resource", !job.resources.empty(), {kKubernetes, kKubeRay}},
+        {"--group", !job.groups.empty(), {kKubernetes, kKubeRay}},
         {"--network", !job.networks.empty(), {kKubernetes, kKubeRay}},
         {"--env", !job.environment.empty(), {kKubernetes, kKubeRay}},
         {"--node-selector", !job.node_labels.empty(), {kKubernetes, kKubeRay}},

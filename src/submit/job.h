@@ -43,6 +43,7 @@ struct JobSpec {
     std::string image = "weft:latest";   // Kubernetes
     std::vector<Mount> mounts;           // Kubernetes
     std::vector<std::string> resources;  // Kubernetes: rdma/hca=1
+    std::vector<int64_t> groups;         // Kubernetes: further groups of a pod's processes
     std::string networks;                // Kubernetes: Multus networks of a pod
     std::vector<std::string> environment;   // Kubernetes: NAME=VALUE
     std::vector<std::string> node_labels;   // Kubernetes: KEY=VALUE, of the nodes that fit

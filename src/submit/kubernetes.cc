@@ -115,7 +115,7 @@ Result<NativeFile> WriteKubernetes(const JobSpec& given) {
     std::string text = "# Made by 'weft submit --to k8s'.\n";
     if (job.secret.empty()) text += Secret(job);
     text += serves ? ClientService(job) + LeaderWorkerSet(job) : JobSet(job);
-    return NativeFile{job.name + ".yaml", text, {"kubectl", "apply", "-f"}};
+    return NativeFile{job.name + ".yaml", text, {"kubectl", "create", "-f"}};
 }
 
 }  // namespace weft::submit

@@ -37,12 +37,15 @@ std::string Probes(const JobSpec& job) {
 // added capability applies only to root's processes.
 // https://kubernetes.io/docs/concepts/security/pod-security-standards
 std::string PodSecurity(const JobSpec& job) {
+    const std::string groups = job.groups.empty() ? ""
+                                                  : fmt::format("  supplementalGroups: [{}]\n",
+                                                                fmt::join(job.groups, ", "));
     return fmt::format(
-        "{}securityContext:\n{}  fsGroup: 65534\n  seccompProfile: {{type: RuntimeDefault}}\n",
+        "{}securityContext:\n{}  fsGroup: 65534\n{}  seccompProfile: {{type: RuntimeDefault}}\n",
         WantsRdma(job) ? "# IPC_LOCK and root: the namespace needs the Pod Security level "
                          "\"privileged\".\n"
                        : "",
-        WantsRdma(job) ? "  runAsUser: 0\n" : "  runAsNonRoot: true\n  runAsUser: 65534\n");
+        WantsRdma(job) ? "  runAsUser: 0\n" : "  runAsNonRoot: true\n  runAsUser: 65534\n", groups);
 }
 
 std::string ContainerSecurity(const JobSpec& job) {

@@ -277,7 +277,7 @@ Result<NativeFile> WriteKubeRay(const JobSpec& job) {
             job.nodes - 1);
         text += Indented(RayPod(job, false), 10);
     }
-    return NativeFile{job.name + ".yaml", text, {"kubectl", "apply", "-f"}};
+    return NativeFile{job.name + ".yaml", text, {"kubectl", "create", "-f"}};
 }
 
 }  // namespace weft::submit

@@ -48,8 +48,9 @@ export WEFT_RESTART=${SLURM_RESTART_COUNT:-0}
 # Signals are the step's; this script outlives them to say how it ended.
 trap : USR1 TERM
 # Ranks that lose one end by themselves, each with the status that says why.
+# Without a number of cores, a step has all cores of each node, which may differ.
 srun --kill-on-bad-exit=0 --cpu-bind=none \
-    --cpus-per-task="${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}" \
+    ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \
     bash -c 'trap : USR1 TERM
         "$@"; status=$?
         [ "$SLURM_PROCID" != 0 ] || echo $status >"$WEFT_KEY_FILE.status"

@@ -64,7 +64,9 @@ class Slurm(hosts.Hosts):
             (self.folder / name).mkdir(mode=0o755)
         text = CONFIG.format(self.folder)
         for i in range(NODES):
-            text += f"NodeName=n{i} NodeAddr={self.address(i)} CPUs=2 State=UNKNOWN\n"
+            # Unlike nodes: a job must not ask all of them for the first one's cores.
+            cores = 2 if i == 0 else 1
+            text += f"NodeName=n{i} NodeAddr={self.address(i)} CPUs={cores} State=UNKNOWN\n"
         (self.folder / "slurm.conf").write_text(text + PARTITIONS)
         key = self.folder / "munge/key"
         key.write_bytes(os.urandom(128))

@@ -40,10 +40,16 @@ class Slurm(SubmitTest):
         self.assertEqual(self.run_script(self.file("slurm", *HOSTILE_COMMAND)), 0)
         words = self.words("srun")
         self.assertEqual(words[words.index("weft"):], ["weft", *HOSTILE_COMMAND])
-        self.assertIn("--cpus-per-task=2", words)
+        # All cores of each node, not as many as the first one has.
+        self.assertFalse(any("cpus-per-task" in word for word in words[:words.index("weft")]))
         self.assertEqual((self.folder / "mode").read_text(), "600\n")
         self.assertEqual(list(self.folder.glob(".weft*")), [])  # the key is gone
         self.assertFalse((self.folder / "x").exists())
+
+    def test_cores_of_the_step(self):
+        self.env["SLURM_CPUS_PER_TASK"] = "8"
+        self.assertEqual(self.run_script(self.file("slurm", "--cpus", "8", "--", "run", "m")), 0)
+        self.assertIn("--cpus-per-task=8", self.words("srun"))
 
     def test_words_that_are_no_utf8(self):
         done = subprocess.run([PROGRAM, "submit", "--to", "slurm", "--dry-run", "--", "run", BYTES],
@@ -503,9 +509,9 @@ class Pods(PodsCase):
         self.assertIn(spec["entrypoint"].split("/")[-1], jobs["ConfigMap"]["data"])
 
     def test_a_job(self):
-        self.notes_words("kubectl", 'echo applied')
+        self.notes_words("kubectl", 'echo created')
         self.weft("submit", "--to", "k8s:ml", "-N", "2", "--name", "tune", "--", *TRAIN)
-        self.assertEqual(self.words("kubectl")[:2], ["apply", "-f"])
+        self.assertEqual(self.words("kubectl")[:2], ["create", "-f"])
         self.weft("job", "status", "tune")
         self.assertEqual(self.words("kubectl", 1), ["get", "jobset", "tune", "--namespace=ml"])
         self.weft("job", "logs", "-f", "tune")

@@ -178,6 +178,18 @@ Status CheckLayout(const submit::JobSpec& job) {
                      layout, ranks, job.nodes, job.nodes, job.nodes == 1 ? "" : "s");
 }
 
+// Pods run as a user without groups; NVIDIA's devices are open to all users.
+void WarnOfGroups(const submit::JobSpec& job) {
+    const auto closed = std::ranges::find_if(job.resources, [](const std::string& resource) {
+        return resource.starts_with("amd.com/") || resource.starts_with("gpu.intel.com/");
+    });
+    if (closed == job.resources.end() || !job.groups.empty() || submit::WantsRdma(job)) return;
+    PrintErr(
+        "--resource {}: the pods may lack access to the device. If they compute on processors, "
+        "give --group the number that 'getent group render' prints on a node.\n",
+        *closed);
+}
+
 Status RunSubmit(SubmitFlags& flags) {
     submit::JobSpec& job = flags.job;
     WEFT_ASSIGN(job.target, submit::ParseTarget(flags.to));
@@ -192,6 +204,7 @@ Status RunSubmit(SubmitFlags& flags) {
     job.key = NewKey();
     WEFT_ASSIGN(const submit::NativeFile file, submit::WriteJob(job));
     WarnOfRestarts(job);
+    WarnOfGroups(job);
     if (flags.dry_run) {
         PrintOut("{}", file.text);
         return {};
@@ -277,6 +290,9 @@ void AddEngineOptions(const Command& command, submit::JobSpec& job, SubmitFlags&
             "Volume of the pods: CLAIM=/path, secret/NAME=/path or /host/path=/path");
     several("--resource NAME=AMOUNT", job.resources,
             "Device of a pod: nvidia.com/gpu=1, rdma/hca=1");
+    pods.AddEach("--group ID", job.groups,
+                 "Further group of the pods' processes: the nodes' render, for AMD's and Intel's "
+                 "GPUs ('getent group render' prints its number)");
     several("--env NAME=VALUE", job.environment, "Environment variable of the pods");
     several("--node-selector KEY=VALUE", job.node_labels, "Label that the nodes must have");
     several("--toleration KEY[=VALUE][:EFFECT]", job.tolerations, "Taint that the nodes may have");
