@@ -48,7 +48,7 @@ Status ExpandLine(const Parser& parser, std::vector<std::string>& words,
     UnifyNames(names, words);
     WEFT_TRY(ApplyHabits(program, words, translated));
     WEFT_TRY(CheckEnvironment());
-    WEFT_TRY(ExpandConfig(words));
+    WEFT_TRY(ExpandConfig(program, words));
     UnifyNames(names, words);
     return {};
 }

@@ -519,6 +519,28 @@ class Habits(NamesTest):
             self.assertEqual(self.weft(*words), version)
 
 
+class FilesOfFlags(NamesTest):
+    def run_with(self, text, *words, status=0):
+        (self.folder / "weft.toml").write_text(text)
+        return self.weft("run", "--config", str(self.folder / "weft.toml"), "-p", "1+1", "-n", "2",
+                         *words, status=status)
+
+    def test_the_line_overrides_the_file(self):
+        self.run_with('model = "absent.gguf"\nthreads = 1\nseed = 7\n', MODEL, "-t", "1")
+        for words in (("-t", "1"), ("-t1",), ("--threads=1",)):
+            self.run_with(f'model = "{MODEL}"\nthreads = 0.5\n', *words)
+        # The 1 is the value of -t, not a model.
+        self.assertIn("absent.gguf", self.run_with('model = "absent.gguf"\n', "-t", "1", status=1))
+
+    def test_what_is_off(self):
+        file = self.folder / "weft.toml"
+        file.write_text(f'model = "{MODEL}"\nwarmup = false\npower = false\n')
+        bench = ("bench", "--config", str(file), "-p", "4", "-n", "1", "-r", "1")
+        self.weft(*bench)
+        file.write_text(f'model = "{MODEL}"\nwramup = false\n')
+        self.assertIn("has no flag --wramup", self.weft(*bench, status=2))
+
+
 class Misspelt(NamesTest):
     def test_commands(self):
         for word, meant in (("rnu", "run"), ("srve", "serve"), ("bnech", "bench"),

@@ -1,6 +1,8 @@
 #include "cli/command_line/config.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 
 #include "base/file.h"
 #include "cli/command_line/habit_words.h"
@@ -9,14 +11,91 @@
 namespace weft::cli {
 namespace {
 
-bool Given(const std::vector<std::string>& words, const std::string& flag) {
-    return std::ranges::any_of(words, [&](const std::string& word) {
-        return word == flag || word.starts_with(flag + "=");
-    });
+// The command that `words` begin with.
+const DescribedCommand& CommandIn(const DescribedCommand& program,
+                                  const std::vector<std::string>& words) {
+    const DescribedCommand* command = &program;
+    for (const std::string& word : words) {
+        const DescribedCommand* below = command->Find(word);
+        if (below == nullptr) break;
+        command = below;
+    }
+    return *command;
 }
 
-Result<std::vector<std::string>> FlagsOf(const std::string& path,
-                                         const std::vector<std::string>& words) {
+// A command line whose flags override those of a file.
+class GivenLine {
+  public:
+    GivenLine(const DescribedCommand& program, const std::vector<std::string>& words)
+        : command_(CommandIn(program, words)),
+          words_(words.begin(), std::ranges::find(words, "--")) {}
+
+    // The flag of a line of the file; null: the command's help does not list it.
+    const DescribedFlag* Find(std::string name) const {
+        if (const DescribedFlag* flag = command_.FindFlag(name)) return flag;
+        std::ranges::replace(name, '_', '-');  // (as in program.cc)
+        return command_.FindFlag(name);
+    }
+    // Whether the line has the flag by any of its names: "--threads 2", "--threads=2", "-t2".
+    bool Has(const std::vector<std::string>& names) const {
+        return std::ranges::any_of(words_, [&](const std::string& word) {
+            return std::ranges::any_of(names, [&](const std::string& name) {
+                if (word == name || word.starts_with(name + "=")) return true;
+                return name.size() == 2 && word.size() > 2 && word[1] != '-' &&
+                       word.starts_with(name);
+            });
+        });
+    }
+    // Whether a word is neither a command, a flag nor a flag's value.
+    bool HasPositional() const {
+        const DescribedFlag* flag = nullptr;
+        size_t values = 0;
+        for (const std::string& word : words_) {
+            if (word.starts_with("-") && word.size() > 1) {
+                flag = word.find('=') == word.npos ? Find(word) : nullptr;
+                values = 0;
+            } else if (flag != nullptr && flag->kind != ValueKind::kNone &&
+                       (values == 0 || flag->follow)) {
+                ++values;
+            } else if (command_.name != word) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+  private:
+    const DescribedCommand& command_;
+    const std::span<const std::string> words_;
+};
+
+// The words of one line of the file.
+std::vector<std::string> WordsOf(const FlagLine& line, const GivenLine& given) {
+    if (line.name == "model") {
+        return given.HasPositional() ? std::vector<std::string>() : line.values;
+    }
+    std::string flag = "--" + line.name, dashed = flag;
+    std::ranges::replace(dashed, '_', '-');
+    const auto former = std::ranges::find(Synonyms(), dashed, &Synonym::names);
+    if (former != Synonyms().end()) flag = dashed = former->flag;
+    const DescribedFlag* known = given.Find(flag);
+    const DescribedFlag* negated = given.Find("--no-" + dashed.substr(2));
+    const bool off = line.values == std::vector<std::string>{"false"};
+    if (known == nullptr && negated != nullptr && off) flag = negated->names.front();
+    std::vector<std::string> names = {flag, dashed};
+    if (known != nullptr) names.insert(names.end(), known->names.begin(), known->names.end());
+    if (given.Has(names)) return {};
+    std::vector<std::string> words;
+    for (const std::string& value : line.values) {
+        const bool is_switch = known == nullptr || known->kind == ValueKind::kNone;
+        if (is_switch && known != nullptr && value == "false") continue;
+        const bool bare = is_switch && (value == "true" || value == "false");
+        words.push_back(bare ? flag : flag + "=" + value);
+    }
+    return words;
+}
+
+Result<std::vector<std::string>> FlagsOf(const std::string& path, const GivenLine& given) {
     WEFT_ASSIGN(const std::string text, ReadTextFile(path, 1 << 20));
     const auto lines = ParseFlagLines(text);
     if (!lines.ok()) {
@@ -28,28 +107,14 @@ Result<std::vector<std::string>> FlagsOf(const std::string& path,
             return MakeError(ErrorCode::kUsage, "{}: [{}]: a file of flags has no tables", path,
                              line.tables.front());
         }
-        std::string flag = "--" + line.name;
-        std::string dashed = flag;  // (as in main.cc)
-        std::ranges::replace(dashed, '_', '-');
-        const auto former = std::ranges::find(Synonyms(), dashed, &Synonym::names);
-        if (former != Synonyms().end()) flag = dashed = former->flag;
-        if (Given(words, flag) || Given(words, dashed)) continue;
-        for (const std::string& value : line.values) {
-            if (line.name == "model") {
-                flags.push_back(value);
-            } else if (value == "true") {
-                flags.push_back(flag);
-            } else if (value != "false") {
-                flags.push_back(flag + "=" + value);
-            }
-        }
+        std::ranges::move(WordsOf(line, given), std::back_inserter(flags));
     }
     return flags;
 }
 
 }  // namespace
 
-Status ExpandConfig(std::vector<std::string>& words) {
+Status ExpandConfig(const DescribedCommand& program, std::vector<std::string>& words) {
     // (Words after "--" belong to another command, of `weft submit`.)
     const auto end = std::ranges::find(words, "--");
     const auto at = std::find_if(words.begin(), end, [](const std::string& word) {
@@ -62,7 +127,7 @@ Status ExpandConfig(std::vector<std::string>& words) {
     }
     const std::string path = joined ? at->substr(9) : *(at + 1);
     words.erase(at, at + (joined ? 1 : 2));
-    WEFT_ASSIGN(const std::vector<std::string> flags, FlagsOf(path, words));
+    WEFT_ASSIGN(const std::vector<std::string> flags, FlagsOf(path, GivenLine(program, words)));
     const auto after_command = words.begin() + (words.empty() ? 0 : 1);
     words.insert(after_command, flags.begin(), flags.end());
     return {};

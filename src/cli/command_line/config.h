@@ -3,21 +3,23 @@
 //     model = "/srv/model.gguf"     the MODEL
 //     ctx = 8192                    --ctx=8192
 //     no-prefix-cache = true        --no-prefix-cache (false: nothing)
+//     access-log = false            --no-access-log
 //     alias = ["a", "b"]            --alias=a --alias=b
 //
-// Flags on the command line override the file (compared by long name). The format is TOML's keys
-// and values (toml.io), without tables. Errors: kUsage, kNotFound, naming the file. A file has at
-// most 1 MiB.
+// Flags on the command line override the file, by whichever of their names, and so does its MODEL.
+// The format is TOML's keys and values (toml.io), without tables. Errors: kUsage, kNotFound, naming
+// the file. A file has at most 1 MiB.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "cli/command_line/command_tree.h"
 
 namespace weft::cli {
 
-// words: a command line without the program's name. Replaces --config FILE by the file's flags.
-Status ExpandConfig(std::vector<std::string>& words);
+// words: a command line of `program` without its name. Replaces --config FILE by the file's flags.
+Status ExpandConfig(const DescribedCommand& program, std::vector<std::string>& words);
 
 }  // namespace weft::cli
