@@ -323,13 +323,16 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
 void AddKeptPages(const Command& app, engine::Job& job) {
     const Command group = app.Group(kEngine);
     constexpr int64_t kMiB = int64_t{1} << 20;
-    group.AddOption("--cache-dir FOLDER", job.cache_dir,
-                    "Keep pages of the KV cache in this folder, on every rank's host, so that a "
-                    "prompt need not be computed again after a restart; several ranks and servers "
-                    "may share the folder (default: none)");
-    group.AddSize("--cache-disk SIZE", job.cache_disk, kMiB,
-                  "Maximum size of all pages in --cache-dir; new ones replace those that were not "
-                  "used for the longest time (50GB)");
+    const Option folder = group.AddOption(
+        "--cache-dir FOLDER", job.cache_dir,
+        "Keep pages of the KV cache in this folder, on every rank's host, so that a "
+        "prompt need not be computed again after a restart; several ranks and servers "
+        "may share the folder (default: none)");
+    group
+        .AddSize("--cache-disk SIZE", job.cache_disk, kMiB,
+                 "Maximum size of all pages in --cache-dir; new ones replace those that were not "
+                 "used for the longest time (50GB)")
+        .Needs(folder);
     group.AddSize("--cache-ram SIZE", job.cache_ram, kMiB,
                   "Keep pages of the KV cache in this much host memory per rank, for prompts whose "
                   "pages are no longer in the KV cache (default: none)");

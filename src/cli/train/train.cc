@@ -394,8 +394,7 @@ Status ResolveOptimizer(TrainFlags& flags) {
     if (muon && !flags.command.Given("--momentum")) update.momentum = 0.95;
     if (*kind == UpdateKind::kLion && !flags.command.Given("--betas")) update.beta2 = 0.99;
     update.muon_adam_size = flags.muon_adjust == "match_rms_adamw";
-    if (muon || !flags.command.Given("--muon-adjust-lr")) return {};
-    return MakeError(ErrorCode::kUsage, "--muon-adjust-lr needs --optimizer muon");
+    return {};
 }
 
 Status ResolveLossScale(TrainFlags& flags) {
@@ -435,18 +434,10 @@ Status ResolveOutput(TrainFlags& flags) {
         return MakeError(ErrorCode::kUsage, "--no-output and --output-dir exclude each other");
     }
     WEFT_TRY(CheckReports(flags));
-    if (!flags.on_eval.empty() && !(flags.job.data.test_split > 0)) {
-        return MakeError(ErrorCode::kUsage,
-                         "--on-eval needs --test-split above 0: the share of the data to evaluate "
-                         "on");
-    }
     if (flags.output.empty() && !flags.no_output) {
         return MakeError(ErrorCode::kUsage,
                          "--output-dir DIR is missing: Weft writes the trained model to it. "
                          "--no-output trains without a result (for measurements and trials)");
-    }
-    if (flags.overwrite && flags.no_output) {
-        return MakeError(ErrorCode::kUsage, "--overwrite needs --output-dir DIR");
     }
     return {};
 }
@@ -459,14 +450,6 @@ Status CheckAdapterFlags(const TrainFlags& flags) {
                              "--lora {}: expected a rank of 1 or more, such as --lora 16. Leave "
                              "--lora out to train all weights",
                              flags.job.trainer.lora.rank);
-        }
-        for (const char* name : {"--lora-alpha", "--lora-targets", "--rslora", "--lora-dropout"}) {
-            const bool off = name == std::string_view("--rslora") && !flags.job.trainer.lora.rslora;
-            if (off || !flags.command.Given(name)) continue;
-            return MakeError(ErrorCode::kUsage,
-                             "{} needs --lora RANK: without it, all weights are trained, not an "
-                             "adapter. Add --lora RANK, such as --lora 16, or remove {}",
-                             name, name);
         }
         return {};
     }
@@ -500,6 +483,54 @@ constexpr const char* kGrpoFlags[] = {"--group",
                                       "--scale-rewards",
                                       "--importance-sampling-level",
                                       "--mask-truncated-completions"};
+
+// Refuses flags that have no effect without another flag.
+Status CheckNeededFlags(const TrainFlags& flags) {
+    using enum train::UpdateKind;
+    const train::UpdateKind kind = flags.job.trainer.update.kind;
+    const auto is = [kind](std::initializer_list<train::UpdateKind> kinds) {
+        return std::ranges::count(kinds, kind) > 0;
+    };
+    const auto reports = [&](const char* to) {
+        return std::ranges::count(flags.report_to, to) > 0;
+    };
+    const bool lora = flags.job.trainer.lora.on(), zero = flags.job.trainer.zero >= 2;
+    const bool samples = !flags.job.sample.prompts.empty();
+    const struct {
+        std::initializer_list<const char*> flags;
+        bool has;
+        const char* needs;
+    } rows[] = {
+        {{"--relative-step", "--scale-parameter"}, is({kAdafactor}), "--optimizer adafactor"},
+        {{"--muon-adjust-lr"}, is({kMuon}), "--optimizer muon"},
+        {{"--momentum"}, is({kSgd, kMuon}), "--optimizer sgd or muon"},
+        {{"--betas"}, !is({kSgd, kAdafactor}), "another --optimizer than sgd and adafactor"},
+        {{"--eps"}, !is({kSgd, kAdafactor, kLion}), "an --optimizer with Adam's epsilon"},
+        {{"--lora-alpha", "--lora-targets", "--lora-dropout"}, lora, "--lora RANK"},
+        {{"--rslora"}, lora || !flags.job.trainer.lora.rslora, "--lora RANK"},
+        {{"--overlap"}, zero || flags.job.trainer.overlap != "on", "--zero 2 or 3"},
+        {{"--sample-every", "--sample-tokens", "--sample-temperature"}, samples, "--sample PROMPT"},
+        {{"--run-name"}, reports("wandb") || reports("mlflow"), "--report-to wandb or mlflow"},
+        {{"--on-step-timeout"},
+         !flags.on_step.empty() || !flags.on_eval.empty(),
+         "--on-step or --on-eval"},
+        {{"--on-eval"}, flags.job.data.test_split > 0, "--test-split above 0"},
+        {{"--max-restarts"}, flags.job.save.every > 0, "--save-every N"},
+        {{"--save-type", "--save-format", "--time-limit", "--keep-last", "--overwrite"},
+         !flags.no_output,
+         "--output-dir DIR"},
+    };
+    for (const auto& row : rows) {
+        const auto given = std::ranges::find_if(
+            row.flags, [&](const char* flag) { return flags.command.Given(flag); });
+        if (row.has || given == row.flags.end()) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "{0} needs {1}: it has no effect alone. Add "
+                         "{1}, or remove {0}",
+                         *given, row.needs);
+    }
+    return {};
+}
 
 // Refuses flags that have no meaning for the loss.
 Status CheckPreferenceFlags(const TrainFlags& flags) {
@@ -603,6 +634,7 @@ Status ResolveResult(TrainFlags& flags) {
                          flags.loss_scale, Info(flags.job.trainer.dtype).name);
     }
     WEFT_TRY(train::CheckExport(ExportOf(flags)));
+    WEFT_TRY(CheckNeededFlags(flags));
     WEFT_TRY(CheckAdapterFlags(flags));
     if (flags.command.Given("--beta")) {
         flags.job.trainer.grpo.beta = flags.job.trainer.preference.beta;
@@ -758,9 +790,10 @@ void AddPreferenceFlags(const Command& app, train::PreferenceOptions& preference
                     "kto: weight of the wanted answers");
     shown.AddOption("--undesirable-weight", preference.undesirable_weight,
                     "kto: weight of the unwanted answers");
-    app.AddOption("--ref-model", preference.ref_model,
-                  "dpo, ipo and kto: reference model, a file or folder (default: MODEL before "
-                  "training; with --lora, MODEL without adapters)");
+    app.AddOption(
+        "--ref-model", preference.ref_model,
+        "dpo, ipo, kto and grpo: reference model, a file or folder (default: MODEL before "
+        "training; with --lora, MODEL without adapters)");
 }
 
 void AddVectorFlags(const Command& app, train::TrainJob& job) {
