@@ -3,6 +3,7 @@
 #include "base/json_digits.h"
 #include "chat/answer_calls.h"
 #include "chat/template/literals.h"
+#include "grammar/schema_types.h"
 
 namespace weft::chat {
 namespace {
@@ -16,7 +17,6 @@ enum : uint32_t {
     kListType = 32,
     kAnyType = 63,
 };
-constexpr int kMostSchemaDepth = 16;  // nesting of anyOf and similar keywords
 
 const OrderedJson* Member(const OrderedJson& object, const char* name) {
     if (!object.is_object()) return nullptr;
@@ -42,17 +42,17 @@ ToolTypes::ToolTypes(const OrderedJson& tools) {
         if (name == nullptr || !name->is_string()) continue;
         Parameters& parameters = functions_[name->get<std::string>()];
         const OrderedJson* schema = Member(*function, "parameters");
-        const OrderedJson* properties = schema == nullptr ? nullptr : Member(*schema, "properties");
-        if (properties == nullptr || !properties->is_object()) continue;
-        for (const auto& [parameter, of] : properties->items()) {
-            parameters[parameter] = MaskOf(of, 0);
+        if (schema == nullptr) continue;
+        for (const auto& [parameter, types] : grammar::PropertyTypes(*schema)) {
+            Mask& mask = parameters[parameter];
+            for (const std::string& type : types) mask |= NamedType(type);
         }
     }
 }
 
 ToolTypes::Mask ToolTypes::NamedType(std::string_view name) {
     if (name == "string") return kTextType;
-    if (name == "number" || name == "integer") return kNumberType;
+    if (name == "number") return kNumberType;
     if (name == "boolean") return kBoolType;
     if (name == "null") return kNullType;
     if (name == "object") return kObjectType;
@@ -66,28 +66,6 @@ ToolTypes::Mask ToolTypes::TypeOf(const OrderedJson& value) {
     if (value.is_boolean()) return kBoolType;
     if (value.is_null()) return kNullType;
     return value.is_object() ? kObjectType : kListType;
-}
-
-ToolTypes::Mask ToolTypes::MaskOf(const OrderedJson& schema, int depth) {
-    if (!schema.is_object() || depth > kMostSchemaDepth) return kAnyType;
-    Mask mask = 0;
-    if (const OrderedJson* type = Member(schema, "type"); type != nullptr) {
-        if (type->is_string()) return NamedType(type->get_ref<const std::string&>());
-        for (const OrderedJson& one : *type) {
-            mask |= one.is_string() ? NamedType(one.get_ref<const std::string&>()) : kAnyType;
-        }
-        return mask == 0 ? Mask{kAnyType} : mask;
-    }
-    if (const OrderedJson* one = Member(schema, "const"); one != nullptr) return TypeOf(*one);
-    if (const OrderedJson* values = Member(schema, "enum"); values != nullptr) {
-        for (const OrderedJson& value : *values) mask |= TypeOf(value);
-    }
-    for (const char* name : {"anyOf", "oneOf"}) {
-        const OrderedJson* alternatives = Member(schema, name);
-        if (alternatives == nullptr || !alternatives->is_array()) continue;
-        for (const OrderedJson& one : *alternatives) mask |= MaskOf(one, depth + 1);
-    }
-    return mask == 0 ? Mask{kAnyType} : mask;
 }
 
 bool ToolTypes::Has(std::string_view function) const {

@@ -35,7 +35,6 @@ class ToolTypes {
     using Mask = uint32_t;  // set of types
     using Parameters = std::map<std::string, Mask, std::less<>>;
 
-    static Mask MaskOf(const OrderedJson& schema, int depth);
     static Mask NamedType(std::string_view name);
     static Mask TypeOf(const OrderedJson& value);
     Mask Find(std::string_view function, std::string_view parameter) const;

@@ -248,7 +248,7 @@ class Compiler {
 
     Result<Expr> Typed(const Schema& schema, const std::string& path, int depth) {
         WEFT_ASSIGN(std::vector<std::string> types, SchemaTypes(schema, path));
-        if (types.empty()) types = SpokenOf(schema);
+        if (types.empty()) types = ImpliedTypes(schema);
         if (types.empty()) return AnyValue();
         std::vector<Expr> choices;
         for (const std::string& type : types) {
@@ -256,23 +256,6 @@ class Compiler {
             choices.push_back(choice);
         }
         return builder_.Choice(std::move(choices));
-    }
-
-    // The types that the keywords of a schema without "type" apply to.
-    static std::vector<std::string> SpokenOf(const Schema& schema) {
-        const std::pair<const char*, std::vector<const char*>> about[] = {
-            {"object", {"properties", "required", "additionalProperties", "propertyNames"}},
-            {"array", {"items", "prefixItems", "minItems", "maxItems"}},
-            {"string", {"minLength", "maxLength", "pattern", "format"}},
-            {"number",
-             {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
-        std::vector<std::string> types;
-        for (const auto& [type, keys] : about) {
-            const bool spoken = std::any_of(keys.begin(), keys.end(),
-                                            [&](const char* key) { return schema.contains(key); });
-            if (spoken) types.emplace_back(type);
-        }
-        return types;
     }
 
     Result<Expr> OfType(const Schema& schema, const std::string& type, const std::string& path,
@@ -631,7 +614,7 @@ class Compiler {
             return PairListed(schema, path, form);
         }
         WEFT_ASSIGN(std::vector<std::string> types, SchemaTypes(schema, path));
-        if (types.empty()) types = SpokenOf(schema);
+        if (types.empty()) types = ImpliedTypes(schema);
         if (types.empty()) return PairText(form);
         for (const std::string& type : types) {
             const bool text = type == "string";

@@ -174,6 +174,21 @@ Schema WithoutNulls(const Schema& schema) {
     return kept;
 }
 
+std::vector<std::string> ImpliedTypes(const Schema& schema) {
+    const std::pair<const char*, std::vector<const char*>> about[] = {
+        {"object", {"properties", "required", "additionalProperties", "propertyNames"}},
+        {"array", {"items", "prefixItems", "minItems", "maxItems"}},
+        {"string", {"minLength", "maxLength", "pattern", "format"}},
+        {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
+    std::vector<std::string> types;
+    for (const auto& [type, keys] : about) {
+        const bool spoken = std::any_of(keys.begin(), keys.end(),
+                                        [&](const char* key) { return schema.contains(key); });
+        if (spoken) types.emplace_back(type);
+    }
+    return types;
+}
+
 Result<std::vector<std::string>> SchemaTypes(const Schema& schema, std::string_view path) {
     std::vector<std::string> types;
     const Schema* type = Find(schema, "type");

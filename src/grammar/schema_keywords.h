@@ -40,6 +40,8 @@ bool IsNever(const Schema& schema);
 // Nulls that are values (const, enum, default, examples) remain.
 Schema WithoutNulls(const Schema& schema);
 
+// The types that the keywords of a schema without "type" apply to; empty: any.
+std::vector<std::string> ImpliedTypes(const Schema& schema);
 // The types allowed by "type", in the schema's order; empty: "type" is absent. "integer" is omitted
 // if "number" is allowed too.
 Result<std::vector<std::string>> SchemaTypes(const Schema& schema, std::string_view path);
@@ -65,6 +67,7 @@ class Leniency {
         : lenient_(lenient), left_out_(left_out) {}
     bool lenient() const { return lenient_; }
     Leniency Silent() const { return {lenient_, nullptr}; }
+    Leniency Lenient() const { return {true, left_out_}; }
     Status LeaveOut(std::string_view path, std::string_view keyword, const Error& refusal) const;
 
   private:

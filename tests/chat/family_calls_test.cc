@@ -455,6 +455,60 @@ TEST(FamilyCalls, ArgumentsHaveTheTypesOfTheirSchema) {
     }
 }
 
+// A type behind $ref, allOf or anyOf is the same type.
+TEST(FamilyCalls, TypesBehindReferences) {
+    const OrderedJson types[] = {{{"type", "string"}},
+                                 {{"type", "integer"}},
+                                 {{"type", "boolean"}},
+                                 {{"type", {"string", "null"}}},
+                                 {{"type", "array"}},
+                                 {{"type", "object"}},
+                                 {{"enum", {"10115", "80331"}}},
+                                 {{"type", "string"}, {"enum", {"10115"}}},
+                                 {{"pattern", "^[0-9]{5}$"}},
+                                 {{"const", 5}},
+                                 OrderedJson::object(),
+                                 {{"type", "string"}, {"nullable", true}}};
+    for (const OrderedJson& type : types) {
+        const OrderedJson defs{{"Zip", type}, {"Again", {{"$ref", "#/$defs/Zip"}}}};
+        const OrderedJson ref{{"$ref", "#/$defs/Zip"}};
+        const OrderedJson shapes[] = {ref,
+                                      {{"$ref", "#/$defs/Again"}},
+                                      {{"allOf", {ref}}},
+                                      {{"allOf", {type}}},
+                                      {{"anyOf", {ref}}},
+                                      {{"allOf", {ref, {{"description", "A"}}}}, {"default", "1"}},
+                                      {{"$ref", "#/$defs/Zip"}, {"description", "A"}},
+                                      {{"oneOf", {{{"allOf", {ref}}}}}}};
+        const auto made = [&](const OrderedJson& property, bool behind) {
+            OrderedJson object{{"type", "object"}, {"properties", {{"a", property}}}};
+            OrderedJson all = defs;
+            if (behind) all["Whole"] = object;
+            OrderedJson parameters = behind ? OrderedJson{{"$ref", "#/$defs/Whole"}} : object;
+            parameters["$defs"] = all;
+            return ToolTypes(
+                OrderedJson::array({{{"type", "function"},
+                                     {"function", {{"name", "f"}, {"parameters", parameters}}}}}));
+        };
+        const ToolTypes plain = made(type, false);
+        for (const OrderedJson& shape : shapes) {
+            for (const bool behind : {false, true}) {
+                const ToolTypes other = made(shape, behind);
+                for (const char* text : {"10115", "3.10", "true", "null", "[1]", "{\"a\": 1}",
+                                         "\"5\"", "x", "None", "[1, 'a']"}) {
+                    EXPECT_EQ(other.ValueOf("f", "a", text), plain.ValueOf("f", "a", text))
+                        << shape << type << text;
+                }
+            }
+        }
+        // With null beside it, a value that is no null is the same.
+        const ToolTypes maybe = made({{"anyOf", {ref, {{"type", "null"}}}}}, true);
+        for (const char* text : {"10115", "3.10", "true", "[1]"}) {
+            EXPECT_EQ(maybe.ValueOf("f", "a", text), plain.ValueOf("f", "a", text)) << type << text;
+        }
+    }
+}
+
 // Values in notations other than JSON.
 TEST(FamilyCalls, Literals) {
     const Heard gemma = Hear(kGemma,
