@@ -14,7 +14,6 @@ namespace {
 using Expr = GrammarBuilder::Expr;
 
 constexpr size_t kLeastFraction = 6, kMostFraction = 12, kMostDigits = 15;
-constexpr double kMostWithFraction = 1e9;
 
 // The magnitude of a bound: integer digits and decimals.
 struct Decimal {
@@ -49,29 +48,60 @@ class Range {
 
     // Unsigned numbers from `low` to `high`; without `high`: unlimited.
     Expr Between(Decimal low, std::optional<Decimal> high) {
-        low.fraction.resize(digits_, '0');
-        if (high) high->fraction.resize(digits_, '0');
         const bool same = high && high->whole == low.whole;
+        const size_t low_room = Room(low), high_room = high ? Room(*high) : digits_;
+        const size_t both = std::max(
+            {std::min(low_room, high_room), low.fraction.size(), high ? high->fraction.size() : 0});
+        low.fraction.resize(same ? both : low_room, '0');
+        if (high) high->fraction.resize(same ? both : high_room, '0');
         const auto whole = [&](int64_t number) { return builder_.Text(std::to_string(number)); };
         std::vector<Expr> choices = {
             builder_.Sequence({whole(low.whole), Fraction(&low, same ? &*high : nullptr)})};
         if (high && !same) {
             choices.push_back(builder_.Sequence({whole(high->whole), Fraction(nullptr, &*high)}));
         }
-        if (!high || high->whole > low.whole + 1) {
-            const auto last = high ? std::optional(high->whole - 1) : std::nullopt;
-            choices.push_back(builder_.Sequence(
-                {JsonInteger(low.whole + 1, last, builder_), Fraction(nullptr, nullptr)}));
+        const auto last = high ? std::optional(high->whole - 1) : std::nullopt;
+        const auto add = [&](int64_t from, std::optional<int64_t> to, size_t digits) {
+            if (to && *to < from) return;
+            choices.push_back(
+                builder_.Sequence({JsonInteger(from, to, builder_), Decimals(digits)}));
+        };
+        // Numbers of at most kMostDigits digits are apart from each other as doubles, too.
+        const size_t room = std::min(low_room, high_room);
+        int64_t apart = 1;
+        for (size_t i = digits_; i < kMostDigits; ++i) apart *= 10;
+        if (room == digits_) {
+            add(low.whole + 1, last, digits_);
+        } else {
+            add(low.whole + 1, last ? std::min(*last, apart - 1) : apart - 1, digits_);
+            add(std::max(low.whole + 1, apart), last, room);
         }
         return builder_.Choice(std::move(choices));
     }
 
   private:
-    // The decimal point and decimals, or nothing, within the bounds' decimals.
+    // Decimals beside the whole part of a bound. Rounding to a double keeps the order of numbers,
+    // so it moves none past a bound, but it may move one to a bound that is excluded.
+    size_t Room(const Decimal& bound) const {
+        const size_t whole = std::to_string(bound.whole).size();
+        return bound.open ? std::min(digits_, kMostDigits - std::min(kMostDigits, whole)) : digits_;
+    }
+
+    // The decimal point and decimals, or nothing.
+    Expr Decimals(size_t digits) {
+        if (digits == 0) return builder_.Text("");
+        const Expr any = builder_.Points({{'0', '9'}});
+        return builder_.Choice(
+            {builder_.Text(""),
+             builder_.Sequence(
+                 {builder_.Text("."), builder_.Repeat(any, 1, static_cast<uint32_t>(digits))})});
+    }
+
+    // The same within a bound's decimals; with two bounds, both have as many.
     Expr Fraction(const Decimal* low, const Decimal* high) {
         std::vector<Expr> choices;
         if (MayEnd(0, low, high)) choices.push_back(builder_.Text(""));
-        if (digits_ > 0) {
+        if (!(low != nullptr ? low : high)->fraction.empty()) {
             choices.push_back(builder_.Sequence({builder_.Text("."), Next(0, low, high)}));
         }
         return builder_.Choice(std::move(choices));
@@ -88,9 +118,10 @@ class Range {
     // Matches one or more further decimals. A bound is passed while the digits so far equal its
     // own.
     Expr Next(size_t at, const Decimal* low, const Decimal* high) {
+        const size_t digits = (low != nullptr ? low : high)->fraction.size();
         std::vector<Expr> choices;
         PointSet free;
-        for (char digit = '0'; digit <= '9' && at < digits_; ++digit) {
+        for (char digit = '0'; digit <= '9' && at < digits; ++digit) {
             if (low != nullptr && digit < low->fraction[at]) continue;
             if (high != nullptr && digit > high->fraction[at]) continue;
             const auto point = static_cast<uint32_t>(digit);
@@ -103,13 +134,13 @@ class Range {
             }
             std::vector<Expr> rest;
             if (MayEnd(at + 1, still_low, still_high)) rest.push_back(builder_.Text(""));
-            if (at + 1 < digits_) rest.push_back(Next(at + 1, still_low, still_high));
+            if (at + 1 < digits) rest.push_back(Next(at + 1, still_low, still_high));
             choices.push_back(builder_.Sequence(
                 {builder_.Points({{point, point}}), builder_.Choice(std::move(rest))}));
         }
         if (!free.empty()) {
             const Expr any = builder_.Points({{'0', '9'}});
-            const auto more = static_cast<uint32_t>(digits_ - at - 1);
+            const auto more = static_cast<uint32_t>(digits - at - 1);
             choices.push_back(
                 builder_.Sequence({builder_.Points(free), builder_.Repeat(any, 0, more)}));
         }
@@ -141,15 +172,11 @@ Result<Expr> JsonDecimal(const std::optional<NumberBound>& low,
         WEFT_ASSIGN(*size, SizeOf(**bound));
         digits = std::max(digits, (*size)->fraction.size());
     }
-    size_t whole_digits = 0;
     for (const auto* size : {&low_size, &high_size}) {
-        if (!*size) continue;
-        if ((*size)->whole >= static_cast<int64_t>(kMostWithFraction)) digits = 0;
-        whole_digits = std::max(whole_digits, std::to_string((*size)->whole).size());
-    }
-    for (const auto* size : {&low_size, &high_size}) {
-        const bool fits = !*size || (*size)->fraction.size() <= digits;
-        if (fits && (digits == 0 || digits + whole_digits <= kMostDigits)) continue;
+        const size_t fraction = *size && (*size)->open ? (*size)->fraction.size() : 0;
+        if (fraction == 0 || fraction + std::to_string((*size)->whole).size() <= kMostDigits) {
+            continue;
+        }
         return MakeError(ErrorCode::kUsage, "the bounds have more than {} digits in total",
                          kMostDigits);
     }

@@ -1,8 +1,8 @@
 // Decimal numbers between bounds, in JSON without an exponent.
 //
-// The number of decimals is limited so that rounding to a double cannot move a number past a bound.
-// A number may have as many decimals as the bounds have, and at least 6; it may have none if a
-// bound is above 10^9.
+// A number may have as many decimals as the bounds have, and at least 6. Where an excluded bound
+// has more than 9 digits before the point, numbers as long have fewer decimals, 15 digits in total,
+// so that rounding to a double cannot move them to the bound.
 #pragma once
 
 #include <optional>

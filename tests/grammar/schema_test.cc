@@ -305,7 +305,7 @@ TEST(JsonSchema, NumbersBetweenBounds) {
         return std::round(made * 1000) / 1000;
     };
     for (int round = 0; round < 150; ++round) {
-        const double size = std::pow(10.0, random() % 5);
+        const double size = std::pow(10.0, random() % 12);
         double low = number(size), high = number(size);
         if (round % 3 == 0) low = std::floor(low), high = std::floor(high);
         if (low > high) std::swap(low, high);
@@ -321,7 +321,9 @@ TEST(JsonSchema, NumbersBetweenBounds) {
             continue;
         }
         for (int i = 0; i < 60; ++i) {
-            double value = i % 4 == 0 ? low : i % 4 == 1 ? high : number(2 * size);
+            double value = i % 4 == 0   ? low
+                           : i % 4 == 1 ? high
+                                        : number(i % 4 == 2 ? 20 : 2 * size);
             if (i % 3 == 0) value += static_cast<double>(random() % 3) * 0.001 - 0.001;
             if (i % 5 == 0) value = std::floor(value);
             std::string text = fmt::format("{:.3f}", value);
@@ -336,6 +338,34 @@ TEST(JsonSchema, NumbersBetweenBounds) {
             if (round % 2 == 1 && text.find('.') != text.npos) expected = false;
             EXPECT_EQ(SchemaHolds(*grammar, text), expected) << schema << " on " << text;
         }
+    }
+}
+
+// A wide bound takes no decimals from the numbers within it.
+TEST(JsonSchema, WideBoundsAllowDecimals) {
+    const char* const values[] = {"0.5",      "12.5", "0.000001", "12345.5",
+                                  "99999.25", "-1.5", "-0.25"};
+    for (const double bound : {1e9, 2147483647.0, 9999999999.99, 1e12, 9007199254740991.0, 1e17}) {
+        for (const char* low : {"minimum", "exclusiveMinimum"}) {
+            for (const char* high : {"maximum", "exclusiveMaximum"}) {
+                for (const double least : {-bound, -1.5, 0.0, 0.25}) {
+                    const Json schema = {{"type", "number"}, {low, least}, {high, bound}};
+                    const GrammarPtr grammar = Made(schema);
+                    ASSERT_NE(grammar, nullptr);
+                    for (const char* text : values) {
+                        EXPECT_EQ(SchemaHolds(grammar, text),
+                                  Validator(schema).Valid(Json::parse(text), schema))
+                            << schema << text;
+                    }
+                }
+            }
+        }
+    }
+    // As doubles, these are the bound.
+    for (const auto& [bound, text] : std::vector<std::pair<double, std::string>>{
+             {1e15, "999999999999999.99"}, {1e11, "99999999999.999999"}, {1e17, "1e17"}}) {
+        const Json schema = {{"type", "number"}, {"exclusiveMaximum", bound}};
+        EXPECT_FALSE(SchemaHolds(Made(schema), text)) << text;
     }
 }
 
