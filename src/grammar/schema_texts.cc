@@ -14,8 +14,12 @@ Result<SchemaTexts> SchemaTexts::Read(const Schema& schema, const std::string& p
     const bool counted = out.least_ > 0 || out.most_ < kNoLimit;
     if (out.rules_.empty() || (out.rules_.size() == 1 && !counted)) return out;
     auto together = out.Together(budget);
-    // zod's z.iso.time() combines the format of a time with zone and a pattern without one.
     if (together.ok() && together->Empty() && out.rules_.size() > 1) {
+        // zod's z.iso.time() combines the format of a time with zone and a pattern without one.
+        const bool differs = schema.value("format", Schema()) == "time";
+        WEFT_TRY((differs ? leniency.Lenient() : leniency)
+                     .LeaveOut(path, "format",
+                               SchemaError(path, "no text satisfies its 'pattern' and 'format'")));
         out.rules_.resize(1);
         if (!counted) return out;
         together = out.Together(budget);

@@ -13,9 +13,9 @@ namespace weft::grammar {
 class SchemaTexts {
   public:
     // If the restrictions cannot be combined, pattern takes precedence over format, and format over
-    // lengths. Beside a pattern, a format is ignored if it is unknown or if no text matches both:
-    // format is only an annotation (draft 2020-12, format-annotation), and clients send such
-    // combinations.
+    // lengths. Beside a pattern, an unknown format is ignored: format is only an annotation (draft
+    // 2020-12, format-annotation). A format is left out if no text matches both; `leniency`
+    // decides, except for "time", which clients combine so.
     static Result<SchemaTexts> Read(const Schema& schema, const std::string& path,
                                     const Leniency& leniency, TextBudget& budget);
 

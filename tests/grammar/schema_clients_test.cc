@@ -211,16 +211,10 @@ TEST(ClientSchemas, PatternsFormatsAndLengthsTogether) {
         {R"({"type":"string","format":"date","pattern":"^20"})",
          {"\"2024-02-29\""},
          {"\"1999-01-01\"", "\"2023-02-29\""}},
-        // Beside a pattern that differs, a format is ignored (zod's e164 and time).
+        // zod's e164
         {R"x({"type":"string","format":"e164","pattern":"^\\+(?:[0-9]){6,14}[0-9]$"})x",
          {"\"+4930123456\""},
          {"\"+49\"", "\"4930123456\""}},
-        {R"x({"type":"string","format":"time","pattern":"^(?:[01]\\d|2[0-3]):[0-5]\\d$"})x",
-         {"\"09:30\""},
-         {"\"09:30:00Z\"", "\"24:00\""}},
-        {R"x({"type":"string","format":"date","pattern":"^[a-z]+$","maxLength":3})x",
-         {"\"abc\""},
-         {"\"abcd\"", "\"2024-02-29\""}},
         {R"({"type":"string","format":"password","minLength":2})", {"\"ab\""}, {"\"a\""}},
         {R"({"type":"string","format":"file-path"})", {"\"/a b\""}, {"1"}},
         // pydantic's HttpUrl
@@ -239,6 +233,32 @@ TEST(ClientSchemas, PatternsFormatsAndLengthsTogether) {
         EXPECT_FALSE(GrammarFromJsonSchemaText(
                          R"({"type":"string","pattern":"^a{3}$","maxLength":2})", {lenient})
                          .ok());
+    }
+}
+
+// A format that no text of the pattern has is refused, or left out and said.
+TEST(ClientSchemas, FormatsAgainstPatterns) {
+    for (const std::string format : {"date", "date-time", "email", "ipv4", "uuid", "time"}) {
+        for (const std::string pattern : {"^[a-z]+$", "^\\\\w+@\\\\w+$", "^x{3}$"}) {
+            const std::string schema = R"({"type":"string","maxLength":9,"format":")" + format +
+                                       R"(","pattern":")" + pattern + "\"}";
+            std::vector<std::string> notes;
+            EXPECT_TRUE(
+                GrammarFromJsonSchemaText(schema, {.lenient = true, .left_out = &notes}).ok());
+            EXPECT_EQ(notes, std::vector<std::string>{"#: format"}) << schema;
+            notes.clear();
+            const auto strict = GrammarFromJsonSchemaText(schema, {.left_out = &notes});
+            EXPECT_EQ(strict.ok(), format == "time") << schema;
+            EXPECT_EQ(notes.size(), strict.ok() ? 1U : 0U) << schema;
+        }
+    }
+    // zod's time
+    const auto time = GrammarFromJsonSchemaText(
+        R"x({"type":"string","format":"time","pattern":"^(?:[01]\\d|2[0-3]):[0-5]\\d$"})x", {});
+    ASSERT_TRUE(time.ok());
+    EXPECT_TRUE(Matches(**time, "\"09:30\"").value());
+    for (const char* text : {"\"09:30:00Z\"", "\"24:00\""}) {
+        EXPECT_FALSE(Matches(**time, text).value()) << text;
     }
 }
 
