@@ -7,6 +7,7 @@
 #include <fstream>
 #include <random>
 
+#include "base/json_digits.h"
 #include "chat/template/strings.h"
 #include "support/chat_render.h"
 
@@ -38,6 +39,22 @@ TEST(Jinja, WhiteSpaceAroundTags) {
     EXPECT_EQ(Rendered("a {{- 1 -}} b"), "a1b");
     EXPECT_EQ(Rendered("x\r\ny\rz\n\n"), "x\ny\nz\n");
     EXPECT_EQ(Rendered("{% raw %}{{ x }}{% endraw %}"), "{{ x }}");
+}
+
+// Whole numbers come back as the model wrote them, on both sides of each representation.
+TEST(Jinja, WholeNumbersKeepTheirDigits) {
+    for (const char* number :
+         {"9007199254740991", "9007199254740993", "9223372036854775807", "9223372036854775808",
+          "9223372036854775809", "12345678901234567890", "18446744073709551615",
+          "18446744073709551616", "18446744073709551617", "-9007199254740993",
+          "-9223372036854775808", "-9223372036854775809", "-18446744073709551617"}) {
+        ChatInput input = OneUser("hi");
+        const std::string json = "{\"id\": " + std::string(number) + "}";
+        input.messages[0]["n"] = ParseJsonWithDigits(json).value();
+        const auto text = RenderText("{{ messages[0].n | tojson }} {{ messages[0].n.id }}", input);
+        ASSERT_TRUE(text.ok()) << text.error().message;
+        EXPECT_EQ(text->bytes(), json + " " + number);
+    }
 }
 
 TEST(Jinja, ScopesAreThoseOfJinja2) {

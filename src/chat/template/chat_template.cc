@@ -70,7 +70,7 @@ class Importer {
             case OrderedJson::value_t::number_unsigned: {
                 const auto number = json.get<uint64_t>();
                 if (number > static_cast<uint64_t>(INT64_MAX)) {
-                    return Value(static_cast<double>(number));
+                    return jinja::MakeDigits(meter_, std::to_string(number), source);
                 }
                 return Value(static_cast<int64_t>(number));
             }
