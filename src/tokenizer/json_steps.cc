@@ -234,7 +234,9 @@ Status AddSplitStep(const json& value, JsonSplit& split, int64_t& probe_ns) {
         const SplitBehavior behavior = ReadBehavior(fields, SplitBehavior::kIsolated);
         WEFT_TRY(AddRegex(kPunctuation, behavior, false, steps));
     } else if (type == "Whitespace") {
-        WEFT_TRY(AddRegex(R"(\w+|[^\w\s]+)", SplitBehavior::kRemoved, true, steps));
+        // The \w of Rust's regex crate has the joiners, but no numbers of Latin-1.
+        WEFT_TRY(AddRegex(R"([\w\u200C\u200D]+|[^\w\u200C\u200D\s]+)", SplitBehavior::kRemoved,
+                          true, steps));
     } else if (type == "WhitespaceSplit") {
         WEFT_TRY(AddRegex(R"(\s)", SplitBehavior::kRemoved, false, steps));
     } else if (type == "BertPreTokenizer") {

@@ -81,7 +81,7 @@ class UnigramModel : public WordModel {
             if (vocabulary.Type(id) == TokenType::kNormal) {
                 best_score_ = std::max(best_score_, Score(id));
             }
-            if (IsPlain(vocabulary.Type(id)) && !vocabulary.Text(id).empty()) {
+            if (vocabulary.FindPlain(vocabulary.Text(id)) == id) {
                 trie_.Add(vocabulary.Text(id), id);
             }
         }

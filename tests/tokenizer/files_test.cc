@@ -181,6 +181,68 @@ TEST(TokenizerJson, Works) {
     EXPECT_EQ((*made)->Decode(std::vector<int32_t>{2, 0, 1, 4, 3}), "abc ab<t>");
 }
 
+// Words of the pre-tokenizer "Whitespace" in "a", a character, "b": one or two of each general
+// category, joiners, numbers and white space (tokenizers 0.22.1).
+TEST(TokenizerJson, WhitespaceSplitsAsRust) {
+    constexpr std::pair<uint32_t, size_t> kWords[] = {
+        {0x7F, 3},   {0x8F, 3},    {0xAD, 3},   {0x206A, 3},  {0x61, 1},   {0x2D04, 1},
+        {0x2B0, 1},  {0x2091, 1},  {0xAA, 1},   {0x9D4A, 1},  {0x1C5, 1},  {0x1F9B, 1},
+        {0x41, 1},   {0x2C69, 1},  {0x903, 1},  {0xA8BB, 1},  {0x488, 1},  {0x20E0, 1},
+        {0x300, 1},  {0x1DF8, 1},  {0x30, 1},   {0xA9F0, 1},  {0x16EE, 1}, {0x10341, 1},
+        {0xB2, 3},   {0x109DE, 3}, {0x5F, 1},   {0xFE34, 1},  {0x2D, 3},   {0x2E3A, 3},
+        {0x29, 3},   {0x29FD, 3},  {0xBB, 3},   {0x2E05, 3},  {0xAB, 3},   {0x2E02, 3},
+        {0x21, 3},   {0x2E4A, 3},  {0x28, 3},   {0x29DA, 3},  {0x24, 3},   {0x20AF, 3},
+        {0x5E, 3},   {0x1FDF, 3},  {0x2B, 3},   {0x2941, 3},  {0xA6, 3},   {0x1D158, 3},
+        {0x2028, 2}, {0x2029, 2},  {0x20, 2},   {0x2005, 2},  {0xBD, 3},   {0x200C, 1},
+        {0x200D, 1}, {0x2160, 1},  {0x24D0, 1}, {0x1F130, 1}, {0x345, 1},  {0x85, 2},
+        {0xA0, 2},   {0x203F, 1},  {0x200B, 3}};
+    json vocab = {{"[UNK]", 0}};
+    const json file = {{"model",
+                        {{"type", "WordPiece"},
+                         {"vocab", vocab},
+                         {"unk_token", "[UNK]"},
+                         {"continuing_subword_prefix", "##"},
+                         {"max_input_chars_per_word", 100}}},
+                       {"pre_tokenizer", {{"type", "Whitespace"}}}};
+    const auto made = ReadTokenizerJson(file.dump(), {});
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    for (const auto& [point, words] : kWords) {
+        const auto unit = [&](uint32_t lead, int shift) {
+            return static_cast<char>(lead | (point >> shift & (lead == 0x80 ? 0x3F : 0x7F)));
+        };
+        std::string text = "a";
+        if (point >= 0x10000) text += unit(0xF0, 18);
+        if (point >= 0x800) text += unit(point >= 0x10000 ? 0x80 : 0xE0, 12);
+        if (point >= 0x80) text += unit(point >= 0x800 ? 0x80 : 0xC0, 6);
+        text += unit(point >= 0x80 ? 0x80 : 0, 0);
+        EXPECT_EQ((*made)->Encode(text + "b").size(), words) << std::hex << point;
+    }
+}
+
+// Added tokens are no pieces of a Unigram model: where they may not match, the model's own pieces
+// stand (tokenizers 0.23.3).
+TEST(TokenizerJson, UnigramHasItsOwnPiecesOnly) {
+    const json vocab = json::array({json::array({"<unk>", 0.0}), json::array({"a", -1.0}),
+                                    json::array({"b", -1.0}), json::array({"c", -1.0}),
+                                    json::array({"cab", -2.0})});
+    const auto ids = [&](const json& added, const json& normalizer, const char* text) {
+        const json file = {{"model", {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocab}}},
+                           {"normalizer", normalizer},
+                           {"added_tokens", json::array({added})}};
+        const auto made = ReadTokenizerJson(file.dump(), {});
+        EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
+        return made.ok() ? (*made)->Encode(text) : std::vector<int32_t>();
+    };
+    using Ids = std::vector<int32_t>;
+    const json word = {{"id", 5}, {"content", "abab"}, {"single_word", true}, {"special", false}};
+    EXPECT_EQ(ids(word, nullptr, "cabab"), (Ids{4, 1, 2}));
+    EXPECT_EQ(ids(word, nullptr, "abab"), (Ids{5}));
+    const json exact = {{"id", 5}, {"content", "abab"}, {"normalized", false}, {"special", false}};
+    EXPECT_EQ(ids(exact, {{"type", "Lowercase"}}, "ABAB"), (Ids{1, 2, 1, 2}));
+    const json own = {{"id", 4}, {"content", "cab"}, {"single_word", true}, {"special", false}};
+    EXPECT_EQ(ids(own, nullptr, "cabb"), (Ids{4, 2}));  // a piece of the model, too
+}
+
 TEST(TokenizerJson, Frame) {
     json file = SmallJson();
     file["post_processor"] = {
