@@ -27,13 +27,34 @@ std::string_view CutBytes(std::string_view text, size_t most, bool cuts_begin) {
     return text;
 }
 
+// The part of `text` with its first (cuts_begin: last) `count` tokens. A tokenizer may drop any
+// number of bytes, and may judge a word by its whole length, so parts grow until these tokens no
+// longer change. No common tokenizer looks farther ahead than the smallest part is long.
+std::string_view PartWith(const tokenizer::Tokenizer& tokenizer, std::string_view text,
+                          size_t count, bool markers, bool cuts_begin) {
+    constexpr size_t kBytesPerToken = 8, kLeastBytes = 2048;
+    std::vector<int32_t> before;
+    for (size_t size = std::max(count * kBytesPerToken, kLeastBytes); size < text.size();
+         size *= 2) {
+        const std::string_view part = CutBytes(text, size, cuts_begin);
+        std::vector<int32_t> ids =
+            tokenizer.Encode(part, {.add_special = false, .parse_special = markers});
+        if (ids.size() < count) continue;
+        if (cuts_begin) ids.erase(ids.begin(), ids.end() - static_cast<std::ptrdiff_t>(count));
+        ids.resize(count);
+        if (ids == before) return part;
+        before = std::move(ids);
+    }
+    return text;
+}
+
 Prompt OfText(Fields& fields, const Served& served, std::string text, const char* name,
               tokenizer::EncodeOptions how, const model_files::EmbeddingHead* head, bool cut,
               const std::string& prompt) {
     if (head != nullptr && head->most_tokens > 0 && how.add_special && !cut &&
         head->most_tokens <= served.engine->context()) {
-        auto tokens = CutTokens(served.tokenizer(), served.longest_piece_bytes, prompt + text,
-                                head->most_tokens, how.parse_special, head->cuts_begin);
+        auto tokens = CutTokens(served.tokenizer(), prompt + text, head->most_tokens,
+                                how.parse_special, head->cuts_begin);
         return {std::move(tokens), std::move(text), true};
     }
     const auto error = CheckPromptBytes(served, text.size(), name);
@@ -47,10 +68,10 @@ Prompt OfText(Fields& fields, const Served& served, std::string text, const char
 
 }  // namespace
 
-std::vector<int32_t> CutTokens(const tokenizer::Tokenizer& tokenizer, size_t longest_piece_bytes,
-                               std::string_view text, int64_t most, bool markers, bool cuts_begin) {
+std::vector<int32_t> CutTokens(const tokenizer::Tokenizer& tokenizer, std::string_view text,
+                               int64_t most, bool markers, bool cuts_begin) {
     const auto room = static_cast<size_t>(most);
-    text = CutBytes(text, (room + 1) * std::max<size_t>(longest_piece_bytes, 1), cuts_begin);
+    text = PartWith(tokenizer, text, room + 1, markers, cuts_begin);
     std::vector<int32_t> tokens =
         tokenizer.Encode(text, {.add_special = true, .parse_special = markers});
     if (tokens.size() <= room) return tokens;

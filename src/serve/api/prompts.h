@@ -28,11 +28,10 @@ std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char
                                 std::string_view prompt = {});
 
 // A text's tokens, at most `most`. As transformers' tokenizers do, special tokens around the text
-// stay, and the text loses its end (or its beginning). longest_piece_bytes: of the vocabulary; the
-// tokenizer reads only text that may stay.
-std::vector<int32_t> CutTokens(const tokenizer::Tokenizer& tokenizer, size_t longest_piece_bytes,
-                               std::string_view text, int64_t most, bool markers = false,
-                               bool cuts_begin = false);
+// stay, and the text loses its end (or its beginning). Of a long text, the tokenizer reads about as
+// much as stays.
+std::vector<int32_t> CutTokens(const tokenizer::Tokenizer& tokenizer, std::string_view text,
+                               int64_t most, bool markers = false, bool cuts_begin = false);
 
 // Whether the texts of special tokens in a prompt become tokens: the member "parse_special".
 bool ReadsMarkers(Fields& fields, bool usual = true);

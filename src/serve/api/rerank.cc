@@ -151,8 +151,8 @@ std::optional<ApiError> AddTexts(const Served& served, const Pairs& pairs, int32
         for (const NamedText& text : *texts) {
             if (auto error = CheckBytes(served, text); error && most == 0) return error;
             const std::string whole = pairs.prompt + text.text;
-            auto ids = most > 0 ? CutTokens(served.tokenizer(), served.longest_piece_bytes, whole,
-                                            most, pairs.markers, served.head.cuts_begin)
+            auto ids = most > 0 ? CutTokens(served.tokenizer(), whole, most, pairs.markers,
+                                            served.head.cuts_begin)
                                 : served.tokenizer().Encode(
                                       whole, {.add_special = true, .parse_special = pairs.markers});
             const size_t end = ids.size();

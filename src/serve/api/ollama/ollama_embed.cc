@@ -35,9 +35,9 @@ std::optional<ApiError> AddText(const Json& json, const std::string& name, bool 
         if (auto error = CheckPromptBytes(served, text.size(), name.c_str())) return error;
     }
     engine::Request request;
-    request.prompt = truncates ? CutTokens(served.tokenizer(), served.longest_piece_bytes, text,
-                                           Room(served), false, served.head.cuts_begin)
-                               : served.tokenizer().Encode(text, {.add_special = true});
+    request.prompt =
+        truncates ? CutTokens(served.tokenizer(), text, Room(served), false, served.head.cuts_begin)
+                  : served.tokenizer().Encode(text, {.add_special = true});
     if (served.head.most_tokens > 0 && std::ssize(request.prompt) > Room(served)) {
         return ApiError{400,
                         fmt::format("'{}' has {} tokens; the model takes at most {}. Leave "
