@@ -261,7 +261,7 @@ std::string AnswerParser::Read(std::string_view text, int32_t token) {
     for (const char c : text) {
         letters_ += c;
         bool spells = false;
-        if (!tokens_.letters && (c == '>' || c == ']' || c == '[')) {
+        if ((!tokens_.letters || grammar_->in_reasoning()) && (c == '>' || c == ']' || c == '[')) {
             const std::string_view end = letters_;
             for (size_t at = end.find_first_of("<[]"); !spells && at < end.size() - 1;
                  at = end.find_first_of("<[]", at + 1)) {

@@ -163,7 +163,8 @@ std::string_view FamilyName(ToolCallFormat family);
 // How an answer's tokens are read.
 struct TokenReading {
     const tokenizer::Tokenizer* tokenizer = nullptr;  // null: the answer is only text
-    // Markers in letters count, too: a grammar may have made the model spell them.
+    // Markers in letters count behind the reasoning, too: a grammar may have made the model spell
+    // them.
     bool letters = false;
     bool shows_special = false;  // control tokens of no marker are shown
 };

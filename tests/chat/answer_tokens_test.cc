@@ -164,16 +164,18 @@ class Reader {
     Ids Foreign() const { return {words_->Find(kForeign)}; }
 
     // Streamed and whole answers are the same.
-    Said Read(const std::vector<Ids>& parts, bool verbatim = false, bool shows = false) const {
-        const Said whole = Read(parts, verbatim, shows, false);
-        EXPECT_EQ(Read(parts, verbatim, shows, true), whole) << format_.name;
+    // constrained: a grammar may have written the text behind the reasoning.
+    Said Read(const std::vector<Ids>& parts, bool constrained = false, bool shows = false) const {
+        const Said whole = Read(parts, constrained, shows, false);
+        EXPECT_EQ(Read(parts, constrained, shows, true), whole) << format_.name;
         return whole;
     }
 
   private:
-    Said Read(const std::vector<Ids>& parts, bool verbatim, bool shows, bool streams) const {
-        AnswerParser parser(format_.family, false, streams, nullptr, verbatim,
-                            {.tokenizer = words_.get(), .shows_special = shows});
+    Said Read(const std::vector<Ids>& parts, bool constrained, bool shows, bool streams) const {
+        AnswerParser parser(
+            format_.family, false, streams, nullptr, constrained,
+            {.tokenizer = words_.get(), .letters = constrained, .shows_special = shows});
         Said said;
         std::string name, arguments;
         const auto take = [&](AnswerDelta delta) {
@@ -293,6 +295,25 @@ TEST(AnswerTokens, CallsInTheThoughts) {
             EXPECT_EQ(said.content, "It rains.") << f.name;
             EXPECT_TRUE(said.calls.empty()) << f.name;
             EXPECT_TRUE(said.reasoning.ends_with("it is.")) << f.name << said.reasoning;
+        }
+    }
+}
+
+// Behind such thoughts, the text of a constraint stays as it is.
+TEST(AnswerTokens, ConstrainedTextBehindThoughts) {
+    for (const Format& f : Formats()) {
+        if (f.think.empty()) continue;
+        for (const TokenType type : {TokenType::kControl, TokenType::kUserDefined}) {
+            const Reader reader(f, type);
+            for (const std::string& marker : f.markers) {
+                const std::string thought = "I use " + marker + " here.";
+                const std::string json = OrderedJson{{"a", "x " + marker + " y"}}.dump();
+                EXPECT_EQ(reader.Read({reader.Tokens(f.think), Letters(thought),
+                                       reader.Tokens(f.thought + f.final), Letters(json)},
+                                      true),
+                          (Said{json, thought, {}}))
+                    << f.name << marker;
+            }
         }
     }
 }

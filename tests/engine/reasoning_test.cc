@@ -55,6 +55,18 @@ TEST(Reasoning, OfTheModel) {
     EXPECT_FALSE(ReasoningTrack({}).inside());
 }
 
+// Where the end is a token of the vocabulary, other tokens that spell it are a thought.
+TEST(Reasoning, EndsWithItsToken) {
+    Reasoning asked = AskedReasoning();
+    asked.begun = true;
+    asked.end_token = 22;
+    ReasoningTrack track(asked);
+    Take(track, {"Hm, </think> ends ", "</", "think>", "it"});
+    EXPECT_TRUE(track.inside());
+    track.Take(22, "</think>", false);
+    EXPECT_FALSE(track.inside());
+}
+
 TEST(Reasoning, EndsAtTheRestOfAHead) {
     ReasoningTrack track({.end = "<|channel|>final", .end_rest = "<|message|>", .begun = true});
     Take(track, {"<|channel|>", "analysis", "<|message|>", "Hm", "<|channel|>", "final", " json"});

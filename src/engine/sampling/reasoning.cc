@@ -42,10 +42,12 @@ void ReasoningTrack::Take(int32_t token, std::string_view text, bool constrained
         place_ = Place::kInside;
         tokens_ = 0;
     }
-    if (place_ != Place::kAfter) Search(text);
+    const bool ends = asked_.end_token < 0 || token == asked_.end_token;
+    if (place_ != Place::kAfter) Search(text, ends);
 }
 
-void ReasoningTrack::Search(std::string_view text) {
+// ends: the text may end with asked_.end.
+void ReasoningTrack::Search(std::string_view text, bool ends) {
     tail_ += text;
     if (place_ == Place::kBefore) {
         const size_t at = tail_.find_first_not_of(" \t\r\n");
@@ -60,7 +62,7 @@ void ReasoningTrack::Search(std::string_view text) {
         }
     }
     if (!end_seen_) {
-        const size_t at = tail_.find(asked_.end);
+        const size_t at = ends ? tail_.find(asked_.end) : tail_.npos;
         end_seen_ = at != tail_.npos;
         const size_t kept = std::min(tail_.size(), asked_.end.size());
         tail_.erase(0, end_seen_ ? at + asked_.end.size() : tail_.size() - kept);

@@ -15,6 +15,8 @@ struct Reasoning {
     // Texts around the reasoning. `end_rest`: the reasoning ends at the first `end_rest` after
     // `end`; empty: with `end`.
     std::string begin{}, end{}, end_rest{};
+    // The token that is `end`, which other tokens then only spell; -1: any tokens write `end`.
+    int32_t end_token = -1;
     bool begun = false;   // the prompt ends inside the reasoning
     int64_t budget = -1;  // most tokens of reasoning; -1: no limit
     int32_t opening =
@@ -45,7 +47,7 @@ class ReasoningTrack {
     enum class Place { kBefore, kInside, kAfter };
 
     bool closing() const { return closed_ > 0 && closed_ <= asked_.closing.size(); }
-    void Search(std::string_view text);
+    void Search(std::string_view text, bool ends);
 
     Reasoning asked_;
     Place place_;

@@ -17,13 +17,16 @@ std::vector<int32_t> Markers(const Served& served, std::string_view text) {
     return served.tokenizer().Encode(text, {.add_special = false, .parse_special = true});
 }
 
+bool IsMarker(const Served& served, int32_t id) {
+    return served.tokenizer().IsSpecial(id) ||
+           served.tokenizer().Type(id) == tokenizer::TokenType::kUserDefined;
+}
+
 // The token with which the model begins its reasoning; -1: its vocabulary or its template has none.
 int32_t Opening(const Served& served, std::string_view begin) {
     const std::vector<int32_t> ids = Markers(served, begin);
     if (ids.empty() || served.chat->source().find(begin) == std::string::npos) return -1;
-    const bool marks = ids.size() == 1 || served.tokenizer().IsSpecial(ids[0]) ||
-                       served.tokenizer().Type(ids[0]) == tokenizer::TokenType::kUserDefined;
-    return marks ? ids[0] : -1;
+    return ids.size() == 1 || IsMarker(served, ids[0]) ? ids[0] : -1;
 }
 
 // Families whose turn is a list of messages with heads. The constrained text follows the head of
@@ -89,6 +92,8 @@ engine::Reasoning ReasoningOf(const Served& served, const Conversation& conversa
                                 .begun = prompt.in_reasoning,
                                 .budget = budget,
                                 .closing = Markers(served, chat::ClosedThought(served.family))};
+    const std::vector<int32_t> ids = Markers(served, end);
+    if (ids.size() == 1 && IsMarker(served, ids[0])) reasoning.end_token = ids[0];
     if (!constrained || reasoning.begun) return reasoning;
     reasoning.opening = budget == 0 ? -1 : Opening(served, begin);
     return reasoning.opening < 0 ? engine::Reasoning{} : reasoning;
