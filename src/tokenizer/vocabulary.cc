@@ -106,7 +106,7 @@ Status Vocabulary::CheckTypesAndScores() {
 }
 
 Status Vocabulary::CheckIds() const {
-    for (const auto* list : {&data_.ends, &data_.prefix, &data_.suffix}) {
+    for (const auto* list : {&data_.ends, &data_.prefix, &data_.suffix, &data_.middle}) {
         for (const int32_t id : *list) {
             if (Has(id)) continue;
             return MakeError(ErrorCode::kCorrupt,

@@ -55,6 +55,13 @@ TEST(Hostile, Values) {
         data.types[5] = type;
         ExpectRefused(data, ErrorCode::kCorrupt, "token_type[5] is " + std::to_string(type));
     }
+    for (std::vector<int32_t> TokenizerData::*list :
+         {&TokenizerData::ends, &TokenizerData::prefix, &TokenizerData::middle,
+          &TokenizerData::suffix}) {
+        data = TinySpm();
+        data.*list = {1, 999};
+        ExpectRefused(data, ErrorCode::kCorrupt, "a special token has the id 999");
+    }
     data = TinySpm();
     data.tokens[9] = "byte nine";
     ExpectRefused(data, ErrorCode::kCorrupt, "token 9 'byte nine' is of type byte");
