@@ -173,7 +173,7 @@ class Compiler {
             const std::string place = SchemaPath(SchemaPath(path, key), std::to_string(i));
             std::optional<Schema> both;
             if (IsNever(alternatives[i])) continue;
-            if (restricted) {
+            if (restricted || alternatives[i].contains("allOf")) {
                 WEFT_ASSIGN(both, merger_.Both(rest, alternatives[i], place, depth));
                 if (!both) continue;
             }
