@@ -57,6 +57,13 @@ TEST(Jinja, WholeNumbersKeepTheirDigits) {
     }
 }
 
+TEST(Jinja, FloatsDivideAsInPython) {
+    EXPECT_EQ(Rendered("{{ 1.0 // 0.1 }} {{ -7.5 // 2 }} {{ 7 // -2.0 }} {{ 6.0 // 3 }}"),
+              "9.0 -4.0 -4.0 2.0");
+    EXPECT_EQ(Rendered("{{ 2.5 is odd }} {{ 2.5 is even }} {{ -3 is odd }} {{ 4.0 is even }}"),
+              "False False True True");
+}
+
 TEST(Jinja, ScopesAreThoseOfJinja2) {
     EXPECT_EQ(
         Rendered("{% set x = 1 %}{% for i in [1] %}{% set x = 2 %}{{ x }}{% endfor %}{{ x }}"),

@@ -61,7 +61,8 @@ double FloatResult(BinaryOp op, double a, double b) {
         case BinaryOp::kSubtract: return a - b;
         case BinaryOp::kMultiply: return a * b;
         case BinaryOp::kDivide: return a / b;
-        case BinaryOp::kFloorDivide: return std::floor(a / b);
+        case BinaryOp::kFloorDivide:  // as Python, whose result is exact: 1.0 // 0.1 is 9.0
+            return std::round((a - FloatResult(BinaryOp::kModulo, a, b)) / b);
         case BinaryOp::kModulo: {
             const double rest = std::fmod(a, b);
             return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;

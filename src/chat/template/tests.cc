@@ -41,14 +41,14 @@ bool IsCallable(Interpreter&, const Value& of, const CallValues&) {
     return of.Is(Kind::kMacro) || of.Is(Kind::kMethod);
 }
 
-bool Divides(Interpreter& in, const Value& by, const Value& of) {
-    const Value rest = Calculate(in.meter(), BinaryOp::kModulo, in.Defined(of), in.Defined(by));
-    return rest.IsNumber() && rest.number() == 0;
+bool Divides(Interpreter& in, const Value& by, const Value& of, double rest = 0) {
+    const Value left = Calculate(in.meter(), BinaryOp::kModulo, in.Defined(of), in.Defined(by));
+    return left.IsNumber() && left.number() == rest;
 }
 
 template <bool kEven>
 bool IsEven(Interpreter& in, const Value& of, const CallValues&) {
-    return Divides(in, Value(int64_t{2}), of) == kEven;
+    return Divides(in, Value(int64_t{2}), of, kEven ? 0 : 1);
 }
 
 bool IsDivisible(Interpreter& in, const Value& of, const CallValues& values) {
