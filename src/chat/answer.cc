@@ -254,16 +254,23 @@ std::string AnswerParser::Read(std::string_view text, int32_t token) {
     const auto marks = [&](int32_t id) {
         return tokenizer.IsSpecial(id) || tokenizer.Type(id) == tokenizer::TokenType::kUserDefined;
     };
-    std::string_view marker = marks(token) ? tokenizer.Piece(token) : "";
-    if (!text.ends_with(marker)) marker = "";
+    const bool special = tokenizer.IsSpecial(token);
+    std::string_view own = marks(token) ? tokenizer.Piece(token) : "";
+    const bool begins = special || own.find_first_of("<[]") == 0;
+    if (!begins || !text.ends_with(own)) own = "";
+    const std::string_view marker = special ? own : "";
     text.remove_suffix(marker.size());
     std::string read;
-    for (const char c : text) {
+    for (size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        // A user-defined token is itself, but its letters may end another marker.
+        const size_t least = i + 1 == text.size() ? own.size() - marker.size() : 0;
         letters_ += c;
         bool spells = false;
         if ((!tokens_.letters || grammar_->in_reasoning()) && (c == '>' || c == ']' || c == '[')) {
             const std::string_view end = letters_;
-            for (size_t at = end.find_first_of("<[]"); !spells && at < end.size() - 1;
+            for (size_t at = end.find_first_of("<[]");
+                 !spells && at != end.npos && end.size() - at > std::max<size_t>(least, 1);
                  at = end.find_first_of("<[]", at + 1)) {
                 spells = marks(tokenizer.Find(end.substr(at)));
             }
@@ -273,7 +280,7 @@ std::string AnswerParser::Read(std::string_view text, int32_t token) {
         read += c;
         if (letters_.size() > 2 * kMostMarkerBytes) letters_.erase(0, kMostMarkerBytes);
     }
-    const bool drops = tokenizer.IsSpecial(token) && !tokens_.shows_special;
+    const bool drops = special && !tokens_.shows_special;
     if (marker.empty() || (drops && !grammar_->Takes(marker))) return read;
     letters_.clear();
     return read.append(marker);

@@ -30,6 +30,7 @@ struct Format {
     std::string final;           // before content
     std::string call, last;      // `last`: behind content; calls have their own end
     std::set<std::string> markers;
+    std::string word{};  // text of one more token, user-defined
 };
 
 void AddMarkers(Format& format) {
@@ -126,6 +127,10 @@ std::unique_ptr<tokenizer::Tokenizer> Vocabulary(const Format& format, TokenType
         data.tokens.push_back(token);
         data.types.push_back(static_cast<int32_t>(type));
     }
+    if (!format.word.empty() && std::ranges::find(data.tokens, format.word) == data.tokens.end()) {
+        data.tokens.push_back(format.word);
+        data.types.push_back(static_cast<int32_t>(TokenType::kUserDefined));
+    }
     data.tokens.emplace_back(kForeign);
     data.types.push_back(static_cast<int32_t>(TokenType::kControl));
     return tokenizer::Tokenizer::Make(std::move(data)).value();
@@ -161,6 +166,7 @@ class Reader {
     Ids Tokens(const std::string& text) const {
         return words_->Encode(text, {.add_special = false, .parse_special = true});
     }
+    Ids Word() const { return {words_->Find(format_.word)}; }
     Ids Foreign() const { return {words_->Find(kForeign)}; }
 
     // Streamed and whole answers are the same.
@@ -235,10 +241,33 @@ TEST(AnswerTokens, ForeignControlTokensAreShownOnRequest) {
     }
 }
 
+// Markers whose letters end with a user-defined token, or are a part of one.
+TEST(AnswerTokens, UserDefinedTokensMaySpellMarkers) {
+    for (const Format& f : Formats()) {
+        for (const std::string& marker : f.markers) {
+            const std::pair<std::string, std::string> parts[] = {
+                {marker.substr(0, 1), marker.substr(1)},
+                {marker.substr(0, marker.size() - 1), marker.substr(marker.size() - 1)},
+                {marker.substr(0, 2), marker.substr(2) + ", and on"},
+                {"", "x " + marker}};
+            for (const auto& [before, word] : parts) {
+                Format more = f;
+                more.word = word;
+                const Reader reader(more, TokenType::kControl);
+                const std::string head = f.think.empty() ? "" : f.think + "Hm" + f.thought;
+                const Said said =
+                    reader.Read({reader.Tokens(head + f.final), Letters("It ends with " + before),
+                                 reader.Word(), Letters(". Done"), reader.Tokens(f.last)});
+                EXPECT_EQ(said.content, "It ends with " + before + word + ". Done") << f.name;
+            }
+        }
+    }
+}
+
 // A marker in the thoughts, in letters or as a token, changes nothing behind the thoughts.
 TEST(AnswerTokens, ThoughtsMayMentionMarkers) {
     const std::pair<const char*, const char*> mentions[] = {
-        {"I use the ", " format. Let me \"do\" it."}, {"No ", "."}, {"'", "' ends it.\nAnd so on"}};
+        {"I use the ", " format. Let me \"do\" it."}, {"'", "' ends it.\nAnd so on"}};
     const ToolCall call{"weather", OrderedJson{{"city", "Ulm"}, {"days", 3}}};
     for (const Format& f : Formats()) {
         if (f.think.empty()) continue;
