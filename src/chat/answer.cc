@@ -123,7 +123,8 @@ Likely OnlyMarkers(std::string_view text, size_t at, const std::vector<std::stri
 }
 
 bool GrammarOptions::IsControl(std::string_view marker) const {
-    if (tokens.tokenizer == nullptr || tokens.letters) return false;
+    const bool letters = tokens.letters != TokenReading::Letters::kNowhere;
+    if (tokens.tokenizer == nullptr || letters) return false;
     const std::vector<int32_t> ids =
         tokens.tokenizer->Encode(marker, {.add_special = false, .parse_special = true});
     return std::ranges::any_of(ids, [&](int32_t id) { return tokens.tokenizer->IsSpecial(id); });
@@ -260,6 +261,7 @@ std::string AnswerParser::Read(std::string_view text, int32_t token) {
     if (!begins || !text.ends_with(own)) own = "";
     const std::string_view marker = special ? own : "";
     text.remove_suffix(marker.size());
+    using enum TokenReading::Letters;
     std::string read;
     for (size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
@@ -267,7 +269,9 @@ std::string AnswerParser::Read(std::string_view text, int32_t token) {
         const size_t least = i + 1 == text.size() ? own.size() - marker.size() : 0;
         letters_ += c;
         bool spells = false;
-        if ((!tokens_.letters || grammar_->in_reasoning()) && (c == '>' || c == ']' || c == '[')) {
+        const bool plain = tokens_.letters == kNowhere ||
+                           (tokens_.letters == kBehindReasoning && grammar_->in_reasoning());
+        if (plain && (c == '>' || c == ']' || c == '[')) {
             const std::string_view end = letters_;
             for (size_t at = end.find_first_of("<[]");
                  !spells && at != end.npos && end.size() - at > std::max<size_t>(least, 1);

@@ -163,9 +163,8 @@ std::string_view FamilyName(ToolCallFormat family);
 // How an answer's tokens are read.
 struct TokenReading {
     const tokenizer::Tokenizer* tokenizer = nullptr;  // null: the answer is only text
-    // Markers in letters count behind the reasoning, too: a grammar may have made the model spell
-    // them.
-    bool letters = false;
+    // Where markers in letters count, too, because a grammar may have made the model spell them.
+    enum class Letters { kNowhere, kBehindReasoning, kAnywhere } letters = Letters::kNowhere;
     bool shows_special = false;  // control tokens of no marker are shown
 };
 

@@ -179,9 +179,11 @@ class Reader {
 
   private:
     Said Read(const std::vector<Ids>& parts, bool constrained, bool shows, bool streams) const {
-        AnswerParser parser(
-            format_.family, false, streams, nullptr, constrained,
-            {.tokenizer = words_.get(), .letters = constrained, .shows_special = shows});
+        AnswerParser parser(format_.family, false, streams, nullptr, constrained,
+                            {.tokenizer = words_.get(),
+                             .letters = constrained ? TokenReading::Letters::kBehindReasoning
+                                                    : TokenReading::Letters::kNowhere,
+                             .shows_special = shows});
         Said said;
         std::string name, arguments;
         const auto take = [&](AnswerDelta delta) {

@@ -510,7 +510,11 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     ChoicePlan choice;
     choice.request = std::move(request);
     if (auto error = Constrain(conversation, prompt, served, plan, choice)) return error;
-    plan.reading.letters = choice.request.matcher.has_value();
+    // A client's grammar may describe the reasoning, too.
+    using enum chat::TokenReading::Letters;
+    plan.reading.letters = !choice.request.matcher                   ? kNowhere
+                           : choice.request.reasoning.end_token >= 0 ? kBehindReasoning
+                                                                     : kAnywhere;
     // Without markers, all text is content, and the engine matches the stop strings.
     if (plan.family != chat::ToolCallFormat::kPlain) {
         choice.content_stops = std::exchange(choice.request.stop, {});
