@@ -91,6 +91,12 @@ FoundMarker FindMarker(std::string_view text, const std::vector<std::string_view
     return found;
 }
 
+bool Touches(std::string_view token, const std::vector<std::string_view>& markers) {
+    return std::ranges::any_of(markers, [&](std::string_view marker) {
+        return marker.find(token) != marker.npos || token.find(marker) != token.npos;
+    });
+}
+
 size_t BegunAtEnd(std::string_view text, const std::vector<std::string_view>& markers) {
     size_t most = 0;
     for (const std::string_view marker : markers) {

@@ -74,6 +74,8 @@ struct FoundMarker {
 // The first marker at or after `from`; the longer one if two begin at the same place.
 FoundMarker FindMarker(std::string_view text, const std::vector<std::string_view>& markers,
                        size_t from = 0);
+// Whether a marker is in the token, or the token in a marker.
+bool Touches(std::string_view token, const std::vector<std::string_view>& markers);
 // Length of the longest suffix of `text` that is a prefix of a marker.
 size_t BegunAtEnd(std::string_view text, const std::vector<std::string_view>& markers);
 // Whether only markers follow at `at`, up to the end of the answer (over) or to one of `calls`.

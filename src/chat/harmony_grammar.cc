@@ -35,7 +35,7 @@ class HarmonyGrammar : public AnswerParser::Grammar {
     }
 
     bool Takes(std::string_view token) const override {
-        return in_head_ || kind_ == Kind::kCall || std::ranges::find(ends_, token) != ends_.end();
+        return in_head_ || kind_ == Kind::kCall || Touches(token, ends_);
     }
 
     void Finish(AnswerDelta& delta) override {

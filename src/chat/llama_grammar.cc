@@ -55,9 +55,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
         }
     }
 
-    bool Takes(std::string_view token) const override {
-        return std::ranges::find(markers_, token) != markers_.end();
-    }
+    bool Takes(std::string_view token) const override { return Touches(token, markers_); }
 
     void Push(std::string_view text, AnswerDelta& delta) override {
         held_ += text;

@@ -127,9 +127,7 @@ class TagGrammar : public AnswerParser::Grammar {
     }
 
     bool Takes(std::string_view token) const override {
-        return call_.form != nullptr || std::ranges::any_of(outside_, [&](std::string_view marker) {
-                   return marker.find(token) != marker.npos;
-               });
+        return call_.form != nullptr || Touches(token, outside_);
     }
 
     void Finish(AnswerDelta& delta) override {

@@ -127,6 +127,44 @@ TEST_F(RunChat, StopStringsCountInTheAnswerAlone) {
     }
 }
 
+// What the answer spells is text; a control token of no marker is not shown; a message's end is not
+// the turn's.
+TEST_F(RunChat, AnswersAreReadByTheirTokens) {
+    const struct {
+        const char* chat_template;
+        std::vector<ScriptPiece> script;
+        const char* text;
+    } cases[] = {{"qwen",
+                  {{"A turn ends with <|im_"}, {"end|> and a line end."}},
+                  "A turn ends with <|im_end|> and a line end."},
+                 {"qwen", {{"Use `<"}, {"think>.*?</"}, {"think>`."}}, "Use `<think>.*?</think>`."},
+                 {"qwen", {{"Hello "}, {"<|vision_start|>", true}, {"world."}}, "Hello world."},
+                 {"mistral", {{"<p><s>old</"}, {"s> new</p>"}}, "<p><s>old</s> new</p>"},
+                 {"harmony",
+                  {{"<|channel|>analysis<|message|>"},
+                   {"I think."},
+                   {"<|end|>", true},
+                   {"<|start|>assistant<|channel|>final<|message|>"},
+                   {"It ends with <|"},
+                   {"end|>, too."},
+                   {"<|return|>", true}},
+                  "<think>\nI think.\n</think>\n\nIt ends with <|end|>, too."},
+                 {"solar",
+                  {{"<|think|>", true},
+                   {"I think."},
+                   {"<|end|>", true},
+                   {"<|begin|>assistant<|content|>"},
+                   {"Hello."},
+                   {"<|flush|>", true}},
+                  "<think>\nI think.\n</think>\n\nHello."}};
+    for (const auto& one : cases) {
+        const auto source =
+            ReadTextFile(fmt::format("{}/chat/{}.jinja", TestData(), one.chat_template));
+        ASSERT_TRUE(source.ok());
+        EXPECT_EQ(Run(Model(*source, one.script), {})["text"], one.text);
+    }
+}
+
 TEST_F(RunChat, AThoughtThatTheTemplateOpensIsNoAnswer) {
     const std::string source = "[{{ messages[0].content }}]<think>\n";
     const std::string ends = Model(source, {{"one END"}, {"\n</think>\n\n", true}, {"two END"}});
