@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <ctime>
 #include <utility>
@@ -36,7 +37,8 @@ struct alignas(kLineBytes) Flag {
 // One direction, before its window. The writer raises flags and sets `left`; the reader sleeps.
 struct Direction {
     Flag flags[kFlags];
-    alignas(kLineBytes) std::atomic<uint32_t> asleep;
+    alignas(kLineBytes) std::atomic<uint32_t> asleep;  // 1: a reader sleeps, or soon will
+    std::atomic<uint32_t> wakes;                       // the futex: how often readers were woken
     alignas(kLineBytes) std::atomic<uint32_t> left;
 };
 static_assert(sizeof(Direction) <= kPageBytes);
@@ -147,7 +149,10 @@ class ShmLink final : public BaseLink {
         }
     }
 
+    // Several threads may sleep at once, each for a flag of its own. Only the writer clears
+    // `asleep`, and then all wake: one that sleeps again marks itself again.
     void Sleep(const std::atomic<uint64_t>& word, uint64_t value, int64_t ms) {
+        const uint32_t wakes = in_->wakes.load(std::memory_order_seq_cst);
         in_->asleep.store(1, std::memory_order_seq_cst);
         const bool ordered =
             g_registered && syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
@@ -155,14 +160,14 @@ class ShmLink final : public BaseLink {
         if (word.load(std::memory_order_acquire) < value &&
             in_->left.load(std::memory_order_acquire) == 0) {
             const timespec timeout{ms / 1000, (ms % 1000) * 1'000'000};
-            Futex(in_->asleep, FUTEX_WAIT, 1, &timeout);
+            Futex(in_->wakes, FUTEX_WAIT, wakes, &timeout);
         }
-        in_->asleep.store(0, std::memory_order_relaxed);
     }
 
     void WakePeer() {
         out_->asleep.store(0, std::memory_order_seq_cst);
-        Futex(out_->asleep, FUTEX_WAKE, 1, nullptr);
+        out_->wakes.fetch_add(1, std::memory_order_seq_cst);
+        Futex(out_->wakes, FUTEX_WAKE, INT_MAX, nullptr);
     }
 
     Progress& progress_;

@@ -3,8 +3,8 @@
 // The region is one memfd. For each direction, it has a page of flags (each on its own pair of
 // cache lines) and the window. The memfd has no name, so nothing remains after a crash.
 //
-// Sleeping: the reader marks itself asleep and waits on a futex in the region; the writer wakes
-// only a marked reader. So that the writer needs no memory fence, the marked reader instead runs
+// Sleeping: a reader marks the direction and waits on a futex in the region; the writer wakes only
+// marked readers, all at once. So that the writer needs no memory fence, the reader instead runs
 // membarrier(2) on all cores before its last check of the flag.
 #pragma once
 

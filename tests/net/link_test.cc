@@ -200,6 +200,46 @@ TEST_P(LinkTest, ASleeperIsWokenAndNeedNotLook) {
     EXPECT_LE(took_ns[1], 4'000'000);
 }
 
+// Two threads of rank 1 sleep, each for a flag of its own: the Put of one flag wakes its waiter.
+TEST_P(LinkTest, EachOfTwoSleepersIsWoken) {
+    SKIP_UNLESS_NIGHTLY();
+    constexpr int64_t kLongSleepsAfterMs = 200;
+    constexpr uint64_t kRounds = 24;
+    auto fabrics = Fabrics(2);
+    std::atomic<int64_t> put_ns{0};
+    std::vector<int64_t> took_ns;
+    test::OnThreads(fabrics, [&](Fabric& fabric) {
+        ShareAmongThreads(fabric);
+        Link& link = *fabric.links[1 - fabric.rank];
+        const Deadline deadline = Deadline::In(60'000);
+        if (fabric.rank == 0) {
+            for (uint64_t round = 1; round <= kRounds; round++) {
+                test::Outlast(kLongSleepsAfterMs);
+                put_ns = NowNs();
+                ASSERT_TRUE(link.Put(0, {}, {}, 0, round, kLinkTag, deadline).ok());
+                ASSERT_TRUE(link.Wait(0, round, kLinkTag, deadline).ok());
+                ASSERT_TRUE(link.Put(0, {}, {}, 1, round, kLinkTag, deadline).ok());
+            }
+            return;
+        }
+        std::jthread other([&] {
+            for (uint64_t round = 1; round <= kRounds; round++) {
+                ASSERT_TRUE(link.Wait(1, round, kLinkTag, deadline).ok());
+            }
+        });
+        for (uint64_t round = 1; round <= kRounds; round++) {
+            ASSERT_TRUE(link.Wait(0, round, kLinkTag, deadline).ok());
+            took_ns.push_back(NowNs() - put_ns);
+            ASSERT_TRUE(link.Put(0, {}, {}, 0, round, kLinkTag, deadline).ok());
+        }
+    });
+    // After 200 ms a sleep lasts 20 ms. A wake-up that goes to the other thread costs 10 ms in the
+    // mean, so that three quarters of the rounds are not this short.
+    ASSERT_EQ(kRounds, took_ns.size());
+    std::sort(took_ns.begin(), took_ns.end());
+    EXPECT_LE(took_ns[kRounds * 3 / 4], 4'000'000);
+}
+
 TEST_P(LinkTest, SilenceNamesRankOpAndTime) {
     auto fabrics = Fabrics(2);
     const Status waited = fabrics[0].links[1]->Wait(0, 1, kLinkTag, Deadline::In(50));
