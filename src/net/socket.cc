@@ -28,6 +28,7 @@ constexpr int kBacklog = 1024;
 constexpr int64_t kListenLookUpMs = 5000;
 constexpr int64_t kLookUpMs = 60'000;  // at a time
 constexpr int64_t kCancelMs = 20;      // until a cancelled lookup ends
+constexpr int64_t kNextDialMs = 250;   // until the next address of a name is tried as well
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 // One name lookup. getaddrinfo has no deadline and asks name servers for up to half a minute, so it
@@ -118,34 +119,68 @@ Result<Fd> ListenAt(const addrinfo& at, bool every_address) {
     return fd;
 }
 
-Status FinishConnect(int fd, const Deadline& deadline, int cancel) {
-    for (;;) {
-        pollfd watched[] = {{fd, POLLOUT, 0}, {cancel, POLLIN, 0}};
-        const int ready = ::poll(watched, 2, static_cast<int>(deadline.left_ms()));
-        if (watched[1].revents != 0) return Cancelled();
-        if (ready > 0) break;
-        if (ready < 0 && errno != EINTR) return MakeError(ErrorCode::kIo, "poll failed");
-        if (deadline.expired()) {
-            return MakeError(ErrorCode::kTimeout, "no answer within {} ms", deadline.length_ms());
-        }
+// One of several attempts to connect. Begins it; `connected` means that it has succeeded already.
+Result<Fd> BeginConnect(const addrinfo& at, bool& connected) {
+    Fd fd(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd.valid()) return MakeError(ErrorCode::kIo, "socket: {}", std::strerror(errno));
+    connected = ::connect(fd.get(), at.ai_addr, at.ai_addrlen) == 0;
+    if (!connected && errno != EINPROGRESS && errno != EINTR) {
+        return MakeError(ErrorCode::kIo, "{}", std::strerror(errno));
     }
-    int error = 0;
-    socklen_t length = sizeof error;
-    ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) return MakeError(ErrorCode::kIo, "{}", std::strerror(error));
+    return fd;
+}
+
+// Removes the attempts that have ended from `attempts`. Returns the one that succeeded, if any.
+// watched: their results of poll(2).
+Fd TakeConnected(std::vector<Fd>& attempts, std::span<const pollfd> watched, Error& last) {
+    for (size_t i = 0; i < attempts.size(); ++i) {
+        if (watched[i].revents == 0) continue;
+        int error = 0;
+        socklen_t length = sizeof error;
+        ::getsockopt(attempts[i].get(), SOL_SOCKET, SO_ERROR, &error, &length);
+        if (error == 0) return std::move(attempts[i]);
+        last = MakeError(ErrorCode::kIo, "{}", std::strerror(error));
+        attempts[i].Reset();
+    }
+    std::erase_if(attempts, [](const Fd& fd) { return !fd.valid(); });
     return {};
 }
 
-Result<Fd> DialAt(const addrinfo& at, const Deadline& deadline, int cancel) {
-    Fd fd(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd.valid()) return MakeError(ErrorCode::kIo, "socket: {}", std::strerror(errno));
-    if (::connect(fd.get(), at.ai_addr, at.ai_addrlen) != 0) {
-        if (errno != EINPROGRESS && errno != EINTR) {
-            return MakeError(ErrorCode::kIo, "{}", std::strerror(errno));
+// Connects to the first address that answers (RFC 8305): an attempt that is silent for kNextDialMs
+// goes on beside the next one, because a firewall may drop the packets of one address only.
+Result<Fd> DialFirst(const addrinfo* next, const Deadline& deadline, int cancel) {
+    std::vector<Fd> attempts;
+    std::vector<pollfd> watched;
+    Error last{ErrorCode::kIo, "no address"};
+    int64_t next_ns = 0;
+    while (next != nullptr || !attempts.empty()) {
+        if (next != nullptr && (attempts.empty() || NowNs() >= next_ns)) {
+            bool connected = false;
+            Result<Fd> fd = BeginConnect(*std::exchange(next, next->ai_next), connected);
+            if (fd.ok() && connected) return fd;
+            if (fd.ok()) attempts.push_back(*std::move(fd));
+            if (!fd.ok()) last = fd.error();
+            next_ns = NowNs() + kNextDialMs * kNsPerMs;
+            continue;
         }
-        WEFT_TRY(FinishConnect(fd.get(), deadline, cancel));
+        watched.clear();
+        for (const Fd& fd : attempts) watched.push_back({fd.get(), POLLOUT, 0});
+        watched.push_back({cancel, POLLIN, 0});
+        const int64_t next_ms = std::max<int64_t>(1, (next_ns - NowNs()) / kNsPerMs);
+        const int64_t most_ms =
+            next == nullptr ? deadline.left_ms() : std::min(deadline.left_ms(), next_ms);
+        if (::poll(watched.data(), watched.size(), static_cast<int>(most_ms)) < 0) {
+            if (errno == EINTR) continue;
+            return MakeError(ErrorCode::kIo, "poll failed");
+        }
+        if (watched.back().revents != 0) return Cancelled();
+        Fd connected = TakeConnected(attempts, watched, last);
+        if (connected.valid()) return connected;
+        if (deadline.expired() && !attempts.empty()) {
+            return MakeError(ErrorCode::kTimeout, "no answer within {} ms", deadline.length_ms());
+        }
     }
-    return fd;
+    return last;
 }
 
 // An abstract name: a zero byte, then the name.
@@ -209,12 +244,9 @@ std::string BoundHost(int fd) {
 
 Result<Fd> DialTcp(const std::string& host, uint16_t port, const Deadline& deadline, int cancel) {
     WEFT_ASSIGN(const AddressList addresses, Resolve(host, port, false, deadline, cancel));
-    Error last{ErrorCode::kIo, "no address"};
-    for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
-        Result<Fd> fd = DialAt(*at, deadline, cancel);
-        if (fd.ok()) return fd;
-        last = fd.error();
-    }
+    Result<Fd> fd = DialFirst(addresses.get(), deadline, cancel);
+    if (fd.ok()) return fd;
+    const Error& last = fd.error();
     return MakeError(last.code, "cannot connect to {}:{}: {}", host, port, last.message);
 }
 

@@ -25,7 +25,8 @@ Result<uint16_t> BoundPort(int fd);
 // dual-stack socket. "": not a TCP socket.
 std::string BoundHost(int fd);
 // Returns a connected, non-blocking socket. cancel: a descriptor (-1: none); when it becomes
-// readable, the call fails with kCancelled.
+// readable, the call fails with kCancelled. An address of `host` that is silent does not keep the
+// call from the next one.
 Result<Fd> DialTcp(const std::string& host, uint16_t port, const Deadline& deadline,
                    int cancel = -1);
 
