@@ -611,7 +611,9 @@ void Builder::AcceptFrom(Fd& listener, Transport transport) {
 Status Builder::Read(Pending& pending) {
     const std::span<std::byte> rest = std::span(pending.bytes).subspan(pending.have);
     int got;
-    if (pending.transport == Transport::kShm) {
+    // Only the answer to a dial has a descriptor. Any local process may call: those that a caller
+    // sends are dropped by the kernel.
+    if (pending.transport == Transport::kShm && pending.peer >= 0) {
         got = RecvWithFd(pending.fd.get(), rest, pending.region);
     } else {
         got = static_cast<int>(::recv(pending.fd.get(), rest.data(), rest.size(), MSG_DONTWAIT));

@@ -295,9 +295,10 @@ Status SendWithFd(int socket, std::span<const std::byte> message, int fd) {
     return {};
 }
 
+// Space for several descriptors, so that the kernel need not cut the list: all but one are closed.
 int RecvWithFd(int socket, std::span<std::byte> message, Fd& fd) {
     iovec piece{message.data(), message.size()};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
     msghdr header{};
     header.msg_iov = &piece;
     header.msg_iovlen = 1;
@@ -305,13 +306,18 @@ int RecvWithFd(int socket, std::span<std::byte> message, Fd& fd) {
     header.msg_controllen = sizeof control;
     const ssize_t got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? -1 : 0;
+    bool surplus = (header.msg_flags & MSG_CTRUNC) != 0;
     for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
         if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
-        int received;
-        std::memcpy(&received, CMSG_DATA(at), sizeof received);
-        fd = Fd(received);
+        for (size_t end = CMSG_LEN(sizeof(int)); end <= at->cmsg_len; end += sizeof(int)) {
+            int number;
+            std::memcpy(&number, reinterpret_cast<char*>(at) + end - sizeof number, sizeof number);
+            Fd received(number);
+            surplus = surplus || fd.valid();
+            if (!fd.valid()) fd = std::move(received);
+        }
     }
-    return static_cast<int>(got);
+    return surplus ? 0 : static_cast<int>(got);
 }
 
 }  // namespace weft::net

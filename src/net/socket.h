@@ -40,7 +40,8 @@ Fd Accept(int listener);
 // Sends one message with a descriptor over a unix socket.
 Status SendWithFd(int socket, std::span<const std::byte> message, int fd);
 // Receives available bytes into `message`, without blocking. Returns their number; 0 at the end of
-// the stream; -1 if nothing has arrived. Stores a received descriptor in `fd`.
+// the stream, or if the peer sends another descriptor than the first, which is closed; -1 if
+// nothing has arrived. Stores a received descriptor in `fd`.
 int RecvWithFd(int socket, std::span<std::byte> message, Fd& fd);
 
 }  // namespace weft::net

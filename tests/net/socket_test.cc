@@ -1,4 +1,5 @@
-// Sockets under adverse conditions: a name whose first address is silent.
+// Sockets under adverse conditions: a name whose first address is silent, and peers that send more
+// descriptors than one.
 #include "net/socket.h"
 
 #include <arpa/inet.h>
@@ -11,10 +12,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
+#include "net/local.h"
+#include "net/offer.h"
 #include "support/limits.h"
 #include "support/temp_dir.h"
 
@@ -22,6 +27,11 @@ namespace weft::net {
 namespace {
 
 constexpr int kNotPossible = 77;
+
+size_t OpenDescriptors() {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
 
 // ---- Several addresses --------------------------------------------------------------------------
 
@@ -92,6 +102,83 @@ TEST(DialTcp, AnAddressThatRefusesIsAnErrorAtOnce) {
     ASSERT_FALSE(dialled.ok());
     EXPECT_EQ(dialled.error().code, ErrorCode::kIo) << dialled.error().message;
     EXPECT_LT(NowNs() - begin_ns, test::LimitNs(5000));
+}
+
+// ---- Descriptors --------------------------------------------------------------------------------
+
+// Sends one byte with `count` copies of a descriptor.
+void SendDescriptors(int socket, int fd, size_t count) {
+    char byte = 'x';
+    iovec piece{&byte, 1};
+    std::vector<char> control(CMSG_SPACE(count * sizeof(int)));
+    msghdr header{};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(count * sizeof(int));
+    const std::vector<int> all(count, fd);
+    std::memcpy(CMSG_DATA(rights), all.data(), count * sizeof(int));
+    ::sendmsg(socket, &header, MSG_NOSIGNAL);
+}
+
+TEST(RecvWithFd, KeepsOneDescriptorAndClosesTheRest) {
+    for (const size_t count : {1, 2, 3, 4, 5, 50, 250}) {
+        int pair[2];
+        ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+        const Fd near(pair[0]), far(pair[1]);
+        const size_t before = OpenDescriptors();
+        std::array<std::byte, 40> message;
+        {
+            Fd received;
+            SendDescriptors(far.get(), far.get(), count);
+            EXPECT_EQ(RecvWithFd(near.get(), message, received), count == 1 ? 1 : 0) << count;
+            EXPECT_TRUE(received.valid());
+            EXPECT_EQ(OpenDescriptors(), before + 1) << count;
+            // A second message with a descriptor.
+            const int first = received.get();
+            SendDescriptors(far.get(), far.get(), 1);
+            EXPECT_EQ(RecvWithFd(near.get(), message, received), 0);
+            EXPECT_EQ(received.get(), first);
+        }
+        EXPECT_EQ(OpenDescriptors(), before) << count;
+    }
+}
+
+// Any process of the host can call a rank that forms its links over shared memory.
+TEST(Fabric, StrangersLeaveNoDescriptors) {
+    const size_t before = OpenDescriptors();
+    {
+        std::vector<std::unique_ptr<FabricBuilder>> builders;
+        for (int rank = 0; rank < 2; ++rank) {
+            FabricOptions options;
+            options.rank = rank;
+            options.size = 2;
+            options.transport = Transport::kShm;
+            options.window_bytes = size_t{64} << 10;
+            builders.push_back(FabricBuilder::Make(options).value());
+        }
+        std::vector<std::string> offers[2];
+        for (int to = 0; to < 2; ++to) {
+            for (const auto& from : builders) offers[to].push_back(from->OfferTo(to));
+        }
+        const std::string name = DecodeOffer(offers[1][0])->unix_name;
+        std::vector<Fd> strangers;
+        for (int i = 0; i < 20; ++i) {
+            strangers.push_back(DialUnix(name).value());
+            for (int message = 0; message < 5; ++message) {
+                SendDescriptors(strangers.back().get(), strangers.back().get(), 2);
+            }
+        }
+        // Rank 0 reads what they sent until the deadline, because rank 1 comes too late.
+        const size_t there = OpenDescriptors();
+        EXPECT_FALSE(builders[0]->Connect(offers[0], Deadline::In(300)).ok());
+        EXPECT_LE(OpenDescriptors(), there + strangers.size());
+    }
+    EXPECT_EQ(OpenDescriptors(), before);
 }
 
 }  // namespace
