@@ -40,6 +40,7 @@ void Decode(FrameType type, View payload) {
     const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
     const auto strings = UnpackStrings(text);
     if (strings.ok() && PackStrings(*strings) != text) std::abort();
+    (void)UnpackValues(text);
     (void)DecodeSession(payload);
 }
 

@@ -46,7 +46,7 @@ PAYLOADS = {
     "busy": (5, b"\x03" + text(b"") + text(b"") + text(b"") + ANSWER + bytes(32)),
     "assign": (6, ASSIGN),
     "heartbeat": (7, HEARTBEAT),
-    "relay": (8, struct.pack("<I", 2) + struct.pack("<4q", 1, 2, 3, 4)),
+    "relay": (8, struct.pack("<iiIII", 0, 1, 3, 4, 2) + struct.pack("<4I", 1, 2, 3, 4)),
     "value": (9, struct.pack("<q", 1) + text(b"model") + text(b"abc")
               + struct.pack("<q", 1)),
     "result": (10, struct.pack("<q", 1) + text(b"abc") + struct.pack("<q", 1)),

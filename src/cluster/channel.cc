@@ -2,29 +2,74 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 
 namespace weft::cluster {
 
+namespace {
+
+bool IsHeartbeat(FrameType type) {
+    return type == FrameType::kHeartbeat || type == FrameType::kRelay;
+}
+
+}  // namespace
+
+bool Channel::Overruns(size_t bytes) {
+    WEFT_CHECK(bytes <= kMostMessage);
+    overrun_ = overrun_ || out_.size() > kMostQueued || waiting_bytes_ > kMostWaiting;
+    return overrun_;
+}
+
 void Channel::Send(FrameType type, View payload) {
-    if (!fd_.valid()) return;
-    if (out_.size() > kMostQueued) {
-        overrun_ = true;
-        return;
+    if (!fd_.valid() || Overruns(payload.size())) return;
+    if (IsHeartbeat(type) || (waiting_.empty() && payload.size() <= kPieceBytes)) {
+        SealFrame(session_, out_, type, payload);
+        Flush();
+    } else {
+        SendShared(type, std::make_shared<const Bytes>(payload.begin(), payload.end()));
     }
-    SealFrame(session_, out_, type, payload);
+}
+
+void Channel::SendShared(FrameType type, const std::shared_ptr<const Bytes>& payload) {
+    if (!fd_.valid() || Overruns(payload->size())) return;
+    waiting_.push_back({type, payload});
+    waiting_bytes_ += payload->size();
     Flush();
 }
 
+void Channel::SealNextPiece() {
+    Waiting& first = waiting_.front();
+    const View rest = View(*first.payload).subspan(first.sent);
+    const View piece = rest.first(std::min(rest.size(), kPieceBytes));
+    SealFrame(session_, out_, first.type, piece, piece.size() < rest.size());
+    moved_.out = moved_.out || first.sent > 0;
+    first.sent += piece.size();
+    waiting_bytes_ -= piece.size();
+    if (piece.size() == rest.size()) waiting_.pop_front();
+}
+
 void Channel::Flush() {
+    Write();
+    for (int pieces = 0; pieces < kMostPieces && out_.empty() && !waiting_.empty(); ++pieces) {
+        SealNextPiece();
+        Write();
+    }
+}
+
+void Channel::Write() {
     size_t sent = 0;
     while (fd_.valid() && sent < out_.size()) {
         const ssize_t put =
             ::send(fd_.get(), out_.data() + sent, out_.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (put < 0 && errno == EINTR) continue;
-        if (put < 0 && errno != EAGAIN) sent = out_.size();  // Receive reports the reason
+        if (put < 0 && errno != EAGAIN) {  // Receive reports the reason
+            sent = out_.size();
+            waiting_.clear();
+            waiting_bytes_ = 0;
+        }
         if (put < 0) break;
         sent += static_cast<size_t>(put);
     }
@@ -69,17 +114,39 @@ Status Channel::TakeFrames(const std::function<void(FrameType, View)>& on_frame)
         size_t consumed = 0;
         WEFT_ASSIGN(auto frame, ParseFrame(View(in_).subspan(taken), true, &consumed));
         if (!frame.has_value()) break;
-        WEFT_ASSIGN(const Bytes payload, OpenFrame(session_, *frame));
-        on_frame(frame->type, payload);
+        WEFT_TRY(TakeFrame(*frame, on_frame));
         taken += consumed;
     }
     in_.erase(in_.begin(), in_.begin() + static_cast<ptrdiff_t>(taken));
     return {};
 }
 
+Status Channel::TakeFrame(const Frame& frame,
+                          const std::function<void(FrameType, View)>& on_frame) {
+    WEFT_ASSIGN(const Bytes payload, OpenFrame(session_, frame));
+    if (!frame.more && (partial_.empty() || IsHeartbeat(frame.type))) {
+        on_frame(frame.type, payload);
+        return {};
+    }
+    if (payload.empty() || (!partial_.empty() && frame.type != partial_type_)) {
+        return MakeError(ErrorCode::kCorrupt, "it sent a part of another control message");
+    }
+    if (payload.size() > kMostMessage - partial_.size()) {
+        return MakeError(ErrorCode::kCorrupt, "it sent a control message of more than {} bytes",
+                         kMostMessage);
+    }
+    partial_type_ = frame.type;
+    partial_.insert(partial_.end(), payload.begin(), payload.end());
+    moved_.in = true;
+    if (frame.more) return {};
+    const Bytes whole = std::exchange(partial_, {});
+    on_frame(frame.type, whole);
+    return {};
+}
+
 Channel::Taken Channel::Take() {
     Flush();
-    if (!out_.empty() || overrun_) fd_.Reset();
+    if (wants_write() || !partial_.empty() || overrun_) fd_.Reset();
     return {std::move(fd_), session_, std::move(in_)};
 }
 

@@ -109,6 +109,13 @@ Status Gather(Control& control, const ClusterOptions& options, const Bytes& key,
     return {};
 }
 
+// The window of each link: those of one rank have at most kMostWindowsBytes, which RDMA pins.
+size_t WindowBytesFor(int ranks) {
+    constexpr size_t kMostWindowsBytes = size_t{512} << 20, kLeastBytes = size_t{128} << 10;
+    const size_t most = kMostWindowsBytes / static_cast<size_t>(ranks) / 4096 * 4096;
+    return std::clamp(most, kLeastBytes, net::FabricOptions().window_bytes);
+}
+
 // How long a survivor may wait for the next epoch after it left the old one: the time of all
 // attempts, each of which may start lost ranks again. (The wait also ends when rank 0 ends or says
 // that there is no next epoch.)
@@ -124,6 +131,7 @@ Result<AssignMessage> AssignmentOf(const ClusterOptions& options, int size) {
     WEFT_ASSIGN(assignment.hosts, HostNames(options, size));
     assignment.epoch = kFirstEpoch;
     assignment.window_bytes = options.window_bytes;
+    if (options.window_bytes == 0) assignment.window_bytes = WindowBytesFor(size);
     assignment.transport = options.transport;
     assignment.rdma_device = options.rdma_device;
     assignment.data_net = options.data_net;
@@ -347,6 +355,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
                          job.size(), kMostJob);
     }
     const int size = RanksOf(options);
+    AllowDescriptors(size);
     WEFT_TRY(RdmaDeviceOf(options.rdma_device, 0, size));
     auto cluster = std::make_unique<ClusterImpl>(0, size, job, options.timeout_ms);
     Bytes key;

@@ -240,8 +240,8 @@ class Cluster {
     // whose value differs from rank 0's, and both values.
     virtual Status Agree(const std::string& name, const std::string& value,
                          const Deadline& deadline) = 0;
-    // Returns the values `mine` of all ranks, by rank, on every rank; at most 1 MiB for all ranks
-    // together.
+    // Returns the values `mine` of all ranks, by rank, on every rank. Errors: kUnsupported, without
+    // a verdict, on every rank: the values have more than 64 MiB together.
     virtual Result<std::vector<std::string>> AllGather(const std::string& name,
                                                        const std::string& mine,
                                                        const Deadline& deadline) = 0;

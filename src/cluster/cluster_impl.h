@@ -30,6 +30,8 @@ inline constexpr int64_t kFirstEpoch = 1;
 inline constexpr int kMostAttempts = 6;
 
 std::string SystemHostName();
+// Raises this process's limit of open descriptors to what a job of `ranks` ranks needs.
+void AllowDescriptors(int ranks);
 // Splits "A,B,C"; "" is one empty word.
 std::vector<std::string> DeviceWords(const std::string& devices);
 // The device of one rank: `devices` names one for all ranks, or one for each. Errors: kUsage.
@@ -164,12 +166,14 @@ class ClusterImpl final : public Cluster {
     void Advertise(std::vector<std::vector<net::Way>>& ways) const;
     std::vector<bool> HiddenFrom() const;
     Status GatherLinks();
-    Status CheckBothEnds(const LinkTable& links) const;
+    Status CheckBothEnds(const std::string& one_ended) const;
     std::vector<net::LinkNeed> NeedsOfPeers() const;
     bool MayJoin(int a, int b) const;
     // Error text: rank `a` cannot reach rank `b` of this epoch; names the cable between them, if
     // known.
     std::string ApartText(int a, int b) const;
+    Result<std::vector<std::string>> ExchangeOffers(net::FabricBuilder& builder,
+                                                    const std::vector<net::LinkNeed>& needs);
     Status JoinLinks(const AssignMessage& assignment);
     void ShareCores();
 

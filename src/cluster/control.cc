@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <string_view>
 
 #include "base/log.h"
@@ -124,6 +125,12 @@ int Control::Wait(Lock& lock) {
     lock.unlock();
     const int events = ::poll(fds.data(), fds.size(), static_cast<int>(left_ms));
     lock.lock();
+    size_t at = 2;
+    for (Peer& peer : peers_) {  // (There may be others by now.)
+        const bool known = at < fds.size() && fds[at].fd == peer.channel.fd();
+        peer.eventful = !known || fds[at].revents != 0;
+        if (known) ++at;
+    }
     uint64_t count;
     while (::read(wake_.get(), &count, sizeof count) > 0) {
     }
@@ -143,7 +150,7 @@ void Control::Turn(int64_t now_ns) {
     }
     TakeLeave();
     for (Peer& peer : peers_) {
-        if (!peer.channel.open()) continue;
+        if (!peer.channel.open() || !(peer.eventful || peer.channel.overrun())) continue;
         peer.channel.Flush();
         auto status = peer.channel.Receive(
             [&](FrameType type, View payload) { OnFrame(peer, type, payload); });
@@ -152,7 +159,7 @@ void Control::Turn(int64_t now_ns) {
         // progresses.
         const Channel::Moved moved = peer.channel.TakeMoved();
         if (moved.in) peer.heard_ns = NowNs();
-        if (moved.in || moved.out) call_ns_ = NowNs();
+        if (moved.in || moved.out) call_ns_ = parts_ns_ = peer.moved_ns = NowNs();
     }
     for (Peer& peer : peers_) CheckPeer(peer, now_ns);
     ReapBuried();
@@ -193,7 +200,8 @@ void Control::OnFrame(Peer& peer, FrameType type, View payload) {
 Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
     if (type == FrameType::kHeartbeat) {
         WEFT_ASSIGN(HeartbeatMessage beat, DecodeHeartbeat(payload));
-        if (beat.progress != peer.progress) peer.moved_ns = NowNs();
+        const bool moves = beat.progress != peer.progress || beat.loaded != peer.loaded;
+        if (moves) peer.moved_ns = NowNs();
         peer.progress = beat.progress;
         peer.loaded = beat.loaded;
         peer.rank_waits = std::move(beat.rank_waits);
@@ -207,6 +215,8 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
             return MakeError(ErrorCode::kCorrupt, "it sent '{}' before '{}' was answered",
                              value.name, peer.value->name);
         }
+        gathered_bytes_ += value.value.size();
+        if (gathered_bytes_ > kMostMessage) value.value.clear();  // the call fails
         peer.value = std::move(value);
         return {};
     }
@@ -246,6 +256,10 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
     if (type == FrameType::kRelay) {
         WEFT_ASSIGN(relay_, DecodeRelay(payload));
         relay_ns_ = NowNs();
+        for (size_t i = 0; i < relay_.ranks.size(); ++i) {
+            const size_t rank = static_cast<size_t>(relay_.first) + i;
+            if (rank < relayed_.size()) relayed_[rank] = {relay_.ranks[i], relay_ns_};
+        }
         return {};
     }
     if (type == FrameType::kAssign) {
@@ -254,6 +268,8 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
         if (assignment_.has_value()) return OutOfTurn(type);
         epoch_ = assignment.epoch;
         hosts_ = assignment.hosts;
+        relay_ = {};
+        relayed_.assign(hosts_.size(), {});
         options_.rank = assignment.rank;
         assignment_ = std::move(assignment);
         waiting_ = false;  // a later verdict is about the next epoch
@@ -437,18 +453,42 @@ void Control::Beat(int64_t now_ns) {
         if (progress != own_progress_) own_moved_ns_ = now_ns;
         own_progress_ = progress;
     }
+    const int loaded = own_loaded_.load();
+    if (std::exchange(own_loaded_before_, loaded) != loaded) own_moved_ns_ = now_ns;
     if (!is_root()) {
         SendBeat(0);
         return;
     }
     if (options_.loaded != nullptr) options_.loaded->store(SlowestLoaded());
+    const Bytes relay = Encode(NextRelay(now_ns));
+    for (Peer& peer : peers_) peer.channel.Send(FrameType::kRelay, relay);
+}
+
+// A relay with all ranks of a large job would take more of the network than data does.
+RelayMessage Control::NextRelay(int64_t now_ns) {
     RelayMessage relay;
-    relay.ranks.push_back({(now_ns - own_moved_ns_) / kNsPerMs, 0});
-    for (const Peer& peer : peers_) {
-        relay.ranks.push_back(
-            {(now_ns - peer.moved_ns) / kNsPerMs, (now_ns - peer.heard_ns) / kNsPerMs});
+    const size_t ranks = peers_.size() + 1;
+    const auto idle_ms = [&](size_t rank) {
+        return (now_ns - (rank == 0 ? own_moved_ns_ : peers_[rank - 1].moved_ns)) / kNsPerMs;
+    };
+    relay.busiest_ms = relay.others_ms = std::numeric_limits<uint32_t>::max();
+    for (size_t rank = 0; rank < ranks; ++rank) {
+        const int64_t idle = std::max<int64_t>(idle_ms(rank), 0);
+        if (relay.busiest < 0 || idle < relay.busiest_ms) {
+            relay.others_ms = std::exchange(relay.busiest_ms, idle);
+            relay.busiest = rank == 0 ? 0 : peers_[rank - 1].rank;
+        } else {
+            relay.others_ms = std::min(relay.others_ms, idle);
+        }
     }
-    for (Peer& peer : peers_) peer.channel.Send(FrameType::kRelay, Encode(relay));
+    if (relay_first_ >= ranks) relay_first_ = 0;
+    relay.first = static_cast<int32_t>(relay_first_);
+    for (; relay_first_ < ranks && relay.ranks.size() < kMostRelayed; ++relay_first_) {
+        const size_t rank = relay_first_;
+        const int64_t heard_ns = rank == 0 ? now_ns : peers_[rank - 1].heard_ns;
+        relay.ranks.push_back({idle_ms(rank), (now_ns - heard_ns) / kNsPerMs});
+    }
+    return relay;
 }
 
 // Ends a process whose main thread does not notice the job's end.

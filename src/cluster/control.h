@@ -84,8 +84,9 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     void AnswerJoinRequest(const ExamineMessage& request, const Status& fit);
 
     // One collective call. Rank 0 calls `combine` with the values of all ranks, by rank. Every rank
-    // gets the result; an error of `combine` becomes the verdict. If ranks still make progress when
-    // the deadline passes, continues to wait, for at most ten minutes.
+    // gets the result; an error of `combine` becomes the verdict. The values of all ranks, and the
+    // result, have at most kMostGathered bytes. If a rank that is awaited makes progress, loads
+    // weights, or sends or receives a part of a message, its deadline begins again.
     using Combine = std::function<Result<std::string>(const std::vector<std::string>&)>;
     Result<std::string> Round(const std::string& name, const std::string& mine,
                               const Combine& combine, const Deadline& deadline);
@@ -169,6 +170,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
         int64_t heard_ns;
         int64_t ended_ns = 0;  // when the connection ended; 0: it is open
         std::string reason{};  // why it ended
+        bool eventful = true;  // its connection may have something to receive, or take more
         bool gone = false;     // ended, and the cause is known
         bool acked = false;    // said goodbye
         bool leaves = false;   // its worker was asked to end
@@ -205,6 +207,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     void TakeLeave();
     void CheckPeer(Peer& peer, int64_t now_ns);
     void Beat(int64_t now_ns);
+    RelayMessage NextRelay(int64_t now_ns);
     void SendBeat(int64_t stalled_ms);
     int SlowestLoaded() const;
     // stall.cc
@@ -263,10 +266,10 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // Main thread: waits until `ready`, a verdict, or the deadline; true if ready.
     template <typename Ready>
     bool WaitFor(Lock& lock, const Deadline& deadline, const Ready& ready);
-    // As WaitFor, but continues after the deadline as long as another rank has made progress within
-    // the length of the deadline.
-    template <typename Ready>
-    bool WaitWhileMoving(Lock& lock, Deadline deadline, const Ready& ready);
+    // As WaitFor, but continues after the deadline as long as the awaited ranks have moved within
+    // its length: still_ms() is the time since then, or -1 if it is unknown.
+    template <typename Ready, typename Still>
+    bool WaitWhileMoving(Lock& lock, Deadline deadline, const Ready& ready, const Still& still_ms);
     // Computes the results for all ranks from all values; a single string goes to every rank.
     using Spread = std::function<Result<std::vector<std::string>>(const std::vector<std::string>&)>;
     Result<std::string> RunRound(const std::string& name, const std::string& mine,
@@ -299,6 +302,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     std::function<int64_t()> progress_;
     std::atomic<int> own_loaded_{-1};
     int64_t own_progress_ = 0;
+    int own_loaded_before_ = -1;
     int64_t own_moved_ns_ = 0;
 
     std::optional<VerdictMessage> verdict_;
@@ -316,6 +320,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     std::optional<AssignMessage> assignment_;
     std::optional<ExamineMessage> request_;
     int64_t rounds_ = 0;
+    size_t gathered_bytes_ = 0;  // rank 0: of all values that have arrived for this call
     std::optional<ResultMessage> result_;
     // Long waits of this process's threads; the stepping thread is the one that called Start.
     struct ThreadWait {
@@ -331,8 +336,15 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     int stalled_ = -1;         // rank 0: the rank whose wait timed out first; -1: none
     int64_t stall_end_ns_ = 0;
     int64_t still_ms_ = 0;
-    RelayMessage relay_;
+    RelayMessage relay_;  // the last one
     int64_t relay_ns_ = 0;
+    struct Relayed {
+        RelayMessage::Rank rank;
+        int64_t at_ns = 0;  // 0: unknown
+    };
+    std::vector<Relayed> relayed_;  // worker: by rank
+    size_t relay_first_ = 0;        // rank 0: first rank of the next relay
+    int64_t parts_ns_ = 0;          // worker: when a part of a message last moved
     int64_t turn_ns_ = 0;
     int64_t turns_ = 0;  // of the control thread
     int64_t beat_ns_ = 0;

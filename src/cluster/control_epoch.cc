@@ -240,6 +240,7 @@ bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
     transport_.clear();
     links_.clear();
     rounds_ = 0;
+    gathered_bytes_ = 0;
     epoch_ = message.epoch;
     hosts_ = message.hosts;
     for (Peer& peer : peers_) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
+#include <map>
 #include <type_traits>
 
 #include "cluster/join/build.h"
@@ -12,6 +14,7 @@ namespace {
 
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kMostName = 255;
+constexpr size_t kMostStrings = size_t{1} << 20;  // of a list
 
 bool KnownType(uint8_t type) {
     return type >= static_cast<uint8_t>(FrameType::kHello) &&
@@ -39,6 +42,9 @@ class Writer {
         return Raw(std::as_bytes(std::span(text)));
     }
     Bytes Take() { return std::move(bytes_); }
+    std::string TakeText() const {
+        return std::string(reinterpret_cast<const char*>(bytes_.data()), bytes_.size());
+    }
 
   private:
     Bytes bytes_;
@@ -73,7 +79,7 @@ class Reader {
         const View raw = Raw(N);
         if (!raw.empty()) std::memcpy(out.data(), raw.data(), N);
     }
-    std::string Text(size_t most = kMostAfterAuth) {
+    std::string Text(size_t most = kMostMessage) {
         const size_t count = Int<uint32_t>();
         if (count > most) Fail("has a string that is too long");
         const View raw = Raw(count);
@@ -141,7 +147,9 @@ Result<std::optional<Frame>> ParseFrame(View bytes, bool authenticated, size_t* 
     }
     // Checks the type as soon as it is here, before the rest arrives.
     if (bytes.size() == kLengthBytes) return std::optional<Frame>();
-    const auto type = static_cast<uint8_t>(bytes[kLengthBytes]);
+    auto type = static_cast<uint8_t>(bytes[kLengthBytes]);
+    const bool more = authenticated && (type & kMoreFollows) != 0;
+    if (more) type &= static_cast<uint8_t>(~kMoreFollows);
     if (!KnownType(type)) {
         return MakeError(ErrorCode::kCorrupt, "control frame of unknown type {}", type);
     }
@@ -149,14 +157,16 @@ Result<std::optional<Frame>> ParseFrame(View bytes, bool authenticated, size_t* 
     *consumed = kLengthBytes + length;
     const View body = bytes.subspan(kLengthBytes + 1, length - 1);
     return std::optional<Frame>(Frame{static_cast<FrameType>(type),
-                                      body.first(body.size() - tag_bytes), body.last(tag_bytes)});
+                                      body.first(body.size() - tag_bytes), body.last(tag_bytes),
+                                      more});
 }
 
-void AppendFrame(Bytes& out, FrameType type, View payload, View tag) {
+void AppendFrame(Bytes& out, FrameType type, View payload, View tag, bool more) {
     const size_t length = 1 + payload.size() + tag.size();
     WEFT_CHECK(length <= kMostAfterAuth - kLengthBytes);
-    const Bytes head =
-        Writer().Int(static_cast<uint32_t>(length)).Int(static_cast<uint8_t>(type)).Take();
+    const auto type_byte =
+        static_cast<uint8_t>(static_cast<uint8_t>(type) | (more ? kMoreFollows : 0));
+    const Bytes head = Writer().Int(static_cast<uint32_t>(length)).Int(type_byte).Take();
     out.insert(out.end(), head.begin(), head.end());
     out.insert(out.end(), payload.begin(), payload.end());
     out.insert(out.end(), tag.begin(), tag.end());
@@ -431,10 +441,16 @@ Result<HeartbeatMessage> DecodeHeartbeat(View payload) {
 }
 
 Bytes Encode(const RelayMessage& message) {
+    const auto time = [](int64_t ms) {
+        constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+        return static_cast<uint32_t>(std::clamp<int64_t>(ms, 0, kMost));
+    };
     Writer writer;
+    writer.Int(message.first).Int(message.busiest);
+    writer.Int(time(message.busiest_ms)).Int(time(message.others_ms));
     writer.Int(static_cast<uint32_t>(message.ranks.size()));
     for (const RelayMessage::Rank& rank : message.ranks) {
-        writer.Int(rank.idle_ms).Int(rank.silent_ms);
+        writer.Int(time(rank.idle_ms)).Int(time(rank.silent_ms));
     }
     return writer.Take();
 }
@@ -442,10 +458,19 @@ Bytes Encode(const RelayMessage& message) {
 Result<RelayMessage> DecodeRelay(View payload) {
     Reader reader("relay", payload);
     RelayMessage message;
-    message.ranks.resize(reader.Count(16, kMostRanks));
+    message.first = reader.Int<int32_t>();
+    message.busiest = reader.Int<int32_t>();
+    message.busiest_ms = reader.Int<uint32_t>();
+    message.others_ms = reader.Int<uint32_t>();
+    message.ranks.resize(reader.Count(8, kMostRelayed));
     for (RelayMessage::Rank& rank : message.ranks) {
-        rank.idle_ms = reader.Int<int64_t>();
-        rank.silent_ms = reader.Int<int64_t>();
+        rank.idle_ms = reader.Int<uint32_t>();
+        rank.silent_ms = reader.Int<uint32_t>();
+    }
+    constexpr auto kMost = static_cast<int32_t>(kMostRanks);
+    if (message.first < 0 || message.first > kMost || message.busiest < -1 ||
+        message.busiest >= kMost) {
+        reader.Fail("has a rank outside the cluster");
     }
     return Finish(reader, std::move(message));
 }
@@ -577,15 +602,69 @@ std::string PackStrings(const std::vector<std::string>& strings) {
     Writer writer;
     writer.Int(static_cast<uint32_t>(strings.size()));
     for (const std::string& text : strings) writer.Text(text);
-    const Bytes bytes = writer.Take();
-    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return writer.TakeText();
 }
 
 Result<std::vector<std::string>> UnpackStrings(std::string_view packed) {
     Reader reader("list", std::as_bytes(std::span(packed)));
-    std::vector<std::string> strings(reader.Count(4, kMostRanks));
+    std::vector<std::string> strings(reader.Count(4, kMostStrings));
     for (std::string& text : strings) text = reader.Text();
     return Finish(reader, std::move(strings));
+}
+
+std::string PackRanked(const RankedStrings& strings) {
+    Writer writer;
+    writer.Int(static_cast<uint32_t>(strings.size()));
+    for (const auto& [rank, text] : strings) writer.Int(static_cast<uint32_t>(rank)).Text(text);
+    return writer.TakeText();
+}
+
+Result<RankedStrings> UnpackRanked(std::string_view packed, size_t size) {
+    Reader reader("list", std::as_bytes(std::span(packed)));
+    RankedStrings strings(reader.Count(8, size));
+    for (auto& [rank, text] : strings) {
+        rank = reader.Int<uint32_t>();
+        text = reader.Text();
+        if (rank >= size) {
+            reader.Fail("has a rank outside the cluster");
+            rank = 0;
+        }
+    }
+    return Finish(reader, std::move(strings));
+}
+
+// A value that is new follows its place among the distinct values.
+std::string PackValues(const std::vector<std::string>& values) {
+    Writer writer;
+    std::map<std::string_view, uint32_t> places;
+    writer.Int(static_cast<uint32_t>(values.size()));
+    for (const std::string& value : values) {
+        const auto [at, is_new] = places.emplace(value, static_cast<uint32_t>(places.size()));
+        writer.Int(at->second);
+        if (is_new) writer.Text(value);
+    }
+    return writer.TakeText();
+}
+
+Result<std::vector<std::string>> UnpackValues(std::string_view packed) {
+    Reader reader("values", std::as_bytes(std::span(packed)));
+    std::vector<std::string> values(reader.Count(4, kMostRanks));
+    std::vector<size_t> distinct;
+    size_t left = kMostGathered;
+    for (size_t i = 0; i < values.size(); ++i) {
+        const size_t place = reader.Int<uint32_t>();
+        if (place == distinct.size()) {
+            values[i] = reader.Text();
+            distinct.push_back(i);
+        } else if (place < distinct.size() && values[distinct[place]].size() <= left) {
+            values[i] = values[distinct[place]];
+        } else {
+            reader.Fail("has an impossible value");
+        }
+        if (values[i].size() > left) reader.Fail("has too many bytes");
+        left -= std::min(left, values[i].size());
+    }
+    return Finish(reader, std::move(values));
 }
 
 }  // namespace weft::cluster

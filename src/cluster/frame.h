@@ -5,9 +5,11 @@
 // After the handshake the payload is sealed (handshake.h); before it there is no tag.
 //
 // All integers are little-endian; a string or blob is a u32 length and its bytes. A frame is at
-// most kMostBeforeAuth bytes before authentication, and kMostAfterAuth later. Decoders check every
-// length against the remaining bytes, reject surplus bytes, and allocate nothing larger than the
-// frame. Pure functions: no socket, no clock, no state.
+// most kMostBeforeAuth bytes before authentication, and kMostAfterAuth later. After authentication,
+// a message of up to kMostMessage bytes may take several frames of its type, of which all but the
+// last have the bit kMoreFollows in their type (channel.h). Decoders check every length against the
+// remaining bytes, reject surplus bytes, and allocate no more than the message has or, in lists, a
+// small multiple of it. Pure functions: no socket, no clock, no state.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/aes_gcm.h"
@@ -33,7 +36,12 @@ using View = std::span<const std::byte>;
 inline constexpr uint32_t kProtocol = 12;
 inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
-inline constexpr size_t kMostRanks = 256;
+// Most bytes of the values of all ranks in one collective call, and of a message.
+inline constexpr size_t kMostGathered = size_t{64} << 20;
+inline constexpr size_t kMostMessage = kMostGathered + (size_t{1} << 20);
+inline constexpr uint8_t kMoreFollows = 0x80;
+inline constexpr size_t kMostRanks = 4096;
+inline constexpr size_t kMostRelayed = 256;  // ranks in one RelayMessage
 inline constexpr size_t kTagBytes = AesGcm::kTagBytes;
 inline constexpr size_t kMostWaits = 16;  // most waits of each kind in a RankWaits
 inline constexpr size_t kMostWhy = 4096;  // most bytes of the reason why a worker could not be a
@@ -68,15 +76,16 @@ enum class FrameType : uint8_t {
 
 struct Frame {
     FrameType type;
-    View payload;  // view of the parsed bytes
-    View tag;      // empty before authentication
+    View payload;       // view of the parsed bytes
+    View tag;           // empty before authentication
+    bool more = false;  // further frames of the same message follow
 };
 
 // Returns the first frame of `bytes`, and sets `consumed` to the frame's size in `bytes`; nullopt:
 // more bytes are needed. Errors: kCorrupt (impossible length, unknown type).
 Result<std::optional<Frame>> ParseFrame(View bytes, bool authenticated, size_t* consumed);
 // Appends a frame to `out`. The payload must fit (WEFT_CHECK).
-void AppendFrame(Bytes& out, FrameType type, View payload, View tag = {});
+void AppendFrame(Bytes& out, FrameType type, View payload, View tag = {}, bool more = false);
 
 // ---- Payloads -----------------------------------------------------------------------------------
 
@@ -152,12 +161,17 @@ struct HeartbeatMessage {
     int64_t stalled_ms = 0;  // not 0: a wait timed out, and no rank has made progress for this long
     int32_t loaded = -1;     // loaded part of this rank's weights, in thousandths; -1: not begun
 };
+// The ranks from `first` on, at most kMostRelayed: the messages of a large job take turns. All have
+// the least time since the last progress of any rank, and the least time of the ranks but that one.
 struct RelayMessage {
     struct Rank {
-        int64_t idle_ms = 0;    // since its last progress
+        int64_t idle_ms = 0;    // since its last progress; below 2^32, as all times here
         int64_t silent_ms = 0;  // since its last heartbeat
     };
     std::vector<Rank> ranks;
+    int32_t first = 0;
+    int32_t busiest = -1;  // the rank with the least time; -1: there are no ranks yet
+    int64_t busiest_ms = 0, others_ms = 0;
 };
 struct ValueMessage {
     int64_t number = 0;  // number of the collective call, from 1
@@ -234,8 +248,16 @@ Result<ReadyMessage> DecodeReady(View payload);
 Result<ExamineMessage> DecodeExamine(View payload);
 Result<ExaminedMessage> DecodeExamined(View payload);
 
-// Packs a list of strings into one string (AllGather's values have this format), and unpacks it.
+// Packs a list of strings into one string, and unpacks it.
 std::string PackStrings(const std::vector<std::string>& strings);
 Result<std::vector<std::string>> UnpackStrings(std::string_view packed);
+// The same for strings of some of `size` ranks. Errors: kCorrupt.
+using RankedStrings = std::vector<std::pair<size_t, std::string>>;
+std::string PackRanked(const RankedStrings& strings);
+Result<RankedStrings> UnpackRanked(std::string_view packed, size_t size);
+// The same for the values of all ranks, of which equal ones are stored once. Errors: kCorrupt, also
+// for more than kMostRanks values or kMostGathered bytes.
+std::string PackValues(const std::vector<std::string>& values);
+Result<std::vector<std::string>> UnpackValues(std::string_view packed);
 
 }  // namespace weft::cluster

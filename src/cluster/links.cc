@@ -40,6 +40,11 @@ Result<net::WireEnd> ParseEnd(std::string_view line) {
     return end;
 }
 
+std::string EndLine(const net::WireEnd& end) {
+    return fmt::format("{} {} {} {} {} {}\n", end.transport, end.address, end.interface,
+                       end.speed_mbps, end.device, end.encrypted ? "encrypted" : "plain");
+}
+
 std::string EndText(const net::WireEnd& end) {
     std::string text = end.address.empty() ? "?" : end.address;
     if (!end.interface.empty()) text += fmt::format(" ({})", end.interface);
@@ -65,41 +70,46 @@ const LinkNeeds::Pair* LinkNeeds::Find(int a, int b) const {
     return found == pairs.end() ? nullptr : &*found;
 }
 
-std::string PackWireEnds(const std::vector<net::WireEnd>& ends) {
-    std::string distinct, which;
-    std::map<std::string, char> places;
+LinkRow::LinkRow(const std::vector<net::WireEnd>& ends) {
+    std::map<std::string, uint16_t> places;
     for (const net::WireEnd& end : ends) {
-        const std::string line =
-            fmt::format("{} {} {} {} {} {}\n", end.transport, end.address, end.interface,
-                        end.speed_mbps, end.device, end.encrypted ? "encrypted" : "plain");
-        // (There are fewer distinct ends than ranks, so the index fits.)
-        const auto place = places.emplace(line, static_cast<char>(places.size()));
-        if (place.second) distinct += line;
-        which.push_back(place.first->second);
+        const auto next = static_cast<uint16_t>(distinct_.size());
+        const auto [at, is_new] = places.emplace(EndLine(end), next);
+        if (is_new) distinct_.push_back(end);
+        which_.push_back(at->second);
+    }
+}
+
+std::string PackWireEnds(const LinkRow& ends) {
+    std::string distinct, which;
+    for (const net::WireEnd& end : ends.distinct_) distinct += EndLine(end);
+    for (const uint16_t place : ends.which_) {
+        which.push_back(static_cast<char>(place & 0xff));
+        which.push_back(static_cast<char>(place >> 8));
     }
     return PackStrings({distinct, which});
 }
 
-Result<std::vector<net::WireEnd>> UnpackWireEnds(std::string_view packed, size_t size) {
+Result<LinkRow> UnpackWireEnds(std::string_view packed, size_t size) {
     WEFT_ASSIGN(const std::vector<std::string> words, UnpackStrings(packed));
     if (words.size() != 2) return Malformed();
-    std::vector<net::WireEnd> distinct;
+    LinkRow row;
     for (std::string_view lines = words[0]; !lines.empty();) {
         const std::string_view line = lines.substr(0, lines.find('\n'));
         lines.remove_prefix(std::min(lines.size(), line.size() + 1));
         WEFT_ASSIGN(net::WireEnd end, ParseEnd(line));
-        distinct.push_back(std::move(end));
+        row.distinct_.push_back(std::move(end));
     }
     const std::string& which = words[1];
-    std::vector<net::WireEnd> ends(size);
-    if (which.empty()) return ends;  // a rank without links
-    if (which.size() != size) return Malformed();
+    if (which.empty()) return LinkRow(std::vector<net::WireEnd>(size));  // a rank without links
+    if (which.size() != 2 * size) return Malformed();
     for (size_t peer = 0; peer < size; ++peer) {
-        const auto place = static_cast<unsigned char>(which[peer]);
-        if (place >= distinct.size()) return Malformed();
-        ends[peer] = distinct[place];
+        const auto byte = [&](size_t at) { return static_cast<unsigned char>(which[at]); };
+        const int place = byte(2 * peer) | byte(2 * peer + 1) << 8;
+        if (std::cmp_greater_equal(place, row.distinct_.size())) return Malformed();
+        row.which_.push_back(static_cast<uint16_t>(place));
     }
-    return ends;
+    return row;
 }
 
 std::string LinkText(const LinkTable& links, int a, int b) {

@@ -27,14 +27,29 @@ struct LinkNeeds {
     const Pair* Find(int a, int b) const;
 };
 
-// [rank][peer]: the end at `rank` of its link to `peer`.
-using LinkTable = std::vector<std::vector<net::WireEnd>>;
+// One rank's link ends, by peer: each distinct end once. (A large job has millions of pairs.)
+class LinkRow {
+  public:
+    LinkRow() = default;
+    explicit LinkRow(const std::vector<net::WireEnd>& ends);
 
-// Packs one rank's link ends, by peer, into a string: each distinct end once, and one byte per
-// peer.
-std::string PackWireEnds(const std::vector<net::WireEnd>& ends);
+    size_t size() const { return which_.size(); }
+    const net::WireEnd& operator[](size_t peer) const { return distinct_[which_[peer]]; }
+
+  private:
+    friend std::string PackWireEnds(const LinkRow& ends);
+    friend Result<LinkRow> UnpackWireEnds(std::string_view packed, size_t size);
+    std::vector<net::WireEnd> distinct_;
+    std::vector<uint16_t> which_;
+};
+
+// [rank][peer]: the end at `rank` of its link to `peer`.
+using LinkTable = std::vector<LinkRow>;
+
+// Packs a row into a string.
+std::string PackWireEnds(const LinkRow& ends);
 // size: number of ranks. Errors: kCorrupt.
-Result<std::vector<net::WireEnd>> UnpackWireEnds(std::string_view packed, size_t size);
+Result<LinkRow> UnpackWireEnds(std::string_view packed, size_t size);
 
 // Whether a link over this transport joins two hosts.
 bool LinksHosts(const LinkTable& links, const std::vector<std::string>& hosts,

@@ -431,7 +431,9 @@ Status Builder::DialAll(const Deadline& deadline) {
     const auto may_last = [&](int peer) {
         return CarrierOf(chosen_[static_cast<size_t>(peer)]) == Transport::kTcp;
     };
-    const auto threads = static_cast<size_t>(std::ranges::count_if(peers, may_last));
+    constexpr std::ptrdiff_t kMostThreads = 256;
+    const auto threads =
+        static_cast<size_t>(std::min(std::ranges::count_if(peers, may_last), kMostThreads));
     WEFT_TRY(OnThreads(threads, peers.size(), [&](size_t i) {
         dialled[i] = Dial(peers[i], deadline);
         return Status();

@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "net/share.h"
 
@@ -62,21 +62,17 @@ void Progress::ReceiveAll() {
 }
 
 void Progress::SleepOnSockets(int writable, int64_t ms) {
-    std::array<pollfd, 256> fds;
-    nfds_t count = 0;
+    thread_local std::vector<pollfd> fds;  // allocates once for each thread
+    fds.clear();
     for (const BaseLink* link : wakers_) {
-        const int fd = link->poll_fd();
-        if (fd < 0 || count == fds.size()) continue;
-        const short events = fd == writable ? POLLIN | POLLOUT : POLLIN;
-        fds[count++] = {fd, events, 0};
+        const int fd = link->poll_fd();  // poll(2) skips negative ones
+        const short events = fd >= 0 && fd == writable ? POLLIN | POLLOUT : POLLIN;
+        fds.push_back({fd, events, 0});
     }
-    ::poll(fds.data(), count, static_cast<int>(ms));
+    ::poll(fds.data(), fds.size(), static_cast<int>(ms));
     // A waker's byte must be read, or it ends every later sleep at once.
-    for (BaseLink* link : wakers_) {
-        const auto readable = [&](const pollfd& polled) {
-            return polled.revents != 0 && polled.fd == link->poll_fd();
-        };
-        if (std::any_of(fds.begin(), fds.begin() + count, readable)) link->Receive();
+    for (size_t i = 0; i < fds.size(); ++i) {
+        if (fds[i].revents != 0) wakers_[i]->Receive();
     }
 }
 

@@ -471,7 +471,7 @@ TEST(DialInTest, CountsJoinersAndNamesRejectedOnes) {
     ASSERT_TRUE(test::Until([&] { return dial_in->PendingJoiners(2) == 2; }));
     EXPECT_EQ(dial_in->PendingJoiners(2), 2);
     EXPECT_EQ(dial_in->PendingJoiners(5), 2);
-    EXPECT_EQ(dial_in->PendingJoiners(256), 0);
+    EXPECT_EQ(dial_in->PendingJoiners(kMostRanks), 0);
     EXPECT_EQ(dial_in->RejectJoiners(4).size(), 2u);
     EXPECT_EQ(dial_in->PendingJoiners(4), 0);
     EXPECT_EQ(dial_in->PendingJoiners(2), 2);

@@ -459,6 +459,9 @@ TEST(WorkerEpoch, WaitsInACallWhileOthersMove) {
             for (int i = 0; i < 60; ++i) {
                 RelayMessage relay;
                 relay.ranks = {{moves ? 0 : 60'000, 0}, {60'000, 0}, {60'000, 0}};
+                relay.busiest = 0;
+                relay.busiest_ms = moves ? 0 : 60'000;
+                relay.others_ms = 60'000;
                 root.Send(FrameType::kRelay, Encode(relay));
                 beats.Next();
             }

@@ -153,7 +153,7 @@ TEST(Message, RoundTripAndRejectsOtherBytes) {
     CheckMessage(RefuseMessage{.reason = Refusal::kBusy, .answer = answer}, DecodeRefuse);
     CheckMessage(SomeAssignment(), DecodeAssign);
     CheckMessage(HeartbeatMessage{-1}, DecodeHeartbeat);
-    CheckMessage(RelayMessage{{{1, 2}, {3, 4}, {5, 6}}}, DecodeRelay);
+    CheckMessage(RelayMessage{{{1, 2}, {3, 4}, {5, 6}}, 256, 257, 3, 9}, DecodeRelay);
     CheckMessage(ValueMessage{3, "model", std::string("a\0b", 3)}, DecodeValue);
     CheckMessage(ResultMessage{3, "result"}, DecodeResult);
     CheckMessage(VerdictMessage{ErrorCode::kOutOfMemory, 2, "text", "reason"}, DecodeVerdict);
@@ -202,8 +202,9 @@ TEST(Message, RefusesValuesThatCannotBe) {
     hello.timeout_ms = -1;
     EXPECT_FALSE(DecodeHello(Encode(hello)).ok());
     EXPECT_FALSE(DecodeVerdict(Encode(VerdictMessage{ErrorCode::kIo, -2, "", ""})).ok());
-    EXPECT_FALSE(DecodeVerdict(Encode(VerdictMessage{ErrorCode::kIo, 256, "", ""})).ok());
-    for (const auto& [rank, size] : {std::pair{0, 2}, {2, 2}, {-1, 2}, {1, 257}, {1, 0}}) {
+    EXPECT_FALSE(DecodeVerdict(Encode(VerdictMessage{ErrorCode::kIo, kMostRanks, "", ""})).ok());
+    for (const auto& [rank, size] :
+         {std::pair{0, 2}, {2, 2}, {-1, 2}, {1, kMostRanks + 1}, {1, 0}}) {
         EXPECT_FALSE(DecodeExamine(Encode(ExamineMessage{1, rank, size, "", ""})).ok()) << rank;
     }
     EXPECT_FALSE(DecodeExamine(Encode(ExamineMessage{0, 1, 2, "", ""})).ok());
@@ -221,8 +222,11 @@ TEST(Message, RefusesValuesThatCannotBe) {
         EXPECT_EQ(back->loaded, loaded);
     }
     // A count of 2^32 - 1 ranks in 4 bytes of payload is refused without allocation.
-    const Bytes huge(4, std::byte{255});
+    Bytes huge(20);
+    std::fill(huge.begin() + 16, huge.end(), std::byte{255});
     EXPECT_FALSE(DecodeRelay(huge).ok());
+    const RelayMessage long_relay{std::vector<RelayMessage::Rank>(kMostRelayed + 1)};
+    EXPECT_FALSE(DecodeRelay(Encode(long_relay)).ok());
     EXPECT_FALSE(UnpackStrings(std::string(4, '\xff')).ok());
 }
 

@@ -19,7 +19,7 @@ std::vector<net::WireEnd> EndsOfRankZero() {
 
 TEST(Links, ComeBackAsTheyWere) {
     const auto ends = EndsOfRankZero();
-    const auto back = UnpackWireEnds(PackWireEnds(ends), ends.size());
+    const auto back = UnpackWireEnds(PackWireEnds(LinkRow(ends)), ends.size());
     ASSERT_TRUE(back.ok()) << back.error().message;
     for (size_t peer = 0; peer < ends.size(); ++peer) {
         EXPECT_EQ((*back)[peer].transport, ends[peer].transport);
@@ -30,16 +30,16 @@ TEST(Links, ComeBackAsTheyWere) {
         EXPECT_EQ((*back)[peer].encrypted, ends[peer].encrypted);
     }
     // The maximum size of a cluster, each with another interface; and a rank alone.
-    std::vector<net::WireEnd> many(256);
+    std::vector<net::WireEnd> many(kMostRanks);
     for (size_t i = 0; i < many.size(); ++i) many[i].address = std::to_string(i);
-    const auto all = UnpackWireEnds(PackWireEnds(many), many.size());
+    const auto all = UnpackWireEnds(PackWireEnds(LinkRow(many)), many.size());
     ASSERT_TRUE(all.ok());
-    EXPECT_EQ((*all)[255].address, "255");
-    EXPECT_TRUE(UnpackWireEnds(PackWireEnds({}), 1).ok());
+    for (size_t i = 0; i < many.size(); ++i) EXPECT_EQ((*all)[i].address, std::to_string(i));
+    EXPECT_TRUE(UnpackWireEnds(PackWireEnds(LinkRow()), 1).ok());
 }
 
 TEST(Links, MalformedListsAreRejected) {
-    const std::string good = PackWireEnds(EndsOfRankZero());
+    const std::string good = PackWireEnds(LinkRow(EndsOfRankZero()));
     EXPECT_FALSE(UnpackWireEnds(good, 3).ok());
     for (size_t length = 0; length < good.size(); ++length) {
         EXPECT_FALSE(UnpackWireEnds(good.substr(0, length), 4).ok()) << length;
@@ -48,11 +48,11 @@ TEST(Links, MalformedListsAreRejected) {
                              "tcp a b 99999999999 d plain", "tcp a b 1", "tcp a b 1 d",
                              "tcp a b 1 d e", "tcp a b 1 d ", "tcp a b 1 d plain e", "", " "}) {
         const std::string one = std::string(line) + "\n";
-        EXPECT_FALSE(UnpackWireEnds(PackStrings({one, std::string(1, '\0')}), 1).ok()) << line;
+        EXPECT_FALSE(UnpackWireEnds(PackStrings({one, std::string(2, '\0')}), 1).ok()) << line;
     }
     const std::string fine = "tcp a b 1 d plain\n";
-    EXPECT_TRUE(UnpackWireEnds(PackStrings({fine, std::string(1, '\0')}), 1).ok());
-    EXPECT_FALSE(UnpackWireEnds(PackStrings({fine, "\x01"}), 1).ok());
+    EXPECT_TRUE(UnpackWireEnds(PackStrings({fine, std::string(2, '\0')}), 1).ok());
+    EXPECT_FALSE(UnpackWireEnds(PackStrings({fine, std::string("\1\0", 2)}), 1).ok());
     EXPECT_FALSE(UnpackWireEnds(PackStrings({fine}), 1).ok());
 }
 
@@ -64,7 +64,7 @@ TEST(Links, LineNamesBothEndsAndTheSlowerSpeed) {
     links[2][0] = {"shm", "", "", 0, ""};
     links[1][2] = {"verbs", "fd00::2", "ib0", 0, "mlx5_0:1"};
     links[2][1] = {"verbs", "", "", 2500, "mlx5_1:1"};
-    EXPECT_EQ(LinkLines(links, {"a", "b", "c"}),
+    EXPECT_EQ(LinkLines(LinkTable(links.begin(), links.end()), {"a", "b", "c"}),
               (std::vector<std::string>{
                   "rank 0 (a) - rank 1 (b): tcp, encrypted, 10.0.1.1 (eth1) - 10.0.1.2 (eth9), "
                   "10 Gbit/s",
@@ -74,8 +74,8 @@ TEST(Links, LineNamesBothEndsAndTheSlowerSpeed) {
 }
 
 TEST(Links, JoinHosts) {
-    LinkTable links(2, std::vector<net::WireEnd>(2));
-    links[0][1] = links[1][0] = {"tcp", "10.0.1.1", "eth1", 0, ""};
+    const net::WireEnd tcp{"tcp", "10.0.1.1", "eth1", 0, ""};
+    const LinkTable links = {LinkRow({{}, tcp}), LinkRow({tcp, {}})};
     EXPECT_TRUE(LinksHosts(links, {"a", "b"}, "tcp"));
     EXPECT_FALSE(LinksHosts(links, {"a", "b"}, "verbs"));
     EXPECT_FALSE(LinksHosts(links, {"a", "a"}, "tcp"));
@@ -83,10 +83,10 @@ TEST(Links, JoinHosts) {
 }
 
 TEST(Links, OfOnePair) {
-    LinkTable links(3, std::vector<net::WireEnd>(3));
-    links[1][2] = {"tcp", "10.0.1.1", "eth1", 25'000, ""};
-    links[2][1] = {"tcp", "10.0.1.2", "eth9", 10'000, ""};
-    links[0][2] = links[2][0] = {"shm", "", "", 0, ""};
+    const net::WireEnd one{"tcp", "10.0.1.1", "eth1", 25'000, ""}, shm{"shm", "", "", 0, ""};
+    const net::WireEnd other_end{"tcp", "10.0.1.2", "eth9", 10'000, ""};
+    const LinkTable links = {LinkRow({{}, {}, shm}), LinkRow({{}, {}, one}),
+                             LinkRow({shm, other_end, {}})};
     EXPECT_EQ(LinkText(links, 1, 2), "tcp, 10.0.1.1 (eth1) - 10.0.1.2 (eth9)");
     EXPECT_EQ(LinkText(links, 2, 1), "tcp, 10.0.1.2 (eth9) - 10.0.1.1 (eth1)");
     EXPECT_EQ(LinkText(links, 0, 2), "");

@@ -183,9 +183,12 @@ Json LinksToJson(const NetReport& report) {
 
 std::string NetLinks(const NetReport& report) {
     std::string text;
-    const bool within = std::ranges::all_of(report.ends, [](const auto& ends) {
-        return std::ranges::all_of(ends, &std::string::empty, &net::WireEnd::address);
-    });
+    bool within = true;
+    for (const cluster::LinkRow& ends : report.ends) {
+        for (size_t peer = 0; peer < ends.size(); ++peer) {
+            within = within && ends[peer].address.empty();
+        }
+    }
     if (within && report.op != NetOp::kTable) return text;
     for (const std::string& line : cluster::LinkLines(report.ends, report.hosts)) {
         text += "# " + line + "\n";

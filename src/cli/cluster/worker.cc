@@ -112,7 +112,7 @@ void AddWorker(const Command& app, int& status) {
     worker.AddOption("--join HOST:PORT", flags->join.join,
                      "Connect to rank 0 (--expect-workers) at this address (port 7000), and retry");
     worker.AddOption("--key-file", flags->key_file, "File with the key shared with rank 0");
-    worker.AddNumber("--rank N", flags->join.rank, 1, 255,
+    worker.AddNumber("--rank N", flags->join.rank, 1, 4095,
                      "With --join: request this rank (default: any)");
     worker.AddFlag("--once", flags->join.once,
                    "With --join: end after the first job, with its status");

@@ -201,7 +201,7 @@ void AddRankFlags(const Command& app, CommonFlags& flags) {
                     "Use the hosts of a cluster, each of which runs 'weft up': the hosts in "
                     "~/.config/weft/clusters/NAME.toml, or all hosts that discovery finds");
     group.AddNumber(
-        "--expect-workers N", flags.cluster.wait_for, 1, 255,
+        "--expect-workers N", flags.cluster.wait_for, 1, 4095,
         "Wait for N workers that connect to this host (each runs 'weft worker --join THIS_HOST')");
     group.AddOption("--listen HOST:PORT", flags.cluster.listen,
                     "With --expect-workers: address on which to accept workers (default: every "

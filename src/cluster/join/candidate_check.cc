@@ -8,7 +8,6 @@ namespace {
 
 // Time to open and compare the model's file, on the slowest disk.
 constexpr int64_t kMostExamNs = 600'000 * kNsPerMs;
-constexpr size_t kMostQuestion = kMostAfterAuth - 4096;
 
 }  // namespace
 
@@ -23,10 +22,7 @@ void CandidateCheck::Ask(const JoinRequest& request, const std::vector<std::stri
     asked_ = {asked_.number + 1, request.rank, request.size, request.job, request.terms, reach};
     fit_ = false;
     asked_ns_ = NowNs();
-    ExamineMessage question = asked_;
-    // Leaves out properties that do not fit. All ranks then compare them in the epoch itself.
-    if (question.job.size() + question.terms.size() > kMostQuestion) question.terms.clear();
-    channel_.Send(FrameType::kExamine, Encode(question));
+    channel_.Send(FrameType::kExamine, Encode(asked_));
 }
 
 void CandidateCheck::Turn() {

@@ -92,6 +92,11 @@ Error BusyError(const std::string& name, const PlaceAnswer& answer) {
                      BusyText(name, answer), answer.places + 1);
 }
 
+// As in the frame: the tag covers it.
+std::byte TypeByte(FrameType type, bool more) {
+    return static_cast<std::byte>(type) | static_cast<std::byte>(more ? kMoreFollows : 0);
+}
+
 Bytes PlainFrame(FrameType type, View payload) {
     Bytes out;
     AppendFrame(out, type, payload);
@@ -121,18 +126,18 @@ Result<Bytes> ReadKeyFile(const std::string& path) {
     return Bytes(bytes.begin(), bytes.end());
 }
 
-void SealFrame(Session& session, Bytes& out, FrameType type, View payload) {
+void SealFrame(Session& session, Bytes& out, FrameType type, View payload, bool more) {
     Bytes sealed(payload.size());
     std::array<std::byte, kTagBytes> tag;
-    const auto type_byte = static_cast<std::byte>(type);
+    const std::byte type_byte = TypeByte(type, more);
     AesGcm(AesGcm::Direction::kSeal, session.send_key)
         .Seal(session.sent++, {&type_byte, 1}, {&payload, 1}, sealed.data(), tag);
-    AppendFrame(out, type, sealed, tag);
+    AppendFrame(out, type, sealed, tag, more);
 }
 
 Result<Bytes> OpenFrame(Session& session, const Frame& frame) {
     Bytes payload(frame.payload.size());
-    const auto type_byte = static_cast<std::byte>(frame.type);
+    const std::byte type_byte = TypeByte(frame.type, frame.more);
     if (AesGcm(AesGcm::Direction::kOpen, session.receive_key)
             .Open(session.received++, {&type_byte, 1}, frame.payload, payload.data(), frame.tag)) {
         return payload;

@@ -61,8 +61,8 @@ struct Session {
     int64_t timeout_ms = 0;
 };
 
-// Appends `payload` as a sealed frame.
-void SealFrame(Session& session, Bytes& out, FrameType type, View payload);
+// Appends `payload` as a sealed frame. more: further frames of the same message follow.
+void SealFrame(Session& session, Bytes& out, FrameType type, View payload, bool more = false);
 // The payload of the next frame of this session. Errors: kDenied (altered, or out of order).
 Result<Bytes> OpenFrame(Session& session, const Frame& frame);
 

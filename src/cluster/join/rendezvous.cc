@@ -1,15 +1,18 @@
 // The steps of a rank that knows its place in an epoch: host records, data links, readiness.
 #include <fmt/ranges.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <fstream>
+#include <sstream>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "cluster/cluster_impl.h"
+#include "cluster/gather_rounds.h"
 #include "cluster/join/dial.h"
 #include "cluster/links.h"
 #include "cluster/watch/path_fault.h"
@@ -102,6 +105,21 @@ bool Has(const auto& addresses, auto field, const std::string& host) {
     return std::ranges::find(addresses, host, field) != addresses.end();
 }
 
+// Pairs of ranks whose link only one of the two has: "3 5\n3 6\n".
+std::string OneEnded(const LinkTable& links) {
+    constexpr size_t kMostPairs = 1000;
+    std::string pairs;
+    size_t count = 0;
+    for (size_t a = 0; a < links.size(); ++a) {
+        for (size_t b = a + 1; b < links.size() && count < kMostPairs; ++b) {
+            if (links[a][b].transport.empty() == links[b][a].transport.empty()) continue;
+            pairs += fmt::format("{} {}\n", a, b);
+            ++count;
+        }
+    }
+    return pairs;
+}
+
 // Logs that data use another network than the one by which the user named a host.
 void TellOfAnotherNetwork(const std::string& peer, const std::string& named,
                           std::span<const net::HostAddress> mine, std::span<const net::Way> ways) {
@@ -120,6 +138,17 @@ std::string SystemHostName() {
     char name[256] = "";
     if (::gethostname(name, sizeof name - 1) != 0) return "localhost";
     return name;
+}
+
+// For a control connection and two descriptors of a link to each rank. (If the system allows fewer,
+// the call that lacks one says so.)
+void AllowDescriptors(int ranks) {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    const rlim_t wanted = 512 + 3 * static_cast<rlim_t>(ranks);
+    if (limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = std::min(wanted, limit.rlim_max);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 std::vector<std::string> DeviceWords(const std::string& devices) {
@@ -227,9 +256,12 @@ std::vector<std::vector<net::Way>> ClusterImpl::WaysToMe() const {
             ways[peer] = {{host, host}};
             continue;
         }
-        const LinkNeeds::Pair* pair = assignment_.links.Find(rank_, static_cast<int>(peer));
-        const bool any_net = !chosen || (pair != nullptr && pair->few_bytes &&
-                                         !net::CommonNetwork(theirs.addresses, mine.addresses));
+        const auto few_bytes = [&] {
+            const auto* pair = assignment_.links.Find(rank_, static_cast<int>(peer));
+            return pair != nullptr && pair->few_bytes;
+        };
+        const bool any_net =
+            !chosen || (!net::CommonNetwork(theirs.addresses, mine.addresses) && few_bytes());
         ways[peer] = net::WaysFrom(theirs.addresses, mine.addresses, any_net ? known[peer] : "");
         if (chosen || (rank_ != 0 && peer != 0)) continue;
         TellOfAnotherNetwork(control_->Who(static_cast<int>(peer)), known[peer], mine.addresses,
@@ -306,6 +338,30 @@ std::vector<bool> ClusterImpl::HiddenFrom() const {
     return hidden;
 }
 
+// Gets the offers of the peers. If all ranks of a large job need links with each other, some ranks
+// get theirs at a time: rank 0 holds all offers of a round.
+Result<std::vector<std::string>> ClusterImpl::ExchangeOffers(
+    net::FabricBuilder& builder, const std::vector<net::LinkNeed>& needs) {
+    constexpr size_t kMostOffers = size_t{1} << 16;  // in a round, of a few hundred bytes each
+    const LinkNeeds& links = assignment_.links;
+    const bool few = !links.pairs.empty() && !links.spare && links.pairs.size() < kMostOffers / 2;
+    const auto size = static_cast<size_t>(size_);
+    const size_t step = few ? size : std::max<size_t>(1, kMostOffers / size);
+    std::vector<std::string> offers;
+    for (size_t begin = 0; begin < size; begin += step) {
+        const size_t end = std::min(size, begin + step), own = static_cast<size_t>(rank_);
+        std::vector<std::string> mine(size);
+        for (size_t peer = begin; peer < end; ++peer) {
+            const bool joins = peer != own && needs[peer] != net::LinkNeed::kNone;
+            if (joins) mine[peer] = builder.OfferTo(static_cast<int>(peer));
+        }
+        WEFT_ASSIGN(auto got,
+                    control_->Exchange("offers", mine, Deadline::In(MeetMs(timeout_ms_))));
+        if (own >= begin && own < end) offers = std::move(got);
+    }
+    return offers;
+}
+
 Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     if (size_ == 1) {  // the others were lost
         fabric_ = {};
@@ -339,14 +395,7 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     options.mpi = mpi_;
     options.monitor = control_.get();
     WEFT_ASSIGN(auto builder, net::FabricBuilder::Make(options));
-    std::vector<std::string> mine(static_cast<size_t>(size_));
-    for (int peer = 0; peer < size_; ++peer) {
-        const auto index = static_cast<size_t>(peer);
-        const bool joins = peer != rank_ && options.needs[index] != net::LinkNeed::kNone;
-        if (joins) mine[index] = builder->OfferTo(peer);
-    }
-    WEFT_ASSIGN(const auto offers,
-                control_->Exchange("offers", mine, Deadline::In(MeetMs(timeout_ms_))));
+    WEFT_ASSIGN(const auto offers, ExchangeOffers(*builder, options.needs));
     auto fabric = builder->Connect(offers, Deadline::In(timeout_ms_));
     if (!fabric.ok()) {
         unreached_ = builder->unreached();
@@ -398,6 +447,7 @@ Status ClusterImpl::Meet(const AssignMessage& assignment) {
     job_ = assignment.job;
     recover_ms_ = assignment.recover_ms;
     assignment_ = assignment;
+    AllowDescriptors(size_);
     unreached_.clear();
     control_->SetPhase("rendezvous");
     WEFT_TRY(GatherHosts(assignment.hosts));
@@ -411,25 +461,25 @@ std::vector<net::LinkNeed> ClusterImpl::NeedsOfPeers() const {
     const LinkNeeds& links = assignment_.links;
     std::vector<net::LinkNeed> needs(static_cast<size_t>(size_), net::LinkNeed::kNeeded);
     if (links.pairs.empty()) return needs;
-    const auto other = links.spare ? net::LinkNeed::kSpare : net::LinkNeed::kNone;
-    for (int peer = 0; peer < size_; ++peer) {
-        if (links.Find(rank_, peer) == nullptr) needs[static_cast<size_t>(peer)] = other;
+    std::ranges::fill(needs, links.spare ? net::LinkNeed::kSpare : net::LinkNeed::kNone);
+    for (const LinkNeeds::Pair& pair : links.pairs) {
+        const int peer = pair.a == rank_ ? pair.b : pair.a;
+        const bool own = pair.a == rank_ || pair.b == rank_;
+        if (own) needs[static_cast<size_t>(peer)] = net::LinkNeed::kNeeded;
     }
     return needs;
 }
 
-// The answer of a spare link may arrive when one end no longer waits for it.
-Status ClusterImpl::CheckBothEnds(const LinkTable& links) const {
-    for (int peer = 0; peer < size_; ++peer) {
-        const auto of = [&](int a, int b) {
-            const auto& ends = links[static_cast<size_t>(a)];
-            return !ends[static_cast<size_t>(b)].transport.empty();
-        };
-        if (of(rank_, peer) == of(peer, rank_)) continue;
+// The answer of a spare link may arrive when one end no longer waits for it. one_ended: pairs of
+// ranks, as OneEnded lists them.
+Status ClusterImpl::CheckBothEnds(const std::string& one_ended) const {
+    std::istringstream pairs(one_ended);
+    for (int a = 0, b = 0; pairs >> a >> b;) {
+        if (a != rank_ && b != rank_) continue;
         return MakeError(ErrorCode::kTimeout,
                          "the data link between {} and {} was ready at one end only within {} ms. "
                          "Start the job again, with a larger --timeout-ms",
-                         control_->Who(rank_), control_->Who(peer), timeout_ms_);
+                         control_->Who(rank_), control_->Who(a == rank_ ? b : a), timeout_ms_);
     }
     return {};
 }
@@ -460,15 +510,19 @@ Error ClusterImpl::WithLayouts(Error error) const {
 Status ClusterImpl::GatherLinks() {
     // (Ranks without spare links are ready a timeout earlier.)
     const int64_t most_ms = (assignment_.links.spare ? 2 : 1) * timeout_ms_ + 800;
-    WEFT_ASSIGN(const auto packed,
-                AllGather("ready", PackWireEnds(own_ends_), Deadline::In(most_ms)));
-    links_.clear();
     LinkTable links;
-    for (const std::string& ends : packed) {
-        WEFT_ASSIGN(auto unpacked, UnpackWireEnds(ends, static_cast<size_t>(size_)));
-        links.push_back(std::move(unpacked));
-    }
-    WEFT_TRY(CheckBothEnds(links));
+    const auto combine = [&](const std::vector<std::string>& rows) -> Result<std::string> {
+        for (const std::string& row : rows) {
+            WEFT_ASSIGN(LinkRow unpacked, UnpackWireEnds(row, rows.size()));
+            links.push_back(std::move(unpacked));
+        }
+        return OneEnded(links);
+    };
+    WEFT_ASSIGN(
+        const std::string one_ended,
+        control_->Round("ready", PackWireEnds(LinkRow(own_ends_)), combine, Deadline::In(most_ms)));
+    links_.clear();
+    WEFT_TRY(CheckBothEnds(one_ended));
     if (rank_ != 0) return {};
     links_ = std::move(links);
     control_->SetLinks(links_);
@@ -502,24 +556,30 @@ Status ClusterImpl::Agree(const std::string& name, const std::string& value,
     return {};
 }
 
+// Values of many bytes follow in a second round, once all ranks know that they are not too many: an
+// error is then the same on every rank, and the job may continue.
 Result<std::vector<std::string>> ClusterImpl::AllGather(const std::string& name,
                                                         const std::string& mine,
                                                         const Deadline& deadline) {
     if (control_ == nullptr) return std::vector<std::string>{mine};
-    const auto pack = [](const std::vector<std::string>& values) -> Result<std::string> {
-        return PackStrings(values);
-    };
-    WEFT_ASSIGN(const std::string packed, control_->Round(name, mine, pack, deadline));
-    WEFT_ASSIGN(auto values, UnpackStrings(packed));
-    if (values.size() != static_cast<size_t>(size_)) {
-        return MakeError(ErrorCode::kCorrupt, "'{}': values of {} ranks, {} were expected", name,
-                         values.size(), size_);
+    GatherRounds rounds(name);
+    const auto first = [&](const auto& heads) { return rounds.Heads(heads); };
+    WEFT_ASSIGN(std::string packed,
+                control_->Round(name, GatherRounds::HeadOf(mine), first, deadline));
+    if (packed == GatherRounds::kRestFollows) {
+        const auto rest = [&](const auto& rests) { return rounds.Rests(rests); };
+        const std::string& long_value = GatherRounds::IsLong(mine) ? mine : "";
+        WEFT_ASSIGN(packed, control_->Round(name, long_value, rest, deadline));
     }
-    return values;
+    return rounds.ValuesOf(packed, static_cast<size_t>(size_));
 }
 
 Status ClusterImpl::Barrier(const std::string& name, const Deadline& deadline) {
-    WEFT_TRY(AllGather(name, "", deadline));
+    if (control_ == nullptr) return {};
+    const auto nothing = [](const std::vector<std::string>&) -> Result<std::string> {
+        return std::string();
+    };
+    WEFT_TRY(control_->Round(name, "", nothing, deadline));
     return {};
 }
 

@@ -12,13 +12,19 @@
 namespace weft::cluster {
 namespace {
 
-constexpr int64_t kVerdictWaitMs = 700;   // time that a data wait gives the control plane
-constexpr int64_t kReportWaitMs = 200;    // the same for a report of a lost peer
-constexpr int64_t kAnswerWaitMs = 500;    // rank 0's answer to a report
-constexpr int64_t kLingerMs = 400;        // time for the others to leave after a verdict
-constexpr int64_t kMostSlowMs = 600'000;  // a call waits this long for slow ranks that progress
-constexpr int64_t kBuryMs = 5000;         // for killed children to end
+constexpr int64_t kVerdictWaitMs = 700;  // time that a data wait gives the control plane
+constexpr int64_t kReportWaitMs = 200;   // the same for a report of a lost peer
+constexpr int64_t kAnswerWaitMs = 500;   // rank 0's answer to a report
+constexpr int64_t kLingerMs = 400;       // time for the others to leave after a verdict
+constexpr int64_t kBuryMs = 5000;        // for killed children to end
 constexpr size_t kMostReport = 8192;
+constexpr size_t kMostHead = 512;  // bytes of a message beside its value
+
+Error TooMany(const std::string& name, size_t bytes) {
+    return MakeError(ErrorCode::kUnsupported,
+                     "'{}': the values of all ranks have {} bytes; at most {} are possible", name,
+                     bytes, kMostGathered);
+}
 
 Clock::time_point MonitorTime(const Deadline& deadline) {
     return Clock::time_point(std::chrono::nanoseconds(deadline.at_ns()));
@@ -142,8 +148,8 @@ int64_t Control::SilentLocked(int rank) const {
         return -1;
     }
     const auto index = static_cast<size_t>(rank);
-    if (index >= relay_.ranks.size()) return -1;
-    return relay_.ranks[index].idle_ms + (now - relay_ns_) / kNsPerMs;
+    if (index >= relayed_.size() || relayed_[index].at_ns == 0) return -1;
+    return relayed_[index].rank.idle_ms + (now - relayed_[index].at_ns) / kNsPerMs;
 }
 
 // Gives the control plane time to name the lost rank. On a starved machine the control thread may
@@ -165,8 +171,8 @@ int64_t Control::HeardNs(int rank) const {
         if (peer.rank == rank) return peer.heard_ns;
     }
     const auto index = static_cast<size_t>(rank);
-    if (index >= relay_.ranks.size()) return 0;
-    return relay_ns_ - relay_.ranks[index].silent_ms * kNsPerMs;
+    if (index >= relayed_.size()) return 0;
+    return relayed_[index].at_ns - relayed_[index].rank.silent_ms * kNsPerMs;
 }
 
 Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadline) {
@@ -310,32 +316,29 @@ Result<std::vector<std::string>> Control::Exchange(const std::string& name,
                                                    const Deadline& deadline) {
     const auto spread =
         [&](const std::vector<std::string>& values) -> Result<std::vector<std::string>> {
-        std::vector<std::vector<std::string>> to(values.size());
-        for (const std::string& value : values) {
-            WEFT_ASSIGN(std::vector<std::string> words, UnpackStrings(value));
-            if (words.size() != values.size()) {
-                return MakeError(ErrorCode::kCorrupt, "'{}': values for {} ranks; the job has {}",
-                                 name, words.size(), values.size());
-            }
-            for (size_t r = 0; r < words.size(); ++r) to[r].push_back(std::move(words[r]));
+        std::vector<RankedStrings> to(values.size());
+        for (size_t from = 0; from < values.size(); ++from) {
+            WEFT_ASSIGN(RankedStrings words, UnpackRanked(values[from], values.size()));
+            for (auto& [rank, word] : words) to[rank].emplace_back(from, std::move(word));
         }
         std::vector<std::string> packed;
-        for (const std::vector<std::string>& words : to) packed.push_back(PackStrings(words));
+        for (const RankedStrings& words : to) packed.push_back(PackRanked(words));
         return packed;
     };
-    WEFT_ASSIGN(const std::string packed, RunRound(name, PackStrings(mine), spread, deadline));
-    WEFT_ASSIGN(auto words, UnpackStrings(packed));
-    if (words.size() == mine.size()) return words;
-    return MakeError(ErrorCode::kCorrupt, "'{}': values of {} ranks; the job has {}", name,
-                     words.size(), mine.size());
+    RankedStrings sent;
+    for (size_t rank = 0; rank < mine.size(); ++rank) {
+        if (!mine[rank].empty()) sent.emplace_back(rank, mine[rank]);
+    }
+    WEFT_ASSIGN(const std::string packed, RunRound(name, PackRanked(sent), spread, deadline));
+    WEFT_ASSIGN(RankedStrings words, UnpackRanked(packed, mine.size()));
+    std::vector<std::string> got(mine.size());
+    for (auto& [rank, word] : words) got[rank] = std::move(word);
+    return got;
 }
 
 Result<std::string> Control::RunRound(const std::string& name, const std::string& mine,
                                       const Spread& spread, const Deadline& deadline) {
-    if (mine.size() > kMostAfterAuth / 2) {
-        return MakeError(ErrorCode::kUnsupported, "'{}': {} bytes are too many for a control frame",
-                         name, mine.size());
-    }
+    if (mine.size() > kMostGathered) return TooMany(name, mine.size());
     Lock lock(mutex_);
     ++rounds_;
     call_ = fmt::format("'{}'", name);
@@ -346,15 +349,14 @@ Result<std::string> Control::RunRound(const std::string& name, const std::string
     return result;
 }
 
-// As a data wait (net/wait_policy.h): while any other rank makes progress, the missing ranks may
-// wait for it.
-template <typename Ready>
-bool Control::WaitWhileMoving(Lock& lock, Deadline deadline, const Ready& ready) {
-    const Deadline last = Deadline::In(std::max(deadline.left_ms(), kMostSlowMs));
+// As a data wait (net/wait_policy.h): what moves is not late.
+template <typename Ready, typename Still>
+bool Control::WaitWhileMoving(Lock& lock, Deadline deadline, const Ready& ready,
+                              const Still& still_ms) {
     while (!WaitFor(lock, deadline, ready) && !verdict_.has_value()) {
-        const int64_t still_ms = StillLocked();
-        if (still_ms < 0 || still_ms >= deadline.length_ms() || last.expired()) return false;
-        deadline = Deadline::From(NowNs() - still_ms * kNsPerMs, deadline.length_ms());
+        const int64_t still = still_ms();
+        if (still < 0 || still >= deadline.length_ms()) return false;
+        deadline = Deadline::From(NowNs() - still * kNsPerMs, deadline.length_ms());
     }
     return ready();
 }
@@ -363,7 +365,16 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
                                          const std::string& mine, const Spread& spread,
                                          const Deadline& deadline) {
     const auto missing = [](const Peer& peer) { return !peer.value.has_value(); };
-    WaitWhileMoving(lock, deadline, [&] { return std::ranges::none_of(peers_, missing); });
+    // A missing rank may wait for another missing one, but for none that is here.
+    const auto still_ms = [&] {
+        int64_t moved_ns = 0;
+        for (const Peer& peer : peers_) {
+            if (missing(peer)) moved_ns = std::max(moved_ns, peer.moved_ns);
+        }
+        return (NowNs() - moved_ns) / kNsPerMs;
+    };
+    const auto all = [&] { return std::ranges::none_of(peers_, missing); };
+    WaitWhileMoving(lock, deadline, all, still_ms);
     if (verdict_.has_value()) return Tell({});
     const std::string absent = Missing(missing);
     if (!absent.empty()) {
@@ -386,15 +397,15 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
         values.push_back(std::move(peer.value->value));
         peer.value.reset();
     }
+    const size_t bytes = mine.size() + std::exchange(gathered_bytes_, 0);
     call_.clear();  // it waits no more
     lock.unlock();  // it may call back for names
-    auto result = spread(values);
+    Result<std::vector<std::string>> result = TooMany(name, bytes);
+    if (bytes <= kMostMessage) result = spread(values);
     lock.lock();
     for (size_t i = 0; result.ok() && i < result->size(); ++i) {
-        const size_t bytes = (*result)[i].size();
-        if (bytes <= kMostAfterAuth - 256) continue;
-        result = MakeError(ErrorCode::kUnsupported, "'{}': the values of all ranks are {} bytes",
-                           name, bytes);
+        const size_t size = (*result)[i].size();
+        if (size > kMostMessage - kMostHead) result = TooMany(name, size);
     }
     if (!result.ok()) {
         const Error& error = result.error();
@@ -404,9 +415,13 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
     if (verdict_.has_value()) return Tell({});
     const bool one = result->size() == 1;
     WEFT_CHECK(one || result->size() == values.size());
+    std::shared_ptr<const Bytes> message;
     for (size_t i = 0; i < peers_.size(); ++i) {
-        const std::string& to = (*result)[one ? 0 : i + 1];
-        peers_[i].channel.Send(FrameType::kResult, Encode(ResultMessage{rounds_, to, epoch_}));
+        if (message == nullptr || !one) {
+            const std::string& to = (*result)[one ? 0 : i + 1];
+            message = std::make_shared<const Bytes>(Encode(ResultMessage{rounds_, to, epoch_}));
+        }
+        peers_[i].channel.SendShared(FrameType::kResult, message);
     }
     Wake();
     return std::move((*result)[0]);
@@ -420,7 +435,12 @@ Result<std::string> Control::RoundOfWorker(Lock& lock, const std::string& name,
     Wake();
     // Rank 0's own deadline comes first: its verdict names the missing ranks.
     const Deadline later = Deadline::In(deadline.left_ms() + kAnswerWaitMs);
-    WaitWhileMoving(lock, later, [&] { return result_.has_value(); });
+    const auto still_ms = [&]() -> int64_t {
+        const int64_t still = StillLocked();
+        return still < 0 ? still : std::min(still, (NowNs() - parts_ns_) / kNsPerMs);
+    };
+    WaitWhileMoving(
+        lock, later, [&] { return result_.has_value(); }, still_ms);
     if (result_.has_value() && result_->number == rounds_) {
         std::string value = std::move(result_->value);
         result_.reset();

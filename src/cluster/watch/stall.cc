@@ -2,7 +2,6 @@
 // cycle (wait_graph.h) end the job once nothing of their waits has moved for timeout_ms. If a data
 // wait expires first, rank 0 names the rank to blame (root_cause.h).
 #include <algorithm>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -24,15 +23,20 @@ int64_t Control::StillMs() const {
     return StillLocked();
 }
 
+// The least time since the last progress of another rank; -1: unknown.
 int64_t Control::StillLocked() const {
-    const size_t ranks = is_root() ? peers_.size() + 1 : relay_.ranks.size();
-    int64_t still = std::numeric_limits<int64_t>::max();
-    for (size_t rank = 0; rank < ranks; ++rank) {
-        if (static_cast<int>(rank) == options_.rank) continue;
-        const int64_t silent = SilentLocked(static_cast<int>(rank));
-        if (silent >= 0) still = std::min(still, silent);
+    const int64_t now = NowNs();
+    if (!is_root()) {
+        if (relay_.busiest < 0) return -1;
+        const bool own = relay_.busiest == options_.rank;
+        return (own ? relay_.others_ms : relay_.busiest_ms) + (now - relay_ns_) / kNsPerMs;
     }
-    return still == std::numeric_limits<int64_t>::max() ? -1 : still;
+    int64_t still = -1;
+    for (const Peer& peer : peers_) {
+        const int64_t idle = (now - peer.moved_ns) / kNsPerMs;
+        still = still < 0 ? idle : std::min(still, idle);
+    }
+    return still;
 }
 
 // ---- Progress of the ranks ----------------------------------------------------------------------
