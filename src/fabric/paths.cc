@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/field_codec.h"
+#include "base/log.h"
 #include "base/on_threads.h"
 #include "cluster/frame.h"
 #include "cluster/watch/path_fault.h"
@@ -23,26 +24,40 @@ constexpr char kPathsJobKind[] = "paths";
 // The job has no other fields.
 constexpr auto kPathsJobFields = [](auto&, auto& visit) { visit.Kind(kPathsJobKind); };
 
-// Gets from rank 0 the addresses at which this rank reaches its peers: "ADDRESS INTERFACE" by rank,
-// with this rank's own interface.
-Result<std::vector<std::string>> GatherWays(cluster::Cluster& cluster) {
+// The peers whose paths a rank probes. (Rank 0 probes its own paths without a job.)
+std::vector<size_t> PeersOf(size_t rank, size_t size) {
+    std::vector<size_t> peers;
+    for (size_t step = 1; rank > 0 && step < size && peers.size() < kMostPeers; ++step) {
+        const size_t peer = (rank + step) % size;
+        if (peer != 0) peers.push_back(peer);
+    }
+    return peers;
+}
+
+// Gets from rank 0 the addresses at which this rank reaches `peers`: "ADDRESS INTERFACE", with this
+// rank's own interface.
+Result<std::vector<std::string>> GatherWays(cluster::Cluster& cluster,
+                                            const std::vector<size_t>& peers) {
     const auto size = static_cast<size_t>(cluster.size());
-    std::vector<std::string> ways(size * size);
+    std::vector<std::string> rows;
     const cluster::LinkTable links = cluster.links();
     for (size_t a = 0; a < links.size(); ++a) {
-        for (size_t b = 0; b < size; ++b) {
-            ways[a * size + b] = links[b][a].address + " " + links[a][b].interface;
+        std::vector<std::string> ways;
+        for (const size_t b : PeersOf(a, size)) {
+            ways.push_back(links[b][a].address + " " + links[a][b].interface);
         }
+        rows.push_back(cluster::PackStrings(ways));
     }
-    const std::string mine = cluster.rank() == 0 ? cluster::PackStrings(ways) : "";
+    const std::string mine = cluster.rank() == 0 ? cluster::PackStrings(rows) : "";
     WEFT_ASSIGN(const auto all, cluster.AllGather("ways", mine, Deadline::In(kProbedMs)));
-    WEFT_ASSIGN(ways, cluster::UnpackStrings(all[0]));
-    if (ways.size() != size * size) {
-        return MakeError(ErrorCode::kCorrupt, "paths of {} pairs; expected {}", ways.size(),
-                         size * size);
+    WEFT_ASSIGN(rows, cluster::UnpackStrings(all[0]));
+    if (rows.size() != size) {
+        return MakeError(ErrorCode::kCorrupt, "paths of {} ranks; expected {}", rows.size(), size);
     }
-    const auto begin = ways.begin() + static_cast<ptrdiff_t>(size) * cluster.rank();
-    return std::vector<std::string>(begin, begin + static_cast<ptrdiff_t>(size));
+    WEFT_ASSIGN(auto ways, cluster::UnpackStrings(rows[static_cast<size_t>(cluster.rank())]));
+    if (ways.size() == peers.size()) return ways;
+    return MakeError(ErrorCode::kCorrupt, "paths to {} ranks; expected {}", ways.size(),
+                     peers.size());
 }
 
 // "": full-size packets arrive, or the probe has no result.
@@ -63,7 +78,9 @@ std::string ProbePeer(const std::string& from, const std::string& to, const std:
 // The faults that each rank finds, from all ranks.
 Result<std::vector<std::string>> ProbeAll(cluster::Cluster& cluster) {
     cluster.SetPhase("probing paths");
-    WEFT_ASSIGN(const std::vector<std::string> ways, GatherWays(cluster));
+    const std::vector<size_t> peers =
+        PeersOf(static_cast<size_t>(cluster.rank()), static_cast<size_t>(cluster.size()));
+    WEFT_ASSIGN(const std::vector<std::string> ways, GatherWays(cluster, peers));
     std::string own_port = "0";
     const auto listener = net::ListenTcp("", 0);
     if (listener.ok()) {
@@ -71,19 +88,11 @@ Result<std::vector<std::string>> ProbeAll(cluster::Cluster& cluster) {
         own_port = std::to_string(port);
     }
     WEFT_ASSIGN(const auto ports, cluster.AllGather("ports", own_port, Deadline::In(kProbedMs)));
-    std::vector<size_t> peers;
-    const auto size = static_cast<size_t>(cluster.size());
-    const auto own = static_cast<size_t>(cluster.rank());
-    // (Rank 0 probes its own paths without a job.)
-    for (size_t step = 1; own > 0 && step < size && peers.size() < kMostPeers; ++step) {
-        const size_t peer = (own + step) % size;
-        if (peer != 0) peers.push_back(peer);
-    }
     std::vector<std::string> faults(peers.size());
     WEFT_TRY(OnThreads(peers.size(), peers.size(), [&](size_t i) {
         const size_t peer = peers[i];
         faults[i] = ProbePeer(cluster.host(cluster.rank()).name,
-                              cluster.host(static_cast<int>(peer)).name, ways[peer], ports[peer]);
+                              cluster.host(static_cast<int>(peer)).name, ways[i], ports[peer]);
         return Status();
     }));
     std::erase(faults, "");
@@ -122,7 +131,8 @@ std::vector<std::string> FindPathFaults(const cluster::ClusterOptions& options) 
     if (!cluster.ok()) return {};
     auto faults = ProbeAll(**cluster);
     if (!faults.ok()) {
-        (*cluster)->ReportFailure(faults.error());
+        const Error error = (*cluster)->ReportFailure(faults.error());
+        Log(LogLevel::kWarning, "the search for faults of the paths failed: {}", error.message);
         return {};
     }
     // The faults are valid, however the ranks end.

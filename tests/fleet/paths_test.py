@@ -111,6 +111,15 @@ def test_a_black_hole_between_workers(room, model):
             assert failed and {each["check"] for each in failed} == {"across-path"}, found
             assert all("1500 bytes arrive, 9000 do not" in each["read"] and
                        "weft worker" not in each["fix"] for each in failed), found
+            # The same among 20 ranks.
+            many = [f"10.66.1.2:{7001 + i}" for i in range(17)]
+            for worker in many:
+                ring.hosts[1].start("worker", "--listen", worker, "--key-file",
+                                    ring.key).await_text("listening")
+            workers = ",".join((ring.workers, *many))
+            found = findings(first, "--workers", workers, "--key-file", ring.key, status=1)
+            failed = [each for each in found if each["severity"] == "fail"]
+            assert failed and {each["check"] for each in failed} == {"across-path"}, found
 
 
 def test_ways_that_are_whole(room, _):
