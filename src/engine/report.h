@@ -37,10 +37,11 @@ struct RankReport {
     std::vector<std::string> sensors;
     std::vector<double> sensor_joules;
     std::string power_note;
-    int all_reduces = 0;               // number of this rank's all-reduces in one step
-    std::vector<float> all_reduce_us;  // evenly spaced quantiles of their times, ascending; the
-                                       // times leave out the wait for slower ranks
-    std::string trace;                 // timeline events (JSON), with Job::trace
+    int all_reduces = 0;                // number of this rank's all-reduces in one step
+    std::vector<double> all_reduce_us;  // evenly spaced quantiles of their times, ascending,
+                                        // rounded to 0.1; the times leave out the wait for slower
+                                        // ranks
+    std::string trace;                  // timeline events (JSON), with Job::trace
 };
 // All fields but `trace`, which the rank sends in pieces.
 std::string ReportToJson(const RankReport& report);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "cluster/gather_rounds.h"
 #include "engine/job.h"
 #include "engine/rank/rank.h"
 #include "engine/rank/step_message.h"
@@ -97,13 +98,17 @@ TEST(Report, SurvivesTheWay) {
     report.read_bytes = 5;
     report.load_s = 0.5;
     report.all_reduces = 61;
-    report.all_reduce_us = {1.5f, 2.25f};
+    report.all_reduce_us = {1.5, 2.25};
     const auto back = ReportFromJson(ReportToJson(report));
     ASSERT_TRUE(back.ok());
     EXPECT_EQ(ReportToJson(*back), ReportToJson(report));
     EXPECT_EQ(back->rss_bytes, 1ull << 40);
     EXPECT_EQ(back->all_reduce_us, report.all_reduce_us);
     EXPECT_EQ(ReportFromJson("{}").error().code, ErrorCode::kCorrupt);
+    // The largest one travels in the first round of a gather, as a short value.
+    RankReport large = report;
+    for (int i = 0; i < 128; ++i) large.all_reduce_us.push_back(123'456.7);
+    EXPECT_LE(ReportToJson(large).size(), cluster::GatherRounds::kMostShort / 4);
     report.sensors = {"a", "b"};
     report.sensor_joules = {1.5};
     const auto uneven = ReportFromJson(ReportToJson(report));

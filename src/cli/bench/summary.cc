@@ -12,7 +12,7 @@ namespace weft::cli {
 
 AllReduceCost CostOf(const std::vector<engine::RankReport>& reports, const model::Layout& layout) {
     AllReduceCost cost;
-    std::vector<float> all;
+    std::vector<double> all;
     for (const engine::RankReport& report : reports) {
         if (report.rank % layout.tp == 0) cost.per_token += report.all_reduces;
         if (report.rank == 0) cost.wire = report.wire;

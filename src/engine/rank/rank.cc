@@ -1,6 +1,7 @@
 #include "engine/rank/rank.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <thread>
@@ -29,7 +30,7 @@ namespace {
 constexpr int64_t kAgreeMs = 600'000;
 // Most all-reduce costs that a rank keeps, and the number of quantiles that it reports.
 constexpr size_t kMostCosts = 1'000'000;
-constexpr size_t kQuantiles = 512;
+constexpr size_t kQuantiles = 128;
 constexpr int64_t kReportMs = 5000;
 constexpr double kSaveUsesS = 300;
 // A table is wrong if the median over at least this many decode steps' all-reduces differs by this
@@ -39,15 +40,16 @@ constexpr double kWrongTable = 10;
 // Limits on the trace: only the first steps of a long-running server are traced.
 constexpr size_t kMostTraceBytes = 256 << 20;
 constexpr size_t kMostTracedOps = 1 << 18;
-// Trace bytes of all ranks in one round of the control plane.
-constexpr size_t kTraceRoundBytes = 512 << 10;
+// Trace bytes of all ranks in one call: traces of many ranks exceed what one gathers.
+constexpr size_t kTraceRoundBytes = 32 << 20;
 
-std::vector<float> Quantiles(std::vector<float> costs) {
+std::vector<double> Quantiles(std::vector<float> costs) {
     std::ranges::sort(costs);
-    if (costs.size() <= kQuantiles) return costs;
-    std::vector<float> quantiles(kQuantiles);
-    for (size_t i = 0; i < kQuantiles; ++i) {
-        quantiles[i] = costs[i * (costs.size() - 1) / (kQuantiles - 1)];
+    const size_t count = std::min(costs.size(), kQuantiles);
+    std::vector<double> quantiles(count);
+    for (size_t i = 0; i < count; ++i) {
+        const float us = costs[count == 1 ? 0 : i * (costs.size() - 1) / (count - 1)];
+        quantiles[i] = std::round(static_cast<double>(us) * 10) / 10;
     }
     return quantiles;
 }
@@ -630,13 +632,22 @@ std::string Rank::ShareText() const {
     return text;
 }
 
+// A report that fails costs the report: the job goes on.
 Result<std::vector<RankReport>> Rank::ExchangeReports() {
-    WEFT_ASSIGN(const std::vector<std::string> texts,
-                cluster_.AllGather("report", ReportToJson(Report()), Deadline::In(kReportMs)));
-    std::vector<RankReport> reports;
-    for (const std::string& text : texts) {
-        WEFT_ASSIGN(RankReport report, ReportFromJson(text));
-        reports.push_back(std::move(report));
+    auto texts = cluster_.AllGather("report", ReportToJson(Report()), Deadline::In(kReportMs));
+    if (!texts.ok() && texts.error().code != ErrorCode::kUnsupported) return texts.error();
+    std::vector<RankReport> reports(static_cast<size_t>(cluster_.size()));
+    Status failed = texts.ok() ? Status() : Status(texts.error());
+    for (size_t rank = 0; rank < reports.size(); ++rank) {
+        reports[rank].rank = static_cast<int>(rank);
+        reports[rank].host = cluster_.host(static_cast<int>(rank)).name;
+        if (!texts.ok()) continue;
+        auto report = ReportFromJson((*texts)[rank]);
+        if (report.ok()) reports[rank] = *std::move(report);
+        if (!report.ok() && failed.ok()) failed = report.error();
+    }
+    if (!failed.ok() && cluster_.rank() == 0) {
+        Log(LogLevel::kWarning, "some ranks have no report: {}", failed.error().message);
     }
     return reports;
 }
@@ -657,7 +668,7 @@ Result<std::vector<RankReport>> Rank::GatherReports() {
     return reports;
 }
 
-// A trace exceeds a control frame: every rank sends one piece per round.
+// Every rank sends a piece of its trace in each call.
 Status Rank::GatherTraces(std::vector<RankReport>& reports) {
     WriteTraced();
     WEFT_ASSIGN(

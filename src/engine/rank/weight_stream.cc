@@ -12,8 +12,8 @@ using model_files::MetaType;
 using model_files::TensorInfo;
 
 constexpr int64_t kHeaderMs = 60'000;
-// The values of all ranks in one collective call share 1 MiB.
-constexpr size_t kMostHeaderBytes = 900 << 10;
+// Each rank gets a copy of it.
+constexpr size_t kMostHeaderBytes = 16 << 20;
 // No loader requests more at once (backend: 1 MiB and a strip; a transposed read: one matrix).
 constexpr int64_t kMostRequestBytes = int64_t{1} << 30;
 constexpr std::string_view kTokenizerKeys = "tokenizer.";

@@ -33,7 +33,6 @@ constexpr double kUnlikeFloatTolerance = 3e-3;
 // spread rounding. A wrong weight changes its own op by more.
 constexpr double kUnlikeOpTolerance = 0.1;
 // Bytes of a record in one round of the control plane.
-constexpr size_t kPieceBytes = 256 << 10;
 
 double ToleranceOf(const program::Program& program, backend::SumWire wire, bool unlike) {
     const bool rounded = std::ranges::any_of(program.values, [](const program::Value& value) {
@@ -213,26 +212,18 @@ Status Rank::RunSelfTest(const std::string& fingerprint) {
 // Sends rank 0's record to all ranks, without its logits.
 Status Rank::ShareRecord(DeviceRecord& record) {
     record.of_one.logits.clear();
-    const std::string text = cluster_.rank() == 0 ? EncodeRecord(record.of_one) : "";
-    const auto gather = [&](const char* name, const std::string& mine) {
-        return cluster_.AllGather(name, mine, Deadline::In(cluster_.timeout_ms()));
-    };
-    WEFT_ASSIGN(const auto sizes,
-                gather("self-test size", fmt::format("{} {}", record.device_of, text.size())));
+    const std::string mine =
+        cluster_.rank() == 0 ? fmt::format("{} {}", record.device_of, EncodeRecord(record.of_one))
+                             : "";
+    WEFT_ASSIGN(const auto texts,
+                cluster_.AllGather("self-test record", mine, Deadline::In(cluster_.timeout_ms())));
     char* end = nullptr;
-    record.device_of = static_cast<int>(std::strtol(sizes[0].c_str(), &end, 10));
-    const size_t size = std::strtoull(end, nullptr, 10);
+    record.device_of = static_cast<int>(std::strtol(texts[0].c_str(), &end, 10));
     if (record.device_of < 0 || std::cmp_greater_equal(record.device_of, identities_.size())) {
         record = {};
         return {};
     }
-    std::string whole;
-    while (whole.size() < size) {
-        const size_t at = std::min(whole.size(), text.size());
-        WEFT_ASSIGN(const auto pieces, gather("self-test record", text.substr(at, kPieceBytes)));
-        if (pieces[0].empty()) break;
-        whole += pieces[0];
-    }
+    const std::string whole(*end == ' ' ? end + 1 : end);
     WEFT_ASSIGN(record.of_one, DecodeRecord(whole));
     return {};
 }

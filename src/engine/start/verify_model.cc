@@ -17,8 +17,8 @@ namespace {
 
 // A wait restarts while another rank reads.
 constexpr int64_t kVerifyMs = 600'000;
-// Bytes of all ranks in one round of the control plane, and those of one hash in it.
-constexpr size_t kRoundBytes = 800 << 10, kHashBytes = 20;
+// Bytes of the hashes of all ranks, and of one hash.
+constexpr size_t kRoundBytes = 16 << 20, kHashBytes = 20;
 constexpr size_t kFileDigits = 16;
 
 using Words = std::vector<std::string>;

@@ -59,9 +59,8 @@ Json SyncJson(const engine::EngineStats& stats) {
     static constexpr double kBoundsUs[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1e4};
     std::vector<int64_t> counts(std::size(kBoundsUs) + 1);
     for (const engine::RankReport& r : stats.ranks) {
-        for (const float us : r.all_reduce_us) {
-            const auto* bound = std::lower_bound(std::begin(kBoundsUs), std::end(kBoundsUs),
-                                                 static_cast<double>(us));
+        for (const double us : r.all_reduce_us) {
+            const auto* bound = std::lower_bound(std::begin(kBoundsUs), std::end(kBoundsUs), us);
             ++counts[static_cast<size_t>(bound - std::begin(kBoundsUs))];
         }
     }
