@@ -10,11 +10,12 @@
 #include "base/check.h"
 #include "base/deadline.h"
 #include "base/log.h"
+#include "train/process_work.h"
 
 namespace weft::train {
 namespace {
 
-// Another rank may tokenize hundreds of GB meanwhile; heartbeats detect a lost one.
+// Since the last work of a rank that is late (ProcessWork).
 constexpr int64_t kWalkMs = 3'600'000;
 
 // Reports the progress of a long walk.
@@ -119,6 +120,7 @@ Result<int64_t> DataWalk::Walk(Loader& loader, uint64_t least, std::string_view 
     const auto threads = static_cast<size_t>(std::max(job_.trainer.threads, 0));
     if (threads > 0 && threads < cores.size()) cores.resize(threads);
     loader.ReadOn(std::move(cores));
+    cluster_.SetProgress(ProcessWork);
     WalkProgress progress(cluster_.rank() == 0, what, records);
     for (int64_t batches = 0;; ++batches) {
         progress.Tell(loader.counts());

@@ -13,7 +13,7 @@
 namespace weft::train {
 namespace {
 
-// A rank whose data is ready waits for ranks with slow disks.
+// Since the last work of a rank that is late (ProcessWork).
 constexpr int64_t kSameDataMs = 3'600'000;
 constexpr size_t kMostNamed = 8;        // ranks in an error
 constexpr size_t kMostNameBytes = 120;  // of a file name, counted from its end

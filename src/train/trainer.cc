@@ -21,6 +21,7 @@
 #include "train/load_balance.h"
 #include "train/lora/lora_source.h"
 #include "train/parallel/pipeline.h"
+#include "train/process_work.h"
 #include "train/rank_device.h"
 
 namespace weft::train {
@@ -78,13 +79,14 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOption
 
 Result<std::unique_ptr<model_files::ModelSource>> OpenVerified(const TrainerOptions& options,
                                                                cluster::Cluster& cluster) {
+    cluster.SetProgress(ProcessWork);  // also for the data, until the trainer sets its own
     WEFT_ASSIGN(auto source, OpenSource(options));
     if (!options.verify_model || cluster.size() == 1) return source;
     std::atomic<int64_t> ticks{0};
     std::optional<model_files::Content> content;  // (a recovered run reads the cached hashes)
     cluster.SetProgress([&ticks] { return ticks.load(std::memory_order_relaxed); });
     const Status equal = engine::VerifyModel(cluster, *source, content, ticks);
-    cluster.SetProgress(nullptr);
+    cluster.SetProgress(ProcessWork);
     if (!equal.ok()) return equal.error();
     return source;
 }
@@ -185,7 +187,8 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
                          advice);
     }
     WEFT_TRY(planned);
-    cluster.SetProgress([t = trainer.get()] { return t->training_->progress(); });
+    // Ops run before the weights are loaded, too.
+    cluster.SetProgress([t = trainer.get()] { return t->training_->progress() + ProcessWork(); });
     WEFT_ASSIGN(const std::string fingerprint, trainer->source_->Fingerprint());
     WEFT_TRY(cluster.Agree("model file", fingerprint, Deadline::In(kAgreeMs)));
     if (groups) {
@@ -202,6 +205,7 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
         trainer->op_seconds_.resize(trainer->training_->program().ops.size());
     }
     WEFT_TRY(cluster.Barrier("loaded", Deadline::In(kAgreeMs)));
+    cluster.SetProgress([t = trainer.get()] { return t->training_->progress(); });
     cluster.SetPhase("train");
     return trainer;
 }

@@ -1,0 +1,13 @@
+// How much work this process has done: for the time before ops run (reading and tokenizing data,
+// loading weights), in which ranks with slow disks or few cores may take hours longer than others.
+#pragma once
+
+#include <cstdint>
+
+namespace weft::train {
+
+// Grows while the process computes or reads from disks, and stays the same while it waits. Leaves
+// out the calling thread, which is the one that sends heartbeats (Cluster::SetProgress).
+int64_t ProcessWork();
+
+}  // namespace weft::train
