@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/on_threads.h"
 #include "hw/cpu.h"
@@ -72,7 +73,8 @@ bool Extends(const Entry& entry, const Holding& next) {
     return alike && (entry.count == 1 ? away > 0 : away == entry.count * entry.stride);
 }
 
-std::string ToText(const std::vector<FlatBucket>& units, int replica) {
+// Without the replica: its ranks hold what the ranks of other replicas hold.
+std::string ToText(const std::vector<FlatBucket>& units) {
     std::vector<Entry> entries;
     for (const FlatBucket& unit : units) {
         for (const FlatBucket::Member& member : unit.members) {
@@ -90,16 +92,15 @@ std::string ToText(const std::vector<FlatBucket>& units, int replica) {
     for (const auto& [h, count, stride] : entries) {
         all.push_back({h.tensor, h.row, h.rows, h.col, h.cols, count, stride});
     }
-    return nlohmann::json{{"replica", replica}, {"holds", std::move(all)}}.dump();
+    return all.dump();
 }
 
-std::vector<Holding> FromText(const std::string& text, int& replica) {
+std::vector<Holding> FromText(const std::string& text) {
     constexpr int64_t kMostElements = 1 << 20;
     const nlohmann::json parsed =
         JsonOrDiscarded(text, {.values = size_t{1} << 24, .keys = size_t{1} << 20});
-    parsed.at("replica").get_to(replica);
     std::vector<Holding> holdings;
-    for (const nlohmann::json& h : parsed.at("holds")) {
+    for (const nlohmann::json& h : parsed) {
         const int64_t count = std::min(h.at(5).get<int64_t>(), kMostElements), stride = h.at(6);
         for (int64_t i = 0; i < count; ++i) {
             const int64_t row = h.at(1).get<int64_t>() + i * stride;
@@ -112,24 +113,49 @@ std::vector<Holding> FromText(const std::string& text, int& replica) {
 // The holdings of each tensor.
 using Holdings = std::map<std::string, std::vector<Holding>, std::less<>>;
 
+// What all ranks hold. The text of each distinct list of holdings travels once: the lists of a
+// large job's ranks have hundreds of MB.
+struct AllHoldings {
+    std::vector<int> replicas;       // by rank
+    std::vector<std::string> texts;  // by rank: what ToText returns, of the first rank with it
+    std::vector<size_t> first;       // by rank: the first rank with the same text
+};
+
+Result<AllHoldings> GatherHoldings(cluster::Cluster& cluster, std::string mine, int replica) {
+    const Sha256Digest digest = Sha256(std::as_bytes(std::span(mine)));
+    const std::string word = fmt::format("{} {}", Hex(digest), replica);
+    AllHoldings all;
+    WEFT_ASSIGN(const auto words, cluster.AllGather("weights", word, Deadline::In(kAgreeMs)));
+    std::map<std::string, size_t> places;
+    for (size_t rank = 0; rank < words.size(); ++rank) {
+        const size_t blank = std::min(words[rank].find(' '), words[rank].size());
+        all.first.push_back(places.emplace(words[rank].substr(0, blank), rank).first->second);
+        all.replicas.push_back(std::atoi(words[rank].c_str() + blank));
+    }
+    const auto own = static_cast<size_t>(cluster.rank());
+    if (all.first[own] != own) mine.clear();
+    WEFT_ASSIGN(all.texts, cluster.AllGather("holdings", mine, Deadline::In(kAgreeMs)));
+    return all;
+}
+
 // The holdings of lower ranks of the same replica. names: all tensors are added.
-Result<Holdings> EarlierHoldings(const std::vector<std::string>& texts, int rank, int replica,
+Result<Holdings> EarlierHoldings(const AllHoldings& all, size_t rank, int replica,
                                  std::set<std::string, std::less<>>& names) {
+    std::map<size_t, std::vector<Holding>> lists;
     Holdings earlier;
-    for (int r = 0; r < static_cast<int>(texts.size()); ++r) {
-        int of_replica = -1;
-        std::vector<Holding> holdings;
-        try {
-            holdings = FromText(texts[static_cast<size_t>(r)], of_replica);
-        } catch (const nlohmann::json::exception& error) {
-            return MakeError(ErrorCode::kCorrupt, "rank {} does not say which weights it has: {}",
-                             r, error.what());
+    for (size_t r = 0; r < all.texts.size(); ++r) {
+        const size_t first = all.first[r];
+        if (first == r) {
+            try {
+                lists[r] = FromText(all.texts[r]);
+            } catch (const nlohmann::json::exception& error) {
+                return MakeError(ErrorCode::kCorrupt,
+                                 "rank {} does not say which weights it has: {}", r, error.what());
+            }
+            for (const Holding& holding : lists[r]) names.insert(holding.tensor);
         }
-        for (const Holding& holding : holdings) names.insert(holding.tensor);
-        if (of_replica != replica || r >= rank) continue;
-        for (Holding& holding : holdings) {
-            earlier[holding.tensor].push_back(std::move(holding));
-        }
+        if (all.replicas[r] != replica || r >= rank) continue;
+        for (const Holding& holding : lists[first]) earlier[holding.tensor].push_back(holding);
     }
     return earlier;
 }
@@ -246,10 +272,9 @@ Status TrainState::ReadWeights(const OwnPart& part, int64_t first, std::span<flo
 
 Status TrainState::FindSole(cluster::Cluster& cluster, int replica,
                             const std::vector<FlatBucket>& units) {
-    WEFT_ASSIGN(const std::vector<std::string> texts,
-                cluster.AllGather("weights", ToText(units, replica), Deadline::In(kAgreeMs)));
-    WEFT_ASSIGN(Holdings earlier,
-                EarlierHoldings(texts, cluster.rank(), replica, trained_tensors_));
+    WEFT_ASSIGN(const AllHoldings all, GatherHoldings(cluster, ToText(units), replica));
+    WEFT_ASSIGN(Holdings earlier, EarlierHoldings(all, static_cast<size_t>(cluster.rank()), replica,
+                                                  trained_tensors_));
     int64_t mine = 0;
     for (OwnPart& part : parts_) {
         const FlatBucket& unit = *part.unit;

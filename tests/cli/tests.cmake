@@ -38,6 +38,12 @@ add_test(NAME cli.builds COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/builds_tes
   $<TARGET_FILE:weft> $<TARGET_FILE:tiny_model>)
 set_tests_properties(cli.builds PROPERTIES LABELS cli TIMEOUT ${WEFT_TEST_SECONDS})
 
+# 128 ranks on one machine.
+add_test(NAME cli.many_ranks CONFIGURATIONS nightly
+  COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/many_ranks_test.py $<TARGET_FILE:weft>
+    ${CMAKE_SOURCE_DIR}/models/abacus)
+set_tests_properties(cli.many_ranks PROPERTIES LABELS cli TIMEOUT 3600 RUN_SERIAL TRUE)
+
 # ssh over a bridge that loses large packets, in network namespaces. Exit status 77: not as root.
 add_test(NAME cli.ssh_path
   COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/ssh_path_test.py $<TARGET_FILE:weft>)
