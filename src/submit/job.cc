@@ -10,7 +10,7 @@ namespace weft::submit {
 namespace {
 
 constexpr size_t kMostName = 40;
-constexpr int kMostNodes = 10'000;
+constexpr int kMostNodes = 4096;  // a job has at most as many ranks (cluster/frame.h)
 
 struct EngineRow {
     Engine engine;

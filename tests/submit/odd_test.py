@@ -78,7 +78,7 @@ class Pods(PodsCase):
         """Pods are called NAME-rank-0-INDEX and five letters, and so are hosts: at most 63
         characters."""
         name = "x" * 40
-        text = self.weft("submit", "--to", "k8s", "-N", "10000", "--name", name, "--dry-run", "--",
+        text = self.weft("submit", "--to", "k8s", "-N", "4096", "--name", name, "--dry-run", "--",
                          *TRAIN)
         self.load(text)
         self.assertLessEqual(len(f"{name}-rank-0-9999-abcde"), 63)
@@ -128,7 +128,7 @@ class Pods(PodsCase):
                             (["--mount", "/a/../b=/d"], "'..'"),
                             (["--queue", "a/b"], "--queue"), (["--queue", "q" * 64], "--queue"),
                             (["--folder", "relative"], "absolute path"),
-                            (["--cpus", "-1"], "--cpus"), (["-N", "0"], "1 to 10000"),
+                            (["--cpus", "-1"], "--cpus"), (["-N", "0"], "1 to 4096"),
                             (["-N", "10001"], "1 to 10000")]
         for flags, said in rows:
             self.assertIn(said, self.weft("submit", "--to", "k8s", *flags, "--", *TRAIN,
