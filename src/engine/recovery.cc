@@ -268,7 +268,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
         // (A measurement needs all ranks.)
         const bool plans_again =
             job.split_auto || ChoosesLayout(job, cluster) || MayLackLinks(job, cluster);
-        if (!next->same_place || plans_again) rank.reset();
+        if (plans_again || (rank != nullptr && !rank->Serves(job))) rank.reset();
         if (why.empty()) why = next->why;
         if (!next->refused.empty()) why = next->refused;
         recovery.joined = next->joined;

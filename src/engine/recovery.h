@@ -3,9 +3,9 @@
 //
 // Every rank that fails in a step or in loading calls Recover. If the cluster may recover
 // (ClusterOptions::rejoin_ms, elastic), the rank joins the next epoch (Cluster::NextEpoch). A rank
-// whose shard is the same keeps its weights. A new rank, or one whose shard changed with the number
-// of ranks, loads its shard. The KV cache is empty afterwards; the engine recomputes its sequences
-// from their tokens. Ranks that join (Cluster::Admit) run the same code. Thread: as Rank.
+// whose shard and place on its host are the same keeps its weights (Rank::Serves). Other ranks load
+// their shards. The KV cache is empty afterwards; the engine recomputes its sequences from their
+// tokens. Ranks that join (Cluster::Admit) run the same code. Thread: as Rank.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,11 @@
 // it cannot continue. tests/cli/recovery_test.cc tests the whole program.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <thread>
+
 #include "engine/recovery.h"
+#include "net/local.h"
 #include "support/fake_cluster.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
@@ -179,6 +183,151 @@ TEST_F(EngineRecovery, DoesNothingUnlessAsked) {
     const Status status = Recover(job_, cluster, rank, loss_, recoveries);
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().message, loss_.message);
+}
+
+// Two ranks, as threads, in two epochs.
+class TwoEpochs : public testing::Test {
+  protected:
+    struct Epoch {
+        Job job;
+        net::Transport transport = net::Transport::kShm;
+        std::vector<int> cores = {0};
+    };
+    void SetUp() override {
+        support::WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = support::OddHyper()});
+    }
+    Job JobOf(int tp, int pp, std::vector<double> split = {}) {
+        Job job;
+        job.model = dir_ / "tiny.gguf";
+        job.ctx = job.chunk = 256;
+        job.threads = 1;
+        job.self_test = false;
+        job.tp = tp;
+        job.pp = pp;
+        job.split = std::move(split);
+        return job;
+    }
+    // is_new: whether rank 1 of the second epoch is another process.
+    void Run(const Epoch& first, const Epoch& second, bool is_new) {
+        kept_.assign(2, 0);
+        shares_.assign(2, "");
+        arenas_.assign(2, 0);
+        auto fabrics = *net::MakeLocalFabrics(2, first.transport, 4 << 20);
+        auto next = *net::MakeLocalFabrics(2, second.transport, 4 << 20);
+        test::FakeHub hub(2);
+        const auto work = [&](size_t r) {
+            const auto number = static_cast<int>(r);
+            test::FakeCluster cluster(hub, number, 2, std::move(fabrics[r]));
+            cluster.Become(number, 2, JobToJson(first.job));
+            cluster.SetCores(first.cores);
+            cluster.next_epoch = [&](test::FakeCluster& self, const Error&, const auto&) {
+                self.fabric() = std::move(next[r]);
+                self.SetCores(second.cores);
+                self.Become(number, 2, JobToJson(second.job));
+                return Result<cluster::EpochInfo>(cluster::EpochInfo());
+            };
+            Job job = first.job;
+            std::unique_ptr<Rank> rank;
+            std::vector<engine::Recovery> recoveries;
+            Status status = OpenRank(job, cluster, rank);
+            EXPECT_TRUE(status.ok()) << status.error().message;
+            const std::weak_ptr<backend::Device> before = rank->device();
+            if (is_new && r == 1) rank.reset();
+            const Error loss{ErrorCode::kPeerLost, "rank 1 was lost"};
+            status = Recover(job, cluster, rank, loss, recoveries);
+            ASSERT_TRUE(status.ok()) << r << ": " << status.error().message;
+            kept_[r] = before.expired() ? 0 : 1;
+            shares_[r] = rank->Report().share;
+            arenas_[r] = rank->memory().arena_bytes;
+            status = Step(*rank, r);
+            EXPECT_TRUE(status.ok()) << r << ": " << status.error().message;
+            rank->LeaveEpoch();
+        };
+        std::thread other([&] { work(1); });
+        work(0);
+        other.join();
+    }
+    // A prompt long enough for parts (backend/cpu/overlap.h).
+    static Status Step(Rank& rank, size_t r) {
+        StepData step;
+        if (r == 1) WEFT_TRY(rank.Receive(step));
+        if (r == 0) {
+            StepData::Sequence sequence;
+            sequence.pages = {0, 1, 2, 3};
+            step.number = 1;
+            step.Append(std::vector<int32_t>(200, 5), 0, std::move(sequence));
+            step.output_rows = {199};
+        }
+        return rank.Run(step);
+    }
+
+    test::TempDir dir_;
+    std::vector<int> kept_;
+    std::vector<std::string> shares_;
+    std::vector<uint64_t> arenas_;  // bytes of activations
+};
+
+// A loss and a join in one epoch leave number and count, and change the shares.
+TEST_F(TwoEpochs, ARankKeepsItsWeightsOnlyIfItsShardIsTheSame) {
+    const Epoch before{JobOf(1, 2, {2, 1})};
+    Run(before, before, false);
+    EXPECT_EQ(kept_, (std::vector<int>{1, 1}));
+    Run(before, before, true);
+    EXPECT_EQ(kept_, (std::vector<int>{1, 0}));
+    EXPECT_EQ(shares_, (std::vector<std::string>{"layers 0 to 1", "layers 2 to 2"}));
+    Run(before, {JobOf(1, 2, {1, 3})}, true);
+    EXPECT_EQ(kept_, (std::vector<int>{0, 0}));
+    EXPECT_EQ(shares_, (std::vector<std::string>{"layers 0 to 0", "layers 1 to 2"}));
+    Run(before, {JobOf(2, 1)}, true);
+    EXPECT_EQ(kept_, (std::vector<int>{0, 0}));
+    Run({JobOf(2, 1, {2, 1})}, {JobOf(2, 1, {1, 2})}, true);
+    EXPECT_EQ(kept_, (std::vector<int>{0, 0}));
+    // Another rank on the host takes some of its cores.
+    Run(before, {before.job, net::Transport::kShm, {1}}, true);
+    EXPECT_EQ(kept_, (std::vector<int>{0, 0}));
+}
+
+// A worker of another host takes the place of one on rank 0's host, and the reverse.
+TEST_F(TwoEpochs, TensorRanksAgreeOnOverlap) {
+    const Epoch near{JobOf(2, 1)}, far{JobOf(2, 1), net::Transport::kTcp};
+    Run(near, near, false);
+    const auto in_wholes = arenas_;
+    Run(far, far, false);
+    const auto in_parts = arenas_;
+    EXPECT_NE(in_wholes, in_parts);
+    for (const bool is_new : {false, true}) {
+        Run(near, far, is_new);
+        EXPECT_EQ(arenas_, in_parts);
+        EXPECT_EQ(kept_, (std::vector<int>{1, is_new ? 0 : 1}));
+        Run(far, near, is_new);
+        EXPECT_EQ(arenas_, in_wholes);
+        EXPECT_EQ(kept_, (std::vector<int>{1, is_new ? 0 : 1}));
+    }
+}
+
+// Ranks that would run different programs do not start.
+TEST_F(TwoEpochs, UnlikeLayoutsAreAnError) {
+    std::vector<Job> others(4, JobOf(1, 2, {2, 1}));
+    others[0].split = {1, 2};
+    others[1].ctx = 128;
+    others[2].kv_dtype = DType::kF32;
+    others[3].overlap = backend::Overlap::kAlways;
+    for (const Job& job : others) {
+        test::FakeHub hub(2);
+        auto fabrics = *net::MakeLocalFabrics(2, net::Transport::kShm, 4 << 20);
+        const auto enter = [&](size_t r) {
+            test::FakeCluster cluster(hub, static_cast<int>(r), 2, std::move(fabrics[r]));
+            auto rank = Rank::Make(r == 0 ? JobOf(1, 2, {2, 1}) : job, cluster);
+            ASSERT_TRUE(rank.ok()) << rank.error().message;
+            const Status status = (*rank)->Enter();
+            ASSERT_FALSE(status.ok());
+            EXPECT_NE(status.error().message.find("the layout differs"), std::string::npos)
+                << status.error().message;
+        };
+        std::thread other([&] { enter(1); });
+        enter(0);
+        other.join();
+    }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // hosts and losses set by the test.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -74,6 +75,7 @@ class FakeCluster final : public cluster::Cluster {
     void SetBoot(int rank, std::string boot) {
         hosts_[static_cast<size_t>(rank)].boot_id = std::move(boot);
     }
+    void SetCores(std::vector<int> cores) { cores_ = std::move(cores); }
     void Become(int rank, int size, std::string job) {
         rank_ = rank;
         size_ = size;
@@ -93,8 +95,13 @@ class FakeCluster final : public cluster::Cluster {
     net::PeerMonitor* monitor() override { return nullptr; }
     void SetProgress(std::function<int64_t()> shown) override { progress = std::move(shown); }
     void SetPhase(const char*) override {}
-    Status Agree(const std::string& name, const std::string&, const Deadline& deadline) override {
-        return Barrier(name, deadline);  // a test may give each rank its own file
+    Status Agree(const std::string& name, const std::string& value,
+                 const Deadline& deadline) override {
+        // (A test may give each rank its own file.)
+        WEFT_ASSIGN(const auto all, AllGather(name, value, deadline));
+        const bool same =
+            name == "model file" || std::ranges::count(all, all[0]) == std::ssize(all);
+        return same ? Status() : MakeError(ErrorCode::kDenied, "the {} differs", name);
     }
     Result<std::vector<std::string>> AllGather(const std::string& name, const std::string& mine,
                                                const Deadline& deadline) override {

@@ -104,6 +104,8 @@ Status Rank::Enter() {
         WEFT_TRY(VerifyModel(cluster_, *source_, content_, loaded_));
         cluster_.SetPhase("load");
     }
+    WEFT_TRY(AgreeOnLayout());
+    WEFT_TRY(AgreeOnHost());
     WEFT_TRY(CheckPlaces());
     entered_ = true;
     WEFT_TRY(JoinGroups());

@@ -4,10 +4,10 @@
 //
 // Make reads the model's header, rejects unsupported architectures and layouts, and makes the
 // Program. Enter runs once per epoch. Before any weight is read, it checks that all ranks have the
-// same model file and enough memory. Then it joins the groups of the collectives, reads this rank's
-// shard in parallel, and runs the self-test (self_test.h). Weights stay loaded from one epoch to
-// the next (recovery.h) if the shard is the same. Thread: one caller; loading uses the rank's
-// threads.
+// same model file, the same layout, shards and options, and enough memory. Then it joins the groups
+// of the collectives, reads this rank's shard in parallel, and runs the self-test (self_test.h).
+// Weights stay loaded from one epoch to the next (recovery.h) if the Rank still Serves the job.
+// Thread: one caller; loading uses the rank's threads.
 #pragma once
 
 #include <atomic>
@@ -64,6 +64,9 @@ class Rank {
     // them from rank 0.
     const std::string& adapters_fingerprint() const { return adapters_; }
     const std::vector<std::string>& identities() const { return identities_; }
+    // Whether `job` gives this rank the same shard and the same place on its host in the current
+    // epoch of the cluster. If not, make another Rank.
+    bool Serves(const Job& job) const;
     // Releases the cluster's links before the epoch ends.
     void LeaveEpoch();
 
@@ -175,6 +178,20 @@ class Rank {
     Status UseStagesIfApart();
     Status ChooseShares();
     Status PlanShard();
+    // What a rank derives from an epoch besides the job: its shard and its place on its host.
+    struct Place {
+        std::string shard;   // as text
+        std::string shards;  // a hash of the shards of all ranks
+        std::string device;  // the name, from the job
+        int local_rank = 0, ranks_here = 0;
+        std::vector<int> cores;
+        bool cores_shared = false;
+        bool operator==(const Place&) const = default;
+    };
+    Place PlaceOf(const Job& job, const model::ShardPlan& plan) const;
+    Status AgreeOnLayout();
+    Status AgreeOnHost();
+    void DropExecutable();
     Status Compile();
     Result<uint64_t> DriveMemory() const;
     std::string DriveAdvice() const;
@@ -255,6 +272,8 @@ class Rank {
     std::unique_ptr<model_files::ModelSource> source_;
     model::Hyper hyper_;
     model::Shard shard_;
+    Place place_;
+    bool one_host_ = false;  // the tensor ranks of this stage have links within one host only
     program::Program program_;
     program::ValueId logits_ = program::kNoValue, hidden_ = program::kNoValue;
     model::DraftHeadOps head_;      // head_.step: the ops of a model's step, set with or without a

@@ -11,6 +11,7 @@
 #include "backend/device_list.h"
 #include "backend/transfer.h"
 #include "base/bytes.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "cluster/worker/memory_check.h"
 #include "engine/rank/device_options.h"
@@ -28,10 +29,43 @@ namespace weft::engine {
 namespace {
 
 constexpr int64_t kPlacesMs = 600'000;  // as loading, which waits for the slowest disk
+constexpr size_t kDigits = 16;          // of a hash that ranks compare
 
 // Errors that another device would not avoid.
 bool IsOfUser(const Error& error) {
     return error.code == ErrorCode::kUsage || error.code == ErrorCode::kCancelled;
+}
+
+std::string HashOf(const std::string& text) {
+    return Hex(Sha256(std::as_bytes(std::span(text)))).substr(0, kDigits);
+}
+
+// All members of a shard, which must be named here (a new member does not compile).
+std::string TextOf(const model::Shard& shard) {
+    const auto& [rank, stage, tensor_rank, layout, layers, heads, kv_heads, ffn, vocab, windowed,
+                 layer_ffn, experts, expert_ffn, shared_ffn, recurrent_heads, recurrent_keys,
+                 vocab_parts, replicated] = shard;
+    const auto& [tp, pp, tp_shares, pp_shares, ep, whole_blocks] = layout;
+    std::string text =
+        fmt::format("{} {} {} {} {} {} {} {} [{}] {}", rank, stage, tensor_rank, tp, pp, ep,
+                    whole_blocks, replicated, fmt::join(vocab_parts, " "), layer_ffn.size());
+    const auto add = [&](const model::Span& span) {
+        text += fmt::format(" {}-{}", span.begin, span.end);
+    };
+    for (const model::Span& span : layer_ffn) add(span);
+    for (const model::Span& span : {layers, heads, kv_heads, ffn, vocab, windowed, experts,
+                                    expert_ffn, shared_ffn, recurrent_heads, recurrent_keys}) {
+        add(span);
+    }
+    return text;
+}
+
+int RanksOfHost(const cluster::Cluster& cluster) {
+    int ranks = 0;
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+        ranks += cluster.host(rank).boot_id == cluster.host(cluster.rank()).boot_id ? 1 : 0;
+    }
+    return ranks;
 }
 
 // A further sentence for a jittery network; "": it is not.
@@ -91,11 +125,8 @@ bool Rank::MayShareExperts(const Status& compiled) const {
 Status Rank::CompileOn(const std::string& name, Experts experts) {
     auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
     options.local_rank = LocalRankOf(cluster_, job_.device);
-    cluster_.SetProgress(nullptr);  // it would read objects that are going away
-    running_.store(nullptr, std::memory_order_release);
-    executable_.reset();
+    DropExecutable();
     device_.reset();
-    is_loaded_.clear();
     WEFT_ASSIGN(options.host_ops, HostOpsOf(job_, hyper_));
     options.host_ops.fill = options.host_ops.fill || experts == Experts::kShared;
     WEFT_ASSIGN(device_, backend::OpenDevice(name, options));
@@ -107,12 +138,19 @@ Status Rank::CompileOn(const std::string& name, Experts experts) {
     return Compile();
 }
 
+void Rank::DropExecutable() {
+    cluster_.SetProgress(nullptr);  // it would read objects that are going away
+    running_.store(nullptr, std::memory_order_release);
+    executable_.reset();
+    is_loaded_.clear();
+    entered_ = false;
+}
+
 // Leaves the GPU that `auto` chose.
 Status Rank::MoveToCpu(const std::string& why) {
     Log(LogLevel::kWarning, "--device auto changes from {} to the CPU: {}", device_->info().name,
         why);
     may_move_ = false;
-    entered_ = false;  // frees what the rank has so far
     return CompileOn("cpu");
 }
 
@@ -239,10 +277,63 @@ Status Rank::PlanShard() {
                 model::MakeLayout(cluster_.size(), job_.tp, job_.pp, job_.split, job_.ep));
     WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout));
     shard_ = plan.shards[static_cast<size_t>(cluster_.rank())];
+    place_ = PlaceOf(job_, plan);
+    one_host_ = cluster_.fabric().transport == "shm";
     if (cluster_.rank() == 0) {
         for (const std::string& note : plan.notes) Log(LogLevel::kInfo, "{}", note);
     }
     return CheckKvTypes(hyper_, KvTypesOf(job_), source_->name());
+}
+
+Rank::Place Rank::PlaceOf(const Job& job, const model::ShardPlan& plan) const {
+    const int rank = cluster_.rank(), ranks = cluster_.size();
+    Place place;
+    place.shard = TextOf(plan.shards[static_cast<size_t>(rank)]);
+    std::string all;
+    for (const model::Shard& shard : plan.shards) all += TextOf(shard) + "\n";
+    place.shards = HashOf(all);
+    const auto device = backend::DeviceOfRank(job.device, rank, ranks);
+    if (device.ok()) place.device = *device;
+    place.local_rank = LocalRankOf(cluster_, job.device);
+    place.ranks_here = job.weights_on_drive ? RanksOfHost(cluster_) : 0;
+    place.cores = cluster_.cores();
+    place.cores_shared = cluster_.cores_shared();
+    return place;
+}
+
+bool Rank::Serves(const Job& job) const {
+    const auto layout = model::MakeLayout(cluster_.size(), job.tp, job.pp, job.split, job.ep);
+    if (!layout.ok()) return false;
+    const auto plan = model::PlanShards(hyper_, *source_, *layout);
+    return plan.ok() && PlaceOf(job, *plan) == place_;
+}
+
+// A rank that kept its weights and one that is new must run the same program. Job fields that ranks
+// may have in another form (paths, devices, wire types) do not matter here.
+Status Rank::AgreeOnLayout() {
+    const Job& j = job_;
+    const std::string options =
+        fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", j.ctx, j.kv_tokens, j.state_slots,
+                    j.chunk, j.max_outputs, KvTypesOf(j).Name(), static_cast<int>(j.outputs),
+                    j.draft_head, !j.draft_folder.empty(), j.reference, j.exact,
+                    OverlapName(j.overlap), DeviceSumName(j.device_sum), j.adapters.size());
+    const std::string mine = fmt::format("--tp {} --pp {}, shards {}, options {}", shard_.layout.tp,
+                                         shard_.layout.pp, place_.shards, options);
+    return cluster_.Agree("layout", mine, Deadline::In(kPlacesMs));
+}
+
+// All tensor ranks of a stage must overlap transfers with computation, or none of them.
+Status Rank::AgreeOnHost() {
+    if (shard_.layout.tp == 1) return {};
+    const bool mine = cluster_.fabric().transport == "shm";
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather("one host", mine ? "1" : "0", Deadline::In(kPlacesMs)));
+    const auto tp = static_cast<size_t>(shard_.layout.tp);
+    const auto group = std::span(all).subspan(static_cast<size_t>(shard_.stage) * tp, tp);
+    const bool one_host = std::ranges::count(group, "0") == 0;
+    if (std::exchange(one_host_, one_host) == one_host) return {};
+    DropExecutable();
+    return Compile();
 }
 
 Status Rank::Compile() {
@@ -267,8 +358,7 @@ Status Rank::Compile() {
     head_ = model::DraftHeadOf(program_);
     WEFT_TRY(ReadDraftTokens());
 
-    const bool one_host = cluster_.fabric().transport == "shm";
-    auto compile = CompileOptionsOf(job_, layout, program_, info.target, one_host);
+    auto compile = CompileOptionsOf(job_, layout, program_, info.target, one_host_);
     kv_pages_ = compile.kv_pages;
     if (job_.weights_on_drive) {
         WEFT_ASSIGN(compile.drive_memory, DriveMemory());
@@ -329,11 +419,7 @@ Result<uint64_t> Rank::DriveMemory() const {
                          BytesText(given), BytesText(kRankBytes));
     }
     WEFT_ASSIGN(const backend::MemoryPool pool, backend::DescribePool(backend::kDefaultDevice));
-    int ranks = 0;
-    for (int rank = 0; rank < cluster_.size(); ++rank) {
-        ranks += cluster_.host(rank).boot_id == cluster_.host(cluster_.rank()).boot_id ? 1 : 0;
-    }
-    return pool.free_bytes / 10 * 9 / static_cast<uint64_t>(ranks);
+    return pool.free_bytes / 10 * 9 / static_cast<uint64_t>(RanksOfHost(cluster_));
 }
 
 // Ranks that chose their devices may find that these do not match, or that a memory is too small
