@@ -92,10 +92,15 @@ class SimulatedCache {
     int64_t copies() const { return copies_; }
 
   private:
-    // Checks logits after the last token of a text and after each drafted token.
+    // Checks logits of scored rows, after the last token of a text and after each drafted token.
     static void CheckOutputs(const StepData& step, const StepData::Sequence& rows,
                              const PlannedRows& plan) {
         ASSERT_EQ(plan.output >= 0, plan.rows - plan.drafted == plan.sequence->pending());
+        for (int32_t i = 0; i < plan.score_rows; ++i) {
+            const auto output = static_cast<size_t>(plan.scores + i);
+            ASSERT_LT(output, step.output_rows.size());
+            ASSERT_EQ(step.output_rows[output], rows.row_begin + plan.score_begin + i);
+        }
         if (plan.output < 0) {
             ASSERT_EQ(plan.drafted, 0);
             return;
@@ -151,6 +156,7 @@ class SimulatedCache {
 struct SoakJob {
     Sequence sequence;
     int64_t say = 0;
+    int64_t prompt = 0, scored = 0;  // tokens; the prompt's scores that are known
     bool over = false;
 };
 
@@ -172,7 +178,10 @@ struct SoakOptions {
     uint32_t hits = 0;         // accepted drafted tokens of three
     size_t steps_at_once = 1;  // steps in flight
     int64_t state_slots = 0, kept_states = 0;
-    bool keeps = false;  // pages outside of the KV cache
+    bool keeps = false;   // pages outside of the KV cache
+    bool scores = false;  // some prompts are scored
+    bool odd = false;     // keys with limits and weights, requests of several sequences, texts that
+                          // are not cached
 };
 
 // Requests with shared prefixes arrive, are cancelled and end. Pages are scarce. Drafted tokens are
@@ -192,18 +201,15 @@ class Soak {
                    options.kept_states},
           scheduler_(options_),
           cache_(options.pages, options.state_slots) {
-        scheduler_.ShareOver(static_cast<int64_t>(options.steps_at_once), 1);
-        if (options.keeps) scheduler_.KeepPages(PageKeys("a job", "", kSchedulerPage));
+        const auto steps = static_cast<int64_t>(options.steps_at_once);
+        scheduler_.ShareOver(steps, steps);
+        KeepPages();
     }
 
     void Run() {
         for (int turn = 0; turn < 20000 && ended_ < kJobs; ++turn) {
             if (made_ < kJobs && UpTo(2) == 0) Make();
-            if (UpTo(60) == 0) {
-                scheduler_.Forget();
-                cache_.Lose();
-                flights_.clear();
-            }
+            if (UpTo(60) == 0) Lose();
             ASSERT_NO_FATAL_FAILURE(Turn());
             End();
         }
@@ -212,10 +218,11 @@ class Soak {
         const ScheduleStats stats = scheduler_.stats();
         EXPECT_EQ(stats.free_pages + stats.idle_pages, soak_.pages) << "pages were lost";
         EXPECT_TRUE(soak_.prefix_cache || stats.cache_hit == 0);
+        EXPECT_EQ(stats.free_slots + stats.idle_slots, soak_.state_slots) << "slots were lost";
+        if (soak_.scores || soak_.odd) return;
         const bool finds = soak_.prefix_cache && soak_.pages >= 20 && soak_.state_slots == 0;
         EXPECT_TRUE(!finds || stats.cache_hit > 0);
         EXPECT_EQ(cache_.copies() > 0, soak_.prefix_cache && soak_.state_slots == 0);
-        EXPECT_EQ(stats.free_slots + stats.idle_slots, soak_.state_slots) << "slots were lost";
         // Drafts need state slots, which may be missing.
         if (soak_.state_slots > 0 && soak_.state_slots <= 4 + soak_.kept_states) return;
         EXPECT_EQ(drafted_ > 0, soak_.drafts > 0);
@@ -246,20 +253,43 @@ class Soak {
         job->sequence.priority = static_cast<int>(UpTo(1));
         job->sequence.key = std::to_string(UpTo(2));
         job->sequence.tenant = made_ % 3 == 0 ? "another" : "";
+        job->prompt = length;
+        if (soak_.scores && length > 1 && UpTo(1) == 0) job->sequence.score_from = 0;
+        if (soak_.odd) {
+            const bool first = job->sequence.key == "0";
+            job->sequence.limit = first ? 2 : 0;
+            job->sequence.weight = first ? 3 : 1;
+            job->sequence.group = made_ / 4;
+            job->sequence.cached = UpTo(4) > 0;
+        }
         scheduler_.Add(&job->sequence);
         jobs_.emplace(made_, std::move(job));
     }
 
-    // Saves what is new, and restores; some ranks may lack pages that seemed to be kept.
-    void Keep() {
+    void KeepPages() {
+        if (soak_.keeps) scheduler_.KeepPages(PageKeys("a job", "", kSchedulerPage));
+    }
+
+    // A rank is lost.
+    void Lose() {
+        scheduler_.Forget();
+        KeepPages();
+        cache_.Lose();
+        flights_.clear();
+    }
+
+    // Saves what is new, and restores; some ranks may lack pages that seemed to be kept. Returns
+    // false if a rank was lost meanwhile.
+    bool Keep() {
         for (const KeyedPage& page : scheduler_.TakeSaves()) {
             const auto [at, is_new] =
                 store_.pages_.try_emplace({page.key, page.is_state}, cache_.Read(page));
-            ASSERT_TRUE(is_new || at->second == cache_.Read(page)) << "a key of two texts";
+            EXPECT_TRUE(is_new || at->second == cache_.Read(page)) << "a key of two texts";
         }
         RestorePlan plan;
         for (int i = 0; i < 3 && scheduler_.PlanRestore(store_, 1 + UpTo(3), plan); ++i) {
-            ASSERT_FALSE(plan.pages.empty());
+            EXPECT_FALSE(plan.pages.empty());
+            if (UpTo(20) == 0) return false;
             const auto most = static_cast<uint32_t>(plan.pages.size());
             const uint32_t count = UpTo(3) == 0 ? UpTo(most) : most;
             for (uint32_t at = 0; at < most; ++at) {
@@ -272,18 +302,20 @@ class Soak {
             scheduler_.EndRestore(plan, count);
         }
         if (UpTo(40) == 0 && !store_.pages_.empty()) store_.pages_.erase(store_.pages_.begin());
+        return true;
     }
 
     // Starts a step, or completes one in flight.
     void Turn() {
         Guess();
-        if (soak_.keeps) {
-            ASSERT_NO_FATAL_FAILURE(Keep());
-        }
+        if (soak_.keeps && !Keep()) return Lose();
+        ASSERT_FALSE(testing::Test::HasFailure());
         StepData step;
         Planned planned;
         const bool work = scheduler_.Plan(step, planned);
         if (work) {
+            ASSERT_FALSE(step.tokens.empty());
+            ASSERT_LE(step.output_rows.size(), options_.max_seqs + options_.draft_rows);
             ASSERT_LE(static_cast<int64_t>(step.tokens.size()), options_.step_tokens);
             ASSERT_LE(planned.size(), static_cast<size_t>(options_.max_seqs));
             // A failed step is planned again and writes some pages twice.
@@ -312,25 +344,37 @@ class Soak {
         }
     }
 
-    // Results of a step, by number; cancelled sequences leave in the meantime.
+    // Results of a step, by number; cancelled sequences leave in the meantime. The scores of
+    // `scores` tokens of the prompt, from token `first` on.
     struct Tell {
         int64_t id;
-        int32_t drafted;
+        int32_t drafted, scores;
+        int64_t first;
+        bool says;
     };
     static std::vector<Tell> Told(const Planned& planned) {
         std::vector<Tell> tell;
         for (const PlannedRows& plan : planned) {
-            if (plan.output >= 0) tell.push_back({plan.sequence->id, plan.drafted});
+            const int64_t begin = plan.sequence->computed - (plan.rows - plan.drafted);
+            tell.push_back({plan.sequence->id, plan.drafted, plan.score_rows,
+                            begin + plan.score_begin + 1, plan.output >= 0});
         }
         return tell;
     }
 
     void Say(const std::vector<Tell>& told) {
-        for (const auto& [id, drafted] : told) {
+        for (const auto& [id, drafted, scores, first, says] : told) {
             const auto at = jobs_.find(id);
             if (at == jobs_.end()) continue;
             SoakJob& job = *at->second;
             Sequence& s = job.sequence;
+            const int64_t end = std::min(first + scores, job.prompt);
+            if (first <= job.scored + 1 && job.scored + 1 < end) {
+                job.scored = end - 1;
+                s.score_from = end < job.prompt ? job.scored : Sequence::kNotScored;
+            }
+            if (!says) continue;
+            ASSERT_FALSE(s.scored()) << "a token before the prompt's scores";
             s.in_flight = false;
             ASSERT_EQ(s.pending(), 0);
             for (int32_t i = 0; !job.over; ++i) {

@@ -205,11 +205,20 @@ class KeptPages {
     virtual bool HasState(const PageKey& key) const = 0;
 };
 
-// Kept pages to restore for one sequence.
+class Scheduler;
+
+// Kept pages to restore for one sequence. Holds their places, and gives them back when it is
+// destroyed if EndRestore was not called. The Scheduler must outlive it.
 struct RestorePlan {
+    RestorePlan() = default;
+    RestorePlan(const RestorePlan&) = delete;
+    RestorePlan& operator=(const RestorePlan&) = delete;
+    ~RestorePlan();
+
     Sequence* sequence = nullptr;
     std::vector<int32_t> path;     // pages of its text that the prefix cache has
     std::vector<KeyedPage> pages;  // the next pages, and perhaps the state after them
+    Scheduler* owner = nullptr;    // of the places; null: there are none
 };
 
 class Scheduler {
@@ -272,7 +281,8 @@ class Scheduler {
     // Chooses a sequence and takes places in the KV cache for at most `most_pages` of its next
     // pages, and for a state after the last of them. False: no kept page is found for any sequence.
     bool PlanRestore(const KeptPages& kept, int64_t most_pages, RestorePlan& plan);
-    // The first `count` entries of plan.pages were restored: the prefix cache gets them.
+    // The first `count` entries of plan.pages were restored: the prefix cache gets them. If the
+    // sequence has left meanwhile, set plan.sequence to null.
     void EndRestore(RestorePlan& plan, int64_t count);
     // Whether a sequence waits for PlanRestore.
     bool seeks() const;
@@ -353,7 +363,6 @@ class Scheduler {
     int64_t StatePages(const Sequence& sequence, int64_t most);
     int64_t PagesToFind(Sequence& sequence, const KeptPages& kept, int64_t known, int64_t enough);
     bool PlanRestoreOf(Sequence& sequence, const KeptPages& kept, int64_t most, RestorePlan& plan);
-    void DropRestore(RestorePlan& plan);
 
     ScheduleOptions options_;
     PagePool pool_, slots_;

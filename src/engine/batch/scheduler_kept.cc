@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/batch/scheduler.h"
 
 namespace weft::engine {
@@ -139,7 +140,9 @@ int64_t Scheduler::PagesToFind(Sequence& s, const KeptPages& kept, int64_t known
 }
 
 bool Scheduler::PlanRestoreOf(Sequence& s, const KeptPages& kept, int64_t most, RestorePlan& plan) {
-    plan = {&s, {}, {}};
+    WEFT_CHECK(plan.owner == nullptr);
+    plan.sequence = &s;
+    plan.owner = this;
     const auto tokens = static_cast<int64_t>(s.tokens.size());
     cache_.Extend(s.space(), s.tokens, 0, std::min(tokens - 1, s.score_from), plan.path);
     const auto in_cache = static_cast<int64_t>(plan.path.size());
@@ -213,7 +216,15 @@ void Scheduler::EndRestore(RestorePlan& plan, int64_t count) {
     }
     if (slot >= 0) slots_.LetGo(slot);
     for (const int32_t page : plan.path) pool_.LetGo(page);
-    plan = {};
+    plan.sequence = nullptr;
+    plan.path.clear();
+    plan.pages.clear();
+    plan.owner = nullptr;
+}
+
+RestorePlan::~RestorePlan() {
+    sequence = nullptr;
+    if (owner != nullptr) owner->EndRestore(*this, 0);
 }
 
 }  // namespace weft::engine
