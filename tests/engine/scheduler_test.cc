@@ -97,6 +97,25 @@ TEST(Scheduler, NorThatOfGuessesThatDidNotComeTrue) {
     }
 }
 
+// Scored prompts compete for rows of logits, and keys for slots, with steps in flight.
+TEST(Scheduler, ScoredPromptsAndUnlikeKeys) {
+    for (uint32_t seed = 0; seed < Seeds(80); ++seed) {
+        for (const size_t steps : {1u, 2u, 3u}) {
+            for (const bool cache : {false, true}) {
+                const int64_t drafts = seed % 5 == 0 ? 0 : 3;
+                SCOPED_TRACE(testing::Message() << "seed " << seed << ", steps at once " << steps
+                                                << ", prefix cache " << cache);
+                SoakOptions options{cache, 12, drafts, 2, steps};
+                options.scores = options.odd = true;
+                options.keeps = cache && seed % 2 == 0;
+                options.state_slots = seed % 3 == 0 ? 9 : 0;
+                options.kept_states = seed % 3 == 0 ? 5 : 0;
+                ASSERT_NO_FATAL_FAILURE(Soak(seed, options).Run());
+            }
+        }
+    }
+}
+
 // Adds a sequence of `tokens` tokens, all equal to `first`.
 std::unique_ptr<Sequence> Add(Scheduler& scheduler, int64_t id, int64_t tokens, int32_t first,
                               const std::string& key = "", int priority = 0) {

@@ -169,6 +169,7 @@ void Scheduler::CountFound(Sequence& s, int64_t found) {
 
 void Scheduler::Append(Sequence& s, int64_t rows, int64_t drafted, StepData& step,
                        std::vector<PlannedRows>& planned) {
+    WEFT_CHECK(rows > 0);
     PlannedRows plan{&s, static_cast<int32_t>(rows + drafted), -1, static_cast<int32_t>(drafted)};
     s.plan = plan_;
     if (s.copy.tokens > 0) {
@@ -264,6 +265,11 @@ int64_t Scheduler::ScoresOf(const Sequence& s, int64_t rows) {
     return s.scored() ? std::clamp<int64_t>(s.computed + rows - s.score_from, 0, rows) : 0;
 }
 
+// Most rows of logits of a step.
+int64_t Scheduler::MostOutputs() const {
+    return std::min(options_.max_seqs + options_.draft_rows, options_.step_tokens);
+}
+
 // Shares the rows of logits that the decodes leave. An unscored sequence needs at most one row;
 // with a scored sequence in the step, there are at most max_seqs - 1 unscored ones.
 void Scheduler::ShareScores(const StepData& step) {
@@ -281,10 +287,9 @@ void Scheduler::ShareScores(const StepData& step) {
         if (s->pending() > 1) note(*s);
     }
     for (const Sequence* s : waiting_) note(*s);
-    const int64_t most = std::min(options_.max_seqs + options_.draft_rows, options_.step_tokens);
     const auto planned = static_cast<int64_t>(step.sequences.size());
     others = std::min(others, options_.max_seqs - planned - 1);
-    score_rows_ = most - static_cast<int64_t>(step.output_rows.size()) - others;
+    score_rows_ = MostOutputs() - static_cast<int64_t>(step.output_rows.size()) - others;
     if (sharing_.empty()) return;
     const auto keys = static_cast<int64_t>(sharing_.size());
     for (KeyUse* key : sharing_) {
@@ -441,7 +446,7 @@ bool Scheduler::Plan(StepData& step, std::vector<PlannedRows>& planned) {
 }
 
 // Prompts that hold pages may block each other; the first then continues and the last ones are
-// preempted.
+// preempted. The step is empty so far, so the first may have all of its rows of logits.
 void Scheduler::PlanFirst(StepData& step, std::vector<PlannedRows>& planned) {
     const auto ready = [&](const Sequence* s) {
         return s->pending() > 0 && !s->in_flight && !Delayed(*s);
@@ -449,6 +454,7 @@ void Scheduler::PlanFirst(StepData& step, std::vector<PlannedRows>& planned) {
     const auto first = std::ranges::find_if(running_, ready);
     if (first == running_.end()) return;
     Sequence* s = *first;
+    s->of_key->score_rows = score_rows_ = MostOutputs();
     const int64_t rows = PromptRows(*s, step);
     while (!Reserve(*s, s->computed + rows)) {
         const auto last = std::find_if(running_.rbegin(), running_.rend(), ready);

@@ -298,6 +298,7 @@ class Scheduler {
     ScheduleStats stats() const;
 
   private:
+    int64_t MostOutputs() const;
     void ShareScores(const StepData& step);
     int64_t RowsWithLogits(const Sequence& sequence, int64_t rows, int64_t left) const;
     static int64_t ScoresOf(const Sequence& sequence, int64_t rows);
