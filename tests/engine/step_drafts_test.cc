@@ -66,6 +66,41 @@ TEST(StepDrafts, RowsThatCostLittleAreTaken) {
     EXPECT_EQ(one.Choose(drafts, 0), 0);
 }
 
+// A drafter that must not be used yet: a recovery replaces its ranks.
+class Untouched final : public Drafter {
+  public:
+    void Serve(Rank&) override {}
+    double ratio() const override { return ++used; }
+    const StepCosts& costs() const override { return costs_; }
+    bool at_once() const override { return ++used == 0; }
+    Status Guess(std::span<const DraftText>) override { return {}; }
+    mutable int used = 0;
+
+  private:
+    StepCosts costs_;
+};
+
+// Requests begin on other threads than the engine's.
+TEST(StepDrafts, ANewAnswerDoesNotTouchTheDrafter) {
+    for (const bool judged : {false, true}) {
+        for (const char* model : {DraftOptions::kDraftHead, "model.gguf"}) {
+            StepDrafts drafts({.model = model, .tokens = 4, .judged = judged});
+            Untouched drafter;
+            drafts.Use(drafter);
+            const std::vector<int32_t> prompt = {1, 2, 3};
+            AnswerDrafts answer = drafts.Begin(prompt, {.temperature = 1});
+            EXPECT_EQ(answer.own.has_value(), judged);
+            EXPECT_EQ(drafter.used, 0);
+            std::vector<int32_t> draft;
+            StepDrafts::Guesser guesser{.answer = &answer, .left = 4};
+            guesser.text.tokens = prompt;
+            guesser.text.draft = &draft;
+            EXPECT_TRUE(drafts.Choose(std::span(&guesser, 1)).ok());
+            EXPECT_GT(drafter.used, 0);
+        }
+    }
+}
+
 // If each row costs as much as a token, drafts only lose.
 TEST(StepDrafts, WhereEveryRowCostsAsMuchThereAreNone) {
     StepDrafts drafts({.lookup = true});

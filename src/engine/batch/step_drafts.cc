@@ -39,11 +39,9 @@ AnswerDrafts StepDrafts::Begin(std::span<const int32_t> prompt,
                                const SamplerOptions& sampler) const {
     AnswerDrafts drafts;
     if (options_.lookup) drafts.lookup.emplace(prompt);
-    if (model_ == nullptr) return drafts;
     // A greedy draft is certain, and the model's own choice is compared with it.
     const bool judged = options_.judged && sampler.temperature > 0 && sampler.top_k != 1;
-    drafts.length.emplace(*model_, !judged);
-    if (!judged) return drafts;
+    if (options_.model.empty() || !judged) return drafts;
     SamplerOptions own = sampler;
     own.seed ^= kOtherSeed;
     drafts.own.emplace(own);
@@ -123,6 +121,7 @@ Status StepDrafts::Draw(std::span<const Guesser> guessers) {
     const auto answers = static_cast<int64_t>(guessers.size());
     for (const Guesser& g : guessers) {
         g.text.draft->clear();
+        if (!g.answer->length) g.answer->length.emplace(*model_, !g.answer->own);
         lengths_.push_back(*g.answer->length);
         const int64_t most = std::min(g.left, options_.most());
         if (most <= 0) continue;

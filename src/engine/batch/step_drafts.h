@@ -9,7 +9,7 @@
 // compared with the weights that the step reads anyway. With many sequences drafts are rare,
 // because a drafted row then costs as much as an ordinary token.
 //
-// Reads no clock. The draft model's steps are the only I/O. Thread: one caller.
+// Reads no clock. The draft model's steps are the only I/O. Thread: one caller, except for Begin.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct DraftCounts {
 // Source of the drafts of one answer; empty: the answer has no drafts.
 struct AnswerDrafts {
     std::optional<PromptLookup> lookup{};
-    std::optional<DraftLength> length{};
+    std::optional<DraftLength> length{};  // set by the first choice
     // Judged drafts (DraftOptions::judged): the sampler that draws drafted tokens, and each token's
     // distribution.
     std::optional<Sampler> own{};
@@ -53,7 +53,8 @@ class StepDrafts {
     int64_t most_rows(int64_t sequences) const;
     // Sets the draft model or head, which must outlive this object.
     void Use(Drafter& model) { model_ = &model; }
-    // Returns the draft state of a new answer.
+    // Returns the draft state of a new answer. Thread: any, because it uses only the options: a
+    // recovery replaces what the draft model refers to.
     AnswerDrafts Begin(std::span<const int32_t> prompt, const SamplerOptions& sampler) const;
 
     // A sequence that may have drafts.
