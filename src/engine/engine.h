@@ -285,7 +285,7 @@ class Engine {
     bool Leaves(int64_t id) const;
 
     EngineOptions options_;
-    std::unique_ptr<Drafter> drafter_;  // destroyed before runner_, whose rank it uses
+    std::unique_ptr<Drafter> drafter_;  // outlives runner_, whose rank counts its progress
     DraftHead* draft_head_ = nullptr;   // drafter_ as a DraftHead; null: another kind of drafter
     std::unique_ptr<StepRunner> runner_;
     model::Hyper hyper_;

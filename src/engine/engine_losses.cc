@@ -84,8 +84,9 @@ Status Engine::StartAgain(Error error, bool joining) {
     scheduler_->Forget();
     scheduler_->KeepPages(rank().page_keys());
     drafts_.ForgetCosts();
-    if (drafter_ != nullptr) drafter_->Serve(rank());
     rank().SetIdle(true);
+    const Status drafts = drafter_ == nullptr ? Status() : drafter_->Serve(rank());
+    if (!drafts.ok()) return EndAll(runner_->Fail(drafts.error()));
     return {};
 }
 

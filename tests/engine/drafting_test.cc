@@ -151,7 +151,7 @@ TEST(StepCosts, AreLearnedAndGuessedBetween) {
 class Priced final : public Drafter {
   public:
     explicit Priced(double ratio, bool at_once = false) : ratio_(ratio), at_once_(at_once) {}
-    void Serve(Rank&) override {}
+    Status Serve(Rank&) override { return {}; }
     double ratio() const override { return ratio_; }
     const StepCosts& costs() const override { return costs_; }
     bool at_once() const override { return at_once_; }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <thread>
 
+#include "engine/drafts/draft_model.h"
 #include "engine/recovery.h"
 #include "net/local.h"
 #include "support/fake_cluster.h"
@@ -328,6 +329,24 @@ TEST_F(TwoEpochs, UnlikeLayoutsAreAnError) {
         enter(0);
         other.join();
     }
+}
+
+// After a recovery that opened another device, the draft model moves there: two pinned teams of
+// threads would compete for the cores.
+TEST_F(TwoEpochs, ADraftModelFollowsTheDevice) {
+    test::FakeHub hub(1);
+    test::FakeCluster cluster(hub, 0, 1);
+    auto first = *Rank::Make(JobOf(1, 1), cluster), second = *Rank::Make(JobOf(1, 1), cluster);
+    ASSERT_TRUE(first->Enter().ok() && second->Enter().ok());
+    const auto draft = DraftModel::Open(dir_ / "tiny.gguf", 1, *first, nullptr);
+    ASSERT_TRUE(draft.ok()) << draft.error().message;
+    const std::weak_ptr<backend::Device> device = first->device();
+    first.reset();
+    EXPECT_FALSE(device.expired());
+    const Status moved = (*draft)->Serve(*second);
+    ASSERT_TRUE(moved.ok()) << moved.error().message;
+    EXPECT_TRUE(device.expired());
+    second.reset();
 }
 
 }  // namespace

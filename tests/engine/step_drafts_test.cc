@@ -69,7 +69,7 @@ TEST(StepDrafts, RowsThatCostLittleAreTaken) {
 // A drafter that must not be used yet: a recovery replaces its ranks.
 class Untouched final : public Drafter {
   public:
-    void Serve(Rank&) override {}
+    Status Serve(Rank&) override { return {}; }
     double ratio() const override { return ++used; }
     const StepCosts& costs() const override { return costs_; }
     bool at_once() const override { return ++used == 0; }

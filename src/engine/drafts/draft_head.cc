@@ -45,7 +45,7 @@ double RatioOf(const model_files::ModelSource& source, const model::Hyper& hyper
 
 }  // namespace
 
-void DraftHead::Serve(Rank& rank) {
+void DraftHead::Use(Rank& rank) {
     rank_ = &rank;
     ratio_ = RatioOf(rank.source(), rank.hyper());
     behind_ = false;

@@ -35,8 +35,11 @@ Status CheckDraftHead(const Job& job);
 class DraftHead final : public Drafter {
   public:
     // rank: the job's rank 0; Job::draft_head must be set.
-    explicit DraftHead(Rank& rank) { Serve(rank); }
-    void Serve(Rank& rank) override;
+    explicit DraftHead(Rank& rank) { Use(rank); }
+    Status Serve(Rank& rank) override {
+        Use(rank);
+        return {};
+    }
     double ratio() const override { return ratio_; }
     const StepCosts& costs() const override { return costs_; }
     bool at_once() const override { return rank_->block_rows() > 0; }
@@ -67,6 +70,7 @@ class DraftHead final : public Drafter {
         Sampler sampler{SamplerOptions()};
         bool over = false;
     };
+    void Use(Rank& rank);
     const Row* Find(int64_t id) const;
     void Gather(std::span<const DraftText> texts);
     void AddOutput(int32_t row, size_t index, int64_t place);

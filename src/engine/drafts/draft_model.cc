@@ -194,26 +194,33 @@ Result<std::unique_ptr<DraftModel>> DraftModel::Open(const std::string& draft_mo
     // The draft model's cluster takes the cores of this thread, which the device of the job's model
     // may have pinned to one core.
     const PinnedThread pinned(rank.cluster().cores());
-    WEFT_ASSIGN(auto cluster, OwnCluster(stop));
-    const Job job = DraftJob(draft_model, rank.job(), answers);
-    WEFT_ASSIGN(auto own, Rank::Make(job, *cluster, nullptr, rank.device()));
-    const double bytes = static_cast<double>(rank.source().TotalBytes());
-    const double ratio = static_cast<double>(own->source().TotalBytes()) *
-                         static_cast<double>(rank.layout().tp) / std::max(1.0, bytes);
-    std::unique_ptr<DraftModel> model(new DraftModel(draft_model, ratio));
-    model->cluster_ = std::move(cluster);
-    model->rank_ = std::move(own);
-    WEFT_TRY(model->rank_->Enter());
-    model->pages_ =
-        std::make_unique<DraftPages>(model->rank_->kv_pages(), model->rank_->page_tokens());
-    // Last, because the job's rank then refers to it.
-    model->Serve(rank);
+    std::unique_ptr<DraftModel> model(new DraftModel(draft_model, answers));
+    WEFT_ASSIGN(model->cluster_, OwnCluster(stop));
+    WEFT_TRY(model->Serve(rank));
     return model;
 }
 
-void DraftModel::Serve(Rank& rank) {
+// Loads the draft model for the device of `rank`.
+Status DraftModel::Load(Rank& rank) {
+    rank.CountProgressOf(nullptr);
+    rank_.reset();
+    const Job job = DraftJob(name_, rank.job(), answers_);
+    WEFT_ASSIGN(auto own, Rank::Make(job, *cluster_, nullptr, rank.device()));
+    WEFT_TRY(own->Enter());
+    pages_ = std::make_unique<DraftPages>(own->kv_pages(), own->page_tokens());
+    rank_ = std::move(own);
+    return {};
+}
+
+Status DraftModel::Serve(Rank& rank) {
+    if (rank_ == nullptr || rank_->device() != rank.device()) WEFT_TRY(Load(rank));
+    const double bytes = static_cast<double>(rank.source().TotalBytes());
+    ratio_ = static_cast<double>(rank_->source().TotalBytes()) *
+             static_cast<double>(rank.layout().tp) / std::max(1.0, bytes);
     target_ = &rank;
-    rank.CountProgressOf(*rank_);
+    // Last, because the job's rank then refers to it.
+    rank.CountProgressOf(rank_.get());
+    return {};
 }
 
 // Whether drafting must end.

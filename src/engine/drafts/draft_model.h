@@ -2,8 +2,9 @@
 // all answers of a step together.
 //
 // The draft model is the only rank of its own cluster and uses the device of the job's rank 0. Both
-// models take turns on one team of threads, so they do not compete for cores. The draft model's KV
-// cache uses the job's page numbers: a sequence has its rows on the same pages in both caches, so
+// models take turns on one team of threads, so they do not compete for cores. If a recovery
+// replaces that device, the draft model loads again, on the new one. The draft model's KV cache
+// uses the job's page numbers: a sequence has its rows on the same pages in both caches, so
 // sequences that share pages in the job also share them here. DraftPages records the text of each
 // page's rows. Before it drafts, the draft model computes the missing rows of each text, in steps
 // of at most as many rows as a step of the job. Later rows overwrite the rows of rejected drafts.
@@ -96,7 +97,7 @@ class DraftModel final : public Drafter {
     // rank 0; stop: as ClusterOptions::stop.
     static Result<std::unique_ptr<DraftModel>> Open(const std::string& draft_model, int64_t answers,
                                                     Rank& rank, const std::atomic<bool>* stop);
-    void Serve(Rank& rank) override;
+    Status Serve(Rank& rank) override;
     double ratio() const override { return ratio_; }
     const StepCosts& costs() const override { return costs_; }
     Status Guess(std::span<const DraftText> texts) override;
@@ -110,13 +111,15 @@ class DraftModel final : public Drafter {
         bool over = false;
         Sampler sampler{SamplerOptions()};
     };
-    DraftModel(const std::string& name, double ratio) : name_(name), ratio_(ratio) {}
+    DraftModel(const std::string& name, int64_t answers) : name_(name), answers_(answers) {}
+    Status Load(Rank& rank);
     Status CheckJob() const;
     void Begin(const DraftText& text, Going& going) const;
     void AddRows(const DraftText& text, Going& going);
 
     std::string name_;
-    double ratio_;
+    int64_t answers_;  // most that have drafts in one step
+    double ratio_ = 0;
     StepCosts costs_;
     Rank* target_ = nullptr;
     std::unique_ptr<cluster::Cluster> cluster_;

@@ -39,8 +39,9 @@ Status DrawGuess(const DraftText& text, std::vector<int32_t>& tokens, Sampler& s
 class Drafter {
   public:
     virtual ~Drafter() = default;
-    // Sets the job's rank 0, which recovery from a loss replaces.
-    virtual void Serve(Rank& rank) = 0;
+    // Sets the job's rank 0, which recovery from a loss replaces. Errors: those of loading the
+    // drafter's weights for another device.
+    virtual Status Serve(Rank& rank) = 0;
     // Cost of one drafted token divided by the cost of a step of the job with one row, estimated
     // from the sizes of the weights.
     virtual double ratio() const = 0;

@@ -135,9 +135,14 @@ Rank::~Rank() {
 void Rank::TellProgress() {
     cluster_.SetProgress([this] {
         if (idle_.load(std::memory_order_relaxed)) idle_ticks_.fetch_add(1);
-        const Rank* other = other_.load(std::memory_order_acquire);
-        return Progress() + (other == nullptr ? 0 : other->Progress());
+        return Progress() + (other_ == nullptr ? 0 : other_->Progress());
     });
+}
+
+void Rank::CountProgressOf(const Rank* other) {
+    cluster_.SetProgress(nullptr);
+    other_ = other;
+    TellProgress();
 }
 
 // Makes the tensor group, unless ChooseLayout has made it, and its table.

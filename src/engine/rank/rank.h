@@ -147,9 +147,9 @@ class Rank {
     backend::MemoryUse memory() const { return executable_->memory(); }
     // An error if the rank's device has failed.
     Status device_status() const { return device_ == nullptr ? Status() : device_->status(); }
-    // Counts the work of `other` between this rank's steps as progress of this rank, too. `other`
-    // must outlive this object.
-    void CountProgressOf(const Rank& other) { other_.store(&other, std::memory_order_release); }
+    // Counts the work of `other` between this rank's steps as progress of this rank, too; null:
+    // counts no other work. `other` must outlive this object, or the next call.
+    void CountProgressOf(const Rank* other);
     // Number of all-reduces in one step with output rows.
     int all_reduces() const;
     RankReport Report() const;
@@ -313,7 +313,7 @@ class Rank {
     std::atomic<int64_t> loaded_{0};      // weights loaded so far: progress while loading
     std::atomic<int64_t> idle_ticks_{0};  // progress while idle
     std::atomic<bool> idle_{false};
-    std::atomic<const Rank*> other_{nullptr};
+    const Rank* other_ = nullptr;  // changes only while the cluster has no progress function
     std::atomic<uint64_t> read_bytes_{0};
     std::atomic<uint64_t> fed_bytes_{0};  // sent to other ranks
     double load_s_ = 0;
