@@ -8,6 +8,8 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <random>
+#include <set>
 
 #include "support/chi_square.h"
 
@@ -77,6 +79,89 @@ TEST(Sampler, RepeatPenalty) {
     long_ago[0] = 0;
     EXPECT_EQ(One({.repeat_penalty = 2}, {4, 1, 1}, long_ago), 0);
     EXPECT_EQ(One({.repeat_penalty = 2}, {4, 3, 3}, {0, 1}), 2);
+}
+
+// Penalties by definition.
+std::vector<float> Penalized(const SamplerOptions& o, std::vector<float> logits,
+                             const SampleContext& context) {
+    const auto last = std::min(context.history.size(), static_cast<size_t>(o.repeat_last));
+    const auto recent = context.history.last(last);
+    for (const int32_t id : std::set<int32_t>(recent.begin(), recent.end())) {
+        float& logit = logits[static_cast<size_t>(id)];
+        logit = logit > 0 ? logit / o.repeat_penalty : logit * o.repeat_penalty;
+    }
+    std::set<int32_t> said;
+    for (const int32_t id : context.said()) {
+        float& logit = logits[static_cast<size_t>(id)];
+        if (said.insert(id).second) logit -= o.presence_penalty;
+        logit -= o.frequency_penalty;
+    }
+    return logits;
+}
+
+// One sampler follows texts that grow by a token or by several, lose rejected drafts, and change
+// altogether. Equal bits of logits give the same greedy token, so the logits lie close together.
+TEST(Sampler, PenaltiesOfAnyTextAfterAnyOther) {
+    constexpr int32_t kVocab = 40;
+    std::mt19937 random(7);
+    for (const SamplerOptions& options :
+         {SamplerOptions{.presence_penalty = 1.5f},
+          SamplerOptions{.presence_penalty = -0.1f, .frequency_penalty = 0.3f},
+          SamplerOptions{.repeat_penalty = 1.3f, .repeat_last = 5},
+          SamplerOptions{
+              .repeat_penalty = 0.7f, .repeat_last = 1 << 24, .frequency_penalty = 0.1f}}) {
+        Sampler sampler(options);
+        std::vector<int32_t> text;
+        size_t prompt = 0;
+        for (int turn = 0; turn < 3000; ++turn) {
+            if (random() % 50 == 0) text.clear();
+            if (random() % 8 == 0) text.resize(text.size() - std::min<size_t>(text.size(), 3));
+            for (uint32_t i = random() % 4; i > 0; --i) {
+                text.push_back(static_cast<int32_t>(random() % kVocab));
+            }
+            if (random() % 20 == 0) prompt = random() % 30;
+            std::vector<float> logits(kVocab);
+            for (float& logit : logits) logit = static_cast<float>(random() % 100) * 0.01f - 0.5f;
+            SampleContext context(text);
+            context.prompt = prompt;
+            const std::vector<float> expected = Penalized(options, logits, context);
+            const auto best = std::ranges::max_element(expected) - expected.begin();
+            ASSERT_EQ(*sampler.Sample(LogitsRow(logits), context), best) << turn;
+            Distribution all;
+            Sampler warm = sampler;
+            SamplerOptions even = options;
+            even.temperature = 1;
+            warm.Become(Sampler(even));
+            ASSERT_TRUE(warm.Distribute(LogitsRow(logits), context, all).ok());
+            for (const auto& [id, chance] : all.entries) {
+                const double ratio = std::exp(double{expected[static_cast<size_t>(id)]} -
+                                              expected[static_cast<size_t>(best)]);
+                EXPECT_NEAR(chance / all.entries[static_cast<size_t>(best)].chance, ratio, 1e-9);
+            }
+        }
+    }
+}
+
+// Each token is counted once, however long the answer is.
+TEST(Sampler, PenaltiesCountEachTokenOnce) {
+    const std::vector<float> logits(300, 1.0f);
+    for (const SamplerOptions& options :
+         {SamplerOptions{.presence_penalty = 1}, SamplerOptions{.frequency_penalty = 1},
+          SamplerOptions{.repeat_penalty = 2, .repeat_last = 1 << 24},
+          SamplerOptions{.repeat_penalty = 2, .repeat_last = 64}}) {
+        for (const int length : {1000, 50'000}) {
+            Sampler sampler(options);
+            std::vector<int32_t> text;
+            for (int i = 0; i < length; ++i) text.push_back(i % 250);
+            ASSERT_TRUE(sampler.Sample(LogitsRow(logits), text).ok());
+            const int64_t before = sampler.counted();
+            for (int i = 0; i < 100; ++i) {
+                text.push_back(i);
+                ASSERT_TRUE(sampler.Sample(LogitsRow(logits), text).ok());
+            }
+            EXPECT_LE(sampler.counted() - before, 200) << length;
+        }
+    }
 }
 
 // Probabilities by definition: sort, cut, renormalize.

@@ -140,7 +140,7 @@ Status Sampler::Adjust(const SampleContext& context) {
     }
     if (Forbids(!context.allowed.empty())) WEFT_TRY(Forbid(context));
     if (options_.repeat_penalty != 1.0f && options_.repeat_last > 0) Repeat(context.history);
-    if (options_.presence_penalty != 0 || options_.frequency_penalty != 0) Count(context.said());
+    if (options_.presence_penalty != 0 || options_.frequency_penalty != 0) Count(context);
     dry_.Apply(options_.dry, context.history, adjusted_);
     return {};
 }
@@ -186,27 +186,24 @@ void Sampler::ForbidEnds() {
 
 void Sampler::Repeat(std::span<const int32_t> history) {
     const size_t last = std::min(history.size(), static_cast<size_t>(options_.repeat_last));
-    const auto recent = history.last(last);
-    recent_.assign(recent.begin(), recent.end());
-    std::sort(recent_.begin(), recent_.end());
-    recent_.erase(std::unique(recent_.begin(), recent_.end()), recent_.end());
-    for (const int32_t id : recent_) {
+    recent_.Set(history, history.size() - last);
+    for (const auto& [id, times] : recent_.entries()) {
         if (id < 0 || static_cast<size_t>(id) >= adjusted_.size()) continue;
         float& logit = adjusted_[static_cast<size_t>(id)];
         logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
     }
 }
 
-// As in OpenAI's API: logit - presence - frequency * times.
-void Sampler::Count(std::span<const int32_t> said) {
-    recent_.assign(said.begin(), said.end());
-    std::sort(recent_.begin(), recent_.end());
-    for (size_t i = 0; i < recent_.size(); ++i) {
-        const int32_t id = recent_[i];
+// As in OpenAI's API: logit - presence - frequency * times. (Frequency is subtracted for each time,
+// which rounds otherwise than a product.)
+void Sampler::Count(const SampleContext& context) {
+    said_.Set(context.history, std::min(context.prompt, context.history.size()));
+    for (const auto& [id, times] : said_.entries()) {
         if (id < 0 || static_cast<size_t>(id) >= adjusted_.size()) continue;
         float& logit = adjusted_[static_cast<size_t>(id)];
-        if (i == 0 || recent_[i - 1] != id) logit -= options_.presence_penalty;
-        logit -= options_.frequency_penalty;
+        logit -= options_.presence_penalty;
+        if (options_.frequency_penalty == 0) continue;
+        for (int32_t i = 0; i < times; ++i) logit -= options_.frequency_penalty;
     }
 }
 

@@ -21,6 +21,7 @@
 #include "engine/rank/cuts.h"
 #include "engine/rank/row_ask.h"
 #include "engine/sampling/dry.h"
+#include "engine/sampling/token_counts.h"
 #include "engine/sampling/weigh.h"
 
 namespace weft::engine {
@@ -103,7 +104,8 @@ struct SampleContext {
 // Deterministic: the same options, seed and logits give the same tokens on every machine. Cost:
 // with greedy sampling or top-k, without penalties, the logits stay on the device, and the host
 // reads 1 or k of them. Other options read all logits a few times, by vector arithmetic, and sort
-// few of them. Allocates only while its buffers grow. Thread: one caller.
+// few of them. Penalties of repetition, presence and frequency count only the tokens that the text
+// gained since the last call. Allocates only while its buffers grow. Thread: one caller.
 class Sampler {
   public:
     using Candidate = backend::Candidate;
@@ -136,6 +138,8 @@ class Sampler {
     // accepts it with probability min(1, p / q). Otherwise, Judge draws a token from the normalized
     // distribution max(0, p - q). The resulting token has distribution p, for any q.
     Verdict Judge(const Distribution& p, const Distribution& q, int32_t drafted);
+    // Tokens counted for penalties so far.
+    int64_t counted() const { return recent_.changes() + said_.changes(); }
 
   private:
     // Whether only the best token can be drawn.
@@ -153,7 +157,7 @@ class Sampler {
     Status Forbid(const SampleContext& context);
     void ForbidEnds();
     void Repeat(std::span<const int32_t> history);
-    void Count(std::span<const int32_t> said);
+    void Count(const SampleContext& context);
     void SetCandidates();
     void CutTopP();
     void CutTypical();
@@ -182,7 +186,7 @@ class Sampler {
     Weights weights_;
     TopPCut cut_;
     std::vector<float> adjusted_;  // a copy of the logits
-    std::vector<int32_t> recent_;
+    TokenCounts recent_, said_;    // for penalties
     Dry dry_;
     std::vector<double> chances_;  // Judge: probabilities of q, by id; all zero between two calls
     Distribution rest_;            // Judge: max(0, p - q), unnormalized
