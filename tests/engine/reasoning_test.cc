@@ -122,6 +122,29 @@ TEST(Reasoning, WaitsForTheEndOfACodePoint) {
     EXPECT_EQ(silent.Forced(), 21);
 }
 
+// Drafts may reach the end of the budget, after which tokens are not drawn.
+TEST(Reasoning, KnowsWhenTokensMayBeForced) {
+    Reasoning asked = AskedReasoning();
+    asked.budget = 3;
+    ReasoningTrack track(asked);
+    EXPECT_FALSE(track.MayForce(3));
+    EXPECT_TRUE(track.MayForce(4)) << "the reasoning may begin at once";
+    track.Take(kOpen, "<think>", false);
+    Take(track, {"a"});
+    EXPECT_FALSE(track.MayForce(2));
+    EXPECT_TRUE(track.MayForce(3));
+    Take(track, {"b", "c"});
+    for (const int32_t token : {21, 22, 23}) {
+        EXPECT_EQ(track.Forced(), token);
+        EXPECT_TRUE(track.MayForce(1));
+        track.Take(token, "x", false);
+    }
+    EXPECT_FALSE(track.MayForce(100));
+    asked.budget = -1;
+    asked.begun = true;
+    EXPECT_FALSE(ReasoningTrack(asked).MayForce(100));
+}
+
 TEST(Reasoning, ClosesOnDemand) {
     ReasoningTrack before(AskedReasoning());
     EXPECT_FALSE(before.Close());

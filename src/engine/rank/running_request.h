@@ -50,11 +50,13 @@ struct Engine::RunningRequest {
 
     // The smallest RowAsk that suffices to sample the next token from row `place` of a step in
     // which `guesses` rows verify drafts. If the draft ends the reasoning, later rows of the step
-    // are constrained.
+    // are constrained. If rows before this one may have forced tokens, which take no random number,
+    // the number of this row's draw is unknown.
     RowAsk Ask(int64_t place, int64_t guesses, int64_t columns) const {
         const bool masked = guesses > 0 ? request.matcher.has_value() : constrained();
         const bool judged = drafts.own && place < guesses;
-        if (request.logprobs >= 0 || sequence.scored() || judged) return {};
+        const bool forces = place > 0 && reasoning.MayForce(place);
+        if (request.logprobs >= 0 || sequence.scored() || judged || forces) return {};
         return sampler.Ask(masked, columns, place);
     }
 

@@ -23,6 +23,12 @@ int32_t ReasoningTrack::Forced() const {
     return asked_.closing[0];
 }
 
+bool ReasoningTrack::MayForce(int64_t tokens) const {
+    if (closing()) return true;
+    if (place_ == Place::kAfter || asked_.budget < 0 || asked_.closing.empty()) return false;
+    return (place_ == Place::kInside ? tokens_ : 0) + tokens > asked_.budget;
+}
+
 bool ReasoningTrack::Close() {
     if (place_ != Place::kInside || closed_ > 0 || asked_.closing.empty()) return false;
     closed_ = 1;

@@ -34,6 +34,8 @@ class ReasoningTrack {
     bool inside() const { return place_ == Place::kInside || closing(); }
     // The next token, if the track decides it; else -1.
     int32_t Forced() const;
+    // Whether Forced may decide one of the next `tokens` tokens.
+    bool MayForce(int64_t tokens) const;
     // A token that may come next although the constraint does not allow it; -1: none.
     int32_t opening() const {
         return place_ == Place::kBefore && tokens_ == 0 ? asked_.opening : -1;
