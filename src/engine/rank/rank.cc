@@ -500,10 +500,10 @@ bool SlotsFit(const StepData::Sequence& s, int64_t slots) {
 Status Rank::CheckStepRows(const StepData& step) const {
     const auto tokens = static_cast<int64_t>(step.tokens.size());
     const auto adapters = static_cast<int64_t>(job_.adapters.size());
+    const auto outputs = static_cast<int64_t>(step.output_rows.size());
     const auto is_page = [&](int32_t page) { return page >= 0 && page < kv_pages_; };
-    bool good =
-        tokens > 0 && tokens <= job_.step_rows() &&
-        static_cast<int64_t>(step.output_rows.size()) <= std::min(job_.max_outputs, job_.chunk);
+    bool good = tokens > 0 && tokens <= job_.step_rows() &&
+                outputs <= std::min(job_.max_outputs, job_.chunk);
     for (int32_t row : step.output_rows) good = good && row >= 0 && row < tokens;
     for (const StepData::Sequence& s : step.sequences) {
         const int64_t end = int64_t{s.position} + s.row_count;
@@ -518,8 +518,13 @@ Status Rank::CheckStepRows(const StepData& step) const {
     for (const RowAsk& ask : step.asks) good = good && ask.top <= hyper_.vocab;
     for (const auto& [from, to] : step.copies) good = good && is_page(from) && is_page(to);
     if (good) return {};
-    return MakeError(ErrorCode::kCorrupt, "step {} from rank 0 does not fit this rank's buffers",
-                     step.number);
+    return MakeError(ErrorCode::kCorrupt,
+                     "step {} from rank 0 does not fit the buffers of rank {}: {} rows (expected 1 "
+                     "to {}), {} rows of logits (at most {}), {} sequences in a KV cache of {} "
+                     "pages. Run the same build of Weft on all hosts; if it is the same, this is a "
+                     "bug of Weft: report this line",
+                     step.number, cluster_.rank(), tokens, job_.step_rows(), outputs,
+                     std::min(job_.max_outputs, job_.chunk), step.sequences.size(), kv_pages_);
 }
 
 Status Rank::ReadLogits(int64_t rows, std::vector<float>& out) {
