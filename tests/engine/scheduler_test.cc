@@ -116,6 +116,60 @@ TEST(Scheduler, ScoredPromptsAndUnlikeKeys) {
     }
 }
 
+// Counts what the scheduler asks of kept pages.
+struct NothingKept final : KeptPages {
+    int64_t Leading(std::span<const PageKey>) const override { return 0; }
+    bool HasState(const PageKey&) const override { return false; }
+};
+
+// Sequences of one key or of as many keys, which share most of their text and wait for pages: how
+// often kept pages are looked up for a step.
+int64_t LooksPerStep(int64_t waiting, bool one_key) {
+    constexpr int64_t kShared = 20 * kSchedulerPage, kSteps = 8;
+    Scheduler scheduler({4, 64, 48, kSchedulerPage, true});
+    scheduler.KeepPages(PageKeys("job", "", kSchedulerPage));
+    std::vector<std::unique_ptr<Sequence>> all;
+    const auto add = [&](int64_t own) {
+        all.push_back(std::make_unique<Sequence>());
+        Sequence& s = *all.back();
+        s.id = std::ssize(all);
+        s.key = one_key ? "" : std::to_string(s.id);
+        for (int64_t i = 0; i < kShared + own; ++i) {
+            s.tokens.push_back(static_cast<int32_t>(i < kShared ? i : 1000 * s.id + i));
+        }
+        scheduler.Add(&s);
+    };
+    StepData step;
+    std::vector<PlannedRows> planned;
+    const auto run = [&] {
+        RestorePlan plan;
+        while (scheduler.PlanRestore(NothingKept(), 4, plan)) scheduler.EndRestore(plan, 0);
+        if (!scheduler.Plan(step, planned)) return;
+        scheduler.Commit(planned);
+        for (const PlannedRows& each : planned) {
+            if (each.output >= 0) each.sequence->tokens.push_back(7);
+        }
+    };
+    for (int i = 0; i < 2; ++i) add(10 * kSchedulerPage);
+    for (int i = 0; i < 12; ++i) run();
+    for (int64_t i = 0; i < waiting; ++i) add(14 * kSchedulerPage);
+    for (int i = 0; i < 2; ++i) run();
+    const int64_t before = scheduler.stats().kept_tries;
+    for (int i = 0; i < kSteps; ++i) run();
+    EXPECT_GE(scheduler.stats().waiting, waiting);
+    const int64_t looks = scheduler.stats().kept_tries - before;
+    for (const auto& s : all) scheduler.Remove(s.get());
+    return (looks + kSteps - 1) / kSteps;
+}
+
+// The work of a step does not grow with the queue.
+TEST(Scheduler, AQueueCostsNoLooksForKeptPages) {
+    EXPECT_EQ(LooksPerStep(10, true), 1);
+    EXPECT_EQ(LooksPerStep(1000, true), 1);
+    EXPECT_EQ(LooksPerStep(100, false), LooksPerStep(1000, false));
+    EXPECT_LE(LooksPerStep(1000, false), 16);
+}
+
 // Adds a sequence of `tokens` tokens, all equal to `first`.
 std::unique_ptr<Sequence> Add(Scheduler& scheduler, int64_t id, int64_t tokens, int32_t first,
                               const std::string& key = "", int priority = 0) {

@@ -105,6 +105,8 @@ struct KeyUse {
     // Valid within a plan: rows of logits that the key's scored prompts may still have
     // (score_rows), and those that its prompts claim so far (score_demand).
     int64_t score_plan = 0, score_rows = 0, score_demand = 0;
+    int64_t full_plan = 0;  // number of the last plan before which a seeking sequence of the key
+                            // had no room
 };
 
 // A request as the scheduler sees it. The caller owns it and appends to `tokens` between Commit and
@@ -194,6 +196,7 @@ struct ScheduleStats {
     int64_t cache_asked = 0, cache_hit = 0;  // prompt tokens since the start: looked up, found
     int64_t preemptions = 0;
     int64_t kept_asked = 0, kept_hit = 0;  // prompt tokens looked up among kept pages: all, found
+    int64_t kept_tries = 0;                // how often a sequence's kept pages were looked up
 };
 
 // Pages kept outside of the device's memory, as rank 0 sees them.
@@ -279,7 +282,9 @@ class Scheduler {
     // in place until the next step runs or pages are restored, even if they are taken meanwhile.
     std::vector<KeyedPage> TakeSaves() { return std::exchange(saves_, {}); }
     // Chooses a sequence and takes places in the KV cache for at most `most_pages` of its next
-    // pages, and for a state after the last of them. False: no kept page is found for any sequence.
+    // pages, and for a state after the last of them. False: no kept page is found for any sequence,
+    // as far as they may be admitted in the next plan. Time does not depend on the number of
+    // waiting sequences, except for one look at each.
     bool PlanRestore(const KeptPages& kept, int64_t most_pages, RestorePlan& plan);
     // The first `count` entries of plan.pages were restored: the prefix cache gets them. If the
     // sequence has left meanwhile, set plan.sequence to null.
@@ -381,7 +386,9 @@ class Scheduler {
     int64_t spare_rows_ = 0;          // prompt rows that no key may claim
     int64_t score_rows_ = 0;          // remaining rows of logits for scored prompts
     int64_t steps_at_once_ = 1, stages_ = 1;
-    int64_t plan_ = 0;  // the current or last plan
+    int64_t plan_ = 0;                        // the current or last plan
+    int64_t seek_plan_ = 0, seek_tries_ = 0;  // kept pages were looked up this often before that
+                                              // plan, for waiting sequences
     ScheduleStats stats_;
     std::optional<PageKeys> page_keys_;
     std::vector<KeyedPage> saves_;

@@ -12,6 +12,9 @@ namespace {
 // A sequence restores at most this many times its pages: other sequences may take restored pages
 // before it is admitted.
 constexpr int64_t kMostRestores = 2;
+// Before a plan, kept pages are looked up for at most so many waiting sequences more than slots are
+// free. The others wait for a later plan.
+constexpr int64_t kMostSeekers = 8;
 
 }  // namespace
 
@@ -95,13 +98,17 @@ bool Scheduler::seeks() const {
     return std::ranges::any_of(running_, delayed) || std::ranges::any_of(waiting_, delayed);
 }
 
-// The next sequence whose kept pages are to be found before the next plan.
+// The next sequence whose kept pages are to be found before the next plan. If the first waiting
+// sequence of a key has no room, a plan considers no other one of the key (Admit).
 Sequence* Scheduler::NextSeeker() const {
     const auto seeks = [&](const Sequence* s) {
-        return Seeks(*s) && s->seek_plan != plan_ + 1 && (!s->running || s->pending() > 1);
+        return Seeks(*s) && s->seek_plan != plan_ + 1 && (!s->running || s->pending() > 1) &&
+               (s->running || s->of_key->full_plan != plan_ + 1);
     };
     const auto running = std::ranges::find_if(running_, seeks);
     if (running != running_.end()) return *running;
+    const int64_t slots = options_.max_seqs - std::ssize(running_);
+    if (seek_plan_ == plan_ + 1 && seek_tries_ >= slots + kMostSeekers) return nullptr;
     Sequence* next = nullptr;
     for (Sequence* s : waiting_) {
         if (seeks(s) && (next == nullptr || Sooner(*s, *next))) next = s;
@@ -141,6 +148,7 @@ int64_t Scheduler::PagesToFind(Sequence& s, const KeptPages& kept, int64_t known
 
 bool Scheduler::PlanRestoreOf(Sequence& s, const KeptPages& kept, int64_t most, RestorePlan& plan) {
     WEFT_CHECK(plan.owner == nullptr);
+    ++stats_.kept_tries;
     plan.sequence = &s;
     plan.owner = this;
     const auto tokens = static_cast<int64_t>(s.tokens.size());
@@ -159,7 +167,7 @@ bool Scheduler::PlanRestoreOf(Sequence& s, const KeptPages& kept, int64_t most, 
     s.seeks = found > 0 && pool_.free() + pool_.idle() >= count;
     if (!room) {
         s.seeks = true;
-        s.seek_plan = plan_ + 1;
+        s.seek_plan = s.of_key->full_plan = plan_ + 1;
     } else if (s.seeks) {
         cache_.Evict(count);
         for (int64_t i = known; i < known + count; ++i) {
@@ -179,6 +187,8 @@ bool Scheduler::PlanRestoreOf(Sequence& s, const KeptPages& kept, int64_t most, 
 
 bool Scheduler::PlanRestore(const KeptPages& kept, int64_t most_pages, RestorePlan& plan) {
     while (Sequence* s = NextSeeker()) {
+        if (std::exchange(seek_plan_, plan_ + 1) != plan_ + 1) seek_tries_ = 0;
+        if (!s->running) ++seek_tries_;
         if (PlanRestoreOf(*s, kept, most_pages, plan)) return true;
     }
     return false;
