@@ -148,6 +148,7 @@ StepData RandomStep(std::mt19937& random) {
         for (uint8_t& byte : page.key) byte = static_cast<uint8_t>(below(256));
         page.place = below(300);
         page.is_state = below(2) == 1;
+        page.is_used = !page.is_state && below(2) == 1;
     }
     step.name = std::string(static_cast<size_t>(below(9)), 'n');
     return step;

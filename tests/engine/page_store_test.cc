@@ -75,6 +75,19 @@ TEST(RamStore, ForgetsTheLeastRecentlyUsed) {
     EXPECT_FALSE(store.Get(KeyOf(3), other)) << "a page of another size";
 }
 
+// A use in the device's memory counts, too.
+TEST(RamStore, PagesInUseStay) {
+    RamStore store(3 * kBytes);
+    for (int i = 0; i < 20; ++i) {
+        store.Put(KeyOf(i), BytesOf(i));
+        store.Touch(KeyOf(0));
+    }
+    store.Touch(KeyOf(99));
+    EXPECT_TRUE(Gets(store, 0));
+    EXPECT_TRUE(Gets(store, 19));
+    EXPECT_FALSE(store.Has(KeyOf(99)));
+}
+
 TEST(FolderStore, KeepsPagesForTheNextProcess) {
     const test::TempDir dir;
     const std::string folder = dir / "deep/pages/";
@@ -175,6 +188,49 @@ TEST(FolderStore, OutlivesItsFolder) {
     EXPECT_FALSE(Gets(*store, 1));
     PutNow(*store, 1);
     EXPECT_TRUE(Gets(*store, 1));
+}
+
+// What this process removed to stay within the limit, what another one removed, and what the user
+// removed, is written again. What the store knows does not grow with what was ever written.
+TEST(FolderStore, WritesAgainWhatIsGone) {
+    const test::TempDir dir;
+    const std::string folder = dir / "pages";
+    constexpr int64_t kLimit = 40 * kBytes;
+    const auto store = OpenFolder(folder, kLimit), other = OpenFolder(folder, kLimit);
+    PutNow(*store, 0);
+    for (int i = 1; i <= 200 && store->Has(KeyOf(0)); ++i) PutNow(*store, i);
+    ASSERT_FALSE(store->Has(KeyOf(0)));
+    EXPECT_TRUE(test::Until([&] { return !store->IsKept(KeyOf(0)); }));
+    for (int i = 100; i <= 200; ++i) PutNow(*store, i);
+    EXPECT_LE(store->known(), 45u);
+    PutNow(*store, 0);
+    for (int i = 301; i <= 400; ++i) PutNow(*other, i);
+    ASSERT_FALSE(store->Has(KeyOf(0)));
+    PutNow(*store, 0);
+    EXPECT_LE(store->known(), 5u);
+    for (const fs::path& page : PagesIn(folder)) fs::remove(page);
+    PutNow(*store, 0);
+    PutNow(*store, 200);
+    fs::remove_all(folder);
+    PutNow(*store, 0);
+    PutNow(*store, 0);
+    EXPECT_TRUE(Gets(*store, 0));
+}
+
+// Pages that are used in the device's memory, such as those of a common beginning, are the last to
+// go, and of one text the first pages.
+TEST(FolderStore, PagesInUseStay) {
+    const test::TempDir dir;
+    const auto store = OpenFolder(dir.path(), 40 * kBytes);
+    for (int i = 0; i < 100; ++i) {
+        PutNow(*store, i);
+        for (const int used : {2, 1, 0}) store->Touch(KeyOf(used));
+        store->Touch(KeyOf(1000));
+        ASSERT_TRUE(store->Has(KeyOf(0))) << i;
+    }
+    EXPECT_TRUE(Gets(*store, 0) && Gets(*store, 1) && Gets(*store, 2));
+    EXPECT_FALSE(store->Has(KeyOf(3)));
+    EXPECT_FALSE(store->Has(KeyOf(1000)));
 }
 
 // A process that was killed while it wrote leaves a file under another name.

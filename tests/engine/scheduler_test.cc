@@ -170,6 +170,37 @@ TEST(Scheduler, AQueueCostsNoLooksForKeptPages) {
     EXPECT_LE(LooksPerStep(1000, false), 16);
 }
 
+// Pages that a sequence found in the prefix cache are named when it leaves: they were used.
+TEST(Scheduler, TellsWhichPagesWereUsed) {
+    Scheduler scheduler({4, 64, 48, kSchedulerPage, true});
+    const PageKeys keys("job", "", kSchedulerPage);
+    scheduler.KeepPages(keys);
+    StepData step;
+    std::vector<PlannedRows> planned;
+    std::vector<PageKey> expected;
+    for (int64_t id = 1; id <= 2; ++id) {
+        Sequence s;
+        s.id = id;
+        s.tokens.assign(4 * kSchedulerPage + 2, 7);
+        keys.Extend(s.space(), s.tokens, 4, expected);
+        scheduler.Add(&s);
+        RestorePlan plan;
+        while (scheduler.PlanRestore(NothingKept(), 4, plan)) scheduler.EndRestore(plan, 0);
+        ASSERT_TRUE(scheduler.Plan(step, planned));
+        scheduler.Commit(planned);
+        EXPECT_EQ(scheduler.TakeSaves().size(), id == 1 ? 4u : 0u);
+        const std::vector<int32_t> pages = s.pages;
+        scheduler.Remove(&s);
+        const auto used = scheduler.TakeSaves();
+        ASSERT_EQ(used.size(), 4u) << id;
+        for (size_t i = 0; i < used.size(); ++i) {
+            EXPECT_EQ(used[i].key, expected[i]);
+            EXPECT_EQ(used[i].place, pages[i]);
+            EXPECT_TRUE(used[i].is_used);
+        }
+    }
+}
+
 // Adds a sequence of `tokens` tokens, all equal to `first`.
 std::unique_ptr<Sequence> Add(Scheduler& scheduler, int64_t id, int64_t tokens, int32_t first,
                               const std::string& key = "", int priority = 0) {

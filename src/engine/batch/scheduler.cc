@@ -64,6 +64,7 @@ void Scheduler::Add(Sequence* sequence) {
 
 void Scheduler::Remove(Sequence* sequence) {
     KeepTail(*sequence);
+    SaveWhole(*sequence);
     SaveLastState(*sequence);
     ReleasePages(*sequence);
     if (sequence->running) Count(*sequence, -1);

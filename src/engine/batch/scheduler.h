@@ -278,7 +278,8 @@ class Scheduler {
     // PlanRestore and EndRestore until PlanRestore returns false or it is time for a step: a
     // sequence has no rows while kept pages of it may be found.
     void KeepPages(std::optional<PageKeys> keys);
-    // Pages and states that became known to the prefix cache since the last call. Their bytes stay
+    // Pages and states that became known to the prefix cache since the last call, and the first
+    // pages of sequences that left, which also tell that these pages were used. Their bytes stay
     // in place until the next step runs or pages are restored, even if they are taken meanwhile.
     std::vector<KeyedPage> TakeSaves() { return std::exchange(saves_, {}); }
     // Chooses a sequence and takes places in the KV cache for at most `most_pages` of its next
@@ -361,6 +362,7 @@ class Scheduler {
     void KeepDraftState(Sequence& sequence);
     // Kept pages (scheduler_kept.cc).
     void SavePages(Sequence& sequence, int64_t begin, int64_t end);
+    void SaveWhole(Sequence& sequence);
     void SaveState(Sequence& sequence, int64_t tokens, int32_t slot);
     void SaveLastState(Sequence& sequence);
     bool Delayed(const Sequence& sequence) const;

@@ -12,6 +12,8 @@ namespace {
 // A sequence restores at most this many times its pages: other sequences may take restored pages
 // before it is admitted.
 constexpr int64_t kMostRestores = 2;
+// When a sequence leaves, at most so many of its first pages are named: a message of 160 KB.
+constexpr int64_t kMostUsed = 4096;
 // Before a plan, kept pages are looked up for at most so many waiting sequences more than slots are
 // free. The others wait for a later plan.
 constexpr int64_t kMostSeekers = 8;
@@ -32,6 +34,14 @@ void Scheduler::SavePages(Sequence& s, int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); std::cmp_less(i, end); ++i) {
         saves_.push_back({s.page_keys[i], s.pages[i], false});
     }
+}
+
+// When a sequence leaves: its pages were used, also those that the prefix cache had.
+void Scheduler::SaveWhole(Sequence& s) {
+    if (!options_.prefix_cache || !s.cached) return;
+    const size_t begin = saves_.size();
+    SavePages(s, 0, std::min(s.computed / options_.page_tokens, kMostUsed));
+    for (size_t i = begin; i < saves_.size(); ++i) saves_[i].is_used = true;
 }
 
 // tokens: in whole pages.

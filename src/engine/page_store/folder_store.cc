@@ -33,8 +33,7 @@ constexpr std::string_view kSuffix = ".page", kFreshSuffix = ".tmp";
 constexpr size_t kKeyDigits = 2 * std::tuple_size_v<PageKey>;
 // An interrupted write is this old, unless the hosts' clocks differ by hours.
 constexpr int64_t kAbandonedS = 3600;
-// Reading a page makes its file recent, if it is not that already.
-constexpr int64_t kRecentS = 60;
+constexpr int64_t kSecondNs = 1'000'000'000;
 // Bytes that a file needs in addition to its size, at most.
 constexpr int64_t kFileBytes = 4096;
 
@@ -60,6 +59,16 @@ int64_t SecondsSinceChange(const struct stat& info) {
     return std::time(nullptr) - info.st_mtim.tv_sec;
 }
 
+int64_t NsOf(const timespec& time) {
+    return time.tv_sec * kSecondNs + time.tv_nsec;
+}
+
+// Access and change.
+std::array<timespec, 2> TimesOf(int64_t ns) {
+    const timespec time{static_cast<time_t>(ns / kSecondNs), static_cast<long>(ns % kSecondNs)};
+    return {time, time};
+}
+
 // Whether `name` is that of a page, or of a page that is being written.
 bool IsPageName(std::string_view name, bool fresh) {
     if (name.size() < kKeyDigits || !name.substr(kKeyDigits).starts_with(kSuffix)) return false;
@@ -67,6 +76,16 @@ bool IsPageName(std::string_view name, bool fresh) {
     const std::string_view key = name.substr(0, kKeyDigits);
     return std::ranges::all_of(key, [](char c) { return std::isxdigit(c) != 0; }) &&
            (fresh ? rest.ends_with(kFreshSuffix) : rest.empty());
+}
+
+// The key in the name of a page.
+PageKey KeyOf(std::string_view name) {
+    const auto digit = [](char c) { return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10; };
+    PageKey key{};
+    for (size_t i = 0; i < key.size(); ++i) {
+        key[i] = static_cast<uint8_t>(digit(name[2 * i]) * 16 + digit(name[2 * i + 1]));
+    }
+    return key;
 }
 
 // Reads or writes all bytes of `parts`. Returns errno; 0: done; EIO: the file is too short.
@@ -88,7 +107,9 @@ int TransferAll(std::span<iovec> parts, Transfer transfer) {
     return 0;
 }
 
-int WriteFresh(const std::string& path, const Header& header, std::span<const std::byte> bytes) {
+// used_ns: the file's time.
+int WriteFresh(const std::string& path, const Header& header, std::span<const std::byte> bytes,
+               int64_t used_ns) {
     const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd.valid()) return errno;
     Header head = header;
@@ -96,6 +117,7 @@ int WriteFresh(const std::string& path, const Header& header, std::span<const st
                                iovec{const_cast<std::byte*>(bytes.data()), bytes.size()}};
     const int error = TransferAll(std::span(parts).first(bytes.empty() ? 1 : 2),
                                   [&](iovec* at, int n) { return ::writev(fd.get(), at, n); });
+    ::futimens(fd.get(), TimesOf(used_ns).data());
     // (Some network file systems report a full disk only when the file is closed.)
     const int copy = error == 0 ? ::dup(fd.get()) : -1;
     return error != 0 ? error : copy < 0 || ::close(copy) != 0 ? errno : 0;
@@ -111,7 +133,7 @@ Result<std::unique_ptr<FolderStore>> FolderStore::Open(const std::string& path,
     std::unique_ptr<FolderStore> store(new FolderStore(folder, most_bytes));
     // A folder that cannot be written is an error now, not with the first page.
     const std::string trial = FreshName(store->PathOf({}));
-    if (const int error = WriteFresh(trial, {}, {});
+    if (const int error = WriteFresh(trial, {}, {}, store->NextUse());
         error != 0 && error != ENOSPC && error != EDQUOT) {
         return MakeError(ErrorCode::kIo, "--cache-dir {}: cannot write a file: {}", folder,
                          std::strerror(error));
@@ -155,9 +177,35 @@ void FolderStore::Put(const PageKey& key, const PageBytes& bytes) {
         ++counts_.dropped;
         return;
     }
-    if (!kept_.insert(key).second) return;
+    Kept& kept = kept_[key];
+    kept.used_ns = NextUse();
+    if (!kept.waits) Queue(key, kept, bytes);
+}
+
+// The uses of a page are stored now and then, because each use of a long text would change
+// thousands of files.
+void FolderStore::Touch(const PageKey& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = kept_.find(key);
+    if (found == kept_.end()) return;
+    Kept& kept = found->second;
+    kept.used_ns = NextUse();
+    const bool stale = kept.used_ns - kept.stored_ns > kRecentS * kSecondNs;
+    if (stale && !kept.waits) Queue(key, kept, nullptr);
+}
+
+// Needs the lock. Later uses have later times.
+int64_t FolderStore::NextUse() {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    return last_use_ns_ = std::max(NsOf(now), last_use_ns_ + 1);
+}
+
+// Needs the lock.
+void FolderStore::Queue(const PageKey& key, Kept& kept, const PageBytes& bytes) {
+    kept.waits = true;
     queue_.push_back({key, bytes});
-    queued_bytes_ += size;
+    if (bytes != nullptr) queued_bytes_ += static_cast<int64_t>(bytes->size());
     changed_.notify_one();
 }
 
@@ -176,13 +224,26 @@ bool FolderStore::Get(const PageKey& key, std::span<std::byte> out) {
         const Header expected = HeaderOf(key, out);
         good = std::memcmp(&header, &expected, sizeof header) == 0;
     }
-    if (good && SecondsSinceChange(info) > kRecentS) ::futimens(fd.get(), nullptr);
+    const bool renews = good && SecondsSinceChange(info) > kRecentS;
+    if (renews) ::futimens(fd.get(), nullptr);
     if (found && !good) ::unlink(path.c_str());
     const std::lock_guard lock(mutex_);
     if (good) counts_.read_bytes += static_cast<int64_t>(out.size());
     if (found && !good) ++counts_.damaged;
-    good ? static_cast<void>(kept_.insert(key)) : static_cast<void>(kept_.erase(key));
+    if (good) {
+        Kept& kept = kept_[key];
+        kept.used_ns = NextUse();
+        kept.stored_ns = renews ? kept.used_ns : NsOf(info.st_mtim);
+    } else if (const auto at = kept_.find(key); at != kept_.end()) {
+        at->second.stored_ns = 0;
+        if (!at->second.waits) kept_.erase(at);
+    }
     return good;
+}
+
+size_t FolderStore::known() const {
+    const std::lock_guard lock(mutex_);
+    return kept_.size();
 }
 
 PageStoreCounts FolderStore::counts() const {
@@ -199,35 +260,52 @@ void FolderStore::Write() {
         if (queue_.empty() || (ends_ && NowNs() > flush_until_ns_)) return;
         const Waiting page = std::move(queue_.front());
         queue_.pop_front();
-        const bool paused = NowNs() < paused_until_ns_;
-        lock.unlock();
-        if (!paused) WriteOne(page);
-        lock.lock();
-        queued_bytes_ -= static_cast<int64_t>(page.bytes->size());
+        const bool paused = page.bytes != nullptr && NowNs() < paused_until_ns_;
+        Kept& waiting = kept_.at(page.key);  // pages that wait stay there
+        waiting.waits = false;
+        const Kept kept = waiting;
         if (paused) ++counts_.dropped;
         if (paused) kept_.erase(page.key);
+        lock.unlock();
+        const bool there = !paused && kept.stored_ns > 0 && Renew(page.key, kept.used_ns);
+        if (!paused && !there && page.bytes != nullptr) WriteOne(page, kept);
+        lock.lock();
+        if (page.bytes != nullptr) queued_bytes_ -= static_cast<int64_t>(page.bytes->size());
     }
 }
 
-void FolderStore::WriteOne(const Waiting& page) {
+// Changes the time of a page's file. Returns false and forgets the page if the file is gone.
+bool FolderStore::Renew(const PageKey& key, int64_t used_ns) {
+    const bool there = ::utimensat(AT_FDCWD, PathOf(key).c_str(), TimesOf(used_ns).data(),
+                                   AT_SYMLINK_NOFOLLOW) == 0 ||
+                       errno != ENOENT;
+    const std::lock_guard lock(mutex_);
+    const auto at = kept_.find(key);
+    if (at == kept_.end()) return there;
+    at->second.stored_ns = there ? used_ns : 0;
+    if (!there && !at->second.waits) kept_.erase(at);
+    return there;
+}
+
+void FolderStore::WriteOne(const Waiting& page, const Kept& kept) {
     const std::string path = PathOf(page.key);
-    // A file that is there already may be damaged, so it is replaced.
+    // A file of another process that is there already may be damaged, so it is replaced.
     const auto bytes = static_cast<int64_t>(page.bytes->size()) + kFileBytes;
     if (untrimmed_bytes_ + bytes > most_bytes_ / 64) Trim();
     untrimmed_bytes_ += bytes;
     const Header header = HeaderOf(page.key, *page.bytes);
     const std::string fresh = FreshName(path);
-    int error = WriteFresh(fresh, header, *page.bytes);
+    int error = WriteFresh(fresh, header, *page.bytes, kept.used_ns);
     if (error == ENOENT) {  // the folder was removed
         ::mkdir(folder_.c_str(), 0700);
-        error = WriteFresh(fresh, header, *page.bytes);
+        error = WriteFresh(fresh, header, *page.bytes, kept.used_ns);
     }
     if (error == 0 && ::rename(fresh.c_str(), path.c_str()) != 0) error = errno;
     if (error != 0) ::unlink(fresh.c_str());
-    NoteWritten(page, error);
+    NoteWritten(page, kept.used_ns, error);
 }
 
-void FolderStore::NoteWritten(const Waiting& page, int error) {
+void FolderStore::NoteWritten(const Waiting& page, int64_t used_ns, int error) {
     if (error != 0 && !std::exchange(warned_, true)) {
         Log(LogLevel::kWarning,
             "--cache-dir {}: cannot write a page: {}. The server continues without writing pages, "
@@ -238,21 +316,20 @@ void FolderStore::NoteWritten(const Waiting& page, int error) {
     if (error == 0) {
         counts_.held_bytes += static_cast<int64_t>(page.bytes->size());
         counts_.written_bytes += static_cast<int64_t>(page.bytes->size());
+        Kept& kept = kept_[page.key];
+        kept.used_ns = std::max(kept.used_ns, used_ns);
+        kept.stored_ns = used_ns;
         return;
     }
     ++counts_.dropped;
-    kept_.erase(page.key);
+    if (const auto at = kept_.find(page.key); at != kept_.end() && !at->second.waits) {
+        kept_.erase(at);
+    }
     paused_until_ns_ = NowNs() + kPauseNs;
 }
 
-// Removes abandoned files, and what exceeds the limit.
-void FolderStore::Trim() {
-    struct Entry {
-        std::string path;
-        int64_t bytes;
-        timespec used;
-    };
-    std::vector<Entry> entries;
+// The pages in the folder; removes abandoned files. Returns the bytes of all pages.
+int64_t FolderStore::List(std::vector<Entry>& entries) const {
     int64_t bytes = 0;
     std::error_code error;
     for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
@@ -264,21 +341,47 @@ void FolderStore::Trim() {
         if (::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
         if (fresh && SecondsSinceChange(info) > kAbandonedS) ::unlink(path.c_str());
         if (fresh) continue;
-        entries.push_back({path, info.st_size + kFileBytes, info.st_mtim});
+        entries.push_back({KeyOf(name), info.st_size + kFileBytes, NsOf(info.st_mtim)});
         bytes += entries.back().bytes;
     }
+    return bytes;
+}
+
+// Sets the last uses by this process, and forgets the pages that others have removed.
+void FolderStore::Compare(std::vector<Entry>& entries) {
+    std::ranges::sort(entries, {}, &Entry::key);
+    const std::lock_guard lock(mutex_);
+    auto entry = entries.begin();
+    for (auto at = kept_.begin(); at != kept_.end();) {
+        while (entry != entries.end() && entry->key < at->first) ++entry;
+        const bool there = entry != entries.end() && entry->key == at->first;
+        if (there) entry->used_ns = std::max(entry->used_ns, at->second.used_ns);
+        at = there || at->second.waits ? std::next(at) : kept_.erase(at);
+    }
+}
+
+// Removes what exceeds the limit.
+void FolderStore::Trim() {
+    std::vector<Entry> entries;
+    int64_t bytes = List(entries);
+    Compare(entries);
     untrimmed_bytes_ = 0;
+    std::vector<PageKey> removed;
     if (bytes > most_bytes_ / 16 * 15) {
-        std::ranges::sort(entries, {}, [](const Entry& entry) {
-            return std::pair(entry.used.tv_sec, entry.used.tv_nsec);
-        });
+        std::ranges::sort(entries, {}, &Entry::used_ns);
         for (const Entry& entry : entries) {
             if (bytes <= most_bytes_ / 8 * 7) break;
-            if (::unlink(entry.path.c_str()) == 0 || errno == ENOENT) bytes -= entry.bytes;
+            if (::unlink(PathOf(entry.key).c_str()) != 0 && errno != ENOENT) continue;
+            bytes -= entry.bytes;
+            removed.push_back(entry.key);
         }
     }
     const std::lock_guard lock(mutex_);
     counts_.held_bytes = bytes;
+    for (const PageKey& key : removed) {
+        const auto at = kept_.find(key);
+        if (at != kept_.end() && !at->second.waits) kept_.erase(at);
+    }
 }
 
 }  // namespace weft::engine

@@ -28,6 +28,7 @@ struct KeyedPage {
     PageKey key{};
     int32_t place = -1;  // number of the page or of the slot
     bool is_state = false;
+    bool is_used = false;  // a page that was used, rather than made: it may be kept already
 };
 
 // The keys of one job. Thread: any.

@@ -32,10 +32,13 @@ class PageStore {
     virtual ~PageStore() = default;
     // Whether the store seems to have the page: Get may still fail.
     virtual bool Has(const PageKey& key) = 0;
-    // Whether Put of the page would do nothing. Never waits for a disk.
+    // Whether the page need not be put, as far as the store knows. Never waits for a disk.
     virtual bool IsKept(const PageKey& key) = 0;
-    // Never waits for a disk.
+    // Never waits for a disk. Puts the page even if IsKept, because it may be gone.
     virtual void Put(const PageKey& key, const PageBytes& bytes) = 0;
+    // The page was used in the device's memory: it is now the most recently used. Never waits for a
+    // disk.
+    virtual void Touch(const PageKey& /*key*/) {}
     // Fills `out`, whose size is that of the page. False: the store does not have the page; `out`
     // may have changed.
     virtual bool Get(const PageKey& key, std::span<std::byte> out) = 0;

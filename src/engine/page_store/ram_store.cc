@@ -18,6 +18,11 @@ void RamStore::Put(const PageKey& key, const PageBytes& bytes) {
     counts_.written_bytes += size;
 }
 
+void RamStore::Touch(const PageKey& key) {
+    const auto found = pages_.find(key);
+    if (found != pages_.end()) by_use_.splice(by_use_.begin(), by_use_, found->second);
+}
+
 bool RamStore::Get(const PageKey& key, std::span<std::byte> out) {
     const auto found = pages_.find(key);
     if (found == pages_.end() || found->second->bytes->size() != out.size()) return false;

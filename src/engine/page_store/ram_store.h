@@ -16,6 +16,7 @@ class RamStore final : public PageStore {
     bool Has(const PageKey& key) override { return pages_.contains(key); }
     bool IsKept(const PageKey& key) override { return pages_.contains(key); }
     void Put(const PageKey& key, const PageBytes& bytes) override;
+    void Touch(const PageKey& key) override;
     bool Get(const PageKey& key, std::span<std::byte> out) override;
     PageStoreCounts counts() const override { return counts_; }
 

@@ -11,6 +11,12 @@
 #include "engine/page_store/ram_store.h"
 
 namespace weft::engine {
+namespace {
+
+// Most bytes of used pages that are read from the device for one step, if no tier keeps them.
+constexpr int64_t kReadAgainBytes = int64_t{32} << 20;
+
+}  // namespace
 
 Result<std::unique_ptr<RankPages>> RankPages::Open(const Job& job) {
     auto pages = std::make_unique<RankPages>();
@@ -76,17 +82,26 @@ bool RankPages::HasState(const PageKey& key) {
 
 Status RankPages::Save(std::span<const KeyedPage> pages) {
     std::vector<Unkept> unkept;
+    std::vector<PageKey> keys;
+    int64_t left = kReadAgainBytes;
     for (const KeyedPage& page : pages) {
-        const PageKey key = KeyOfShare(page, shard_);
+        const PageKey& key = keys.emplace_back(KeyOfShare(page, shard_));
         const auto kept = [&](const auto& tier) { return tier->IsKept(key); };
-        if (std::ranges::all_of(tiers_, kept)) continue;
+        const auto elsewhere = [&](const auto& tier) { return tier.get() != slots_ && kept(tier); };
         const auto size = static_cast<size_t>(ShareOf(page).bytes);
+        if (page.is_used && (left <= 0 || std::ranges::any_of(tiers_, elsewhere))) continue;
+        if (page.is_used) left -= ShareOf(page).bytes;
+        if (std::ranges::all_of(tiers_, kept)) continue;
         unkept.push_back(
             {key, page.place, page.is_state, std::make_shared<std::vector<std::byte>>(size)});
     }
     WEFT_TRY(ReadAll(unkept));
     for (const Unkept& page : unkept) {
         for (const auto& tier : tiers_) tier->Put(page.key, page.bytes);
+    }
+    std::ranges::reverse(keys);
+    for (const auto& tier : tiers_) {
+        for (const PageKey& key : keys) tier->Touch(key);
     }
     return {};
 }

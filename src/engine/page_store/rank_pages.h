@@ -48,7 +48,9 @@ class RankPages {
     // Number of first pages of `keys` that this rank seems to have.
     int64_t Leading(std::span<const PageKey> keys);
     bool HasState(const PageKey& key);
-    // Keeps shares of pages that are in the device's memory. Errors: those of the device.
+    // Keeps shares of pages that are in the device's memory, or notes their use. Pages of one text
+    // are in its order: the first ones then count as used last, because the others have no use
+    // without them. Errors: those of the device.
     Status Save(std::span<const KeyedPage> pages);
     // Fills pages in order, up to the first that this rank does not have; returns their number.
     // progress: increases with each page. Errors: those of the device.

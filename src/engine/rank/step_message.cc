@@ -18,6 +18,8 @@ constexpr const char* kCounts[] = {"tokens", "sequences",   "output rows",      
                                    "asks",   "keyed pages", "bytes of the name"};
 // Words of an ask: the number of best logits, or one of these; a chain follows kToken.
 constexpr int32_t kAskAll = 0, kAskToken = -1;
+// Kinds of keyed pages.
+constexpr int32_t kPage = 0, kState = 1, kUsedPage = 2;
 // The chunk size and the context bound a step; a larger message is invalid.
 constexpr size_t kMostWords = size_t{1} << 26;
 
@@ -138,15 +140,17 @@ Status TakeSequence(WordReader& reader, int32_t number, StepData::Sequence& s) {
 
 Status TakeKeyed(WordReader& reader, int32_t number, KeyedPage& page) {
     std::vector<int32_t> words;
-    int32_t is_state = 0;
+    int32_t kind = 0;
     if (!reader.Take(sizeof(PageKey) / sizeof(int32_t), words) || !reader.Take(page.place) ||
-        !reader.Take(is_state)) {
+        !reader.Take(kind)) {
         return EndsIn("keyed page", number);
     }
-    if (is_state != 0 && is_state != 1)
-        return BadStep("the kind of a keyed page", is_state, "0 or 1");
+    if (kind < 0 || kind > kUsedPage) {
+        return BadStep("the kind of a keyed page", kind, fmt::format("0 to {}", kUsedPage));
+    }
     std::memcpy(page.key.data(), words.data(), page.key.size());
-    page.is_state = is_state != 0;
+    page.is_state = kind == kState;
+    page.is_used = kind == kUsedPage;
     return {};
 }
 
@@ -175,7 +179,9 @@ void AppendKeyed(std::vector<int32_t>& words, const KeyedPage& page) {
     std::array<int32_t, sizeof(PageKey) / sizeof(int32_t)> key{};
     std::memcpy(key.data(), page.key.data(), page.key.size());
     words.insert(words.end(), key.begin(), key.end());
-    words.insert(words.end(), {page.place, page.is_state ? 1 : 0});
+    words.insert(words.end(), {page.place, page.is_state  ? kState
+                                           : page.is_used ? kUsedPage
+                                                          : kPage});
 }
 
 }  // namespace
