@@ -81,7 +81,7 @@ Status Engine::StartAgain(Error error, bool joining) {
     if (!recovered.ok()) return EndAll(recovered.error());
     NoteRecoveries();
     NoteLayout();
-    scheduler_->Forget();
+    scheduler_->Forget(rank().kv_pages());
     scheduler_->KeepPages(rank().page_keys());
     drafts_.ForgetCosts();
     rank().SetIdle(true);

@@ -433,7 +433,7 @@ TEST(Scheduler, ALostDraftWaitsForItsToken) {
     s->draft = {6, 7, 8};
     ASSERT_TRUE(scheduler.Plan(step, planned));
     EXPECT_EQ(RowsOf(planned, 1), 4);
-    scheduler.Forget();
+    scheduler.Forget(100);
     s->last_apart = true;
     ASSERT_TRUE(scheduler.Plan(step, planned));
     EXPECT_EQ(RowsOf(planned, 1), 9);

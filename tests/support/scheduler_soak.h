@@ -272,7 +272,7 @@ class Soak {
 
     // A rank is lost.
     void Lose() {
-        scheduler_.Forget();
+        scheduler_.Forget(scheduler_.stats().pages);
         KeepPages();
         cache_.Lose();
         flights_.clear();

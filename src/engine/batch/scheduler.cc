@@ -511,7 +511,7 @@ void Scheduler::CommitInFlight(std::span<const PlannedRows> planned) {
     for (const PlannedRows& plan : planned) plan.sequence->in_flight = plan.output >= 0;
 }
 
-void Scheduler::Forget() {
+void Scheduler::Forget(int64_t pages) {
     for (Sequence* s : running_) {
         ReleasePages(*s);
         Count(*s, -1);
@@ -520,6 +520,7 @@ void Scheduler::Forget() {
     }
     cache_.Clear();
     saves_.clear();
+    pool_ = PagePool(pages);
     waiting_.insert(waiting_.begin(), running_.begin(), running_.end());
     for (Sequence* s : running_) ++s->preempted;
     running_.clear();

@@ -270,8 +270,9 @@ class Scheduler {
         steps_at_once_ = steps;
         stages_ = stages;
     }
-    // The KV cache is lost: all sequences restart from their tokens, in the same order.
-    void Forget();
+    // The KV cache is lost: all sequences restart from their tokens, in the same order. pages: of
+    // the new cache.
+    void Forget(int64_t pages);
 
     // Pages kept outside of the device's memory (page_store/rank_pages.h; scheduler_kept.cc).
     // KeepPages: from now on, with these keys; none: no page is kept. Then call, before each Plan,
