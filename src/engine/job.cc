@@ -63,12 +63,16 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("memory", job.memory, FieldRange{0, int64_t{1} << 50});
     visit("ctx", job.ctx, FieldRange{0, kMostTokens});
     visit("kv_tokens", job.kv_tokens, FieldRange{0, kMostTokens});
+    visit("cache_share", job.cache_share, FieldRange{0, 1});
+    visit("fits_ctx", job.fits_ctx);
+    visit("cache_agreed", job.cache_agreed);
     visit("state_slots", job.state_slots, FieldRange{1, kMostTokens});
     visit("chunk", job.chunk, FieldRange{1, kMostRows});
     visit("max_outputs", job.max_outputs, FieldRange{1, kMostRows});
     visit.Named("kv_dtype", job.kv_dtype, KvTypesName, ParseJobKvTypes);
     visit.Named("outputs", job.outputs, OutputsName, FindOutputs);
     visit("draft_bytes", job.draft_bytes, FieldRange{0, int64_t{1} << 50});
+    visit("draft_token_bytes", job.draft_token_bytes, FieldRange{0, int64_t{1} << 40});
     visit("draft_head", job.draft_head);
     visit.Path("draft_folder", job.draft_folder, [&](const std::string& word) {
         return job.feed || word.empty() ? std::string() : model_files::PathOfModel(word);

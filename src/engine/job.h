@@ -37,9 +37,14 @@ struct Job {
     int64_t stream_rows = -1;  // program::HostOps::stream_rows
     // Experts stay on the drive as far as they do not fit into `memory`.
     bool weights_on_drive = false;
-    int64_t memory = 0;       // bytes of a rank; 0: most of what is free
-    int64_t ctx = 0;          // most tokens of a sequence; 0: the command chooses
-    int64_t kv_tokens = 0;    // size of the KV cache in tokens of all sequences together; 0: ctx
+    int64_t memory = 0;     // bytes of a rank; 0: most of what is free
+    int64_t ctx = 0;        // most tokens of a sequence; 0: the command chooses
+    int64_t kv_tokens = 0;  // size of the KV cache in tokens of all sequences together; 0: ctx
+    // Not 0: the most of the free memory that the KV cache gets. The ranks then reduce kv_tokens
+    // and, with fits_ctx, ctx to what fits (rank/cache_size.h). cache_agreed: the first epoch's
+    // ranks have done so; later ones may reduce kv_tokens only.
+    double cache_share = 0;
+    bool fits_ctx = false, cache_agreed = false;
     int64_t state_slots = 1;  // slots of recurrent state (batch/scheduler.h), for models with such
                               // state
     int64_t chunk = 512;      // most rows of a step
@@ -48,9 +53,10 @@ struct Job {
     KvTypes kv_dtype;
     // Outputs of a step on rank 0. With pipeline stages, kBoth means kLogits.
     model::Outputs outputs = model::Outputs::kLogits;
-    int64_t draft_bytes = 0;  // memory for a draft model on rank 0, in addition to the rank's share
-                              // of the model
-    bool draft_head = false;  // use the model's multi-token prediction head, or:
+    // Memory for a draft model on rank 0, in addition to the rank's share of the model: weights and
+    // activations, and each token of its KV cache.
+    int64_t draft_bytes = 0, draft_token_bytes = 0;
+    bool draft_head = false;     // use the model's multi-token prediction head, or:
     std::string draft_folder{};  // the word of a separate head's folder; "": none
     bool reference = false;      // reference kernels, float32 KV cache
     bool exact = false;          // do not round activations

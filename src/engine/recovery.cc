@@ -142,6 +142,15 @@ Result<std::string> ReplanText(const std::string& job, int ranks, const std::vec
     return JobToJson(next);
 }
 
+// Keeps the context and, as the largest one, the cache on which the first epoch's ranks agreed.
+static void KeepCache(const Job& agreed, Job& job) {
+    if (!agreed.cache_agreed || job.cache_agreed) return;
+    job.ctx = agreed.ctx;
+    job.kv_tokens = agreed.kv_tokens;
+    job.fits_ctx = false;
+    job.cache_agreed = true;
+}
+
 // Keeps the chosen layout and shares, so that ranks need not measure again.
 static void KeepChoices(const Rank* rank, Job& job) {
     if (rank == nullptr) return;
@@ -149,6 +158,7 @@ static void KeepChoices(const Rank* rank, Job& job) {
         job.tp = rank->job().tp;
         job.pp = rank->job().pp;
     }
+    KeepCache(rank->job(), job);
     if (!job.split_auto || rank->job().split_auto) return;
     job.split = rank->job().split;
     job.split_auto = false;
@@ -239,8 +249,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
     for (int attempt = 0; attempt < kMostAttempts || NowNs() - begin_ns < kRetryNs; ++attempt) {
         if (rank != nullptr) rank->LeaveEpoch();
         auto next = cluster.NextEpoch(error, [&](const auto& kept) -> Result<std::string> {
-            // (`job` may be older, because epochs that failed to form came between. But it has the
-            // measured shares, or none if they are even.)
+            // (`job` may be older, but it has the measured shares; none if they are even.)
             WEFT_ASSIGN(Job last, JobOf(cluster));
             const int size = cluster.size();
             const bool known = job.split.empty() || std::cmp_equal(job.split.size(), size);
@@ -252,6 +261,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                 last.tp = job.tp;
                 last.pp = job.pp;
             }
+            KeepCache(job, last);
             const bool same = std::cmp_equal(kept.size(), size) && kept.back() == size - 1;
             if (!same) {
                 WEFT_TRY(CheckRoom(rank.get(), cluster, kept));

@@ -175,9 +175,9 @@ TEST_P(DraftHeadAnswers, AModelWithoutOneIsRefused) {
 TEST_P(DraftHeadAnswers, TheirCacheIsCounted) {
     Job plain = JobOf(Write(false)), with = plain;
     EngineOptions options{.max_seqs = 1};
-    ASSERT_TRUE(SizeCache(plain, options, 1).ok());
+    ASSERT_TRUE(SizeCache(plain, options).ok());
     options.draft.model = draft_;
-    ASSERT_TRUE(SizeCache(with, options, 1).ok());
+    ASSERT_TRUE(SizeCache(with, options).ok());
     EXPECT_GE(plain.kv_tokens, with.kv_tokens);
     if (apart_) with.draft_folder = draft_;
     const auto source = OpenModelOf(with).value();

@@ -227,15 +227,17 @@ Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& s
     }
     engine::EngineOptions options = engine::OneAtATime(draft);
     options.prefix_cache = true;  // each question repeats the conversation
-    const size_t hosts = flags.cluster.hosts.size() + static_cast<size_t>(flags.cluster.wait_for);
-    WEFT_ASSIGN(const std::string context_why, engine::SizeCache(job, options, hosts));
+    WEFT_ASSIGN(const bool chosen, engine::SizeCache(job, options));
     std::unique_ptr<engine::Engine> engine;
     {
         const LoadingLine line(fmt::format("loading {}", job.model), flags.cluster);
         WEFT_ASSIGN(engine, engine::Engine::Start(flags.cluster, job, options));
     }
     PrintErr("{}, context {}{}. /help lists commands, Ctrl-C stops an answer, Ctrl-D ends.\n",
-             job.model, job.ctx, context_why.empty() ? "" : fmt::format(" ({})", context_why));
+             job.model, engine->context(),
+             chosen
+                 ? fmt::format(" ({})", engine::WhyContext(engine->rank().job(), engine->hyper()))
+                 : "");
     PrintErr("sampling: {} ({}; /set changes it)\n", engine::SamplingText(said.settings.sampler),
              said.sampling_by);
     ChatSession session(said.system, said.settings, said.seeded);

@@ -48,10 +48,11 @@ Status UnlessStopped(const serve::ServerOptions& options, Error error) {
     return {};
 }
 
-// context_why: as of engine::SizeCache.
-void SayServing(serve::Server& server, const serve::ServerOptions& options,
-                const std::string& context_why, bool json, double load_s) {
+// chosen: whether Weft chose the context.
+void SayServing(serve::Server& server, const serve::ServerOptions& options, bool chosen, bool json,
+                double load_s) {
     engine::Rank& rank = server.engine().rank();
+    const engine::Job& job = rank.job();
     // An elastic job may have started with fewer ranks than requested.
     const int ranks = rank.layout().size();
     const bool sums = rank.layout().tp > 1;
@@ -70,16 +71,16 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options,
             "in {:.1f} s). Ctrl-C stops.",
             options.job.model, server.url(), ranks, ranks == 1 ? "" : "s",
             device.name == "cpu" ? "" : fmt::format(" on {} {}", device.name, device.hardware),
-            narrow, of_prompts, options.job.ctx,
-            context_why.empty() ? "" : fmt::format(" ({})", context_why), options.job.kv_tokens,
-            load_s));
+            narrow, of_prompts, job.ctx,
+            chosen ? fmt::format(" ({})", engine::WhyContext(job, rank.hyper())) : "",
+            job.cache_tokens(), load_s));
     }
     Json said{{"url", server.url()},
               {"port", server.port()},
               {"ranks", ranks},
               {"device", rank.device()->info().name},
-              {"ctx", options.job.ctx},
-              {"kv_tokens", options.job.kv_tokens},
+              {"ctx", job.ctx},
+              {"kv_tokens", job.cache_tokens()},
               {"max_seqs", options.batch.max_seqs},
               {"lookup", options.batch.draft.lookup},
               {"draft", options.batch.draft.model},
@@ -100,10 +101,7 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
     WEFT_TRY(PrepareServer(flags));
     WEFT_TRY(FindDraft(flags.server.batch.draft.model, flags.common.pull));
     serve::ServerOptions& options = flags.server;
-    const cluster::ClusterOptions& asked = flags.common.cluster;
-    const size_t hosts = asked.hosts.size() + static_cast<size_t>(asked.wait_for);
-    WEFT_ASSIGN(const std::string context_why,
-                engine::SizeCache(flags.common.job, options.batch, hosts));
+    WEFT_ASSIGN(const bool chosen, engine::SizeCache(flags.common.job, options.batch));
     options.job = flags.common.job;
     const bool member = flags.member.has_value();
     if (member) options.say = nullptr;  // the parent prints it
@@ -117,7 +115,7 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
         server = std::move(started).value();
     }
     if (!member) {
-        SayServing(*server, options, context_why, flags.common.json, SecondsSince(begin_ns));
+        SayServing(*server, options, chosen, flags.common.json, SecondsSince(begin_ns));
     }
     supervisor.SayServing(server->port(), options.cluster.host_names);
     WEFT_TRY(server->Run());

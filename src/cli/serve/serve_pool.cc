@@ -107,8 +107,6 @@ Result<uint64_t> NeedOf(const serve::ServerOptions& options, const backend::Memo
 
 Result<std::vector<serve::ServerOptions>> ModelsOf(ServeFlags& flags) {
     std::vector<serve::ServerOptions> models;
-    const cluster::ClusterOptions& asked = flags.common.cluster;
-    const size_t hosts = asked.hosts.size() + static_cast<size_t>(asked.wait_for);
     for (ModelWord& word : flags.models) {
         serve::ServerOptions options = flags.server;
         options.name = word.name.empty() ? serve::NameOfModel(word.model) : word.name;
@@ -116,10 +114,14 @@ Result<std::vector<serve::ServerOptions>> ModelsOf(ServeFlags& flags) {
         WEFT_TRY(FindModel(word.model, flags.common.pull));
         options.job = flags.common.job;
         options.job.model = word.model;
-        WEFT_ASSIGN(const std::string context_why,
-                    engine::SizeCache(options.job, options.batch, hosts, MostLoaded(flags)));
-        if (!context_why.empty() && !flags.common.json) {
-            Tell(fmt::format("{}: context {} ({})", options.name, options.job.ctx, context_why));
+        WEFT_ASSIGN(const bool chosen,
+                    engine::SizeCache(options.job, options.batch, MostLoaded(flags)));
+        WEFT_ASSIGN(const auto source, model_files::OpenModel(options.job.model));
+        WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+        engine::FitCache(options.job, hyper, program::kLeastPage, 0);
+        if (chosen && !flags.common.json) {
+            Tell(fmt::format("{}: context {} ({})", options.name, options.job.ctx,
+                             engine::WhyContext(options.job, hyper)));
         }
         models.push_back(std::move(options));
     }

@@ -96,10 +96,13 @@ Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& j
         options.exact = job.exact;
         WEFT_ASSIGN(device, backend::OpenDevice(name, options));
     }
-    WEFT_ASSIGN(const auto rank, Rank::Make(DraftJob(draft_model, job, answers), *cluster, nullptr,
-                                            std::move(device)));
+    Job draft = DraftJob(draft_model, job, answers);
+    draft.kv_tokens = job.step_rows();  // the job's own number is not final
+    WEFT_ASSIGN(const auto rank, Rank::Make(draft, *cluster, nullptr, std::move(device)));
     const backend::MemoryUse use = rank->memory();
-    job.draft_bytes = static_cast<int64_t>(use.weight_bytes + use.kv_bytes + use.arena_bytes);
+    job.draft_bytes = static_cast<int64_t>(use.weight_bytes + use.arena_bytes);
+    job.draft_token_bytes =
+        static_cast<int64_t>(use.kv_bytes) / (rank->kv_pages() * rank->page_tokens());
     return {};
 }
 

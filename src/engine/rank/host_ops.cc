@@ -72,6 +72,33 @@ Result<program::HostOps> HostOpsOf(const Job& job, const model::Hyper& hyper) {
     return host_ops;
 }
 
+ProgramBytes BytesOf(const program::Program& program, const program::HostOps& host_ops) {
+    const std::vector<bool> on_host = program::ChooseHostOps(program, host_ops);
+    std::vector<bool> counted(program.values.size());
+    const auto is_new = [&](program::ValueId id) {
+        return id != program::kNoValue && !counted[static_cast<size_t>(id)];
+    };
+    ProgramBytes bytes;
+    uint64_t host_page = 0, device_page = 0;
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+        const program::Op& op = program.ops[i];
+        for (const program::ValueId id : op.inputs) {
+            if (!is_new(id) || program.value(id).storage != program::Storage::kState) continue;
+            counted[static_cast<size_t>(id)] = true;
+            (on_host[i] ? host_page : device_page) +=
+                static_cast<uint64_t>(program::StateBytes(program.value(id), program::kLeastPage));
+        }
+        if (!program::IsOfExperts(op) || !is_new(program::WeightOf(op))) continue;
+        const program::Value& weight = program.value(program::WeightOf(op));
+        counted[static_cast<size_t>(program::WeightOf(op))] = true;
+        bytes.experts += static_cast<uint64_t>(RowBytes(weight.dtype, weight.shape.Elements(0, 0)));
+    }
+    // (A cache may have one row for several tokens.)
+    bytes.device_token = (device_page + program::kLeastPage - 1) / program::kLeastPage;
+    bytes.host_token = (host_page + program::kLeastPage - 1) / program::kLeastPage;
+    return bytes;
+}
+
 uint64_t HostWeightBytes(const model_files::ModelSource& source, const program::HostOps& host_ops) {
     program::HostOps all = host_ops;
     if (all.fill) all.expert_layers = program::HostOps::kAllLayers;

@@ -20,6 +20,12 @@ Status CheckExperts(std::string_view experts);
 // experts, and the model has none).
 Result<program::HostOps> HostOpsOf(const Job& job, const model::Hyper& hyper);
 
+// Bytes of a token's KV cache on the device and on the host beside it, and of the experts' weights.
+struct ProgramBytes {
+    uint64_t device_token = 0, host_token = 0, experts = 0;
+};
+ProgramBytes BytesOf(const program::Program& program, const program::HostOps& host_ops);
+
 // Bytes of the model's weights that only the host's ops read. With HostOps::fill, all experts
 // count.
 uint64_t HostWeightBytes(const model_files::ModelSource& source, const program::HostOps& host_ops);

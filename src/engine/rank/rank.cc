@@ -125,7 +125,7 @@ void Rank::LeaveEpoch() {
     world_.reset();
 }
 
-Rank::Rank(const Job& job, cluster::Cluster& cluster) : job_(job), cluster_(cluster) {}
+Rank::Rank(const Job& job, cluster::Cluster& cluster) : job_(job), asked_(job), cluster_(cluster) {}
 
 Rank::~Rank() {
     SaveUses();

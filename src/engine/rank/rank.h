@@ -21,6 +21,7 @@
 #include "backend/device.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "cluster/worker/memory_claims.h"
 #include "engine/job.h"
 #include "engine/page_store/page_key.h"
 #include "engine/page_store/slot_file.h"
@@ -203,6 +204,10 @@ class Rank {
     Status CheckPlaces();
     Status CheckDevices();
     Error UnlikeDevices(size_t rank, size_t other, const std::vector<std::string>& all) const;
+    std::vector<cluster::MemoryNeed> Needs(int64_t tokens) const;
+    std::string CacheText() const;
+    void SetCache(int64_t tokens);
+    Status AgreeOnCache();
     Status CheckMemory(uint64_t freed_bytes = 0);
     Status JoinTensor(const std::vector<int>& peers);
     std::string MissingLink(const std::vector<int>& peers) const;
@@ -268,6 +273,7 @@ class Rank {
     }
 
     Job job_;
+    const Job asked_;  // with the largest sizes of the cache
     cluster::Cluster& cluster_;
     std::unique_ptr<model_files::ModelSource> source_;
     model::Hyper hyper_;
@@ -290,6 +296,7 @@ class Rank {
     std::vector<std::string> identities_;
     std::vector<uint8_t> is_loaded_;           // by ValueId; each thread writes other entries
     std::shared_ptr<backend::Device> device_;  // shared by two Ranks if there is a draft model
+    program::HostOps host_ops_;                // of device_
     bool may_move_ = false;                    // `auto` chose a GPU, so the rank may still move to
                                                // the CPU
     std::unique_ptr<backend::Executable> executable_;

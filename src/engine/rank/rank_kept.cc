@@ -4,12 +4,10 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
 #include "base/log.h"
 #include "engine/page_store/rank_pages.h"
 #include "engine/rank/rank.h"
 #include "engine/rank/sum_wire.h"
-#include "hw/cpu.h"
 #include "model_files/lora/adapted_source.h"
 
 namespace weft::engine {
@@ -37,13 +35,6 @@ std::string ShardText(const program::Program& program, int rank, const backend::
 Status Rank::EnterPages() {
     if (!job_.keeps_pages()) return {};
     if (pages_ == nullptr) {
-        const auto ram = static_cast<uint64_t>(job_.cache_ram);
-        if (const uint64_t free = AvailableMemoryBytes(); ram > free) {
-            return MakeError(ErrorCode::kOutOfMemory,
-                             "rank {} (host {}): --cache-ram {}: only {} of memory are free",
-                             cluster_.rank(), cluster_.host(cluster_.rank()).name, BytesText(ram),
-                             BytesText(free));
-        }
         auto opened = RankPages::Open(job_);
         if (!opened.ok()) {
             return MakeError(opened.error().code, "rank {} (host {}): {}", cluster_.rank(),

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <sstream>
 
 #include "backend/device_list.h"
 #include "backend/transfer.h"
@@ -14,6 +15,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "cluster/worker/memory_check.h"
+#include "engine/rank/cache_size.h"
 #include "engine/rank/device_options.h"
 #include "engine/rank/host_ops.h"
 #include "engine/rank/rank.h"
@@ -130,6 +132,8 @@ Status Rank::CompileOn(const std::string& name, Experts experts) {
     WEFT_ASSIGN(options.host_ops, HostOpsOf(job_, hyper_));
     options.host_ops.fill = options.host_ops.fill || experts == Experts::kShared;
     WEFT_ASSIGN(device_, backend::OpenDevice(name, options));
+    host_ops_ = options.host_ops;
+    SetCache(0);  // until the ranks agree
     if (job_.weights_on_drive && job_.experts.empty() && name != backend::kDefaultDevice) {
         Log(LogLevel::kInfo,
             "{}: --weights-on-drive, so the processor computes the experts of all layers",
@@ -144,6 +148,13 @@ void Rank::DropExecutable() {
     executable_.reset();
     is_loaded_.clear();
     entered_ = false;
+}
+
+// Sets the sizes of the KV cache that `tokens` tokens allow.
+void Rank::SetCache(int64_t tokens) {
+    job_.ctx = asked_.ctx;
+    job_.kv_tokens = asked_.kv_tokens;
+    FitCache(job_, hyper_, page_tokens(), tokens);
 }
 
 // Leaves the GPU that `auto` chose.
@@ -444,10 +455,12 @@ Status Rank::CheckPlaces() {
         may_move = std::ranges::any_of(all, [](const std::string& one) { return one[0] == '+'; });
     }
     if (job_.self_test) WEFT_TRY(CheckDevices());
+    WEFT_TRY(AgreeOnCache());
     const Status fits = CheckMemory();
     if (fits.ok() || !may_move || fits.error().code != ErrorCode::kOutOfMemory) return fits;
     if (may_move_) WEFT_TRY(MoveToCpu(fits.error().message));
     if (job_.self_test) WEFT_TRY(CheckDevices());
+    WEFT_TRY(AgreeOnCache());
     return CheckMemory();
 }
 
@@ -496,30 +509,104 @@ Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t fre
     return CheckMemory(freed_bytes);
 }
 
+// All that this rank takes of each memory, with a KV cache of `tokens` tokens. (Flags that take
+// memory belong here: the default cache leaves room for this sum, and the check compares it.)
+std::vector<cluster::MemoryNeed> Rank::Needs(int64_t tokens) const {
+    const backend::MemoryUse use = executable_->memory();
+    const ProgramBytes bytes = BytesOf(program_, host_ops_);
+    const auto more = static_cast<uint64_t>(tokens);
+    const auto now = static_cast<uint64_t>(kv_pages_ * page_tokens());
+    const auto with = [&](uint64_t all, uint64_t token) {
+        return all - std::min(all, token * now) + token * more;
+    };
+    uint64_t device = with(use.weight_bytes + use.kv_bytes + use.arena_bytes - use.host_bytes,
+                           bytes.device_token);
+    if (cluster_.rank() == 0) {
+        device += static_cast<uint64_t>(job_.draft_bytes) +
+                  static_cast<uint64_t>(job_.draft_token_bytes) * more;
+    }
+    const uint64_t host =
+        kRankBytes + with(use.host_bytes, bytes.host_token) + static_cast<uint64_t>(job_.cache_ram);
+    // After the first epoch, a rank already holds most of these bytes.
+    return MemoryNeeds(*device_, device, host, entered_);
+}
+
+// What a rank tells the others of its memories: "kept CTX TOKENS" if it keeps its weights and its
+// cache, else a line "FREE FIXED TOKEN MEMORY" for each.
+std::string Rank::CacheText() const {
+    if (entered_) return fmt::format("kept {} {}", job_.ctx, job_.kv_tokens);
+    auto without = Needs(0);
+    const auto with = Needs(1);
+    [[maybe_unused]] const Status told = cluster_.claims().Claim(without);  // of other jobs
+    // The processor can compute the experts that a GPU has no room for.
+    const uint64_t movable =
+        host_ops_.fill && without.size() > 1 ? BytesOf(program_, host_ops_).experts : 0;
+    std::string text;
+    for (size_t i = 0; i < std::min(without.size(), with.size()); ++i) {
+        const cluster::MemoryNeed& need = without[i];
+        const uint64_t fixed = need.needed_bytes;
+        text += fmt::format("{} {} {} {}\n", need.free_bytes - need.claimed_bytes,
+                            i == 1 ? fixed - std::min(fixed, movable) : fixed,
+                            with[i].needed_bytes - fixed, need.memory);
+    }
+    return text;
+}
+
+// Sizes the KV cache by the memories of all ranks. All ranks compute the same sizes.
+Status Rank::AgreeOnCache() {
+    if (job_.cache_share == 0) return {};
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather("KV cache", CacheText(), Deadline::In(kPlacesMs)));
+    const int64_t ctx = job_.ctx, tokens = job_.kv_tokens;
+    std::vector<CacheRoom> rooms;
+    bool kept = false;
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+        std::istringstream lines(all[rank]);
+        std::string word;
+        if (all[rank].starts_with("kept")) {
+            lines >> word >> job_.ctx >> job_.kv_tokens;
+            kept = true;
+        }
+        const std::string& host = cluster_.host(static_cast<int>(rank)).boot_id;
+        for (CacheRoom room; !kept &&
+                             lines >> room.free_bytes >> room.fixed_bytes >> room.token_bytes &&
+                             std::getline(lines, word);) {
+            room.memory = host + word;
+            rooms.push_back(room);
+        }
+    }
+    if (!kept) SetCache(TokensThatFit(rooms, job_.cache_share));
+    if (job_.ctx < 1 || job_.ctx > asked_.ctx || job_.kv_tokens < job_.ctx) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "another rank has a KV cache of {} tokens for a context of {}; expected a "
+                         "context of at most {}. Run the same build of Weft on all hosts",
+                         job_.kv_tokens, job_.ctx, asked_.ctx);
+    }
+    job_.cache_agreed = true;
+    return job_.ctx == ctx && job_.kv_tokens == tokens ? Status() : Compile();
+}
+
 // Adds up the needs of each machine's ranks and compares them with the machine's memory, before
 // anything is read. All ranks get the same result.
 Status Rank::CheckMemory(uint64_t freed_bytes) {
-    const backend::MemoryUse use = executable_->memory();
-    uint64_t device = use.weight_bytes + use.kv_bytes + use.arena_bytes - use.host_bytes;
-    if (cluster_.rank() == 0) device += static_cast<uint64_t>(job_.draft_bytes);
-    // After the first epoch, a rank already holds most of these bytes.
-    auto needs = MemoryNeeds(*device_, device, kRankBytes + use.host_bytes, entered_);
+    auto needs = Needs(kv_pages_ * page_tokens());
     for (cluster::MemoryNeed& need : needs) {
         if (need.free_bytes > 0) need.free_bytes += freed_bytes;
     }
     const bool drafts = job_.draft_bytes > 0;
     const Status fits = cluster::CheckMemory(
         cluster_, needs, source_->name(),
-        fmt::format("weights{}, KV cache of {} tokens, {}activations{}",
-                    job_.adapters.empty() ? "" : " and adapters", job_.cache_tokens(),
-                    hyper_.has_state()
-                        ? fmt::format("{} slots of recurrent state, ", job_.state_slots)
-                        : "",
-                    drafts ? ", the draft model on rank 0" : ""),
         fmt::format(
-            "Use a smaller --ctx or --prefill-chunk (weft serve: --step-tokens), {}a smaller "
+            "weights{}, KV cache of {} tokens, {}activations{}{}",
+            job_.adapters.empty() ? "" : " and adapters", job_.cache_tokens(),
+            hyper_.has_state() ? fmt::format("{} slots of recurrent state, ", job_.state_slots)
+                               : "",
+            drafts ? ", the draft model on rank 0" : "", job_.cache_ram > 0 ? ", --cache-ram" : ""),
+        fmt::format(
+            "Use a smaller --ctx or --prefill-chunk (weft serve: --step-tokens), {}{}a smaller "
             "quantization{}, or more hosts.",
-            hyper_.has_state() ? "fewer --max-seqs, " : "", drafts ? ", no --draft" : ""));
+            hyper_.has_state() ? "fewer --max-seqs, " : "",
+            job_.cache_ram > 0 ? "a smaller --cache-ram, " : "", drafts ? ", no --draft" : ""));
     if (fits.ok() || fits.error().code != ErrorCode::kOutOfMemory) return fits;
     const std::string advice = DriveAdvice();
     return advice.empty() ? fits
