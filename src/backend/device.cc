@@ -71,14 +71,8 @@ Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& 
     return DescribeCpu(LevelFor(options));
 }
 
-Result<MemoryPool> DescribePool(const std::string& name, uint64_t needed_bytes) {
+Result<MemoryPool> DescribePool(const std::string& name) {
     WEFT_TRY(CheckDeviceName(name));
-    if (name == kAuto) {
-        for (const on_gpu::AutoGpu& gpu : on_gpu::ChooseGpus(0).gpus) {
-            if (gpu.pool.free_bytes >= needed_bytes) return gpu.pool;
-        }
-        return CpuPool();
-    }
     return on_gpu::IsName(name) ? on_gpu::DescribePool(name) : Result(CpuPool());
 }
 

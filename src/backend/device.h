@@ -105,9 +105,8 @@ Status CheckDeviceName(std::string_view name);
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options);
 // The DeviceInfo that OpenDevice would return, without creating threads or allocating memory.
 Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& options = {});
-// The memory of the device `name`. For "auto": the memory of the first candidate that has
-// `needed_bytes` free.
-Result<MemoryPool> DescribePool(const std::string& name, uint64_t needed_bytes = 0);
+// The memory of the device `name`, which is not "auto".
+Result<MemoryPool> DescribePool(const std::string& name);
 
 // The candidates for `auto` on this host.
 struct AutoChoice {

@@ -18,10 +18,15 @@ constexpr uint64_t kPlenty = 1000;
 
 class Pool {
   public:
-    explicit Pool(const PoolLimits& limits, std::vector<uint64_t> needs = {10, 10, 10})
-        : schedule(limits, std::move(needs)) {}
+    explicit Pool(const PoolLimits& limits, const std::vector<uint64_t>& needs = {10, 10, 10})
+        : schedule(limits, OfHost(needs)) {}
+    static std::vector<MemoryBytes> OfHost(const std::vector<uint64_t>& needs) {
+        std::vector<MemoryBytes> all;
+        for (const uint64_t bytes : needs) all.push_back({{"", bytes}});
+        return all;
+    }
     Actions Next(uint64_t free = kPlenty) {
-        return schedule.Next(now_ms, [free] { return free; });
+        return schedule.Next(now_ms, [free] { return MemoryBytes{{"", free}}; });
     }
     // Loads the model for a request that runs then.
     void Load(uint64_t request, size_t model) {
@@ -81,7 +86,7 @@ TEST(PoolScheduleTest, AsksForFreeMemoryOnlyIfTheLimitsLeaveRoom) {
     pool.Load(1, 0);
     pool.schedule.Arrive(2, 1, 1);
     int asked = 0;
-    const auto free = [&] { return ++asked, UINT64_MAX; };
+    const auto free = [&] { return ++asked, MemoryBytes{}; };
     EXPECT_EQ(pool.schedule.Next(2, free), Actions{});
     EXPECT_EQ(asked, 0);
     pool.schedule.Leave(1, {}, 3);
@@ -132,7 +137,7 @@ TEST(PoolScheduleTest, ABusyModelDrainsForAWaitingOne) {
 }
 
 TEST(PoolScheduleTest, CountsTheMemoryOfLoadedModels) {
-    Pool pool({.memory_bytes = 25}, {10, 20, 10});
+    Pool pool({.memory = {{"", 25}}}, {10, 20, 10});
     pool.LoadIdle(1, 0);
     pool.LoadIdle(2, 2);
     pool.schedule.Arrive(3, 1, 1);
@@ -233,6 +238,24 @@ TEST(PoolScheduleTest, ADeadProcessKeepsItsRequestsCounted) {
     EXPECT_EQ(pool.schedule.running(0), 1u);
 }
 
+// Each memory has its own sum.
+TEST(PoolScheduleTest, ComparesEachMemory) {
+    const MemoryBytes cards{{"", 8}, {"vulkan:0", 24}, {"vulkan:1", 24}};
+    const MemoryBytes both{{"", 2}, {"vulkan:0", 21}, {"vulkan:1", 21}};
+    PoolSchedule schedule({.memory = cards}, {both, {{"", 2}, {"vulkan:1", 4}}, {{"", 8}}});
+    const auto next = [&](MemoryBytes free) { return schedule.Next(0, [&] { return free; }); };
+    schedule.Arrive(1, 0, 0);
+    EXPECT_EQ(next(cards), (Actions{{Step::kLoad, 0, 0}})) << "42 bytes on two cards of 24";
+    schedule.Loaded(0, 0);
+    schedule.Arrive(2, 1, 0);
+    EXPECT_EQ(next(cards).front(), (PoolSchedule::Action{Step::kRun, 0, 1}));
+    EXPECT_EQ(next(cards), Actions{}) << "25 of 24 bytes of vulkan:1";
+    schedule.Leave(1, {}, 0);
+    EXPECT_EQ(next(cards), (Actions{{Step::kUnload, 0, 0}}));
+    schedule.Gone(0);
+    EXPECT_EQ(next({{"", 8}, {"vulkan:1", 3}}), (Actions{{Step::kRefuse, 1, 2}}));
+}
+
 // Random arrivals, lengths and loads. No model is unloaded while it runs, limits hold, and every
 // request runs within a bound.
 TEST(PoolScheduleTest, EveryRequestRunsWhateverHappens) {
@@ -241,7 +264,7 @@ TEST(PoolScheduleTest, EveryRequestRunsWhateverHappens) {
         const size_t models = 2 + seed % 4, most = 1 + seed % 2;
         constexpr int64_t kFair = 50, kLongest = 30, kLoad = 20;
         PoolSchedule schedule({.max_loaded = most, .fair_ms = kFair},
-                              std::vector<uint64_t>(models, 1));
+                              std::vector<MemoryBytes>(models, {{"", 1}}));
         struct Due {
             int64_t at;
             PoolSchedule::Action action;
@@ -269,7 +292,9 @@ TEST(PoolScheduleTest, EveryRequestRunsWhateverHappens) {
                 }
             }
             due = std::move(left);
-            for (const auto& action : schedule.Next(now, [] { return kPlenty; })) {
+            for (const auto& action : schedule.Next(now, [] {
+                     return MemoryBytes{{"", kPlenty}};
+                 })) {
                 const int64_t takes = action.step == Step::kRun ? random() % kLongest : kLoad;
                 due.push_back({now + takes, action});
                 if (action.step == Step::kUnload) {

@@ -220,7 +220,7 @@ GpuChoice ChooseGpus(int local_rank) {
 }
 
 Result<DeviceInfo> Describe(const std::string& name, const DeviceOptions& options) {
-    WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name));
+    WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name, options.local_rank));
     return InfoOf(gpu, options.reference, ArithmeticOf(gpu, options));
 }
 

@@ -6,8 +6,6 @@
 #include <filesystem>
 #include <sstream>
 
-#include "backend/device.h"
-#include "backend/device_list.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -15,11 +13,9 @@
 #include "cli/serve/serve_flags.h"
 #include "cli/terminal/output.h"
 #include "engine/rank/cache_size.h"
-#include "hw/cpu.h"
-#include "model/shard.h"
+#include "model/model.h"
 #include "model_files/model_file.h"
-#include "plan/memory.h"
-#include "plan/walk.h"
+#include "plan/this_host.h"
 #include "serve/pool/pool.h"
 
 namespace weft::cli {
@@ -71,42 +67,8 @@ size_t MostLoaded(const ServeFlags& flags) {
     return flags.max_loaded == 0 ? all : std::min(all, static_cast<size_t>(flags.max_loaded));
 }
 
-// The memory for all loaded models, which is the memory of the first rank's device.
-Result<backend::MemoryPool> PoolMemory(const engine::Job& job, uint64_t weights) {
-    WEFT_ASSIGN(backend::MemoryPool pool,
-                backend::DescribePool(backend::DeviceNames(job.device)[0], weights));
-    if (pool.kind == backend::MemoryKind::kHost) pool.free_bytes = AvailableMemoryBytes();
-    return pool;
-}
-
-// Bytes that the ranks of a job on this machine need, by the same computation as before they load.
-Result<uint64_t> NeedOf(const serve::ServerOptions& options, const backend::MemoryPool& pool) {
-    engine::Job job = options.job;
-    job.max_outputs = options.batch.max_seqs;
-    job.state_slots = engine::StateSlots(options.batch);
-    WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
-    WEFT_ASSIGN(const plan::ModelWalk walk, plan::ModelWalk::Make(*source, job.kv_dtype));
-    const cluster::ClusterOptions& cluster = options.cluster;
-    WEFT_ASSIGN(const model::Layout layout,
-                model::MakeLayout(cluster::RanksOf(cluster), job.tp, job.pp, job.split, job.ep));
-    WEFT_ASSIGN(const model::ShardPlan shards, model::PlanShards(walk.hyper(), *source, layout));
-    plan::MemoryPlanner planner(walk, job);
-    plan::Machine machine;
-    machine.pool = pool.kind;
-    machine.threads =
-        job.threads > 0 ? job.threads : std::max(1, static_cast<int>(AllowedCores().size()));
-    const bool one_host = cluster.hosts.empty() && cluster.wait_for == 0;
-    const size_t here = one_host ? shards.shards.size() : 1;
-    double bytes = 0;
-    for (size_t i = 0; i < here; ++i) {
-        WEFT_ASSIGN(const plan::MemoryUse use, planner.Of(shards.shards[i], machine, one_host));
-        bytes += use.total();
-    }
-    return static_cast<uint64_t>(bytes);
-}
-
-Result<std::vector<serve::ServerOptions>> ModelsOf(ServeFlags& flags) {
-    std::vector<serve::ServerOptions> models;
+// The models, and what each needs of this machine's memories.
+Status ReadModels(ServeFlags& flags, const plan::LocalDevices& devices, serve::PoolOptions& pool) {
     for (ModelWord& word : flags.models) {
         serve::ServerOptions options = flags.server;
         options.name = word.name.empty() ? serve::NameOfModel(word.model) : word.name;
@@ -114,18 +76,22 @@ Result<std::vector<serve::ServerOptions>> ModelsOf(ServeFlags& flags) {
         WEFT_TRY(FindModel(word.model, flags.common.pull));
         options.job = flags.common.job;
         options.job.model = word.model;
-        WEFT_ASSIGN(const bool chosen,
-                    engine::SizeCache(options.job, options.batch, MostLoaded(flags)));
-        WEFT_ASSIGN(const auto source, model_files::OpenModel(options.job.model));
-        WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
-        engine::FitCache(options.job, hyper, program::kLeastPage, 0);
+        engine::Job& job = options.job;
+        WEFT_ASSIGN(const bool chosen, engine::SizeCache(job, options.batch, MostLoaded(flags)));
+        job.max_outputs = options.batch.max_seqs;
+        job.state_slots = engine::StateSlots(options.batch);
+        WEFT_ASSIGN(plan::MemoryBytes needs, plan::NeedsHere(job, cluster::RanksOf(options.cluster),
+                                                             devices, pool.limits.memory));
+        pool.needs.push_back(std::move(needs));
         if (chosen && !flags.common.json) {
-            Tell(fmt::format("{}: context {} ({})", options.name, options.job.ctx,
-                             engine::WhyContext(options.job, hyper)));
+            WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
+            WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+            Tell(fmt::format("{}: context {} ({})", options.name, job.ctx,
+                             engine::WhyContext(job, hyper)));
         }
-        models.push_back(std::move(options));
+        pool.models.push_back(std::move(options));
     }
-    return models;
+    return {};
 }
 
 void SayReady(const serve::PoolServer& server, const serve::PoolOptions& options, bool json) {
@@ -234,22 +200,19 @@ Status ServePool(ServeFlags& flags) {
     options.load_ms = options.limits.wait_ms = flags.load_timeout_ms;
     options.silence_ms = flags.common.cluster.timeout_ms;
     options.limits.max_loaded = MostLoaded(flags);
-    WEFT_ASSIGN(options.models, ModelsOf(flags));
+    const cluster::ClusterOptions& cluster = flags.server.cluster;
+    const int ranks = cluster::RanksOf(cluster);
+    const bool one_host = cluster.hosts.empty() && cluster.wait_for == 0;
+    WEFT_ASSIGN(
+        const plan::LocalDevices devices,
+        plan::DevicesHere(flags.common.job, ranks, one_host ? static_cast<size_t>(ranks) : 1));
+    options.limits.memory = plan::FreeBytes(devices);
+    WEFT_TRY(ReadModels(flags, devices, options));
     options.front = flags.server;
     options.load_share = flags.load_share * 0.01;
     WEFT_ASSIGN(options.front.api.rates, serve::RateTable::Share());
-    const engine::Job job = flags.common.job;
-    WEFT_ASSIGN(const backend::MemoryPool pool, PoolMemory(job, 0));
-    options.limits.memory_bytes = pool.free_bytes;
-    for (const serve::ServerOptions& model : options.models) {
-        WEFT_ASSIGN(const uint64_t need, NeedOf(model, pool));
-        options.needs.push_back(need);
-    }
-    options.free_bytes = [job]() -> uint64_t {
-        // Unknown (0): the load itself then reports the error.
-        const auto now = PoolMemory(job, 0);
-        return now.ok() && now->free_bytes > 0 ? now->free_bytes : UINT64_MAX;
-    };
+    // (Unknown: the load itself then reports the error.)
+    options.free_bytes = [&devices] { return plan::FreeBytes(devices); };
     WEFT_ASSIGN(const std::vector<std::string> words, OwnCommandLine());
     options.start = [words, &options](size_t model) -> Result<serve::PoolProcess> {
         const serve::ServerOptions& its = options.models[model];

@@ -28,6 +28,11 @@ constexpr int64_t kLastAnswersMs = 1000;
 
 }  // namespace
 
+std::string MemoryText(const MemoryBytes::value_type& need) {
+    return fmt::format("{} of {}", BytesText(need.second),
+                       need.first.empty() ? "memory" : "the memory of " + need.first);
+}
+
 PoolServer::Impl::Impl(PoolOptions options)
     : options_(std::move(options)),
       schedule_(options_.limits, options_.needs),
@@ -56,14 +61,13 @@ Status PoolServer::Impl::Open() {
                              "NAME={}",
                              served.name, other.path, served.path, served.path);
         }
-        if (options_.needs[i] > options_.limits.memory_bytes) {
+        if (const auto* lack = FindLack(options_.needs[i], options_.limits.memory)) {
             return MakeError(ErrorCode::kOutOfMemory,
-                             "{} needs {} of memory (weights, KV cache of {} tokens, "
-                             "activations); {} are available. Use a smaller --ctx or --kv-tokens, "
-                             "or a smaller quantization",
-                             served.name, BytesText(options_.needs[i]),
-                             options_.models[i].job.kv_tokens,
-                             BytesText(options_.limits.memory_bytes));
+                             "{} needs {} (weights, KV cache of {} tokens, activations); {} are "
+                             "available. Use a smaller --ctx or --kv-tokens, or a smaller "
+                             "quantization",
+                             served.name, MemoryText(*lack), options_.models[i].job.kv_tokens,
+                             BytesText(options_.limits.memory.at(lack->first)));
         }
         served_.push_back(std::move(served));
     }

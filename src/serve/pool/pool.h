@@ -42,12 +42,12 @@ struct PoolOptions {
     // The options of the port, keys, stop, log and stored responses. The server ignores its model.
     ServerOptions front;
     std::vector<ServerOptions> models;  // name and job of each; at least one
-    std::vector<uint64_t> needs;        // bytes of this machine's memory that each needs
+    std::vector<MemoryBytes> needs;     // of this machine's memories, by model
     PoolLimits limits;
     int64_t load_ms = 600'000;  // a process that does not serve within this time is killed
     double load_share = 0.5;    // of one key, if there are several (load_budget.h)
     int64_t silence_ms = 5000;  // a loaded process that answers no probe for this time is killed
-    std::function<uint64_t()> free_bytes;
+    PoolSchedule::FreeBytes free_bytes;
     // Starts the process of a model. Called by the thread of Run.
     std::function<Result<PoolProcess>(size_t model)> start;
     // Called once, when the first model has loaded.

@@ -41,6 +41,9 @@ inline int64_t NowMs() {
     return NowNs() / kNsPerMs;
 }
 
+// "12 GB of memory", "12 GB of the memory of vulkan:1"
+std::string MemoryText(const MemoryBytes::value_type& need);
+
 class PoolServer::Impl {
   public:
     explicit Impl(PoolOptions options);

@@ -217,9 +217,11 @@ asio::awaitable<void> PoolServer::Impl::AnswerStatus(std::shared_ptr<Exchange> e
     }
     Json models = Json::array();
     for (size_t i = 0; i < served_.size(); ++i) {
+        uint64_t need = 0;
+        for (const auto& [memory, bytes] : options_.needs[i]) need += bytes;
         models.push_back({{"name", served_[i].name},
                           {"state", StateName(schedule_.state(i))},
-                          {"need_bytes", options_.needs[i]},
+                          {"need_bytes", need},
                           {"running", schedule_.running(i)},
                           {"waiting", schedule_.waiting(i)},
                           {"loads", counts_[i].loads},

@@ -259,10 +259,16 @@ void PoolServer::Impl::Act() {
 
 // Refuses a waiting request because the machine lacks the memory for its model.
 void PoolServer::Impl::Refuse(uint64_t id, size_t model) {
-    const uint64_t free = std::min(options_.free_bytes(), options_.limits.memory_bytes);
+    const MemoryBytes free = options_.free_bytes();
+    const auto* lack = FindLack(options_.needs[model], free);
     const std::string text =
-        fmt::format("The model '{}' could not be loaded: it needs {} of memory; {} are free.",
-                    served_[model].name, BytesText(options_.needs[model]), BytesText(free));
+        lack == nullptr
+            ? fmt::format(
+                  "The model '{}' could not be loaded: it lacked memory, which is free "
+                  "now. Ask again.",
+                  served_[model].name)
+            : fmt::format("The model '{}' could not be loaded: it needs {}; {} are free.",
+                          served_[model].name, MemoryText(*lack), BytesText(free.at(lack->first)));
     if (id == kFirstLoad) first_error_ = Error{ErrorCode::kOutOfMemory, text};  // (Run reports it)
     Fail(id, {503, text, "", "model_load_failed"});
 }

@@ -1,6 +1,7 @@
 #include "serve/pool/schedule.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace weft::serve {
 namespace {
@@ -9,10 +10,18 @@ constexpr int64_t kFirstPauseMs = 1000, kLongestPauseMs = 15'000;
 
 }  // namespace
 
-PoolSchedule::PoolSchedule(const PoolLimits& limits, std::vector<uint64_t> needs)
+const MemoryBytes::value_type* FindLack(const MemoryBytes& needs, const MemoryBytes& free) {
+    for (const auto& need : needs) {
+        const auto found = free.find(need.first);
+        if (found != free.end() && need.second > found->second) return &need;
+    }
+    return nullptr;
+}
+
+PoolSchedule::PoolSchedule(const PoolLimits& limits, std::vector<MemoryBytes> needs)
     : limits_(limits) {
-    for (const uint64_t need : needs) {
-        models_.push_back({.need_bytes = need, .keep_ms = limits.keep_ms});
+    for (MemoryBytes& each : needs) {
+        models_.push_back({.needs = std::move(each), .keep_ms = limits.keep_ms});
     }
 }
 
@@ -164,16 +173,15 @@ PoolSchedule::Model* PoolSchedule::NextToLoad(int64_t now_ms) {
 
 bool PoolSchedule::HasRoom(const Model& wanted, const FreeBytes& free_bytes) const {
     size_t count = 0;
-    uint64_t used = 0;
+    MemoryBytes all = wanted.needs;
     for (const Model& model : models_) {
         if (model.state == State::kUnloaded) continue;
         ++count;
-        used += model.need_bytes;
+        for (const auto& [memory, bytes] : model.needs) all[memory] += bytes;
     }
-    const uint64_t left = limits_.memory_bytes - std::min(limits_.memory_bytes, used);
     // (The call of free_bytes comes last, because it may ask a GPU's driver.)
-    return count < limits_.max_loaded && wanted.need_bytes <= left &&
-           wanted.need_bytes <= free_bytes();
+    return count < limits_.max_loaded && FindLack(all, limits_.memory) == nullptr &&
+           FindLack(wanted.needs, free_bytes()) == nullptr;
 }
 
 void PoolSchedule::LoadNext(std::vector<Action>& actions, int64_t now_ms,

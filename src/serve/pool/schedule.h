@@ -16,21 +16,29 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace weft::serve {
+
+// Bytes by memory: "" is the host's own, others have a device's name.
+using MemoryBytes = std::map<std::string, uint64_t>;
 
 struct PoolLimits {
     static constexpr int64_t kForever = -1;
 
     size_t max_loaded = SIZE_MAX;
-    uint64_t memory_bytes = UINT64_MAX;  // for all loaded models together
-    int64_t keep_ms = kForever;          // an idle model is unloaded after this time
-    int64_t wait_ms = 600'000;           // longest wait of a request until its model loads
+    MemoryBytes memory{};        // for all loaded models together; a memory without entry: no limit
+    int64_t keep_ms = kForever;  // an idle model is unloaded after this time
+    int64_t wait_ms = 600'000;   // longest wait of a request until its model loads
     // A request waits this long before a busy model drains for it. A model also serves at least
     // this long after it was loaded.
     int64_t fair_ms = 10'000;
 };
+
+// The first memory that has less than `needs`; null: all fit. free: a memory without entry has no
+// limit.
+const MemoryBytes::value_type* FindLack(const MemoryBytes& needs, const MemoryBytes& free);
 
 class PoolSchedule {
   public:
@@ -50,7 +58,7 @@ class PoolSchedule {
     };
 
     // needs: bytes that each model needs while it is loaded.
-    PoolSchedule(const PoolLimits& limits, std::vector<uint64_t> needs);
+    PoolSchedule(const PoolLimits& limits, std::vector<MemoryBytes> needs);
 
     void Arrive(uint64_t request, size_t model, int64_t now_ms);
     // The request has ended, or its client left. keep_ms: replaces PoolLimits::keep_ms until the
@@ -62,9 +70,9 @@ class PoolSchedule {
     std::vector<uint64_t> Failed(size_t model, int64_t now_ms);
     // The model's process has ended. The model's running requests stay counted until they leave.
     void Gone(size_t model);
-    // The actions that are due. The schedule counts them as begun. free_bytes: returns the memory
+    // The actions that are due. The schedule counts them as begun. free_bytes: returns the memories
     // that the machine has now; called if a load is due.
-    using FreeBytes = std::function<uint64_t()>;
+    using FreeBytes = std::function<MemoryBytes()>;
     std::vector<Action> Next(int64_t now_ms, const FreeBytes& free_bytes);
 
     State state(size_t model) const { return models_[model].state; }
@@ -84,7 +92,7 @@ class PoolSchedule {
         int64_t since_ms = 0;
     };
     struct Model {
-        uint64_t need_bytes = 0;
+        MemoryBytes needs{};
         State state = State::kUnloaded;
         bool drains = false;
         size_t running = 0;

@@ -126,7 +126,7 @@ Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const Device
         MakeCpuDevice({options.threads, options.cores, options.cores_shared, level})));
 }
 
-Result<MemoryPool> DescribePool(const std::string& name, uint64_t) {
+Result<MemoryPool> DescribePool(const std::string& name) {
     WEFT_TRY(CheckDeviceName(name));
     return CpuPool();
 }
