@@ -43,12 +43,11 @@ backend::MemoryUse PlainMemory(const program::Program& list,
     return use;
 }
 
-// All GPUs are planned alike.
+// All GPUs are planned alike. one_host: the parts of steps that overlap with sums depend on it.
 std::string KeyOf(const model::Shard& s, std::span<const int> kinds,
                   const backend::DescribedDevice& device, bool one_host) {
-    std::string key = device.kind == backend::MemoryKind::kHost
-                          ? fmt::format("{}/{}/", device.threads, one_host)
-                          : "gpu/";
+    const bool host = device.kind == backend::MemoryKind::kHost;
+    std::string key = fmt::format("{}/{}/", host ? device.threads : 0, one_host);
     for (const model::Span& span :
          {s.heads, s.windowed_heads, s.kv_heads, s.ffn, s.vocab, s.experts, s.expert_ffn,
           s.shared_ffn, s.recurrent_heads, s.recurrent_keys}) {
@@ -142,35 +141,27 @@ Result<MemoryPlanner::Apart> MemoryPlanner::PlanApart(const model::Shard& part,
 // With a drive, as many experts stay in the host's memory as it holds beside the rest; each rank
 // gets an equal part of it.
 Status MemoryPlanner::PlaceExperts(const model::Shard& shard, const Machine& machine,
-                                   const Device& device, MemoryUse& use) {
+                                   const Device& device, bool on_drive, MemoryUse& use) {
     const HostPart& host = *machine.host;
     const int ranks = std::min(machine.devices, shard.layout.size());
     const int threads = std::max(1, host.threads / ranks);
-    const auto place = [&](bool all) -> Status {
-        for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
-            const model::Shard part = PartOf(shard, 1, {layer, layer + 1});
-            WEFT_ASSIGN(const Apart apart, PlanApart(part, device, threads));
-            if (apart.host.weight_bytes == 0) continue;
-            WEFT_ASSIGN(const backend::MemoryUse whole, PlanPart(part, device));
-            ++use.host.of_layers;
-            if (!all && use.total() <= use.room) continue;
-            use.weights -= whole.weight_bytes - apart.device.weight_bytes;
-            ++use.host.layers;
-            ++use.host.kinds[walk_.kind_of_layer()[static_cast<size_t>(layer)]];
-            use.host.weights += apart.host.weight_bytes;
-            use.host.work =
-                std::max(use.host.work, apart.host.arena_bytes + uint64_t{engine::kRankBytes});
-        }
-        return {};
-    };
-    const MemoryUse whole = use;
-    WEFT_TRY(place(false));
+    for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
+        const model::Shard part = PartOf(shard, 1, {layer, layer + 1});
+        WEFT_ASSIGN(const Apart apart, PlanApart(part, device, threads));
+        if (apart.host.weight_bytes == 0) continue;
+        WEFT_ASSIGN(const backend::MemoryUse whole, PlanPart(part, device));
+        ++use.host.of_layers;
+        if (!on_drive && use.total() <= use.room) continue;
+        use.weights -= whole.weight_bytes - apart.device.weight_bytes;
+        ++use.host.layers;
+        ++use.host.kinds[walk_.kind_of_layer()[static_cast<size_t>(layer)]];
+        use.host.weights += apart.host.weight_bytes;
+        use.host.work =
+            std::max(use.host.work, apart.host.arena_bytes + uint64_t{engine::kRankBytes});
+    }
     use.host.room = host.memory.value;
     const double room = use.host.room / ranks;
-    if (use.host.total() <= room || !host.drive) return {};
-    use = whole;
-    WEFT_TRY(place(true));
-    use.host.room = host.memory.value;
+    if (!on_drive || !host.drive || use.host.total() <= room) return {};
     const auto weights = static_cast<double>(use.host.weights);
     const double kept = std::max(0.0, room - static_cast<double>(use.host.work));
     use.host.on_drive = std::max(0.0, 1 - kept / weights);
@@ -200,7 +191,7 @@ Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Device& d
 }
 
 Result<MemoryUse> MemoryPlanner::Of(const model::Shard& shard, const Machine& machine,
-                                    bool one_host) {
+                                    bool one_host, bool on_drive) {
     const Device device = {{machine.pool, machine.threads, false}, one_host};
     const std::string key = KeyOf(shard, walk_.KindsOf(shard.layers), device.described, one_host);
     auto found = known_.find(key);
@@ -213,7 +204,9 @@ Result<MemoryUse> MemoryPlanner::Of(const model::Shard& shard, const Machine& ma
     use.rank = shard.rank;
     use.room = RoomOf(machine);
     const bool places = machine.host && walk_.hyper().moe.experts > 0;
-    if (places && use.total() > use.room) WEFT_TRY(PlaceExperts(shard, machine, device, use));
+    if (places && (on_drive || use.total() > use.room)) {
+        WEFT_TRY(PlaceExperts(shard, machine, device, on_drive, use));
+    }
     use.host.needed = use.host.total();
     use.needed = use.total();
     return use;

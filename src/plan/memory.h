@@ -68,10 +68,11 @@ class MemoryPlanner {
     MemoryPlanner(const ModelWalk& walk, engine::Job job) : walk_(walk), job_(std::move(job)) {}
     // one_host: all ranks of the layout are on one host. If the machine has a host beside its GPUs
     // and the rank needs more than its GPU's memory, the experts of as few first layers as needed
-    // are the host's, as with --experts auto. If they do not fit into the host's memory and the
-    // host has a drive, the experts of all layers are the host's, as with --experts cpu
-    // --weights-on-drive. Errors: those of BuildProgram.
-    Result<MemoryUse> Of(const model::Shard& shard, const Machine& machine, bool one_host);
+    // are the host's, as with --experts auto. on_drive: the experts of all layers are the host's,
+    // and stay on its drive as far as its memory is too small for those of all its ranks, as with
+    // --experts cpu --weights-on-drive. Errors: those of BuildProgram.
+    Result<MemoryUse> Of(const model::Shard& shard, const Machine& machine, bool one_host,
+                         bool on_drive = false);
 
   private:
     // Facts besides the shard on which a rank's memory depends.
@@ -85,7 +86,7 @@ class MemoryPlanner {
     };
     Result<Apart> PlanApart(const model::Shard& part, const Device& device, int threads);
     Status PlaceExperts(const model::Shard& shard, const Machine& machine, const Device& device,
-                        MemoryUse& use);
+                        bool on_drive, MemoryUse& use);
     Result<MemoryUse> Plan(const model::Shard& shard, const Device& device);
     Result<backend::MemoryUse> PlanPart(const model::Shard& part, const Device& device);
     Result<backend::MemoryUse> PlanNew(const model::Shard& part, const Device& device) const;

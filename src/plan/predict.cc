@@ -105,6 +105,7 @@ class Predictor {
         if (load_.draft.head) flights_ = 1;
         chunk_ = engine::PromptChunk(load_.prompt_tokens(), load_.chunk, layout_.pp);
         stages_.resize(static_cast<size_t>(layout_.pp));
+        WEFT_TRY(ChooseDrive(plan));
         for (const model::Shard& shard : plan.shards) {
             if (shard.tensor_rank == 0) BeginStage(shard);
             WEFT_TRY(AddRank(shard));
@@ -155,7 +156,30 @@ class Predictor {
 
     Result<MemoryUse> MemoryOf(const model::Shard& shard) {
         const bool one_host = HostOf(layout_.size() - 1) == 0;
-        return known_.memory.Of(shard, MachineOf(shard.rank), one_host);
+        return known_.memory.Of(shard, MachineOf(shard.rank), one_host, on_drive_);
+    }
+
+    // Experts stay on the drives of all hosts, as with --weights-on-drive, if the memory of a host
+    // with a drive is too small for those that its GPUs leave to it.
+    Status ChooseDrive(const model::ShardPlan& plan) {
+        const bool has_drive = std::ranges::any_of(plan.shards, [&](const model::Shard& shard) {
+            const Machine& machine = MachineOf(shard.rank);
+            return machine.host && machine.host->drive;
+        });
+        if (!has_drive || walk_.hyper().moe.experts == 0) return {};
+        std::map<int, std::pair<double, double>> hosts;  // needed and room
+        for (const model::Shard& shard : plan.shards) {
+            if (!MachineOf(shard.rank).host) continue;
+            WEFT_ASSIGN(const MemoryUse use, MemoryOf(shard));
+            auto& [needed, room] = hosts[HostOf(shard.rank)];
+            needed += use.host.total();
+            room = std::max(room, use.host.room);
+        }
+        on_drive_ = std::ranges::any_of(hosts, [&](const auto& host) {
+            const auto& [needed, room] = host.second;
+            return needed > room && cluster_.hosts[static_cast<size_t>(host.first)].host->drive;
+        });
+        return {};
     }
 
     // Ranks of the layout on such a host, and those of them that compute at the same time.
@@ -174,8 +198,9 @@ class Predictor {
 
     Signature SignatureOf(const model::Shard& s, const Machine& machine) const {
         const bool sends_logits = layout_.pp > 1 && s.last_stage() && s.tensor_rank == 0;
-        const std::string host =
-            machine.host ? fmt::format("/{}/{}", RanksAtOnce(machine), RanksOn(machine)) : "";
+        const std::string host = machine.host ? fmt::format("/{}/{}/{}", RanksAtOnce(machine),
+                                                            RanksOn(machine), on_drive_)
+                                              : "";
         return {machine.word + host,
                 {kinds_, group_, Sequences(), s.heads.size(), s.kv_heads.size(), s.ffn.size(),
                  s.vocab.size(), s.experts.size(), s.expert_ffn.size(), s.shared_ffn.size(),
@@ -242,7 +267,10 @@ class Predictor {
         HostPlace host;
         if (use.is_used()) {
             host = {ProcessorOf(*machine.host, RanksAtOnce(machine)), use.kinds, use.on_drive};
-            if (machine.host->drive) host.drive_bytes_per_s = machine.host->drive->value;
+            if (machine.host->drive) {
+                host.drive_bytes_per_s =
+                    machine.host->drive->value / static_cast<double>(RanksAtOnce(machine));
+            }
             place.host = &host;
         }
         const int64_t sequences = Sequences();
@@ -315,13 +343,19 @@ class Predictor {
                (static_cast<double>(ranks) - free);
     }
 
-    double HopSeconds(int stage, int64_t row_bytes, int64_t rows) const {
+    // senders: tensor ranks of the stage that send; those of one host share its wire.
+    double HopSeconds(int stage, int64_t row_bytes, int64_t rows, int senders) const {
         const int next = (stage + 1) % layout_.pp;
         const int from = stage * layout_.tp, to = next * layout_.tp;
+        int64_t on_wire = 0;
+        for (int rank = 0; rank < senders; ++rank) {
+            on_wire +=
+                HostOf(from + rank) == HostOf(from) && HostOf(to + rank) != HostOf(from + rank);
+        }
         const Machine& machine = MachineOf(from);
         const bool told = machine.measured && machine.measured->hop;
         const double own = told ? machine.measured->hop->value : RatesOfKind(machine).hop_s;
-        const auto bytes = static_cast<double>(rows * row_bytes);
+        const auto bytes = static_cast<double>(rows * row_bytes * std::max<int64_t>(1, on_wire));
         return coll::MessageSeconds(cluster_.Between(from, to), bytes) + own;
     }
 
@@ -331,7 +365,7 @@ class Predictor {
         return engine::DefaultSampling().top_k * static_cast<int64_t>(sizeof(backend::Candidate));
     }
 
-    // Hidden states go to the next stage, answers from the last stage to rank 0.
+    // Each tensor rank sends whole hidden states to the next stage, one sends answers to rank 0.
     void AddHops() {
         if (layout_.pp == 1) return;
         const int64_t sequences = Sequences();
@@ -340,13 +374,14 @@ class Predictor {
             Stage& stage = stages_[static_cast<size_t>(s)];
             const bool back = s == layout_.pp - 1;
             const int64_t row = back ? AnswerBytes() : walk_.hyper().stream_columns() * 4;
-            stage.decode.hops += HopSeconds(s, row, sequences * rows_each);
+            const int senders = back ? 1 : layout_.tp;
+            stage.decode.hops += HopSeconds(s, row, sequences * rows_each, senders);
             if (back) {
-                stage.last.hops += HopSeconds(s, row, 1);
+                stage.last.hops += HopSeconds(s, row, 1, 1);
                 continue;
             }
-            if (chunks() > 0) stage.chunk.hops += HopSeconds(s, row, chunk_);
-            if (rest() > 0) stage.rest.hops += HopSeconds(s, row, rest());
+            if (chunks() > 0) stage.chunk.hops += HopSeconds(s, row, chunk_, senders);
+            if (rest() > 0) stage.rest.hops += HopSeconds(s, row, rest(), senders);
         }
     }
 
@@ -409,7 +444,7 @@ class Predictor {
         const bool together = walk_.hyper().block_rows() > 0;
         const int64_t answers = together ? load_.draft.tokens : 1;
         draft_s_ += static_cast<double>(load_.draft.tokens / answers) *
-                    HopSeconds(layout_.pp - 1, AnswerBytes(), load_.batch * answers);
+                    HopSeconds(layout_.pp - 1, AnswerBytes(), load_.batch * answers, 1);
     }
 
     // For each step, the draft model runs `tokens` steps on rank 0 for all sequences. In a prompt,
@@ -519,6 +554,7 @@ class Predictor {
     Known& known_;
     std::vector<int> host_of_;  // by rank
     const bool with_memory_;
+    bool on_drive_ = false;          // ChooseDrive
     coll::TierGroup tensor_;         // link group of the stage being added
     int64_t kinds_ = 0, group_ = 0;  // the stage's numbers in the tables
     std::vector<Stage> stages_;

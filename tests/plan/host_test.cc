@@ -234,6 +234,52 @@ TEST(Host, DriveHoldsWhatItsMemoryDoesNot) {
     EXPECT_NE(words.find(" --experts cpu --weights-on-drive"), std::string::npos) << words;
 }
 
+// Ranks that read at the same time never get more than the drive's rate together.
+TEST(Host, ItsRanksShareTheDrive) {
+    ClusterSpec cluster = ClusterOf(R"({"memory": "8 GB, guessed: a test", "bandwidth":
+        "60 GB/s, measured: a test", "drive": "5 GB/s, measured: a test"})");
+    cluster.hosts[0] = *WithDevices(cluster.hosts[0], 2);
+    const auto source = OpenShape(kMixtureOfExperts);
+    const ModelWalk walk = *ModelWalk::Make(**source, DType::kF16);
+    const double expert = 3 * 2880.0 * 2880 * 17 / 32;
+    for (const auto& [tp, pp] : {std::pair(1, 1), {2, 1}, {1, 2}}) {
+        model::Layout layout;
+        layout.tp = tp;
+        layout.pp = pp;
+        const auto p = Predict(walk, cluster, layout, {});
+        ASSERT_TRUE(p.ok()) << p.error().message;
+        double share = 0;
+        for (const MemoryUse& use : p->memory) share += use.host.on_drive / (tp * pp);
+        EXPECT_GT(share, 0.3) << p->name;
+        EXPECT_NEAR(p->token.drive * 5e9 / (36 * 4 * expert * share), 1, 0.05) << p->name;
+    }
+}
+
+// The flags are the job's: all ranks leave all experts to the host, or none reads from the drive.
+TEST(Host, TheDriveIsForAllRanksOrNone) {
+    const auto source = OpenShape("qwen3-235b-a22b:q4_k_m");
+    const ModelWalk walk = *ModelWalk::Make(**source, DType::kF16);
+    model::Layout layout;
+    layout.tp = 8;
+    for (const char* memory : {"60 GB", "12 GB"}) {
+        ClusterSpec cluster =
+            ClusterOf(fmt::format(R"({{"memory": "{}, guessed: a test", "bandwidth":
+            "60 GB/s, measured: a test", "drive": "5 GB/s, measured: a test"}})",
+                                  memory));
+        cluster.hosts[0] = *WithDevices(cluster.hosts[0], 8);
+        const auto p = Predict(walk, cluster, layout, {});
+        ASSERT_TRUE(p.ok()) << p.error().message;
+        const bool drive = std::string_view(memory) == "12 GB";
+        for (const MemoryUse& use : p->memory) {
+            EXPECT_EQ(use.host.on_drive > 0, drive) << memory << ", rank " << use.rank;
+            EXPECT_TRUE(!drive || use.host.layers == use.host.of_layers) << use.rank;
+        }
+        EXPECT_TRUE(drive || p->fits()) << memory;
+        const std::string words = LaunchCommand({"m.gguf", "", "f16", {}, false}, cluster, *p, {});
+        EXPECT_EQ(words.find("--weights-on-drive") != words.npos, drive) << words;
+    }
+}
+
 TEST(Host, CommandSaysWhereExpertsAre) {
     using support::operator+;
     const support::Words asked{"plan", "gpt-oss-120b", "--machines", "rtx-3090+128gb"};

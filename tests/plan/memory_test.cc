@@ -148,6 +148,32 @@ TEST(Memory, FewLayersStandForAll) {
     }
 }
 
+// A layout's memory does not depend on the layouts that were planned before it.
+TEST(Memory, IsTheSameInASearch) {
+    const auto shape = OpenWalk("synthetic:qwen3-0.6b:q4_0", DType::kF16);
+    ASSERT_TRUE(shape.ok()) << shape.error().message;
+    const engine::Job job = Workload{.context = 4096, .chunk = 2048}.AsJob(DType::kF16, 64);
+    for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kDevice, MemoryKind::kUnified}) {
+        MemoryPlanner search(shape->walk, job);
+        int differ = 0;
+        for (const model::Layout& layout : Layouts(shape->walk.hyper().layers)) {
+            const auto plan = model::PlanShards(shape->walk.hyper(), *shape->source, layout);
+            if (!plan.ok()) continue;
+            uint64_t work[2] = {};
+            for (const bool one_host : {true, false}) {
+                MemoryPlanner alone(shape->walk, job);
+                const auto own = alone.Of(plan->shards[0], Box(kind, 4), one_host);
+                const auto found = search.Of(plan->shards[0], Box(kind, 4), one_host);
+                ASSERT_TRUE(own.ok() && found.ok());
+                EXPECT_EQ(own->total(), found->total()) << layout.tp << "x" << layout.pp;
+                work[one_host ? 1 : 0] = own->work;
+            }
+            differ += work[0] != work[1];
+        }
+        EXPECT_GT(differ, 0) << "hosts matter";
+    }
+}
+
 TEST(Memory, TypicalLayersHaveEachNeighbourhood) {
     const std::vector<int> alike(30, 0);
     EXPECT_EQ(TypicalLayers(alike), 6);

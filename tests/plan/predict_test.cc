@@ -124,6 +124,16 @@ TEST(Predict, StagesSendRowsAndCandidates) {
     EXPECT_NEAR(c.Must(1, 2, {.context = 512}).token.hops / (messages + own), 1, 1e-9);
 }
 
+// Each tensor rank sends the whole row to the next stage; those of a host share its wire.
+TEST(Predict, TensorRanksOfAStageShareTheWire) {
+    const Case c = CaseOf("llama-3.1-8b:q4_0", "2xrtx-3090:2,2.5gbe");
+    const coll::Tier wire = c.cluster.wire.AsTier();
+    const double messages =
+        coll::MessageSeconds(wire, 2 * 4096 * 4) + coll::MessageSeconds(wire, 40 * 8);
+    const double own = 2 * RatesOfKind(c.cluster.hosts[0]).hop_s;
+    EXPECT_NEAR(c.Must(2, 2, {.context = 512}).token.hops / (messages + own), 1, 1e-9);
+}
+
 // Two sequences keep two stages busy; but a stage that has nearly all layers is busy with one.
 TEST(Predict, TheSlowestStageHoldsUpTheOthers) {
     const Case c = CaseOf("llama-3.1-70b:q8_0", "2xstrix-halo,roce");
