@@ -57,7 +57,10 @@ std::vector<std::string> WorkersOf(const RunRequest& request, const ClusterSpec&
 std::string DevicesOf(const ClusterSpec& cluster, int ranks) {
     std::vector<std::string> names;
     for (int rank = 0; rank < ranks; ++rank) {
-        names.emplace_back(backend::NameOf(cluster.machine_of(rank).pool));
+        const Machine& machine = cluster.machine_of(rank);
+        // AMD's Instinct cards have no Vulkan driver (docs/gpu.md).
+        const bool hip = machine.family == "cdna";
+        names.emplace_back(hip ? "hip" : backend::NameOf(machine.pool));
     }
     const bool alike = std::set(names.begin(), names.end()).size() == 1;
     return alike ? names[0] : fmt::format("{}", fmt::join(names, ","));
@@ -115,7 +118,10 @@ std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
     };
     const int hosts = cluster.host_of(ranks - 1) + 1;
     if (request.pull) words += " --pull";
-    if (request.pull && hosts > 1) add("--weights-from", 0);
+    const HostUse* host = layout.UseOfHost();
+    const bool on_drive = host != nullptr && host->on_drive > 0;
+    // (Experts on the drive need the model on each host: 'weft pull' there.)
+    if (request.pull && hosts > 1 && !on_drive) add("--weights-from", 0);
     if (hosts > 1 || !request.workers.empty()) {
         const auto workers = WorkersOf(request, whole, RanksOf(whole, layout));
         if (!workers.empty()) add("--hosts", ShellWord(fmt::format("{}", fmt::join(workers, ","))));
@@ -132,9 +138,7 @@ std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
     if (const std::string devices = DevicesOf(cluster, ranks); devices != "cpu") {
         add("--device", devices);
     }
-    if (const HostUse* host = layout.UseOfHost()) {
-        add("--experts", host->on_drive > 0 ? "cpu --weights-on-drive" : "auto");
-    }
+    if (host != nullptr) add("--experts", on_drive ? "cpu --weights-on-drive" : "auto");
     add("--ctx", job.ctx);
     if (serves) {
         add("--max-seqs", load.batch);

@@ -118,6 +118,52 @@ TEST(PlanCommand, PrintedCommandRuns) {
     for (const auto& worker : workers) EXPECT_EQ(worker->Wait(5000).status, 0);
 }
 
+// Each printed command passes the checks of its own flags. (Without --pull, it then fails, because
+// the model is not here.)
+TEST(PlanCommand, PrintedCommandsAreAccepted) {
+    const test::TempDir dir;
+    const std::string key = dir / "key", box = dir / "box.json";
+    std::ofstream(key) << "a key for these tests only";
+    ::chmod(key.c_str(), 0600);
+    std::ofstream(box) << R"({"memory": "24 GB, guessed: a test", "wire": "10gbe",
+        "bandwidth": "900 GB/s, guessed: a test", "compute": "70 TFLOP/s, guessed: a test",
+        "host": {"memory": "14 GB, guessed: a test", "drive": "5 GB/s, guessed: a test"}})";
+    const std::string two_boxes = "2x" + box;
+    int drives = 0, fed = 0, hip = 0;
+    for (const Words& asked : {Words{"llama-3.1-8b:q4_k_m", "--machines", "mi210"},
+                               {"llama-3.1-8b:q4_k_m", "--machines", "mi50-32gb+rtx-4090,10gbe"},
+                               {"llama-3.1-70b:q4_k_m", "--machines", "2xmi300x:2", "--batch", "8"},
+                               {"gpt-oss-120b", "--machines", "2xrtx-3090:2+64gb,10gbe"},
+                               {"gpt-oss-120b", "--machines", two_boxes},
+                               {"gpt-oss-120b", "--machines", "epyc-9654", "--kv-dtype", "q8_0"}}) {
+        const Ran plan = RunWeft(Words{"plan", "--json"} + asked);
+        ASSERT_EQ(plan.status, 0) << plan.err;
+        const nlohmann::json layouts = plan.Json()["layouts"];
+        for (size_t i = 0; i < std::min<size_t>(layouts.size(), 4); ++i) {
+            const std::string run = layouts[i]["run"].get<std::string>();
+            drives += run.find("--weights-on-drive") != run.npos;
+            fed += run.find("--weights-from 0") != run.npos;
+            hip += run.find("--device hip") != run.npos;
+            std::istringstream line(run);
+            Words words;
+            for (std::string word; line >> word;) words.push_back(word);
+            words.erase(words.begin());
+            std::erase(words, "--pull");
+            if (const auto at = std::ranges::find(words, "--key-file"); at != words.end()) {
+                *(at + 1) = key;
+            }
+            if (words[0] == "run") words = words + Words{"-p", "hello"};
+            const Ran ran =
+                RunWeft(words, {"HF_HOME=" + dir / "hub", "XDG_CACHE_HOME=" + dir / "cache"});
+            EXPECT_NE(ran.status, 0) << run;
+            EXPECT_NE(ran.status, 2) << run << "\n" << ran.err;
+        }
+    }
+    EXPECT_GT(drives, 0);
+    EXPECT_GT(fed, 0);
+    EXPECT_GT(hip, 4);
+}
+
 // Backwards: what is listed does what was wanted, cheapest first.
 TEST(PlanCommand, MachinesAreFound) {
     const Words model{"plan", "qwen3-32b:q4_k_m", "--context", "4096", "--json"};
