@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/rank/rank_options.h"
 #include "plan/train_schedule.h"
 #include "train/parallel/pipeline.h"
 #include "train/trainer.h"
@@ -18,6 +19,10 @@ constexpr double kSingleShare = 0.5;
 constexpr double kContention = 0.15;
 // Standard deviation of a rank's time, as a share of an update. Guessed.
 constexpr double kJitter = 0.01;
+// Tokens per second that one thread makes of text (docs/train-data.md), and threads of the host for
+// each GPU.
+constexpr double kReadPerS = 2.7e6;
+constexpr int kReaders = 8;
 // Error of the cost model itself, beyond the errors of the figures.
 constexpr double kTrainModelSpread = 0.08;
 
@@ -54,6 +59,8 @@ class TrainPredictor {
         place_.cp = cut_.cp;
         place_.sequence = job.sequence;
         place_.micro_batch = cut_.micro_batch;
+        place_.threads = machine.is_processor() ? machine.threads : 0;
+        place_.compute = job.dtype;
         data_ = links_.GroupOf(0, cut_.replicas(), cut_.tp);
         // A GPU's transfers overlap with its ops; a processor's overlap only between hosts.
         overlap_ = data_.hosts > 1 || place_.device.op_s > 0;
@@ -65,6 +72,7 @@ class TrainPredictor {
         SetBytes(gradients);
         WEFT_ASSIGN(parts_, walk_.PartsOf({cut_.tp, cut_.ep, cut_.sequence_parallel, cut_.recompute,
                                            gradients, cut_.cp}));
+        WEFT_ASSIGN(generated_bytes_, walk_.GeneratedBytes(cut_.tp, cut_.ep));
         return SetStages();
     }
 
@@ -91,6 +99,11 @@ class TrainPredictor {
             const double most = std::sqrt(2 * std::log(static_cast<double>(cut_.ranks())));
             out.parts.stragglers = out.parts.total() * kJitter * most;
         }
+        // Each rank reads the whole job's batch, beside the update before.
+        const Machine& machine = links_.cluster().hosts[0];
+        const double read_s =
+            Tokens() / kReadPerS / (machine.is_processor() ? machine.threads : kReaders);
+        out.parts.data = std::max(0.0, read_s - out.parts.total());
         out.update_s = out.parts.total();
         out.tokens_per_s = Tokens() / out.update_s;
         double forward_flops = 0;
@@ -229,11 +242,13 @@ class TrainPredictor {
         const double kept = e.matrices * bytes_.master + (muon ? 4 * e.ends : 0);
         if (!IsOnDrive()) memory.state += kept / SharesFrom(1);
         const TrainJob& job = walk_.job();
-        memory.state += (walk_.generated_bytes() + job.judge_bytes) / (cut_.tp * cut_.pp);
+        memory.state += generated_bytes_ / cut_.pp + job.judge_bytes / (cut_.tp * cut_.pp);
         // (The generator reads whole weights.)
         if (cut_.zero >= 3 && job.completions > 0) memory.state += e.matrices * bytes_.weight;
-        memory.work = use.kept * static_cast<double>(slots) + use.brief;
-        const double whole = (overlap_ ? 2 : 1) * e.unit;  // gathered elements at one time
+        memory.work = use.kept * static_cast<double>(slots) + use.brief + use.scratch;
+        if (links_.cluster().hosts[0].shares_memory()) memory.process = engine::kRankBytes;
+        // Gathered elements at one time: with transfers beside ops, a neighbor's as well.
+        const double whole = e.unit + (overlap_ ? e.layer_unit : 0);
         if (cut_.zero >= 3) memory.work += whole * bytes_.gathered;
         if (cut_.zero >= 2) memory.work += whole * bytes_.summed;
         return memory;
@@ -319,6 +334,7 @@ class TrainPredictor {
         return std::sqrt(squares);
     }
 
+    double generated_bytes_ = 0;  // on a tensor rank with all layers
     TrainWalk& walk_;
     const TrainLinks& links_;
     const TrainCut cut_;

@@ -37,8 +37,10 @@ const char* RecomputeName(program::Recompute recompute);
 struct StageMemory {
     int first_rank = 0;
     double state = 0;  // weights, gradients, optimizer state
-    double work = 0;   // activations, and units that ZeRO gathers for a time
-    double total() const { return state + work; }
+    // Activations, scratch memory, and units that ZeRO gathers for a time.
+    double work = 0;
+    double process = 0;  // host memory of the process, if the device uses host memory, too
+    double total() const { return state + work + process; }
 };
 
 // A layout that takes more than this share of a device's memory may fail in a long run.

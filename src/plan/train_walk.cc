@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "backend/memory_plan.h"
+#include "model/builder.h"
 #include "plan/weft_rates.h"
 #include "program/arena.h"
 #include "train/trainer.h"
@@ -25,12 +27,17 @@ constexpr double kShortSequence = 400;
 constexpr double kUnitElements = 1 << 24;  // elements of a unit of weights (program/zero.h)
 constexpr std::string_view kEmbedding = "token_embd.weight";
 
-constexpr CauseRow<TrainSeconds> kTrainRows[] = {
-    {"products", &TrainSeconds::products},   {"attention", &TrainSeconds::attention},
-    {"memory", &TrainSeconds::memory},       {"launch", &TrainSeconds::launch},
-    {"tensor syncs", &TrainSeconds::tensor}, {"shares", &TrainSeconds::shares},
-    {"hops", &TrainSeconds::hops},           {"bubble", &TrainSeconds::bubble},
-    {"optimizer", &TrainSeconds::update},    {"stragglers", &TrainSeconds::stragglers}};
+constexpr CauseRow<TrainSeconds> kTrainRows[] = {{"products", &TrainSeconds::products},
+                                                 {"attention", &TrainSeconds::attention},
+                                                 {"memory", &TrainSeconds::memory},
+                                                 {"launch", &TrainSeconds::launch},
+                                                 {"tensor syncs", &TrainSeconds::tensor},
+                                                 {"shares", &TrainSeconds::shares},
+                                                 {"hops", &TrainSeconds::hops},
+                                                 {"bubble", &TrainSeconds::bubble},
+                                                 {"optimizer", &TrainSeconds::update},
+                                                 {"stragglers", &TrainSeconds::stragglers},
+                                                 {"data", &TrainSeconds::data}};
 
 double Bytes(const OpCost& cost) {
     return static_cast<double>(cost.read_bytes + cost.written_bytes);
@@ -44,7 +51,8 @@ class OpTimer {
         : list_(list),
           place_(place),
           sequence_(static_cast<double>(place.sequence)),
-          rows_(place.sequence * place.micro_batch) {
+          rows_(place.sequence * place.micro_batch),
+          outputs_((rows_ + place.cp - 1) / place.cp) {
         for (const Op& op : list.ops) {
             if (!op.Is(Trait::kRouter)) continue;
             const auto last = [&](program::ValueId id) {
@@ -123,8 +131,9 @@ class OpTimer {
         // For a loss's product, the outputs are the logits.
         const bool logits = op.Is(Trait::kLogits);
         const int64_t elements =
-            logits ? rows_ * list_.value(program::WeightOf(op)).shape[0]
-                   : std::max<int64_t>(list_.value(op.outputs[0]).shape.Elements(rows_, rows_), 1);
+            logits
+                ? outputs_ * list_.value(program::WeightOf(op)).shape[0]
+                : std::max<int64_t>(list_.value(op.outputs[0]).shape.Elements(rows_, outputs_), 1);
         const auto outputs = static_cast<double>(elements);
         double summed = cost.flops / (2 * outputs);
         if (logits && op.Is(Trait::kProductGradWeight)) summed /= 3;
@@ -136,8 +145,8 @@ class OpTimer {
     const Program& list_;
     const TrainPlace& place_;
     const double sequence_;
-    const int64_t rows_;
-    double expert_share_ = 1;  // share of all rows that an expert has
+    const int64_t rows_, outputs_;  // of all context ranks, and of this one
+    double expert_share_ = 1;       // share of all rows that an expert has
 };
 
 // ---- Parts --------------------------------------------------------------------------------------
@@ -150,7 +159,7 @@ std::string CountsOf(const model::Shard& s) {
 
 TrainedElements ElementsOf(const train::TrainingGraph& graph) {
     TrainedElements elements;
-    double largest = kUnitElements;
+    double largest = kUnitElements, of_layers = kUnitElements;
     std::set<program::ValueId> trained;
     for (const program::FlatBucket& unit : graph.units) {
         for (const program::FlatBucket::Member& member : unit.members) {
@@ -159,7 +168,9 @@ TrainedElements ElementsOf(const train::TrainingGraph& graph) {
                 elements.matrices += count;
                 largest = std::max(largest, count);
                 if (member.weight.slice.name == kEmbedding) elements.embedding += count;
-                if (!member.weight.slice.name.starts_with("blk.")) elements.ends += count;
+                const bool in_layer = member.weight.slice.name.starts_with("blk.");
+                if (!in_layer) elements.ends += count;
+                if (in_layer) of_layers = std::max(of_layers, count);
             } else {
                 elements.vectors += count;
             }
@@ -167,6 +178,7 @@ TrainedElements ElementsOf(const train::TrainingGraph& graph) {
         if (unit.weights != program::kNoValue) trained.insert(unit.weights);
     }
     elements.unit = std::min(elements.matrices, largest);
+    elements.layer_unit = std::min(elements.matrices, of_layers);
     const Program& list = graph.program.program;
     for (size_t i = 0; i < list.values.size(); ++i) {
         const program::Value& value = list.values[i];
@@ -188,15 +200,35 @@ Result<TrainWalk> TrainWalk::Make(const ModelWalk& walk, const TrainJob& job) {
     if (job.lora.on()) {
         WEFT_ASSIGN(made.lora_, train::PlanLora(walk.source(), job.lora));
     }
-    if (job.completions > 0) {
-        const DType cache = job.dtype == DType::kF32 ? DType::kF32 : DType::kF16;
-        WEFT_ASSIGN(const int64_t position,
-                    model::CacheBytesPerToken(walk.hyper(), walk.source(), cache));
-        const int64_t logits = walk.hyper().vocab * static_cast<int64_t>(sizeof(float));
-        made.generated_bytes_ =
-            static_cast<double>(job.completions * (job.sequence * position + logits));
-    }
     return made;
+}
+
+Result<double> TrainWalk::GeneratedBytes(int tp, int ep) {
+    if (job_->completions == 0) return 0.0;
+    if (const auto found = generated_.find({tp, ep}); found != generated_.end()) {
+        return found->second;
+    }
+    model::Layout layout;
+    layout.tp = tp;
+    layout.ep = ep;
+    layout.whole_blocks = true;
+    WEFT_ASSIGN(const model::ShardPlan plan,
+                model::PlanShards(walk_->hyper(), walk_->source(), layout));
+    model::BuildOptions build;
+    build.context = job_->sequence;
+    build.kv_dtype = job_->dtype == DType::kF32 ? DType::kF32 : DType::kF16;
+    std::set<std::string> seen;
+    int64_t most = 0;  // bytes of a page of one sequence
+    for (const model::Shard& shard : plan.shards) {
+        if (!seen.insert(CountsOf(shard)).second) continue;
+        WEFT_ASSIGN(const Program list,
+                    model::BuildProgram(walk_->hyper(), shard, walk_->source(), build));
+        most = std::max(most, program::StateBytes(list, program::kLeastPage));
+    }
+    const double cache = static_cast<double>(most) / static_cast<double>(program::kLeastPage) *
+                         static_cast<double>(job_->sequence);
+    const double logits = static_cast<double>(walk_->hyper().vocab) * sizeof(float) / tp;
+    return generated_[{tp, ep}] = static_cast<double>(job_->completions) * (cache + logits);
 }
 
 Result<const std::vector<RankParts>*> TrainWalk::PartsOf(const PartsKey& key) {
@@ -283,6 +315,7 @@ void TrainedElements::Add(const TrainedElements& other) {
     vectors += other.vectors;
     ends += other.ends;
     unit = std::max(unit, other.unit);
+    layer_unit = std::max(layer_unit, other.layer_unit);
     frozen_bytes += other.frozen_bytes;
 }
 
@@ -292,19 +325,38 @@ void PartUse::Add(const PartUse& other) {
     forward_flops += other.forward_flops;
     kept += other.kept;
     brief = std::max(brief, other.brief);
+    scratch = std::max(scratch, other.scratch);
 }
 
 std::vector<OpCost> TrainCosts(const Program& list, int64_t sequence, int64_t micro_batch, int cp) {
-    const int64_t rows = sequence * micro_batch;
-    std::vector<OpCost> costs =
-        program::Cost(list, program::StepShape{micro_batch, sequence, (rows + cp - 1) / cp, 0});
+    const auto cost = [&](int64_t sequences) {
+        const int64_t rows = sequence * sequences;
+        return program::Cost(list,
+                             program::StepShape{sequences, sequence, (rows + cp - 1) / cp, 0});
+    };
+    std::vector<OpCost> costs = cost(micro_batch);
+    if (micro_batch == 1) return costs;
+    const std::vector<OpCost> one = cost(1);
     for (size_t i = 0; i < costs.size(); ++i) {
         const program::OpRow& row = program::RowOf(list.ops[i].kind());
         if (!row.Is(Trait::kAttention) || row.pass != program::Pass::kBackward) continue;
-        // The cost covers every pair of rows: rows (rows + 1) / 2 for one sequence.
-        costs[i].flops *= static_cast<double>(sequence + 1) / static_cast<double>(rows + 1);
+        // (The cost of all rows counts the pairs of one long sequence.)
+        costs[i].flops = one[i].flops * static_cast<double>(micro_batch);
     }
     return costs;
+}
+
+// Activations and scratch memory of a processor's executable; 0: unknown.
+static double WorkBytes(const TrainPart& part, const TrainPlace& place, bool overlap) {
+    if (place.threads == 0) return 0;
+    backend::CompileOptions options;
+    options.compute = place.compute;
+    options.max_tokens = place.sequence * place.micro_batch;
+    options.max_outputs = (options.max_tokens + place.cp - 1) / place.cp;
+    options.beside = overlap;
+    const auto use = backend::PlanMemory(part.graph.program, options,
+                                         {backend::MemoryKind::kHost, place.threads, false});
+    return use.ok() ? static_cast<double>(use->arena_bytes) : 0;
 }
 
 PartUse UseOf(const TrainPart& part, const TrainPlace& place, bool overlap) {
@@ -319,6 +371,8 @@ PartUse UseOf(const TrainPart& part, const TrainPlace& place, bool overlap) {
             program::PlanTrainingArena(part.graph.program, rows, outputs, {true, overlap});
         costs.kept = static_cast<double>(plan.kept.size_bytes);
         costs.brief = static_cast<double>(plan.brief.size_bytes);
+        costs.scratch = WorkBytes(part, place, overlap) - costs.kept - costs.brief;
+        costs.scratch = std::max(0.0, costs.scratch);
     }
     const size_t backward = part.graph.program.chunks[0].backward_begin;
     const OpTimer timer(list, place);
@@ -328,6 +382,7 @@ PartUse UseOf(const TrainPart& part, const TrainPlace& place, bool overlap) {
     for (size_t i = 0; i < backward; ++i) use.forward_flops += costs.ops[i].flops;
     use.kept = costs.kept;
     use.brief = costs.brief;
+    use.scratch = costs.scratch;
     return use;
 }
 

@@ -54,13 +54,15 @@ struct TrainSeconds : SecondsByCause<TrainSeconds> {
     double bubble = 0;      // waiting while the pipeline fills or drains, or for slower stages
     double update = 0;      // the optimizer
     double stragglers = 0;  // waiting for the slowest of many ranks
+    double data = 0;        // waiting for the next batch: each rank tokenizes the whole job's
     static std::span<const CauseRow<TrainSeconds>> Rows();
 };
 
 // Numbers of trained elements.
 struct TrainedElements {
     double matrices = 0, vectors = 0;
-    double unit = 0;          // of the largest unit of ZeRO (program/zero.h)
+    // Of the largest unit of ZeRO (program/zero.h), and of the largest one of a layer.
+    double unit = 0, layer_unit = 0;
     double frozen_bytes = 0;  // with LoRA: bytes of the model's own weights
     // How much of `matrices` and of `frozen_bytes` is in the token embedding, which may also be the
     // output matrix.
@@ -76,7 +78,7 @@ struct TrainPart {
     // Cached by UseOf: by sequences of a micro-batch, and by `overlap`. Thread: one caller.
     struct Costs {
         std::vector<program::OpCost> ops;
-        double kept = 0, brief = 0;  // as in PartUse
+        double kept = 0, brief = 0, scratch = 0;  // as in PartUse
     };
     mutable std::map<std::pair<int64_t, bool>, Costs> costs;
 };
@@ -106,9 +108,9 @@ class TrainWalk {
 
     const ModelWalk& model() const { return *walk_; }
     const TrainJob& job() const { return *job_; }
-    // Bytes of the KV cache and the logits of the job's completions, on one rank with the whole
-    // model.
-    double generated_bytes() const { return generated_bytes_; }
+    // Bytes of the KV cache and the logits of the job's completions, on one of `tp` tensor ranks
+    // that hold all layers. Errors: those of PlanShards and BuildProgram.
+    Result<double> GeneratedBytes(int tp, int ep);
 
     // The parts of each tensor rank; tensor ranks with equal parts share one entry. Errors: those
     // of PlanShards and BuildTrainingGraph.
@@ -123,7 +125,7 @@ class TrainWalk {
     const ModelWalk* walk_ = nullptr;
     const TrainJob* job_ = nullptr;
     std::optional<train::LoraPlan> lora_;
-    double generated_bytes_ = 0;
+    std::map<std::pair<int, int>, double> generated_;  // by tp and ep
     std::map<PartsKey, std::unique_ptr<std::vector<RankParts>>> parts_;
     std::map<int, std::vector<std::vector<int>>> chunks_;  // by number of chunks
 };
@@ -134,6 +136,8 @@ struct TrainPlace {
     coll::TierGroup tensor, context;  // links of the tensor ranks, and of a context group
     int cp = 1;
     int64_t sequence = 1, micro_batch = 1;
+    int threads = 0;  // of a processor; 0: a GPU
+    DType compute = DType::kBF16;
     const Measured* measured = nullptr;    // tables for as many ranks as a group has; may be null
     const TrainingRates* rates = nullptr;  // measured tables of training; may be null
 };
@@ -142,7 +146,9 @@ struct TrainPlace {
 struct PartUse {
     TrainSeconds forward, backward;
     double forward_flops = 0;
-    double kept = 0, brief = 0;  // bytes kept from forward to backward, and temporary bytes
+    // Bytes kept from forward to backward, temporary bytes, and the kernels' scratch memory (0:
+    // unknown, on GPUs).
+    double kept = 0, brief = 0, scratch = 0;
     double seconds() const { return forward.total() + backward.total(); }
     void Add(const PartUse& other);
 };

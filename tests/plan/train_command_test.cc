@@ -192,7 +192,8 @@ TEST(PlanTrainCommand, MemoryIsThatOfARealJob) {
     hyper.layers = 6;
     WriteTinyGguf(file, {.hyper = hyper, .dtype = DType::kF32});
     const plan::OpenedShape shape = plan::OpenWalk(file).value();
-    const auto cluster = plan::Library::Open()->ParseCluster("raspberry-pi-5");
+    auto cluster = plan::Library::Open()->ParseCluster("raspberry-pi-5");
+    cluster->hosts[0].threads = 1;
     const plan::TrainLinks links(*cluster);
     using train::UpdateKind;
     for (const auto& [recompute, kind] : {std::pair{"none", UpdateKind::kAdamW},

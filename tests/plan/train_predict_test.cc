@@ -126,6 +126,67 @@ TEST(PredictTraining, PartsAreTheWholeList) {
     }
 }
 
+// Sequences see only themselves: m of them cost m times as much, in every op.
+TEST(PredictTraining, SequencesAddUp) {
+    for (const char* model : {"gemma-3-4b", "gpt-oss-20b", "llama-3.2-1b", "qwen3-30b-a3b"}) {
+        TrainCase c(model, "a100", 2048);
+        const auto parts = c.walk->PartsOf({.recompute = Recompute::kFull});
+        ASSERT_TRUE(parts.ok()) << parts.error().message;
+        for (const auto& [key, part] : parts.value()->front()) {
+            const program::Program& list = part.graph.program.program;
+            const auto one = TrainCosts(list, 2048, 1), many = TrainCosts(list, 2048, 8);
+            for (size_t i = 0; i < one.size(); ++i) {
+                EXPECT_NEAR(many[i].flops, 8 * one[i].flops, 1e-9 * many[i].flops)
+                    << model << ": " << program::RowOf(list.ops[i].kind()).name;
+            }
+        }
+    }
+}
+
+// The KV cache of completions is that of a rank's Program, also if ranks hold a KV head together.
+TEST(PredictTraining, CompletionsTakeEachRanksCache) {
+    for (const char* model : {"qwen3-30b-a3b", "llama-3.1-8b"}) {
+        TrainCase c(model, "8xmi300x:8,roce-400g", 8192);
+        c.job.completions = 64;
+        const double logits = 64.0 * 4 * static_cast<double>(c.model.hyper().vocab);
+        for (const int tp : {1, 4, 8}) {
+            const auto bytes = c.walk->GeneratedBytes(tp, 0);
+            ASSERT_TRUE(bytes.ok()) << bytes.error().message;
+            const int64_t heads = std::max<int64_t>(1, c.model.hyper().kv_heads / tp);
+            const double cache = 2.0 * 2 * 64 * 8192 *
+                                 static_cast<double>(heads * c.model.hyper().head_dim) *
+                                 static_cast<double>(c.model.hyper().layers);
+            EXPECT_NEAR(*bytes / (cache + logits / tp), 1, 1e-6) << model << tp;
+        }
+    }
+}
+
+// Scratch memory of a processor's threads counts.
+TEST(PredictTraining, ScratchOfThreadsIsCounted) {
+    TrainCut cut;
+    cut.recompute = Recompute::kFull;
+    const auto work = [&](int threads) {
+        TrainCase c("llama-3.2-1b", "epyc-9654", 4096);
+        c.cluster.hosts[0].threads = threads;
+        return c.Must(cut).memory[0].work;
+    };
+    EXPECT_GT(work(128), 1.02 * work(1));
+}
+
+// An update waits for its batch, which each rank reads whole.
+TEST(PredictTraining, ReadingTheBatchIsABound) {
+    TrainCase c("llama-3.2-1b", "32xmi300x:8,roce-400g", 4096);
+    TrainCut cut;
+    cut.dp = 256;
+    cut.zero = 3;
+    cut.micro_batch = 16;
+    const TrainPrediction p = c.Must(cut);
+    EXPECT_GT(p.parts.total(), 0);
+    EXPECT_LE(p.tokens_per_s, 8 * 2.7e6 * (1 + 1e-9));
+    cut.dp = 8;
+    EXPECT_EQ(c.Must(cut).parts.data, 0);
+}
+
 // Ranks 5 to 9 of hosts of 3: neither the first nor the last two are on one host, but 6 to 8 are.
 TEST(TrainLinks, NearLinkOfTheMiddleHost) {
     TrainCase c("llama-3.2-1b", "5xh100:3,roce");

@@ -120,7 +120,8 @@ Json TrainLayoutJson(const plan::TrainPrediction& p, const plan::ClusterSpec& cl
     for (const plan::StageMemory& stage : p.memory) {
         stages.push_back({{"first_rank", stage.first_rank},
                           {"state_bytes", stage.state},
-                          {"work_bytes", stage.work}});
+                          {"work_bytes", stage.work},
+                          {"process_bytes", stage.process}});
     }
     if (!flags.explain) return json;
     Json& parts = json["update_parts_s"];
@@ -175,7 +176,7 @@ void PrintTrainParts(const plan::TrainPrediction& p) {
     PrintOut("  {:<14} {:>12.4f} s\n", "total", p.update_s);
     for (const plan::StageMemory& stage : p.memory) {
         PrintOut("  from rank {:<5} state {:.2f} GB + work {:.2f} GB\n", stage.first_rank,
-                 stage.state * 1e-9, stage.work * 1e-9);
+                 stage.state * 1e-9, (stage.work + stage.process) * 1e-9);
     }
 }
 
