@@ -138,7 +138,8 @@ Status CheckJob(const JobSpec& job) {
             job.name, kMostName);
     }
     if (job.nodes < 1 || job.nodes > kMostNodes) {
-        return MakeError(ErrorCode::kUsage, "-N {}: expected 1 to {} nodes", job.nodes, kMostNodes);
+        return MakeError(ErrorCode::kUsage, "-N {}: a job has one rank per node, and 1 to {} ranks",
+                         job.nodes, kMostNodes);
     }
     for (const std::string& word : job.command) {
         if (word.find('\0') != word.npos) {

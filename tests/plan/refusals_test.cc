@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "cluster/frame.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 
@@ -23,6 +24,32 @@ void ExpectPlanRefused(const Words& command, const std::vector<Refusal>& cases) 
         EXPECT_EQ(ran.status, 2) << ran.err;
         EXPECT_EQ(ran.out.find("layout"), std::string::npos) << ran.out;
         EXPECT_NE(ran.err.find(said), std::string::npos) << ran.err;
+    }
+}
+
+// What has more ranks than Weft runs is no advice.
+TEST(PlanRefuses, MoreRanksThanWeftRuns) {
+    const auto submit = [](size_t nodes) {
+        return RunWeft({"submit", "--to", "slurm", "-N", std::to_string(nodes), "--dry-run", "--",
+                        "run", "model.gguf", "-p", "hello"});
+    };
+    EXPECT_EQ(submit(cluster::kMostRanks).status, 0);
+    const Ran more = submit(cluster::kMostRanks + 1);
+    EXPECT_EQ(more.status, 2);
+    EXPECT_NE(more.err.find("1 to 4096 ranks"), std::string::npos) << more.err;
+    const std::string machines = fmt::format("{}xh100", cluster::kMostRanks / 8 + 1);
+    for (const Words& words : {Words{"plan", "smollm2-135m", "--machines", machines},
+                               Words{"plan", "smollm2-135m", "--train", "--machines", machines}}) {
+        const Ran ran = RunWeft(words + Words{"--json"});
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const nlohmann::json plan = ran.Json();
+        EXPECT_NE(plan["note"].get<std::string>().find("at most 4096 ranks"), std::string::npos);
+        for (const auto& layout : plan["layouts"]) {
+            if (!layout.contains("run")) continue;
+            const int64_t ranks = layout["tp"].get<int64_t>() * layout["pp"].get<int64_t>();
+            EXPECT_EQ(layout["run"].is_null(), ranks > int64_t{cluster::kMostRanks})
+                << layout["layout"];
+        }
     }
 }
 

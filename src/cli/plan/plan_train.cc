@@ -6,6 +6,7 @@
 
 #include "cli/plan/plan.h"
 #include "cli/terminal/output.h"
+#include "cluster/frame.h"
 #include "plan/shapes.h"
 #include "plan/weft_rates.h"
 #include "train/data/open.h"
@@ -197,6 +198,12 @@ std::string TrainingNote(const plan::ClusterSpec& cluster) {
 
 }  // namespace
 
+std::string TooManyNote(int ranks) {
+    if (std::cmp_less_equal(ranks, cluster::kMostRanks)) return {};
+    return fmt::format("Weft runs at most {} ranks: layouts of more ranks are predictions only",
+                       cluster::kMostRanks);
+}
+
 plan::ClusterSpec UsedHosts(std::vector<int> used, int hosts, const plan::ClusterSpec& cluster) {
     const bool first_ones = used.empty();
     for (int host = 0; first_ones && host < hosts; ++host) used.push_back(host);
@@ -216,7 +223,10 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     cluster = cluster.WithVendorLinks();
     WEFT_ASSIGN(const plan::TrainPlans found,
                 plan::SearchTrainingOn(walk, cluster, WishesOf(flags)));
-    const std::string note = TrainingNote(cluster);
+    std::string note = TrainingNote(cluster);
+    if (const std::string many = TooManyNote(cluster.ranks()); !many.empty()) {
+        note += (note.empty() ? "" : "; ") + many;
+    }
     if (flags.json) {
         Json layouts = Json::array();
         for (const plan::TrainPrediction& p : found.layouts) {
