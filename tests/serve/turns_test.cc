@@ -4,6 +4,7 @@
 
 #include "serve/api/anthropic/messages.h"
 #include "serve/api/ollama/ollama.h"
+#include "serve/api/openai/chat.h"
 #include "serve/api/openai/responses.h"
 #include "support/temp_dir.h"
 #include "support/tiny_engine.h"
@@ -176,6 +177,49 @@ TEST_F(Turns, RawPromptsDeferTheirFormat) {
         AnswerPlan again;
         EXPECT_FALSE(PlanOllamaGenerate(body, served_, again));
         EXPECT_FALSE(again.deferred);
+    }
+}
+
+// Messages and items that have no part in the conversation: an error, whichever API converts them.
+TEST_F(Turns, OfNothingAreRefused) {
+    const auto nothing = [](Plan make, const char* member, const Json& list) {
+        for (const bool tools : {false, true}) {
+            Json body{{"model", "m"}, {member, list}, {"max_tokens", 1}};
+            if (tools)
+                body["tools"] = Json::array(
+                    {{{"type", "function"}, {"name", "f"}, {"function", {{"name", "f"}}}}});
+            AnswerPlan plan;
+            const auto error = make(body, served_, plan);
+            EXPECT_TRUE(error && error->status == 400) << list;
+            EXPECT_TRUE(error && error->message.find("no message") != std::string::npos)
+                << list << (error ? error->message : "");
+        }
+    };
+    for (const char* content :
+         {"null", "[]", R"([{"type": "tool_removal", "tool": {"name": "f"}}])",
+          R"([{"type": "tool_addition", "tool": {"name": "f"}}])"}) {
+        const Json system{{"role", "system"}, {"content", Json::parse(content)}};
+        Json passing = system;
+        passing["clear_at"] = "next_user_message";
+        for (const Json& list : {Json::array({system}), Json::array({passing, system, passing})}) {
+            nothing(PlanMessages, "messages", list);
+            Json answer;
+            EXPECT_TRUE(CountMessageTokens({{"messages", list}}, served_, answer)) << list;
+        }
+    }
+    for (const char* content : {"null", "\"\"", "[]"}) {
+        const Json says{{"role", "assistant"}, {"content", Json::parse(content)}};
+        nothing(PlanChat, "messages", Json::array({says}));
+        nothing(PlanOllamaChat, "messages", Json::array({says}));
+    }
+    for (const char* type :
+         {"web_search_call", "image_generation_call", "mcp_list_tools", "mcp_approval_request",
+          "mcp_approval_response", "context_compaction", "ghost_snapshot", "mcp_call",
+          "code_interpreter_call", "file_search_call", "reasoning", "additional_tools",
+          "configuration_update"}) {
+        const Json item{{"type", type}};
+        nothing(PlanResponse, "input", Json::array({item}));
+        nothing(PlanResponse, "input", Json::array({item, item}));
     }
 }
 

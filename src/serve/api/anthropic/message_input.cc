@@ -460,6 +460,7 @@ void ReadTurnsAndTools(Fields& fields, Conversation& conversation, std::set<std:
         const ApiError error = *message.error();
         return fields.Fail(error.param.c_str(), error.param + ": " + error.message, error.code);
     }
+    if (out.empty()) return fields.Fail("messages", "messages: no message has content.");
     ReadTools(fields, reader, conversation, notices);
     if (!fields.error()) ReadToolChoice(fields, conversation);
 }

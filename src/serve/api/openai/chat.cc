@@ -300,10 +300,9 @@ namespace {
 
 Result<chat::ContinuedPrompt> RenderPrompt(const Served& served, Conversation& conversation) {
     chat::ChatInput& input = conversation.input;
-    if (conversation.continued && chat::HasWords(input.messages.back())) {
+    if (conversation.continued) {
         return chat::RenderContinued(*served.chat, input, served.family, *conversation.continued);
     }
-    if (conversation.continued) input.messages.erase(input.messages.size() - 1);
     WEFT_ASSIGN(chat::Text text, served.chat->Render(input));
     chat::ContinuedPrompt prompt{std::move(text)};
     prompt.in_reasoning = chat::EndsInReasoning(prompt.text.view());
@@ -336,10 +335,20 @@ void DropAddedBegin(const Served& served, ChatPrompt& prompt) {
 std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversation,
                                    ChatPrompt& out, PromptUse use) {
     if (!served.chat) return ApiError{400, served.chat_error, "messages", "unsupported_value"};
+    Json& messages = conversation.input.messages;
+    if (conversation.continued && !chat::HasWords(messages.back())) {
+        conversation.continued.reset();
+        messages.erase(messages.size() - 1);
+    }
+    // (The messages may also come from items that have no part in the conversation.)
+    if (messages.empty()) {
+        return ApiError{400, "The conversation has no message with content.", "messages",
+                        "invalid_value"};
+    }
     // Checked before rendering, because a template may copy the text several times. Assistant
     // messages are not counted, since the template may drop part of them.
     size_t bytes = 0;
-    for (const Json& message : conversation.input.messages) {
+    for (const Json& message : messages) {
         const auto content = message.find("content");
         if (message["role"] == "assistant" || content == message.end()) continue;
         bytes += content->is_string() ? content->get_ref<const std::string&>().size() : 0;
