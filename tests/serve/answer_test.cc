@@ -1,11 +1,17 @@
-// Answers from the engine's tokens: calls streamed in pieces, and a limit of one call. A grammar
-// makes a tiny model write three calls.
+// Answers from the engine's tokens: calls streamed in pieces, a limit of one call, and the reason
+// of the end. A grammar makes a tiny model write three calls.
 #include "serve/api/answer.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "serve/api/anthropic/messages.h"
+#include "serve/api/ollama/ollama.h"
+#include "serve/api/openai/chat.h"
+#include "serve/api/openai/responses.h"
 #include "support/kept_exchange.h"
+#include "support/scripted_gguf.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -158,6 +164,120 @@ TEST_F(LogprobAnswers, ShortAnswersAreFormattedByTheEngine) {
 
 TEST_F(LogprobAnswers, LongAnswersAreFormattedByAnotherThread) {
     Ask(200, true);
+}
+
+// What an API says of an answer of two calls.
+struct CutRow {
+    std::optional<ApiError> (*plan)(const Json&, const Served&, AnswerPlan&);
+    Json body;
+    const char* limit;       // member with the limit of tokens
+    const char *cut, *ends;  // what a cut and a whole answer contain
+};
+
+std::vector<CutRow> CutRows() {
+    const Json messages = Json::parse(R"([{"role": "user", "content": "a"}])");
+    const Json function{{"name", "f"}, {"parameters", {{"type", "object"}}}};
+    const Json tools = Json::array({{{"type", "function"}, {"function", function}}});
+    const Json bare = Json::array({{{"name", "f"}, {"input_schema", {{"type", "object"}}}}});
+    const Json flat = Json::array({{{"type", "function"}, {"name", "f"}}});
+    return {{PlanChat,
+             {{"messages", messages}, {"tools", tools}},
+             "max_tokens",
+             R"("finish_reason":"length")",
+             R"("finish_reason":"tool_calls")"},
+            {PlanMessages,
+             {{"messages", messages}, {"tools", bare}},
+             "max_tokens",
+             R"("stop_reason":"max_tokens")",
+             R"("stop_reason":"tool_use")"},
+            {PlanResponse,
+             {{"input", "a"}, {"tools", flat}},
+             "max_output_tokens",
+             R"("incomplete_details":{"reason":"max_output_tokens"})",
+             R"("completed_at":)"},
+            {PlanOllamaChat,
+             {{"model", "m"}, {"messages", messages}, {"tools", tools}},
+             "num_predict",
+             R"("done_reason":"length")",
+             R"("done_reason":"stop")"}};
+}
+
+// A model that makes two calls.
+class CutAnswer : public testing::Test {
+  protected:
+    void SetUp() override {
+        constexpr const char* kTemplate = "{% for m in messages %}{{ m.content }}{% endfor %}";
+        support::WriteScriptedGguf(dir_ / "m", kTemplate, script_);
+        engine::Job job;
+        job.model = dir_ / "m";
+        job.threads = 1;
+        job.ctx = 1024;
+        job.self_test = false;
+        engine_ = engine::Engine::Start({}, job, {8, true}).value();
+        served_.name = "m";
+        served_.engine = engine_.get();
+        served_.longest_piece_bytes = 64;
+        served_.chat = chat::Chat::Make(kTemplate, engine_->tokenizer()).value();
+        served_.forms = chat::FindForms(*served_.chat);
+        served_.family = chat::ToolCallFormat::kQwen;
+        served_.constraints = std::make_unique<Constraints>(engine_->tokenizer());
+    }
+    std::shared_ptr<KeptExchange> Ask(const CutRow& row, int64_t tokens, bool stream) {
+        Json body = row.body;
+        Json& options = row.plan == PlanOllamaChat ? body["options"] : body;
+        options["temperature"] = 0;
+        options[row.limit] = tokens;
+        body["stream"] = stream;
+        AnswerPlan plan;
+        const auto error = row.plan(body, served_, plan);
+        EXPECT_FALSE(error) << error->message;
+        auto exchange = std::make_shared<KeptExchange>();
+        Answer::Start(*engine_, exchange, std::move(plan), {}, {});
+        return exchange;
+    }
+
+    const std::vector<support::ScriptPiece> script_ = {{"<tool_call>\n"},
+                                                       {"{\"name\": \"f\", "},
+                                                       {"\"arguments\": {\"a\": \""},
+                                                       {"one"},
+                                                       {"\"}}\n"},
+                                                       {"</tool_call>\n"},
+                                                       {"<tool_call>\n{\"name\""},
+                                                       {": \"f\", \"arguments\": "},
+                                                       {"{\"a\": \"two"},
+                                                       {" and"},
+                                                       {"\"}}"},
+                                                       {"\n</tool_call>"}};
+    test::TempDir dir_;
+    std::unique_ptr<engine::Engine> engine_;
+    Served served_;
+};
+
+// An answer that max_tokens cuts is never called whole, wherever the limit is.
+TEST_F(CutAnswer, OfTwoCallsIsCutOffInEveryDialect) {
+    struct Asked {
+        const CutRow* row;
+        int64_t tokens;
+        std::shared_ptr<KeptExchange> exchange;
+    };
+    const std::vector<CutRow> rows = CutRows();
+    std::vector<Asked> asked;
+    const auto all = std::ssize(script_);
+    for (const CutRow& row : rows) {
+        for (int64_t i = 0; i < 2 * (all + 1); ++i) {
+            const int64_t tokens = i / 2 + 1;
+            asked.push_back({&row, tokens, Ask(row, tokens, i % 2 == 0)});
+        }
+    }
+    engine_->Drain();
+    EXPECT_TRUE(engine_->Run().ok());
+    for (const Asked& one : asked) {
+        const std::string& text = one.exchange->text_;
+        const bool cut = one.tokens <= all;  // the last token ends the turn
+        const auto has = [&](const char* part) { return text.find(part) != text.npos; };
+        EXPECT_EQ(has(one.row->cut), cut) << one.tokens << text;
+        EXPECT_EQ(has(one.row->ends), !cut) << one.tokens << text;
+    }
 }
 
 }  // namespace

@@ -299,7 +299,8 @@ void Answer::Give(size_t index, const AnswerDelta& delta) {
     if (delta.empty()) return;
     state.calling = state.calling || !delta.tool_calls.empty() || !delta.call_parts.empty();
     const bool ends = std::ranges::any_of(delta.call_parts, [](const auto& p) { return p.ends; });
-    if (!delta.tool_calls.empty() || ends) state.choice.end.finish = "tool_calls";
+    state.called = state.called || !delta.tool_calls.empty() || ends;
+    if (!delta.call_parts.empty()) state.in_call = !delta.call_parts.back().ends;
     if (stream_) {
         std::string out;
         dialect_->Delta(static_cast<int>(index), delta, state.pending, out);
@@ -351,6 +352,7 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
         slot_.reset();  // before the client may save it
     }
     if (ending.ok()) {
+        const bool concluded = state.concluded;  // even if its last token reached a limit
         EmitEcho(index);
         if (!rest.empty()) {
             if (demanded_[index]) state.written += rest;
@@ -367,12 +369,11 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
         } else if (echo_logprobs_[index]) {
             std::ranges::copy(state.pending, std::back_inserter(state.choice.tokens));
         }
-        std::string& finish = state.choice.end.finish;
         const std::string& found = state.stop.found();
-        if (finish.empty() && !found.empty()) finish = "stop";
-        if (finish.empty()) {
-            finish = ending->finish == "eos" || ending->finish == "stop" ? "stop" : "length";
-        }
+        const bool whole = concluded || !found.empty() || ending->finish == "eos" ||
+                           ending->finish == "stop";
+        const bool calls = state.called && !state.in_call;
+        state.choice.end.finish = !whole ? "length" : calls ? "tool_calls" : "stop";
         state.choice.end.stop_text = found.empty() ? ending->stop_text : found;
         state.choice.end.context_full = ending->finish == "context";
         record_.usage.prompt_tokens += counts_prompt_[index] ? ending->prompt_tokens : 0;

@@ -157,6 +157,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
         bool over = false;
         bool called = false;     // a complete tool call was sent
         bool calling = false;    // part of a tool call was sent
+        bool in_call = false;    // the last call that was sent is not complete
         bool concluded = false;  // the engine was told to end the choice
         std::string written{};   // forced call: its text so far
         int64_t last_ns = 0;     // arrival time of the last token
