@@ -174,17 +174,16 @@ TEST_F(Tls, AClientThatLeavesIsNoticedAtOnce) {
     }
 }
 
-TEST_F(Tls, AReaderOverTheBacklogLimitIsCutOff) {
-    StartTls({.backlog_bytes = 200'000});
+TEST_F(Tls, AReaderOfAStreamThatStopsIsCutOff) {
+    StartTls({.stall_ms = 200});
     TlsClient client(server_->port());
     client.Send(Get("/hold"));
     const auto exchange = TakeHeld();
     ASSERT_NE(exchange, nullptr);
     exchange->Begin(200, {});
-    EXPECT_TRUE(Until([&] {
-        exchange->Write(std::string(10'000, 'c'));
-        return exchange->gone();
-    }));
+    // More than any socket buffer.
+    for (int i = 0; i < 40; ++i) exchange->Write(std::string(400'000, 'c'));
+    EXPECT_TRUE(Until([&] { return exchange->gone(); }));
     EXPECT_EQ(server_->stats().cut_off, 1u);
 }
 

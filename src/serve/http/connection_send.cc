@@ -71,8 +71,6 @@ void Connection::OnStalled() {
     }
     if (exchange_ != nullptr) {
         exchange_->CountBacklog();
-        const bool stream = exchange_->stream();
-        if (stream && exchange_->backlog_bytes() > limits_.backlog_bytes) return CutOff();
         const std::string client = exchange_->client();
         const bool of_client =
             !client.empty() && core_.shares.held(client) > limits_.all_bodies_bytes / 2;

@@ -55,9 +55,8 @@ class Exchange {
     virtual void SendKept(int status, Headers headers, std::string_view body) {
         Send(status, std::move(headers), std::string(body));
     }
-    // Begins a stream: chunked in HTTP/1.1, until close in HTTP/1.0. Write sends at once. A client
-    // that reads too slowly is cut off (HttpLimits: backlog, stall), so a handler that writes much
-    // at once must watch backlog_bytes().
+    // Begins a stream: chunked in HTTP/1.1, until close in HTTP/1.0. Write sends at once, and what
+    // the client has not read yet is kept and counted as an answer of Send() is.
     virtual void Begin(int status, Headers headers) = 0;
     virtual void Write(std::string chunk) = 0;
     virtual void End() = 0;
@@ -95,15 +94,15 @@ struct HttpLimits {
     // Connections of a network (an IPv4 address or an IPv6 /64) that sent no request, or whose last
     // request had no key. Beyond: the oldest is closed. 0: a quarter of max_connections.
     size_t max_strangers = 0;
-    size_t head_bytes = 16 << 10;    // request line and headers; beyond: 414, 431
-    size_t headers = 100;            // beyond: 431
-    uint64_t body_bytes = 32 << 20;  // beyond: 413, without reading the rest
+    size_t head_bytes = 16 << 10;  // request line and headers; beyond: 414, 431
+    size_t headers = 100;          // beyond: 431
+    // Beyond, or beyond all_bodies_bytes: 413, without reading the rest.
+    uint64_t body_bytes = 32 << 20;
     // Limit of the bytes that are held in total: bodies of requests that are being received or
     // answered, and answers that are being made or that clients have not read yet. Beyond: 503, or
     // 429 for a client that holds half of the limit; the clients that read slowest are cut off.
     uint64_t all_bodies_bytes = 256ull << 20;
-    size_t backlog_bytes = 1 << 20;  // unread bytes of a stream, beyond the socket's buffer
-    int64_t idle_ms = 75'000;        // then a connection without a request is closed
+    int64_t idle_ms = 75'000;  // then a connection without a request is closed
     int64_t head_ms = 10'000;  // for the TLS handshake, or for a head from its first byte; then 408
     int64_t body_ms = 120'000;  // for a body, from the end of the head; then 408
     // In each interval of body_grace_ms, the body must arrive at body_bytes_per_s at least, and the
