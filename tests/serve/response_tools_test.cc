@@ -36,8 +36,9 @@ struct Read {
     std::optional<ApiError> error;
 };
 
-Read ReadBody(
-    const Json& body, const FindItem& find = [](const std::string&) { return Json(); }) {
+const FindItem kNoItems = [](const std::string&, int64_t&) { return nullptr; };
+
+Read ReadBody(const Json& body, const FindItem& find = kNoItems) {
     Read read;
     Fields fields(body);
     read.input = ReadResponseInput(fields, read.items, find, read.tools, read.conversation);
@@ -277,9 +278,10 @@ TEST(ResponseInput, RejectsUnreadableItems) {
 TEST(ResponseInput, ReplacesReferences) {
     const Json body{
         {"input", Json::array({{{"id", "msg_x_o0"}}, {{"role", "user"}, {"content", "And?"}}})}};
-    const Read read = ReadBody(body, [](const std::string& id) {
+    const Json item{{"type", "message"}, {"role", "assistant"}, {"content", "Three."}};
+    const Read read = ReadBody(body, [&](const std::string& id, int64_t&) {
         EXPECT_EQ(id, "msg_x_o0");
-        return Json{{"type", "message"}, {"role", "assistant"}, {"content", "Three."}};
+        return &item;
     });
     ASSERT_FALSE(read.error);
     EXPECT_EQ(read.conversation.input.messages[0]["content"], "Three.");
@@ -343,11 +345,30 @@ TEST(ResponseInput, ReferencesDoNotDoubleItems) {
     const Json body{{"input", Json::parse(R"([{"type": "item_reference", "id": "mine"},
                                               {"role": "user", "content": "Two."}])")}};
     Fields fields(body);
-    ReadResponseInput(
-        fields, items, [](const std::string&) { return Json(); }, tools, conversation);
+    ReadResponseInput(fields, items, kNoItems, tools, conversation);
     ASSERT_FALSE(fields.error());
     EXPECT_EQ(items.size(), 2u);
     EXPECT_EQ(conversation.input.messages.size(), 2u);
+}
+
+// A reference has sixty bytes and stands for an item of any size.
+TEST(ResponseInput, ReferencesCountAsTheirItems) {
+    const Json item{{"type", "image_generation_call"}, {"result", std::string(1 << 20, 'A')}};
+    int finds = 0;
+    const FindItem find = [&](const std::string&, int64_t&) { return ++finds, &item; };
+    const Json reference{{"type", "item_reference"}, {"id", "item_a_1"}};
+    Json body{{"input", Json::array()}};
+    for (int i = 0; i < 1000; ++i) body["input"].push_back(reference);
+    const Read many = ReadBody(body, find);
+    ASSERT_TRUE(many.error);
+    EXPECT_EQ(many.error->message,
+              "The items that 'input' refers to hold more than 134217728 bytes.");
+    EXPECT_LT(finds, 130);
+    EXPECT_TRUE(many.items.empty());
+    body["input"].erase(body["input"].begin() + 10, body["input"].end());
+    const Read few = ReadBody(body, find);
+    EXPECT_FALSE(few.error);
+    EXPECT_EQ(few.items.size(), 10u);
 }
 
 TEST(ResponseInput, AConversationNeedsNoInput) {
@@ -356,8 +377,7 @@ TEST(ResponseInput, AConversationNeedsNoInput) {
     Json items = Json::parse(R"([{"role": "user", "content": "One."}])");
     const Json body = Json::object();
     Fields fields(body);
-    ReadResponseInput(
-        fields, items, [](const std::string&) { return Json(); }, tools, conversation);
+    ReadResponseInput(fields, items, kNoItems, tools, conversation);
     EXPECT_FALSE(fields.error());
     EXPECT_EQ(conversation.input.messages.size(), 1u);
 }

@@ -5,6 +5,7 @@
 #include "serve/api/anthropic/messages.h"
 #include "serve/api/ollama/ollama.h"
 #include "serve/api/openai/chat.h"
+#include "serve/api/openai/response_store.h"
 #include "serve/api/openai/responses.h"
 #include "support/temp_dir.h"
 #include "support/tiny_engine.h"
@@ -221,6 +222,46 @@ TEST_F(Turns, OfNothingAreRefused) {
         nothing(PlanResponse, "input", Json::array({item}));
         nothing(PlanResponse, "input", Json::array({item, item}));
     }
+}
+
+// A stored response of two items, which counts how often it is read.
+class CountedResponse final : public ResponseStore {
+  public:
+    bool on() const override { return true; }
+    bool uses_files() const override { return true; }
+    void Put(const std::string&, const std::string&, Stored) override {}
+    std::shared_ptr<const Stored> Get(const std::string&, const std::string& id) const override {
+        ++reads;
+        const Json message = Json::parse(R"({"role": "user", "content": "a"})");
+        return std::make_shared<const Stored>(
+            Stored{{{"id", id}, {"output", Json::array()}},
+                   std::make_shared<const Json>(Json::array({message, message})),
+                   held_bytes});
+    }
+    bool Remove(const std::string&, const std::string&) override { return false; }
+    int64_t held_bytes = 1000;
+    mutable int reads = 0;
+};
+
+TEST_F(Turns, AResponseIsReadOnceForAllReferencesToIt) {
+    const auto store = std::make_shared<CountedResponse>();
+    const auto plan = [&](int count, bool same) {
+        Json body{{"input", Json::array()}};
+        for (int i = 0; i < count; ++i) {
+            const std::string of = same ? "r" : "r" + std::to_string(i);
+            body["input"].push_back({{"id", "msg_" + of + "_" + std::to_string(i % 2)}});
+        }
+        AnswerPlan made;
+        made.responses = store;
+        return PlanResponse(body, served_, made);
+    };
+    EXPECT_FALSE(plan(100, true));
+    EXPECT_EQ(store->reads, 1);
+    store->held_bytes = 40 << 20;
+    const auto error = plan(100, false);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->status, 400);
+    EXPECT_EQ(store->reads, 1 + 4) << "the limit counts the responses that are read";
 }
 
 }  // namespace

@@ -66,14 +66,15 @@ ApiError WrongQuery(const char* name, std::string_view value, const std::string&
 
 }  // namespace
 
-Json StoredItem(const ResponseStore::Stored& stored, const std::string& id) {
+std::unordered_map<std::string, const Json*> StoredItems(const ResponseStore::Stored& stored) {
+    std::unordered_map<std::string, const Json*> items;
     for (const Json& item : stored.response["output"]) {
-        if (item.value("id", Json()) == id) return item;
+        items.emplace(Fields(item).Text("id", ""), &item);
     }
     for (size_t i = 0; i < stored.items->size(); ++i) {
-        if (ItemId(stored, i) == id) return (*stored.items)[i];
+        items.emplace(ItemId(stored, i), &(*stored.items)[i]);
     }
-    return nullptr;
+    return items;
 }
 
 std::string_view QueryValue(std::string_view query, std::string_view name) {

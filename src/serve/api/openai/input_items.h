@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include "serve/api/fields.h"
 #include "serve/api/openai/response_store.h"
@@ -17,8 +18,8 @@ namespace weft::serve {
 std::optional<ApiError> InputItems(const ResponseStore::Stored& stored, std::string_view query,
                                    Json& answer);
 
-// The item of that id, of the response's output or the conversation before it; null: unknown.
-Json StoredItem(const ResponseStore::Stored& stored, const std::string& id);
+// The items of the response's output and of the conversation before it, by their ids.
+std::unordered_map<std::string, const Json*> StoredItems(const ResponseStore::Stored& stored);
 
 // A query parameter; empty if absent. (The supported parameters need no unescaping.)
 std::string_view QueryValue(std::string_view query, std::string_view name);

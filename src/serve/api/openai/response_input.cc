@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "serve/api/dialect.h"
+#include "serve/api/openai/response_store.h"
 
 namespace weft::serve {
 namespace {
@@ -269,22 +271,35 @@ Json OwnItems(Fields& fields, const Json& before, const FindItem& find) {
         return Json::array();
     }
     if (!list) return Json::array({{{"type", "message"}, {"role", "user"}, {"content", input}}});
-    Json own = input;
-    for (size_t i = 0; i < own.size(); ++i) {
+    std::set<std::string> known;
+    for (const Json& item : before) known.insert(Fields(item).Text("id", ""));
+    known.erase("");
+    Json own = Json::array();
+    int64_t referred_bytes = 0;
+    for (size_t i = 0; i < input.size(); ++i) {
         const std::string name = fmt::format("input[{}]", i);
-        if (!own[i].is_object()) {
+        if (!input[i].is_object()) {
             fields.Fail(name.c_str(), fmt::format("'{}' must be an object.", name), "invalid_type");
             return Json::array();
         }
-        if (!IsReference(own[i])) continue;
-        const std::string id = Fields(own[i]).Text("id", "");
-        const auto same = [&](const Json& item) { return item.value("id", Json()) == id; };
-        if (std::ranges::any_of(before, same)) {  // each item appears once
-            own.erase(i--);
+        if (!IsReference(input[i])) {
+            own.push_back(input[i]);
             continue;
         }
-        own[i] = find(id);
-        if (!own[i].is_null()) continue;
+        const std::string id = Fields(input[i]).Text("id", "");
+        if (known.contains(id)) continue;  // each item appears once
+        const Json* item = find(id, referred_bytes);
+        referred_bytes += item == nullptr ? 0 : HeldBytes(*item);
+        if (referred_bytes > kMostReferredBytes) {
+            fields.Fail(name.c_str(),
+                        fmt::format("The items that 'input' refers to hold more than {} bytes.",
+                                    kMostReferredBytes));
+            return Json::array();
+        }
+        if (item != nullptr) {
+            own.push_back(*item);
+            continue;
+        }
         fields.Fail((name + ".id").c_str(),
                     fmt::format("Item with id '{}' not found: this server finds items of the "
                                 "responses that it stores. Send the item itself.",

@@ -13,6 +13,10 @@
 
 namespace weft::serve {
 
+// Limit of the memory of all items that the references of a request stand for (HeldBytes), and of
+// the responses that are read to find them.
+inline constexpr int64_t kMostReferredBytes = int64_t{128} << 20;
+
 // Settings that the items of a request make, besides its messages and tools.
 struct ResponseInput {
     bool compacts = false;  // the last item asks for a summary of the conversation
@@ -22,12 +26,13 @@ struct ResponseInput {
     Json format{};
 };
 
-// Finds an item by its id; null: unknown.
-using FindItem = std::function<Json(const std::string& id)>;
+// Finds an item by its id; null: unknown. The item lives as long as the function. bytes: grows by
+// the memory of what is read for it.
+using FindItem = std::function<const Json*(const std::string& id, int64_t& bytes)>;
 
 // Appends the messages of `input` (a string or a list) behind those of the earlier items `items`,
 // and adds the tools that items bring. items: out: with this request's items appended, references
-// replaced by the items that `find` returns. Reports errors in `fields`.
+// replaced by the items that `find` returns, within kMostReferredBytes. Reports errors in `fields`.
 ResponseInput ReadResponseInput(Fields& fields, Json& items, const FindItem& find,
                                 ResponseTools& tools, Conversation& conversation);
 

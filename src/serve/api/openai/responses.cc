@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <unordered_map>
 
 #include "serve/api/constraint.h"
 #include "serve/api/openai/chat.h"
@@ -90,14 +91,26 @@ Json ItemsBefore(Fields& fields, const AnswerPlan& plan) {
     return Json::array();
 }
 
-// Finds items of stored responses, by the ids that the server gave them.
+// Finds items of stored responses, by the ids that the server gave them. Reads each response once.
 FindItem FinderOf(const AnswerPlan& plan) {
-    return [&plan](const std::string& id) -> Json {
+    struct Read {
+        std::shared_ptr<const ResponseStore::Stored> stored;
+        std::unordered_map<std::string, const Json*> items;
+    };
+    return [&plan, known = std::unordered_map<std::string, Read>()](
+               const std::string& id, int64_t& bytes) mutable -> const Json* {
         const size_t begin = id.find('_'), end = id.rfind('_');
         if (plan.responses == nullptr || !plan.responses->on() || begin >= end) return nullptr;
-        const auto stored =
-            plan.responses->Get(plan.owner, "resp_" + id.substr(begin + 1, end - begin - 1));
-        return stored == nullptr ? Json() : StoredItem(*stored, id);
+        const std::string of = "resp_" + id.substr(begin + 1, end - begin - 1);
+        const auto [read, is_new] = known.try_emplace(of);
+        if (is_new) {
+            auto stored = plan.responses->Get(plan.owner, of);
+            if (stored == nullptr) return nullptr;
+            bytes += stored->held_bytes;
+            read->second = {stored, StoredItems(*stored)};
+        }
+        const auto found = read->second.items.find(id);
+        return found == read->second.items.end() ? nullptr : found->second;
     };
 }
 
