@@ -10,6 +10,7 @@
 #include "serve/api/ollama/ollama.h"
 #include "serve/api/openai/chat.h"
 #include "serve/api/openai/responses.h"
+#include "serve/api/openai/responses_dialect.h"
 #include "support/kept_exchange.h"
 #include "support/scripted_gguf.h"
 #include "support/temp_dir.h"
@@ -130,7 +131,7 @@ TEST_F(Calls, CountsTheTokensOfReasoning) {
 // others' steps.
 class LogprobAnswers : public Calls {
   protected:
-    void Ask(int64_t tokens, bool is_long) {
+    void Ask(int64_t tokens, bool is_long, bool stream = false) {
         AnswerPlan plan;
         ChoicePlan choice;
         choice.request.prompt = {97, 98};
@@ -139,11 +140,20 @@ class LogprobAnswers : public Calls {
         choice.request.logprobs = 20;
         plan.choices.push_back(std::move(choice));
         plan.dialect = MakeMessagesDialect(served_, 2);
+        plan.stream = stream;
+        if (stream) {
+            ResponseForm form{.head = {{"id", "resp_x"}}, .logprobs = true};
+            plan.dialect = MakeResponsesDialect(served_, std::move(form));
+        }
         auto exchange = std::make_shared<KeptExchange>();
         int observed = 0;
         std::vector<std::function<void()>> later;
         Answer::Start(
-            *engine_, exchange, std::move(plan), [&](const AnswerRecord&) { ++observed; },
+            *engine_, exchange, std::move(plan),
+            [&](const AnswerRecord&) {
+                ++observed;
+                EXPECT_FALSE(exchange->over_) << "the client's next request may be here already";
+            },
             [&](size_t, std::function<void()> work) { later.push_back(std::move(work)); });
         engine_->Drain();
         EXPECT_TRUE(engine_->Run().ok());
@@ -164,6 +174,43 @@ TEST_F(LogprobAnswers, ShortAnswersAreFormattedByTheEngine) {
 
 TEST_F(LogprobAnswers, LongAnswersAreFormattedByAnotherThread) {
     Ask(200, true);
+}
+
+TEST_F(LogprobAnswers, ShortEndsOfStreamsAreFormattedByTheEngine) {
+    Ask(4, false, true);
+}
+
+TEST_F(LogprobAnswers, LongEndsOfStreamsAreFormattedByAnotherThread) {
+    Ask(200, true, true);
+}
+
+// What follows a long part of a stream waits for it.
+TEST_F(Calls, LongEchoesOfStreamsAreFormattedByAnotherThread) {
+    AnswerPlan plan;
+    ChoicePlan choice;
+    choice.request.prompt = std::vector<int32_t>(900, 97);
+    choice.request.max_tokens = 20;
+    choice.request.ignore_eos = true;
+    choice.request.logprobs = choice.request.prompt_logprobs = 5;
+    choice.echo = std::string(900, 'a');
+    choice.echo_logprobs = true;
+    plan.choices = {choice, choice};
+    plan.dialect = MakeMessagesDialect(served_, 900);
+    plan.stream = true;
+    auto exchange = std::make_shared<KeptExchange>();
+    std::vector<std::function<void()>> later;
+    Answer::Start(*engine_, exchange, std::move(plan), {},
+                  [&](size_t, std::function<void()> work) { later.push_back(std::move(work)); });
+    engine_->Drain();
+    EXPECT_TRUE(engine_->Run().ok());
+    EXPECT_FALSE(exchange->over_);
+    EXPECT_EQ(exchange->text_.find("text_delta"), std::string::npos);
+    ASSERT_EQ(later.size(), 1u) << "one thread at a time";
+    later[0]();
+    EXPECT_TRUE(exchange->over_);
+    EXPECT_NE(exchange->text_.find(std::string(900, 'a')), std::string::npos);
+    EXPECT_TRUE(exchange->text_.ends_with("{\"type\":\"message_stop\"}\n\n"));
+    EXPECT_GT(Count(exchange->text_, "text_delta"), 10u);
 }
 
 // What an API says of an answer of two calls.

@@ -22,7 +22,7 @@ class KeptExchange final : public Exchange {
     void Send(int status, Headers, std::string body) override {
         status_ = status;
         text_ = std::move(body);
-        over_ = true;
+        End();
     }
     void SendKept(int status, Headers headers, std::string_view body) override {
         kept_ = body;
@@ -30,7 +30,10 @@ class KeptExchange final : public Exchange {
     }
     void Begin(int status, Headers) override { status_ = status; }
     void Write(std::string chunk) override { text_ += chunk; }
-    void End() override { over_ = true; }
+    void End() override {
+        over_ = true;
+        if (on_over_) on_over_();
+    }
     bool gone() const override { return gone_; }
     void OnGone(std::function<void()> callback) override {
         {
@@ -61,8 +64,9 @@ class KeptExchange final : public Exchange {
 
     HttpRequest request_;
     RequestNote note_;
-    std::string_view kept_;         // the body of SendKept
-    size_t most_bytes_ = SIZE_MAX;  // limit of Hold()
+    std::function<void()> on_over_;  // called when the client has the answer
+    std::string_view kept_;          // the body of SendKept
+    size_t most_bytes_ = SIZE_MAX;   // limit of Hold()
     std::atomic<size_t> held_bytes_{0};
     std::string text_;
     std::atomic<int> status_{0};

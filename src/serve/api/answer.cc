@@ -15,6 +15,15 @@ namespace {
 constexpr size_t kMostFormattedInline = 64 << 10;
 constexpr size_t kLogprobBytes = 100;  // approximate JSON size of a token's log-probability
 
+// Approximate JSON size of a delta.
+size_t BytesOf(const AnswerDelta& delta, std::span<const engine::SaidToken> tokens) {
+    size_t bytes = delta.content.size() + delta.reasoning.size();
+    for (const chat::ToolCall& call : delta.tool_calls) bytes += call.arguments.size();
+    for (const auto& part : delta.call_parts) bytes += part.arguments.size();
+    for (const engine::SaidToken& token : tokens) bytes += kLogprobBytes * (1 + token.best.size());
+    return bytes;
+}
+
 }  // namespace
 
 Result<grammar::Matcher> CompileFor(AnswerPlan& plan, const Served& served,
@@ -125,8 +134,8 @@ void Answer::Start(engine::Engine& engine, std::shared_ptr<Exchange> exchange, A
             error.param = plan.prompt_name;
         }
         answer->record_.error = error.message;
-        answer->Refuse(error);
-        return answer->Observe();
+        answer->Observe();
+        return answer->Refuse(error);
     }
     answer->Submit(std::move(plan.choices));
 }
@@ -152,6 +161,7 @@ void Answer::Submit(std::vector<ChoicePlan> plans) {
         Write(std::move(out));
     }
     for (size_t i = 0; i < plans.size(); ++i) {
+        const std::lock_guard lock(mutex_);  // another thread may format the text before
         if (!plans[i].echo.empty() && !plans[i].echo_logprobs) Add(i, {plans[i].echo, {}, {}});
         if (!plans[i].given.empty()) Add(i, choices_[i].parser.Push(plans[i].given));
     }
@@ -301,14 +311,54 @@ void Answer::Give(size_t index, const AnswerDelta& delta) {
     const bool ends = std::ranges::any_of(delta.call_parts, [](const auto& p) { return p.ends; });
     state.called = state.called || !delta.tool_calls.empty() || ends;
     if (!delta.call_parts.empty()) state.in_call = !delta.call_parts.back().ends;
+    kept_bytes_ += BytesOf(delta, state.pending);
     if (stream_) {
-        std::string out;
-        dialect_->Delta(static_cast<int>(index), delta, state.pending, out);
-        Write(std::move(out));
+        Stream(index, delta, state.pending);
     } else {
         Keep(state, delta);
     }
     state.pending.clear();
+}
+
+void Answer::Stream(size_t index, const AnswerDelta& delta,
+                    std::span<const engine::SaidToken> tokens) {
+    const size_t bytes = BytesOf(delta, tokens);
+    if (IsSoon(bytes)) return Format(index, delta, tokens);
+    FormatLater(bytes, [this, index, delta, held = std::vector(tokens.begin(), tokens.end())] {
+        Format(index, delta, held);
+    });
+}
+
+void Answer::Format(size_t index, const AnswerDelta& delta,
+                    std::span<const engine::SaidToken> tokens) {
+    std::string out;
+    dialect_->Delta(static_cast<int>(index), delta, tokens, out);
+    Write(std::move(out));
+}
+
+void Answer::StreamEnd(size_t index) {
+    std::string out;
+    dialect_->EndChoice(static_cast<int>(index), choices_[index].choice.end, out);
+    Write(std::move(out));
+}
+
+// Whether about `bytes` bytes are formatted at once: they are few, and nothing before them waits.
+bool Answer::IsSoon(size_t bytes) const {
+    return waiting_.empty() && bytes <= kMostFormattedInline;
+}
+
+// Formats on another thread, in the order of the calls. `work` runs without the lock.
+void Answer::FormatLater(size_t bytes, std::function<void()> work) {
+    waiting_.push_back(std::move(work));
+    if (waiting_.size() > 1) return;
+    later_(bytes, [self = shared_from_this()] {
+        std::unique_lock lock(self->mutex_);
+        for (; !self->waiting_.empty(); self->waiting_.pop_front()) {
+            lock.unlock();
+            self->waiting_.front()();
+            lock.lock();
+        }
+    });
 }
 
 // Collects the delta until the answer is complete.
@@ -320,26 +370,24 @@ void Answer::Keep(State& state, const AnswerDelta& delta) {
     said.call_parts.insert(said.call_parts.end(), delta.call_parts.begin(), delta.call_parts.end());
     state.choice.tokens.insert(state.choice.tokens.end(), state.pending.begin(),
                                state.pending.end());
-    kept_bytes_ += delta.content.size() + delta.reasoning.size();
-    for (const chat::ToolCall& call : delta.tool_calls) kept_bytes_ += call.arguments.size();
-    for (const auto& part : delta.call_parts) kept_bytes_ += part.arguments.size();
-    for (const engine::SaidToken& token : state.pending) {
-        kept_bytes_ += kLogprobBytes * (1 + token.best.size());
-    }
     if (kept_bytes_ > held_bytes_ + kMostFormattedInline) Hold(kept_bytes_);
 }
 
-// Counts the answer's bytes. Returns false if the answer exceeds a limit; the client then got an
-// error.
+// Counts the answer's bytes. Returns false if the answer exceeds a limit; the answer then fails.
 bool Answer::Hold(size_t bytes) {
     if (!record_.error.empty()) return false;
     held_bytes_ = std::max(held_bytes_, bytes);
     const auto refusal = exchange_->Hold(bytes);
     if (!refusal) return true;
-    record_.error = refusal->message;
-    Refuse({refusal->status, refusal->message, "", refusal->code});
-    CancelAll();
+    Fail({refusal->status, refusal->message, "", refusal->code});
     return false;
+}
+
+// Say sends the error when all choices have ended.
+void Answer::Fail(const ApiError& error) {
+    record_.error = error.message;
+    failure_ = error;
+    CancelAll();
 }
 
 void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending) {
@@ -363,15 +411,13 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
         // After an echo, clients count the tokens; the end token counts too, although it has no
         // text.
         if (echo_logprobs_[index] && stream_ && !state.pending.empty()) {
-            std::string out;
-            dialect_->Delta(static_cast<int>(index), {}, state.pending, out);
-            Write(std::move(out));
+            Stream(index, {}, state.pending);
         } else if (echo_logprobs_[index]) {
             std::ranges::copy(state.pending, std::back_inserter(state.choice.tokens));
         }
         const std::string& found = state.stop.found();
-        const bool whole = concluded || !found.empty() || ending->finish == "eos" ||
-                           ending->finish == "stop";
+        const bool whole =
+            concluded || !found.empty() || ending->finish == "eos" || ending->finish == "stop";
         const bool calls = state.called && !state.in_call;
         state.choice.end.finish = !whole ? "length" : calls ? "tool_calls" : "stop";
         state.choice.end.stop_text = found.empty() ? ending->stop_text : found;
@@ -383,71 +429,61 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
         record_.usage.first_token_s = std::max(record_.usage.first_token_s, ending->first_token_s);
         record_.usage.total_s = std::max(record_.usage.total_s, ending->total_s);
         record_.endings.push_back(*ending);
-        if (stream_) {
-            std::string out;
-            dialect_->EndChoice(static_cast<int>(index), state.choice.end, out);
-            Write(std::move(out));
+        if (stream_ && left_ == 1) {
+            last_ = index;
+        } else if (stream_ && IsSoon(0)) {
+            StreamEnd(index);
+        } else if (stream_) {
+            FormatLater(0, [this, index] { StreamEnd(index); });
         }
     } else if (record_.error.empty()) {
-        record_.error = ending.error().message;
         record_.cancelled = gone_ && ending.error().code == ErrorCode::kCancelled;
-        const ApiError error = ErrorOf(ending.error());
-        if (stream_) {
-            std::string out;
-            dialect_->Fail(error, out);
-            Write(std::move(out));
-            NoteRecord(*exchange_, record_);
-            exchange_->End();
-        } else {
-            Refuse(error);
-        }
-        CancelAll();
+        Fail(ErrorOf(ending.error()));
     }
     if (--left_ == 0) Complete();
 }
 
 // Includes the request's size, because a response repeats its tools and instructions.
 size_t Answer::BytesToFormat() const {
-    size_t bytes = exchange_->request().body.size();
-    for (const State& state : choices_) {
-        bytes += state.choice.said.content.size() + state.choice.said.reasoning.size();
-        for (const auto* tokens : {&state.choice.tokens, &state.choice.prompt}) {
-            for (const engine::SaidToken& token : *tokens) {
-                bytes += kLogprobBytes * (1 + token.best.size());
-            }
-        }
-    }
-    return bytes;
+    return exchange_->request().body.size() + kept_bytes_;
 }
 
 void Answer::Complete() {
-    const size_t bytes = stream_ || !record_.error.empty() ? 0 : BytesToFormat();
-    if (bytes <= kMostFormattedInline && !(ends_slowly_ && record_.error.empty())) return Say();
-    later_(bytes, [self = shared_from_this()] {
-        const std::lock_guard lock(self->mutex_);
-        self->Say();
-    });
+    const bool fails = !record_.error.empty();
+    const bool is_long = !fails && (!stream_ || dialect_->repeats());
+    const size_t bytes = is_long ? BytesToFormat() : 0;
+    if (IsSoon(bytes) && (fails || !ends_slowly_)) return Say();
+    FormatLater(bytes, [this] { Say(); });
 }
 
-// Sends the end of a stream, or the complete answer. The lock is held.
+// Sends the end of a stream, the complete answer, or the error. The observer is called before the
+// client can see the end: it frees the key's place for the client's next request.
 void Answer::Say() {
-    if (record_.error.empty()) {
-        NoteRecord(*exchange_, record_);
-        if (stream_) {
-            std::string out;
-            dialect_->End(record_.usage, out);
-            Write(std::move(out));
-            exchange_->End();
-        } else {
-            std::vector<Choice> choices;
-            for (State& state : choices_) choices.push_back(std::move(state.choice));
-            Headers headers = headers_;
-            headers.emplace_back("Content-Type", "application/json");
-            std::string body = dialect_->Whole(choices, record_.usage);
-            if (Hold(body.size())) exchange_->Send(200, std::move(headers), std::move(body));
-        }
+    std::string text;
+    if (!stream_ && record_.error.empty()) {
+        std::vector<Choice> choices;
+        for (State& state : choices_) choices.push_back(std::move(state.choice));
+        text = dialect_->Whole(choices, record_.usage);
+        Hold(text.size());
     }
+    const bool fails = !record_.error.empty();
+    if (stream_ && fails) dialect_->Fail(failure_, text);
+    if (stream_ && !fails) {
+        StreamEnd(last_);
+        dialect_->End(record_.usage, text);
+    }
+    NoteRecord(*exchange_, record_);
     Observe();
+    if (stream_) {
+        Write(std::move(text));
+        exchange_->End();
+    } else if (fails) {
+        Refuse(failure_);
+    } else {
+        Headers headers = headers_;
+        headers.emplace_back("Content-Type", "application/json");
+        exchange_->Send(200, std::move(headers), std::move(text));
+    }
 }
 
 void Answer::Observe() {

@@ -3,16 +3,19 @@
 //
 // The engine's thread calls it token by token. It parses the text into content, reasoning and tool
 // calls (chat/answer.h) and passes them to the dialect. A streamed answer is written to the
-// exchange at once. Any other answer is collected until all choices are complete; if formatting it
-// takes long, another thread does so. When the client disconnects, all choices are cancelled.
+// exchange at once. Any other answer is collected until all choices are complete. If formatting an
+// answer, or a part or the end of a stream, takes long, another thread does so. When the client
+// disconnects, all choices are cancelled.
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -130,12 +133,20 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void CutAtStop(size_t index, chat::AnswerDelta& delta);
     void StopEarly(size_t index);
     void Give(size_t index, const chat::AnswerDelta& delta);
+    void Stream(size_t index, const chat::AnswerDelta& delta,
+                std::span<const engine::SaidToken> tokens);
+    void StreamEnd(size_t index);
+    bool IsSoon(size_t bytes) const;
+    void FormatLater(size_t bytes, std::function<void()> work);
+    void Format(size_t index, const chat::AnswerDelta& delta,
+                std::span<const engine::SaidToken> tokens);
     void EmitEcho(size_t index);
     chat::AnswerDelta Close(size_t index, bool complete);
     void AddUsage(size_t index, int64_t prompt_tokens, int64_t said_tokens);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
     size_t BytesToFormat() const;
     bool Hold(size_t bytes);
+    void Fail(const ApiError& error);
     void Keep(State& state, const chat::AnswerDelta& delta);
     void Complete();
     void Say();
@@ -178,7 +189,10 @@ class Answer : public std::enable_shared_from_this<Answer> {
     const std::shared_ptr<const chat::ToolTypes> tools_;
     std::vector<bool> wants_logprobs_, counts_prompt_, echo_logprobs_;
     AnswerRecord record_;
-    size_t left_ = 0;
+    ApiError failure_;            // if record_ has an error
+    size_t left_ = 0, last_ = 0;  // choices that run; the choice that ended last
+    // Parts of the answer that another thread formats, the running one first.
+    std::deque<std::function<void()>> waiting_;
     size_t kept_bytes_ = 0, held_bytes_ = 0;  // JSON size of the answer so far; see Exchange::Hold
     std::vector<std::atomic<int64_t>> ids_;
     std::atomic<bool> gone_{false};

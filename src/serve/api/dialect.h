@@ -47,6 +47,8 @@ class Dialect {
     virtual ~Dialect() = default;
     // The Content-Type of a stream.
     virtual const char* StreamType() const { return "text/event-stream; charset=utf-8"; }
+    // Whether the end of a stream repeats the request or the answer.
+    virtual bool repeats() const { return false; }
     // The number of the slot that remembers the text (llama/slots.h). Called before Begin.
     virtual void UseSlot(int64_t /*id*/) {}
     virtual void Begin(std::string& out) = 0;

@@ -22,6 +22,7 @@ class LlamaDialect final : public Dialect {
         settings_["stop"] = request.stop;
     }
 
+    bool repeats() const override { return true; }
     void UseSlot(int64_t id) override { slot_ = id; }
     void Begin(std::string&) override {}
     void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::SaidToken> tokens,

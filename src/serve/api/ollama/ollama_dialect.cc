@@ -26,6 +26,7 @@ class OllamaDialect final : public Dialect {
           words_(std::move(words)),
           head_(fmt::format(R"({{"model":{},"created_at":")", Quoted(words_.model))) {}
 
+    bool repeats() const override { return true; }  // "context"
     const char* StreamType() const override { return "application/x-ndjson"; }
     void Begin(std::string&) override {}
     void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::SaidToken> tokens,

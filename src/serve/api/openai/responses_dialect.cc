@@ -39,6 +39,7 @@ class ResponsesDialect final : public Dialect {
     ResponsesDialect(const Served& served, ResponseForm form)
         : served_(served), form_(std::move(form)) {}
 
+    bool repeats() const override { return true; }
     void Begin(std::string& out) override {
         const std::string response = Dump(ResponseOf("in_progress", Json::array(), nullptr));
         Event("response.created", fmt::format(R"("response":{})", response), out);
