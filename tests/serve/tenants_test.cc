@@ -316,5 +316,56 @@ TEST_F(Tenants, RequestsThatDidNotRunAreNotCharged) {
     });
 }
 
+// A client that has its answer may ask again at once: the key's place is free by then.
+TEST_F(Tenants, APlaceIsFreeWhenTheClientHasItsAnswer) {
+    std::ofstream(dir_ / "keys") << KeyLine("alice", "key-a", {.concurrent = 1}) << "\n";
+    MakeApi(true, false);
+    struct Row {
+        const char* path;
+        Json body;
+        int status;
+        size_t most_bytes = SIZE_MAX;
+    };
+    const Json said{{"prompt", {97}}, {"max_tokens", 3}};
+    const auto with = [](Json body, const Json& more) { return body.update(more), body; };
+    const Row rows[] = {
+        {"/v1/completions", said, 200},
+        {"/v1/completions", with(said, {{"stream", true}}), 200},
+        {"/v1/completions", with(said, {{"n", 3}}), 200},
+        {"/v1/completions", with(said, {{"max_tokens", 300}, {"logprobs", 5}}), 200},
+        {"/v1/completions", with(said, {{"max_tokens", 300}, {"logprobs", 5}}), 503, 1000},
+        {"/v1/completions", with(said, {{"n", 3}, {"max_tokens", 400}, {"logprobs", 5}}), 503,
+         1000},
+        {"/v1/completions", with(said, {{"prompt", std::vector<int>(600, 97)}}), 400},
+        {"/v1/completions", with(said, {{"n", "many"}}), 400},
+        {"/completion", said, 200},
+        {"/v1/embeddings", {{"input", std::vector<std::vector<int>>(70, {97, 98})}}, 200},
+        {"/v1/embeddings", {{"input", {97, 98}}}, 503, 10},
+        {"/v1/embeddings", {{"input", ""}}, 400},
+        {"/tokenize", {{"content", "a"}}, 200},
+        {"/tokenize", {{"content", 1}}, 400},
+        {"/detokenize", {{"tokens", std::vector<int>(500, 97)}}, 503, 100},
+        {"/slots/0?action=erase", Json::object(), 501}};
+    const auto make = [&](const Row& row) {
+        const std::string path = row.path;
+        auto exchange = std::make_shared<KeptExchange>("POST", path.substr(0, path.find('?')));
+        exchange->request_.headers = {{"Authorization", "Bearer key-a"}};
+        exchange->request_.body = Dump(row.body);
+        exchange->most_bytes_ = row.most_bytes;
+        return exchange;
+    };
+    Run([&] {
+        for (const Row& row : rows) {
+            SCOPED_TRACE(std::string(row.path) + row.body.dump());
+            const auto first = make(row), next = make(rows[12]);
+            first->on_over_ = [&] { api_->Handle(next); };
+            api_->Handle(first);
+            ASSERT_TRUE(test::Until([&] { return next->over_.load(); }));
+            EXPECT_EQ(first->status_, row.status) << first->text_;
+            EXPECT_EQ(next->status_, 200) << next->text_;
+        }
+    });
+}
+
 }  // namespace
 }  // namespace weft::serve

@@ -587,6 +587,7 @@ bool Api::Charge(Exchange& exchange, std::span<engine::Request* const> requests,
     }
     Limiter::Admission admission = limiter_.Charge(key, *admitted.ticket, tokens);
     if (admission.refused()) {
+        admitted.ticket.reset();
         Refuse(exchange, {429, admission.message, "", admission.code}, admission.headers);
         return false;
     }
@@ -598,12 +599,12 @@ void Api::ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply) {
     if (exchange->gone()) return;
     Admitted admitted;  // charged like others, although the engine is not used
     if (!Admit(*exchange, admitted)) return;
-    admitted.Settle();
     Headers headers = std::move(admitted.headers);
     Json body, answer;
     auto error = ParseBody(exchange->request().body, body);
     if (!error) error = reply(body, served_, answer);
     exchange->Release();
+    admitted.Settle();
     if (error) return Refuse(*exchange, *error, std::move(headers));
     Send(*exchange, std::move(headers), "application/json", Dump(answer));
 }

@@ -92,9 +92,11 @@ class Api {
         Headers headers{};            // headers of the answer
         std::shared_ptr<Limiter::Ticket> ticket{};
 
-        // For a request that needs no generation: charges no tokens.
-        void Settle() const {
+        // For a request that needs no generation: charges no tokens. Called before the answer is
+        // sent, because the client's next request may need the ticket's place.
+        void Settle() {
             if (ticket != nullptr) ticket->Settle(0);
+            ticket.reset();
         }
     };
     void HandleResponse(Exchange& exchange, const StoredPath& path);

@@ -29,8 +29,9 @@ class Api::SlotPrefill final : public engine::Listener {
         : engine_(engine), slot_(std::move(slot)), ticket_(std::move(ticket)) {}
     void OnToken(const engine::SaidToken& /*token*/, std::string_view /*text*/) override {}
     void OnEnd(std::string_view /*rest*/, const Result<engine::Ending>& ending) override {
+        if (ending.ok() && ticket_ != nullptr) ticket_->Settle(ending->prompt_tokens);
+        ticket_.reset();  // before the answer
         if (!ending.ok()) return slot_.done(ending.error());
-        if (ticket_ != nullptr) ticket_->Settle(ending->prompt_tokens);
         engine_.Submit(std::move(slot_));
     }
 

@@ -119,10 +119,12 @@ asio::awaitable<void> WaitForReader(Exchange& exchange) {
 }
 
 // Sends the rest of the answer as it arrives.
-asio::awaitable<Failure> PassOn(Reader& reader, Exchange& exchange) {
+asio::awaitable<Failure> PassOn(Reader& reader, Exchange& exchange,
+                                const std::function<void()>& ends) {
     while (!reader.done()) {
         std::string part;
         const Failure failure = co_await reader.ReadPart(part);
+        if (reader.done()) ends();
         if (!part.empty()) exchange.Write(std::move(part));
         if (failure) co_return failure;
         co_await WaitForReader(exchange);
@@ -156,36 +158,40 @@ asio::awaitable<Failure> Connect(Socket& socket, int port, const std::string& he
 }
 
 // The answer to a stream that has begun with comments.
-asio::awaitable<Failure> GoOn(Reader& reader, Exchange& exchange, StreamForm form) {
-    if (reader.status() == 200) co_return co_await PassOn(reader, exchange);
+asio::awaitable<Failure> GoOn(Reader& reader, Exchange& exchange, StreamForm form,
+                              const std::function<void()>& ends) {
+    if (reader.status() == 200) co_return co_await PassOn(reader, exchange, ends);
     std::string body;
     const Failure failure = co_await ReadWhole(reader, kMostError, body);
     if (failure) co_return failure;
+    ends();
     exchange.Write(ErrorEvent(form, body));
     exchange.End();
     co_return Failure();
 }
 
 // The whole answer if it is short, else a stream.
-asio::awaitable<Failure> Relay(Reader& reader, Exchange& exchange, bool& begun) {
+asio::awaitable<Failure> Relay(Reader& reader, Exchange& exchange, bool& begun,
+                               const std::function<void()>& ends) {
     std::string body;
     Headers headers = reader.headers();
     const int status = reader.status();
     if (reader.has_length() && reader.length() <= kMostWhole) {
         const Failure failure = co_await ReadWhole(reader, kMostWhole + 1, body);
         if (failure) co_return failure;
+        ends();
         exchange.Send(status, std::move(headers), std::move(body));
         co_return Failure();
     }
     exchange.Begin(status, std::move(headers));
     begun = true;
-    co_return co_await PassOn(reader, exchange);
+    co_return co_await PassOn(reader, exchange, ends);
 }
 
 }  // namespace
 
 asio::awaitable<Forwarded> Forward(Socket& socket, int port, Exchange& exchange, StreamForm form,
-                                   bool begun) {
+                                   bool begun, const std::function<void()>& ends) {
     Forwarded result{.begun = begun};
     if (exchange.gone()) co_return result;  // (connecting would open a closed socket again)
     const std::string head = HeadOf(exchange.request(), port);
@@ -193,9 +199,9 @@ asio::awaitable<Forwarded> Forward(Socket& socket, int port, Exchange& exchange,
     Reader reader(socket);
     if (!failure) failure = co_await reader.ReadHead();
     if (!failure && begun) {
-        failure = co_await GoOn(reader, exchange, form);
+        failure = co_await GoOn(reader, exchange, form, ends);
     } else if (!failure) {
-        failure = co_await Relay(reader, exchange, result.begun);
+        failure = co_await Relay(reader, exchange, result.begun, ends);
     }
     if (failure && !exchange.gone()) result.broken = failure.message();
     Failure ignored;

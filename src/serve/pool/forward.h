@@ -8,6 +8,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -24,10 +25,11 @@ struct Forwarded {
 
 // Forwards exchange.request() to the server at 127.0.0.1:port over `socket`, which the caller may
 // close to cancel. begun: the stream has begun with comments; an error of the server then becomes
-// the stream's last event.
+// the stream's last event. ends: called before the client gets the end of the answer.
 // Thread: that of the socket's executor. The arguments outlive the coroutine.
 boost::asio::awaitable<Forwarded> Forward(boost::asio::ip::tcp::socket& socket, int port,
-                                          Exchange& exchange, StreamForm form, bool begun);
+                                          Exchange& exchange, StreamForm form, bool begun,
+                                          const std::function<void()>& ends);
 
 inline constexpr int64_t kFetchMs = 2000;
 

@@ -211,6 +211,7 @@ bool PoolServer::Impl::MayRun(Exchange& exchange, size_t model, Request& request
             "the key '{}' has made this server load models for {:.0f} % of the time "
             "(--load-share), and the model '{}' is not loaded; try again in {}",
             key->name, 100 * options_.load_share, served_[model].name, DurationText(wait_ms));
+        request.ticket.reset();
         SendError(exchange, {429, text, "", "load_limit_exceeded"},
                   {{"Retry-After", std::to_string((wait_ms + 999) / 1000)}});
         return false;
@@ -289,8 +290,9 @@ asio::awaitable<void> PoolServer::Impl::RunRequest(uint64_t id) {
     Request& request = requests_.at(id);
     const int port = processes_[request.model].port;
     Exchange& exchange = *request.exchange;
+    const std::function<void()> ends = [&request] { request.ticket.reset(); };
     const Forwarded done =
-        co_await Forward(*request.socket, port, exchange, request.ask.form, request.begun);
+        co_await Forward(*request.socket, port, exchange, request.ask.form, request.begun, ends);
     request.begun = done.begun;
     if (!done.broken.empty()) {
         const std::string& why = counts_[request.model].killed_why;
@@ -333,6 +335,7 @@ void PoolServer::Impl::Fail(uint64_t id, const ApiError& error) {
 
 void PoolServer::Impl::FailRequest(Request& request, const ApiError& error) {
     Exchange& exchange = *request.exchange;
+    request.ticket.reset();  // before the client sees the end
     if (!request.begun) return SendError(exchange, error);
     exchange.Note([&](RequestNote& note) {
         note.passed_on = false;

@@ -195,7 +195,7 @@ void EmbeddingAnswer::OnText(size_t index, std::vector<float> vector,
                              const Result<engine::Ending>& ending) {
     const std::lock_guard lock(mutex_);
     --running_;
-    if (over_ && running_ == 0) Observe();
+    if (over_ && running_ == 0) SendFailure();
     if (over_) return;
     if (!ending.ok()) return Fail(ErrorOf(ending.error()));
     vectors_[index] = std::move(vector);
@@ -214,17 +214,22 @@ void EmbeddingAnswer::AddUsage(int64_t prompt_tokens) {
     record_.usage.prompt_tokens += prompt_tokens;
 }
 
-// The lock is held. Cancel only sets a flag, so the last text to end calls the observer.
+// The lock is held. Cancel only sets a flag, so the last text to end sends the error.
 void EmbeddingAnswer::Fail(const ApiError& error) {
     over_ = true;
     record_.error = error.message;
+    failure_ = error;
     for (const int64_t id : ids_) served_.engine->Cancel(id);
+    if (running_ == 0) SendFailure();
+}
+
+void EmbeddingAnswer::SendFailure() {
     Headers headers = plan_.headers;
     headers.emplace_back("Content-Type", "application/json");
-    if (error.status == 503) headers.emplace_back("Retry-After", "5");
+    if (failure_.status == 503) headers.emplace_back("Retry-After", "5");
     NoteRecord(*exchange_, record_);
-    exchange_->Send(error.status, std::move(headers), plan_.error_body(error));
-    if (running_ == 0) Observe();
+    Observe();
+    exchange_->Send(failure_.status, std::move(headers), plan_.error_body(failure_));
 }
 
 void EmbeddingAnswer::CancelAll() {
@@ -271,11 +276,15 @@ void EmbeddingAnswer::Send() {
     Headers headers = plan_.headers;
     headers.emplace_back("Content-Type", "application/json");
     NoteRecord(*exchange_, record_);
-    exchange_->Send(200, std::move(headers), Body());
-    const std::lock_guard lock(mutex_);
-    Observe();
+    std::string body = Body();
+    {
+        const std::lock_guard lock(mutex_);
+        Observe();
+    }
+    exchange_->Send(200, std::move(headers), std::move(body));
 }
 
+// Called before the client can see the end: it frees the key's place.
 void EmbeddingAnswer::Observe() {
     if (const Observer observer = std::exchange(observer_, nullptr); observer) observer(record_);
 }

@@ -70,6 +70,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     void CancelAll();
     void AddUsage(int64_t prompt_tokens);
     void Fail(const ApiError& error);
+    void SendFailure();
     size_t BytesToFormat() const;
     void Send();
     std::string Body() const;
@@ -84,6 +85,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     std::vector<std::vector<float>> vectors_;
     std::vector<int64_t> ids_;
     AnswerRecord record_;
+    ApiError failure_;  // if record_ has an error
     size_t next_ = 0, left_ = 0, running_ = 0;
     bool over_ = false;
 };
