@@ -393,5 +393,40 @@ TEST_F(Members, UnknownNamesAreSafeInTheLog) {
     EXPECT_LE(next.left.notices.size(), 20u);
 }
 
+// What a request repeats for each of its choices is checked before copies are made.
+TEST_F(Members, CopiesAreMadeOfWhatFits) {
+    const auto context = static_cast<size_t>(engine_->context());
+    const std::string text(3 * context, '7');  // a token each
+    const Json messages = Json::array({{{"role", "user"}, {"content", text}}});
+    Json prompts = Json::array();
+    for (int i = 0; i < 64; ++i) prompts.push_back("a");
+    struct Row {
+        const ApiRow* api;
+        Json members;
+        const char* code;
+    };
+    served_.longest_piece_bytes = 100;  // a bound of bytes does not see it
+    Json words = Json::array();
+    for (int i = 0; i < 5000; ++i) words.push_back(std::to_string(i) + std::string(80, '7'));
+    const Row rows[] = {
+        {&Apis()[0], {{"messages", messages}, {"n", 64}}, kContextExceeded},
+        {&Apis()[1], {{"prompt", text}, {"n", 64}}, kContextExceeded},
+        {&Apis()[1], {{"prompt", std::vector<int>(3 * context, 97)}, {"n", 64}}, kContextExceeded},
+        {&Apis()[0], {{"bad_words", words}, {"n", 64}}, "invalid_value"},
+        {&Apis()[1], {{"bad_words", words}, {"prompt", prompts}}, "invalid_value"}};
+    for (const Row& row : rows) {
+        AnswerPlan plan;
+        const auto error = Plan(*row.api, row.members, plan);
+        ASSERT_TRUE(error) << row.api->name;
+        EXPECT_EQ(error->status, 400);
+        EXPECT_EQ(error->code, row.code) << error->message;
+        EXPECT_TRUE(plan.choices.empty());
+    }
+    words = Json::array();
+    for (int i = 0; i < 2000; ++i) words.push_back(std::string(1000, '7'));
+    EXPECT_NE(Refusal(Apis()[0], {{"bad_words", words}}).find("bad_words"), std::string::npos);
+    served_.longest_piece_bytes = 1;
+}
+
 }  // namespace
 }  // namespace weft::serve

@@ -46,6 +46,18 @@ std::optional<ApiError> ConstrainText(AnswerPlan& plan, const Served& served,
     return {};
 }
 
+std::optional<ApiError> WhyNotRun(const engine::Engine& engine, const engine::Request& request,
+                                  const std::string& prompt_name) {
+    const Status sound = engine.Check(request);
+    if (sound.ok()) return {};
+    ApiError error = ErrorOf(sound.error());
+    if (!engine.Fits(request)) {
+        error.code = kContextExceeded;
+        error.param = prompt_name;
+    }
+    return error;
+}
+
 void NoteRecord(Exchange& exchange, const AnswerRecord& record) {
     exchange.Note([&](RequestNote& note) {
         note.error = record.error;
@@ -126,16 +138,11 @@ void Answer::Start(engine::Engine& engine, std::shared_ptr<Exchange> exchange, A
     std::shared_ptr<Answer> answer(
         new Answer(engine, std::move(exchange), plan, std::move(observer), std::move(later)));
     for (const ChoicePlan& choice : plan.choices) {
-        const Status sound = engine.Check(choice.request);
-        if (sound.ok()) continue;
-        ApiError error = ErrorOf(sound.error());
-        if (!engine.Fits(choice.request)) {
-            error.code = kContextExceeded;
-            error.param = plan.prompt_name;
-        }
-        answer->record_.error = error.message;
+        const auto error = WhyNotRun(engine, choice.request, plan.prompt_name);
+        if (!error) continue;
+        answer->record_.error = error->message;
         answer->Observe();
-        return answer->Refuse(error);
+        return answer->Refuse(*error);
     }
     answer->Submit(std::move(plan.choices));
 }

@@ -92,6 +92,10 @@ Result<grammar::Matcher> CompileFor(AnswerPlan& plan, const Served& served,
 std::optional<ApiError> ConstrainText(AnswerPlan& plan, const Served& served,
                                       const ConstraintText& constraint, engine::Request& request);
 
+// Why the engine refuses the request; before copies of it are made. prompt_name: see AnswerPlan.
+std::optional<ApiError> WhyNotRun(const engine::Engine& engine, const engine::Request& request,
+                                  const std::string& prompt_name);
+
 // Outcome of a request, for metrics and logs.
 struct AnswerRecord {
     std::string request_id;

@@ -30,7 +30,8 @@ namespace {
 
 constexpr size_t kMostBiasedBytes = 200;  // limit of a text in 'logit_bias'
 constexpr int kMostRepeatLast = 1 << 24;
-constexpr int64_t kMostPromptLogprobs = 1 << 18;  // limit per request; about 25 MB of JSON
+constexpr size_t kMostCopiedBytes = size_t{16} << 20;  // of all choices
+constexpr int64_t kMostPromptLogprobs = 1 << 18;       // limit per request; about 25 MB of JSON
 
 // A bias from -100 (never) to 100; llama-server's false also means never.
 void AddBias(Fields& fields, int32_t id, const Json& value, engine::SamplerOptions& sampler) {
@@ -222,6 +223,20 @@ std::optional<ApiError> CheckModel(Fields& fields, const Served& served) {
 
 int32_t ReadAdapter(Fields& fields, const Served& served) {
     return served.AdapterOf(fields.Text("model", served.name)).value_or(0);
+}
+
+std::optional<ApiError> CheckCopies(const Served& served, const ChoicePlan& choice, int64_t n,
+                                    const std::string& prompt_name) {
+    if (n == 1) return {};
+    if (auto error = WhyNotRun(*served.engine, choice.request, prompt_name)) return error;
+    size_t bytes = choice.echo.size();
+    for (const auto& word : choice.request.sampler.banned) bytes += sizeof word + 4 * word.size();
+    if (bytes <= kMostCopiedBytes / static_cast<size_t>(n)) return {};
+    return ApiError{400,
+                    fmt::format("Each of {} choices repeats {} bytes of 'echo' and 'bad_words'; "
+                                "the limit is {} for all together.",
+                                n, bytes, kMostCopiedBytes),
+                    "n", "invalid_value"};
 }
 
 void Reseed(engine::Request& request, int choice) {

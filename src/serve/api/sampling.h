@@ -65,6 +65,11 @@ std::optional<ApiError> CheckModel(Fields& fields, const Served& served);
 // The adapter of a request; its model has been checked.
 int32_t ReadAdapter(Fields& fields, const Served& served);
 
+// Before `n` copies of a choice are made: returns an error if the engine refuses it, or if the
+// copies' rules take too much memory.
+std::optional<ApiError> CheckCopies(const Served& served, const ChoicePlan& choice, int64_t n,
+                                    const std::string& prompt_name);
+
 // Gives each of a request's choices a distinct seed, derived from the first one's.
 void Reseed(engine::Request& request, int choice);
 

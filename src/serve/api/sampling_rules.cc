@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kMostRules = 10'000;    // entries of a list of tokens or words
 constexpr size_t kMostWordBytes = 1024;  // of a bad word
+constexpr size_t kMostWordsBytes = size_t{1} << 20;
 constexpr size_t kMostBreakers = 64;
 constexpr int64_t kMostLength = int64_t{1} << 30;
 
@@ -46,7 +47,13 @@ void ReadAllowed(Fields& fields, const Served& served, engine::SamplerOptions& s
 // token only.
 void ReadBadWords(Fields& fields, const Served& served, engine::SamplerOptions& sampler) {
     constexpr const char* kName = "bad_words";
+    size_t bytes = 0;
     for (const std::string& word : fields.Texts(kName, kMostRules)) {
+        bytes += word.size();
+        if (bytes > kMostWordsBytes) {
+            return fields.Fail(kName, fmt::format("'bad_words' have more than {} bytes together.",
+                                                  kMostWordsBytes));
+        }
         const size_t begin = word.find_first_not_of(' ');
         if (begin == std::string::npos || word.size() > kMostWordBytes) {
             return fields.Fail(

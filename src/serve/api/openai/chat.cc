@@ -529,6 +529,7 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
         choice.content_stops = std::exchange(choice.request.stop, {});
     }
     plan.n = n;
+    if (auto error = CheckCopies(served, choice, n, plan.prompt_name)) return error;
     for (int64_t i = 0; i < n; ++i) {
         plan.choices.push_back(choice);
         plan.choices.back().counts_prompt = i == 0;

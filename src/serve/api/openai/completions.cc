@@ -58,6 +58,13 @@ std::optional<ApiError> FillIn(const Served& served, const std::string& suffix, 
     if (auto error = CheckPromptBytes(served, suffix.size(), "suffix")) return error;
     const tokenizer::Tokenizer& tokenizer = served.tokenizer();
     const std::vector<int32_t> behind = PlainTokens(tokenizer, suffix);
+    // Each prompt gets a copy.
+    if (std::ssize(behind) >= served.engine->context()) {
+        return ApiError{400,
+                        fmt::format("'suffix' has {} tokens; the context has {} tokens",
+                                    behind.size(), served.engine->context()),
+                        "suffix", kContextExceeded};
+    }
     for (Prompt& prompt : prompts) {
         // Retokenized without the begin token, because a FIM prompt has its own.
         std::vector<int32_t> prefix =
@@ -126,16 +133,18 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     for (Prompt& prompt : prompts) {
         const std::string shown = echo ? EchoOf(served.tokenizer(), prompt, echo_logprobs) : "";
         const int64_t hidden = echo_logprobs ? Characters(served.tokenizer(), prompt.tokens) : 0;
+        ChoicePlan choice;
+        choice.request = request;
+        choice.request.prompt = std::move(prompt.tokens);
+        choice.echo_logprobs = echo_logprobs;
+        choice.echo = shown;
+        const int64_t all = n * std::ssize(prompts);
+        if (auto error = CheckCopies(served, choice, all, plan.prompt_name)) return error;
         for (int64_t i = 0; i < n; ++i) {
-            ChoicePlan choice;
-            choice.request = request;
-            choice.request.prompt = prompt.tokens;
-            choice.counts_prompt = i == 0;
-            choice.echo_logprobs = echo_logprobs;
-            choice.echo = shown;
             if (echo_logprobs) dialect->offsets.push_back(Characters(shown) - hidden);
-            Reseed(choice.request, static_cast<int>(plan.choices.size()));
-            plan.choices.push_back(std::move(choice));
+            plan.choices.push_back(choice);
+            plan.choices.back().counts_prompt = i == 0;
+            Reseed(plan.choices.back().request, static_cast<int>(plan.choices.size() - 1));
         }
     }
     plan.dialect = std::move(dialect);
