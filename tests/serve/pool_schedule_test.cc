@@ -315,5 +315,63 @@ TEST(PoolScheduleTest, EveryRequestRunsWhateverHappens) {
     }
 }
 
+TEST(PoolScheduleTest, ADrainEndsWithItsReason) {
+    Pool pool({.max_loaded = 1, .fair_ms = 10});
+    pool.Load(1, 0);
+    pool.schedule.Arrive(2, 1, 0);
+    pool.now_ms = 10;
+    EXPECT_EQ(pool.Next(), Actions{});
+    pool.schedule.Arrive(3, 0, 11);
+    EXPECT_EQ(pool.Next(), Actions{}) << "model 0 drains for model 1";
+    pool.schedule.Leave(2, {}, 12);
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kRun, 0, 3}}));
+}
+
+// In every state, a loaded model makes requests wait only while another one waits for its room.
+TEST(PoolScheduleTest, ModelsDrainForModelsThatWaitOnly) {
+    std::mt19937 random(5);
+    int drains = 0;
+    for (int walk = 0; walk < 300; ++walk) {
+        const PoolLimits limits{.max_loaded = 1 + walk % 2u, .wait_ms = 100, .fair_ms = 10};
+        Pool pool(limits);
+        std::vector<uint64_t> requests;
+        uint64_t last = 0;
+        for (int turn = 0; turn < 200; ++turn) {
+            pool.now_ms += static_cast<int64_t>(random() % 8);
+            if (random() % 3 == 0) {
+                requests.push_back(++last);
+                pool.schedule.Arrive(last, random() % 3, pool.now_ms);
+            }
+            if (random() % 6 == 0 && !requests.empty()) {
+                const auto at = static_cast<std::ptrdiff_t>(random() % requests.size());
+                pool.schedule.Leave(requests[static_cast<size_t>(at)], {}, pool.now_ms);
+                requests.erase(requests.begin() + at);
+            }
+            for (size_t model = 0; model < 3; ++model) {
+                const State state = pool.schedule.state(model);
+                if (state == State::kUnloading && random() % 2 == 0) pool.schedule.Gone(model);
+                if (state != State::kLoading || random() % 2 == 0) continue;
+                if (random() % 4 == 0) {
+                    pool.schedule.Failed(model, pool.now_ms);
+                } else {
+                    pool.schedule.Loaded(model, pool.now_ms);
+                }
+            }
+            pool.Next();
+            pool.Next();  // what waits may have expired
+            size_t held = 0, wanted = 0;
+            for (size_t model = 0; model < 3; ++model) {
+                const bool loaded = pool.schedule.state(model) == State::kLoaded;
+                const bool unloaded = pool.schedule.state(model) == State::kUnloaded;
+                held += loaded ? pool.schedule.waiting(model) : 0;
+                wanted += unloaded ? pool.schedule.waiting(model) : 0;
+            }
+            ASSERT_TRUE(held == 0 || wanted > 0) << walk << " " << turn;
+            drains += held > 0 ? 1 : 0;
+        }
+    }
+    EXPECT_GT(drains, 0);
+}
+
 }  // namespace
 }  // namespace weft::serve

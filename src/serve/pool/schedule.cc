@@ -106,11 +106,22 @@ void PoolSchedule::Gone(size_t model) {
 
 std::vector<PoolSchedule::Action> PoolSchedule::Next(int64_t now_ms, const FreeBytes& free_bytes) {
     std::vector<Action> actions;
+    EndDrains(now_ms, free_bytes);
     RunWaiting(actions, now_ms);
     ExpireWaiting(actions, now_ms);
     UnloadOld(actions, now_ms);
     LoadNext(actions, now_ms, free_bytes);
     return actions;
+}
+
+// A model drains only as long as another one waits for its room.
+void PoolSchedule::EndDrains(int64_t now_ms, const FreeBytes& free_bytes) {
+    if (std::ranges::none_of(models_, &Model::drains)) return;
+    const Model* wanted = NextToLoad(now_ms);
+    const bool idle = std::ranges::any_of(
+        models_, [](const Model& m) { return m.state == State::kLoaded && m.idle(); });
+    if (wanted != nullptr && !idle && !HasRoom(*wanted, free_bytes)) return;
+    for (Model& model : models_) model.drains = false;
 }
 
 void PoolSchedule::RunWaiting(std::vector<Action>& actions, int64_t now_ms) {

@@ -4,7 +4,8 @@
 // A model loads when a request needs it; one model loads at a time. If there is no room, the idle
 // model that was used least recently is unloaded. If all loaded models are busy, the request waits.
 // After fair_ms of waiting, the busy model that was loaded first drains: its new requests wait, its
-// running requests end, and it is unloaded. A model is never unloaded under a running request.
+// running requests end, and it is unloaded. It stops draining if no request waits for its room any
+// more. A model is never unloaded under a running request.
 // Models load in the order in which their oldest requests arrived.
 //
 // Thread: one.
@@ -103,6 +104,7 @@ class PoolSchedule {
         bool idle() const { return running == 0 && waiting.empty(); }
     };
 
+    void EndDrains(int64_t now_ms, const FreeBytes& free_bytes);
     void RunWaiting(std::vector<Action>& actions, int64_t now_ms);
     void ExpireWaiting(std::vector<Action>& actions, int64_t now_ms);
     void UnloadOld(std::vector<Action>& actions, int64_t now_ms);
