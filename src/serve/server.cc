@@ -23,6 +23,7 @@ namespace weft::serve {
 namespace {
 
 constexpr auto kWatchTurn = std::chrono::milliseconds(50);
+constexpr int64_t kLastAnswersNs = 1'000'000'000;
 
 // Makes glibc return freed large buffers to the system. Otherwise the heap of each thread could
 // keep up to 64 MB of freed memory.
@@ -190,8 +191,10 @@ void Server::AdvanceStop() {
     }
     const int64_t refuse_ns = stop_ns_ + options_.drain_delay_ms * 1'000'000;
     if (NowNs() < refuse_ns) return;
+    const int64_t drained_ns = refuse_ns + options_.drain_ms * 1'000'000;
     if (!refuses_) {
         refuses_ = true;
+        drained_ns_ = drained_ns;
         http_->Drain();
         say("shutting down: running requests may finish");
     }
@@ -201,7 +204,7 @@ void Server::AdvanceStop() {
         engine_drains_ = true;
         engine->Drain();
     }
-    if (NowNs() > refuse_ns + options_.drain_ms * 1'000'000) engine->Stop();
+    if (NowNs() > drained_ns) engine->Stop();
 }
 
 // A file that cannot be read leaves the old one in use and is logged.
@@ -215,9 +218,10 @@ void Server::Reload() {
 
 Status Server::Run() {
     const Status ended = engine_->Run();
-    // Wait until the last answers have reached the clients.
-    const int64_t begin_ns = NowNs();
-    while (http_->open_exchanges() > 0 && NowNs() - begin_ns < 1'000'000'000) {
+    // Wait until the last answers have reached the clients: in the rest of drain_ms, and at least
+    // as long as those need that have just ended.
+    const int64_t until_ns = std::max<int64_t>(NowNs() + kLastAnswersNs, drained_ns_);
+    while (http_->open_exchanges() > 0 && NowNs() < until_ns) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     if (!ended.ok()) return ended;

@@ -61,7 +61,8 @@ struct ServerOptions {
     int64_t reasoning_budget = -1;
     std::string metrics_prefix = "weft";
     // After a stop request, the server accepts requests for drain_delay_ms, while /ready already
-    // fails, so that balancers notice. Running requests then have drain_ms.
+    // fails, so that balancers notice. Running requests then have drain_ms, until their clients
+    // have the whole answers.
     int64_t drain_delay_ms = 0, drain_ms = 30'000;
     bool log_requests = true;  // a line per request on standard error (request_log.h)
     const std::atomic<bool>* interrupted = nullptr;  // set by a signal handler
@@ -106,7 +107,8 @@ class Server {
     std::unique_ptr<Api> api_;
     std::unique_ptr<HttpServer> http_;
     std::atomic<engine::Engine*> watched_{nullptr};
-    int64_t stop_ns_ = 0;  // when the watcher noticed the stop request; 0: not yet
+    int64_t stop_ns_ = 0;                 // when the watcher noticed the stop request; 0: not yet
+    std::atomic<int64_t> drained_ns_{0};  // end of drain_ms; 0: no stop
     bool refuses_ = false, engine_drains_ = false;
     std::thread watcher_;
 };

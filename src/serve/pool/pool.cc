@@ -120,8 +120,8 @@ asio::awaitable<void> PoolServer::Impl::Tick() {
         timer.expires_after(kTurn);
         co_await timer.async_wait(asio::use_awaitable);
     }
-    const Deadline deadline = Deadline::In(kLastAnswersMs);
-    while (http_->open_exchanges() > 0 && !deadline.expired()) {
+    const int64_t until_ms = std::max(NowMs() + kLastAnswersMs, drained_ms_);
+    while (http_->open_exchanges() > 0 && NowMs() < until_ms) {
         timer.expires_after(kTurn);
         co_await timer.async_wait(asio::use_awaitable);
     }
@@ -147,11 +147,12 @@ void PoolServer::Impl::AdvanceStop(int64_t now_ms) {
     if (now_ms < refuse_ms) return;
     if (!refuses_) {
         refuses_ = true;
+        if (!first_error_) drained_ms_ = refuse_ms + front.drain_ms;
         http_->Drain();
         if (!first_error_) Say("shutting down: running requests may finish");
         return;  // requests that have arrived are on their way to this thread
     }
-    if (!requests_.empty() && !first_error_ && now_ms < refuse_ms + front.drain_ms) return;
+    if (!requests_.empty() && !first_error_ && now_ms < drained_ms_) return;
     ends_ = true;
     std::vector<uint64_t> waiting;
     for (const auto& [id, request] : requests_) {

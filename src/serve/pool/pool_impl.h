@@ -164,7 +164,8 @@ class PoolServer::Impl {
     bool first_loaded_ = false;
     std::unique_ptr<RequestLog> log_;
     std::unique_ptr<KeyStore> keys_;
-    int64_t stop_ms_ = 0;  // when the stop began; 0: not yet
+    int64_t stop_ms_ = 0;     // when the stop began; 0: not yet
+    int64_t drained_ms_ = 0;  // end of drain_ms; 0: running requests get no time
     bool refuses_ = false, ends_ = false;
     std::unique_ptr<HttpServer> http_;
 };
