@@ -48,19 +48,26 @@ void Limiter::Ticket::Release() {
     if (state_ == nullptr) return;
     --state_->running;
     if (settled_ || requests_ + tokens_ == 0) return;
-    state_->table->With(state_->key, [&](Rates& rates) {
+    state_->table->With(state_->key, [&](Rates& rates, OpenCharges& open) {
         rates.requests.Give(static_cast<double>(requests_));
         rates.tokens.Give(static_cast<double>(tokens_));
+        Close(open);
     });
 }
 
 void Limiter::Ticket::Settle(int64_t tokens) {
     if (state_ == nullptr) return;
-    state_->table->With(state_->key, [&](Rates& rates) {
+    state_->table->With(state_->key, [&](Rates& rates, OpenCharges& open) {
         rates.tokens.Give(static_cast<double>(tokens_ - tokens));
+        if (!settled_) Close(open);
     });
     tokens_ = tokens;
     settled_ = true;
+}
+
+void Limiter::Ticket::Close(OpenCharges& open) const {
+    open.requests -= static_cast<double>(requests_);
+    open.tokens -= static_cast<double>(tokens_);
 }
 
 std::shared_ptr<Limiter::State> Limiter::StateOf(const std::string& name) {
@@ -125,7 +132,7 @@ Limiter::Admission Limiter::Admit(const ApiKey& key, int64_t requests, int64_t t
                fmt::format("the key '{}' has {} requests running; the limit is {}", key.name,
                            running, limits.concurrent));
     }
-    table_->With(key.name, [&](Rates& rates) {
+    table_->With(key.name, [&](Rates& rates, OpenCharges& open) {
         rates.requests.Fill(limits.requests_per_minute, now_ns);
         rates.tokens.Fill(limits.tokens_per_minute, now_ns);
         Refuse(admission, rates.requests.WaitMs(1), "rate_limit_exceeded",
@@ -137,6 +144,8 @@ Limiter::Admission Limiter::Admit(const ApiKey& key, int64_t requests, int64_t t
                 rates.requests.level -= static_cast<double>(requests);
             }
             if (limits.tokens_per_minute > 0) rates.tokens.level -= static_cast<double>(tokens);
+            open.requests += static_cast<double>(requests);
+            open.tokens += static_cast<double>(tokens);
         }
         AddHeaders(admission, rates.requests, rates.tokens);
     });
@@ -152,7 +161,7 @@ Limiter::Admission Limiter::Charge(const ApiKey& key, Ticket& ticket, int64_t to
     const int64_t now_ns = NowNs();
     tokens = std::max<int64_t>(0, tokens);
     Admission admission;
-    table_->With(key.name, [&](Rates& rates) {
+    table_->With(key.name, [&](Rates& rates, OpenCharges& open) {
         rates.requests.Fill(key.limits.requests_per_minute, now_ns);
         rates.tokens.Fill(key.limits.tokens_per_minute, now_ns);
         RefuseForTokens(admission, key, rates.tokens, tokens);
@@ -160,6 +169,7 @@ Limiter::Admission Limiter::Charge(const ApiKey& key, Ticket& ticket, int64_t to
             if (key.limits.tokens_per_minute > 0) {
                 rates.tokens.level -= static_cast<double>(tokens);
             }
+            open.tokens += static_cast<double>(tokens - ticket.tokens_);
             ticket.tokens_ = tokens;
         }
         AddHeaders(admission, rates.requests, rates.tokens);

@@ -1,6 +1,6 @@
 // Rate limits per key: token buckets for requests and tokens per minute, and a limit on concurrent
 // requests of this process. A bucket holds one minute's amount and fills steadily (rate_table.h).
-// Only requests that ran are charged.
+// Only requests that ran are charged; a charge is open until the request has ended.
 // Thread: any.
 #pragma once
 
@@ -36,6 +36,7 @@ class Limiter {
         Ticket(std::shared_ptr<State> state, int64_t requests, int64_t tokens)
             : state_(std::move(state)), requests_(requests), tokens_(tokens) {}
         void Release();
+        void Close(OpenCharges& open) const;
         std::shared_ptr<State> state_;
         int64_t requests_ = 0, tokens_ = 0;  // charged
         bool settled_ = false;

@@ -1,6 +1,7 @@
 #include "serve/rate_table.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,11 +28,27 @@ constexpr size_t kProbes = 64;  // most entries that a search for a key visits
 // longer.
 constexpr long kLockNs = 100'000'000;
 
+constexpr size_t kKeyBytes = 72;
+
 struct Entry {
-    char key[72] = {};  // "": unused
+    char key[kKeyBytes] = {};  // "": unused
     int64_t used_ns = 0;
     Rates rates;
 };
+
+struct OpenEntry {
+    char key[kKeyBytes] = {};
+    pid_t process = 0;  // 0: unused
+    OpenCharges charges{};
+};
+
+std::string NameOf(const char* key) {
+    return {key, ::strnlen(key, kKeyBytes)};
+}
+
+void SetName(char* key, const std::string& name) {
+    std::memcpy(key, name.data(), std::min(name.size(), kKeyBytes - 1));
+}
 
 }  // namespace
 
@@ -71,6 +88,23 @@ void Bucket::AddHeaders(const char* what, Headers& headers) const {
 struct RateTable::Page {
     pthread_mutex_t mutex;
     Entry entries[kEntries];
+    OpenEntry open[kEntries];
+
+    // The entry of this process and key; null: there is none, and no place for one.
+    OpenEntry* Open(const std::string& key) {
+        const pid_t process = ::getpid();
+        const size_t begin = std::hash<std::string>()(key) % kEntries;
+        OpenEntry* free = nullptr;
+        for (size_t i = 0; i < kProbes; ++i) {
+            OpenEntry& entry = open[(begin + i) % kEntries];
+            if (entry.process == process && NameOf(entry.key) == key) return &entry;
+            if (entry.process == 0 && free == nullptr) free = &entry;
+        }
+        if (free == nullptr) return nullptr;
+        *free = {.process = process};
+        SetName(free->key, key);
+        return free;
+    }
 };
 
 RateTable::RateTable() : page_(new Page()) {
@@ -123,20 +157,19 @@ Rates& RateTable::Find(const std::string& key) {
     Entry* oldest = nullptr;
     for (size_t i = 0; i < kProbes; ++i) {
         Entry& entry = page_->entries[(begin + i) % kEntries];
-        const std::string_view name(entry.key, ::strnlen(entry.key, sizeof entry.key));
-        if (name == key) {
+        if (NameOf(entry.key) == key) {
             entry.used_ns = NowNs();
             return entry.rates;
         }
         if (oldest == nullptr || entry.used_ns < oldest->used_ns) oldest = &entry;
     }
     *oldest = {};
-    std::memcpy(oldest->key, key.data(), std::min(key.size(), sizeof oldest->key - 1));
+    SetName(oldest->key, key);
     oldest->used_ns = NowNs();
     return oldest->rates;
 }
 
-void RateTable::With(const std::string& key, const std::function<void(Rates&)>& change) {
+bool RateTable::Lock() {
     timespec until{};
     ::clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += kLockNs;
@@ -144,11 +177,30 @@ void RateTable::With(const std::string& key, const std::function<void(Rates&)>& 
     const int locked = ::pthread_mutex_timedlock(&page_->mutex, &until);
     // (The numbers are valid even if the lock's holder was killed.)
     if (locked == EOWNERDEAD) ::pthread_mutex_consistent(&page_->mutex);
-    if (locked != 0 && locked != EOWNERDEAD) {
+    return locked == 0 || locked == EOWNERDEAD;
+}
+
+void RateTable::With(const std::string& key, const Change& change) {
+    OpenCharges unowned;
+    if (!Lock()) {
         Rates alone;  // no limit holds while the table cannot be used
-        return change(alone);
+        return change(alone, unowned);
     }
-    change(Find(key));
+    OpenEntry* const open = page_->Open(key);
+    change(Find(key), open != nullptr ? open->charges : unowned);
+    if (open != nullptr && open->charges.requests <= 0 && open->charges.tokens <= 0) *open = {};
+    ::pthread_mutex_unlock(&page_->mutex);
+}
+
+void RateTable::GiveBackOfEnded() {
+    if (!Lock()) return;
+    for (OpenEntry& open : page_->open) {
+        if (open.process == 0 || ::kill(open.process, 0) == 0 || errno != ESRCH) continue;
+        Rates& rates = Find(NameOf(open.key));
+        rates.requests.Give(open.charges.requests);
+        rates.tokens.Give(open.charges.tokens);
+        open = {};
+    }
     ::pthread_mutex_unlock(&page_->mutex);
 }
 

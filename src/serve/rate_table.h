@@ -35,6 +35,11 @@ struct Rates {
     Bucket requests, tokens;
 };
 
+// What this process has charged to a key for requests that run.
+struct OpenCharges {
+    double requests = 0, tokens = 0;
+};
+
 class RateTable {
   public:
     // A table of this process.
@@ -49,11 +54,15 @@ class RateTable {
 
     // Calls `change` with the buckets of a key, which only this call uses meanwhile. A table that
     // is full forgets the key that was used least recently among some.
-    void With(const std::string& key, const std::function<void(Rates&)>& change);
+    using Change = std::function<void(Rates&, OpenCharges&)>;
+    void With(const std::string& key, const Change& change);
+    // Gives back the open charges of processes that have ended.
+    void GiveBackOfEnded();
 
   private:
     struct Page;
     explicit RateTable(Fd fd) : fd_(std::move(fd)) {}
+    bool Lock();
     Rates& Find(const std::string& key);
 
     Fd fd_;  // not valid: the table is not shared

@@ -366,20 +366,57 @@ TEST(RateTable, KilledProcessHoldsNoLock) {
     const auto table = RateTable::Share();
     ASSERT_TRUE(table.ok()) << table.error().message;
     const pid_t pid = ::fork();
-    if (pid == 0) (*table)->With("ann", [](Rates&) { ::_exit(0); });
+    if (pid == 0) (*table)->With("ann", [](Rates&, OpenCharges&) { ::_exit(0); });
     int status = -1;
     ::waitpid(pid, &status, 0);
     bool used = false;
-    (*table)->With("ann", [&](Rates& rates) { used = rates.requests.limit == 0; });
+    (*table)->With("ann", [&](Rates& rates, OpenCharges&) { used = rates.requests.limit == 0; });
     EXPECT_TRUE(used);
+}
+
+// What a killed process charged for a running request is given back; settled charges stay.
+TEST(RateTable, OpenChargesOfAKilledProcessAreGivenBack) {
+    const auto table = RateTable::Share();
+    ASSERT_TRUE(table.ok()) << table.error().message;
+    const ApiKey key{.name = "ann",
+                     .digest = {},
+                     .limits = {.requests_per_minute = 100, .tokens_per_minute = 1000}};
+    const auto levels = [&] {
+        std::pair<int64_t, int64_t> left;
+        (*table)->With("ann", [&](Rates& rates, OpenCharges&) {
+            left = {rates.requests.remaining(), rates.tokens.remaining()};
+        });
+        return left;
+    };
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+        Limiter limiter(*table);
+        auto ended = limiter.Admit(key, 300), runs = limiter.Admit(key, 0);
+        ended.ticket->Settle(100);
+        limiter.Charge(key, *runs.ticket, 800);
+        ::_exit(0);
+    }
+    siginfo_t info{};
+    ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT);
+    (*table)->GiveBackOfEnded();
+    EXPECT_LT(levels().second, 200) << "the process is not reaped yet";
+    ::waitpid(pid, nullptr, 0);
+    (*table)->GiveBackOfEnded();
+    EXPECT_EQ(levels().first, 99);
+    EXPECT_NEAR(static_cast<double>(levels().second), 900, 2) << "and what refilled meanwhile";
+    Limiter own(*table);
+    { const auto admission = own.Admit(key, 400); }
+    EXPECT_GE(levels().second, 899) << "a dropped ticket";
 }
 
 TEST(RateTable, ManyKeysReplaceTheOldest) {
     RateTable table;
     for (int i = 0; i < 50'000; ++i) {
-        table.With("key" + std::to_string(i), [&](Rates& rates) { rates.requests.level = i; });
+        table.With("key" + std::to_string(i),
+                   [&](Rates& rates, OpenCharges&) { rates.requests.level = i; });
     }
-    table.With("key49999", [](Rates& rates) { EXPECT_EQ(rates.requests.level, 49'999); });
+    table.With("key49999",
+               [](Rates& rates, OpenCharges&) { EXPECT_EQ(rates.requests.level, 49'999); });
 }
 
 TEST(LoadBudget, LoadsTakeAShareOfTheTime) {

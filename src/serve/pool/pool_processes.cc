@@ -166,6 +166,7 @@ void PoolServer::Impl::Ended(size_t model, int status) {
     const State state = schedule_.state(model);
     const std::string& name = served_[model].name;
     const std::optional<Error> error = std::move(processes_[model].error);
+    if (const auto& rates = options_.front.api.rates) rates->GiveBackOfEnded();
     processes_[model] = {};
     if (state == State::kLoading) {
         LoadFailed(model,
