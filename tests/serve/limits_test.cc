@@ -628,6 +628,43 @@ TEST_F(HttpLimit, AStreamFarAheadOfItsReaderArrivesWhole) {
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
 }
 
+// Clients that leave before their answers begin; half: they only shut down their sending side.
+TEST_F(HttpLimit, ClientsOfBothVersionsThatLeaveAreNoticed) {
+    Start();
+    for (const char* version : {"1.0", "1.1"}) {
+        for (const bool streams : {false, true}) {
+            for (const char* how : {"close", "reset", "half"}) {
+                SCOPED_TRACE(std::string(version) + how + (streams ? " stream" : ""));
+                RawClient client = Connect();
+                client.Send(std::string("GET /hold HTTP/") + version + "\r\nHost: x\r\n\r\n");
+                const auto exchange = TakeHeld();
+                ASSERT_NE(exchange, nullptr);
+                if (streams) exchange->Begin(200, {{"Content-Type", "text/event-stream"}});
+                const bool half = how == std::string("half");
+                if (half) {
+                    client.EndSending();
+                } else {
+                    how == std::string("close") ? client.Close() : client.Reset();
+                }
+                // Without an answer, a client of HTTP/1.0 cannot be told from one that left.
+                const bool stays = half && (streams || version == std::string("1.1"));
+                EXPECT_TRUE(stays || Until([&] { return exchange->gone(); }));
+                if (!stays) continue;
+                streams ? exchange->Write("answer") : exchange->Send(200, {}, "answer");
+                exchange->End();
+                EXPECT_TRUE(client.ReadToEnd());
+                EXPECT_NE(client.came().find("answer"), std::string::npos);
+            }
+        }
+    }
+    // A short answer also reaches a client of HTTP/1.0 that has shut down its side.
+    RawClient client = Connect();
+    client.Send("GET /echo HTTP/1.0\r\n\r\n");
+    client.EndSending();
+    EXPECT_TRUE(client.ReadToEnd());
+    EXPECT_NE(client.came().find("GET /echo"), std::string::npos);
+}
+
 TEST_F(HttpLimit, AReaderThatStopsIsCutOff) {
     Start({.limits = {.stall_ms = 200}});
     for (const char* path : {"/size?30000000", "/hold"}) {

@@ -23,6 +23,7 @@ using BoostError = boost::system::error_code;
 constexpr int64_t kMs = 1'000'000;
 constexpr int kTurns = 4;  // reads before other connections get their turn
 constexpr int64_t kLookForPeerNs = 200 * kMs;
+constexpr int64_t kHttp10LeavesNs = 500 * kMs;
 constexpr int64_t kTellDisplacedNs = 60'000 * kMs;  // between two lines of the log
 
 // Also frees the memory, which assigning an empty container would keep.
@@ -410,7 +411,7 @@ void Connection::OnEnd() {
         case Phase::kServing:
             ended_ = true;
             if (exchange_->complete()) return Wake();
-            looked_ns_ = NowNs();
+            looked_ns_ = ended_ns_ = NowNs();
             ProbePeer();
             return Arm();
         case Phase::kRefusing: ended_ = true; return;
@@ -670,7 +671,7 @@ void Connection::OnTimer() {
     if (now_ns >= PhaseDeadlineNs()) {
         OnPhaseDeadline();
     } else if (LooksForPeer() && now_ns >= looked_ns_ + kLookForPeerNs) {
-        if (PeerHasLeft()) return Close();
+        if (PeerHasLeft() || EndedUnanswered()) return Close();
         looked_ns_ = now_ns;
     }
     Arm();
@@ -700,6 +701,13 @@ void Connection::OnPhaseDeadline() {
         case Phase::kServing:
         case Phase::kClosed: return;
     }
+}
+
+// No interim response can find out whether a client of HTTP/1.0 has left. If its answer does not
+// begin soon after the end of its input, it counts as gone.
+bool Connection::EndedUnanswered() const {
+    return ended_ && !exchange_->request().http11 && exchange_->status() == 0 &&
+           NowNs() - ended_ns_ >= kHttp10LeavesNs;
 }
 
 // Checks while nothing is read: the pipeline is full, or the client shut down its side.

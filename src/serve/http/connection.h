@@ -125,6 +125,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     void OnTimer();
     void OnPhaseDeadline();
     bool PeerHasLeft();
+    bool EndedUnanswered() const;
     int64_t QueuedBytes();
     bool PeerReads();
     bool LooksForPeer() const { return paused_ || (ended_ && phase_ == Phase::kServing); }
@@ -157,6 +158,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     size_t progress_bytes_ = 0;    // bytes accepted since then
     int64_t queued_bytes_ = 0;     // bytes in the socket's send queue at that time
     int64_t looked_ns_ = 0;        // time of the last check for the client
+    int64_t ended_ns_ = 0;         // when the client shut down its sending side
     int64_t armed_ns_ = kNever;    // expiry of the timer
     size_t body_bytes_ = 0;        // counted in all_bodies_bytes
     std::string client_;           // client charged for the body; "": nobody
