@@ -30,6 +30,7 @@ using BoostError = boost::system::error_code;
 constexpr size_t kMostAddresses = 8;   // per host name
 constexpr int kWaitForFilesMs = 100;   // wait when no file descriptors are left
 constexpr size_t kSpareFiles = 128;    // for the process, besides connections
+constexpr size_t kMoreFiles = 16384;   // if the hard limit permits: links to many ranks
 constexpr size_t kShareOfNetwork = 4;  // HttpLimits::max_strangers
 constexpr int kBacklog = 1024;
 constexpr std::chrono::seconds kDrainTurn{2};  // time in which I/O loops close idle connections
@@ -113,8 +114,9 @@ size_t RaiseFileLimit(size_t connections, size_t files) {
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return connections;
     const rlim_t spare = kSpareFiles + Seats::kSpare * files;
     const rlim_t wanted = connections * files + spare;
-    if (limit.rlim_cur >= wanted) return connections;
-    limit.rlim_cur = std::min<rlim_t>(wanted, limit.rlim_max);
+    if (limit.rlim_cur >= wanted + kMoreFiles) return connections;
+    limit.rlim_cur =
+        std::max(limit.rlim_cur, std::min<rlim_t>(wanted + kMoreFiles, limit.rlim_max));
     if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
         Log(LogLevel::kWarning,
             "the limit of open files is {}, but {} are needed for all connections: raise the limit "
