@@ -143,12 +143,22 @@ void PoolServer::Impl::AnswerOllama(Exchange& exchange, const serve::Route& rout
 // has its own responses.
 asio::awaitable<void> PoolServer::Impl::AnswerStored(std::shared_ptr<Exchange> exchange,
                                                      std::string key) {
-    bool asked = false;
+    bool asked = false, silent = false;
     for (size_t i = 0; i < served_.size(); ++i) {
         if (schedule_.state(i) != State::kLoaded) continue;
         asked = true;
-        const auto text = co_await FetchText(processes_[i].port, exchange->request(), "");
-        if (text) co_return exchange->Send(200, kJsonHeaders, *text);
+        const auto answer = co_await Fetch(processes_[i].port, exchange->request(), "");
+        silent = silent || !answer;
+        if (!answer || answer->status == 404) continue;
+        Headers headers = kJsonHeaders;
+        if (answer->status == 429 || answer->status == 503) {
+            headers.emplace_back("Retry-After", "1");
+        }
+        co_return exchange->Send(answer->status, std::move(headers), answer->body);
+    }
+    if (silent) {
+        co_return SendError(*exchange, {503, "The process of a model did not answer. Try again.",
+                                        "", "model_busy"});
     }
     if (!asked && !options_.front.responses_folder.empty()) {
         co_return Admit(std::move(exchange), std::move(key), {});
