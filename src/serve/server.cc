@@ -66,7 +66,8 @@ Status Server::Open() {
         WEFT_ASSIGN(keys_, KeyStore::Open(options_.key_file));
         options_.api.keys = keys_.get();
     }
-    if (!options_.responses_folder.empty()) {
+    // (With a limit of 0, a folder of other servers would be emptied.)
+    if (!options_.responses_folder.empty() && options_.api.max_responses > 0) {
         WEFT_ASSIGN(options_.api.responses,
                     ResponseFolder::Open(options_.responses_folder,
                                          {.count = options_.api.max_responses,

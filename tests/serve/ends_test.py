@@ -38,6 +38,22 @@ class Ends(unittest.TestCase):
         self.assertEqual(server.process.wait(serving.limit(30)), 0)
         server.process.stdout.close()
 
+    def test_a_server_that_stores_nothing_leaves_the_folder_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = serving.Server(256, "--responses-dir", folder)
+            status, made = server.json("POST", "/v1/responses",
+                                       {"input": "1 + 2 =", "max_output_tokens": 16})
+            self.assertEqual(status, 200, made)
+            server.close()
+            before = sorted(os.listdir(folder + "/all"))
+            self.assertEqual(len(before), 1)
+            server = serving.Server(256, "--responses-dir", folder, "--max-responses", "0")
+            status, answer = server.json("POST", "/v1/responses",
+                                         {"input": "1", "previous_response_id": made["id"]})
+            self.assertEqual((status, answer["error"]["code"]), (400, "unsupported_value"))
+            server.close()
+            self.assertEqual(sorted(os.listdir(folder + "/all")), before)
+
 
 if __name__ == "__main__":
     serving.main()
