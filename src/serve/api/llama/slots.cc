@@ -64,6 +64,11 @@ int64_t SlotTable::Choose(const Slots& slots, const engine::Request& request) co
 void SlotTable::Set(Slot& slot, Text text) {
     tokens_ += std::ssize(text.tokens) - std::ssize(slot.text.tokens);
     slot.text = std::move(text);
+    Touch(slot);
+}
+
+// Forgets the oldest texts until all have kMostTokens, but not that of `slot`.
+void SlotTable::Touch(Slot& slot) {
     slot.used = ++clock_;
     while (tokens_ > kMostTokens) {
         Slot* oldest = nullptr;
@@ -103,9 +108,9 @@ void SlotTable::End(const std::string& owner, int64_t id, uint64_t number,
     slot.use = nullptr;
     slot.cached = cached;
     if (slot.text.tokens.empty()) return;  // erased or forgotten meanwhile
-    Text text = slot.text;
-    text.tokens.insert(text.tokens.end(), said.begin(), said.end());
-    Set(slot, std::move(text));
+    slot.text.tokens.insert(slot.text.tokens.end(), said.begin(), said.end());
+    tokens_ += std::ssize(said);
+    Touch(slot);
 }
 
 SlotTable::Text SlotTable::TextOf(const std::string& owner, int64_t id) const {

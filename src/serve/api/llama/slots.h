@@ -86,6 +86,7 @@ class SlotTable : public std::enable_shared_from_this<SlotTable> {
     Slots& Of(const std::string& owner);
     int64_t Choose(const Slots& slots, const engine::Request& request) const;
     void Set(Slot& slot, Text text);
+    void Touch(Slot& slot);
     void End(const std::string& owner, int64_t id, uint64_t number,
              const std::vector<int32_t>& said, int64_t cached);
     static Json SlotJson(const Slot& slot);
