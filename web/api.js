@@ -14,21 +14,32 @@ export class ApiError extends Error {
 
 export const apiKey = {
   get() {
+    if (apiKey.unkept !== null) return apiKey.unkept;
     try {
       return localStorage.getItem(KEY) ?? "";
     } catch {
-      return apiKey.unkept;
+      return "";
     }
   },
+  // Leaves out spaces and invisible characters, which a pasted text may contain.
   set(value) {
-    apiKey.unkept = value;
+    const key = value.replace(/[\s\p{Cf}]/gu, "");
+    apiKey.unkept = null;
     try {
-      if (value) localStorage.setItem(KEY, value);
-      else localStorage.removeItem(KEY);
-    } catch { /* without storage it holds until the page is closed */ }
+      localStorage.removeItem(KEY);
+      if (key) localStorage.setItem(KEY, key);
+    } catch {
+      apiKey.unkept = key;
+    }
   },
-  unkept: "",
+  // A key that could not be stored (there is no storage, or it is full): it holds until the page is
+  // closed.
+  unkept: null,
 };
+
+// Whether a header can carry the key.
+const isKey = (key) => /^[\x20-\x7e\x80-\xff]*$/.test(key);
+const WRONG_KEY = "The API key contains a character that no key has. Enter it again.";
 
 // Set by the page: shows the server's message and asks for a key. Returns true if there is a key to
 // try.
@@ -52,27 +63,32 @@ export async function call(path, { body, signal, asks = false } = {}) {
     const key = apiKey.get();
     if (key) headers.Authorization = `Bearer ${key}`;
     if (body) headers["Content-Type"] = "application/json";
-    let response;
-    try {
-      response = await fetch(path, {
-        method: body ? "POST" : "GET",
-        headers,
-        body: body && JSON.stringify(body),
-        signal,
-        cache: "no-store",
-      });
-    } catch (error) {
-      if (signal?.aborted) throw error;
-      throw new ApiError("The server can't be reached.");
+    let status = 401, words = { message: WRONG_KEY };
+    if (isKey(key)) {
+      let response;
+      try {
+        response = await fetch(path, {
+          method: body ? "POST" : "GET",
+          headers,
+          body: body && JSON.stringify(body),
+          signal,
+          cache: "no-store",
+        });
+      } catch (error) {
+        if (signal?.aborted) throw error;
+        throw new ApiError("The server can't be reached.");
+      }
+      if (response.ok) return response;
+      status = response.status;
+      words = await wordsOf(response);
     }
-    if (response.ok) return response;
-    const { message, code } = await wordsOf(response);
-    if (response.status === 401 && asks) {
+    const { message, code } = words;
+    if (status === 401 && asks) {
       // Requests that fail at the same time open one dialog.
       asking ??= keyAsker.ask(message).finally(() => (asking = null));
       if (await asking) continue;
     }
-    throw new ApiError(message, response.status, code ?? "");
+    throw new ApiError(message, status, code ?? "");
   }
 }
 

@@ -49,7 +49,7 @@ export async function editSettings(settings) {
   byId("key-row").hidden = key.value === "";
   showDefaults();
   if (await show(byId("settings")) !== "save") return null;
-  if (!byId("key-row").hidden) apiKey.set(key.value.trim());
+  if (!byId("key-row").hidden) apiKey.set(key.value);
   const chosen = { ...settings, system: byId("system").value };
   for (const parameter of PARAMETERS) chosen[parameter.key] = numberIn(byId(parameter.id));
   return checkedSettings(chosen);
@@ -61,6 +61,6 @@ export async function askForKey(words) {
   byId("key-words").textContent = words;
   field.value = apiKey.get();
   if (await show(byId("key-dialog")) !== "use") return false;
-  apiKey.set(field.value.trim());
-  return field.value.trim() !== "";
+  apiKey.set(field.value);
+  return apiKey.get() !== "";
 }

@@ -427,6 +427,39 @@ class Errors(Case):
         self.say("Still.")
         self.assertEqual(len(self.server.requests), 3)
 
+    def enter_key(self, key):
+        self.page.wait("document.querySelector('#key-dialog').open")
+        self.page.eval("document.querySelector('#key').select()")
+        self.page.type(key)
+        self.page.press("Enter")
+
+    def test_a_key_holds_without_room_to_store_it(self):
+        self.server.key = "sesame"
+        self.page.eval("""(() => {
+            let text = "x".repeat(1 << 20);
+            for (let i = 0; text.length > 0; ++i) {
+                try { localStorage.setItem("f" + i, text); }
+                catch { text = text.slice(0, text.length >> 1); }
+            }
+        })()""")
+        self.say("Hello", wait=False)
+        self.enter_key("sesame")
+        self.page.wait("document.querySelectorAll('.answer').length === 1 && " + DONE)
+        # Another key replaces it.
+        self.server.key = "alongerword"
+        self.say("And now?", wait=False)
+        self.enter_key("alongerword")
+        self.page.wait("document.querySelectorAll('.answer').length === 2 && " + DONE)
+
+    def test_a_key_with_invisible_characters(self):
+        self.server.key = "sesame"
+        self.page.eval("localStorage.setItem('weft.key', 'sesame\\u200b')")
+        self.say("Hello", wait=False)
+        self.page.wait("document.querySelector('#key-dialog').open")
+        self.assertIn("a character that no key has", self.page.text("#key-words"))
+        self.enter_key(" sesame\u200b")
+        self.page.wait("document.querySelectorAll('.answer').length === 1 && " + DONE)
+
     def test_invalid_storage_breaks_nothing(self):
         page = self.browser.page(self.server.url, storage={
             "weft.conversation.a": "not json", "weft.conversation.b": "null",
