@@ -14,7 +14,9 @@ import unittest
 
 from terminal import PROMPT, Terminal
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path += [str(TESTS / "support"), str(TESTS / "serve")]
+import gguf_template  # noqa: E402
 from wait import Pace  # noqa: E402
 
 MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
@@ -23,11 +25,11 @@ PASTE_ON, PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 
 
 class Lines(unittest.TestCase):
-    def begin(self, *words, settings="", **env):
+    def begin(self, *words, settings="", of=MODEL, **env):
         home = tempfile.TemporaryDirectory()
         self.addCleanup(home.cleanup)
         (pathlib.Path(home.name) / ".editrc").write_text(settings)
-        terminal = Terminal(PROGRAM, "run", MODEL, "--greedy", *words, env={
+        terminal = Terminal(PROGRAM, "run", of, "--greedy", *words, env={
             "HOME": home.name, "TERM": "xterm", "LC_ALL": "C.UTF-8", **env})
         self.addCleanup(terminal.__exit__)
         terminal.until(re.escape(PROMPT))
@@ -72,6 +74,20 @@ class Characters(Lines):
         for term in ("xterm", "dumb"):
             terminal = self.begin(TERM=term)
             self.assertEqual(self.value_of(terminal, "a\tb"), "a\tb")
+            self.end(terminal)
+
+
+class Errors(Lines):
+    def test_a_template_cannot_command_the_terminal(self):
+        with tempfile.TemporaryDirectory() as folder:
+            evil = os.path.join(folder, "evil.gguf")
+            gguf_template.with_template(
+                MODEL, evil, "{{ raise_exception('\x1b]0;OWNED\x07 \x9b2J') }}")
+            terminal = self.begin(of=evil, TERM="dumb")
+            terminal.type("Hello\n")
+            said = terminal.until(re.escape(PROMPT))
+            self.assertIn("OWNED", said)
+            self.assertFalse({"\x1b", "\x07", "\x9b"} & set(said), said)
             self.end(terminal)
 
 

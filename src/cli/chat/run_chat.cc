@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/printable.h"
 #include "base/start_thread.h"
 #include "cli/bench/summary.h"
 #include "cli/chat/answer_text.h"
@@ -185,7 +186,7 @@ class Conversation {
         if (engine_.counters().state == engine::EngineState::kOver) return false;
         full ? session_.KeepQuestion() : session_.ForgetQuestion();
         const bool older = full && session_.has_older_turns();
-        PrintErr("weft: error: {}{}\n", error.message,
+        PrintErr("weft: error: {}{}\n", Printable(error.message),
                  older ? ". /drop asks again without the oldest turns, /clear deletes the "
                          "conversation"
                        : "");
