@@ -4,6 +4,7 @@
 // inference"): the largest value first, each at the lowest offset that no value alive at the same
 // time uses.
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 
@@ -20,8 +21,6 @@ struct Life {
     int64_t last = -1;
     int64_t bytes = 0;
     int64_t offset = -1;
-
-    bool Overlaps(const Life& other) const { return first <= other.last && other.first <= last; }
 };
 
 // For each op, the last op of the segment after its own; a segment ends with a sum.
@@ -82,20 +81,86 @@ void Linger(const Program& program, const ModelChunk& chunk, std::vector<Life>& 
     }
 }
 
-int64_t OffsetOf(const Life* life) {
-    return life->offset;
+struct Bytes {
+    int64_t begin = 0, end = 0;
+};
+
+// Disjoint ranges, ascending.
+using ByteRanges = std::vector<Bytes>;
+
+void Insert(ByteRanges& ranges, Bytes added) {
+    const auto begin = std::ranges::lower_bound(ranges, added.begin, {}, &Bytes::end);
+    auto end = begin;
+    for (; end != ranges.end() && end->begin <= added.end; ++end) {
+        added = {std::min(added.begin, end->begin), std::max(added.end, end->end)};
+    }
+    ranges.insert(ranges.erase(begin, end), added);
 }
 
-// The lowest offset at which `life` overlaps none of `placed` that live at the same time. `placed`
-// is sorted by offset.
-int64_t LowestOffset(const Life& life, const std::vector<const Life*>& placed,
-                     int64_t block_bytes) {
+// The bytes that values use, by op, in a segment tree: node i has children 2i and 2i + 1. So a
+// program of n ops is planned in about n log n steps, although some values live for all of them.
+class UsedBytes {
+  public:
+    explicit UsedBytes(int64_t ops)
+        : leaves_(std::bit_ceil(static_cast<size_t>(ops))), nodes_(2 * leaves_) {}
+
+    void Add(const Life& life) {
+        if (life.bytes == 0) return;
+        const Bytes bytes{life.offset, life.offset + life.bytes};
+        ForCover(life, [&](size_t node) {
+            Insert(nodes_[node].throughout, bytes);
+            Insert(nodes_[node].sometimes, bytes);
+        });
+        ForPaths(life, [&](size_t node) { Insert(nodes_[node].sometimes, bytes); });
+    }
+
+    // All bytes that are in use at some op of the life, ascending by their begin.
+    const std::vector<Bytes>& During(const Life& life) {
+        found_.clear();
+        const auto take = [&](const ByteRanges& ranges) {
+            found_.insert(found_.end(), ranges.begin(), ranges.end());
+        };
+        ForCover(life, [&](size_t node) { take(nodes_[node].sometimes); });
+        ForPaths(life, [&](size_t node) { take(nodes_[node].throughout); });
+        std::ranges::sort(found_, {}, &Bytes::begin);
+        return found_;
+    }
+
+  private:
+    struct Node {
+        ByteRanges throughout, sometimes;  // at all ops, or at some op, below the node
+    };
+
+    // The highest nodes whose ops are all in the life.
+    void ForCover(const Life& life, const auto& visit) const {
+        size_t begin = leaves_ + static_cast<size_t>(life.first);
+        size_t end = leaves_ + static_cast<size_t>(life.last) + 1;
+        for (; begin < end; begin /= 2, end /= 2) {
+            if (begin % 2 == 1) visit(begin++);
+            if (end % 2 == 1) visit(--end);
+        }
+    }
+    // The nodes above the first and the last op.
+    void ForPaths(const Life& life, const auto& visit) const {
+        size_t first = leaves_ + static_cast<size_t>(life.first);
+        size_t last = leaves_ + static_cast<size_t>(life.last);
+        for (; first > 0; first /= 2, last /= 2) {
+            visit(first);
+            if (last != first) visit(last);
+        }
+    }
+
+    const size_t leaves_;
+    std::vector<Node> nodes_;
+    std::vector<Bytes> found_;
+};
+
+// The lowest offset of `bytes` bytes outside of `used`.
+int64_t LowestOffset(int64_t bytes, const std::vector<Bytes>& used, int64_t block_bytes) {
     int64_t offset = 0;
-    for (const Life* other : placed) {
-        if (!life.Overlaps(*other)) continue;
-        if (offset + life.bytes <= other->offset) break;
-        offset = std::max(offset, other->offset + other->bytes);
-        offset = WithinBlock(offset, life.bytes, block_bytes);
+    for (const Bytes& other : used) {
+        if (offset + bytes <= other.begin) break;
+        offset = WithinBlock(std::max(offset, other.end), bytes, block_bytes);
     }
     return offset;
 }
@@ -104,10 +169,10 @@ ArenaPlan Plan(const Program& program, std::vector<Life> lives, int64_t block_by
     std::ranges::stable_sort(lives, std::greater<>{}, &Life::bytes);
     ArenaPlan plan;
     plan.offsets.assign(program.values.size(), -1);
-    std::vector<const Life*> placed;
+    UsedBytes used(std::ssize(program.ops) + 1);  // (kept values live after the last op)
     for (Life& life : lives) {
-        life.offset = LowestOffset(life, placed, block_bytes);
-        placed.insert(std::ranges::upper_bound(placed, life.offset, {}, OffsetOf), &life);
+        life.offset = LowestOffset(life.bytes, used.During(life), block_bytes);
+        used.Add(life);
         plan.offsets[static_cast<size_t>(life.id)] = life.offset;
         plan.size_bytes = std::max(plan.size_bytes, life.offset + life.bytes);
     }

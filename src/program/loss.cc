@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -197,15 +198,15 @@ class Expander {
         const RowPiece piece = PieceOf(dim);
         const std::string name =
             fmt::format("{}[{}:{}]", value(base).name, piece.begin, piece.begin + piece.rows);
-        const ValueId known = program().Find(name);
-        if (known != kNoValue) return known;
+        const auto [known, added] = views_.try_emplace(name, kNoValue);
+        if (!added) return known->second;
         Value view = value(base);
         view.name = name;
         view.storage = Storage::kView;
         view.base = base;
         view.base_begin = piece.begin * view.shape.Elements(0, 1);
         view.shape.dims[0] = dim;
-        return program().AddValue(std::move(view));
+        return known->second = program().AddValue(std::move(view));
     }
     ValueId Emit(OpAttributes attributes, std::vector<ValueId> inputs, const std::string& name,
                  const Shape& shape) {
@@ -222,7 +223,8 @@ class Expander {
     ValueId x_ = kNoValue, weight_ = kNoValue, targets_ = kNoValue, bias_ = kNoValue;
     LossTerms terms_;  // of the ops that are emitted
     int64_t piece_rows_ = 0, pieces_ = 0;
-    std::string pass_;  // prefix of the values' names
+    std::string pass_;                                // prefix of the values' names
+    std::unordered_map<std::string, ValueId> views_;  // by name
 };
 
 }  // namespace

@@ -35,12 +35,4 @@ ValueId AppendChunk(ChunkedProgram& all, ExpandedLoss chunk, ValueId side_output
     return shift;
 }
 
-ValueId FindIn(const ChunkedProgram& all, size_t chunk, std::string_view name) {
-    const ModelChunk& c = all.chunks[chunk];
-    for (ValueId id = c.first_value; id < c.end_value; ++id) {
-        if (all.program.value(id).name == name) return id;
-    }
-    return kNoValue;
-}
-
 }  // namespace weft::program

@@ -54,7 +54,4 @@ struct ChunkedProgram {
 // DifferentiateOptions named, or kNoValue.
 ValueId AppendChunk(ChunkedProgram& all, ExpandedLoss chunk, ValueId side_output);
 
-// The value of a chunk with this name; kNoValue: the chunk has no such value.
-ValueId FindIn(const ChunkedProgram& all, size_t chunk, std::string_view name);
-
 }  // namespace weft::program

@@ -4,6 +4,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -400,8 +402,9 @@ void ShareWeights(program::ChunkedProgram& all, size_t chunk, ValueId first) {
     const size_t count = program.values.size();
     for (auto id = static_cast<size_t>(first); id < count; ++id) {
         if (program.values[id].storage != program::Storage::kWeight) continue;
-        const ValueId trained = program::FindIn(all, chunk, program.values[id].name);
-        WEFT_CHECK(trained != program::kNoValue);
+        const auto found = trained_weights.find(program.values[id].name);
+        WEFT_CHECK(found != trained_weights.end());
+        const ValueId trained = found->second;
         const program::Value home = program.value(trained);
         const bool view = home.storage == program::Storage::kView;
         ValueId base = view ? home.base : trained;
@@ -421,6 +424,10 @@ void ShareWeights(program::ChunkedProgram& all, size_t chunk, ValueId first) {
         weight.dtype = home.dtype;
         weight.base = base;
         weight.base_begin = view ? home.base_begin : 0;
+    std::unordered_map<std::string, ValueId> trained_weights;  // by name
+    for (ValueId id = all.chunks[chunk].first_value; id < all.chunks[chunk].end_value; ++id) {
+        trained_weights.emplace(program.value(id).name, id);
+    }
     }
     all.chunks.back().end = program.ops.size();
     all.chunks.back().end_value = static_cast<ValueId>(program.values.size());

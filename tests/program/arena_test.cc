@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 
 #include "program/arena.h"
@@ -115,6 +116,45 @@ TEST(PlanArena, RandomPrograms) {
         std::vector<ValueId> keep;
         const Program program = RandomProgram(random, keep);
         ExpectGoodPlan(program, keep);
+    }
+}
+
+// The offset of each value by definition: the largest value first, each at the lowest offset that
+// no earlier one with a common op has.
+TEST(PlanArena, IsGreedyBySize) {
+    for (uint32_t seed = 0; seed < 100; ++seed) {
+        std::mt19937 random(seed);
+        std::vector<ValueId> keep;
+        const Program program = RandomProgram(random, keep);
+        const ArenaPlan plan = PlanArena(program, kTokenCount, kOutputCount, keep);
+        std::map<ValueId, std::pair<size_t, size_t>> lives;
+        for (size_t at = 0; at < program.ops.size(); ++at) {
+            for (const ValueId id : LiveAt(program, at, keep)) {
+                lives.try_emplace(id, at, at).first->second.second = at;
+            }
+        }
+        for (const ValueId id : keep) lives.at(id).second = program.ops.size();
+        const auto bytes = [&](ValueId id) { return (BytesOf(program, id) + 63) / 64 * 64; };
+        std::vector<ValueId> order;
+        for (const auto& [id, life] : lives) order.push_back(id);
+        std::ranges::stable_sort(order, std::greater<>{}, bytes);
+        for (size_t i = 0; i < order.size(); ++i) {
+            const auto [first, last] = lives.at(order[i]);
+            std::vector<std::pair<int64_t, int64_t>> used;
+            for (size_t j = 0; j < i; ++j) {
+                const auto [other_first, other_last] = lives.at(order[j]);
+                const int64_t begin = plan.offsets[static_cast<size_t>(order[j])];
+                if (first > other_last || other_first > last) continue;
+                used.emplace_back(begin, begin + bytes(order[j]));
+            }
+            std::ranges::sort(used);
+            int64_t offset = 0;
+            for (const auto& [begin, end] : used) {
+                if (offset + bytes(order[i]) <= begin) break;
+                offset = std::max(offset, end);
+            }
+            EXPECT_EQ(plan.offsets[static_cast<size_t>(order[i])], offset) << "seed " << seed;
+        }
     }
 }
 

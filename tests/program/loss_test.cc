@@ -2,12 +2,14 @@
 #include "program/loss.h"
 
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <numeric>
 #include <thread>
 
 #include "backend/device.h"
 #include "net/local.h"
+#include "program/arena.h"
 #include "program/model_chunk.h"
 #include "support/interpreter.h"
 #include "support/ranks.h"
@@ -236,6 +238,30 @@ TEST(ExpandLoss, WithoutALossNothingIsAdded) {
     EXPECT_EQ(loss.values.losses, kNoValue);
     EXPECT_EQ(loss.values.evaluated, kNoValue);
     EXPECT_EQ(loss.values.predicted, kNoValue);
+}
+
+// Seconds of this thread in which a loss of so many pieces is expanded and planned.
+double PlanningSeconds(int64_t pieces) {
+    LossCase c;
+    c.most = 32 * pieces;
+    const auto now = [] {
+        timespec time{};
+        ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+        return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    };
+    const double begin = now();
+    ExpandedLoss loss = Expand(c, 0);
+    ChunkedProgram list;
+    AppendChunk(list, std::move(loss), kNoValue);
+    (void)PlanTrainingArena(list, c.most, c.most, {});
+    return now() - begin;
+}
+
+// A micro-batch of a million rows and a vocabulary of 262,144 makes 16,384 pieces. Eight times as
+// many pieces take 64 times as long where each is compared with each.
+TEST(ExpandLoss, PlanningTakesTimeInProportionToThePieces) {
+    const double some = PlanningSeconds(500), many = PlanningSeconds(4000);
+    EXPECT_LT(many, 24 * some);
 }
 
 // ---- Numbers ------------------------------------------------------------------------------------
