@@ -367,6 +367,47 @@ TEST(Update, SgdOverRuns) {
     });
 }
 
+// A moving average (momentum == dampening) of weights around a constant. Its factors must add up to
+// 1: an error of one part in 2^25 in them is multiplied by 1 / (1 - D). What remains is the
+// rounding of each of the last 1 / (1 - D) updates.
+TEST(Update, AMovingAverageIsAnAverage) {
+    constexpr int64_t kCount = 256;
+    for (const double decay : {0.9, 0.99, 0.9999, 0.99999}) {
+        Random random(7);
+        const Kernels& kernels = KernelsFor(UsableCpuLevels(DetectCpu()).back());
+        const std::vector<float> mean = random.Normals(kCount);
+        std::vector<float> p(At(kCount)), b(At(kCount)), g(At(kCount));
+        std::vector<double> exact(At(kCount));
+        const UpdateRun run{0, 0, kCount, false};
+        const auto updates = static_cast<int64_t>(std::min(10 / (1 - decay), 3e5));
+        for (int64_t number = 1; number <= updates; ++number) {
+            const UpdateNumbers numbers{number, 0, 1};
+            for (size_t i = 0; i < g.size(); ++i) {
+                // (Noise, because a float stops short of a constant.)
+                const auto noise =
+                    static_cast<float>((number * 7919 + static_cast<int64_t>(i) * 31) % 201 - 100);
+                g[i] = mean[i] * (1 + 1e-3f * noise);
+                exact[i] = number == 1 ? g[i] : decay * exact[i] + (1 - decay) * double{g[i]};
+            }
+            SgdRunsArgs args;
+            args.runs = &run;
+            args.run_count = 1;
+            args.numbers = &numbers;
+            args.momentum = args.dampening = decay;
+            args.own.p = p.data();
+            args.own.g = g.data();
+            args.b = b.data();
+            SgdRuns(kernels, args, 0, 1);
+        }
+        double error = 0, size = 0;
+        for (size_t i = 0; i < b.size(); ++i) {
+            error += (b[i] - exact[i]) * exact[i];
+            size += exact[i] * exact[i];
+        }
+        EXPECT_TRUE(std::abs(error / size) <= 2e-5) << decay << ": " << error / size;
+    }
+}
+
 // ---- Adafactor ---------------------------------------------------------------------------------
 
 // Two tensors, a stack of two matrices and a vector, of which this rank has a block and a range:

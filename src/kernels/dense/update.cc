@@ -9,6 +9,7 @@
 #include "tensor/dynamic_codes.h"
 #include "tensor/half.h"
 #include "tensor/half_rows.h"
+#include "tensor/sgd.h"
 
 namespace weft::kernels::dense {
 namespace {
@@ -390,7 +391,7 @@ void SgdRuns(const Kernels& kernels, const SgdRunsArgs& args, int part, int part
         sgd.count = run.count;
         sgd.rate = static_cast<float>(numbers.rate);
         sgd.momentum = static_cast<float>(args.momentum);
-        sgd.taken = numbers.number == 1 ? 1.0f : static_cast<float>(1 - args.dampening);
+        sgd.taken = numbers.number == 1 ? 1.0f : SgdTaken(args.momentum, args.dampening);
         sgd.l2 = run.decays ? static_cast<float>(args.l2) : 0.0f;
         sgd.nesterov = args.nesterov;
         sgd.grad_scale = static_cast<float>(numbers.gradient_scale);

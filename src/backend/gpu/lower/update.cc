@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "tensor/dynamic_codes.h"
+#include "tensor/sgd.h"
 
 namespace weft::backend::on_gpu {
 namespace {
@@ -205,7 +206,7 @@ Status Lower(Emitter& e, const Op& op, const program::SgdUpdate& a) {
     Operands io = UpdateOperands(e, op, keeps ? 1 : 0, runs, args);
     args.correction1 = e.UpdateScalar(UpdateScalarKind::kFirst);
     args.beta1 = static_cast<float>(a.momentum);
-    args.beta2 = static_cast<float>(1 - a.dampening);
+    args.beta2 = SgdTaken(a.momentum, a.dampening);
     args.eps = a.nesterov ? 1.0f : 0.0f;
     if (keeps) args.m = io.Adds(op.inputs[2], Operands::By::kQuads);
     return RunDense("sgd_update", io, args);
