@@ -82,7 +82,8 @@ void Row(uint row) {
         chosen_sum += score;
         dot_sum = fma(score, WeightGrad(row, k), dot_sum);
     }
-    const float factor = renormalise != 0 ? scale / chosen_sum : scale;
+    const float divisor = renormalise != 0 ? chosen_sum + 1e-20 : 1;  // (as in route.glsl)
+    const float factor = scale / divisor;
 #ifdef FACTORS_GRAD
     for (uint e = gl_LocalInvocationIndex; e < experts; e += gl_WorkGroupSize.x) {
         float sum = 0;
@@ -93,7 +94,7 @@ void Row(uint row) {
     }
     return;
 #endif
-    const float mean = renormalise != 0 ? dot_sum / chosen_sum : 0;
+    const float mean = renormalise != 0 ? dot_sum / divisor : 0;
     // The sum over the chosen experts of s * ds, where ds = factor * (dweight - mean).
     const float across = factor * (dot_sum - mean * chosen_sum);
     for (uint e = gl_LocalInvocationIndex; e < experts; e += gl_WorkGroupSize.x) {

@@ -382,6 +382,47 @@ TEST(DenseExperts, RouteGradIsTheDerivativeOfTheWeights) {
     });
 }
 
+// Weights of sigmoid scores s, and their gradients, are those of s / (sum(s) + 1e-20), however
+// small the scores are.
+TEST(DenseExperts, RouteGradsOfExtremeScores) {
+    for (const float logit : {0.0f, 20.0f, 100.0f, -20.0f, -44.0f, -50.0f, -80.0f, -100.0f}) {
+        const float logits[] = {logit, logit - 0.5f}, dweights[] = {2, -1};
+        const int32_t ids[] = {0, 1};
+        float d[2] = {}, dfactors[2] = {}, factors[] = {1, 1};
+        const RouteGradArgs args{.dweights = dweights,
+                                 .logits = logits,
+                                 .ids = ids,
+                                 .rows = 1,
+                                 .experts = 2,
+                                 .used = 2,
+                                 .sigmoid = true,
+                                 .renormalise = true,
+                                 .scale = 2.5f,
+                                 .factors = factors,
+                                 .dlogits = d,
+                                 .dfactors = dfactors};
+        RouteGrad(args, 0, 1);
+        RouteFactorsGrad(args, 0, 1);
+        double s[2], divisor = 1e-20, dot = 0;
+        for (size_t k = 0; k < 2; ++k) {
+            s[k] = SigmoidOf(logits[k]);
+            divisor += s[k];
+            dot += s[k] * dweights[k];
+        }
+        for (size_t k = 0; k < 2; ++k) {
+            const double by_score = 2.5 * (dweights[k] - dot / divisor) / divisor;
+            const double expected = by_score * s[k] * SigmoidOf(-logits[k]);
+            // (exp underflows from -87 on, and the rest of a sigmoid from 17 on.)
+            const double least = 1e-6;
+            EXPECT_TRUE(std::abs(d[k] - expected) <= 1e-5 * std::abs(expected) + least)
+                << logit << ": " << d[k] << ", not " << expected;
+            const double by_factor = 2.5 * s[k] / divisor * dweights[k];
+            EXPECT_TRUE(std::abs(dfactors[k] - by_factor) <= 1e-5 * std::abs(by_factor) + least)
+                << logit << ": " << dfactors[k] << ", not " << by_factor;
+        }
+    }
+}
+
 TEST(DenseExperts, GateRows) {
     ForLevelsAndSeeds([](const Kernels& kernels, Random& random) {
         const int64_t rows = random.Int(1, 9), cols = random.Int(1, 70);

@@ -272,6 +272,11 @@ void Ones(const OnesArgs& args, int part, int parts) {
 
 // ---- Routers -----------------------------------------------------------------------------------
 
+// What divides the weights of a row, as in the forward pass (kernels/route.cc).
+double RouteDivisor(const RouteGradArgs& args, double sum) {
+    return args.renormalise ? sum + double{1e-20f} : 1.0;
+}
+
 void RouteFactorsGrad(const RouteGradArgs& args, int part, int) {
     if (part != 0) return;
     WEFT_CHECK(args.experts <= kMostExperts);
@@ -282,7 +287,7 @@ void RouteFactorsGrad(const RouteGradArgs& args, int part, int) {
         Scores(args.logits + row * args.experts, args.experts, args.sigmoid, scores);
         double sum = 0;
         for (int64_t k = 0; k < args.used; ++k) sum += double{scores[ids[k]]};
-        const double factor = double{args.scale} / (args.renormalise ? sum : 1.0);
+        const double factor = double{args.scale} / RouteDivisor(args, sum);
         for (int64_t k = 0; k < args.used; ++k) {
             args.dfactors[ids[k]] +=
                 static_cast<float>(factor * double{scores[ids[k]]} * double{dweights[k]});
@@ -309,8 +314,8 @@ void RouteGrad(const RouteGradArgs& args, int part, int parts) {
             sum += double{chosen[k]};
             dot += double{chosen[k]} * dweight(k);
         }
-        const double inverse = args.renormalise ? 1 / sum : 1.0;
-        const double mean = args.renormalise ? dot / sum : 0.0;
+        const double inverse = 1 / RouteDivisor(args, sum);
+        const double mean = args.renormalise ? dot * inverse : 0.0;
         const auto dscore = [&](int64_t k) {
             return double{args.scale} * (dweight(k) - mean) * inverse;
         };
