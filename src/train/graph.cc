@@ -136,6 +136,7 @@ Result<ValueId> AddLoss(program::Program& program, double temperature, const Los
     between.push_back(at);
     loss.scale /= static_cast<float>(temperature);
     const ValueId x = writer->inputs[0], weight = writer->inputs[1];
+    loss.soft_cap /= static_cast<float>(temperature);
     std::erase_if(program.ops, [&](const program::Op& op) {
         return !op.outputs.empty() && std::ranges::find(between, op.outputs[0]) != between.end();
     });
