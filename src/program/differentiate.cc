@@ -366,13 +366,15 @@ class Walk {
         if (dy != kNoValue) Contribute(0, AllToAll{a.parts, !a.to_columns}, {dy});
     }
 
-    void Back(const Send& a) {
-        if (Needed(0)) Contribute(0, Recv{a.peer}, {});
-    }
+    // The peer returns the gradient of each value that it receives, because it does not know which
+    // values depend on a wanted weight here.
+    void Back(const Send& a) { Contribute(0, Recv{a.peer}, {}); }
 
     void Back(const Recv& a) {
-        const ValueId dy = OutputGradient();
-        if (dy == kNoValue) return;
+        if (!options_.into_received) return;
+        const ValueId x = op_->outputs[0];
+        ValueId dy = OutputGradient();
+        if (dy == kNoValue) dy = Emit(Scale{0}, {x}, "d." + forward_.value(x).name, ShapeOf(x));
         result_.program.ops.push_back(Op{Send{a.peer}, {dy}, {}});
     }
 
