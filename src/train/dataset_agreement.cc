@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "model_files/lora/adapter.h"
 #include "train/data/day.h"
 
 namespace weft::train {
@@ -33,8 +34,9 @@ Result<uint64_t> SumOfFile(const std::string& path, uint64_t seed) {
 Result<uint64_t> SumOfAdapter(const std::string& folder) {
     uint64_t sum = 0;
     if (folder.empty()) return sum;
-    for (const char* name : {"/adapter_config.json", "/adapter_model.safetensors"}) {
-        WEFT_ASSIGN(sum, SumOfFile(folder + name, sum));
+    for (const std::string& path :
+         {folder + model_files::kAdapterConfigName, model_files::AdapterTensorsPath(folder)}) {
+        WEFT_ASSIGN(sum, SumOfFile(path, sum));
     }
     return sum;
 }

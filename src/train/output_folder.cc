@@ -17,6 +17,7 @@
 #include "base/log_format.h"
 #include "base/output_file.h"
 #include "model_files/hf/export.h"
+#include "model_files/lora/adapter.h"
 #include "train/checkpoint/own_files.h"
 #include "train/checkpoint/writer.h"
 #include "train/disk_space.h"
@@ -30,8 +31,6 @@ constexpr char kLockName[] = ".weft-train.lock";
 constexpr uint64_t kMostTokenBytes = 4096;
 // At the end of the lock file, after Clear has removed the files of other jobs.
 constexpr std::string_view kBegunAnew = ", begun anew";
-// The results of a finished job.
-constexpr const char* kResults[] = {"model.gguf", "model/config.json", "adapter_model.safetensors"};
 
 std::string OwnHostName() {
     char name[256] = {};
@@ -99,9 +98,11 @@ bool HasCheckpoints(const std::string& folder) {
 
 // An existing result or checkpoint that would be lost; "" for none.
 std::string Found(const std::string& folder) {
-    for (const char* name : kResults) {
+    const fs::path adapter = model_files::AdapterTensorsPath(folder);
+    for (const fs::path& name :
+         {fs::path("model.gguf"), fs::path("model") / "config.json", adapter.filename()}) {
         std::error_code ignored;
-        if (fs::exists(fs::path(folder) / name, ignored)) return name;
+        if (fs::exists(folder / name, ignored)) return name.string();
     }
     const std::vector<std::string> checkpoints = ListCheckpoints(folder, nullptr);
     if (!checkpoints.empty()) {
@@ -143,7 +144,7 @@ void RemoveResults(const OutputFolderOptions& words) {
     const fs::path folder = words.folder;
     std::error_code ignored;
     std::vector<fs::path> results = {folder / "model.gguf", folder / "adapter_config.json",
-                                     folder / "adapter_model.safetensors"};
+                                     model_files::AdapterTensorsPath(words.folder)};
     const fs::path model = folder / "model";
     if (fs::exists(model / "config.json", ignored)) results.push_back(model);
     for (const fs::path& result : results) {

@@ -21,7 +21,6 @@ namespace {
 constexpr int64_t kTryMs[] = {500, 2000, 5000};
 constexpr int kQuickTries = 3;
 constexpr int64_t kTriedLineMs = 60'000;
-constexpr const char* kAdapterFile = "/adapter_model.safetensors";
 
 Result<std::string> Write(const model_files::ModelSource& trained, const TrainerOptions& trainer,
                           const TrainExportOptions& words) {
@@ -33,7 +32,7 @@ Result<std::string> Write(const model_files::ModelSource& trained, const Trainer
                              : model_files::HasScoreHead(trained) ? AdapterTask::kScores
                                                                   : AdapterTask::kText;
     WEFT_TRY(model_files::WriteAdapter(trained, plan, trainer.model, words.folder, task));
-    return words.folder + kAdapterFile;
+    return model_files::AdapterTensorsPath(words.folder);
 }
 
 // Another attempt does not help after wrong options, weights that are not finite, the loss of a
@@ -73,8 +72,8 @@ Status CheckInputStays(const TrainerOptions& trainer, const TrainExportOptions& 
     std::string result = words.folder + (words.format == "hf" ? "/model" : "/model.gguf");
     if (trainer.lora.on()) {
         if (trainer.lora.from.empty()) return {};
-        input = trainer.lora.from + kAdapterFile;
-        result = words.folder + kAdapterFile;
+        input = model_files::AdapterTensorsPath(trainer.lora.from);
+        result = model_files::AdapterTensorsPath(words.folder);
     } else if (model_files::IsGgufFolder(input)) {
         WEFT_ASSIGN(input, model_files::FindGguf(input));
     }

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <thread>
 
 #include "support/fake_cluster.h"
+#include "support/temp_dir.h"
 
 namespace weft::train {
 namespace {
@@ -20,8 +22,9 @@ DataIdentity Some() {
     return identity;
 }
 
-// Status on each rank.
-std::vector<Status> Agree(const std::vector<DataIdentity>& identities) {
+// Status on each rank. adapters: the folder of each; empty: none.
+std::vector<Status> Agree(const std::vector<DataIdentity>& identities,
+                          const std::vector<std::string>& adapters = {}) {
     const int size = static_cast<int>(identities.size());
     test::FakeHub hub(size);
     std::vector<Status> told(identities.size());
@@ -30,7 +33,8 @@ std::vector<Status> Agree(const std::vector<DataIdentity>& identities) {
         threads.emplace_back([&, rank] {
             test::FakeCluster cluster(hub, rank, size);
             const auto index = static_cast<size_t>(rank);
-            told[index] = AgreeOnData(cluster, identities[index], "");
+            told[index] =
+                AgreeOnData(cluster, identities[index], adapters.empty() ? "" : adapters[index]);
         });
     }
     for (std::thread& thread : threads) thread.join();
@@ -65,6 +69,29 @@ TEST(SameData, EachDifferenceIsNamedOnEveryRank) {
             EXPECT_NE(status.error().message.find("rank 2 (host c)"), std::string::npos);
             EXPECT_EQ(status.error().message.find("rank 1"), std::string::npos);
             EXPECT_NE(status.error().message.find(said), std::string::npos)
+                << status.error().message;
+        }
+    }
+}
+
+// The tensors of an adapter are in a file of either name.
+TEST(SameData, AdaptersOfEitherFormAreCompared) {
+    for (const char* name : {"adapter_model.safetensors", "adapter_model.bin"}) {
+        const test::TempDir folders[3];
+        std::vector<std::string> paths;
+        for (const test::TempDir& folder : folders) {
+            std::ofstream(folder / "adapter_config.json") << "{}";
+            std::ofstream(folder / name) << (paths.size() < 2 ? "one" : "other");
+            paths.push_back(folder.path());
+        }
+        const std::vector<DataIdentity> two(2, Some()), three(3, Some());
+        for (const Status& status : Agree(two, {paths[0], paths[1]})) {
+            EXPECT_TRUE(status.ok()) << status.error().message;
+        }
+        for (const Status& status : Agree(three, paths)) {
+            ASSERT_FALSE(status.ok()) << name;
+            EXPECT_NE(status.error().message.find("rank 2 (host c): the adapter of --lora-from"),
+                      std::string::npos)
                 << status.error().message;
         }
     }

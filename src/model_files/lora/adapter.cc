@@ -251,10 +251,8 @@ bool HoldSame(const WeightFile& file, const SafeTensor& a, const SafeTensor& b) 
 constexpr std::string_view kReplacing = ".modules_to_save", kReplaced = ".original_module";
 
 Result<Opened> OpenTensors(const std::string& folder) {
-    std::error_code ignored;
-    const bool older = !std::filesystem::exists(folder + kTensorsName, ignored) &&
-                       std::filesystem::exists(folder + kOlderName, ignored);
-    const std::string path = folder + (older ? kOlderName : kTensorsName);
+    const std::string path = AdapterTensorsPath(folder);
+    const bool older = path.ends_with(kOlderName);
     WEFT_ASSIGN(WeightFile file, WeightFile::Open(path));
     WEFT_ASSIGN(std::vector<SafeTensor> tensors,
                 older ? hf::ReadTorchFile(file) : ReadSafetensors(file));
@@ -290,6 +288,13 @@ Result<Opened> OpenTensors(const std::string& folder) {
 }
 
 }  // namespace
+
+std::string AdapterTensorsPath(const std::string& folder) {
+    std::error_code ignored;
+    const bool older = !std::filesystem::exists(folder + kTensorsName, ignored) &&
+                       std::filesystem::exists(folder + kOlderName, ignored);
+    return folder + (older ? kOlderName : kTensorsName);
+}
 
 Result<AdapterConfig> ReadAdapterConfig(const std::string& folder, LoraUse use) {
     std::error_code ignored;

@@ -18,6 +18,10 @@
 
 namespace weft::model_files {
 
+// The file of the tensors in the folder of an adapter, of either name. Neither exists: that of the
+// first name, under which WriteAdapter writes.
+std::string AdapterTensorsPath(const std::string& folder);
+
 // Reads adapter_config.json, and sets `words.from`. Errors: kNotFound, kCorrupt; kUnsupported,
 // naming the key, for an adapter that `use` does not take (for training: DoRA, biases).
 Result<AdapterConfig> ReadAdapterConfig(const std::string& folder, LoraUse use = LoraUse::kTrain);
