@@ -48,6 +48,7 @@ enum class DeviceSum { kAuto, kSplit, kSpin, kPeer };
 
 struct CompileOptions {
     int64_t max_tokens = 512;            // maximum number of rows of a step
+    int64_t longest = 0;                 // maximum rows of a sequence in training; 0: max_tokens
     int64_t max_outputs = 1;             // maximum number of output rows of a step
     int64_t output_columns = 1;          // of the value whose gradient the step has
     int64_t kv_pages = 0;                // pages in each layer's cache

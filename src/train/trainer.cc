@@ -307,6 +307,7 @@ Status Trainer::PlanProgram() {
     options.compute = options_.dtype;
     options.max_tokens = options.max_outputs = graph_options.rows;
     if (layout_.cp > 1) options.max_tokens = RowsOfStep(options_);
+    options.longest = std::max<int64_t>(options_.sequence, options_.cp);
     if (graph_options.vectors) {
         vector_columns_ = std::max<int64_t>(LabelsOf(*source_), 0);
         if (vector_columns_ == 0) vector_columns_ = hyper_.hidden;

@@ -66,11 +66,12 @@ Status LowerCached(Lowering& l, const Op& op, const program::Attention& a) {
 
 // ---- Causal -------------------------------------------------------------------------------------
 
-// Fills in the heads, and one sequence with all rows, the longest possible, for the size of scratch
-// memory.
+// Fills in the heads, and one sequence, the longest possible, for the size of scratch memory.
 void FillCausal(const Lowering& l, const program::Attention& a, dense::CausalArgs& args,
                 kernels::Sequence& longest) {
-    longest = {0, static_cast<int32_t>(l.options.max_tokens), 0, {}};
+    int64_t rows = l.LongestSequence();
+    if (a.chunk > 0) rows = std::min(rows, a.chunk);
+    longest = {0, static_cast<int32_t>(rows), 0, {}};
     args.sequences = {&longest, 1};
     SetHeads(args, a);
     args.kv_heads = a.kv_heads;

@@ -173,7 +173,8 @@ Status Lower(Lowering& l, const Op& op, const program::DeltaRuleGrad& a) {
     call.Writes(call.dv, op.outputs[2]);
     call.Writes(call.dfade, dfade);
     call.Writes(call.dstrength, dstrength);
-    call.Owns(call.scratch, call.scratch_bytes, dense::DeltaGradScratchBytes(call, rows));
+    call.Owns(call.scratch, call.scratch_bytes,
+              dense::DeltaGradScratchBytes(call, std::min(rows, l.LongestSequence())));
     WEFT_TRY(call.Push());
     KernelCall<dense::DeltaGatesGrad> gates(l);
     FillGates(l, forward, inputs, gates, gates.gates);

@@ -91,6 +91,11 @@ struct Lowering {
     // row; [T, K, n] has K rows per T.
     std::pair<int64_t, int64_t> RowsAndFactor(ValueId id) const;
     int64_t MostRows(ValueId id) const;
+    // Maximum rows of a sequence in a training step.
+    int64_t LongestSequence() const {
+        const int64_t most = options.max_tokens;
+        return options.longest > 0 ? std::min(options.longest, most) : most;
+    }
     // Maximum number of positions of a sequence: a sequence may own all pages.
     int64_t Positions() const { return options.kv_pages * options.page_tokens; }
     // Whether the value is a weight of inference.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "kernels/dense/row_copy.h"
 
 namespace weft::kernels::dense {
@@ -266,6 +267,7 @@ void DeltaGrad(const DeltaGradArgs& args, int part, int parts) {
     const Range share = Share(sequences * rule.key_heads, 1, part, parts);
     for (int64_t unit = share.begin; unit < share.end; ++unit) {
         const Sequence& sequence = args.sequences[static_cast<size_t>(unit / rule.key_heads)];
+        WEFT_CHECK(DeltaGradScratchBytes(args, sequence.row_count) <= args.scratch_bytes);
         const int64_t key = unit % rule.key_heads;
         for (int64_t row = 0; row < sequence.row_count; ++row) {
             const int64_t at = ((sequence.row_begin + row) * rule.key_heads + key) * rule.key_dim;

@@ -95,6 +95,7 @@ class RewardModels::Model {
         backend::CompileOptions compile;
         compile.compute = options.dtype;
         compile.max_tokens = compile.max_outputs = most_rows_;
+        compile.longest = most_;
         compile.page_tokens = device.info().target.page_tokens;
         WEFT_ASSIGN(executable_, device.Compile(std::move(program), compile));
         return {};
