@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/deadline.h"
 #include "base/log.h"
+#include "train/batch_ahead.h"
 #include "train/process_work.h"
 
 namespace weft::train {
@@ -116,10 +117,7 @@ Result<LoaderCounts> DataWalk::CheckTestPart() {
 
 Result<int64_t> DataWalk::Walk(Loader& loader, uint64_t least, std::string_view what,
                                uint64_t records) {
-    std::vector<int> cores = cluster_.cores();
-    const auto threads = static_cast<size_t>(std::max(job_.trainer.threads, 0));
-    if (threads > 0 && threads < cores.size()) cores.resize(threads);
-    loader.ReadOn(std::move(cores));
+    loader.ReadOn(ReadingCores(cluster_, job_.trainer.threads));
     cluster_.SetProgress(ProcessWork);
     WalkProgress progress(cluster_.rank() == 0, what, records);
     for (int64_t batches = 0;; ++batches) {

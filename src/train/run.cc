@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "engine/rank/device_options.h"
 #include "hw/cpu.h"
+#include "train/batch_ahead.h"
 #include "train/checkpoint/source.h"
 #include "train/data/random.h"
 #include "train/data_walk.h"
@@ -645,7 +646,8 @@ class Run {
     Status Updates(Trainer& trainer, Loader& loader, const OpenedData& data, Saver& saver,
                    int64_t next, int64_t steps) {
         meter_.Begin(trainer, saver);
-        cursor_ = loader.cursor();
+        BatchAhead batches(loader, ReadingCores(cluster_, job_.trainer.threads));
+        cursor_ = batches.cursor();
         for (int64_t step = next; step <= steps && !summary_.stopped && !best_->ends(); ++step) {
             const int64_t begin_ns = NowNs();
             if (!saver.fault().empty()) {
@@ -653,10 +655,10 @@ class Run {
                 break;
             }
             meter_.BeginUpdate();
-            WEFT_ASSIGN(const Batch* const batch, NextBatch(trainer, loader, data, step));
+            WEFT_ASSIGN(const Batch* const batch, NextBatch(trainer, batches, data, step, steps));
             if (batch == nullptr) break;
-            const bool ends_epoch = loader.cursor().epoch > cursor_.epoch;
-            if (loader.first_epoch()) NoteSamples(*loader.first_epoch());
+            const bool ends_epoch = batches.cursor().epoch > cursor_.epoch;
+            if (batches.first_epoch()) NoteSamples(*batches.first_epoch());
             const double rate = LearningRate(job_.schedule, trainer.updates());
             WEFT_ASSIGN(StepReport report, trainer.Step(*batch, rate));
             if (!report.skipped && IsAveraged(step, steps)) WEFT_TRY(trainer.Average());
@@ -669,10 +671,10 @@ class Run {
             if (rollouts_) NoteRollout(line);
             meter_.EndUpdate(line);
             summary_.steps = step;
-            cursor_ = loader.cursor();
+            cursor_ = batches.cursor();
             summary_.last_loss = line.loss;
             summary_.skipped = trainer.progress().skipped;
-            if (ends_epoch) meter_.EndEpoch(step, loader.cursor().epoch);
+            if (ends_epoch) meter_.EndEpoch(step, batches.cursor().epoch);
             if (report.stop_requests > 0) WEFT_TRY(Stop(step, report.stop_requests));
             bool best = false;
             if (!summary_.stopped && IsEvaluated(step, steps, ends_epoch)) {
@@ -703,7 +705,7 @@ class Run {
             summary_.best_eval_loss = best_->loss();
             summary_.best_step = best_->step();
         }
-        NoteSamples(loader.counts());
+        NoteSamples(batches.counts());
         const auto updates = static_cast<double>(steps - data_begin_);
         const double updates_an_epoch =
             job_.steps > 0 ? 0 : updates / static_cast<double>(job_.epochs);
@@ -748,14 +750,14 @@ class Run {
 
     // The data of the next update; null: there are no more. With grpo, the prompts' completions,
     // for several updates.
-    Result<const Batch*> NextBatch(Trainer& trainer, Loader& loader, const OpenedData& data,
-                                   int64_t step) {
+    Result<const Batch*> NextBatch(Trainer& trainer, BatchAhead& batches, const OpenedData& data,
+                                   int64_t step, int64_t steps) {
         trainer.SetAgain(rollout_left_ > 0);
         if (rollout_left_ > 0) {
             --rollout_left_;
             return &rollout_.batch;
         }
-        auto read = loader.Next();
+        auto read = batches.Next(step < steps);
         bad_record_ = !read.ok() && IsBadRecord(read.error());
         if (!read.ok()) return read.error();
         if (!*read) return nullptr;

@@ -9,6 +9,8 @@
 #include <map>
 #include <set>
 
+#include "support/wait.h"
+#include "train/batch_ahead.h"
 #include "train/data/inspect.h"
 #include "train/data/random.h"
 #include "train/data_case.h"
@@ -266,6 +268,51 @@ TEST(Loader, SeveralThreadsReadTheSameBatches) {
             }
         }
     }
+}
+
+// The batches of a Loader, and its position and counts after each, while the next one is read.
+TEST(BatchAhead, HasTheBatchesOfItsLoader) {
+    Numbered data(700, 90);
+    data.bad = {77, 650};
+    for (const bool skip_bad : {true, false}) {
+        const LoaderOptions options{
+            .sequence = 48, .global_batch = 5, .skip_bad = skip_bad, .seed = 4, .epochs = 2};
+        Loader plain = Must(Loader::Make(data, options)), read = Must(Loader::Make(data, options));
+        for (Loader* loader : {&plain, &read}) ASSERT_TRUE(loader->Seek({0, 20, 0}).ok());
+        BatchAhead ahead(read, {0, 0});
+        EXPECT_EQ(ahead.cursor(), plain.cursor());
+        for (int number = 0;; ++number) {
+            const auto a = plain.Next(), b = ahead.Next(number % 7 != 3);
+            ASSERT_EQ(a.ok(), b.ok());
+            if (!a.ok()) {
+                EXPECT_EQ(a.error().message, b.error().message);
+                break;
+            }
+            ASSERT_EQ(a->has_value(), b->has_value());
+            ASSERT_EQ(plain.cursor(), ahead.cursor());
+            ASSERT_EQ(plain.counts().samples, ahead.counts().samples);
+            ASSERT_EQ(plain.counts().first_bad, ahead.counts().first_bad);
+            ASSERT_EQ(plain.first_epoch().has_value(), ahead.first_epoch().has_value());
+            if (!a->has_value()) break;
+            for (size_t i = 0; i < (*a)->sequences.size(); ++i) {
+                ASSERT_EQ((*a)->sequences[i].tokens, (*b)->sequences[i].tokens);
+            }
+        }
+    }
+}
+
+TEST(BatchAhead, ReadsWhileNobodyAsks) {
+    // (Each window is one batch of samples that are as long as a sequence.)
+    const Numbered data(4000, 1);
+    const LoaderOptions options{.sequence = 1, .global_batch = 64, .pack = false, .seed = 4};
+    Loader loader = Must(Loader::Make(data, options));
+    BatchAhead ahead(loader, {0});
+    ASSERT_TRUE(Must(ahead.Next(false)).has_value());
+    const uint64_t before = data.reads;
+    ASSERT_TRUE(Must(ahead.Next(true)).has_value());
+    const uint64_t one = data.reads - before;
+    EXPECT_GT(one, 0u);
+    EXPECT_TRUE(test::Until([&] { return data.reads >= before + 2 * one; }));
 }
 
 TEST(Mixture, SourcesHaveTheirShares) {
