@@ -7,14 +7,13 @@ namespace weft::train {
 using model_files::hf::Json;
 
 bool BestStep::Note(double loss, int64_t step) {
-    if (step_ == 0 || loss < loss_ - rule_.threshold) {
-        loss_ = loss;
-        step_ = step;
-        since_ = 0;
-        return true;
-    }
-    ++since_;
-    return false;
+    // (As transformers' EarlyStoppingCallback: a loss that is lower by less than the threshold is
+    // the best one, but no progress.)
+    since_ = step_ == 0 || loss < loss_ - rule_.threshold ? 0 : since_ + 1;
+    if (step_ != 0 && !(loss < loss_)) return false;
+    loss_ = loss;
+    step_ = step;
+    return true;
 }
 
 Json BestStep::ToJson() const {

@@ -10,8 +10,8 @@
 namespace weft::train {
 
 struct StopRule {
-    int64_t patience = 0;  // evaluations in a row without a lower loss that end training; 0: any
-    double threshold = 0;  // a loss is lower if it is lower by more than this
+    int64_t patience = 0;  // evaluations in a row without progress that end training; 0: any
+    double threshold = 0;  // progress: a loss that is lower by more than this than any before
 };
 
 class BestStep {
@@ -23,7 +23,7 @@ class BestStep {
     bool ends() const { return rule_.patience > 0 && since_ >= rule_.patience; }
     int64_t step() const { return step_; }  // 0: there was no evaluation
     double loss() const { return loss_; }
-    int64_t since() const { return since_; }  // evaluations after the best one
+    int64_t since() const { return since_; }  // evaluations after the last one with progress
 
     // For a checkpoint. Errors: kCorrupt.
     model_files::hf::Json ToJson() const;

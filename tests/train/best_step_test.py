@@ -60,7 +60,12 @@ class BestStep(unittest.TestCase):
     def test_the_threshold(self):
         lines, _ = self.train("--steps", "30", "--early-stopping-patience", "3",
                               "--early-stopping-threshold", "100")
-        self.assertEqual(len(self.losses(lines)), 4)  # only the first loss is lower
+        losses = self.losses(lines)
+        self.assertEqual(len(losses), 4)  # only the first loss is lower by so much
+        # But the best weights are those of the lowest loss.
+        self.assertEqual((lines[-1]["best_step"], lines[-1]["best_eval_loss"]),
+                         (losses.index(min(losses)) + 1, min(losses)))
+        self.assertGreater(lines[-1]["best_step"], 1)
 
     def best_of(self, *layout):
         """The result has the weights of the best update, whose checkpoint outlives others."""
