@@ -19,11 +19,6 @@ constexpr int64_t kReadMs = 3'600'000;
 constexpr size_t kMostCandidates = 64;
 constexpr int kMostBad = 1000;
 
-struct Verdict {
-    std::string fault;  // empty: intact, as far as this rank has checked
-    bool damaged = false;
-};
-
 std::string TextOf(const Verdict& verdict) {
     const Json json = {{"fault", verdict.fault}, {"damaged", verdict.damaged}};
     return json.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -64,6 +59,24 @@ Status CheckData(const Checkpoint& checkpoint, int rank, int ranks) {
         WEFT_TRY(checkpoint.CheckFile(i));
     }
     return {};
+}
+
+Result<Verdict> OpenWhole(const std::string& folder, cluster::Cluster& cluster,
+                          std::optional<Checkpoint>& opened) {
+    Verdict mine;
+    auto open = Checkpoint::Open(folder);
+    const Status good =
+        open.ok() ? CheckData(*open, cluster.rank(), cluster.size()) : Status(open.error());
+    if (!good.ok()) {
+        // (Another rank may not see all files if folders are not shared.)
+        const bool surely = open.ok() || cluster.rank() == 0;
+        mine = {good.error().message, surely && good.error().code == ErrorCode::kCorrupt};
+    }
+    WEFT_ASSIGN(const std::vector<std::string> texts,
+                cluster.AllGather("is the checkpoint whole", TextOf(mine), Deadline::In(kReadMs)));
+    WEFT_ASSIGN(Verdict verdict, VerdictOf(texts));
+    if (verdict.fault.empty()) opened = std::move(*open);
+    return verdict;
 }
 
 Result<std::optional<Checkpoint>> ResumeSearch::Find(const std::string& last) {
@@ -171,21 +184,8 @@ Result<std::vector<std::string>> ResumeSearch::Candidates(const std::string& las
 // The fault of a checkpoint, the same on all ranks; "": none, and it is open.
 Result<std::string> ResumeSearch::FaultOf(const std::string& folder,
                                           std::optional<Checkpoint>& opened) {
-    Verdict mine;
-    auto open = Checkpoint::Open(folder);
-    Status good =
-        open.ok() ? CheckData(*open, cluster_.rank(), cluster_.size()) : Status(open.error());
-    if (!good.ok()) {
-        // (Another rank may not see all files if folders are not shared.)
-        const bool surely = open.ok() || cluster_.rank() == 0;
-        mine = {good.error().message, surely && good.error().code == ErrorCode::kCorrupt};
-    }
-    WEFT_ASSIGN(const std::vector<std::string> texts,
-                cluster_.AllGather("is the checkpoint whole", TextOf(mine), Deadline::In(kReadMs)));
-    WEFT_ASSIGN(const Verdict verdict, VerdictOf(texts));
-    if (verdict.fault.empty()) {
-        opened = std::move(*open);
-    } else if (cluster_.rank() == 0) {
+    WEFT_ASSIGN(const Verdict verdict, OpenWhole(folder, cluster_, opened));
+    if (!verdict.fault.empty() && cluster_.rank() == 0) {
         faults_.push_back(verdict.fault);
         const bool own = folder.starts_with(words_.folder + "/");
         (verdict.damaged && own ? damaged_ : bad_).push_back(folder);

@@ -51,4 +51,14 @@ class ResumeSearch {
 // the file.
 Status CheckData(const Checkpoint& checkpoint, int rank, int ranks);
 
+// What is wrong with a checkpoint, the same on all ranks.
+struct Verdict {
+    std::string fault;  // empty: intact
+    bool damaged = false;
+};
+// Opens a checkpoint on all ranks and checks its data, each file on one rank. Collective. Sets
+// `opened` if there is no fault. Errors: the cluster's.
+Result<Verdict> OpenWhole(const std::string& folder, cluster::Cluster& cluster,
+                          std::optional<Checkpoint>& opened);
+
 }  // namespace weft::train

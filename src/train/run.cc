@@ -224,7 +224,7 @@ class Run {
         if (first) {
             WEFT_ASSIGN(there, SaveAll(trainer, loader, SaveRoom::kSpare));
         }
-        WEFT_TRY(LoadBest(trainer));
+        WEFT_ASSIGN(const bool is_best, LoadBest(trainer));
         if (trainer.progress().averaged > 0) trainer.ExportAverage();
         const Status written = Export(trainer, false);
         if (!written.ok() && !failed_) return written;  // lost a rank
@@ -236,10 +236,11 @@ class Run {
             if (first && there && job_.save.every == 0 && here) RemoveCheckpoint(checkpoint);
             return {};
         }
-        if (!there) {
+        // (Weights of the best step do not belong into a checkpoint of the last one.)
+        if (!there && !is_best) {
             WEFT_ASSIGN(there, SaveAll(trainer, loader, SaveRoom::kWithoutResult));
-            if (!there) return Export(trainer, true);
         }
+        if (!there) return Export(trainer, true);
         if (written.ok()) return {};  // rank 0 has reported the error
         return MakeError(written.error().code,
                          "{}. Checkpoint {} has all updates: once the result can be written, the "
@@ -248,21 +249,18 @@ class Run {
     }
 
     // --keep-best: the result has the weights of the evaluation with the lowest loss.
-    Status LoadBest(Trainer& trainer) {
-        if (!job_.save.best || best_->step() == 0 || best_->step() == summary_.steps) return {};
+    // Returns whether it has other weights than those of the last update.
+    Result<bool> LoadBest(Trainer& trainer) {
+        if (!job_.save.best || best_->step() == 0 || best_->step() == summary_.steps) return false;
         const std::string folder = StepFolder(job_.save.folder, best_->step());
-        const auto checkpoint = Checkpoint::Open(folder);
-        WEFT_ASSIGN(const std::vector<std::string> faults,
-                    cluster_.AllGather("the best checkpoint",
-                                       checkpoint.ok() ? "" : checkpoint.error().message,
-                                       Deadline::In(kAgreeMs)));
-        for (const std::string& fault : faults) {
-            if (fault.empty()) continue;
+        std::optional<Checkpoint> checkpoint;
+        WEFT_ASSIGN(const Verdict verdict, OpenWhole(folder, cluster_, checkpoint));
+        if (!checkpoint) {
             if (cluster_.rank() == 0) {
                 Log(LogLevel::kWarning, "{}: the result has the weights of the last update, {}",
-                    fault, summary_.steps);
+                    verdict.fault, summary_.steps);
             }
-            return {};
+            return false;
         }
         const model_files::ModelSource& base = base_ != nullptr ? *base_ : trainer.source();
         WEFT_ASSIGN(const CheckpointSource trained, CheckpointSource::Make(base, *checkpoint));
@@ -279,7 +277,7 @@ class Run {
                 "the lowest",
                 best_->step(), best_->loss());
         }
-        return {};
+        return true;
     }
 
     // Saves a checkpoint of the last update. Returns whether it succeeded, the same on all ranks.
@@ -697,8 +695,9 @@ class Run {
         }
         if (best_->ends() && cluster_.rank() == 0) {
             Log(LogLevel::kInfo,
-                "training ends after step {}: {} evaluations in a row did not have a lower loss "
-                "than {:.6g}, that of step {}",
+                "training ends after step {}: {} evaluations in a row did not lower the loss "
+                "enough; "
+                "the lowest is {:.6g}, that of step {}",
                 summary_.steps, best_->since(), best_->loss(), best_->step());
         }
         if (best_->step() > 0) {

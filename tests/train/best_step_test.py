@@ -90,13 +90,24 @@ class BestStep(unittest.TestCase):
         (self.out / "model.gguf").unlink()
         self.train("--steps", "8", "--keep-best", "--save-every", "1", "--resume", "auto")
         self.assertEqual((self.out / "model.gguf").read_bytes(), model)
-        # Without the best checkpoint: the last update.
+        # With a damaged byte, or without the best checkpoint: the last update.
+        file = next((self.out / f"checkpoints/step-{best:08}").glob("rank-*.safetensors"))
+        data = bytearray(file.read_bytes())
+        data[-1000] ^= 1
+        file.write_bytes(data)
+        (self.out / "model.gguf").unlink()
+        said = self.train("--steps", "8", "--keep-best", "--save-every", "1", "--resume",
+                          "auto")[1]
+        self.assertIn("are not those that were written", said)
+        self.assertIn("the result has the weights of the last update, 8", said)
+        last = (self.out / "model.gguf").read_bytes()
+        self.assertNotEqual(last, model)
         (self.out / f"checkpoints/step-{best:08}/manifest.json").unlink()
         (self.out / "model.gguf").unlink()
         said = self.train("--steps", "8", "--keep-best", "--save-every", "1", "--resume",
                           "auto")[1]
         self.assertIn("the result has the weights of the last update, 8", said)
-        self.assertNotEqual((self.out / "model.gguf").read_bytes(), model)
+        self.assertEqual((self.out / "model.gguf").read_bytes(), last)
 
     def test_the_result_is_the_best_on_ranks(self):
         self.best_of("--local", "2", "--micro-batch", "2", "--zero", "3")
