@@ -14,6 +14,10 @@ namespace {
 
 constexpr int64_t kRowUnit = 32, kMostRows = (int64_t{1} << 30) - 1;
 
+int64_t RowsOf(const LossOptions& options) {
+    return std::clamp<int64_t>(options.rows, 1, kMostRows);
+}
+
 class Expander {
   public:
     Expander(Differentiated differentiated, const LossOptions& options)
@@ -59,7 +63,8 @@ class Expander {
         targets_ = loss.inputs[2];
         if (loss_.biased) bias_ = loss.inputs[3];
         if (loss_.parts.empty()) loss_.parts = {value(weight_).shape[0]};
-        CutRows();
+        piece_rows_ = LossPieceRows(value(weight_), options_);
+        pieces_ = (RowsOf(options_) + piece_rows_ - 1) / piece_rows_;
     }
 
     void Evaluate() {
@@ -73,20 +78,6 @@ class Expander {
             const Logits logits = EmitLogits(x_, dim);
             EmitLosses(EmitStats(logits.last, dim), values.evaluated, values.evaluated_hits, dim);
         }
-    }
-
-    void CutRows() {
-        const Value& weight = value(weight_);
-        const int64_t row_bytes = weight.shape[0] * static_cast<int64_t>(sizeof(float));
-        int64_t bytes = options_.logits_bytes;
-        // A weight of a block type is widened again for each piece.
-        if (Info(weight.dtype).quantized) {
-            bytes = std::max(bytes, RowBytes(weight.dtype, weight.shape.Elements(0, 0)) / 2);
-        }
-        const int64_t rows = std::clamp<int64_t>(options_.rows, 1, kMostRows);
-        piece_rows_ = std::max(bytes / row_bytes / kRowUnit, int64_t{1}) * kRowUnit;
-        piece_rows_ = std::min(piece_rows_, rows);
-        pieces_ = (rows + piece_rows_ - 1) / piece_rows_;
     }
 
     void Predict() {
@@ -228,6 +219,17 @@ class Expander {
 };
 
 }  // namespace
+
+int64_t LossPieceRows(const Value& weight, const LossOptions& options) {
+    const int64_t row_bytes = weight.shape[0] * static_cast<int64_t>(sizeof(float));
+    int64_t bytes = options.logits_bytes;
+    // A weight of a block type is widened again for each piece.
+    if (Info(weight.dtype).quantized) {
+        bytes = std::max(bytes, RowBytes(weight.dtype, weight.shape.Elements(0, 0)) / 2);
+    }
+    const int64_t rows = std::max(bytes / row_bytes / kRowUnit, int64_t{1}) * kRowUnit;
+    return std::min(rows, RowsOf(options));
+}
 
 ExpandedLoss ExpandLoss(Differentiated differentiated, const LossOptions& options) {
     return Expander(std::move(differentiated), options).Run();

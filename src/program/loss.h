@@ -45,6 +45,9 @@ struct ExpandedLoss {
     LossValues values;
 };
 
+// Rows of each piece of the loss of these rows by an output matrix.
+int64_t LossPieceRows(const Value& weight, const LossOptions& options);
+
 // Without a linear_cross_entropy, evaluate and predict are empty. The result passes CheckShapes.
 ExpandedLoss ExpandLoss(Differentiated differentiated, const LossOptions& options);
 

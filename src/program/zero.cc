@@ -49,7 +49,7 @@ class ZeroSharer {
         for (const auto& [weight, gradient] : zero_.differentiated.gradients) {
             gradient_of[weight] = gradient;
         }
-        std::map<DType, size_t> whole, open;  // units with room
+        OpenUnits whole, open;
         for (const Op& op : ops_) {
             for (const ValueId id : op.inputs) {
                 if (!gradient_of.contains(id) || unit_of_[static_cast<size_t>(id)] != SIZE_MAX) {
@@ -59,28 +59,30 @@ class ZeroSharer {
                 const int64_t elements = weight.shape.Elements(0, 0);
                 const bool is_whole = options_.stage == 0 || weight.shape.rank == 1 ||
                                       elements <= options_.whole_elements;
-                std::map<DType, size_t>& units = is_whole && options_.stage > 0 ? whole : open;
+                OpenUnits& units = is_whole && options_.stage > 0 ? whole : open;
                 Append(units, is_whole, id, gradient_of[id], elements);
             }
         }
     }
 
-    void Append(std::map<DType, size_t>& units, bool whole, ValueId weight, ValueId gradient,
-                int64_t elements) {
-        const DType dtype = program().value(weight).dtype;
+    // Units with room, by the types of weights and gradients.
+    using OpenUnits = std::map<std::pair<DType, DType>, size_t>;
+
+    void Append(OpenUnits& units, bool whole, ValueId weight, ValueId gradient, int64_t elements) {
+        const std::pair types{program().value(weight).dtype, program().value(gradient).dtype};
         const bool alone = std::ranges::find(options_.alone, program().value(weight).slice.name) !=
                            options_.alone.end();
-        auto known = units.find(dtype);
+        const auto known = units.find(types);
         const bool fits =
             !alone && known != units.end() &&
             zero_.units[known->second].elements + Align(elements) <= options_.unit_elements;
         if (!fits) {
             zero_.units.emplace_back();
-            zero_.units.back().dtype = dtype;
-            zero_.units.back().gradient_dtype = program().value(gradient).dtype;
+            zero_.units.back().dtype = types.first;
+            zero_.units.back().gradient_dtype = types.second;
             zero_.units.back().whole = whole;
             zero_.units.back().alone = alone;
-            if (!alone) units.insert_or_assign(dtype, zero_.units.size() - 1);
+            if (!alone) units.insert_or_assign(types, zero_.units.size() - 1);
         }
         const size_t index = fits ? known->second : zero_.units.size() - 1;
         FlatBucket& unit = zero_.units[index];

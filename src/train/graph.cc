@@ -134,9 +134,10 @@ Result<ValueId> AddLoss(program::Program& program, double temperature, const Los
         at = writer->inputs[0];
     }
     between.push_back(at);
+    // (cap * tanh(x / cap) / t is cap / t * tanh(x / t / (cap / t)).)
     loss.scale /= static_cast<float>(temperature);
-    const ValueId x = writer->inputs[0], weight = writer->inputs[1];
     loss.soft_cap /= static_cast<float>(temperature);
+    const ValueId x = writer->inputs[0], weight = writer->inputs[1];
     std::erase_if(program.ops, [&](const program::Op& op) {
         return !op.outputs.empty() && std::ranges::find(between, op.outputs[0]) != between.end();
     });
@@ -216,12 +217,34 @@ std::set<ValueId> ExactWeights(const program::Differentiated& differentiated) {
     return exact;
 }
 
+// Gradients of output matrices that the loss adds to piece by piece (program/loss.h). A narrow type
+// would round the sum at each piece.
+std::set<ValueId> GradientsInPieces(const program::Differentiated& differentiated,
+                                    const GraphOptions& options) {
+    std::set<ValueId> outputs;
+    for (const program::Op& op : differentiated.program.ops) {
+        if (op.kind() == program::OpKind::kLinearCrossEntropyGrad) outputs.insert(op.inputs[2]);
+    }
+    const int64_t rows = std::max<int64_t>(options.rows, 1);
+    std::set<ValueId> gradients;
+    for (const auto& [weight, gradient] : differentiated.gradients) {
+        const program::Value& value = differentiated.program.value(weight);
+        // (A tensor of two stages has one type on both.)
+        const bool output = outputs.contains(weight) ||
+                            std::ranges::count(options.zero.alone, value.slice.name) > 0;
+        if (!output) continue;
+        const program::LossOptions loss{rows, options.target.logits_bytes};
+        if (program::LossPieceRows(value, loss) < rows) gradients.insert(gradient);
+    }
+    return gradients;
+}
+
 // The residual stream, values summed over ranks or sent, choices of experts and losses stay float32
 // (:exact, program/ops.h). The base value of an adapter is as narrow as without it, and so is the
 // adapter's addend, unless their sum goes directly into the residual stream. Adapters and their
 // gradients stay float32.
-void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapters, DType dtype,
-                 DType gradients, ValueId output) {
+void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapters,
+                 const GraphOptions& options, ValueId output) {
     program::Program& program = differentiated.program;
     Wide wide(program.values.size(), false);
     const auto widen = [&](ValueId id) { wide[static_cast<size_t>(id)] = true; };
@@ -262,16 +285,17 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
         if (gathers && wide[static_cast<size_t>(op.outputs[0])]) widen(op.inputs[0]);
     }
     WidenTogether(program, wide);
-    const std::set<ValueId> exact = ExactWeights(differentiated);
+    std::set<ValueId> exact = ExactWeights(differentiated);
+    exact.merge(GradientsInPieces(differentiated, options));
     for (size_t i = 0; i < program.values.size(); ++i) {
         program::Value& value = program.values[i];
         const bool matrix = value.shape.rank > 1 && !exact.contains(static_cast<ValueId>(i));
         const bool gradient =
-            value.storage == program::Storage::kGradient && gradients != DType::kF32;
+            value.storage == program::Storage::kGradient && options.gradients != DType::kF32;
         const bool state = (value.storage == program::Storage::kWeight || gradient) && !adapter[i];
         const bool activation = value.storage == program::Storage::kActivation && !wide[i];
         if (value.dtype == DType::kF32 && matrix && (state || activation)) {
-            value.dtype = dtype;
+            value.dtype = options.dtype;
         }
     }
 }
@@ -358,7 +382,7 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     WEFT_ASSIGN(program::Differentiated differentiated,
                 program::Differentiate(forward, differentiate));
     if (options.dtype != DType::kF32) {
-        NarrowTypes(differentiated, adapters, options.dtype, options.gradients, built.loss);
+        NarrowTypes(differentiated, adapters, options, built.loss);
     }
     differentiated =
         program::WithRecompute(std::move(differentiated), options.recompute, adapters.sums);
@@ -399,6 +423,10 @@ program::Op GatherOf(const program::ChunkedProgram& all, size_t chunk, ValueId u
 // chunk's backward ops gather.
 void ShareWeights(program::ChunkedProgram& all, size_t chunk, ValueId first) {
     program::Program& program = all.program;
+    std::unordered_map<std::string, ValueId> trained_weights;  // by name
+    for (ValueId id = all.chunks[chunk].first_value; id < all.chunks[chunk].end_value; ++id) {
+        trained_weights.emplace(program.value(id).name, id);
+    }
     std::map<ValueId, ValueId> whole;  // by unit that the chunk gathers for a while
     const size_t count = program.values.size();
     for (auto id = static_cast<size_t>(first); id < count; ++id) {
@@ -425,10 +453,6 @@ void ShareWeights(program::ChunkedProgram& all, size_t chunk, ValueId first) {
         weight.dtype = home.dtype;
         weight.base = base;
         weight.base_begin = view ? home.base_begin : 0;
-    std::unordered_map<std::string, ValueId> trained_weights;  // by name
-    for (ValueId id = all.chunks[chunk].first_value; id < all.chunks[chunk].end_value; ++id) {
-        trained_weights.emplace(program.value(id).name, id);
-    }
     }
     all.chunks.back().end = program.ops.size();
     all.chunks.back().end_value = static_cast<ValueId>(program.values.size());
@@ -466,8 +490,7 @@ Result<ValueId> AddForward(program::ChunkedProgram& all, const model::Hyper& hyp
     const size_t end = ends.backward_begin = forward.program.ops.size();
     ends.program = std::move(forward.program);
     if (options.dtype != DType::kF32) {
-        NarrowTypes(ends, {}, options.dtype, options.gradients,
-                    options.vectors ? forward.loss : program::kNoValue);
+        NarrowTypes(ends, {}, options, options.vectors ? forward.loss : program::kNoValue);
     }
     program::ExpandedLoss expanded;
     if (options.vectors) {

@@ -3,8 +3,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <set>
 #include <vector>
 
+#include "support/pass_run.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 #include "tensor/half_rows.h"
@@ -15,22 +18,24 @@ namespace {
 
 constexpr int64_t kGradDtypeSequences = 8, kGradDtypeLength = 12, kGradDtypeVocab = 200;
 
+std::vector<float> ReadGradients(backend::Executable& executable, const program::FlatBucket& unit) {
+    std::vector<std::byte> bytes(static_cast<size_t>(RowBytes(unit.gradient_dtype, unit.elements)));
+    EXPECT_TRUE(executable.Read(unit.gradients, 0, bytes).ok());
+    std::vector<float> floats(static_cast<size_t>(unit.elements));
+    if (unit.gradient_dtype == DType::kF32) {
+        std::memcpy(floats.data(), bytes.data(), bytes.size());
+    } else {
+        WidenRow(unit.gradient_dtype, bytes.data(), floats);
+    }
+    return floats;
+}
+
 // All gradients of a trainer, unit by unit.
 std::vector<float> GradientsOf(const Trainer& trainer) {
     std::vector<float> all;
     for (const OwnPart& part : trainer.state().parts()) {
-        const program::FlatBucket& unit = *part.unit;
-        std::vector<std::byte> bytes(
-            static_cast<size_t>(RowBytes(unit.gradient_dtype, unit.elements)));
-        EXPECT_TRUE(trainer.executable().Read(unit.gradients, 0, bytes).ok());
-        const size_t begin = all.size();
-        all.resize(begin + static_cast<size_t>(unit.elements));
-        const std::span<float> out = std::span(all).subspan(begin);
-        if (unit.gradient_dtype == DType::kF32) {
-            std::memcpy(out.data(), bytes.data(), bytes.size());
-        } else {
-            WidenRow(unit.gradient_dtype, bytes.data(), out);
-        }
+        const std::vector<float> unit = ReadGradients(trainer.executable(), *part.unit);
+        all.insert(all.end(), unit.begin(), unit.end());
     }
     return all;
 }
@@ -175,6 +180,68 @@ TEST_F(GradType, AutoCountsPassesAndReplicas) {
     EXPECT_EQ(CheckTrainer(options).error().code, ErrorCode::kUsage);
     options.dtype = DType::kF16;
     EXPECT_EQ(CheckTrainer(options).error().code, ErrorCode::kUsage);
+}
+
+// The gradients of one pass, by weight.
+std::map<std::string, std::vector<float>> OnePass(const support::TrainingCase& c,
+                                                  std::set<DType>& types) {
+    support::TrainingRank rank(c);
+    support::PassRun run(rank, c, 1);
+    const support::Micro micro(1, static_cast<int32_t>(c.rows));
+    EXPECT_TRUE(run.Forward(micro).ok());
+    EXPECT_TRUE(run.Backward(micro).ok());
+    std::map<std::string, std::vector<float>> gradients;
+    for (const program::FlatBucket& unit : rank.units()) {
+        types.insert(unit.gradient_dtype);
+        const std::vector<float> all = ReadGradients(run.executable(), unit);
+        for (const program::FlatBucket::Member& member : unit.members) {
+            const auto own =
+                std::span(all).subspan(static_cast<size_t>(member.begin),
+                                       static_cast<size_t>(member.weight.shape.Elements(0, 0)));
+            auto& gradient = gradients[member.weight.name];
+            gradient.insert(gradient.end(), own.begin(), own.end());
+        }
+    }
+    return gradients;
+}
+
+// A micro-batch counts as one addend for each weight, also where the loss adds to the gradient of
+// the output matrix piece by piece: one rounding to BF16 has an error of 2^-9 at most.
+TEST_F(GradType, EachWeightIsRoundedOnceAPass) {
+    for (const bool tied : {false, true}) {
+        support::TrainingCase c{
+            .tied = tied, .dtype = DType::kBF16, .gradients = DType::kBF16, .rows = 33 * 32};
+        std::set<DType> types;
+        const auto narrow = OnePass(c, types);
+        EXPECT_EQ(types.size(), 2u);
+        c.gradients = DType::kF32;
+        const auto wide = OnePass(c, types);
+        ASSERT_EQ(narrow.size(), wide.size());
+        for (const auto& [name, exact] : wide) {
+            const double error = Error(narrow.at(name), {exact.begin(), exact.end()});
+            EXPECT_TRUE(error <= 3e-3) << name << ": " << error;
+        }
+    }
+}
+
+// Ranks sum the gradients of a tied matrix over its two stages: they have one type.
+TEST_F(GradType, BothStagesOfATiedMatrixHaveOneType) {
+    for (const int64_t rows : {32, 64}) {
+        std::set<DType> types;
+        for (const int stage : {0, 1}) {
+            const support::TrainingRank rank({.tied = true,
+                                              .dtype = DType::kBF16,
+                                              .gradients = DType::kBF16,
+                                              .zero = {.alone = {"token_embd.weight"}},
+                                              .pp = 2,
+                                              .shard = stage,
+                                              .rows = rows});
+            for (const program::FlatBucket& unit : rank.units()) {
+                if (unit.alone) types.insert(unit.gradient_dtype);
+            }
+        }
+        EXPECT_EQ(types, std::set<DType>{rows > 32 ? DType::kF32 : DType::kBF16});
+    }
 }
 
 // The memory plan equals the memory used: two more bytes per weight of a matrix.
