@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <set>
 #include <span>
@@ -54,25 +55,35 @@ std::span<float> Floats(std::span<std::byte> bytes) {
 std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
                             const model_files::ModelSource& source,
                             const std::shared_ptr<const backend::HostSnapshot>& snapshot) {
-    std::vector<Piece> pieces;
+    std::vector<KeptPiece> all;
+    std::map<std::pair<std::string, std::string>, size_t> last;  // by kind and tensor
+    const auto add = [&](KeptPiece piece) {
+        const auto [known, first] =
+            last.try_emplace({piece.array.kind, piece.array.tensor}, all.size());
+        if (!first) {
+            KeptPiece& before = all[known->second];
+            const bool adjoins = before.value == piece.value && before.scales == piece.scales &&
+                                 before.first + before.region.elements() == piece.first;
+            if (adjoins && Extend(before.region, piece.region)) return;
+            known->second = all.size();
+        }
+        all.push_back(std::move(piece));
+    };
     for (const OwnPart& part : state.parts()) {
         VisitPieces(part, Extent::kSole, [&](const MemberPiece& piece) {
             const model_files::TensorInfo* tensor = source.FindTensor(piece.tensor());
             WEFT_CHECK(tensor != nullptr);
-            const auto read = [snapshot, weights = part.weights, own = piece.own](
-                                  int64_t begin, std::span<std::byte> out) {
-                constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
-                return snapshot->Read(weights, (own + begin) * kFloat, out);
-            };
-            pieces.push_back({ArrayOf(*tensor, kWeightKind), piece.region, {}, read});
+            add({ArrayOf(*tensor, kWeightKind), piece.region, part.weights, piece.own});
         });
     }
-    rule.VisitKeptPieces(Extent::kSole, [&](KeptPiece kept) {
+    rule.VisitKeptPieces(Extent::kSole, add);
+    std::vector<Piece> pieces;
+    for (const KeptPiece& kept : all) {
         const auto read = [snapshot, kept](int64_t begin, std::span<std::byte> out) {
             return ReadKeptPiece(*snapshot, kept, begin, Floats(out));
         };
         pieces.push_back({kept.array, kept.region, {}, read});
-    });
+    }
     return pieces;
 }
 
@@ -185,8 +196,15 @@ Result<SavePlace> AgreeOnPlace(const SaveOptions& words, cluster::Cluster& clust
                                const TrainState& state, const UpdateRule& rule,
                                const model_files::ModelSource& source) {
     SavePlace place;
+    std::vector<StoredPiece> stored;
     for (const Piece& piece : PiecesOf(state, rule, source, nullptr)) {
         place.own_bytes += piece.bytes();
+        stored.push_back({piece.array, piece.region, 0, {}});
+    }
+    const Status readable = CheckRankHeader(stored);
+    if (!readable.ok()) {
+        return MakeError(readable.error().code, "rank {}: {}", cluster.rank(),
+                         readable.error().message);
     }
     const bool root = cluster.rank() == 0;
     WEFT_ASSIGN(const std::vector<std::string> tokens,

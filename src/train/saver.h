@@ -42,8 +42,8 @@ struct SaveOptions {
 // Errors: kUsage: inconsistent options.
 Status CheckSaveOptions(const SaveOptions& words);
 
-// The pieces that this rank saves. The pieces read the values from `snapshot` on the writer's
-// thread.
+// The pieces that this rank saves; adjacent matrices of a stack are one piece. The pieces read the
+// values from `snapshot` on the writer's thread.
 std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
                             const model_files::ModelSource& source,
                             const std::shared_ptr<const backend::HostSnapshot>& snapshot);
@@ -64,7 +64,7 @@ struct SavePlace {
     uint64_t here_bytes = 0;  // size of all files on the disk of rank 0's folder
 };
 // Finds out where files go. Collective. Rank 0 must have locked the folder (output_folder.h).
-// Errors: the cluster's.
+// Errors: the cluster's; kUnsupported: this rank's file could not be read again.
 Result<SavePlace> AgreeOnPlace(const SaveOptions& words, cluster::Cluster& cluster,
                                const TrainState& state, const UpdateRule& rule,
                                const model_files::ModelSource& source);

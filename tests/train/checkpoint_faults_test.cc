@@ -121,9 +121,18 @@ TEST_F(CheckpointFaults, IncompleteFolderIsNotACheckpoint) {
     auto ranks = TwoRanks();
     ranks[1][1].region.end -= 1;
     SavingJob job(dir_.path());
-    ASSERT_TRUE(job.Save(3, ranks).ok());
+    auto manifest = job.Write(3, ranks);
+    ASSERT_TRUE(manifest.ok());
+    manifest->sequence = 3;
+    const Status committed = CommitCheckpoint(dir_.path(), *manifest, 0);
+    ASSERT_FALSE(committed.ok());
+    // Older versions wrote the manifest.
+    const std::string text = ManifestText(*manifest);
+    const std::string path = StepFolder(dir_.path(), 3) + "/" + kManifestName;
+    ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
     const auto opened = Checkpoint::Open(StepFolder(dir_.path(), 3));
     ASSERT_FALSE(opened.ok());
+    EXPECT_NE(committed.error().message.find(opened.error().message), std::string::npos);
     EXPECT_NE(opened.error().message.find("adam_m of blk.0.attn_q.weight, 6 x 8, is not complete"),
               std::string::npos)
         << opened.error().message;

@@ -83,6 +83,77 @@ TEST(Checkpoint, AnyCutsAreReadByAnyOthers) {
     }
 }
 
+// Matrices of a stack, whole or cut by columns, and with ZeRO's range of them, are one region.
+TEST(TensorRegion, AdjacentMatricesAreOneRegion) {
+    std::mt19937 random(3);
+    for (int round = 0; round < 200; ++round) {
+        const int64_t matrices = 1 + Draw(random, 5), rows = 1 + Draw(random, 4);
+        const Array array{"k", "t", matrices * rows, 2 + Draw(random, 6), SafeType::kF32};
+        const int64_t begin = Draw(random, array.cols - 1);
+        const int64_t cols = 1 + Draw(random, array.cols - begin - 1);
+        const int64_t all = matrices * rows * cols;
+        const int64_t first = Draw(random, all - 1),
+                      end = first + 1 + Draw(random, all - first - 1);
+        std::vector<TensorRegion> joined;
+        std::vector<float> expected;
+        for (int64_t i = 0; i < matrices; ++i) {
+            TensorRegion matrix{i * rows, rows, begin, cols, 0, 0};
+            matrix.begin = std::clamp(first - i * rows * cols, int64_t{0}, rows * cols);
+            matrix.end = std::clamp(end - i * rows * cols, int64_t{0}, rows * cols);
+            if (matrix.begin == matrix.end) continue;
+            const std::vector<float> own = Values(array, 0, matrix);
+            expected.insert(expected.end(), own.begin(), own.end());
+            if (joined.empty() || !Extend(joined.back(), matrix)) joined.push_back(matrix);
+        }
+        ASSERT_EQ(joined.size(), 1u);
+        EXPECT_TRUE(IsInside(joined[0], array));
+        EXPECT_EQ(Values(array, 0, joined[0]), expected);
+        // Other columns, a gap, or what is below a cut end.
+        for (TensorRegion other :
+             {TensorRegion{joined[0].row_count + joined[0].row_begin, 1, begin + 1, cols, 0, cols},
+              TensorRegion{joined[0].row_count + joined[0].row_begin + 1, 1, begin, cols, 0,
+                           cols}}) {
+            EXPECT_FALSE(Extend(joined[0], other));
+        }
+    }
+}
+
+// What could not be read again is not written, and older checkpoints stay.
+TEST(Checkpoint, WhatIsWrittenCanBeRead) {
+    const test::TempDir dir;
+    SavingJob job(dir.path());
+    ASSERT_TRUE(job.Save(1, TwoRanks(), 1).ok());
+    // The checksums of 8 TiB make a header that is too long.
+    const Array large{"weight", "t", int64_t{1} << 21, int64_t{1} << 20, SafeType::kF32};
+    const auto read = [](int64_t, std::span<std::byte>) -> Status {
+        return MakeError(ErrorCode::kDenied, "nothing is read");
+    };
+    RankWriter writer(dir.path(), 3);
+    ASSERT_TRUE(writer.Start(2, {{large, TensorRegion::Whole(large), {}, read}}).ok());
+    const auto file = writer.Finish();
+    ASSERT_FALSE(file.ok());
+    EXPECT_EQ(file.error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(file.error().message.find("could not be read again"), std::string::npos)
+        << file.error().message;
+    // A file that is damaged before the manifest is written, and one that is missing in an array.
+    auto damaged = job.Write(3, TwoRanks());
+    ASSERT_TRUE(damaged.ok());
+    fs::resize_file(fs::path(StepFolder(dir.path(), 3)) / damaged->files[1].name, 100);
+    auto partial = job.Write(4, {TwoRanks()[0]});
+    ASSERT_TRUE(partial.ok());
+    for (const Manifest& manifest : {*damaged, *partial}) {
+        const Status committed = CommitCheckpoint(dir.path(), manifest, 1);
+        ASSERT_FALSE(committed.ok());
+        EXPECT_NE(committed.error().message.find("can't be read"), std::string::npos);
+        EXPECT_EQ(OpenNewest(dir.path()).checkpoint->manifest().step, 1);
+    }
+    // (Another rank's disk may have its file.)
+    auto elsewhere = job.Write(5, TwoRanks());
+    ASSERT_TRUE(elsewhere.ok());
+    fs::remove(fs::path(StepFolder(dir.path(), 5)) / elsewhere->files[1].name);
+    EXPECT_TRUE(CommitCheckpoint(dir.path(), *elsewhere, 0).ok());
+}
+
 TEST(Checkpoint, OtherTypesAreKeptAsTheyAre) {
     const test::TempDir dir;
     const Array scales{"adam_v_scale", "t", 1, 5, SafeType::kU8};

@@ -285,6 +285,18 @@ std::string RankHeader(int64_t step, std::span<const StoredPiece> pieces) {
     return out + text;
 }
 
+Status CheckRankHeader(std::span<const StoredPiece> pieces) {
+    const std::string header = RankHeader(kMostSteps, pieces);
+    uint64_t bytes = header.size();
+    for (const StoredPiece& piece : pieces) bytes += piece.bytes();
+    const auto parsed = ParseRankHeader(BytesOf(header), bytes, "its header");
+    if (parsed.ok()) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "its file of a checkpoint would have {} pieces, and could not be read again: "
+                     "{}. With --zero 1, --ep or more ranks, each rank saves fewer pieces",
+                     pieces.size(), parsed.error().message);
+}
+
 Result<RankFile> ParseRankHeader(std::span<const std::byte> bytes, uint64_t file_bytes,
                                  std::string_view where) {
     WEFT_ASSIGN(const std::vector<SafeTensor> tensors,

@@ -88,8 +88,6 @@ class Checkpoint::Run {
 };
 
 Result<Checkpoint> Checkpoint::Open(const std::string& folder) {
-    Checkpoint checkpoint;
-    checkpoint.folder_ = folder;
     const std::string path = folder + "/" + kManifestName;
     const auto text = ReadTextFile(path, kMostManifestBytes);
     if (!text.ok() && text.error().code == ErrorCode::kNotFound) {
@@ -99,7 +97,14 @@ Result<Checkpoint> Checkpoint::Open(const std::string& folder) {
             folder, kManifestName);
     }
     if (!text.ok()) return text.error();
-    WEFT_ASSIGN(checkpoint.manifest_, ParseManifest(*text, path));
+    WEFT_ASSIGN(Manifest manifest, ParseManifest(*text, path));
+    return Open(folder, std::move(manifest));
+}
+
+Result<Checkpoint> Checkpoint::Open(const std::string& folder, Manifest manifest) {
+    Checkpoint checkpoint;
+    checkpoint.folder_ = folder;
+    checkpoint.manifest_ = std::move(manifest);
     for (const Array& array : checkpoint.manifest_.arrays) {
         checkpoint.entries_[{array.kind, array.tensor}].array = array;
     }

@@ -25,6 +25,8 @@ namespace weft::train {
 class Checkpoint {
   public:
     // folder: the folder of one step.
+    // The same with a manifest that is not in the folder yet.
+    static Result<Checkpoint> Open(const std::string& folder, Manifest manifest);
     static Result<Checkpoint> Open(const std::string& folder);
 
     const std::string& folder() const { return folder_; }

@@ -104,6 +104,16 @@ void ForEachRun(const TensorRegion& a, const TensorRegion& b,
     if (count > 0) run(a_at, b_at, count);
 }
 
+bool Extend(TensorRegion& region, const TensorRegion& next) {
+    const int64_t held = region.row_count * region.col_count;
+    const bool below = next.row_begin == region.row_begin + region.row_count &&
+                       next.col_begin == region.col_begin && next.col_count == region.col_count;
+    if (!below || region.end != held || next.begin != 0) return false;
+    region.row_count += next.row_count;
+    region.end += next.end;
+    return true;
+}
+
 bool Cover(const std::vector<TensorRegion>& regions, const Array& array) {
     std::vector<Rectangle> rectangles;
     for (const TensorRegion& region : regions) AddRectangles(region, rectangles);

@@ -52,6 +52,10 @@ bool IsInside(const TensorRegion& region, const Array& array);
 void ForEachRun(const TensorRegion& a, const TensorRegion& b,
                 const std::function<void(int64_t a_at, int64_t b_at, int64_t count)>& run);
 
+// Extends `region` by `next` if these are one region: `next` has the following rows, and both have
+// the same columns. Returns whether they are. (The matrices of a stack lie one below the other.)
+bool Extend(TensorRegion& region, const TensorRegion& next);
+
 // Whether the regions together cover every element of the array.
 bool Cover(const std::vector<TensorRegion>& regions, const Array& array);
 

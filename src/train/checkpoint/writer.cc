@@ -19,6 +19,7 @@
 #include "base/start_thread.h"
 #include "hw/cpu.h"
 #include "train/checkpoint/own_files.h"
+#include "train/checkpoint/reader.h"
 
 namespace weft::train {
 namespace {
@@ -217,6 +218,7 @@ Result<std::span<const std::byte>> RankWriter::Window(const Piece& piece, uint64
 Result<CheckpointFile> RankWriter::Write() {
     std::vector<StoredPiece> stored;
     for (const Piece& piece : pieces_) stored.push_back({piece.array, piece.region, 0, {}});
+    WEFT_TRY(CheckRankHeader(stored));
     uint64_t at = RankHeader(step_, stored).size();
     uint64_t bytes = at;
     for (const Piece& piece : pieces_) bytes += piece.bytes();
@@ -261,6 +263,13 @@ Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep,
     Leftovers leftovers;
     std::vector<Found> others = FindAll(dir, nullptr, &leftovers);
     manifest.sequence = others.empty() ? 1 : others.front().sequence + 1;
+    // (Files on other hosts' disks are not here.)
+    WEFT_ASSIGN(Manifest read, ParseManifest(ManifestText(manifest), kManifestName));
+    const auto opened = Checkpoint::Open(folder, std::move(read));
+    if (!opened.ok() && opened.error().code != ErrorCode::kNotFound) {
+        return MakeError(ErrorCode::kIo, "what was written can't be read: {}",
+                         opened.error().message);
+    }
     WEFT_TRY(SyncFolder(folder));
     Status written = WriteManifest(folder, manifest);
     for (const int64_t wait_ms : kRetryMs) {

@@ -81,10 +81,11 @@ class RankWriter {
 // "DIR/checkpoints/step-00000120".
 std::string StepFolder(const std::string& dir, int64_t step);
 
-// Call after every rank's Finish. Sets Manifest::sequence and writes the manifest. Then removes
-// leftovers of unfinished saves, and all checkpoints except the last `keep` (0: keeps all). bad:
-// folders that are known to be incomplete; they are neither counted nor removed.
-// Errors: kIo if the manifest can't be written; a folder that can't be removed is only logged.
+// Call after every rank's Finish. Sets Manifest::sequence, opens the checkpoint if all its files
+// are here, and writes the manifest. Then removes leftovers of unfinished saves, and all
+// checkpoints except the last `keep` (0: keeps all). bad: folders that are known to be incomplete;
+// they are neither counted nor removed. Errors: kIo if the checkpoint can't be opened or the
+// manifest can't be written; a folder that can't be removed is only logged.
 Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep,
                         const std::vector<std::string>& bad = {});
 
