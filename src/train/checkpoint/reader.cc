@@ -7,6 +7,7 @@
 
 #include "base/crc32c.h"
 #include "base/on_threads.h"
+#include "train/checkpoint/read_ahead.h"
 #include "train/checkpoint/writer.h"
 
 namespace weft::train {
@@ -28,8 +29,8 @@ constexpr char kAdvice[] = "Resume from another checkpoint (--resume FOLDER)";
 class Checkpoint::Run {
   public:
     // end: end of the piece's bytes that will be read.
-    Run(const File& file, const ReadAhead& ahead, const StoredPiece& piece, uint64_t end)
-        : file_(file), ahead_(ahead), piece_(piece), end_(end) {}
+    Run(const File& file, const StoredPiece& piece, uint64_t end)
+        : file_(file), ahead_(file.path()), piece_(piece), end_(end) {}
 
     // Reads `out.size()` bytes of the piece, starting at byte `at`.
     Status Read(uint64_t at, std::span<std::byte> out) {
@@ -79,7 +80,7 @@ class Checkpoint::Run {
     }
 
     const File& file_;
-    const ReadAhead& ahead_;
+    const ReadAhead ahead_;
     const StoredPiece& piece_;
     const uint64_t end_;
     uint64_t fetched_ = 0;          // end of the prefetched bytes
@@ -158,7 +159,6 @@ Status Checkpoint::OpenFile(const CheckpointFile& listed) {
         entry->second.pieces.push_back({files_.size(), std::move(piece)});
     }
     files_.push_back(std::move(*opened));
-    ahead_.emplace_back(path);
     return {};
 }
 
@@ -191,7 +191,6 @@ Status Checkpoint::CheckComplete() const {
 
 void Checkpoint::Close() {
     files_.clear();
-    ahead_.clear();
 }
 
 Status Checkpoint::CheckFile(size_t index) const {
@@ -207,7 +206,7 @@ Status Checkpoint::CheckFile(size_t index) const {
     }
     return OnThreads(kMostReaders, windows.size(), [&](size_t i) -> Status {
         const Window& window = windows[i];
-        Run run(files_[index], ahead_[index], *window.piece, window.end);
+        Run run(files_[index], *window.piece, window.end);
         std::vector<std::byte> bytes;
         for (uint64_t at = window.begin; at < window.end; at += bytes.size()) {
             bytes.resize(std::min<uint64_t>(kPartBytes, window.end - at));
@@ -272,7 +271,7 @@ Status Checkpoint::ReadPart(const Entry& entry, const TensorRegion& region,
             end = static_cast<uint64_t>(from + count) * element;
         });
         if (end == 0) continue;
-        Run run(files_[held.file], ahead_[held.file], held.piece, end);
+        Run run(files_[held.file], held.piece, end);
         Status status;
         ForEachRun(region, held.piece.region, [&](int64_t to, int64_t from, int64_t count) {
             if (!status.ok()) return;

@@ -18,16 +18,15 @@
 #include "base/file.h"
 #include "base/result.h"
 #include "train/checkpoint/manifest.h"
-#include "train/checkpoint/read_ahead.h"
 
 namespace weft::train {
 
 class Checkpoint {
   public:
     // folder: the folder of one step.
+    static Result<Checkpoint> Open(const std::string& folder);
     // The same with a manifest that is not in the folder yet.
     static Result<Checkpoint> Open(const std::string& folder, Manifest manifest);
-    static Result<Checkpoint> Open(const std::string& folder);
 
     const std::string& folder() const { return folder_; }
     const Manifest& manifest() const { return manifest_; }
@@ -69,7 +68,6 @@ class Checkpoint {
     std::string folder_;
     Manifest manifest_;
     std::vector<File> files_;
-    std::vector<ReadAhead> ahead_;                  // for the same files as files_
     std::vector<std::vector<StoredPiece>> stored_;  // by file
     std::map<Key, Entry> entries_;
 };
