@@ -1,6 +1,7 @@
 #include "train/export_source.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/check.h"
 
@@ -40,36 +41,51 @@ void CopyRows(std::span<const float> values, int64_t begin, const Holding& block
 }
 
 // Adds this rank's own elements of the wanted block to `out`.
-Status AddOwn(const TrainState& state, const std::string& tensor, const Request& wanted,
+Status AddOwn(const TrainState& state, const OwnMembers& members, const Request& wanted,
               std::span<float> out) {
     std::vector<float> own;
-    for (const OwnPart& part : state.parts()) {
-        for (const program::FlatBucket::Member& member : part.unit->members) {
-            if (member.weight.slice.name != tensor) continue;
-            const Holding block = BlockOf(member.weight);
-            const int64_t elements = block.rows * block.cols;
-            // Elements of the wanted rows, with all columns.
-            const int64_t first = member.begin + (wanted.row - block.row) * block.cols;
-            const int64_t last =
-                std::min(first + wanted.rows * block.cols, member.begin + elements);
-            for (const ElementRange& sole : part.sole) {
-                const int64_t begin = std::max({sole.begin, member.begin, first});
-                const int64_t end = std::min(sole.end, last);
-                if (begin >= end) continue;
-                own.resize(static_cast<size_t>(end - begin));
-                WEFT_TRY(state.ReadWeights(part, begin - part.unit->own_begin, own));
-                CopyRows(own, begin - member.begin, block, wanted, out);
-            }
+    for (const auto& [part, member] : members) {
+        const Holding block = BlockOf(member->weight);
+        const int64_t elements = block.rows * block.cols;
+        // Elements of the wanted rows, with all columns.
+        const int64_t first = member->begin + (wanted.row - block.row) * block.cols;
+        const ElementRange held{
+            std::max(member->begin, first),
+            std::min(first + wanted.rows * block.cols, member->begin + elements)};
+        if (held.begin >= held.end) continue;
+        for (const ElementRange& sole : part->sole) {
+            const int64_t begin = std::max(sole.begin, held.begin);
+            const int64_t end = std::min(sole.end, held.end);
+            if (begin >= end) continue;
+            own.resize(static_cast<size_t>(end - begin));
+            WEFT_TRY(state.ReadWeights(*part, begin - part->unit->own_begin, own));
+            CopyRows(own, begin - member->begin, block, wanted, out);
         }
     }
     return {};
 }
 
-Status SumOwn(const model_files::ModelSource& source, const TrainState& state, coll::Comm* world,
+Status SumOwn(const TrainState& state, const MembersByTensor& members, coll::Comm* world,
               const Request& wanted, std::span<float> out) {
     std::ranges::fill(out, 0.0f);
-    WEFT_TRY(AddOwn(state, source.tensors()[static_cast<size_t>(wanted.tensor)].name, wanted, out));
+    const auto own = members.find(wanted.tensor);
+    if (own != members.end()) WEFT_TRY(AddOwn(state, own->second, wanted, out));
     return world == nullptr ? Status() : world->AllReduce(out, kTag);
+}
+
+MembersByTensor MembersOf(const model_files::ModelSource& source, const TrainState& state) {
+    std::map<std::string_view, int64_t> numbers;
+    for (size_t i = 0; i < source.tensors().size(); ++i) {
+        numbers.emplace(source.tensors()[i].name, static_cast<int64_t>(i));
+    }
+    MembersByTensor members;
+    for (const OwnPart& part : state.parts()) {
+        for (const program::FlatBucket::Member& member : part.unit->members) {
+            const auto number = numbers.find(member.weight.slice.name);
+            if (number != numbers.end()) members[number->second].emplace_back(&part, &member);
+        }
+    }
+    return members;
 }
 
 Status Tell(coll::Comm& world, Request& request) {
@@ -80,7 +96,7 @@ Status Tell(coll::Comm& world, Request& request) {
 
 ExportSource::ExportSource(const model_files::ModelSource& source, const TrainState& state,
                            coll::Comm* world)
-    : SourceOver(source), state_(state), world_(world) {
+    : SourceOver(source), state_(state), members_(MembersOf(source, state)), world_(world) {
     for (size_t i = 0; i < tensors().size(); ++i) {
         if (state.trained_tensors().contains(tensors()[i].name)) ChangeToF32(i);
     }
@@ -100,7 +116,7 @@ Status ExportSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count,
     const std::span<float> floats(reinterpret_cast<float*>(out.data()),
                                   static_cast<size_t>(row_count * col_count));
     if (world_ != nullptr) WEFT_TRY(Tell(*world_, wanted));
-    WEFT_TRY(SumOwn(under(), state_, world_, wanted, floats));
+    WEFT_TRY(SumOwn(state_, members_, world_, wanted, floats));
     if (bytes_read != nullptr) *bytes_read += out.size();
     return {};
 }
@@ -111,13 +127,14 @@ Result<std::string> ExportSource::Fingerprint() const {
 
 Status ServeExport(const model_files::ModelSource& source, const TrainState& state,
                    coll::Comm& world) {
+    const MembersByTensor members = MembersOf(source, state);
     std::vector<float> values;
     while (true) {
         Request wanted;
         WEFT_TRY(Tell(world, wanted));
         if (wanted.tensor < 0) return {};
         values.resize(static_cast<size_t>(wanted.rows * wanted.cols));
-        WEFT_TRY(SumOwn(source, state, &world, wanted, values));
+        WEFT_TRY(SumOwn(state, members, &world, wanted, values));
     }
 }
 

@@ -2,14 +2,21 @@
 // float32, read from whichever rank holds them. quantize/ writes it in any type.
 #pragma once
 
+#include <map>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "coll/comm.h"
 #include "model_files/source_over.h"
 #include "train/state.h"
 
 namespace weft::train {
+
+// What a rank holds of each tensor, by the tensor's place in the model's list.
+using OwnMembers = std::vector<std::pair<const OwnPart*, const program::FlatBucket::Member*>>;
+using MembersByTensor = std::map<int64_t, OwnMembers>;
 
 // Rank 0 reads the source. Meanwhile all other ranks run ServeExport, which returns when the source
 // is destroyed.
@@ -30,6 +37,7 @@ class ExportSource final : public model_files::SourceOver {
                    uint64_t* bytes_read) const override;
 
     const TrainState& state_;
+    const MembersByTensor members_;
     coll::Comm* const world_;
     mutable std::mutex mutex_;
 };
