@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "model_files/model_file.h"
 #include "train/checkpoint/region.h"
@@ -15,6 +16,10 @@ namespace weft::train {
 // Whether the Program may hold the tensor as one vector. Files give two dims to some vectors:
 // [heads, 1] to Mamba 2's ssm_a and ssm_d, [heads, columns] to a norm by head or by group.
 bool IsVector(const model_files::TensorInfo& tensor);
+// Whether the tensor has biases: one, or one of each expert.
+inline bool IsBias(std::string_view tensor) {
+    return tensor.ends_with(".bias");
+}
 // The float32 array of kind `kind` for the tensor; a vector has one row.
 Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind);
 
@@ -25,7 +30,8 @@ struct MemberPiece {
     int64_t own;          // index of the first element in the rank's own part of the unit
 
     const std::string& tensor() const { return member.weight.slice.name; }
-    bool is_matrix() const { return member.weight.shape.rank > 1; }
+    // Whether weight decay applies. (Biases of experts are a stack of vectors.)
+    bool is_matrix() const { return member.weight.shape.rank > 1 && !IsBias(tensor()); }
 };
 
 // Visits the piece in `range` (elements of the unit) of every member that has elements there.

@@ -16,7 +16,8 @@
 #include "support/temp_dir.h"
 #include "train/graph.h"
 #include "train/pieces.h"
-#include "train/state.h"
+#include "train/saver.h"
+#include "train/trainer.h"
 #include "vulkan/usable_device.h"
 
 namespace weft::train {
@@ -61,6 +62,14 @@ constexpr std::string_view kDaily[] = {
 // Of these, the models with kernels of their own on GPUs: lavapipe takes seconds for each kernel.
 constexpr std::string_view kDailyOnGpu[] = {"gptOss",       "deepseekV2",    "cohere2",  "llama4",
                                             "qwen3nextMoe", "graniteHybrid", "gemma4Moe"};
+
+// The tensors without weight decay: biases, norms, and numbers of heads, channels or layers.
+bool IsVectorByName(const std::string& name) {
+    constexpr std::string_view kEnds[] = {
+        ".bias", ".scale", ".ssm_a", ".ssm_d", "attn_sinks.weight", "layer_output_scale.weight"};
+    return name.find("norm") != name.npos ||
+           std::ranges::any_of(kEnds, [&](auto end) { return name.ends_with(end); });
+}
 
 // Rows of sequences of these lengths; each row but the last of all predicts the next token.
 struct Rows {
@@ -129,9 +138,7 @@ class Rank {
         for (const OwnPart& part : state_.parts()) {
             VisitPieces(part, Extent::kOwn, [&](const MemberPiece& piece) {
                 const model_files::TensorInfo& tensor = *source.FindTensor(piece.tensor());
-                EXPECT_TRUE(IsVector(tensor) || piece.is_matrix()) << tensor.name;
-                EXPECT_TRUE(tensor.rows == 1 || IsVector(tensor) != piece.is_matrix())
-                    << tensor.name;
+                EXPECT_EQ(piece.is_matrix(), !IsVectorByName(tensor.name)) << tensor.name;
                 EXPECT_TRUE(IsInside(piece.region, ArrayOf(tensor, "weight"))) << tensor.name;
             });
         }
@@ -433,6 +440,82 @@ TEST_P(TrainedFamilies, RanksHaveTheGradientsOfOneRank) {
             continue;
         }
         ExpectGradients(*several, *one, 2e-4, fmt::format("tp {}, pp {}", tp, pp));
+    }
+}
+
+// The weights of each tensor after one update.
+Whole Updated(const TrainerOptions& options, const Rows& rows) {
+    Whole weights;
+    const auto cluster = cluster::Cluster::Launch({}, "").value();
+    auto trainer = Trainer::Make(options, *cluster);
+    EXPECT_TRUE(trainer.ok()) << trainer.error().message;
+    if (!trainer.ok()) return weights;
+    Sequence sequence;
+    sequence.tokens = rows.tokens;
+    sequence.targets = rows.targets;
+    sequence.targets.push_back(-1);
+    sequence.begins = {0};
+    sequence.used = static_cast<int32_t>(sequence.tokens.size());
+    Batch batch;
+    batch.global_sequences = batch.all = 1;
+    batch.global_targets = rows.targets.size();
+    batch.sequences = {std::move(sequence)};
+    const auto report = (*trainer)->Step(batch, 0.1);
+    EXPECT_TRUE(report.ok()) << report.error().message;
+    const TrainState& state = (*trainer)->state();
+    for (const OwnPart& part : state.parts()) {
+        VisitPieces(part, Extent::kOwn, [&](const MemberPiece& piece) {
+            std::vector<float> own(static_cast<size_t>(piece.region.elements()));
+            EXPECT_TRUE(state.ReadWeights(part, piece.own, own).ok());
+            auto& all = weights[piece.tensor()];
+            all.insert(all.end(), own.begin(), own.end());
+        });
+    }
+    for (const Array& array : (*trainer)->rule().Arrays(state.trained_tensors())) {
+        const bool orthogonal = array.kind == "muon_m";
+        const bool taps = array.tensor.find("conv1d") != std::string::npos ||
+                          array.tensor.find("conv.conv") != std::string::npos;
+        EXPECT_FALSE(orthogonal && (taps || IsVectorByName(array.tensor))) << array.tensor;
+    }
+    // A checkpoint has one piece for all experts, unless the tensor has two matrices of each.
+    std::map<std::string, int> pieces;
+    const auto saved = PiecesOf(state, (*trainer)->rule(), (*trainer)->source(), nullptr);
+    for (const Piece& piece : saved) {
+        const std::string& tensor = piece.array.tensor;
+        const bool two = tensor.find("gate_up") != std::string::npos;
+        if (!two && tensor.find("_exps.") != std::string::npos) ++pieces[piece.array.Name()];
+    }
+    for (const auto& [name, count] : pieces) {
+        EXPECT_TRUE(count == 1 || options.update.kind == UpdateKind::kAdam8bit) << name;
+    }
+    return weights;
+}
+
+// One update with each optimizer, and which tensors decay.
+TEST_P(TrainedFamilies, MatricesDecayWithEachOptimizer) {
+    SKIP_TO_NIGHT_UNLESS(IsDaily());
+    if (kRefusedModels.contains(GetParam().name)) return;
+    const bool experts_with_biases = GetParam().name == "gptOss";
+    const auto daily = std::ranges::find(kDaily, GetParam().name) - std::begin(kDaily);
+    for (int kind = 0; kind <= static_cast<int>(UpdateKind::kMuon); ++kind) {
+        if (!experts_with_biases && !test::InTurn(static_cast<size_t>(kind + daily), 4)) continue;
+        TrainerOptions options;
+        const std::string file = dir_ / "model/golden.gguf";
+        options.model = std::filesystem::exists(file) ? file : dir_ / "model";
+        options.sequence = rows();
+        options.threads = 1;
+        options.clip = 0;
+        options.update.kind = static_cast<UpdateKind>(kind);
+        if (options.update.kind == UpdateKind::kMuon) options.update.momentum = 0.95;
+        options.update.weight_decay = 0;
+        const Whole plain = Updated(options, OneSequence());
+        options.update.weight_decay = 0.5;
+        const Whole decayed = Updated(options, OneSequence());
+        ASSERT_FALSE(plain.empty());
+        for (const auto& [tensor, weights] : plain) {
+            EXPECT_EQ(decayed.at(tensor) != weights, !IsVectorByName(tensor))
+                << tensor << ", " << UpdateName(options.update.kind);
+        }
     }
 }
 

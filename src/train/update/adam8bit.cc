@@ -1,6 +1,7 @@
 // 8-bit Adam (Dettmers et al. 2022): both moments as bytes with one scale per block of 256, and
 // decoupled weight decay as in AdamW. Moments are widened to float32, updated and used, then
-// narrowed. Vectors and tensors with fewer than 4096 elements keep float32.
+// narrowed. Vectors, biases, tensors with fewer than 4096 elements, and matrices of a stack that
+// begin within a block keep float32.
 //
 // Units and shares begin at multiples of a block (UnitGrainOf), so replicas and ZeRO stages split
 // no block; each tensor rank has its own blocks. Checkpoints hold Adam's moments in float32: they
@@ -41,9 +42,11 @@ class Adam8bit final : public UpdateRule {
         std::vector<int64_t> wide_at;  // by member; -1: it is narrow
     };
 
-    bool IsNarrow(const program::Value& weight) const {
-        const model_files::TensorInfo& tensor = *context_.source.FindTensor(weight.slice.name);
-        return weight.shape.rank > 1 && tensor.rows * tensor.cols >= kLeastElements;
+    bool IsNarrow(const program::FlatBucket::Member& member) const {
+        const std::string& name = member.weight.slice.name;
+        const model_files::TensorInfo& tensor = *context_.source.FindTensor(name);
+        return member.weight.shape.rank > 1 && !IsBias(name) &&
+               tensor.rows * tensor.cols >= kLeastElements && member.begin % kStateBlock == 0;
     }
     void AddKeptOf(program::Program& program, const OwnPart& part);
     // Start of a piece that keeps float32; -1: it is narrow.
@@ -64,8 +67,7 @@ void Adam8bit::AddKeptOf(program::Program& program, const OwnPart& part) {
     Kept kept;
     int64_t wide = 0;
     for (const program::FlatBucket::Member& member : unit.members) {
-        WEFT_CHECK(member.begin % kStateBlock == 0);
-        const bool narrow = IsNarrow(member.weight);
+        const bool narrow = IsNarrow(member);
         kept.wide_at.push_back(narrow ? -1 : wide);
         if (!narrow) wide += member.weight.shape.Elements(0, 0);
     }

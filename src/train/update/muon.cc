@@ -1,6 +1,6 @@
 // Muon (Jordan et al. 2024) for hidden matrices, and AdamW for the embedding, the output matrix,
-// vectors and taps of convolutions. A rank holds the matrices that it updates whole, and each
-// matrix of a stack (experts) is one.
+// vectors, biases and taps of convolutions. A rank holds the matrices that it updates whole, and
+// each matrix of a stack (experts) is one.
 #include "base/check.h"
 #include "train/update/kinds.h"
 
@@ -12,8 +12,11 @@ using program::ValueId;
 constexpr const char* kMomentum = "muon_m";
 
 bool IsHidden(const model_files::TensorInfo& tensor) {
-    return !IsVector(tensor) && tensor.name.starts_with("blk.") &&
-           tensor.name.find("conv1d") == tensor.name.npos;
+    const auto has = [&](std::string_view part) {
+        return tensor.name.find(part) != std::string::npos;
+    };
+    return !IsVector(tensor) && !IsBias(tensor.name) && tensor.name.starts_with("blk.") &&
+           !has("conv1d") && !has(".conv.");
 }
 
 class Muon final : public UpdateRule {
