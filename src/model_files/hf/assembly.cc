@@ -551,37 +551,10 @@ Status Assembly::AddLayer(int64_t layer, const std::string& prefix) {
 
 // ---- The head of multi-token prediction (model/draft_head.h) ------------------------------------
 
-namespace {
-
-// Whether a sample of rows, from the first to the last, has the same bytes in both.
-Result<bool> AreAlike(const Matrix& a, const Matrix& b) {
-    constexpr int64_t kRowsRead = 32;
-    if (a.dtype() != b.dtype() || a.rows() != b.rows() || a.cols() != b.cols()) return false;
-    std::vector<std::byte> of_a(a.BytesOf(1, a.cols())), of_b(of_a.size());
-    for (int64_t i = 0; i < kRowsRead; ++i) {
-        const Block row{(a.rows() - 1) * i / (kRowsRead - 1), 1, 0, a.cols()};
-        WEFT_TRY(a.Read(row, of_a));
-        WEFT_TRY(b.Read(row, of_b));
-        if (of_a != of_b) return false;
-    }
-    return true;
-}
-
-}  // namespace
-
-// The head's own embedding or output matrix. Most folders repeat the model's (the first of
-// `of_model` that exists); such a copy is left out.
-Status Assembly::AddOwnEnd(std::string_view gguf, const std::string& name,
-                           std::span<const std::string> of_model) {
+// The head's own embedding or output matrix; without it, the head uses the model's.
+Status Assembly::AddOwnEnd(std::string_view gguf, const std::string& name) {
     WEFT_ASSIGN(MatrixPtr own, Linear(name));
-    if (own == nullptr) return {};
-    for (const std::string& shared : of_model) {
-        WEFT_ASSIGN(const MatrixPtr matrix, Linear(shared));
-        if (matrix == nullptr) continue;
-        WEFT_ASSIGN(const bool repeats, AreAlike(*own, *matrix));
-        if (!repeats) Add(Block(layers_, gguf), std::move(own));
-        break;
-    }
+    if (own != nullptr) Add(Block(layers_, gguf), std::move(own));
     return {};
 }
 
@@ -604,10 +577,8 @@ Status Assembly::AddDraftHead(const DraftHeadNames& names, const std::string& la
     WEFT_TRY(vector("nextn.enorm.weight", names.token_norm));
     WEFT_TRY(vector("nextn.hnorm.weight", names.hidden_norm));
     WEFT_TRY(vector("nextn.shared_head_norm.weight", names.last_norm));
-    const std::string& table = embedding_;
-    WEFT_TRY(AddOwnEnd("nextn.embed_tokens.weight", own + "embed_tokens", std::array{table}));
-    return AddOwnEnd("nextn.shared_head_head.weight", own + std::string(names.output),
-                     std::array<std::string, 3>{"lm_head", "language_model.lm_head", table});
+    WEFT_TRY(AddOwnEnd("nextn.embed_tokens.weight", own + "embed_tokens"));
+    return AddOwnEnd("nextn.shared_head_head.weight", own + std::string(names.output));
 }
 
 // A model runs without its draft head, so a head that cannot be read is left out.
@@ -679,6 +650,34 @@ Status Assembly::FindPrefix() {
                      "{}: tensor 'model.{}.weight' is missing. Is it a language model?", folder_,
                      family_.embedding);
 }
+
+namespace {
+
+// Whether two matrices have the same bytes.
+Result<bool> AreAlike(const Matrix& a, const Matrix& b) {
+    constexpr size_t kReadBytes = 4 << 20;
+    if (a.dtype() != b.dtype() || a.rows() != b.rows() || a.cols() != b.cols()) return false;
+    const auto most =
+        static_cast<int64_t>(std::max<size_t>(1, kReadBytes / a.BytesOf(1, a.cols())));
+    std::vector<std::byte> of_a, of_b;
+    Status missing;  // (a shard's plan learns all ranges at once)
+    for (int64_t row = 0, rows = 1; row < a.rows(); row += rows) {
+        rows = row == 0 ? 1 : std::min(most, a.rows() - row);
+        of_a.resize(a.BytesOf(rows, a.cols()));
+        of_b.resize(of_a.size());
+        Status read = a.Read({row, rows, 0, a.cols()}, of_a);
+        Status other = b.Read({row, rows, 0, a.cols()}, of_b);
+        if (read.ok()) read = std::move(other);
+        if (!read.ok() && (row == 0 || read.error().code != ErrorCode::kNotFound))
+            return read.error();
+        if (!read.ok()) missing = std::move(read);
+        if (missing.ok() && of_a != of_b) return false;
+    }
+    if (!missing.ok()) return missing.error();
+    return true;
+}
+
+}  // namespace
 
 // If the file has an output matrix that differs from the embedding, the two are not tied, whatever
 // config.json says (as in transformers).

@@ -110,8 +110,7 @@ class Assembly {
     Status AddSeparateHead();
     Status AddHeadEnds();
     Status AddDraftTokens(int64_t drafts, int64_t vocab);
-    Status AddOwnEnd(std::string_view gguf, const std::string& name,
-                     std::span<const std::string> of_model);
+    Status AddOwnEnd(std::string_view gguf, const std::string& name);
     Status AddRule(int64_t layer, const std::string& prefix, const RuleOf<std::string>& rule);
     Status AddFusedExperts(int64_t layer, const std::string& name, const std::string& last);
     Result<MatrixPtr> StackedExperts(const std::string& pattern, int64_t count);
