@@ -36,6 +36,16 @@ Error WriteError(const std::string& path, const char* what, int error) {
                              : "");
 }
 
+Status SyncFolderOf(const std::string& path) {
+    const int folder = ::open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return WriteError(FolderOf(path), "open it", errno);
+    // (Some network file systems neither support nor need fsync of a folder.)
+    const int failed = ::fsync(folder) == 0 || errno == EINVAL ? 0 : errno;
+    ::close(folder);
+    if (failed != 0) return WriteError(FolderOf(path), "write it to the disk", failed);
+    return {};
+}
+
 }  // namespace
 
 std::string FreshName(const std::string& path) {
@@ -166,21 +176,34 @@ void OutputFile::Settle(uint64_t offset, uint64_t bytes) {
     ::posix_fadvise(fd_, begin, size, POSIX_FADV_DONTNEED);
 }
 
-Status OutputFile::Finish() {
+Status OutputFile::Sync() {
     if (::fsync(fd_) != 0) return WriteError(PartPath(), "write it to the disk", errno);
     // (Some network file systems report a full disk only when the file is closed.)
     const int fd = ::dup(fd_);
     if (fd < 0 || ::close(fd) != 0) return WriteError(PartPath(), "close it", errno);
+    return {};
+}
+
+Status OutputFile::Finish() {
+    WEFT_TRY(Sync());
     if (::rename(PartPath().c_str(), path_.c_str()) != 0) {
         return WriteError(path_, "rename the finished file to it", errno);
     }
     ::close(std::exchange(fd_, -1));
-    const int folder = ::open(FolderOf(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return WriteError(FolderOf(path_), "open it", errno);
-    // (Some network file systems neither support nor need fsync of a folder.)
-    const int failed = ::fsync(folder) == 0 || errno == EINVAL ? 0 : errno;
-    ::close(folder);
-    if (failed != 0) return WriteError(FolderOf(path_), "write it to the disk", failed);
+    return SyncFolderOf(path_);
+}
+
+Status FinishTogether(std::span<OutputFile> files, std::span<const std::string> stale) {
+    for (OutputFile& file : files) WEFT_TRY(file.Sync());
+    const std::string& last = files.back().path();
+    const auto remove = [](const std::string& path) -> Status {
+        if (::unlink(path.c_str()) == 0 || errno == ENOENT) return {};
+        return WriteError(path, "remove the old file", errno);
+    };
+    WEFT_TRY(remove(last));
+    WEFT_TRY(SyncFolderOf(last));
+    for (const std::string& path : stale) WEFT_TRY(remove(path));
+    for (OutputFile& file : files) WEFT_TRY(file.Finish());
     return {};
 }
 

@@ -49,7 +49,10 @@ class OutputFile {
     // Waits until these bytes are on the disk, then drops them from the page cache, because they
     // will not be read soon. A file system that does not support these operations ignores them.
     void Settle(uint64_t offset, uint64_t bytes);
+    // Waits until everything is on the disk, so that Finish() only renames.
+    Status Sync();
     Status Finish();
+    const std::string& path() const { return path_; }
 
   private:
     OutputFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
@@ -57,5 +60,10 @@ class OutputFile {
     std::string path_;
     int fd_;
 };
+
+// Finishes the files of one result. Whoever stops this at any point (a signal, a power cut) leaves
+// all old files, all new ones, or no file `files.back().path()`, without which nobody reads the
+// others. stale: files of the old result that the new one lacks; they are removed.
+Status FinishTogether(std::span<OutputFile> files, std::span<const std::string> stale);
 
 }  // namespace weft

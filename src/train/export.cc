@@ -53,6 +53,7 @@ Status WriteFolder(const model_files::ModelSource& source, const WriteModelOptio
     options.type = FindSafeType(words.type).value_or(SafeType::kBF16);
     options.threads = ThreadsOf(words.threads);
     options.level = BestCpuLevel(DetectCpu());
+    options.replace = words.replace;
     options.stop = words.stop;
     return model_files::hf::ExportFolder(source, words.path, options);
 }

@@ -23,7 +23,7 @@ struct WriteModelOptions {
     std::string format = "gguf";              // or "hf"
     std::string type = "F32";                 // as in TrainExportOptions
     int threads = 0;                          // 0: all cores of this process
-    bool replace = false;                     // overwrite a file ("hf" always overwrites)
+    bool replace = false;                     // overwrite an existing file or model
     const std::atomic<bool>* stop = nullptr;  // when true, the export ends early; may be null
 };
 // Writes a model. Tensors with a block type are quantized again. Errors: CheckExport's, those of

@@ -161,7 +161,8 @@ TEST_P(HfExport, AGgufFileBecomesTheSameModel) {
                 {SafeType::kBF16, 0x1p-8, 1'000'000'000, 2}};  // half a unit of 8 bits
     const std::string folder = dir / "hf";  // the same folder: existing files are replaced
     for (const auto& [type, tolerance, shard_bytes, threads] : ways) {
-        ExportOptions options{.type = type, .shard_bytes = shard_bytes, .threads = threads};
+        ExportOptions options{
+            .type = type, .shard_bytes = shard_bytes, .replace = true, .threads = threads};
         const Status done = model_files::hf::ExportFolder(*source, folder, options);
         ASSERT_TRUE(done.ok()) << done.error().message;
         const bool sharded = std::filesystem::exists(folder + "/model.safetensors.index.json");

@@ -253,7 +253,7 @@ class ShardWriter {
 
     Status One(const Strip& strip, Buffers& b) {
         if (options_.stop != nullptr && options_.stop->load()) {
-            return MakeError(ErrorCode::kCancelled, "stopped; the folder is incomplete");
+            return MakeError(ErrorCode::kCancelled, "stopped; nothing in the folder has changed");
         }
         const ExportTensor& tensor = shard_.tensors[strip.tensor];
         const TensorInfo& from = *tensor.from;
@@ -304,18 +304,22 @@ class ShardWriter {
 
 // ---- Files --------------------------------------------------------------------------------------
 
-Status PutText(const std::string& path, std::string_view text) {
+// Files that are written and not yet finished.
+using NewFiles = std::vector<OutputFile>;
+
+Status PutText(const std::string& path, std::string_view text, NewFiles& files) {
     WEFT_ASSIGN(OutputFile file, OutputFile::Create(path, text.size(), true));
     WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(text))));
-    return file.Finish();
+    files.push_back(std::move(file));
+    return {};
 }
 
-Status PutJson(const std::string& path, const Json& json) {
-    return PutText(path, json.dump(2) + "\n");
+Status PutJson(const std::string& path, const Json& json, NewFiles& files) {
+    return PutText(path, json.dump(2) + "\n", files);
 }
 
 Status WriteWeights(const ModelSource& source, std::vector<ExportTensor> tensors,
-                    const std::string& folder, const ExportOptions& options) {
+                    const std::string& folder, const ExportOptions& options, NewFiles& files) {
     const std::vector<Shard> shards = MakeShards(std::move(tensors), options);
     Json map = Json::object();
     uint64_t total = 0;
@@ -324,25 +328,22 @@ Status WriteWeights(const ModelSource& source, std::vector<ExportTensor> tensors
                     OutputFile::Create(folder + "/" + shard.name, shard.bytes, true));
         WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(shard.header))));
         WEFT_TRY(ShardWriter(source, shard, options, file).Run());
-        WEFT_TRY(file.Finish());
+        files.push_back(std::move(file));
         total += shard.bytes - shard.header.size();
         for (const ExportTensor& tensor : shard.tensors) map[tensor.name] = shard.name;
     }
-    // Remove files of an earlier model in this folder that would be read as this one's.
-    const std::string index = folder + "/model.safetensors.index.json";
-    std::error_code ignored;
-    fs::remove(shards.size() == 1 ? index : folder + "/model.safetensors", ignored);
     if (shards.size() == 1) return {};
-    return PutJson(index, {{"metadata", {{"total_size", total}}}, {"weight_map", map}});
+    return PutJson(folder + "/model.safetensors.index.json",
+                   {{"metadata", {{"total_size", total}}}, {"weight_map", map}}, files);
 }
 
-Status CopyCompanions(const std::string& from, const std::string& to) {
+Status CopyCompanions(const std::string& from, const std::string& to, NewFiles& files) {
     for (const std::string_view name : kCompanions) {
         const fs::path file = fs::path(from) / name;
         std::error_code failed;
         if (!fs::is_regular_file(file, failed)) continue;
         WEFT_ASSIGN(const std::string text, ReadTextFile(file));
-        WEFT_TRY(PutText(fs::path(to) / name, text));
+        WEFT_TRY(PutText(fs::path(to) / name, text, files));
     }
     return {};
 }
@@ -653,6 +654,33 @@ uint64_t BytesOf(const FolderPlan& plan, SafeType type) {
     return bytes;
 }
 
+Status CheckEmpty(const std::string& folder) {
+    std::error_code failed;
+    for (fs::directory_iterator at(folder, failed), end; !failed && at != end;
+         at.increment(failed)) {
+        const std::string name = at->path().filename();
+        if (name.starts_with('.') || name.ends_with(".part")) continue;
+        return MakeError(ErrorCode::kDenied,
+                         "{}: the folder exists and has files, such as {}; --force replaces the "
+                         "model in it",
+                         folder, Shown(name));
+    }
+    return {};
+}
+
+// Files of an older model, which would be read beside the new ones.
+std::vector<std::string> StaleFiles(const std::string& folder, const NewFiles& files) {
+    std::vector<std::string> stale;
+    std::error_code failed;
+    for (fs::directory_iterator at(folder, failed), end; !failed && at != end;
+         at.increment(failed)) {
+        const std::string name = at->path().filename(), path = folder + "/" + name;
+        const bool is_new = std::ranges::find(files, path, &OutputFile::path) != files.end();
+        if (IsExportedName(name) && !name.ends_with(".part") && !is_new) stale.push_back(path);
+    }
+    return stale;
+}
+
 }  // namespace
 
 Result<uint64_t> CheckExport(const ModelSource& source, const std::string& folder, SafeType type) {
@@ -664,6 +692,7 @@ Status ExportFolder(const ModelSource& source, const std::string& folder,
                     const ExportOptions& options) {
     WEFT_CHECK(options.threads > 0 && options.shard_bytes > 0);
     WEFT_ASSIGN(FolderPlan plan, PlanFolder(source, folder, options.type));
+    if (!options.replace) WEFT_TRY(CheckEmpty(folder));
     std::error_code failed;
     fs::create_directories(folder, failed);
     if (failed) {
@@ -671,13 +700,15 @@ Status ExportFolder(const ModelSource& source, const std::string& folder,
                          failed.message());
     }
     WEFT_TRY(CheckSpace(folder + "/config.json", BytesOf(plan, options.type)));
-    WEFT_TRY(WriteWeights(source, std::move(plan.tensors), folder, options));
+    NewFiles files;
+    WEFT_TRY(WriteWeights(source, std::move(plan.tensors), folder, options, files));
     for (const auto& [name, text] : plan.files) {
         fs::create_directories(fs::path(folder + "/" + name).parent_path(), failed);
-        WEFT_TRY(PutText(folder + "/" + name, text));
+        WEFT_TRY(PutText(folder + "/" + name, text, files));
     }
-    if (!source.folder().empty()) WEFT_TRY(CopyCompanions(source.folder(), folder));
-    return PutJson(folder + "/config.json", plan.config);
+    if (!source.folder().empty()) WEFT_TRY(CopyCompanions(source.folder(), folder, files));
+    WEFT_TRY(PutJson(folder + "/config.json", plan.config, files));
+    return FinishTogether(files, StaleFiles(folder, files));
 }
 
 bool IsExportedName(std::string_view name) {

@@ -27,14 +27,16 @@ struct ExportOptions {
     SafeType type = SafeType::kBF16;       // kF32, kF16 or kBF16
     uint64_t shard_bytes = 5'000'000'000;  // data bytes per file; more data is written to several
                                            // files
+    bool replace = false;  // also into a folder with other files, whose model is replaced
     int threads = 1;
     CpuLevel level = CpuLevel::kReference;
     const std::atomic<bool>* stop = nullptr;  // set to stop the export; may be null
 };
 
-// Writes the model into `folder`, which is created; files with the same names are replaced. Each
-// file appears whole or not at all; config.json is written last. Runs CheckExport first, so that
-// nothing is written for a model that CheckExport refuses.
+// Writes the model into `folder`, which is created. Replaces a model there as a whole
+// (FinishTogether): until all files are written, the old ones stay. Runs CheckExport first, so that
+// nothing is written for a model that CheckExport refuses. kDenied: the folder has files, and
+// options.replace is not set.
 Status ExportFolder(const ModelSource& source, const std::string& folder,
                     const ExportOptions& options);
 

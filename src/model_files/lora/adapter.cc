@@ -123,12 +123,6 @@ std::string ConfigText(const LoraPlan& plan, const std::string& model, bool mult
     return config.dump(2) + "\n";
 }
 
-Status PutAdapterText(const std::string& path, std::string_view text) {
-    WEFT_ASSIGN(OutputFile file, OutputFile::Create(path, text.size(), true));
-    WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(text))));
-    return file.Finish();
-}
-
 // A tensor to write, in the order of the data.
 struct Part {
     std::string tensor, saved;
@@ -586,9 +580,12 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std:
         WEFT_TRY(file.WriteAt(at, saved));
         at += tensor.bytes;
     }
-    WEFT_TRY(file.Finish());
-    return PutAdapterText(folder + kAdapterConfigName,
-                          ConfigText(plan, model, multimodal, task, path));
+    const std::string text = ConfigText(plan, model, multimodal, task, path);
+    WEFT_ASSIGN(OutputFile config,
+                OutputFile::Create(folder + kAdapterConfigName, text.size(), true));
+    WEFT_TRY(config.WriteAt(0, std::as_bytes(std::span(text))));
+    OutputFile files[] = {std::move(file), std::move(config)};
+    return FinishTogether(files, {});
 }
 
 }  // namespace weft::model_files
