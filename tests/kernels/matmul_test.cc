@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "support/nightly.h"
@@ -82,6 +83,37 @@ TEST(MatMul, BitsDependNeitherOnOtherTokensNorOnParts) {
                         << CpuLevelName(level) << " " << Info(dtype).name << " token " << t
                         << " of " << shape.tokens << " [" << shape.rows << ", " << shape.cols
                         << "]";
+                }
+            }
+        }
+    }
+}
+
+// A value that is not finite reaches all products of its token, wherever it lies in a block, and
+// changes no other token.
+TEST(MatMul, KeepsNanAndInfinity) {
+    constexpr int64_t kRows = 17, kTokens = 3;
+    for (const CpuLevel level : TestedCpuLevels()) {
+        const Kernels& kernels = KernelsFor(level);
+        std::mt19937 random(19);
+        for (DType dtype : WeightTypes()) {
+            const int64_t cols = std::max<int64_t>(64, Info(dtype).block_elements);
+            const Weight weight(random, dtype, kRows, cols);
+            const Packed packed(kernels, weight);
+            auto x = RandomFloats(random, kTokens * cols);
+            const auto expected = Multiply(kernels, packed, x, kTokens, 1);
+            for (int64_t at = 0; at < 32; at += RunsWithStandIn(level) ? 5 : 1) {
+                for (const float wrong : {NAN, -NAN, INFINITY, -INFINITY}) {
+                    float& value = x[static_cast<size_t>(cols + 32 + at)];
+                    const float before = std::exchange(value, wrong);
+                    const auto y = Multiply(kernels, packed, x, kTokens, 1);
+                    value = before;
+                    for (size_t i = 0; i < y.size(); ++i) {
+                        const bool of_token = i / kRows == 1;
+                        ASSERT_TRUE(of_token ? !std::isfinite(y[i]) : y[i] == expected[i])
+                            << CpuLevelName(level) << " " << Info(dtype).name << " " << wrong
+                            << " at " << at << ": " << y[i];
+                    }
                 }
             }
         }

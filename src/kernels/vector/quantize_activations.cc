@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 
 #include "kernels/vector/set.h"
 #include "kernels/weight_tiles.h"
@@ -25,13 +26,21 @@ int32_t From(const ByteSums& sums, int factor) {
     return (factor * sums.high << 16) + (factor * sums.low & 0xffff);
 }
 
-void PrepareBlock(const float* x, ActivationBlock* out) {
-    Float peaks = Simd::Abs(Simd::Load(x));
-    for (int i = Simd::kLanes; i < 32; i += Simd::kLanes) {
-        peaks = Simd::Max(peaks, Simd::Abs(Simd::Load(x + i)));
+// The largest absolute value, or NaN if there is one: without the sign, floats are in the order of
+// their bits, and NaN is above infinity.
+float PeakOf(const float* x) {
+    uint32_t peak = 0;
+    for (int i = 0; i < 32; ++i) {
+        peak = std::max(peak, std::bit_cast<uint32_t>(x[i]) & 0x7fffffff);
     }
-    const float peak = Simd::Largest(peaks);
-    const float scale = peak / 127, inverse = scale > 0 ? 127 / peak : 0;
+    return std::bit_cast<float>(peak);
+}
+
+// After NaN or infinity, the scale is not finite, so no product with the block is.
+void PrepareBlock(const float* x, ActivationBlock* out) {
+    constexpr float kLeastPeak = 4e-37f;  // below, 127 / peak may be infinite
+    const float peak = PeakOf(x);
+    const float scale = peak / 127, inverse = peak > kLeastPeak ? 127 / peak : 0;
     const auto low = Simd::StoreI8(x, inverse, out->q);
     const auto high = Simd::StoreI8(x + 16, inverse, out->q + 16);
     const auto both = low + high;
