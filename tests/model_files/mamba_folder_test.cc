@@ -43,6 +43,8 @@ TEST(HfMamba, KeysAreRefusedByName) {
           std::tuple{"nemotronH", "n_groups", json(5)},
           std::tuple{"nemotronH", "conv_kernel", json(0)},
           std::tuple{"graniteHybrid", "mamba_n_groups", json(13)},
+          std::tuple{"mamba2", "n_groups", json(5)},
+          std::tuple{"bamba", "mamba_n_groups", json(5)},
           std::tuple{"falconH1", "mamba_n_groups", json(3)},
           std::tuple{"graniteHybrid", "mamba_d_head", json(20)},
           std::tuple{"graniteHybrid", "position_embedding_type", json("alibi")},

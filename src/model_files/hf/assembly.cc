@@ -232,9 +232,7 @@ Result<MatrixPtr> Assembly::Linear(const std::string& module, int64_t pieces, bo
         FindLinearParts([&](const std::string& name) { return Use(module + "." + name); });
     parts.pieces = pieces;
     parts.exact = exact;
-    if (parts.weight == nullptr && parts.qweight == nullptr && parts.packed == nullptr) {
-        return MatrixPtr();
-    }
+    if (!HasLinear(module)) return MatrixPtr();
     const SafeTensor* weight = parts.weight;
     // bitsandbytes may store its codes in a tensor declared as floats.
     const bool plain = weight != nullptr && weight->type != SafeType::kF8E4M3 &&
@@ -381,7 +379,9 @@ Status Assembly::AddRule(int64_t layer, const std::string& prefix,
         WEFT_ASSIGN(weight, InPairs(std::move(weight), module, rule.form));
     }
     if (rule.form == Form::kRouter) weight = Converted(std::move(weight), DType::kF32);
-    if (rule.form == Form::kTurned) {
+    // (Quantized, the layer is stored as any other, [out, in].)
+    const SafeTensor* plain = rule.form == Form::kTurned ? Find(module + ".weight") : nullptr;
+    if (plain != nullptr && IsPlain(plain->type) && !Has(module + ".weight.absmax")) {
         const int64_t rows = weight->rows();
         weight = Transposed(std::move(weight), rows);
     }
@@ -595,7 +595,7 @@ Status Assembly::FindDraftHead() {
     const std::string layer = names.prefix.empty() ? fmt::format("{}{}.", layers_prefix_, layers_)
                                                    : std::string(names.prefix) + "layers.0.";
     const std::string own = names.apart ? std::string(names.prefix) : layer;
-    if (!Has(fmt::format("{}{}.weight", own, names.both))) return {};
+    if (!HasLinear(own + std::string(names.both))) return {};
     const size_t before = out_.tensors.size();
     const Status added = AddDraftHead(names, layer);
     if (added.ok()) {
@@ -631,8 +631,7 @@ Status Assembly::FindPrefix() {
     for (const std::string_view name : {family_.embedding, family_.saved_embedding}) {
         for (const std::string_view prefix : kPrefixes) {
             const std::string module = std::string(prefix) + std::string(name);
-            const auto has = [&](const char* weight) { return Has(module + weight); };
-            if (!has(".weight") && !has(".weight_packed") && !has(".qweight")) continue;
+            if (!HasLinear(module)) continue;
             prefix_ = prefix;
             layers_prefix_ = fmt::format("{}{}.", prefix_, family_.layers);
             embedding_ = module;
@@ -768,7 +767,7 @@ Status Assembly::AddEncoderHead() {
         if (output_bias != nullptr) AddVector("cls.output.bias", std::move(output_bias));
         return {};
     }
-    if (!Has("classifier.weight")) return {};
+    if (!HasLinear("classifier")) return {};
     return MakeError(ErrorCode::kUnsupported,
                      "{}: tensor 'classifier.weight' without 'pooler.dense' or 'head.dense' is not "
                      "supported",

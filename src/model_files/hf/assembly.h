@@ -87,6 +87,11 @@ class Assembly {
     Result<MatrixPtr> Checked(Result<MatrixPtr> matrix, const std::string& name,
                               int64_t rows) const;
     bool Has(const std::string& name) const { return files_.Find(name) != nullptr; }
+    // Whether the folder has a weight of this linear layer, plain or packed.
+    bool HasLinear(const std::string& module) const {
+        return Has(module + ".weight") || Has(module + ".qweight") ||
+               Has(module + ".weight_packed");
+    }
     const SafeTensor* Find(const std::string& name) const { return files_.Find(name); }
     // Rows and columns of the blocks of an FP8 module, each of which has one scale; 0, 0: not
     // known.

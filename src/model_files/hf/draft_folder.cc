@@ -213,7 +213,7 @@ int64_t BlockOfFolder(const std::string& path) {
 }
 
 Status Assembly::AddSeparateHead() {
-    prefix_ = Has("model.fc.weight") ? "model." : "";
+    prefix_ = HasLinear("model.fc") ? "model." : "";
     const bool middle = std::ranges::any_of(files_.tensors(), [&](const SafeTensor& tensor) {
         return tensor.name.starts_with(prefix_ + "midlayer.");
     });
@@ -246,10 +246,10 @@ Status Assembly::AddHeadEnds() {
     WEFT_TRY(add("fc.weight", prefix_ + "fc", hidden));
     WEFT_TRY(norm("output_norm.weight", prefix_ + "norm.weight"));
     if (blocks) WEFT_TRY(norm("hidden_norm.weight", prefix_ + "hidden_norm.weight"));
-    const bool output = !blocks || drafts < vocab || Has("lm_head.weight");
+    const bool output = !blocks || drafts < vocab || HasLinear("lm_head");
     if (output) WEFT_TRY(add("output.weight", "lm_head", drafts));
     const std::string table = prefix_ + "embed_tokens";
-    if (Has(table + ".weight")) WEFT_TRY(add("token_embd.weight", table, vocab));
+    if (HasLinear(table)) WEFT_TRY(add("token_embd.weight", table, vocab));
     if (blocks) {
         for (const char* copy : {"verifier_norm.weight", "verifier_lm_head.weight"}) Use(copy);
     }

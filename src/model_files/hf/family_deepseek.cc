@@ -399,7 +399,7 @@ Status AddHy4Rotated(Assembly& assembly, int64_t layer, const std::string& atten
     };
     for (const Rotated& one : all) {
         const std::string module = attention + std::string(one.module);
-        if (!assembly.Has(module + ".weight") && one.head == index) continue;
+        if (!assembly.HasLinear(module) && one.head == index) continue;
         WEFT_ASSIGN(MatrixPtr matrix, assembly.Checked(assembly.Linear(module), module, 0));
         WEFT_ASSIGN(matrix, placed(std::move(matrix), module, one.head));
         assembly.Add(Assembly::Block(layer, std::string(one.gguf) + ".weight"), std::move(matrix));
@@ -421,7 +421,7 @@ Status Hy4Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     WEFT_TRY(AddHy4Rotated(assembly, layer, attention, published));
     WEFT_TRY(SplitKvB(assembly, layer, attention + "kv_b_proj"));
     std::string gate = "linear_gate";
-    if (!assembly.Has(attention + gate + ".weight")) gate = "gate_proj";
+    if (!assembly.HasLinear(attention + gate)) gate = "gate_proj";
     WEFT_ASSIGN(MatrixPtr matrix,
                 assembly.Checked(assembly.Linear(attention + gate), attention + gate, 0));
     assembly.Add(Assembly::Block(layer, "attn_gate.weight"), std::move(matrix));

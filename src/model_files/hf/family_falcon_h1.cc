@@ -52,9 +52,6 @@ Result<MambaShape> FalconShape(const Config& config) {
     if (by_hand) {
         WEFT_ASSIGN(head_dim, config.NeedInt({"mamba_d_head"}, 1, 1024));
     }
-    if (s.heads % s.groups != 0) {
-        return config.Corrupt("mamba_n_groups", fmt::format("a divisor of {} heads", s.heads));
-    }
     if (s.head_dim == head_dim && head_dim * s.heads == inner) return s;
     return config.Corrupt(by_hand ? "mamba_d_head" : "mamba_n_heads",
                           fmt::format("{} heads with {} columns in total", s.heads, inner));

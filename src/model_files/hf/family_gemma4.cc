@@ -164,7 +164,7 @@ Status CheckValues(const Assembly& assembly, int64_t layer, const std::string& p
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
     const bool slides = types[static_cast<size_t>(layer)] == "sliding_attention";
     const std::string attention = prefix + "self_attn.";
-    const bool values = assembly.Has(attention + "v_proj.weight");
+    const bool values = assembly.HasLinear(attention + "v_proj");
     if (slides || !one_for_both || !values) return {};
     return config.Corrupt(kKey, fmt::format("false, since there is a {}v_proj.weight", attention));
 }

@@ -114,7 +114,7 @@ Status Lfm2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
         }
     }
     WEFT_ASSIGN(const bool biased, config.BoolOr({"use_expert_bias"}, false));
-    if (!biased || !assembly.Has(prefix + "feed_forward.gate.weight")) return {};
+    if (!biased || !assembly.HasLinear(prefix + "feed_forward.gate")) return {};
     const std::string bias = prefix + "feed_forward.expert_bias";
     WEFT_ASSIGN(MatrixPtr column, assembly.Column(bias));
     if (column == nullptr) return assembly.Missing(bias);

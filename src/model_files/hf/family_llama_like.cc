@@ -159,11 +159,10 @@ Status DeciLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
           std::pair{"self_attn.o_proj", kv[at] > 0},
           std::pair{"post_attention_layernorm", ffn[at] > 0},
           std::pair{"mlp.down_proj", ffn[at] > 0}}) {
-        const std::string tensor = prefix + name + ".weight";
-        if (assembly.Has(tensor) == expected) continue;
+        if (assembly.HasLinear(prefix + name) == expected) continue;
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: tensor '{}' is {}, against block_configs of config.json",
-                         assembly.folder(), tensor, expected ? "missing" : "there");
+                         "{}: tensor '{}{}.weight' is {}, against block_configs of config.json",
+                         assembly.folder(), prefix, name, expected ? "missing" : "there");
     }
     return {};
 }

@@ -319,7 +319,7 @@ Result<int64_t> ShardsOfQkv(const Assembly& assembly, const std::string& begin) 
 
 Status MimoLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const std::string module = prefix + "self_attn.qkv_proj";
-    if (!assembly.Has(module + ".weight")) return {};
+    if (!assembly.HasLinear(module)) return {};
     const std::string own = fmt::format("{}.", layer);
     WEFT_ASSIGN(const int64_t shards,
                 ShardsOfQkv(assembly, prefix.substr(0, prefix.size() - own.size())));

@@ -255,7 +255,7 @@ Status NextLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     }
     if (!has) return {};
     DeltaLayer delta(assembly, layer, prefix, shape);
-    const bool together = assembly.Has(prefix + "linear_attn.in_proj_ba.weight");
+    const bool together = assembly.HasLinear(prefix + "linear_attn.in_proj_ba");
     return together ? delta.Together() : delta.Apart();
 }
 

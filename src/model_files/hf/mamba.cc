@@ -14,6 +14,12 @@ class MambaLayer {
         : assembly_(assembly), layer_(layer), prefix_(std::move(prefix)) {}
 
     Status Add(const MambaShape& s, const MambaScales& factors) {
+        if (s.heads % s.groups != 0) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: config.json: 'n_groups' (mamba_n_groups) is {}; expected a "
+                             "divisor of {} heads",
+                             assembly_.folder(), s.groups, s.heads);
+        }
         const int64_t inner = s.inner(), shared = s.shared();
         const int64_t parts[] = {inner, inner, shared, shared, s.heads};
         std::vector<RowScale> scales, of_bias;
