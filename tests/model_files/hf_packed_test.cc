@@ -117,6 +117,59 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"fp8", DType::kBF16}),
     [](const auto& one) { return std::string(one.param.name); });
 
+// Row r stores zero point r. The first format stores zero - 1. Blocks and values (columns in any
+// order) are the same numbers.
+TEST(Gptq, AllZeroPointsInBothFormatsAndBothForms) {
+    constexpr float kScale = 0.25f;
+    for (const int bits : {2, 3, 4, 8}) {
+        const int64_t out = std::max(32, 1 << bits), cols = 32;
+        const auto rows = static_cast<size_t>(out), mask = (size_t{1} << bits) - 1;
+        std::vector<uint32_t> codes(static_cast<size_t>(cols * bits / 32) * rows);
+        std::vector<uint32_t> zeros(rows * static_cast<size_t>(bits) / 32);
+        for (size_t row = 0; row < rows; ++row) {  // every code is 0, so w = -zero * scale
+            for (size_t b = 0; b < static_cast<size_t>(bits); ++b) {
+                const size_t at = row * static_cast<size_t>(bits) + b;
+                zeros[at / 32] |= static_cast<uint32_t>((row & mask) >> b & 1) << at % 32;
+            }
+        }
+        using support::BytesOfValues;
+        const test::TempDir dir;
+        support::WriteTensors(
+            dir.path(),
+            {{"m.qweight", {"I32", {cols * bits / 32, out}, BytesOfValues(codes)}},
+             {"m.qzeros", {"I32", {1, out * bits / 32}, BytesOfValues(zeros)}},
+             {"m.scales",
+              {"F16", {1, out}, BytesOfValues(std::vector<uint16_t>(rows, F32ToF16(kScale)))}},
+             {"m.g_idx", {"I32", {cols}, BytesOfValues(std::vector<int32_t>(32, 0))}}});
+        const auto files = TensorFiles::Open(dir.path());
+        ASSERT_TRUE(files.ok()) << files.error().message;
+        const LinearParts parts =
+            FindLinearParts([&](const std::string& name) { return files->Find("m." + name); });
+        for (const bool first_format : {true, false}) {
+            for (const bool any_order : {true, false}) {
+                Scheme scheme;
+                scheme.method = Method::kGptq;
+                scheme.bits = bits;
+                scheme.group = 32;
+                scheme.zero_plus_one = first_format;
+                scheme.any_order = any_order;
+                const auto matrix = PackedLinear(parts, scheme, *files, "m", "folder");
+                ASSERT_TRUE(matrix.ok()) << matrix.error().message;
+                EXPECT_EQ(Info((*matrix)->dtype()).quantized, !any_order);
+                std::vector<std::byte> row((*matrix)->BytesOf(1, cols));
+                std::vector<float> values(static_cast<size_t>(cols));
+                for (size_t r = 0; r < rows; ++r) {
+                    ASSERT_TRUE((*matrix)->Read({static_cast<int64_t>(r), 1, 0, cols}, row).ok());
+                    DequantizeRow((*matrix)->dtype(), row, values);
+                    const auto zero = static_cast<float>(((r & mask) + first_format) & 0xff);
+                    ASSERT_EQ(values, std::vector<float>(values.size(), -zero * kScale))
+                        << bits << " bits, row " << r << first_format << any_order;
+                }
+            }
+        }
+    }
+}
+
 constexpr double kF32Step = 0x1p-22;  // for a scale that is rounded twice, and the product
 constexpr double kBf16Step = 0x1p-8;  // (compressed-tensors rounds NVFP4 values to BF16)
 

@@ -242,7 +242,7 @@ class GptqMatrix final : public PackedMatrix {
           qweight_(std::move(qweight)),
           qzeros_(std::move(qzeros)),
           scales_(std::move(scales)),
-          zero_add_(scheme.zero_plus_one ? 1 : 0) {}
+          zero_add_(scheme.zero_plus_one ? 1u : 0u) {}
 
   private:
     Status Unpack(const Block& block, std::span<uint8_t> codes) const override {
@@ -266,15 +266,16 @@ class GptqMatrix final : public PackedMatrix {
             const int64_t output = block.row + r;
             for (int64_t g = 0; g < groups.count; ++g) {
                 const auto word = [&](int64_t at) { return words.at(groups.first + g, at); };
-                // The sum may be 16, which does not fit the 4-bit field.
+                // The sum may be 16, which does not fit the 4-bit field. With 8 bits, 256 is 0,
+                // as in GPTQModel: a W8 block has 8 bits for it.
                 groups.zeros[static_cast<size_t>(r * groups.count + g)] =
-                    static_cast<int>(StreamCode(word, output)) + zero_add_;
+                    static_cast<int>((StreamCode(word, output) + zero_add_) & 0xff);
             }
         }
         return {};
     }
     MatrixPtr qweight_, qzeros_, scales_;
-    int zero_add_;
+    uint32_t zero_add_;
 };
 
 // pack-quantized of compressed-tensors.

@@ -6,7 +6,7 @@
 //                   qzeros packed likewise [groups, out / 8]; scales [groups, out]
 //   GPTQ            qweight int32 [in * bits / 32, out], qzeros int32 [groups, out * bits / 32],
 //                   scales [groups, out], g_idx [in] (a column's group); 4 or 8 bits. The first
-//                   format stores zero - 1
+//                   format stores zero - 1 (8 bits: modulo 256)
 //   pack-quantized  weight_packed int32 [out, in * bits / 32], weight_scale [out, groups],
 //                   weight_zero_point int32 [out * bits / 32, groups], weight_shape; 4 or 8 bits,
 //                   stored with an offset of 8 or 128
