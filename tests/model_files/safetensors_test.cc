@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "support/hf_folder.h"
 #include "support/temp_dir.h"
@@ -174,6 +175,32 @@ TEST_F(Shards, AreFoundByTheirIndex) {
     ASSERT_NE(opened->Find("t"), nullptr);
     EXPECT_EQ(opened->Find("t")->shard, 1);
     EXPECT_EQ(opened->Find("u"), nullptr);
+}
+
+// The table of transformers: a whole file comes before an index, which may be an older one.
+TEST_F(Shards, AWholeFileComesFirst) {
+    const struct {
+        bool single, index, shards;
+        const char* read;  // the tensor that is found; "": an error
+    } kFolders[] = {{true, false, false, "whole"}, {true, false, true, "whole"},
+                    {true, true, false, "whole"},  {true, true, true, "whole"},
+                    {false, true, true, "part"},   {false, true, false, ""},
+                    {false, false, true, ""},      {false, false, false, ""}};
+    for (const auto& folder : kFolders) {
+        for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+            std::filesystem::remove(entry);
+        }
+        if (folder.single) Write("model.safetensors", {{"whole", one_}});
+        if (folder.index) Index(R"({"weight_map":{"part":"a.safetensors"}})");
+        if (folder.shards) Write("a.safetensors", {{"part", one_}});
+        const auto opened = TensorFiles::Open(dir_.path());
+        std::string read;
+        if (opened.ok()) {
+            EXPECT_EQ(opened->tensors().size(), 1u);
+            read = opened->tensors()[0].name;
+        }
+        EXPECT_EQ(read, folder.read) << folder.single << folder.index << folder.shards;
+    }
 }
 
 TEST_F(Shards, MissingOrDifferentOnesAreErrors) {

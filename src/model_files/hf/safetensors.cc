@@ -388,17 +388,17 @@ Result<TensorFiles> TensorFiles::Open(const std::string& folder, ReadPlan* plan,
     const std::string single = base / kSingle, index_path = base / kIndex;
     TensorFiles files;
     std::error_code ignored;
-    if (!std::filesystem::exists(index_path, ignored)) {
+    const bool whole = std::filesystem::exists(single, ignored);
+    if (whole || !std::filesystem::exists(index_path, ignored)) {
         const std::string older = base / "pytorch_model.bin";
-        if (torch && !std::filesystem::exists(single, ignored) &&
-            std::filesystem::exists(older, ignored)) {
+        if (torch && !whole && std::filesystem::exists(older, ignored)) {
             WEFT_ASSIGN(WeightFile file, WeightFile::Open(older, plan));
             WEFT_ASSIGN(std::vector<SafeTensor> tensors, ReadTorchFile(file));
             files.Take(std::move(file), std::move(tensors), {});
             WEFT_TRY(files.Index());
             return files;
         }
-        if (!std::filesystem::exists(single, ignored)) {
+        if (!whole) {
             const std::string kind = FolderKind(folder);
             return MakeError(ErrorCode::kNotFound, "{}: neither {} nor {}. {}", folder, kSingle,
                              kIndex, kind.empty() ? "Weft reads safetensors" : "It is " + kind);

@@ -2,7 +2,8 @@
 //
 // A file is a little-endian u64 (bytes of the header), the header (a JSON object: tensor name ->
 // dtype, shape, data_offsets), and the data, which the tensors fill without holes or overlap.
-// A folder holds `model.safetensors`, or shards listed in `model.safetensors.index.json`.
+// A folder holds `model.safetensors`, or shards listed in `model.safetensors.index.json`. If it has
+// both, `model.safetensors` is read and the index is not, as in transformers.
 //
 // Input is hostile: the header's length is checked against the file and 100 MB before anything is
 // allocated, and allocations stay proportional to the header. Errors name the file, the tensor and
