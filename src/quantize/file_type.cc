@@ -85,7 +85,8 @@ DType TinyMixType(const FileType& type, const MixFacts& facts, const MixPlace& p
             return little ? DType::kQ4_K : more;
         }
         case Role::kKey: return facts.experts == 8 ? DType::kQ4_K : type.base;
-        case Role::kDown: return place.layer < facts.layers / 8 ? more : type.base;
+        // (llama.cpp counts tensors here, of which layers with shared experts have two.)
+        case Role::kDown: return place.down < facts.layers / 8 ? more : type.base;
         case Role::kAttentionOutput: {
             if (facts.experts == 8) return DType::kQ5_K;
             if (medium) return DType::kIQ3_S;

@@ -58,13 +58,14 @@ struct MixFacts {
     bool large = false;       // the shape of the 70B models: 80 layers, grouped heads
 };
 
-// A tensor's role, layer, and index among the model's kValue tensors.
+// A tensor's role, layer, and index among the model's kValue or kDown tensors.
 struct MixPlace {
     Role role;
     int64_t layer = 0;
     int64_t value = 0, values = 0;
+    int64_t down = 0;
     int64_t cols = 0;
-    bool experts = false;  // [experts, rows, cols]
+    bool experts = false;  // one tensor for all experts
 };
 
 // The type that the file type's rule gives to a tensor. Fallback() must then replace it if it does

@@ -62,6 +62,8 @@ class Planner {
     std::vector<CompiledRule> rules_;
     MixFacts facts_;
     std::vector<int64_t> value_layers_;  // layers of the model's kValue tensors, ascending
+    // Layers and names of its kDown tensors that are quantized, ascending.
+    std::vector<std::pair<int64_t, std::string_view>> downs_;
 };
 
 Status Planner::ReadFacts() {
@@ -83,8 +85,13 @@ Status Planner::ReadFacts() {
     for (const model_files::TensorInfo& tensor : source_.tensors()) {
         const bool value = RoleOf(tensor.name) == Role::kValue;
         if (value) value_layers_.push_back(LayerOf(tensor.name));
+        const bool down = RoleOf(tensor.name) == Role::kDown;
+        if (down && !IsKept(tensor.name, tensor.dim_count)) {
+            downs_.emplace_back(LayerOf(tensor.name), tensor.name);
+        }
     }
     std::ranges::sort(value_layers_);
+    std::ranges::sort(downs_);
     return {};
 }
 
@@ -116,8 +123,12 @@ MixPlace Planner::PlaceOf(const model_files::TensorInfo& tensor) const {
     place.values = static_cast<int64_t>(value_layers_.size());
     const auto at = std::ranges::lower_bound(value_layers_, place.layer);
     place.value = at - value_layers_.begin();
+    place.down = std::ranges::lower_bound(
+                     downs_, std::pair{LayerOf(tensor.name), std::string_view(tensor.name)}) -
+                 downs_.begin();
     place.cols = tensor.cols;
-    place.experts = tensor.dim_count > 2;
+    // (MLA's attn_k_b and attn_v_b have three dims as well.)
+    place.experts = tensor.name.find("_exps.") != tensor.name.npos;
     return place;
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <cstring>
 #include <filesystem>
 #include <random>
@@ -195,6 +197,55 @@ TEST(Quantize, MixesOfCodeBooksAreThoseOfLlamaQuantize) {
         EXPECT_EQ(TypeIn(*plan, "blk.0.ffn_up.weight"), row.first_up);
         EXPECT_EQ(TypeIn(*plan, "blk.0.ffn_down.weight"), row.first_down);
         EXPECT_EQ(TypeIn(*plan, "blk.7.ffn_down.weight"), row.down);
+    }
+}
+
+// One dense layer, then experts beside a shared one, and the matrices of latent attention.
+TEST(Quantize, MixesWithSharedExpertsAndLatentAttention) {
+    const test::TempDir dir;
+    model_files::GgufWriter writer;
+    writer.String("general.architecture", "deepseek2");
+    writer.U32("deepseek2.block_count", 33);
+    writer.U32("deepseek2.expert_count", 8);
+    uint32_t seed = 1;
+    const auto add = [&](const std::string& name, std::vector<int64_t> dims) {
+        const auto count = static_cast<size_t>(dims[0] * dims[1] * (dims.size() > 2 ? dims[2] : 1));
+        writer.Tensor(name + ".weight", DType::kF32, dims, Floats(count, seed++));
+    };
+    add("token_embd", {256, 8});
+    add("output", {256, 8});
+    for (int layer = 4; layer >= 0; --layer) {  // the order in the file does not count
+        const std::string blk = fmt::format("blk.{}.", layer);
+        add(blk + "attn_k_b", {256, 2, 2});
+        add(blk + "attn_v_b", {256, 2, 2});
+        if (layer == 0) add(blk + "ffn_down", {256, 2});
+        if (layer == 0) continue;
+        add(blk + "ffn_down_shexp", {256, 2});
+        add(blk + "ffn_down_exps", {256, 2, 2});
+    }
+    ASSERT_TRUE(WriteFile(dir / "in.gguf", writer.File()).ok());
+    const model_files::Gguf model = model_files::Gguf::Open(dir / "in.gguf").value();
+    const auto importance = Importance::Read(WriteWholeImportance(dir, model)).value();
+    QuantizeOptions options = OptionsOf("IQ2_M");
+    options.importance = &importance;
+    const auto mixed = PlanQuantize(model, options);
+    ASSERT_TRUE(mixed.ok()) << mixed.error().message;
+    // Four tensors (33 / 8) get more bits, as printed by llama-quantize --dry-run.
+    const std::vector<std::string> more = {"blk.0.ffn_down.weight", "blk.1.ffn_down_exps.weight",
+                                           "blk.1.ffn_down_shexp.weight",
+                                           "blk.2.ffn_down_exps.weight"};
+    for (const PlannedTensor& tensor : mixed->tensors) {
+        const std::string& name = tensor.from->name;
+        if (name.find("ffn_down") == name.npos) continue;
+        const bool is_more = std::ranges::find(more, name) != more.end();
+        EXPECT_EQ(tensor.to, is_more ? DType::kIQ3_S : DType::kIQ2_S) << name;
+    }
+    // Of an MXFP4 file, only the experts.
+    const auto mxfp4 = PlanQuantize(model, OptionsOf("MXFP4"));
+    ASSERT_TRUE(mxfp4.ok()) << mxfp4.error().message;
+    for (const PlannedTensor& tensor : mxfp4->tensors) {
+        const bool experts = tensor.from->name.find("_exps.") != std::string::npos;
+        EXPECT_EQ(tensor.to, experts ? DType::kMXFP4 : DType::kQ8_0) << tensor.from->name;
     }
 }
 
