@@ -1,5 +1,6 @@
 // weft logits: the logits of a model for given tokens, to compare with other programs.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdio>
 #include <numeric>
@@ -7,6 +8,7 @@
 #include "base/file.h"
 #include "base/printable.h"
 #include "cli/bench/summary.h"
+#include "cli/command_line/output_path.h"
 #include "cli/commands.h"
 #include "cli/models/model_words.h"
 #include "engine/start/measure.h"
@@ -23,6 +25,8 @@ constexpr const char* kLogitsFooter =
 constexpr size_t kMostShown = 10;
 // Rows of logits per step with --all: 64 rows of 128 Ki tokens are 32 MiB.
 constexpr int64_t kMostRows = 64;
+
+constexpr std::string_view kNpyBegin("\x93NUMPY\x01\x00", 8);
 
 struct LogitsFlags {
     CommonFlags common;
@@ -41,7 +45,7 @@ Status WriteNpy(const std::string& path, std::span<const float> values, int64_t 
         fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, cols);
     while ((kHead + dictionary.size() + 1) % 64 != 0) dictionary += ' ';
     dictionary += '\n';
-    std::string head("\x93NUMPY\x01\x00", 8);
+    std::string head(kNpyBegin);
     head += static_cast<char>(dictionary.size() & 0xff);
     head += static_cast<char>(dictionary.size() >> 8);
     head += dictionary;
@@ -112,6 +116,8 @@ Status PrintLogits(const LogitsFlags& flags, std::span<const float> logits,
 Status RunLogitsCommand(LogitsFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
     engine::Job& job = flags.common.job;
+    WEFT_TRY(
+        CheckOutput({"--npy", flags.npy, kNpyBegin}, std::array{job.model, flags.common.lora}));
     const auto count = static_cast<int64_t>(flags.tokens.size());
     WEFT_ASSIGN(ModelWords words, OpenWords(job));
     WEFT_ASSIGN(job.ctx, ContextFor(words.hyper, count, 0, job));

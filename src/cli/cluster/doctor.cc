@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/shell_word.h"
+#include "cli/command_line/output_path.h"
 #include "cli/commands.h"
 #include "cluster/socket.h"
 #include "doctor/check.h"
@@ -98,9 +99,13 @@ std::string ContentsText(const std::vector<doctor::SavedSource>& sources,
 }
 
 Status Save(const DoctorFlags& flags) {
+    constexpr size_t kTarMarkAt = 257;
     if (!flags.from.empty() || !flags.hosts.empty()) {
         return MakeError(ErrorCode::kUsage,
                          "--save excludes --from and --hosts: it saves this machine");
+    }
+    if (flags.save != "-") {
+        WEFT_TRY(CheckOutput({"--save", flags.save, "ustar", kTarMarkAt}, {}));
     }
     Views views;
     views.push_back(doctor::MakeLiveView({.measure = !flags.no_measure}));

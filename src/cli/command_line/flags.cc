@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -14,12 +15,14 @@
 #include "base/printable.h"
 #include "base/text.h"
 #include "cli/command_line/duration.h"
+#include "cli/command_line/output_path.h"
 #include "cli/terminal/output.h"
 #include "cluster/frame.h"
 #include "cluster/join/host_file.h"
 #include "cluster/socket.h"
 #include "engine/rank/host_ops.h"
 #include "engine/rank/sum_wire.h"
+#include "engine/rank/trace.h"
 #include "fleet/find.h"
 #include "model/hyper.h"
 #include "model_files/synthetic.h"
@@ -568,7 +571,8 @@ Status Resolve(CommonFlags& flags) {
     WEFT_ASSIGN(flags.job.net_table, fabric::ParseNetTable(flags.net_table));
     CatchStop(flags);
     flags.job.trace = !flags.trace_file.empty();
-    return {};
+    return CheckOutput({"--trace", flags.trace_file, engine::kTraceBegin},
+                       std::array{flags.job.model, flags.lora});
 }
 
 int Fail(const Error& error, bool json) {

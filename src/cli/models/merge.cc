@@ -1,6 +1,7 @@
 // weft merge: merges a LoRA adapter into a model's weights, as one GGUF file or a folder.
-#include <filesystem>
+#include <vector>
 
+#include "cli/command_line/output_path.h"
 #include "cli/commands.h"
 #include "model_files/lora/merged_source.h"
 #include "train/export.h"
@@ -22,12 +23,11 @@ struct MergeFlags {
 };
 
 Status Merge(MergeFlags& flags) {
-    std::error_code ignored;
-    if (std::filesystem::equivalent(flags.model, flags.out, ignored)) {
-        return MakeError(ErrorCode::kUsage, "OUT is MODEL ({}): the result would replace its input",
-                         flags.out);
-    }
     WEFT_ASSIGN(auto model, model_files::OpenModel(flags.model));
+    std::vector<std::string> inputs = model->Files();
+    inputs.insert(inputs.end(), {flags.model, flags.adapter});
+    WEFT_TRY(
+        CheckOutput({.name = "--out", .path = flags.out, .folder = flags.format == "hf"}, inputs));
     WEFT_ASSIGN(const auto merged,
                 model_files::MergedSource::Make(std::move(model), flags.adapter));
     WEFT_TRY(train::WriteModel(*merged, {.path = flags.out,

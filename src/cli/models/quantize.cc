@@ -2,11 +2,11 @@
 #include "quantize/quantize.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 
 #include "base/deadline.h"
 #include "base/printable.h"
+#include "cli/command_line/output_path.h"
 #include "cli/commands.h"
 
 namespace weft::cli {
@@ -131,22 +131,9 @@ void PrintSummary(const QuantizeFlags& flags, const model_files::ModelSource& so
 
 // The result must not replace any of the model's files, because it is made from them.
 Status CheckPaths(const QuantizeFlags& flags, const model_files::ModelSource& source) {
-    namespace fs = std::filesystem;
     std::vector<std::string> inputs = source.Files();
-    if (!source.folder().empty() && !flags.out.ends_with(".gguf")) {
-        const fs::path inside = fs::path(source.folder()) / fs::path(flags.out).filename();
-        inputs.push_back(inside.string());
-    }
-    inputs.push_back(flags.in);
-    if (!flags.imatrix.empty()) inputs.push_back(flags.imatrix);
-    for (const std::string& input : inputs) {
-        std::error_code ignored;
-        if (!fs::equivalent(input, flags.out, ignored)) continue;
-        return MakeError(ErrorCode::kUsage, "OUT is {}: the result would replace its input",
-                         input == flags.in ? fmt::format("IN ({})", input)
-                                           : fmt::format("a file of its input ({})", input));
-    }
-    return {};
+    inputs.insert(inputs.end(), {flags.in, flags.imatrix});
+    return CheckOutput({"OUT", flags.out}, inputs);
 }
 
 std::string ProgressText(uint64_t done, uint64_t all, double seconds) {
@@ -167,7 +154,7 @@ double Since(int64_t begin_ns) {
 Status RunQuantizeCommand(QuantizeFlags& flags) {
     WEFT_ASSIGN(quantize::QuantizeOptions options, ParseOptions(flags));
     WEFT_ASSIGN(const auto source, model_files::OpenModel(flags.in));
-    WEFT_TRY(CheckPaths(flags, *source));
+    if (!flags.dry_run) WEFT_TRY(CheckPaths(flags, *source));
     std::optional<quantize::Importance> importance;
     if (!flags.imatrix.empty()) {
         WEFT_ASSIGN(importance, quantize::Importance::Read(flags.imatrix));

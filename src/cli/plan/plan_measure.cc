@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "cli/command_line/output_path.h"
 #include "cli/plan/plan.h"
 #include "net/fabric.h"
 
@@ -51,6 +52,7 @@ void AddMeasureOptions(const Command& command, PlanFlags& flags) {
 Status MeasureHere(PlanFlags& flags) {
     flags.common.kv = flags.kv;
     WEFT_TRY(Resolve(flags.common));
+    WEFT_TRY(CheckOutput({"--out", flags.out, "{"}, {}));
     plan::MeasureOptions options = flags.measuring;
     options.cluster = flags.common.cluster;
     options.job = flags.common.job;

@@ -50,7 +50,7 @@ void AppendTrace(const program::Program& program, int64_t number,
 }
 
 std::string TraceFile(const std::vector<std::string>& events_of_ranks) {
-    std::string text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
+    std::string text = std::string(kTraceBegin) + "\n";
     const char* separator = "";
     for (size_t rank = 0; rank < events_of_ranks.size(); ++rank) {
         text += fmt::format(

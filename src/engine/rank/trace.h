@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/executable.h"
@@ -17,6 +18,9 @@ namespace weft::engine {
 // Appends the events of step `number` to `events`: JSON objects, separated by commas.
 void AppendTrace(const program::Program& program, int64_t number,
                  std::span<const backend::OpTiming> timings, int rank, std::string& events);
+
+// The first bytes of every such file.
+inline constexpr std::string_view kTraceBegin = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
 
 // Joins the events of all ranks into the text of one file. Skips empty entries.
 std::string TraceFile(const std::vector<std::string>& events_of_ranks);
