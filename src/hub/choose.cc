@@ -137,10 +137,11 @@ bool IsShard(const std::string& path) {
 
 Choice Folder(const std::vector<RepoFile>& files) {
     Choice choice;
-    const RepoFile* alone = nullptr;
+    const auto whole = std::ranges::find(files, "model.safetensors", &RepoFile::path);
+    const RepoFile* alone = whole == files.end() ? nullptr : &*whole;
     for (const RepoFile& file : files) {
+        if (file.path == kIndex && alone != nullptr) continue;  // (safetensors.h: not read)
         if (file.path == kIndex) choice.index = kIndex;
-        if (file.path == "model.safetensors") alone = &file;
         if (IsSetting(file.path) || IsOfModule(file.path)) choice.files.push_back(file);
     }
     if (!choice.index.empty()) return choice;

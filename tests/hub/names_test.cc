@@ -119,6 +119,11 @@ TEST(HubNames, ChoiceOfFolder) {
                       "a.safetensors"},
                      "o/n"),
               "config.json model.safetensors.index.json -> model.safetensors.index.json");
+    // A whole file comes before an index, as in transformers.
+    EXPECT_EQ(Chosen({"config.json", "model.safetensors.index.json", "a.safetensors",
+                      "model.safetensors"},
+                     "o/n"),
+              "config.json model.safetensors -> ");
 }
 
 TEST(HubNames, NextPage) {
