@@ -203,6 +203,26 @@ TEST_F(Lora, IsRefusedByNameBeforeWeightsAreRead) {
     }
 }
 
+// In either format, --force replaces a result.
+TEST_F(Lora, AMergedResultIsReplacedOnlyOnDemand) {
+    namespace fs = std::filesystem;
+    const std::string model = Model(DType::kF32), folder = Adapter(model);
+    for (const char* format : {"gguf", "hf"}) {
+        const std::string out = dir_ / format;
+        const Words merge = {"merge", model, "--lora", folder, "-o", out, "--save-format", format};
+        EXPECT_EQ(RunWeft(merge).status, 0);
+        const std::string file = format == std::string("hf") ? out + "/config.json" : out;
+        const auto before = fs::last_write_time(file);
+        const Ran again = RunWeft(merge);
+        EXPECT_EQ(again.status, 1) << again.err;
+        EXPECT_NE(again.err.find("--force replaces"), std::string::npos) << again.err;
+        EXPECT_EQ(fs::last_write_time(file), before);
+        const Ran forced = RunWeft(merge + Words{"--force"});
+        EXPECT_EQ(forced.status, 0) << forced.err;
+        EXPECT_NE(fs::last_write_time(file), before);
+    }
+}
+
 TEST_F(Lora, ValuesThatAreNotNumbersAreRefused) {
     const std::string model = Model(DType::kF32), out = dir_ / "merged.gguf";
     const std::string folder = Adapter(model, {.size = std::nanf("")}, "nan");
