@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "gpu/device.h"
+#include "support/shared_objects.h"
 
 namespace weft::test {
 
@@ -41,7 +42,8 @@ inline void PointAtLavapipe() {
 // loaded it some dozens of times. Tests would do so, because each opens a device and lists the
 // devices.
 inline void HoldGpu(int index) {
-    static const auto held = gpu::Device::Open(gpu::Api::kVulkan, index);
+    const auto& held = kSharedObjects->Get(
+        "held gpu", [&] { return gpu::Device::Open(gpu::Api::kVulkan, index); });
     if (!held.ok()) std::fprintf(stderr, "gpu %d: %s\n", index, held.error().message.c_str());
 }
 

@@ -17,6 +17,8 @@ Rules (docs/develop.md says why):
               scripts within strings; Outlast names the time-out that passes
   module      no script has the name of a module of Python's own library: scripts in its folder
               would import it in place of that module
+  statics     no object of a GPU's driver in a static: it would outlive libraries that clean up at
+              the program's exit
   blanks      no tabs, no blanks at the end of a line, a newline at the end of the file
 """
 import pathlib
@@ -47,6 +49,10 @@ STARTS_THREAD = re.compile(r"\bstd::(?:jthread|async)\b|\bpthread_create\b|"
                            r"\bthread_[({]\s*\[")
 GROWS_THREADS = re.compile(r"\b\w*threads_?\.(?:emplace|push)_back\((?!\)|std::move)")
 MAY_START_THREAD = "src/base/start_thread.cc"
+
+# Objects of GPU drivers in statics: by a call that opens one, or by the type.
+OPENS_DRIVER = re.compile(r"\bstatic\b[^;{]*=[^;{]*\b(?:Open\w*|HostSignal::Make|MakeKernel)\(|"
+                          r"\bstatic\b[^;{}()=]*_ptr<[\w:]*\b(?:Device|Kernel|HostSignal)>+ \w+;")
 
 # Sleeps, and shell commands with a fixed number.
 SLEEP = re.compile(r"\b(?:u|nano|clock_nano)?sleep(?:_for|_until)?\s*\(|\bEvent\(\)\.wait\(\S")
@@ -264,6 +270,14 @@ def check_threads(path, text, root):
         yield bare.count("\n", 0, each.start()) + 1, "threads start by base/start_thread.h"
 
 
+def check_statics(path, text, root):
+    if path.relative_to(root).parts[0] not in ("src", "tests", "bench"):
+        return
+    bare = bare_code(text)
+    for found in OPENS_DRIVER.finditer(bare):
+        yield bare.count("\n", 0, found.start()) + 1, "a driver's object in a static"
+
+
 def check_families(path, text, root):
     """What Weft knows of a model family stands in the family's files."""
     place = str(path.relative_to(root))
@@ -345,6 +359,7 @@ def check_file(path, root, folders):
         yield from check_layers(path, lines, root, folders)
         yield from check_functions(lines)
         yield from check_threads(path, text, root)
+        yield from check_statics(path, text, root)
         yield from check_families(path, text, root)
         yield from check_contract(path, lines, root)
 

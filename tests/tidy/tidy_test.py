@@ -118,6 +118,16 @@ class Tidy(unittest.TestCase):
         self.put("src/base/start_thread.cc", "std::thread one([] {});\n")
         self.assertEqual(self.run_tidy()[0], 0)
 
+    def test_statics(self):
+        for code in ("static const auto held = gpu::Device::Open(api, 0);",
+                     "static const std::shared_ptr<Device> device = OpenVulkan();",
+                     "static std::map<int, std::unique_ptr<gpu::Kernel>> kernels;"):
+            self.expect("tests/gpu/c.cc", f"int x;\nvoid F() {{\n    {code}\n}}\n",
+                        "3: a driver's object in a static")
+        self.put("tests/gpu/c.cc", "static Result<std::shared_ptr<Device>> Open() {\n"
+                                   "    return Device::Open(0);\n}\n")
+        self.assertEqual(self.run_tidy()[0], 0)
+
     def test_sleeps(self):
         nap, report = "sle" + "ep", "a test waits for an event"
         for name, line in (

@@ -33,6 +33,7 @@
 #include "backend/gpu/lower/lower.h"
 #include "shaders/shaders.h"
 #include "support/lavapipe.h"
+#include "support/shared_objects.h"
 #include "tensor/half.h"
 
 namespace weft::backend::on_gpu::test {
@@ -47,29 +48,29 @@ struct TestDevice {
     std::shared_ptr<gpu::Device> device;
     std::string why_not;
 };
-inline const TestDevice& TheTestDevice() {
-    static const TestDevice held = [] {
-        TestDevice made;
-        const gpu::Api api = weft::test::TestApi();
-        if (api == gpu::Api::kVulkan) weft::test::PointAtLavapipe();
-        auto list = gpu::ListDevices(api);
-        if (!list.ok()) return TestDevice{nullptr, list.error().message};
-        made.why_not = "the driver lists no device";
-        for (const gpu::Description& about : *list) {
-            if (!about.unusable.empty()) {
-                made.why_not = about.name + ": " + about.unusable;
-                continue;
-            }
-            gpu::OpenOptions options;
-            options.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
-            auto opened = gpu::Device::Open(api, about.index, options);
-            if (opened.ok()) return TestDevice{*opened, ""};
-            made.why_not = opened.error().message;
+inline TestDevice OpenTestDevice() {
+    TestDevice made;
+    const gpu::Api api = weft::test::TestApi();
+    if (api == gpu::Api::kVulkan) weft::test::PointAtLavapipe();
+    auto list = gpu::ListDevices(api);
+    if (!list.ok()) return TestDevice{nullptr, list.error().message};
+    made.why_not = "the driver lists no device";
+    for (const gpu::Description& about : *list) {
+        if (!about.unusable.empty()) {
+            made.why_not = about.name + ": " + about.unusable;
+            continue;
         }
-        if (shaders::Names().empty()) made.why_not += "; no shaders: glslc was not found";
-        return made;
-    }();
-    return held;
+        gpu::OpenOptions options;
+        options.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
+        auto opened = gpu::Device::Open(api, about.index, options);
+        if (opened.ok()) return TestDevice{*opened, ""};
+        made.why_not = opened.error().message;
+    }
+    if (shaders::Names().empty()) made.why_not += "; no shaders: glslc was not found";
+    return made;
+}
+inline const TestDevice& TheTestDevice() {
+    return weft::test::kSharedObjects->Get("test device", OpenTestDevice);
 }
 #define WEFT_VULKAN(name)                                                                   \
     if (test::TheTestDevice().device == nullptr)                                            \
@@ -141,7 +142,8 @@ class BenchEmitter : public Emitter {
         std::string key(shader);
         for (const uint32_t value : constants) key += " " + std::to_string(value);
         // All tests of a program share kernels, because compiling them takes most of the time.
-        static std::map<std::string, std::unique_ptr<gpu::Kernel>> kernels;
+        auto& kernels = weft::test::kSharedObjects->Get(
+            "kernels", [] { return std::map<std::string, std::unique_ptr<gpu::Kernel>>(); });
         auto& kernel = kernels[key + " of " + std::to_string(subgroup)];
         if (kernel == nullptr) {
             const auto spirv = shaders::Find(shader);

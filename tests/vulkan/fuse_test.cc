@@ -271,7 +271,8 @@ void ExpectSameBitsOn(const std::shared_ptr<Device>& fusing, const std::shared_p
 }
 void ExpectSameBits(const Program& program, const model_files::ModelSource& source,
                     std::span<const int32_t> tokens) {
-    static const std::shared_ptr<Device> plain = OpenVulkan({.fuses = false});
+    const std::shared_ptr<Device> plain = weft::test::kSharedObjects->Get(
+        "device without fusion", [] { return OpenVulkan({.fuses = false}); });
     ExpectSameBitsOn(TheVulkan(), plain, program, source, tokens, {13, 5, 1});
 }
 
@@ -324,7 +325,10 @@ TEST_P(VulkanFusedIntegers, SameBits) {
     SKIP_TO_NIGHT_UNLESS(GetParam().name == "llama");
     WEFT_VULKAN(opened);
     if (!opened->description().integer_dot) GTEST_SKIP() << "no integer dot products";
-    static const auto fusing = OpenForIntegers(true), plain = OpenForIntegers(false);
+    const auto fusing = weft::test::kSharedObjects->Get("device for integers",
+                                                        [] { return OpenForIntegers(true); });
+    const auto plain = weft::test::kSharedObjects->Get("device for integers without fusion",
+                                                       [] { return OpenForIntegers(false); });
     const GoldenProgram model(GetParam().golden(), true);
     const bool blocks = GetParam().name == "deepseekV3" || GetParam().name == "qwen3";
     const Program program = model.Build(blocks ? DType::kQ8_0 : DType::kF16)[0];
@@ -334,9 +338,10 @@ TEST_P(VulkanFusedIntegers, SameBits) {
 
 // One context for all tests, so that kernels are compiled once.
 Context& TheContext(const std::shared_ptr<gpu::Device>& device, bool integers = false) {
-    static Context floats(device, "vulkan", false);
-    static Context rounded(device, "vulkan", false, kFusedIntegers);
-    return integers ? rounded : floats;
+    return *weft::test::kSharedObjects->Get(integers ? "context of integers" : "context", [&] {
+        const Arithmetic arithmetic = integers ? kFusedIntegers : Arithmetic{};
+        return std::make_shared<Context>(device, "vulkan", false, arithmetic);
+    });
 }
 
 // The parts that record a Program, with no weights loaded.
@@ -416,7 +421,8 @@ TEST_P(VulkanFused, SumsOfOneRowContinueWithTheNextOps) {
     Context& context = TheContext(device);
     const bool waits = device->description().kind == gpu::Kind::kCpu;
     const double patience = waits ? 1e3 : HostSignal::kPatienceSeconds;
-    static const auto signal = HostSignal::Make(*device, context.kernels, patience).value();
+    const auto& signal = weft::test::kSharedObjects->Get(
+        "signal", [&] { return HostSignal::Make(*device, context.kernels, patience).value(); });
     ASSERT_TRUE(signal->works()) << signal->why();
     const Fusion fusion(program, std::vector{program.Find("logits")});
     int64_t sums = 0, others = 0, joined = 0;

@@ -9,6 +9,7 @@
 
 #include "backend/gpu/gpu_device.h"
 #include "support/lavapipe.h"
+#include "support/shared_objects.h"
 
 namespace weft::backend {
 
@@ -37,8 +38,7 @@ inline std::shared_ptr<Device> OpenVulkan(const on_gpu::Limits& limits = {}) {
 }
 // For tests on one thread: kernels are compiled once.
 inline std::shared_ptr<Device> TheVulkan() {
-    static const std::shared_ptr<Device> device = OpenVulkan();
-    return device;
+    return weft::test::kSharedObjects->Get("device", [] { return OpenVulkan(); });
 }
 
 #define WEFT_NEEDS_VULKAN()                        \
