@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "gpu/vulkan/small_halves.h"
 #include "support/lavapipe.h"
 #include "support/temp_dir.h"
+#include "support/wait.h"
 #include "tensor/half.h"
 
 namespace weft::gpu {
@@ -458,6 +460,25 @@ TEST(GpuDevice, PipelineCacheIsKeptAndADamagedOneIgnored) {
     const auto device = test::OpenLavapipe({.cache_folder = path + "/below"});
     ASSERT_TRUE(device.ok()) << device.error().message;
     EXPECT_TRUE(test::RunScale(**device, Place::kHost, 10, 8, 2, 0).ok());
+}
+
+// A process that is killed keeps its kernels: the file is there before the device is closed.
+TEST(GpuDevice, KernelsAreKeptWhenTheyAreMade) {
+    const test::TempDir folder;
+    WEFT_LAVAPIPE_OR_SKIP(device, {.cache_folder = folder.path()});
+    const auto files = [&] {
+        return std::distance(std::filesystem::directory_iterator(folder.path()), {});
+    };
+    ASSERT_TRUE(test::RunScale(*device, Place::kHost, 10, 8, 2, 0).ok());
+    EXPECT_EQ(files(), 1);
+    // Later kernels are written too, but writing takes little of the time.
+    std::filesystem::remove(std::filesystem::directory_iterator(folder.path())->path());
+    uint32_t add = 1;
+    const Deadline deadline = test::Patience();
+    while (files() == 0 && !deadline.expired()) {
+        ASSERT_TRUE(test::RunScale(*device, Place::kHost, 10, 8, 2, add++).ok());
+    }
+    EXPECT_EQ(files(), 1);
 }
 
 // Logs the time of one submission and its wait; no check depends on it.

@@ -73,6 +73,15 @@ if(weft_shaders AND NOT WEFT_SANITIZE)
     SKIP_RETURN_CODE 77)
 endif()
 
+# A suite with an empty home, as on a machine that never ran it.
+add_test(NAME vulkan.empty_home COMMAND ${PYTHON3} ${here}/empty_home.py
+  $<TARGET_FILE:vulkan_tests>
+  --gtest_filter=VulkanExecutable.AnyPartition*:VulkanExecutable.MemoryThatTheHost*)
+set_tests_properties(vulkan.empty_home PROPERTIES LABELS vulkan TIMEOUT ${WEFT_TEST_SECONDS}
+  SKIP_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
+  ENVIRONMENT "WEFT_LAVAPIPE=${WEFT_LAVAPIPE}"
+  ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
+
 # Loaders in front of the real one: a GPU that is taken away from a rank; simulated GPUs.
 if(weft_vulkan)
   foreach(loader lost_gpu other_gpus)

@@ -63,13 +63,17 @@ class PipelineCache {
     Status Open(const std::string& folder);
     VkPipelineCache handle() const { return handle_; }
     void Grew() { grew_ = true; }
-    void Save();  // writes the file if the cache grew; a failure is a warning
+    // Writes the file if the cache grew; a failure is a warning. SaveIfDue does so at most so often
+    // that writing takes a twentieth of the time.
+    void Save();
+    void SaveIfDue();
 
   private:
     std::shared_ptr<Core> core_;
     std::string path_;
     VkPipelineCache handle_ = VK_NULL_HANDLE;
     bool grew_ = false;
+    int64_t due_ns_ = 0;  // time of the next SaveIfDue that may write
 };
 
 Result<std::unique_ptr<Kernel>> MakeKernelOn(std::shared_ptr<Core> core, PipelineCache& cache,

@@ -74,6 +74,8 @@ Result<bool> DeviceOfCore::WaitSlice(uint64_t submission, int64_t slice_ns) {
 Status DeviceOfCore::Wait(uint64_t submission, Deadline deadline) {
     WEFT_TRY(status());
     WEFT_CHECK(submission <= core_->submitted);
+    // While the device works: a process that is killed keeps its kernels.
+    if (deadline.length_ms() > 0) cache_.SaveIfDue();
     const int64_t begin_ns = NowNs();
     bool over = core_->done >= submission;
     while (!over) {

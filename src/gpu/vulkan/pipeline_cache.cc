@@ -1,4 +1,5 @@
 // Compiled pipelines on disk.
+#include "base/deadline.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "gpu/cache_file.h"
@@ -30,6 +31,16 @@ Status PipelineCache::Open(const std::string& folder) {
     if (result == VK_SUCCESS) return {};
     handle_ = VK_NULL_HANDLE;
     return core_->Fail("vkCreatePipelineCache", result);
+}
+
+void PipelineCache::SaveIfDue() {
+    constexpr int64_t kTimesItsLength = 20;
+    if (!grew_) return;
+    const int64_t begin_ns = NowNs();
+    if (begin_ns < due_ns_) return;
+    Save();
+    const int64_t end_ns = NowNs();
+    due_ns_ = end_ns + kTimesItsLength * (end_ns - begin_ns);
 }
 
 void PipelineCache::Save() {
