@@ -203,7 +203,7 @@ endfunction()
 
 # Where tools/setup.sh puts what it brings: a compiler of shaders (cmake/shaders.cmake), and lavapipe,
 # the Vulkan driver of tests (tests/support/lavapipe.h).
-if(DEFINED ENV{XDG_CACHE_HOME})
+if(NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
   set(weft_cache $ENV{XDG_CACHE_HOME}/weft)
 else()
   set(weft_cache $ENV{HOME}/.cache/weft)
