@@ -10,6 +10,7 @@
 #include "backend/gpu/compile.h"
 #include "backend/gpu/device/context.h"
 #include "backend/gpu/gpu_device.h"
+#include "backend/gpu/memory/upload.h"
 #include "backend/gpu/record/backoff.h"
 #include "backend/placed/placed_device.h"
 #include "coll/comm.h"
@@ -106,6 +107,39 @@ TEST(VulkanGate, ExchangesOfAnySizeMoveOnlyTheirFloats) {
         EXPECT_EQ(y.data()[counts.back()], -1);
         std::fill_n(to.data(), kMost, -1.0F);
     }
+}
+
+// Uploads, as those of streamed weights, go on while a submission runs: each waits only for its own
+// earlier copies.
+TEST(VulkanGate, UploadsGoOnWhileASubmissionWaits) {
+    constexpr double kSeconds = 30;  // of the submission, if an upload waits for it
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    Context context(device, "vulkan", false);
+    context.limits.maps_memory = false;  // as on a card
+    const auto signal = MakeSignal(*device, context.kernels, kSeconds);
+    ASSERT_TRUE(signal->works()) << signal->why();
+    FloatBuffer x(*device, 16);
+    const gpu::Buffer to = device->Allocate(4096, gpu::Place::kDevice).value();
+    Uploader uploader(context);
+    const auto put = [&] {
+        const Uploader::Range range{&to, 0, to.size_bytes()};
+        const auto fill = [](std::span<std::byte* const> out) { *out[0] = std::byte{1}; };
+        ASSERT_TRUE(uploader.Put({&range, 1}, fill).ok());
+    };
+    for (int i = 0; i < 4; ++i) put();
+    const auto commands = device->Record().value();
+    signal->RecordBegin(*commands);
+    const uint64_t at = x.buffer.address();
+    signal->Record(*commands, {at, at, at, 16, 1});
+    ASSERT_TRUE(commands->End().ok());
+    signal->Begin(1);
+    const uint64_t number = device->Submit(*commands).value();
+    ASSERT_TRUE(signal->Await(1, number, Deadline::In(60'000)).value());
+    for (int i = 0; i < 4; ++i) put();
+    signal->Open(1, std::as_bytes(std::span(x.data(), 16)));
+    ASSERT_TRUE(device->Wait(number, Deadline::In(60'000)).ok());
+    EXPECT_EQ(signal->GaveUp(), 0U);
+    EXPECT_TRUE(uploader.Finish().ok());
 }
 
 // A sum of three ranks whose addends lie in windows (PeerSums): of rank 1 here, in the second half.

@@ -45,7 +45,7 @@ class CommandsOfCore : public Commands {
     CommandsOfCore(const CommandsOfCore&) = delete;
     CommandsOfCore& operator=(const CommandsOfCore&) = delete;
     ~CommandsOfCore() override {
-        if ((times_.empty() && graph_ == nullptr) || !core_->Settled()) return;
+        if ((times_.empty() && graph_ == nullptr) || !core_->Settled(submission_)) return;
         static_cast<void>(core_->Enter());
         if (graph_ != nullptr) static_cast<void>(core_->calls.DestroyInstance(graph_));
         for (const Handle event : times_)
@@ -155,10 +155,9 @@ Status CommandsOfCore::Submit() {
             : core_->Check("LaunchGraph", core_->calls.LaunchGraph(graph_, core_->stream));
     // Also after an error: what the stream got already runs, and objects must outlive it.
     const Status ended = core_->EndSubmission(end, graph_ == nullptr ? steps_.size() : 1);
-    WEFT_TRY(given);
-    WEFT_TRY(ended);
     submission_ = core_->submitted;
-    return {};
+    WEFT_TRY(given);
+    return ended;
 }
 
 Status CommandsOfCore::Give() {

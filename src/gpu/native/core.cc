@@ -126,8 +126,7 @@ Result<uint64_t> Core::Done() {
     return done.load();
 }
 
-bool Core::Settled() {
-    const uint64_t last = submitted;
+bool Core::Settled(uint64_t last) {
     const Deadline deadline = Deadline::In(kSettleMs);
     while (!lost && !abandoned && done < last && !deadline.expired()) {
         if (const Result<uint64_t> now = Done(); now.ok() && *now >= last) break;

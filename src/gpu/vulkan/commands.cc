@@ -18,7 +18,7 @@ class CommandsOfCore : public Commands {
     CommandsOfCore(const CommandsOfCore&) = delete;
     CommandsOfCore& operator=(const CommandsOfCore&) = delete;
     ~CommandsOfCore() override {
-        if (!core_->Settled()) return;
+        if (!core_->Settled(submission_)) return;
         if (queries_ != VK_NULL_HANDLE)
             core_->calls.DestroyQueryPool(core_->device, queries_, nullptr);
         if (pool_ != VK_NULL_HANDLE) core_->calls.DestroyCommandPool(core_->device, pool_, nullptr);

@@ -121,8 +121,7 @@ Result<uint64_t> Core::Done() {
     return value;
 }
 
-bool Core::Settled() {
-    const uint64_t last = submitted;
+bool Core::Settled(uint64_t last) {
     if (gone || done >= last) return true;
     const Deadline deadline = Deadline::In(kSettleMs);
     int losses = 0;  // a lost device runs nothing; checked twice, since the next step can't be

@@ -32,10 +32,11 @@ struct Core {
     Status status() const;
     // The number of completed submissions.
     Result<uint64_t> Done();
-    // Called before an object that submissions may use is destroyed. Waits, for a limited time,
-    // until all submissions so far are done. Returns false if they are not done; then the object
-    // must be leaked.
-    bool Settled();
+    // Called before an object that submissions up to `last` may use is destroyed. Waits, for a
+    // limited time, until these are done. Returns false if they are not done; then the object must
+    // be leaked. Without an argument: all submissions so far.
+    bool Settled(uint64_t last);
+    bool Settled() { return Settled(submitted); }
 
     std::unique_ptr<Instance> instance;
     const Physical physical;

@@ -48,13 +48,19 @@ Status Uploader::Put(std::span<const Range> ranges, const Fill& fill) {
     return status;
 }
 
+// The free slot whose last copies were submitted first.
 Uploader::Slot& Uploader::TakeSlot() {
     std::unique_lock lock(mutex_);
-    const auto is_free = [](const Slot& slot) { return !slot.taken; };
-    given_back_.wait(lock, [&] { return std::ranges::any_of(slots_, is_free); });
-    Slot& slot = *std::ranges::find_if(slots_, is_free);
-    slot.taken = true;
-    return slot;
+    Slot* found = nullptr;
+    given_back_.wait(lock, [&] {
+        for (Slot& slot : slots_) {
+            if (slot.taken) continue;
+            if (found == nullptr || slot.submission < found->submission) found = &slot;
+        }
+        return found != nullptr;
+    });
+    found->taken = true;
+    return *found;
 }
 
 void Uploader::GiveBack(Slot& slot) {
