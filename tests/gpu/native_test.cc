@@ -2,7 +2,9 @@
 // errors, and nothing leaks. WEFT_TEST_API names the driver.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -15,6 +17,7 @@
 #include "base/file.h"
 #include "gpu/cards.h"
 #include "gpu/gpu_case.h"
+#include "gpu/native/core.h"
 #include "support/lavapipe.h"
 #include "support/temp_dir.h"
 
@@ -31,6 +34,7 @@ struct Standin {
     int64_t (*calls)() = nullptr;
     const char* (*failed)() = nullptr;
     int (*alive)() = nullptr;
+    int (*slack_ns)() = nullptr;  // of the thread that polled last
 };
 
 class NativeFaults : public testing::Test {
@@ -48,6 +52,7 @@ class NativeFaults : public testing::Test {
         find("weft_standin_calls", standin_.calls);
         find("weft_standin_failed", standin_.failed);
         find("weft_standin_alive", standin_.alive);
+        find("weft_standin_slack_ns", standin_.slack_ns);
         if (standin_.alive == nullptr) GTEST_SKIP() << "a driver of a GPU, not a stand-in";
         standin_.reset();
     }
@@ -160,8 +165,34 @@ TEST_F(NativeFaults, AKernelThatNeverEndsIsATimeout) {
     ASSERT_FALSE(waited.ok());
     EXPECT_EQ(waited.error().code, ErrorCode::kTimeout) << waited.error().message;
     EXPECT_TRUE((*device)->status().ok());
+    // Sleeps between polls ended on time, and the thread's other sleeps have their own rule again.
+    EXPECT_LE(standin_.slack_ns(), 1000);
+    EXPECT_GT(::prctl(PR_GET_TIMERSLACK), 1000);
     standin_.hang(0);
     EXPECT_TRUE((*device)->Wait(*submitted, Deadline::In(60'000)).ok());
+}
+
+// Work that ends at any time: how late its wait returns if sleeps take as long as they should.
+TEST(NativeWait, ReturnsSoonAfterTheEnd) {
+    constexpr int64_t kUs = 1000;
+    for (const int64_t length_us : {40, 60, 100, 300, 1000, 3000, 5000, 20'000, 200'000}) {
+        std::vector<int64_t> late;
+        int64_t sleeps = 0;
+        for (int64_t i = 0; i < 1000; ++i) {
+            const int64_t end_ns = length_us * kUs + i * length_us / 20;
+            int64_t now_ns = 0;
+            while (now_ns < end_ns) {
+                const int64_t pause_ns = native::PollPauseNs(now_ns);
+                sleeps += pause_ns > 0 ? 1 : 0;
+                now_ns += std::max<int64_t>(pause_ns, 500);
+            }
+            late.push_back(now_ns - end_ns);
+        }
+        std::ranges::sort(late);
+        EXPECT_LE(late[500], std::max(15 * kUs, length_us * kUs / 400)) << length_us;
+        // A poll and its sleep take 3 us of the processor.
+        EXPECT_LE(3 * kUs * sleeps / 1000, length_us * kUs * 4 / 25) << length_us;
+    }
 }
 
 // The host thread that a first kernel waits for must not block in Submit. Each launch triples the

@@ -145,4 +145,8 @@ std::unique_ptr<Commands> RecordOn(std::shared_ptr<Core> core, Address stop_word
 Status SubmitOn(const Commands& commands);
 std::vector<int64_t> TimesOf(const Commands& commands, uint32_t count);
 
+// The pause before the next poll of a wait that has lasted so long; 0: none. A wait returns half a
+// pause late in the median.
+int64_t PollPauseNs(int64_t waited_ns);
+
 }  // namespace weft::gpu::native

@@ -1,5 +1,9 @@
 // Lists the devices of CUDA or HIP, and opens one.
+#include <sys/prctl.h>
+
+#include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "base/file.h"
@@ -10,10 +14,19 @@ namespace weft::gpu::native {
 namespace {
 
 constexpr uint64_t kStopWordBytes = 256;
-// A wait first polls without a pause: a decode step's kernels end within this time, or take much
-// longer. Then pauses grow with the time waited.
-constexpr int64_t kPollNs = 50'000, kMostPauseNs = 1'000'000;
-constexpr int64_t kPausesPerWait = 16;
+// Sleeps of this thread end on time: by default, Linux may end them 50 us late.
+class PreciseSleeps {
+  public:
+    PreciseSleeps() : slack_ns_(::prctl(PR_GET_TIMERSLACK)) { ::prctl(PR_SET_TIMERSLACK, 1UL); }
+    PreciseSleeps(const PreciseSleeps&) = delete;
+    PreciseSleeps& operator=(const PreciseSleeps&) = delete;
+    ~PreciseSleeps() {
+        if (slack_ns_ > 0) ::prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack_ns_));
+    }
+
+  private:
+    const int slack_ns_;
+};
 
 class DeviceOfCore : public Device {
   public:
@@ -73,6 +86,7 @@ Status DeviceOfCore::Wait(uint64_t submission, Deadline deadline) {
     WEFT_TRY(status());
     WEFT_CHECK(submission <= core_->submitted);
     const int64_t begin_ns = NowNs();
+    std::optional<PreciseSleeps> precise;
     while (true) {
         WEFT_ASSIGN(const uint64_t done, core_->Done());
         if (done >= submission) return {};
@@ -84,8 +98,9 @@ Status DeviceOfCore::Wait(uint64_t submission, Deadline deadline) {
                              core_->Who(), submission, deadline.length_ms(), done,
                              core_->submitted.load());
         }
-        if (waited_ns < kPollNs) continue;
-        const int64_t pause_ns = std::min(waited_ns / kPausesPerWait, kMostPauseNs);
+        const int64_t pause_ns = PollPauseNs(waited_ns);
+        if (pause_ns == 0) continue;
+        if (!precise) precise.emplace();
         std::this_thread::sleep_for(
             std::chrono::nanoseconds(std::min(pause_ns, deadline.at_ns() - now_ns)));
     }
@@ -168,6 +183,15 @@ Result<std::vector<Found>> DescribeAll(const Interface& interface, const Calls& 
 }
 
 }  // namespace
+
+// A wait first polls without a pause: a decode step's kernels end within this time, or take much
+// longer. Pauses below 20 us would take most of a core.
+int64_t PollPauseNs(int64_t waited_ns) {
+    constexpr int64_t kPollNs = 50'000, kLeastPauseNs = 20'000, kMostPauseNs = 1'000'000;
+    constexpr int64_t kPausesPerWait = 250;
+    if (waited_ns < kPollNs) return 0;
+    return std::clamp(waited_ns / kPausesPerWait, kLeastPauseNs, kMostPauseNs);
+}
 
 Result<std::vector<Description>> ListDevicesOf(const Interface& interface) {
     WEFT_ASSIGN(const Calls calls, OpenLibrary(interface));

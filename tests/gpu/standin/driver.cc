@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,7 +65,8 @@ std::atomic<int64_t> g_calls = 0, g_fail_at = 0;
 std::atomic<int64_t> g_launches = 0, g_launches_at_reset = 0;
 std::atomic<Code> g_fail_with = 0;
 std::atomic<bool> g_lost = false;
-std::atomic<int> g_alive = 0;  // objects and memory that the caller has not released
+std::atomic<int> g_slack_ns = 0;  // how late a sleep of the last thread that polled may end
+std::atomic<int> g_alive = 0;     // objects and memory that the caller has not released
 std::atomic<size_t> g_used_bytes = 0;
 std::mutex g_mutex;  // for the maps
 std::map<void*, size_t> g_sizes, g_opened;
@@ -232,6 +234,9 @@ EXPORT const char* weft_standin_failed() {
 }
 EXPORT int weft_standin_alive() {
     return g_alive;
+}
+EXPORT int weft_standin_slack_ns() {
+    return g_slack_ns;
 }
 
 // ---- Devices
@@ -440,6 +445,7 @@ EXPORT Code NAME(cuEventRecord, hipEventRecord)(void* event, void* stream) {
 EXPORT Code NAME(cuEventQuery, hipEventQuery)(void* event) {
     TURN();
     const auto* const own = static_cast<const Event*>(event);
+    g_slack_ns = ::prctl(PR_GET_TIMERSLACK);
     return own->passed == own->recorded ? 0 : kNotReady;
 }
 EXPORT Code NAME(cuEventElapsedTime, hipEventElapsedTime)(float* ms, void* from, void* to) {
