@@ -20,12 +20,9 @@ Listed ListOf(Api api) {
     return {api, {}, fmt::format("{}: no device. {}", ApiTitle(api), DriverAdvice(api))};
 }
 
-// Devices without a PCI address are cards of their own.
 void Add(Description device, std::vector<Card>& cards) {
-    const auto same = std::ranges::find_if(cards, [&](const Card& card) {
-        return !device.pci.empty() && card.devices[0].pci == device.pci &&
-               card.devices.back().api != device.api;
-    });
+    const auto same = std::ranges::find_if(
+        cards, [&](const Card& card) { return IsSameCard(card.devices[0], device); });
     if (same != cards.end()) {
         same->devices.push_back(std::move(device));
     } else {
@@ -49,6 +46,10 @@ const Description& Card::best() const {
     const auto usable = std::ranges::find_if(
         devices, [](const Description& device) { return device.unusable.empty(); });
     return usable == devices.end() ? devices[0] : *usable;
+}
+
+bool IsSameCard(const Description& a, const Description& b) {
+    return !a.pci.empty() && a.pci == b.pci && (a.api != b.api || a.api == Api::kVulkan);
 }
 
 Cards ListCards() {

@@ -20,6 +20,7 @@
 //     dot=fast, dot=none          products of packed int8
 //     timestamps=BITS             0: none
 //     subgroups=fixed             no VK_EXT_subgroup_size_control
+//     pci=BUS                     the number of its PCI bus
 //     refuses=1                   vkCreateDevice fails
 //     promises=1                  allocations beyond a heap succeed, and the device is lost when
 //                                 they are used
@@ -220,6 +221,11 @@ VKAPI_ATTR void VKAPI_CALL Properties(VkPhysicalDevice device, VkPhysicalDeviceP
             out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES)) {
         if (most > 0) memory->maxMemoryAllocationSize = most;
     }
+    if (auto* pci = Part<VkPhysicalDevicePCIBusInfoPropertiesEXT>(
+            out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT)) {
+        pci->pciDomain = pci->pciDevice = pci->pciFunction = 0;
+        pci->pciBus = static_cast<uint32_t>(gpu.Number("pci", 0));
+    }
     if (auto* dot = Part<VkPhysicalDeviceShaderIntegerDotProductProperties>(
             out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES)) {
         if (gpu.Is("dot", "fast")) dot->integerDotProduct4x8BitPackedSignedAccelerated = VK_TRUE;
@@ -283,6 +289,7 @@ VKAPI_ATTR VkResult VKAPI_CALL Extensions(VkPhysicalDevice device, const char* l
     if (gpu.Is("dot", "none")) drop(VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
     if (gpu.Is("subgroups", "fixed")) drop(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     if (gpu.words.contains("buffer")) drop(VK_KHR_MAINTENANCE_4_EXTENSION_NAME);
+    if (gpu.words.contains("pci")) all.push_back({VK_EXT_PCI_BUS_INFO_EXTENSION_NAME, 2});
     if (gpu.Plays()) {
         drop(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
         if (!gpu.Is("budget", "0")) all.push_back({VK_EXT_MEMORY_BUDGET_EXTENSION_NAME, 1});
@@ -379,7 +386,8 @@ VKAPI_ATTR VkResult VKAPI_CALL Create(VkPhysicalDevice device, const VkDeviceCre
                                    info->ppEnabledExtensionNames + info->enabledExtensionCount);
     if (gpu->Plays()) {
         std::erase_if(names, [](std::string_view name) {
-            return name == VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
+            return name == VK_EXT_MEMORY_BUDGET_EXTENSION_NAME ||
+                   name == VK_EXT_PCI_BUS_INFO_EXTENSION_NAME;
         });
     }
     VkDeviceCreateInfo own = *info;

@@ -289,6 +289,12 @@ class Ranks(unittest.TestCase):
                          ["vulkan:2", "vulkan:2"])
         self.assertEqual(self.chosen("discrete", "--tp", "2")[0], ["vulkan:0", "vulkan:0"])
 
+    def test_a_card_that_two_drivers_list_is_one(self):
+        for how in ("auto", "vulkan")[:None if nightly() else 1]:
+            devices, _ = self.chosen("discrete pci=3; discrete pci=3; discrete pci=4", "--tp", "2",
+                                     "--device", how)
+            self.assertEqual(devices, ["vulkan:0", "vulkan:2"])
+
     def test_tensor_ranks_on_unlike_gpus_take_the_processor(self):
         unlike = "discrete name=A vendor=1002; discrete name=B"
         devices, said = self.chosen(unlike, "--tp", "2")

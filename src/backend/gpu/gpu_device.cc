@@ -46,12 +46,15 @@ std::string NameOf(const gpu::Description& gpu) {
     return fmt::format("{}:{}", gpu::ApiName(gpu.api), gpu.index);
 }
 
-// The devices that a name without a number may select, best first (ChooseGpus).
+// The devices that a name without a number may select, best first (ChooseGpus): each card once.
 std::vector<const gpu::Description*> InOrder(const std::vector<gpu::Description>& all,
                                              int local_rank) {
     std::vector<const gpu::Description*> order;
     for (const gpu::Description& gpu : all) {
-        if (gpu.kind != gpu::Kind::kCpu && gpu.unusable.empty()) order.push_back(&gpu);
+        const auto same = [&](const gpu::Description* one) { return gpu::IsSameCard(*one, gpu); };
+        if (gpu.kind != gpu::Kind::kCpu && gpu.unusable.empty() &&
+            std::ranges::none_of(order, same))
+            order.push_back(&gpu);
     }
     std::ranges::stable_sort(order, {}, [](const gpu::Description* gpu) { return gpu->kind; });
     for (auto begin = order.begin(); begin != order.end();) {
