@@ -56,6 +56,11 @@ std::atomic_ref<uint32_t> Shared(uint32_t* word) {
     return std::atomic_ref<uint32_t>(*word);
 }
 
+// Writes a word before DrainWrites(). (A stronger order would lock the bus for a word of a card.)
+void Put(uint32_t* word, uint32_t value) {
+    Shared(word).store(value, std::memory_order_relaxed);
+}
+
 // Writes to a card's mapped memory pass through processor buffers that keep no order. After this
 // call, earlier writes arrive before later ones.
 void DrainWrites() {
@@ -152,10 +157,10 @@ void HostSignal::RecordPost(gpu::Commands& commands, uint32_t index) const {
 void HostSignal::Begin(uint32_t exchanges, uint64_t windows) {
     base_ += exchanges_;
     exchanges_ = exchanges;
-    Shared(Word(kGaveUpWord)).store(0);
-    Shared(InboxWord(kBaseWord)).store(base_);
-    Shared(InboxWord(kWindowsLowWord)).store(static_cast<uint32_t>(windows));
-    Shared(InboxWord(kWindowsHighWord)).store(static_cast<uint32_t>(windows >> 32));
+    Put(Word(kGaveUpWord), 0);
+    Put(InboxWord(kBaseWord), base_);
+    Put(InboxWord(kWindowsLowWord), static_cast<uint32_t>(windows));
+    Put(InboxWord(kWindowsHighWord), static_cast<uint32_t>(windows >> 32));
     DrainWrites();
 }
 
@@ -207,12 +212,22 @@ HostSignal::Exchange HostSignal::TrialExchange(uint32_t index, uint32_t floats) 
     return {trial_.address(), trial_host_.address(), trial_.address(), floats, index};
 }
 
+// An exchange whose values a kernel handed over before; the exchange's own go elsewhere.
+void HostSignal::RecordTrialHandOver(gpu::Commands& commands, uint32_t index) const {
+    RecordHanded(commands, trial_.address(), trial_host_.address(), kTrialFloats);
+    RecordPost(commands, index);
+    Exchange exchange = TrialExchange(index, kTrialFloats);
+    exchange.to_host += kTrialFloats * sizeof(float);
+    Record(commands, exchange);
+}
+
 Status HostSignal::Try() {
     WEFT_TRY(TimeSubmissions());
     WEFT_TRY(Calibrate());
-    if (works()) WEFT_TRY(TryExchanges(kMostBytes / sizeof(float), kLargeTrials));
+    if (works()) WEFT_TRY(TryExchanges(kMostBytes / sizeof(float), kLargeTrials, false));
+    if (works()) WEFT_TRY(TryExchanges(kTrialFloats, kTrialsAtOnce, true));
     // (This trial comes last, because exchange_us_ keeps the time of the last trial.)
-    if (works()) WEFT_TRY(TryExchanges(kTrialFloats, kTrials));
+    if (works()) WEFT_TRY(TryExchanges(kTrialFloats, kTrials, false));
     opened_ = 0;
     return {};
 }
@@ -252,7 +267,7 @@ Status HostSignal::Calibrate() {
 
 // May only be called while no submission runs.
 void HostSignal::SetMostPolls(uint32_t polls) {
-    Shared(InboxWord(kMostPollsWord)).store(polls);
+    Put(InboxWord(kMostPollsWord), polls);
     DrainWrites();
 }
 
@@ -274,10 +289,12 @@ Result<double> HostSignal::RunUnanswered(uint32_t polls) {
 
 // The host adds 1 to all floats at each exchange, so the final value shows missed and late
 // exchanges.
-Status HostSignal::TryExchanges(uint32_t floats, int trials) {
+Status HostSignal::TryExchanges(uint32_t floats, int trials, bool handed) {
     WEFT_ASSIGN(const auto commands, device_.Record());
     RecordBegin(*commands);
-    for (uint32_t i = 1; i <= kTrialsAtOnce; ++i) Record(*commands, TrialExchange(i, floats));
+    for (uint32_t i = 1; i <= kTrialsAtOnce; ++i) {
+        handed ? RecordTrialHandOver(*commands, i) : Record(*commands, TrialExchange(i, floats));
+    }
     WEFT_TRY(commands->End());
     WEFT_ASSIGN(const auto clear, device_.Record());
     clear->Fill(trial_, 0, trial_.size_bytes(), 0);

@@ -107,7 +107,9 @@ class HostSignal {
     Status Try();
     Status Calibrate();
     Status TimeSubmissions();
-    Status TryExchanges(uint32_t floats, int trials);
+    // handed: of values that the device hands over before the exchange.
+    Status TryExchanges(uint32_t floats, int trials, bool handed);
+    void RecordTrialHandOver(gpu::Commands& commands, uint32_t index) const;
     Result<double> RunUnanswered(uint32_t polls);
     Result<float> RunTrials(const gpu::Commands& commands, uint32_t count, uint32_t floats);
     Exchange TrialExchange(uint32_t index, uint32_t floats) const;
