@@ -82,15 +82,20 @@ set_tests_properties(vulkan.empty_home PROPERTIES LABELS vulkan TIMEOUT ${WEFT_T
   ENVIRONMENT "WEFT_LAVAPIPE=${WEFT_LAVAPIPE}"
   ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
 
-# Loaders in front of the real one: a GPU that is taken away from a rank; simulated GPUs.
+# Loaders in front of the real one: a GPU that is taken away from a rank; simulated GPUs; commands
+# in another order.
 if(weft_vulkan)
-  foreach(loader lost_gpu other_gpus)
+  foreach(loader lost_gpu other_gpus reorder)
     add_library(${loader} MODULE ${here}/${loader}.cc)
     target_compile_features(${loader} PRIVATE cxx_std_20)
     target_compile_options(${loader} PRIVATE -Wall -Wextra -Werror -fno-sanitize=all)
     target_link_options(${loader} PRIVATE -fno-sanitize=all)
     target_link_libraries(${loader} PRIVATE ${CMAKE_DL_LIBS})
   endforeach()
+  set(reorder ${here}/reorder_test.py $<TARGET_FILE:reorder> $<TARGET_FILE:vulkan_tests>)
+  vulkan_job(reorder COMMAND ${reorder}
+    "VulkanExecutable.ExpertsGive*:VulkanExecutable.RecurrentState:VulkanExecutable.SequencesOfOneStep")
+  vulkan_job(reorder_all COMMAND ${reorder} "VulkanExecutable.*" CONFIGURATIONS nightly)
   set(lost_gpu ${here}/lost_gpu_test.py $<TARGET_FILE:weft> $<TARGET_FILE:lost_gpu>)
   vulkan_job(lost_gpu COMMAND ${lost_gpu} LostGpu.test_it_is_named_and_the_job_ends
     LostGpu.test_one_that_does_not_answer_is_named)
