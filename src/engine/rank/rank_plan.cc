@@ -323,11 +323,13 @@ bool Rank::Serves(const Job& job) const {
 // may have in another form (paths, devices, wire types) do not matter here.
 Status Rank::AgreeOnLayout() {
     const Job& j = job_;
-    const std::string options =
-        fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", j.ctx, j.kv_tokens, j.state_slots,
-                    j.chunk, j.max_outputs, KvTypesOf(j).Name(), static_cast<int>(j.outputs),
-                    j.draft_head, !j.draft_folder.empty(), j.reference, j.exact,
-                    OverlapName(j.overlap), DeviceSumName(j.device_sum), j.adapters.size());
+    // Ranks of different epochs may have chosen sizes of the cache apart; AgreeOnCache joins them.
+    const bool sized = j.cache_share == 0;
+    const std::string options = fmt::format(
+        "{} {} {} {} {} {} {} {} {} {} {} {} {} {}", sized ? j.ctx : 0, sized ? j.kv_tokens : 0,
+        j.state_slots, j.chunk, j.max_outputs, KvTypesOf(j).Name(), static_cast<int>(j.outputs),
+        j.draft_head, !j.draft_folder.empty(), j.reference, j.exact, OverlapName(j.overlap),
+        DeviceSumName(j.device_sum), j.adapters.size());
     const std::string mine = fmt::format("--tp {} --pp {}, shards {}, options {}", shard_.layout.tp,
                                          shard_.layout.pp, place_.shards, options);
     return cluster_.Agree("layout", mine, Deadline::In(kPlacesMs));
