@@ -52,7 +52,7 @@ struct AnswerPlan {
     std::unique_ptr<Dialect> dialect;
     chat::ToolCallFormat family = chat::ToolCallFormat::kPlain;
     bool begins_in_reasoning = false;
-    bool verbatim = false;  // see chat::AnswerParser
+    bool verbatim = false;         // see chat::AnswerParser
     chat::TokenReading reading{};  // how the parser reads the tokens
     // Text of the turn before the answer; the parser reads it, and the client does not get it.
     std::string begun{};
