@@ -159,8 +159,6 @@ struct HostInfo {
 // The result of NextEpoch.
 struct EpochInfo {
     int64_t epoch = 0;
-    bool same_place = true;           // whether this rank's number and the number of ranks are the
-                                      // same as before
     std::vector<int> lost;            // rank 0: the lost ranks, by their old numbers
     std::string why;                  // rank 0: "rank 1 (host b, tcp) was lost during decode: ..."
     std::vector<std::string> joined;  // rank 0: workers that joined in this epoch

@@ -37,7 +37,6 @@ constexpr int64_t kElasticReturnMs = 2000;
 
 Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
     if (control_ == nullptr) return error;
-    const int rank = rank_, size = size_;
     const int64_t rejoin_ms = rank_ == 0 ? options_.rejoin_ms : 0;
     EpochInfo info;
     Attempt attempt;
@@ -66,7 +65,6 @@ Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
         attempt.again = true;
     }
     info.epoch = assignment_.epoch;
-    info.same_place = rank_ == rank && size_ == size;
     return info;
 }
 

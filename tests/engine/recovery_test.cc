@@ -115,7 +115,6 @@ class EngineRecovery : public testing::Test {
         cluster.Become(0, 1, std::move(job));
         cluster::EpochInfo info;
         info.epoch = 2;
-        info.same_place = false;
         info.lost = {1};
         info.why = "rank 1 (host b, tcp) was lost during decode: silent for 900 ms";
         return info;
