@@ -12,7 +12,8 @@
 //
 // kGroups: products with experts, with a plan of expert_order.comp.
 //     kRows   y is a block of the plan: rows of A and C are its slots, B is its expert's matrix.
-//             Slots of experts that are not held become zeros.
+//             Slots of experts that are not held become zeros. B may be a piece of the stack; blocks
+//             of other pieces do nothing.
 //     kTerms  z is an expert; the terms are its slots, C is its matrix
 #version 460
 #include "gemm_elements.glsl"
@@ -44,10 +45,11 @@ layout(push_constant, scalar) uniform Args {
     uint matrix_rows;           // per matrix of the stack: B for kRows, C for kTerms
     uint a_used, b_used;        // slots that share a row of A or B
     uint groups;                // groups of peaks of A; those of B << 16
-    uint a_count, b_count;      // peaks per group
+    uint a_count, b_count;        // peaks per group
+    uint first_matrix, matrices;  // kRows: the matrices of the stack that B has
 } g;
 
-// The part of C that the workgroup computes.
+// The part of C that the workgroup computes. matrix: of B (kRows), or of C (kTerms).
 uint first_m, first_n, rows, matrix, begin_k, end_k, slots_at;
 shared uint slots[kTileM];
 
@@ -129,10 +131,13 @@ void main() {
         const uint block = 4 + 3 * gl_WorkGroupID.y;
         if (int(gl_WorkGroupID.y) >= Ints(g.plan).at[0]) return;
         matrix = uint(Ints(g.plan).at[block]);
+        const bool held = matrix != uint(Ints(g.plan).at[3]);
+        matrix = held ? matrix - g.first_matrix : 0;
+        if (held ? matrix >= g.matrices : g.first_matrix != 0) return;
         rows = uint(Ints(g.plan).at[block + 2]);
         slots_at = uint(Ints(g.plan).at[1]) + uint(Ints(g.plan).at[block + 1]);
         for (uint row = lane; row < kTileM; row += kSize) slots[row] = SlotAt(min(row, rows - 1));
-        if (matrix == uint(Ints(g.plan).at[3])) end_k = 0;
+        if (!held) end_k = 0;
         barrier();
     } else if (kGroups == kTerms) {
         matrix = gl_WorkGroupID.z;

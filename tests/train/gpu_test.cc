@@ -66,6 +66,17 @@ constexpr Arithmetic kIntegerMatvecs = {.integer = true, .matvec_rows = 32};
 constexpr Arithmetic kMatrixTiles = {
     .integer = true, .matrix = Arithmetic::Matrix::kEmulated, .matvec_rows = 8};
 
+model::Hyper BlocksOfExperts() {
+    model::Hyper hyper = support::TinyExpertHyper("qwen3moe");
+    hyper.hidden = hyper.ffn = hyper.moe.ffn = 64;
+    hyper.heads = 4, hyper.kv_heads = 2;
+    return support::WithHeadDim(hyper);
+}
+// Weights are decoded in the smallest pieces.
+constexpr Arithmetic kInPieces = {.decoded_bytes = 1};
+constexpr Arithmetic kMatrixInPieces = {.matrix = Arithmetic::Matrix::kEmulated,
+                                        .decoded_bytes = 1};
+
 // Outputs of each op of a pass, as floats.
 using Seen = std::map<std::pair<int32_t, size_t>, std::vector<float>>;
 
@@ -232,7 +243,14 @@ INSTANTIATE_TEST_SUITE_P(
         GpuCase{"q4_1LoraBf16", Blocks(), DType::kBF16, true, DType::kQ4_1},
         GpuCase{"q6_kLoraBf16", Blocks(), DType::kBF16, true, DType::kQ6_K},
         GpuCase{"q8_0LoraBf16", Blocks(), DType::kBF16, true, DType::kQ8_0, kMatrixTiles},
-        GpuCase{"q8_0LoraF16", Blocks(), DType::kF16, true, DType::kQ8_0}),
+        GpuCase{"q8_0LoraF16", Blocks(), DType::kF16, true, DType::kQ8_0},
+        GpuCase{"q4_1LoraInPieces", Blocks(), DType::kF32, true, DType::kQ4_1, kInPieces},
+        GpuCase{"q8_0LoraBf16InPieces", Blocks(), DType::kBF16, true, DType::kQ8_0, kInPieces},
+        GpuCase{"q6_kLoraMatrixInPieces", Blocks(), DType::kBF16, true, DType::kQ6_K,
+                kMatrixInPieces},
+        GpuCase{"expertsInPieces", BlocksOfExperts(), DType::kF32, true, DType::kQ8_0, kInPieces},
+        GpuCase{"expertsMatrixInPieces", BlocksOfExperts(), DType::kBF16, true, DType::kQ8_0,
+                kMatrixInPieces}),
     [](const auto& test) { return std::string(test.param.name); });
 
 // Relative to the largest element of a value: some 50 ops in a row, each with an error of a few
@@ -248,8 +266,9 @@ TEST_P(OnGpu, EveryOpGivesTheNumbersOfTheCpu) {
     const auto cpu = backend::OpenDevice("cpu", {2, {}, false, true}).value();
     const bool own = !GetParam().arithmetic;
     // (Each kind of op, each dtype and each kind of products occurs in one of these.)
-    const std::string_view daily[] = {"llamaF16", "qwen3Recomputed", "mixtral", "gemma2",
-                                      "uneven",   "q4_1Lora",        "q6_kLora"};
+    const std::string_view daily[] = {
+        "llamaF16", "qwen3Recomputed", "mixtral",         "gemma2",
+        "uneven",   "q4_1Lora",        "expertsInPieces", "q6_kLoraMatrixInPieces"};
     SKIP_TO_NIGHT_UNLESS(std::ranges::find(daily, GetParam().name) != std::end(daily));
     const auto gpu =
         own ? backend::TheVulkan() : backend::OpenVulkan({.arithmetic = GetParam().arithmetic});

@@ -127,6 +127,9 @@ struct Arithmetic {
     // kF16: operands are widened to float32. Weights of block types are first converted to this
     // type. Sums are float32 in all cases (kernels/dense/gemm.h, Compute).
     DType compute = DType::kF32;
+    // Training only: a weight of a block type is converted in pieces of at most about this size. A
+    // sum over the rows of the weight is rounded to float32 after each piece.
+    uint64_t decoded_bytes = uint64_t{256} << 20;
     auto operator<=>(const Arithmetic&) const = default;
 };
 

@@ -28,6 +28,7 @@ struct GemmArgs {
     uint32_t matrix_rows = 0;
     uint32_t a_used = 1, b_used = 1;
     uint32_t groups = 0, a_count = 0, b_count = 0;
+    uint32_t first_matrix = 0, matrices = 0;
 };
 // Arguments of gemm_peaks.comp.
 struct PeakArgs {
@@ -232,6 +233,8 @@ Result<GemmArgs> GemmArgsOf(const Gemm& gemm, const GemmSlots& slots) {
     args.plan = slots.plan.address;
     args.factors = slots.factors.address;
     if (slots.kind == GemmSlots::Kind::kNone) return args;
+    args.first_matrix = static_cast<uint32_t>(slots.first_matrix);
+    args.matrices = static_cast<uint32_t>(slots.experts);
     const GemmMatrix& stack = slots.kind == GemmSlots::Kind::kRows ? gemm.b : gemm.c;
     args.matrix_rows = static_cast<uint32_t>(stack.rows / slots.experts);
     if (slots.kind == GemmSlots::Kind::kTerms) args.m = args.matrix_rows;
@@ -311,6 +314,13 @@ GemmMatrix GemmMatrix::Rows(int64_t begin, int64_t count) const {
     return part;
 }
 
+GemmMatrix GemmMatrix::Columns(int64_t begin, int64_t count) const {
+    GemmMatrix part = *this;
+    part.address += static_cast<uint64_t>(begin) * ElementBytes(dtype);
+    part.cols = count;
+    return part;
+}
+
 Status EmitGemm(Emitter& e, const Gemm& gemm, const GemmSlots& slots) {
     WEFT_CHECK(Fit(gemm, slots));
     WEFT_ASSIGN(GemmArgs args, GemmArgsOf(gemm, slots));
@@ -383,13 +393,63 @@ bool IsTrainingProduct(const Emitter& e, ValueId x, ValueId weight, ValueId y) {
     return half(x) || half(y) || e.program().value(weight).storage != program::Storage::kWeight;
 }
 
+const WeightPlace* DecodedWeight(const Emitter& e, ValueId id) {
+    const program::Value& value = e.program().value(id);
+    const bool decoded = value.storage == program::Storage::kWeight && !HoldsVectors(value.shape) &&
+                         Info(value.dtype).quantized;
+    return decoded ? &e.Weight(id) : nullptr;
+}
+
+int64_t RowsAtOnce(const Emitter& e, const WeightPlace& weight, int64_t unit) {
+    const auto row_bytes = static_cast<uint64_t>(RowBytes(e.arithmetic().compute, weight.cols));
+    const auto rows = static_cast<int64_t>(e.arithmetic().decoded_bytes / row_bytes);
+    return std::min(std::max(rows / unit, int64_t{1}) * unit, weight.matrices * weight.rows);
+}
+
+namespace {
+
+// A product with a weight that is decoded in pieces: of columns of C (kNT), or of terms (kNN),
+// whose sums are added up in float32.
+Status EmitDecodedGemm(Emitter& e, Gemm gemm, const WeightPlace& weight) {
+    constexpr int64_t kUnit = 128;
+    WEFT_CHECK(gemm.form != GemmForm::kTN);
+    const int64_t rows = weight.matrices * weight.rows, piece = RowsAtOnce(e, weight, kUnit);
+    const GemmMatrix c = gemm.c;
+    const bool by_terms = gemm.form == GemmForm::kNN;
+    const bool narrow = by_terms && piece < rows && c.dtype != DType::kF32;
+    Region sums;
+    if (narrow) {
+        const auto bytes = static_cast<uint64_t>(RowBytes(DType::kF32, c.rows * c.cols));
+        WEFT_ASSIGN(sums, e.Scratch("gemm sums of pieces", bytes));
+        gemm.c = {DType::kF32, sums.address, c.rows, c.cols, c.cols};
+    }
+    const Gemm whole = gemm;
+    for (int64_t begin = 0; begin < rows; begin += piece) {
+        const int64_t count = std::min(piece, rows - begin);
+        WEFT_ASSIGN(gemm.b, RowsOfWeight(e, weight, begin, count));
+        if (!by_terms) gemm.c = whole.c.Columns(begin, count);
+        if (by_terms) gemm.a = whole.a.Columns(begin, count);
+        gemm.accumulate = (whole.accumulate && !narrow) || (by_terms && begin > 0);
+        WEFT_TRY(EmitGemm(e, gemm));
+    }
+    if (!narrow) return {};
+    gemm = whole;
+    gemm.c = c;
+    return EmitSum(e, gemm, sums, 1);
+}
+
+}  // namespace
+
 Status EmitValueGemm(Emitter& e, GemmForm form, ValueId a, ValueId b, ValueId c, GemmEnd end) {
     Gemm gemm;
     gemm.form = form;
     gemm.accumulate = end == GemmEnd::kAdds;
     WEFT_ASSIGN(gemm.a, MatrixOf(e, a));
-    WEFT_ASSIGN(gemm.b, MatrixOf(e, b));
     WEFT_ASSIGN(gemm.c, MatrixOf(e, c));
+    if (const WeightPlace* const weight = DecodedWeight(e, b)) {
+        return EmitDecodedGemm(e, gemm, *weight);
+    }
+    WEFT_ASSIGN(gemm.b, MatrixOf(e, b));
     return EmitGemm(e, gemm);
 }
 

@@ -21,8 +21,9 @@ struct GemmMatrix {
 
     // The region from the first element to the last.
     Region All() const;
-    // Rows [begin, begin + count).
+    // Rows or columns [begin, begin + count).
     GemmMatrix Rows(int64_t begin, int64_t count) const;
+    GemmMatrix Columns(int64_t begin, int64_t count) const;
 };
 
 enum class GemmForm : uint32_t {
@@ -47,14 +48,16 @@ struct GemmSlots {
         kNone,
         kRows,   // For kNT and kNN: the slots are the rows of C. They are also the rows of A,
                  // unless A has one row per token. B is a stack of matrices, one below the other.
-                 // Rows of C whose expert is on another rank become zeros.
+                 // Rows of C whose expert is on another rank become zeros. B may also have only the
+                 // `experts` matrices from `first_matrix` on; then rows of other matrices stay.
         kTerms,  // For kTN: the slots are the terms of the sums. C is a stack of matrices.
     };
     Kind kind = Kind::kNone;
     Region plan;
     int64_t experts = 0, tile = 0, blocks = 0;  // tile: maximum slots of a block
-    int64_t a_used = 1, b_used = 1;             // number of slots that share a row of A or B
-    Region factors;  // kTerms: float32 [slots]: factors of the rows of A; or empty
+    int64_t first_matrix = 0;
+    int64_t a_used = 1, b_used = 1;  // number of slots that share a row of A or B
+    Region factors;                  // kTerms: float32 [slots]: factors of the rows of A; or empty
 };
 
 // Errors: kUnsupported (a type other than float32, bfloat16 and float16, a size above 2^32, sums of
@@ -68,9 +71,13 @@ Status EmitGemm(Emitter& e, const Gemm& gemm, const GemmSlots& slots = {});
 Result<GemmMatrix> MatrixOf(Emitter& e, program::ValueId id);
 // Returns rows [begin, begin + count) of a weight. If the weight has a block type, these rows are
 // decoded as by MatrixOf. In a stack of matrices, row numbers continue from one matrix to the next.
-// Decoding a large weight in pieces needs less scratch memory.
 Result<GemmMatrix> RowsOfWeight(Emitter& e, const WeightPlace& weight, int64_t begin,
                                 int64_t count);
+// The weight of a block type, or null: such a weight is decoded before a product reads it.
+// RowsAtOnce: how many of its rows are decoded at once (Arithmetic::decoded_bytes), a multiple of
+// `unit`, or all.
+const WeightPlace* DecodedWeight(const Emitter& e, program::ValueId id);
+int64_t RowsAtOnce(const Emitter& e, const WeightPlace& weight, int64_t unit);
 
 // Whether a product uses the training kernels: an activation has 16 bits, or the weight is not in
 // the layout of weights.h. The remaining products use the inference kernels.

@@ -70,11 +70,24 @@ Status EmitSlotProduct(Emitter& e, const SlotProduct& product, const GemmMatrix&
     gemm.form = product.form;
     gemm.c = c;
     WEFT_ASSIGN(gemm.a, MatrixOf(e, product.x));
-    WEFT_ASSIGN(gemm.b, MatrixOf(e, product.stack));
     WEFT_ASSIGN(GemmSlots slots, SlotsOf(e, GemmSlots::Kind::kRows, product.ids,
                                          product.first_expert, product.stack));
     slots.a_used = SharedBy(e, product.x, product.ids);
-    return EmitGemm(e, gemm, slots);
+    const WeightPlace* const weight = DecodedWeight(e, product.stack);
+    if (weight == nullptr) {
+        WEFT_ASSIGN(gemm.b, MatrixOf(e, product.stack));
+        return EmitGemm(e, gemm, slots);
+    }
+    const int64_t matrices = slots.experts;
+    const int64_t piece = RowsAtOnce(e, *weight, weight->rows) / weight->rows;
+    for (int64_t first = 0; first < matrices; first += piece) {
+        slots.first_matrix = first;
+        slots.experts = std::min(piece, matrices - first);
+        WEFT_ASSIGN(gemm.b,
+                    RowsOfWeight(e, *weight, first * weight->rows, slots.experts * weight->rows));
+        WEFT_TRY(EmitGemm(e, gemm, slots));
+    }
+    return {};
 }
 // Writes the slot products to float32 scratch memory.
 Result<GemmMatrix> EmitSlotProducts(Emitter& e, const SlotProduct& product, int64_t cols) {

@@ -139,13 +139,6 @@ Status LowerGatedMatMul(Emitter& e, const program::Op* gate, const program::Op& 
 
 namespace {
 
-// Columns [head * cols, (head + 1) * cols) of a matrix.
-GemmMatrix ColumnsOfHead(GemmMatrix all, int64_t head, int64_t cols) {
-    all.address += static_cast<uint64_t>(RowBytes(all.dtype, head * cols));
-    all.cols = cols;
-    return all;
-}
-
 // A product for each head with its matrix [n, k] of a stack: kNT and kNN, of x with the matrix;
 // kTN, which adds x^T . y to the matrix.
 Status EmitHeadGemm(Emitter& e, GemmForm form, ValueId x, ValueId stack, ValueId y) {
@@ -159,10 +152,10 @@ Status EmitHeadGemm(Emitter& e, GemmForm form, ValueId x, ValueId stack, ValueId
     gemm.accumulate = form == GemmForm::kTN;
     for (int64_t head = 0; head < heads; ++head) {
         const GemmMatrix own = all.Rows(head * n, n);
-        gemm.a = ColumnsOfHead(xs, head, form == GemmForm::kNT ? k : n);
-        gemm.b = form == GemmForm::kTN ? ColumnsOfHead(ys, head, k) : own;
-        gemm.c =
-            form == GemmForm::kTN ? own : ColumnsOfHead(ys, head, form == GemmForm::kNT ? n : k);
+        const int64_t x_cols = form == GemmForm::kNT ? k : n, y_cols = n + k - x_cols;
+        gemm.a = xs.Columns(head * x_cols, x_cols);
+        gemm.b = form == GemmForm::kTN ? ys.Columns(head * k, k) : own;
+        gemm.c = form == GemmForm::kTN ? own : ys.Columns(head * y_cols, y_cols);
         WEFT_TRY(EmitGemm(e, gemm));
     }
     return {};
