@@ -375,10 +375,10 @@ bool Trainer::Overlaps() const {
 Status Trainer::CheckMemory(bool planned) {
     const backend::MemoryUse use = planned ? training_->memory() : backend::MemoryUse{kNoMemory};
     const uint64_t bytes =
-        use.weight_bytes + use.kv_bytes + use.arena_bytes + reward_models_.bytes();
-    return cluster::CheckMemory(cluster_, engine::MemoryNeeds(*device_, bytes, kOverheadBytes),
-                                source_->name() + " in training",
-                                options_.grpo.on ? kHeldWithRewards : kHeld, "");
+        use.weight_bytes + use.kv_bytes + use.arena_bytes - use.host_bytes + reward_models_.bytes();
+    return cluster::CheckMemory(
+        cluster_, engine::MemoryNeeds(*device_, bytes, kOverheadBytes + use.host_bytes),
+        source_->name() + " in training", options_.grpo.on ? kHeldWithRewards : kHeld, "");
 }
 
 // Whether these options would fit on the open device. Collective.
