@@ -35,6 +35,8 @@ struct TrainingCase {
     LossTerms terms{};
     bool noise = false;
     int cp = 1;
+    program::Target target{};
+    int64_t head_dim = 0;  // 0: that of the tiny model
 
     std::string Name() const {
         return fmt::format("{}{}{} {} {} zero {}/{} tp {} pp {} {}", architecture,
@@ -48,6 +50,7 @@ struct TrainingCase {
         h.logit_cap = cap;
         h.temperature.beta = temperature;
         h.temperature.length = 8;
+        if (head_dim > 0) h = WithHeadDim(h, head_dim);
         h.layers = 2 * pp * chunks;
         if (h.architecture == "granite") {
             h.embedding_scale = 3;
@@ -77,6 +80,7 @@ struct TrainingCase {
         options.load_balance = balance;
         options.loss = terms;
         options.noise = noise;
+        options.target = target;
         options.target.logits_bytes = logits_bytes;
         return options;
     }
@@ -150,8 +154,10 @@ class TrainingRank {
         update.kind = *train::FindUpdate(c.optimizer);
         update.momentum = c.momentum ? 0.9 : 0;
         const bool several = c.zero.ranks * c.tp * c.pp > 1;
-        rule_ = train::MakeUpdateRule(update, {state_, source_, several, true});
-        train::AddUpdate(program_, state_, *rule_, {c.zero.ranks > 1, c.pp > 1 && c.tied, several});
+        const bool float64_sums = c.target.float64_sums;
+        rule_ = train::MakeUpdateRule(update, {state_, source_, several, true, float64_sums});
+        train::AddUpdate(program_, state_, *rule_,
+                         {c.zero.ranks > 1, c.pp > 1 && c.tied, several, float64_sums});
     }
 
     model::Hyper hyper_;

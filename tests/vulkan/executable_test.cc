@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "backend/gpu/dry_run.h"
+#include "backend/gpu/lower/products.h"
 #include "backend/gpu/record/submission_budget.h"
 #include "backend/memory_plan.h"
 #include "coll/comm.h"
@@ -488,6 +489,10 @@ TEST(VulkanExecutable, UnsupportedProgramsAreRefusedBeforeLoading) {
         << steps.error().message;
 }
 
+uint64_t Needed(const MemoryUse& use) {
+    return use.weight_bytes + use.kv_bytes + use.arena_bytes - use.host_bytes;
+}
+
 // A plan for such a GPU has the byte counts of the executable, and weights and cache of any GPU.
 TEST(VulkanExecutable, MemoryIsPlannedWithoutADevice) {
     WEFT_NEEDS_VULKAN();
@@ -515,6 +520,21 @@ TEST(VulkanExecutable, MemoryIsPlannedWithoutADevice) {
                 EXPECT_EQ(same->weight_bytes, real.weight_bytes);
                 EXPECT_EQ(same->kv_bytes, real.kv_bytes);
                 EXPECT_EQ(same->arena_bytes, real.arena_bytes) << rows;
+                EXPECT_EQ(same->host_bytes, real.host_bytes);
+                // A card's transfers are in memory of the host, beside its own.
+                gpu::Description card = *own;
+                card.unified = false;
+                const auto apart =
+                    on_gpu::PlanMemory(program, options, card, on_gpu::ArithmeticOf(*own, {}));
+                ASSERT_TRUE(apart.ok()) << apart.error().message;
+                EXPECT_EQ(apart->arena_bytes, real.arena_bytes);
+                EXPECT_GT(apart->host_bytes, uint64_t{4} << 20);
+                EXPECT_LT(apart->host_bytes, apart->arena_bytes);
+                EXPECT_TRUE(
+                    on_gpu::CheckFits(*apart, {MemoryKind::kDevice, 0, Needed(*apart)}, card).ok());
+                EXPECT_FALSE(
+                    on_gpu::CheckFits(*apart, {MemoryKind::kDevice, 0, Needed(*apart) - 1}, card)
+                        .ok());
                 const auto any = PlanMemory({program}, options, {MemoryKind::kDevice, 1, false});
                 ASSERT_TRUE(any.ok()) << any.error().message;
                 EXPECT_EQ(any->weight_bytes, real.weight_bytes);
@@ -535,7 +555,7 @@ void ExpectNoStepNeedsMore(const program::Program& program, const on_gpu::Arithm
     const on_gpu::Fusion fusion(program, options.keep);
     std::vector<on_gpu::StepShape> shapes = on_gpu::LargestOf(options, arithmetic);
     const auto bytes = [&] {
-        return on_gpu::ScratchBytes(program, fusion, gpu, shapes, {arithmetic}).value();
+        return on_gpu::PlanScratch(program, fusion, gpu, shapes, {arithmetic}).value().bytes();
     };
     const uint64_t planned = bytes();
     shapes.resize(1);

@@ -55,10 +55,16 @@ class DryEmitter final : public Emitter {
         shape_ = shape;
         ForgetDerived();
     }
-    // Constants are allocated in blocks (Lowering::Constant).
-    uint64_t bytes() const {
-        const uint64_t blocks = (constant_bytes_ + kConstantBlockBytes - 1) / kConstantBlockBytes;
-        return scratch_bytes_ + blocks * kConstantBlockBytes;
+    ScratchPlan Plan() const {
+        ScratchPlan plan;
+        for (const auto& [name, region] : scratch_) plan.sizes.emplace(name, region.bytes);
+        for (const auto& [name, region] : constants_) {
+            plan.largest_constant_bytes =
+                std::max(plan.largest_constant_bytes, Lowering::ScratchSize(region.bytes));
+        }
+        plan.constant_bytes =
+            (constant_bytes_ + kConstantBlockBytes - 1) / kConstantBlockBytes * kConstantBlockBytes;
+        return plan;
     }
 
     const program::Program& program() const override { return program_; }
@@ -78,11 +84,9 @@ class DryEmitter final : public Emitter {
         return caches_[static_cast<size_t>(id)];
     }
     Result<Region> Scratch(std::string_view name, uint64_t bytes) override {
-        const uint64_t size = std::max(std::bit_ceil(bytes), kBufferAlign);
         Region& region = scratch_[std::string(name)];
         if (region.address == 0) region.address = next_ += kApart;
-        scratch_bytes_ += size - std::min(size, region.bytes);
-        region.bytes = std::max(size, region.bytes);
+        region.bytes = std::max(Lowering::ScratchSize(bytes), region.bytes);
         return Region{region.address, bytes};
     }
     Result<Region> Constant(const std::string& name, uint64_t bytes, const MakeBytes&) override {
@@ -138,7 +142,7 @@ class DryEmitter final : public Emitter {
     const bool none_built_ = shaders::Names().empty();  // memory is the same without shaders
     StepTables tables_;
     Status too_many_;
-    uint64_t next_ = 0, scratch_bytes_ = 0, constant_bytes_ = 0;
+    uint64_t next_ = 0, constant_bytes_ = 0;  // constants are allocated in blocks
     std::vector<uint64_t> addresses_;
     std::vector<WeightPlace> weights_;
     std::vector<CachePlace> caches_;
@@ -197,16 +201,22 @@ Status CheckProgram(const program::Program& program, const gpu::Description& gpu
         shape.positions = 256;
         shape.adapted = true;
     }
-    WEFT_TRY(ScratchBytes(program, Fusion(), gpu, shapes, options));
+    WEFT_TRY(PlanScratch(program, Fusion(), gpu, shapes, options));
     return {};
 }
 
-Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fusion,
-                              const gpu::Description& gpu, std::span<const StepShape> shapes,
-                              const DryOptions& options) {
+uint64_t ScratchPlan::bytes() const {
+    uint64_t sum = constant_bytes;
+    for (const auto& [name, size] : sizes) sum += size;
+    return sum;
+}
+
+Result<ScratchPlan> PlanScratch(const program::Program& program, const Fusion& fusion,
+                                const gpu::Description& gpu, std::span<const StepShape> shapes,
+                                const DryOptions& options) {
     DryEmitter emitter(program, gpu, options);
     WEFT_TRY(LowerSteps(emitter, fusion, shapes));
-    return emitter.bytes();
+    return emitter.Plan();
 }
 
 Result<std::vector<KernelUse>> KernelsOf(const program::Program& program, const Fusion& fusion,
@@ -251,13 +261,14 @@ Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptio
     const Fusion fusion(program, options.keep, options.ways);
     Buffers buffers;
     WEFT_TRY(buffers.Plan(chunked, fusion.LivesOf(program), options));
-    WEFT_ASSIGN(const uint64_t scratch,
-                ScratchBytes(program, fusion, gpu, LargestOf(options, arithmetic), {arithmetic}));
+    WEFT_ASSIGN(const ScratchPlan scratch,
+                PlanScratch(program, fusion, gpu, LargestOf(options, arithmetic), {arithmetic}));
     uint64_t tables = TableMemory::Bytes(options);
     const int parts = MostParts(program, options);
     for (int i = 0; i < parts; ++i) tables += TableMemory::Bytes(PartOptions(options, parts));
     return MemoryUse{buffers.weight_bytes(), buffers.kv_bytes(),
-                     buffers.arena_bytes() + tables + scratch};
+                     buffers.arena_bytes() + tables + scratch.bytes(),
+                     gpu.unified ? 0 : buffers.host_bytes() + tables};
 }
 
 gpu::Description CommonGpu() {

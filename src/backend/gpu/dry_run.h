@@ -3,6 +3,8 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,12 +27,18 @@ struct DryOptions {
 Status CheckProgram(const program::Program& program, const gpu::Description& gpu,
                     const DryOptions& options);
 
-// Returns the bytes of scratch memory and constants that steps of these shapes need if they run one
-// after another. Errors: kUnsupported (names the op; no kernel takes it, or it needs more
-// workgroups than the device allows).
-Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fusion,
-                              const gpu::Description& gpu, std::span<const StepShape> shapes,
-                              const DryOptions& options);
+// The buffers of scratch memory and of constants.
+struct ScratchPlan {
+    std::map<std::string, uint64_t, std::less<>> sizes;  // of each piece of scratch memory
+    uint64_t constant_bytes = 0;                         // of all constants, in blocks
+    uint64_t largest_constant_bytes = 0;
+    uint64_t bytes() const;
+};
+// Returns what steps of these shapes need if they run one after another. Errors: kUnsupported
+// (names the op; no kernel takes it, or it needs more workgroups than the device allows).
+Result<ScratchPlan> PlanScratch(const program::Program& program, const Fusion& fusion,
+                                const gpu::Description& gpu, std::span<const StepShape> shapes,
+                                const DryOptions& options);
 
 // A shader with the specialization constants that a step uses (Emitter::Kernel).
 struct KernelUse {
@@ -39,7 +47,7 @@ struct KernelUse {
     uint32_t args_bytes = 0, subgroup = 0;
     auto operator<=>(const KernelUse&) const = default;
 };
-// Returns the kernels that steps of these shapes use, each once. Errors: as ScratchBytes.
+// Returns the kernels that steps of these shapes use, each once. Errors: as PlanScratch.
 Result<std::vector<KernelUse>> KernelsOf(const program::Program& program, const Fusion& fusion,
                                          const gpu::Description& gpu,
                                          std::span<const StepShape> shapes,

@@ -33,13 +33,42 @@ Status GpuExecutable::Prepare(const MemoryPool& pool) {
     WEFT_TRY(buffers_.Plan(chunked_, fusion_.LivesOf(program_), options_));
     ring_.Plan(options_.readers);
     most_parts_ = trains() ? 0 : MostParts(program_, options_);
-    WEFT_ASSIGN(scratch_bytes_, ScratchBytes(program_, fusion_, gpu_.description(),
-                                             LargestOf(options_, lowering_.arithmetic()), dry));
+    WEFT_ASSIGN(scratch_, PlanScratch(program_, fusion_, gpu_.description(),
+                                      LargestOf(options_, lowering_.arithmetic()), dry));
+    lowering_.SetScratch(scratch_);
     adapts_ = std::ranges::any_of(
         program_.ops, [](const program::Op& op) { return program::IsOfAdapters(op.kind()); });
     // (Training checks all ranks of a host together.)
     if (!trains()) WEFT_TRY(CheckFits(memory(), pool, gpu_.description()));
-    return buffers_.CheckSizes(gpu_);
+    return CheckSizes();
+}
+
+std::vector<PlannedBuffer> GpuExecutable::Planned() const {
+    std::vector<PlannedBuffer> planned = buffers_.Planned();
+    for (const auto& [name, bytes] : scratch_.sizes) planned.push_back({name.c_str(), bytes});
+    planned.push_back({"a constant", scratch_.largest_constant_bytes});
+    std::vector<CompileOptions> steps = {options_};
+    if (most_parts_ > 0) steps.push_back(PartOptions(options_, most_parts_));
+    for (const CompileOptions& options : steps) {
+        for (const uint64_t size : TableMemory::Sizes(options)) {
+            planned.push_back({"a table of a step", size});
+        }
+    }
+    return planned;
+}
+
+Status GpuExecutable::CheckSizes() const {
+    const uint64_t most = gpu_.most_buffer_bytes();
+    for (const PlannedBuffer& buffer : Planned()) {
+        if (buffer.bytes <= most) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {} needs a buffer of {} bytes; the driver allows {}. Use more ranks "
+                         "(--tp), a smaller {}, or --device cpu.",
+                         gpu_.description().name, buffer.what, buffer.bytes, most,
+                         trains() ? "--micro-batch or --seq-len"
+                                  : "--ctx or --prefill-chunk (weft serve: --step-tokens)");
+    }
+    return {};
 }
 
 Status GpuExecutable::Allocate() {
@@ -54,8 +83,7 @@ Status GpuExecutable::Allocate() {
     lowering_.SetTables(tables_.tables());
     lowering_.SetUpdateScalars(tables_.scalars());
     held_bytes_ = buffers_.weight_bytes() + buffers_.kv_bytes() + buffers_.arena_bytes() +
-                  tables_.size_bytes();
-    for (const TableMemory& tables : part_tables_) held_bytes_ += tables.size_bytes();
+                  TableBytes() - HostBytes();
     context_->held_bytes += held_bytes_;
     // Kernels multiply masked elements by zero, so these must not be NaN.
     const std::lock_guard device(context_->mutex);
@@ -145,15 +173,24 @@ Status GpuExecutable::LoadWeight(program::ValueId id, const RowSource& source) {
     return LoadMatrix(value, buffers_.Layout(id), *to.buffer, to.offset, source, uploader_);
 }
 
-MemoryUse GpuExecutable::memory() const {
-    uint64_t tables = allocated_ ? tables_.size_bytes() : TableMemory::Bytes(options_);
+uint64_t GpuExecutable::TableBytes() const {
+    uint64_t bytes = allocated_ ? tables_.size_bytes() : TableMemory::Bytes(options_);
     for (int i = 0; i < most_parts_; ++i) {
-        tables += TableMemory::Bytes(PartOptions(options_, most_parts_));
+        bytes += TableMemory::Bytes(PartOptions(options_, most_parts_));
     }
-    if (peers_ != nullptr) tables += peers_->held_bytes();
-    const uint64_t scratch = std::max(scratch_bytes_, lowering_.scratch_bytes());
-    return {buffers_.weight_bytes(), buffers_.kv_bytes(),
-            buffers_.arena_bytes() + tables + scratch};
+    return bytes;
+}
+
+// A card's own memory is apart from the host's.
+uint64_t GpuExecutable::HostBytes() const {
+    return gpu_.description().unified ? 0 : buffers_.host_bytes() + TableBytes();
+}
+
+MemoryUse GpuExecutable::memory() const {
+    uint64_t arena = buffers_.arena_bytes() + TableBytes();
+    arena += std::max(scratch_.bytes(), lowering_.scratch_bytes());
+    if (peers_ != nullptr) arena += peers_->held_bytes();
+    return {buffers_.weight_bytes(), buffers_.kv_bytes(), arena, HostBytes()};
 }
 
 // ---- Steps --------------------------------------------------------------------------------------

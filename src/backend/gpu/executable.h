@@ -48,6 +48,9 @@ class GpuExecutable final : public Executable {
 
     // Plans memory. Errors: kOutOfMemory (the memory does not fit into `pool`), kUnsupported.
     Status Prepare(const MemoryPool& pool);
+    // All buffers whose size depends on the Program or the options, the largest of each kind. Steps
+    // allocate no other ones, unless their shape is unusual. Call this after Prepare().
+    std::vector<PlannedBuffer> Planned() const;
 
     const program::Program& program() const override { return program_; }
     Status LoadWeight(program::ValueId id, const RowSource& source) override;
@@ -81,7 +84,10 @@ class GpuExecutable final : public Executable {
     }
 
   private:
+    Status CheckSizes() const;
     Status Allocate();
+    uint64_t TableBytes() const;
+    uint64_t HostBytes() const;
     Status RunBound(const OpRange& ops, const Step& step, const Communicators& groups);
     Status CopyPages();
     Status MakeSignal();
@@ -144,7 +150,7 @@ class GpuExecutable final : public Executable {
     void NoteTransfer(const HostTransfer& transfer);
     Status StartOverlapped(bool* too_long);
     Status WaitForOverlapped(int32_t op);
-    HostValue Operand(program::ValueId id, uint64_t offset) const;
+    HostValue Operand(program::ValueId id, const Spot& at) const;
     void NoteLength(const Submission& submission, double seconds, bool* too_long);
     void NoteTimes(const Submission& submission, int64_t begin_ns, int64_t end_ns);
     Status ShowToProbe(int32_t op);
@@ -176,7 +182,8 @@ class GpuExecutable final : public Executable {
     std::array<TableMemory, static_cast<size_t>(kMostParts)> part_tables_;
     SubmissionBudget budget_;
     bool adapts_ = false;
-    uint64_t scratch_bytes_ = 0, held_bytes_ = 0;
+    ScratchPlan scratch_;
+    uint64_t held_bytes_ = 0;
     std::mutex allocating_;
     std::atomic<bool> allocated_{false};
     std::atomic<bool> uploads_{false};  // uploads may be under way

@@ -289,7 +289,8 @@ std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithm
 Status CheckFits(const MemoryUse& use, const MemoryPool& pool, const gpu::Description& gpu) {
     constexpr double kMiB = 1024.0 * 1024.0;
     const auto mib = [](uint64_t bytes) { return static_cast<double>(bytes) / kMiB; };
-    const uint64_t sum = use.weight_bytes + use.kv_bytes + use.arena_bytes;
+    const uint64_t arena = use.arena_bytes - use.host_bytes;
+    const uint64_t sum = use.weight_bytes + use.kv_bytes + arena;
     if (pool.free_bytes == 0 || sum <= pool.free_bytes) return {};
     const char* advice =
         gpu.vendor_id == kAmd && gpu.unified
@@ -302,7 +303,7 @@ Status CheckFits(const MemoryUse& use, const MemoryPool& pool, const gpu::Descri
         "{:.0f} MiB ({} bytes), but {:.0f} MiB ({} bytes) of {:.0f} MiB are free.{} "
         "Use a smaller --ctx or --prefill-chunk (weft serve: --step-tokens), a smaller "
         "quantization, or more ranks.",
-        gpu.name, mib(use.weight_bytes), mib(use.kv_bytes), mib(use.arena_bytes), mib(sum), sum,
+        gpu.name, mib(use.weight_bytes), mib(use.kv_bytes), mib(arena), mib(sum), sum,
         mib(pool.free_bytes), pool.free_bytes, mib(pool.total_bytes), advice);
 }
 

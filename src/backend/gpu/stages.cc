@@ -138,7 +138,7 @@ Status GpuExecutable::RunBeside(const Stage& stage, bool* too_long) {
 // Gives the host's processor the values for its next run.
 Status GpuExecutable::TakeHanded(const Stage& stage, int32_t before) {
     for (const Handed& one : stage.handed) {
-        if (one.before == before) WEFT_TRY(Transfer(one.op, {one.offset, 0}));
+        if (one.before == before) WEFT_TRY(Transfer(one.op, {buffers_.HandedAt(one.offset), {}}));
     }
     return {};
 }
@@ -158,6 +158,7 @@ Status GpuExecutable::AwaitFirst(size_t count, bool* too_long) {
 // up an exchange, its submissions end.
 Status GpuExecutable::Exchange(const Stage& stage, uint64_t last) {
     const int64_t deadline_ms = budget_.DeadlineMs(stage.submissions.back().estimate);
+    const OperandPlace place{buffers_.Exchange(), buffers_.PlaceOfTransfer().out};
     for (uint32_t i = 0; i < stage.exchanged.size(); ++i) {
         const Result<bool> came = context_->signal->Await(i + 1, last, Deadline::In(deadline_ms));
         if (!came.ok()) {
@@ -175,17 +176,14 @@ Status GpuExecutable::Exchange(const Stage& stage, uint64_t last) {
         }
         if (!*came) return {};
         Status summed = TakeHanded(stage, stage.exchanged[i]);
-        if (summed.ok()) {
-            summed =
-                Transfer(stage.exchanged[i], {buffers_.ExchangeOffset(), buffers_.OutOffset()});
-        }
+        if (summed.ok()) summed = Transfer(stage.exchanged[i], place);
         if (!summed.ok()) {
             // Nothing else may run until the submission has given up and ended.
             if (!gpu_.Wait(last, Deadline::In(deadline_ms)).ok()) context_->hangs = true;
             return summed;
         }
         const program::Op& sum = program_.ops[static_cast<size_t>(stage.exchanged[i])];
-        const HostValue result = Operand(sum.outputs[0], buffers_.OutOffset());
+        const HostValue result = Operand(sum.outputs[0], place.out);
         context_->signal->Open(
             i + 1, ByPeers(sum) ? std::span<const std::byte>() : std::span(result.bytes()));
     }
@@ -271,12 +269,12 @@ Status GpuExecutable::Explain(const Submission& submission, Status status) const
 
 // ---- Transfers ----------------------------------------------------------------------------------
 
-HostValue GpuExecutable::Operand(program::ValueId id, uint64_t offset) const {
+HostValue GpuExecutable::Operand(program::ValueId id, const Spot& at) const {
     const program::Value& value = program_.value(id);
     const program::Shape& shape = value.shape;
     const int64_t cols = shape[shape.rank - 1];
     const int64_t rows = shape.rank == 1 || cols == 0 ? 1 : shape_.ElementsOf(shape) / cols;
-    return {buffers_.transfers().host() + offset, value.dtype, rows, cols};
+    return {at.buffer->host() + at.offset, value.dtype, rows, cols};
 }
 
 GpuExecutable::HostTransfer GpuExecutable::TransferOf(int32_t number,

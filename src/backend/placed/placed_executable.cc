@@ -292,7 +292,7 @@ MemoryUse PlacedExecutable::memory() const {
     const MemoryUse device = device_->memory(), host = host_->memory();
     return {device.weight_bytes + host.weight_bytes, device.kv_bytes + host.kv_bytes,
             device.arena_bytes + host.arena_bytes,
-            host.weight_bytes + host.kv_bytes + host.arena_bytes};
+            device.host_bytes + host.weight_bytes + host.kv_bytes + host.arena_bytes};
 }
 
 std::vector<ExpertUse> PlacedExecutable::expert_use() const {

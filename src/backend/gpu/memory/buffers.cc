@@ -183,30 +183,19 @@ std::vector<PoolBuffers::Range> Buffers::ValuesIn(program::Pool pool,
     return ranges;
 }
 
-Status Buffers::CheckSizes(const gpu::Device& device) const {
-    const uint64_t most = device.most_buffer_bytes();
-    const std::pair<program::Pool, const char*> pools[] = {
-        {program::Pool::kWeight, "a weight"},
-        {program::Pool::kCache, "a layer's KV cache or recurrent state"},
-        {program::Pool::kGradient, "a gradient"},
-        {program::Pool::kOptimizer, "the optimizer's state of a weight"},
-        {program::Pool::kKept, "an activation"},
-        {program::Pool::kBrief, trains_ ? "an activation" : "the activations of a step"}};
-    for (const auto& [pool, what] : pools) {
-        const uint64_t size = Pool(pool).largest_bytes();
-        if (size <= most) continue;
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: {} needs a buffer of {} bytes; the driver allows {}. Use more ranks "
-                         "(--tp), a smaller {}, or --device cpu.",
-                         device.description().name, what, size, most,
-                         trains_ ? "--micro-batch or --seq-len"
-                                 : "--ctx or --prefill-chunk (weft serve: --step-tokens)");
-    }
-    if (place_bytes_ > most) {
-        return MakeError(ErrorCode::kUnsupported, "{}: a layer's experts need a buffer of {} bytes",
-                         device.description().name, place_bytes_);
-    }
-    return {};
+std::vector<PlannedBuffer> Buffers::Planned() const {
+    std::vector<PlannedBuffer> planned = {
+        {"a weight", Pool(program::Pool::kWeight).largest_bytes()},
+        {"a layer's KV cache or recurrent state", Pool(program::Pool::kCache).largest_bytes()},
+        {"a gradient", Pool(program::Pool::kGradient).largest_bytes()},
+        {"the optimizer's state of a weight", Pool(program::Pool::kOptimizer).largest_bytes()},
+        {"an activation", Pool(program::Pool::kKept).largest_bytes()},
+        {trains_ ? "an activation" : "the activations of a step",
+         Pool(program::Pool::kBrief).largest_bytes()},
+        {"a layer's experts", place_bytes_},
+        {"what the host reads of a step", kTopBytes + whole_bytes_}};
+    for (const uint64_t size : transfer_sizes_) planned.push_back({"an operand of ranks", size});
+    return planned;
 }
 
 uint64_t Buffers::weight_bytes() const {
@@ -221,6 +210,7 @@ uint64_t Buffers::HandedBytes(uint64_t bytes) {
 
 void Buffers::PlanTransfers(const program::Program& program, const CompileOptions& options) {
     operand_bytes_ = kBufferAlign;
+    uint64_t beside_in = 0, beside_out = 0, handed = 0, most_handed = 0;
     const auto bytes_of = [&](ValueId id) {
         const program::Value& value = program.value(id);
         const int64_t count = value.shape.Elements(options.max_tokens, options.max_outputs);
@@ -233,14 +223,18 @@ void Buffers::PlanTransfers(const program::Program& program, const CompileOption
             if (beside) beside_bytes = std::max(beside_bytes, bytes);
         }
     };
-    uint64_t handed = 0;
     for (const program::Op& op : program.ops) {
         handed = program::IsToHost(op) ? handed + bytes_of(op.inputs[0]) : 0;
-        handed_bytes_ = std::max(handed_bytes_, handed);
+        most_handed = std::max(most_handed, handed);
         if (!program::IsCommunication(op.kind()) || program::IsToHost(op)) continue;
         const bool beside = parts_ > 0 || (options.beside && program::MayOverlap(op.kind()));
-        note(op.inputs, beside, beside_in_bytes_);
-        note(op.outputs, beside, beside_out_bytes_);
+        note(op.inputs, beside, beside_in);
+        note(op.outputs, beside, beside_out);
+    }
+    transfer_sizes_ = {operand_bytes_, operand_bytes_,
+                       std::min(operand_bytes_, HostSignal::kMostBytes), most_handed};
+    for (int place = 0; place < std::max(kOverlapPlaces, parts_); ++place) {
+        transfer_sizes_.insert(transfer_sizes_.end(), {beside_in, beside_out});
     }
 }
 
@@ -253,7 +247,12 @@ Status Buffers::Allocate(gpu::Device& device) {
         WEFT_ASSIGN(gpu::Buffer place, device.Allocate(place_bytes_, gpu::Place::kDevice));
         ring_.push_back(std::move(place));
     }
-    WEFT_ASSIGN(transfers_, device.Allocate(TransferBytes(), gpu::Place::kMeeting));
+    transfers_.clear();
+    for (const uint64_t size : transfer_sizes_) {
+        gpu::Buffer& buffer = transfers_.emplace_back();
+        if (size == 0) continue;
+        WEFT_ASSIGN(buffer, device.Allocate(size, gpu::Place::kMeeting));
+    }
     WEFT_ASSIGN(read_, device.Allocate(kReadBytes, gpu::Place::kHost));
     WEFT_ASSIGN(wanted_, device.Allocate(kTopBytes + whole_bytes_, gpu::Place::kHost));
     Place(*program_);

@@ -64,10 +64,16 @@ class PoolBuffers {
     std::vector<gpu::Buffer> buffers_;
 };
 
-// Offsets of a transfer's operands in Buffers::transfers(). The operand at `in` is sent to other
+// Places of a transfer's operands in memory of the host. The operand at `in` is sent to other
 // ranks; the operand at `out` is received.
 struct OperandPlace {
-    uint64_t in = 0, out = 0;
+    Spot in, out;
+};
+
+// A buffer that an executable allocates.
+struct PlannedBuffer {
+    const char* what = "";  // "a weight"
+    uint64_t bytes = 0;
 };
 
 class Buffers {
@@ -78,7 +84,8 @@ class Buffers {
     // kernel takes).
     Status Plan(const program::ChunkedProgram& chunked, const program::Program& lives,
                 const CompileOptions& options);
-    Status CheckSizes(const gpu::Device& device) const;
+    // The buffers of Allocate(). Of a pool: the largest one.
+    std::vector<PlannedBuffer> Planned() const;
     Status Allocate(gpu::Device& device);
 
     // Weights, gradients and optimizer state, and the places of streamed weights.
@@ -86,8 +93,12 @@ class Buffers {
     uint64_t kv_bytes() const { return Pool(program::Pool::kCache).total_bytes(); }
     uint64_t arena_bytes() const {
         return Pool(program::Pool::kKept).total_bytes() +
-               Pool(program::Pool::kBrief).total_bytes() + TransferBytes() + kReadBytes +
-               kTopBytes + whole_bytes_;
+               Pool(program::Pool::kBrief).total_bytes() + host_bytes();
+    }
+    // The part of arena_bytes() in memory of the host, if the device has its own memory.
+    uint64_t host_bytes() const {
+        return std::accumulate(transfer_sizes_.begin(), transfer_sizes_.end(),
+                               kReadBytes + kTopBytes + whole_bytes_);
     }
 
     const PoolBuffers& Pool(program::Pool pool) const { return pools_[static_cast<size_t>(pool)]; }
@@ -133,32 +144,26 @@ class Buffers {
     const WeightPlace& Weight(program::ValueId id) const { return weight_places_[Index(id)]; }
     const CachePlace& Cache(program::ValueId id) const { return caches_[Index(id)]; }
 
-    // The operands of a transfer: the one at InOffset() is sent to other ranks, the one at
-    // OutOffset() is received. An operand that is sent through the host signal has a place of its
-    // own, at ExchangeOffset(). The reason: after a submission has given up an exchange, its
-    // kernels do nothing (guard.glsl), but its copies still run. The copies may overwrite the
-    // operands at InOffset() and OutOffset() while the host still reads the operand of the
-    // exchange.
-    const gpu::Buffer& transfers() const { return transfers_; }
-    uint64_t operand_bytes() const { return operand_bytes_; }
-    uint64_t InOffset() const { return 0; }
-    uint64_t OutOffset() const { return operand_bytes_; }
-    uint64_t ExchangeOffset() const { return 2 * operand_bytes_; }
+    // The operands of a transfer. Each place has a buffer of its own, so that none is larger than
+    // the operand's value. An operand that is sent through the host signal has a separate place,
+    // Exchange(). The reason: after a submission has given up an exchange, its kernels do nothing
+    // (guard.glsl), but its copies still run. The copies may overwrite the operands of other
+    // transfers while the host still reads the operand of the exchange.
+    OperandPlace PlaceOfTransfer() const { return {{&transfers_[0], 0}, {&transfers_[1], 0}}; }
+    Spot Exchange() const { return {&transfers_[2], 0}; }
+    uint64_t operand_bytes() const { return operand_bytes_; }  // of the largest operand
     // For transfers that run beside submissions (CompileOptions::beside). At most kOverlapPlaces
     // such transfers run at once. Each has a place of its own for its operands; places are numbered
     // from 0 to kOverlapPlaces - 1. In a step in parts, each part has such a place.
     static constexpr int kOverlapPlaces = 2;
-    OperandPlace PlaceOfTransfer() const { return {InOffset(), OutOffset()}; }
     OperandPlace OverlapPlace(int place) const {
-        const uint64_t begin =
-            ExchangeOffset() + exchange_bytes() +
-            static_cast<uint64_t>(place) * (beside_in_bytes_ + beside_out_bytes_);
-        return {begin, begin + beside_in_bytes_};
+        const size_t first = kOverlaps + 2 * static_cast<size_t>(place);
+        return {{&transfers_[first], 0}, {&transfers_[first + 1], 0}};
     }
     // The values that the device hands to the host's processor for a run (program/placement.h), one
     // after another. HandedBytes: the space for a value of this size.
     static uint64_t HandedBytes(uint64_t bytes);
-    uint64_t HandedOffset() const { return OverlapPlace(std::max(kOverlapPlaces, parts_)).in; }
+    Spot HandedAt(uint64_t offset) const { return {&transfers_[kHanded], offset}; }
     // Results of Read() and ReadTopK(), which submit commands of their own outside of steps.
     static constexpr uint64_t kReadBytes = uint64_t{4} << 20;
     const gpu::Buffer& read() const { return read_; }
@@ -180,8 +185,6 @@ class Buffers {
                                              const CompileOptions& options) const;
     void PlanWanted(const CompileOptions& options);
     void PlanTransfers(const program::Program& program, const CompileOptions& options);
-    uint64_t exchange_bytes() const { return std::min(operand_bytes_, HostSignal::kMostBytes); }
-    uint64_t TransferBytes() const { return HandedOffset() + handed_bytes_; }
     void Place(const program::Program& program);
 
     void PlanStreamed(const CompileOptions& options);
@@ -199,15 +202,17 @@ class Buffers {
     program::MemoryLayout part_layout_;  // the arena of a part
     uint64_t part_bytes_ = 0;
     std::array<PoolBuffers, program::kPools> pools_;
-    uint64_t operand_bytes_ = 0;  // largest operand of a transfer
-    uint64_t beside_in_bytes_ = 0, beside_out_bytes_ = 0;
-    uint64_t handed_bytes_ = 0;  // of all values that a run reads
-    uint64_t whole_bytes_ = 0;
+    uint64_t operand_bytes_ = 0, whole_bytes_ = 0;
+    // The buffers of transfers: the operands of PlaceOfTransfer(), Exchange(), the values of a run,
+    // and the operands of each OverlapPlace(). A size of 0: no such buffer.
+    static constexpr size_t kHanded = 3, kOverlaps = 4;
+    std::vector<uint64_t> transfer_sizes_;
+    std::vector<gpu::Buffer> transfers_;
     std::vector<WeightLayout> layouts_;
     std::vector<WeightPlace> weight_places_;
     std::vector<CachePlace> caches_, cache_list_;
     std::vector<gpu::Buffer> ring_;
-    gpu::Buffer transfers_, read_, wanted_;
+    gpu::Buffer read_, wanted_;
 };
 
 }  // namespace weft::backend::on_gpu

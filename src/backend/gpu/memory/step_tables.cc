@@ -92,6 +92,13 @@ StepTables LayFixed(uint64_t base, const CompileOptions& options, uint64_t* byte
     return tables;
 }
 
+uint64_t PageTableBytes(int64_t pages, int64_t copies) {
+    Cursor sizes(0);
+    sizes.Take(pages, sizeof(int32_t));
+    sizes.Take(copies, 2 * sizeof(int32_t));
+    return sizes.size();
+}
+
 }  // namespace
 
 StepShape ShapeOf(const Step& step, bool adapts) {
@@ -111,10 +118,10 @@ StepShape ShapeOf(const Step& step, bool adapts) {
     return shape;
 }
 
-uint64_t TableMemory::Bytes(const CompileOptions& options) {
+std::array<uint64_t, 2> TableMemory::Sizes(const CompileOptions& options) {
     uint64_t bytes = 0, scalars = 0;
     LayFixed(0, options, &bytes, &scalars);
-    return bytes + static_cast<uint64_t>(options.kv_pages) * sizeof(int32_t);
+    return {bytes, PageTableBytes(std::max<int64_t>(options.kv_pages, 1), kLeastCopies)};
 }
 
 Status TableMemory::Allocate(gpu::Device& device, const CompileOptions& options) {
@@ -133,10 +140,7 @@ UpdateScalars TableMemory::scalars() const {
 }
 
 Status TableMemory::AllocatePages(gpu::Device& device, int64_t pages, int64_t copies) {
-    Cursor sizes(0);
-    sizes.Take(pages, sizeof(int32_t));
-    sizes.Take(copies, 2 * sizeof(int32_t));
-    WEFT_ASSIGN(pages_, device.Allocate(sizes.size(), gpu::Place::kHost));
+    WEFT_ASSIGN(pages_, device.Allocate(PageTableBytes(pages, copies), gpu::Place::kHost));
     Cursor cursor(pages_.address());
     tables_.pages = cursor.Take(pages, sizeof(int32_t));
     tables_.copies = cursor.Take(copies, 2 * sizeof(int32_t));

@@ -4,6 +4,7 @@
 // become invalid.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -21,8 +22,12 @@ StepShape ShapeOf(const Step& step, bool adapts);
 
 class TableMemory {
   public:
-    // Bytes that Allocate takes. The tables of pages may grow later.
-    static uint64_t Bytes(const CompileOptions& options);
+    // The sizes of both buffers of Allocate. The second one, the tables of pages, may grow later.
+    static std::array<uint64_t, 2> Sizes(const CompileOptions& options);
+    static uint64_t Bytes(const CompileOptions& options) {
+        const std::array sizes = Sizes(options);
+        return sizes[0] + sizes[1];
+    }
     Status Allocate(gpu::Device& device, const CompileOptions& options);
     // Grows the tables if this step needs larger ones, and returns whether their addresses changed.
     // No submission may be under way.

@@ -118,12 +118,19 @@ uint64_t Lowering::scratch_bytes() const {
     return sum;
 }
 
-// Grows by powers of two, because each growth invalidates all recordings.
+// Beyond its plan, memory grows by powers of two, because each growth invalidates all recordings;
+// but not beyond the driver's limit.
 Result<Region> Lowering::Scratch(std::string_view name, uint64_t bytes) {
     const auto found = scratch_.find(name);
     const bool there = found != scratch_.end();
     if (there && found->second.size_bytes() >= bytes) return Region{found->second.address(), bytes};
-    const uint64_t size = std::max(std::bit_ceil(bytes), kBufferAlign);
+    const auto planned = plan_.sizes.find(name);
+    uint64_t size = ScratchSize(bytes);
+    if (planned != plan_.sizes.end() && planned->second >= size) {
+        size = planned->second;
+    } else {
+        size = std::max(size, std::min(std::bit_ceil(size), context_.gpu->most_buffer_bytes()));
+    }
     if (there) context_.held_bytes -= found->second.size_bytes();
     if (there) scratch_.erase(found);
     ++generation_;

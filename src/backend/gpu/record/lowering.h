@@ -5,6 +5,7 @@
 // Thread: one caller.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "backend/gpu/device/context.h"
 #include "backend/gpu/dispatch/dispatch.h"
 #include "backend/gpu/dispatch/update_scalars.h"
+#include "backend/gpu/dry_run.h"
 #include "backend/gpu/lower/fuse.h"
 #include "backend/gpu/memory/buffers.h"
 #include "backend/gpu/memory/upload.h"
@@ -69,6 +71,12 @@ class Lowering final : public Emitter {
     }
 
     void SetTables(const StepTables& tables) { tables_ = tables; }
+    // The sizes of scratch memory. More than these is needed only by a step of an unusual shape.
+    void SetScratch(ScratchPlan plan) { plan_ = std::move(plan); }
+    // The size of a buffer of scratch memory for `bytes`.
+    static uint64_t ScratchSize(uint64_t bytes) {
+        return std::max((bytes + kBufferAlign - 1) / kBufferAlign * kBufferAlign, kBufferAlign);
+    }
     // Sets the place of the update scalars. Call this before lowering anything.
     void SetUpdateScalars(const UpdateScalars& scalars) { scalars_ = scalars; }
     void FillUpdateScalars(const UpdateNumbers& update) { scalars_.value().Fill(update); }
@@ -142,6 +150,7 @@ class Lowering final : public Emitter {
     int slot_ = 0;
     int32_t op_ = 0;
     std::vector<Dispatch> dispatches_;
+    ScratchPlan plan_;
     std::map<std::string, gpu::Buffer, std::less<>> scratch_;
     std::map<std::string, Region> constants_;
     std::vector<gpu::Buffer> constant_blocks_;

@@ -81,8 +81,7 @@ Status Recorder::RecordOps(const StepWork& work) {
         NoteStreamed(i, work.fusion);
         WEFT_TRY(CollectFor(op));
         if (program::IsToHost(op)) {
-            handed_.push_back(
-                {static_cast<int32_t>(i), buffers_.HandedOffset() + handed_bytes_, -1});
+            handed_.push_back({static_cast<int32_t>(i), handed_bytes_, -1});
             handed_bytes_ += Buffers::HandedBytes(OperandBytes(op.inputs[0]));
             continue;
         }
@@ -292,12 +291,12 @@ Status Recorder::BringOut(int32_t op, const OperandPlace& place) {
     if (!transfer.inputs.empty() && !IsInPlace(transfer)) {
         WEFT_TRY(Open(op));
         const program::ValueId x = transfer.inputs[0];
-        Copy(At(x), {&buffers_.transfers(), place.in}, OperandBytes(x));
+        Copy(At(x), place.in, OperandBytes(x));
     }
     if (ReadsOutput(transfer)) {
         WEFT_TRY(Open(op));
         const program::ValueId y = transfer.outputs[0];
-        Copy(At(y), {&buffers_.transfers(), place.out}, OperandBytes(y));
+        Copy(At(y), place.out, OperandBytes(y));
     }
     return {};
 }
@@ -331,7 +330,7 @@ Status Recorder::SumWindows(int32_t op, int half) {
 Status Recorder::BringIn(int32_t op, const OperandPlace& place) {
     const program::ValueId y = program_.ops[static_cast<size_t>(op)].outputs[0];
     WEFT_TRY(Open(op));
-    Copy({&buffers_.transfers(), place.out}, At(y), OperandBytes(y));
+    Copy(place.out, At(y), OperandBytes(y));
     open_.commands->Barrier();
     ++recording_.barriers;
     hazards_.Clear();
@@ -380,11 +379,10 @@ Status Recorder::Collect(size_t count) {
 
 HostSignal::Exchange Recorder::ExchangeOf(int32_t op) {
     const program::Op& sum = program_.ops[static_cast<size_t>(op)];
-    const uint64_t host = buffers_.transfers().address();
     stage_.exchanged.push_back(op);
     open_.waits = true;
     HostSignal::Exchange exchange{
-        At(sum.inputs[0]).address(), host + buffers_.ExchangeOffset(), At(sum.outputs[0]).address(),
+        At(sum.inputs[0]).address(), buffers_.Exchange().address(), At(sum.outputs[0]).address(),
         static_cast<uint32_t>(OperandBytes(sum.inputs[0]) / sizeof(float)),
         static_cast<uint32_t>(stage_.exchanged.size())};
     if (!IsPeerSum(options_.peers, program_, sum, shape_)) return exchange;
@@ -432,7 +430,6 @@ program::ValueId Recorder::InputOf(const Handed& handed) const {
 Status Recorder::RecordHandOver(size_t op) {
     const auto number = static_cast<int32_t>(op);
     WEFT_TRY(Open(number));
-    const uint64_t host = buffers_.transfers().address();
     const program::ValueId y = program_.ops[op].outputs[0];
     HostSignal::Exchange exchange;
     open_.commands->Barrier();
@@ -443,7 +440,7 @@ Status Recorder::RecordHandOver(size_t op) {
             continue;
         }
         exchange.x = At(x).address();
-        exchange.to_host = host + one.offset;
+        exchange.to_host = buffers_.HandedAt(one.offset).address();
     }
     exchange.y = At(y).address();
     exchange.count = static_cast<uint32_t>(OperandBytes(y) / sizeof(float));
@@ -495,7 +492,7 @@ Status Recorder::TakeBack(size_t op) {
     // (The kernel also writes to the host what y holds now, and nobody reads that.)
     HostSignal::Exchange exchange;
     exchange.x = exchange.y = At(y).address();
-    exchange.to_host = buffers_.transfers().address() + buffers_.ExchangeOffset();
+    exchange.to_host = buffers_.Exchange().address();
     exchange.count = static_cast<uint32_t>(OperandBytes(y) / sizeof(float));
     exchange.index = static_cast<uint32_t>(stage_.exchanged.size());
     open_.waits = true;
@@ -508,7 +505,7 @@ Status Recorder::TakeBack(size_t op) {
 void Recorder::RecordHanded(const Handed& one) {
     const program::ValueId x = InputOf(one);
     options_.signal->RecordHanded(*open_.commands, At(x).address(),
-                                  buffers_.transfers().address() + one.offset,
+                                  buffers_.HandedAt(one.offset).address(),
                                   static_cast<uint32_t>(OperandBytes(x) / sizeof(float)));
     ++recording_.dispatches;
 }
@@ -518,7 +515,7 @@ Status Recorder::CopyHanded(int32_t before) {
     for (const Handed& one : handed_) {
         WEFT_TRY(Open(before));
         const program::ValueId x = InputOf(one);
-        Copy(At(x), {&buffers_.transfers(), one.offset}, OperandBytes(x));
+        Copy(At(x), buffers_.HandedAt(one.offset), OperandBytes(x));
     }
     NoteHanded(before);
     return {};

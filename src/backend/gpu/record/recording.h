@@ -35,8 +35,8 @@ struct Submission {
     std::vector<int32_t> timed;
 };
 
-// A value that the device hands to the host's processor (program/placement.h): the send, its place,
-// and the recv before which the host takes it.
+// A value that the device hands to the host's processor (program/placement.h): the send, its place
+// (Buffers::HandedAt), and the recv before which the host takes it.
 struct Handed {
     int32_t op = -1;
     uint64_t offset = 0;
