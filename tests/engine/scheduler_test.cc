@@ -444,6 +444,22 @@ TEST(Scheduler, ALostDraftWaitsForItsToken) {
     EXPECT_EQ(step.output_rows.size(), 4u);
 }
 
+// After a loss, the ranks may have a smaller cache.
+TEST(Scheduler, ALossMayLeaveFewerPages) {
+    Scheduler scheduler({2, 16, 8, kSchedulerPage, true});
+    StepData step;
+    std::vector<PlannedRows> planned;
+    const auto s = Add(scheduler, 1, 9, 1);
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    scheduler.Commit(planned);
+    scheduler.Forget(4);
+    EXPECT_EQ(scheduler.stats().pages, 4);
+    EXPECT_EQ(scheduler.stats().free_pages, 4);
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    EXPECT_EQ(RowsOf(planned, 1), 9);
+    for (const int32_t page : s->pages) EXPECT_LT(page, 4);
+}
+
 // A draft neither preempts a sequence nor keeps a page.
 TEST(Scheduler, DraftsTakeNoPageFromAnybody) {
     Scheduler scheduler({4, 32, 4, kSchedulerPage, false, 32});
