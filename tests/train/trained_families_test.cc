@@ -505,6 +505,7 @@ TEST_P(TrainedFamilies, MatricesDecayWithEachOptimizer) {
         options.sequence = rows();
         options.threads = 1;
         options.clip = 0;
+        options.without_dropout = true;
         options.update.kind = static_cast<UpdateKind>(kind);
         if (options.update.kind == UpdateKind::kMuon) options.update.momentum = 0.95;
         options.update.weight_decay = 0;
