@@ -6,7 +6,7 @@
 
 namespace weft::train {
 
-// Grows while the process computes or reads from disks, and stays the same while it waits. Leaves
+// Grows while the process computes or reads files, and stays the same while it waits. Leaves
 // out the calling thread, which is the one that sends heartbeats (Cluster::SetProgress).
 int64_t ProcessWork();
 
