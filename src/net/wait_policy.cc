@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <vector>
 
 #include "net/share.h"
@@ -62,12 +64,13 @@ void Progress::ReceiveAll() {
 }
 
 void Progress::SleepOnSockets(int writable, int64_t ms) {
-    thread_local std::vector<pollfd> fds;  // allocates once for each thread
-    fds.clear();
-    for (const BaseLink* link : wakers_) {
-        const int fd = link->poll_fd();  // poll(2) skips negative ones
+    std::array<pollfd, 256> few;
+    std::vector<pollfd> many(wakers_.size() > few.size() ? wakers_.size() : 0);
+    const auto fds = many.empty() ? std::span(few).first(wakers_.size()) : std::span(many);
+    for (size_t i = 0; i < fds.size(); ++i) {
+        const int fd = wakers_[i]->poll_fd();  // poll(2) skips negative ones
         const short events = fd >= 0 && fd == writable ? POLLIN | POLLOUT : POLLIN;
-        fds.push_back({fd, events, 0});
+        fds[i] = {fd, events, 0};
     }
     ::poll(fds.data(), fds.size(), static_cast<int>(ms));
     // A waker's byte must be read, or it ends every later sleep at once.

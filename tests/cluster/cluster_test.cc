@@ -54,8 +54,8 @@ TEST(Cluster, OneToFiveRanksMeetWorkAndEnd) {
     }
 }
 
-// More ranks than a rank's limit of strangers, each with an offer for each; up to 256 are
-// supported.
+// More ranks than a rank's limit of strangers, each with an offer for each. (star_test.cc has
+// more.)
 TEST(Cluster, AHundredRanksMeet) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "a hundred processes under a sanitizer take minutes";
