@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <chrono>
 #include <utility>
 
 #include "base/bytes.h"
@@ -29,6 +31,8 @@ constexpr size_t kSmallBytes = 64 << 10;
 constexpr size_t kParsedPerByte = 48, kMostParsed = 192 << 20;
 constexpr int64_t kCommentMs = 1000;
 constexpr int64_t kLeastLoadMs = 1000;  // charged for a load
+constexpr int kDeathTurns = 50;         // waits until a dead process is reaped
+constexpr auto kDeathTurn = std::chrono::milliseconds(2);
 
 bool IsForwardedGet(const std::string& path) {
     return path == "/props" || path == "/slots" || path == "/tokenizer_info";
@@ -289,12 +293,19 @@ void PoolServer::Impl::Begin(uint64_t id) {
 asio::awaitable<void> PoolServer::Impl::RunRequest(uint64_t id) {
     Request& request = requests_.at(id);
     const int port = processes_[request.model].port;
+    const pid_t pid = processes_[request.model].pid;
     Exchange& exchange = *request.exchange;
     const std::function<void()> ends = [&request] { request.ticket.reset(); };
     const Forwarded done =
         co_await Forward(*request.socket, port, exchange, request.ask.form, request.begun, ends);
     request.begun = done.begun;
     if (!done.broken.empty()) {
+        // If the process has died, the key gets its charges back before its client knows.
+        asio::steady_timer timer(context_);
+        for (int i = 0; i < kDeathTurns && IsLoaded(request.model, pid); ++i) {
+            timer.expires_after(kDeathTurn);
+            co_await timer.async_wait(asio::use_awaitable);
+        }
         const std::string& why = counts_[request.model].killed_why;
         FailRequest(request,
                     {503,
