@@ -175,14 +175,14 @@ TEST(PredictTraining, ScratchOfThreadsIsCounted) {
 
 // An update waits for its batch, which each rank reads whole.
 TEST(PredictTraining, ReadingTheBatchIsABound) {
-    TrainCase c("llama-3.2-1b", "32xmi300x:8,roce-400g", 4096);
+    TrainCase c("smollm2-135m", "32xmi300x:8,roce-400g", 4096);
     TrainCut cut;
     cut.dp = 256;
-    cut.zero = 3;
+    cut.zero = 1;
     cut.micro_batch = 16;
     const TrainPrediction p = c.Must(cut);
-    EXPECT_GT(p.parts.total(), 0);
-    EXPECT_LE(p.tokens_per_s, 8 * 2.7e6 * (1 + 1e-9));
+    EXPECT_GT(p.parts.data, 0);
+    EXPECT_NEAR(p.tokens_per_s / (8 * 2.7e6), 1, 1e-9);
     cut.dp = 8;
     EXPECT_EQ(c.Must(cut).parts.data, 0);
 }
