@@ -225,7 +225,9 @@ Result<Text> Chat::Render(const ChatInput& input, const RenderLimits& limits) co
     if (text.ok() || std::ranges::none_of(input.messages, parts)) return text;
     // The template does not accept parts for these messages.
     ChatInput joined = input;
-    for (OrderedJson& message : joined.messages) message.erase(kPartsMember);
+    for (OrderedJson& message : joined.messages) {
+        if (message.is_object()) message.erase(kPartsMember);
+    }
     auto again = shown.Render(joined, tokens_, limits);
     return again.ok() ? std::move(again) : std::move(text);
 }
