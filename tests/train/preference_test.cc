@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "support/paths.h"
 #include "train/data/packed_ids.h"
@@ -99,6 +100,73 @@ TEST(Preference, RefusesOtherMembers) {
     refused(R"({"chosen": "a", "rejected": "a"})", LossKind::kDpo, "are equal");
     refused(R"({"chosen": "a", "rejected": [{"role": "user", "content": "a"}]})", LossKind::kDpo,
             "expected the same form");
+}
+
+// Reads a record by the way of each loss.
+void ReadAll(const OrderedJson& record) {
+    const auto tokens = RecordOfObject(record);
+    if (tokens.ok()) (void)ByteEncoder().Encode(*tokens).ok();
+    for (const LossKind loss : kPreferences) {
+        const auto made = PreferenceOfObject(record, loss);
+        if (made.ok()) (void)EncodePreference(ByteEncoder(), loss, *made, nullptr).ok();
+    }
+    const auto pair = PreferenceOfObject(record, LossKind::kReward);
+    if (pair.ok()) (void)EncodePreference(ByteEncoder(), LossKind::kReward, *pair, nullptr).ok();
+    if (EncodePrompt(ByteEncoder(), record).ok()) {
+        (void)EncodeJudged(ByteEncoder(), record, "Blue.").ok();
+    }
+    (void)MarginOf(record).ok();
+    (void)TextsOf(record).ok();
+}
+
+// A member of another type, at each depth, in a list and in the text of a list, is an error of the
+// record: it never ends the program.
+TEST(Preference, MembersOfOtherTypesAreErrors) {
+    const char* const records[] = {
+        R"({"prompt": "Sky?", "chosen": "Blue.", "rejected": "Green.", "margin": 1})",
+        R"({"prompt": "x", "chosen": [{"role": "user", "content": "Sky?"},
+            {"role": "assistant", "content": "Blue."}], "rejected": [{"role": "user", "content":
+            "Sky?"}, {"role": "assistant", "content": "Green."}], "tools": [{"type": "function",
+            "function": {"name": "f", "parameters": {"type": "object"}}}]})",
+        R"({"prompt": [{"role": "user", "content": [{"type": "text", "text": "Sky?"}]}],
+            "completion": [{"role": "assistant", "content": null, "reasoning_content": "T",
+            "tool_calls": [{"type": "function", "id": "i", "function": {"name": "f", "arguments":
+            {"a": 1}}}]}], "label": true})",
+        R"({"messages": [{"from": "human", "value": "Sky?"}, {"from": "function_call", "value":
+            "{\"name\": \"f\", \"arguments\": {}}"}, {"from": "observation", "value": "R"},
+            {"from": "gpt", "value": "Blue.", "weight": 1}]})",
+        R"({"anchor": "a", "positive": "b", "negative": "c", "text": "t", "label": 1})"};
+    const OrderedJson others[] = {nullptr,
+                                  true,
+                                  -1.5,
+                                  "",
+                                  "text",
+                                  "[{\"role\": 1}, null]",
+                                  OrderedJson::array(),
+                                  {1, nullptr},
+                                  OrderedJson::object(),
+                                  {{"role", nullptr}}};
+    for (const char* text : records) {
+        const OrderedJson record = OrderedJson::parse(text);
+        ReadAll(record);
+        const OrderedJson flat = record.flatten();
+        std::set<std::string> seen;
+        for (const auto& [path, value] : flat.items()) {
+            // The value itself, and all that it stands in.
+            for (auto at = OrderedJson::json_pointer(path);
+                 !at.empty() && seen.insert(at.to_string()).second; at = at.parent_pointer()) {
+                for (const OrderedJson& other : others) {
+                    OrderedJson changed = record;
+                    changed[at] = other;
+                    ReadAll(changed);
+                    for (auto& [name, member] : changed.items()) {
+                        if (member.is_array()) member = member.dump();
+                    }
+                    ReadAll(changed);
+                }
+            }
+        }
+    }
 }
 
 TEST(Preference, MismatchedAnswersAreThoseOfTheRecordBefore) {

@@ -293,6 +293,33 @@ TEST(Record, RefusesByName) {
 }
 
 // Templates such as Llama 3's show the date.
+// A model that learns a call without JSON arguments writes calls that no parser reads.
+TEST(Record, CallsWithoutAnObjectAreRejected) {
+    const auto said = [](const std::string& call) {
+        const auto record = ParseRecord(
+            R"({"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", )" + call +
+            "}]}");
+        return record.ok() ? "" : record.error().message;
+    };
+    const auto arguments = [&](const std::string& text) {
+        return said(
+            R"("tool_calls": [{"type": "function", "function": {"name": "f", "arguments": )" +
+            text + "}}]");
+    };
+    for (const char* good : {"{}", R"("{\"a\": 1}")", R"("")", "null", R"({"a": [1, {}]})"}) {
+        EXPECT_EQ(arguments(good), "") << good;
+    }
+    for (const char* bad : {R"("{'a': 1}")", R"("{\"a\": 1")", "[1]", "3", R"("[1]")", R"("x")"}) {
+        EXPECT_NE(arguments(bad).find("message 2 of 'messages': the arguments of the call of 'f'"),
+                  std::string::npos)
+            << bad << ": " << arguments(bad);
+    }
+    EXPECT_NE(said(R"("function_call": {"name": "f", "arguments": "{'a': 1}"})").find("of 'f'"),
+              std::string::npos);
+    EXPECT_NE(said(R"("content": "x", "tool_call": "no call")").find("'tool_call' is not a call"),
+              std::string::npos);
+}
+
 TEST(Record, ATemplateShowsTheDayOfTheJob) {
     const chat::Chat chat = Must(chat::Chat::Make(
         "Today: {{ strftime_now('%d %b %Y') }}\n{% for message in messages %}<|im_start|>"

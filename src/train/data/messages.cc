@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "chat/conversation.h"
+#include "chat/tool_words.h"
 #include "model_files/hf/json.h"
 
 namespace weft::train {
@@ -94,6 +95,34 @@ Status CheckAnswer(const OrderedJson& message) {
                      "record, or write the answer into 'content'");
 }
 
+// Errors: a call whose arguments are neither an object nor the JSON text of one. A server may be
+// lenient with such a call; a model that learns it writes calls that no parser reads.
+Status CheckCall(const OrderedJson& function) {
+    const auto given = function.is_object() ? function.find("arguments") : function.end();
+    if (given == function.end() || given->is_null() || given->is_object() || *given == "") {
+        return {};
+    }
+    const bool text = given->is_string();
+    if (text && OrderedJsonOrDiscarded(given->get_ref<const std::string&>()).is_object()) return {};
+    return MakeError(ErrorCode::kCorrupt,
+                     "the arguments of the call of '{}' are {}; expected an object, or its JSON "
+                     "text (Python's print of a dict is not JSON)",
+                     model_files::hf::Shown(chat::TextMember(function, "name")),
+                     text ? "a text that is not a JSON object" : given->type_name());
+}
+
+Status CheckCalls(const OrderedJson& message) {
+    const auto legacy = message.find("function_call");
+    if (legacy != message.end()) WEFT_TRY(CheckCall(*legacy));
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || !calls->is_array()) return {};
+    for (const OrderedJson& call : *calls) {
+        const bool wrapped = call.is_object() && call.contains("function");
+        WEFT_TRY(CheckCall(wrapped ? call["function"] : call));
+    }
+    return {};
+}
+
 // Renames a message's ShareGPT members and roles; other messages stay unchanged.
 Status UseOpenAiNames(OrderedJson& message) {
     const char* const member = message.contains("role") ? "role" : "from";
@@ -117,8 +146,13 @@ Status UseOpenAiNames(OrderedJson& message) {
         const bool is_call = role == "call" || !calls.is_null();
         role = is_call ? "assistant" : "tool";
         if (!calls.is_null()) content = "";
-    } else if (message.contains("tool_call")) {
-        calls = CallsOf(message["tool_call"]);
+    } else if (const auto call = message.find("tool_call"); call != message.end()) {
+        calls = CallsOf(*call);
+        if (calls.is_null() && !call->empty()) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "'tool_call' is not a call; expected {{\"name\": ..., \"arguments\": "
+                             "{{...}}}}, a list of such objects, or their JSON text");
+        }
     }
     OrderedJson renamed{{"role", role}};
     if (!content.is_null() || role != "assistant") renamed["content"] = std::move(content);
@@ -169,9 +203,11 @@ Result<OrderedJson> ListOfMessages(const OrderedJson& value, std::string_view na
     WEFT_ASSIGN(OrderedJson list, ListOf(value, name, "a list of messages"));
     for (size_t i = 0; i < list.size(); ++i) {
         if (!list[i].is_object()) continue;
-        if (const Status renamed = UseOpenAiNames(list[i]); !renamed.ok()) {
-            return MakeError(renamed.error().code, "message {} of '{}': {}", i + 1, name,
-                             renamed.error().message);
+        Status good = UseOpenAiNames(list[i]);
+        if (good.ok()) good = CheckCalls(list[i]);
+        if (!good.ok()) {
+            return MakeError(good.error().code, "message {} of '{}': {}", i + 1, name,
+                             good.error().message);
         }
     }
     return list;

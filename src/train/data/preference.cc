@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "chat/tool_words.h"
 #include "train/data/messages.h"
 #include "train/data/record.h"
 #include "train/data/text_record.h"
@@ -55,8 +56,11 @@ Result<OrderedJson> TextOrMessages(const OrderedJson& value, const char* name) {
                          name, value.is_array() ? "a list of other values" : value.type_name());
     }
     WEFT_ASSIGN(OrderedJson made, ListOfMessages(value, name));
-    if (!made.empty()) return made;
-    return MakeError(ErrorCode::kCorrupt, "'{}' is an empty list; expected messages", name);
+    const bool objects =
+        std::ranges::all_of(made, [](const OrderedJson& message) { return message.is_object(); });
+    if (!made.empty() && objects) return made;
+    return MakeError(ErrorCode::kCorrupt, "'{}' is {}; expected messages", name,
+                     made.empty() ? "an empty list" : "a list of other values");
 }
 
 Result<OrderedJson> AnswerOf(const OrderedJson& record, const char* name, LossKind loss) {
@@ -113,7 +117,7 @@ Status ReadPair(const OrderedJson& record, LossKind loss, PreferenceRecord& made
     const OrderedJson* prompt = Member(record, "prompt");
     // (A string beside conversations repeats their first message.)
     const bool repeated = prompt != nullptr && prompt->is_string() && chosen.is_array() &&
-                          chosen[0].value("role", "") != "assistant";
+                          chat::TextMember(chosen[0], "role") != "assistant";
     if (prompt == nullptr || repeated) {
         WEFT_ASSIGN(made.prompt, TakePrompt(chosen, rejected));
     } else {
@@ -222,7 +226,7 @@ Result<Sample> EncodePrompt(const Encoder& encoder, const OrderedJson& record) {
         auto* chat = std::get_if<ChatRecord>(&joined);
         WEFT_CHECK(chat != nullptr);
         chat->messages.erase(chat->messages.size() - 1);
-        if (chat->messages.back().value("role", "") == "assistant") {
+        if (chat::TextMember(chat->messages.back(), "role") == "assistant") {
             return MakeError(ErrorCode::kCorrupt,
                              "'prompt' ends with a message of the assistant; expected a message to "
                              "answer");
