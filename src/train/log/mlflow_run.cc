@@ -27,6 +27,12 @@ int64_t NowMs() {
         .count();
 }
 
+// The text at a path of a server's answer; "": the answer has no text there.
+std::string TextAt(const nlohmann::json& answer, const char* path) {
+    const nlohmann::json::json_pointer at(path);
+    return answer.contains(at) && answer[at].is_string() ? answer[at].get<std::string>() : "";
+}
+
 }  // namespace
 
 Status MlflowRun::Check() {
@@ -52,7 +58,8 @@ MlflowRun::MlflowRun(std::string name, nlohmann::json settings)
 
 Result<nlohmann::json> MlflowRun::Call(const std::string& path, const Json& body, bool missing) {
     const std::string url = server_ + "/api/2.0/mlflow/" + path;
-    const std::string text = body.is_null() ? "" : body.dump();
+    const std::string text =
+        body.is_null() ? "" : body.dump(-1, ' ', false, Json::error_handler_t::replace);
     answer_.clear();
     curl_.SetUrl(url);
     curl_.Set(CURLOPT_TIMEOUT_MS, static_cast<long>(kRequestMs));
@@ -94,9 +101,9 @@ Result<std::string> MlflowRun::FindExperiment() {
     WEFT_ASSIGN(
         Json found,
         Call("experiments/get-by-name?experiment_name=" + hub::UrlText(name, false), Json(), true));
-    if (!found.is_null()) return found.value("/experiment/experiment_id"_json_pointer, "");
+    if (!found.is_null()) return TextAt(found, "/experiment/experiment_id");
     WEFT_ASSIGN(const Json made, Call("experiments/create", {{"name", name}}));
-    return made.value("experiment_id", "");
+    return TextAt(made, "/experiment_id");
 }
 
 Status MlflowRun::Begin() {
@@ -106,7 +113,7 @@ Status MlflowRun::Begin() {
         Json ask = {{"experiment_id", experiment}, {"start_time", NowMs()}};
         if (!name_.empty()) ask["run_name"] = name_;
         WEFT_ASSIGN(const Json made, Call("runs/create", ask));
-        run_ = made.value("/run/info/run_id"_json_pointer, "");
+        run_ = TextAt(made, "/run/info/run_id");
         if (run_.empty()) {
             return MakeError(ErrorCode::kCorrupt,
                              "--report-to mlflow: {}: the new run has no run_id", server_);
