@@ -212,8 +212,8 @@ class Hangup(unittest.TestCase):
         finally:
             signal.signal(signal.SIGINT, before)
         process.send_signal(signal.SIGINT)
-        ignored = [line for line in pathlib.Path(f"/proc/{process.pid}/status").read_text().split("\n")
-                   if line.startswith("SigIgn:")][0].split()[1]
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text().split("\n")
+        ignored = [line for line in status if line.startswith("SigIgn:")][0].split()[1]
         self.assertTrue(int(ignored, 16) >> (signal.SIGINT - 1) & 1)
         self.await_health(200)
 

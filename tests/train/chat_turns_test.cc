@@ -69,6 +69,13 @@ constexpr Shape kShapes[] = {{"plain", false, false, false, false},
                              {"a greeting first", false, false, false, true},
                              {"a greeting behind the system", true, false, false, true}};
 
+// Arguments whose text grows and shrinks from call to call.
+const std::vector<OrderedJson>& Numbers() {
+    static const std::vector<OrderedJson> numbers = {
+        7, 1'234'567'890'123'456, 22, -48.856613, true, {1.5, {{"b", 700'000}}}, nullptr, 0};
+    return numbers;
+}
+
 ChatInput Made(const Shape& shape, int rounds) {
     ChatInput input;
     input.add_generation_prompt = false;
@@ -80,7 +87,8 @@ ChatInput Made(const Shape& shape, int rounds) {
         messages.push_back(Said("user", "Question " + std::to_string(i) + "?"));
         if (shape.tools && i % 2 == 0) {
             OrderedJson call = Said("assistant", i % 4 == 0 ? "I look." : "");
-            OrderedJson function{{"name", "add"}, {"arguments", {{"a", i}}}};
+            const OrderedJson& number = Numbers()[static_cast<size_t>(i / 2) % Numbers().size()];
+            OrderedJson function{{"name", "add"}, {"arguments", {{"a", number}}}};
             call["tool_calls"] = OrderedJson::array(
                 {{{"id", "call0000" + std::to_string(i % 10)}, {"function", function}}});
             messages.push_back(call);
@@ -157,7 +165,7 @@ TEST_P(Turns, AreTheSameAsByAskingAtEach) {
     const ChatTurns turns(chat, TurnTokens());
     size_t compared = 0;
     for (const Shape& shape : kShapes) {
-        for (const int rounds : {1, 2, 5}) {
+        for (const int rounds : {1, 2, 5, 15}) {
             const ChatInput input = Made(shape, rounds);
             const auto sample = turns.Encode(input);
             if (!sample.ok()) continue;  // the template refuses it, or drops turns
@@ -356,6 +364,97 @@ TEST(OpenTurns, EndCallsAsCalls) {
     OrderedJson older = Said("assistant", "");
     older["function_call"] = {{"name", "f"}, {"arguments", "{\"a\": 1}"}};
     EXPECT_EQ(marked(older), asked + "[f({\"a\": 1})<|im_end|>]");
+}
+
+// A record with calls; thoughts: each call has a thought before it.
+std::string MarkedCalls(const std::string& source, const OrderedJson& messages, std::string* note) {
+    const chat::Chat chat = Must(chat::Chat::Make(source, Bytes()));
+    const auto encoder = Must(Encoder::Make(Bytes(), &chat, 1));
+    const auto sample =
+        encoder.Encode(Must(ParseRecord(OrderedJson{{"messages", messages}}.dump())));
+    *note = encoder.TakeNote();
+    return sample.ok() ? Marked(*sample) : "error: " + sample.error().message;
+}
+
+OrderedJson Call(const std::string& content, const std::string& thought) {
+    OrderedJson call = Said("assistant", content);
+    if (!thought.empty()) call["reasoning_content"] = thought;
+    call["tool_calls"] = OrderedJson::parse(
+        R"([{"type": "function", "id": "id1",
+             "function": {"name": "f", "arguments": {"a": "X"}}}])");
+    return call;
+}
+
+OrderedJson ResultTo(const std::string& content) {
+    OrderedJson result = Said("tool", content);
+    result["tool_call_id"] = "id1";
+    return result;
+}
+
+// A template writes the call, the result of the next message, and then the text of the call's
+// message, all in one turn.
+TEST(TurnsWithResults, LearnNoResult) {
+    const std::string source =
+        "{% for m in messages %}{% set before = messages[loop.index0 - 1].role if loop.index0 else "
+        "'' %}{% set next = loop.nextitem %}{% if m.role == 'user' %}<|im_start|>user\n"
+        "{{ m.content }}<|im_end|>\n{% elif m.role == 'assistant' %}{% if before != 'tool' %}"
+        "<|im_start|>model\n{% endif %}{% for c in m.tool_calls or [] %}call:{{ c.function.name }}"
+        "{{ c.function.arguments | tojson }}<|endoftext|>response:{{ c.function.name }}="
+        "{{ next.content if next else '' }};{% endfor %}{{ m.content }}<|im_end|>{% endif %}"
+        "{% endfor %}{% if add_generation_prompt and messages[-1].role != 'tool' "
+        "%}<|im_start|>model"
+        "\n{% endif %}";
+    std::string note;
+    EXPECT_EQ(
+        MarkedCalls(
+            source,
+            {Said("user", "Q"), Call("LOOK", ""), ResultTo("RESULT"), Said("assistant", "A")},
+            &note),
+        "<|im_start|>user\nQ<|im_end|>\n<|im_start|>model\n[call:f{\"a\": \"X\"}<|endoftext|>]"
+        "response:f=RESULT;[LOOK<|im_end|>A<|im_end|>]");
+    EXPECT_EQ(note, "");
+}
+
+// A template repeats the function's name or the call's id in the result's header, and drops the
+// thought of a call once an answer follows, so that rendering up to the call tells nothing.
+TEST(TurnsWithResults, EndBeforeTheResultsHeader) {
+    for (const char* repeated : {"call.function.name", "call.id"}) {
+        const std::string source =
+            "{% for m in messages %}{% set call = (m.tool_calls or [none])[0] %}"
+            "{% if m.role == 'tool' %}<|im_start|>{% set call = messages[loop.index0 - "
+            "1].tool_calls"
+            "[0] %}{{ " +
+            std::string(repeated) +
+            " }} to=assistant:{{ m.content }}<|im_end|>{% elif call %}"
+            "{% if m.reasoning_content and not (messages | selectattr('content', 'equalto', 'A') | "
+            "list) %}<|im_start|>assistant:{{ m.reasoning_content }}<|im_end|>{% endif %}"
+            "<|im_start|>assistant:{{ m.content }}{{ call.function.name }}({{ "
+            "call.function.arguments "
+            "| tojson }})<|endoftext|>{% else %}<|im_start|>{{ m.role }}:{{ m.content }}<|im_end|>"
+            "{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif "
+            "%}";
+        const std::string name = repeated == std::string("call.id") ? "id1" : "f";
+        for (const char* thought : {"", "T"}) {
+            for (const char* content : {"", "C"}) {
+                for (const char* result : {"R", ""}) {
+                    std::string note;
+                    const std::string marked =
+                        MarkedCalls(source,
+                                    {Said("user", "Q"), Call(content, thought), ResultTo(result),
+                                     Said("assistant", "A")},
+                                    &note);
+                    EXPECT_EQ(marked, "<|im_start|>user:Q<|im_end|><|im_start|>assistant:[" +
+                                          std::string(content) +
+                                          "f({\"a\": \"X\"})<|endoftext|>]"
+                                          "<|im_start|>" +
+                                          name + " to=assistant:" + result +
+                                          "<|im_end|><|im_start|>assistant:[A<|im_end|>]")
+                        << repeated << ": '" << thought << "', '" << content << "', '" << result;
+                    EXPECT_EQ(note, "");
+                }
+            }
+        }
+    }
 }
 
 // Turns without an end token are reported once, and no header is learned as an end.

@@ -48,6 +48,10 @@ std::string WithoutNumbers(std::string_view text) {
     return squeezed;
 }
 
+bool HasDigit(std::string_view text) {
+    return std::ranges::any_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
 std::string RoleOf(const OrderedJson& message) {
     return chat::TextMember(message, "role");
 }
@@ -185,11 +189,44 @@ class TurnMarker {
         if (turn == 0 && !words_[turn].shown) return {};  // an empty answer without a question
         if (!chat::HasCalls(list()[turn]) && IsBlankText(WordsOf(turn))) ++empty_answers_;
         WEFT_ASSIGN(const size_t begin, Begin(turn));
-        const size_t first = TokensTo(begin);
-        WEFT_ASSIGN(const size_t end, EndToken(turn, begin, first));
-        std::fill(loss_.begin() + static_cast<ptrdiff_t>(first),
-                  loss_.begin() + static_cast<ptrdiff_t>(end), uint8_t{1});
-        return {};
+        const Words& own = words_[turn];
+        if (!own.shown) {
+            WEFT_ASSIGN(const size_t end, EndOfUnshown(turn, begin));
+            Learn(begin, end);
+            return {};
+        }
+        if (begin < GapBegin(turn)) return UnknownBegin(turn);
+        // A template may write another message inside of the turn: a call's result before the text.
+        for (Words run = RunFrom(own.first, own.last);; run = NextRun(run, own.last)) {
+            const bool final = run.last == own.last;
+            const size_t from = run.first == own.first ? begin : whole_.given()[run.first].begin;
+            WEFT_ASSIGN(const std::optional<size_t> end, EndOfRun(turn, from, run, final));
+            if (end) Learn(from, *end);
+            if (final) return {};
+        }
+    }
+
+    void Learn(size_t begin, size_t end_token) {
+        std::fill(loss_.begin() + static_cast<ptrdiff_t>(TokensTo(begin)),
+                  loss_.begin() + static_cast<ptrdiff_t>(end_token), uint8_t{1});
+    }
+
+    // The adjacent ranges from `first` that have its source, up to `most`.
+    Words RunFrom(size_t first, size_t most) const {
+        const auto& ranges = whole_.given();
+        size_t last = first;
+        while (last < most && ranges[last + 1].source == ranges[first].source) ++last;
+        return {first, last, true};
+    }
+    // The next run of the same source. Precondition: there is one, up to `most`.
+    Words NextRun(const Words& run, size_t most) const {
+        size_t first = run.last + 1;
+        while (whole_.given()[first].source != whole_.given()[run.first].source) ++first;
+        return RunFrom(first, most);
+    }
+    size_t NextBegin(size_t range) const {
+        const auto& ranges = whole_.given();
+        return range + 1 == ranges.size() ? whole_.size() : ranges[range + 1].begin;
     }
 
     // The text of a turn, from its first byte to its last.
@@ -226,7 +263,10 @@ class TurnMarker {
             // The end of the previous turn and the header do not belong to the answer.
             begin = BeginByHeader(gap, own).value_or(own);
         }
-        if (*begin >= gap && *begin <= own) leads_[key] = own - *begin;
+        if (*begin >= gap && *begin <= own &&
+            !HasDigit(whole_.view().substr(*begin, own - *begin))) {
+            leads_[key] = own - *begin;
+        }
         return begin;
     }
 
@@ -241,55 +281,117 @@ class TurnMarker {
         return gap + at + turns_.header_->size();
     }
 
-    // The position after the turn's end token: the first end-of-generation token after the turn's
-    // text. If the template writes none for the turn, such a token directly after it counts (a
-    // template may close a turn only if another follows); otherwise the position is the end of the
-    // text written for the turn.
-    Result<size_t> EndToken(size_t turn, size_t begin, size_t first) {
-        const Words& own = words_[turn];
-        const auto& ranges = whole_.given();
-        const size_t words = own.shown ? std::max(begin, ranges[own.last].end) : begin;
-        const bool ends = !own.shown || own.last + 1 == ranges.size();
-        const size_t gap_end = ends ? whole_.size() : ranges[own.last + 1].begin;
-        WEFT_ASSIGN(const std::optional<size_t> written, WrittenTo(turn, words, gap_end));
-        const size_t last = TokensTo(written.value_or(gap_end));
-        size_t end = std::max(first, TokensTo(words));
-        while (end < last && !turns_.tokenizer_->EndsMessage(tokens_[end])) ++end;
-        if (end < last) return end + 1;
-        if (written && !ends) {
-            const size_t next = TokensTo(gap_end);
-            while (end < next && IsBlankText(turns_.tokenizer_->Piece(tokens_[end]))) ++end;
-            if (end < next && turns_.tokenizer_->EndsMessage(tokens_[end])) return end + 1;
+    // The position after the first end token of the bytes [begin, end).
+    std::optional<size_t> EndTokenIn(size_t begin, size_t end) const {
+        const size_t last = TokensTo(end);
+        for (size_t at = TokensTo(begin); at < last; ++at) {
+            if (turns_.tokenizer_->EndsMessage(tokens_[at])) return at + 1;
         }
-        if (written && first < last) {
+        return {};
+    }
+
+    // The position after the end token of a run of the turn's ranges. A template may repeat a part
+    // of a call (its name, its id) in the header of the result, so the end token follows the last
+    // range behind which there is one before the next range. A run that is not the final one and
+    // has no end token is such a header: nullopt. If the template writes no end token for the turn,
+    // the position is the end of the text written for it.
+    Result<std::optional<size_t>> EndOfRun(size_t turn, size_t from, const Words& run, bool final) {
+        const auto& ranges = whole_.given();
+        for (size_t at = run.last + 1; at-- > run.first;) {
+            const size_t words = std::max(from, ranges[at].end);
+            const auto token = EndTokenIn(words, NextBegin(at));
+            if (!final || at < run.last) {
+                if (token) return token;
+                continue;
+            }
+            WEFT_ASSIGN(const Ending ending, EndingOf(turn, words, at, token.has_value()));
+            if (ending == Ending::kToken) return token;
+            if (ending == Ending::kText) break;
+        }
+        if (!final) return std::optional<size_t>();
+        const size_t words = std::max(from, ranges[run.last].end);
+        WEFT_ASSIGN(const auto written, WrittenTo(turn, words, NextBegin(run.last)));
+        WEFT_ASSIGN(const size_t end, EndOfText(turn, from, written));
+        return std::optional(end);
+    }
+
+    Result<size_t> EndOfUnshown(size_t turn, size_t begin) {
+        std::optional<size_t> written = whole_.size();
+        if (turn + 1 < list().size()) {
+            WEFT_ASSIGN(written, RenderedEnd(turn));
+        }
+        const auto token = EndTokenIn(begin, written.value_or(whole_.size()));
+        return token ? Result<size_t>(*token) : EndOfText(turn, begin, written);
+    }
+
+    // The end of a turn without an end token. written: from WrittenTo.
+    Result<size_t> EndOfText(size_t turn, size_t from, std::optional<size_t> written) {
+        if (written && TokensTo(from) < TokensTo(*written)) {
             turns_.notes_->no_end = true;
-            return last;
+            return TokensTo(*written);
         }
         return MakeError(ErrorCode::kUnsupported, "message {}: {}", turn + 1,
                          written ? "the chat template writes nothing for it"
                                  : "no token of the vocabulary ends its turn");
     }
 
-    // End of the text written for the turn; empty if the template ends a text differently from how
-    // it continues.
+    // How the turn ends, given its last range `at`, which ends at `words`: with the end token that
+    // follows (token: there is one); with text, before a token of the next message's header; or
+    // before the range, which belongs to that header.
+    enum class Ending { kToken, kText, kBefore };
+    Result<Ending> EndingOf(size_t turn, size_t words, size_t at, bool token) {
+        const size_t next = NextBegin(at);
+        WEFT_ASSIGN(const std::optional<size_t> written, WrittenTo(turn, words, next));
+        // If rendering does not tell, a next message that shows nothing may have repeated the
+        // range.
+        if (!written) return token && words_[turn + 1].shown ? Ending::kToken : Ending::kBefore;
+        if (*written < words) return Ending::kBefore;
+        if (!token) return Ending::kText;
+        if (EndTokenIn(words, std::min(*written, next))) return Ending::kToken;
+        // A template may close a turn only if another message follows.
+        if (at + 1 == whole_.given().size()) return Ending::kText;
+        size_t end = TokensTo(*written);
+        const size_t last = TokensTo(next);
+        while (end < last && IsBlankText(turns_.tokenizer_->Piece(tokens_[end]))) ++end;
+        const bool ends = end < last && turns_.tokenizer_->EndsMessage(tokens_[end]);
+        return ends ? Ending::kToken : Ending::kText;
+    }
+
+    // End of the text that the template writes for the messages up to the turn (0: it is before
+    // `words`); nullopt if it ends a text differently from how it continues. Remembers the result
+    // by the text between `words` and `gap_end`, without numbers, as the bytes of that text's part
+    // that has no numbers.
     Result<std::optional<size_t>> WrittenTo(size_t turn, size_t words, size_t gap_end) {
         if (turn + 1 == list().size()) return std::optional(whole_.size());
-        const bool shown = words_[turn].shown && words <= gap_end;
-        const std::string key =
-            shown ? RoleOf(list()[turn + 1]) + '\n' +
-                        WithoutNumbers(whole_.view().substr(words, gap_end - words))
-                  : "";
-        if (const auto known = ends_.find(key); shown && known != ends_.end()) {
-            return known->second ? std::optional(words + *known->second) : std::nullopt;
+        const std::string_view gap = whole_.view().substr(words, gap_end - words);
+        const std::string key = RoleOf(list()[turn + 1]) + '\n' + WithoutNumbers(gap);
+        if (const auto known = ends_.find(key); known != ends_.end()) {
+            const std::optional<Part>& part = known->second;
+            if (!part) return std::optional<size_t>();
+            if (part->before) return std::optional<size_t>(0);
+            return std::optional(part->first ? words + part->bytes : gap_end - part->bytes);
         }
+        WEFT_ASSIGN(const std::optional<size_t> end, RenderedEnd(turn));
+        if (!end) {
+            ends_[key] = std::nullopt;
+        } else if (*end < words) {
+            ends_[key] = Part{.before = true};
+        } else if (*end <= gap_end) {
+            const size_t before = *end - words;
+            if (!HasDigit(gap.substr(before))) {
+                ends_[key] = Part{.bytes = gap_end - *end};
+            } else if (!HasDigit(gap.substr(0, before))) {
+                ends_[key] = Part{.first = true, .bytes = before};
+            }
+        }
+        return end;
+    }
+
+    Result<std::optional<size_t>> RenderedEnd(size_t turn) {
         WEFT_TRY(CountAsked(turn));
         const auto through = RenderFirst(turn + 1, false);
         const bool goes_on = through.ok() && whole_.view().starts_with(through->view());
-        std::optional<size_t> end;
-        if (goes_on) end = through->size();
-        if (!shown || (end && (*end < words || *end > gap_end))) return end;
-        ends_[key] = end ? std::optional(*end - words) : std::nullopt;
-        return end;
+        return goes_on ? std::optional(through->size()) : std::nullopt;
     }
 
     // Length of the common prefix, in tokens, of the text up to `end` and the whole text.
@@ -309,10 +411,15 @@ class TurnMarker {
     std::vector<uint8_t> loss_;
     std::vector<tokenizer::SpecialMark> marks_;
     std::vector<Words> words_;
-    // By the text between two turns: bytes from the start of the later turn to its text, and from
-    // the text of the earlier turn to its end.
+    // The first or the last part of a text; before: the turn ends before the text.
+    struct Part {
+        bool first = false, before = false;
+        size_t bytes = 0;
+    };
+    // By the text between two turns: bytes from the start of the later turn to its text, and the
+    // part before or behind the end of the earlier turn.
     std::map<std::string, size_t> leads_;
-    std::map<std::string, std::optional<size_t>> ends_;
+    std::map<std::string, std::optional<Part>> ends_;
     size_t asked_ = 0, header_begin_ = 0, empty_answers_ = 0;
     // Result of the last AskedBegin: the text continues exactly as the template asks.
     bool asked_exactly_ = false;
