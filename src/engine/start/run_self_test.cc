@@ -32,7 +32,6 @@ constexpr double kUnlikeFloatTolerance = 3e-3;
 // For one op after a stage on an unlike device: its digest has few numbers, and attention may
 // spread rounding. A wrong weight changes its own op by more.
 constexpr double kUnlikeOpTolerance = 0.1;
-// Bytes of a record in one round of the control plane.
 
 double ToleranceOf(const program::Program& program, backend::SumWire wire, bool unlike) {
     const bool rounded = std::ranges::any_of(program.values, [](const program::Value& value) {
@@ -223,7 +222,8 @@ Status Rank::ShareRecord(DeviceRecord& record) {
         record = {};
         return {};
     }
-    const std::string whole(*end == ' ' ? end + 1 : end);
+    const auto number = static_cast<size_t>(end - texts[0].c_str());  // (the record has zeros)
+    const std::string whole = texts[0].substr(std::min(number + 1, texts[0].size()));
     WEFT_ASSIGN(record.of_one, DecodeRecord(whole));
     return {};
 }
