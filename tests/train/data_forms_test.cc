@@ -5,6 +5,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <future>
+#include <memory>
 
 #include "train/data/data_files.h"
 #include "train/data/table.h"
@@ -615,11 +618,13 @@ TEST(DataForms, Compressed) {
         EXPECT_EQ(FileMarked({Packed(folder, "d.jsonl.x", lines, filter)}), both);
     }
     // Identified by its content: a checkpoint continues with the unpacked file.
-    const auto packed = Must(RecordFile::Open(Packed(folder, "d.jsonl.gz", lines, gzip)));
-    const auto plain = Must(RecordFile::Open(WriteText(folder, "d.jsonl", lines)));
-    EXPECT_EQ(packed.checksum(), plain.checksum());
-    EXPECT_EQ(packed.size_bytes(), plain.size_bytes());
-    EXPECT_TRUE(packed.Where(Part::kTrain, 1).ends_with("d.jsonl.gz: line 2"));
+    {
+        const auto packed = Must(RecordFile::Open(Packed(folder, "d.jsonl.gz", lines, gzip)));
+        const auto plain = Must(RecordFile::Open(WriteText(folder, "d.jsonl", lines)));
+        EXPECT_EQ(packed.checksum(), plain.checksum());
+        EXPECT_EQ(packed.size_bytes(), plain.size_bytes());
+        EXPECT_TRUE(packed.Where(Part::kTrain, 1).ends_with("d.jsonl.gz: line 2"));
+    }
     // Two concatenated files are two members of one archive.
     const std::string one = Must(ReadTextFile(folder / "d.jsonl.gz"));
     EXPECT_EQ(FileMarked({WriteText(folder, "two.jsonl.gz", one + one)}), both + both);
@@ -655,6 +660,55 @@ TEST(DataForms, Compressed) {
     EXPECT_TRUE(std::filesystem::is_empty(unpacked / "")) << "what was unpacked is gone";
     ::setenv("TMPDIR", (unpacked / "none").c_str(), 1);
     EXPECT_NE(FileMarked({bomb}).find("Set TMPDIR to another folder"), std::string::npos);
+    ::unsetenv("TMPDIR");
+}
+
+// The processes of a host share one unpacked file, whichever of them ends first, and a file that a
+// killed process left is written again.
+TEST(DataForms, UnpackedFilesAreShared) {
+    const TempDir folder, unpacked;
+    ::setenv("TMPDIR", (unpacked / "").c_str(), 1);
+    const std::string lines = "{\"text\": \"a\"}\n{\"text\": \"b\"}\n";
+    const std::string packed =
+        Packed(folder, "d.jsonl.gz", lines, &::archive_write_add_filter_gzip);
+    const auto files = [&] {
+        std::vector<std::filesystem::path> all;
+        for (const auto& each : std::filesystem::recursive_directory_iterator(unpacked / "")) {
+            if (each.is_regular_file()) all.push_back(each.path());
+        }
+        return all;
+    };
+    const auto read = [](const RecordFile& file) {
+        std::string buffer;
+        return std::string(Must(file.Read(Part::kTrain, 1, buffer)));
+    };
+    auto first = std::make_unique<RecordFile>(Must(RecordFile::Open(packed)));
+    ASSERT_EQ(files().size(), 1u);
+    std::vector<std::future<std::string>> others;
+    for (int i = 0; i < 4; ++i) {
+        others.push_back(std::async(std::launch::async, [&] {
+            const RecordFile other = Must(RecordFile::Open(packed));
+            EXPECT_EQ(files().size(), 1u);
+            return read(other);
+        }));
+    }
+    for (auto& other : others) EXPECT_EQ(other.get(), "{\"text\": \"b\"}");
+    const std::filesystem::path left = files()[0];
+    first.reset();
+    EXPECT_TRUE(std::filesystem::is_empty(unpacked / ""));
+    // Without a lock, nobody uses the file: it may be half of one.
+    std::filesystem::create_directory(left.parent_path());
+    std::filesystem::permissions(left.parent_path(), std::filesystem::perms(0700));
+    for (const std::filesystem::path& name : {left, left.parent_path() / "other"}) {
+        std::ofstream(name) << "{\"text\": \"half";
+        std::filesystem::permissions(name, std::filesystem::perms(0400));
+    }
+    const RecordFile again = Must(RecordFile::Open(packed));
+    EXPECT_EQ(read(again), "{\"text\": \"b\"}");
+    EXPECT_EQ(files(), std::vector{left});
+    // Another user's folder is refused.
+    std::filesystem::permissions(left.parent_path(), std::filesystem::perms(0777));
+    EXPECT_NE(FileMarked({packed}).find("other users may write there"), std::string::npos);
     ::unsetenv("TMPDIR");
 }
 

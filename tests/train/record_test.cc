@@ -316,8 +316,9 @@ TEST(Record, CallsWithoutAnObjectAreRejected) {
     }
     EXPECT_NE(said(R"("function_call": {"name": "f", "arguments": "{'a': 1}"})").find("of 'f'"),
               std::string::npos);
-    EXPECT_NE(said(R"("content": "x", "tool_call": "no call")").find("'tool_call' is not a call"),
-              std::string::npos);
+    EXPECT_NE(
+        said(R"("content": "x", "tool_call": "{'name': 'f'}")").find("'tool_call' is not a call"),
+        std::string::npos);
 }
 
 TEST(Record, ATemplateShowsTheDayOfTheJob) {

@@ -148,7 +148,9 @@ Status UseOpenAiNames(OrderedJson& message) {
         if (!calls.is_null()) content = "";
     } else if (const auto call = message.find("tool_call"); call != message.end()) {
         calls = CallsOf(*call);
-        if (calls.is_null() && !call->empty()) {
+        // (Data sets have words such as "none" there.)
+        const std::string text = call->is_string() ? call->get<std::string>() : call->dump();
+        if (calls.is_null() && (text.starts_with("{") || text.starts_with("[{"))) {
             return MakeError(ErrorCode::kCorrupt,
                              "'tool_call' is not a call; expected {{\"name\": ..., \"arguments\": "
                              "{{...}}}}, a list of such objects, or their JSON text");

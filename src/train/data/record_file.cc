@@ -301,12 +301,13 @@ Result<RecordFile> RecordFile::Open(const std::string& path, const SplitOptions&
         return MakeError(ErrorCode::kUsage,
                          "a test part of {} of the records; expected 0 to below 1", split.test);
     }
-    WEFT_ASSIGN(File file, OpenUnpacked(path));
+    WEFT_ASSIGN(UnpackedFile opened, OpenUnpacked(path));
+    const File& file = opened.file;
     if (file.size_bytes() > kMostFileBytes) {
         return MakeError(ErrorCode::kUnsupported, "{}: {} bytes; at most {} are read", path,
                          file.size_bytes(), kMostFileBytes);
     }
-    RecordFile records(path, std::move(file));
+    RecordFile records(path, std::move(opened));
     WEFT_TRY(RecordScanner(records, split).Run());
     return records;
 }

@@ -36,6 +36,7 @@
 #include "base/file.h"
 #include "base/result.h"
 #include "train/data/record_form.h"
+#include "train/data/unpack.h"
 
 namespace weft::train {
 
@@ -78,7 +79,8 @@ class RecordFile {
 
   private:
     friend class RecordScanner;
-    RecordFile(std::string path, File file) : path_(std::move(path)), file_(std::move(file)) {}
+    RecordFile(std::string path, UnpackedFile opened)
+        : path_(std::move(path)), file_(std::move(opened.file)), name_(std::move(opened.name)) {}
     const std::vector<uint64_t>& List(Part part) const {
         return part == Part::kTrain ? train_ : test_;
     }
@@ -87,6 +89,7 @@ class RecordFile {
 
     std::string path_;
     File file_;
+    UnpackedName name_;
     Form form_ = Form::kLines;
     std::vector<std::string> columns_;
     char delimiter_ = ',', line_end_ = '\n';

@@ -2,20 +2,30 @@
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/confine.h"
+#include "base/deadline.h"
+#include "base/hash.h"
 #include "base/home_folder.h"
 #include "train/data/arrow_stream.h"
 #include "train/data/parquet.h"
@@ -44,61 +54,58 @@ constexpr Compression kCompressions[] = {
 
 using Archive = std::unique_ptr<struct archive, int (*)(struct archive*)>;
 
-// A file that is deleted when it is closed.
-class TemporaryFile {
-  public:
-    // packed_bytes: size of the compressed file.
-    static Result<TemporaryFile> Make(const std::string& wanted_by, uint64_t packed_bytes) {
-        const char* const place = std::getenv("TMPDIR");
-        TemporaryFile made;
-        made.most_bytes_ =
-            std::min(kMostUnpackedBytes, std::max(kSurelyFineBytes, kMostRatio * packed_bytes));
-        // (/tmp is often in memory.)
-        made.folder_ = ::access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
-        if (place != nullptr && *place != '\0') made.folder_ = place;
-        if (!CheckConfined(made.folder_).ok()) made.folder_ = CacheFolder();
-        made.path_ = made.folder_ + "/weft-data-XXXXXX";
-        made.fd_ = ::mkstemp(made.path_.data());
-        if (made.fd_ >= 0) return made;
-        return MakeError(ErrorCode::kIo,
-                         "{}: no file for its unpacked records can be made in {}: {}. Set TMPDIR "
-                         "to another folder, or unpack it yourself",
-                         wanted_by, made.folder_, std::strerror(errno));
-    }
-    TemporaryFile(TemporaryFile&& other) noexcept
-        : folder_(std::move(other.folder_)),
-          path_(std::move(other.path_)),
-          fd_(std::exchange(other.fd_, -1)),
-          bytes_(other.bytes_),
-          most_bytes_(other.most_bytes_) {}
-    TemporaryFile& operator=(TemporaryFile&&) = delete;
-    ~TemporaryFile() {
-        if (fd_ < 0) return;
-        ::close(fd_);
-        ::unlink(path_.c_str());
-    }
+// Where files are unpacked: the folder of this user in $TMPDIR, /var/tmp or /tmp.
+std::string UnpackFolder() {
+    const char* const place = std::getenv("TMPDIR");
+    // (/tmp is often in memory.)
+    std::string folder = ::access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
+    if (place != nullptr && *place != '\0') folder = place;
+    if (!CheckConfined(folder).ok()) folder = CacheFolder();
+    return fmt::format("{}/weft-data-{}", folder, ::geteuid());
+}
 
-    Status Write(const std::string& wanted_by, std::string_view bytes) {
-        if (bytes_ % kCheckEvery < bytes.size()) WEFT_TRY(CheckRoom(wanted_by));
+// Whether only this user may write the folder, which another user may have made.
+bool IsOwn(const std::string& folder) {
+    struct stat info {};
+    return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+           info.st_uid == ::geteuid() && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// Whether `fd` is still the file of this name.
+bool IsNamed(const std::string& path, int fd) {
+    struct stat open {
+    }, named{};
+    return ::fstat(fd, &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+           open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+// The unpacked records of one file, written by one process of the host.
+class Unpacking {
+  public:
+    Unpacking(int fd, std::string wanted_by, std::string folder, uint64_t packed_bytes)
+        : fd_(fd),
+          wanted_by_(std::move(wanted_by)),
+          folder_(std::move(folder)),
+          most_bytes_(std::min(kMostUnpackedBytes,
+                               std::max(kSurelyFineBytes, kMostRatio * packed_bytes))) {}
+
+    Status Write(std::string_view bytes) {
+        if (bytes_ % kCheckEvery < bytes.size()) WEFT_TRY(CheckRoom());
         bytes_ += bytes.size();
         while (!bytes.empty()) {
             const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
             if (written < 0 && errno == EINTR) continue;
             if (written <= 0) {
-                return MakeError(ErrorCode::kIo, "{}: unpacking it into {}: {}", wanted_by, folder_,
-                                 std::strerror(errno));
+                return MakeError(ErrorCode::kIo, "{}: unpacking it into {}: {}", wanted_by_,
+                                 folder_, std::strerror(errno));
             }
             bytes.remove_prefix(static_cast<size_t>(written));
         }
         return {};
     }
 
-    Result<File> Reopen() const { return File::Open(path_); }
-
   private:
-    TemporaryFile() = default;
-
-    Status CheckRoom(const std::string& wanted_by) const {
+    Status CheckRoom() const {
         struct statvfs disk {};
         const bool known = ::fstatvfs(fd_, &disk) == 0;
         const uint64_t free = known ? uint64_t{disk.f_bavail} * disk.f_frsize : kRoomLeft;
@@ -107,7 +114,7 @@ class TemporaryFile {
                 ErrorCode::kUnsupported,
                 "{}: unpacked, it has more than {} bytes; at most {} times its size are "
                 "expected. Unpack it yourself",
-                wanted_by, most_bytes_, kMostRatio);
+                wanted_by_, most_bytes_, kMostRatio);
         }
         if (free >= kRoomLeft) return {};
         return MakeError(
@@ -115,12 +122,114 @@ class TemporaryFile {
             "{}: {} bytes of it are unpacked so far, with {} bytes left in {}; at least "
             "{} are left free. Set TMPDIR to a folder with more room, or unpack it "
             "yourself",
-            wanted_by, bytes_, free, folder_, kRoomLeft);
+            wanted_by_, bytes_, free, folder_, kRoomLeft);
     }
 
-    std::string folder_, path_;
-    int fd_ = -1;
-    uint64_t bytes_ = 0, most_bytes_ = 0;
+    const int fd_;
+    const std::string wanted_by_, folder_;
+    const uint64_t most_bytes_;
+    uint64_t bytes_ = 0;
+};
+
+using Fill = std::function<Status(Unpacking&)>;
+
+bool Locks(int fd, int how) {
+    return ::flock(fd, how | LOCK_NB) == 0;
+}
+
+// Deletes what processes left that were killed.
+void RemoveAbandoned(const std::string& folder) {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+        const Fd fd(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+        if (fd.valid() && Locks(fd.get(), LOCK_EX)) ::unlink(entry.path().c_str());
+    }
+}
+
+// Opens the unpacked records of `file`, which one process of the host writes and the others wait
+// for. Processes hold a shared lock on the file while they use it, and its writer an exclusive one;
+// the mode kWhole marks a file that is complete.
+class SharedRecords {
+  public:
+    SharedRecords(const File& file, const Fill& fill)
+        : file_(file), fill_(fill), folder_(UnpackFolder()) {}
+
+    Result<UnpackedFile> Open() {
+        struct stat info {};
+        if (::stat(file_.path().c_str(), &info) != 0) return Failed(std::strerror(errno));
+        const std::string key =
+            fmt::format("{} {} {} {}.{} {}", info.st_dev, info.st_ino, info.st_size,
+                        info.st_mtim.tv_sec, info.st_mtim.tv_nsec, WEFT_VERSION);
+        path_ = folder_ + "/" + Hex(Sha256(std::as_bytes(std::span(key)))).substr(0, 32);
+        Deadline still = Deadline::In(kStillMs);
+        for (int64_t size = 0;;) {
+            WEFT_ASSIGN(Fd fd, OpenNamed());
+            struct stat now {};
+            ::fstat(fd.get(), &now);
+            if (Locks(fd.get(), LOCK_EX)) {
+                if (!IsNamed(path_, fd.get())) continue;
+                ::fstat(fd.get(), &now);
+                if (now.st_size == 0 && (now.st_mode & 0777) != kWhole) return Write(std::move(fd));
+                ::unlink(path_.c_str());  // nobody uses it: it may be half of a file
+            } else if (Locks(fd.get(), LOCK_SH)) {
+                const bool whole = ::fstat(fd.get(), &now) == 0 && (now.st_mode & 0777) == kWhole;
+                if (whole && IsNamed(path_, fd.get())) return Opened(std::move(fd));
+            } else {
+                if (now.st_size != size) still = Deadline::In(kStillMs);
+                size = now.st_size;
+                if (still.expired()) return Failed("the process that unpacks it has stopped");
+                std::this_thread::sleep_for(std::chrono::milliseconds(kPauseMs));
+            }
+        }
+    }
+
+  private:
+    static constexpr mode_t kWhole = 0400;
+    static constexpr int64_t kStillMs = 600'000, kPauseMs = 20;
+
+    Result<Fd> OpenNamed() const {
+        for (int tries = 0; tries < 100; ++tries) {  // (the last user removes the folder)
+            if (::mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST) break;
+            if (!IsOwn(folder_)) return Failed("other users may write there");
+            Fd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+            if (fd.valid()) return fd;
+            if (errno != ENOENT && errno != EACCES) break;
+            if (errno == EACCES) fd = Fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+            if (fd.valid()) return fd;
+        }
+        return Failed(std::strerror(errno));
+    }
+    Error Failed(const char* why) const {
+        return MakeError(ErrorCode::kIo,
+                         "{}: no file for its unpacked records can be made in {}: {}. Set TMPDIR "
+                         "to another folder, or unpack it yourself",
+                         file_.path(), folder_, why);
+    }
+    Result<UnpackedFile> Write(Fd fd) {
+        RemoveAbandoned(folder_);
+        Unpacking to(fd.get(), file_.path(), folder_, file_.size_bytes());
+        const Status filled = fill_(to);
+        if (!filled.ok() || ::fchmod(fd.get(), kWhole) != 0) {
+            ::unlink(path_.c_str());
+            ::rmdir(folder_.c_str());
+            return filled.ok() ? Failed(std::strerror(errno)) : filled.error();
+        }
+        const int held = fd.get();
+        auto opened = Opened(std::move(fd));
+        // (For a moment there is no lock: another process may then write a file of its own.)
+        if (opened.ok()) ::flock(held, LOCK_SH);
+        return opened;
+    }
+    Result<UnpackedFile> Opened(Fd fd) const {
+        UnpackedName name(path_, std::move(fd));
+        WEFT_ASSIGN(File opened, File::Open(path_));
+        return UnpackedFile{std::move(opened), std::move(name)};
+    }
+
+    const File& file_;
+    const Fill& fill_;
+    const std::string folder_;
+    std::string path_;
 };
 
 Error Damaged(const std::string& path, struct archive* from) {
@@ -153,7 +262,7 @@ struct Packed {
 
 // Unpacks gzip (RFC 1952) with the checksum and the length of each member, which libarchive does
 // not check. kCorrupt: cut short, damaged, or followed by other bytes than members and zeros.
-Status Gunzip(const File& file, TemporaryFile& to) {
+Status Gunzip(const File& file, Unpacking& to) {
     const auto damaged = [&](const char* why) {
         return MakeError(ErrorCode::kCorrupt,
                          "{}: it can't be unpacked as gzip: {}. Is the file complete?", file.path(),
@@ -180,7 +289,7 @@ Status Gunzip(const File& file, TemporaryFile& to) {
             z.avail_out = kPieceBytes;
             const int code = ::inflate(&z, Z_NO_FLUSH);
             const size_t made = out.size() - z.avail_out;
-            WEFT_TRY(to.Write(file.path(), {reinterpret_cast<const char*>(out.data()), made}));
+            WEFT_TRY(to.Write({reinterpret_cast<const char*>(out.data()), made}));
             in_member = code != Z_STREAM_END;
             if (in_member && code != Z_OK && code != Z_BUF_ERROR) {
                 return damaged(z.msg == nullptr ? ::zError(code) : z.msg);
@@ -190,13 +299,9 @@ Status Gunzip(const File& file, TemporaryFile& to) {
     return in_member ? damaged("it ends too early") : Status();
 }
 
-Result<File> Unpack(const File& file, uint64_t begin, std::string_view compression) {
+Status Unpack(const File& file, uint64_t begin, std::string_view compression, Unpacking& to) {
     const std::string& path = file.path();
-    WEFT_ASSIGN(TemporaryFile to, TemporaryFile::Make(path, file.size_bytes()));
-    if (compression == kGzip) {
-        WEFT_TRY(Gunzip(file, to));
-        return to.Reopen();
-    }
+    if (compression == kGzip) return Gunzip(file, to);
     const Archive from(::archive_read_new(), &::archive_read_free);
     if (from == nullptr) return MakeError(ErrorCode::kOutOfMemory, "{}: no memory", path);
     ::archive_read_support_filter_zstd(from.get());
@@ -210,7 +315,7 @@ Result<File> Unpack(const File& file, uint64_t begin, std::string_view compressi
     }
     struct archive_entry* entry = nullptr;
     const int header = ::archive_read_next_header(from.get(), &entry);
-    if (header == ARCHIVE_EOF) return to.Reopen();
+    if (header == ARCHIVE_EOF) return {};
     if (header != ARCHIVE_OK) return Damaged(path, from.get());
     if (::archive_filter_count(from.get()) < 2) {  // only the filter "none": not compressed
         return MakeError(ErrorCode::kCorrupt,
@@ -223,11 +328,11 @@ Result<File> Unpack(const File& file, uint64_t begin, std::string_view compressi
         const la_ssize_t count = ::archive_read_data(from.get(), piece.data(), piece.size());
         if (count == 0) break;
         if (count < 0) return Damaged(path, from.get());
-        WEFT_TRY(to.Write(path, {piece.data(), static_cast<size_t>(count)}));
+        WEFT_TRY(to.Write({piece.data(), static_cast<size_t>(count)}));
     }
     // (libarchive ignores what follows a bzip2 stream.)
     const uint64_t used = begin + static_cast<uint64_t>(::archive_filter_bytes(from.get(), -1));
-    if (used >= file.size_bytes()) return to.Reopen();
+    if (used >= file.size_bytes()) return {};
     return MakeError(ErrorCode::kCorrupt,
                      "{}: it can't be unpacked: {} bytes after its end are not {}. Is the file "
                      "damaged?",
@@ -266,21 +371,30 @@ std::string_view CompressionOf(std::string_view head) {
     return "";
 }
 
-Result<File> OpenUnpacked(const std::string& path) {
+UnpackedName::~UnpackedName() {
+    if (!fd_.valid() || !Locks(fd_.get(), LOCK_EX)) return;  // others use it
+    if (!IsNamed(path_, fd_.get())) return;
+    ::unlink(path_.c_str());
+    ::rmdir(std::filesystem::path(path_).parent_path().c_str());  // if it is empty
+}
+
+Result<UnpackedFile> OpenUnpacked(const std::string& path) {
     WEFT_ASSIGN(File file, File::Open(path));
     WEFT_ASSIGN(const std::string first, HeadAt(file, 0));
     const auto arrow = ArrowBegin(first);
     if (arrow || first.starts_with(kParquetMagic)) {
-        WEFT_ASSIGN(TemporaryFile to, TemporaryFile::Make(path, file.size_bytes()));
-        const auto take = [&](std::string_view lines) { return to.Write(path, lines); };
-        WEFT_TRY(arrow ? ReadArrow(file, *arrow, take) : ReadParquet(file, take));
-        return to.Reopen();
+        const Fill fill = [&](Unpacking& to) {
+            const auto take = [&](std::string_view lines) { return to.Write(lines); };
+            return arrow ? ReadArrow(file, *arrow, take) : ReadParquet(file, take);
+        };
+        return SharedRecords(file, fill).Open();
     }
     WEFT_ASSIGN(const uint64_t begin, BeginOf(file));
     WEFT_ASSIGN(const std::string head, HeadAt(file, begin));
     const std::string_view compression = CompressionOf(head);
-    if (compression.empty()) return file;
-    return Unpack(file, begin, compression);
+    if (compression.empty()) return UnpackedFile{std::move(file), {}};
+    const Fill fill = [&](Unpacking& to) { return Unpack(file, begin, compression, to); };
+    return SharedRecords(file, fill).Open();
 }
 
 }  // namespace weft::train
