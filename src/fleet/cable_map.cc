@@ -167,6 +167,8 @@ Result<DiscoverySocket> DiscoverySocket::Open() {
     const bool ready = set(SOL_SOCKET, SO_REUSEADDR, on) && set(IPPROTO_IPV6, IPV6_V6ONLY, on) &&
                        set(IPPROTO_IPV6, IPV6_RECVPKTINFO, on) &&
                        set(IPPROTO_IPV6, IPV6_MULTICAST_LOOP, off);
+    // Beacons of hundreds of hosts may arrive at once. (The kernel may grant less.)
+    set(SOL_SOCKET, SO_RCVBUF, 1 << 20);
     sockaddr_in6 any{};
     any.sin6_family = AF_INET6;
     any.sin6_port = htons(kDiscoveryPort);

@@ -24,11 +24,8 @@
 namespace weft::fleet {
 namespace {
 
-constexpr int64_t kTickMs = 1000;
-constexpr std::array<int64_t, 4> kFirstTicksMs = {100, 200, 300, 400};  // more often after the
-                                                                        // start
-constexpr int kMostBeaconsASecond = 200;                                // per interface
-constexpr int kMostAnswersASecond = 20;
+constexpr int64_t kPublishMs = 20;           // between two publications
+constexpr int kMostBeaconsASecond = 4000;    // per interface: of kMostHosts, and their answers
 constexpr int kMostAtOnce = 256;             // datagrams before the next look at the clock
 constexpr uint32_t kUnknownSpeedMbps = 900;  // mostly Wi-Fi: ranks after a cable of 1 Gbit/s
 
@@ -68,10 +65,13 @@ class DiscoveryImpl final : public Discovery {
     struct Bucket {
         int64_t second = 0;
         int heard = 0, answers = 0;
+        int64_t answer_ns = 0;  // when to send an answer; 0: nobody waits for one
     };
     void Serve();
     void Tick();
-    void ReceiveAll();
+    bool ReceiveAll();
+    int64_t NextAnswerMs() const;
+    void AnswerAll();
     void Hear(const Datagram& datagram);
     void HearStranger(const Datagram& datagram, bool other_key);
     void Say(const Wire& wire, PacketKind kind);
@@ -93,6 +93,7 @@ class DiscoveryImpl final : public Discovery {
     std::map<std::tuple<uint64_t, std::string, std::string>, std::string> told_;
     std::map<std::string, std::string> logged_troubles_;
     size_t ticks_ = 0;
+    bool told_full_ = false;
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     Hearing heard_;
@@ -121,19 +122,26 @@ Hearing DiscoveryImpl::Await(const std::function<bool(const Hearing&)>& enough,
 }
 
 void DiscoveryImpl::Serve() {
-    Deadline next = Deadline::In(0);
-    while (true) {
+    Deadline next = Deadline::In(0), publish = Deadline::In(0);
+    for (bool changed = false;;) {
         std::array<pollfd, 2> fds = {pollfd{wake_.get(), POLLIN, 0},
                                      pollfd{socket_.fd(), POLLIN, 0}};
-        ::poll(fds.data(), fds.size(), static_cast<int>(next.left_ms()));
+        int64_t wait_ms = std::min(next.left_ms(), NextAnswerMs());
+        if (changed) wait_ms = std::min(wait_ms, publish.left_ms());
+        ::poll(fds.data(), fds.size(), static_cast<int>(wait_ms));
         if (fds[0].revents != 0) break;
-        ReceiveAll();
+        changed = ReceiveAll() || changed;
+        AnswerAll();
         if (next.expired()) {
             Tick();
-            next = Deadline::In(ticks_ < kFirstTicksMs.size() ? kFirstTicksMs[ticks_] : kTickMs);
+            next = Deadline::In(ticks_ < kFirstTicksMs.size() ? kFirstTicksMs[ticks_] : kBeaconMs);
             ++ticks_;
+            changed = true;
         }
+        if (!changed || !publish.expired()) continue;
         Publish();
+        publish = Deadline::In(kPublishMs);
+        changed = false;
     }
     if (self_.port == 0) return;
     for (const Wire& wire : wires_) {
@@ -145,6 +153,14 @@ void DiscoveryImpl::Tick() {
     wires_ = ListWires();
     socket_.Join(wires_);
     roster_.Forget(NowNs());
+    const bool full = roster_.IsFull(NowNs());
+    if (full && !told_full_) {
+        Log(LogLevel::kWarning,
+            "more than {} hosts announce themselves: discovery leaves some out. Name the hosts of "
+            "a job with --hosts, or give a part of the hosts another key",
+            kMostHosts);
+    }
+    told_full_ = full;
     for (const Wire& wire : wires_) {
         if (!wire.trouble.empty()) continue;
         Say(wire, self_.port == 0 ? PacketKind::kAsks : PacketKind::kHere);
@@ -160,6 +176,7 @@ void DiscoveryImpl::Tick() {
 
 void DiscoveryImpl::Say(const Wire& wire, PacketKind kind) {
     const int64_t now_ns = NowNs();
+    buckets_[wire.name].answer_ns = 0;
     DiscoveryPacket packet;
     packet.kind = kind;
     packet.host = id_;
@@ -195,14 +212,37 @@ std::vector<Cable> DiscoveryImpl::CablesOf(const std::vector<Peer>& peers) const
     return cables;
 }
 
-void DiscoveryImpl::ReceiveAll() {
+// Returns whether it received anything.
+bool DiscoveryImpl::ReceiveAll() {
     for (int i = 0; i < kMostAtOnce; ++i) {
         const std::optional<Datagram> datagram = socket_.Receive();
-        if (!datagram) return;
+        if (!datagram) return i > 0;
         Bucket& bucket = buckets_[datagram->interface];
         const int64_t second = NowNs() / (1000 * kNsPerMs);
-        if (bucket.second != second) bucket = {second, 0, 0};
+        if (bucket.second != second) bucket = {second, 0, 0, bucket.answer_ns};
         if (bucket.heard++ < kMostBeaconsASecond) Hear(*datagram);
+    }
+    return true;
+}
+
+int64_t DiscoveryImpl::NextAnswerMs() const {
+    int64_t left_ms = kBeaconMs;
+    for (const auto& [interface, bucket] : buckets_) {
+        if (bucket.answer_ns == 0) continue;
+        left_ms =
+            std::min(left_ms, std::max<int64_t>(bucket.answer_ns - NowNs(), 0) / kNsPerMs + 1);
+    }
+    return left_ms;
+}
+
+void DiscoveryImpl::AnswerAll() {
+    for (auto& [interface, bucket] : buckets_) {
+        if (bucket.answer_ns == 0 || bucket.answer_ns > NowNs()) continue;
+        bucket.answer_ns = 0;
+        const auto wire = std::ranges::find(wires_, interface, &Wire::name);
+        if (wire == wires_.end() || !wire->trouble.empty()) continue;
+        if (bucket.answers++ >= kMostAnswersASecond) continue;
+        Say(*wire, self_.port == 0 ? PacketKind::kAsks : PacketKind::kHere);
     }
 }
 
@@ -212,11 +252,12 @@ void DiscoveryImpl::Hear(const Datagram& datagram) {
         HearStranger(datagram, packet.error().code == ErrorCode::kDenied);
         return;
     }
-    const bool wants = roster_.Hear(*packet, datagram.interface, datagram.address, NowNs());
-    const auto wire = std::ranges::find(wires_, datagram.interface, &Wire::name);
-    if (!wants || wire == wires_.end() || !wire->trouble.empty()) return;
-    if (buckets_[datagram.interface].answers++ >= kMostAnswersASecond) return;
-    Say(*wire, self_.port == 0 ? PacketKind::kAsks : PacketKind::kHere);
+    const int64_t now_ns = NowNs();
+    if (!roster_.Hear(*packet, datagram.interface, datagram.address, now_ns)) return;
+    int64_t& answer_ns = buckets_[datagram.interface].answer_ns;
+    if (answer_ns != 0) return;
+    const size_t heard = roster_.CountOn(datagram.interface);
+    answer_ns = now_ns + AnswerDelayMs(id_, heard) * kNsPerMs;
 }
 
 void DiscoveryImpl::HearStranger(const Datagram& datagram, bool other_key) {

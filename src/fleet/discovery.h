@@ -4,10 +4,13 @@
 //
 // It joins new interfaces within a second, and leaves those that disappear. For each interface and
 // second, it accepts a limited number of packets before it checks their authentication code (HMAC),
-// and sends a limited number of answers. A host that stops says so; a host that dies disappears
-// after kLostMs.
+// and sends a limited number of answers. An answer is a beacon, which echoes first the senders that
+// wait for one. Each host sends its answer a little later than the others, so that the answers of
+// hundreds of hosts fit into the receive buffer. A host that stops says so; a host that dies
+// disappears after kLostMs.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,6 +24,14 @@
 #include "net/addresses.h"
 
 namespace weft::fleet {
+
+// Times between the first beacons of a process; kBeaconMs from then on.
+inline constexpr std::array<int64_t, 4> kFirstTicksMs = {100, 200, 300, 400};
+inline constexpr int kMostAnswersASecond = 20;  // per interface
+// Delay of the answers of `host`, where it hears so many hosts: they share one millisecond each.
+inline int64_t AnswerDelayMs(uint64_t host, size_t hosts_heard) {
+    return static_cast<int64_t>(host % (hosts_heard + 1));
+}
 
 // Properties that this host announces.
 struct SelfFacts {

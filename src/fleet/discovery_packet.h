@@ -32,7 +32,7 @@ using View = std::span<const std::byte>;
 inline constexpr const char* kDiscoveryGroup = "ff12::5745:4654";  // transient, link-local scope
 inline constexpr uint16_t kDiscoveryPort = 7000;                   // UDP
 inline constexpr size_t kMostPacket = 1232;  // fits in 1280 bytes, which every IPv6 link carries
-inline constexpr size_t kMostEchoes = 16;
+inline constexpr size_t kMostEchoes = 36;    // in one beacon; roster.h echoes more hosts in turn
 inline constexpr size_t kMostCables = 12;
 
 enum class PacketKind : uint8_t {

@@ -27,27 +27,50 @@ uint64_t Roster::NonceOf(const std::string& interface, int64_t now_ns) {
     if (nonces_.size() >= kMostNonces && !nonces_.contains(interface)) nonces_.clear();
     Nonce& nonce = nonces_[interface];
     if (nonce.now == 0 || !Within(nonce.made_ns, kNonceMs, now_ns)) {
-        nonce = {RandomNonce(), nonce.now, now_ns, nonce.made_ns};
+        nonce = {RandomNonce(), nonce.now, now_ns, nonce.made_ns, nonce.heard};
     }
     return nonce.now;
 }
 
-std::vector<uint64_t> Roster::EchoesOf(const std::string& interface, int64_t now_ns) const {
-    // Hosts known to live come first, so replayed beacons can't displace them.
-    std::vector<std::tuple<bool, int64_t, uint64_t>> found;
-    for (const auto& [id, host] : hosts_) {
-        for (const Way& way : host.ways) {
+size_t Roster::CountOn(const std::string& interface) const {
+    const auto found = nonces_.find(interface);
+    return found == nonces_.end() ? 0 : found->second.heard;
+}
+
+// How long an echo of this host counts. The sender hears about as many hosts as this one.
+int64_t Roster::EchoMs(const std::string& interface) const {
+    const size_t turn = (CountOn(interface) + kMostEchoes - 1) / kMostEchoes;
+    return kLostMs + 3 * kBeaconMs * static_cast<int64_t>(std::max<size_t>(turn, 1) - 1);
+}
+
+std::vector<uint64_t> Roster::EchoesOf(const std::string& interface, int64_t now_ns) {
+    std::vector<Way*> present, others;
+    const int64_t echo_ms = EchoMs(interface);
+    for (auto& [id, host] : hosts_) {
+        for (Way& way : host.ways) {
             if (way.cable.interface != interface || !Within(way.heard_ns, kLostMs, now_ns)) {
                 continue;
             }
-            found.emplace_back(!Within(way.good_ns, kLostMs, now_ns), -way.heard_ns, way.nonce);
+            (Within(way.good_ns, echo_ms, now_ns) ? present : others).push_back(&way);
         }
     }
-    std::ranges::sort(found);
-    std::vector<uint64_t> echoes;
-    for (const auto& each : found) {
-        if (echoes.size() < kMostEchoes) echoes.push_back(std::get<2>(each));
+    if (const auto nonce = nonces_.find(interface); nonce != nonces_.end()) {
+        nonce->second.heard = present.size() + others.size();
     }
+    // Half of the places belong to hosts that are present, so replayed beacons can't displace them.
+    const size_t rest = kMostEchoes - std::min(kMostEchoes, others.size());
+    std::vector<uint64_t> echoes;
+    const auto echo = [&](std::vector<Way*>& ways, size_t most) {
+        std::ranges::sort(ways, {}, [](const Way* way) {
+            return std::tuple(way->echoed_ns, -way->heard_ns, way->nonce);
+        });
+        for (size_t i = 0; i < std::min(most, ways.size()); ++i) {
+            ways[i]->echoed_ns = now_ns;
+            echoes.push_back(ways[i]->nonce);
+        }
+    };
+    echo(present, std::max(rest, kMostEchoes / 2));
+    echo(others, kMostEchoes - echoes.size());
     return echoes;
 }
 
@@ -74,7 +97,10 @@ Roster::Host* Roster::HostOf(uint64_t id, int64_t now_ns) {
                 return Within(way.good_ns, kKeptMs, now_ns);
             });
         });
-        if (never == hosts_.end()) return nullptr;
+        if (never == hosts_.end()) {
+            full_ns_ = now_ns;
+            return nullptr;
+        }
         hosts_.erase(never);
     }
     return &hosts_[id];
@@ -101,20 +127,24 @@ bool Roster::Hear(const DiscoveryPacket& packet, const std::string& interface,
     largest = packet.sequence;
     Way* way = WayOf(*host, interface, address);
     if (way == nullptr) return false;
+    const bool needs = way->nonce != packet.nonce || !Within(way->echoed_ns, kAnswerMs, now_ns);
     way->nonce = packet.nonce;
     way->heard_ns = now_ns;
     if (packet.kind == PacketKind::kLeaves) {
         host->left = true;
         return false;
     }
-    if (!IsFresh(packet, interface, now_ns)) return true;
+    if (!IsFresh(packet, interface, now_ns)) {
+        const bool asks = packet.kind == PacketKind::kAsks;
+        return needs && (asks || !Within(way->good_ns, EchoMs(interface), now_ns));
+    }
     way->good_ns = now_ns;
     way->cable.peer_interface = packet.interface;
     way->cable.peer_mbps = packet.mbps;
     way->cable.peer_rdma = packet.rdma;
     // Beacons on several cables may arrive out of order.
     if (packet.sequence > host->last.sequence) host->last = packet;
-    return packet.kind == PacketKind::kAsks;
+    return needs && packet.kind == PacketKind::kAsks;
 }
 
 const Stranger* Roster::HearStranger(const std::string& interface, const std::string& address,
@@ -144,6 +174,10 @@ void Roster::Forget(int64_t now_ns) {
 
 std::vector<Peer> Roster::Peers(int64_t now_ns) const {
     std::vector<Peer> peers;
+    const auto is_present = [&](const Way& way) {
+        return Within(way.heard_ns, kLostMs, now_ns) &&
+               Within(way.good_ns, EchoMs(way.cable.interface), now_ns);
+    };
     for (const auto& [id, host] : hosts_) {
         if (host.left || host.last.port == 0) continue;
         Peer peer{id,
@@ -155,7 +189,7 @@ std::vector<Peer> Roster::Peers(int64_t now_ns) const {
                   {},
                   host.last.cables};
         for (const Way& way : host.ways) {
-            if (Within(way.good_ns, kLostMs, now_ns)) peer.heard.push_back(way.cable);
+            if (is_present(way)) peer.heard.push_back(way.cable);
         }
         std::ranges::sort(peer.heard, {}, [](const HeardCable& cable) {
             return std::tie(cable.interface, cable.peer_address);
@@ -164,6 +198,10 @@ std::vector<Peer> Roster::Peers(int64_t now_ns) const {
     }
     std::ranges::sort(peers, {}, [](const Peer& peer) { return std::tie(peer.name, peer.host); });
     return peers;
+}
+
+bool Roster::IsFull(int64_t now_ns) const {
+    return Within(full_ns_, kLostMs, now_ns);
 }
 
 }  // namespace weft::fleet

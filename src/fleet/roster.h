@@ -6,6 +6,10 @@
 // echo is still valid has a known sequence number, so it is rejected. All tables are bounded. If a
 // sender's beacons can't be read (a stranger), the roster keeps only its address.
 //
+// A beacon has places for kMostEchoes echoes. If a host hears more hosts than that on an interface,
+// it echoes them in turn: first those whose nonce it has not echoed for the longest time. So a host
+// that is heard stays present for as many beacons as three turns of the sender take (EchoMs).
+//
 // The roster uses no socket and no clock (now_ns comes from the caller). Thread: one.
 #pragma once
 
@@ -19,10 +23,12 @@
 
 namespace weft::fleet {
 
-inline constexpr size_t kMostHosts = 64;
+inline constexpr size_t kMostHosts = 512;
 inline constexpr size_t kMostWaysOfHost = 16;
 inline constexpr size_t kMostStrangers = 16;
-inline constexpr int64_t kLostMs = 3500;    // without an echoing beacon
+inline constexpr int64_t kBeaconMs = 1000;  // between two beacons of a host
+inline constexpr int64_t kLostMs = 3500;    // without a beacon
+inline constexpr int64_t kAnswerMs = 250;   // a nonce that was echoed needs no answer for so long
 inline constexpr int64_t kNonceMs = 8000;   // the previous nonce is valid, too
 inline constexpr int64_t kKeptMs = 30'000;  // time to remember a silent host
 
@@ -61,10 +67,12 @@ class Roster {
 
     // The nonce and the echoes of this host's next beacon on that interface.
     uint64_t NonceOf(const std::string& interface, int64_t now_ns);
-    std::vector<uint64_t> EchoesOf(const std::string& interface, int64_t now_ns) const;
+    std::vector<uint64_t> EchoesOf(const std::string& interface, int64_t now_ns);
+    // Hosts that this host heard on the interface before its last beacon, present or not.
+    size_t CountOn(const std::string& interface) const;
 
-    // Takes a beacon with a valid HMAC. Returns true if the beacon's sender has not heard this host
-    // yet and needs an answer.
+    // Takes a beacon with a valid HMAC. Returns true if the beacon's sender asks, or is not known
+    // to hear this host, and therefore needs an answer.
     bool Hear(const DiscoveryPacket& packet, const std::string& interface,
               const std::string& address, int64_t now_ns);
     // Notes a stranger and returns it. Returns null if the sender is already known, or there are
@@ -75,18 +83,22 @@ class Roster {
 
     // Hosts that are present now and serve, sorted by name.
     std::vector<Peer> Peers(int64_t now_ns) const;
+    // Whether a host was left out lately because kMostHosts others are present.
+    bool IsFull(int64_t now_ns) const;
     const std::vector<Stranger>& strangers() const { return strangers_; }
 
   private:
     struct Nonce {
         uint64_t now = 0, before = 0;
         int64_t made_ns = 0, before_made_ns = 0;
+        size_t heard = 0;  // CountOn
     };
     struct Way {
         HeardCable cable;
         uint64_t nonce = 0;  // the last one that it sent on this cable
         int64_t heard_ns = 0;
-        int64_t good_ns = 0;  // time of the last echo; 0: never
+        int64_t good_ns = 0;    // time of the last echo; 0: never
+        int64_t echoed_ns = 0;  // when this host last echoed it; 0: never
     };
     struct Host {
         DiscoveryPacket last;  // the last beacon with an echo
@@ -98,12 +110,14 @@ class Roster {
     };
     Way* WayOf(Host& host, const std::string& interface, const std::string& address);
     Host* HostOf(uint64_t id, int64_t now_ns);
+    int64_t EchoMs(const std::string& interface) const;
     bool IsFresh(const DiscoveryPacket& packet, const std::string& interface, int64_t now_ns) const;
 
     uint64_t self_;
     std::map<std::string, Nonce> nonces_;
     std::map<uint64_t, Host> hosts_;
     std::vector<Stranger> strangers_;
+    int64_t full_ns_ = 0;
 };
 
 }  // namespace weft::fleet

@@ -1,8 +1,19 @@
 #include "fleet/roster.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <queue>
+#include <random>
+#include <tuple>
+#include <utility>
+
 #include "base/deadline.h"
+#include "fleet/discovery.h"
+#include "fleet/find.h"
 
 namespace weft::fleet {
 namespace {
@@ -168,6 +179,179 @@ TEST_F(Rosters, AFloodOfRecordingsLeavesTheLiving) {
     for (int i = 0; i < 100; ++i)
         Hear(other_.Says({Nonce()}), "eth1", "fe80::f" + std::to_string(i));
     EXPECT_LE(roster_.Peers(now_ns_)[0].heard.size(), kMostWaysOfHost);
+}
+
+// Hosts on one switch in virtual time, with the beacons and answers of discovery.cc.
+class Switch {
+  public:
+    // lost: share of the datagrams that do not arrive.
+    Switch(uint64_t seed, double lost) : random_(seed), lost_(lost) {}
+
+    // port: 0: the host only asks.
+    size_t Start(uint16_t port, int64_t at_ns) {
+        hosts_.push_back({random_(), port});
+        hosts_.back().roster = std::make_unique<Roster>(hosts_.back().id);
+        Schedule(at_ns, Event::kTick, hosts_.size() - 1);
+        return hosts_.size() - 1;
+    }
+    void RunUntil(int64_t end_ns) {
+        while (!events_.empty() && events_.top().at_ns <= end_ns) {
+            const Event event = events_.top();
+            events_.pop();
+            now_ns_ = event.at_ns;
+            if (!hosts_[event.host].dead) Handle(event);
+        }
+        now_ns_ = end_ns;
+    }
+    void Kill(size_t host) { hosts_[host].dead = true; }
+    size_t Found(size_t host) const { return hosts_[host].roster->Peers(now_ns_).size(); }
+    // The smallest number that one of the first `count` hosts found.
+    size_t Least(size_t count) const {
+        size_t least = count;
+        for (size_t i = 0; i < count; ++i) {
+            if (!hosts_[i].dead) least = std::min(least, Found(i));
+        }
+        return least;
+    }
+
+  private:
+    struct Event {
+        enum Kind { kTick, kHears, kAnswers };
+        int64_t at_ns;
+        Kind kind;
+        size_t host, from;
+        std::shared_ptr<const DiscoveryPacket> packet;
+        uint64_t number;
+        bool operator<(const Event& other) const {
+            return std::tie(at_ns, number) > std::tie(other.at_ns, other.number);
+        }
+    };
+    struct Node {
+        uint64_t id = 0;
+        uint16_t port = 0;
+        std::unique_ptr<Roster> roster{};
+        bool on = false, dead = false, answers = false;
+        uint64_t sequence = 0;
+        size_t ticks = 0;
+        int64_t second = -1;
+        int answered = 0;
+    };
+
+    void Schedule(int64_t at_ns, Event::Kind kind, size_t host, size_t from = 0,
+                  std::shared_ptr<const DiscoveryPacket> packet = nullptr) {
+        events_.push({at_ns, kind, host, from, std::move(packet), number_++});
+    }
+    void Say(size_t from) {
+        Node& host = hosts_[from];
+        host.answers = false;
+        auto packet = std::make_shared<DiscoveryPacket>();
+        packet->kind = host.port == 0 ? PacketKind::kAsks : PacketKind::kHere;
+        packet->host = host.id;
+        packet->sequence = ++host.sequence;
+        packet->nonce = host.roster->NonceOf("eth0", now_ns_);
+        packet->port = host.port;
+        packet->name = "h" + std::to_string(from);
+        packet->interface = "eth0";
+        packet->echoes = host.roster->EchoesOf("eth0", now_ns_);
+        ASSERT_LE(packet->echoes.size(), kMostEchoes);
+        for (size_t to = 0; to < hosts_.size(); ++to) {
+            const bool arrives = std::uniform_real_distribution<>()(random_) >= lost_;
+            const int64_t at_ns = now_ns_ + 100'000 + static_cast<int64_t>(random_() % 200'000);
+            if (to != from && hosts_[to].on && arrives) {
+                Schedule(at_ns, Event::kHears, to, from, packet);
+            }
+        }
+    }
+    void Handle(const Event& event) {
+        Node& host = hosts_[event.host];
+        switch (event.kind) {
+            case Event::kTick: {
+                host.on = true;
+                host.roster->Forget(now_ns_);
+                Say(event.host);
+                const int64_t wait_ms =
+                    host.ticks < kFirstTicksMs.size() ? kFirstTicksMs[host.ticks] : kBeaconMs;
+                ++host.ticks;
+                Schedule(now_ns_ + wait_ms * kNsPerMs + static_cast<int64_t>(random_() % kNsPerMs),
+                         Event::kTick, event.host);
+                break;
+            }
+            case Event::kHears: {
+                const std::string address = "fe80::" + std::to_string(event.from);
+                if (!host.roster->Hear(*event.packet, "eth0", address, now_ns_)) break;
+                if (std::exchange(host.answers, true)) break;
+                const size_t heard = host.roster->CountOn("eth0");
+                Schedule(now_ns_ + AnswerDelayMs(host.id, heard) * kNsPerMs, Event::kAnswers,
+                         event.host);
+                break;
+            }
+            case Event::kAnswers: {
+                if (!std::exchange(host.answers, false)) break;
+                const int64_t second = now_ns_ / kSecondNs;
+                if (std::exchange(host.second, second) != second) host.answered = 0;
+                if (host.answered++ < kMostAnswersASecond) Say(event.host);
+                break;
+            }
+        }
+    }
+
+    std::mt19937_64 random_;
+    const double lost_;
+    std::vector<Node> hosts_;
+    std::priority_queue<Event> events_;
+    uint64_t number_ = 0;
+    int64_t now_ns_ = 0;
+};
+
+// More hosts than a beacon has places for echoes: all find all, and an asker finds all in time.
+TEST(Switches, EachHostFindsEachOther) {
+    for (const auto& [count, lost] :
+         {std::pair<size_t, double>{17, 0}, {64, 0}, {64, 0.05}, {256, 0}}) {
+        SCOPED_TRACE(fmt::format("{} hosts, {} lost", count, lost));
+        Switch hosts(count, lost);
+        std::mt19937_64 random(7);
+        int64_t now_ns = 1000 * kSecondNs;
+        for (size_t i = 0; i < count; ++i) {
+            hosts.Start(7000, now_ns + static_cast<int64_t>(random() % kSecondNs));
+        }
+        now_ns += 6 * kSecondNs;  // the last one started five seconds ago
+        hosts.RunUntil(now_ns);
+        // (With losses, a host may lose three beacons of another in a row.)
+        EXPECT_GE(hosts.Least(count), lost > 0 ? count - 2 : count - 1);
+        for (int i = 0; i < 2; ++i) {
+            const size_t asker = hosts.Start(0, now_ns);
+            hosts.RunUntil(now_ns += kAskMs * kNsPerMs);
+            EXPECT_EQ(hosts.Found(asker), count);
+            hosts.Kill(asker);
+        }
+        if (lost > 0) continue;
+        // They stay, a late host finds them, and one that dies is missed soon.
+        for (int i = 0; i < (count > 64 ? 2 : 12); ++i) {
+            hosts.RunUntil(now_ns += kSecondNs);
+            EXPECT_EQ(hosts.Least(count), count - 1) << "second " << i;
+        }
+        const size_t late = hosts.Start(7000, now_ns);
+        hosts.RunUntil(now_ns += 5 * kSecondNs);
+        EXPECT_EQ(hosts.Found(late), count);
+        hosts.Kill(late);
+        hosts.RunUntil(now_ns += (kLostMs + 100) * kNsPerMs);
+        EXPECT_EQ(hosts.Least(count), count - 1);
+        for (size_t i = 0; i < count; ++i) EXPECT_LE(hosts.Found(i), count - 1);
+    }
+}
+
+TEST_F(Rosters, TellsWhenItIsFull) {
+    const auto fill = [&](uint64_t host) {
+        Other each;
+        each.host = host;
+        Hear(each.Says({Nonce()}), "eth1", "fe80::" + std::to_string(host));
+    };
+    for (uint64_t host = 100; host < 100 + kMostHosts; ++host) fill(host);
+    EXPECT_EQ(Names().size(), kMostHosts);
+    EXPECT_FALSE(roster_.IsFull(now_ns_));
+    fill(99);
+    EXPECT_EQ(Names().size(), kMostHosts);
+    EXPECT_TRUE(roster_.IsFull(now_ns_));
 }
 
 TEST_F(Rosters, UnknownSendersAreBounded) {
