@@ -48,7 +48,7 @@ inline constexpr size_t kMostWhy = 4096;  // most bytes of the reason why a work
                                           // rank
 inline constexpr size_t kMostVerdictText = 16384;  // most bytes of each text of a VerdictMessage
 inline constexpr size_t kMostJobs = 16;            // most jobs that a worker runs at a time
-inline constexpr size_t kMostNeighbors = 16;       // most hosts that a worker names
+inline constexpr size_t kMostNeighbors = 512;      // most hosts that a worker names
 inline constexpr size_t kMostHostName = 64;
 inline constexpr size_t kMostAbout = 160;  // most bytes of the text about a job
 inline constexpr int kAllLoaded = 1000;    // thousandths

@@ -1,8 +1,11 @@
 #include "fleet/beyond.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
+#include <set>
 
+#include "base/log.h"
 #include "base/on_threads.h"
 #include "cluster/join/dial.h"
 #include "cluster/links.h"
@@ -11,7 +14,8 @@ namespace weft::fleet {
 namespace {
 
 constexpr int64_t kAskOneMs = 500;
-constexpr size_t kMostAsked = 32;  // hosts
+constexpr size_t kMostAsked = 32;  // hosts that are asked at the same time
+constexpr size_t kMostReached = 4096;
 
 }  // namespace
 
@@ -19,15 +23,23 @@ Reach ReachBeyond(const std::vector<FoundHost>& known, const std::string& own_na
                   const Bytes& key, const Deadline& deadline) {
     Reach reach;
     std::vector<FoundHost> all = known;
+    std::set<std::string> names = {own_name};
     for (const FoundHost& host : known) {
+        names.insert(host.name);
         reach.cables.insert({own_name, host.name});
         reach.cables.insert({host.name, own_name});
     }
+    std::atomic<size_t> unasked = 0;
     // Each round asks the hosts that the last one found.
-    for (size_t begin = 0; begin < all.size() && all.size() <= kMostAsked && !deadline.expired();) {
-        const size_t end = all.size();
+    for (size_t begin = 0; begin < all.size() && !deadline.expired();) {
+        const size_t end = all.size(), count = end - begin;
         std::vector<std::optional<cluster::PlaceAnswer>> answers(end);
-        [[maybe_unused]] const Status done = OnThreads(end - begin, end - begin, [&](size_t i) {
+        const size_t threads = std::min(count, kMostAsked);
+        [[maybe_unused]] const Status done = OnThreads(threads, count, [&](size_t i) {
+            if (deadline.expired()) {
+                ++unasked;
+                return Status();
+            }
             const Deadline ask = Deadline::In(std::min(kAskOneMs, deadline.left_ms()));
             auto answer = cluster::AskWorker(all[begin + i].address, key, ask);
             if (answer.ok()) answers[begin + i] = *std::move(answer);
@@ -39,12 +51,18 @@ Reach ReachBeyond(const std::vector<FoundHost>& known, const std::string& own_na
             for (const std::string& neighbor : answers[i]->neighbors) {
                 reach.cables.insert({name, neighbor});
                 reach.cables.insert({neighbor, name});
-                const bool is_known =
-                    neighbor == own_name || std::ranges::count(all, neighbor, &FoundHost::name) > 0;
-                if (!is_known) all.push_back({neighbor, address + ">" + neighbor, name});
+                if (all.size() >= kMostReached || !names.insert(neighbor).second) continue;
+                all.push_back({neighbor, address + ">" + neighbor, name});
             }
         }
         begin = end;
+    }
+    if (unasked > 0 || all.size() >= kMostReached) {
+        Log(LogLevel::kWarning,
+            "hosts that are on no cable of this host may be missing: {} of {} hosts were not asked "
+            "for their neighbors in time (at most {} are used). List the hosts in the cluster's "
+            "file",
+            unasked.load(), all.size(), kMostReached);
     }
     reach.hosts.assign(all.begin() + static_cast<ptrdiff_t>(known.size()), all.end());
     return reach;

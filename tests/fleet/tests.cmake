@@ -1,3 +1,5 @@
+add_dependencies(fleet_tests cluster_rank)
+target_compile_definitions(fleet_tests PRIVATE CLUSTER_RANK="$<TARGET_FILE:cluster_rank>")
 # Hosts as network namespaces with cables between them. Exit status 77: not run as root.
 foreach(test up ssh odd recable secret restart paths unreached tap chain elastic)
   add_test(NAME fleet.${test}
