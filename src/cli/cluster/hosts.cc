@@ -191,6 +191,15 @@ std::vector<std::string> Notes(const HostList& list) {
         const std::string why = cluster::BuildRemark(peer.name, peer.build);
         if (!why.empty()) notes.push_back(fmt::format("{}. {}", why, cluster::kSameBuild));
     }
+    const auto cut = std::ranges::count_if(list.hearing.peers, [](const fleet::Peer& peer) {
+        return peer.cables.size() >= fleet::kMostCables;
+    });
+    if (cut > 0) {
+        notes.push_back(fmt::format(
+            "{} hosts announce only {} of their cables: the list of cables between other hosts may "
+            "lack some",
+            cut, fleet::kMostCables));
+    }
     for (const fleet::Wire& wire : list.hearing.wires) {
         if (wire.trouble.empty()) continue;
         notes.push_back(
