@@ -30,7 +30,8 @@ constexpr size_t kFlushBytes = 256 << 10;
 constexpr size_t kHashStep = 8 << 20;
 constexpr int kMostFailures = 10;  // in a row on one connection, without a byte
 constexpr int kMostStarts = 3;
-constexpr int64_t kNoteMs = 250, kSafeNoteMs = 1000, kProgressMs = 100, kTickMs = 20;
+constexpr int64_t kNoteMs = 250, kSafeNoteMs = 1000, kFlushMs = 250, kProgressMs = 100,
+                  kTickMs = 20;
 constexpr uint64_t kLeastBytesPerSecond = 1024;
 
 Error FileError(const std::string& path, const char* what) {
@@ -429,7 +430,8 @@ class Job::PieceSink : public Sink {
                              job_.file_.path);
         }
         buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
-        return buffer_.size() >= kFlushBytes ? Flush() : Status();
+        const bool due = NowNs() - flushed_ns_ > kFlushMs * kNsPerMs;
+        return due || buffer_.size() >= kFlushBytes ? Flush() : Status();
     }
 
     Status Flush() {
@@ -445,6 +447,7 @@ class Job::PieceSink : public Sink {
         job_.fetched_ += buffer_.size();
         piece_.begin += buffer_.size();
         buffer_.clear();
+        flushed_ns_ = NowNs();
         return {};
     }
 
@@ -473,6 +476,7 @@ class Job::PieceSink : public Sink {
     ByteRange piece_;
     const bool ranged_;
     std::vector<std::byte> buffer_;
+    int64_t flushed_ns_ = NowNs();
 };
 
 Status Job::Fetch(Connection& connection, ByteRange piece) {

@@ -236,6 +236,21 @@ TEST_F(PullTest, Stalls) {
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));  // the received data is right
 }
 
+// Each connection is slower than the amount that it writes at once, but bytes arrive.
+TEST_F(PullTest, SlowConnectionsAreNoStall) {
+    config_.SetTimeout(1000);
+    std::atomic<bool> stop{false};
+    config_.stop = &stop;
+    server_->Set({{"files", {Large("x.gguf", kPullBig)}}, {"rate", 20'000}});
+    const int64_t begin_ns = NowNs();
+    const auto pulled = hub::Pull(config_, *hub::ParseSpec("o/n"), [&](const auto&) {
+        if (SecondsSince(begin_ns) > 2) stop = true;
+    });
+    ASSERT_FALSE(pulled.ok());
+    EXPECT_EQ(static_cast<int>(pulled.error().code), static_cast<int>(ErrorCode::kCancelled))
+        << pulled.error().message;
+}
+
 TEST_F(PullTest, ServerDown) {
     config_.SetTimeout(1000);
     config_.endpoint = "https://127.0.0.1:1";
