@@ -132,13 +132,12 @@ class PartFile {
 class Job {
   public:
     Job(const Config& config, const std::string& url, const RepoFile& file, PartFile& part,
-        const RangeSet* wanted, bool mind_etag, const OnProgress& on_progress)
+        const RangeSet* wanted, const OnProgress& on_progress)
         : config_(config),
           url_(url),
           file_(file),
           part_(part),
           wanted_(wanted),
-          mind_etag_(mind_etag),
           on_progress_(on_progress),
           digest_(file.large, file.bytes) {}
 
@@ -153,12 +152,18 @@ class Job {
             halt_ = false;
             RunThreads(1);
         }
+        if (changed_ && !error_) {
+            error_ =
+                MakeError(ErrorCode::kCorrupt,
+                          "{}: the server's ETag changes from answer to answer, so a part of the "
+                          "file can't be checked. Pull the model without --shard",
+                          file_.path);
+        }
         if (error_) {
             const Status saved = part_.Save(note_, wanted_ != nullptr);
             if (!saved.ok()) Log(LogLevel::kWarning, "{}", saved.error().message);
             return *error_;
         }
-        if (changed_) return {};
         while (HashSome()) {
         }
         if (wanted_ != nullptr) SaveNote();
@@ -362,7 +367,6 @@ class Job {
     const RepoFile& file_;
     PartFile& part_;
     const RangeSet* wanted_;
-    const bool mind_etag_;
     const OnProgress& on_progress_;
 
     std::mutex mutex_;  // guards the members up to the blank line
@@ -416,7 +420,8 @@ class Job::PieceSink : public Sink {
             }
         }
         if (job_.note_.etag.empty()) job_.note_.etag = response.etag;
-        if (job_.mind_etag_ && !response.etag.empty() && response.etag != job_.note_.etag) {
+        // Where no hash will be computed, only the ETag identifies the content.
+        if (job_.wanted_ != nullptr && !response.etag.empty() && response.etag != job_.note_.etag) {
             job_.changed_ = job_.halt_ = true;
             return MakeError(ErrorCode::kCorrupt, "{}: its ETag changed", file.path);
         }
@@ -559,8 +564,7 @@ Result<Downloaded> Download(const Config& config, const std::string& url, const 
     for (int start = 1;; ++start) {
         WEFT_ASSIGN(PartNote note, part.Open());
         const bool last = start == kMostStarts;
-        // Where no hash will be computed, only the ETag identifies the content.
-        Job job(config, url, file, part, wanted, !last || wanted != nullptr, on_progress);
+        Job job(config, url, file, part, wanted, on_progress);
         const Status run = job.Run(std::move(note));
         if (job.changed() && !last) {
             Log(LogLevel::kInfo,

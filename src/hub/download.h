@@ -5,14 +5,13 @@
 // calling thread hashes the contiguous beginning, and writes the note (part.h) four times a second:
 // after a kill, a lost connection or Ctrl-C, the next call fetches only missing bytes.
 //
-// The Hub's hash identifies the file's content, the server's ETag the bytes that it sends. If one
-// of them differs from the note, the download restarts. If the ETag changes during a download, it
-// restarts once, then fails. If the hash of the finished file is wrong and part of the file came
-// from an earlier run, the download restarts once. If the server ignores Range, one connection
-// reads from byte 0.
+// The Hub's hash identifies the file's content. If it differs from the note, the download restarts.
+// If the hash of the finished file is wrong and part of the file came from an earlier run, the
+// download restarts once. If the server ignores Range, one connection reads from byte 0.
 //
 // The hash of a shard (`wanted`) can't be checked. The file's size, the content's hash on the Hub
-// and the ETag, which must not change, identify it. The note is written after the bytes are on
+// and the ETag, which must not change, identify it. If the ETag differs from the note, the download
+// restarts; if it keeps changing, the download fails. The note is written after the bytes are on
 // disk, and stays with the partial file. Once the ranges cover the whole file, its hash is checked.
 //
 // After a lost connection, a stall, status 429 or 5xx, requests are retried with growing delays and

@@ -193,6 +193,7 @@ class Puller {
             if (!is_whole) {
                 WEFT_TRY(Fetch(file, pulled, &wanted));
                 is_whole = HasBlob(folder_, file);
+                if (!is_whole) WEFT_TRY(CheckHeld(file, wanted));
             }
         }
         WEFT_TRY(LinkBlob(place_, pulled_.commit, file,
@@ -201,6 +202,17 @@ class Puller {
         pulled.is_partial = !is_whole;
         pulled.shard_bytes = wanted.bytes();
         state_.there_bytes += wanted.bytes();
+        return {};
+    }
+
+    Status CheckHeld(const RepoFile& file, const RangeSet& wanted) const {
+        WEFT_ASSIGN(const auto held, HeldRanges(PartPath(folder_, file)));
+        for (const ByteRange& range : wanted.ranges()) {
+            if (held.has_value() && held->Contains(range)) continue;
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: the download ended without bytes {} to {}. Pull it again",
+                             file.path, range.begin, range.end - 1);
+        }
         return {};
     }
 

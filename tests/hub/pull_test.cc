@@ -295,7 +295,8 @@ TEST_F(PullTest, ResumesFromAPartialFile) {
     EXPECT_EQ(Sent(), pulled->fetched_bytes);
 }
 
-TEST_F(PullTest, RestartsWhenTheFileChanged) {
+// The Hub's hash says which content it is. The servers of a mirror may have different ETags.
+TEST_F(PullTest, StartsOverOnlyWhenTheContentChanged) {
     for (const bool content_too : {false, true}) {
         json file = Large("x.gguf", kPullBig);
         std::atomic<bool> stop{false};
@@ -308,11 +309,11 @@ TEST_F(PullTest, RestartsWhenTheFileChanged) {
         ASSERT_FALSE(first.ok());
         stop = false;
         if (content_too) file["salt"] = "changed";
-        server_->Set({{"files", {file}}, {"etag", "\"cdn-2\""}});
+        server_->Set({{"files", {file}}, {"etag", {"\"cdn-2\"", "\"cdn-3\""}}});
         const auto pulled = Pull("o/n");
         ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
-        EXPECT_EQ(pulled->files[0].resumed_bytes, 0u);
-        EXPECT_GE(Sent(), kPullBig);
+        EXPECT_EQ(pulled->files[0].resumed_bytes > 0, !content_too);
+        EXPECT_EQ(Sent(), kPullBig - pulled->files[0].resumed_bytes);
         config_.stop = nullptr;
         fs::remove_all(config_.cache);
     }

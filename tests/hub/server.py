@@ -41,9 +41,9 @@ class State:
     """Set by /control. files: [{path, size, text?, large?, salt?, listed_size?, listed_hash?,
     content_type?}]. Faults: cuts (each answer of the CDN ends after so many bytes), refuse (list of
     [status, retry_after] for the next requests of the CDN), hub_refuse (the same for the Hub),
-    no_range, loop, trickle (bytes a second), silent, gated, need_token, etag, page (entries of a
-    listing's page), dataset (the repository is one), card (its README's header), raw_tree (the text
-    of the listing), rate (bytes a second over all)."""
+    no_range, loop, trickle (bytes a second), silent, gated, need_token, etag (a list: in turn),
+    page (entries of a listing's page), dataset (the repository is one), card (its README's header),
+    raw_tree (the text of the listing), rate (bytes a second over all)."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -55,6 +55,7 @@ class State:
             self.refuse = list(words.get("refuse", []))
             self.hub_refuse = list(words.get("hub_refuse", []))
             self.cuts = list(words.get("cuts", []))
+            self.etag_turn = 0
             self.sent = 0
             self.requests = []
             self.tokens = {"hub": [], "cdn": []}
@@ -73,6 +74,14 @@ class State:
                                     content(path, file["size"], file.get("salt", "")))
                 return file
         return None
+
+    def etag(self):
+        etags = self.words.get("etag", '"cdn-1"')
+        if isinstance(etags, str):
+            return etags
+        with self.lock:
+            self.etag_turn += 1
+            return etags[self.etag_turn % len(etags)]
 
     def take(self, name):
         with self.lock:
@@ -208,7 +217,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         refused = STATE.take("refuse")
         if refused:
             return self.finish_with(refused[0], b"later", Retry_After=refused[1])
-        return self.send_file(path[1:], file, STATE.words.get("etag", '"cdn-1"'))
+        return self.send_file(path[1:], file, STATE.etag())
 
     def send_file(self, name, file, etag):
         data = file["data"]
