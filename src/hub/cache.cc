@@ -209,6 +209,33 @@ Status LinkBlob(const std::string& folder, const std::string& commit, const Repo
     return Replace(fresh, path, "link");
 }
 
+Status CompletePart(const std::string& repo_folder, const RepoFile& file) {
+    const std::string part = PartPath(repo_folder, file), blob = BlobPath(repo_folder, file);
+    // Until the links of shards lead to the new name, both names and the note exist.
+    ::unlink(blob.c_str());
+    if (::link(part.c_str(), blob.c_str()) != 0 && ::rename(part.c_str(), blob.c_str()) != 0) {
+        return MakeError(ErrorCode::kIo, "{}: cannot rename to {}: {}", part, blob,
+                         std::strerror(errno));
+    }
+    std::vector<fs::path> links;
+    std::error_code error;
+    fs::recursive_directory_iterator it(ShardFolder(repo_folder) + "/snapshots", error), end;
+    for (; !error && it != end; it.increment(error)) {
+        std::error_code gone;
+        const fs::path target = fs::read_symlink(it->path(), gone);
+        if (!gone && target.filename() == fs::path(part).filename()) links.push_back(it->path());
+    }
+    for (const fs::path& link : links) {
+        const std::string fresh = FreshName(link.string());
+        const fs::path target = fs::read_symlink(link, error).parent_path() / file.hash;
+        if (::symlink(target.c_str(), fresh.c_str()) != 0) return PathError(fresh, "link", errno);
+        WEFT_TRY(Replace(fresh, link.string(), "link"));
+    }
+    ::unlink(part.c_str());
+    ::unlink((part + kNoteSuffix).c_str());
+    return {};
+}
+
 Status WriteRef(const std::string& folder, const RepoSpec& spec, const std::string& commit) {
     if (IsCommit(spec.revision)) return {};
     const std::string path = folder + "/refs/" + spec.revision;

@@ -48,6 +48,9 @@ bool HasCopy(const std::string& folder, const std::string& commit, const RepoFil
 // are not available and the content is a partial file.
 Status LinkBlob(const std::string& folder, const std::string& commit, const RepoFile& file,
                 const std::string& content, bool is_new);
+// Gives a complete partial file its name in blobs/, and removes its note. What `pull --shard`
+// linked to the partial file is there at all times. The file's lock must be held.
+Status CompletePart(const std::string& repo_folder, const RepoFile& file);
 // Writes `commit` to refs/REVISION, atomically. Does nothing if the revision is a commit.
 Status WriteRef(const std::string& folder, const RepoSpec& spec, const std::string& commit);
 // Marks the cache folder as a cache, which backup programs skip (CACHEDIR.TAG).

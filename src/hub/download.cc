@@ -28,6 +28,7 @@ namespace {
 constexpr uint64_t kLeastPiece = 4 << 20, kMostPiece = 64 << 20;
 constexpr size_t kFlushBytes = 256 << 10;
 constexpr size_t kHashStep = 8 << 20;
+constexpr uint64_t kSyncStep = 64 << 20;
 constexpr int kMostFailures = 10;  // in a row on one connection, without a byte
 constexpr int kMostStarts = 3;
 constexpr int64_t kNoteMs = 250, kSafeNoteMs = 1000, kFlushMs = 250, kProgressMs = 100,
@@ -107,12 +108,18 @@ class PartFile {
         if (::fdatasync(fd()) != 0) return FileError(path_, "write to the disk");
         return {};
     }
-    Status Finish() {
-        WEFT_TRY(Sync());
-        fd_.Reset();
-        ::unlink(NotePath().c_str());
-        return {};
+    // As Sync, in steps that other programs see.
+    Status SyncAll() const {
+        for (uint64_t at = 0; at < file_.bytes; at += kSyncStep) {
+            // (Not all file systems have this; then the last step writes everything.)
+            ::sync_file_range(
+                fd(), static_cast<off_t>(at), static_cast<off_t>(kSyncStep),
+                SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+            ShowLife();
+        }
+        return Sync();
     }
+    void ShowLife() const { ::futimens(fd(), nullptr); }
     void Discard() {
         fd_.Reset();
         ::unlink(path_.c_str());
@@ -586,7 +593,7 @@ Result<Downloaded> Download(const Config& config, const std::string& url, const 
         }
         const std::string hash = job.Hash();
         if (hash == file.hash) {
-            WEFT_TRY(part.Finish());
+            WEFT_TRY(part.SyncAll());
             Downloaded all = job.downloaded();
             all.is_whole = true;
             all.fetched_bytes += fetched;

@@ -40,11 +40,11 @@ struct Downloaded {
 // bytes transferred over the network.
 using OnProgress = std::function<void(uint64_t there_bytes, uint64_t fetched_bytes)>;
 
-// Downloads `file` from `url` to `part_path` and verifies it; the note, at part_path + ".json", is
-// then removed. The caller holds the file's lock and renames the file. wanted: only these ranges of
-// the file; null: all of it. Errors: kCancelled (keeps partial file and note), kCorrupt (wrong hash
-// or size; removes both), kTimeout, kDenied, kNotFound, kIo; kUnsupported if the server does not
-// support ranges and `wanted` is given.
+// Downloads `file` from `url` to `part_path` and verifies it. The caller holds the file's lock, and
+// gives a whole file its name (CompletePart), which removes the note, at part_path + ".json".
+// wanted: only these ranges of the file; null: all of it. Errors: kCancelled (keeps partial file
+// and note), kCorrupt (wrong hash or size; removes both), kTimeout, kDenied, kNotFound, kIo;
+// kUnsupported if the server does not support ranges and `wanted` is given.
 Result<Downloaded> Download(const Config& config, const std::string& url, const RepoFile& file,
                             const std::string& part_path, const OnProgress& on_progress,
                             const RangeSet* wanted = nullptr);

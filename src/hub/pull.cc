@@ -4,8 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <filesystem>
 #include <optional>
 
 #include "base/deadline.h"
@@ -298,18 +297,14 @@ class Puller {
         const std::string url = fmt::format("{}/{}{}/resolve/{}/{}", config_.endpoint,
                                             spec_.is_dataset ? "datasets/" : "", spec_.Repo(),
                                             pulled_.commit, UrlText(file.path, true));
-        const std::string part = PartPath(folder_, file), blob = BlobPath(folder_, file);
         WEFT_ASSIGN(const Downloaded downloaded,
                     Download(
-                        config_, url, file, part,
+                        config_, url, file, PartPath(folder_, file),
                         [&](uint64_t there, uint64_t fetched) {
                             Show(file, wanted == nullptr ? there : fetched, fetched);
                         },
                         wanted));
-        if (downloaded.is_whole && ::rename(part.c_str(), blob.c_str()) != 0) {
-            return MakeError(ErrorCode::kIo, "{}: cannot rename to {}: {}", part, blob,
-                             std::strerror(errno));
-        }
+        if (downloaded.is_whole) WEFT_TRY(CompletePart(folder_, file));
         if (pulled.fetched_bytes == 0) pulled.resumed_bytes = downloaded.resumed_bytes;
         pulled.fetched_bytes += downloaded.fetched_bytes;
         pulled_.fetched_bytes += downloaded.fetched_bytes;

@@ -12,6 +12,7 @@
 #include "base/deadline.h"
 #include "base/file.h"
 #include "hub/cache.h"
+#include "hub/part.h"
 #include "support/hub_server.h"
 #include "support/limits.h"
 
@@ -362,6 +363,57 @@ TEST_F(PullTest, LockThatIsNeverReleased) {
     const auto lock = hub::BlobLock::Take(config_, *spec, file, {});
     ASSERT_TRUE(lock.ok());
     ExpectError("o/n", ErrorCode::kTimeout, "holds the lock");
+}
+
+// What a rank could open stays there while the whole model is pulled, wherever that is stopped.
+TEST_F(PullTest, AShardStaysUsableDuringAWholePull) {
+    json files = {Small("config.json", "{}")};
+    json map;
+    for (int i = 0; i < 4; ++i) {
+        const std::string name = fmt::format("m-{}.safetensors", i);
+        files.push_back(Large(name, 3 << 20));
+        map[fmt::format("t{}", i)] = name;
+    }
+    files.push_back(Small("model.safetensors.index.json", json({{"weight_map", map}}).dump()));
+    server_->Set({{"files", files}, {"rate", 20 << 20}});
+    const hub::ByteRange wanted{2 << 20, (2 << 20) + 1000};
+    const auto spec = hub::ParseSpec("o/n");
+    const auto shard = hub::PullShard(
+        config_, *spec,
+        [&](const std::string& model) -> Result<hub::ShardRanges> {
+            hub::ShardRanges ranges;
+            for (int i = 0; i < 4; ++i) {
+                ranges.files[fmt::format("{}/m-{}.safetensors", model, i)].Add(wanted);
+            }
+            ranges.is_all = true;
+            return ranges;
+        },
+        {});
+    ASSERT_TRUE(shard.ok()) << shard.error().message;
+    const auto check = [&] {
+        for (int i = 0; i < 4; ++i) {
+            const std::string path = fmt::format("{}/m-{}.safetensors", shard->path, i);
+            ASSERT_TRUE(fs::exists(path)) << path;
+            const auto held = hub::HeldRanges(path);
+            ASSERT_TRUE(held.ok()) << held.error().message;
+            EXPECT_TRUE(!held->has_value() || (*held)->Contains(wanted));
+        }
+        EXPECT_TRUE(hub::FindCached(config_, *spec).ok());
+    };
+    std::atomic<bool> stop{false};
+    config_.stop = &stop;
+    size_t stops = 0;
+    for (bool whole = false; !whole; ++stops) {
+        ASSERT_LT(stops, 20u);
+        stop = false;
+        const auto pulled = hub::Pull(config_, *spec, [&](const hub::PullState& state) {
+            if (state.fetched_bytes > (2 << 20)) stop = true;  // after a file or two
+            check();
+        });
+        whole = pulled.ok();
+        check();
+    }
+    EXPECT_GT(stops, 2u);
 }
 
 // Earlier data does not help: the server sends everything again, and that counts as progress.
