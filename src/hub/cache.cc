@@ -41,18 +41,22 @@ std::string RepoName(const RepoSpec& spec) {
     return (spec.is_dataset ? "datasets--" : "models--") + spec.owner + "--" + spec.name;
 }
 
-// Disk space used by unfinished downloads of one content, ours and other programs'.
-uint64_t PartialBytes(const std::string& repo_folder, const RepoFile& file) {
+// How far unfinished downloads of one content are, ours and other programs': the disk space that
+// they use, and the time of their latest change.
+std::pair<uint64_t, int64_t> PartialState(const std::string& repo_folder, const RepoFile& file) {
     uint64_t bytes = 0;
+    int64_t changed_ns = 0;
     std::error_code error;
     for (const auto& entry : fs::directory_iterator(repo_folder + "/blobs", error)) {
         const std::string name = entry.path().filename().string();
         struct stat info {};
         if (name.starts_with(file.hash) && ::stat(entry.path().c_str(), &info) == 0) {
             bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+            changed_ns = std::max<int64_t>(
+                changed_ns, info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec);
         }
     }
-    return bytes;
+    return {bytes, changed_ns};
 }
 
 Error NotCached(const RepoSpec& spec, const std::string& why) {
@@ -274,7 +278,7 @@ Result<BlobLock> BlobLock::Take(const Config& config, const RepoSpec& spec, cons
     WEFT_TRY(MakeFolder(folder));
     const std::string path = folder + "/" + file.hash + ".lock";
     const std::string repo_folder = RepoFolder(config, spec);
-    uint64_t seen_bytes = 0;
+    std::pair<uint64_t, int64_t> seen;
     Deadline deadline = Deadline::In(config.timeout_ms);
     for (bool first = true;; first = false) {
         const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0664);
@@ -290,14 +294,14 @@ Result<BlobLock> BlobLock::Take(const Config& config, const RepoSpec& spec, cons
         if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK) return lock;
         if (errno != EWOULDBLOCK && errno != EINTR) return PathError(path, "lock", errno);
         if (first && on_wait) on_wait();
-        const uint64_t bytes = PartialBytes(repo_folder, file);
-        if (first || bytes != seen_bytes) deadline = Deadline::In(config.timeout_ms);
-        seen_bytes = bytes;
+        const auto state = PartialState(repo_folder, file);
+        if (first || state != seen) deadline = Deadline::In(config.timeout_ms);
+        seen = state;
         if (deadline.expired()) {
             return MakeError(
                 ErrorCode::kTimeout,
-                "{}: another program holds the lock {} and has downloaded nothing for {:.0f} s. Is "
-                "it stopped? 'fuser {}' lists it",
+                "{}: another program holds the lock {} and has neither downloaded nor checked "
+                "anything for {:.0f} s. Is it stopped? 'fuser {}' lists it",
                 file.path, path, static_cast<double>(config.timeout_ms) * 1e-3, path);
         }
         WEFT_TRY(Pause(config, kLockPollMs));

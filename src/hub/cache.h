@@ -62,8 +62,9 @@ Status CheckSpace(const std::string& folder, uint64_t needed);
 // The lock of one content, among all programs that use this cache. The destructor releases it.
 class BlobLock {
   public:
-    // Waits while another program holds the lock and the partial file grows; kTimeout if the file
-    // did not grow for config.timeout_ms. on_wait: called once, before waiting.
+    // Waits while another program holds the lock and works: the partial file grows, or its
+    // modification time changes (download.h). kTimeout if neither happens for config.timeout_ms.
+    // on_wait: called once, before waiting.
     static Result<BlobLock> Take(const Config& config, const RepoSpec& spec, const RepoFile& file,
                                  const std::function<void()>& on_wait);
 

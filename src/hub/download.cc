@@ -320,6 +320,7 @@ class Job {
             at += static_cast<size_t>(got);
         }
         digest_.Add(std::span(hash_buffer_).first(now));
+        part_.ShowLife();
         // Start writing to the disk now, so that the final sync is short.
         ::sync_file_range(part_.fd(), static_cast<off_t>(hashed_), static_cast<off_t>(now),
                           SYNC_FILE_RANGE_WRITE);

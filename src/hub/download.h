@@ -17,6 +17,9 @@
 // After a lost connection, a stall, status 429 or 5xx, requests are retried with growing delays and
 // not before Retry-After. The download fails when a connection fails ten times in a row without a
 // byte, or when less than 1 KiB/s came within config.timeout_ms.
+//
+// While the calling thread hashes the file or writes it to the disk, it updates the partial file's
+// modification time, by which other programs see that it works (cache.h: BlobLock).
 #pragma once
 
 #include <cstdint>

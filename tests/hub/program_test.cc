@@ -7,6 +7,8 @@
 #include <fstream>
 
 #include "base/file.h"
+#include "base/hash.h"
+#include "hub/part.h"
 #include "support/hub_server.h"
 #include "support/limits.h"
 #include "support/paths.h"
@@ -61,6 +63,37 @@ TEST_F(HubProgramTest, ResumesAfterKill) {
     // sent again.
     EXPECT_LE(Sent(), kBig - kBig / 6);
     EXPECT_EQ(Sent(), file["fetched_bytes"]);
+}
+
+// The first program hashes what an earlier one downloaded, which takes longer than the time-out.
+TEST_F(HubProgramTest, ASecondPullWaitsWhileTheFirstOneHashes) {
+    const uint64_t size = 64 << 20, missing = 1000;
+    const std::string zeros = folder_ / "zeros";
+    std::ofstream(zeros).close();
+    fs::resize_file(zeros, size);
+    server_->Set(
+        {{"files", {{{"path", "x.gguf"}, {"size", size}, {"from", zeros}, {"large", true}}}}});
+    hub::PartNote note;
+    note.hash = Hex(Sha256(std::vector<std::byte>(size)));
+    note.size = size;
+    note.done.Add({0, size - missing});
+    const std::string blobs = config_.cache + "/models--o--n/blobs/";
+    const std::string part = blobs + note.hash + hub::kPartSuffix;
+    fs::create_directories(blobs);
+    std::ofstream(part).close();
+    fs::resize_file(part, size);
+    std::ofstream(part + hub::kNoteSuffix) << hub::PrintNote(note);
+    const Words words = {"pull", "o/n", "--json", "--timeout", "1"};
+    Weft first(words,
+               Environment() + Words{"LD_PRELOAD=" WEFT_SLOW_DISK,
+                                     "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0"});
+    test::Until(
+        [&] { return fs::exists(config_.cache + "/.locks/models--o--n/" + note.hash + ".lock"); });
+    const Ran second = Run(words);
+    EXPECT_EQ(second.status, 0) << second.err;
+    const Ran ran = first.Wait();
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(Sent(), missing);
 }
 
 TEST_F(HubProgramTest, ResumesAfterCtrlC) {
