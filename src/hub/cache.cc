@@ -10,12 +10,14 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/deadline.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/output_file.h"
 #include "hub/choose.h"
 #include "hub/http.h"
@@ -93,9 +95,39 @@ Error NotAmong(const std::vector<RepoFile>& files, const std::string& snapshot,
     return NotCached(spec, "not in the cache folder " + snapshot + found + others);
 }
 
+// Other snapshots than that of `commit` that may belong to the revision, the newest first: no ref
+// names them. A revision that is a commit has none.
+std::vector<std::string> OlderCommits(const std::string& folder, const RepoSpec& spec,
+                                      const std::string& commit) {
+    if (IsCommit(spec.revision)) return {};
+    std::vector<std::string> named = {commit};
+    std::error_code error;
+    fs::recursive_directory_iterator ref(folder + "/refs", error), end;
+    for (; !error && ref != end; ref.increment(error)) {
+        const auto text = ReadTextFile(ref->path().string(), 4096);
+        if (text.ok()) named.push_back(text->substr(0, commit.size()));
+    }
+    std::vector<std::pair<fs::file_time_type, std::string>> found;
+    for (const auto& entry : fs::directory_iterator(folder + "/snapshots", error)) {
+        const std::string name = entry.path().filename().string();
+        if (!IsCommit(name) || std::ranges::count(named, name) > 0) continue;
+        std::error_code gone;
+        found.emplace_back(entry.last_write_time(gone), name);
+    }
+    std::ranges::sort(found, std::greater());
+    std::vector<std::string> commits;
+    for (const auto& [time, name] : found) commits.push_back(name);
+    return commits;
+}
+
+std::string OlderText(const RepoSpec& spec, const std::string& used, const std::string& newest) {
+    return fmt::format("{}: using commit {}, because the cache lacks this part of commit {} ({})",
+                       spec.Text(), used, newest, spec.revision);
+}
+
 // folder: a repository's folder or its ShardFolder.
-Result<std::string> FindIn(const std::string& folder, const Config& config, const RepoSpec& spec) {
-    WEFT_ASSIGN(const std::string commit, CommitOf(folder, spec, config));
+Result<std::string> FindIn(const std::string& folder, const std::string& commit,
+                           const Config& config, const RepoSpec& spec) {
     const std::string snapshot = SnapshotPath(folder, commit);
     std::vector<std::string> unread;
     const std::vector<RepoFile> files = FilesIn(snapshot, &unread);
@@ -114,6 +146,26 @@ Result<std::string> FindIn(const std::string& folder, const Config& config, cons
         if (!whole.ok()) return NotCached(spec, "incomplete in the cache folder " + snapshot);
     }
     return choice->model.empty() ? snapshot : snapshot + "/" + choice->model;
+}
+
+Result<std::string> FindNewest(const std::string& folder, const Config& config,
+                               const RepoSpec& spec) {
+    WEFT_ASSIGN(const std::string commit, CommitOf(folder, spec, config));
+    return FindIn(folder, commit, config, spec);
+}
+
+// Searches the snapshots of OlderCommits; "": none has the model.
+std::string FindOlder(const std::string& folder, const Config& config, const RepoSpec& spec,
+                      std::string* older) {
+    const auto newest = CommitOf(folder, spec, config);
+    if (!newest.ok()) return "";
+    for (const std::string& commit : OlderCommits(folder, spec, *newest)) {
+        auto found = FindIn(folder, commit, config, spec);
+        if (!found.ok()) continue;
+        if (older != nullptr) *older = OlderText(spec, commit, *newest);
+        return *std::move(found);
+    }
+    return "";
 }
 
 Status Replace(const std::string& fresh, const std::string& path, const char* what) {
@@ -339,21 +391,27 @@ std::vector<RepoFile> FilesIn(const std::string& folder, std::vector<std::string
     return files;
 }
 
-Result<std::string> FindCached(const Config& config, const RepoSpec& spec) {
+Result<std::string> FindCached(const Config& config, const RepoSpec& spec, std::string* older) {
     if (spec.is_dataset) {
         return MakeError(ErrorCode::kUsage,
                          "{}: a data set; expected a model. It belongs to --data", spec.Text());
     }
-    const std::string repo_folder = RepoFolder(config, spec);
-    auto whole = FindIn(repo_folder, config, spec);
+    const std::string folder = RepoFolder(config, spec), shards = ShardFolder(folder);
+    auto whole = FindNewest(folder, config, spec);
     if (whole.ok() || whole.error().code != ErrorCode::kNotFound) return whole;
-    auto shards = FindIn(ShardFolder(repo_folder), config, spec);
-    return shards.ok() ? shards : whole;
+    auto shard = FindNewest(shards, config, spec);
+    if (shard.ok()) return shard;
+    for (const std::string& each : {folder, shards}) {
+        std::string found = FindOlder(each, config, spec, older);
+        if (!found.empty()) return found;
+    }
+    return whole;
 }
 
-Result<std::vector<std::string>> FindCachedData(const Config& config, const RepoSpec& spec) {
-    const std::string folder = RepoFolder(config, spec);
-    WEFT_ASSIGN(const std::string commit, CommitOf(folder, spec, config));
+// The paths of the split in a snapshot.
+static Result<std::vector<std::string>> FindDataIn(const std::string& folder,
+                                                   const std::string& commit, const Config& config,
+                                                   const RepoSpec& spec) {
     const auto list = ReadTextFile(DataListPath(folder, spec, commit), kMostIndexBytes);
     if (!list.ok() && list.error().code != ErrorCode::kNotFound) return list.error();
     if (!list.ok()) return NotCached(spec, "not in the cache folder " + config.cache);
@@ -370,6 +428,20 @@ Result<std::vector<std::string>> FindCachedData(const Config& config, const Repo
     return paths;
 }
 
+Result<std::vector<std::string>> FindCachedData(const Config& config, const RepoSpec& spec) {
+    const std::string folder = RepoFolder(config, spec);
+    WEFT_ASSIGN(const std::string commit, CommitOf(folder, spec, config));
+    auto newest = FindDataIn(folder, commit, config, spec);
+    if (newest.ok() || newest.error().code != ErrorCode::kNotFound) return newest;
+    for (const std::string& older : OlderCommits(folder, spec, commit)) {
+        auto found = FindDataIn(folder, older, config, spec);
+        if (!found.ok()) continue;
+        Log(LogLevel::kWarning, "{}", OlderText(spec, older, commit));
+        return found;
+    }
+    return newest;
+}
+
 Status WriteDataFiles(const Config& config, const RepoSpec& spec, const std::string& commit,
                       const std::vector<RepoFile>& files) {
     const std::string path = DataListPath(RepoFolder(config, spec), spec, commit);
@@ -384,7 +456,10 @@ Status WriteDataFiles(const Config& config, const RepoSpec& spec, const std::str
 Result<std::string> FindCached(const std::string& word) {
     WEFT_ASSIGN(const RepoSpec spec, ParseSpec(word));
     WEFT_ASSIGN(const Config config, ConfigFromEnvironment());
-    return FindCached(config, spec);
+    std::string older;
+    auto found = FindCached(config, spec, &older);
+    if (!older.empty()) Log(LogLevel::kWarning, "{}", older);
+    return found;
 }
 
 }  // namespace weft::hub

@@ -82,13 +82,17 @@ void NoteUnread(const std::string& folder, std::vector<std::string>* unread);
 
 // Finds the GGUF file or folder in the cache that a MODEL argument starting with "hf:" names. Uses
 // no network. If only shards of the model are there, returns their folder, whose files are partial.
-// Errors: kNotFound says how to pull it, and which similar models are there; kUsage if several
-// files match; kIo if the cache can't be read.
-Result<std::string> FindCached(const Config& config, const RepoSpec& spec);
-// As above, with the user's settings.
+// If the revision's last commit lacks the model, because something else of the repository was
+// downloaded later, takes it from the newest other snapshot that has it and that no ref names.
+// older: receives a sentence that says so. Errors: kNotFound says how to pull it, and which similar
+// models are there; kUsage if several files match; kIo if the cache can't be read.
+Result<std::string> FindCached(const Config& config, const RepoSpec& spec,
+                               std::string* older = nullptr);
+// As above, with the user's settings; logs the sentence.
 Result<std::string> FindCached(const std::string& word);
 
-// The paths of a split's files, in the order of training. Errors as FindCached.
+// The paths of a split's files, in the order of training. Chooses the snapshot, and fails, as
+// FindCached.
 Result<std::vector<std::string>> FindCachedData(const Config& config, const RepoSpec& spec);
 // Notes which files of the snapshot the split has: FindCachedData uses no network.
 Status WriteDataFiles(const Config& config, const RepoSpec& spec, const std::string& commit,

@@ -9,6 +9,7 @@
 
 #include "base/deadline.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "hub/cache.h"
 #include "hub/choose.h"
 #include "hub/choose_data.h"
@@ -108,9 +109,13 @@ class Puller {
   private:
     Status BringAll(const std::vector<RepoFile>& files) {
         WEFT_TRY(CountBytes(files));
-        for (const RepoFile& file : files) {
-            ++state_.file_number;
-            WEFT_TRY(Bring(file));
+        // Weights come last: a snapshot with all weights has everything (FindCached).
+        for (const bool weights : {false, true}) {
+            for (const RepoFile& file : files) {
+                if (IsWeights(file.path) != weights) continue;
+                ++state_.file_number;
+                WEFT_TRY(Bring(file));
+            }
         }
         return {};
     }
@@ -331,7 +336,9 @@ Result<std::string> FindCachedSplit(const Config& config, const RepoSpec& spec) 
 
 // Returns the complete model in the cache folder, or an error that says that no network is used.
 Result<Pulled> Offline(const Config& config, const RepoSpec& spec) {
-    auto found = spec.is_dataset ? FindCachedSplit(config, spec) : FindCached(config, spec);
+    std::string older;
+    auto found = spec.is_dataset ? FindCachedSplit(config, spec) : FindCached(config, spec, &older);
+    if (!older.empty()) Log(LogLevel::kWarning, "{}", older);
     if (!found.ok() && found.error().code != ErrorCode::kNotFound) return found.error();
     const std::string whole = RepoFolder(config, spec) + "/snapshots/";
     if (!found.ok() || !found->starts_with(whole)) {

@@ -416,6 +416,32 @@ TEST_F(PullTest, AShardStaysUsableDuringAWholePull) {
     EXPECT_GT(stops, 2u);
 }
 
+// A later download of something else moves refs/main to a snapshot without the model.
+TEST_F(PullTest, ModelOfAnOlderSnapshotIsFound) {
+    server_->Set({{"files", {Large("x-Q4_0.gguf", 1000), Large("x-Q8_0.gguf", 2000)}}});
+    const auto pulled = Pull("o/n:Q4_0");
+    ASSERT_TRUE(pulled.ok()) << pulled.error().message;
+    const std::string later(40, 'b'), other = Folder() + "/snapshots/" + later;
+    fs::create_directories(other);
+    std::ofstream(other + "/tokenizer.json") << "{}";
+    std::ofstream(Folder() + "/refs/main") << later;
+    std::string older;
+    const auto found = hub::FindCached(config_, *hub::ParseSpec("o/n:Q4_0"), &older);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(*found, pulled->path);
+    EXPECT_NE(older.find("using commit " + std::string(kCommit)), std::string::npos) << older;
+    config_.offline = true;
+    const auto offline = Pull("o/n:Q4_0");
+    ASSERT_TRUE(offline.ok()) << offline.error().message;
+    EXPECT_EQ(offline->commit, kCommit);
+    ExpectError("o/n:Q8_0", ErrorCode::kDenied, "not in the cache folder");
+    ExpectError("o/n@" + later + ":Q4_0", ErrorCode::kDenied, "not in the cache folder");
+    // Once the snapshot's own ref is there, it belongs to another revision.
+    std::ofstream(Folder() + "/refs/v1") << kCommit;
+    ExpectError("o/n:Q4_0", ErrorCode::kDenied, "not in the cache folder");
+    EXPECT_TRUE(Pull("o/n@v1:Q4_0").ok());
+}
+
 // Earlier data does not help: the server sends everything again, and that counts as progress.
 TEST_F(PullTest, ServerThatStopsSupportingRanges) {
     std::atomic<bool> stop{false};
