@@ -190,7 +190,7 @@ class Puller {
         const RepoFile& file = pulled.file;
         bool is_whole = HasBlob(folder_, file);
         std::optional<BlobLock> held;  // until the link exists: 'weft rm' looks for links
-        if (!is_whole) {
+        if (!is_whole || !IsLinked(file)) {
             WEFT_ASSIGN(BlobLock lock, Lock(file));
             held.emplace(std::move(lock));
             is_whole = HasBlob(folder_, file);
@@ -276,12 +276,19 @@ class Puller {
         return HasBlob(folder_, file) || HasCopy(place_, pulled_.commit, file);
     }
 
+    // Whether the snapshot has the file, of any content.
+    bool IsLinked(const RepoFile& file) const {
+        std::error_code error;
+        const std::string path = SnapshotPath(place_, pulled_.commit) + "/" + file.path;
+        return std::filesystem::file_size(path, error) == file.bytes && !error;
+    }
+
     Status Bring(const RepoFile& file) {
         PulledFile pulled;
         pulled.file = file;
         pulled.cached = IsThere(file);
-        std::optional<BlobLock> held;
-        if (!pulled.cached) {
+        std::optional<BlobLock> held;  // until the link exists, as in BringRanges
+        if (!pulled.cached || !IsLinked(file)) {
             WEFT_ASSIGN(BlobLock lock, Lock(file));
             held.emplace(std::move(lock));
             pulled.cached = IsThere(file);  // downloaded by the program that we waited for

@@ -442,6 +442,22 @@ TEST_F(PullTest, ModelOfAnOlderSnapshotIsFound) {
     EXPECT_TRUE(Pull("o/n@v1:Q4_0").ok());
 }
 
+// 'weft rm' of another revision reads all links, and removes contents without one.
+TEST_F(PullTest, LinksAreMadeUnderTheLock) {
+    config_.SetTimeout(800);
+    server_->Set({{"files", {Large("x.gguf", 1000)}}});
+    const auto spec = hub::ParseSpec("o/n");
+    ASSERT_TRUE(Pull("o/n").ok());
+    const auto found = hub::FindCached(config_, *spec);
+    hub::RepoFile file;
+    file.hash = fs::read_symlink(*found).filename();
+    const auto lock = hub::BlobLock::Take(config_, *spec, file, {});
+    ASSERT_TRUE(lock.ok());
+    EXPECT_TRUE(Pull("o/n").ok());  // nothing to do
+    fs::remove(*found);
+    ExpectError("o/n", ErrorCode::kTimeout, "holds the lock");
+}
+
 // Earlier data does not help: the server sends everything again, and that counts as progress.
 TEST_F(PullTest, ServerThatStopsSupportingRanges) {
     std::atomic<bool> stop{false};
