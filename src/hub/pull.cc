@@ -188,6 +188,9 @@ class Puller {
 
     Status BringRanges(const RangeSet& wanted, PulledFile& pulled) {
         const RepoFile& file = pulled.file;
+        // A file that starts over needs the ranges of earlier rounds again.
+        RangeSet& all = asked_[file.path];
+        for (const ByteRange& range : wanted.ranges()) all.Add(range);
         bool is_whole = HasBlob(folder_, file);
         std::optional<BlobLock> held;  // until the link exists: 'weft rm' looks for links
         if (!is_whole || !IsLinked(file)) {
@@ -195,9 +198,9 @@ class Puller {
             held.emplace(std::move(lock));
             is_whole = HasBlob(folder_, file);
             if (!is_whole) {
-                WEFT_TRY(Fetch(file, pulled, &wanted));
+                WEFT_TRY(Fetch(file, pulled, &all));
                 is_whole = HasBlob(folder_, file);
-                if (!is_whole) WEFT_TRY(CheckHeld(file, wanted));
+                if (!is_whole) WEFT_TRY(CheckHeld(file, all));
             }
         }
         WEFT_TRY(LinkBlob(place_, pulled_.commit, file,
@@ -332,6 +335,7 @@ class Puller {
     Connection connection_;
     Pulled pulled_;
     PullState state_;
+    std::map<std::string, RangeSet> asked_;  // of a shard, by path
 };
 
 // The folder of a split whose files are in the cache.

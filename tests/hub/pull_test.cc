@@ -59,6 +59,18 @@ class PullTest : public HubTest {
             EXPECT_FALSE(fs::exists(hub::PartPath(Folder(), file.file) + ".json"));
         }
     }
+    // Pulls the ranges `wanted` of each of these files.
+    Result<hub::Pulled> PullRanges(const std::vector<std::string>& names, hub::ByteRange wanted) {
+        const auto plan = [&](const std::string& model) -> Result<hub::ShardRanges> {
+            const std::string folder =
+                model.ends_with(".gguf") ? fs::path(model).parent_path() : fs::path(model);
+            hub::ShardRanges ranges;
+            for (const std::string& name : names) ranges.files[folder + "/" + name].Add(wanted);
+            ranges.is_all = true;
+            return ranges;
+        };
+        return hub::PullShard(config_, *hub::ParseSpec("o/n"), plan, {});
+    }
     std::string Folder() const { return config_.cache + "/models--o--n"; }
     uint64_t Sent() const { return server_->Counted()["sent"].get<uint64_t>(); }
 
@@ -365,12 +377,47 @@ TEST_F(PullTest, LockThatIsNeverReleased) {
     ExpectError("o/n", ErrorCode::kTimeout, "holds the lock");
 }
 
+// A success always has the bytes: servers of a mirror with ETags of their own can't give a part.
+TEST_F(PullTest, EtagsThatKeepChangingFailAShard) {
+    const json files = {Large("x.gguf", kPullBig)};
+    const hub::ByteRange wanted{8 << 20, (8 << 20) + 1000};
+    for (const int etags : {1, 2, 3}) {
+        json turns = json::array();
+        for (int i = 0; i < etags; ++i) turns.push_back(fmt::format("\"cdn-{}\"", i));
+        server_->Set({{"files", files}, {"etag", turns}});
+        const auto shard = PullRanges({"x.gguf"}, wanted);
+        ASSERT_EQ(shard.ok(), etags == 1) << etags;
+        if (shard.ok()) {
+            const auto held = hub::HeldRanges(shard->path);
+            ASSERT_TRUE(held.ok() && held->has_value());
+            EXPECT_TRUE((*held)->Contains(wanted));
+            EXPECT_TRUE((*held)->Contains({0, 1000}));
+        } else {
+            EXPECT_NE(shard.error().message.find("ETag changes from answer to answer"),
+                      std::string::npos)
+                << shard.error().message;
+        }
+        fs::remove_all(config_.cache);
+    }
+    // The servers agree from the second round on.
+    json turns = {"\"cdn-1\"", "\"cdn-1\""};
+    for (int i = 0; i < 100; ++i) turns.push_back("\"cdn-2\"");
+    server_->Set({{"files", files}, {"etag", turns}});
+    const auto shard = PullRanges({"x.gguf"}, wanted);
+    ASSERT_TRUE(shard.ok()) << shard.error().message;
+    const auto held = hub::HeldRanges(shard->path);
+    ASSERT_TRUE(held.ok() && held->has_value());
+    EXPECT_TRUE((*held)->Contains(wanted) && (*held)->Contains({0, 1000}));
+}
+
 // What a rank could open stays there while the whole model is pulled, wherever that is stopped.
 TEST_F(PullTest, AShardStaysUsableDuringAWholePull) {
     json files = {Small("config.json", "{}")};
     json map;
+    std::vector<std::string> names;
     for (int i = 0; i < 4; ++i) {
         const std::string name = fmt::format("m-{}.safetensors", i);
+        names.push_back(name);
         files.push_back(Large(name, 3 << 20));
         map[fmt::format("t{}", i)] = name;
     }
@@ -378,21 +425,11 @@ TEST_F(PullTest, AShardStaysUsableDuringAWholePull) {
     server_->Set({{"files", files}, {"rate", 20 << 20}});
     const hub::ByteRange wanted{2 << 20, (2 << 20) + 1000};
     const auto spec = hub::ParseSpec("o/n");
-    const auto shard = hub::PullShard(
-        config_, *spec,
-        [&](const std::string& model) -> Result<hub::ShardRanges> {
-            hub::ShardRanges ranges;
-            for (int i = 0; i < 4; ++i) {
-                ranges.files[fmt::format("{}/m-{}.safetensors", model, i)].Add(wanted);
-            }
-            ranges.is_all = true;
-            return ranges;
-        },
-        {});
+    const auto shard = PullRanges(names, wanted);
     ASSERT_TRUE(shard.ok()) << shard.error().message;
     const auto check = [&] {
-        for (int i = 0; i < 4; ++i) {
-            const std::string path = fmt::format("{}/m-{}.safetensors", shard->path, i);
+        for (const std::string& name : names) {
+            const std::string path = shard->path + "/" + name;
             ASSERT_TRUE(fs::exists(path)) << path;
             const auto held = hub::HeldRanges(path);
             ASSERT_TRUE(held.ok()) << held.error().message;

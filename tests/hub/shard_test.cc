@@ -253,17 +253,6 @@ TEST_F(ShardTest, ServerThatMisbehaves) {
     EXPECT_EQ(half.status, 1);
 }
 
-// A success always has the bytes: servers of a mirror with ETags of their own can't give a part.
-TEST_F(ShardTest, EtagsThatKeepChanging) {
-    Serve(WriteGguf(), {{"etag", {"\"cdn-1\"", "\"cdn-2\"", "\"cdn-3\""}}});
-    const Ran ran = Pull("c", "0/2");
-    EXPECT_EQ(ran.status, 1) << ran.out;
-    EXPECT_NE(ran.err.find("ETag changes from answer to answer"), std::string::npos) << ran.err;
-    Serve(folder_ / "files");
-    EXPECT_GT(Fetched("c", "0/2"), 0u);
-    EXPECT_EQ(RunWeft({"inspect", "hf:o/n"}, Environment("c")).status, 0);
-}
-
 TEST_F(ShardTest, Refusals) {
     const std::string files = WriteGguf();
     Serve(files);
