@@ -171,6 +171,12 @@ TEST_F(HubDataTest, TrainingReadsASplit) {
     EXPECT_EQ(other.status, 1);
     EXPECT_NE(other.err.find("weft pull hf:datasets/o/n/test"), std::string::npos) << other.err;
     EXPECT_TRUE(server_->Counted()["requests"].empty());
+    // Another split was pulled from a newer commit.
+    std::ofstream(config_.cache + "/datasets--o--n/refs/main") << std::string(40, 'b');
+    const Ran older = Inspect(data);
+    EXPECT_EQ(older.status, 0) << older.err;
+    EXPECT_NE(older.err.find(std::string("using commit ") + kCommit), std::string::npos)
+        << older.err;
 }
 
 TEST_F(HubDataTest, PullsAndRefuses) {
