@@ -69,7 +69,7 @@ class Pods(PodsCase):
             self.file("slurm", *command)
 
     def test_many_nodes(self):
-        for nodes in (1, 5000):
+        for nodes in (1, 4096):
             for to, words in (("k8s", ["bench", "m"]), ("k8s", ["serve", "m", *SERVE]),
                               ("kuberay", ["bench", "m"])):
                 self.load(self.file(to, *words, nodes=nodes))
