@@ -209,6 +209,8 @@ Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>
     }
     if (rank == nullptr) {
         WEFT_ASSIGN(rank, Rank::Make(job, cluster, std::move(source)));
+    } else {
+        rank->TakeCache(job);
     }
     return rank->Enter();
 }

@@ -2,6 +2,9 @@
 // it cannot continue. tests/cli/recovery_test.cc tests the whole program.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -212,6 +215,7 @@ class TwoEpochs : public testing::Test {
         kept_.assign(2, 0);
         shares_.assign(2, "");
         arenas_.assign(2, 0);
+        sizes_.assign(2, {});
         auto fabrics = *net::MakeLocalFabrics(2, first.transport, 4 << 20);
         auto next = *net::MakeLocalFabrics(2, second.transport, 4 << 20);
         test::FakeHub hub(2);
@@ -220,10 +224,18 @@ class TwoEpochs : public testing::Test {
             test::FakeCluster cluster(hub, number, 2, std::move(fabrics[r]));
             cluster.Become(number, 2, JobToJson(first.job));
             cluster.SetCores(first.cores);
+            Job agreed;
             cluster.next_epoch = [&](test::FakeCluster& self, const Error&, const auto&) {
                 self.fabric() = std::move(next[r]);
                 self.SetCores(second.cores);
-                self.Become(number, 2, JobToJson(second.job));
+                Job job = second.job;
+                if (job.cache_share > 0) {  // as rank 0 replans it
+                    job.ctx = agreed.ctx;
+                    job.kv_tokens = agreed.kv_tokens;
+                    job.fits_ctx = false;
+                    job.cache_agreed = true;
+                }
+                self.Become(number, 2, JobToJson(job));
                 return Result<cluster::EpochInfo>(cluster::EpochInfo());
             };
             Job job = first.job;
@@ -231,6 +243,10 @@ class TwoEpochs : public testing::Test {
             std::vector<engine::Recovery> recoveries;
             Status status = OpenRank(job, cluster, rank);
             EXPECT_TRUE(status.ok()) << status.error().message;
+            agreed = rank->job();
+            EXPECT_TRUE(cluster.Barrier("agreed", Deadline::In(10'000)).ok());
+            if (r == 0 && between_) between_();
+            EXPECT_TRUE(cluster.Barrier("between", Deadline::In(10'000)).ok());
             const std::weak_ptr<backend::Device> before = rank->device();
             if (is_new && r == 1) rank.reset();
             const Error loss{ErrorCode::kPeerLost, "rank 1 was lost"};
@@ -239,6 +255,7 @@ class TwoEpochs : public testing::Test {
             kept_[r] = before.expired() ? 0 : 1;
             shares_[r] = rank->Report().share;
             arenas_[r] = rank->memory().arena_bytes;
+            sizes_[r] = {agreed.ctx, rank->job().ctx, rank->kv_pages()};
             status = Step(*rank, r);
             EXPECT_TRUE(status.ok()) << r << ": " << status.error().message;
             rank->LeaveEpoch();
@@ -265,6 +282,9 @@ class TwoEpochs : public testing::Test {
     std::vector<int> kept_;
     std::vector<std::string> shares_;
     std::vector<uint64_t> arenas_;  // bytes of activations
+    // The context of the first epoch, and context and pages of the second one.
+    std::vector<std::array<int64_t, 3>> sizes_;
+    std::function<void()> between_;  // called between the epochs
 };
 
 // A loss and a join in one epoch leave number and count, and change the shares.
@@ -303,6 +323,26 @@ TEST_F(TwoEpochs, TensorRanksAgreeOnOverlap) {
         EXPECT_EQ(arenas_, in_wholes);
         EXPECT_EQ(kept_, (std::vector<int>{1, is_new ? 0 : 1}));
     }
+}
+
+// A rank that compiles again after another one was lost has the cache of the new rank, although
+// there is more memory now.
+TEST_F(TwoEpochs, ARankThatCompilesAgainKeepsTheContext) {
+    support::TinyFile file{.hyper = support::OddHyper()};
+    file.hyper.context = 131072;
+    support::WriteTinyGguf(dir_ / "tiny.gguf", file);
+    Job job = JobOf(2, 1);
+    job.ctx = job.kv_tokens = file.hyper.context;
+    job.cache_share = 0.4;
+    job.fits_ctx = true;
+    ::setenv("WEFT_MEMORY_MIB", "250", 1);
+    between_ = [] { ::setenv("WEFT_MEMORY_MIB", "2000", 1); };
+    Run({job}, {job, net::Transport::kTcp}, true);
+    ::unsetenv("WEFT_MEMORY_MIB");
+    EXPECT_EQ(kept_, (std::vector<int>{1, 0}));
+    EXPECT_EQ(sizes_[0], sizes_[1]);
+    EXPECT_EQ(sizes_[0][0], sizes_[0][1]);
+    EXPECT_LT(sizes_[0][0], job.ctx);
 }
 
 // Ranks that would run different programs do not start.

@@ -68,6 +68,9 @@ class Rank {
     // Whether `job` gives this rank the same shard and the same place on its host in the current
     // epoch of the cluster. If not, make another Rank.
     bool Serves(const Job& job) const;
+    // Takes the sizes of the cache from the job of a later epoch, as a new rank has them, in case
+    // that the ranks size their caches again.
+    void TakeCache(const Job& job);
     // Releases the cluster's links before the epoch ends.
     void LeaveEpoch();
 
@@ -273,7 +276,7 @@ class Rank {
     }
 
     Job job_;
-    const Job asked_;  // with the largest sizes of the cache
+    Job asked_;  // with the largest sizes of the cache
     cluster::Cluster& cluster_;
     std::unique_ptr<model_files::ModelSource> source_;
     model::Hyper hyper_;

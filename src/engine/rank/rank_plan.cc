@@ -157,6 +157,12 @@ void Rank::SetCache(int64_t tokens) {
     FitCache(job_, hyper_, page_tokens(), tokens);
 }
 
+void Rank::TakeCache(const Job& job) {
+    asked_.ctx = job.ctx;
+    asked_.kv_tokens = job.kv_tokens;
+    job_.fits_ctx = job.fits_ctx;
+}
+
 // Leaves the GPU that `auto` chose.
 Status Rank::MoveToCpu(const std::string& why) {
     Log(LogLevel::kWarning, "--device auto changes from {} to the CPU: {}", device_->info().name,
