@@ -345,6 +345,48 @@ TEST_F(TwoEpochs, ARankThatCompilesAgainKeepsTheContext) {
     EXPECT_LT(sizes_[0][0], job.ctx);
 }
 
+// The control thread reads the progress of a rank's executable, so the rank tells none while it
+// replaces that.
+class WatchedDevice final : public backend::Device {
+  public:
+    WatchedDevice(std::shared_ptr<backend::Device> device, const test::FakeCluster& cluster)
+        : device_(std::move(device)), cluster_(cluster) {}
+    const backend::DeviceInfo& info() const override { return device_->info(); }
+    backend::MemoryPool pool() const override { return device_->pool(); }
+    Result<std::unique_ptr<backend::Executable>> Compile(
+        program::ChunkedProgram program, const backend::CompileOptions& options) override {
+        quiet_ = !cluster_.progress;
+        ++compiled_;
+        return device_->Compile(std::move(program), options);
+    }
+    backend::ThreadTeam& host_team() override { return device_->host_team(); }
+    double MeasurePeak(DType compute) override { return device_->MeasurePeak(compute); }
+    int compiled() const { return compiled_; }
+    bool quiet() const { return quiet_; }  // in the last Compile
+
+  private:
+    std::shared_ptr<backend::Device> device_;
+    const test::FakeCluster& cluster_;
+    int compiled_ = 0;
+    bool quiet_ = true;
+};
+
+TEST_F(EngineRecovery, ARankTellsNoProgressWhileItCompilesAgain) {
+    test::FakeHub hub(1);
+    test::FakeCluster cluster(hub, 0, 1);
+    const auto device = std::make_shared<WatchedDevice>(*backend::OpenDevice("cpu", {}), cluster);
+    job_.kv_tokens = 1 << 20;
+    job_.cache_share = 1e-9;
+    const auto rank = Rank::Make(job_, cluster, nullptr, device);
+    ASSERT_TRUE(rank.ok()) << rank.error().message;
+    const Status entered = (*rank)->Enter();
+    ASSERT_TRUE(entered.ok()) << entered.error().message;
+    EXPECT_LT((*rank)->job().kv_tokens, job_.kv_tokens);
+    EXPECT_EQ(device->compiled(), 2);
+    EXPECT_TRUE(device->quiet());
+    EXPECT_TRUE(cluster.progress);
+}
+
 // Ranks that would run different programs do not start.
 TEST_F(TwoEpochs, UnlikeLayoutsAreAnError) {
     std::vector<Job> others(4, JobOf(1, 2, {2, 1}));

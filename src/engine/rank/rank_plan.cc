@@ -350,9 +350,7 @@ Status Rank::AgreeOnHost() {
     const auto tp = static_cast<size_t>(shard_.layout.tp);
     const auto group = std::span(all).subspan(static_cast<size_t>(shard_.stage) * tp, tp);
     const bool one_host = std::ranges::count(group, "0") == 0;
-    if (std::exchange(one_host_, one_host) == one_host) return {};
-    DropExecutable();
-    return Compile();
+    return std::exchange(one_host_, one_host) == one_host ? Status() : Compile();
 }
 
 Status Rank::Compile() {
@@ -365,6 +363,7 @@ Status Rank::Compile() {
     const backend::DeviceInfo& info = device_->info();
     const auto build = BuildOptionsOf(job_, layout, info.target);
     WriteTraced();  // of the old program
+    DropExecutable();
     WEFT_ASSIGN(program_, model::BuildProgram(hyper_, shard_, *source_, build));
     WEFT_TRY(model::AddAdapters(program_, *source_));
     first_tokens_.assign(job_.adapters.size() + 1, 0);
