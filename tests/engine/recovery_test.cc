@@ -427,7 +427,20 @@ TEST_F(TwoEpochs, ADraftModelFollowsTheDevice) {
     const Status moved = (*draft)->Serve(*second);
     ASSERT_TRUE(moved.ok()) << moved.error().message;
     EXPECT_TRUE(device.expired());
-    second.reset();
+    // The same device, with a larger KV cache.
+    Job large = JobOf(1, 1);
+    large.ctx = 512;
+    const auto third = *Rank::Make(large, cluster, nullptr, second->device());
+    ASSERT_TRUE(third->Enter().ok());
+    EXPECT_TRUE((*draft)->Serve(*third).ok());
+    const std::vector<int32_t> text = {5, 6, 7}, pages = {7};
+    std::vector<int32_t> guess;
+    const Sampler sampler{SamplerOptions()};
+    const DraftText wanted{
+        .tokens = text, .pages = pages, .count = 1, .sampler = &sampler, .draft = &guess};
+    const Status guessed = (*draft)->Guess({&wanted, 1});
+    EXPECT_TRUE(guessed.ok()) << guessed.error().message;
+    EXPECT_EQ(guess.size(), 1u);
 }
 
 }  // namespace

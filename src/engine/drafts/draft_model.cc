@@ -216,7 +216,9 @@ Status DraftModel::Load(Rank& rank) {
 }
 
 Status DraftModel::Serve(Rank& rank) {
-    if (rank_ == nullptr || rank_->device() != rank.device()) WEFT_TRY(Load(rank));
+    const bool fits = rank_ != nullptr && rank_->device() == rank.device() &&
+                      rank_->kv_pages() >= rank.kv_pages();
+    if (!fits) WEFT_TRY(Load(rank));
     const double bytes = static_cast<double>(rank.source().TotalBytes());
     ratio_ = static_cast<double>(rank_->source().TotalBytes()) *
              static_cast<double>(rank.layout().tp) / std::max(1.0, bytes);

@@ -3,7 +3,7 @@
 //
 // The draft model is the only rank of its own cluster and uses the device of the job's rank 0. Both
 // models take turns on one team of threads, so they do not compete for cores. If a recovery
-// replaces that device, the draft model loads again, on the new one. The draft model's KV cache
+// replaces that device or enlarges the job's KV cache, the draft model loads again. Its KV cache
 // uses the job's page numbers: a sequence has its rows on the same pages in both caches, so
 // sequences that share pages in the job also share them here. DraftPages records the text of each
 // page's rows. Before it drafts, the draft model computes the missing rows of each text, in steps
