@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "support/fake_cluster.h"
 
@@ -58,6 +59,27 @@ TEST(LayoutLinks, StagesNeedTheirNeighborsAndTheWayBack) {
     EXPECT_EQ(PairsOf(job, 3), (Pairs{{0, 1}, {1, 2}, {0, 2}}));
     EXPECT_TRUE(LinksOf(JobToJson(job), 3).spare);
     EXPECT_TRUE(LinksOf("no job", 3).pairs.empty());
+}
+
+// Each pair once, also in a job of many ranks, where a search for each pair would take hours.
+TEST(LayoutLinks, EachPairOnce) {
+    Job job;
+    job.model = "m";
+    for (const auto& [tp, pp] : {std::pair{1, 3}, {1, 4}, {2, 2}, {2, 3}, {3, 2}, {512, 8}}) {
+        for (const bool feed : {false, true}) {
+            job.tp = tp;
+            job.pp = pp;
+            job.feed = feed;
+            const int ranks = tp * pp;
+            const auto pairs = PairsOf(job, ranks);
+            // Within tensor groups, from stage to stage, and rank 0 with the last stage or with
+            // all.
+            const int beside = feed ? ranks - 1 - tp : pp > 2 ? 1 : 0;
+            EXPECT_EQ(std::ssize(pairs), pp * tp * (tp - 1) / 2 + (pp - 1) * tp + beside);
+            if (ranks > 100) continue;
+            EXPECT_EQ(std::set(pairs.begin(), pairs.end()).size(), pairs.size());
+        }
+    }
 }
 
 LayoutCosts LargeModel(int64_t prompt, int64_t answer = 512) {

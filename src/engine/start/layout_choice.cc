@@ -68,15 +68,16 @@ cluster::LinkNeeds LinksOf(const std::string& text, int ranks) {
     if (!layout.ok() || layout->pp == 1 || ranks == 2) return {};
     const int tp = layout->tp;
     cluster::LinkNeeds links{.spare = open};
-    const auto need = [&](int a, int b, bool few_bytes = false) {
-        if (links.Find(a, b) == nullptr) links.pairs.push_back({a, b, few_bytes});
-    };
+    // (Each pair once: a search among the pairs would take minutes for thousands of ranks.)
     for (int rank = 0; rank < ranks; ++rank) {
-        for (int peer = rank + 1; peer < (rank / tp + 1) * tp; ++peer) need(rank, peer);
-        if (rank + tp < ranks) need(rank, rank + tp);
-        if (job->feed && rank > 0) need(0, rank);
+        for (int peer = rank + 1; peer < (rank / tp + 1) * tp; ++peer) {
+            links.pairs.push_back({rank, peer});
+        }
+        if (rank + tp < ranks) links.pairs.push_back({rank, rank + tp});
+        if (job->feed && rank > tp) links.pairs.push_back({0, rank});
     }
-    need(0, ranks - tp, true);  // logits or sampled tokens
+    // Logits or sampled tokens.
+    if (!job->feed && layout->pp > 2) links.pairs.push_back({0, ranks - tp, true});
     return links;
 }
 
