@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "serve/api/anthropic/messages.h"
 #include "serve/api/ollama/ollama.h"
@@ -249,12 +250,12 @@ std::vector<CutRow> CutRows() {
              R"("done_reason":"stop")"}};
 }
 
-// A model that makes two calls.
-class CutAnswer : public testing::Test {
+// A model that says a script, token by token.
+class Scripted : public testing::Test {
   protected:
-    void SetUp() override {
+    void Serve(const std::vector<support::ScriptPiece>& script) {
         constexpr const char* kTemplate = "{% for m in messages %}{{ m.content }}{% endfor %}";
-        support::WriteScriptedGguf(dir_ / "m", kTemplate, script_);
+        support::WriteScriptedGguf(dir_ / "m", kTemplate, script);
         engine::Job job;
         job.model = dir_ / "m";
         job.threads = 1;
@@ -269,6 +270,69 @@ class CutAnswer : public testing::Test {
         served_.family = chat::ToolCallFormat::kQwen;
         served_.constraints = std::make_unique<Constraints>(engine_->tokenizer());
     }
+
+    test::TempDir dir_;
+    std::unique_ptr<engine::Engine> engine_;
+    Served served_;
+};
+
+// Letters of markers are text, and marker tokens are none, in a stream as in a whole answer.
+TEST_F(Scripted, AnswerQuotesMarkersInLetters) {
+    Serve({{"<think>", true},
+           {"A </thi"},
+           {"nk> may"},
+           {" come"},
+           {"</think>", true},
+           {"Use <"},
+           {"think>"},
+           {", <|im_"},
+           {"end|> and <tool_call"},
+           {"> as"},
+           {"<|vision_start|>", true},
+           {" tags."},
+           {"<tool_call>", true},
+           {"{\"name\": \"f\", \"arguments\": {\"a\": \"</tool_"},
+           {"call> x\"}}"},
+           {"</tool_call>", true}});
+    Json body = Json::parse(R"({"messages": [{"role": "user", "content": "a"}], "temperature": 0,
+        "logprobs": true, "tools": [{"type": "function", "function": {"name": "f"}}]})");
+    std::vector<std::shared_ptr<KeptExchange>> asked;
+    for (const bool stream : {false, true}) {
+        body["stream"] = stream;
+        AnswerPlan plan;
+        const auto error = PlanChat(body, served_, plan);
+        ASSERT_FALSE(error) << error->message;
+        asked.push_back(std::make_shared<KeptExchange>());
+        Answer::Start(*engine_, asked.back(), std::move(plan), {}, {});
+    }
+    engine_->Drain();
+    EXPECT_TRUE(engine_->Run().ok());
+    std::vector<Json> parts = {Json::parse(asked[0]->text_)["choices"][0]["message"]};
+    std::istringstream lines(asked[1]->text_);
+    for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with("data: {")) continue;
+        parts.push_back(Json::parse(line.substr(6))["choices"][0]["delta"]);
+    }
+    std::string content[2], reasoning[2], arguments[2];
+    for (size_t i = 0; i < parts.size(); ++i) {
+        const size_t stream = i > 0 ? 1 : 0;
+        content[stream] += Fields(parts[i]).Text("content", "");
+        reasoning[stream] += Fields(parts[i]).Text("reasoning_content", "");
+        for (const Json& call : parts[i].value("tool_calls", Json::array())) {
+            arguments[stream] += call["function"]["arguments"].get<std::string>();
+        }
+    }
+    for (const size_t stream : {0, 1}) {
+        EXPECT_EQ(content[stream], "Use <think>, <|im_end|> and <tool_call> as tags.");
+        EXPECT_EQ(reasoning[stream], "A </think> may come");
+        EXPECT_EQ(Json::parse(arguments[stream]), (Json{{"a", "</tool_call> x"}}));
+    }
+}
+
+// A model that makes two calls.
+class CutAnswer : public Scripted {
+  protected:
+    void SetUp() override { Serve(script_); }
     std::shared_ptr<KeptExchange> Ask(const CutRow& row, int64_t tokens, bool stream) {
         Json body = row.body;
         Json& options = row.plan == PlanOllamaChat ? body["options"] : body;
@@ -295,9 +359,6 @@ class CutAnswer : public testing::Test {
                                                        {" and"},
                                                        {"\"}}"},
                                                        {"\n</tool_call>"}};
-    test::TempDir dir_;
-    std::unique_ptr<engine::Engine> engine_;
-    Served served_;
 };
 
 // An answer that max_tokens cuts is never called whole, wherever the limit is.
