@@ -458,7 +458,8 @@ class TagGrammar : public AnswerParser::Grammar {
             call_.tagged ? call_.tags.Whole(body, call_.form->end) : !json || call_.scan.done();
         Calls calls;
         if (ended || whole) calls = call_.form->read(body, options_.types());
-        if (!calls && !ended && call_.form->streams) calls = ReadBegun(body);
+        // A stream has sent the call when its JSON was complete, whatever followed.
+        if (!calls && call_.form->streams) calls = ReadBegun(body);
         return calls;
     }
 
@@ -471,7 +472,7 @@ class TagGrammar : public AnswerParser::Grammar {
         content_ = Stretch();
     }
 
-    // Parses a call that is cut off after its arguments.
+    // Parses a call that is cut off, or goes on wrongly, after its arguments.
     static Calls ReadBegun(std::string_view body) {
         CallStream stream;
         std::string arguments;

@@ -368,6 +368,21 @@ TEST(AnswerTokens, ConstrainedTextKeepsMarkers) {
     }
 }
 
+// A call whose arguments are whole is a call, although wrong text follows: a stream has sent it.
+TEST(AnswerTokens, StreamedAndWholeCallsAreEqualBeforeWrongText) {
+    for (const Format& f : Formats()) {
+        if (f.family == kHarmony) continue;  // the whole message is the arguments
+        const Reader reader(f, TokenType::kUserDefined);
+        for (const char* wrong : {"}", "\n}", " it is."}) {
+            std::string call = f.call;
+            call.insert(call.rfind('}') + 1, wrong);
+            const Said said = reader.Read({reader.Tokens(call)});
+            if (f.family != kQwen) continue;
+            EXPECT_EQ(said, (Said{"", "", {{"weather", {{"city", "Ulm"}, {"days", 3}}}}})) << wrong;
+        }
+    }
+}
+
 // Letters of a marker within an argument are part of it, whatever the vocabulary.
 TEST(AnswerTokens, ArgumentsKeepMarkersInLetters) {
     for (const Manner& m : Manners()) {
