@@ -117,11 +117,12 @@ Likely OnlyMarkers(std::string_view text, size_t at, const std::vector<std::stri
         if (rest.empty()) return over ? Likely::kYes : Likely::kUnknown;
         const auto begins = [&](std::string_view marker) { return rest.starts_with(marker); };
         if (std::ranges::any_of(calls, begins)) return Likely::kYes;
+        const auto begun_by = [&](std::string_view marker) { return marker.starts_with(rest); };
+        bool begun = std::ranges::any_of(calls, begun_by);
         size_t size = 0;
-        bool begun = false;
         for (const std::string_view marker : markers) {
             if (begins(marker)) size = std::max(size, marker.size());
-            begun = begun || marker.starts_with(rest);
+            begun = begun || begun_by(marker);
         }
         if (size == 0) return begun && !over ? Likely::kUnknown : Likely::kNo;
         at += size;
