@@ -279,7 +279,8 @@ std::string AnswerParser::Read(std::string_view text, int32_t token) {
         const bool plain = tokens_.letters == kNowhere ||
                            (tokens_.letters == kBehindReasoning && grammar_->in_reasoning());
         if (plain && (c == '>' || c == ']' || c == '[')) {
-            const std::string_view end = letters_;
+            std::string_view end = letters_;
+            end.remove_prefix(end.size() - std::min(end.size(), kMostMarkerBytes));
             for (size_t at = end.find_first_of("<[]");
                  !spells && at != end.npos && end.size() - at > std::max<size_t>(least, 1);
                  at = end.find_first_of("<[]", at + 1)) {
