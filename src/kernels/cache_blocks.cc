@@ -83,10 +83,12 @@ void EncodeQ5_1(const float* x, std::byte* block) {
 }  // namespace
 
 void EncodeCacheBlock(DType dtype, const float* x, std::byte* block) {
-    if (dtype == DType::kQ8_0) return EncodeQ8_0(x, block);
-    if (dtype == DType::kQ5_1) return EncodeQ5_1(x, block);
-    WEFT_CHECK(dtype == DType::kQ4_0);
-    EncodeQ4_0(x, block);
+    WEFT_CHECK(dtype == DType::kQ8_0 || dtype == DType::kQ5_1 || dtype == DType::kQ4_0);
+    if (dtype == DType::kQ8_0) EncodeQ8_0(x, block);
+    if (dtype == DType::kQ5_1) EncodeQ5_1(x, block);
+    if (dtype == DType::kQ4_0) EncodeQ4_0(x, block);
+    const bool has_nan = std::any_of(x, x + kCacheBlock, [](float v) { return std::isnan(v); });
+    if (has_nan) StoreHalf(block, std::numeric_limits<float>::quiet_NaN());
 }
 
 }  // namespace weft::kernels

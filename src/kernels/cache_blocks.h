@@ -18,7 +18,8 @@ constexpr int64_t CacheBlockHalves(DType dtype) {
 }
 
 // Rounds kCacheBlock floats to a block, with the bits of llama.cpp's quantize_row_q8_0_ref,
-// quantize_row_q5_1_ref or quantize_row_q4_0_ref. A NaN gets the lowest code.
+// quantize_row_q5_1_ref or quantize_row_q4_0_ref. But the scale of a block with a NaN is NaN, so
+// that attention to it is NaN as with a cache of floats.
 void EncodeCacheBlock(DType dtype, const float* x, std::byte* block);
 
 }  // namespace weft::kernels
