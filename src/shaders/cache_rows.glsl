@@ -82,6 +82,12 @@ void Store(uint64_t to, uint type, uint row, uint head, uint d) {
         if (type == kQ8_0) StoreQ8_0(block, row, head, d);
         if (type == kQ5_1) StoreQ5_1(block, row, head, d);
         if (type == kQ4_0) StoreQ4_0(block, row, head, d);
+        bool has_nan = false;
+        for (uint i = 0; i < 32; ++i) {
+            const uint size = floatBitsToUint(Source(row, head, d + i)) & 0x7fffffffu;
+            has_nan = has_nan || size > 0x7f800000u;
+        }
+        if (has_nan) block.at[0] = uint16_t(0x7e00);
     } else if (type == kF32) {
         Floats(to).at[d] = Source(row, head, d);
     } else {
