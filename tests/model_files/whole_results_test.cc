@@ -156,6 +156,20 @@ TEST_F(Replaced, OnlyOnDemand) {
     }
 }
 
+// --force replaces the model, and no other files of its folder.
+TEST_F(Replaced, LeavesOtherFiles) {
+    ASSERT_TRUE(Export("old", kShard, false).ok());
+    const std::vector<std::string> others = {"model-ema.safetensors", "model_fp32.safetensors",
+                                             "adapter_model.safetensors", "README.md"};
+    for (const std::string& name : others) support::WriteText(dir_ / ("out/" + name), name);
+    ASSERT_TRUE(Export("new", kWhole, true).ok());
+    for (const std::string& name : others) {
+        const auto text = ReadTextFile(dir_ / ("out/" + name), 100);
+        EXPECT_TRUE(text.ok() && *text == name) << name;
+    }
+    EXPECT_EQ(Contents(dir_ / "out"), Contents(dir_ / "new"));
+}
+
 // Any number of files, of which some are new and some are replaced.
 TEST(FinishTogether, LeavesOldOrNewOrNoLastFile) {
     const test::TempDir dir;

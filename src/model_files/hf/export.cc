@@ -712,8 +712,13 @@ Status ExportFolder(const ModelSource& source, const std::string& folder,
 }
 
 bool IsExportedName(std::string_view name) {
+    constexpr std::string_view kBegin = "model", kEnd = ".safetensors";
     if (name.ends_with(".part")) name.remove_suffix(5);
-    const bool weights = name.starts_with("model") && name.ends_with(".safetensors");
+    // (model-00001-of-00002.safetensors, but not a user's model-ema.safetensors)
+    const bool weights =
+        name.starts_with(kBegin) && name.ends_with(kEnd) &&
+        name.substr(0, name.size() - kEnd.size()).find_first_not_of("-0123456789of", 5) ==
+            name.npos;
     return weights || name == "config.json" || name == "model.safetensors.index.json" ||
            name == "modules.json" || std::ranges::find(kCompanions, name) != std::end(kCompanions);
 }
