@@ -90,6 +90,9 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     using Combine = std::function<Result<std::string>(const std::vector<std::string>&)>;
     Result<std::string> Round(const std::string& name, const std::string& mine,
                               const Combine& combine, const Deadline& deadline);
+    // As Cluster::AllGather.
+    Result<std::vector<std::string>> AllGather(const std::string& name, const std::string& mine,
+                                               const Deadline& deadline);
     // As Round, with one value per receiver: mine[r] goes to rank r. Returns the values for this
     // rank, by sender.
     Result<std::vector<std::string>> Exchange(const std::string& name,

@@ -368,6 +368,41 @@ TEST(Control, ARankThatLoadsIsNotLate) {
                 true);
 }
 
+// Rank 0 is late, but moves. The long values then have the whole limit, although rank 1 has waited
+// longer than that for their sizes.
+TEST(Control, LongValuesOfALateGatherHaveTheirOwnTime) {
+    constexpr int64_t kLimitMs = 2000;
+    Controls controls(3);
+    std::atomic<int64_t> counted{0};
+    controls.at(0).SetProgress([&] { return counted.load(); });
+    const std::string value(20'000, 'x');
+    controls.Run([&](int rank) {
+        const auto wait = [&](int64_t ms) {
+            const test::Pace pace(100'000);
+            for (int64_t i = 0; i < ms / 100; ++i) pace.Next();
+        };
+        Control& control = controls.at(rank);
+        if (rank == 2) {  // the rounds of an AllGather, the second one late
+            const auto none = [](const auto&) -> Result<std::string> { return std::string(); };
+            const Deadline deadline = Deadline::In(kLongMs);
+            EXPECT_TRUE(control.Round("long", GatherRounds::HeadOf(value), none, deadline).ok());
+            wait(1000);
+            EXPECT_TRUE(control.Round("long", value, none, deadline).ok());
+            return;
+        }
+        if (rank == 0) {
+            const test::Pace moves(100'000);
+            for (int i = 0; i < 24; ++i) {
+                moves.Next();
+                ++counted;
+            }
+        }
+        const auto all = control.AllGather("long", value, Deadline::In(kLimitMs));
+        EXPECT_TRUE(all.ok()) << rank << ": " << all.error().message;
+    });
+    controls.at(0).SetProgress(nullptr);
+}
+
 TEST(Control, ARankThatStopsMovingIsNamed) {
     MoveAndMeet([](Control&, auto& moves) { ++moves; }, false);
 }

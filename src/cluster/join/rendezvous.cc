@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cluster/cluster_impl.h"
-#include "cluster/gather_rounds.h"
 #include "cluster/join/dial.h"
 #include "cluster/links.h"
 #include "cluster/watch/path_fault.h"
@@ -556,22 +555,11 @@ Status ClusterImpl::Agree(const std::string& name, const std::string& value,
     return {};
 }
 
-// Values of many bytes follow in a second round, once all ranks know that they are not too many: an
-// error is then the same on every rank, and the job may continue.
 Result<std::vector<std::string>> ClusterImpl::AllGather(const std::string& name,
                                                         const std::string& mine,
                                                         const Deadline& deadline) {
     if (control_ == nullptr) return std::vector<std::string>{mine};
-    GatherRounds rounds(name);
-    const auto first = [&](const auto& heads) { return rounds.Heads(heads); };
-    WEFT_ASSIGN(std::string packed,
-                control_->Round(name, GatherRounds::HeadOf(mine), first, deadline));
-    if (packed == GatherRounds::kRestFollows) {
-        const auto rest = [&](const auto& rests) { return rounds.Rests(rests); };
-        const std::string& long_value = GatherRounds::IsLong(mine) ? mine : "";
-        WEFT_ASSIGN(packed, control_->Round(name, long_value, rest, deadline));
-    }
-    return rounds.ValuesOf(packed, static_cast<size_t>(size_));
+    return control_->AllGather(name, mine, deadline);
 }
 
 Status ClusterImpl::Barrier(const std::string& name, const Deadline& deadline) {

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "cluster/control.h"
+#include "cluster/gather_rounds.h"
 #include "cluster/join/spawn.h"
 
 namespace weft::cluster {
@@ -309,6 +310,23 @@ Result<std::string> Control::Round(const std::string& name, const std::string& m
         return std::vector<std::string>{std::move(combined)};
     };
     return RunRound(name, mine, spread, deadline);
+}
+
+// Values of many bytes follow in a second round, once all ranks know that they are not too many: an
+// error is then the same on every rank, and the job may continue.
+Result<std::vector<std::string>> Control::AllGather(const std::string& name,
+                                                    const std::string& mine,
+                                                    const Deadline& deadline) {
+    GatherRounds rounds(name);
+    const auto first = [&](const auto& heads) { return rounds.Heads(heads); };
+    WEFT_ASSIGN(std::string packed, Round(name, GatherRounds::HeadOf(mine), first, deadline));
+    if (packed == GatherRounds::kRestFollows) {
+        const auto rest = [&](const auto& rests) { return rounds.Rests(rests); };
+        const std::string& long_value = GatherRounds::IsLong(mine) ? mine : "";
+        // (The first round may have lasted longer than the limit, if ranks moved.)
+        WEFT_ASSIGN(packed, Round(name, long_value, rest, Deadline::In(deadline.length_ms())));
+    }
+    return rounds.ValuesOf(packed, hosts().size());
 }
 
 Result<std::vector<std::string>> Control::Exchange(const std::string& name,
