@@ -329,6 +329,31 @@ TEST_F(Scripted, AnswerQuotesMarkersInLetters) {
     }
 }
 
+// Letters of the marker that ends a thought do not end its budget.
+TEST_F(Scripted, BudgetHoldsBehindMarkersInLetters) {
+    Serve({{"<|channel|>", true},
+           {"analysis"},
+           {"<|message|>", true},
+           {"An <|en"},
+           {"d|> tag"},
+           {" one"},
+           {" two"},
+           {" three"},
+           {"<|end|>", true},
+           {"<|return|>", true}});
+    served_.family = chat::ToolCallFormat::kHarmony;
+    AnswerPlan plan;
+    const auto error = PlanChat(Json::parse(R"({"messages": [{"role": "user", "content": "a"}],
+        "temperature": 0, "thinking_token_budget": 3})"),
+                                served_, plan);
+    ASSERT_FALSE(error) << error->message;
+    auto exchange = std::make_shared<KeptExchange>();
+    Answer::Start(*engine_, exchange, std::move(plan), {}, {});
+    engine_->Drain();
+    EXPECT_TRUE(engine_->Run().ok());
+    EXPECT_NE(exchange->text_.find("\"An <|end|> tag one\""), std::string::npos) << exchange->text_;
+}
+
 // A model that makes two calls.
 class CutAnswer : public Scripted {
   protected:

@@ -22,6 +22,12 @@ bool IsMarker(const Served& served, int32_t id) {
            served.tokenizer().Type(id) == tokenizer::TokenType::kUserDefined;
 }
 
+// The token that is the marker; -1: other tokens write it.
+int32_t TokenOf(const Served& served, std::string_view marker) {
+    const std::vector<int32_t> ids = Markers(served, marker);
+    return ids.size() == 1 && IsMarker(served, ids[0]) ? ids[0] : -1;
+}
+
 // The token with which the model begins its reasoning; -1: its vocabulary or its template has none.
 int32_t Opening(const Served& served, std::string_view begin) {
     const std::vector<int32_t> ids = Markers(served, begin);
@@ -37,6 +43,7 @@ engine::Reasoning OfMessages(const Served& served, bool constrained, int64_t bud
     engine::Reasoning reasoning{.end = std::string(heads.end), .budget = budget};
     if (!constrained) {
         reasoning.begin = heads.reasoning;
+        reasoning.end_token = TokenOf(served, heads.end);
         reasoning.closing = Markers(served, heads.end);
         return reasoning;
     }
@@ -89,11 +96,10 @@ engine::Reasoning ReasoningOf(const Served& served, const Conversation& conversa
     if (goes_on || (!prompt.in_reasoning && (begin.empty() || closed))) return {};
     engine::Reasoning reasoning{.begin = std::string(begin),
                                 .end = std::string(end),
+                                .end_token = TokenOf(served, end),
                                 .begun = prompt.in_reasoning,
                                 .budget = budget,
                                 .closing = Markers(served, chat::ClosedThought(served.family))};
-    const std::vector<int32_t> ids = Markers(served, end);
-    if (ids.size() == 1 && IsMarker(served, ids[0])) reasoning.end_token = ids[0];
     if (!constrained || reasoning.begun) return reasoning;
     reasoning.opening = budget == 0 ? -1 : Opening(served, begin);
     return reasoning.opening < 0 ? engine::Reasoning{} : reasoning;
