@@ -6,9 +6,13 @@
 namespace weft::kernels {
 namespace {
 
+// (NaN stays NaN.)
+float Relu(float x) {
+    return x <= 0 ? 0.0f : x;
+}
+
 float ReluSquared(float x) {
-    const float open = x > 0 ? x : 0.0f;
-    return open * open;
+    return Relu(x) * Relu(x);
 }
 
 float GeluTanh(float x) {
@@ -70,7 +74,7 @@ void Activate(const ActivateArgs& args, int part, int parts) {
         case Ungated::kGeluTanh: return Each(args, part, parts, GeluTanh);
         case Ungated::kXielu:
             return Each(args, part, parts, [&](float x) { return XieluOf(args.xielu, x); });
-        case Ungated::kRelu: return Each(args, part, parts, [](float x) { return x > 0 ? x : 0; });
+        case Ungated::kRelu: return Each(args, part, parts, Relu);
         case Ungated::kGelu: return Each(args, part, parts, Gelu);
         case Ungated::kSilu:
             return Each(args, part, parts, [](float x) { return x / (1.0f + std::exp(-x)); });

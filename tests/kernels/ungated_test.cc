@@ -49,6 +49,15 @@ TEST(Activate, EqualsTheFormula) {
     }
 }
 
+TEST(Activate, KeepsNaN) {
+    const float x = NAN;
+    for (const Ungated kind : kEveryUngated) {
+        float y = 0;
+        Activate({&x, &y, 1, 1, kind, {0.6f, 0.9f, 0.5f, -1e-6f}}, 0, 1);
+        EXPECT_TRUE(std::isnan(y)) << UngatedName(kind);
+    }
+}
+
 TEST(ActivateGrad, IsTheSlopeOfTheFormula) {
     const Xielu xielu{0.6f, 0.9f, 0.5f, -1e-6f};
     std::vector<float> x;
