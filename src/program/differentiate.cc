@@ -63,7 +63,7 @@ class Walk {
         for (size_t i = 0; i < wanted_.size(); ++i) needed_[i] = wanted_[i];
         bool any = false;
         for (const Op& op : forward_.ops) {
-            bool needed = op.kind() == OpKind::kRecv && options_.into_received;
+            bool needed = op.kind() == OpKind::kRecv;
             for (ValueId id : op.inputs) needed = needed || needed_[Index(id)];
             for (ValueId id : op.outputs) needed_[Index(id)] = needed;
             any = any || (needed && op.kind() == OpKind::kSend);
@@ -371,7 +371,6 @@ class Walk {
     void Back(const Send& a) { Contribute(0, Recv{a.peer}, {}); }
 
     void Back(const Recv& a) {
-        if (!options_.into_received) return;
         const ValueId x = op_->outputs[0];
         ValueId dy = OutputGradient();
         if (dy == kNoValue) dy = Emit(Scale{0}, {x}, "d." + forward_.value(x).name, ShapeOf(x));

@@ -70,7 +70,6 @@ namespace weft::program {
 struct DifferentiateOptions {
     ValueId output = kNoValue;     // the gradient starts here; kNoValue: only at this stage's Sends
     std::vector<ValueId> weights;  // weights to differentiate; empty: all of float type
-    bool into_received = true;     // return gradients to the stages that sent values
     // A second output with its own gradient (a loss of another weight), or none.
     ValueId side_output = kNoValue;
 };

@@ -163,7 +163,7 @@ TEST(PlanArena, ForwardAndBackwardOfAModel) {
     const support::TinySource source(hyper);
     for (const Program& forward : support::Build(hyper, source, {2, 1, {}, {}}, {})) {
         ExpectGoodPlan(forward, {forward.Find("logits")});
-        const auto back = Differentiate(forward, {forward.Find("logits"), {}, true});
+        const auto back = Differentiate(forward, {forward.Find("logits"), {}});
         ASSERT_TRUE(back.ok());
         ExpectGoodPlan(back->program, {forward.Find("logits")});
     }

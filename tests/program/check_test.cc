@@ -24,7 +24,7 @@ std::vector<Program> ManyPrograms() {
                 programs.push_back(std::move(program));
             }
             for (Program& program : support::Build(hyper, source, layout, {DType::kF32, false})) {
-                auto back = Differentiate(program, {program.Find("logits"), {}, true});
+                auto back = Differentiate(program, {program.Find("logits"), {}});
                 EXPECT_TRUE(back.ok()) << back.error().message;
                 programs.push_back(std::move(back->program));
             }

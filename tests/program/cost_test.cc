@@ -81,7 +81,7 @@ TEST(Cost, WindowsAndSoftCapsOfTraining) {
             h.window = window;
             if (window != 0) h.windowed = {true, true};
             const Program forward = OneRank(h, DType::kF32, false);
-            const auto back = Differentiate(forward, {forward.Find("logits"), {}, false});
+            const auto back = Differentiate(forward, {forward.Find("logits"), {}});
             ASSERT_TRUE(back.ok()) << back.error().message;
             double pairs = 0;
             for (int64_t row = 0; row < 9; ++row) {

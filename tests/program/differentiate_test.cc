@@ -37,7 +37,7 @@ struct Sketch {
         return Emit(Embedding{}, {tokens, Weight({6, n})}, {kTokens, n});
     }
     Result<Differentiated> Back(ValueId output, std::vector<ValueId> weights = {}) const {
-        return Differentiate(program, {output, std::move(weights), true});
+        return Differentiate(program, {output, std::move(weights)});
     }
 };
 
@@ -267,7 +267,7 @@ TEST(Differentiate, TwoOutputsHaveGradientsOfTheirOwn) {
     Sketch s;
     const ValueId tokens = s.Indices(kTokens);
     const ValueId x = s.Rows(tokens, 4), y = s.Emit(Scale{2}, {x}, {kTokens, 4});
-    const auto back = Differentiate(s.program, {x, {}, true, y});
+    const auto back = Differentiate(s.program, {x, {}, y});
     ASSERT_TRUE(back.ok()) << back.error().message;
     support::World<double> world({back->program}, 1);
     world.at(0, tokens) = {3, 0, 3, 5, 2};
@@ -284,7 +284,7 @@ TEST(Differentiate, CachesAreLeftOut) {
     const model::Hyper hyper = support::TinyHyper("llama", false);
     const support::TinySource source(hyper);
     const Program cached = support::Build(hyper, source, {}, {DType::kF16, true})[0];
-    const auto back = Differentiate(cached, {cached.Find("logits"), {}, true});
+    const auto back = Differentiate(cached, {cached.Find("logits"), {}});
     ASSERT_TRUE(back.ok()) << back.error().message;
     std::set<std::string> names;
     for (const Value& value : back->program.values) {
@@ -323,7 +323,7 @@ TEST(Differentiate, RefusesASecondDerivative) {
     const ValueId x = s.Rows(s.Indices(kTokens), 4);
     const auto once = s.Back(x);
     ASSERT_TRUE(once.ok());
-    ExpectError(Differentiate(once->program, {x, {}, true}), ErrorCode::kUnsupported,
+    ExpectError(Differentiate(once->program, {x, {}}), ErrorCode::kUnsupported,
                 "op 1 (embedding_grad) has no gradient");
 }
 

@@ -124,7 +124,7 @@ TEST(ExpertPrograms, TheLatentCacheIsReadOnceForAllHeads) {
 
 TEST(ExpertPrograms, DifferentiateRefusesWhatItDoesNotKnowByName) {
     const auto refused = [](const Program& program, const char* what) {
-        const auto back = Differentiate(program, {program.Find("logits"), {}, false});
+        const auto back = Differentiate(program, {program.Find("logits"), {}});
         ASSERT_FALSE(back.ok()) << what;
         EXPECT_NE(back.error().message.find(what), std::string::npos) << back.error().message;
     };

@@ -228,7 +228,7 @@ TEST(ExpandLoss, WithoutALossNothingIsAdded) {
     Program p = LossForward({}, 0);
     p.ops.pop_back();
     const ValueId x = p.Find("x");
-    const Differentiated before = Differentiate(p, {x, {p.Find("table")}, true}).value();
+    const Differentiated before = Differentiate(p, {x, {p.Find("table")}}).value();
     const ExpandedLoss loss = ExpandLoss(before, {100, 1});
     const size_t turn = loss.differentiated.backward_begin;
     EXPECT_EQ(loss.evaluate_begin, turn);
