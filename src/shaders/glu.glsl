@@ -18,6 +18,11 @@ float Softplus(float x) {
     return max(x, 0.0) + 2.0 * fma(s * q, tail, s);
 }
 
+// x in [-most, most]. NaN stays NaN, which min, max and clamp may drop.
+float Limit(float x, float most) {
+    return x > most ? most : x < -most ? -most : x;
+}
+
 // act(gate) * up; the activation is given by its number (tensor/activation.h).
 float Glu(uint activation, float gate, float up) {
     precise float value;
@@ -29,8 +34,8 @@ float Glu(uint activation, float gate, float up) {
             break;
         }
         default: {
-            const float low = min(gate, 7.0);
-            value = low * Sigmoid(1.702 * low) * (clamp(up, -7.0, 7.0) + 1.0);
+            const float low = gate > 7.0 ? 7.0 : gate;
+            value = low * Sigmoid(1.702 * low) * (Limit(up, 7.0) + 1.0);
         }
     }
     return value;

@@ -131,6 +131,8 @@ bool IsSpread() {
            kMap >= kGateRows && kMap <= kScaleByPosition;
 }
 
+float Relu(float x) { return x <= 0.0 ? 0.0 : x; }  // NaN stays NaN
+
 float Of(float x, float with) {
     if (kMap == kAdd || kMap == kAddBias) return x + with;
     if (kMap == kScale) return factor * x;
@@ -138,17 +140,18 @@ float Of(float x, float with) {
     if (kMap == kGateRows) return x * Sigmoid(with);
     if (kMap == kSoftplusRows) return x * Softplus(with);
     if (kMap == kScaleByPosition || kMap == kProductRows || kMap == kIdentities) return x * with;
-    if (kMap == kSparsify) return max(x - with, 0.0);
-    if (kMap == kReluSquared) return max(x, 0.0) * max(x, 0.0);
+    if (kMap == kSparsify) return Relu(x - with);
+    if (kMap == kReluSquared) return Relu(x) * Relu(x);
     if (kMap == kGeluAlone) return Glu(1, x, 1.0);
     if (kMap == kXielu) return Xielu(x);
-    if (kMap == kRelu) return max(x, 0.0);
+    if (kMap == kRelu) return Relu(x);
     if (kMap == kGelu) return Gelu(x);
     if (kMap == kSiluAlone) return Glu(0, x, 1.0);
-    if (kMap == kClamp) return clamp(x, -factor, factor);
+    if (kMap == kClamp) return Limit(x, factor);
     if (kMap == kLimitedSilu || kMap == kLimitedGate) {
-        const float gate = kMap == kLimitedGate ? min(x, factor) : x;
-        return min(Glu(0, gate, 1.0), factor) * clamp(with, -factor, factor);
+        const float gate = kMap == kLimitedGate && x > factor ? factor : x;
+        const float open = Glu(0, gate, 1.0);
+        return (open > factor ? factor : open) * Limit(with, factor);
     }
     if (kMap == kSoftCapGrad) return x * TanhSlope(with / factor);
     if (kMap >= kReluSquaredGrad) return x * SlopeOf(with);
