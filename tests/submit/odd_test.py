@@ -129,7 +129,7 @@ class Pods(PodsCase):
                             (["--queue", "a/b"], "--queue"), (["--queue", "q" * 64], "--queue"),
                             (["--folder", "relative"], "absolute path"),
                             (["--cpus", "-1"], "--cpus"), (["-N", "0"], "1 to 4096"),
-                            (["-N", "10001"], "1 to 10000")]
+                            (["-N", "4097"], "1 to 4096")]
         for flags, said in rows:
             self.assertIn(said, self.weft("submit", "--to", "k8s", *flags, "--", *TRAIN,
                                           status=2))
