@@ -10,7 +10,6 @@
 #include "cli/commands.h"
 #include "cli/plan/plan.h"
 #include "cli/terminal/output.h"
-#include "cluster/frame.h"
 #include "plan/host_part.h"
 #include "plan/weft_rates.h"
 
@@ -72,12 +71,8 @@ std::string RunText(const plan::Prediction& p, const plan::ClusterSpec& cluster,
     return plan::LaunchCommand(request, cluster, p, flags.load);
 }
 
-bool MayRun(const plan::Prediction& p, const PlanFlags& flags) {
-    return !IsNotRun(flags.model) && std::cmp_less_equal(p.layout.size(), cluster::kMostRanks);
-}
-
 void PrintRun(const plan::Prediction& p, const plan::ClusterSpec& cluster, const PlanFlags& flags) {
-    if (!MayRun(p, flags)) return;
+    if (IsNotRun(flags.model)) return;
     PrintOut("\nrun: {}\n", RunText(p, cluster, flags));
     if (!IsPlannedName(flags.typed) || HasRepository(flags)) return;
     PrintOut("(Weft knows no repository of {}: put one, or a file, in its place.)\n", flags.model);
@@ -146,7 +141,7 @@ Json LayoutJson(const plan::Prediction& p, const plan::ClusterSpec& cluster,
                  {"stage_layers", SharesJson(p.layout.pp_shares)},
                  {"machines", p.hosts},
                  {"uses", UsedHosts(p.used, p.hosts, cluster).words},
-                 {"run", MayRun(p, flags) ? Json(RunText(p, cluster, flags)) : Json(nullptr)},
+                 {"run", IsNotRun(flags.model) ? Json(nullptr) : Json(RunText(p, cluster, flags))},
                  {"answer_s", p.answer_s},
                  {"answer_s_spread", p.answer_spread},
                  {"tok_s", p.tok_s},
@@ -480,7 +475,6 @@ Status RunPlan(PlanFlags& flags) {
     const plan::ModelWalk& walk = run.shape.walk;
     WEFT_ASSIGN(const plan::ClusterSpec cluster, run.library.ParseCluster(flags.machines));
     AddNote(run.shape.note, NotMeasuredNote(cluster));
-    AddNote(run.shape.note, TooManyNote(cluster.ranks()));
     WEFT_ASSIGN(const plan::Plan found, plan::Search(walk, cluster, run.library, flags.load));
     const plan::Prediction& best = found.layouts[0];
     const std::string fits_as = best.fits() ? std::string() : TypeThatFits(flags, run, cluster);

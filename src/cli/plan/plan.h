@@ -14,9 +14,6 @@
 
 namespace weft::cli {
 
-// A note on layouts of more ranks than Weft runs; "": there are none.
-std::string TooManyNote(int ranks);
-
 struct PlanFlags {
     std::string typed, typed_draft;  // model and draft, with the assumed type
     std::string head;                // the draft, if it is a head

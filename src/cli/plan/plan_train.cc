@@ -196,13 +196,14 @@ std::string TrainingNote(const plan::ClusterSpec& cluster) {
     return {};
 }
 
-}  // namespace
-
+// A note on layouts of more ranks than Weft runs; "": there are none.
 std::string TooManyNote(int ranks) {
     if (std::cmp_less_equal(ranks, cluster::kMostRanks)) return {};
     return fmt::format("Weft runs at most {} ranks: layouts of more ranks are predictions only",
                        cluster::kMostRanks);
 }
+
+}  // namespace
 
 plan::ClusterSpec UsedHosts(std::vector<int> used, int hosts, const plan::ClusterSpec& cluster) {
     const bool first_ones = used.empty();
