@@ -61,7 +61,7 @@ struct TrainSeconds : SecondsByCause<TrainSeconds> {
 // Numbers of trained elements.
 struct TrainedElements {
     double matrices = 0, vectors = 0;
-    // Of the largest unit of ZeRO (program/zero.h), and of the largest one of a layer.
+    // Elements of the largest unit of ZeRO (program/zero.h), and of the largest one of a layer.
     double unit = 0, layer_unit = 0;
     double frozen_bytes = 0;  // with LoRA: bytes of the model's own weights
     // How much of `matrices` and of `frozen_bytes` is in the token embedding, which may also be the

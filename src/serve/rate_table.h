@@ -35,7 +35,7 @@ struct Rates {
     Bucket requests, tokens;
 };
 
-// What this process has charged to a key for requests that run.
+// The charges of this process to a key for requests that run.
 struct OpenCharges {
     double requests = 0, tokens = 0;
 };

@@ -14,7 +14,7 @@
 
 namespace weft::train {
 
-// What a rank holds of each tensor, by the tensor's place in the model's list.
+// A rank's parts of each tensor, by the tensor's place in the model's list.
 using OwnMembers = std::vector<std::pair<const OwnPart*, const program::FlatBucket::Member*>>;
 using MembersByTensor = std::map<int64_t, OwnMembers>;
 

@@ -51,7 +51,7 @@ class ResumeSearch {
 // the file.
 Status CheckData(const Checkpoint& checkpoint, int rank, int ranks);
 
-// What is wrong with a checkpoint, the same on all ranks.
+// The fault of a checkpoint, the same on all ranks.
 struct Verdict {
     std::string fault;  // empty: intact
     bool damaged = false;

@@ -113,8 +113,8 @@ std::vector<Holding> FromText(const std::string& text) {
 // The holdings of each tensor.
 using Holdings = std::map<std::string, std::vector<Holding>, std::less<>>;
 
-// What all ranks hold. The text of each distinct list of holdings travels once: the lists of a
-// large job's ranks have hundreds of MB.
+// The holdings of all ranks. The text of each distinct list of holdings travels once: the lists of
+// a large job's ranks have hundreds of MB.
 struct AllHoldings {
     std::vector<int> replicas;       // by rank
     std::vector<std::string> texts;  // by rank: what ToText returns, of the first rank with it

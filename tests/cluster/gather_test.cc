@@ -27,7 +27,7 @@ std::string ValueOf(size_t rank, size_t bytes) {
     return value;
 }
 
-// What rank 0 and the others send each other in an AllGather, without sockets.
+// The messages of an AllGather between rank 0 and the others, without sockets.
 Result<std::vector<std::string>> Gather(const std::vector<std::string>& values) {
     GatherRounds rounds("test");
     const auto round = [&](const auto& mine, auto answer) -> Result<std::string> {

@@ -410,7 +410,7 @@ TEST_F(PullTest, EtagsThatKeepChangingFailAShard) {
     EXPECT_TRUE((*held)->Contains(wanted) && (*held)->Contains({0, 1000}));
 }
 
-// What a rank could open stays there while the whole model is pulled, wherever that is stopped.
+// A shard that a rank could open stays while the whole model is pulled, wherever that is stopped.
 TEST_F(PullTest, AShardStaysUsableDuringAWholePull) {
     json files = {Small("config.json", "{}")};
     json map;

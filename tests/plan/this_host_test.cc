@@ -208,7 +208,7 @@ TEST(ThisHost, NeedsAreThoseOfTheDevicesThatALoadChooses) {
     }
 }
 
-// What is beside the weights counts for each local rank.
+// Memory beside the weights counts for each local rank.
 TEST(ThisHost, EachLocalRankKeepsPages) {
     const Host host{"a host", MemoryKind::kHost, 2, 1, 0, 60};
     const auto need = [&](int64_t ram) {

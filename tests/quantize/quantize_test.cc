@@ -240,7 +240,7 @@ TEST(Quantize, MixesWithSharedExpertsAndLatentAttention) {
         const bool is_more = std::ranges::find(more, name) != more.end();
         EXPECT_EQ(tensor.to, is_more ? DType::kIQ3_S : DType::kIQ2_S) << name;
     }
-    // Of an MXFP4 file, only the experts.
+    // In an MXFP4 file, only the experts are MXFP4.
     const auto mxfp4 = PlanQuantize(model, OptionsOf("MXFP4"));
     ASSERT_TRUE(mxfp4.ok()) << mxfp4.error().message;
     for (const PlannedTensor& tensor : mxfp4->tensors) {

@@ -185,7 +185,7 @@ TEST_F(LogprobAnswers, LongEndsOfStreamsAreFormattedByAnotherThread) {
     Ask(200, true, true);
 }
 
-// What follows a long part of a stream waits for it.
+// The rest of a stream waits for a long part.
 TEST_F(Calls, LongEchoesOfStreamsAreFormattedByAnotherThread) {
     AnswerPlan plan;
     ChoicePlan choice;
@@ -214,7 +214,7 @@ TEST_F(Calls, LongEchoesOfStreamsAreFormattedByAnotherThread) {
     EXPECT_GT(Count(exchange->text_, "text_delta"), 10u);
 }
 
-// What an API says of an answer of two calls.
+// The end that an API gives an answer of two calls.
 struct CutRow {
     std::optional<ApiError> (*plan)(const Json&, const Served&, AnswerPlan&);
     Json body;

@@ -374,7 +374,7 @@ TEST(RateTable, KilledProcessHoldsNoLock) {
     EXPECT_TRUE(used);
 }
 
-// What a killed process charged for a running request is given back; settled charges stay.
+// The charge of a killed process for a running request is given back; settled charges stay.
 TEST(RateTable, OpenChargesOfAKilledProcessAreGivenBack) {
     const auto table = RateTable::Share();
     ASSERT_TRUE(table.ok()) << table.error().message;

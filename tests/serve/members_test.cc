@@ -393,7 +393,7 @@ TEST_F(Members, UnknownNamesAreSafeInTheLog) {
     EXPECT_LE(next.left.notices.size(), 20u);
 }
 
-// What a request repeats for each of its choices is checked before copies are made.
+// The parts that each choice of a request repeats are checked before copies are made.
 TEST_F(Members, CopiesAreMadeOfWhatFits) {
     const auto context = static_cast<size_t>(engine_->context());
     const std::string text(3 * context, '7');  // a token each

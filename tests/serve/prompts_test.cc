@@ -111,7 +111,7 @@ std::vector<std::unique_ptr<tokenizer::Tokenizer>> Kinds() {
     return kinds;
 }
 
-// What stays is the beginning (or the end) of the whole text's tokens, whatever bytes vanish.
+// The cut keeps the beginning (or the end) of the whole text's tokens, whatever bytes vanish.
 TEST(CutTokens, AreTheWholeTextsTokens) {
     const auto many = [](const char* part, int times) {
         std::string text;

@@ -118,7 +118,7 @@ TEST(TensorRegion, AdjacentMatricesAreOneRegion) {
     }
 }
 
-// What could not be read again is not written, and older checkpoints stay.
+// A checkpoint that could not be read again is not written, and older checkpoints stay.
 TEST(Checkpoint, WhatIsWrittenCanBeRead) {
     const test::TempDir dir;
     SavingJob job(dir.path());

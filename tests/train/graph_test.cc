@@ -50,7 +50,7 @@ TEST(TrainingGraph, ATemperatureDividesTheLogits) {
 
 // ---- Messages -----------------------------------------------------------------------------------
 
-// What a pass of a stage sends to a rank, or receives from it, in order.
+// The messages that a pass of a stage sends to a rank, or receives from it, in order.
 std::vector<std::string> Messages(const TrainingGraph& graph, bool backward, bool sends, int peer) {
     const program::ModelChunk& chunk = graph.program.chunks[0];
     const program::OpRange range = backward ? chunk.backward() : chunk.forward();

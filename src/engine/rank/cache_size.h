@@ -18,7 +18,7 @@
 
 namespace weft::engine {
 
-// What one rank needs of one memory.
+// The needs of one rank in one memory.
 struct CacheRoom {
     std::string memory;        // the host and the memory; ranks with equal texts share it
     uint64_t free_bytes = 0;   // 0: unknown

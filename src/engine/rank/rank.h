@@ -182,7 +182,7 @@ class Rank {
     Status UseStagesIfApart();
     Status ChooseShares();
     Status PlanShard();
-    // What a rank derives from an epoch besides the job: its shard and its place on its host.
+    // The shard of a rank and its place on its host, which depend on the epoch.
     struct Place {
         std::string shard;   // as text
         std::string shards;  // a hash of the shards of all ranks

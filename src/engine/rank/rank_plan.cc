@@ -538,8 +538,8 @@ std::vector<cluster::MemoryNeed> Rank::Needs(int64_t tokens) const {
     return MemoryNeeds(*device_, device, host, entered_);
 }
 
-// What a rank tells the others of its memories: "kept CTX TOKENS" if it keeps its weights and its
-// cache, else a line "FREE FIXED TOKEN MEMORY" for each.
+// The text by which ranks size the cache: "kept CTX TOKENS" if this rank keeps its weights and its
+// cache, else a line "FREE FIXED TOKEN MEMORY" for each of its memories.
 std::string Rank::CacheText() const {
     if (entered_) return fmt::format("kept {} {}", job_.ctx, job_.kv_tokens);
     auto without = Needs(0);

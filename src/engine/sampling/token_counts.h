@@ -28,7 +28,7 @@ class TokenCounts {
     void Add(int32_t id);
     void Remove(int32_t id);
 
-    std::vector<int32_t> text_;  // what was counted: its tokens from head_ on
+    std::vector<int32_t> text_;    // what was counted: its tokens from head_ on
     size_t head_ = 0, begin_ = 0;  // the first of them, in text_ and in the caller's text
     std::vector<Entry> entries_;
     std::unordered_map<int32_t, size_t> places_;  // in entries_, by token

@@ -272,7 +272,7 @@ void Ones(const OnesArgs& args, int part, int parts) {
 
 // ---- Routers -----------------------------------------------------------------------------------
 
-// What divides the weights of a row, as in the forward pass (kernels/route.cc).
+// The divisor of a row's weights, as in the forward pass (kernels/route.cc).
 double RouteDivisor(const RouteGradArgs& args, double sum) {
     return args.renormalise ? sum + double{1e-20f} : 1.0;
 }
