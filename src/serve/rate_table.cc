@@ -90,7 +90,7 @@ struct RateTable::Page {
     Entry entries[kEntries];
     OpenEntry open[kEntries];
 
-    // The entry of this process and key; null: there is none, and no place for one.
+    // Finds or makes the entry of this process and key; null: all places are taken.
     OpenEntry* Open(const std::string& key) {
         const pid_t process = ::getpid();
         const size_t begin = std::hash<std::string>()(key) % kEntries;
