@@ -47,7 +47,7 @@ std::string NameOf(const char* key) {
 }
 
 void SetName(char* key, const std::string& name) {
-    std::memcpy(key, name.data(), std::min(name.size(), kKeyBytes - 1));
+    key[name.copy(key, kKeyBytes - 1)] = '\0';
 }
 
 }  // namespace
