@@ -174,6 +174,7 @@ void Control::Replace(int rank, Channel channel, pid_t pid) {
                     .rejoining = true,
                     .loss = std::move(peer.loss),
                     .moved_ns = now};
+        break;
     }
     Wake();
 }

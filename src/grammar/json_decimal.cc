@@ -124,7 +124,7 @@ class Range {
         for (char digit = '0'; digit <= '9' && at < digits; ++digit) {
             if (low != nullptr && digit < low->fraction[at]) continue;
             if (high != nullptr && digit > high->fraction[at]) continue;
-            const auto point = static_cast<uint32_t>(digit);
+            const uint32_t point = static_cast<unsigned char>(digit);
             const Decimal* still_low = low != nullptr && digit == low->fraction[at] ? low : nullptr;
             const Decimal* still_high =
                 high != nullptr && digit == high->fraction[at] ? high : nullptr;

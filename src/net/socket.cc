@@ -158,8 +158,11 @@ Result<Fd> DialFirst(const addrinfo* next, const Deadline& deadline, int cancel)
             bool connected = false;
             Result<Fd> fd = BeginConnect(*std::exchange(next, next->ai_next), connected);
             if (fd.ok() && connected) return fd;
-            if (fd.ok()) attempts.push_back(*std::move(fd));
-            if (!fd.ok()) last = fd.error();
+            if (fd.ok()) {
+                attempts.push_back(*std::move(fd));
+            } else {
+                last = fd.error();
+            }
             next_ns = NowNs() + kNextDialMs * kNsPerMs;
             continue;
         }

@@ -29,8 +29,7 @@ constexpr std::string_view kEndTexts[] = {
     "<|calls|>",
     "<turn|>",
     "[e~[",
-    "<\xEF\xBD\x9C"  // DeepSeek's wide bars and SPM spaces
-    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",  // DeepSeek's wide bars and SPM's spaces
     "</s>",
     "<eos>",
     "<EOT>",
@@ -88,11 +87,9 @@ constexpr std::string_view kTurnTexts[] = {
     "]~b]",
     "]~!b[",
     // DeepSeek's wide bars and SPM's spaces.
-    "<\xEF\xBD\x9C"
-    "begin\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
-    "<\xEF\xBD\x9CUser\xEF\xBD\x9C>",
-    "<\xEF\xBD\x9C"
-    "Assistant\xEF\xBD\x9C>",
+    "<\uFF5Cbegin\u2581of\u2581sentence\uFF5C>",
+    "<\uFF5CUser\uFF5C>",
+    "<\uFF5CAssistant\uFF5C>",
 };
 
 bool IsTurnText(std::string_view text, bool user_defined) {

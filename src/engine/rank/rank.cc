@@ -655,8 +655,11 @@ Result<std::vector<RankReport>> Rank::ExchangeReports() {
         reports[rank].host = cluster_.host(static_cast<int>(rank)).name;
         if (!texts.ok()) continue;
         auto report = ReportFromJson((*texts)[rank]);
-        if (report.ok()) reports[rank] = *std::move(report);
-        if (!report.ok() && failed.ok()) failed = report.error();
+        if (report.ok()) {
+            reports[rank] = *std::move(report);
+        } else if (failed.ok()) {
+            failed = report.error();
+        }
     }
     if (!failed.ok() && cluster_.rank() == 0) {
         Log(LogLevel::kWarning, "some ranks have no report: {}", failed.error().message);

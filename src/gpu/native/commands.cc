@@ -6,6 +6,7 @@
 // is the one that answers the kernel. A graph takes one place. It also takes less of the host's
 // time per launch, but its creation takes more, so a recording becomes a graph when it is submitted
 // again, or does not fit into the queue.
+#include <algorithm>
 #include <cstring>
 #include <variant>
 

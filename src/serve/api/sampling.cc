@@ -230,7 +230,9 @@ std::optional<ApiError> CheckCopies(const Served& served, const ChoicePlan& choi
     if (n == 1) return {};
     if (auto error = WhyNotRun(*served.engine, choice.request, prompt_name)) return error;
     size_t bytes = choice.echo.size();
-    for (const auto& word : choice.request.sampler.banned) bytes += sizeof word + 4 * word.size();
+    for (const std::vector<int32_t>& word : choice.request.sampler.banned) {
+        bytes += sizeof(std::vector<int32_t>) + 4 * word.size();
+    }
     if (bytes <= kMostCopiedBytes / static_cast<size_t>(n)) return {};
     return ApiError{400,
                     fmt::format("Each of {} choices repeats {} bytes of 'echo' and 'bad_words'; "
