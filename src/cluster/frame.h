@@ -125,8 +125,8 @@ struct PlaceAnswer {
     int32_t waiting = 0;              // tickets in line
     bool free = false;                // the worker keeps a place for the ticket
     uint64_t number = 0;              // the ticket's number
-    std::vector<std::string>
-        neighbors{};  // names of the hosts on its cables; at most kMostNeighbors
+    // Names of the hosts on its cables; at most kMostNeighbors, and as many as fit in a frame.
+    std::vector<std::string> neighbors{};
 };
 enum class Refusal : uint8_t { kWrongKey = 1, kVersion = 2, kBusy = 3 };
 struct RefuseMessage {

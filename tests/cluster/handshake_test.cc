@@ -284,6 +284,30 @@ TEST(Builds, AreDistinguishedByVersionCommitAndHash) {
     }
 }
 
+// A rack of hosts with long names: as many as fit in a frame before authentication.
+TEST(Handshake, BusyWorkerNamesTheNeighborsThatFit) {
+    constexpr size_t kNameBytes = sizeof(uint32_t) + kMostHostName;
+    for (const auto& [jobs, neighbors] : {std::pair{0, 512}, {16, 512}, {16, 0}, {1, 40}}) {
+        PlaceAnswer answer{.jobs = {static_cast<size_t>(jobs), std::string(kMostAbout, 'j')}};
+        answer.neighbors.assign(static_cast<size_t>(neighbors), std::string(kMostHostName, 'h'));
+        ClientHandshake client("worker h2:7000", kKey, 5000);
+        ServerHandshake server(kKey);
+        const auto challenge = server.On(Only(client.First()));
+        const Bytes proof = client.On(Only(challenge.send)).value();
+        const auto busy = server.On(Only(proof), [&](const PlaceRequest&) { return answer; });
+        size_t consumed = 0;
+        const auto frame = ParseFrame(busy.send, false, &consumed);
+        ASSERT_TRUE(frame.ok()) << frame.error().message;
+        const auto refused = client.On(**frame);
+        ASSERT_FALSE(refused.ok());
+        EXPECT_TRUE(IsBusy(refused.error())) << refused.error().message;
+        EXPECT_EQ(client.answer()->jobs.size(), static_cast<size_t>(jobs));
+        const size_t named = client.answer()->neighbors.size();
+        const bool full = busy.send.size() + kNameBytes > kMostBeforeAuth;
+        EXPECT_TRUE(named == static_cast<size_t>(neighbors) || full) << named;
+    }
+}
+
 TEST(Handshake, BusyWorkerAnswersOnlyCallersWithTheKey) {
     const Outcome busy = Shake(kKey, kKey, {}, {}, true);
     ASSERT_FALSE(busy.client.ok());

@@ -103,6 +103,17 @@ Bytes PlainFrame(FrameType type, View payload) {
     return out;
 }
 
+// Drops neighbors that have no room in a frame before authentication.
+void CutToFrame(RefuseMessage& message) {
+    std::vector<std::string> neighbors = std::exchange(message.answer.neighbors, {});
+    size_t bytes = PlainFrame(FrameType::kRefuse, Encode(message)).size();
+    for (std::string& name : neighbors) {
+        bytes += sizeof(uint32_t) + name.size();
+        if (bytes > kMostBeforeAuth) return;
+        message.answer.neighbors.push_back(std::move(name));
+    }
+}
+
 }  // namespace
 
 Result<Bytes> ReadKeyFile(const std::string& path) {
@@ -358,6 +369,7 @@ ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, const Places&
     }
     if (auto answer = places ? places(proof->request) : std::nullopt; answer.has_value()) {
         RefuseMessage message{.reason = Refusal::kBusy, .answer = std::move(*answer)};
+        CutToFrame(message);
         Step step = refuse(std::move(message), "no place for its job");
         step.busy = true;
         return step;
