@@ -1,6 +1,7 @@
 // The transition between epochs: the main thread's side of Control after the loss of a rank.
 #include <algorithm>
 #include <csignal>
+#include <set>
 
 #include "cluster/control.h"
 #include "cluster/join/spawn.h"
@@ -144,15 +145,14 @@ bool Control::HasLeft(int rank) const {
 // Skips rank numbers that are wrong, because they come from other hosts.
 std::vector<std::pair<int, int>> Control::Unreached() const {
     const Lock lock(mutex_);
-    const auto survives = [&](int rank) {
-        return rank == 0 || std::ranges::any_of(peers_, [&](const Peer& peer) {
-                   return peer.rank == rank && !peer.gone;
-               });
-    };
+    std::set<int> survivors = {0};
+    for (const Peer& peer : peers_) {
+        if (!peer.gone) survivors.insert(survivors.end(), peer.rank);
+    }
     std::vector<std::pair<int, int>> pairs;
     for (const Peer& peer : peers_) {
         for (const int32_t other : peer.unreached) {
-            if (!peer.gone && other != peer.rank && survives(other)) {
+            if (!peer.gone && other != peer.rank && survivors.contains(other)) {
                 pairs.emplace_back(peer.rank, other);
             }
         }

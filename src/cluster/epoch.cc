@@ -175,7 +175,7 @@ void ClusterImpl::DropUnreached(const std::vector<int>& lost, const Replan& repl
         const bool with_root = pair.first == 0 || pair.second == 0;
         return !options_.elastic || (with_root && !attempt.brief.expired());
     });
-    const std::vector<int> dropped = RanksToDrop(std::move(pairs));
+    const std::vector<int> dropped = RanksToDrop(pairs);
     if (!dropped.empty()) {
         const Status plans = CheckRestPlans(dropped, replan);
         if (!plans.ok()) attempt.needed = plans.error().message;

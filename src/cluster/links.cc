@@ -124,21 +124,32 @@ std::string LinkText(const LinkTable& links, int a, int b) {
     return fmt::format("{}, {} - {}", x.transport, EndText(x), EndText(y));
 }
 
-std::vector<int> RanksToDrop(std::vector<std::pair<int, int>> pairs) {
-    std::vector<int> dropped;
-    while (!pairs.empty()) {
-        std::map<int, int> counts;
-        for (const auto& [a, b] : pairs) ++counts[a], ++counts[b];
-        counts.erase(0);
-        if (counts.empty()) break;
-        const auto in_most = std::ranges::max_element(
-            counts, {}, [](const auto& count) { return std::pair(count.second, count.first); });
-        const int rank = in_most->first;
-        dropped.push_back(rank);
-        std::erase_if(pairs,
-                      [&](const auto& pair) { return pair.first == rank || pair.second == rank; });
+std::vector<int> RanksToDrop(const std::vector<std::pair<int, int>>& pairs) {
+    std::vector<std::vector<int>> others;  // by rank: the other ranks of its pairs
+    for (const auto& [a, b] : pairs) {
+        const auto ranks = static_cast<size_t>(std::max(a, b)) + 1;
+        if (others.size() < ranks) others.resize(ranks);
+        others[static_cast<size_t>(a)].push_back(b);
+        others[static_cast<size_t>(b)].push_back(a);
     }
-    return dropped;
+    std::vector<size_t> counts;  // by rank: its pairs that remain
+    for (const auto& of_rank : others) counts.push_back(of_rank.size());
+    std::vector<int> dropped;
+    while (true) {
+        size_t rank = 0, most = 0;
+        for (size_t each = 1; each < counts.size(); ++each) {
+            if (counts[each] == 0 || counts[each] < most) continue;
+            rank = each;
+            most = counts[each];
+        }
+        if (most == 0) return dropped;
+        dropped.push_back(static_cast<int>(rank));
+        counts[rank] = 0;
+        for (const int other : others[rank]) {
+            size_t& count = counts[static_cast<size_t>(other)];
+            count -= std::min<size_t>(1, count);
+        }
+    }
 }
 
 bool LinksHosts(const LinkTable& links, const std::vector<std::string>& hosts,
@@ -169,15 +180,20 @@ std::vector<std::string> LinkLines(const LinkTable& links, const std::vector<std
 
 std::vector<int> ChainOf(int ranks, const std::function<bool(int, int)>& joined) {
     std::vector<int> chain = {0};
+    std::vector<bool> in_chain(static_cast<size_t>(ranks));
+    in_chain[0] = true;
     int budget = kMostChainTries;
     const std::function<bool()> extend = [&] {
         if (std::ssize(chain) == ranks) return true;
         for (int next = 1; next < ranks; ++next) {
-            if (std::ranges::count(chain, next) > 0 || !joined(chain.back(), next)) continue;
+            const auto place = static_cast<size_t>(next);
+            if (in_chain[place] || !joined(chain.back(), next)) continue;
             if (--budget < 0) return false;
             chain.push_back(next);
+            in_chain[place] = true;
             if (extend()) return true;
             chain.pop_back();
+            in_chain[place] = false;
         }
         return false;
     };

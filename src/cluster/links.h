@@ -75,6 +75,6 @@ std::string LinkText(const LinkTable& links, int a, int b);
 // pairs: ranks that cannot exchange data with each other. Returns a small set of ranks without
 // which no such pair remains (found greedily, so not always the smallest set). Never has rank 0; of
 // equally good ranks, has the one with the highest number.
-std::vector<int> RanksToDrop(std::vector<std::pair<int, int>> pairs);
+std::vector<int> RanksToDrop(const std::vector<std::pair<int, int>>& pairs);
 
 }  // namespace weft::cluster

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 
+#include "base/deadline.h"
+#include "cluster/cluster_impl.h"
 #include "cluster/frame.h"
+#include "support/limits.h"
 
 namespace weft::cluster {
 namespace {
@@ -144,6 +147,23 @@ TEST(Links, TheFewestRanksAreDropped) {
     EXPECT_EQ(dropped({{1, 2}, {3, 4}}), (std::vector<int>{4, 2}));
     EXPECT_EQ(dropped({{2, 1}, {3, 1}, {3, 2}}), (std::vector<int>{3, 2}));
     EXPECT_EQ(dropped({{0, 0}}), std::vector<int>());  // (reported by no rank)
+}
+
+// The network between the halves of a large job is out: rank 0 decides while all ranks wait.
+TEST(Links, DecisionsAboutThousandsOfRanksTakeNoMinutes) {
+    constexpr int kRanks = 3072, kHalf = kRanks / 2;
+    std::vector<std::pair<int, int>> apart;
+    for (int a = 0; a < kHalf; ++a) {
+        for (int b = kHalf; b < kRanks; ++b) apart.emplace_back(a, b);
+    }
+    const int64_t begin_ns = NowNs();
+    const std::vector<int> dropped = RanksToDrop(apart);
+    ASSERT_EQ(dropped.size(), static_cast<size_t>(kHalf));
+    EXPECT_EQ(dropped.front(), kRanks - 1);
+    EXPECT_EQ(dropped.back(), kHalf);
+    const auto ring = [](int a, int b) { return std::abs(a - b) == 1; };
+    EXPECT_EQ(ChainOf(kRanks, ring).size(), static_cast<size_t>(kRanks));
+    EXPECT_LT(NowNs() - begin_ns, test::LimitNs(300));
 }
 
 }  // namespace
