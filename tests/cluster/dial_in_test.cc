@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "cluster/cluster_impl.h"
 #include "cluster/join/gather.h"
 #include "support/nightly.h"
 #include "support/process.h"
@@ -493,6 +494,30 @@ TEST(DialInTest, CountsJoinersAndNamesRejectedOnes) {
     EXPECT_EQ(dial_in->PendingJoiners(3), 1);
     dial_in->Defer(taken[0]);
     EXPECT_TRUE(dial_in->Next({1}).has_value());
+}
+
+// A running job asks for its joiners before each step.
+TEST(DialInTest, ThousandsOfJoinersAreCountedAtOnce) {
+    constexpr int kJoiners = 2500;
+    AllowDescriptors(kJoiners);
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur < 2 * kJoiners + 100) GTEST_SKIP() << "needs more descriptors (ulimit -n)";
+    const auto dial_in = DialIn::ForHosts(600'000).value();
+    std::vector<Fd> workers;
+    for (int i = 0; i < kJoiners; ++i) {
+        auto ends = MakeSocketPair().value();
+        workers.push_back(std::move(ends.second));
+        Arrival arrival;
+        arrival.fd = std::move(ends.first);
+        arrival.host = fmt::format("h{}", i);
+        dial_in->Add(std::move(arrival));
+    }
+    ASSERT_TRUE(test::Until([&] { return dial_in->PendingJoiners(512) == kJoiners; }));
+    const int64_t begin_ns = NowNs();
+    for (int step = 0; step < 10; ++step) EXPECT_EQ(dial_in->PendingJoiners(512), kJoiners);
+    EXPECT_LT(NowNs() - begin_ns, test::LimitNs(100));
+    dial_in->SendAllAway("the test ends");
 }
 
 // A registry for waits that end before any worker arrives.

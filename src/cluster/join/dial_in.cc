@@ -281,18 +281,20 @@ bool DialIn::IsDeferred(const Arrival& arrival) const {
 
 // The waiting workers, by index, for ranks from `size` on. Needs the lock.
 std::vector<size_t> DialIn::Joining(int size) const {
+    std::map<int, size_t> by_rank;  // the first that asks for the rank
+    std::vector<size_t> others;
+    for (size_t i = 0; i < waiting_.size(); ++i) {
+        const int asked = waiting_[i].arrival.rank;
+        if (!MayJoin(waiting_[i], size)) continue;
+        if (asked == 0) others.push_back(i);
+        if (asked != 0) by_rank.emplace(asked, i);
+    }
     std::vector<size_t> joining;
+    auto other = others.begin();
     for (int rank = size; rank < static_cast<int>(kMostRanks); ++rank) {
-        std::optional<size_t> who;
-        for (size_t i = 0; i < waiting_.size(); ++i) {
-            const int asked = waiting_[i].arrival.rank;
-            if (asked != rank && (asked != 0 || who.has_value())) continue;
-            if (std::ranges::count(joining, i) > 0 || !MayJoin(waiting_[i], size)) continue;
-            who = i;
-            if (asked == rank) break;
-        }
-        if (!who.has_value()) break;
-        joining.push_back(*who);
+        const auto asks = by_rank.find(rank);
+        if (asks == by_rank.end() && other == others.end()) break;
+        joining.push_back(asks != by_rank.end() ? asks->second : *other++);
     }
     return joining;
 }
