@@ -9,6 +9,8 @@ namespace {
 
 // First letters of heads and answers.
 constexpr char kWhole = 'v', kSize = 's';
+// Sizes of kMostRanks such values have a sum.
+constexpr size_t kMostValue = size_t{1} << 48;
 
 // nullopt: not a number of bytes that a value or all values can have.
 std::optional<size_t> NumberIn(std::string_view text) {
@@ -40,7 +42,7 @@ Result<std::string> GatherRounds::Heads(const std::vector<std::string>& heads) {
             std::string_view(head).substr(std::min<size_t>(1, head.size()));
         const bool whole = head.starts_with(kWhole), is_long = head.starts_with(kSize);
         const auto number = is_long ? NumberIn(text) : std::optional(text.size());
-        if ((!whole && !is_long) || !number || *number > kMostGathered) return Malformed();
+        if ((!whole && !is_long) || !number || *number > kMostValue) return Malformed();
         values_.emplace_back(whole ? text : "");
         bytes_.push_back(*number);
         all += *number;  // (of at most kMostRanks values)

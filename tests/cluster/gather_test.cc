@@ -120,11 +120,14 @@ TEST(Gather, TooManyBytesAreAnErrorOnEachRank) {
             << all.error().message;
     }
     EXPECT_TRUE(Gather(std::vector<std::string>(256, std::string(kMostGathered / 256, 'x'))).ok());
+    const auto one = Gather({"", std::string(kMostGathered + 1, 'x')});  // a single long value
+    ASSERT_FALSE(one.ok());
+    EXPECT_EQ(one.error().code, ErrorCode::kUnsupported) << one.error().message;
 }
 
 TEST(Gather, MalformedHeadsAndRestsAreRefused) {
-    for (const char* head : {"", "x", "s", "s-1", "s1x", "s18446744073709551615", "s67108865",
-                             "s99999999999999999999", "s 1"}) {
+    for (const char* head : {"", "x", "s", "s-1", "s1x", "s18446744073709551615",
+                             "s281474976710657", "s99999999999999999999", "s 1"}) {
         EXPECT_FALSE(GatherRounds("t").Heads({"vfine", head}).ok()) << head;
     }
     GatherRounds rounds("t");
