@@ -33,18 +33,24 @@ void Channel::Send(FrameType type, View payload) {
     }
 }
 
-void Channel::SendShared(FrameType type, const std::shared_ptr<const Bytes>& payload) {
-    if (!fd_.valid() || Overruns(payload->size())) return;
-    waiting_.push_back({type, payload});
-    waiting_bytes_ += payload->size();
+void Channel::SendShared(FrameType type, const std::shared_ptr<const Bytes>& payload, View own) {
+    if (!fd_.valid() || Overruns(own.size() + payload->size())) return;
+    if (!own.empty()) Queue({type, std::make_shared<const Bytes>(own.begin(), own.end()), true});
+    Queue({type, payload});
     Flush();
+}
+
+void Channel::Queue(Waiting waiting) {
+    waiting_bytes_ += waiting.payload->size();
+    waiting_.push_back(std::move(waiting));
 }
 
 void Channel::SealNextPiece() {
     Waiting& first = waiting_.front();
     const View rest = View(*first.payload).subspan(first.sent);
     const View piece = rest.first(std::min(rest.size(), kPieceBytes));
-    SealFrame(session_, out_, first.type, piece, piece.size() < rest.size());
+    const bool more = first.more || piece.size() < rest.size();
+    SealFrame(session_, out_, first.type, piece, more);
     moved_.out = moved_.out || first.sent > 0;
     first.sent += piece.size();
     waiting_bytes_ -= piece.size();

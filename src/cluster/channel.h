@@ -28,8 +28,8 @@ class Channel {
     // Queues a message of at most kMostMessage bytes, and writes as much as the socket accepts. The
     // next Receive reports errors. Ends the connection if the peer does not read.
     void Send(FrameType type, View payload);
-    // The same for a message that several channels send: they share the bytes.
-    void SendShared(FrameType type, const std::shared_ptr<const Bytes>& payload);
+    // The same for a message that several channels send: they share the bytes behind `own`.
+    void SendShared(FrameType type, const std::shared_ptr<const Bytes>& payload, View own = {});
     void Flush();
     // Calls `on_frame` with every complete message. Errors: kPeerLost (the connection ended),
     // kCorrupt (an invalid frame). The text is a reason, to follow "rank 2 was lost: ".
@@ -62,9 +62,11 @@ class Channel {
     struct Waiting {
         FrameType type;
         std::shared_ptr<const Bytes> payload;
+        bool more = false;  // the next entry continues the message
         size_t sent = 0;
     };
     bool Overruns(size_t bytes);
+    void Queue(Waiting waiting);
     void SealNextPiece();
     void Write();
     Status TakeFrames(const std::function<void(FrameType, View)>& on_frame);

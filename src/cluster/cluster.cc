@@ -386,10 +386,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     root.gathers = options.launched != nullptr || NamesHosts(options);
     auto control = std::make_unique<Control>(root);
     WEFT_TRY(Gather(*control, options, key, dial_in.get(), cluster->ticket(), assignment.hosts));
-    for (assignment.rank = 1; assignment.rank < size; ++assignment.rank) {
-        control->Assign(assignment);
-    }
-    assignment.rank = 0;
+    control->Assign(assignment);
     Control& words = *control;
     cluster->SetControl(std::move(control));
     cluster->SetHosts(HostsOf(options, assignment.hosts));

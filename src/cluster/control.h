@@ -75,7 +75,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     void Release(int rank, const std::string& why) override;
     bool Complete() override;
 
-    // Rank 0: gives a worker its job. Worker: waits for its job.
+    // Rank 0: gives each worker its job; `message` is for any of them. Worker: waits for its job.
     void Assign(const AssignMessage& message);
     Result<AssignMessage> WaitForAssignment(const Deadline& deadline);
     // Worker, before its first epoch: waits for a join request (join_check.h), which the caller
@@ -129,7 +129,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     void AwaitReaped(const Deadline& deadline);
     // Rank 0: begins the next epoch with the ranks `kept` (ascending, rank 0 first), which are
     // renumbered. Returns false if one of these ranks is lost by now.
-    bool BeginEpoch(const std::vector<int>& kept, AssignMessage message);
+    bool BeginEpoch(const std::vector<int>& kept, const AssignMessage& message);
     // Rank 0: ends the job because there is no next epoch, and tells the others. Returns `error`.
     Error GiveUp(Error error);
     // "rank 2 (host b, tcp) was lost during decode: its process was killed by signal 9 (Killed)".
@@ -234,7 +234,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     int64_t StillLocked() const;
     void Broken(Peer& peer, std::string reason, bool reset);
     void Lost(Peer& peer, const std::string& reason);
-    static void SendAssignment(Peer& peer, AssignMessage message);
+    void SendAssignments(const AssignMessage& message);
     void AddPeerLocked(int rank, Channel channel, pid_t pid);
     static void NoteLoss(Peer& peer, const std::string& why);
     Member MemberOf(const Peer& peer) const;

@@ -219,7 +219,7 @@ void Control::AwaitReaped(const Deadline& deadline) {
     }
 }
 
-bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
+bool Control::BeginEpoch(const std::vector<int>& kept, const AssignMessage& message) {
     const Lock lock(mutex_);
     const auto place = [&](int rank) { return std::find(kept.begin(), kept.end(), rank); };
     for (const Peer& peer : peers_) {
@@ -251,9 +251,8 @@ bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
         peer.unreached.clear();
         peer.rank_waits = {};
         peer.moved_ns = NowNs();
-        SendAssignment(peer, message);
     }
-    Wake();
+    SendAssignments(message);
     return true;
 }
 

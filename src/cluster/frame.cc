@@ -309,13 +309,23 @@ Result<RefuseMessage> DecodeRefuse(View payload) {
 
 // ---- The job ------------------------------------------------------------------------------------
 
+Bytes EncodeOwnPart(int32_t rank, const std::string& seen_as) {
+    return Writer().Int(rank).Text(seen_as).Take();
+}
+
 Bytes Encode(const AssignMessage& message) {
+    Bytes bytes = EncodeOwnPart(message.rank, message.seen_as);
+    const Bytes shared = EncodeSharedPart(message);
+    bytes.insert(bytes.end(), shared.begin(), shared.end());
+    return bytes;
+}
+
+Bytes EncodeSharedPart(const AssignMessage& message) {
     Writer writer;
-    writer.Int(message.rank).Int(message.epoch).Int(message.window_bytes).Text(message.transport);
+    writer.Int(message.epoch).Int(message.window_bytes).Text(message.transport);
     writer.Text(message.rdma_device)
         .Text(message.data_net)
         .Text(message.data_ports)
-        .Text(message.seen_as)
         .Int(message.gid_index)
         .Int(uint8_t{message.checksum})
         .Int(uint8_t{message.plain_links});
@@ -353,13 +363,13 @@ Result<AssignMessage> DecodeAssign(View payload) {
     Reader reader("assignment", payload);
     AssignMessage message;
     message.rank = reader.Int<int32_t>();
+    message.seen_as = reader.Text(kMostName);
     message.epoch = reader.Int<int64_t>();
     message.window_bytes = reader.Int<uint64_t>();
     message.transport = reader.Text(kMostName);
     message.rdma_device = reader.Text();
     message.data_net = reader.Text();
     message.data_ports = reader.Text(kMostName);
-    message.seen_as = reader.Text(kMostName);
     message.gid_index = reader.Int<int32_t>();
     const uint8_t checksum = reader.Int<uint8_t>();
     if (checksum > 1) reader.Fail("has a checksum setting that is neither on nor off");

@@ -224,6 +224,9 @@ Bytes Encode(const ChallengeMessage& message);
 Bytes Encode(const ProofMessage& message);
 Bytes Encode(const RefuseMessage& message);
 Bytes Encode(const AssignMessage& message);
+// The two parts of that: a rank's own fields, and those that all ranks share.
+Bytes EncodeOwnPart(int32_t rank, const std::string& seen_as);
+Bytes EncodeSharedPart(const AssignMessage& message);
 Bytes Encode(const HeartbeatMessage& message);
 Bytes Encode(const RelayMessage& message);
 Bytes Encode(const ValueMessage& message);

@@ -273,12 +273,12 @@ class Controls {
         }
         all_[0]->SetHosts(hosts);
         for (auto& control : all_) WEFT_CHECK(control->Start().ok());
+        AssignMessage assignment;
+        assignment.hosts = hosts;
+        all_[0]->Assign(assignment);
         for (int rank = 1; rank < ranks; ++rank) {
-            AssignMessage assignment;
-            assignment.rank = rank;
-            assignment.hosts = hosts;
-            all_[0]->Assign(assignment);
-            WEFT_CHECK(at(rank).WaitForAssignment(Deadline::In(kLongMs)).ok());
+            const auto assigned = at(rank).WaitForAssignment(Deadline::In(kLongMs));
+            WEFT_CHECK(assigned.ok() && assigned->rank == rank && assigned->hosts == hosts);
         }
     }
     // The workers end before rank 0.

@@ -140,10 +140,7 @@ class Star {
     ~Star() { peers_.Stop(); }
 
     void Assign() {
-        for (size_t rank = 1; rank < ranks_; ++rank) {
-            assignment_.rank = static_cast<int32_t>(rank);
-            root_.Assign(assignment_);
-        }
+        root_.Assign(assignment_);
         AwaitAssignments([](size_t rank) { return rank; });
     }
     // number: of the call in this epoch.

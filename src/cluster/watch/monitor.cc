@@ -252,19 +252,19 @@ bool Control::Complete() {
 
 // ---- Assignment and collective calls ------------------------------------------------------------
 
-void Control::SendAssignment(Peer& peer, AssignMessage message) {
-    message.rank = peer.rank;
-    message.seen_as = PeerHost(peer.channel.fd());
-    peer.channel.Send(FrameType::kAssign, Encode(message));
+void Control::SendAssignments(const AssignMessage& message) {
+    const auto shared = std::make_shared<const Bytes>(EncodeSharedPart(message));
+    for (Peer& peer : peers_) {
+        const Bytes own = EncodeOwnPart(peer.rank, PeerHost(peer.channel.fd()));
+        peer.channel.SendShared(FrameType::kAssign, shared, own);
+    }
+    Wake();
 }
 
 void Control::Assign(const AssignMessage& message) {
     const Lock lock(mutex_);
     epoch_ = message.epoch;
-    for (Peer& peer : peers_) {
-        if (peer.rank == message.rank) SendAssignment(peer, message);
-    }
-    Wake();
+    SendAssignments(message);
 }
 
 void Control::SetPhase(const char* phase) {
