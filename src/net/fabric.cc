@@ -14,6 +14,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "base/on_threads.h"
 #include "net/mpi/link.h"
 #include "net/offer.h"
@@ -184,7 +185,19 @@ Status Builder::Open() {
                          "--transport mpi joins ranks that an MPI launcher started, as in: "
                          "mpirun -n 2 weft run MODEL --transport mpi");
     }
-    if (o.transport == Transport::kShm || o.transport == Transport::kAuto) {
+    const bool shares = MemoryFile("weft-link").valid();
+    if (!shares && o.transport == Transport::kShm) {
+        return MakeError(ErrorCode::kIo,
+                         "--transport shm: the system refuses memfd_create: {}. Use --transport "
+                         "tcp, or allow the call in the container's seccomp profile.",
+                         std::strerror(errno));
+    }
+    if (!shares && o.transport == Transport::kAuto) {
+        Log(LogLevel::kWarning,
+            "memfd_create: {}: ranks of this host use TCP instead of shared memory",
+            std::strerror(errno));
+    }
+    if (shares && (o.transport == Transport::kShm || o.transport == Transport::kAuto)) {
         Token name;
         RandomBytes(std::as_writable_bytes(std::span(name)));
         unix_name_ = "weft-" + Hex(name);

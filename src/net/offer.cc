@@ -248,7 +248,9 @@ Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs) {
     const bool one_mpi_job = !mine.mpi_job.empty() && mine.mpi_job == theirs.mpi_job;
     switch (mine.transport) {
         case Transport::kAuto:
-            if (one_host) return Transport::kShm;
+            if (one_host && !mine.unix_name.empty() && !theirs.unix_name.empty()) {
+                return Transport::kShm;
+            }
             if (mine.verbs && theirs.verbs && WhyNotJoined(*mine.verbs, *theirs.verbs).empty()) {
                 return Transport::kVerbs;
             }

@@ -17,6 +17,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/memory_file.h"
 #include "net/copy.h"
 
 namespace weft::net {
@@ -183,7 +184,7 @@ class ShmLink final : public BaseLink {
 }  // namespace
 
 Result<Fd> ShmRegion::Create(size_t window_bytes) {
-    Fd fd(::memfd_create("weft-link", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    Fd fd = MemoryFile("weft-link");
     if (!fd.valid()) {
         return MakeError(ErrorCode::kIo, "shared memory: memfd_create: {}", std::strerror(errno));
     }
@@ -199,8 +200,9 @@ Result<Fd> ShmRegion::Create(size_t window_bytes) {
 Result<ShmRegion> ShmRegion::Map(int fd, size_t window_bytes) {
     const size_t bytes = 2 * DirectionBytes(window_bytes);
     struct stat about;
-    if (::fstat(fd, &about) != 0 || static_cast<uint64_t>(about.st_size) != bytes ||
-        ::fcntl(fd, F_GET_SEALS) != kSeals) {
+    const int seals = ::fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || ::fstat(fd, &about) != 0 || static_cast<uint64_t>(about.st_size) != bytes ||
+        (seals & kSeals) != kSeals) {
         return MakeError(ErrorCode::kCorrupt,
                          "shared memory from the peer: not a sealed file of {} bytes", bytes);
     }

@@ -15,6 +15,7 @@
 
 #include "base/deadline.h"
 #include "base/hash.h"
+#include "base/memory_file.h"
 #include "serve/keys.h"
 #include "serve/limiter.h"
 
@@ -120,7 +121,7 @@ RateTable::~RateTable() {
 }
 
 Result<std::shared_ptr<RateTable>> RateTable::Share() {
-    Fd fd(::memfd_create("weft-rates", MFD_CLOEXEC));
+    Fd fd = MemoryFile("weft-rates");
     if (!fd.valid() || ::ftruncate(fd.get(), sizeof(Page)) != 0) {
         return MakeError(ErrorCode::kIo, "cannot share the rates of API keys: {}",
                          std::strerror(errno));

@@ -15,7 +15,7 @@ target_link_libraries(few_threads PRIVATE ${CMAKE_DL_LIBS})
 # readers; names and the model cache.
 find_program(PYTHON3 python3 REQUIRED)
 set(cli_tests terminal hangup output stopped_reader names list completion former_flags jobs
-    sampling_flags)
+    sampling_flags forbidden_calls)
 if(LIBEDIT_FOUND)
   list(APPEND cli_tests lines)  # what libedit does with them
 endif()

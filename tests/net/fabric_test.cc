@@ -95,11 +95,14 @@ TEST(Fabric, AutoTakesTcpBetweenHostsAndShmIsRefused) {
     Offer mine;
     mine.boot_id = "a";
     mine.network = "n";
+    mine.unix_name = "u";
     Offer theirs = mine;
     theirs.boot_id = "b";
     EXPECT_EQ(Transport::kTcp, ChooseTransport(mine, theirs).value());
     theirs.boot_id = "a";
     EXPECT_EQ(Transport::kShm, ChooseTransport(mine, theirs).value());
+    theirs.unix_name = "";
+    EXPECT_EQ(Transport::kTcp, ChooseTransport(mine, theirs).value()) << "it shares no memory";
     theirs.network = "other";
     EXPECT_EQ(Transport::kTcp, ChooseTransport(mine, theirs).value());
     mine.transport = theirs.transport = Transport::kShm;

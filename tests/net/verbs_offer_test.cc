@@ -29,6 +29,7 @@ Offer OfferOf(int from, Transport transport) {
     offer.transport = transport;
     offer.boot_id = from == 0 ? "boot of a" : "boot of b";
     offer.network = "net:[1]";
+    offer.unix_name = from == 0 ? "of a" : "of b";
     offer.verbs = SomeAddress();
     return offer;
 }

@@ -1,5 +1,4 @@
 // weft up: serves ranks of the cluster on this host, and finds the cluster's other hosts.
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -9,6 +8,7 @@
 
 #include "base/folder_limit.h"
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "base/start_thread.h"
 #include "cli/cluster/host_facts.h"
 #include "cli/commands.h"
@@ -112,7 +112,7 @@ class NeighbourFile {
   public:
     // discovery: outlives this.
     explicit NeighbourFile(const fleet::Discovery& discovery)
-        : discovery_(discovery), fd_(::memfd_create("weft-neighbours", MFD_CLOEXEC)) {
+        : discovery_(discovery), fd_(MemoryFile("weft-neighbours")) {
         Write();
     }
     // Begins to update the file. The main thread handles signals.

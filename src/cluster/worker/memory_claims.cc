@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <string_view>
 
 #include "base/deadline.h"
+#include "base/memory_file.h"
 #include "cluster/frame.h"
 #include "hw/environment.h"
 
@@ -139,7 +139,7 @@ std::string JobText(pid_t pid, const std::string& from, int64_t began_ns) {
 
 Result<MemoryClaims> MemoryClaims::Make() {
     MemoryClaims claims;
-    claims.fd_ = Fd(::memfd_create("weft-claims", MFD_CLOEXEC));
+    claims.fd_ = MemoryFile("weft-claims");
     if (claims.fd_.valid()) return claims;
     return MakeError(ErrorCode::kIo, "cannot make a file of memory claims: {}",
                      std::strerror(errno));

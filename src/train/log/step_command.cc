@@ -1,10 +1,10 @@
 #include "train/log/step_command.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/child_process.h"
 #include "base/fd.h"
+#include "base/memory_file.h"
 #include "base/printable.h"
 #include "train/log/log_file.h"
 
@@ -18,7 +18,7 @@ constexpr size_t kMostErrorBytes = 200;
 Status StepCommand::Add(const LogRow& row) {
     using Json = nlohmann::ordered_json;
     const std::string text = row.line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-    const Fd input(::memfd_create("step", MFD_CLOEXEC));
+    const Fd input = MemoryFile("step");
     if (input.get() < 0 || WriteAllOrNothing(input.get(), text) != 0 ||
         ::lseek(input.get(), 0, SEEK_SET) != 0) {
         return MakeError(ErrorCode::kIo, "{}: no memory for its input", flag_);

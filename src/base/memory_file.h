@@ -1,0 +1,13 @@
+// MemoryFile: an unnamed file in memory.
+#pragma once
+
+#include "base/fd.h"
+
+namespace weft {
+
+// A file of 0 bytes that this process alone has, open for reading and writing, closed on exec. It
+// can be sealed, and nobody can execute it where the kernel knows MFD_NOEXEC_SEAL (Linux 6.3),
+// which vm.memfd_noexec=2 demands. name: for /proc. Invalid, with errno, if the system refuses.
+Fd MemoryFile(const char* name);
+
+}  // namespace weft
