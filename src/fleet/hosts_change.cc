@@ -43,6 +43,19 @@ Result<std::string> BringProgram(const std::string& ssh, const RemoteHost& host,
     return CopyProgram(ssh);
 }
 
+// Whether `ssh` reaches the host that the file lists under the same name. One that is away may be
+// it.
+Status CheckSameHost(const ClusterFile& file, const RemoteHost& host, const std::string& ssh) {
+    const auto listed = std::ranges::find(file.hosts, host.name, &ClusterHost::name);
+    if (listed == file.hosts.end() || listed->ssh.empty() || listed->ssh == ssh) return {};
+    const auto other = ProbeHost(listed->ssh);
+    if (!other.ok() || other->kernel == host.kernel) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "{} and {} are two hosts that call themselves {}: give one of them another "
+                     "name ('sudo hostnamectl set-hostname NAME' there), and add it again",
+                     listed->ssh, ssh, host.name);
+}
+
 // A file without hosts means all hosts that answer. Before the first host is added, the hosts that
 // answer now are written into it, so that they stay in the cluster.
 Status WriteHost(const std::string& cluster, ClusterFile file, const std::string& name,
@@ -76,6 +89,7 @@ Result<AddedHost> AddHost(const std::string& cluster, const std::string& ssh,
         notice(fmt::format("{} calls itself {}, as this host does: give one of them another name",
                            ssh, name));
     }
+    WEFT_TRY(CheckSameHost(file, added.host, ssh));
     WEFT_ASSIGN(const std::string key, FindOrMakeKey(cluster, file.key, notice));
     WEFT_ASSIGN(added.program, BringProgram(ssh, added.host, notice));
     WEFT_ASSIGN(added.up, StartUp(ssh, cluster, key, added.program, added.host.systemd));

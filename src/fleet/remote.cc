@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <string_view>
 
 #include "base/child_process.h"
+#include "base/memory_file.h"
 #include "fleet/cluster_file.h"
 #include "net/socket.h"
 
@@ -30,6 +30,7 @@ echo
 echo "weft-probe"
 echo "machine=$(uname -m)"
 echo "name=$(hostname 2>/dev/null || uname -n)"
+echo "kernel=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)$(readlink /proc/self/ns/net)"
 program=$(command -v weft)
 if [ -n "$program" ]; then
     echo "program=$program"
@@ -143,8 +144,8 @@ constexpr const char* kUnpack =
 constexpr const char* kTry =
     "\"$HOME/.local/bin/weft\" --version >/dev/null && echo \"at=$HOME/.local/bin/weft\"";
 
-Result<Fd> MemoryFile(std::string_view text) {
-    Fd fd(::memfd_create("weft", MFD_CLOEXEC));
+Result<Fd> FileWith(std::string_view text) {
+    Fd fd = MemoryFile("weft");
     const bool good = fd.valid() && ::write(fd.get(), text.data(), text.size()) ==
                                         static_cast<ssize_t>(text.size());
     if (!good || ::lseek(fd.get(), 0, SEEK_SET) != 0) {
@@ -193,7 +194,7 @@ Error FailedThere(const std::string& ssh, const ChildResult& ran) {
 }
 
 Result<ChildResult> RunScript(const std::string& ssh, const std::string& script, int64_t ms) {
-    WEFT_ASSIGN(const Fd input, MemoryFile(script));
+    WEFT_ASSIGN(const Fd input, FileWith(script));
     return RunThere(ssh, "sh -s", input.get(), Deadline::In(ms));
 }
 
@@ -232,7 +233,7 @@ Result<Fd> PackedTree(const std::string& prefix) {
     WEFT_ASSIGN(const ChildResult packed,
                 RunChild({"tar", "-C", prefix, "-chf", "-", "bin/weft", "lib/weft/carried"},
                          Deadline::In(kCopyMs), options));
-    if (packed.status == 0) return MemoryFile(packed.out);
+    if (packed.status == 0) return FileWith(packed.out);
     return MakeError(ErrorCode::kIo, "cannot pack {}: tar: {}", prefix, LastLine(packed.err));
 }
 
@@ -281,6 +282,7 @@ Result<RemoteHost> ParseProbe(const std::string& ssh, const std::string& printed
         const std::string value(line.substr(std::min(equals + 1, line.size())));
         if (key == "machine") host.machine = value;
         if (key == "name") host.name = value.substr(0, value.find('.'));
+        if (key == "kernel") host.kernel = value;
         if (key == "program") host.program = value;
         if (key == "version") host.version = value;
         if (key == "systemd") host.systemd = value == "yes";

@@ -14,6 +14,7 @@ namespace weft::fleet {
 // Properties of a host, read before any change.
 struct RemoteHost {
     std::string name, machine;  // from `hostname` and `uname -m`
+    std::string kernel;         // differs from that of any other host
     std::string program;        // path of weft; "": not found
     std::string version;        // first line of its --version
     bool systemd = false;       // the user has a systemd instance

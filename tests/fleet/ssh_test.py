@@ -187,6 +187,27 @@ def test_one_home(room, _):
         kill_up(b)
 
 
+def test_two_of_one_name(room, _):
+    """The second host would take the place of the first in the cluster's file."""
+    a, b, c = room.ring()
+    folder = room.folder.name
+    fake_ssh(folder, b, c)
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{folder}/bin:{path}"
+    file = os.path.join(a.home, ".config/weft/clusters/home.toml")
+    try:
+        c.do("hostname", "b")
+        assert a.run("hosts", "add", "me@b").returncode == 0
+        before = open(file).read()
+        ran = a.run("hosts", "add", "me@c")
+        assert ran.returncode == 2 and "two hosts that call themselves b" in ran.stderr, ran
+        assert open(file).read() == before
+        assert not os.path.exists(os.path.join(c.home, ".config/weft")), "the host was set up"
+    finally:
+        os.environ["PATH"] = path
+        kill_up(b)
+
+
 def test_pid_files(room, _):
     """A state file of an earlier version, or from before a reboot, ends only an 'up' of this
     cluster."""
