@@ -1,5 +1,6 @@
 // weft: the command line. Subcommands parse flags and print; engine/ does the work.
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <new>
 #include <span>
@@ -116,5 +117,7 @@ int main(int argc, char** argv) {
     std::vector<std::string> words(argv + 1, argv + argc);
     weft::cli::HideSecrets(std::span(argv, static_cast<size_t>(argc)).subspan(1));
     weft::cli::OpenStandardStreams();
+    // A parent that ignores SIGCHLD passes this on, and then the status of each child is lost.
+    std::signal(SIGCHLD, SIG_DFL);
     return weft::cli::FinishOutput(weft::cli::RunCommand(std::move(words)));
 }

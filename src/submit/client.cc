@@ -175,7 +175,8 @@ std::vector<std::string> OnHost(const Submitted& job, size_t rank, const std::st
         fmt::format("job=${{XDG_STATE_HOME:-$HOME/.local/state}}/weft/jobs/{}/{}; {}; {}", job.name,
                     rank, kFindRank, script);
     const std::string host = rank < job.hosts.size() ? job.hosts[rank] : "";
-    return {"ssh", "-o", "BatchMode=yes", host, "sh -c " + ShellWord(here)};
+    return {
+        "ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host, "sh -c " + ShellWord(here)};
 }
 
 // One command that does the same for all ranks, in sequence.
@@ -186,6 +187,15 @@ std::vector<std::string> OnHosts(const Submitted& job, const std::string& script
                            ShellWords(OnHost(job, rank, script)));
     }
     return {"sh", "-c", all};
+}
+
+// Submits, and returns the client's output. A manifest has several objects, and a cluster that
+// refuses one keeps those before it: the cluster checks all of them first.
+Result<std::string> AskEngine(const JobSpec& job, const NativeFile& file, const std::string& path) {
+    if (file.client.front() == "kubectl") {
+        WEFT_TRY(AskClient({"kubectl", "create", "--dry-run=server", "-f", path}));
+    }
+    return AskClient(ClientWords(job, file, path));
 }
 
 const char* KindOf(const Submitted& job) {
@@ -271,18 +281,28 @@ Result<Submitted> Submit(const JobSpec& job, const NativeFile& file) {
     }
     PrivateFile native;
     WEFT_TRY(native.Write(file));
-    WEFT_ASSIGN(const std::string said, AskClient(ClientWords(job, file, native.path())));
     Submitted submitted{job.name,
                         job.target,
-                        IdOf(job, said),
+                        "",
                         job.hosts,
                         std::filesystem::current_path().string(),
                         job.command,
                         static_cast<int64_t>(std::time(nullptr)),
                         IsCommand(job, "serve")};
     if (!job.folder.empty()) submitted.folder = job.folder;
+    // The note comes first: without it, nothing here knows a job that runs.
     WEFT_TRY(WriteNote(submitted));
-    return submitted;
+    const auto said = AskEngine(job, file, native.path());
+    if (!said.ok()) {
+        ForgetNote(job.name);
+        return said.error();
+    }
+    submitted.id = IdOf(job, *said);
+    if (submitted.id.empty()) return submitted;
+    const Status noted = WriteNote(submitted);
+    if (noted.ok()) return submitted;
+    return MakeError(ErrorCode::kIo, "{} is submitted as {}, but its note has no number: {}",
+                     job.name, submitted.id, noted.error().message);
 }
 
 std::vector<std::string> StatusCommand(const Submitted& job) {

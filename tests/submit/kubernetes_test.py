@@ -265,7 +265,7 @@ class Serving(KubernetesTest):
                 (("logs", "tune"), ["logs", "pod/tune-0"]),
                 # Not the user's Secret: it does not have the label.
                 (("cancel", "tune"), ["delete", "leaderworkerset,service,secret",
-                                      "--selector=weft.job=tune"])), 1):
+                                      "--selector=weft.job=tune"])), 2):
             self.weft("job", *words)
             self.assertEqual(self.words("kubectl", call), [*asked, "--namespace=ml"])
         jobs = self.load(self.file("k8s", *self.keys(), "--", "serve", "m"))

@@ -46,6 +46,21 @@ class Slurm(SubmitTest):
         self.assertEqual(list(self.folder.glob(".weft*")), [])  # the key is gone
         self.assertFalse((self.folder / "x").exists())
 
+    def test_a_job_without_a_note_is_not_submitted(self):
+        """No 'weft job' would find it."""
+        self.notes_words("sbatch", "echo 4711")
+        (self.folder / "state").write_text("not a folder")
+        self.weft("submit", "--to", "slurm", "--name", "tune", "--", "run", "m", status=1)
+        self.assertFalse((self.folder / "sbatch.0").exists())
+
+    def test_a_parent_that_ignores_its_children(self):
+        """The system then keeps no status of the client, unless the program asks for it."""
+        self.client("sbatch", "exit 1")
+        done = subprocess.run([PROGRAM, "submit", "--to", "slurm", "--", "run", "m"], env=self.env,
+                              cwd=self.folder, capture_output=True, timeout=PATIENCE, check=False,
+                              preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(done.returncode, 1, done)
+
     def test_cores_of_the_step(self):
         self.env["SLURM_CPUS_PER_TASK"] = "8"
         self.assertEqual(self.run_script(self.file("slurm", "--cpus", "8", "--", "run", "m")), 0)
@@ -511,17 +526,26 @@ class Pods(PodsCase):
     def test_a_job(self):
         self.notes_words("kubectl", 'echo created')
         self.weft("submit", "--to", "k8s:ml", "-N", "2", "--name", "tune", "--", *TRAIN)
-        self.assertEqual(self.words("kubectl")[:2], ["create", "-f"])
+        self.assertEqual(self.words("kubectl")[:3], ["create", "--dry-run=server", "-f"])
+        self.assertEqual(self.words("kubectl", 1)[:2], ["create", "-f"])
         self.weft("job", "status", "tune")
-        self.assertEqual(self.words("kubectl", 1), ["get", "jobset", "tune", "--namespace=ml"])
+        self.assertEqual(self.words("kubectl", 2), ["get", "jobset", "tune", "--namespace=ml"])
         self.weft("job", "logs", "-f", "tune")
-        self.assertEqual(self.words("kubectl", 2),
+        self.assertEqual(self.words("kubectl", 3),
                          ["logs", "job/tune-rank-0", "--follow", "--namespace=ml"])
         self.weft("job", "cancel", "tune")
         self.assertEqual(
     self.words(
-        "kubectl", 3), [
+        "kubectl", 4), [
             "delete", "jobset,secret", "--selector=weft.job=tune", "--namespace=ml"])
+
+    def test_a_refused_manifest_leaves_nothing(self):
+        """The cluster lacks the kind of the last object: it would keep the first ones."""
+        self.notes_words("kubectl", 'echo no matches for kind JobSet >&2; exit 1')
+        self.weft("submit", "--to", "k8s", "--name", "tune", "--", *TRAIN, status=1)
+        self.assertEqual(self.words("kubectl")[:2], ["create", "--dry-run=server"])
+        self.assertFalse((self.folder / "kubectl.1").exists())
+        self.assertNotIn("tune", self.weft("job", "list"))
 
     def test_refusals(self):
         for flags, said in ((["--mount", "x"], "--mount"), (["--mount", "x=rel"], "--mount"),
