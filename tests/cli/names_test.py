@@ -624,12 +624,12 @@ class Misspelt(NamesTest):
                    f"--sequence-parallel: '{word}': expected on or off")
                   for word in ("maybe", "yes", "enable", "true", "7", "ON")),
                 *((("train", MODEL, "--sequence-parallel", word),
-                   "'weft train run': --data is missing") for word in ("on", "off", "1", "0")),
+                   "'weft train': --data is missing") for word in ("on", "off", "1", "0")),
                 (("pull", "a", "--cacert", "/no/file"), "--cacert: '/no/file': no such file"),
                 (("pull", "a", "--cacert", "/" + "x" * 300),
                  f"--cacert: '/{'x' * 300}': File name too long"),
                 (("pull", "a", "--cacert", "/"), "--cacert: '/' is a folder; expected a file"),
-                (("train", MODEL), "'weft train run': --data is missing"),
+                (("train", MODEL), "'weft train': --data is missing"),
                 (("quantize", "a", "b"), "'weft quantize': TYPE is missing"),
                 (("job",), "'weft job' needs a command: ")):
             self.assertIn(f"weft: error: {expected}", self.refused(*words))

@@ -27,7 +27,11 @@ std::string Refused(const std::string& text) {
 TEST(HostFile, HostsWithAndWithoutPortsAndComments) {
     EXPECT_EQ(Parsed("# ours\n\nb:7000\n  c  # the old one\r\n\t[fd00::3]:7001\nd"),
               (HostList{"b:7000", "c", "[fd00::3]:7001", "d"}));
-    EXPECT_EQ(Parsed(""), HostList());
+    EXPECT_EQ(Parsed("\xEF\xBB\xBF"
+                     "b\n"),
+              HostList{"b"})
+        << "a byte order mark";
+    EXPECT_EQ(Parsed("n0.cluster slots=1"), HostList()) << "this host alone";
     // A line without slots is a worker, also on this host.
     EXPECT_EQ(Parsed("localhost\nn0:7001\n"), (HostList{"localhost", "n0:7001"}));
 }
@@ -45,9 +49,16 @@ TEST(HostFile, InvalidHostIsRejectedWithItsLine) {
         Refused("b\nc slots=8\n"),
         "hosts:2: slots=8 on c, but a worker runs one rank. Start a worker for each, on ports "
         "of their own, and give each a line: c:7000, c:7001");
+    const std::string said = Refused("b:7000 slots=2");
+    EXPECT_NE(said.find("a line: b:7000, b:7001"), said.npos) << said;
+    for (const char* text : {"", "\n\n", "# b\n  # c\n", "\xEF\xBB\xBF"}) {
+        EXPECT_EQ(Refused(text), "hosts lists no host; expected a host a line, as b or b:7000");
+    }
+    EXPECT_EQ(Refused("b\nme@c:7000 slots=1"),
+              "hosts:2: 'me@c:7000' names a user; a worker is reached without ssh: c:7000");
     for (const char* word : {"slots=", "slots=x", "slots", "slots=1x", "gpus=1", "c", "=1"}) {
-        const std::string said = Refused(std::string("b ") + word);
-        EXPECT_NE(said.find(std::string("hosts:1: '") + word), said.npos) << said;
+        const std::string unknown = Refused(std::string("b ") + word);
+        EXPECT_NE(unknown.find(std::string("hosts:1: '") + word), unknown.npos) << unknown;
     }
 }
 

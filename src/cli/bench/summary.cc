@@ -75,14 +75,17 @@ std::string RanksText(const std::vector<engine::RankReport>& reports, const AllR
                        r.received_bytes > 0 ? "received" : "read",
                        BytesText(std::max(r.read_bytes, r.received_bytes)));
         if (r.drive_misses == 0) continue;
+        const std::string drive_rate =
+            r.drive_s > 0 ? fmt::format(" at {:.2f} GB/s",
+                                        static_cast<double>(r.drive_bytes) * 1e-9 / r.drive_s)
+                          : "";
         fmt::format_to(std::back_inserter(text),
-                       "  experts on the drive: {:.1f} % of uses found them in memory; {} read at "
-                       "{:.2f} GB/s; steps waited {:.2f} s; {} of {} reads ahead were used\n",
+                       "  experts on the drive: {:.1f} % of uses found them in memory; {} read{}; "
+                       "steps waited {:.2f} s; {} of {} reads ahead were used\n",
                        100.0 * static_cast<double>(r.drive_hits) /
                            static_cast<double>(r.drive_hits + r.drive_misses),
-                       BytesText(r.drive_bytes),
-                       static_cast<double>(r.drive_bytes) * 1e-9 / std::max(r.drive_s, 1e-9),
-                       r.drive_wait_s, r.drive_ahead_used, r.drive_ahead);
+                       BytesText(r.drive_bytes), drive_rate, r.drive_wait_s, r.drive_ahead_used,
+                       r.drive_ahead);
     }
     if (cost.per_token > 0) {
         fmt::format_to(std::back_inserter(text),

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cli/command_line/habit_words.h"
+#include "cli/command_line/shorthand.h"
 #include "cli/models/model_names.h"
 
 namespace weft::cli {
@@ -118,7 +119,8 @@ class Line {
         }
         WEFT_TRY(Advise(base));
         WEFT_TRY(Advise(with_two));
-        return is(name.substr(0, 2)) ? Status(UnknownFlag(command_, full_name_, name)) : Status();
+        return is(name.substr(0, 2)) ? Status(UnknownFlag(command_, TypedName(full_name_), name))
+                                     : Status();
     }
 
     static Status Put(std::string& word, std::string_view flag, const std::string& value) {
@@ -202,8 +204,8 @@ class Line {
     Status Advise(const std::string& name) const {
         for (const Advice& row : AdvicesOf(full_name_)) {
             if (!Lists(row.names, name)) continue;
-            return MakeError(ErrorCode::kUsage, "'{}' has no flag {}: {}", full_name_, name,
-                             row.advice);
+            return MakeError(ErrorCode::kUsage, "'{}' has no flag {}: {}", TypedName(full_name_),
+                             name, row.advice);
         }
         return {};
     }

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/nearest_word.h"
+#include "cli/command_line/shorthand.h"
 #include "cli/terminal/output.h"
 
 namespace weft::cli {
@@ -124,10 +125,10 @@ std::vector<std::string> NamesOfCommands(const CLI::App& app) {
     return names;
 }
 
-// The name as a user types it: "weft train run".
+// The name as a user types it: "weft train", "weft net bw".
 std::string FullName(const CLI::App& app) {
     const CLI::App* above = app.get_parent();
-    return above == nullptr ? app.get_name() : FullName(*above) + " " + app.get_name();
+    return above == nullptr ? app.get_name() : TypedName(FullName(*above) + " " + app.get_name());
 }
 
 // The usage line, without the last word of a command's name.

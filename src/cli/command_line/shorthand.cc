@@ -55,6 +55,14 @@ std::string ImpliedBy(const std::string& command) {
     return {};
 }
 
+std::string TypedName(const std::string& full_name) {
+    for (const ImpliedCommand& row : kImplied) {
+        const std::string typed = std::string("weft ") + row.command;
+        if (full_name == typed + " " + row.implied) return typed;
+    }
+    return full_name;
+}
+
 void ExpandShorthand(std::vector<std::string>& words) {
     ExpandWords(words);
     ExpandFlags("net", words);

@@ -15,6 +15,8 @@ struct ImpliedCommand {
 std::span<const ImpliedCommand> ImpliedCommands();
 // "": the command implies no subcommand.
 std::string ImpliedBy(const std::string& command);
+// The name of a command without an implied word: "weft train" for "weft train run".
+std::string TypedName(const std::string& full_name);
 
 // weft net --local 2   weft net table --local 2
 // weft hosts --json   weft hosts list --json

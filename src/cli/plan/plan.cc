@@ -23,7 +23,7 @@ constexpr const char* kPlanFooter =
     "  weft plan llama-3.1-70b:q4_k_m --machines rtx-3090:2+strix-halo,10gbe --explain\n"
     "  weft plan model.gguf --machines 8xmy-machine.json,tcp --batch 16 --json\n"
     "  weft plan qwen3-235b-a22b:q4_k_m --want 20tok/s --budget 8000EUR\n"
-    "  weft plan llama-3.1-70b --train --machines 8xh100 --seq-len 4096 --global-batch 1024\n"
+    "  weft train estimate llama-3.1-70b --machines 8xh100 --seq-len 4096 --global-batch 1024\n"
     "  weft plan --measure --hosts b,c --key-file weft.key -o lab.json\n\n"
     "MODEL is a GGUF file, a Hugging Face folder, a config.json, synthetic:NAME, or the name of a\n"
     "well-known model, NAME[:TYPE]. TYPE is a type of 'weft quantize', or 4bit, 8bit, FP8, AWQ,\n"

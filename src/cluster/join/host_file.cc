@@ -29,8 +29,21 @@ bool IsOwn(std::string_view host, const std::vector<std::string>& own) {
     });
 }
 
-// The words after a host: "slots=1", perhaps with the unused "max_slots=8".
-Status CheckSlots(const std::vector<std::string_view>& words, const std::string& where) {
+// Length of the host in HOST, HOST:PORT or [IPV6]:PORT.
+size_t HostEnd(std::string_view word) {
+    const size_t colon = word.rfind(':');
+    const bool port = colon != word.npos && (word.find(':') == colon || word[colon - 1] == ']');
+    return port ? colon : word.size();
+}
+
+// A line's words: a host, and perhaps "slots=1" and the unused "max_slots=8".
+Status CheckLine(const std::vector<std::string_view>& words, const std::string& where) {
+    const std::string_view host = words[0].substr(0, HostEnd(words[0]));
+    if (const size_t at = host.find('@'); at != host.npos) {
+        return MakeError(ErrorCode::kUsage,
+                         "{}: '{}' names a user; a worker is reached without ssh: {}", where,
+                         words[0], words[0].substr(at + 1));
+    }
     for (const std::string_view word : std::span(words).subspan(1)) {
         const size_t equals = word.find('=');
         const std::string_view name = word.substr(0, equals);
@@ -47,7 +60,7 @@ Status CheckSlots(const std::vector<std::string_view>& words, const std::string&
         return MakeError(ErrorCode::kUsage,
                          "{}: {} on {}, but a worker runs one rank. Start a worker for each, on "
                          "ports of their own, and give each a line: {}:7000, {}:7001",
-                         where, word, words[0], words[0], words[0]);
+                         where, word, words[0], host, host);
     }
     return {};
 }
@@ -65,21 +78,27 @@ std::vector<std::string> OwnNames() {
 
 Result<std::vector<std::string>> ParseHostFile(std::string_view text, const std::string& path,
                                                const std::vector<std::string>& own) {
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
     std::vector<std::string> hosts;
+    bool names_any = false;
     for (int number = 1; !text.empty(); ++number) {
         const std::string_view line = text.substr(0, text.find('\n'));
         text.remove_prefix(std::min(text.size(), line.size() + 1));
         const std::vector<std::string_view> words = Words(line.substr(0, line.find('#')));
         if (words.empty()) continue;
+        names_any = true;
         const std::string where = fmt::format("{}:{}", path, number);
-        WEFT_TRY(CheckSlots(words, where));
+        WEFT_TRY(CheckLine(words, where));
         if (words.size() > 1 && IsOwn(words[0], own)) {
             Log(LogLevel::kInfo, "{}: {} is this host, which is rank 0", where, words[0]);
             continue;
         }
         hosts.emplace_back(words[0]);
     }
-    return hosts;
+    if (names_any) return hosts;
+    return MakeError(ErrorCode::kUsage, "{} lists no host; expected a host a line, as b or b:7000",
+                     path);
 }
 
 Result<std::vector<std::string>> ReadHostFile(const std::string& path) {
