@@ -1,15 +1,35 @@
 #include "base/own_folder.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 
 #include "base/confine.h"
+#include "base/fd.h"
 
 namespace weft {
+namespace {
+
+// Whether files that this process creates in the folder get the folder's owner. (User ids are not
+// compared first: a file server may map root to another user.)
+bool IsOwner(const std::string& folder, uid_t owner) {
+    if (owner == ::geteuid()) return true;
+    std::string path = folder + "/.owner-XXXXXX";
+    const Fd file(::mkostemp(path.data(), O_CLOEXEC));
+    if (!file.valid()) return false;
+    struct stat made {};
+    const bool same = ::fstat(file.get(), &made) == 0 && made.st_uid == owner;
+    ::unlink(path.c_str());
+    return same;
+}
+
+}  // namespace
 
 Status MakeOwnFolder(std::string_view flag, const std::string& folder) {
     WEFT_TRY(CheckConfined(folder));
@@ -30,7 +50,11 @@ Status MakeOwnFolder(std::string_view flag, const std::string& folder) {
                          "answers. Make a folder of your own, or run chmod 700 on it",
                          flag, folder, info.st_mode & 07777);
     }
-    return {};
+    if (IsOwner(folder, info.st_uid)) return {};
+    return MakeError(ErrorCode::kDenied,
+                     "{} {}: the folder belongs to another user (id {}), who could change answers. "
+                     "Make a folder of your own, or run chown on it",
+                     flag, folder, info.st_uid);
 }
 
 }  // namespace weft

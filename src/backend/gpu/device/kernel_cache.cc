@@ -1,18 +1,22 @@
 #include "backend/gpu/device/kernel_cache.h"
 
-#include <cstdlib>
 #include <span>
 
 #include "base/hash.h"
+#include "base/home_folder.h"
+#include "base/log.h"
+#include "base/own_folder.h"
 #include "shaders/shaders.h"
 
 namespace weft::backend::on_gpu {
 
 std::string KernelFolder() {
-    const char* cache = std::getenv("XDG_CACHE_HOME");
-    const char* home = std::getenv("HOME");
-    if (cache != nullptr && *cache != 0) return std::string(cache) + "/weft/vulkan";
-    return home == nullptr || *home == 0 ? "" : std::string(home) + "/.cache/weft/vulkan";
+    const std::string cache = CacheFolder();
+    if (cache.empty()) return "";
+    const Status own = MakeOwnFolder("compiled kernels in", cache + "/vulkan");
+    if (own.ok()) return cache + "/vulkan";
+    if (own.error().code == ErrorCode::kDenied) Log(LogLevel::kWarning, "{}", own.error().message);
+    return "";
 }
 
 uint64_t ShaderBuild() {

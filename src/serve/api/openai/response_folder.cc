@@ -19,6 +19,7 @@
 #include "base/json_digits.h"
 #include "base/log.h"
 #include "base/output_file.h"
+#include "base/own_folder.h"
 
 namespace weft::serve {
 namespace {
@@ -114,7 +115,7 @@ Held List(const fs::path& folder, double age_s) {
 
 Result<std::unique_ptr<ResponseFolder>> ResponseFolder::Open(const std::string& path,
                                                              Limits limits) {
-    WEFT_TRY(MakeFolder(path));
+    WEFT_TRY(MakeOwnFolder("--responses-dir", path));
     std::unique_ptr<ResponseFolder> folder(new ResponseFolder(path, limits));
     // A folder that cannot be written is an error now, not with the first response.
     const std::string trial = FreshName(folder->PathOf("", "resp_trial"));
