@@ -363,8 +363,10 @@ Status Engine::Loop(const std::function<bool()>& done) {
         if (serving_) cluster().SetPhase("serve");
         DrainCommands();
         WEFT_TRY(GrowIfAsked());
+        if (ended()) return {};
         const Status outcome = Turn();
         if (!outcome.ok()) WEFT_TRY(RecoverFromLoss(outcome.error()));
+        if (ended()) return {};
         Publish();
     }
     Status completed = CompleteAllSteps();

@@ -280,6 +280,8 @@ class Engine {
     void Publish();
     bool stop_asked() const;
     bool over() const;
+    // Whether FailAll has ended the engine. A failed recovery may have left no rank.
+    bool ended() const { return working_.state == EngineState::kOver; }
     int64_t WaitingCommands() const;
     void WaitsNoMore(int64_t id);
     bool Leaves(int64_t id) const;

@@ -245,7 +245,7 @@ void Engine::End(RunningRequest& active, const Result<Ending>& ending) {
         const int64_t computed = active.said > 0 ? prompt : active.sequence.known;
         active.listener->OnSpent(std::min(computed, prompt), active.said);
     }
-    rank().SetIdle(true);
+    runner_->SetIdle(true);
     active.listener->OnEnd(rest, ending);
     scheduler_->Remove(&active.sequence);
     ended_.push_back(active.sequence.id);

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Hosts join a server while it answers: streams continue with the same text, and the server reports
 them."""
+import http.client
 import json
 import os
 import pathlib
+import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -14,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
 
 import serving  # noqa: E402
+from processes import children  # noqa: E402
 
 WAIT_S = 60
 REQUEST = {"prompt": "What is 47 + 38?", "max_tokens": 100, "temperature": 0, "ignore_eos": True,
@@ -35,6 +39,7 @@ class Joins(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
+        self.workers = []
         self.key = pathlib.Path(folder.name) / "key"
         self.key.write_text("of the hosts that join\n")
         self.key.chmod(0o600)
@@ -45,8 +50,35 @@ class Joins(unittest.TestCase):
     def worker(self):
         worker = subprocess.Popen([serving.PROGRAM, "worker", "--join", self.address, "--key-file",
                                    self.key], stderr=subprocess.DEVNULL)
+        self.workers.append(worker)
         self.addCleanup(worker.wait)
         self.addCleanup(worker.terminate)
+
+    def test_a_failed_recovery_answers_with_its_reason(self):
+        """Rank 0 has to load again after a loss, and its file is away."""
+        folder = self.key.parent
+        shutil.copy(os.environ["WEFT_MODEL"], folder / "model.gguf")
+        self.worker()
+        server = serving.Server(256, "--expect-workers", "1", "--listen", self.address,
+                                "--key-file", str(self.key), "--elastic", "--transport", "tcp",
+                                "--restart-timeout-ms", "500", of=str(folder / "model.gguf"))
+        client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WAIT_S)
+        try:
+            rank = children(self.workers[0].pid)[0]
+            os.rename(folder / "model.gguf", folder / "away.gguf")
+            client.request("POST", "/v1/completions", json.dumps({**REQUEST, "max_tokens": 240}),
+                           {"Content-Type": "application/json"})
+            answer = client.getresponse()
+            self.assertIn(b"data: ", answer.readline())
+            os.kill(rank, signal.SIGKILL)
+            text = answer.read().decode()
+            self.assertIn("The job could not continue with 1 of 2 ranks", text)
+            self.assertIn("cannot open", text)
+            self.assertEqual(server.process.wait(WAIT_S), 3)
+        finally:
+            client.close()
+            server.process.kill()
+            server.process.stdout.close()
 
     def test_streams_continue(self):
         self.worker()

@@ -134,7 +134,7 @@ Status StepRunner::PlanGrowth(int waiting) {
 Error StepRunner::Fail(Error error) {
     over_ = true;
     if (rank_ == nullptr) return cluster_->ReportFailure(std::move(error));
-    rank_->SetIdle(true);
+    SetIdle(true);
     return cluster_->ReportFailure(WithDevice(*cluster_, rank_->device_status(), std::move(error)));
 }
 

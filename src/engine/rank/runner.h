@@ -51,6 +51,10 @@ class StepRunner {
     const Job& job() const { return job_; }
     // The current layout.
     const model::Layout& layout() const { return rank_->layout(); }
+    // As Rank::SetIdle. Does nothing if a recovery has failed and left no rank.
+    void SetIdle(bool idle) {
+        if (rank_ != nullptr) rank_->SetIdle(idle);
+    }
     // Recoveries, in order.
     std::vector<Recovery>& recoveries() { return recoveries_; }
 
@@ -59,7 +63,7 @@ class StepRunner {
     // Runs the step on all ranks. Errors: kCancelled if the user asked to stop; those of the ranks.
     Status Run();
     // Recovers from the loss of a rank. On success, the ranks are ready again, with empty KV
-    // caches. Errors: as engine::Recover; the job has then ended.
+    // caches. Errors: as engine::Recover; the job has then ended, and there may be no rank().
     Status Recover(const Error& error);
     // PendingJoiners: how many waiting workers (ClusterOptions::elastic) the job can admit between
     // two steps. These workers fit a layout and passed the checks on their hosts (examine.h). The
