@@ -200,7 +200,24 @@ Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, 
                      why->message);
 }
 
-Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank) {
+// Compares the files of a new rank 0 with those of the epochs before: a file that was replaced
+// while the job runs would change the model in the middle of answers. (The other ranks compare
+// theirs with rank 0's.)
+static Status CheckFiles(const Rank& rank, const std::string& before) {
+    WEFT_ASSIGN(std::string now, rank.source().Fingerprint());
+    if (!rank.job().adapters.empty()) {
+        WEFT_ASSIGN(const std::string adapters, model_files::FingerprintOfAdapters(rank.source()));
+        now += adapters;
+    }
+    if (now == before) return {};
+    return MakeError(ErrorCode::kDenied,
+                     "{}: the file {}has changed since the job began, and rank 0 has to load it "
+                     "again. Start the job again, or put the former file back",
+                     rank.source().name(), rank.job().adapters.empty() ? "" : "or an adapter ");
+}
+
+Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
+                const std::string& files) {
     std::unique_ptr<model_files::ModelSource> source;
     if (job.feed && cluster.size() > 1) {
         // Every rank takes part, also one that has its weights.
@@ -209,6 +226,7 @@ Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>
     }
     if (rank == nullptr) {
         WEFT_ASSIGN(rank, Rank::Make(job, cluster, std::move(source)));
+        if (!files.empty() && cluster.rank() == 0) WEFT_TRY(CheckFiles(*rank, files));
     } else {
         rank->TakeCache(job);
     }
@@ -246,6 +264,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
     if (!cluster.recovers()) return error;
     const int64_t begin_ns = NowNs();
     const int ranks = cluster.size();
+    const std::string files = rank == nullptr ? "" : rank->files_fingerprint();
     Recovery recovery;
     std::string why;
     for (int attempt = 0; attempt < kMostAttempts || NowNs() - begin_ns < kRetryNs; ++attempt) {
@@ -285,7 +304,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
         if (!next->refused.empty()) why = next->refused;
         recovery.joined = next->joined;
         recovery.lost.insert(recovery.lost.end(), next->lost.begin(), next->lost.end());
-        const Status status = OpenRank(job, cluster, rank);
+        const Status status = OpenRank(job, cluster, rank, files);
         KeepChoices(rank.get(), job);
         if (status.ok()) {
             recovery.epoch = next->epoch;

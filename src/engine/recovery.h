@@ -36,8 +36,11 @@ struct Asked {
     int ranks = 1;
 };
 
-// Makes `rank` if it is null, then calls Rank::Enter. Errors: those of Rank; pass them to Recover.
-Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank);
+// Makes `rank` if it is null, then calls Rank::Enter. files: Rank::files_fingerprint of the epochs
+// before; "": there were none. Errors: those of Rank; kDenied (the files of rank 0 have changed);
+// pass them to Recover.
+Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
+                const std::string& files = "");
 
 // Starts rank 0: calls OpenRank and, if another rank is lost meanwhile, Recover. Errors: why the
 // job ended; the cluster already knows the error.

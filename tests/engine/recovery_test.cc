@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -175,6 +176,34 @@ TEST_F(EngineRecovery, ReportsRecoveries) {
               0u)
         << recoveries[0].text;
     EXPECT_EQ(job_.tp * job_.pp, 1);
+}
+
+// A rank whose place changes loads again, and finds another model under the same name.
+TEST_F(EngineRecovery, RefusesAModelThatWasReplaced) {
+    for (const bool is_replaced : {false, true}) {
+        test::FakeHub hub(1);
+        test::FakeCluster cluster(hub, 0, 1);
+        cluster.next_epoch = [&](test::FakeCluster& self, const Error& error,
+                                 const auto&) -> Result<cluster::EpochInfo> {
+            if (error.code != ErrorCode::kPeerLost) return error;
+            self.SetCores({1});
+            self.Become(0, 1, JobToJson(job_));
+            return cluster::EpochInfo();
+        };
+        std::unique_ptr<Rank> rank;
+        std::vector<engine::Recovery> recoveries;
+        ASSERT_TRUE(OpenRank(job_, cluster, rank).ok());
+        support::TinyFile file{.hyper = support::OddHyper()};
+        if (is_replaced) file.rope_base = 20000;
+        std::filesystem::remove(dir_ / "tiny.gguf");  // the rank has mapped the old file
+        support::WriteTinyGguf(dir_ / "tiny.gguf", file);
+        const Status status = Recover(job_, cluster, rank, loss_, recoveries);
+        ASSERT_EQ(status.ok(), !is_replaced);
+        if (status.ok()) continue;
+        EXPECT_NE(status.error().message.find("the file has changed since the job began"),
+                  std::string::npos)
+            << status.error().message;
+    }
 }
 
 // Without the flags a loss ends the job with its error.

@@ -65,6 +65,10 @@ class Rank {
     // them from rank 0.
     const std::string& adapters_fingerprint() const { return adapters_; }
     const std::vector<std::string>& identities() const { return identities_; }
+    // Rank 0: of the model's file and the adapters together. "": Enter has not read them.
+    std::string files_fingerprint() const {
+        return job_.adapters.empty() == adapters_.empty() ? fingerprint_ + adapters_ : "";
+    }
     // Whether `job` gives this rank the same shard and the same place on its host in the current
     // epoch of the cluster. If not, make another Rank.
     bool Serves(const Job& job) const;
