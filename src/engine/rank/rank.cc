@@ -28,9 +28,7 @@ namespace {
 
 // Loading waits for the slowest disk while every rank makes progress.
 constexpr int64_t kAgreeMs = 600'000;
-// Most all-reduce costs that a rank keeps, and the number of quantiles that it reports.
-constexpr size_t kMostCosts = 1'000'000;
-constexpr size_t kQuantiles = 128;
+constexpr size_t kQuantiles = 128;  // of all-reduce costs, in a report
 constexpr int64_t kReportMs = 5000;
 constexpr double kSaveUsesS = 300;
 // A table is wrong if the median over at least this many decode steps' all-reduces differs by this
@@ -42,17 +40,6 @@ constexpr size_t kMostTraceBytes = 256 << 20;
 constexpr size_t kMostTracedOps = 1 << 18;
 // Trace bytes of all ranks in one call: traces of many ranks exceed what one gathers.
 constexpr size_t kTraceRoundBytes = 32 << 20;
-
-std::vector<double> Quantiles(std::vector<float> costs) {
-    std::ranges::sort(costs);
-    const size_t count = std::min(costs.size(), kQuantiles);
-    std::vector<double> quantiles(count);
-    for (size_t i = 0; i < count; ++i) {
-        const float us = costs[count == 1 ? 0 : i * (costs.size() - 1) / (count - 1)];
-        quantiles[i] = std::round(static_cast<double>(us) * 10) / 10;
-    }
-    return quantiles;
-}
 
 // Half of each window is for the tensor group's collectives, half for steps, sends and logits.
 size_t HalfWindow(const net::Fabric& fabric) {
@@ -244,8 +231,8 @@ Status Rank::AgreeOnNarrowest(std::string_view name, backend::SumWire told, std:
 // Deletes a cached table whose times differ from this run's.
 void Rank::CheckTable() const {
     if (tensor_ == nullptr || table_.path.empty()) return;
-    if (all_reduce_us_.size() < kLeastToJudge) return;
-    std::vector<float> costs = all_reduce_us_;
+    std::vector<float> costs = all_reduce_us_.all();
+    if (costs.size() < kLeastToJudge) return;
     const auto middle = costs.begin() + static_cast<ptrdiff_t>(costs.size() / 2);
     std::ranges::nth_element(costs, middle);
     const DType sums = device_->info().target.float64_reductions ? DType::kF64 : DType::kF32;
@@ -555,7 +542,7 @@ void Rank::Record(const StepData& step) {
     // Only decode steps, whose small all-reduces are what a token pays.
     if (step.tokens.size() == step.sequences.size()) {
         for (float us : executable_->transfers().all_reduce_us()) {
-            if (all_reduce_us_.size() < kMostCosts) all_reduce_us_.push_back(us);
+            all_reduce_us_.Add(us);
         }
     }
     if (!job_.trace || trace_.size() >= kMostTraceBytes) return;
@@ -629,7 +616,7 @@ RankReport Rank::Report() const {
     report.drive_ahead_used = drive.ahead_used;
     report.load_s = load_s_;
     report.all_reduces = all_reduces();
-    report.all_reduce_us = Quantiles(all_reduce_us_);
+    report.all_reduce_us = all_reduce_us_.Quantiles(kQuantiles);
     return report;
 }
 

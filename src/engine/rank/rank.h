@@ -25,6 +25,7 @@
 #include "engine/job.h"
 #include "engine/page_store/page_key.h"
 #include "engine/page_store/slot_file.h"
+#include "engine/rank/recent_costs.h"
 #include "engine/rank/shares.h"
 #include "engine/rank/step_links.h"
 #include "engine/rank/step_message.h"
@@ -332,7 +333,7 @@ class Rank {
     std::atomic<uint64_t> fed_bytes_{0};  // sent to other ranks
     double load_s_ = 0;
     double step_s_ = 0;
-    std::vector<float> all_reduce_us_;
+    RecentCosts all_reduce_us_;  // of decode steps
     struct TracedStep {
         int64_t number = 0;
         std::vector<backend::OpTiming> timings;
