@@ -112,7 +112,9 @@ void Rank::LeaveEpoch() {
     world_.reset();
 }
 
-Rank::Rank(const Job& job, cluster::Cluster& cluster) : job_(job), asked_(job), cluster_(cluster) {}
+Rank::Rank(const Job& job, cluster::Cluster& cluster) : job_(job), cluster_(cluster) {
+    TakeCache(job);
+}
 
 Rank::~Rank() {
     SaveUses();

@@ -281,7 +281,9 @@ class Rank {
     }
 
     Job job_;
-    Job asked_;  // with the largest sizes of the cache
+    struct {
+        int64_t ctx = 0, kv_tokens = 0;
+    } largest_;  // sizes of the cache, as the job asks for them
     cluster::Cluster& cluster_;
     std::unique_ptr<model_files::ModelSource> source_;
     model::Hyper hyper_;

@@ -152,14 +152,14 @@ void Rank::DropExecutable() {
 
 // Sets the sizes of the KV cache that `tokens` tokens allow.
 void Rank::SetCache(int64_t tokens) {
-    job_.ctx = asked_.ctx;
-    job_.kv_tokens = asked_.kv_tokens;
+    job_.ctx = largest_.ctx;
+    job_.kv_tokens = largest_.kv_tokens;
     FitCache(job_, hyper_, page_tokens(), tokens);
 }
 
 void Rank::TakeCache(const Job& job) {
-    asked_.ctx = job.ctx;
-    asked_.kv_tokens = job.kv_tokens;
+    largest_.ctx = job.ctx;
+    largest_.kv_tokens = job.kv_tokens;
     job_.fits_ctx = job.fits_ctx;
 }
 
@@ -583,11 +583,11 @@ Status Rank::AgreeOnCache() {
         }
     }
     if (!kept) SetCache(TokensThatFit(rooms, job_.cache_share));
-    if (job_.ctx < 1 || job_.ctx > asked_.ctx || job_.kv_tokens < job_.ctx) {
+    if (job_.ctx < 1 || job_.ctx > largest_.ctx || job_.kv_tokens < job_.ctx) {
         return MakeError(ErrorCode::kCorrupt,
                          "another rank has a KV cache of {} tokens for a context of {}; expected a "
                          "context of at most {}. Run the same build of Weft on all hosts",
-                         job_.kv_tokens, job_.ctx, asked_.ctx);
+                         job_.kv_tokens, job_.ctx, largest_.ctx);
     }
     job_.cache_agreed = true;
     return job_.ctx == ctx && job_.kv_tokens == tokens ? Status() : Compile();
