@@ -206,6 +206,21 @@ TEST_F(EngineRecovery, RefusesAModelThatWasReplaced) {
     }
 }
 
+// A rank that the timeout tolerates is not lost because somebody looks at the ranks.
+TEST_F(EngineRecovery, ReportsWaitAsLongAsTheTimeout) {
+    for (const int64_t timeout_ms : {1000, 60'000}) {
+        test::FakeHub hub(1);
+        test::FakeCluster cluster(hub, 0, 1);
+        cluster.patience_ms = timeout_ms;
+        job_.trace = true;
+        const auto rank = *Rank::Make(job_, cluster);
+        ASSERT_TRUE(rank->GatherReports().ok());
+        for (const char* name : {"report", "trace size"}) {
+            EXPECT_EQ(cluster.waits_ms.at(name), std::max<int64_t>(5000, timeout_ms)) << name;
+        }
+    }
+}
+
 // Without the flags a loss ends the job with its error.
 TEST_F(EngineRecovery, DoesNothingUnlessAsked) {
     test::FakeHub hub(1);

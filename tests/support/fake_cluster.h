@@ -63,6 +63,7 @@ class FakeCluster final : public cluster::Cluster {
 
     // Ranks' memory reports, "needed available", that replace the real ones.
     std::vector<std::string> memory;
+    int64_t patience_ms = 5000;
     // Wait limit of the last collective call, by name.
     std::map<std::string, int64_t> waits_ms;
     // Why waiting workers were rejected.
@@ -90,7 +91,7 @@ class FakeCluster final : public cluster::Cluster {
     }
     const std::vector<int>& cores() const override { return cores_; }
     bool cores_shared() const override { return true; }
-    int64_t timeout_ms() const override { return 5000; }
+    int64_t timeout_ms() const override { return patience_ms; }
     net::Fabric& fabric() override { return fabric_; }
     net::PeerMonitor* monitor() override { return nullptr; }
     void SetProgress(std::function<int64_t()> shown) override { progress = std::move(shown); }

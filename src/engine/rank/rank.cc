@@ -29,7 +29,7 @@ namespace {
 // Loading waits for the slowest disk while every rank makes progress.
 constexpr int64_t kAgreeMs = 600'000;
 constexpr size_t kQuantiles = 128;  // of all-reduce costs, in a report
-constexpr int64_t kReportMs = 5000;
+constexpr int64_t kLeastReportMs = 5000;
 constexpr double kSaveUsesS = 300;
 // A table is wrong if the median over at least this many decode steps' all-reduces differs by this
 // factor: in a step caches are cold, and other ranks may be late.
@@ -633,9 +633,13 @@ std::string Rank::ShareText() const {
     return text;
 }
 
+Deadline Rank::WaitForRanks(int64_t least_ms) const {
+    return Deadline::In(std::max(least_ms, cluster_.timeout_ms()));
+}
+
 // A report that fails costs the report: the job goes on.
 Result<std::vector<RankReport>> Rank::ExchangeReports() {
-    auto texts = cluster_.AllGather("report", ReportToJson(Report()), Deadline::In(kReportMs));
+    auto texts = cluster_.AllGather("report", ReportToJson(Report()), WaitForRanks(kLeastReportMs));
     if (!texts.ok() && texts.error().code != ErrorCode::kUnsupported) return texts.error();
     std::vector<RankReport> reports(static_cast<size_t>(cluster_.size()));
     Status failed = texts.ok() ? Status() : Status(texts.error());
@@ -675,9 +679,9 @@ Result<std::vector<RankReport>> Rank::GatherReports() {
 // Every rank sends a piece of its trace in each call.
 Status Rank::GatherTraces(std::vector<RankReport>& reports) {
     WriteTraced();
-    WEFT_ASSIGN(
-        const std::vector<std::string> sizes,
-        cluster_.AllGather("trace size", std::to_string(trace_.size()), Deadline::In(kReportMs)));
+    WEFT_ASSIGN(const std::vector<std::string> sizes,
+                cluster_.AllGather("trace size", std::to_string(trace_.size()),
+                                   WaitForRanks(kLeastReportMs)));
     size_t most = 0;
     for (const std::string& size : sizes) {
         most = std::max<size_t>(most, std::strtoull(size.c_str(), nullptr, 10));
@@ -686,7 +690,7 @@ Status Rank::GatherTraces(std::vector<RankReport>& reports) {
     for (size_t at = 0; at < most; at += piece) {
         const std::string mine = at < trace_.size() ? trace_.substr(at, piece) : "";
         WEFT_ASSIGN(const std::vector<std::string> pieces,
-                    cluster_.AllGather("trace", mine, Deadline::In(kReportMs)));
+                    cluster_.AllGather("trace", mine, WaitForRanks(kLeastReportMs)));
         for (size_t rank = 0; rank < reports.size(); ++rank) reports[rank].trace += pieces[rank];
     }
     return {};

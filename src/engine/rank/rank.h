@@ -262,6 +262,8 @@ class Rank {
     double OpTolerance(const DeviceRecord& record) const;
     Status RefuseToServe(Error error);
     std::string OpText(size_t stage, size_t index) const;
+    // A rank counts as lost only after the cluster's timeout, so a collective call waits as long.
+    Deadline WaitForRanks(int64_t least_ms) const;
     Result<std::vector<RankReport>> ExchangeReports();
     std::string ShareText() const;
     friend Status RunWorker(Rank& rank);

@@ -14,7 +14,7 @@ namespace weft::engine {
 namespace {
 
 // Each rank reads the pages of one message meanwhile, perhaps over a network.
-constexpr int64_t kRestoreMs = 60'000;
+constexpr int64_t kLeastRestoreMs = 60'000;
 constexpr int64_t kAgreeMs = 600'000;
 
 // All on which the bits of a rank's pages depend, besides the model's file and the other ranks.
@@ -84,7 +84,7 @@ Result<int64_t> Rank::RunKeyed(const StepData& step) {
     if (cluster_.size() == 1) return filled;
     WEFT_ASSIGN(
         const std::vector<std::string> all,
-        cluster_.AllGather("filled pages", std::to_string(filled), Deadline::In(kRestoreMs)));
+        cluster_.AllGather("filled pages", std::to_string(filled), WaitForRanks(kLeastRestoreMs)));
     for (const std::string& one : all) {
         filled = std::min<int64_t>(filled, std::strtoll(one.c_str(), nullptr, 10));
     }

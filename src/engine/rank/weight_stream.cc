@@ -11,7 +11,7 @@ using model_files::MetaEntry;
 using model_files::MetaType;
 using model_files::TensorInfo;
 
-constexpr int64_t kHeaderMs = 60'000;
+constexpr int64_t kLeastHeaderMs = 60'000;
 // Each rank gets a copy of it.
 constexpr size_t kMostHeaderBytes = 16 << 20;
 // No loader requests more at once (backend: 1 MiB and a strip; a transposed read: one matrix).
@@ -242,8 +242,9 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenStreamed(const Job& job,
         WEFT_ASSIGN(own, OpenModelOf(job));
         WEFT_ASSIGN(header, StreamHeader(*own));
     }
+    const int64_t wait_ms = std::max(kLeastHeaderMs, cluster.timeout_ms());
     WEFT_ASSIGN(const std::vector<std::string> headers,
-                cluster.AllGather("model header", header, Deadline::In(kHeaderMs)));
+                cluster.AllGather("model header", header, Deadline::In(wait_ms)));
     if (cluster.rank() == 0) return own;
     WEFT_ASSIGN(std::unique_ptr<StreamedSource> fed, StreamedSource::Parse(headers[0]));
     return std::unique_ptr<model_files::ModelSource>(std::move(fed));
