@@ -99,7 +99,26 @@ Status CheckRoom(const Rank* rank, const cluster::Cluster& cluster, const std::v
 
 }  // namespace
 
-Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept, const Asked* asked) {
+// Checks that the model of `rank` can be cut for `ranks` ranks of the job.
+static Status CheckCut(const Job& job, int ranks, const Rank& rank) {
+    WEFT_ASSIGN(const model::Layout layout,
+                model::MakeLayout(ranks, job.tp, job.pp, job.split, job.ep));
+    WEFT_TRY(model::PlanShards(rank.hyper(), rank.source(), layout));
+    return {};
+}
+
+// A model that cannot be cut into so many tensor parts may have as many stages.
+static void UseStagesIfUncut(Job& job, int ranks, const Rank& rank) {
+    if (job.tp < 2 || CheckCut(job, ranks, rank).ok()) return;
+    Job stages = job;
+    stages.tp = 1;
+    stages.pp = ranks;
+    stages.ep = 0;
+    if (CheckCut(stages, ranks, rank).ok()) job = std::move(stages);
+}
+
+Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept, const Asked* asked,
+                      const Rank* rank) {
     WEFT_ASSIGN(const model::Layout before,
                 model::MakeLayout(ranks, job.tp, job.pp, job.split, job.ep));
     const int left = static_cast<int>(kept.size());
@@ -133,6 +152,7 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept, c
         next.split.clear();  // measured again, by all
         next.split_auto = true;
     }
+    if (rank != nullptr && left < ranks) UseStagesIfUncut(next, left, *rank);
     return next;
 }
 
@@ -185,11 +205,7 @@ Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, 
         kept.push_back(ranks + more - 1);
         const auto cut = [&]() -> Status {
             WEFT_ASSIGN(const Job next, ReplanJob(job, ranks, kept, &asked));
-            const int size = ranks + more;
-            WEFT_ASSIGN(const model::Layout layout,
-                        model::MakeLayout(size, next.tp, next.pp, next.split, next.ep));
-            WEFT_TRY(model::PlanShards(rank.hyper(), rank.source(), layout));
-            return {};
+            return CheckCut(next, ranks + more, rank);
         };
         const Status fits = cut();
         if (fits.ok()) room = more;
@@ -286,7 +302,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             const bool same = std::cmp_equal(kept.size(), size) && kept.back() == size - 1;
             if (!same) {
                 WEFT_TRY(CheckRoom(rank.get(), cluster, kept));
-                WEFT_ASSIGN(last, ReplanJob(last, size, kept, asked));
+                WEFT_ASSIGN(last, ReplanJob(last, size, kept, asked, rank.get()));
             }
             KeepWires(rank.get(), last);
             return JobToJson(last);

@@ -64,9 +64,11 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
 // The job for the next epoch. kept: the ranks of the next epoch, ascending. A number below `ranks`
 // is a rank of the previous epoch, which had `ranks` ranks; a higher number is a new rank. Keeps
 // the layout and the ranks' shares if possible. If there are as many ranks as the user asked for,
-// uses the layout of `asked` (may be null). Errors: kUsage.
+// uses the layout of `asked` (may be null). rank: has the model; if fewer ranks remain, and the
+// model cannot be cut for the layout, but into stages, uses stages. Null: the layout is not
+// checked. Errors: kUsage.
 Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept,
-                      const Asked* asked = nullptr);
+                      const Asked* asked = nullptr, const Rank* rank = nullptr);
 // ReplanJob with the job as JSON, for ClusterOptions::replan.
 Result<std::string> ReplanText(const std::string& job, int ranks, const std::vector<int>& kept);
 // Largest n <= waiting for which the model can be sharded over ranks + n ranks. Errors: kUsage,

@@ -206,6 +206,33 @@ TEST_F(EngineRecovery, RefusesAModelThatWasReplaced) {
     }
 }
 
+// Two heads have no three parts, but the three layers have.
+TEST_F(EngineRecovery, UsesStagesIfTheModelCannotBeCut) {
+    model::Hyper hyper = support::OddHyper();
+    hyper.heads = hyper.kv_heads = 2;
+    support::WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = hyper});
+    test::FakeHub hub(1);
+    test::FakeCluster cluster(hub, 0, 1);
+    const auto rank = *Rank::Make(job_, cluster);
+    const auto planned = [&](int tp, int pp, const std::vector<int>& kept) {
+        Job job = job_;
+        job.tp = tp;
+        job.pp = pp;
+        const Job next = *ReplanJob(job, tp * pp, kept, nullptr, rank.get());
+        return std::pair(next.tp, next.pp);
+    };
+    EXPECT_EQ(planned(2, 2, {0, 1, 3}), std::pair(1, 3));
+    EXPECT_EQ(planned(2, 2, {0, 1}), std::pair(2, 1));
+    EXPECT_EQ(planned(1, 3, {0, 1}), std::pair(1, 2));
+    // Neither works.
+    EXPECT_EQ(planned(2, 3, {0, 1, 2, 3, 4}), std::pair(5, 1));
+    // A rank that joins does not turn tensor ranks into stages, which take longer for a token.
+    EXPECT_EQ(planned(2, 1, {0, 1, 2}), std::pair(3, 1));
+    Job pair = job_;
+    pair.tp = 2;
+    EXPECT_FALSE(RoomFor(3, pair, 2, {.job = pair, .ranks = 2}, *rank).ok());
+}
+
 // A rank that the timeout tolerates is not lost because somebody looks at the ranks.
 TEST_F(EngineRecovery, ReportsWaitAsLongAsTheTimeout) {
     for (const int64_t timeout_ms : {1000, 60'000}) {
