@@ -42,6 +42,8 @@ int64_t Scheduler::Left(const StepData& step) const {
 // present keys.
 void Scheduler::Add(Sequence* sequence) {
     WEFT_CHECK(!sequence->tokens.empty());
+    WEFT_CHECK(!options_.whole_prompts ||
+               std::cmp_less_equal(sequence->tokens.size(), options_.step_tokens));
     const auto [at, is_new] = keys_.try_emplace(sequence->key);
     KeyUse& key = at->second;
     if (is_new) {
@@ -421,11 +423,16 @@ bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& 
 // hold fewer pages may pass it (MayPass).
 void Scheduler::Admit(StepData& step, std::vector<PlannedRows>& planned) {
     const Sequence* blocked = nullptr;
+    bool summed = false;  // the pages of keys
     while (Left(step) > 0 && static_cast<int64_t>(running_.size()) < options_.max_seqs) {
         Sequence* s = NextWaiting();
         if (s == nullptr) return;
+        if (blocked != nullptr && !std::exchange(summed, true)) SumPages();
         const bool may = !AtLimit(*s) && (blocked == nullptr || MayPass(*s, *blocked));
-        if (may && AdmitOne(*s, step, planned)) continue;
+        if (may && AdmitOne(*s, step, planned)) {
+            summed = false;
+            continue;
+        }
         s->of_key->blocked = plan_;
         if (may && blocked == nullptr && s->wants > Room()) blocked = s;
     }

@@ -319,13 +319,13 @@ class Scheduler {
     bool GivesPages(const Sequence& other, const Sequence& growing, bool after) const;
     bool GivesWay(const Sequence& running, const Sequence& waiting, bool slot) const;
     Sequence* VictimFor(const Sequence& waiting, bool slot, bool own) const;
-    bool PreemptFor(const Sequence& waiting, bool slot, bool own);
+    bool PreemptFor(const Sequence& waiting, bool slot, bool own, int64_t room);
     void FindNextOfKeys();
     void MakeWay();
     void Demand(const Sequence& sequence, int64_t left);
     void ShareRows(int64_t left);
     bool AtLimit(const Sequence& sequence) const;
-    bool MayPass(const Sequence& sequence, const Sequence& blocked);
+    bool MayPass(const Sequence& sequence, const Sequence& blocked) const;
     bool AdmitOne(Sequence& sequence, StepData& step, std::vector<PlannedRows>& planned);
     void Preempt(Sequence* sequence);
     void ReleasePages(Sequence& sequence);

@@ -166,11 +166,14 @@ Sequence* Scheduler::VictimFor(const Sequence& waiting, bool slot, bool own) con
 }
 
 // Preempts as many sequences as the slot and the pages of `waiting` need. Returns false, and
-// preempts no sequence, if that would not free enough.
-bool Scheduler::PreemptFor(const Sequence& waiting, bool slot, bool own) {
-    SumPages();
+// preempts no sequence, if that would not free enough. room: Room(). Keeps the sums of SumPages.
+bool Scheduler::PreemptFor(const Sequence& waiting, bool slot, bool own, int64_t room) {
     victims_.clear();
-    int64_t lacks = waiting.wants - Room();
+    int64_t lacks = waiting.wants - room;
+    const auto add_pages = [](const Sequence& s, int64_t sign) {
+        s.of_key->pages += sign * std::ssize(s.pages);
+        s.of_request->pages += sign * std::ssize(s.pages);
+    };
     bool enough = true;
     while (enough && (slot || lacks > 0)) {
         Sequence* victim = VictimFor(waiting, slot, own);
@@ -179,13 +182,15 @@ bool Scheduler::PreemptFor(const Sequence& waiting, bool slot, bool own) {
         slot = false;
         victims_.push_back(victim);
         Count(*victim, -1);
-        victim->of_key->pages -= static_cast<int64_t>(victim->pages.size());
-        victim->of_request->pages -= static_cast<int64_t>(victim->pages.size());
+        add_pages(*victim, -1);
         lacks -= Owed(*victim) + std::ranges::count_if(victim->pages, [&](int32_t page) {
                      return pool_.holders(page) == 1;
                  });
     }
-    for (const Sequence* victim : victims_) Count(*victim, 1);
+    for (const Sequence* victim : victims_) {
+        Count(*victim, 1);
+        if (!enough) add_pages(*victim, 1);
+    }
     if (!enough) return false;
     for (Sequence* victim : victims_) Preempt(victim);
     return true;
@@ -210,14 +215,17 @@ void Scheduler::MakeWay() {
     if (waiting_.empty() || running_.empty()) return;
     if (keys_.size() == 1 && keys_.begin()->second.requests.size() == 1) return;
     FindNextOfKeys();
+    SumPages();
+    int64_t room = Room();
     int64_t promised = 0;  // of the free slots
     for (const KeyUse* key : turns_) {
         const Sequence& next = *key->next;
         const bool own = AtLimit(next);
         const auto running = static_cast<int64_t>(running_.size());
         const bool slot = own || running + promised >= options_.max_seqs;
-        if (slot || next.wants > Room()) {
-            if (!PreemptFor(next, slot, own)) continue;
+        if (slot || next.wants > room) {
+            if (!PreemptFor(next, slot, own, room)) continue;
+            room = Room();
             key->next->promised = plan_;
         }
         ++promised;
@@ -225,10 +233,10 @@ void Scheduler::MakeWay() {
 }
 
 // Whether a sequence may be admitted before `blocked`, which lacks pages: its key must then hold no
-// more pages than the key of `blocked`, so many small sequences do not starve a large one.
-bool Scheduler::MayPass(const Sequence& s, const Sequence& blocked) {
+// more pages than the key of `blocked`, so many small sequences do not starve a large one. Needs
+// the sums of SumPages.
+bool Scheduler::MayPass(const Sequence& s, const Sequence& blocked) const {
     if (s.priority < blocked.priority) return false;
-    SumPages();
     const KeyUse &mine = *s.of_key, &theirs = *blocked.of_key;
     const int64_t more = PagesFor(static_cast<int64_t>(s.tokens.size()) + 1);
     return PagesOf(mine) + static_cast<double>(more) / mine.weight <= PagesOf(theirs);
@@ -262,9 +270,10 @@ void Scheduler::ShareRows(int64_t left) {
     }
     FindNextOfKeys();
     int64_t slots = options_.max_seqs - static_cast<int64_t>(running_.size());
+    const int64_t room = Room();
     for (const KeyUse* key : turns_) {
         const Sequence& next = *key->next;
-        if (AtLimit(next) || next.wants > Room()) continue;
+        if (AtLimit(next) || next.wants > room) continue;
         if (slots-- <= 0) break;
         Demand(next, left);
     }
