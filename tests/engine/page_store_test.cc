@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 
@@ -215,6 +216,25 @@ TEST(FolderStore, WritesAgainWhatIsGone) {
     PutNow(*store, 0);
     PutNow(*store, 0);
     EXPECT_TRUE(Gets(*store, 0));
+}
+
+// A page whose file is gone is written although its time waited to be changed. (A large page keeps
+// the writing thread busy meanwhile.)
+TEST(FolderStore, PutsAPageWhoseTimeIsToBeChanged) {
+    const test::TempDir dir;
+    { PutNow(*OpenFolder(dir.path()), 1); }
+    const fs::path file = PagesIn(dir.path()).at(0);
+    const auto store = OpenFolder(dir.path());
+    const timespec used{std::time(nullptr) - FolderStore::kRecentS, 0};
+    const timespec times[2] = {used, used};
+    ASSERT_EQ(::utimensat(AT_FDCWD, file.c_str(), times, 0), 0);
+    EXPECT_TRUE(Gets(*store, 1));
+    fs::remove(file);
+    store->Put(KeyOf(2), std::make_shared<std::vector<std::byte>>(size_t{64} << 20));
+    store->Touch(KeyOf(1));
+    store->Put(KeyOf(1), BytesOf(1));
+    EXPECT_TRUE(test::Until([&] { return store->Has(KeyOf(1)); }));
+    EXPECT_TRUE(Gets(*store, 1));
 }
 
 // Pages that are used in the device's memory, such as those of a common beginning, are the last to

@@ -179,7 +179,11 @@ void FolderStore::Put(const PageKey& key, const PageBytes& bytes) {
     }
     Kept& kept = kept_[key];
     kept.used_ns = NextUse();
-    if (!kept.waits) Queue(key, kept, bytes);
+    if (kept.bytes == nullptr) {
+        kept.bytes = bytes;
+        queued_bytes_ += size;
+    }
+    Queue(key, kept);
 }
 
 // The uses of a page are stored now and then, because each use of a long text would change
@@ -191,7 +195,7 @@ void FolderStore::Touch(const PageKey& key) {
     Kept& kept = found->second;
     kept.used_ns = NextUse();
     const bool stale = kept.used_ns - kept.stored_ns > kRecentS * kSecondNs;
-    if (stale && !kept.waits) Queue(key, kept, nullptr);
+    if (stale) Queue(key, kept);
 }
 
 // Needs the lock. Later uses have later times.
@@ -202,10 +206,9 @@ int64_t FolderStore::NextUse() {
 }
 
 // Needs the lock.
-void FolderStore::Queue(const PageKey& key, Kept& kept, const PageBytes& bytes) {
-    kept.waits = true;
-    queue_.push_back({key, bytes});
-    if (bytes != nullptr) queued_bytes_ += static_cast<int64_t>(bytes->size());
+void FolderStore::Queue(const PageKey& key, Kept& kept) {
+    if (std::exchange(kept.waits, true)) return;
+    queue_.push_back(key);
     changed_.notify_one();
 }
 
@@ -258,19 +261,20 @@ void FolderStore::Write() {
     for (;;) {
         changed_.wait(lock, [&] { return ends_ || !queue_.empty(); });
         if (queue_.empty() || (ends_ && NowNs() > flush_until_ns_)) return;
-        const Waiting page = std::move(queue_.front());
+        const PageKey key = queue_.front();
         queue_.pop_front();
-        const bool paused = page.bytes != nullptr && NowNs() < paused_until_ns_;
-        Kept& waiting = kept_.at(page.key);  // pages that wait stay there
+        Kept& waiting = kept_.at(key);  // pages that wait stay there
         waiting.waits = false;
         const Kept kept = waiting;
+        waiting.bytes = nullptr;
+        const bool paused = kept.bytes != nullptr && NowNs() < paused_until_ns_;
         if (paused) ++counts_.dropped;
-        if (paused) kept_.erase(page.key);
+        if (paused) kept_.erase(key);
         lock.unlock();
-        const bool there = !paused && kept.stored_ns > 0 && Renew(page.key, kept.used_ns);
-        if (!paused && !there && page.bytes != nullptr) WriteOne(page, kept);
+        const bool there = !paused && kept.stored_ns > 0 && Renew(key, kept.used_ns);
+        if (!paused && !there && kept.bytes != nullptr) WriteOne(key, kept);
         lock.lock();
-        if (page.bytes != nullptr) queued_bytes_ -= static_cast<int64_t>(page.bytes->size());
+        if (kept.bytes != nullptr) queued_bytes_ -= std::ssize(*kept.bytes);
     }
 }
 
@@ -287,25 +291,25 @@ bool FolderStore::Renew(const PageKey& key, int64_t used_ns) {
     return there;
 }
 
-void FolderStore::WriteOne(const Waiting& page, const Kept& kept) {
-    const std::string path = PathOf(page.key);
+void FolderStore::WriteOne(const PageKey& key, const Kept& kept) {
+    const std::string path = PathOf(key);
     // A file of another process that is there already may be damaged, so it is replaced.
-    const auto bytes = static_cast<int64_t>(page.bytes->size()) + kFileBytes;
+    const int64_t bytes = std::ssize(*kept.bytes) + kFileBytes;
     if (untrimmed_bytes_ + bytes > most_bytes_ / 64) Trim();
     untrimmed_bytes_ += bytes;
-    const Header header = HeaderOf(page.key, *page.bytes);
+    const Header header = HeaderOf(key, *kept.bytes);
     const std::string fresh = FreshName(path);
-    int error = WriteFresh(fresh, header, *page.bytes, kept.used_ns);
+    int error = WriteFresh(fresh, header, *kept.bytes, kept.used_ns);
     if (error == ENOENT) {  // the folder was removed
         ::mkdir(folder_.c_str(), 0700);
-        error = WriteFresh(fresh, header, *page.bytes, kept.used_ns);
+        error = WriteFresh(fresh, header, *kept.bytes, kept.used_ns);
     }
     if (error == 0 && ::rename(fresh.c_str(), path.c_str()) != 0) error = errno;
     if (error != 0) ::unlink(fresh.c_str());
-    NoteWritten(page, kept.used_ns, error);
+    NoteWritten(key, kept, error);
 }
 
-void FolderStore::NoteWritten(const Waiting& page, int64_t used_ns, int error) {
+void FolderStore::NoteWritten(const PageKey& key, const Kept& written, int error) {
     if (error != 0 && !std::exchange(warned_, true)) {
         Log(LogLevel::kWarning,
             "--cache-dir {}: cannot write a page: {}. The server continues without writing pages, "
@@ -314,15 +318,15 @@ void FolderStore::NoteWritten(const Waiting& page, int64_t used_ns, int error) {
     }
     const std::lock_guard lock(mutex_);
     if (error == 0) {
-        counts_.held_bytes += static_cast<int64_t>(page.bytes->size());
-        counts_.written_bytes += static_cast<int64_t>(page.bytes->size());
-        Kept& kept = kept_[page.key];
-        kept.used_ns = std::max(kept.used_ns, used_ns);
-        kept.stored_ns = used_ns;
+        counts_.held_bytes += std::ssize(*written.bytes);
+        counts_.written_bytes += std::ssize(*written.bytes);
+        Kept& kept = kept_[key];
+        kept.used_ns = std::max(kept.used_ns, written.used_ns);
+        kept.stored_ns = written.used_ns;
         return;
     }
     ++counts_.dropped;
-    if (const auto at = kept_.find(page.key); at != kept_.end() && !at->second.waits) {
+    if (const auto at = kept_.find(key); at != kept_.end() && !at->second.waits) {
         kept_.erase(at);
     }
     paused_until_ns_ = NowNs() + kPauseNs;

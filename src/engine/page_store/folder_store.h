@@ -54,15 +54,11 @@ class FolderStore final : public PageStore {
 
   private:
     static constexpr int64_t kFlushNs = 10'000'000'000;
-    // Null `bytes`: only the time of the file is to be changed.
-    struct Waiting {
-        PageKey key;
-        PageBytes bytes;
-    };
     // Times since 1970: of the last use, and as stored in the file (0: it is not written yet).
     struct Kept {
         int64_t used_ns = 0, stored_ns = 0;
         bool waits = false;  // in queue_
+        PageBytes bytes{};   // to be written; null: only the time of the file is to be changed
     };
     struct Entry {
         PageKey key;
@@ -73,10 +69,10 @@ class FolderStore final : public PageStore {
     std::string PathOf(const PageKey& key) const;
     void Write();
     int64_t NextUse();
-    void Queue(const PageKey& key, Kept& kept, const PageBytes& bytes);
+    void Queue(const PageKey& key, Kept& kept);
     bool Renew(const PageKey& key, int64_t used_ns);
-    void WriteOne(const Waiting& page, const Kept& kept);
-    void NoteWritten(const Waiting& page, int64_t used_ns, int error);
+    void WriteOne(const PageKey& key, const Kept& kept);
+    void NoteWritten(const PageKey& key, const Kept& written, int error);
     void Trim();
     int64_t List(std::vector<Entry>& entries) const;
     void Compare(std::vector<Entry>& entries);
@@ -88,8 +84,8 @@ class FolderStore final : public PageStore {
 
     mutable std::mutex mutex_;  // guards the following
     std::condition_variable changed_;
-    std::deque<Waiting> queue_;
-    int64_t queued_bytes_ = 0;      // of queue_ and of the page that is being written
+    std::deque<PageKey> queue_;
+    int64_t queued_bytes_ = 0;      // of pages to be written, and of the page that is being written
     std::map<PageKey, Kept> kept_;  // pages that this process has put or got
     int64_t last_use_ns_ = 0;
     int64_t paused_until_ns_ = 0, flush_until_ns_ = 0;
