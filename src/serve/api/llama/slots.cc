@@ -44,19 +44,28 @@ SlotTable::Slots& SlotTable::Of(const std::string& owner) {
     return slots;
 }
 
+// Compares texts of perhaps a million tokens while ending requests wait, so each at most once, and
+// only those that may begin as much of the prompt as the best one so far.
 int64_t SlotTable::Choose(const Slots& slots, const engine::Request& request) const {
     const auto& prompt = request.prompt;
     int64_t best = 0;
-    auto rank = [&](const Slot& slot) {  // the larger, the better
-        double similar = 0;
-        if (slot.use == nullptr && slot.text.adapter == request.adapter && !prompt.empty()) {
-            const auto same = std::ranges::mismatch(slot.text.tokens, prompt).in2 - prompt.begin();
-            similar = static_cast<double>(same) / static_cast<double>(prompt.size());
+    std::tuple<bool, size_t, uint64_t> best_rank{};
+    for (int64_t i = 0; i < slots_; ++i) {
+        const Slot& slot = slots[static_cast<size_t>(i)];
+        const bool idle = slot.use == nullptr;
+        const std::vector<int32_t>& text = slot.text.tokens;
+        const size_t least = std::get<1>(best_rank);
+        const bool may =
+            least == 0 || (text.size() >= least && text[least - 1] == prompt[least - 1]);
+        size_t same = 0;
+        if (idle && may && slot.text.adapter == request.adapter) {
+            same = static_cast<size_t>(std::ranges::mismatch(text, prompt).in2 - prompt.begin());
         }
-        return std::tuple(slot.use == nullptr, similar > kLeastSimilar ? similar : 0, ~slot.used);
-    };
-    for (int64_t i = 1; i < slots_; ++i) {
-        if (rank(slots[static_cast<size_t>(i)]) > rank(slots[static_cast<size_t>(best)])) best = i;
+        const double similar = static_cast<double>(same) / static_cast<double>(prompt.size());
+        const std::tuple rank(idle, similar > kLeastSimilar ? same : 0, ~slot.used);
+        if (i > 0 && rank <= best_rank) continue;
+        best = i;
+        best_rank = rank;
     }
     return best;
 }
