@@ -18,8 +18,9 @@ namespace {
 
 // Most times that an elastic job calls for lost ranks before all ranks are ready again.
 constexpr int kMostCalls = 3;
-// Longest call of a worker before rank 0 checks for the user's request to stop.
-constexpr int64_t kCallMs = 500;
+// Longest call of a worker before rank 0 checks for the user's request to stop: the first one, and
+// later ones, because a network may be slower than that.
+constexpr int64_t kCallMs = 500, kLongCallMs = 2000;
 constexpr int64_t kCallNapMs = 50;
 // Pause between attempts when all ranks live but can't reach each other.
 constexpr int64_t kApartNapMs = 1000;
@@ -395,11 +396,13 @@ std::vector<std::string> ClusterImpl::WaysToWorker(const NamedHost& host) const 
 
 void ClusterImpl::CallBackHost(int rank, const Deadline& rejoin) {
     NamedHost& host = workers_[static_cast<size_t>(rank)];
+    const int64_t longest_ms = std::clamp(timeout_ms_, kCallMs, kLongCallMs);
+    int64_t call_ms = kCallMs;
     while (!rejoin.expired() && !stop_requested() && !control_->should_stop()) {
         std::optional<Error> refused;
         bool may_come = false;
         for (const std::string& way : WaysToWorker(host)) {
-            const Deadline attempt = Deadline::In(std::min(kCallMs, rejoin.left_ms()));
+            const Deadline attempt = Deadline::In(std::min(call_ms, rejoin.left_ms()));
             const LineTalk line{
                 [this] { return PlaceRequest{.ticket = ticket_, .returns = true}; }};
             auto dialled = DialWorker(way, key_, timeout_ms_, attempt, {}, -1, line);
@@ -420,6 +423,7 @@ void ClusterImpl::CallBackHost(int rank, const Deadline& rejoin) {
         if (!may_come && refused.has_value()) {
             return Log(LogLevel::kWarning, "{}", refused->message);
         }
+        call_ms = std::min(2 * call_ms, longest_ms);
         std::this_thread::sleep_for(std::chrono::milliseconds(kCallNapMs));
     }
 }
