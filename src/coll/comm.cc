@@ -9,6 +9,7 @@
 #include "coll/collectives.h"
 #include "coll/team.h"
 #include "coll/ticks.h"
+#include "coll/tree.h"
 
 namespace weft::coll {
 namespace {
@@ -27,7 +28,7 @@ constexpr decltype(&OneShot) kFunctions[] = {nullptr, WEFT_ALGORITHMS(WEFT_FUNCT
 class CommImpl final : public Comm {
   public:
     CommImpl(net::Fabric& fabric, const std::vector<int>& ranks, const Channel& channel,
-             int64_t timeout_ms);
+             int64_t timeout_ms, Paths paths);
 
     int rank() const override { return static_cast<int>(group_.me); }
     int size() const override { return static_cast<int>(group_.everyone.size()); }
@@ -71,8 +72,11 @@ class CommImpl final : public Comm {
     }
     Status Broadcast(std::span<std::byte> data, int root, const net::OpTag& tag) override {
         WEFT_CHECK(root >= 0 && root < size());
-        return Do(Operation::kBroadcast, data.size(), tag,
-                  [&] { return coll::Broadcast(Team(group_), data, static_cast<size_t>(root)); });
+        const auto from = static_cast<size_t>(root);
+        return Do(Operation::kBroadcast, data.size(), tag, [&] {
+            return paths_ == Paths::kTree ? BroadcastTree(Team(group_), data, from)
+                                          : coll::Broadcast(Team(group_), data, from);
+        });
     }
     Status Barrier(const net::OpTag& tag) override {
         return Do(Operation::kBarrier, 0, tag, [&] { return coll::Barrier(Team(group_)); });
@@ -104,9 +108,10 @@ class CommImpl final : public Comm {
 
     net::FabricState* links_;  // of the fabric; null: none
     int64_t timeout_ms_;
+    Paths paths_;
     Group group_;
     size_t send_bytes_;
-    bool whole_ = true;  // whether this rank has a link to each member
+    bool whole_ = true;  // whether this rank has the links of paths_
     std::vector<std::optional<Stream>> sends_;
     std::vector<float> sums_;  // sums of a piece of bf16 or q8 values
     int host_mark_ = 0;        // the lowest rank joined to this one by shm, or this rank
@@ -121,9 +126,10 @@ class CommImpl final : public Comm {
 };
 
 CommImpl::CommImpl(net::Fabric& fabric, const std::vector<int>& ranks, const Channel& channel,
-                   int64_t timeout_ms)
+                   int64_t timeout_ms, Paths paths)
     : links_(fabric.state.get()),
       timeout_ms_(timeout_ms),
+      paths_(paths),
       sends_(ranks.size()),
       tuning_(Tuning::BuiltIn({})) {
     const size_t half = channel.window_bytes / 128 * 64;
@@ -132,17 +138,17 @@ CommImpl::CommImpl(net::Fabric& fabric, const std::vector<int>& ranks, const Cha
     group_.streams.resize(ranks.size());
     group_.addends.resize(ranks.size());
     host_mark_ = static_cast<int>(ranks.size());
+    group_.me = static_cast<size_t>(std::ranges::find(ranks, fabric.rank) - ranks.begin());
     for (size_t r = 0; r < ranks.size(); r++) {
         const int place = static_cast<int>(r);
         group_.everyone.push_back(place);
         if (ranks[r] == fabric.rank) {
-            group_.me = r;
             host_mark_ = std::min(host_mark_, place);
             continue;
         }
         const auto& joined = fabric.links[static_cast<size_t>(ranks[r])];
         if (joined == nullptr) {
-            whole_ = false;
+            whole_ = whole_ && paths == Paths::kTree && !AreTreeNeighbors(r, group_.me);
             group_.across_hosts = true;
             continue;
         }
@@ -213,6 +219,8 @@ Status CommImpl::Do(Operation operation, size_t bytes, const net::OpTag& tag, co
     // Members send and receive in no common order.
     const bool counts = operation != Operation::kSend;
     WEFT_CHECK(whole_ || !counts);
+    WEFT_CHECK(paths_ == Paths::kDirect || operation == Operation::kAllReduce ||
+               operation == Operation::kBroadcast);
     group_.kind = counts ? KindOf(operation, ++collectives_) : KindOf(operation);
     group_.tag = tag;
     group_.tag.place = 0;
@@ -231,6 +239,9 @@ Status CommImpl::Reduce(Values data, Values sum, const net::OpTag& tag, Choice c
         if (size() == 1 || data.empty()) {
             data.CopyTo(sum);
             return {};
+        }
+        if (paths_ == Paths::kTree) {
+            return AllReduceTree(Team(group_, data.value_bytes()), data, sum);
         }
         if (!group_.hosts.known) WEFT_TRY(LearnHosts());
         if (choice.steady) choice.algorithm = SteadyAlgorithm();
@@ -348,7 +359,7 @@ Status CommImpl::Recv(std::span<std::byte> data, int from, const net::OpTag& tag
 }  // namespace
 
 Result<std::unique_ptr<Comm>> Comm::Make(net::Fabric& fabric, std::vector<int> ranks,
-                                         Channel channel, int64_t timeout_ms) {
+                                         Channel channel, int64_t timeout_ms, Paths paths) {
     bool right = timeout_ms > 0 && channel.window_bytes >= kLeastWindow &&
                  channel.window_begin % 64 == 0 && channel.flag_begin >= 0 &&
                  channel.flag_count >= kFlagsUsed &&
@@ -376,7 +387,8 @@ Result<std::unique_ptr<Comm>> Comm::Make(net::Fabric& fabric, std::vector<int> r
                          channel.flag_begin, channel.flag_count, kLeastWindow, kFlagsUsed,
                          fabric.rank, fabric.size, timeout_ms);
     }
-    return std::unique_ptr<Comm>(std::make_unique<CommImpl>(fabric, ranks, channel, timeout_ms));
+    return std::unique_ptr<Comm>(
+        std::make_unique<CommImpl>(fabric, ranks, channel, timeout_ms, paths));
 }
 
 }  // namespace weft::coll

@@ -7,6 +7,7 @@
 //     recursive_doubling    pairs, then pairs of pairs, ...; with p the largest power of two up to
 //                           the number of ranks, rank r >= p is first added to rank r - p
 //     hierarchical          rank order within each host, then the hosts by their lowest rank
+//     along a tree          each rank's addend, then the sums of its children (coll/tree.h)
 // For two ranks all of these give the same bits. kAuto chooses from the group's Tuning by size
 // alone, so all ranks choose the same algorithm. coll/wire.h states the rounding errors of wire
 // types. A Comm allocates nothing after construction, except a buffer at the first use of a narrow
@@ -43,6 +44,10 @@ struct Channel {
     int flag_count = 4;  // a group needs 4
 };
 
+// The links that a group's collectives use: those between all members, or those of a tree
+// (coll/tree.h). Along a tree, a group has all_reduce and broadcast only, with the full wire type.
+enum class Paths { kDirect, kTree };
+
 // Times of the last collective, in ns of the steady clock, which is the same in all processes of a
 // host: the collective's begin on this rank, the arrival of the group's last rank, and its end on
 // this rank. end - last_arrival is the cost of transfer and sums; last_arrival - begin is the wait
@@ -57,12 +62,13 @@ struct Timing {
 class Comm {
   public:
     // ranks: the group's members as numbers of Fabric ranks, ascending; this rank is among them. A
-    // group in which two members have no link only sends and receives.
-    // `fabric` must outlive the Comm; all waits poll the fabric's monitor. timeout_ms: time limit
-    // of each operation. Errors: kUsage (the channel is too small or outside of the links'
-    // windows).
+    // group in which two members have no link only sends and receives, unless it uses a tree.
+    // paths: the same on all members. `fabric` must outlive the Comm; all waits poll the fabric's
+    // monitor. timeout_ms: time limit of each operation. Errors: kUsage (the channel is too small
+    // or outside of the links' windows).
     static Result<std::unique_ptr<Comm>> Make(net::Fabric& fabric, std::vector<int> ranks,
-                                              Channel channel, int64_t timeout_ms);
+                                              Channel channel, int64_t timeout_ms,
+                                              Paths paths = Paths::kDirect);
     virtual ~Comm() = default;
 
     virtual int rank() const = 0;  // number of this rank within the group
