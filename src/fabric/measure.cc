@@ -17,7 +17,7 @@ namespace {
 
 // Ranks that take no part wait this long; heartbeats detect a lost rank.
 constexpr int64_t kExchangeMs = 3'600'000;
-constexpr size_t kWindow = size_t{4} << 20;
+constexpr size_t kMostWindow = size_t{4} << 20;
 
 // One measurement.
 struct Item {
@@ -138,7 +138,11 @@ Result<NetRow> Walk::MeasureVector(const Item& item) {
 Status Walk::MakeComm() {
     std::vector<int> everyone(static_cast<size_t>(cluster_.size()));
     std::iota(everyone.begin(), everyone.end(), 0);
-    const coll::Channel channel{.window_bytes = kWindow};
+    coll::Channel channel{.window_bytes = kMostWindow};
+    for (const auto& link : cluster_.fabric().links) {  // (those of many ranks are smaller)
+        if (link != nullptr)
+            channel.window_bytes = std::min(channel.window_bytes, link->window_bytes());
+    }
     WEFT_ASSIGN(comm_,
                 coll::Comm::Make(cluster_.fabric(), everyone, channel, cluster_.timeout_ms()));
     WEFT_ASSIGN(source_, TuneGroup(cluster_, *comm_, everyone, job_.net_table));
@@ -244,7 +248,7 @@ Result<NetReport> RunNet(cluster::ClusterOptions options, const NetJob& job,
     }
     if (IsOfPairs(job.op)) {
         const auto most = static_cast<size_t>(*std::ranges::max_element(job.sizes));
-        options.window_bytes = (2 * most / kWindow + 1) * kWindow;
+        options.window_bytes = (2 * most / kMostWindow + 1) * kMostWindow;
     }
     WEFT_ASSIGN(const auto cluster, cluster::Cluster::Launch(options, NetJobToJson(job)));
     const auto run = [&]() -> Result<NetReport> {

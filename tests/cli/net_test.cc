@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
@@ -73,6 +74,16 @@ TEST_F(Net, AllReduceJson) {
         EXPECT_GE(p99, p50);
         EXPECT_LE(std::abs(bandwidth - sizes[i] / p50 * 1e-3), 1e-3 * bandwidth + 1e-5);
     }
+}
+
+// With more than 128 ranks, the window of a link is smaller than the largest message.
+TEST_F(Net, AllReduceOfManyRanks) {
+    SKIP_TO_NIGHT_UNLESS(false);
+    const Ran ran = Run(
+        Words{"allreduce", "--local", "132", "--sizes", "8,1M", "--timeout-ms", "60000", "--json"} +
+        kShort);
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    for (const json& row : ran.Json()["rows"]) EXPECT_EQ(row["errors"], 0);
 }
 
 TEST_F(Net, EveryOpOverSeveralTransports) {
