@@ -109,13 +109,6 @@ Status Gather(Control& control, const ClusterOptions& options, const Bytes& key,
     return {};
 }
 
-// The window of each link: those of one rank have at most kMostWindowsBytes, which RDMA pins.
-size_t WindowBytesFor(int ranks) {
-    constexpr size_t kMostWindowsBytes = size_t{512} << 20, kLeastBytes = size_t{128} << 10;
-    const size_t most = kMostWindowsBytes / static_cast<size_t>(ranks) / 4096 * 4096;
-    return std::clamp(most, kLeastBytes, net::FabricOptions().window_bytes);
-}
-
 // How long a survivor may wait for the next epoch after it left the old one: the time of all
 // attempts, each of which may start lost ranks again. (The wait also ends when rank 0 ends or says
 // that there is no next epoch.)
@@ -131,7 +124,6 @@ Result<AssignMessage> AssignmentOf(const ClusterOptions& options, int size) {
     WEFT_ASSIGN(assignment.hosts, HostNames(options, size));
     assignment.epoch = kFirstEpoch;
     assignment.window_bytes = options.window_bytes;
-    if (options.window_bytes == 0) assignment.window_bytes = WindowBytesFor(size);
     assignment.transport = options.transport;
     assignment.rdma_device = options.rdma_device;
     assignment.data_net = options.data_net;
@@ -266,6 +258,19 @@ Status CheckWaiting(const ClusterOptions& options) {
 
 }  // namespace
 
+size_t WindowBytesFor(const LinkNeeds& links, int ranks) {
+    constexpr size_t kMostWindowsBytes = size_t{512} << 20, kLeastBytes = size_t{128} << 10;
+    std::vector<size_t> counts(static_cast<size_t>(ranks), 1);
+    for (const LinkNeeds::Pair& pair : links.pairs) {
+        ++counts[static_cast<size_t>(pair.a)];
+        ++counts[static_cast<size_t>(pair.b)];
+    }
+    const bool all = links.pairs.empty() || links.spare;
+    const size_t most = all ? static_cast<size_t>(ranks) : std::ranges::max(counts);
+    return std::clamp(kMostWindowsBytes / most / 4096 * 4096, kLeastBytes,
+                      net::FabricOptions().window_bytes);
+}
+
 Status CheckOptions(const ClusterOptions& options) {
     const auto most = static_cast<int>(kMostRanks);
     if (options.local < 1 || options.local > most) {
@@ -371,6 +376,9 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     WEFT_ASSIGN(AssignMessage assignment, AssignmentOf(options, size));
     assignment.job = std::move(job);
     if (options.links_of) assignment.links = options.links_of(assignment.job, size);
+    if (options.window_bytes == 0) {
+        assignment.window_bytes = WindowBytesFor(assignment.links, size);
+    }
     std::unique_ptr<DialIn> dial_in;
     if (options.wait_for > 0) {
         const int most_rank = options.elastic ? static_cast<int>(kMostRanks) - 1 : size - 1;

@@ -32,6 +32,8 @@ inline constexpr int kMostAttempts = 6;
 std::string SystemHostName();
 // Raises this process's limit of open descriptors to what a job of `ranks` ranks needs.
 void AllowDescriptors(int ranks);
+// The window of each link: those of one rank have at most 512 MiB, which RDMA pins.
+size_t WindowBytesFor(const LinkNeeds& links, int ranks);
 // Splits "A,B,C"; "" is one empty word.
 std::vector<std::string> DeviceWords(const std::string& devices);
 // The device of one rank: `devices` names one for all ranks, or one for each. Errors: kUsage.

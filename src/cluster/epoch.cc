@@ -276,6 +276,9 @@ Result<AssignMessage> ClusterImpl::PlanEpoch(const std::vector<int>& kept, const
     if (options_.links_of) {
         next.links = options_.links_of(next.job, static_cast<int>(kept.size()));
     }
+    if (options_.window_bytes == 0) {
+        next.window_bytes = WindowBytesFor(next.links, static_cast<int>(kept.size()));
+    }
     return next;
 }
 

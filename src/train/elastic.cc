@@ -94,6 +94,13 @@ Result<std::string> ResizeText(const std::string& job, int ranks) {
     return TrainJobToJson(next);
 }
 
+cluster::LinkNeeds LinksOfJob(const std::string& job, int ranks) {
+    const auto decoded = TrainJobFromJson(job);
+    if (!decoded.ok()) return {};
+    const auto layout = MakeTrainLayout(ranks, 0, LayoutWordsOf(decoded->trainer));
+    return layout.ok() ? LinksOf(*layout, ranks) : cluster::LinkNeeds();
+}
+
 // ---- Growth -------------------------------------------------------------------------------------
 
 Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options) {

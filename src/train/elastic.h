@@ -25,6 +25,8 @@ int UsableRanks(const TrainJob& job, int ranks);
 // replica's share of the batch. Errors: kUsage.
 Result<TrainJob> Resize(const TrainJob& job, int ranks);
 Result<std::string> ResizeText(const std::string& job, int ranks);
+// The data links that `job` (JSON) needs, for ClusterOptions::links_of.
+cluster::LinkNeeds LinksOfJob(const std::string& job, int ranks);
 
 // Sets in `options` how long a job of `ranks` ranks waits for a lost rank and, for an elastic job,
 // how many ranks it can use. Calls FixSize for an elastic job. Errors: those of FixSize.

@@ -935,6 +935,7 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
     cluster::ClusterOptions options = where;
     const int ranks = cluster::RanksOf(options);
     WEFT_TRY(PlanRecovery(job, ranks, options));
+    options.links_of = LinksOfJob;
     WEFT_TRY(cluster::CheckOptions(options));
     WEFT_ASSIGN(const auto cluster, cluster::Cluster::Launch(options, TrainJobToJson(job)));
     if (cluster->size() != ranks) {

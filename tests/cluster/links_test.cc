@@ -41,6 +41,19 @@ TEST(Links, ComeBackAsTheyWere) {
     EXPECT_TRUE(UnpackWireEnds(PackWireEnds(LinkRow()), 1).ok());
 }
 
+TEST(Links, WindowsOfARankHaveHalfAGigabyte) {
+    constexpr size_t kUsual = size_t{4} << 20;
+    EXPECT_EQ(WindowBytesFor({}, 2), kUsual);
+    EXPECT_EQ(WindowBytesFor({}, 128), kUsual);
+    EXPECT_EQ(WindowBytesFor({}, 256), kUsual / 2);
+    EXPECT_EQ(WindowBytesFor({}, 4096), size_t{128} << 10);
+    LinkNeeds ring;
+    for (int rank = 0; rank < 4096; ++rank) ring.pairs.push_back({rank, (rank + 1) % 4096});
+    EXPECT_EQ(WindowBytesFor(ring, 4096), kUsual);
+    ring.spare = true;
+    EXPECT_EQ(WindowBytesFor(ring, 4096), size_t{128} << 10);
+}
+
 TEST(Links, MalformedListsAreRejected) {
     const std::string good = PackWireEnds(LinkRow(EndsOfRankZero()));
     EXPECT_FALSE(UnpackWireEnds(good, 3).ok());

@@ -1,6 +1,7 @@
 // The control plane of a job with thousands of ranks: the real control thread of rank 0, and peers
-// that one thread simulates. The ranks get their job, gather their hosts and links, lose a rank,
-// and go on in the next epoch. (Nightly: 3,072 ranks.)
+// that one thread simulates. The ranks get their job, gather their hosts, offers and links, lose a
+// rank, and go on in the next epoch. (Nightly: 3,072 ranks. tests/train/many_ranks_test.cc has the
+// step of a rank.)
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -182,7 +183,37 @@ class Star {
         EXPECT_EQ(links.size(), ranks_);
         peers_.AwaitAll(FrameType::kResult, [](size_t, View) {});
     }
-    // Ends the epoch, and begins the next one without this rank.
+    // Each rank has offers for the links of its groups in training: as many as with 8 tensor ranks,
+    // 24 replicas and 16 stages.
+    void ExchangeOffers(int64_t number) {
+        const auto offers = [&](size_t rank) {
+            RankedStrings all;
+            for (size_t step = 1; step <= 34 && step < assignment_.hosts.size(); ++step) {
+                const size_t to = (rank + 3 * step) % assignment_.hosts.size();
+                all.emplace_back(to, fmt::format("{} to {}{}", rank, to, std::string(300, 'o')));
+            }
+            return all;
+        };
+        peers_.SendAll(FrameType::kValue, [&](size_t rank) {
+            const std::string packed = PackRanked(offers(rank));
+            return Encode(ValueMessage{number, "offers", packed, assignment_.epoch});
+        });
+        std::vector<std::string> own(assignment_.hosts.size());
+        for (const auto& [to, text] : offers(0)) own[to] = text;
+        const auto got = root_.Exchange("offers", own, Deadline::In(kSilentMs));
+        ASSERT_TRUE(got.ok()) << got.error().message;
+        const size_t from = assignment_.hosts.size() - 3;
+        EXPECT_TRUE((*got)[from].starts_with(fmt::format("{} to 0", from)));
+        peers_.AwaitAll(FrameType::kResult, [&](size_t rank, View payload) {
+            const auto result = DecodeResult(payload);
+            ASSERT_TRUE(result.ok());
+            const auto words = UnpackRanked(result->value, assignment_.hosts.size());
+            ASSERT_TRUE(words.ok());
+            EXPECT_EQ(words->size(), 34u) << rank;
+        });
+    }
+    // Ends the epoch, and begins the next one without this rank. The other ranks of its half reach
+    // no rank of the other half.
     void Lose(size_t lost) {
         peers_.Close(lost);
         peers_.AwaitAll(FrameType::kVerdict, [&](size_t, View payload) {
@@ -192,11 +223,18 @@ class Star {
             EXPECT_TRUE(verdict->recover);
         });
         ASSERT_TRUE(root_.EndEpoch({ErrorCode::kPeerLost, "a step failed"}).ok());
-        peers_.SendAll(FrameType::kReady,
-                       [&](size_t) { return Encode(ReadyMessage{assignment_.epoch}); });
+        std::vector<int32_t> far;
+        for (size_t rank = 0; rank < ranks_ / 2; ++rank) far.push_back(static_cast<int32_t>(rank));
+        peers_.SendAll(FrameType::kReady, [&](size_t rank) {
+            return Encode(
+                ReadyMessage{assignment_.epoch, rank < ranks_ / 2 ? std::vector<int32_t>() : far});
+        });
         const auto gone = root_.WaitForSurvivors(Deadline::In(kSilentMs));
         ASSERT_TRUE(gone.ok());
         EXPECT_EQ(*gone, std::vector<int>{static_cast<int>(lost)});
+        const auto apart = root_.Unreached();
+        EXPECT_EQ(apart.size(), (ranks_ - ranks_ / 2 - 1) * (ranks_ / 2));
+        EXPECT_EQ(RanksToDrop(apart).size(), ranks_ - ranks_ / 2 - 1);
         std::vector<int> kept;
         for (size_t rank = 0; rank < ranks_; ++rank) {
             if (rank != lost) kept.push_back(static_cast<int>(rank));
@@ -242,7 +280,8 @@ TEST(Star, ThousandsOfRanksMeetLoseOneAndGoOn) {
     Star star(ranks);
     star.Assign();
     star.GatherHosts(1);
-    star.GatherLinks(2);
+    star.ExchangeOffers(2);
+    star.GatherLinks(3);
     star.Lose(ranks - 7);
     star.GatherHosts(1);
 }

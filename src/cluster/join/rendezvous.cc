@@ -337,15 +337,16 @@ std::vector<bool> ClusterImpl::HiddenFrom() const {
     return hidden;
 }
 
-// Gets the offers of the peers. If all ranks of a large job need links with each other, some ranks
-// get theirs at a time: rank 0 holds all offers of a round.
+// Gets the offers of the peers. In a large job, some ranks get theirs at a time: rank 0 holds all
+// offers of a round.
 Result<std::vector<std::string>> ClusterImpl::ExchangeOffers(
     net::FabricBuilder& builder, const std::vector<net::LinkNeed>& needs) {
     constexpr size_t kMostOffers = size_t{1} << 16;  // in a round, of a few hundred bytes each
     const LinkNeeds& links = assignment_.links;
-    const bool few = !links.pairs.empty() && !links.spare && links.pairs.size() < kMostOffers / 2;
     const auto size = static_cast<size_t>(size_);
-    const size_t step = few ? size : std::max<size_t>(1, kMostOffers / size);
+    const bool all = links.pairs.empty() || links.spare;
+    const size_t each = all ? size : 2 * links.pairs.size() / size + 1;
+    const size_t step = std::clamp<size_t>(kMostOffers / each, 1, size);
     std::vector<std::string> offers;
     for (size_t begin = 0; begin < size; begin += step) {
         const size_t end = std::min(size, begin + step), own = static_cast<size_t>(rank_);
@@ -493,7 +494,8 @@ bool ClusterImpl::MayJoin(int a, int b) const {
 }
 
 Error ClusterImpl::WithLayouts(Error error) const {
-    const bool of_links = options_.links_of && std::cmp_equal(places_.size(), size_) && size_ > 2;
+    const bool of_links =
+        options_.names_layouts && std::cmp_equal(places_.size(), size_) && size_ > 2;
     if (!of_links || (!IsOfNetwork(error.code) && error.code != ErrorCode::kPeerLost)) return error;
     const auto joined = [this](int a, int b) { return MayJoin(a, b); };
     bool all = true;

@@ -60,7 +60,10 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Start(
     runner->over_ = true;  // until all ranks are there
     cluster::ClusterOptions where = options;
     where.replan = ReplanText;
-    if (cluster::NamesHosts(options) || options.launched != nullptr) where.links_of = LinksOf;
+    if (cluster::NamesHosts(options) || options.launched != nullptr) {
+        where.links_of = LinksOf;
+        where.names_layouts = true;
+    }
     WEFT_ASSIGN(runner->cluster_, cluster::Cluster::Launch(where, JobToJson(job)));
     runner->asked_ = {job, cluster::RanksOf(options)};
     runner->job_ = std::move(job);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/start_thread.h"
+#include "coll/tree.h"
 #include "hw/cpu.h"
 #include "net/share.h"
 
@@ -44,6 +45,13 @@ Channels CutWindow(size_t window, bool contexts) {
             part(7, 8, 3)};
 }
 
+// With more ranks, sums over all ranks go along a tree, and only ranks of a group have links.
+constexpr int kMostAllLinked = 64;
+
+bool AllLinked(const TrainLayout& layout, int ranks) {
+    return ranks <= kMostAllLinked || layout.dp == ranks || layout.tp() == ranks;
+}
+
 class Joiner {
   public:
     Joiner(net::Fabric& fabric, int size, const TrainLayout& layout)
@@ -60,7 +68,9 @@ class Joiner {
         TrainGroups groups;
         std::vector<int> everyone(static_cast<size_t>(size_));
         std::iota(everyone.begin(), everyone.end(), 0);
-        WEFT_ASSIGN(groups.world, Make(everyone, channels_.world));
+        const coll::Paths paths = AllLinked(l, size_) ? coll::Paths::kDirect : coll::Paths::kTree;
+        WEFT_ASSIGN(groups.world,
+                    coll::Comm::Make(fabric_, everyone, channels_.world, kWaitMs, paths));
         if (l.tp() > 1) {
             WEFT_ASSIGN(groups.tensor, Make(l.TensorGroup(), channels_.group));
         }
@@ -224,6 +234,25 @@ uint64_t TrainGroups::sent_bytes() const {
         if (*group != nullptr) sum += (*group)->sent_bytes();
     }
     return sum;
+}
+
+cluster::LinkNeeds LinksOf(const TrainLayout& layout, int ranks) {
+    cluster::LinkNeeds links;
+    if (AllLinked(layout, ranks)) return links;
+    for (const auto& [a, b] : coll::TreePairs(ranks)) links.pairs.push_back({a, b});
+    const auto add = [&](int rank, int stage, int replica, int tensor_rank) {
+        const int peer = layout.RankOf(stage, replica, tensor_rank);
+        if (peer > rank) links.pairs.push_back({rank, peer});
+    };
+    for (int rank = 0; rank < ranks; ++rank) {
+        const int t = rank % layout.tp(), r = rank / layout.tp() % layout.dp;
+        const int stage = rank / layout.tp() / layout.dp;
+        for (int other = 0; other < layout.tp(); ++other) add(rank, stage, r, other);
+        for (int other = 0; other < layout.dp; ++other) add(rank, stage, other, t);
+        if (stage + 1 < layout.pp()) add(rank, stage + 1, r, t);
+        if (stage == 0) add(rank, layout.pp() - 1, r, t);  // tied embeddings, chunks
+    }
+    return links;
 }
 
 bool UsesMpi(const net::Fabric& fabric) {

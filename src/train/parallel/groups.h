@@ -56,6 +56,10 @@ struct TrainGroups {
     }
 };
 
+// The data links that the groups of a job with `ranks` ranks use. layout: of any rank. Up to 64
+// ranks, and if a data or tensor group has all ranks, each rank has a link to each other.
+cluster::LinkNeeds LinksOf(const TrainLayout& layout, int ranks);
+
 // Whether any link uses MPI, whose calls must all come from one thread.
 bool UsesMpi(const net::Fabric& fabric);
 
