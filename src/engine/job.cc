@@ -6,6 +6,7 @@
 
 #include "backend/device_list.h"
 #include "base/field_codec.h"
+#include "cluster/frame.h"
 #include "engine/rank/host_ops.h"
 #include "engine/rank/sum_wire.h"
 #include "model_files/draft_source.h"
@@ -14,7 +15,8 @@ namespace weft::engine {
 
 namespace {
 
-constexpr double kMostRanks = 1024, kMostTokens = int64_t{1} << 31, kMostRows = 65536;
+constexpr double kMostRanks = cluster::kMostRanks, kMostTokens = int64_t{1} << 31,
+                 kMostRows = 65536;
 
 std::string KvTypesName(const KvTypes& types) {
     return types.Name();

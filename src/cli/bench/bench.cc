@@ -12,6 +12,7 @@
 #include "cli/bench/summary.h"
 #include "cli/commands.h"
 #include "cli/terminal/loading_line.h"
+#include "cluster/frame.h"
 #include "engine/rank/device_options.h"
 #include "engine/rank/sum_wire.h"
 #include "engine/start/measure.h"
@@ -72,9 +73,10 @@ Status CheckFlags(BenchFlags& flags) {
     for (const std::string& name : flags.transports) {
         WEFT_TRY(net::ParseTransport(name));
     }
-    const auto positive = [](int n) { return n >= 1 && n <= 1024; };
+    constexpr int kMost = cluster::kMostRanks;
+    const auto positive = [](int n) { return n >= 1 && n <= kMost; };
     if (!std::ranges::all_of(flags.tp, positive) || !std::ranges::all_of(flags.pp, positive)) {
-        return MakeError(ErrorCode::kUsage, "--tp and --pp take numbers from 1 to 1024");
+        return MakeError(ErrorCode::kUsage, "--tp and --pp take numbers from 1 to {}", kMost);
     }
     const auto sound = [](int64_t n) { return n >= 0 && n <= 1 << 20; };
     if (!std::ranges::all_of(flags.prompts, sound) ||
@@ -306,7 +308,7 @@ void AddBench(const Command& app, int& status) {
             "Threads per rank (default: the cores of the rank)");
     AddList(bench, "--tp", flags->tp, "Tensor-parallel ranks (default: all ranks)");
     AddList(bench, "--pp", flags->pp, "Pipeline stages (1)");
-    bench.AddNumber("--ep", flags->common.job.ep, 1, 1024,
+    bench.AddNumber("--ep", flags->common.job.ep, 1, static_cast<int>(cluster::kMostRanks),
                     "Expert-parallel groups of the tensor ranks (1)");
     AddList(bench, "--transport", flags->transports,
             "Transport between ranks: auto, shm, tcp, verbs or mpi");

@@ -221,13 +221,14 @@ void AddRankFlags(const Command& app, CommonFlags& flags) {
 
 void AddLayoutFlags(const Command& app, CommonFlags& flags) {
     const Command ranks = app.Group(kCluster), engine = app.Group(kEngine);
-    ranks.AddNumber("--tp", flags.job.tp, 1, 1024,
+    constexpr int kMost = cluster::kMostRanks;
+    ranks.AddNumber("--tp", flags.job.tp, 1, kMost,
                     "Tensor-parallel ranks (default: all ranks; with one rank per host, --tp or "
                     "--pp, whichever answers sooner over the measured network)");
-    ranks.AddNumber("--ep", flags.job.ep, 1, 1024,
+    ranks.AddNumber("--ep", flags.job.ep, 1, kMost,
                     "Expert-parallel groups of the tensor ranks; each group holds whole experts "
                     "(default: 1, or as many as the quantization needs)");
-    ranks.AddNumber("--pp", flags.job.pp, 1, 1024, "Pipeline stages (default: 1, or as for --tp)");
+    ranks.AddNumber("--pp", flags.job.pp, 1, kMost, "Pipeline stages (default: 1, or as for --tp)");
     ranks.AddChoice("--transport", flags.cluster.transport, net::TransportNames(),
                     "Transport between ranks: auto, shm, tcp, verbs or mpi (auto: shm within a "
                     "host, verbs where both hosts have RDMA, mpi between hosts under mpirun)");

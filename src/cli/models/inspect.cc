@@ -3,6 +3,7 @@
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/models/devices.h"
+#include "cluster/frame.h"
 #include "model/model.h"
 #include "program/cost.h"
 
@@ -178,11 +179,12 @@ void AddInspect(const Command& app, int& status) {
     command.AddFlag("--devices", flags->devices,
                     "Show the GPUs of this machine instead: driver, memory, features");
     const Command group = command.Group("Program");
+    constexpr int kMost = cluster::kMostRanks;
     group.AddFlag("--program", flags->program,
                   "Show the Program of one rank instead, and the cost of one step");
-    group.AddNumber("--tp", flags->tp, 1, 1024, "Tensor-parallel ranks (1)");
-    group.AddNumber("--ep", flags->ep, 1, 1024, "Expert-parallel groups of the tensor ranks");
-    group.AddNumber("--pp", flags->pp, 1, 1024, "Pipeline stages (1)");
+    group.AddNumber("--tp", flags->tp, 1, kMost, "Tensor-parallel ranks (1)");
+    group.AddNumber("--ep", flags->ep, 1, kMost, "Expert-parallel groups of the tensor ranks");
+    group.AddNumber("--pp", flags->pp, 1, kMost, "Pipeline stages (1)");
     group.AddOption("--tensor-split", flags->split, "Shares of the ranks or stages, such as 3,2,1");
     group.AddNumber("--rank", flags->rank, 0, 1 << 20, "Rank whose Program is shown (0)");
     SetJsonCallback(command, flags, status, RunInspectCommand);

@@ -1,5 +1,6 @@
 // weft pull: downloads a model, or one rank's shard, from the Hugging Face Hub to the cache folder.
 #include "hub/pull.h"
+#include "cluster/frame.h"
 
 #include <algorithm>
 #include <deque>
@@ -176,7 +177,7 @@ void AddShardFlags(const Command& command, PullFlags& flags) {
         "--shard", flags.shard,
         "Download only the bytes that one rank reads, as RANK/RANKS, counted from 0: 1/3");
     const auto number = [&](const char* name, int& value, const char* help) {
-        group.AddNumber(name, value, 1, 1024, help).Needs(shard);
+        group.AddNumber(name, value, 1, static_cast<int>(cluster::kMostRanks), help).Needs(shard);
     };
     number("--tp", flags.tp, "Tensor-parallel ranks of the layout (default: all ranks)");
     number("--pp", flags.pp, "Pipeline stages of the layout (default: 1)");
