@@ -263,6 +263,17 @@ TEST_F(Members, WrongValuesAreNamed) {
     }
 }
 
+// Clients of llama-server and vLLM send -1 if the user chose no seed.
+TEST_F(Members, ASeedOfMinusOneIsNewEachTime) {
+    for (const ApiRow& api : Apis()) {
+        const auto seed = [&](int64_t given) {
+            return Planned(api, {{"seed", given}}).sampler.seed;
+        };
+        EXPECT_EQ(seed(-2), seed(-2)) << api.name;
+        EXPECT_NE(seed(-1), seed(-1)) << api.name;
+    }
+}
+
 TEST_F(Members, BreakersMayBeTheJsonOfAList) {
     const Json asked{{"dry_multiplier", 1}, {"dry_sequence_breakers", "[\"x\", \"y\"]"}};
     const auto of = Planned(Apis()[0], asked).sampler.dry.breakers;

@@ -122,9 +122,9 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
     s.repeat_last =
         static_cast<int>(fields.Integer("repeat_last_n", usual.repeat_last, -1, kMostRepeatLast));
     if (s.repeat_last < 0) s.repeat_last = kMostRepeatLast;  // llama-server's -1: the whole context
-    s.seed = fields.Has("seed")
-                 ? static_cast<uint64_t>(fields.Integer("seed", 0, INT64_MIN, INT64_MAX))
-                 : engine::RandomSeed();
+    // Clients of llama-server and vLLM send -1 for a new seed.
+    const int64_t seed = fields.Integer("seed", -1, INT64_MIN, INT64_MAX);
+    s.seed = seed == -1 ? engine::RandomSeed() : static_cast<uint64_t>(seed);
     ReadBias(fields, served, s);
     ReadRareCuts(fields, usual, s);
     ReadDry(fields, served, s.dry);

@@ -67,7 +67,6 @@ Json SamplingOf(const Fields& options) {
         return whole.is_number_integer() && whole < 0 ? Json(1 << 24) : whole;
     });
     take("seed", [](const Json& v) { return Whole(v); });
-    if (const auto seed = out.find("seed"); seed != out.end() && *seed == -1) out.erase("seed");
     return out;
 }
 
