@@ -140,10 +140,7 @@ class Run {
         WEFT_TRY(CheckSchedule(job_.schedule));
         batch_ = GlobalBatch(job_, layout);
         WarnOfLoneRecord();
-        if (checkpoint) {
-            WEFT_TRY(CheckGoesOn(*checkpoint, job_, batch_, steps, loader.cursor(),
-                                 cluster_.rank() == 0));
-        }
+        if (checkpoint) WEFT_TRY(CheckResumed(*checkpoint, steps, loader.cursor()));
         WEFT_TRY(reference_.ComputeApart(!checkpoint, data));
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint, steps));
         // (A removed file keeps its room on the disk while it is open.)
@@ -158,6 +155,34 @@ class Run {
             return cluster_.ReportFailure(ended.error());
         }
         return ended;
+    }
+
+    // Checks that the job continues from the checkpoint. Forgets the checkpoint's lowest loss if it
+    // is one over other data, or if --keep-best would end with that step, whose checkpoint is not
+    // in this job's folder.
+    Status CheckResumed(const Checkpoint& checkpoint, int64_t steps, const Cursor& at) {
+        WEFT_TRY(CheckGoesOn(checkpoint, job_, batch_, steps, at, cluster_.rank() == 0));
+        if (best_->step() == 0) return {};
+        const int64_t done = checkpoint.manifest().step;
+        std::string why;
+        if (data_begin_ == done) {
+            why = "the data are new";
+        } else if (job_.save.best && done < steps) {
+            const std::string folder = StepFolder(job_.save.folder, best_->step());
+            const bool lost = cluster_.rank() == 0 && !IsCheckpoint(folder);
+            WEFT_ASSIGN(const std::vector<std::string> all,
+                        cluster_.AllGather("best checkpoint", lost ? folder + " is missing" : "",
+                                           Deadline::In(kAgreeMs)));
+            why = all.front();
+        }
+        if (why.empty()) return {};
+        if (cluster_.rank() == 0) {
+            Log(LogLevel::kInfo,
+                "{}: the lowest loss over the test part so far, {:.6g} of step {}, does not count",
+                why, best_->loss(), best_->step());
+        }
+        best_.emplace(job_.early_stop);
+        return {};
     }
 
     // Rank 0: checks that the result's format supports this model.

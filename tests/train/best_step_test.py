@@ -121,6 +121,32 @@ class BestStep(unittest.TestCase):
         self.assertEqual(self.losses(first) + self.losses(rest), straight)
         self.assertEqual(rest[-1]["best_eval_loss"], min(straight))
 
+    def test_the_best_is_one_over_the_same_data(self):
+        words = ("--keep-best", "--save-every", "1", "--early-stopping-patience", "2")
+        best = self.train("--steps", "6", *words)[0][-1]["best_eval_loss"]
+        self.data.write_text("".join(json.dumps(dict(question=f"jklm {a} nop", answer="qrst" * 3))
+                                     + "\n" for a in range(40)))
+        lines, said = self.train("--steps", "12", *words, "--resume", "auto", "--new-data")
+        losses = self.losses(lines)
+        self.assertGreater(losses[0], best)  # (else the test shows nothing)
+        self.assertIn("the data are new", said)
+        self.assertEqual((lines[-1]["best_eval_loss"], lines[-1]["best_step"]),
+                         (min(losses), 7 + losses.index(min(losses))))
+        self.assertGreater(len(losses), 2)
+
+    def test_the_best_is_one_of_this_folder(self):
+        words = ("--keep-best", "--save-every", "1")
+        first, _ = self.train("--steps", "8", *words)
+        self.assertLess(first[-1]["best_step"], 8)
+        out = self.folder / "other"
+        lines, said = self.train("--steps", "12", *words, "--resume", str(self.out), out=out)
+        losses = self.losses(lines)
+        step = 9 + losses.index(min(losses))
+        self.assertGreater(min(losses), first[-1]["best_eval_loss"])
+        self.assertEqual(lines[-1]["best_step"], step, said)
+        self.assertIn("is missing: the lowest loss over the test part so far", said)
+        self.assertTrue((out / f"checkpoints/step-{step:08}/manifest.json").exists())
+
     def test_refusals(self):
         for words, part in ((("--early-stopping-patience", "-1"), "expected 0 or more"),
                             (("--keep-best", "--test-split", "0"), "--test-split")):
