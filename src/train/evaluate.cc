@@ -35,10 +35,12 @@ Result<Evaluation> EvaluateAll(Trainer& trainer, Loader loader) {
     }
     all.loss = sum / static_cast<double>(all.targets);
     if (std::isfinite(all.loss)) return all;
-    return MakeError(ErrorCode::kCorrupt,
-                     "the loss over the {} targets of the test part is {}: training has diverged. "
-                     "Use a lower --lr or a longer warm-up",
-                     all.targets, all.loss);
+    return MakeError(
+        ErrorCode::kCorrupt,
+        "the loss over the {} targets of the test part is {}: training has diverged "
+        "(use a lower --lr or a longer warm-up), or the model has no finite loss for a "
+        "record of the test part",
+        all.targets, all.loss);
 }
 
 }  // namespace weft::train

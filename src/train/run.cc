@@ -93,6 +93,7 @@ class Run {
         stops_.Enter(StopScope::Phase::kLoading);
         summary_.stopped = false;
         rollout_left_ = 0;
+        bad_record_ = trial_failed_ = false;
         stop_fault_.clear();
         save_fault_.clear();
         // Errors in options and data are reported before a large model is loaded.
@@ -817,12 +818,13 @@ class Run {
         return saver.Begin(step, StateOf(trainer, loader), SaveRoom::kWithoutResult);
     }
 
-    // Updates failed. If all ranks have the same fault (a bad record, or a gradient that is not
-    // finite), saves the updates before it. Returns the error, with the checkpoint in its message.
+    // Updates failed. If all ranks have the same fault (a bad record, a gradient or a loss over the
+    // test part that is not finite), saves the updates before it. Returns the error, with the
+    // checkpoint in its message.
     Error WithUpdatesSaved(const Trainer& trainer, const Loader& loader, Saver& saver,
                            Error error) {
         const int64_t step = summary_.steps;
-        const bool shared = bad_record_ || trainer.diverged();
+        const bool shared = bad_record_ || trial_failed_ || trainer.diverged();
         if (!shared || job_.save.folder.empty() || step == summary_.resumed_at) return error;
         if (cluster_.rank() == 0) {
             Log(LogLevel::kWarning, "{}: training stops; a checkpoint of step {} is written",
@@ -876,12 +878,14 @@ class Run {
         const int64_t begin_ns = NowNs();
         WEFT_ASSIGN(Loader loader, OpenTestLoader(job_, trainer.layout(), data));
         WEFT_TRY(trainer.ShowAverage(true));
-        WEFT_ASSIGN(const Evaluation evaluation, EvaluateAll(trainer, std::move(loader)));
-        WEFT_TRY(trainer.ShowAverage(false));
+        const auto evaluation = EvaluateAll(trainer, std::move(loader));
+        const Status shown = trainer.ShowAverage(false);
+        WEFT_TRY(NoteTried(evaluation));
+        WEFT_TRY(shown);
         summary_.eval_s += SecondsSince(begin_ns);
-        if (evaluation.stopped) return Stop(line.step, 1);
-        line.eval_loss = summary_.eval_loss = evaluation.loss;
-        line.eval_values = evaluation.values;
+        if (evaluation->stopped) return Stop(line.step, 1);
+        line.eval_loss = summary_.eval_loss = evaluation->loss;
+        line.eval_values = evaluation->values;
         return {};
     }
 
@@ -894,10 +898,21 @@ class Run {
     Status Sample(Trainer& trainer, StepLine& line) {
         const int64_t begin_ns = NowNs();
         WEFT_TRY(trainer.ShowAverage(true));
-        WEFT_ASSIGN(line.samples, sampler_->Say(trainer));
-        WEFT_TRY(trainer.ShowAverage(false));
+        auto samples = sampler_->Say(trainer);
+        const Status shown = trainer.ShowAverage(false);
+        WEFT_TRY(NoteTried(samples));
+        WEFT_TRY(shown);
         summary_.sample_s += SecondsSince(begin_ns);
+        if (samples->size() < job_.sample.prompts.size()) return Stop(line.step, 1);
+        line.samples = *std::move(samples);
         return {};
+    }
+
+    // The status of an evaluation or of samples.
+    template <typename T>
+    Status NoteTried(const Result<T>& tried) {
+        trial_failed_ = !tried.ok() && IsOwnFault(tried.error().code);
+        return tried.ok() ? Status() : Status(tried.error());
     }
 
     TrainJob job_;
@@ -915,8 +930,9 @@ class Run {
     bool failed_ = false;
     Status device_;  // of the last Trainer
     bool evaluates_ = false;
-    bool bad_record_ = false;  // the last batch could not be read
-    Cursor cursor_;            // position in the data after the last complete update
+    bool bad_record_ = false;    // the last batch could not be read
+    bool trial_failed_ = false;  // the last evaluation or samples failed
+    Cursor cursor_;              // position in the data after the last complete update
     bool test_part_read_ = false, samples_noted_ = false;
     DataIdentity content_;
     bool logged_data_ = false;
