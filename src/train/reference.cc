@@ -127,6 +127,7 @@ Status ReferenceTable::Compute(Trainer& trainer, const OpenedData& data) {
         const uint64_t first = part == Part::kTrain ? 0 : train;
         WEFT_ASSIGN(Loader loader, Loader::Make(*data.set, options));
         while (true) {
+            WEFT_TRY(check_time_());
             WEFT_ASSIGN(const auto batch, loader.Next());
             if (!batch) break;
             WEFT_ASSIGN(const std::vector<double> rows, trainer.LogProbabilities(*batch));

@@ -10,6 +10,7 @@
 // part, and then of the test part; their checksum (base/hash.h).
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,8 +27,11 @@ namespace weft::train {
 
 class ReferenceTable {
   public:
-    // Both arguments must outlive this object.
-    ReferenceTable(const TrainJob& job, cluster::Cluster& cluster) : job_(job), cluster_(cluster) {}
+    // The first two arguments must outlive this object. check_time: an error if the job's time
+    // limit has passed.
+    ReferenceTable(const TrainJob& job, cluster::Cluster& cluster,
+                   std::function<Status()> check_time)
+        : job_(job), cluster_(cluster), check_time_(std::move(check_time)) {}
 
     // Makes room for the values, and lets the data's loaders read them. Collective: rank 0 looks
     // for the values in memory and in the file. source: the model before training. Errors: those of
@@ -35,7 +39,8 @@ class ReferenceTable {
     Status Open(const model_files::ModelSource& source, const DataIdentity& content,
                 OpenedData& data);
     // Call before the model in training is loaded. begins: there is no checkpoint. Computes the
-    // values with a model of its own, if that is necessary. Errors: those of Trainer and Loader.
+    // values with a model of its own, if that is necessary. Errors: those of Trainer, Loader and
+    // check_time.
     Status ComputeApart(bool begins, const OpenedData& data);
     // The communicators of the model of ComputeApart, if there was one: the model in training gets
     // them.
@@ -52,6 +57,7 @@ class ReferenceTable {
 
     const TrainJob& job_;
     cluster::Cluster& cluster_;
+    const std::function<Status()> check_time_;
     std::string key_;
     std::vector<double> values_;
     bool complete_ = false;  // on rank 0: values_ are those of key_

@@ -54,7 +54,11 @@ class Run {
           stops_(cluster, !job.save.folder.empty()),
           search_(job_.save, cluster),
           growth_(cluster),
-          reference_(job_, cluster),
+          reference_(job_, cluster,
+                     [this] {
+                         return CheckTime("computing the log-probabilities of the reference model",
+                                          "");
+                     }),
           begin_ns_(job.save.begin_ns > 0 ? job.save.begin_ns : NowNs()) {
         TakeDataWords(job_);
     }
@@ -125,8 +129,9 @@ class Run {
             WEFT_TRY(best_->Restore(checkpoint->manifest().state.at("best")));
         }
         WEFT_TRY(reference_.Open(*source, content_, data));
-        DataWalk walk(job_, cluster_, layout, data,
-                      [this](std::string_view what) { return CheckTime(what); });
+        DataWalk walk(job_, cluster_, layout, data, [this](std::string_view what) {
+            return CheckTime(what, job_.steps == 0 ? ", or --steps N instead of --epochs" : "");
+        });
         WEFT_TRY(CheckTestPart(walk, data));
         WEFT_ASSIGN(Loader loader, OpenLoader(job_, layout, data));
         int64_t done = 0;
@@ -651,14 +656,13 @@ class Run {
 
     // Whether time is left for updates. A job that is queued again after kCancelled would end at
     // the same place each time, unless this run has saved updates (before the loss of a rank).
-    Status CheckTime(std::string_view what) const {
+    Status CheckTime(std::string_view what, std::string_view other_way) const {
         if (!IsTimeUp()) return {};
         const bool saved = summary_.saves.saved > 0;
         return MakeError(saved ? ErrorCode::kCancelled : ErrorCode::kUnsupported,
                          "the time limit of {:g} s is over before the first update: {}. Use a "
                          "longer --time-limit{}",
-                         job_.save.time_limit_s, what,
-                         job_.steps == 0 ? ", or --steps N instead of --epochs" : "");
+                         job_.save.time_limit_s, what, other_way);
     }
 
     Status Finish(Saver& saver) {

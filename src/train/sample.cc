@@ -95,14 +95,15 @@ Result<TextSampler> TextSampler::Make(const SampleOptions& words,
 Result<std::vector<SampleText>> TextSampler::Say(Trainer& trainer) const {
     std::vector<SampleText> all;
     for (size_t i = 0; i < prompts_.size(); ++i) {
-        WEFT_ASSIGN(std::string text, Continue(trainer, prompts_[i], seed_ + i));
-        all.push_back({prompts_[i].text, std::move(text)});
+        WEFT_ASSIGN(std::optional<std::string> text, Continue(trainer, prompts_[i], seed_ + i));
+        if (!text) break;
+        all.push_back({prompts_[i].text, *std::move(text)});
     }
     return all;
 }
 
-Result<std::string> TextSampler::Continue(Trainer& trainer, const Prompt& prompt,
-                                          uint64_t seed) const {
+Result<std::optional<std::string>> TextSampler::Continue(Trainer& trainer, const Prompt& prompt,
+                                                         uint64_t seed) const {
     engine::SamplerOptions options;
     options.temperature = static_cast<float>(words_.temperature);
     options.seed = seed;
@@ -112,15 +113,16 @@ Result<std::string> TextSampler::Continue(Trainer& trainer, const Prompt& prompt
     std::string text;
     for (int64_t said = 0; said < words_.tokens; ++said) {
         if (static_cast<int64_t>(tokens.size()) >= sequence_) break;
-        WEFT_ASSIGN(const int32_t token,
+        WEFT_ASSIGN(const std::optional<int32_t> token,
                     trainer.NextToken(tokens, [&](std::span<const float> logits) {
                         return sampler.Sample(logits, tokens);
                     }));
-        if (tokenizer_->IsEog(token)) break;
-        text += decoder.Push(token);
-        tokens.push_back(token);
+        if (!token) return std::optional<std::string>();
+        if (tokenizer_->IsEog(*token)) break;
+        text += decoder.Push(*token);
+        tokens.push_back(*token);
     }
-    return text + decoder.Flush();
+    return std::optional(text + decoder.Flush());
 }
 
 }  // namespace weft::train

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,8 @@ class TextSampler {
                                     const tokenizer::Tokenizer& tokenizer, int64_t vocab,
                                     int64_t sequence, uint64_t seed);
 
-    // Generates one text per prompt; all ranks get the same texts. Collective. Errors: those of
-    // Trainer::NextToken.
+    // Generates one text per prompt; all ranks get the same texts. Fewer texts: a rank asks to stop
+    // (Trainer::SetStopRequest). Collective. Errors: those of Trainer::NextToken.
     Result<std::vector<SampleText>> Say(Trainer& trainer) const;
 
   private:
@@ -55,7 +56,8 @@ class TextSampler {
     TextSampler(const SampleOptions& words, const tokenizer::Tokenizer& tokenizer, int64_t sequence,
                 uint64_t seed)
         : words_(words), tokenizer_(&tokenizer), sequence_(sequence), seed_(seed) {}
-    Result<std::string> Continue(Trainer& trainer, const Prompt& prompt, uint64_t seed) const;
+    Result<std::optional<std::string>> Continue(Trainer& trainer, const Prompt& prompt,
+                                                uint64_t seed) const;
 
     SampleOptions words_;
     const tokenizer::Tokenizer* tokenizer_;

@@ -944,7 +944,8 @@ Result<StepReport> Trainer::Evaluate(const Batch& batch) {
     return SumReport(batch);
 }
 
-Result<int32_t> Trainer::NextToken(std::span<const int32_t> tokens, const ChooseToken& choose) {
+Result<std::optional<int32_t>> Trainer::NextToken(std::span<const int32_t> tokens,
+                                                  const ChooseToken& choose) {
     if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     const auto count = static_cast<int32_t>(tokens.size());
     std::vector<int32_t> positions(tokens.size());
@@ -972,16 +973,18 @@ Result<int32_t> Trainer::NextToken(std::span<const int32_t> tokens, const Choose
         WEFT_TRY(training_->ReadFloats(predicted, 0, logits));
         chosen = choose(logits);
     }
-    int32_t token = chosen.ok() ? *chosen : -1;
+    // The token from the rank that chose it, and the number of ranks that ask to stop.
+    double sums[] = {layout_.rank == chooser && chosen.ok() ? *chosen + 1.0 : 0.0,
+                     stop_request_ && stop_request_() ? 1.0 : 0.0};
     if (groups_.world != nullptr) {
         net::OpTag tag;
         tag.op = "token";
         tag.step = updates_;
-        WEFT_TRY(
-            groups_.world->Broadcast(std::as_writable_bytes(std::span(&token, 1)), chooser, tag));
+        WEFT_TRY(groups_.world->AllReduce(std::span<double>(sums), tag));
     }
     if (!chosen.ok()) return chosen.error();
-    if (token >= 0) return token;
+    if (sums[1] > 0) return std::optional<int32_t>();
+    if (sums[0] > 0) return std::optional(static_cast<int32_t>(sums[0]) - 1);
     return MakeError(ErrorCode::kCorrupt, "rank {} found no next token at step {}", chooser,
                      updates_);
 }

@@ -208,10 +208,11 @@ class Trainer {
     // Gives all ranks the bytes of rank 0.
     Status ShareFromFirst(std::span<std::byte> bytes);
     // The token after `tokens` (at least one, at most options().sequence). One rank calls `choose`,
-    // which chooses the token from the logits, [vocab]. Collective; all ranks get the same token.
-    // Errors: those of links and of `choose`.
+    // which chooses the token from the logits, [vocab]. Collective; all ranks get the same token;
+    // none: a rank asks to stop (SetStopRequest). Errors: those of links and of `choose`.
     using ChooseToken = std::function<Result<int32_t>(std::span<const float> logits)>;
-    Result<int32_t> NextToken(std::span<const int32_t> tokens, const ChooseToken& choose);
+    Result<std::optional<int32_t>> NextToken(std::span<const int32_t> tokens,
+                                             const ChooseToken& choose);
 
     const model_files::ModelSource& source() const { return *source_; }
     const model::Hyper& hyper() const { return hyper_; }
@@ -229,8 +230,8 @@ class Trainer {
     // Sets a function that each Step calls after all forward and backward passes, before weights
     // change. May be empty.
     void SetBeforeUpdate(std::function<Status()> hook) { before_update_ = std::move(hook); }
-    // Sets a function that each Step and Evaluate calls: whether this rank wants to stop.
-    // StepReport::stop_requests is the sum over all ranks. May be empty.
+    // Sets a function that each Step, Evaluate and NextToken calls: whether this rank wants to
+    // stop. StepReport::stop_requests is the sum over all ranks. May be empty.
     void SetStopRequest(std::function<bool()> request) { stop_request_ = std::move(request); }
     // Sets a function that rank 0 calls: whether workers can join.
     void SetGrowRequest(std::function<bool()> request) { grow_request_ = std::move(request); }

@@ -141,6 +141,43 @@ TEST_F(TrainSample, TextsMayBeDrawn) {
                                               "--micro-batch", "4", "--tp", "2"}));
 }
 
+// A round of many texts takes minutes. A stop ends it, on all ranks.
+TEST_F(TrainSample, EndAtAStop) {
+    std::ofstream prompts(dir_ / "prompts");
+    for (int i = 0; i < 256; ++i) prompts << "What is " << i << " + 3?\n";
+    prompts.close();
+    for (const Words& ranks : {Words{}, Words{"--local", "2"}}) {
+        const std::string out = dir_ / fmt::format("out{}", ranks.size());
+        const Ran ran = RunWeft(Words{"train",
+                                      TestData("/../../models/abacus/model.gguf"),
+                                      "--data",
+                                      data_,
+                                      "--seq-len",
+                                      "256",
+                                      "-t",
+                                      "1",
+                                      "--json",
+                                      "--steps",
+                                      "100",
+                                      "--sample-file",
+                                      dir_ / "prompts",
+                                      "--sample-every",
+                                      "1",
+                                      "--sample-tokens",
+                                      "240",
+                                      "--sample-temperature",
+                                      "100",
+                                      "--output-dir",
+                                      out,
+                                      "--time-limit",
+                                      "3s"} +
+                                ranks);
+        EXPECT_EQ(ran.status, 75) << ran.err;
+        EXPECT_EQ(JsonLines(ran.out).back().at("steps"), 1) << ran.err;
+        EXPECT_TRUE(fs::exists(out + "/checkpoints/step-00000001/manifest.json"));
+    }
+}
+
 // Without --sample-every: at each evaluation. Prompts from a file, on the terminal, in
 // TensorBoard's file; plots lose no row.
 TEST_F(TrainSample, AreReportedEverywhere) {

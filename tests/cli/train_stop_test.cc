@@ -365,6 +365,22 @@ TEST_F(TrainStop, ATimeLimitIsKeptWhileTheDataAreCounted) {
     EXPECT_LE(ran.seconds, test::LimitSeconds(3));
 }
 
+// So are the log-probabilities of the reference model, which come before the first update.
+TEST_F(TrainStop, ATimeLimitIsKeptWhileTheReferenceIsRead) {
+    std::ofstream pairs(data_);
+    for (int i = 0; i < 100'000; ++i) {
+        pairs << fmt::format(R"({{"prompt":"{}","chosen":"yes","rejected":"no"}})", i) << "\n";
+    }
+    pairs.close();
+    const Ran ran =
+        RunWeft({"train", model_, "--data", data_, "--loss", "dpo", "--seq-len", "96", "-t", "1",
+                 "--steps", "5", "--output-dir", dir_ / "out", "--time-limit", "1s"});
+    EXPECT_EQ(ran.status, 1) << ran.err;
+    EXPECT_NE(ran.err.find("log-probabilities of the reference model. Use a longer --time-limit"),
+              std::string::npos)
+        << ran.err;
+}
+
 // Shells start background jobs with an ignored SIGINT; SIGTERM still counts.
 TEST_F(TrainStop, AnIgnoredInterruptStaysIgnored) {
     SKIP_TO_NIGHT_UNLESS(false);
