@@ -889,6 +889,7 @@ Status Trainer::Average() {
 
 Status Trainer::ShowAverage(bool averaged) {
     if (!rule_->has_view() || shows_average_ == averaged) return {};
+    if (before_update_) WEFT_TRY(before_update_());
     shows_average_ = averaged;
     backend::Step view;
     view.again = true;

@@ -227,8 +227,8 @@ class Trainer {
     Status SetProgress(const TrainerProgress& progress);
     TrainerProgress progress() const;
     int64_t updates() const { return updates_; }
-    // Sets a function that each Step calls after all forward and backward passes, before weights
-    // change. May be empty.
+    // Sets a function that each Step calls after all forward and backward passes, and ShowAverage,
+    // before weights change. May be empty.
     void SetBeforeUpdate(std::function<Status()> hook) { before_update_ = std::move(hook); }
     // Sets a function that each Step, Evaluate and NextToken calls: whether this rank wants to
     // stop. StepReport::stop_requests is the sum over all ranks. May be empty.

@@ -184,9 +184,16 @@ Curves Train(const UpdateOptions& update, double rate, const std::string& folder
         EXPECT_TRUE(report.ok()) << report.error().message;
         return report.ok() ? report->loss : NAN;
     };
+    int changes = 0;  // of the weights: a save that reads them must end before
+    (*trainer)->SetBeforeUpdate([&changes] {
+        ++changes;
+        return Status();
+    });
     const double before = evaluate(false);
+    EXPECT_EQ(changes, 0);
     curves.average = evaluate(true);
     EXPECT_EQ(evaluate(false), before);
+    EXPECT_EQ(changes, (*trainer)->rule().has_view() ? 2 : 0);
     return curves;
 }
 
