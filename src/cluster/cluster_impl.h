@@ -15,6 +15,7 @@
 
 #include "cluster/cluster.h"
 #include "cluster/control.h"
+#include "cluster/descriptors.h"
 #include "cluster/join/dial_in.h"
 #include "cluster/watch/recall.h"
 #include "cluster/worker/waiting_line.h"
@@ -30,8 +31,6 @@ inline constexpr int64_t kFirstEpoch = 1;
 inline constexpr int kMostAttempts = 6;
 
 std::string SystemHostName();
-// Raises this process's limit of open descriptors to what a job of `ranks` ranks needs.
-void AllowDescriptors(int ranks);
 // The window of each link: those of one rank have at most 512 MiB, which RDMA pins.
 size_t WindowBytesFor(const LinkNeeds& links, int ranks);
 // Splits "A,B,C"; "" is one empty word.

@@ -139,8 +139,6 @@ std::string SystemHostName() {
     return name;
 }
 
-// For a control connection and two descriptors of a link to each rank. (If the system allows fewer,
-// the call that lacks one says so.)
 void AllowDescriptors(int ranks) {
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
