@@ -2,6 +2,7 @@
 #include "train/checkpoint/reader.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -249,6 +250,24 @@ TEST(Checkpoint, ALargeOneIsReadInParts) {
         damaged.seekp(static_cast<std::streamoff>(file.bytes) - 5);
         damaged.put(was);
     }
+}
+
+// Many ranks wrote it, and one reads it under a soft limit that is too low for their files.
+TEST(Checkpoint, MayHaveMoreFilesThanTheSoftLimit) {
+    const test::TempDir dir;
+    constexpr int64_t kRanks = 200;
+    const Array array{"weight", "rows", kRanks, 2, SafeType::kF32};
+    std::vector<std::vector<Cut>> ranks;
+    for (int64_t row = 0; row < kRanks; ++row) ranks.push_back({{array, {row, 1, 0, 2, 0, 2}}});
+    ASSERT_TRUE(SavingJob(dir.path()).Save(3, ranks).ok());
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    if (before.rlim_max < 2000) GTEST_SKIP() << "at most " << before.rlim_max << " descriptors";
+    const rlimit low{kRanks / 2, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+    const std::string fault = OpenAndReadAll(StepFolder(dir.path(), 3));
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_EQ(fault, "");
 }
 
 // Weights from the checkpoint, all else from the model's file.
