@@ -270,6 +270,19 @@ TEST(Checkpoint, MayHaveMoreFilesThanTheSoftLimit) {
     EXPECT_EQ(fault, "");
 }
 
+TEST(Checkpoint, TheStateIsAnObject) {
+    const test::TempDir dir;
+    auto manifest = SavingJob(dir.path()).Write(3, TwoRanks());
+    ASSERT_TRUE(manifest.ok());
+    for (const nlohmann::json& state : {nlohmann::json(), nlohmann::json::array({1})}) {
+        manifest->state = state;
+        const auto parsed = ParseManifest(ManifestText(*manifest), "here");
+        ASSERT_FALSE(parsed.ok());
+        EXPECT_EQ(parsed.error().code, ErrorCode::kCorrupt);
+        EXPECT_EQ(parsed.error().message, "here: its state is not an object");
+    }
+}
+
 // Weights from the checkpoint, all else from the model's file.
 TEST(Checkpoint, IsAModelToRead) {
     const test::TempDir dir;

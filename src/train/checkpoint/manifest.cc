@@ -225,6 +225,7 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view where) {
     WEFT_ASSIGN(manifest.sequence, config.NeedInt({"sequence"}, 0, kMostSteps));
     WEFT_ASSIGN(manifest.model, config.StringOr({"model"}, ""));
     manifest.state = json.value("state", Json::object());
+    if (!manifest.state.is_object()) return Wrong(where, "its state is not an object");
     const Json files = json.value("files", Json()), arrays = json.value("arrays", Json());
     if (!files.is_array() || files.empty() || files.size() > kMostFiles || !arrays.is_array() ||
         arrays.empty() || arrays.size() > kMostArrays) {
