@@ -9,6 +9,13 @@
 namespace weft::train {
 namespace {
 
+// The mean log-probability of an answer, for ORPO: the losses of rows are float32, which rounds a
+// probability near 1 to 1, but its odds are finite.
+double BelowZero(double mean) {
+    constexpr double kLargest = -0x1p-24;
+    return std::min(mean, kLargest);
+}
+
 // The logarithm of 1 - exp(x), for x < 0 (Maechler 2012).
 double LogOneMinusExp(double x) {
     return x > -std::log(2.0) ? std::log(-std::expm1(x)) : std::log1p(-std::exp(x));
@@ -128,10 +135,11 @@ PreferenceLoss::PairLoss PreferenceLoss::OfPair(const Answer& chosen,
             return Sigmoid(beta * (c - r) - options_.simpo_gamma, beta / chosen.tokens,
                            -beta / rejected.tokens);
         case LossKind::kOrpo: {
-            const double odds = (c - r) - (LogOneMinusExp(c) - LogOneMinusExp(r));
+            const double good = BelowZero(c), bad = BelowZero(r);
+            const double odds = (good - bad) - (LogOneMinusExp(good) - LogOneMinusExp(bad));
             const double slope = -beta * Logistic(-odds);
-            return {-beta * LogLogistic(odds), -slope / std::expm1(c) / chosen.tokens,
-                    slope / std::expm1(r) / rejected.tokens};
+            return {-beta * LogLogistic(odds), -slope / std::expm1(good) / chosen.tokens,
+                    slope / std::expm1(bad) / rejected.tokens};
         }
         case LossKind::kTokens:
         case LossKind::kKto:

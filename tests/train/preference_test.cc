@@ -267,5 +267,33 @@ TEST(PreferenceLosses, WeightsAreDerivatives) {
     }
 }
 
+// A model that is sure of an answer: in float32 its losses are 0.
+TEST(PreferenceLosses, OfCertainAnswersAreFinite) {
+    for (const LossKind kind : kPreferences) {
+        for (const float rejected : {0.0f, 0x1p-24f, 1.0f}) {
+            LossCase c;
+            c.options.loss = kind;
+            c.losses = {0, 0, 0, rejected, rejected, 0, 0, 1, 1, 1, 1};
+            std::vector<float> weights;
+            EXPECT_TRUE(std::isfinite(c.Loss(&weights))) << LossName(kind);
+            for (const float weight : weights) EXPECT_TRUE(std::isfinite(weight)) << LossName(kind);
+        }
+    }
+}
+
+// The derivative of ORPO by the log-probability of a certain chosen answer: minus beta times the
+// odds of the rejected one.
+TEST(PreferenceLosses, OrpoOfACertainAnswer) {
+    LossCase c;
+    c.options.loss = LossKind::kOrpo;
+    c.options.beta = 0.5;
+    c.losses = {1, 0, 0, 2, 2, 1, 1, 1, 1, 1, 1};
+    std::vector<float> weights;
+    c.Loss(&weights);
+    const double odds = std::exp(-2) / (1 - std::exp(-2));
+    // Two pairs, two tokens; 5 targets of chosen answers.
+    EXPECT_NEAR(weights[1], 0.5 * odds / 2 / 2 + 0.2, 1e-6);
+}
+
 }  // namespace
 }  // namespace weft::train
