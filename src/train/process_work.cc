@@ -37,4 +37,13 @@ int64_t ProcessWork() {
     return (CpuMs(all) - CpuMs(own)) / kUnitMs + read_bytes / kUnitBytes + all.ru_majflt;
 }
 
+FileWork::FileWork(cluster::Cluster& cluster, const backend::Executable& training)
+    : cluster_(cluster), training_(training) {
+    cluster_.SetProgress([&training] { return training.progress() + ProcessWork(); });
+}
+
+FileWork::~FileWork() {
+    cluster_.SetProgress([&training = training_] { return training.progress(); });
+}
+
 }  // namespace weft::train

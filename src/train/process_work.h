@@ -4,10 +4,29 @@
 
 #include <cstdint>
 
+#include "backend/executable.h"
+#include "cluster/cluster.h"
+
 namespace weft::train {
 
 // Grows while the process computes or reads files, and stays the same while it waits. Leaves
 // out the calling thread, which is the one that sends heartbeats (Cluster::SetProgress).
 int64_t ProcessWork();
+
+// While it exists, ProcessWork is part of the rank's progress: the rank reads or writes a
+// checkpoint. (Ranks that wait for each other in ops may spin, so ops count alone otherwise.)
+class FileWork {
+  public:
+    // training: the executable whose progress counts; both arguments must outlive this object, and
+    // `training` also the cluster's use of its progress.
+    FileWork(cluster::Cluster& cluster, const backend::Executable& training);
+    ~FileWork();
+    FileWork(const FileWork&) = delete;
+    FileWork& operator=(const FileWork&) = delete;
+
+  private:
+    cluster::Cluster& cluster_;
+    const backend::Executable& training_;
+};
 
 }  // namespace weft::train

@@ -16,6 +16,7 @@
 #include "hw/cpu.h"
 #include "train/checkpoint/source.h"
 #include "train/output_folder.h"
+#include "train/process_work.h"
 
 namespace weft::train {
 namespace {
@@ -246,6 +247,7 @@ Saver::Saver(const SaveOptions& words, cluster::Cluster& cluster, const TrainSta
 Status Saver::Begin(int64_t step, Json state, SaveRoom room) {
     if (under_way_) WEFT_TRY(Finish());
     const int64_t begin_ns = NowNs();
+    const FileWork writes(cluster_, state_.training());
     WEFT_ASSIGN(const bool fits, AgreeOnRoom(PlanFor(room)));
     if (!fits) return {};
     manifest_.step = step;
@@ -338,6 +340,7 @@ Status Saver::Finish() {
     if (!under_way_) return {};
     under_way_ = false;
     const int64_t begin_ns = NowNs();
+    const FileWork writes(cluster_, state_.training());
     Json mine = Json::object();
     std::string written;
     if (!begun_.ok()) {

@@ -68,8 +68,8 @@ class FakeCluster final : public cluster::Cluster {
     std::map<std::string, int64_t> waits_ms;
     // Why waiting workers were rejected.
     std::vector<std::string> rejections;
-    // The last progress function that was set.
-    std::function<int64_t()> progress;
+    // The last progress function that was set, and the one before it.
+    std::function<int64_t()> progress, former_progress;
     // Handles a loss.
     std::function<Result<cluster::EpochInfo>(FakeCluster&, const Error&, const Replan&)> next_epoch;
     // Ranks with different words are on different machines. By default all are on one.
@@ -94,7 +94,9 @@ class FakeCluster final : public cluster::Cluster {
     int64_t timeout_ms() const override { return patience_ms; }
     net::Fabric& fabric() override { return fabric_; }
     net::PeerMonitor* monitor() override { return nullptr; }
-    void SetProgress(std::function<int64_t()> shown) override { progress = std::move(shown); }
+    void SetProgress(std::function<int64_t()> shown) override {
+        former_progress = std::exchange(progress, std::move(shown));
+    }
     void SetPhase(const char*) override {}
     Status Agree(const std::string& name, const std::string& value,
                  const Deadline& deadline) override {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <thread>
 
 #include "support/fake_cluster.h"
 #include "support/temp_dir.h"
@@ -12,6 +14,18 @@
 
 namespace weft::train {
 namespace {
+
+// By how much `progress` grows while another thread reads a MiB.
+int64_t ProgressOfReading(const std::string& folder, const std::function<int64_t()>& progress) {
+    const std::string path = folder + "/data";
+    std::ofstream(path) << std::string(1 << 20, 'x');
+    const int64_t before = progress();
+    std::jthread([&] {
+        std::string text(1 << 20, '\0');
+        std::ifstream(path).read(text.data(), static_cast<std::streamsize>(text.size()));
+    }).join();
+    return progress() - before;
+}
 
 // With --zero 0 one rank writes everything: 84 GB for a 7B model take 12 minutes over 1 Gbit/s, in
 // which the others are idle.
@@ -33,10 +47,16 @@ TEST(Saver, OneRankMayWriteLongerThanTheOthers) {
     RoomPlan room;
     room.folder = words.folder;
     saver.SetRoom({}, room);
+    cluster.SetProgress(nullptr);
+    cluster.SetProgress(nullptr);  // both that the cluster knows
     ASSERT_TRUE(saver.Begin(1, {{"updates", 1}}, SaveRoom::kBesideResult).ok());
     ASSERT_TRUE(saver.Finish().ok());
     EXPECT_EQ(saver.counts().saved, 1) << saver.fault();
     EXPECT_EQ(cluster.waits_ms.at("checkpoint"), 3'600'000);
+    // The wait of the others begins again while this rank writes, and not while ops wait.
+    ASSERT_TRUE(cluster.former_progress && cluster.progress);
+    EXPECT_GE(ProgressOfReading(folder.path(), cluster.former_progress), 15);
+    EXPECT_EQ(ProgressOfReading(folder.path(), cluster.progress), 0);
 }
 
 }  // namespace
