@@ -1,5 +1,6 @@
 // Every family with every layout of quantized weights, and with each size of config.json one too
-// small and one too large: the same values, or an error, but never a failed check.
+// small and one too large: the same values, or an error, but never a failed check. And every family
+// from a part of its file.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -8,7 +9,9 @@
 #include <cstdio>
 #include <set>
 
+#include "hub/part.h"
 #include "model/model.h"
+#include "model_files/weight_file.h"
 #include "support/hf_quantize.h"
 #include "support/nightly.h"
 #include "support/temp_dir.h"
@@ -216,6 +219,57 @@ TEST(HfFamilies, SizesThatAreOffByOneFailNoCheck) {
                 number = before;
             });
         });
+    });
+}
+
+// Downloads that `weft pull --shard` needs to open this folder: the header of its one file, then
+// what each opening asks for. 0: an error.
+int RoundsToOpen(const std::string& folder) {
+    const std::string file = folder + "/model.safetensors", part = file + hub::kPartSuffix;
+    uint64_t length = 0;
+    EXPECT_TRUE(
+        File::Open(file).value().ReadAt(0, std::as_writable_bytes(std::span(&length, 1))).ok());
+    std::filesystem::rename(file, part);
+    std::filesystem::create_symlink(part, file);
+    hub::PartNote note;
+    note.size = std::filesystem::file_size(part);
+    note.done.Add({0, sizeof length + length});
+    for (int round = 1; round < 100; ++round) {
+        WriteText(part + hub::kNoteSuffix, hub::PrintNote(note));
+        model_files::ReadPlan plan(0);
+        const auto source = model_files::hf::OpenFolder(folder, &plan);
+        const auto wanted = plan.Take();
+        if (wanted.empty() || !wanted.contains(file)) return source.ok() ? round : 0;
+        for (const hub::ByteRange& range : wanted.at(file).ranges()) note.done.Add(range);
+    }
+    return 100;
+}
+
+// The number does not grow with the number of layers.
+TEST(HfFamilies, OpenAfterFewDownloads) {
+    ForEachFamily(2, [&](const FamilyCase& one, size_t) {
+        SCOPED_TRACE(one.name);
+        const test::TempDir dir, packed;
+        WriteText(dir / "config.json", one.config.dump());
+        WriteTensors(dir.path(), one.tensors);
+        const int plain_rounds = RoundsToOpen(dir.path());
+        EXPECT_TRUE(plain_rounds == 1 || plain_rounds == 2) << plain_rounds;
+        if (one.config.contains("quantization_config")) return;
+        Tensors tensors, plain;
+        Quantize(one, HfLayout::kPacked4, tensors, plain);
+        for (auto& [name, tensor] : tensors) {  // as in the folders of Kimi K2 Thinking
+            if (!name.ends_with(".weight_shape")) continue;
+            const auto half = [&](size_t i) { return tensor.data.begin() + ptrdiff_t(i); };
+            tensor.data.erase(half(12), half(16));
+            tensor.data.erase(half(4), half(8));
+            tensor.dtype = "I32";
+        }
+        Json config = one.config;
+        config["quantization_config"] = QuantizationConfig(HfLayout::kPacked4);
+        WriteText(packed / "config.json", config.dump());
+        WriteTensors(packed.path(), tensors);
+        const int rounds = RoundsToOpen(packed.path());
+        EXPECT_TRUE(rounds == 1 || rounds == 2) << rounds;
     });
 }
 

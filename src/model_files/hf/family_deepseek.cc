@@ -304,16 +304,14 @@ Status MistralLarge4Layer(Assembly& assembly, int64_t layer, const std::string& 
     WEFT_TRY(SplitHeads(assembly, layer, prefix + "attention.wkv_b", plain));
     if (layer != 0) return {};
     const std::string name = "lerope.alpha";
-    WEFT_ASSIGN(const MatrixPtr alpha, assembly.Column(name));
+    WEFT_ASSIGN(MatrixPtr alpha, assembly.Column(name));
     if (alpha == nullptr || alpha->rows() != rotary / 2) {
         return MakeError(ErrorCode::kCorrupt,
                          "{}: tensor '{}' is missing, or does not have {} elements",
                          assembly.folder(), name, rotary / 2);
     }
-    std::vector<float> factors(static_cast<size_t>(rotary / 2));
-    WEFT_TRY(alpha->Read({0, rotary / 2, 0, 1}, std::as_writable_bytes(std::span(factors))));
-    for (float& factor : factors) factor = std::exp(-factor);
-    assembly.AddVector("rope_freqs.weight", FromFloats(std::move(factors)));
+    assembly.AddVector("rope_freqs.weight",
+                       Changed(std::move(alpha), [](float value) { return std::exp(-value); }));
     return {};
 }
 
@@ -487,13 +485,12 @@ Status LongcatMeta(const Config& config, MetaWriter& meta) {
 // A norm's weights, times the root of hidden_size over their number.
 Status AddScaledNorm(Assembly& assembly, const std::string& name, const std::string& gguf) {
     WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 1, kMostWidth));
-    WEFT_ASSIGN(const MatrixPtr norm, assembly.Checked(assembly.Column(name), name, 0));
-    const int64_t count = norm->rows();
-    std::vector<float> values(static_cast<size_t>(count));
-    WEFT_TRY(norm->Read({0, count, 0, 1}, std::as_writable_bytes(std::span(values))));
-    const double factor = std::sqrt(static_cast<double>(hidden) / static_cast<double>(count));
-    for (float& value : values) value = static_cast<float>(value * factor);
-    assembly.AddVector(gguf, FromFloats(std::move(values)));
+    WEFT_ASSIGN(MatrixPtr norm, assembly.Checked(assembly.Column(name), name, 0));
+    const double factor =
+        std::sqrt(static_cast<double>(hidden) / static_cast<double>(norm->rows()));
+    assembly.AddVector(gguf, Changed(std::move(norm), [factor](float value) {
+                           return static_cast<float>(value * factor);
+                       }));
     return {};
 }
 

@@ -283,10 +283,8 @@ Status KdaLayer(Assembly& assembly, int64_t layer, const std::string& module, fl
     const std::string rates = module + "A_log", steps = module + "dt_bias";
     WEFT_ASSIGN(MatrixPtr column, assembly.Column(rates));
     WEFT_ASSIGN(column, checked(std::move(column), rates, shape.heads, 1));
-    std::vector<float> decays(static_cast<size_t>(shape.heads));
-    WEFT_TRY(column->Read({0, shape.heads, 0, 1}, std::as_writable_bytes(std::span(decays))));
-    for (float& decay : decays) decay = sign * std::exp(decay);
-    assembly.Add(Assembly::Block(layer, "ssm_a"), FromFloats(std::move(decays)), {1, shape.heads});
+    column = Changed(std::move(column), [sign](float log) { return sign * std::exp(log); });
+    assembly.Add(Assembly::Block(layer, "ssm_a"), std::move(column), {1, shape.heads});
     WEFT_ASSIGN(MatrixPtr bias, assembly.Column(steps));
     WEFT_ASSIGN(bias, checked(std::move(bias), steps, shape.columns(), 1));
     assembly.AddVector(Assembly::Block(layer, "ssm_dt.bias"), std::move(bias));

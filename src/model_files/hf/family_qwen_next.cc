@@ -202,12 +202,11 @@ class DeltaLayer {
             WEFT_ASSIGN(conv, taps());
         }
         Add("ssm_conv1d.weight", std::move(conv));
-        WEFT_ASSIGN(const std::vector<float> rates, OfHeads("A_log", in_turn));
-        WEFT_ASSIGN(std::vector<float> steps, OfHeads("dt_bias", in_turn));
-        std::vector<float> decays;
-        for (const float rate : rates) decays.push_back(-std::exp(rate));
-        assembly_.AddVector(Assembly::Block(layer_, "ssm_a"), FromFloats(std::move(decays)));
-        assembly_.AddVector(Assembly::Block(layer_, "ssm_dt.bias"), FromFloats(std::move(steps)));
+        WEFT_ASSIGN(MatrixPtr decays, OfHeads("A_log", in_turn));
+        WEFT_ASSIGN(MatrixPtr steps, OfHeads("dt_bias", in_turn));
+        decays = Changed(std::move(decays), [](float log) { return -std::exp(log); });
+        assembly_.AddVector(Assembly::Block(layer_, "ssm_a"), std::move(decays));
+        assembly_.AddVector(Assembly::Block(layer_, "ssm_dt.bias"), std::move(steps));
         return {};
     }
     // One tensor, or one each for queries, keys and values (OLMo-Hybrid).
@@ -223,16 +222,13 @@ class DeltaLayer {
         }
         return assembly_.Joined(std::move(parts), prefix_ + "q_conv1d");
     }
-    Result<std::vector<float>> OfHeads(const std::string& name, bool in_turn) {
-        WEFT_ASSIGN(MatrixPtr column, assembly_.Column(prefix_ + name));
-        WEFT_ASSIGN(column, Checked(std::move(column), name, s_.heads));
-        std::vector<float> own(static_cast<size_t>(s_.heads)), turned = own;
-        WEFT_TRY(column->Read({0, s_.heads, 0, 1}, std::as_writable_bytes(std::span(own))));
-        for (int64_t h = 0; h < s_.heads; ++h) {
-            const int64_t from = in_turn ? h % s_.key_heads * s_.each() + h / s_.key_heads : h;
-            turned[static_cast<size_t>(h)] = own[static_cast<size_t>(from)];
-        }
-        return turned;
+    // A column with a number for each value head.
+    Result<MatrixPtr> OfHeads(const std::string& name, bool in_turn) {
+        const auto read = [&]() -> Result<MatrixPtr> {
+            WEFT_ASSIGN(MatrixPtr column, assembly_.Column(prefix_ + name));
+            return Checked(std::move(column), name, s_.heads);
+        };
+        return in_turn ? RowsInTurn(1, 0, read) : read();
     }
 
     Assembly& assembly_;

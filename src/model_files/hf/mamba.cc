@@ -1,7 +1,6 @@
 #include "model_files/hf/mamba.h"
 
 #include <cmath>
-#include <span>
 
 namespace weft::model_files::hf {
 namespace {
@@ -45,10 +44,8 @@ class MambaLayer {
     Status AddState(const StateShape& s) {
         const int64_t count = s.heads * s.each;
         WEFT_ASSIGN(MatrixPtr logs, Column("A_log", count));
-        std::vector<float> rates(static_cast<size_t>(count));
-        WEFT_TRY(logs->Read({0, count, 0, 1}, std::as_writable_bytes(std::span(rates))));
-        for (float& rate : rates) rate = -std::exp(rate);
-        Put("ssm_a", Reshaped(FromFloats(std::move(rates)), s.each));
+        logs = Changed(std::move(logs), [](float log) { return -std::exp(log); });
+        Put("ssm_a", Reshaped(std::move(logs), s.each));
         WEFT_ASSIGN(MatrixPtr skip, Column("D", s.heads));
         Put("ssm_d", std::move(skip));
         return AddTaps(s.channels, s.taps);

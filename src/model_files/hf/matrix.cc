@@ -260,6 +260,26 @@ class TransposedMatrix final : public Matrix {
     int64_t group_;
 };
 
+class ChangedMatrix final : public Matrix {
+  public:
+    ChangedMatrix(MatrixPtr inner, std::function<float(float)> change)
+        : Matrix(DType::kF32, inner->rows(), inner->cols()),
+          inner_(std::move(inner)),
+          change_(std::move(change)) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        std::vector<float> values(static_cast<size_t>(block.rows * block.cols));
+        WEFT_TRY(inner_->Read(block, std::as_writable_bytes(std::span(values))));
+        for (float& value : values) value = change_(value);
+        if (!values.empty()) std::memcpy(out.data(), values.data(), out.size());
+        return {};
+    }
+
+  private:
+    MatrixPtr inner_;
+    std::function<float(float)> change_;
+};
+
 class ConvertedMatrix final : public Matrix {
   public:
     ConvertedMatrix(MatrixPtr inner, DType dtype, float add)
@@ -414,6 +434,11 @@ MatrixPtr HalvesToPairs(MatrixPtr inner, int64_t head_dim, int64_t first) {
 MatrixPtr Transposed(MatrixPtr inner, int64_t group) {
     WEFT_CHECK(IsFloatType(inner->dtype()) && group > 0 && inner->rows() % group == 0);
     return std::make_unique<TransposedMatrix>(std::move(inner), group);
+}
+
+MatrixPtr Changed(MatrixPtr inner, std::function<float(float)> change) {
+    WEFT_CHECK(inner->dtype() == DType::kF32);
+    return std::make_unique<ChangedMatrix>(std::move(inner), std::move(change));
 }
 
 MatrixPtr Converted(MatrixPtr inner, DType dtype, float add) {

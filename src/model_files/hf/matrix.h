@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -78,6 +79,9 @@ MatrixPtr HalvesToPairs(MatrixPtr inner, int64_t head_dim, int64_t first = 0);
 
 // Transposes each [group, cols] group of rows to [cols, group]. F32, F16 or BF16.
 MatrixPtr Transposed(MatrixPtr inner, int64_t group);
+
+// An F32 matrix with each value changed when it is read.
+MatrixPtr Changed(MatrixPtr inner, std::function<float(float)> change);
 
 // Values of any dtype plus `add`, rounded to F32, F16 or BF16.
 MatrixPtr Converted(MatrixPtr inner, DType dtype, float add = 0);

@@ -368,14 +368,20 @@ Status TensorFiles::Index() {
     return {};
 }
 
-// For partial files: requires all tensors that decide which other bytes are read (the shape of a
-// packed matrix, the group of a column).
+// For partial files: requires all tensors that are read while the tensor table is built, or that
+// decide which other bytes are read (the shape of a packed matrix, the group of a column), so that
+// `weft pull --shard` gets all of them at once.
 Status TensorFiles::NeedKeys() {
     Status missing;
     for (const SafeTensor& tensor : tensors_) {
-        const bool state = tensor.name.find(".quant_state.") != std::string::npos;
-        const bool numbers = tensor.type == SafeType::kI64 || tensor.name.ends_with("tid2eid");
-        if (!numbers && !tensor.name.ends_with("g_idx") && !state) continue;
+        const auto ends = [&](std::string_view end) { return tensor.name.ends_with(end); };
+        const auto has = [&](const char* part) {
+            return tensor.name.find(part) != std::string::npos;
+        };
+        const bool numbers =
+            tensor.type == SafeType::kI64 || ends("tid2eid") || ends("weight_shape");
+        // (act_fn: Apertus' numbers, which become metadata.)
+        if (!numbers && !ends("g_idx") && !has(".quant_state.") && !has(".act_fn.")) continue;
         WeightFile& file = files_[static_cast<size_t>(tensor.shard)];
         Status need = file.NeedKey({tensor.offset, tensor.offset + tensor.bytes});
         if (missing.ok()) missing = std::move(need);
