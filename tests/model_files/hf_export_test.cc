@@ -290,13 +290,18 @@ const std::set<std::string> kNoFolder = {"apertus",
                                          "xglm",
                                          "youtu"};
 
-// The names of the tensors of a folder with one file.
-std::set<std::string> NamesIn(const std::string& folder) {
+// The header of the file of a folder with one file.
+Json HeaderOf(const std::string& folder) {
     const std::string text = ReadTextFile(folder + "/model.safetensors").value();
     uint64_t length = 0;
     std::memcpy(&length, text.data(), sizeof length);
-    const Json header = Json::parse(text.substr(sizeof length, length));
+    return Json::parse(text.substr(sizeof length, length));
+}
+
+// The names of its tensors.
+std::set<std::string> NamesIn(const std::string& folder) {
     std::set<std::string> names;
+    const Json header = HeaderOf(folder);
     for (const auto& [name, tensor] : header.items()) {
         if (name != "__metadata__") names.insert(name);
     }
@@ -431,6 +436,73 @@ TEST(HfExportErrors, ImpossibleSizesAreRefused) {
         const Status done = model_files::hf::ExportFolder(*Open(dir / "odd.gguf"), dir / "hf", {});
         ASSERT_FALSE(done.ok());
         EXPECT_EQ(done.error().message.find("bug"), std::string::npos) << done.error().message;
+    }
+}
+
+// A case's folder whose config.json has other keys, and more files.
+struct OwnFolder {
+    OwnFolder(const std::string& name, const Json& keys,
+              std::map<std::string, SafeBytes> more = {}) {
+        const std::string file = TestData("/families/" + name + ".safetensors");
+        const HfGolden golden = std::filesystem::exists(file) ? HfGolden(file) : HfGolden();
+        std::map<std::string, SafeBytes> tensors = golden.Tensors(name);
+        tensors.merge(more);
+        Json config = Json::parse(golden.Text(name + "/config"));
+        config.update(keys);
+        std::filesystem::create_directory(dir / "model");
+        WriteTensors(dir / "model", tensors);
+        WriteText(dir / "model/config.json", config.dump());
+        WriteText(dir / "model/tokenizer.json", SmallTokenizer());
+    }
+    Status Export(SafeType type) {
+        return model_files::hf::ExportFolder(*Open(dir / "model"), dir / "hf", {.type = type});
+    }
+    test::TempDir dir;
+};
+
+// Folders whose export would lack a part of the model, or differ from it.
+TEST(HfExportFolders, PartsThatAreNotWrittenAreNamed) {
+    Json text = Json::parse(HfGolden().Text("qwen2vl/config"));
+    const Json keys = text.at("text_config");
+    text.update(keys);
+    text["model_type"] = "qwen2_vl";  // as in published folders
+    text["text_config"] = nullptr;
+    OwnFolder seeing("qwen2vl", text);
+    EXPECT_NE(seeing.Export(SafeType::kF32).error().message.find("vision_config"),
+              std::string::npos);
+    OwnFolder scaled("trinity", {{"mup_enabled", false}});
+    EXPECT_NE(scaled.Export(SafeType::kF32).error().message.find("afmoe"), std::string::npos);
+}
+
+TEST(HfExportFolders, ConfigsAreThoseOfPlainWeights) {
+    const HfGolden golden;
+    const auto head = golden.Tensors("llama").at("lm_head.weight");
+    OwnFolder folder("llama",
+                     {{"compression_config", {{"quant_method", "bitsandbytes"}}},
+                      {"architectures", nullptr},
+                      {"tie_word_embeddings", true}},
+                     {{"lm_head.weight", head}});
+    WriteText(folder.dir / "model/modeling_own.py", "# code");
+    ASSERT_TRUE(folder.Export(SafeType::kF32).ok());
+    const Json config = ReadJson(folder.dir / "hf/config.json");
+    EXPECT_FALSE(config.contains("compression_config"));
+    EXPECT_EQ(config.at("tie_word_embeddings"), false);
+    EXPECT_EQ(config.at("architectures"), Json::array({"LlamaForCausalLM"}));
+    EXPECT_EQ(ReadTextFile(folder.dir / "hf/modeling_own.py").value(), "# code");
+    for (const auto& [name, expected] :
+         {std::pair{"llama", "LlamaForSequenceClassification"}, std::pair{"arcee", ""}}) {
+        const int64_t columns = Open(OwnFolder(name, Json::object()).dir / "model")
+                                    ->FindTensor("token_embd.weight")
+                                    ->cols;
+        const SafeBytes one = {"F32", {1, columns}, std::vector<std::byte>(4 * size_t(columns))};
+        OwnFolder scores(name, {{"architectures", Json::array()}}, {{"score.weight", one}});
+        const Status done = scores.Export(SafeType::kF32);
+        ASSERT_EQ(done.ok(), *expected != 0);
+        if (done.ok()) {
+            EXPECT_EQ(ReadJson(scores.dir / "hf/config.json")["architectures"][0], expected);
+        } else {
+            EXPECT_NE(done.error().message.find("architectures"), std::string::npos);
+        }
     }
 }
 

@@ -69,7 +69,12 @@ Result<const Family*> FamilyOf(const ModelSource& source) {
     WEFT_ASSIGN(const Config config, Config::Parse(json.dump(), source.name()));
     WEFT_ASSIGN(const Family* family, FindFamily(config));
     const bool renames = family->embedding != "embed_tokens" || family->final_norm != "norm";
-    const bool plain = family->layer == nullptr && family->qkv.module.empty() && !renames;
+    bool plain = family->layer == nullptr && family->qkv.module.empty() && !renames;
+    if (plain && own && family->ends != nullptr) {  // the source's ends have the factors
+        WEFT_ASSIGN(const Config text, TextConfig(config, *family));
+        WEFT_ASSIGN(const EndScales ends, family->ends(text));
+        plain = ends.embedding == 1 && ends.output == 1;
+    }
     if (plain && (own || family->adjust == nullptr)) return family;
     return NoPlace(source, "a model of type " + std::string(family->model_type));
 }
@@ -337,10 +342,16 @@ Status WriteWeights(const ModelSource& source, std::vector<ExportTensor> tensors
                    {{"metadata", {{"total_size", total}}}, {"weight_map", map}}, files);
 }
 
+// Copies the files of kCompanions and the Python code of models and tokenizers that are not part of
+// transformers ("auto_map" in the JSON files).
 Status CopyCompanions(const std::string& from, const std::string& to, NewFiles& files) {
-    for (const std::string_view name : kCompanions) {
+    std::vector<std::string> names(std::begin(kCompanions), std::end(kCompanions));
+    std::error_code failed;
+    for (fs::directory_iterator at(from, failed), end; !failed && at != end; at.increment(failed)) {
+        if (at->path().extension() == ".py") names.push_back(at->path().filename());
+    }
+    for (const std::string& name : names) {
         const fs::path file = fs::path(from) / name;
-        std::error_code failed;
         if (!fs::is_regular_file(file, failed)) continue;
         WEFT_ASSIGN(const std::string text, ReadTextFile(file));
         WEFT_TRY(PutText(fs::path(to) / name, text, files));

@@ -515,7 +515,15 @@ Result<Json> ConfigOfMetadata(const ModelSource& source) {
 // The text model of a multimodal folder, whose other tensors Weft omits.
 Result<Json> TextModelConfig(const ModelSource& source, const Config& whole) {
     WEFT_ASSIGN(const Config text, whole.Sub({"text_config"}));
-    if (text.json().empty()) return whole.json();
+    if (text.json().empty()) {
+        for (const char* key : {"vision_config", "audio_config"}) {
+            if (!whole.Has(key)) continue;
+            return Unsupported(source, fmt::format("config.json has a {}, whose part of the model "
+                                                   "Weft does not write",
+                                                   key));
+        }
+        return whole.json();
+    }
     WEFT_ASSIGN(const std::string type, text.StringOr({"model_type"}, ""));
     const Class* model = FindClass(type);
     if (model == nullptr) {
@@ -527,6 +535,25 @@ Result<Json> TextModelConfig(const ModelSource& source, const Config& whole) {
     for (const char* key :
          {"tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"}) {
         if (whole.Has(key) && !text.Has(key)) config[key] = whole.json()[key];
+    }
+    return config;
+}
+
+// The folder's own config.json, for plain weights.
+Result<Json> ConfigOfFolder(const ModelSource& source) {
+    WEFT_ASSIGN(const Config read, Config::Read(source.folder() + "/config.json"));
+    WEFT_ASSIGN(Json config, TextModelConfig(source, read));
+    for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
+        config.erase(key);
+    }
+    // (A folder's own output matrix may differ from the embedding, whatever this key says.)
+    if (source.FindTensor("output.weight") != nullptr) config["tie_word_embeddings"] = false;
+    WEFT_ASSIGN(const Config text, Config::Parse(config.dump(), read.where()));
+    WEFT_ASSIGN(const std::vector<std::string> classes, text.Strings({"architectures"}));
+    WEFT_ASSIGN(const std::string type, text.StringOr({"model_type"}, ""));
+    const Class* model = FindClass(type);
+    if (classes.empty() && model != nullptr) {
+        config["architectures"] = Json::array({std::string(model->name)});
     }
     return config;
 }
@@ -549,9 +576,7 @@ Result<Json> ExportConfig(const ModelSource& source, SafeType type) {
     if (source.folder().empty()) {
         WEFT_ASSIGN(config, ConfigOfMetadata(source));
     } else {
-        WEFT_ASSIGN(const Config read, Config::Read(source.folder() + "/config.json"));
-        WEFT_ASSIGN(config, TextModelConfig(source, read));
-        config.erase("quantization_config");
+        WEFT_ASSIGN(config, ConfigOfFolder(source));
     }
     WEFT_TRY(MakeWhole(source, config));
     config.erase("torch_dtype");

@@ -24,7 +24,12 @@ Json ModuleOf(int number, const std::string& name, const std::string& path) {
 
 Status SetScoreConfig(const ModelSource& source, Json& config) {
     if (!HasScoreHead(source)) return {};
-    std::string name = config["architectures"].at(0).get<std::string>();
+    WEFT_ASSIGN(const Config read, Config::Parse(config.dump(), source.name()));
+    WEFT_ASSIGN(const std::vector<std::string> classes, read.Strings({"architectures"}));
+    if (classes.empty()) {
+        return read.Corrupt("architectures", "the model's class, such as LlamaForCausalLM");
+    }
+    std::string name = classes[0];
     if (name.ends_with(kCausal)) {
         name.replace(name.size() - kCausal.size(), kCausal.size(), kScores);
         config["architectures"] = Json::array({name});
