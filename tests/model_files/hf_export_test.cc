@@ -506,6 +506,27 @@ TEST(HfExportFolders, ConfigsAreThoseOfPlainWeights) {
     }
 }
 
+// As in transformers: rounding would change the choice of experts.
+TEST(HfExportFolders, RoutersStayF32) {
+    OwnFolder folder("glm4moe", Json::object());
+    for (const SafeType type : {SafeType::kBF16, SafeType::kF16}) {
+        std::filesystem::remove_all(std::string(folder.dir / "hf"));
+        const Status done = folder.Export(type);
+        ASSERT_TRUE(done.ok()) << done.error().message;
+        const auto source = Open(folder.dir / "model"), again = Open(folder.dir / "hf");
+        for (const char* name : {"blk.1.ffn_gate_inp.weight", "blk.1.exp_probs_b.bias"}) {
+            const TensorInfo* tensor = source->FindTensor(name);
+            ASSERT_NE(tensor, nullptr);
+            EXPECT_EQ(again->ReadFloats(*again->FindTensor(name)).value(),
+                      source->ReadFloats(*tensor).value());
+        }
+        const Json header = HeaderOf(folder.dir / "hf");
+        EXPECT_EQ(header["model.layers.1.mlp.gate.weight"]["dtype"], "F32");
+        EXPECT_EQ(header["model.layers.1.self_attn.q_proj.weight"]["dtype"],
+                  std::string(SafeTypeName(type)));
+    }
+}
+
 // Llama 3's RoPE scaling, of which a GGUF file has only the divisors.
 TEST(HfExportConfig, Llama3ScalingRoundTrips) {
     const test::TempDir dir;

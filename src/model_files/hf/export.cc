@@ -137,8 +137,14 @@ struct Shard {
     uint64_t bytes = 0;
 };
 
+// The tensor's type in a folder of `type`.
+SafeType TypeIn(const ExportTensor& tensor, SafeType type) {
+    return tensor.routes ? SafeType::kF32 : type;
+}
+
 uint64_t BytesOf(const ExportTensor& tensor, SafeType type) {
-    return static_cast<uint64_t>(tensor.rows * tensor.from->cols) * SafeTypeBytes(type);
+    return static_cast<uint64_t>(tensor.rows * tensor.from->cols) *
+           SafeTypeBytes(TypeIn(tensor, type));
 }
 
 std::vector<Shard> MakeShards(std::vector<ExportTensor> tensors, const ExportOptions& options) {
@@ -164,7 +170,8 @@ std::vector<Shard> MakeShards(std::vector<ExportTensor> tensors, const ExportOpt
             Json shape = Json::array({tensor.from->cols});
             const bool matrix = tensor.matrix || tensor.from->dim_count > 1;
             if (matrix) shape.insert(shape.begin(), tensor.rows);
-            header[tensor.name] = {{"dtype", std::string(SafeTypeName(options.type))},
+            const SafeType type = TypeIn(tensor, options.type);
+            header[tensor.name] = {{"dtype", std::string(SafeTypeName(type))},
                                    {"shape", shape},
                                    {"data_offsets", {shard.bytes, end}}};
             shard.offsets.push_back(shard.bytes);
@@ -262,7 +269,8 @@ class ShardWriter {
         }
         const ExportTensor& tensor = shard_.tensors[strip.tensor];
         const TensorInfo& from = *tensor.from;
-        const DType to = DTypeOf(options_.type);
+        const SafeType type = TypeIn(tensor, options_.type);
+        const DType to = DTypeOf(type);
         const auto rows = static_cast<size_t>(strip.rows);
         b.raw.resize(rows * static_cast<size_t>(RowBytes(from.dtype, from.cols)));
         WEFT_TRY(source_.ReadRows(from, tensor.row_begin + strip.row, strip.rows, 0, from.cols,
@@ -274,7 +282,7 @@ class ShardWriter {
             if (tensor.add != 0) {
                 for (float& value : b.floats) value += tensor.add;
             }
-            WEFT_TRY(CheckValues(tensor, b.floats));
+            WEFT_TRY(CheckValues(tensor, type, b.floats));
             b.out.resize(rows * static_cast<size_t>(RowBytes(to, from.cols)));
             Encode({to, from.cols, b.floats, {}, b.out}, options_.level);
             out = b.out;
@@ -286,13 +294,14 @@ class ShardWriter {
             shard_.offsets[strip.tensor] + static_cast<uint64_t>(strip.row) * row_bytes, out);
     }
 
-    Status CheckValues(const ExportTensor& tensor, std::span<const float> values) const {
-        const float most = options_.type == SafeType::kF16 ? 65504.0f : 3.4e38f;
+    Status CheckValues(const ExportTensor& tensor, SafeType type,
+                       std::span<const float> values) const {
+        const float most = type == SafeType::kF16 ? 65504.0f : 3.4e38f;
         for (const float value : values) {
             if (std::abs(value) <= most) continue;
             return MakeError(ErrorCode::kCorrupt,
                              "{}: tensor '{}' has the value {}, which {} cannot represent",
-                             source_.name(), tensor.from->name, value, SafeTypeName(options_.type));
+                             source_.name(), tensor.from->name, value, SafeTypeName(type));
         }
         return {};
     }
@@ -449,6 +458,7 @@ class Naming {
                          tensor.rows};
         out.matrix = rule->form == Form::kRouter;
         out.turned = rule->form == Form::kTurned;
+        out.routes = rule->form == Form::kRouter || rule->gguf.starts_with("exp_probs_b");
         if (rule->form == Form::kNorm && split->kind == "weight") out.add = -family_.norm_add;
         if (experts) {
             AddExperts(out, plan);

@@ -24,7 +24,7 @@
 namespace weft::model_files::hf {
 
 struct ExportOptions {
-    SafeType type = SafeType::kBF16;       // kF32, kF16 or kBF16
+    SafeType type = SafeType::kBF16;       // kF32, kF16 or kBF16; routers are always F32
     uint64_t shard_bytes = 5'000'000'000;  // data bytes per file; more data is written to several
                                            // files
     bool replace = false;  // also into a folder with other files, whose model is replaced
@@ -60,6 +60,8 @@ struct ExportTensor {
     float add = 0;        // to each value: GGUF includes the 1 of Gemma's norms in the weights
     RowRuns runs = {};    // of the folder's tensor, if it holds more than this one
     bool turned = false;  // [in, out] in the folder
+    bool routes = false;  // written as F32, as in transformers, so that rounding changes no choice
+                          // of experts
 };
 
 // The tensors to write, in the source's order, without tensors whose names begin with `skip`.
