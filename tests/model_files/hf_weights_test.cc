@@ -279,6 +279,20 @@ TEST_F(Weights, NanScalesOfFourBitsAreRefused) {
 }
 
 // bnb_4bit_quant_storage: the same bytes under another dtype.
+// Older versions of bitsandbytes also saved the layouts of GPUs.
+TEST_F(Weights, BitsAndBytesInt8IsInRows) {
+    for (const uint8_t format : {0, 1, 2, 3}) {
+        Layer layer = Load("bnbInt8");
+        const std::vector<float> expected = ValuesOf(layer);
+        layer.parts["weight_format"] = {"U8", {}, {std::byte{format}}};
+        if (format == 0) {
+            EXPECT_EQ(ValuesOf(layer), expected);
+        } else {
+            EXPECT_NE(ErrorOf(layer).find("weight_format"), std::string::npos);
+        }
+    }
+}
+
 TEST_F(Weights, BitsAndBytesCodesMayHaveAFloatType) {
     for (const auto& [type, bytes] : {std::pair{"BF16", 2}, std::pair{"F32", 4}}) {
         Layer layer = Load("bnbNf4");

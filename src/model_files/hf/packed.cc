@@ -676,6 +676,17 @@ Result<MatrixPtr> LinearMaker::MakeScb() const {
         return Corrupt("has an SCB of {} and {} bytes; expected F32 [{}]",
                        SafeTypeName(parts_.scb->type), parts_.scb->bytes, out);
     }
+    // 0: rows; versions of bitsandbytes before 0.45 also saved the layouts of GPUs.
+    std::array<std::byte, 1> format{};
+    if (parts_.format != nullptr && parts_.format->bytes == format.size()) {
+        WEFT_TRY(files_.file(*parts_.format).ReadAt(parts_.format->offset, format));
+    }
+    if (format[0] != std::byte{0}) {
+        return Corrupt(
+            "has a weight_format of {}, a GPU's layout; expected 0, rows. Save the model "
+            "again before a first forward pass, or with bitsandbytes 0.45 or later",
+            std::to_integer<int>(format[0]));
+    }
     const DType dtype = in % kBlock == 0 ? DType::kW8 : DType::kBF16;
     const PackedMatrix::Shape shape{out, in, in, 1, 8, dtype};
     MatrixPtr scale = FromFile(files_.file(*parts_.scb), parts_.scb->offset, DType::kF32, out, 1);
@@ -705,12 +716,12 @@ LinearParts FindLinearParts(const std::function<const SafeTensor*(const std::str
                          .nested_quant_map = find("weight.nested_quant_map"),
                          .quant_state = find("weight.quant_state.bitsandbytes__nf4"),
                          .scb = find("SCB"),
+                         .format = find("weight_format"),
                          .column_scale = find("pre_quant_scale")};
     if (parts.quant_state == nullptr) {
         parts.quant_state = find("weight.quant_state.bitsandbytes__fp4");
     }
     if (parts.scale == nullptr) parts.scale = find("scale");  // DeepSeek V4
-    find("weight_format");  // bitsandbytes' int8: states that rows are in order
     return parts;
 }
 

@@ -49,7 +49,8 @@ struct LinearParts {
     const SafeTensor *global_scale, *scale_2;  // of compressed-tensors; of ModelOpt
     const SafeTensor* biases;                  // of MLX
     // Tensors of bitsandbytes.
-    const SafeTensor *absmax, *quant_map, *nested_absmax, *nested_quant_map, *quant_state, *scb;
+    const SafeTensor *absmax, *quant_map, *nested_absmax, *nested_quant_map, *quant_state, *scb,
+        *format;
     const SafeTensor* column_scale;  // of ModelOpt's AWQ: pre_quant_scale
     // Number of equal parts of the rows: the experts in a tensor of three dims, or the shards of a
     // fused projection. A block that shares a scale lies in one part.

@@ -378,8 +378,8 @@ Status TensorFiles::NeedKeys() {
         const auto has = [&](const char* part) {
             return tensor.name.find(part) != std::string::npos;
         };
-        const bool numbers =
-            tensor.type == SafeType::kI64 || ends("tid2eid") || ends("weight_shape");
+        const bool numbers = tensor.type == SafeType::kI64 || ends("tid2eid") ||
+                             ends("weight_shape") || ends("weight_format");
         // (act_fn: Apertus' numbers, which become metadata.)
         if (!numbers && !ends("g_idx") && !has(".quant_state.") && !has(".act_fn.")) continue;
         WeightFile& file = files_[static_cast<size_t>(tensor.shard)];
