@@ -68,6 +68,9 @@ const RefusedKey kRefusedKeys[] = {
      "rope_parameters"},
     {"smollm3", R"({"sliding_window": 8, "layer_types": ["sliding_attention"]})", "layer_types"},
     {"gptNeox", R"({"kv_lora_rank": 1, "qk_rope_head_dim": 0})", "num_attention_heads"},
+    {"gptNeo", R"({"attention_layers": null, "attention_types": [[[], 9000000000000000000]]})",
+     "attention_layers"},
+    {"xglm", R"({"max_position_embeddings": 1048576})", "max_position_embeddings"},
 };
 
 class FamilyRefuses : public testing::TestWithParam<RefusedKey> {};
@@ -243,6 +246,12 @@ TEST(FamilyDefaults, Cohere2MoeCountsItsWindowsFromItsOwnKey) {
     EXPECT_EQ(HyperOf("cohere2Moe", none).windowed, (std::vector{true, true, false, true}));
     const Json first = {{"layer_types", nullptr}, {"first_k_dense_replace", 1}};
     EXPECT_EQ(HyperOf("cohere2Moe", first).windowed, (std::vector{false, true, true, false}));
+}
+
+// By default, the windows of SmolLM 3 are in layers without RoPE.
+TEST(FamilyDefaults, SmolLm3WindowsAreInLayersWithoutRope) {
+    const Json none = {{"layer_types", nullptr}, {"use_sliding_window", true}};
+    EXPECT_EQ(HyperOf("smollm3Windows", none).windowed, (std::vector{false, true, false, true}));
 }
 
 // Layers without positions have no scaled scores.

@@ -10,7 +10,7 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMostWide = 1 << 20, kMostRows = 1 << 20;
+constexpr int64_t kMostWide = 1 << 20, kMostRows = 1 << 20, kMostTable = 1 << 26;
 
 // ---- Keys ---------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ Status GptNeoMeta(const Config& config, MetaWriter& meta) {
     } else if (config.Has("attention_types") && json["attention_types"].is_array()) {
         for (const Json& run : json["attention_types"]) {
             good = good && run.is_array() && run.size() == 2 && run[0].is_array() &&
-                   run[1].is_number_integer();
+                   !run[0].empty() && run[1].is_number_integer();
             for (int64_t i = 0; good && i < run[1].get<int64_t>() && local.size() <= 4096; ++i) {
                 for (const Json& kind : run[0]) good = add(kind) && good;
             }
@@ -270,6 +270,10 @@ Status XglmLayer(Assembly& assembly, int64_t layer, const std::string&) {
     WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 4, kMostWide));
     WEFT_ASSIGN(const int64_t count,
                 assembly.config().NeedInt({"max_position_embeddings"}, 1, kMostRows));
+    if (count > kMostTable / hidden) {
+        return assembly.config().Corrupt("max_position_embeddings",
+                                         fmt::format("at most {}", kMostTable / hidden));
+    }
     const int64_t half = hidden / 2;
     std::vector<float> table(static_cast<size_t>(count * hidden), 0.0f);
     for (int64_t position = 0; position < count; ++position) {

@@ -66,7 +66,7 @@ Status SmolLm3Meta(const Config& config, MetaWriter& meta) {
         usual = usual && rotated.back() == ((layer + 1) % 4 != 0);
     }
     if (!usual) meta.Bools("rope.layers", rotated);
-    // (In transformers, the types alone make windows.)
+    // (In transformers, the types alone make windows; by default, those of layers without RoPE.)
     WEFT_ASSIGN(const bool windows, config.BoolOr({"use_sliding_window"}, false));
     if (!config.Has("sliding_window") || !(windows || config.Has("layer_types"))) return {};
     WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, kMostPositions));
@@ -75,7 +75,7 @@ Status SmolLm3Meta(const Config& config, MetaWriter& meta) {
     }
     Json types = Json::array();
     for (const bool rotates : rotated) {
-        types.push_back(rotates ? "sliding_attention" : "full_attention");
+        types.push_back(rotates ? "full_attention" : "sliding_attention");
     }
     return WriteWindow(config.With(Json{{"layer_types", types}}), meta, window,
                        [](int64_t) { return true; });
