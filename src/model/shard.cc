@@ -1,6 +1,7 @@
 #include "model/shard.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -136,8 +137,25 @@ Result<std::vector<Span>> MoveCuts(const Hyper& hyper, std::vector<Span> spans,
     return spans;
 }
 
+// Elements of each layer's weights, if some layers have state; else empty: all layers count the
+// same.
+std::vector<double> LayerSizes(const Hyper& hyper, const model_files::ModelSource& source) {
+    std::vector<double> sizes;
+    if (hyper.recurrent.heads == 0) return sizes;
+    sizes.resize(static_cast<size_t>(hyper.layers));
+    for (const model_files::TensorInfo& tensor : source.tensors()) {
+        size_t layer = sizes.size();
+        if (!tensor.name.starts_with("blk.")) continue;
+        std::from_chars(tensor.name.data() + 4, tensor.name.data() + tensor.name.size(), layer);
+        if (layer < sizes.size()) sizes[layer] += static_cast<double>(tensor.rows * tensor.cols);
+    }
+    if (std::ranges::find(sizes, 0.0) != sizes.end()) sizes.clear();  // (a model without weights)
+    return sizes;
+}
+
 // Layers of each stage. On the last stage, the output matrix counts as layers of the same size.
-Result<std::vector<Span>> CutLayers(const Hyper& hyper, const Layout& layout) {
+Result<std::vector<Span>> CutLayers(const Hyper& hyper, const model_files::ModelSource& source,
+                                    const Layout& layout) {
     if (hyper.layers < layout.pp) {
         return MakeError(ErrorCode::kUnsupported,
                          "{} layers cannot be cut into {} pipeline stages: use --pp {} or fewer",
@@ -150,12 +168,25 @@ Result<std::vector<Span>> CutLayers(const Hyper& hyper, const Layout& layout) {
                                 ? hyper.moe.experts * hyper.moe.ffn + hyper.moe.shared_ffn
                                 : hyper.ffn;
     const double mlp = 3.0 * static_cast<double>(hyper.hidden * columns);
-    const double head = static_cast<double>(hyper.hidden * hyper.vocab) / (attention + mlp);
-    const double each = (static_cast<double>(hyper.layers) + head) / layout.pp;
+    std::vector<double> sizes = LayerSizes(hyper, source);
+    double head = static_cast<double>(hyper.hidden * hyper.vocab);
+    if (sizes.empty()) {
+        sizes.assign(static_cast<size_t>(hyper.layers), 1);
+        head /= attention + mlp;
+    }
+    const double each = (std::accumulate(sizes.begin(), sizes.end(), 0.0) + head) / layout.pp;
     std::vector<Span> spans;
-    int64_t begin = 0;
+    int64_t begin = 0, next = 0;
+    double passed = 0;  // by `next`
     for (int stage = 0; stage < layout.pp; ++stage) {
-        int64_t end = std::llround(each * (stage + 1));
+        // The end nearest to an equal share.
+        while (next < hyper.layers) {
+            const double size = sizes[static_cast<size_t>(next)];
+            if (passed + size / 2 > each * (stage + 1)) break;
+            passed += size;
+            ++next;
+        }
+        int64_t end = next;
         end = std::clamp(end, begin + 1, hyper.layers - (layout.pp - 1 - stage));
         if (stage == layout.pp - 1) end = hyper.layers;
         spans.push_back({begin, end});
@@ -420,7 +451,7 @@ Result<ShardPlan> PlanShards(const Hyper& hyper, const model_files::ModelSource&
     Layout layout = wanted;
     ShardPlan plan;
     WEFT_ASSIGN(const TensorCuts cuts, ChooseCuts(hyper, source, layout, plan.notes));
-    WEFT_ASSIGN(std::vector<Span> layers, CutLayers(hyper, layout));
+    WEFT_ASSIGN(std::vector<Span> layers, CutLayers(hyper, source, layout));
     WEFT_ASSIGN(layers, MoveCuts(hyper, std::move(layers), plan.notes));
     int64_t kv_held = 0;
     for (int rank = 0; rank < layout.size(); ++rank) {

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 
+#include "model/model_shape.h"
 #include "support/tiny_model.h"
 
 namespace weft::model {
@@ -251,6 +252,27 @@ TEST(Shards, SmolLm2CutsAtTwoThreeAndFourRanks) {
     const auto ten = PlanShards(hyper, source, {10, 1, {}, {}});
     ASSERT_FALSE(ten.ok());
     EXPECT_NE(ten.error().message.find("At most --tp 9"), std::string::npos) << ten.error().message;
+}
+
+// Their layers have neither attention nor an MLP: their own weights count.
+TEST(Shards, StagesOfRecurrentModelsHaveEqualWeights) {
+    const auto shape = ModelShape::Make(
+        R"({"model_type": "mamba2", "hidden_size": 2560, "num_hidden_layers": 64, "num_heads": 80,
+            "head_dim": 64, "state_size": 128, "n_groups": 1, "vocab_size": 50288,
+            "tie_word_embeddings": true})",
+        "mamba2-2.7b", false);
+    ASSERT_TRUE(shape.ok()) << shape.error().message;
+    const auto hyper = ReadHyper(**shape);
+    ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+    // (A layer has 40 million weights, and the output matrix 129 million.)
+    for (const auto& [pp, expected] :
+         {std::pair{2, std::vector<int64_t>{34, 30}}, {4, {17, 17, 16, 14}}}) {
+        const auto plan = PlanShards(*hyper, **shape, *MakeLayout(pp, 1, pp, {}));
+        ASSERT_TRUE(plan.ok()) << plan.error().message;
+        std::vector<int64_t> layers;
+        for (const Shard& shard : plan->shards) layers.push_back(shard.layers.size());
+        EXPECT_EQ(layers, expected);
+    }
 }
 
 TEST(Shards, NoteCutsMovedByABlock) {
