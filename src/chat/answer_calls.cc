@@ -219,18 +219,26 @@ Calls ReadNameAndJson(std::string_view name, std::string_view rest) {
     return One(ToolCall{std::string(name), std::move(arguments)});
 }
 
-// Inside <tool_call>: the formats of ReadTaggedCall; `tags` are those of Qwen-Coder's XML.
-Calls ReadTagged(std::string_view text, const ArgumentTags& tags, const ToolTypes& types) {
-    text = TrimBlanks(text);
-    if (text.starts_with('{')) return One(FromJson(ReadWrittenJson(text), true));
-    if (text.starts_with('[')) return ReadCallList(text, types);
-    if (text.starts_with("<function=")) return ReadFunctionXml(text, tags, types);
-    // Hunyuan's dense models: the name, then JSON in a fence.
-    const size_t line = text.find('\n');
-    if (line != text.npos && TrimBlanks(text.substr(line)).starts_with("```")) {
-        return ReadNameAndJson(text.substr(0, line), text.substr(line));
+size_t Count(std::string_view text, std::string_view part) {
+    size_t count = 0;
+    for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+    return count;
+}
+
+// Where the tag that ends a call begins. A value may contain calls: an end behind which a call or
+// nothing follows counts if every value before it has ended.
+size_t InvokeEnd(std::string_view text, const ArgumentTags& invoke, const ArgumentTags& tags) {
+    const std::string_view close = invoke.value_end;
+    size_t open_values = 0, counted = 0;
+    for (size_t end = text.find(close); end != text.npos; end = text.find(close, end + 1)) {
+        const std::string_view more = text.substr(counted, end - counted);
+        open_values += Count(more, tags.key_begin) - Count(more, tags.value_end);
+        counted = end;
+        const size_t next = text.find_first_not_of(kCallBlanks, end + close.size());
+        const bool ends = next == text.npos || text.substr(next).starts_with(invoke.key_begin);
+        if (ends && open_values == 0) return end;
     }
-    return ReadPairs(text, "<tool_sep>", kGlmTags, types);  // GLM, Hy3-preview
+    return ValueEnd(text, invoke);
 }
 
 // One or more calls between `invoke.key_begin NAME>` and invoke.value_end.
@@ -248,7 +256,7 @@ Calls ReadInvokes(std::string_view text, const ArgumentTags& invoke, const Argum
         ToolCall call{std::string(WithoutQuotes(text.substr(open.size(), name_end - open.size()))),
                       OrderedJson::object()};
         text.remove_prefix(name_end + 1);
-        const size_t end = ValueEnd(text, invoke);  // a value may contain the tag
+        const size_t end = InvokeEnd(text, invoke, tags);
         const std::string_view arguments = text.substr(0, end);
         text.remove_prefix(end);
         if (text.starts_with(close)) text.remove_prefix(close.size());
@@ -257,6 +265,26 @@ Calls ReadInvokes(std::string_view text, const ArgumentTags& invoke, const Argum
     }
     if (calls.empty()) return {};
     return calls;
+}
+
+// Inside <tool_call>: the formats of ReadTaggedCall; `tags` are those of Qwen-Coder's XML.
+Calls ReadTagged(std::string_view text, const ArgumentTags& tags, const ToolTypes& types) {
+    text = TrimBlanks(text);
+    if (text.starts_with('{')) {
+        const Calls one = One(FromJson(ReadWrittenJson(text), true));
+        return one ? one : ReadLlamaCalls(text);
+    }
+    if (text.starts_with('[')) return ReadCallList(text, types);
+    if (text.starts_with("<function=")) {
+        const Calls calls = ReadInvokes(text, {"<function=", "", "", "</function>"}, tags, types);
+        return calls ? calls : ReadFunctionXml(text, tags, types);
+    }
+    // Hunyuan's dense models: the name, then JSON in a fence.
+    const size_t line = text.find('\n');
+    if (line != text.npos && TrimBlanks(text.substr(line)).starts_with("```")) {
+        return ReadNameAndJson(text.substr(0, line), text.substr(line));
+    }
+    return ReadPairs(text, "<tool_sep>", kGlmTags, types);  // GLM, Hy3-preview
 }
 
 // Parser of MiniMax M3's tags, each preceded by a mark. Consumes the text; returns false on errors.

@@ -20,6 +20,8 @@ class CallStream {
     bool begun() const { return state_ != State::kHead && state_ != State::kOther; }
     // Whether the arguments are complete.
     bool done() const { return state_ == State::kDone; }
+    // Offset in the body after the arguments so far.
+    size_t at() const { return at_; }
     const std::string& name() const { return name_; }
 
   private:

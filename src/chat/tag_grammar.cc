@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/json_digits.h"
 #include "chat/answer_grammar.h"
 #include "chat/answer_rules.h"
 #include "chat/call_stream.h"
@@ -422,7 +423,12 @@ class TagGrammar : public AnswerParser::Grammar {
     bool EndParts(std::string_view body, AnswerDelta& delta) {
         if (!call_.form->streams || !options_.parts || call_.thought) return false;
         if (!TakePart(body, delta)) return false;
-        if (call_.stream.done()) delta.call_parts.push_back({"", "", false, true});
+        if (!call_.stream.done()) return true;
+        delta.call_parts.push_back({"", "", false, true});
+        for (const ToolCall& call : CallsBehind(body.substr(call_.stream.at()))) {
+            delta.call_parts.push_back({call.name, DumpJson(call.arguments), true, false});
+            delta.call_parts.push_back({"", "", false, true});
+        }
         return true;
     }
 
@@ -473,13 +479,27 @@ class TagGrammar : public AnswerParser::Grammar {
     }
 
     // Parses a call that is cut off, or goes on wrongly, after its arguments.
-    static Calls ReadBegun(std::string_view body) {
+    Calls ReadBegun(std::string_view body) const {
         CallStream stream;
         std::string arguments;
         stream.Take(body, arguments);
         OrderedJson json = ReadJson(arguments);
         if (!stream.done() || json.is_discarded()) return {};
-        return std::vector<ToolCall>{{stream.name(), std::move(json)}};
+        std::vector<ToolCall> calls = CallsBehind(body.substr(stream.at()));
+        calls.insert(calls.begin(), {stream.name(), std::move(json)});
+        return calls;
+    }
+
+    // Models write several calls between one pair of tags: the calls in the text behind the
+    // arguments of the first.
+    std::vector<ToolCall> CallsBehind(std::string_view text) const {
+        for (const std::string_view skipped : {"}", ",;"}) {
+            text = TrimBlanks(text);
+            if (text.find_first_of(skipped) == 0) text.remove_prefix(1);
+        }
+        text = TrimBlanks(text);
+        if (!text.starts_with('{')) return {};
+        return call_.form->read(text, options_.types()).value_or(Calls::value_type());
     }
 
     void NoCall(AnswerDelta& delta) {

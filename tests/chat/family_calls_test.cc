@@ -263,6 +263,36 @@ TEST(FamilyCalls, CommonMistakes) {
     }
 }
 
+// Models write several calls between one pair of tags. A value may show such calls.
+TEST(FamilyCalls, SeveralBetweenOnePairOfTags) {
+    const std::string json = JsonCall("Paris", 3), rome = JsonCall("Rome", 12);
+    const auto coder = [](const std::string& city, const char* days) {
+        return "<function=weather>\n<parameter=city>\n" + city +
+               "\n</parameter>\n<parameter=days>\n" + days + "\n</parameter>\n</function>";
+    };
+    const auto invoke = [](const std::string& city) {
+        return "<invoke name=\"weather\">\n<parameter name=\"city\">" + city +
+               "</parameter>\n<parameter name=\"days\">3</parameter>\n</invoke>";
+    };
+    const auto in_tags = [](const std::string& calls) {
+        return "<tool_call>\n" + calls + "\n</tool_call>";
+    };
+    const std::vector<ToolCall> both = {Weather("Paris", 3), Weather("Rome", 12)};
+    // Calls with one parameter each, as in a text about tools.
+    const std::string tag = "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>";
+    const std::string tag2 = "<invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n</invoke>";
+    const std::string shown = tag + "\n" + tag, invoked = tag2 + "\n" + tag2;
+    const Manner qwen{.family = kQwen, .name = "qwen"}, xml{.family = kQwenCoder, .name = "coder"};
+    const Manner minimax{.family = kMiniMax, .name = "minimax"};
+    ExpectHeard(qwen, in_tags(json + "\n" + rome), {"", "", both});
+    ExpectHeard(qwen, in_tags(json + ", " + rome), {"", "", both});
+    ExpectHeard(qwen, "<tool_call>" + json + rome, {"", "", both});
+    ExpectHeard(xml, in_tags(coder("Paris", "3") + "\n" + coder("Rome", "12")), {"", "", both});
+    ExpectHeard(xml, in_tags(coder(shown, "12")), {"", "", {Weather(shown, 12)}});
+    ExpectHeard(minimax, "<minimax:tool_call>\n" + invoke(invoked) + "\n</minimax:tool_call>",
+                {"", "", {Weather(invoked, 3)}});
+}
+
 // DeepSeek V3.2 marks strings itself, whatever the schema says.
 TEST(FamilyCalls, DsmlSaysWhatAValueIs) {
     const auto parameter = [](const char* name, const char* text, const std::string& value) {
