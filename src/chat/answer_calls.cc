@@ -27,11 +27,12 @@ std::optional<ToolCall> FromJson(OrderedJson json, bool bare) {
     }
     auto name = json.find("name");
     if (name == json.end()) name = json.find("tool_name");
-    if (name == json.end() || !name->is_string()) return {};
+    if (name == json.end() || !name->is_string() || *name == "") return {};
     ToolCall call{name->get<std::string>(), OrderedJson::object()};
     for (const char* key : {"arguments", "parameters"}) {
         const auto found = json.find(key);
         if (found == json.end()) continue;
+        if (found->is_null() || *found == "") return call;  // none
         call.arguments = std::move(*found);
         // Some models write the object as a JSON string.
         if (call.arguments.is_string()) {

@@ -240,6 +240,8 @@ TEST(FamilyCalls, CommonMistakes) {
         for (const auto& [family, text] : std::vector<std::pair<ToolCallFormat, std::string>>{
                  {kQwen, "<tool_call>{\"name\": \"now\"}</tool_call>"},
                  {kQwen, "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>"},
+                 {kQwen, "<tool_call>{\"name\": \"now\", \"arguments\": null}</tool_call>"},
+                 {kQwen, "<tool_call>{\"name\": \"now\", \"arguments\": \"\"}</tool_call>"},
                  {kQwenCoder, "<tool_call>\n<function=now>\n</function>\n</tool_call>"},
                  {kGlm, "<tool_call>now\n</tool_call>"},
                  {kKimi,
