@@ -64,7 +64,8 @@ enum class Likely { kYes, kNo, kUnknown };
 // Whether a function's name may begin with the letter.
 inline bool BeginsName(char letter) {
     const char lower = static_cast<char>(letter | 0x20);
-    return letter == '_' || (lower >= 'a' && lower <= 'z') || (letter & 0x80) != 0;
+    return letter == '_' || (lower >= 'a' && lower <= 'z') || (letter >= '0' && letter <= '9') ||
+           (letter & 0x80) != 0;
 }
 
 struct FoundMarker {

@@ -32,7 +32,8 @@ std::vector<std::string> TemplateNames() {
 OrderedJson WriteTool() {
     const OrderedJson properties{{"path", {{"type", "string"}, {"description", "Where."}}},
                                  {"text", {{"type", "string"}, {"description", "What."}}},
-                                 {"mode", {{"type", "integer"}, {"description", "Bits."}}}};
+                                 {"mode", {{"type", "integer"}, {"description", "Bits."}}},
+                                 {"more", {{"type", "object"}, {"description", "Others."}}}};
     return OrderedJson::array(
         {{{"type", "function"},
           {"function",
@@ -149,6 +150,27 @@ TEST_P(CallRoundTrip, ArgumentsKeepTheirBytes) {
                 }
             }
         }
+    }
+}
+
+// Names that JSON schemas have, in arguments and in their objects.
+TEST_P(CallRoundTrip, NamesKeepTheirBytes) {
+    const Loaded loaded(GetParam());
+    std::mt19937 random(7);
+    const char* const names[] = {"user-id",
+                                 "a.b",
+                                 "$top",
+                                 "@odata.type",
+                                 "dc:title",
+                                 "gr\xC3\xB6\xC3\x9F"
+                                 "e",
+                                 "\xE5\x9F\x8E\xE5\xB8\x82"};
+    for (const char* name : names) {
+        const OrderedJson given{{name, "x"}, {"more", {{name, "y"}, {"09:00", {{name, {1}}}}}}};
+        const std::string answer = loaded.Answer({given});
+        const auto calls = Calls(loaded.family, answer, false, 20, random);
+        ASSERT_EQ(calls.size(), 1u) << FamilyName(loaded.family) << ": " << answer;
+        EXPECT_EQ(nlohmann::json(calls[0].arguments), nlohmann::json(given)) << answer;
     }
 }
 

@@ -40,12 +40,14 @@ class LiteralReader {
         SkipSpace();
         return at_ == text_.size();
     }
-    // Reads letters, digits and the characters in `more`.
-    std::string_view Word(std::string_view more) {
+    // Reads a name: letters of any script, digits, and marks as in user-id and @odata.type.
+    std::string_view Word() {
+        constexpr std::string_view kMarks = "_.-$@:";
         SkipSpace();
         const size_t begin = at_;
-        while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 ||
-                                      more.find(text_[at_]) != more.npos)) {
+        while (at_ < text_.size() && (static_cast<unsigned char>(text_[at_]) >= 0x80 ||
+                                      std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 ||
+                                      kMarks.find(text_[at_]) != kMarks.npos)) {
             ++at_;
         }
         return text_.substr(begin, at_ - begin);
@@ -77,7 +79,6 @@ class LiteralReader {
         return object;
     }
 
-    static constexpr std::string_view kNameMarks = "_.-";
     static constexpr size_t kMostMembers = 1000;  // each member is compared with all others
 
   private:
@@ -106,11 +107,22 @@ class LiteralReader {
         SkipSpace();
         const char first = at_ < text_.size() ? text_[at_] : '\0';
         if (first == '"' || first == '\'' || !gemma_) return Value();
-        const size_t end = text_.find_first_of(":,{}[]", at_);
-        if (end == text_.npos || end == at_) return None();
+        const size_t end = KeyEnd();
         const std::string_view key = TrimBlanks(text_.substr(at_, end - at_));
+        if (key.empty()) return None();
         at_ = end;
         return std::string(key);
+    }
+    // The colon after the bare key at at_. A key may contain colons, too ("09:00"): if the value is
+    // quoted or bracketed, it begins right behind the colon.
+    size_t KeyEnd() const {
+        const size_t first = text_.find_first_of(":,{}", at_);
+        for (size_t end = first; end != text_.npos && text_[end] == ':';
+             end = text_.find_first_of(":,{}", end + 1)) {
+            const std::string_view value = TrimBlanks(text_.substr(end + 1));
+            if (value.starts_with(quote_) || value.find_first_of("{[\"") == 0) return end;
+        }
+        return std::min(first, text_.size());
     }
     OrderedJson GemmaText() {
         const size_t end = text_.find(quote_, at_);
@@ -149,12 +161,12 @@ class LiteralReader {
         LiteralReader reader(rest);
         if (reader.Is(")")) {
             if (reader.Is(",") || reader.Is(";")) {
-                return !reader.Word(kNameMarks).empty() && reader.Is("(");
+                return !reader.Word().empty() && reader.Is("(");
             }
             reader.Is("]");
             return reader.AtEnd();
         }
-        return reader.Is(",") && !reader.Word("_").empty() && reader.Is("=");
+        return reader.Is(",") && !reader.Word().empty() && reader.Is("=");
     }
     bool Escape(std::string& out) {
         if (++at_ >= text_.size()) return false;
@@ -218,11 +230,10 @@ class LiteralReader {
 
 // Reads "f(a=1)".
 bool ReadPythonCall(LiteralReader& reader, ToolCall& call) {
-    call = {std::string(reader.Word(LiteralReader::kNameMarks)), OrderedJson::object()};
-    const auto first = static_cast<unsigned char>(call.name.empty() ? '0' : call.name[0]);
-    if ((std::isalpha(first) == 0 && first != '_') || !reader.Is("(")) return false;
+    call = {std::string(reader.Word()), OrderedJson::object()};
+    if (call.name.empty() || !reader.Is("(")) return false;
     for (bool more = true; !reader.Is(")");) {
-        const std::string key(reader.Word("_"));
+        const std::string key(reader.Word());
         if (!more || key.empty() || !reader.Is("=")) return false;
         OrderedJson value = reader.Value();
         if (value.is_discarded() || call.arguments.size() >= LiteralReader::kMostMembers) {
@@ -262,7 +273,7 @@ Calls ReadPythonCalls(std::string_view text, bool raw) {
 Calls ReadGemmaCall(std::string_view text, std::string_view quote) {
     LiteralReader reader(text, quote);
     if (!reader.Is("call:")) return {};
-    std::string name(reader.Word(LiteralReader::kNameMarks));
+    std::string name(reader.Word());
     if (name.empty() || !reader.Is("{")) return {};
     OrderedJson arguments = reader.Object();
     if (arguments.is_discarded() || !reader.AtEnd()) return {};
