@@ -560,6 +560,15 @@ TEST(FamilyCalls, Literals) {
                                      "d": "\u00e9\n"})"));
     EXPECT_EQ(olmo.calls[1].name, "math.add");
     EXPECT_EQ(olmo.calls[1].arguments["x"], -1500.0);
+    const Heard python =
+        Hear(kOlmo,
+             "<function_calls>f(a=0x1F, b=[1_000, -0b11, .5], c=r'\\d\\'', d=\"x\" "
+             "'y', e=\"\"\"it \"is\" so\"\"\")</function_calls>",
+             false, 3, 1);
+    ASSERT_EQ(python.calls.size(), 1u) << python.content;
+    EXPECT_EQ(python.calls[0].arguments,
+              OrderedJson::parse(R"({"a": 31, "b": [1000, -3, 0.5], "c": "\\d\\'", "d": "xy",
+                                     "e": "it \"is\" so"})"));
     // Nested too deeply.
     const std::string deep(5000, '[');
     EXPECT_TRUE(Hear(kOlmo, "<function_calls>f(a=" + deep, false, 999, 1).calls.empty());

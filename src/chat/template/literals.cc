@@ -1,6 +1,7 @@
 #include "chat/template/literals.h"
 
 #include <cctype>
+#include <charconv>
 #include <utility>
 
 #include "base/json_digits.h"
@@ -60,6 +61,7 @@ class LiteralReader {
         if (Is("[")) return List("]");
         if (!gemma_ && Is("(")) return List(")");
         if (AtEnd()) return None();
+        if (!gemma_ && AtString()) return Strings();
         if (text_[at_] == '"' || text_[at_] == '\'') return Text();
         return Scalar();
     }
@@ -131,19 +133,46 @@ class LiteralReader {
         at_ = end + quote_.size();
         return std::string(inner);
     }
-    OrderedJson Text() {
+    // Whether a Python string begins here, also r"..." or u"...".
+    bool AtString() const {
+        const std::string_view rest = text_.substr(at_);
+        const size_t quote = rest.find_first_of("rRuU") == 0 ? 1 : 0;
+        return quote < rest.size() && (rest[quote] == '"' || rest[quote] == '\'');
+    }
+    // Adjacent strings are one.
+    OrderedJson Strings() {
+        if (raw_ && depth_ == 0 && text_[at_] == '\'') return Text();
+        std::string all;
+        do {
+            const bool plain = (text_[at_] | 0x20) == 'r';
+            if (std::isalpha(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
+            OrderedJson one = Text(plain);
+            if (one.is_discarded()) return one;
+            all += one.get_ref<const std::string&>();
+        } while (!AtEnd() && AtString());
+        return all;
+    }
+    // plain: a backslash is a character.
+    OrderedJson Text(bool plain = false) {
         const char quote = text_[at_++];
         if (raw_ && depth_ == 0 && quote == '\'') return RawText();
+        const std::string three(3, quote);
+        const bool longer = !gemma_ && text_.substr(at_ - 1).starts_with(three);
+        if (longer) at_ += 2;
+        const std::string_view end = std::string_view(three).substr(0, longer ? 3 : 1);
         std::string out;
-        while (at_ < text_.size() && text_[at_] != quote) {
-            if (text_[at_] != '\\') {
+        while (at_ < text_.size() && !text_.substr(at_).starts_with(end)) {
+            if (text_[at_] == '\\' && plain) {
+                out += text_.substr(at_, 2);
+                at_ += std::min<size_t>(2, text_.size() - at_);
+            } else if (text_[at_] != '\\') {
                 out += text_[at_++];
             } else if (!Escape(out)) {
                 return None();
             }
         }
         if (at_ == text_.size()) return None();
-        ++at_;
+        at_ += end.size();
         return out;
     }
     // The text up to the first quote that ends an argument.
@@ -216,9 +245,30 @@ class LiteralReader {
         if (word == "True" || word == "true") return true;
         if (word == "False" || word == "false") return false;
         if (word == "None" || word == "none" || word == "null") return nullptr;
-        OrderedJson number = ReadJson(word);
+        OrderedJson number = gemma_ ? ReadJson(word) : PythonNumber(word);
         if (number.is_number() || IsDigits(number)) return number;
         return gemma_ && !word.empty() ? OrderedJson(std::string(word)) : None();
+    }
+
+    // A number of JSON or of Python, such as 0x1F, 1_000 and .5.
+    static OrderedJson PythonNumber(std::string_view word) {
+        std::string digits(word);
+        std::erase(digits, '_');
+        const size_t sign = digits.find_first_of("+-") == 0 ? 1 : 0;
+        const std::string size = digits.substr(sign);
+        constexpr std::pair<std::string_view, int> kBases[] = {{"0x", 16}, {"0o", 8}, {"0b", 2}};
+        for (const auto& [begin, base] : kBases) {
+            if (!size.starts_with(begin)) continue;
+            int64_t number = 0;
+            const std::string whole = digits.substr(0, sign).append(size.substr(2));
+            const char* const end = whole.data() + whole.size();
+            const auto read = std::from_chars(whole.data(), end, number, base);
+            return read.ptr == end && read.ec == std::errc() ? OrderedJson(number) : None();
+        }
+        if (digits.starts_with('+')) digits.erase(0, 1);
+        if (size.starts_with('.')) digits.insert(digits.find('.'), 1, '0');
+        if (digits.ends_with('.')) digits += '0';
+        return ReadJson(digits);
     }
 
     std::string_view text_;

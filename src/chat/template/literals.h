@@ -12,9 +12,10 @@
 namespace weft::chat {
 
 // One or more calls "f(a=1, b='x')" separated by line ends, "," or ";", optionally in a list.
-// Values: numbers, strings, lists, dicts, True, False, None (or true, false, null). Arguments must
-// be named. raw: a string argument between single quotes has no escapes and may contain quotes
-// (LFM 2.5); it ends where the next argument, the next call or the end follows.
+// Values: numbers (also 0x1F), strings (also r"..." and adjacent ones), lists, dicts, True, False,
+// None (or true, false, null). Arguments must be named. raw: a string argument between single
+// quotes has no escapes and may contain quotes (LFM 2.5); it ends where the next argument, the next
+// call or the end follows.
 Calls ReadPythonCalls(std::string_view text, bool raw = false);
 
 // Parses a value such as {'a': [1, True]}; returns a discarded value on error.
