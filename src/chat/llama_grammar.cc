@@ -152,6 +152,12 @@ class LlamaGrammar : public AnswerParser::Grammar {
         }
         const FoundMarker found = FindMarker(held_, markers_);
         const size_t line = FindLine();
+        const size_t plain = std::min({line, found.at, held_.size() - BegunAtEnd(held_, markers_)});
+        const bool says = !TrimBlanks(std::string_view(held_).substr(0, plain)).empty();
+        if (options_.verbatim && !in_reasoning_ && says) {
+            Show(plain, delta);
+            return true;
+        }
         if (line < found.at) {
             Show(line, delta);
             Begin(family_ == ToolCallFormat::kGlm4 ? Place::kName
@@ -213,11 +219,12 @@ class LlamaGrammar : public AnswerParser::Grammar {
         const std::string_view last = line == text.npos ? text : text.substr(line + 1);
         const bool blank = last.find_first_not_of(kLlamaBlanks) == last.npos;
         line_begins_ = blank && (line_begins_ || line != text.npos);
-        if (!text.empty()) first_ = first_ && blank && (line == text.npos || IsGlm());
+        const bool words = !TrimBlanks(text).empty();
+        first_ = first_ && !words;
         if (in_reasoning_) {
             reasoning_.Add(text, delta.reasoning);
         } else {
-            said_ = said_ || !blank;
+            said_ = said_ || words;
             content_.Add(text, delta.content);
         }
         held_.erase(0, size);

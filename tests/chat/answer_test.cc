@@ -214,6 +214,58 @@ void ExpectCase(const AnswerDelta& got, const Case& one, const std::string& how)
     EXPECT_TRUE(got.tool_calls == one.calls) << one.text << how;
 }
 
+std::string Shown(const AnswerDelta& delta) {
+    std::string shown = delta.content + "|" + delta.reasoning;
+    for (const ToolCall& call : delta.tool_calls) shown += call.name + call.arguments.dump();
+    return shown;
+}
+
+// What a text gives does not depend on its pieces, whatever it is composed of.
+TEST(Answer, PiecesOfRandomTexts) {
+    const char* const words[] = {"Hi",
+                                 "\n",
+                                 " ",
+                                 "f",
+                                 "f\n{\"x\": 1}",
+                                 "{\"name\": \"f\", \"parameters\": {}}",
+                                 "[{\"name\": \"f\", \"arguments\": {}}]",
+                                 "<function=f>{\"x\": 1}</function>",
+                                 "<tool_call>",
+                                 "</tool_call>",
+                                 "<think>",
+                                 "</think>",
+                                 "<|assistant|>",
+                                 "<|observation|>",
+                                 "<|python_start|>",
+                                 "<|python_end|>",
+                                 "<|python_tag|>",
+                                 "<|eot_id|>",
+                                 "<|im_end|>",
+                                 "<|end|>",
+                                 "<|channel|>final<|message|>",
+                                 "<|start|>assistant"};
+    const auto tools = std::make_shared<const ToolTypes>(
+        OrderedJson::array({{{"type", "function"}, {"function", {{"name", "f"}}}}}));
+    std::mt19937 random(5);
+    for (int round = 0; round < 3000; ++round) {
+        const auto family = static_cast<ToolCallFormat>(
+            random() % (static_cast<int>(ToolCallFormat::kJsonList) + 1));
+        const bool verbatim = random() % 2 == 0;
+        std::string text;
+        for (size_t i = random() % 8; i > 0; --i) text += words[random() % std::size(words)];
+        AnswerParser whole(family, false, false, tools, verbatim);
+        AnswerParser pieces(family, false, false, tools, verbatim);
+        AnswerDelta expected = whole.Push(text), got;
+        Add(whole.Finish(), expected);
+        for (size_t at = 0, size = 0; at < text.size(); at += size) {
+            size = 1 + random() % 9;
+            Add(pieces.Push(std::string_view(text).substr(at, size)), got);
+        }
+        Add(pieces.Finish(), got);
+        EXPECT_EQ(Shown(got), Shown(expected)) << FamilyName(family) << verbatim << ": " << text;
+    }
+}
+
 // A constraint produced the text: its markers are text, behind reasoning or a call at the
 // beginning.
 TEST(Answer, VerbatimTextKeepsMarkers) {
