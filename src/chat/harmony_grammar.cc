@@ -139,6 +139,7 @@ class HarmonyGrammar : public AnswerParser::Grammar {
             kind_ = to == "self" ? Kind::kAnalysis : Kind::kFinal;
         } else if (!to.empty() && options_.wants_calls()) {
             scan_ = ValueScan();
+            scanned_ = 0;
             kind_ = Kind::kCall;
             name_ = to.starts_with(kFunctions) ? to.substr(kFunctions.size()) : to;
             head_ = head;
@@ -154,8 +155,13 @@ class HarmonyGrammar : public AnswerParser::Grammar {
             case Kind::kFinal: delta.content += text; return;
             case Kind::kCall: break;
         }
+        const size_t before = std::exchange(scanned_, scanned_ + text.size());
         scan_.Feed(text);
-        if (parts_) return Part(text, delta);
+        if (parts_) {
+            // Wrong text behind the arguments is dropped, as in a whole answer.
+            const size_t most = scan_.done() ? std::max(scan_.end(), before) - before : text.size();
+            return Part(text.substr(0, most), delta);
+        }
         if (body_.size() + text.size() <= AnswerParser::kMostHeldBytes) {
             body_ += text;
             return;
@@ -195,6 +201,9 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         const std::string body = std::exchange(body_, {});
         const bool none = ended && TrimBlanks(body).empty();
         OrderedJson arguments = none ? OrderedJson::object() : ReadWrittenJson(body);
+        if (arguments.is_discarded() && scan_.done()) {
+            arguments = ReadWrittenJson(std::string_view(body).substr(0, scan_.end()));
+        }
         if (arguments.is_discarded()) {
             delta.content += head_ + "<|message|>" + body;
         } else {
@@ -210,7 +219,8 @@ class HarmonyGrammar : public AnswerParser::Grammar {
     bool over_ = false;          // the answer has ended
     bool begins_ = false;        // the next part of the call is its first
     std::string held_, head_, name_, body_;
-    ValueScan scan_;  // scans the arguments of a call
+    ValueScan scan_;      // scans the arguments of a call
+    size_t scanned_ = 0;  // their bytes
     bool in_head_ = true;
     Kind kind_ = Kind::kFinal;
 };

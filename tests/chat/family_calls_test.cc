@@ -232,6 +232,14 @@ TEST(FamilyCalls, CommonMistakes) {
     for (const bool parts : {false, true}) {
         EXPECT_TRUE(Hear(kQwen, "<tool_call>" + call + "\n<tool_call>" + call, parts, 5, 1).calls ==
                     two);
+        // Wrong text behind the arguments.
+        const std::string harmony = "<|channel|>commentary to=functions.weather<|message|>";
+        for (const char* wrong : {"}", "}}", "\n```", " done"}) {
+            const std::string text = harmony + JsonArguments("Paris", 3) + wrong + "<|call|>";
+            const Heard heard = Hear(kHarmony, text, parts, 4, 1);
+            EXPECT_TRUE(heard.calls == std::vector<ToolCall>{Weather("Paris", 3)}) << text;
+            EXPECT_EQ(heard.content, "") << text;
+        }
         const Heard lines = Hear(
             kQwen, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\ny\tz\"}}</tool_call>",
             parts, 1, 1);
