@@ -280,8 +280,9 @@ Value Interpreter::LoopAttribute(const Loop& loop, std::string_view name) {
     if (name == "first") return Value(at == 0);
     if (name == "last") return Value(at + 1 == size);
     if (name == "length") return Value(size);
-    if (name == "depth") return Value(int64_t{loop.nesting});
-    if (name == "depth0") return Value(int64_t{loop.nesting} - 1);
+    // jinja2 counts recursive loops only, which are not supported.
+    if (name == "depth") return Value(int64_t{1});
+    if (name == "depth0") return Value(int64_t{0});
     if (name == "previtem") {
         return at == 0 ? Value(Undefined{"previtem"}) : loop.items->items[loop.at - 1];
     }

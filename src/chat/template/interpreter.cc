@@ -131,15 +131,13 @@ Interpreter::Flow Interpreter::Do(const For& loop, TextBuilder& out) {
         const ScopeGuard scope(*this);
         return Execute(loop.otherwise, out);
     }
-    ++loops_;
     for (size_t at = 0; at < items->items.size(); ++at) {
         const ScopeGuard scope(*this);
-        scope_->Set("loop", Value(std::make_shared<const Loop>(Loop{items, at, loops_})));
+        scope_->Set("loop", Value(std::make_shared<const Loop>(Loop{items, at})));
         Assign(loop.target, items->items[at]);
         meter_.Step();
         if (Execute(loop.body, out) == Flow::kBreak) break;
     }
-    --loops_;
     return Flow::kOn;
 }
 
@@ -257,10 +255,8 @@ Value Interpreter::CallMacro(const Macro& macro, const CallValues& values) {
         }
         if (!known) scope_->Set("caller", named.second);
     }
-    const int loops = std::exchange(loops_, 0);
     TextBuilder text(meter_);
     Execute(macro.body->body, text);
-    loops_ = loops;
     return std::move(text).Finish();
 }
 

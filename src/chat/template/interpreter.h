@@ -113,7 +113,6 @@ class Interpreter {
     const int64_t now_s_;
     std::shared_ptr<Scope> scope_;
     std::vector<std::unique_ptr<Space>> spaces_;
-    int loops_ = 0;
 };
 
 }  // namespace weft::chat::jinja

@@ -128,7 +128,6 @@ class Value {
 struct Loop {
     std::shared_ptr<const ListData> items;
     size_t at;
-    int nesting;  // 1: not inside another `for`
 };
 
 struct Method {
