@@ -247,7 +247,7 @@ TEST(Answer, PiecesOfRandomTexts) {
     const auto tools = std::make_shared<const ToolTypes>(
         OrderedJson::array({{{"type", "function"}, {"function", {{"name", "f"}}}}}));
     std::mt19937 random(5);
-    for (int round = 0; round < 3000; ++round) {
+    for (int round = 0; round < 40000; ++round) {
         const auto family = static_cast<ToolCallFormat>(
             random() % (static_cast<int>(ToolCallFormat::kJsonList) + 1));
         const bool verbatim = random() % 2 == 0;
