@@ -36,6 +36,7 @@ OrderedJson PythonWord(std::string_view text) {
 
 ToolTypes::ToolTypes(const OrderedJson& tools) {
     if (!tools.is_array()) return;
+    grammar::MergeBudget budget;
     for (const OrderedJson& tool : tools) {
         const OrderedJson* function = Member(tool, "function");
         const OrderedJson* name = function == nullptr ? nullptr : Member(*function, "name");
@@ -43,7 +44,7 @@ ToolTypes::ToolTypes(const OrderedJson& tools) {
         Parameters& parameters = functions_[name->get<std::string>()];
         const OrderedJson* schema = Member(*function, "parameters");
         if (schema == nullptr) continue;
-        for (const auto& [parameter, types] : grammar::PropertyTypes(*schema)) {
+        for (const auto& [parameter, types] : grammar::PropertyTypes(*schema, budget)) {
             Mask& mask = parameters[parameter];
             for (const std::string& type : types) mask |= NamedType(type);
         }

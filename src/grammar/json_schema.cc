@@ -30,9 +30,10 @@ using Rule = GrammarBuilder::Rule;
 
 class Compiler {
   public:
-    Compiler(const Schema& root, Leniency leniency, GrammarBuilder& builder)
+    Compiler(const Schema& root, Leniency leniency, MergeBudget& budget, GrammarBuilder& builder)
         : root_(leniency.lenient() ? WithoutNulls(root) : root),
           leniency_(leniency),
+          merger_(root_, leniency_, budget),
           builder_(builder) {}
 
     // The value described by the root schema.
@@ -689,7 +690,7 @@ class Compiler {
 
     const Schema root_;
     const Leniency leniency_;
-    SchemaMerger merger_{root_, leniency_};
+    SchemaMerger merger_;
     GrammarBuilder& builder_;
     Repetitions json_texts_{JsonCharacter(false, builder_), kMostWritten, builder_};
     std::optional<Repetitions> bare_texts_;  // for pairs, which all have the same end
@@ -738,9 +739,10 @@ Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text, const Schema
 Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema,
                                          const SchemaOptions& options) {
     GrammarBuilder builder;
+    MergeBudget budget;
     const Rule root = builder.AddRule("JSON");
     WEFT_ASSIGN(const Expr whole,
-                Compiler(schema, {options.lenient, options.left_out}, builder).Whole());
+                Compiler(schema, {options.lenient, options.left_out}, budget, builder).Whole());
     builder.Define(root, whole);
     return builder.Build(root, options.limits);
 }
@@ -748,8 +750,9 @@ Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema,
 Result<GrammarPtr> JsonObjectGrammar() {
     static const Schema kAny = true;
     GrammarBuilder builder;
+    MergeBudget budget;
     const Rule root = builder.AddRule("JSON object");
-    builder.Define(root, Compiler(kAny, {false, nullptr}, builder).AnyObject());
+    builder.Define(root, Compiler(kAny, {false, nullptr}, budget, builder).AnyObject());
     return builder.Build(root);
 }
 
@@ -762,16 +765,17 @@ Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
                          "grammar: a string's end marker cannot be told from its text");
     }
     GrammarBuilder builder;
+    MergeBudget budget;
     std::vector<Expr> choices;
     for (const CallText& call : calls) {
-        Compiler compiler(call.arguments, {call.lenient, left_out}, builder);
+        Compiler compiler(call.arguments, {call.lenient, left_out}, budget, builder);
         auto arguments = pairs ? compiler.WholePairs(*pairs) : compiler.Whole();
         if (!arguments.ok()) return arguments.error();
         choices.push_back(
             builder.Sequence({builder.Text(call.before), *arguments, builder.Text(call.after)}));
     }
     if (otherwise != nullptr) {
-        Compiler compiler(otherwise->arguments, {otherwise->lenient, left_out}, builder);
+        Compiler compiler(otherwise->arguments, {otherwise->lenient, left_out}, budget, builder);
         WEFT_ASSIGN(const Expr value, compiler.Whole());
         choices.push_back(value);
     }

@@ -93,25 +93,27 @@ Status SchemaMerger::Charge(const Schema& schema, const std::string& path, int d
     while (!open.empty()) {
         const Schema& one = *open.back();
         open.pop_back();
-        nodes_ += 1;
-        if (one.is_string()) nodes_ += one.get_ref<const std::string&>().size() / kTextNodeBytes;
+        size_t nodes = 1;
+        if (one.is_string()) {
+            nodes += one.get_ref<const std::string&>().size() / MergeBudget::kTextNodeBytes;
+        }
         if (one.is_array()) {
             for (const Schema& inner : one) open.push_back(&inner);
         } else if (one.is_object()) {
             for (const auto& [name, inner] : one.get_ref<const Schema::object_t&>()) {
-                nodes_ += name.size() / kTextNodeBytes;
+                nodes += name.size() / MergeBudget::kTextNodeBytes;
                 open.push_back(&inner);
             }
         }
-        if (nodes_ > kMostNodes) return TogetherTooLarge(path);
+        budget_.nodes -= std::min(budget_.nodes, nodes);
+        if (budget_.nodes == 0) return TogetherTooLarge(path);
     }
     return {};
 }
 
 Status SchemaMerger::ChargeComparisons(size_t a, size_t b, const std::string& path) {
-    const size_t left = kMostComparisons - comparisons_;
-    if (a > 0 && b > left / a) return TogetherTooLarge(path);
-    comparisons_ += a * b;
+    if (a > 0 && b > budget_.comparisons / a) return TogetherTooLarge(path);
+    budget_.comparisons -= a * b;
     return {};
 }
 

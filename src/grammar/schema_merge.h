@@ -16,15 +16,21 @@
 
 namespace weft::grammar {
 
+// Work left for the schemas of a request or of a grammar, which share it.
+struct MergeBudget {
+    static constexpr size_t kTextNodeBytes = 64;  // bytes of a text that count as a node
+
+    size_t nodes = 1 << 20;        // values that may be examined or copied
+    size_t comparisons = 1 << 26;  // of names and enumerated values
+};
+
 class SchemaMerger {
   public:
     static constexpr int kMostDepth = 64;
-    // Limit of values examined or copied in total; kTextNodeBytes bytes of a text count as one.
-    static constexpr size_t kMostNodes = 1 << 20, kTextNodeBytes = 64;
-    // Limit of comparisons of names and enumerated values in total.
-    static constexpr size_t kMostComparisons = 1 << 26;
 
-    SchemaMerger(const Schema& root, Leniency leniency) : root_(root), leniency_(leniency) {}
+    // The root and the budget must outlive the merger.
+    SchemaMerger(const Schema& root, Leniency leniency, MergeBudget& budget)
+        : root_(root), leniency_(leniency), budget_(budget) {}
 
     // The schema that "#/..." refers to.
     Result<const Schema*> Resolve(const Schema& ref, std::string_view path) const;
@@ -61,7 +67,7 @@ class SchemaMerger {
 
     const Schema& root_;
     Leniency leniency_;
-    size_t nodes_ = 0, comparisons_ = 0;
+    MergeBudget& budget_;
 };
 
 }  // namespace weft::grammar

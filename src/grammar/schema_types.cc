@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "grammar/schema_merge.h"
-
 namespace weft::grammar {
 namespace {
 
@@ -17,8 +15,8 @@ const TypeNames& AllTypes() {
 
 class TypeReader {
   public:
-    explicit TypeReader(const Schema& root)
-        : root_(WithoutNulls(root)), merger_(root_, Leniency(true, nullptr)) {}
+    TypeReader(const Schema& root, MergeBudget& budget)
+        : root_(WithoutNulls(root)), merger_(root_, Leniency(true, nullptr), budget) {}
 
     std::map<std::string, TypeNames, std::less<>> Properties() {
         std::map<std::string, TypeNames, std::less<>> properties;
@@ -90,8 +88,9 @@ class TypeReader {
 
 }  // namespace
 
-std::map<std::string, TypeNames, std::less<>> PropertyTypes(const Schema& schema) {
-    return TypeReader(schema).Properties();
+std::map<std::string, TypeNames, std::less<>> PropertyTypes(const Schema& schema,
+                                                            MergeBudget& budget) {
+    return TypeReader(schema, budget).Properties();
 }
 
 }  // namespace weft::grammar

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "grammar/schema_keywords.h"
+#include "grammar/schema_merge.h"
 
 namespace weft::grammar {
 
@@ -14,7 +14,8 @@ namespace weft::grammar {
 using TypeNames = std::set<std::string, std::less<>>;
 
 // The types that a valid object's properties may have; all types if the schema does not say, or if
-// it cannot be read. Empty: no properties are named.
-std::map<std::string, TypeNames, std::less<>> PropertyTypes(const Schema& schema);
+// it cannot be read within the budget. Empty: no properties are named.
+std::map<std::string, TypeNames, std::less<>> PropertyTypes(const Schema& schema,
+                                                            MergeBudget& budget);
 
 }  // namespace weft::grammar

@@ -10,6 +10,7 @@
 #include "grammar/nfa.h"
 #include "grammar/repetitions.h"
 #include "grammar/schema_keywords.h"
+#include "grammar/schema_types.h"
 #include "support/grammar_walk.h"
 
 namespace weft::grammar {
@@ -102,6 +103,28 @@ TEST(HostileSchemas, ComparisonsAreCounted) {
     ExpectRefused({{"properties", ManyProperties(9000, "a")},
                    {"propertyNames", {{"enum", ManyNames(3000, "a")}}}},
                   kTogether);
+}
+
+// The functions of a request share one budget.
+TEST(HostileSchemas, FunctionsShareABudget) {
+    HostileJson heavy{{"type", "object"}, {"allOf", HostileJson::array()}};
+    for (int i = 0; i < 12; ++i) {
+        HostileJson cases = HostileJson::array();
+        for (int j = 0; j < 3; ++j) {
+            cases.push_back({{"properties", ManyProperties(1, fmt::format("k{}_{}_", i, j))}});
+        }
+        heavy["allOf"].push_back({{"anyOf", std::move(cases)}});
+    }
+    const HostileJson text{{"properties", {{"a", {{"type", "string"}}}}}};
+    MergeBudget budget;
+    EXPECT_EQ(PropertyTypes(text, budget)["a"], TypeNames{"string"});
+    (void)PropertyTypes(heavy, budget);
+    EXPECT_EQ(budget.nodes, 0U);
+    EXPECT_EQ(PropertyTypes(text, budget)["a"].size(), 6U);  // not read: any type
+    const HostileJson half{
+        {"type", "object"},
+        {"allOf", HostileJson(heavy["allOf"].begin(), heavy["allOf"].begin() + 9)}};
+    EXPECT_FALSE(GrammarFromCalls(std::vector<CallText>(400, {"", "", half, true}), {}).ok());
 }
 
 // The path in a message is cut and does not grow with the depth.
