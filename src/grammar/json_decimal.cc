@@ -26,20 +26,37 @@ bool Zeros(std::string_view digits) {
     return digits.find_first_not_of('0') == digits.npos;
 }
 
-// The shortest decimals that read back as this double.
-Result<std::string> FractionOf(double size) {
-    const std::string text = fmt::format("{:.{}f}", size, kMostFraction);
-    if (std::stod(text) != size) {
-        return MakeError(ErrorCode::kUsage, "the bound {} has more than {} decimals", size,
-                         kMostFraction);
+// The magnitude of a bound. If it has too many digits, it is rounded, up or down; then the bound
+// itself cannot be written.
+Decimal SizeOf(const NumberBound& bound, bool up) {
+    const double size = std::fabs(bound.value);
+    const auto whole = static_cast<int64_t>(size);
+    const size_t room = kMostDigits - std::min(kMostDigits, std::to_string(whole).size());
+    const size_t most = bound.open ? std::min(kMostFraction, room) : kMostFraction;
+    for (size_t digits = 0; digits <= most; ++digits) {
+        const std::string text = fmt::format("{:.{}f}", size, digits);
+        if (std::stod(text) != size) continue;
+        return {whole, digits == 0 ? "" : text.substr(text.find('.') + 1), bound.open};
     }
-    std::string shortest;
-    for (size_t digits = 0; digits <= kMostFraction; ++digits) {
-        shortest = fmt::format("{:.{}f}", size, digits);
-        if (std::stod(shortest) == size) break;
-    }
-    const size_t point = shortest.find('.');
-    return point == shortest.npos ? std::string() : shortest.substr(point + 1);
+    // Sizes with more than kMostFraction decimals are below 2^13, so the digits fit.
+    std::string digits = fmt::format("{:.{}f}", size, most);
+    const double rounded = std::stod(digits);
+    const int64_t wanted = up ? rounded < size : -int64_t{rounded > size};
+    std::erase(digits, '.');
+    digits = fmt::format("{:0{}}", std::stoll(digits) + wanted, most + 1);
+    const size_t point = digits.size() - most;
+    std::string fraction = digits.substr(point);
+    fraction.erase(fraction.find_last_not_of('0') + 1);
+    return {std::stoll(digits.substr(0, point)), std::move(fraction), false};
+}
+
+// Whether the larger of two bounds of one sign is below the smaller one, because they were rounded.
+bool Cross(const Decimal& smaller, const Decimal& larger) {
+    if (smaller.whole != larger.whole) return smaller.whole > larger.whole;
+    std::string low = smaller.fraction, high = larger.fraction;
+    low.resize(kMostFraction, '0');
+    high.resize(kMostFraction, '0');
+    return low > high;
 }
 
 class Range {
@@ -151,12 +168,6 @@ class Range {
     GrammarBuilder& builder_;
 };
 
-Result<Decimal> SizeOf(const NumberBound& bound) {
-    const double size = std::fabs(bound.value);
-    WEFT_ASSIGN(std::string fraction, FractionOf(size));
-    return Decimal{static_cast<int64_t>(size), std::move(fraction), bound.open};
-}
-
 }  // namespace
 
 Result<Expr> JsonDecimal(const std::optional<NumberBound>& low,
@@ -169,16 +180,15 @@ Result<Expr> JsonDecimal(const std::optional<NumberBound>& low,
     std::optional<Decimal> low_size, high_size;
     for (const auto& [bound, size] : {std::pair(&low, &low_size), {&high, &high_size}}) {
         if (!*bound) continue;
-        WEFT_ASSIGN(*size, SizeOf(**bound));
+        *size = SizeOf(**bound, (bound == &low) == ((*bound)->value > 0));
         digits = std::max(digits, (*size)->fraction.size());
     }
-    for (const auto* size : {&low_size, &high_size}) {
-        const size_t fraction = *size && (*size)->open ? (*size)->fraction.size() : 0;
-        if (fraction == 0 || fraction + std::to_string((*size)->whole).size() <= kMostDigits) {
-            continue;
-        }
-        return MakeError(ErrorCode::kUsage, "the bounds have more than {} digits in total",
-                         kMostDigits);
+    const bool negative = high && high->value < 0;
+    const bool one_sign = low && high && (negative || low->value > 0);
+    if (one_sign && Cross(negative ? *high_size : *low_size, negative ? *low_size : *high_size)) {
+        return MakeError(ErrorCode::kUsage,
+                         "no number with at most {} decimals lies between the bounds",
+                         kMostFraction);
     }
     Range range(digits, builder);
     std::vector<Expr> choices;

@@ -341,6 +341,42 @@ TEST(JsonSchema, NumbersBetweenBounds) {
     }
 }
 
+// A bound may have any digits: numbers beyond it are refused, and those with six decimals within it
+// are not.
+TEST(JsonSchema, BoundsOfAnyDigits) {
+    std::mt19937 random(3);
+    const auto any = [&] {
+        const double part = (static_cast<double>(random()) + 0.1) / 4294967296.0;
+        return (part - 0.5) * std::pow(10.0, static_cast<int>(random() % 22) - 16);
+    };
+    for (int round = 0; round < 400; ++round) {
+        const auto [low, high] = std::minmax({any(), any()});
+        const bool low_open = random() % 2 == 0, high_open = random() % 2 == 0;
+        const Json schema = {{"type", "number"},
+                             {low_open ? "exclusiveMinimum" : "minimum", low},
+                             {high_open ? "exclusiveMaximum" : "maximum", high}};
+        const auto grammar = GrammarFromJsonSchema(schema);
+        if (!grammar.ok()) {
+            EXPECT_NE(grammar.error().message.find("no number"), std::string::npos) << schema;
+            EXPECT_LT(high - low, 2e-12 * std::max(1.0, std::fabs(low))) << schema;
+            continue;
+        }
+        for (int i = 0; i < 60; ++i) {
+            const double bound = i % 2 == 0 ? low : high;
+            const auto digits = static_cast<int>(random() % 16);
+            const double step = std::pow(10.0, -digits) * (static_cast<int>(random() % 3) - 1);
+            const std::string text = fmt::format("{:.{}f}", bound + step, digits);
+            const double value = std::stod(text);
+            const bool within = (low_open ? value > low : value >= low) &&
+                                (high_open ? value < high : value <= high);
+            const bool holds = SchemaHolds(*grammar, text);
+            EXPECT_TRUE(within || !holds) << schema << text;
+            if (digits > 6 || text.starts_with("-0.000000")) continue;
+            EXPECT_TRUE(holds || !within || value == 0) << schema << text;
+        }
+    }
+}
+
 // A wide bound takes no decimals from the numbers within it.
 TEST(JsonSchema, WideBoundsAllowDecimals) {
     const char* const values[] = {"0.5",      "12.5", "0.000001", "12345.5",
