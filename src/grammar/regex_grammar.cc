@@ -187,7 +187,13 @@ class RegexParser {
         const auto single = [](const PointSet& points) {
             return points.size() == 1 && points[0].low == points[0].high;
         };
-        if (!single(low) || !single(high)) return At(begin, "a range has a class as its bound");
+        if (!single(low) || !single(high)) {
+            // A range cannot begin or end with a class such as \w: the '-' is a character.
+            Append(set, low);
+            Append(set, {{'-', '-'}});
+            Append(set, high);
+            return {};
+        }
         if (low[0].low > high[0].low) return At(begin, "a range's end is below its start");
         set.push_back({low[0].low, high[0].low});
         return {};
