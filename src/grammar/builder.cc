@@ -1,5 +1,7 @@
 #include "grammar/builder.h"
 
+#include <algorithm>
+
 #include "grammar/assembly.h"
 #include "grammar/nfa.h"
 
@@ -152,6 +154,32 @@ GrammarBuilder::Rule GrammarBuilder::AddRule(std::string name) {
 
 void GrammarBuilder::Define(Rule rule, Expr body) {
     rules_[rule].body = body;
+}
+
+uint64_t GrammarBuilder::StatesOf(Expr expr) const {
+    constexpr uint64_t kMost = uint64_t{1} << 32;
+    WEFT_CHECK(expr < exprs_.size());
+    const Node& node = exprs_[expr];
+    uint64_t states = 1;
+    switch (node.kind) {
+        case Kind::kText: states += node.text.size(); break;
+        case Kind::kPoints:
+            for (const ByteSequence& sequence : Utf8Sequences(node.points)) {
+                states += sequence.length;
+            }
+            break;
+        case Kind::kSequence:
+        case Kind::kChoice:
+        case Kind::kList:
+            for (const Part& part : node.parts) states += StatesOf(part.expr);
+            break;
+        case Kind::kRepeat:
+            states = StatesOf(node.other) * (node.most == kNoLimit ? node.least + 1 : node.most);
+            break;
+        case Kind::kCall: break;
+        case Kind::kGraph: states += graphs_[node.other].states; break;
+    }
+    return std::min(states, kMost);
 }
 
 Result<GrammarPtr> GrammarBuilder::Build(Rule root, const CompileLimits& limits) const {

@@ -39,6 +39,8 @@ struct ByteGraph {
 // Shared work budget for text automata before they become expressions (grammar/text_automaton.h).
 struct TextBudget {
     uint64_t steps = 1 << 22;
+    // States of one regular expression (GrammarBuilder::StatesOf): the limit, and the most so far.
+    uint64_t limit_states = UINT64_MAX, most_states = 0;
     // Takes `wanted` steps, or all remaining steps if there are fewer. Returns false if no steps
     // are left.
     bool Spend(uint64_t wanted) {
@@ -77,6 +79,8 @@ class GrammarBuilder {
 
     Rule AddRule(std::string name);  // the name is used in errors
     void Define(Rule rule, Expr body);
+    // About how many states the expression needs, at most 2^32.
+    uint64_t StatesOf(Expr expr) const;
     TextBudget& text_budget() { return text_budget_; }
     // Whether a limit is exceeded (expressions, rules, edges or text bytes). Then stop adding:
     // Build will fail.

@@ -711,6 +711,23 @@ Result<Schema> ParseSchema(std::string_view text) {
                        schema.error().message);
 }
 
+// Compiles a grammar. If it fails because it is too large, lenient schemas lose their long
+// patterns.
+template <typename Compile>
+Result<GrammarPtr> WithSmallPatterns(const Compile& compile) {
+    constexpr uint64_t kSmallStates = 4096;
+    GrammarBuilder whole;
+    auto grammar = compile(whole);
+    const bool smaller_may_do = whole.text_budget().most_states > kSmallStates;
+    if (grammar.ok() || grammar.error().code == ErrorCode::kCancelled || !smaller_may_do) {
+        return grammar;
+    }
+    GrammarBuilder smaller;
+    smaller.text_budget().limit_states = kSmallStates;
+    auto again = compile(smaller);
+    return again.ok() ? std::move(again) : std::move(grammar);
+}
+
 // TextWithout requires an ASCII end whose first byte occurs once.
 bool EndsTexts(const CallPairs& pairs) {
     if (pairs.texts == CallPairs::Texts::kJson) return true;
@@ -738,13 +755,14 @@ Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text, const Schema
 
 Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema,
                                          const SchemaOptions& options) {
-    GrammarBuilder builder;
-    MergeBudget budget;
-    const Rule root = builder.AddRule("JSON");
-    WEFT_ASSIGN(const Expr whole,
-                Compiler(schema, {options.lenient, options.left_out}, budget, builder).Whole());
-    builder.Define(root, whole);
-    return builder.Build(root, options.limits);
+    return WithSmallPatterns([&](GrammarBuilder& builder) -> Result<GrammarPtr> {
+        MergeBudget budget;
+        const Rule root = builder.AddRule("JSON");
+        WEFT_ASSIGN(const Expr whole,
+                    Compiler(schema, {options.lenient, options.left_out}, budget, builder).Whole());
+        builder.Define(root, whole);
+        return builder.Build(root, options.limits);
+    });
 }
 
 Result<GrammarPtr> JsonObjectGrammar() {
@@ -764,24 +782,26 @@ Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
         return MakeError(ErrorCode::kUnsupported,
                          "grammar: a string's end marker cannot be told from its text");
     }
-    GrammarBuilder builder;
-    MergeBudget budget;
-    std::vector<Expr> choices;
-    for (const CallText& call : calls) {
-        Compiler compiler(call.arguments, {call.lenient, left_out}, budget, builder);
-        auto arguments = pairs ? compiler.WholePairs(*pairs) : compiler.Whole();
-        if (!arguments.ok()) return arguments.error();
-        choices.push_back(
-            builder.Sequence({builder.Text(call.before), *arguments, builder.Text(call.after)}));
-    }
-    if (otherwise != nullptr) {
-        Compiler compiler(otherwise->arguments, {otherwise->lenient, left_out}, budget, builder);
-        WEFT_ASSIGN(const Expr value, compiler.Whole());
-        choices.push_back(value);
-    }
-    const Rule root = builder.AddRule("call");
-    builder.Define(root, builder.Choice(std::move(choices)));
-    return builder.Build(root, limits);
+    return WithSmallPatterns([&](GrammarBuilder& builder) -> Result<GrammarPtr> {
+        MergeBudget budget;
+        std::vector<Expr> choices;
+        for (const CallText& call : calls) {
+            Compiler compiler(call.arguments, {call.lenient, left_out}, budget, builder);
+            auto arguments = pairs ? compiler.WholePairs(*pairs) : compiler.Whole();
+            if (!arguments.ok()) return arguments.error();
+            choices.push_back(builder.Sequence(
+                {builder.Text(call.before), *arguments, builder.Text(call.after)}));
+        }
+        if (otherwise != nullptr) {
+            Compiler compiler(otherwise->arguments, {otherwise->lenient, left_out}, budget,
+                              builder);
+            WEFT_ASSIGN(const Expr value, compiler.Whole());
+            choices.push_back(value);
+        }
+        const Rule root = builder.AddRule("call");
+        builder.Define(root, builder.Choice(std::move(choices)));
+        return builder.Build(root, limits);
+    });
 }
 
 }  // namespace weft::grammar

@@ -33,8 +33,9 @@ class RegexParser {
 
     Result<Expr> Run() {
         if (text_.size() > kMostRegexBytes) {
-            return MakeError(ErrorCode::kUsage, "regular expression: {} bytes; expected at most {}",
-                             text_.size(), kMostRegexBytes);
+            return MakeError(ErrorCode::kUnsupported,
+                             "regular expression: {} bytes; expected at most {}", text_.size(),
+                             kMostRegexBytes);
         }
         if (!IsUtf8(text_)) {
             return MakeError(ErrorCode::kUsage, "regular expression: not valid UTF-8");
@@ -79,7 +80,7 @@ class RegexParser {
 
     Result<Expr> Choice(int depth) {
         if (depth > GrammarBuilder::kMostNesting) {
-            return At(at_, "groups nest deeper than {}", GrammarBuilder::kMostNesting);
+            return Unsupported(at_, "groups nest deeper than {}", GrammarBuilder::kMostNesting);
         }
         std::vector<Expr> parts;
         do {
@@ -102,7 +103,7 @@ class RegexParser {
                     return Unsupported(at_ - 1, "'$' is supported only at the end");
                 break;
             }
-            if (builder_.Full()) return At(at_, "the expression is too large");
+            if (builder_.Full()) return Unsupported(at_, "the expression is too large");
             WEFT_ASSIGN(const Expr atom, Atom(depth));
             WEFT_ASSIGN(const Expr repeated, Repeats(atom));
             parts.push_back(repeated);
@@ -317,13 +318,13 @@ class RegexParser {
     Status Counts(uint32_t& least, uint32_t& most) {
         const size_t begin = at_++;
         const auto low = DecimalNumber(text_, at_, kMostRegexCount);
-        if (!low) return At(begin, "a count above {}", kMostRegexCount);
+        if (!low) return Unsupported(begin, "a count above {}", kMostRegexCount);
         least = most = *low;
         if (Take(",")) {
             most = GrammarBuilder::kNoLimit;
             if (!Ahead("}")) {
                 const auto high = DecimalNumber(text_, at_, kMostRegexCount);
-                if (!high) return At(begin, "a count above {}", kMostRegexCount);
+                if (!high) return Unsupported(begin, "a count above {}", kMostRegexCount);
                 most = *high;
             }
         }

@@ -1,5 +1,7 @@
 #include "grammar/schema_texts.h"
 
+#include <algorithm>
+
 #include "grammar/regex_grammar.h"
 #include "grammar/schema_formats.h"
 
@@ -81,7 +83,13 @@ Result<SchemaTexts::Rule> SchemaTexts::ReadRule(const char* keyword, std::string
         WEFT_ASSIGN(rule.texts, TextsOfRegex(rule.expression, true, budget));
     } else {
         GrammarBuilder scratch;
-        WEFT_TRY(ExprFromRegex(rule.expression, {.search = true}, scratch));
+        const RegexForm form{.search = true, .json_string = true};
+        WEFT_ASSIGN(const auto expr, ExprFromRegex(rule.expression, form, scratch));
+        const uint64_t states = scratch.StatesOf(expr);
+        budget.most_states = std::max(budget.most_states, states);
+        if (states > budget.limit_states) {
+            return MakeError(ErrorCode::kUnsupported, "it makes the grammar too large");
+        }
     }
     return rule;
 }
