@@ -81,7 +81,8 @@ bool ToolTypes::Begins(std::string_view text) const {
 ToolTypes::Mask ToolTypes::Find(std::string_view function, std::string_view parameter) const {
     const auto parameters = functions_.find(function);
     if (parameters == functions_.end()) return kAnyType;
-    const auto found = parameters->second.find(parameter);
+    auto found = parameters->second.find(parameter);
+    if (found == parameters->second.end()) found = parameters->second.find("");
     return found == parameters->second.end() ? Mask{kAnyType} : found->second;
 }
 

@@ -21,6 +21,8 @@ class TypeReader {
     std::map<std::string, TypeNames, std::less<>> Properties() {
         std::map<std::string, TypeNames, std::less<>> properties;
         const auto add = [&](const Schema& object) -> Status {
+            const Schema* const others = Find(object, "additionalProperties");
+            if (others != nullptr && others->is_object()) properties[""].merge(TypesOf(*others));
             const Schema* const named = Find(object, "properties");
             if (named == nullptr || !named->is_object()) return {};
             for (const auto& [name, schema] : named->items()) {

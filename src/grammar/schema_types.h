@@ -14,7 +14,7 @@ namespace weft::grammar {
 using TypeNames = std::set<std::string, std::less<>>;
 
 // The types that a valid object's properties may have; all types if the schema does not say, or if
-// it cannot be read within the budget. Empty: no properties are named.
+// it cannot be read within the budget. "": other properties, if the schema restricts them.
 std::map<std::string, TypeNames, std::less<>> PropertyTypes(const Schema& schema,
                                                             MergeBudget& budget);
 

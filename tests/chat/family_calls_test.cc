@@ -495,6 +495,18 @@ TEST(FamilyCalls, ArgumentsHaveTheTypesOfTheirSchema) {
     }
 }
 
+// Parameters that the schema does not name have the type of additionalProperties.
+TEST(FamilyCalls, TypesOfOtherParameters) {
+    const OrderedJson parameters{{"type", "object"},
+                                 {"properties", {{"n", {{"type", "integer"}}}}},
+                                 {"additionalProperties", {{"type", "string"}}}};
+    const ToolTypes types(OrderedJson::array(
+        {{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", parameters}}}}}));
+    EXPECT_EQ(types.ValueOf("f", "n", "10115"), 10115);
+    EXPECT_EQ(types.ValueOf("f", "zip", "10115"), "10115");
+    EXPECT_EQ(types.ValueOf("g", "zip", "10115"), 10115);
+}
+
 // A type behind $ref, allOf or anyOf is the same type.
 TEST(FamilyCalls, TypesBehindReferences) {
     const OrderedJson types[] = {{{"type", "string"}},
