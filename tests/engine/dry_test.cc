@@ -28,7 +28,7 @@ DryOptions OptionsOf(float multiplier, float base, int allowed,
                      const std::vector<std::string>& breakers = {}) {
     DryOptions options{.multiplier = multiplier, .base = base, .allowed = allowed};
     const auto words = tokenizer::Tokenizer::Make(tokenizer::TinyBytePair()).value();
-    SetDryBreakers(*words, breakers, options);
+    EXPECT_TRUE(SetDryBreakers(*words, breakers, options).ok());
     return options;
 }
 
@@ -73,17 +73,39 @@ TEST(Dry, BreakersAreFoundWithinTokens) {
         tokenizer::Tokenizer::Make(tokenizer::TinyBytePair({"h e", "l l", "he ll"})).value();
     const int32_t hell = words->Encode("hell", {}).at(0);
     DryOptions options;
-    SetDryBreakers(*words, std::vector<std::string>{"ll"}, options);
+    ASSERT_TRUE(SetDryBreakers(*words, std::vector<std::string>{"ll"}, options).ok());
     const auto is = [&](int32_t id) {
         return (options.breakers[static_cast<size_t>(id) / 32] >> (id % 32) & 1u) != 0;
     };
     EXPECT_TRUE(is(hell));
     EXPECT_FALSE(is('l'));
     // A token that ends with "l", then another "l".
-    EXPECT_EQ(options.long_breakers, (std::vector<std::vector<int32_t>>{{'l', 'l'}}));
-    SetDryBreakers(*words, std::vector<std::string>{"lo"}, options);
+    ASSERT_EQ(options.long_breakers, (std::vector<DryOptions::LongBreaker>{{'l', 0}}));
+    EXPECT_EQ(options.rests, (std::vector<std::vector<int32_t>>{{'l'}}));
+    ASSERT_TRUE(SetDryBreakers(*words, std::vector<std::string>{"lo"}, options).ok());
     EXPECT_EQ(options.long_breakers.size(), 3u);  // after "l", "ll", "hell"
     EXPECT_FALSE(is(hell));
+}
+
+// Many tokens of a vocabulary end with the same letter, and each counts for each breaker.
+TEST(Dry, ARequestCannotKeepBreakersWithoutEnd) {
+    std::vector<std::string> merges;
+    for (char c = '!'; c < 'a'; ++c) merges.push_back(std::string(1, c) + " a");
+    const size_t pairs = merges.size();
+    for (size_t i = 0; i < 20 * pairs; ++i) {
+        merges.push_back(std::string(1, static_cast<char>('b' + i / pairs)) + " " +
+                         std::string(1, merges[i % pairs][0]) + "a");
+    }
+    const auto words = tokenizer::Tokenizer::Make(tokenizer::TinyBytePair(merges)).value();
+    std::vector<std::string> breakers;
+    for (int i = 0; i < 64; ++i) breakers.push_back("a" + std::to_string(i));
+    DryOptions options;
+    const Status all = SetDryBreakers(*words, breakers, options);
+    ASSERT_FALSE(all.ok());
+    EXPECT_EQ(all.error().code, ErrorCode::kUsage);
+    breakers.resize(8);
+    EXPECT_TRUE(SetDryBreakers(*words, breakers, options).ok());
+    EXPECT_EQ(options.rests.size(), 8u) << "shared by all tokens";
 }
 
 TEST(Dry, LongRepetitionsStayFinite) {

@@ -169,7 +169,8 @@ TEST_F(Members, SamplingIsReadEverywhere) {
         EXPECT_EQ(s.dry.last, 100);
         EXPECT_EQ(s.dry.breakers['x' / 32] >> ('x' % 32) & 1u, 1u);
         EXPECT_EQ(s.dry.breakers['a' / 32] >> ('a' % 32) & 1u, 0u);
-        EXPECT_EQ(s.dry.long_breakers, (std::vector<std::vector<int32_t>>{{'a', 'b'}}));
+        EXPECT_EQ(s.dry.long_breakers, (std::vector<engine::DryOptions::LongBreaker>{{'a', 0}}));
+        EXPECT_EQ(s.dry.rests, (std::vector<std::vector<int32_t>>{{'b'}}));
         EXPECT_EQ(request.min_tokens, 2);
         EXPECT_EQ(request.end_tokens, (std::vector<int32_t>{65, 66}));
         EXPECT_EQ(s.allowed[65 / 32] >> (65 % 32) & 1u, 1u);

@@ -225,7 +225,8 @@ void ChooseSampling(RunFlags& flags, const ModelWords& words) {
     sampler.frequency_penalty = flags.request.sampler.frequency_penalty;
     sampler.seed = flags.has_seed() ? flags.request.sampler.seed : engine::RandomSeed();
     if (sampler.dry.on() || IsConversation(flags)) {
-        engine::SetDryBreakers(*words.tokenizer, engine::UsualDryBreakers(), sampler.dry);
+        WEFT_CHECK(
+            engine::SetDryBreakers(*words.tokenizer, engine::UsualDryBreakers(), sampler.dry).ok());
     }
     flags.request.sampler = sampler;
     flags.sampling_by = engine::SamplingOrigin(hints, given);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <string_view>
+#include <utility>
 
 namespace weft::engine {
 namespace {
@@ -24,22 +25,19 @@ bool IsBreaker(const DryOptions& options, int32_t token) {
            (options.breakers[word] >> (token % 32) & 1u) != 0;
 }
 
-int32_t First(const std::vector<int32_t>& tokens) {
-    return tokens[0];
-}
-
 // Returns the number of newest tokens after the last breaker, or of all tokens if no breaker is
 // among them. back: the newest token is first.
 size_t AfterBreaker(const DryOptions& options, std::span<const int32_t> back) {
     for (size_t i = 0; i < back.size(); ++i) {
         size_t length = IsBreaker(options, back[i]) ? 1 : 0;
         const auto& breakers = options.long_breakers;
-        auto next = std::ranges::lower_bound(breakers, back[i], {}, First);
-        for (; next != breakers.end() && First(*next) == back[i]; ++next) {
-            const std::vector<int32_t>& breaker = *next;
-            if (breaker.size() <= length || breaker.size() > i + 1) continue;
-            const auto at = back.subspan(i + 1 - breaker.size(), breaker.size());
-            if (std::equal(breaker.begin(), breaker.end(), at.rbegin())) length = breaker.size();
+        auto next =
+            std::ranges::lower_bound(breakers, back[i], {}, &DryOptions::LongBreaker::first);
+        for (; next != breakers.end() && next->first == back[i]; ++next) {
+            const std::vector<int32_t>& rest = options.rests[next->rest];
+            if (rest.size() < length || rest.size() > i) continue;
+            const auto at = back.subspan(i - rest.size(), rest.size());
+            if (std::equal(rest.begin(), rest.end(), at.rbegin())) length = rest.size() + 1;
         }
         if (length > 0) return i + 1 - length;
     }
@@ -64,19 +62,39 @@ void SetRepeats(std::span<const int32_t> values, int32_t most, std::vector<int32
     }
 }
 
+// The place of the tokens of `text` in options.rests. known: the places of the texts so far.
+uint32_t RestOf(const tokenizer::Tokenizer& tokenizer, std::string_view text,
+                std::map<std::string_view, uint32_t>& known, DryOptions& options) {
+    const auto [place, added] =
+        known.try_emplace(text, static_cast<uint32_t>(options.rests.size()));
+    if (!added) return place->second;
+    std::vector<int32_t> tokens = tokenizer.Encode(text, {.add_special = false});
+    tokens.resize(std::min(tokens.size(), kMostTail));
+    options.rests.push_back(std::move(tokens));
+    return place->second;
+}
+
+Error TooManyBreakers() {
+    return MakeError(ErrorCode::kUsage,
+                     "more than {} pairs of a token and a breaker: a breaker of several letters "
+                     "counts once for each token that ends with its beginning. Give fewer breakers",
+                     kMostLongBreakers);
+}
+
 }  // namespace
 
-void SetDryBreakers(const tokenizer::Tokenizer& tokenizer, std::span<const std::string> texts,
-                    DryOptions& options) {
+Status SetDryBreakers(const tokenizer::Tokenizer& tokenizer, std::span<const std::string> texts,
+                      DryOptions& options) {
     const int32_t vocab = tokenizer.vocab_size();
     options.breakers.assign((static_cast<size_t>(vocab) + 31) / 32, 0);
     options.long_breakers.clear();
+    options.rests.clear();
     std::array<std::vector<std::string_view>, 256> by_first;
     for (const std::string_view text : texts) {
         if (text.empty()) continue;
         by_first[static_cast<unsigned char>(text[0])].push_back(text.substr(0, kMostBreakerBytes));
     }
-    std::map<std::string_view, std::vector<int32_t>> rests;
+    std::map<std::string_view, uint32_t> rests;
     for (int32_t token = 0; token < vocab; ++token) {
         const std::string_view piece = tokenizer.Piece(token);
         for (size_t i = 0; i < piece.size(); ++i) {
@@ -85,17 +103,15 @@ void SetDryBreakers(const tokenizer::Tokenizer& tokenizer, std::span<const std::
                 if (tail.starts_with(text)) {
                     options.breakers[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
                 } else if (text.starts_with(tail) && piece.find(text) == std::string::npos) {
-                    const std::string_view rest = text.substr(tail.size());
-                    std::vector<int32_t>& tokens = rests[rest];
-                    if (tokens.empty()) tokens = tokenizer.Encode(rest, {.add_special = false});
-                    tokens.resize(std::min(tokens.size(), kMostTail));
-                    std::vector<int32_t>& whole = options.long_breakers.emplace_back(1, token);
-                    whole.insert(whole.end(), tokens.begin(), tokens.end());
+                    options.long_breakers.push_back(
+                        {token, RestOf(tokenizer, text.substr(tail.size()), rests, options)});
+                    if (options.long_breakers.size() > kMostLongBreakers) return TooManyBreakers();
                 }
             }
         }
     }
     std::ranges::sort(options.long_breakers);
+    return {};
 }
 
 Status CheckDry(const DryOptions& o) {

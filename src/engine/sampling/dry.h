@@ -6,6 +6,7 @@
 // request 5677; details as in llama.cpp's sampler.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -23,8 +24,15 @@ struct DryOptions {
     int64_t last = INT64_MAX;  // number of last tokens that are searched; 0: off
     // One bit for each token that is a breaker alone.
     std::vector<uint32_t> breakers{};
-    // Breakers of several tokens, ordered by the first token.
-    std::vector<std::vector<int32_t>> long_breakers{};
+    // Breakers of several tokens: a first token and the tokens behind it, which are an entry of
+    // `rests`. Ordered by the first token.
+    struct LongBreaker {
+        int32_t first = 0;
+        uint32_t rest = 0;
+        auto operator<=>(const LongBreaker&) const = default;
+    };
+    std::vector<LongBreaker> long_breakers{};
+    std::vector<std::vector<int32_t>> rests{};
 
     bool on() const { return multiplier != 0 && base >= 1 && last > 0; }
 };
@@ -37,9 +45,10 @@ inline const std::vector<std::string>& UsualDryBreakers() {
 // Sets the breakers of `options`: a token that contains one of the texts is a breaker, and so is a
 // token that ends with the beginning of a text, if the tokens of the text's rest follow it. Uses
 // the first kMostBreakerBytes of a text. Takes about a millisecond.
-inline constexpr size_t kMostBreakerBytes = 40;
-void SetDryBreakers(const tokenizer::Tokenizer& tokenizer, std::span<const std::string> texts,
-                    DryOptions& options);
+// Errors: kUsage: more than kMostLongBreakers breakers of several tokens, which a request keeps.
+inline constexpr size_t kMostBreakerBytes = 40, kMostLongBreakers = 1 << 16;
+Status SetDryBreakers(const tokenizer::Tokenizer& tokenizer, std::span<const std::string> texts,
+                      DryOptions& options);
 
 // Errors: kUsage; the message names an option that is out of range or not a number.
 Status CheckDry(const DryOptions& options);

@@ -229,14 +229,16 @@ std::optional<ApiError> CheckCopies(const Served& served, const ChoicePlan& choi
                                     const std::string& prompt_name) {
     if (n == 1) return {};
     if (auto error = WhyNotRun(*served.engine, choice.request, prompt_name)) return error;
-    size_t bytes = choice.echo.size();
-    for (const std::vector<int32_t>& word : choice.request.sampler.banned) {
+    const engine::SamplerOptions& sampler = choice.request.sampler;
+    size_t bytes = choice.echo.size() +
+                   sampler.dry.long_breakers.size() * sizeof(engine::DryOptions::LongBreaker);
+    for (const std::vector<int32_t>& word : sampler.banned) {
         bytes += sizeof(std::vector<int32_t>) + 4 * word.size();
     }
     if (bytes <= kMostCopiedBytes / static_cast<size_t>(n)) return {};
     return ApiError{400,
-                    fmt::format("Each of {} choices repeats {} bytes of 'echo' and 'bad_words'; "
-                                "the limit is {} for all together.",
+                    fmt::format("Each of {} choices repeats {} bytes of 'echo', 'bad_words' and "
+                                "'dry_sequence_breakers'; the limit is {} for all together.",
                                 n, bytes, kMostCopiedBytes),
                     "n", "invalid_value"};
 }

@@ -107,7 +107,12 @@ void ReadDry(Fields& fields, const Served& served, engine::DryOptions& dry) {
     dry.last = fields.Has("dry_penalty_last_n") ? last : usual.last;
     if (dry.last < 0) dry.last = INT64_MAX;
     const std::vector<std::string> breakers = ReadBreakers(fields);
-    if (dry.on() && !fields.error()) SetDryBreakers(served.tokenizer(), breakers, dry);
+    if (!dry.on() || fields.error()) return;
+    const Status set = SetDryBreakers(served.tokenizer(), breakers, dry);
+    if (!set.ok()) {
+        fields.Fail("dry_sequence_breakers",
+                    fmt::format("'dry_sequence_breakers': {}.", set.error().message));
+    }
 }
 
 void ReadTokenRules(Fields& fields, const Served& served, engine::Request& request) {
