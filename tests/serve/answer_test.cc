@@ -330,6 +330,65 @@ TEST_F(Scripted, AnswerQuotesMarkersInLetters) {
 }
 
 // Letters of the marker that ends a thought do not end its budget.
+// The answer's JSON: the whole answer, or the last object in a stream that has `member`.
+Json LastWith(const std::string& text, const char* member) {
+    Json last = Json::parse(text, nullptr, false);
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with("data: {")) continue;
+        Json json = Json::parse(line.substr(6));
+        if (json.contains(member)) last = std::move(json);
+    }
+    return last;
+}
+
+// Log-probabilities tell nothing of a reasoning that the request hides, and those of a message of
+// /v1/responses are of its own tokens only, in a stream as in a whole answer.
+TEST_F(Scripted, TokensOfHiddenTextHaveNoLogprobs) {
+    Serve({{"<think>", true},
+           {"secret"},
+           {"</think>", true},
+           {"Yes"},
+           {" so"},
+           {"<tool_call>", true},
+           {"{\"name\": \"f\", \"arguments\": {}}"},
+           {"</tool_call>", true}});
+    Json ask = Json::parse(R"({"input": "a", "temperature": 0,
+        "include": ["message.output_text.logprobs"],
+        "tools": [{"type": "function", "name": "f"}]})");
+    Json chat = Json::parse(R"({"messages": [{"role": "user", "content": "a"}], "temperature": 0,
+        "logprobs": true, "include_reasoning": false})");
+    std::vector<std::shared_ptr<KeptExchange>> asked;
+    for (const auto& [plan_of, body] :
+         {std::pair(&PlanResponse, &ask), std::pair(&PlanChat, &chat)}) {
+        for (const bool stream : {false, true}) {
+            (*body)["stream"] = stream;
+            AnswerPlan plan;
+            const auto error = plan_of(*body, served_, plan);
+            ASSERT_FALSE(error) << error->message;
+            asked.push_back(std::make_shared<KeptExchange>());
+            Answer::Start(*engine_, asked.back(), std::move(plan), {}, {});
+        }
+    }
+    engine_->Drain();
+    EXPECT_TRUE(engine_->Run().ok());
+    for (const size_t i : {0, 1}) {
+        const Json last = LastWith(asked[i]->text_, "response");
+        std::string said;
+        for (const Json& item : (i == 0 ? last : last["response"])["output"]) {
+            if (item["type"] != "message") continue;
+            for (const Json& token : item["content"][0]["logprobs"]) {
+                said += token["token"].get<std::string>();
+            }
+        }
+        EXPECT_EQ(said, "Yes so") << asked[i]->text_;
+    }
+    for (const size_t i : {2, 3}) {
+        EXPECT_NE(asked[i]->text_.find("\"logprob\""), std::string::npos);
+        EXPECT_EQ(asked[i]->text_.find("secret"), std::string::npos) << asked[i]->text_;
+    }
+}
+
 TEST_F(Scripted, BudgetHoldsBehindMarkersInLetters) {
     Serve({{"<|channel|>", true},
            {"analysis"},

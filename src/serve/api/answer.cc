@@ -101,6 +101,7 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
       stream_(plan.stream),
       one_call_(plan.one_call),
       hides_reasoning_(plan.hides_reasoning),
+      content_tokens_(plan.content_tokens),
       keeps_tokens_(plan.keeps_tokens),
       ends_slowly_(plan.ends_slowly),
       headers_(std::move(plan.headers)),
@@ -213,18 +214,18 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
     state.said += token != nullptr ? 1 : 0;
     if (index == 0 && slot_ != nullptr && token != nullptr) slot_->Add(token->chance.id);
     EmitEcho(index);
-    if (wants_logprobs_[index] && token != nullptr) state.pending.push_back(*token);
     if (keeps_tokens_ && token != nullptr) state.choice.end.tokens.push_back(token->chance.id);
     const bool reasons = state.parser.in_reasoning();
-    if (text.empty()) {
-        record_.usage.reasoning_tokens += reasons && token != nullptr;
-        return;
+    AnswerDelta delta;
+    if (!text.empty()) {
+        if (demanded_[index]) state.written += text;
+        delta = state.parser.Push(text, token != nullptr ? token->chance.id : -1);
     }
-    if (demanded_[index]) state.written += text;
-    AnswerDelta delta = state.parser.Push(text, token != nullptr ? token->chance.id : -1);
     const bool thought = reasons || state.parser.in_reasoning() || !delta.reasoning.empty();
     record_.usage.reasoning_tokens += thought && token != nullptr;
-    Add(index, std::move(delta));
+    const bool hidden = thought && (hides_reasoning_ || content_tokens_);
+    if (wants_logprobs_[index] && token != nullptr && !hidden) state.pending.push_back(*token);
+    if (!text.empty()) Add(index, std::move(delta));
 }
 
 void Answer::OnPrompt(size_t index, const engine::SaidToken& token) {
@@ -375,8 +376,10 @@ void Answer::Keep(State& state, const AnswerDelta& delta) {
     said.reasoning += delta.reasoning;
     said.tool_calls.insert(said.tool_calls.end(), delta.tool_calls.begin(), delta.tool_calls.end());
     said.call_parts.insert(said.call_parts.end(), delta.call_parts.begin(), delta.call_parts.end());
-    state.choice.tokens.insert(state.choice.tokens.end(), state.pending.begin(),
-                               state.pending.end());
+    if (!content_tokens_ || !delta.content.empty()) {
+        state.choice.tokens.insert(state.choice.tokens.end(), state.pending.begin(),
+                                   state.pending.end());
+    }
     if (kept_bytes_ > held_bytes_ + kMostFormattedInline) Hold(kept_bytes_);
 }
 

@@ -60,7 +60,8 @@ struct AnswerPlan {
     std::shared_ptr<const chat::ToolTypes> tools{};
     bool stream = false;
     bool one_call = false;         // the answer ends with its first tool call
-    bool hides_reasoning = false;  // the client does not get the reasoning
+    bool hides_reasoning = false;  // the client does not get the reasoning, nor its tokens
+    bool content_tokens = false;   // a whole answer's tokens are those of the content only
     int64_t n = 1;                 // choices per prompt
     bool whole_calls = false;      // a stream sends each call in one piece
     bool keeps_tokens = false;     // see ChoiceEnd::tokens
@@ -181,7 +182,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     engine::Engine& engine_;
     std::shared_ptr<Exchange> exchange_;
     std::unique_ptr<Dialect> dialect_;
-    const bool stream_, one_call_, hides_reasoning_, keeps_tokens_, ends_slowly_;
+    const bool stream_, one_call_, hides_reasoning_, content_tokens_, keeps_tokens_, ends_slowly_;
     const Headers headers_;
     std::shared_ptr<SlotTable::Use> slot_;  // until the first choice is complete
     Observer observer_;

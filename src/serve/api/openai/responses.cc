@@ -239,6 +239,7 @@ std::optional<ApiError> Plan(const Json& body, const Served& served, bool compac
     form.seals_reasoning = Includes(fields, "reasoning.encrypted_content");
     const int64_t best = fields.Integer("top_logprobs", 0, 0, kMostLogprobs);
     if (form.logprobs) request.logprobs = static_cast<int>(best);
+    plan.content_tokens = true;
     plan.stream = fields.Bool("stream", false) && !compacts;
     CheckMetadata(fields);
     conversation.parallel_calls = fields.Bool("parallel_tool_calls", true);
