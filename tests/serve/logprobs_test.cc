@@ -25,7 +25,7 @@ class Logprobs : public testing::Test {
 
 TEST_F(Logprobs, PartsOfCharactersHaveNamesOfTheirOwn) {
     int64_t offset = 0;
-    const Json json = TextLogprobs(*words_, parts_, offset);
+    const Json json = Json::parse(TextLogprobs(*words_, parts_, offset));
     EXPECT_EQ(json["tokens"], Json({"bytes:\\xe2", "bytes:\\x82", "bytes:\\xac", "a"}));
     EXPECT_EQ(
         json["top_logprobs"][0],
@@ -39,10 +39,10 @@ TEST_F(Logprobs, TokensAreNamedByIdsOnRequest) {
     Fields fields(asked);
     const TokenNames names = ReadTokenNames(fields);
     int64_t offset = 0;
-    const Json text = TextLogprobs(*words_, parts_, offset, names);
+    const Json text = Json::parse(TextLogprobs(*words_, parts_, offset, names));
     EXPECT_EQ(text["tokens"][0], "token_id:226");
     EXPECT_EQ(text["top_logprobs"][0]["token_id:97"], -3.0);
-    const Json chat = ChatLogprobs(*words_, parts_, names);
+    const Json chat = Json::parse(ChatLogprobs(*words_, parts_, names));
     EXPECT_EQ(chat["content"][1]["token"], "token_id:130");
     EXPECT_EQ(chat["content"][1]["bytes"], Json({0x82}));
     EXPECT_EQ(chat["content"][0]["top_logprobs"][3]["token"], "token_id:97");

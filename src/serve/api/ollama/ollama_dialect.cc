@@ -84,11 +84,13 @@ class OllamaDialect final : public Dialect {
     }
     std::string Chances(std::span<const engine::SaidToken> tokens) const {
         if (!words_.logprobs || tokens.empty()) return {};
-        Json list = ChatLogprobs(served_.tokenizer(), tokens)["content"];
-        for (Json& token : list) {
-            if (token["top_logprobs"].empty()) token.erase("top_logprobs");
+        std::string list;
+        for (const engine::SaidToken& token : tokens) {
+            Json json = TokenJson(served_.tokenizer(), token);
+            if (token.best.empty()) json.erase("top_logprobs");
+            list += (list.empty() ? "" : ",") + Dump(json);
         }
-        return fmt::format(R"(,"logprobs":{})", Dump(list));
+        return fmt::format(R"(,"logprobs":[{}])", list);
     }
     // The last line of a stream, or a complete answer. The queueing time is reported as
     // load_duration.

@@ -142,7 +142,7 @@ class ChatDialect final : public OpenAiDialect {
              std::span<const engine::SaidToken> tokens, std::string& out) {
         std::string logprobs = "null";
         if (logprobs_ && !tokens.empty())
-            logprobs = Dump(ChatLogprobs(served_.tokenizer(), tokens, token_names));
+            logprobs = ChatLogprobs(served_.tokenizer(), tokens, token_names);
         Chunk(choice, fmt::format(R"("delta":{{{}}})", delta), logprobs, finish, out);
     }
     // Each call has an index; chunks after the first contain arguments only.
@@ -205,11 +205,10 @@ class ChatDialect final : public OpenAiDialect {
             if (older_calls_) break;
             message["tool_calls"].push_back(CallJson(begun.name, begun.arguments));
         }
-        return {
-            {"message", std::move(message)},
-            {"logprobs", logprobs_ ? ChatLogprobs(served_.tokenizer(), choice.tokens, token_names)
-                                   : Json(nullptr)},
-            {"finish_reason", FinishOf(choice.end)}};
+        return {{"message", std::move(message)}, {"finish_reason", FinishOf(choice.end)}};
+    }
+    std::string LogprobsOf(const Choice& choice, size_t /*index*/) override {
+        return ChatLogprobs(served_.tokenizer(), choice.tokens, token_names);
     }
 
     const bool older_calls_;

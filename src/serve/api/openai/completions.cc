@@ -32,12 +32,12 @@ class CompletionDialect final : public OpenAiDialect {
     }
 
   private:
-    Json ChoiceJson(const Choice& choice, size_t index) override {
+    Json ChoiceJson(const Choice& choice, size_t /*index*/) override {
+        return {{"text", choice.said.content}};
+    }
+    std::string LogprobsOf(const Choice& choice, size_t index) override {
         int64_t offset = index < offsets.size() ? offsets[index] : 0;
-        return {{"text", choice.said.content},
-                {"logprobs",
-                 logprobs_ ? TextLogprobs(served_.tokenizer(), choice.tokens, offset, token_names)
-                           : Json(nullptr)}};
+        return TextLogprobs(served_.tokenizer(), choice.tokens, offset, token_names);
     }
     void Say(int choice, const std::string& text, const std::string& finish,
              std::span<const engine::SaidToken> tokens, std::string& out) {
@@ -45,7 +45,7 @@ class CompletionDialect final : public OpenAiDialect {
         if (offsets.size() <= at) offsets.resize(at + 1);
         std::string logprobs = "null";
         if (logprobs_ && !tokens.empty()) {
-            logprobs = Dump(TextLogprobs(served_.tokenizer(), tokens, offsets[at], token_names));
+            logprobs = TextLogprobs(served_.tokenizer(), tokens, offsets[at], token_names);
         }
         Chunk(choice, fmt::format(R"("text":{})", Quoted(text)), logprobs, finish, out);
     }

@@ -50,19 +50,26 @@ TokenNames ReadTokenNames(Fields& fields) {
     return fields.Bool("return_tokens_as_token_ids", false) ? TokenNames::kIds : TokenNames::kTexts;
 }
 
-Json ChatLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
-                  TokenNames names) {
-    Json content = Json::array();
-    for (const engine::SaidToken& token : tokens) {
-        Json json = ChanceJson(tokenizer, token.chance, names);
-        Json best = Json::array();
-        for (const engine::TokenChance& chance : token.best) {
-            best.push_back(ChanceJson(tokenizer, chance, names));
-        }
-        json["top_logprobs"] = std::move(best);
-        content.push_back(std::move(json));
+Json TokenJson(const tokenizer::Tokenizer& tokenizer, const engine::SaidToken& token,
+               TokenNames names) {
+    Json json = ChanceJson(tokenizer, token.chance, names);
+    Json best = Json::array();
+    for (const engine::TokenChance& chance : token.best) {
+        best.push_back(ChanceJson(tokenizer, chance, names));
     }
-    return {{"content", std::move(content)}, {"refusal", nullptr}};
+    json["top_logprobs"] = std::move(best);
+    return json;
+}
+
+std::string ChatLogprobs(const tokenizer::Tokenizer& tokenizer,
+                         std::span<const engine::SaidToken> tokens, TokenNames names) {
+    std::string out = R"({"content":[)";
+    for (const engine::SaidToken& token : tokens) {
+        if (&token != tokens.data()) out += ',';
+        out += Dump(TokenJson(tokenizer, token, names));
+    }
+    out += R"(],"refusal":null})";
+    return out;
 }
 
 int64_t Characters(std::string_view text) {
@@ -75,35 +82,37 @@ int64_t Characters(const tokenizer::Tokenizer& tokenizer, std::span<const int32_
     return characters;
 }
 
-Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
-                  int64_t& begin, TokenNames names) {
-    Json texts = Json::array(), logprobs = Json::array(), best = Json::array(),
-         offsets = Json::array();
+std::string TextLogprobs(const tokenizer::Tokenizer& tokenizer,
+                         std::span<const engine::SaidToken> tokens, int64_t& begin,
+                         TokenNames names) {
+    std::string texts, logprobs, best, offsets;
     for (const engine::SaidToken& token : tokens) {
-        const std::string_view piece = tokenizer.Piece(token.chance.id);
-        texts.push_back(NameOf(tokenizer, token.chance.id, names));
+        if (&token != tokens.data()) {
+            for (std::string* list : {&texts, &logprobs, &best, &offsets}) *list += ',';
+        }
+        texts += Quoted(NameOf(tokenizer, token.chance.id, names));
         const bool first = std::isnan(token.chance.logprob);
-        logprobs.push_back(first ? Json(nullptr) : Json(Finite(token.chance.logprob)));
+        logprobs += first ? "null" : Dump(Finite(token.chance.logprob));
         Json of_token = Json::object();
         for (const engine::TokenChance& chance : token.best) {
             of_token.emplace(NameOf(tokenizer, chance.id, names), Finite(chance.logprob));
         }
-        best.push_back(first ? Json(nullptr) : std::move(of_token));
-        offsets.push_back(std::max<int64_t>(begin, 0));
-        begin += Characters(piece);
+        best += first ? "null" : Dump(of_token);
+        offsets += std::to_string(std::max<int64_t>(begin, 0));
+        begin += Characters(tokenizer.Piece(token.chance.id));
     }
-    return {{"text_offset", std::move(offsets)},
-            {"token_logprobs", std::move(logprobs)},
-            {"tokens", std::move(texts)},
-            {"top_logprobs", std::move(best)}};
+    return fmt::format(
+        R"({{"text_offset":[{}],"token_logprobs":[{}],"tokens":[{}],"top_logprobs":[{}]}})",
+        offsets, logprobs, texts, best);
 }
 
-Json PromptLogprobs(const tokenizer::Tokenizer& tokenizer,
-                    std::span<const engine::SaidToken> prompt) {
-    Json list = Json::array();
+std::string PromptLogprobs(const tokenizer::Tokenizer& tokenizer,
+                           std::span<const engine::SaidToken> prompt) {
+    std::string list = "[";
     for (const engine::SaidToken& token : prompt) {
+        if (list.size() > 1) list += ',';
         if (std::isnan(token.chance.logprob)) {
-            list.push_back(nullptr);
+            list += "null";
             continue;
         }
         Json logprobs = Json::object();
@@ -119,8 +128,9 @@ Json PromptLogprobs(const tokenizer::Tokenizer& tokenizer,
             ++rank;
             if (chance.id != token.chance.id) add(chance, rank);
         }
-        list.push_back(std::move(logprobs));
+        list += Dump(logprobs);
     }
+    list += ']';
     return list;
 }
 

@@ -40,30 +40,34 @@ void OpenAiDialect::Chunk(int choice, const std::string& said, const std::string
 }
 
 std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage& usage) {
-    Json list = Json::array();
+    std::string out =
+        fmt::format(R"({{"id":"{}","object":"{}","created":{},"model":{},"choices":[)", id_,
+                    object_, created_, Quoted(model_));
     // As in vLLM: a completion has prompt log-probabilities in each choice, a chat answer once,
     // beside the choices.
     const bool apart = std::string_view(object_) == "chat.completion";
-    for (const Choice& choice : choices) {
-        Json json{{"index", list.size()}};
-        json.update(ChoiceJson(choice, list.size()));
-        json.emplace("finish_reason", choice.end.finish);  // only if the choice did not set it
-        if (prompt_logprobs && !apart) {
-            json["prompt_logprobs"] = PromptLogprobs(served_.tokenizer(), choice.prompt);
-        }
-        list.push_back(std::move(json));
+    const auto prompt_of = [&](const Choice& choice) {
+        out += R"("prompt_logprobs":)";
+        out += PromptLogprobs(served_.tokenizer(), choice.prompt);
+        out += ',';
+    };
+    for (size_t i = 0; i < choices.size(); ++i) {
+        Json json{{"index", i}};
+        json.update(ChoiceJson(choices[i], i));
+        json.emplace("finish_reason", choices[i].end.finish);  // only if the choice did not set it
+        if (i > 0) out += ',';
+        out += Dump(json);
+        out.back() = ',';  // the object goes on
+        if (prompt_logprobs && !apart) prompt_of(choices[i]);
+        out += R"("logprobs":)";
+        out += logprobs_ ? LogprobsOf(choices[i], i) : "null";
+        out += '}';
     }
-    Json answer{{"id", id_},
-                {"object", object_},
-                {"created", created_},
-                {"model", model_},
-                {"choices", std::move(list)},
-                {"usage", UsageJson(usage)},
-                {"system_fingerprint", "weft-" WEFT_VERSION}};
-    if (prompt_logprobs && apart) {
-        answer["prompt_logprobs"] = PromptLogprobs(served_.tokenizer(), choices[0].prompt);
-    }
-    return Dump(answer);
+    out += "],";
+    if (prompt_logprobs && apart) prompt_of(choices[0]);
+    out += fmt::format(R"("usage":{},"system_fingerprint":"weft-{}"}})", Dump(UsageJson(usage)),
+                       WEFT_VERSION);
+    return out;
 }
 
 }  // namespace weft::serve

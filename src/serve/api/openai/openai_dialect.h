@@ -31,8 +31,10 @@ class OpenAiDialect : public Dialect {
     // said: JSON members of the choice's text ("\"text\":..."). logprobs, finish: JSON values.
     void Chunk(int choice, const std::string& said, const std::string& logprobs,
                const std::string& finish, std::string& out) const;
-    // JSON of the choice at `index` in a complete answer.
+    // JSON of the choice at `index` in a complete answer, without its log-probabilities.
     virtual Json ChoiceJson(const Choice& choice, size_t index) = 0;
+    // JSON text of the choice's log-probabilities.
+    virtual std::string LogprobsOf(const Choice& choice, size_t index) = 0;
 
     const Served& served_;
     const bool usage_, logprobs_;

@@ -209,8 +209,12 @@ class ResponsesDialect final : public Dialect {
         return CallItem(item_id_, call_id_, tool_, text_, status);
     }
     Json ChancesOf(std::span<const engine::SaidToken> tokens) const {
-        if (!form_.logprobs || tokens.empty()) return Json::array();
-        return std::move(ChatLogprobs(served_.tokenizer(), tokens)["content"]);
+        Json list = Json::array();
+        if (!form_.logprobs) return list;
+        for (const engine::SaidToken& token : tokens) {
+            list.push_back(TokenJson(served_.tokenizer(), token));
+        }
+        return list;
     }
 
     void Event(const char* type, const std::string& members, std::string& out) {
