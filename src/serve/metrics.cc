@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -58,17 +59,25 @@ struct Metrics::Impl {
         more.insert(labels.begin(), labels.end());
         return prometheus::BuildGauge().Name(prefix + name).Help(help).Register(registry).Add(more);
     }
+    prometheus::Family<Gauge>& MakeFamily(const char* name, const char* help) {
+        return prometheus::BuildGauge().Name(prefix + name).Help(help).Register(registry);
+    }
     // A gauge that may be absent in the next scrape, since its rank or label value is gone.
-    void SetNow(const char* name, const char* help, double value, prometheus::Labels more) {
+    void SetNow(prometheus::Family<Gauge>& family, double value, prometheus::Labels more) {
         more.insert(labels.begin(), labels.end());
-        auto& family = prometheus::BuildGauge().Name(prefix + name).Help(help).Register(registry);
         Gauge& gauge = family.Add(more);
         gauge.Set(value);
         passing.emplace_back(&family, &gauge);
     }
-    void ForgetPassing() {
-        for (const auto& [family, gauge] : passing) family->Remove(gauge);
-        passing.clear();
+    // Removes the gauges that the last scrape set and this one did not. (A removal searches the
+    // whole family.)
+    void ForgetPassed() {
+        std::unordered_set<const Gauge*> here;
+        for (const auto& [family, gauge] : passing) here.insert(gauge);
+        for (const auto& [family, gauge] : passed) {
+            if (!here.contains(gauge)) family->Remove(gauge);
+        }
+        passed = std::exchange(passing, {});
     }
     // A counter that mirrors a count of the engine.
     Counter& MakeCounter(const char* name, const char* help, prometheus::Labels more = {}) {
@@ -92,6 +101,7 @@ struct Metrics::Impl {
             .Increment(Real(count));
     }
     void Observe(const AnswerRecord& record, const engine::Ending& ending);
+    void ObserveGaps(const std::vector<float>& gaps_s);
     void SetCache(const engine::EngineStats& stats);
     void SetSteps(const engine::EngineStats& stats);
     static void Raise(Counter& counter, double to) {
@@ -104,8 +114,16 @@ struct Metrics::Impl {
     Bounds token_bounds;
     prometheus::Registry registry;
     std::mutex mutex;  // for Text: concurrent scrapes must not raise a counter twice
-    // gauges of the last scrape
-    std::vector<std::pair<prometheus::Family<Gauge>*, Gauge*>> passing;
+    // gauges of SetNow: of this scrape, and of the last one
+    std::vector<std::pair<prometheus::Family<Gauge>*, Gauge*>> passing, passed;
+    prometheus::Family<Gauge>& cache_config =
+        MakeFamily("cache_config_info", "Settings of the KV cache.");
+    prometheus::Family<Gauge>& rank_wait =
+        MakeFamily("rank_wait_seconds", "Time a rank waited for other ranks.");
+    prometheus::Family<Gauge>& rank_step =
+        MakeFamily("rank_step_seconds", "Time a rank spent in steps.");
+    prometheus::Family<Gauge>& rank_memory =
+        MakeFamily("rank_memory_bytes", "Memory of a rank's process.");
 
     Gauge& running = MakeGauge("num_requests_running", "Running sequences.");
     Gauge& waiting = MakeGauge("num_requests_waiting", "Waiting sequences.");
@@ -218,6 +236,19 @@ void Metrics::Impl::Observe(const AnswerRecord& record, const engine::Ending& en
     }
 }
 
+// At once, because the engine's thread ends an answer, which may have many tokens.
+void Metrics::Impl::ObserveGaps(const std::vector<float>& gaps_s) {
+    if (gaps_s.empty()) return;
+    std::vector<double> counts(kTokenSeconds.size() + 1);
+    double sum = 0;
+    for (const float gap_s : gaps_s) {
+        const auto bound = std::ranges::lower_bound(kTokenSeconds, static_cast<double>(gap_s));
+        ++counts[static_cast<size_t>(bound - kTokenSeconds.begin())];
+        sum += static_cast<double>(gap_s);
+    }
+    for (Histogram* histogram : {&gap, &old_gap}) histogram->ObserveMultiple(counts, sum);
+}
+
 void Metrics::Add(const AnswerRecord& record, const std::string& adapter) {
     Impl& m = *impl_;
     if (!adapter.empty()) {
@@ -234,10 +265,7 @@ void Metrics::Add(const AnswerRecord& record, const std::string& adapter) {
         m.longest.Observe(Real(longest));
         m.choices.Observe(Real(record.n));
     }
-    for (const float gap : record.gaps_s) {
-        m.gap.Observe(static_cast<double>(gap));
-        m.old_gap.Observe(static_cast<double>(gap));
-    }
+    m.ObserveGaps(record.gaps_s);
     if (record.error.empty()) return;
     m.Ended(record.cancelled ? "abort" : "error", 1);
     m.MakeCounter("request_failed_total", "Requests that failed.").Increment();
@@ -263,7 +291,7 @@ void Metrics::Impl::SetCache(const engine::EngineStats& stats) {
     Raise(kept_written, Real(stats.kept.written_bytes));
     Raise(kept_dropped, Real(stats.kept.dropped));
     Raise(kept_damaged, Real(stats.kept.damaged));
-    SetNow("cache_config_info", "Settings of the KV cache.", 1,
+    SetNow(cache_config, 1,
            {{"block_size", std::to_string(info.page_tokens)},
             {"num_gpu_blocks", std::to_string(s.pages)},
             {"cache_dtype", info.kv_type},
@@ -288,7 +316,6 @@ std::string Metrics::Text(const engine::EngineStats& stats) {
     Impl& m = *impl_;
     const std::lock_guard lock(m.mutex);
     const engine::ScheduleStats& s = stats.schedule;
-    m.ForgetPassing();
     m.running.Set(Real(s.running));
     m.waiting.Set(Real(s.waiting));
     m.SetCache(stats);
@@ -314,11 +341,11 @@ std::string Metrics::Text(const engine::EngineStats& stats) {
     Impl::Raise(m.recoveries, Real(stats.recovered));
     for (const engine::RankReport& r : stats.ranks) {
         const prometheus::Labels rank{{"rank", std::to_string(r.rank)}, {"host", r.host}};
-        m.SetNow("rank_wait_seconds", "Time a rank waited for other ranks.", r.wait_s, rank);
-        m.SetNow("rank_step_seconds", "Time a rank spent in steps.", r.step_s, rank);
-        m.SetNow("rank_memory_bytes", "Memory of a rank's process.",
-                 Real(static_cast<int64_t>(r.rss_bytes)), rank);
+        m.SetNow(m.rank_wait, r.wait_s, rank);
+        m.SetNow(m.rank_step, r.step_s, rank);
+        m.SetNow(m.rank_memory, Real(static_cast<int64_t>(r.rss_bytes)), rank);
     }
+    m.ForgetPassed();
     return prometheus::TextSerializer().Serialize(m.registry.Collect());
 }
 

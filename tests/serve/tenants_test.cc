@@ -158,6 +158,27 @@ TEST_F(Tenants, AKeySeesItsOwnErrors) {
     EXPECT_EQ(seen("").size(), 3u) << "without keys there is one user";
 }
 
+// Views of many ranks or slots take long: no I/O thread makes them, and a full queue refuses none.
+TEST_F(Tenants, ViewsAreMadeByAnotherThread) {
+    Metrics metrics("weft", {"m", 64, 16, true, "f16"});
+    for (const size_t workers : {0u, 1u}) {
+        ApiOptions options;
+        options.workers = workers;
+        options.max_waiting = 0;
+        options.metrics = &metrics;
+        MakeApi(false, false, options);
+        for (const char* path : {"/metrics", "/api/status", "/slots"}) {
+            const auto exchange = std::make_shared<KeptExchange>("GET", path);
+            api_->Handle(exchange);
+            EXPECT_TRUE(workers == 0 ? !exchange->over_ : test::Until([&] {
+                return exchange->over_.load();
+            })) << path;
+            EXPECT_EQ(exchange->status_, workers == 0 ? 0 : 200) << path;
+        }
+        api_.reset();
+    }
+}
+
 TEST_F(Tenants, RefusalsReportTheQueueLength) {
     ApiOptions options;
     options.max_waiting = 2;

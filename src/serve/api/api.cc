@@ -289,7 +289,7 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
                     bytes / kFormattedPerByteRead,
                     [this, exchange, stored] { HandleResponse(*exchange, *stored); });
     }
-    if (get && HandleGet(exchange)) return;
+    if (get && HandleGet(exchange, *key)) return;
     if (HandleRoute(exchange, *key)) return;
     const std::string allowed = AllowedMethods(path);
     Headers headers;
@@ -324,7 +324,18 @@ void Api::HandleResponse(Exchange& exchange, const StoredPath& path) {
     Send(exchange, {}, "application/json", Dump(path.input_items ? items : stored->response));
 }
 
-bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
+// Queues a view of the server's state, whose size grows with the ranks or slots. It goes before
+// requests, and no limit on them refuses it, since operators need it most when the server is full.
+// (Each connection has at most one.)
+void Api::PostView(const std::shared_ptr<Exchange>& exchange, const std::string& key,
+                   std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    small_.queue.PushLater(QueueKeyOf(*exchange, key),
+                           {exchange->request().id, std::move(work), 0});
+    small_.wake.notify_one();
+}
+
+bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange, const std::string& key) {
     const std::string& path = exchange->request().path;
     if (path == kLivePath) {
         exchange->Send(200, kJsonHeaders, R"({"status":"alive"})");
@@ -344,17 +355,21 @@ bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
             exchange->Send(200, kJsonHeaders, Dump(ModelJson(served_, *adapter)));
         }
     } else if (path == "/metrics" && options_.metrics != nullptr) {
-        served_.engine->WantReports();
-        exchange->Send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-                       options_.metrics->Text(served_.engine->stats()));
+        PostView(exchange, key, [this, exchange] {
+            served_.engine->WantReports();
+            exchange->Send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+                           options_.metrics->Text(served_.engine->stats()));
+        });
     } else if (path == "/tokenizer_info") {
         exchange->Send(200, kJsonHeaders, Dump(TokenizerInfoJson(served_)));
     } else if (path == "/slots") {
-        ListSlots(*exchange);
+        PostView(exchange, key, [this, exchange] { ListSlots(*exchange); });
     } else if (path == "/props") {
         exchange->Send(200, kJsonHeaders, Dump(PropsJson(served_)));
     } else if (path == "/api/status") {
-        exchange->Send(200, kJsonHeaders, Dump(StatusJson(served_, ErrorsFor(*exchange))));
+        PostView(exchange, key, [this, exchange] {
+            exchange->Send(200, kJsonHeaders, Dump(StatusJson(served_, ErrorsFor(*exchange))));
+        });
     } else {
         return false;
     }

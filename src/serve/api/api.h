@@ -100,7 +100,9 @@ class Api {
         }
     };
     void HandleResponse(Exchange& exchange, const StoredPath& path);
-    bool HandleGet(const std::shared_ptr<Exchange>& exchange);
+    bool HandleGet(const std::shared_ptr<Exchange>& exchange, const std::string& key);
+    void PostView(const std::shared_ptr<Exchange>& exchange, const std::string& key,
+                  std::function<void()> work);
     bool HandleRoute(const std::shared_ptr<Exchange>& exchange, const std::string& key);
     void Generate(std::shared_ptr<Exchange> exchange, Plan plan, CompileEffort effort,
                   std::shared_ptr<Admitted> admitted = nullptr);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <iterator>
+#include <unordered_map>
 
 #include "serve/api/dialect.h"
 
@@ -70,12 +71,13 @@ Json SyncJson(const engine::EngineStats& stats) {
 // Adds the ranks' last reports, unless the number of ranks has changed since.
 Json RanksJson(const engine::EngineStats& stats) {
     Json ranks = Json::array();
+    std::unordered_map<int, size_t> reports;  // by rank
     const bool same = stats.ranks.size() == stats.members.ranks.size();
+    for (size_t i = 0; same && i < stats.ranks.size(); ++i) reports[stats.ranks[i].rank] = i;
     for (const cluster::Member& member : stats.members.ranks) {
         Json rank = MemberJson(member);
-        for (size_t i = 0; same && i < stats.ranks.size(); ++i) {
-            if (stats.ranks[i].rank != member.rank) continue;
-            AddReport(stats.ranks[i], stats.power_w[i], rank);
+        if (const auto found = reports.find(member.rank); found != reports.end()) {
+            AddReport(stats.ranks[found->second], stats.power_w[found->second], rank);
         }
         ranks.push_back(std::move(rank));
     }
