@@ -628,6 +628,29 @@ TEST_F(HttpLimit, AStreamFarAheadOfItsReaderArrivesWhole) {
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
 }
 
+// A reader that comes back after many short chunks gets them in a time that grows with their number
+// only; other clients of its loop would wait meanwhile.
+TEST_F(HttpLimit, ManyShortChunksAreSentInLinearTime) {
+    Start();
+    RawClient client = Connect(4096);
+    client.Send(Get("/hold"));
+    const auto exchange = TakeHeld();
+    ASSERT_NE(exchange, nullptr);
+    constexpr size_t kChunks = 1'000'000;
+    exchange->Begin(200, {});
+    for (size_t i = 0; i < kChunks; ++i) exchange->Write("x");
+    exchange->End();
+    std::string buffer(1 << 20, '\0'), last;
+    const Deadline deadline = Deadline::In(test::kAnswerMs);
+    while (!last.ends_with("0\r\n\r\n")) {
+        const ssize_t some = ::recv(client.fd(), buffer.data(), buffer.size(), 0);
+        ASSERT_GT(some, 0);
+        ASSERT_FALSE(deadline.expired());
+        last.append(buffer, 0, static_cast<size_t>(some));
+        last.erase(0, last.size() - std::min<size_t>(last.size(), 5));
+    }
+}
+
 // Clients that leave before their answers begin; half: they only shut down their sending side.
 TEST_F(HttpLimit, ClientsOfBothVersionsThatLeaveAreNoticed) {
     Start();
