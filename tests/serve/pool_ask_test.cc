@@ -51,6 +51,19 @@ TEST(PoolAskTest, ReadsOllamasFields) {
     EXPECT_EQ(error->message, "model is required");
 }
 
+// As at a server of one model.
+TEST(PoolAskTest, AnActionOnASlotMayHaveNoBody) {
+    HttpRequest request;
+    request.method = "POST";
+    request.path = "/slots/0";
+    request.query = "action=erase&model=b";
+    PoolAsk ask;
+    EXPECT_FALSE(ReadPoolAsk(request, ask));
+    EXPECT_EQ(ask.model, "b");
+    request.path = "/completion";
+    EXPECT_TRUE(ReadPoolAsk(request, ask));
+}
+
 TEST(PoolAskTest, ReadsTheModelOfAQuery) {
     HttpRequest request;
     request.method = "GET";

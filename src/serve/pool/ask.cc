@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "serve/api/dialect.h"
+#include "serve/api/llama/slots.h"
 #include "serve/api/ollama/ollama.h"
 #include "serve/pool/schedule.h"
 
@@ -151,9 +152,13 @@ std::optional<ApiError> ReadPoolAsk(const HttpRequest& request, PoolAsk& ask) {
         ask.model = ModelInQuery(request.query);
         return {};
     }
-    Json body;
-    if (auto error = ParseBody(request.body, body)) return error;
-    ask.model = TextOf(body, "model");
+    // An action on a slot may have no body; the query then names the model.
+    const bool bare = request.body.empty() && SlotOfPath(request.path);
+    Json body = Json::object();
+    if (!bare) {
+        if (auto error = ParseBody(request.body, body)) return error;
+    }
+    ask.model = bare ? ModelInQuery(request.query) : TextOf(body, "model");
     ask.names_nothing = ask.model.empty() && body.contains("model") && body["model"].is_string();
     const StreamForm form = FormOf(request.path);
     if (IsTrue(body, "stream", form == StreamForm::kLines)) ask.form = form;

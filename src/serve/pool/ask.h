@@ -34,7 +34,8 @@ struct PoolAsk {
     bool unloads = false;              // the only purpose is to unload the model (Ollama)
 };
 
-// Reads the body, and for GET the query's "model". Error: 400.
+// Reads the body, and for GET, and for an action on a slot without a body, the query's "model".
+// Error: 400.
 std::optional<ApiError> ReadPoolAsk(const HttpRequest& request, PoolAsk& ask);
 
 // The milliseconds of Ollama's keep_alive, which is a number of seconds or a duration of Go ("5m",
