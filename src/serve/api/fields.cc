@@ -97,13 +97,13 @@ const Json* Fields::Present(const char*& name) const {
     return value;
 }
 
-std::vector<std::string> Fields::Unread() const {
-    std::vector<std::string> names;
-    if (!json_.is_object()) return names;
-    for (const auto& [name, value] : json_.items()) {
-        if (!value.is_null() && !read_.contains(name)) names.push_back(name);
+std::vector<std::pair<std::string, const Json*>> Fields::Unread() const {
+    std::vector<std::pair<std::string, const Json*>> members;
+    if (!json_.is_object()) return members;
+    for (const auto& [name, value] : json_.get_ref<const Json::object_t&>()) {
+        if (!value.is_null() && !read_.contains(name)) members.emplace_back(name, &value);
     }
-    return names;
+    return members;
 }
 
 bool Fields::Has(const char* name) const {

@@ -15,6 +15,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -79,8 +80,8 @@ class Fields {
         if (!error_) error_ = part.error_;
     }
     const std::optional<ApiError>& error() const { return error_; }
-    // Names of the members that no call of this object has read, except null ones; in order.
-    std::vector<std::string> Unread() const;
+    // The members that no call of this object has read, except null ones; in order.
+    std::vector<std::pair<std::string, const Json*>> Unread() const;
     // The member's full name, for messages.
     std::string PathOf(const char* name) const { return path_ + name; }
 

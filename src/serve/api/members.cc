@@ -212,8 +212,9 @@ void CheckTemplate(Fields& fields, const Served& served) {
 
 void CheckMembers(Fields& fields, const Served& served, LeftMembers& left) {
     CheckTemplate(fields, served);
-    for (const std::string& name : fields.Unread()) {
-        const Json& value = fields.Get(name.c_str());
+    // (A search for each member's value would take quadratic time.)
+    for (const auto& [name, found] : fields.Unread()) {
+        const Json& value = *found;
         const auto* const refused = std::ranges::find(kRefused, name, &Refused::name);
         if (refused != std::end(kRefused)) {
             if (!refused->neutral(value)) Refuse(fields, name);
