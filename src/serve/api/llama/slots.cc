@@ -13,6 +13,7 @@ namespace {
 
 // As in llama-server: the least part of a prompt with which a slot's text begins.
 constexpr double kLeastSimilar = 0.1;
+constexpr int kTrials = 8;  // choices of a slot that other requests may take meanwhile
 
 std::optional<int64_t> NumberOf(std::string_view text) {
     int64_t number = 0;
@@ -44,8 +45,8 @@ SlotTable::Slots& SlotTable::Of(const std::string& owner) {
     return slots;
 }
 
-// Compares texts of perhaps a million tokens while ending requests wait, so each at most once, and
-// only those that may begin as much of the prompt as the best one so far.
+// Compares each text, of perhaps a million tokens, at most once, and only if it may begin as much of
+// the prompt as the best one so far.
 int64_t SlotTable::Choose(const Slots& slots, const engine::Request& request) const {
     const auto& prompt = request.prompt;
     int64_t best = 0;
@@ -53,13 +54,14 @@ int64_t SlotTable::Choose(const Slots& slots, const engine::Request& request) co
     for (int64_t i = 0; i < slots_; ++i) {
         const Slot& slot = slots[static_cast<size_t>(i)];
         const bool idle = slot.use == nullptr;
-        const std::vector<int32_t>& text = slot.text.tokens;
         const size_t least = std::get<1>(best_rank);
-        const bool may =
-            least == 0 || (text.size() >= least && text[least - 1] == prompt[least - 1]);
+        const bool may = slot.text != nullptr && slot.adapter == request.adapter &&
+                         (least == 0 || (slot.text->size() >= least &&
+                                         (*slot.text)[least - 1] == prompt[least - 1]));
         size_t same = 0;
-        if (idle && may && slot.text.adapter == request.adapter) {
-            same = static_cast<size_t>(std::ranges::mismatch(text, prompt).in2 - prompt.begin());
+        if (idle && may) {
+            const auto differ = std::ranges::mismatch(*slot.text, prompt);
+            same = static_cast<size_t>(differ.in2 - prompt.begin());
         }
         const double similar = static_cast<double>(same) / static_cast<double>(prompt.size());
         const std::tuple rank(idle, similar > kLeastSimilar ? same : 0, ~slot.used);
@@ -70,9 +72,10 @@ int64_t SlotTable::Choose(const Slots& slots, const engine::Request& request) co
     return best;
 }
 
-void SlotTable::Set(Slot& slot, Text text) {
-    tokens_ += std::ssize(text.tokens) - std::ssize(slot.text.tokens);
+void SlotTable::Set(Slot& slot, std::shared_ptr<const Tokens> text) {
+    tokens_ -= slot.tokens();
     slot.text = std::move(text);
+    tokens_ += slot.tokens();
     Touch(slot);
 }
 
@@ -83,29 +86,40 @@ void SlotTable::Touch(Slot& slot) {
         Slot* oldest = nullptr;
         for (auto& [owner, slots] : owners_) {
             for (Slot& other : slots) {
-                if (&other == &slot || other.text.tokens.empty()) continue;
+                if (&other == &slot || other.text == nullptr) continue;
                 if (oldest == nullptr || other.used < oldest->used) oldest = &other;
             }
         }
         if (oldest == nullptr) return;
-        tokens_ -= std::ssize(oldest->text.tokens);
-        oldest->text = {};
+        tokens_ -= oldest->tokens();
+        oldest->text = nullptr;
     }
 }
 
 std::shared_ptr<SlotTable::Use> SlotTable::Begin(const std::string& owner, int64_t wanted,
                                                  const engine::Request& request) {
-    const std::lock_guard lock(mutex_);
-    Slots& slots = Of(owner);
-    const int64_t id = wanted >= 0 ? wanted : Choose(slots, request);
-    Slot& slot = slots[static_cast<size_t>(id)];
+    auto text = std::make_shared<const Tokens>(request.prompt);
+    std::unique_lock lock(mutex_);
+    int64_t id = wanted;
+    // Texts are compared without the lock, because the engine's thread may wait for it. If another
+    // request has taken the slot meanwhile, the next trial finds another one.
+    for (int trial = 0; wanted < 0 && trial < kTrials; ++trial) {
+        const Slots seen = Of(owner);
+        lock.unlock();
+        id = Choose(seen, request);
+        lock.lock();
+        const auto at = static_cast<size_t>(id);
+        if (Of(owner)[at].number == seen[at].number) break;
+    }
+    Slot& slot = Of(owner)[static_cast<size_t>(id)];
     slot.number = ++number_;
     slot.prompt = std::ssize(request.prompt);
     slot.cached = 0;
     slot.max_tokens = request.max_tokens;
     auto use = std::make_shared<Use>(shared_from_this(), owner, id, slot.number);
     slot.use = use.get();
-    Set(slot, {request.prompt, request.adapter});
+    slot.adapter = request.adapter;
+    Set(slot, std::move(text));
     return use;
 }
 
@@ -116,16 +130,22 @@ void SlotTable::End(const std::string& owner, int64_t id, uint64_t number,
     if (slot.number != number) return;  // a later request uses the slot
     slot.use = nullptr;
     slot.cached = cached;
-    if (slot.text.tokens.empty()) return;  // erased or forgotten meanwhile
-    slot.text.tokens.insert(slot.text.tokens.end(), said.begin(), said.end());
-    tokens_ += std::ssize(said);
-    Touch(slot);
+    if (slot.text == nullptr) return;  // erased or forgotten meanwhile
+    Tokens whole;
+    whole.reserve(slot.text->size() + said.size());
+    whole.insert(whole.end(), slot.text->begin(), slot.text->end());
+    whole.insert(whole.end(), said.begin(), said.end());
+    Set(slot, std::make_shared<const Tokens>(std::move(whole)));
 }
 
 SlotTable::Text SlotTable::TextOf(const std::string& owner, int64_t id) const {
-    const std::lock_guard lock(mutex_);
-    const auto found = owners_.find(owner);
-    return found == owners_.end() ? Text() : found->second[static_cast<size_t>(id)].text;
+    Slot slot;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = owners_.find(owner);
+        if (found != owners_.end()) slot = found->second[static_cast<size_t>(id)];
+    }
+    return {slot.text == nullptr ? Tokens() : *slot.text, slot.adapter};
 }
 
 void SlotTable::Put(const std::string& owner, int64_t id, Text text) {
@@ -135,14 +155,15 @@ void SlotTable::Put(const std::string& owner, int64_t id, Text text) {
     slot.number = ++number_;
     slot.prompt = slot.cached = std::ssize(text.tokens);
     slot.max_tokens = 0;
-    Set(slot, std::move(text));
+    slot.adapter = text.adapter;
+    Set(slot, std::make_shared<const Tokens>(std::move(text.tokens)));
 }
 
 int64_t SlotTable::Erase(const std::string& owner, int64_t id) {
     const std::lock_guard lock(mutex_);
     Slot& slot = Of(owner)[static_cast<size_t>(id)];
-    const int64_t tokens = std::ssize(slot.text.tokens);
-    Set(slot, {});
+    const int64_t tokens = slot.tokens();
+    Set(slot, nullptr);
     slot.used = 0;
     return tokens;
 }
@@ -155,9 +176,8 @@ bool SlotTable::HasIdle(const std::string& owner) const {
 }
 
 Json SlotTable::SlotJson(const Slot& slot) {
-    const int64_t said = slot.use != nullptr
-                             ? slot.use->count()
-                             : std::max<int64_t>(0, std::ssize(slot.text.tokens) - slot.prompt);
+    const int64_t said =
+        slot.use != nullptr ? slot.use->count() : std::max<int64_t>(0, slot.tokens() - slot.prompt);
     const bool read = slot.use == nullptr || said > 0;
     return {{"id_task", slot.number},
             {"n_prompt_tokens", slot.prompt},

@@ -75,17 +75,20 @@ class SlotTable : public std::enable_shared_from_this<SlotTable> {
     bool HasIdle(const std::string& owner) const;
 
   private:
+    using Tokens = std::vector<int32_t>;
     struct Slot {
-        Text text{};
+        std::shared_ptr<const Tokens> text{};  // null: none
+        int32_t adapter = 0;
         uint64_t number = 0;  // of the last request; 0: none
         uint64_t used = 0;    // order of the last use
         int64_t prompt = 0, cached = 0, max_tokens = -1;
         const Use* use = nullptr;  // the request that runs
+        int64_t tokens() const { return text == nullptr ? 0 : std::ssize(*text); }
     };
     using Slots = std::vector<Slot>;
     Slots& Of(const std::string& owner);
     int64_t Choose(const Slots& slots, const engine::Request& request) const;
-    void Set(Slot& slot, Text text);
+    void Set(Slot& slot, std::shared_ptr<const Tokens> text);
     void Touch(Slot& slot);
     void End(const std::string& owner, int64_t id, uint64_t number,
              const std::vector<int32_t>& said, int64_t cached);
