@@ -432,6 +432,17 @@ class Serving(unittest.TestCase):
                 self.assertEqual(first.result()[0], 200)
             for _ in range(20):
                 self.assertEqual(server.call("POST", TEXT, body, keys.header("eve"))[0], 200)
+            # A client may ask again once it has read a stream's last event.
+            links = []
+            for _ in range(200):
+                links.append(http.client.HTTPConnection("127.0.0.1", server.port))
+                links[-1].request("POST", TEXT, json.dumps({**body, "stream": True}),
+                                  {"Content-Type": "application/json", **keys.header("eve")})
+                answer = links[-1].getresponse()
+                self.assertEqual(answer.status, 200)
+                self.assertIn(b"data: [DONE]\n", iter(answer.readline, b""))
+            for link in links:
+                link.close()
 
     def test_loads_count_as_work(self):
         with Keys("ann", "bob") as keys, \

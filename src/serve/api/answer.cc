@@ -485,8 +485,7 @@ void Answer::Say() {
     NoteRecord(*exchange_, record_);
     Observe();
     if (stream_) {
-        Write(std::move(text));
-        exchange_->End();
+        exchange_->EndWith(std::move(text));
     } else if (fails) {
         Refuse(failure_);
     } else {

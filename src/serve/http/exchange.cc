@@ -30,6 +30,7 @@ class Handle final : public Exchange {
     void Begin(int status, Headers headers) override { state_->Begin(status, std::move(headers)); }
     void Write(std::string chunk) override { state_->Write(std::move(chunk)); }
     void End() override { state_->End(); }
+    void EndWith(std::string last) override { state_->EndWith(std::move(last)); }
     bool gone() const override { return state_->gone(); }
     void OnGone(std::function<void()> callback) override { state_->OnGone(std::move(callback)); }
     size_t backlog_bytes() const override { return state_->backlog_bytes(); }
@@ -129,10 +130,10 @@ void ExchangeState::Begin(int status, Headers headers) {
     WakeLocked();
 }
 
-void ExchangeState::Write(std::string chunk) {
-    const std::lock_guard lock(mutex_);
-    if (owner_ == nullptr || !stream_ || complete_) return;
-    if (framing_ == Framing::kNone || chunk.empty()) return;
+// Returns false if the stream takes no bytes.
+bool ExchangeState::WriteLocked(std::string chunk) {
+    if (owner_ == nullptr || !stream_ || complete_) return false;
+    if (framing_ == Framing::kNone || chunk.empty()) return true;
     if (framing_ == Framing::kChunked) {
         std::string framed = fmt::format("{:x}\r\n", chunk.size());
         if (chunk.size() <= kCopiedBytes) {
@@ -148,7 +149,12 @@ void ExchangeState::Write(std::string chunk) {
     } else {
         QueueLocked({std::move(chunk)});
     }
-    WakeLocked();
+    return true;
+}
+
+void ExchangeState::Write(std::string chunk) {
+    const std::lock_guard lock(mutex_);
+    if (WriteLocked(std::move(chunk))) WakeLocked();
 }
 
 bool ExchangeState::Probe() {
@@ -161,11 +167,11 @@ bool ExchangeState::Probe() {
     return true;
 }
 
-void ExchangeState::End() {
+void ExchangeState::EndWith(std::string last) {
     // destroyed after the lock: may hold the last reference to this
     std::function<void()> forgotten;
     const std::lock_guard lock(mutex_);
-    if (owner_ == nullptr || !stream_ || complete_) return;
+    if (!WriteLocked(std::move(last))) return;
     if (framing_ == Framing::kChunked) QueueLocked({"0\r\n\r\n"});
     complete_ = true;
     forgotten.swap(on_gone_);

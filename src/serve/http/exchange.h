@@ -51,7 +51,8 @@ class ExchangeState {
     void SendKept(int status, Headers headers, std::string_view body);
     void Begin(int status, Headers headers);
     void Write(std::string chunk);
-    void End();
+    void End() { EndWith({}); }
+    void EndWith(std::string last);
     void OnGone(std::function<void()> callback);
     std::optional<Refusal> Hold(size_t bytes);
     std::optional<Refusal> Reserve(size_t bytes);
@@ -93,6 +94,7 @@ class ExchangeState {
   private:
     void BeginLocked(int status, const Headers& headers, Framing framing, uint64_t length_bytes);
     void QueueLocked(Piece piece);
+    bool WriteLocked(std::string chunk);
     void WakeLocked();
     void CountLocked(size_t bytes);
     std::shared_ptr<ExchangeOwner> LeaveOwnerLocked();

@@ -60,6 +60,11 @@ class Exchange {
     virtual void Begin(int status, Headers headers) = 0;
     virtual void Write(std::string chunk) = 0;
     virtual void End() = 0;
+    // Write() and End(); the last bytes and the end of the stream are sent together.
+    virtual void EndWith(std::string last) {
+        Write(std::move(last));
+        End();
+    }
 
     // The client disconnected or was cut off before the answer was complete.
     virtual bool gone() const = 0;

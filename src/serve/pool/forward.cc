@@ -91,6 +91,12 @@ class Reader {
         co_return failure;
     }
     bool done() const { return parser_.is_done(); }
+    // Whether only the end of a chunked answer is left, and has arrived.
+    bool ends_here() const {
+        constexpr std::string_view kEnd = "\r\n0\r\n\r\n";
+        const auto left = buffer_.data();
+        return std::string_view(static_cast<const char*>(left.data()), left.size()) == kEnd;
+    }
     int status() { return static_cast<int>(parser_.get().result_int()); }
     bool has_length() { return parser_.get().has_content_length(); }
     uint64_t length() { return parser_.content_length().value_or(0); }
@@ -118,12 +124,14 @@ asio::awaitable<void> WaitForReader(Exchange& exchange) {
     }
 }
 
-// Sends the rest of the answer as it arrives.
+// Sends the rest of the answer as it arrives. (The last bytes tell many clients that the answer is
+// complete, so the end that came with them is read before they are sent.)
 asio::awaitable<Failure> PassOn(Reader& reader, Exchange& exchange,
                                 const std::function<void()>& ends) {
     while (!reader.done()) {
         std::string part;
-        const Failure failure = co_await reader.ReadPart(part);
+        Failure failure = co_await reader.ReadPart(part);
+        if (!failure && reader.ends_here()) failure = co_await reader.ReadPart(part);
         if (reader.done()) ends();
         if (!part.empty()) exchange.Write(std::move(part));
         if (failure) co_return failure;
