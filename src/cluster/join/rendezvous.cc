@@ -1,6 +1,5 @@
 // The steps of a rank that knows its place in an epoch: host records, data links, readiness.
 #include <fmt/ranges.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <sstream>
 
 #include "base/log.h"
+#include "base/open_files.h"
 #include "base/text.h"
 #include "cluster/cluster_impl.h"
 #include "cluster/join/dial.h"
@@ -140,12 +140,7 @@ std::string SystemHostName() {
 }
 
 void AllowDescriptors(int ranks) {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    const rlim_t wanted = 512 + 3 * static_cast<rlim_t>(ranks);
-    if (limit.rlim_cur >= wanted) return;
-    limit.rlim_cur = std::min(wanted, limit.rlim_max);
-    ::setrlimit(RLIMIT_NOFILE, &limit);
+    AllowOpenFiles(512 + 3 * static_cast<uint64_t>(ranks));
 }
 
 std::vector<std::string> DeviceWords(const std::string& devices) {
