@@ -1,10 +1,14 @@
 // Which files hold the records of a data set, by their names.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace weft::hub {
+
+// Most files of a split, or of all --data of a job.
+inline constexpr size_t kMostDataFiles = 512;
 
 // "data.csv" from "data.csv.gz".
 std::string_view WithoutCompression(std::string_view path);

@@ -784,6 +784,24 @@ TEST(DataForms, FilesOfOtherSplitsAreLeftOut) {
     EXPECT_FALSE(named->Chooses());
 }
 
+// Files that are left out do not count: the training files behind them are read, too.
+TEST(DataForms, AllTrainingFilesOfManyFolders) {
+    const TempDir folder;
+    std::vector<std::string> wanted;
+    for (int i = 0; i < 200; ++i) {
+        const std::string language = fmt::format("{:03}", i);
+        std::filesystem::create_directories(folder / language);
+        for (const char* split : {"train", "dev", "test"}) {
+            const std::string name = language + "/" + split + ".jsonl";
+            WriteText(folder, name, "{\"text\": \"" + name + "\"}\n");
+        }
+        wanted.push_back(folder / (language + "/train.jsonl"));
+    }
+    const DataFileList list = Must(DataFiles({folder.path()}));
+    EXPECT_EQ(list.files, wanted);
+    EXPECT_EQ(list.left_out.size(), 400u);
+}
+
 TEST(DataForms, ValidationFilesAreNoTrainingData) {
     for (const char* name :
          {"validation.jsonl", "valid.jsonl", "val.jsonl", "dev.jsonl", "chat_eval.jsonl",

@@ -23,7 +23,7 @@ constexpr std::string_view kTestWords[] = {
     "evaluation", "testset", "holdout", "heldout", "valset", "devset"};
 constexpr const char* kTakenNames =
     ".json, .jsonl, .ndjson, .csv, .tsv, .parquet, .arrow or .txt (also .gz)";
-constexpr size_t kMostFolders = 65536;
+constexpr size_t kMostFolders = 65536, kMostFound = 1 << 20;
 
 bool IsLetter(char c) {
     return c >= 'a' && c <= 'z';
@@ -83,17 +83,19 @@ class FolderWalk {
                 WEFT_TRY(ReadFolder(next, folders, links));
             }
         }
-        if (seen_.size() <= kMostFolders) return {};
+        if (Reads()) return {};
+        const bool folders = seen_.size() > kMostFolders;
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: more than {} folders are in it; at most these are read. Name the "
-                         "files instead",
-                         folder.string(), kMostFolders);
+                         "{}: more than {} {} are in it; at most these are read. Name the files "
+                         "instead",
+                         folder.string(), folders ? kMostFolders : kMostFound,
+                         folders ? "folders" : "data files");
     }
     std::vector<std::string> found;
 
   private:
-    // (The caller rejects too many files.)
-    bool Reads() const { return found.size() <= kMostDataFiles && seen_.size() <= kMostFolders; }
+    // (The files of other splits count, too: the caller leaves them out, and rejects too many.)
+    bool Reads() const { return found.size() <= kMostFound && seen_.size() <= kMostFolders; }
 
     Status ReadFolder(const fs::path& folder, std::vector<fs::path>& folders,
                       std::vector<fs::path>& links) {
@@ -186,11 +188,11 @@ Result<DataFileList> DataFiles(const std::vector<std::string>& paths) {
         }
         all.ends.push_back(all.files.size());
     }
-    if (all.files.size() <= kMostDataFiles) return all;
+    if (all.files.size() <= hub::kMostDataFiles) return all;
     return MakeError(ErrorCode::kUnsupported,
                      "--data names {} files or more; at most {} are read. "
                      "Join them (cat)",
-                     all.files.size(), kMostDataFiles);
+                     all.files.size(), hub::kMostDataFiles);
 }
 
 }  // namespace weft::train

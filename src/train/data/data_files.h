@@ -9,8 +9,6 @@
 
 namespace weft::train {
 
-inline constexpr size_t kMostDataFiles = 512;
-
 struct DataFileList {
     std::vector<std::string> files;
     std::vector<size_t> ends;           // by path: the number of files up to its last one
