@@ -275,7 +275,12 @@ Result<Files> ChooseData(const Files& files, const RepoSpec& spec, std::string_v
     const std::string& format = most->first;
     chosen = Filtered(chosen, [&](const std::string& p) { return DataFormatOf(p) == format; });
     std::ranges::sort(chosen, {}, &RepoFile::path);
-    return chosen;
+    if (chosen.size() <= kMostDataFiles) return chosen;
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: the split has {} files; 'weft train' reads at most {}. Name a "
+                     "configuration with fewer files, or download the files that you need and give "
+                     "their folder to --data",
+                     spec.Text(), chosen.size(), kMostDataFiles);
 }
 
 }  // namespace weft::hub

@@ -21,7 +21,8 @@
 namespace weft::hub {
 
 // info: the response to /api/datasets/OWNER/NAME/revision/REVISION, with the README's header.
-// Errors: kNotFound and kUsage list the configurations or splits; kUnsupported: made by a program.
+// Errors: kNotFound and kUsage list the configurations or splits; kUnsupported: made by a program,
+// or more than kMostDataFiles files.
 Result<std::vector<RepoFile>> ChooseData(const std::vector<RepoFile>& files, const RepoSpec& spec,
                                          std::string_view info);
 

@@ -8,7 +8,7 @@
 namespace weft::hub {
 
 // Most files of a split, or of all --data of a job.
-inline constexpr size_t kMostDataFiles = 512;
+inline constexpr size_t kMostDataFiles = 4096;
 
 // "data.csv" from "data.csv.gz".
 std::string_view WithoutCompression(std::string_view path);

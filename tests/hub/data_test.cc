@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "hub/cache.h"
 #include "hub/choose_data.h"
+#include "hub/data_format.h"
 #include "hub/pull.h"
 #include "support/hub_server.h"
 #include "support/paths.h"
@@ -118,6 +119,17 @@ TEST(DataChoice, ConfigurationsOfTheReadme) {
     json chosen = configs;
     chosen[1]["default"] = true;
     ExpectChosen("o/n", files, chosen, {"b/train.jsonl"});
+}
+
+// Refused before the download: training reads no more.
+TEST(DataChoice, TooManyFiles) {
+    Paths paths;
+    for (size_t i = 0; i < hub::kMostDataFiles; ++i) {
+        paths.push_back(fmt::format("en/c4-train.{:05}.json.gz", i));
+    }
+    EXPECT_TRUE(Choose("o/n:en", paths).ok());
+    paths.push_back("en/c4-train.more.json.gz");
+    ExpectNone("o/n:en", paths, {}, "the split has 4097 files; 'weft train' reads at most 4096");
 }
 
 TEST(DataChoice, ProgramsAreNotRun) {

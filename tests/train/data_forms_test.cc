@@ -2,6 +2,7 @@
 // folders; and the errors for unusable ones.
 #include <archive.h>
 #include <archive_entry.h>
+#include <sys/resource.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -800,6 +801,23 @@ TEST(DataForms, AllTrainingFilesOfManyFolders) {
     const DataFileList list = Must(DataFiles({folder.path()}));
     EXPECT_EQ(list.files, wanted);
     EXPECT_EQ(list.left_out.size(), 400u);
+}
+
+TEST(DataForms, ManyFilesRaiseTheLimitOfDescriptors) {
+    const TempDir folder;
+    for (int i = 0; i < 200; ++i) {
+        Packed(folder, fmt::format("{:03}.jsonl.gz", i), "{\"text\": \"a\"}\n",
+               ::archive_write_add_filter_gzip);
+    }
+    rlimit old{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old), 0);
+    rlimit low = old;
+    low.rlim_cur = 128;
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+    const auto data = DataSet::Open({.specs = {folder.path()}}, ByteEncoder());
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
+    ASSERT_TRUE(data.ok()) << data.error().message;
+    EXPECT_EQ((*data)->size(Part::kTrain), 200u);
 }
 
 TEST(DataForms, ValidationFilesAreNoTrainingData) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/open_files.h"
 #include "base/utf8.h"
 #include "train/data/data_files.h"
 #include "train/data/preference.h"
@@ -303,6 +304,17 @@ class RandomSet final : public DataSet {
     uint64_t seed_, test_;
 };
 
+// Allows the descriptors of all files: two of each, because a file that is unpacked has a lock.
+Status AllowFiles(size_t files) {
+    constexpr uint64_t kOthers = 1024;  // links, devices, checkpoints
+    const uint64_t needed = 2 * files, allowed = AllowOpenFiles(needed + kOthers);
+    if (allowed > files + kOthers / 16) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "--data names {} files, and this process may open {} descriptors; expected "
+                     "{}. Raise the limit ('ulimit -Hn'), or join the files (cat)",
+                     files, allowed, needed + kOthers);
+}
+
 // Removes "" or ":NUMBER" from the front of `text` and returns the number.
 Result<int64_t> TakeNumber(std::string_view& text, int64_t fallback, int64_t most,
                            std::string_view spec) {
@@ -349,6 +361,7 @@ Result<std::unique_ptr<DataSet>> DataSet::RandomTokens(const DataOptions& option
 Result<std::unique_ptr<DataSet>> DataSet::Open(const DataOptions& options, const Encoder& encoder) {
     if (IsSynthetic(options.specs)) return RandomTokens(options, encoder.vocab_size());
     WEFT_ASSIGN(DataFileList list, DataFiles(options.specs));
+    WEFT_TRY(AllowFiles(list.files.size()));
     std::vector<RecordFile> files;
     for (const std::string& path : list.files) {
         WEFT_ASSIGN(RecordFile file, RecordFile::Open(path, options.split));
