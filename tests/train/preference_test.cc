@@ -14,6 +14,8 @@
 namespace weft::train {
 namespace {
 
+using chat::OrderedJson;
+
 constexpr LossKind kPreferences[] = {LossKind::kDpo, LossKind::kIpo, LossKind::kOrpo,
                                      LossKind::kKto, LossKind::kSimpo};
 
@@ -183,6 +185,37 @@ TEST(Preference, MismatchedAnswersAreThoseOfTheRecordBefore) {
     const std::vector<SampleRole> roles = {SampleRole::kChosen, SampleRole::kMismatched};
     EXPECT_EQ(sample.roles, roles);
     EXPECT_EQ(Marked(SplitPacked(sample)[1]), "a[d<|endoftext|>]");
+}
+
+// A bad record costs none of its neighbors: with --skip-bad, only the bad ones are left out.
+TEST(Preference, MismatchedAnswersPassOverBadRecords) {
+    const test::TempDir folder;
+    const auto open = [&](const std::string& text) {
+        DataOptions options;
+        options.specs = {WriteText(folder, "data.jsonl", text)};
+        options.loss = LossKind::kKto;
+        return Must(DataSet::Open(options, ByteEncoder()));
+    };
+    const auto answer = [](char c) {
+        return fmt::format(R"({{"prompt": "p", "completion": "{}", "label": 1}})", c) + "\n";
+    };
+    const std::string bad = "{\"prompt\": \"p\"}\n",
+                      role = R"({"prompt": "p", "completion": [{"role": "x"}], "label": 1})";
+    const auto set = open(answer('a') + bad + answer('b') + role + "\n" + bad);
+    const auto mismatched = [&](uint64_t index) {
+        return Marked(SplitPacked(Must(set->Read(Part::kTrain, index)))[1]);
+    };
+    EXPECT_EQ(mismatched(0), "p[b<|endoftext|>]");
+    EXPECT_EQ(mismatched(2), "p[a<|endoftext|>]");
+    for (const uint64_t index : {1, 3, 4}) {
+        const auto sample = set->Read(Part::kTrain, index);
+        ASSERT_FALSE(sample.ok());
+        const std::string place = fmt::format("line {}: ", index + 1);
+        EXPECT_NE(sample.error().message.find(place), std::string::npos) << sample.error().message;
+    }
+    const auto alone = open(bad + answer('a'))->Read(Part::kTrain, 1);
+    ASSERT_FALSE(alone.ok());
+    EXPECT_NE(alone.error().message.find("the only valid record"), std::string::npos);
 }
 
 // ---- Batches ------------------------------------------------------------------------------------

@@ -131,11 +131,7 @@ class FileSet final : public DataSet {
     }
 
     Result<Sample> Read(Part part, uint64_t index) const override {
-        std::optional<PreferenceRecord> before;
-        if (IsPreference(loss_) && !TakesPairs(loss_) && size(part) > 1) {
-            WEFT_ASSIGN(before, RecordBefore(part, index));
-        }
-        auto sample = ReadAs(part, index, before);
+        auto sample = ReadAs(part, index);
         if (sample.ok()) return sample;
         return Placed(part, index, sample.error());
     }
@@ -193,15 +189,14 @@ class FileSet final : public DataSet {
         WEFT_ASSIGN(const std::string_view text, place.file.Read(part, place.index, buffer));
         return ObjectOf(place.file, text);
     }
-    Result<Sample> ReadAs(Part part, uint64_t index,
-                          const std::optional<PreferenceRecord>& before) const {
+    Result<Sample> ReadAs(Part part, uint64_t index) const {
         switch (OverOf(loss_)) {
             case LossOver::kTokens: return ReadRecord(part, index);
-            case LossOver::kAnswers: return ReadPreference(part, index, before);
+            case LossOver::kAnswers: return ReadPreference(part, index);
             case LossOver::kCompletions: return ReadPrompt(part, index);
             case LossOver::kVectors: break;
         }
-        if (TakesPairs(loss_)) return ReadPreference(part, index, before);
+        if (TakesPairs(loss_)) return ReadPreference(part, index);
         WEFT_ASSIGN(const OrderedJson object, ReadObject(part, index));
         return EncodeTexts(encoder_, loss_, form_, object);
     }
@@ -226,28 +221,28 @@ class FileSet final : public DataSet {
         WEFT_ASSIGN(const OrderedJson object, ReadObject(part, index));
         return EncodePrompt(encoder_, object);
     }
-    // The record before in the data: KTO's mismatched answers are its answers.
-    Result<PreferenceRecord> RecordBefore(Part part, uint64_t index) const {
-        const uint64_t before = (index > 0 ? index : size(part)) - 1;
-        const auto object = ReadObject(part, before);
-        if (!object.ok()) return Placed(part, before, object.error());
-        auto record = PreferenceOfObject(*object, loss_);
-        if (!record.ok()) return Placed(part, before, record.error());
-        return record;
-    }
-    Result<Sample> ReadPreference(Part part, uint64_t index,
-                                  const std::optional<PreferenceRecord>& before) const {
+    Result<PreferenceRecord> PreferenceAt(Part part, uint64_t index) const {
         WEFT_ASSIGN(const OrderedJson object, ReadObject(part, index));
-        WEFT_ASSIGN(const PreferenceRecord record, PreferenceOfObject(object, loss_));
+        return PreferenceOfObject(object, loss_);
+    }
+    Result<Sample> ReadPreference(Part part, uint64_t index) const {
+        WEFT_ASSIGN(const PreferenceRecord record, PreferenceAt(part, index));
         if (TakesPairs(loss_)) return EncodePreference(encoder_, loss_, record, nullptr);
-        if (!before) {
-            return MakeError(
-                ErrorCode::kUsage,
-                "the only record of the {} part; --loss kto needs two or more, because "
-                "it compares with the answers to other prompts",
-                part == Part::kTrain ? "training" : "test");
+        // KTO's mismatched answers are those of the nearest valid record before in the data.
+        const uint64_t all = size(part);
+        for (uint64_t back = 1; back < all; ++back) {
+            const auto before = PreferenceAt(part, (index + all - back) % all);
+            if (!before.ok() && before.error().code == ErrorCode::kIo) return before.error();
+            if (!before.ok()) continue;
+            auto sample = EncodePreference(encoder_, loss_, record, &*before);
+            if (sample.ok()) return sample;
+            // (The fault may be this record's own.)
+            WEFT_TRY(EncodePreference(encoder_, loss_, record, nullptr));
         }
-        return EncodePreference(encoder_, loss_, record, &*before);
+        return MakeError(ErrorCode::kUsage,
+                         "the only valid record of the {} part; --loss kto needs two or more, "
+                         "because it compares with the answers to other prompts",
+                         part == Part::kTrain ? "training" : "test");
     }
 
     std::vector<uint64_t>& EndsOf(Part part) { return part == Part::kTrain ? train_ : test_; }
