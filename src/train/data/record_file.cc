@@ -14,7 +14,8 @@ namespace weft::train {
 namespace {
 
 constexpr uint64_t kBufferBytes = 1 << 20;
-constexpr uint64_t kMarkBytes = 16 << 20;
+constexpr uint64_t kMarkBytes = 64 << 10;
+static_assert(kBufferBytes % kMarkBytes == 0);
 constexpr int kSizeBits = 24;
 
 uint64_t Pack(uint64_t offset, uint64_t size) {
@@ -58,12 +59,15 @@ class RecordScanner {
                 out_.file_.ReadAt(begin, std::as_writable_bytes(std::span(buffer.data(), size))));
             const std::string_view text(buffer.data(), size);
             out_.checksum_ = Checksum64(std::as_bytes(std::span(text)), out_.checksum_);
-            if (begin % kMarkBytes == 0) out_.lines_at_marks_.push_back(lines);
             size_t skipped = 0;
             if (begin == 0) {
                 WEFT_ASSIGN(skipped, Choose(text));
             }
-            lines += static_cast<uint64_t>(std::ranges::count(text, out_.line_end_));
+            for (size_t at = 0; at < size; at += kMarkBytes) {
+                out_.lines_at_marks_.push_back(lines);
+                lines += static_cast<uint64_t>(
+                    std::ranges::count(text.substr(at, kMarkBytes), out_.line_end_));
+            }
             WEFT_TRY(Scan(text.substr(skipped), begin + skipped));
         }
         WEFT_TRY(End());

@@ -16,7 +16,7 @@
 // records but does not parse them. An error in a record shows when the record is parsed (record.h).
 // Open reports only errors between records, and an array or a quote that does not end.
 //
-// Memory: 8 bytes per record, 8 bytes per 16 MiB of the file, and a buffer of a MiB. Limits: files
+// Memory: 8 bytes per record, 8 bytes per 64 KiB of the file, and a buffer of a MiB. Limits: files
 // below 1 TiB, records below 16 MiB.
 //
 // The content decides whether a record is for training or test: a hash of the record's bytes
@@ -73,8 +73,8 @@ class RecordFile {
     // The record's text, in `buffer`. Precondition: index < size(part).
     Result<std::string_view> Read(Part part, uint64_t index, std::string& buffer) const;
 
-    // "data.jsonl: line 312", "data.json: record 17 (byte 40213)", counted from 1. Slow: for
-    // errors.
+    // "data.jsonl: line 312", "data.json: record 17 (byte 40213)", counted from 1. Reads
+    // up to 64 KiB: for errors.
     std::string Where(Part part, uint64_t index) const;
 
   private:
@@ -98,7 +98,7 @@ class RecordFile {
     uint64_t oversized_ = 0;
     std::string first_oversized_;
     std::vector<uint64_t> train_, test_;    // 40 bits of offset, 24 of size
-    std::vector<uint64_t> lines_at_marks_;  // line ends before byte i * 16 MiB
+    std::vector<uint64_t> lines_at_marks_;  // line ends before byte i * 64 KiB
 };
 
 }  // namespace weft::train
