@@ -108,6 +108,11 @@ TEST(GrpoPrompts, TextsAndConversations) {
     EXPECT_EQ(PromptOf(R"({"prompt": "Sky?", "answer": 3})"), "Sky?");
     EXPECT_EQ(PromptOf(R"({"prompt": [{"role": "user", "content": "Sky?"}]})"),
               "<|im_start|>user\nSky?<|im_end|>\n<|im_start|>assistant\n");
+    // Also a system message beside a string makes a conversation, as in a record with an answer.
+    const std::string asked = PromptOf(R"({"prompt": "Sky?", "system": "Brief."})");
+    ExpectPart(asked, "Brief.");
+    EXPECT_EQ(asked, PromptOf(R"({"prompt": [{"role": "system", "content": "Brief."},
+                                              {"role": "user", "content": "Sky?"}]})"));
     ExpectPart(PromptOf(R"({"question": "Sky?"})"), "no 'prompt' in the record");
     ExpectPart(PromptOf(R"({"prompt": [{"role": "user", "content": "a"},
                                         {"role": "assistant", "content": "b"}]})"),

@@ -32,6 +32,22 @@ std::string AlpacaText(const InstructionRecord& record) {
         Section("### Input:\n", record.input, "\n\n"));
 }
 
+// The conversation up to the output.
+ChatRecord Asked(const InstructionRecord& record) {
+    ChatRecord chat;
+    chat.messages = OrderedJson::array();
+    const auto say = [&](const char* role, const std::string& content) {
+        chat.messages.push_back({{"role", role}, {"content", content}});
+    };
+    if (!record.system.empty()) say("system", record.system);
+    for (const auto& [instruction, answer] : record.history) {
+        say("user", instruction);
+        say("assistant", answer);
+    }
+    say("user", record.instruction + Section("\n", record.input, ""));
+    return chat;
+}
+
 // Looks for control tokens in the text of a message.
 void LookInto(const OrderedJson& message, const ControlTokens& control) {
     const auto look = [&](const OrderedJson& object, const char* name) {
@@ -128,7 +144,10 @@ Result<Sample> Encoder::Encode(const Record& record) const {
 Result<Sample> Encoder::EncodePrompt(const std::string& text) const {
     if (tokenizer_ == nullptr)
         return MakeError(ErrorCode::kUnsupported, "the model has no tokenizer");
-    const ControlTokens::Text read = control_->Read(text);
+    return PromptOf(control_->Read(text));
+}
+
+Result<Sample> Encoder::PromptOf(const ControlTokens::Text& read) const {
     Sample sample = Begun(read);
     sample.tokens.insert(sample.tokens.end(), read.ids.begin(), read.ids.end());
     WEFT_TRY(CheckIds(sample));
@@ -141,6 +160,13 @@ Result<Sample> Encoder::EncodePrompt(const ChatRecord& record) const {
     WEFT_ASSIGN(sample.tokens, turns_->EncodePrompt(std::move(input)));
     WEFT_TRY(CheckIds(sample));
     return sample;
+}
+
+Result<Sample> Encoder::EncodePrompt(const InstructionRecord& record) const {
+    if (turns_) return EncodePrompt(Asked(record));
+    if (tokenizer_ == nullptr)
+        return MakeError(ErrorCode::kUnsupported, "the model has no tokenizer");
+    return PromptOf({control_->Encode(AlpacaText(record), false)});
 }
 
 Result<Sample> Encoder::EncodeText(const std::string& text, int64_t most) const {
@@ -235,18 +261,8 @@ Result<Sample> Encoder::Of(const InstructionRecord& record) const {
         return MakeError(ErrorCode::kUnsupported, "'history' needs a chat template, but {}",
                          no_chat_);
     }
-    ChatRecord chat;
-    chat.messages = OrderedJson::array();
-    const auto say = [&](const char* role, const std::string& content) {
-        chat.messages.push_back({{"role", role}, {"content", content}});
-    };
-    if (!record.system.empty()) say("system", record.system);
-    for (const auto& [instruction, answer] : record.history) {
-        say("user", instruction);
-        say("assistant", answer);
-    }
-    say("user", record.instruction + Section("\n", record.input, ""));
-    say("assistant", record.output);
+    ChatRecord chat = Asked(record);
+    chat.messages.push_back({{"role", "assistant"}, {"content", record.output}});
     return Of(chat);
 }
 

@@ -76,9 +76,10 @@ class Encoder {
 
     Result<Sample> Encode(const Record& record) const;
     // The tokens of a prompt to complete, with a begin token if the model wants one; a conversation
-    // ends with the header of the answer. The loss is empty.
+    // ends with the header of the answer, and so does an instruction. The loss is empty.
     Result<Sample> EncodePrompt(const std::string& text) const;
     Result<Sample> EncodePrompt(const ChatRecord& record) const;
+    Result<Sample> EncodePrompt(const InstructionRecord& record) const;
     // The tokens of a text with those that the tokenizer puts around it. most: the end of a longer
     // text is cut off; 0: no limit. The loss is empty.
     Result<Sample> EncodeText(const std::string& text, int64_t most) const;
@@ -104,6 +105,7 @@ class Encoder {
     Result<Sample> Of(const TextRecord& record) const;
     Result<Sample> Pair(const std::string& prompt, const std::string& completion,
                         bool may_parse) const;
+    Result<Sample> PromptOf(const ControlTokens::Text& read) const;
     Sample Begun(const ControlTokens::Text& read) const;
     Result<chat::ChatInput> CheckedInput(const ChatRecord& record) const;
     bool EndsGeneration(const std::vector<int32_t>& ids) const;

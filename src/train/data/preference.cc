@@ -215,14 +215,17 @@ Result<Sample> EncodePrompt(const Encoder& encoder, const OrderedJson& record) {
     }
     WEFT_ASSIGN(const OrderedJson read, TextOrMessages(*prompt, "prompt"));
     Sample sample;
-    if (read.is_string()) {
-        WEFT_ASSIGN(sample, encoder.EncodePrompt(read.get_ref<const std::string&>()));
+    // (The forms are those of a record with an answer.)
+    OrderedJson object = BesideOf(record);
+    object["prompt"] = read;
+    object["completion"] = "-";
+    if (!read.is_string()) object["completion"] = {{{"role", "assistant"}, {"content", "-"}}};
+    WEFT_ASSIGN(Record joined, RecordOfObject(std::move(object)));
+    if (const auto* text = std::get_if<PairRecord>(&joined)) {
+        WEFT_ASSIGN(sample, encoder.EncodePrompt(text->prompt));
+    } else if (const auto* told = std::get_if<InstructionRecord>(&joined)) {
+        WEFT_ASSIGN(sample, encoder.EncodePrompt(*told));
     } else {
-        // (The forms of a conversation are those of a record with an answer.)
-        OrderedJson object = BesideOf(record);
-        object["prompt"] = read;
-        object["completion"] = {{{"role", "assistant"}, {"content", "-"}}};
-        WEFT_ASSIGN(Record joined, RecordOfObject(std::move(object)));
         auto* chat = std::get_if<ChatRecord>(&joined);
         WEFT_CHECK(chat != nullptr);
         chat->messages.erase(chat->messages.size() - 1);
