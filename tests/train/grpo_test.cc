@@ -1,12 +1,16 @@
 // Group relative policy optimization: TRL's losses, derivatives and advantages; rewards.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "support/paths.h"
+#include "support/wait.h"
 #include "train/data/packed_ids.h"
 #include "train/data/preference.h"
 #include "train/data_case.h"
@@ -162,10 +166,29 @@ TEST_F(RewardCommands, FaultsNameTheCommand) {
     ExpectPart(fault("no-such-program-of-anyone 2> /dev/null"), "status 127");
     ExpectPart(fault("read x; echo 1; read x; echo maybe; cat"),
                "answer 2 is 'maybe'; expected a finite number");
-    // (One write: a line that comes after the answers is seen by the next update.)
     ExpectPart(fault("printf '1\\n2\\n3\\n4\\n'; cat"),
                "a line without a completion to judge: '4'");
     ExpectPart(fault("read x; echo 1; cat > /dev/null", 1), "1 of 3 answers within 1 s");
+}
+
+// A line that comes after the answers is no answer of the next update, whose completions would all
+// get each other's rewards.
+TEST_F(RewardCommands, ALateLineIsAnError) {
+    const test::TempDir folder;
+    const std::string go = folder / "go", mark = folder / "mark";
+    ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
+    for (const std::string late : {"echo 9", "printf 9"}) {
+        RewardCommand command("for i in 1 2 3; do read x; echo $i; done; read x < " + go + "; " +
+                                  late + "; touch " + mark + "; while read x; do echo 5; done",
+                              1, 60);
+        EXPECT_EQ(Must(command.Score(kLines)), (std::vector<double>{1, 2, 3}));
+        std::ofstream(go) << "now\n";
+        ASSERT_TRUE(test::Until([&] { return std::filesystem::exists(mark); }));
+        const auto scored = command.Score(std::span(kLines).first(2));
+        ASSERT_FALSE(scored.ok()) << late;
+        ExpectPart(scored.error().message, "a line without a completion to judge: '9'");
+        std::filesystem::remove(mark);
+    }
 }
 
 // A command that does not answer holds neither a stopped job nor one that has lost a rank.

@@ -90,8 +90,7 @@ Result<std::vector<double>> RewardCommand::Score(std::span<const std::string> li
 Status RewardCommand::ScoreAll() {
     const Deadline deadline = Deadline::In(timeout_s_ * 1000);
     for (Worker& worker : workers_) {
-        // (What a process wrote since its last answer belongs to no line.)
-        if (worker.pid >= 0 && !worker.from.empty()) WEFT_TRY(TakeAnswers(worker));
+        WEFT_TRY(CheckSilent(worker));
         WEFT_TRY(Start(worker));
     }
     while (!std::ranges::all_of(workers_, &Worker::done)) {
@@ -118,6 +117,24 @@ Status RewardCommand::ScoreAll() {
             Name(), late->answered, late->lines.size(), timeout_s_);
     }
     return {};
+}
+
+// What a process wrote since its last answer belongs to no line.
+Status RewardCommand::CheckSilent(Worker& worker) const {
+    if (worker.pid < 0) return {};
+    std::array<char, 4096> buffer;
+    if (worker.from.empty()) {
+        const ssize_t got = ::read(worker.output.get(), buffer.data(), buffer.size());
+        if (got > 0) worker.from.assign(buffer.data(), static_cast<size_t>(got));
+    }
+    return worker.from.empty() ? Status() : NoCompletion(worker.from);
+}
+
+Error RewardCommand::NoCompletion(std::string_view written) const {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: a line without a completion to judge: '{}'. Expected one line for each "
+                     "line of input",
+                     Name(), Shown(written.substr(0, written.find('\n'))));
 }
 
 // Starts the process if it does not run, and gives it its lines.
@@ -162,12 +179,7 @@ Status RewardCommand::TakeAnswers(Worker& worker) const {
     for (size_t end = worker.from.find('\n'); end != std::string::npos;
          end = worker.from.find('\n', begin)) {
         const std::string_view line = std::string_view(worker.from).substr(begin, end - begin);
-        if (worker.done()) {
-            return MakeError(ErrorCode::kCorrupt,
-                             "{}: a line without a completion to judge: '{}'. Expected one line "
-                             "for each line of input",
-                             Name(), Shown(line));
-        }
+        if (worker.done()) return NoCompletion(line);
         const std::optional<double> reward = RewardOf(line);
         if (!reward || std::isinf(*reward)) {
             return MakeError(ErrorCode::kCorrupt,

@@ -13,6 +13,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/deadline.h"
@@ -51,6 +52,8 @@ class RewardCommand {
         bool done() const { return answered == lines.size(); }
     };
     Status ScoreAll();
+    Status CheckSilent(Worker& worker) const;
+    Error NoCompletion(std::string_view written) const;
     Status Start(Worker& worker) const;
     Status Write(Worker& worker) const;
     Status Read(Worker& worker) const;
