@@ -232,6 +232,11 @@ TEST(Rewards, ExpressionsAndSchemas) {
     EXPECT_EQ(values[1], (std::vector<double>{0, 0, 1, 0}));
     EXPECT_EQ(values[2], (std::vector<double>{0, 0, 0, 1}));
     EXPECT_EQ(rewards.SumsOf(values), (std::vector<double>{1, 0, 0.5, 2}));
+    // A completion that is cut off within a character, and bytes that are not UTF-8.
+    judged.resize(2);
+    judged[0].text = "#### 42 \xe2\x82";
+    judged[1].text = "\xff so #### 42 \xff";
+    EXPECT_EQ(Must(rewards.Score(judged))[0], (std::vector<double>{1, 1}));
     options.regexes = {"("};
     const auto invalid = Rewards::Make(options);
     ASSERT_FALSE(invalid.ok());

@@ -52,9 +52,9 @@ class RegexSource final : public Rewards::Source {
         int error = 0;
         PCRE2_SIZE at = 0;
         auto made = std::make_unique<RegexSource>();
-        made->code_.reset(::pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()),
-                                          pattern.size(), PCRE2_UTF | PCRE2_UCP, &error, &at,
-                                          nullptr));
+        made->code_.reset(
+            ::pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                            PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &error, &at, nullptr));
         if (made->code_ == nullptr) {
             PCRE2_UCHAR text[256] = {};
             ::pcre2_get_error_message(error, text, sizeof(text));
@@ -69,7 +69,8 @@ class RegexSource final : public Rewards::Source {
         return std::unique_ptr<Rewards::Source>(std::move(made));
     }
 
-    // (A match that takes too many steps counts as none.)
+    // (A match that takes too many steps counts as none. A completion may end within a character,
+    // or have other bytes that are not UTF-8.)
     Result<std::vector<double>> Score(std::span<const Judged> completions) override {
         std::vector<double> rewards;
         for (const Judged& each : completions) {
