@@ -91,10 +91,11 @@ uint64_t Loader::FingerprintWith(bool skip_bad) const {
 
 Status Loader::Seek(const Cursor& cursor) {
     if (cursor.index >= data_->size(options_.part)) {
-        return MakeError(ErrorCode::kUsage,
-                         "training cannot continue at sample {} of {}: {} has {} samples. Is it "
-                         "the same file, with the same split?",
-                         cursor.index, cursor.epoch, data_->Name(), data_->size(options_.part));
+        return MakeError(
+            ErrorCode::kUsage,
+            "training cannot continue at sample {} of epoch {}: {} has {} samples. Is it "
+            "the same file, with the same split?",
+            cursor.index, cursor.epoch, data_->Name(), data_->size(options_.part));
     }
     cursor_ = cursor;
     found_ = cursor.index > 0 || cursor.given > 0;
