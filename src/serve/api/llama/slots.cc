@@ -45,8 +45,8 @@ SlotTable::Slots& SlotTable::Of(const std::string& owner) {
     return slots;
 }
 
-// Compares each text, of perhaps a million tokens, at most once, and only if it may begin as much of
-// the prompt as the best one so far.
+// Compares each text, of perhaps a million tokens, at most once, and only if it may begin as much
+// of the prompt as the best one so far.
 int64_t SlotTable::Choose(const Slots& slots, const engine::Request& request) const {
     const auto& prompt = request.prompt;
     int64_t best = 0;
