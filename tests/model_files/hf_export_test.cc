@@ -25,6 +25,7 @@
 namespace weft::support {
 namespace {
 
+using Json = nlohmann::json;
 using model_files::ModelSource;
 using model_files::TensorInfo;
 using model_files::hf::ExportOptions;

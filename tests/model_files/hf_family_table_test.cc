@@ -259,10 +259,9 @@ TEST(HfFamilies, OpenAfterFewDownloads) {
         Quantize(one, HfLayout::kPacked4, tensors, plain);
         for (auto& [name, tensor] : tensors) {  // as in the folders of Kimi K2 Thinking
             if (!name.ends_with(".weight_shape")) continue;
-            const auto half = [&](size_t i) { return tensor.data.begin() + ptrdiff_t(i); };
-            tensor.data.erase(half(12), half(16));
-            tensor.data.erase(half(4), half(8));
-            tensor.dtype = "I32";
+            std::vector<int64_t> dims(2);
+            std::memcpy(dims.data(), tensor.data.data(), tensor.data.size());
+            tensor = {"I32", {2}, BytesOfValues(std::vector<int32_t>(dims.begin(), dims.end()))};
         }
         Json config = one.config;
         config["quantization_config"] = QuantizationConfig(HfLayout::kPacked4);
