@@ -562,6 +562,31 @@ TEST(Schemes, FusedModulesApplyToTheirParts) {
     EXPECT_EQ(read->Of("model.layers.0.mlp.down_proj"), nullptr);
 }
 
+// The first expression of the file that matches a module gives its bits, as in GPTQModel.
+TEST(Schemes, ExpressionsAreTriedInTheOrderOfTheFile) {
+    for (const bool first : {true, false}) {
+        const std::string eight = R"("+:.*\\.5\\..*": {"bits": 8})",
+                          three = R"(".*mlp": {"bits": 3})";
+        const std::string rules = first ? eight + ", " + three : three + ", " + eight;
+        for (const std::string& text :
+             {R"({"quantization_config": {"quant_method": "gptq", "bits": 4, "dynamic": {)" + rules,
+              R"({"quantization_config": {"quant_method": "auto-round", "bits": 4,
+                  "packing_format": "auto_round:auto_gptq", "extra_config": {)" +
+                  rules}) {
+            std::string whole = text + "}}}";
+            if (whole.find("auto-round") != whole.npos) {
+                whole.replace(whole.find("+:"), 2, "");  // (not a prefix there)
+            }
+            const auto config = Config::Parse(whole, "config.json");
+            ASSERT_TRUE(config.ok()) << config.error().message;
+            const auto read = ReadQuantization(*config, whole);
+            ASSERT_TRUE(read.ok()) << read.error().message;
+            EXPECT_EQ(read->Of("model.layers.5.mlp.up_proj")->bits, first ? 8 : 3) << whole;
+            EXPECT_EQ(read->Of("model.layers.6.mlp.up_proj")->bits, 3);
+        }
+    }
+}
+
 TEST(Schemes, MixedBitsOfAutoRoundGptqAndMlx) {
     const json auto_round = {{"quant_method", "auto-round"},
                              {"packing_format", "auto_round:auto_gptq"},

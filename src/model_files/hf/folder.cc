@@ -120,7 +120,7 @@ bool IsFolder(const std::string& path) {
 
 Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path, ReadPlan* plan) {
     WEFT_ASSIGN(FolderConfig read, ReadFolderConfig(path));
-    WEFT_ASSIGN(Quantization quantization, ReadQuantization(read.config));
+    WEFT_ASSIGN(Quantization quantization, ReadQuantization(read.config, read.text));
     if (quantization.method == Method::kNone) {
         WEFT_ASSIGN(quantization, ReadQuantizationFile(path));
     }

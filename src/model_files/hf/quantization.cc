@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/file_kind.h"
+
 namespace weft::model_files::hf {
 namespace {
 
@@ -41,7 +43,7 @@ Result<int> GptqBits(const Config& config, int fallback) {
     return static_cast<int>(bits);
 }
 
-Result<Quantization> ReadGptq(const Config& config) {
+Result<Quantization> ReadGptq(const Config& config, std::string_view text) {
     Quantization read;
     read.method = Method::kGptq;
     WEFT_ASSIGN(const std::string format, config.StringOr({"checkpoint_format"}, "gptq"));
@@ -53,8 +55,8 @@ Result<Quantization> ReadGptq(const Config& config) {
     WEFT_ASSIGN(read.group, ReadGroupSize(config));
     WEFT_ASSIGN(read.any_order, config.BoolOr({"desc_act"}, false));
     WEFT_ASSIGN(const Config dynamic, config.Sub({"dynamic"}));
-    for (const auto& [pattern, overrides] : dynamic.json().items()) {
-        if (pattern.starts_with("-:") || overrides.empty()) continue;
+    for (const std::string& pattern : KeysInOrder(dynamic, text)) {
+        if (pattern.starts_with("-:") || dynamic.json()[pattern].empty()) continue;
         WEFT_ASSIGN(const Config own, dynamic.Sub({pattern}));
         Scheme scheme = read;
         WEFT_ASSIGN(scheme.bits, GptqBits(own, read.bits));
@@ -131,11 +133,12 @@ Result<Quantization> ReadMxfp4() {
     return read;
 }
 
-Result<Quantization> ReadByMethod(const Config& inside, const std::string& method) {
+Result<Quantization> ReadByMethod(const Config& inside, const std::string& method,
+                                  std::string_view text) {
     if (method.starts_with("modelopt")) return ReadModelOpt(inside);
     if (method == "awq") return ReadAwq(inside);
-    if (method == "gptq") return ReadGptq(inside);
-    if (method == "auto-round" || method == "auto_round") return ReadAutoRound(inside);
+    if (method == "gptq") return ReadGptq(inside, text);
+    if (method == "auto-round" || method == "auto_round") return ReadAutoRound(inside, text);
     if (method == "compressed-tensors") return ReadCompressed(inside);
     if (method == "bitsandbytes") return ReadBitsAndBytes(inside);
     if (method == "fp8") return ReadFp8(inside);
@@ -231,6 +234,25 @@ Error RefusedQuantization(const Config& config, std::string_view what) {
                      config.where(), what, kSupported);
 }
 
+std::vector<std::string> KeysInOrder(const Config& object, std::string_view text) {
+    std::map<std::string, std::string, std::less<>> left;  // by the key's JSON
+    for (const auto& [key, value] : object.json().items()) left.emplace(Json(key).dump(), key);
+    std::vector<std::string> keys;
+    const auto take = [&](auto found) {
+        keys.push_back(std::move(found->second));
+        return left.erase(found);
+    };
+    for (size_t begin = text.find('"'); begin != text.npos && !left.empty();) {
+        size_t end = begin + 1;
+        while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+        const auto found = left.find(text.substr(begin, end + 1 - begin));
+        if (found != left.end()) take(found);
+        begin = text.find('"', std::min(end + 1, text.size()));
+    }
+    for (auto at = left.begin(); at != left.end();) at = take(at);
+    return keys;
+}
+
 Result<int64_t> ReadGroupSize(const Config& config) {
     WEFT_ASSIGN(const int64_t group, config.IntOr({"group_size", "q_group_size"}, -1, 1 << 20, -1));
     return group <= 0 ? int64_t{0} : group;
@@ -256,7 +278,7 @@ const Scheme* Quantization::Of(const std::string& module) const {
     return only_named ? nullptr : this;
 }
 
-Result<Quantization> ReadQuantization(const Config& config) {
+Result<Quantization> ReadQuantization(const Config& config, std::string_view text) {
     WEFT_ASSIGN(const Config inside, config.Sub({"quantization_config", "compression_config"}));
     WEFT_ASSIGN(const Config mlx, MlxConfig(config));
     if (!mlx.json().empty()) return ReadMlx(mlx);
@@ -264,7 +286,7 @@ Result<Quantization> ReadQuantization(const Config& config) {
     WEFT_ASSIGN(std::string method, inside.StringOr({"quant_method"}, ""));
     if (method.empty()) method = MethodByKeys(inside);
     if (method.empty()) return inside.Corrupt("quant_method", "the name of a quantization method");
-    return ReadByMethod(inside, method);
+    return ReadByMethod(inside, method, text);
 }
 
 Result<Quantization> ReadQuantizationFile(const std::string& folder) {
@@ -277,13 +299,14 @@ Result<Quantization> ReadQuantizationFile(const std::string& folder) {
         const std::string path = folder + "/" + name;
         std::error_code ignored;
         if (!std::filesystem::exists(path, ignored)) continue;
-        WEFT_ASSIGN(const Config config, Config::Read(path));
+        WEFT_ASSIGN(const std::string text, ReadModelText(path, kMostConfigBytes));
+        WEFT_ASSIGN(const Config config, Config::Parse(text, path));
         const bool nested = config.Has("quantization");
         WEFT_ASSIGN(const Config inside, config.Sub({"quantization"}));
         const std::string_view method = usual;
         if (method == "modelopt" && !inside.Has("quant_algo")) continue;
         WEFT_ASSIGN(const std::string named, config.StringOr({"quant_method"}, usual));
-        return ReadByMethod(nested ? inside : config, named);
+        return ReadByMethod(nested ? inside : config, named, text);
     }
     return Quantization{};
 }

@@ -12,6 +12,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -68,8 +69,8 @@ struct Quantization : Scheme {
     const Scheme* Of(const std::string& module) const;
 };
 
-// `config`: the config of the text model.
-Result<Quantization> ReadQuantization(const Config& config);
+// `config`: the config of the text model. text: of its file, for the order of expressions.
+Result<Quantization> ReadQuantization(const Config& config, std::string_view text = {});
 
 // Reads the quantization from a separate file, for a config.json that has none:
 // hf_quant_config.json (ModelOpt), quantize_config.json (older AutoGPTQ), quant_config.json (older
@@ -79,10 +80,13 @@ Result<Quantization> ReadQuantizationFile(const std::string& folder);
 // Readers of one method each. `config`: the object that describes the quantization.
 Result<Quantization> ReadCompressed(const Config& config);
 Result<Quantization> ReadModelOpt(const Config& config);
-Result<Quantization> ReadAutoRound(const Config& config);
+Result<Quantization> ReadAutoRound(const Config& config, std::string_view text);
 Result<Quantization> ReadMlx(const Config& config);
 Result<Quantization> ReadBitsAndBytes(const Config& config);
 
+// The keys of an object in the order of the file's text, in which other readers try expressions.
+// Keys that the text does not have as JSON is usually written come last.
+std::vector<std::string> KeysInOrder(const Config& object, std::string_view text);
 // Columns per group; -1 or absent: 0, the whole row.
 Result<int64_t> ReadGroupSize(const Config& config);
 // A regular expression for module names.

@@ -107,7 +107,7 @@ Status ReadMlxScheme(const Config& config, Scheme& scheme) {
 
 }  // namespace
 
-Result<Quantization> ReadAutoRound(const Config& config) {
+Result<Quantization> ReadAutoRound(const Config& config, std::string_view text) {
     Quantization read;
     WEFT_ASSIGN(const std::string packing,
                 config.StringOr({"packing_format", "format", "backend"}, "auto_round:auto_gptq"));
@@ -123,8 +123,8 @@ Result<Quantization> ReadAutoRound(const Config& config) {
     read.bits = static_cast<int>(bits);
     WEFT_TRY(ReadAutoRoundBits(config, read));
     WEFT_ASSIGN(const Config extra, config.Sub({"extra_config"}));
-    for (const auto& [name, value] : extra.json().items()) {
-        if (value.is_null() || value.empty()) continue;
+    for (const std::string& name : KeysInOrder(extra, text)) {
+        if (extra.json()[name].empty()) continue;
         WEFT_ASSIGN(const Config own, extra.Sub({name}));
         Scheme scheme = read;
         WEFT_TRY(ReadAutoRoundBits(own, scheme));
