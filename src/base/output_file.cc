@@ -107,7 +107,6 @@ Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, b
             return MakeError(ErrorCode::kDenied, "{}: exists already; --force replaces it", path);
         }
     }
-    WEFT_TRY(CheckSpace(path, bytes));
     const std::string part = path + ".part";
     const int fd = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0) return WriteError(part, "open for writing", errno);
@@ -132,6 +131,7 @@ Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, b
     }
     OutputFile file(path, fd);
     if (::ftruncate(fd, 0) != 0) return WriteError(part, "empty it", errno);
+    WEFT_TRY(CheckSpace(path, bytes));  // (without what a killed process left)
     // Reserve the space now, so that it can't run out later. Not every file system supports this.
     const int reserved = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
     if (reserved != 0 && reserved != EOPNOTSUPP && reserved != ENOSYS && reserved != EINTR) {
@@ -141,6 +141,14 @@ Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, b
         return WriteError(part, "set its size", errno);
     }
     return file;
+}
+
+void RemoveLeftPart(const std::string& path) {
+    const std::string part = path + ".part";
+    const int fd = ::open(part.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(part.c_str());
+    ::close(fd);
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept

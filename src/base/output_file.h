@@ -61,6 +61,9 @@ class OutputFile {
     int fd_;
 };
 
+// Removes PATH.part if a killed process left it; one that a process is writing stays.
+void RemoveLeftPart(const std::string& path);
+
 // Finishes the files of one result. Whoever stops this at any point (a signal, a power cut) leaves
 // all old files, all new ones, or no file `files.back().path()`, without which nobody reads the
 // others. stale: files of the old result that the new one lacks; they are removed.

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/output_file.h"
 #include "model_files/gguf.h"
 #include "model_files/hf/folder.h"
 #include "model_files/read_tokenizer.h"
@@ -505,6 +506,21 @@ TEST(HfExportFolders, ConfigsAreThoseOfPlainWeights) {
             EXPECT_NE(done.error().message.find("architectures"), std::string::npos);
         }
     }
+}
+
+// Their bytes count as used space.
+TEST(HfExportFolders, PartsOfKilledExportsAreRemoved) {
+    OwnFolder folder("glm4moe", Json::object());
+    const std::string out = folder.dir / "hf";
+    std::filesystem::create_directory(out);
+    for (const char* name : {"model-00002-of-00003.safetensors", "model.safetensors", "own"}) {
+        WriteText(fmt::format("{}/{}.part", out, name), "some bytes");
+    }
+    const auto other = OutputFile::Create(out + "/config.json", 4, true);  // is being written
+    EXPECT_EQ(folder.Export(SafeType::kF32).error().code, ErrorCode::kDenied);
+    EXPECT_FALSE(std::filesystem::exists(out + "/model-00002-of-00003.safetensors.part"));
+    EXPECT_TRUE(std::filesystem::exists(out + "/own.part"));
+    EXPECT_TRUE(std::filesystem::exists(out + "/config.json.part"));
 }
 
 // As in transformers: rounding would change the choice of experts.

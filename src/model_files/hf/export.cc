@@ -689,6 +689,18 @@ Status CheckEmpty(const std::string& folder) {
     return {};
 }
 
+// Removes what a killed export left, which takes the space of the new files.
+void RemoveLeftParts(const std::string& folder) {
+    std::error_code failed;
+    std::vector<std::string> parts;
+    for (fs::directory_iterator at(folder, failed), end; !failed && at != end;
+         at.increment(failed)) {
+        const std::string name = at->path().filename();
+        if (name.ends_with(".part") && IsExportedName(name)) parts.push_back(at->path().stem());
+    }
+    for (const std::string& name : parts) RemoveLeftPart(folder + "/" + name);
+}
+
 // Files of an older model, which would be read beside the new ones.
 std::vector<std::string> StaleFiles(const std::string& folder, const NewFiles& files) {
     std::vector<std::string> stale;
@@ -720,6 +732,7 @@ Status ExportFolder(const ModelSource& source, const std::string& folder,
         return MakeError(ErrorCode::kIo, "{}: cannot create the folder: {}", folder,
                          failed.message());
     }
+    RemoveLeftParts(folder);
     WEFT_TRY(CheckSpace(folder + "/config.json", BytesOf(plan, options.type)));
     NewFiles files;
     WEFT_TRY(WriteWeights(source, std::move(plan.tensors), folder, options, files));
