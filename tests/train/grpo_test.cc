@@ -237,6 +237,10 @@ TEST(Rewards, ExpressionsAndSchemas) {
     judged[0].text = "#### 42 \xe2\x82";
     judged[1].text = "\xff so #### 42 \xff";
     EXPECT_EQ(Must(rewards.Score(judged))[0], (std::vector<double>{1, 1}));
+    options.regexes = {"^.{5}#### 42 .$", "^"};
+    rewards = Must(Rewards::Make(options));
+    EXPECT_EQ(Must(rewards.Score(judged))[0], (std::vector<double>{0, 1}));
+    EXPECT_EQ(Must(rewards.Score(judged))[1], (std::vector<double>{1, 1}));
     options.regexes = {"("};
     const auto invalid = Rewards::Make(options);
     ASSERT_FALSE(invalid.ok());

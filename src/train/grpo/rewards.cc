@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "grammar/json_schema.h"
 #include "grammar/matcher.h"
 #include "grammar/stacks.h"
@@ -18,6 +19,18 @@ namespace {
 using chat::OrderedJson;
 
 constexpr uint32_t kMostMatchSteps = 1'000'000, kMostMatchKib = 64 << 10;
+
+// A completion as a command reads it: bytes that are not UTF-8 become U+FFFD. (It may end within a
+// character.)
+std::string ValidText(std::string_view text) {
+    std::string valid;
+    for (size_t at = 0; at < text.size();) {
+        const size_t length = CodePointLength(text, at);
+        valid += length > 0 ? text.substr(at, length) : "\xEF\xBF\xBD";
+        at += length > 0 ? length : InvalidLength(text, at);
+    }
+    return valid;
+}
 
 class CommandSource final : public Rewards::Source {
   public:
@@ -52,9 +65,9 @@ class RegexSource final : public Rewards::Source {
         int error = 0;
         PCRE2_SIZE at = 0;
         auto made = std::make_unique<RegexSource>();
-        made->code_.reset(
-            ::pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &error, &at, nullptr));
+        made->code_.reset(::pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()),
+                                          pattern.size(), PCRE2_UTF | PCRE2_UCP, &error, &at,
+                                          nullptr));
         if (made->code_ == nullptr) {
             PCRE2_UCHAR text[256] = {};
             ::pcre2_get_error_message(error, text, sizeof(text));
@@ -69,15 +82,14 @@ class RegexSource final : public Rewards::Source {
         return std::unique_ptr<Rewards::Source>(std::move(made));
     }
 
-    // (A match that takes too many steps counts as none. A completion may end within a character,
-    // or have other bytes that are not UTF-8.)
+    // (A match that takes too many steps counts as none.)
     Result<std::vector<double>> Score(std::span<const Judged> completions) override {
         std::vector<double> rewards;
         for (const Judged& each : completions) {
-            const int found =
-                ::pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(each.text.data()),
-                              each.text.size(), 0, 0, match_.get(), context_.get());
-            rewards.push_back(found > 0 && HasMembers(each) ? 1 : 0);
+            const std::string text = ValidText(each.text);
+            const int found = ::pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
+                                            text.size(), 0, 0, match_.get(), context_.get());
+            rewards.push_back(found > 0 && HasMembers(*each.record, text) ? 1 : 0);
         }
         return rewards;
     }
@@ -101,18 +113,16 @@ class RegexSource final : public Rewards::Source {
         }
     }
 
-    bool HasMembers(const Judged& each) const {
+    bool HasMembers(const OrderedJson& record, std::string_view text) const {
         const PCRE2_SIZE* const ends = ::pcre2_get_ovector_pointer(match_.get());
         for (const auto& [name, group] : names_) {
             const size_t begin = ends[2 * group], end = ends[2 * group + 1];
             if (begin == PCRE2_UNSET || end < begin) return false;
-            const auto member = each.record->find(name);
-            if (member == each.record->end()) return false;
-            const std::string text =
+            const auto member = record.find(name);
+            if (member == record.end()) return false;
+            const std::string wanted =
                 member->is_string() ? member->get<std::string>() : member->dump();
-            if (Trim(text) != Trim(std::string_view(each.text).substr(begin, end - begin))) {
-                return false;
-            }
+            if (Trim(wanted) != Trim(text.substr(begin, end - begin))) return false;
         }
         return true;
     }
