@@ -165,8 +165,8 @@ class Run {
     }
 
     // Checks that the job continues from the checkpoint. Forgets the checkpoint's lowest loss if it
-    // is one over other data, or if --keep-best would end with that step, whose checkpoint is not
-    // in this job's folder.
+    // is another loss or one over other data, or if --keep-best would end with that step, whose
+    // checkpoint is not in this job's folder.
     Status CheckResumed(const Checkpoint& checkpoint, int64_t steps, const Cursor& at) {
         WEFT_TRY(CheckGoesOn(checkpoint, job_, batch_, steps, at, cluster_.rank() == 0));
         if (best_->step() == 0) return {};
@@ -174,6 +174,8 @@ class Run {
         std::string why;
         if (data_begin_ == done) {
             why = "the data are new";
+        } else if (!IsSameLoss(checkpoint.manifest().state, job_)) {
+            why = "--loss is another one";
         } else if (job_.save.best && done < steps) {
             const std::string folder = StepFolder(job_.save.folder, best_->step());
             const bool lost = cluster_.rank() == 0 && !IsCheckpoint(folder);

@@ -59,6 +59,16 @@ constexpr Setting kCurve[] = {{"dtype", "--dtype"},
                               {"importance_level", "--importance-sampling-level"},
                               {"mask_truncated", "--mask-truncated-completions"},
                               {"batch", "sequences an update"}};
+// Settings that change the loss of an evaluation.
+constexpr Setting kLoss[] = {{"loss", "--loss"}};
+constexpr Setting kLossTerms[] = {{"beta", "--beta"},
+                                  {"label_smoothing", "--label-smoothing"},
+                                  {"simpo_gamma", "--simpo-gamma"},
+                                  {"desirable_weight", "--desirable-weight"},
+                                  {"undesirable_weight", "--undesirable-weight"},
+                                  {"center_rewards", "--center-rewards-coefficient"},
+                                  {"contrastive_scale", "--contrastive-scale"},
+                                  {"pooling", "--pooling"}};
 // Settings of a schedule that is not constant.
 constexpr Setting kSchedule[] = {{"warmup_steps", "--warmup-steps"},
                                  {"total_steps", "--schedule-steps"},
@@ -173,6 +183,18 @@ Status CompareSettings(const Json& state, const TrainJob& job, int64_t batch,
             checkpoint, ListText(curve, true), ListText(curve, false));
     }
     return {};
+}
+
+bool IsSameLoss(const Json& state, const TrainJob& job) {
+    const auto was = state.find("settings");
+    if (was == state.end() || !was->is_object()) return true;
+    const Json is = SettingsOf(job, 0);
+    const Comparison comparison(*was, is);
+    std::vector<Changed> found;
+    comparison.Look(kLoss, found);
+    // (An evaluation of tokens has the cross-entropy without other terms.)
+    if (!IsSupervised(job.trainer)) comparison.Look(kLossTerms, found);
+    return found.empty();
 }
 
 Status CheckGoesOn(const Checkpoint& checkpoint, const TrainJob& job, int64_t batch, int64_t steps,

@@ -25,6 +25,10 @@ model_files::hf::Json SettingsOf(const TrainJob& job, int64_t batch);
 Status CompareSettings(const model_files::hf::Json& state, const TrainJob& job, int64_t batch,
                        const std::string& checkpoint, bool says);
 
+// Whether evaluations of the job have the loss that those of the checkpoint's job had, as far as
+// the checkpoint's state says.
+bool IsSameLoss(const model_files::hf::Json& state, const TrainJob& job);
+
 // CompareSettings, and checks that the job, of `steps` updates, does not end before the checkpoint.
 // at: the position in the data from which the job continues. Errors: kUsage.
 Status CheckGoesOn(const Checkpoint& checkpoint, const TrainJob& job, int64_t batch, int64_t steps,

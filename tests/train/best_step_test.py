@@ -135,6 +135,21 @@ class BestStep(unittest.TestCase):
                          (min(losses), 7 + losses.index(min(losses))))
         self.assertGreater(len(losses), 2)
 
+    def test_the_best_is_one_of_the_same_loss(self):
+        self.data.write_text("".join(json.dumps(dict(prompt=f"What is {a} + 3?", chosen=str(a + 3),
+                                                     rejected="no")) + "\n" for a in range(40)))
+        words = ("--keep-best", "--save-every", "1", "--early-stopping-patience", "3")
+        best = self.train("--steps", "3", "--loss", "dpo", *words)[0][-1]["best_eval_loss"]
+        lines, said = self.train("--steps", "9", "--loss", "ipo", *words, "--resume", "auto")
+        losses = self.losses(lines)
+        self.assertGreater(min(losses), best)  # (else the test shows nothing)
+        self.assertIn("--loss is another one", said)
+        self.assertEqual(lines[-1]["best_eval_loss"], min(losses))
+        # The same loss goes on.
+        lines, said = self.train("--steps", "10", "--loss", "ipo", *words, "--resume", "auto")
+        self.assertEqual(lines[-1]["best_eval_loss"], min(losses + self.losses(lines)))
+        self.assertNotIn("another one", said)
+
     def test_the_best_is_one_of_this_folder(self):
         words = ("--keep-best", "--save-every", "1")
         first, _ = self.train("--steps", "8", *words)
