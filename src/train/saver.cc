@@ -180,11 +180,14 @@ Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const Upd
             const auto named = saved.find("optimizer");  // the end if `saved` is not an object
             const bool known = named != saved.end() && named->is_string();
             const std::string of = known ? named->get<std::string>() : "another kind";
-            status =
-                MakeError(ErrorCode::kUsage,
-                          "{}: was written with --optimizer {} and has no {}, which {} needs. "
-                          "Resume with the optimizer of the checkpoint",
-                          checkpoint.folder(), of, kept.array.Name(), UpdateName(options.kind));
+            const std::string_view wanted = UpdateName(options.kind);
+            const bool same = of == wanted;
+            status = MakeError(
+                ErrorCode::kUsage,
+                "{}: was written with --optimizer {}{} and has no {}, which {}{} needs. Resume "
+                "with the {} of the checkpoint",
+                checkpoint.folder(), of, same ? " of another weft" : "", kept.array.Name(), wanted,
+                same ? " of this weft" : "", same ? "weft" : "optimizer");
             return;
         }
         pieces.push_back(kept);

@@ -59,5 +59,42 @@ TEST(Saver, OneRankMayWriteLongerThanTheOthers) {
     EXPECT_EQ(ProgressOfReading(folder.path(), cluster.progress), 0);
 }
 
+// The arrays of Muon are not those of Adam; an older version may have had others, too.
+TEST(Saver, AnErrorNamesWhatWroteOtherArrays) {
+    const test::TempDir folder;
+    support::TrainGolden::WriteFolder(folder.path());
+    TrainerOptions options;
+    options.model = folder.path();
+    options.sequence = 16;
+    test::FakeHub hub(1);
+    test::FakeCluster cluster(hub, 0, 1);
+    const auto adam = Trainer::Make(options, cluster);
+    ASSERT_TRUE(adam.ok()) << adam.error().message;
+    SaveOptions words;
+    words.folder = folder / "out";
+    std::filesystem::create_directories(words.folder);
+    Saver saver(words, cluster, (*adam)->state(), (*adam)->rule(), (*adam)->source(), "a model");
+    RoomPlan room;
+    room.folder = words.folder;
+    saver.SetRoom({}, room);
+    options.update.kind = UpdateKind::kMuon;
+    options.update.momentum = 0.95;
+    const auto muon = Trainer::Make(options, cluster);
+    ASSERT_TRUE(muon.ok()) << muon.error().message;
+    const auto fault_of = [&](int64_t step, const char* optimizer) {
+        EXPECT_TRUE(saver.Begin(step, {{"optimizer", optimizer}}, SaveRoom::kBesideResult).ok());
+        EXPECT_TRUE(saver.Finish().ok());
+        const auto checkpoint = Checkpoint::Open(StepFolder(words.folder, step));
+        EXPECT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+        return ReadKept(*checkpoint, (*muon)->state(), (*muon)->rule(), options.update, false)
+            .error()
+            .message;
+    };
+    const std::string other = fault_of(1, "adamw"), same = fault_of(2, "muon");
+    EXPECT_NE(other.find("with the optimizer of the checkpoint"), std::string::npos) << other;
+    EXPECT_NE(same.find("--optimizer muon of another weft and has no"), std::string::npos) << same;
+    EXPECT_NE(same.find("with the weft of the checkpoint"), std::string::npos) << same;
+}
+
 }  // namespace
 }  // namespace weft::train
