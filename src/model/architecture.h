@@ -60,7 +60,7 @@ struct Traits {
     bool clamps = false;           // attention.clamp_kqv
     bool logit_factor = false;     // logit_scale, a factor
     bool granite_scales = false;   // embedding_scale, residual_scale; logit_scale, a divisor
-    bool cpm_scales = false;       // with the defaults of the first MiniCPM models
+    bool cpm_scales = false;       // with the defaults of MiniCPM's first models and MiniCPM 3
     bool temperature = false;      // attention.temperature_scale, temperature_length
 
     // ---- Positions ----

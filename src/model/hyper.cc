@@ -206,7 +206,7 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
         WEFT_ASSIGN(hyper.logit_scale, Number(source, prefix + "logit_scale", 1e-6, 1e6, 1.0));
     }
     if (!traits.granite_scales) return {};
-    // Old MiniCPM files omit the factors of its first models.
+    // Old MiniCPM files and those of MiniCPM 3 omit the factors.
     const bool cpm = traits.cpm_scales;
     const double depth = std::sqrt(static_cast<double>(hyper.layers));
     const double width = static_cast<double>(hyper.hidden) / 256;

@@ -1,5 +1,6 @@
 #include "model/latent.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/architecture.h"
@@ -10,6 +11,16 @@ namespace weft::model {
 namespace {
 
 constexpr int64_t kMostRank = 1 << 20;
+
+// Files of MiniCPM 3 do not say it: each head has its part of the embedding.
+Result<int64_t> ValueColumns(const model_files::Metadata& meta, const std::string& prefix,
+                             const std::string& key) {
+    if (meta.Has(key)) return meta.Int(key, 1, 1024);
+    WEFT_ASSIGN(const int64_t hidden, meta.Int(prefix + "embedding_length", 1, 1 << 20));
+    WEFT_ASSIGN(const int64_t heads, meta.Int(prefix + "attention.head_count", 1, hidden));
+    return std::min<int64_t>(hidden / heads, 1024);
+}
+
 }  // namespace
 
 using program::Cut;
@@ -27,12 +38,12 @@ Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::str
     const Traits& traits = TraitsOf(architecture);
     const int64_t least = traits.rotates_latents ? 2 : 0;
     WEFT_ASSIGN(latent.rope, meta.Int(prefix + "rope.dimension_count", least, 1024));
-    const auto columns = [&](const std::string& name) -> Result<int64_t> {
+    const auto columns = [&](const std::string& name) {
         const std::string key = prefix + "attention." + name + "_mla";
-        return meta.Int(meta.Has(key) ? key : prefix + "attention." + name, 1, 1024);
+        return meta.Has(key) ? key : prefix + "attention." + name;
     };
-    WEFT_ASSIGN(const int64_t key, columns("key_length"));
-    WEFT_ASSIGN(latent.value, columns("value_length"));
+    WEFT_ASSIGN(const int64_t key, meta.Int(columns("key_length"), 1, 1024));
+    WEFT_ASSIGN(latent.value, ValueColumns(meta, prefix, columns("value_length")));
     latent.nope = key - latent.rope;
     latent.rotates = traits.rotates_latents;
     latent.scales = traits.scales_latents;

@@ -51,6 +51,37 @@ TEST_F(HyperTest, WindowsFollowThePatternOrTheArchitecture) {
     EXPECT_EQ(Read(file)->logit_cap, 30.0f);
 }
 
+// llama.cpp's converter omits the factors of MiniCPM 3 and the columns of its values.
+TEST_F(HyperTest, MiniCpm3HasTheFactorsThatFilesOmit) {
+    model_files::GgufWriter writer;
+    writer.String("general.architecture", "minicpm3");
+    for (const auto& [key, value] : {std::pair{"block_count", 62u},
+                                     {"context_length", 32768u},
+                                     {"embedding_length", 2560u},
+                                     {"feed_forward_length", 6400u},
+                                     {"attention.head_count", 40u},
+                                     {"attention.head_count_kv", 40u},
+                                     {"attention.kv_lora_rank", 256u},
+                                     {"attention.q_lora_rank", 768u},
+                                     {"attention.key_length", 96u},
+                                     {"rope.dimension_count", 32u}}) {
+        writer.U32(std::string("minicpm3.") + key, value);
+    }
+    writer.F32("minicpm3.attention.layer_norm_rms_epsilon", 1e-5f);
+    const int64_t dims[] = {2560, 5};
+    writer.Tensor("token_embd.weight", DType::kF32, dims, std::vector<std::byte>(2560 * 5 * 4));
+    const std::string path = dir_ / "cpm.gguf";
+    ASSERT_TRUE(WriteFile(path, writer.File()).ok());
+    source_ = model_files::OpenModel(path).value();
+    const auto hyper = model::ReadHyper(*source_);
+    ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+    EXPECT_EQ(hyper->latent.value, 64);
+    EXPECT_EQ(hyper->latent.nope, 64);
+    EXPECT_FLOAT_EQ(hyper->embedding_scale, 12);
+    EXPECT_FLOAT_EQ(hyper->residual_scale, 1.4f / std::sqrt(62.0f));
+    EXPECT_FLOAT_EQ(hyper->logit_scale, 0.1f);
+}
+
 // Peng et al. 2023: fast pairs stay, slow ones are divided by the factor; the magnitude is 0.1 ln 4
 // + 1.
 TEST_F(HyperTest, YarnBlendsBothEnds) {

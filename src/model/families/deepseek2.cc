@@ -85,7 +85,7 @@ constexpr Architecture kDeepseek2Table[] = {
      .traits = {.layers_together = 2, .renormalises = false}},
     {.family = {"minicpm3", "MiniCPM 3", "latent attention, LongRoPE, scales", "minicpm3"},
      .build = BuildMiniCpm3,
-     .traits = {.granite_scales = true, .latent_halves = true}},
+     .traits = {.granite_scales = true, .cpm_scales = true, .latent_halves = true}},
     {.family = {"mistral-large4", "Mistral Large 4 (text, folders)",
                 "sparse latent attention, latents shared by layers, layers without positions, "
                 "temperature by head, a soft cap",
