@@ -48,6 +48,20 @@ Status ReadArrays(const Metadata& meta, tokenizer::TokenizerData& data) {
     return {};
 }
 
+// The id of a special token, or `fallback`. Files hold ids beyond the vocabulary for tokens that
+// the model lacks: the number of tokens for padding, or -1. llama.cpp ignores them, too.
+Result<int32_t> ReadId(const Metadata& meta, const char* name, const tokenizer::TokenizerData& data,
+                       int32_t fallback) {
+    constexpr int64_t kMost = int64_t{1} << 32;
+    const auto count = static_cast<int64_t>(data.tokens.size());
+    const int64_t usual = fallback < count ? fallback : -1;
+    WEFT_ASSIGN(const int64_t id, meta.IntOr(Key(name), -kMost, kMost, usual));
+    if (id >= -1 && id < count) return static_cast<int32_t>(id < 0 ? usual : id);
+    Log(LogLevel::kWarning, "metadata key '{}' is {}, but the vocabulary has {} tokens: ignored",
+        Key(name), id, count);
+    return static_cast<int32_t>(usual);
+}
+
 Status ReadIds(const Metadata& meta, tokenizer::TokenizerData& data) {
     const bool spm = data.model == "llama", unigram = data.model == "t5";
     const bool gemma = data.model == "gemma4";
@@ -70,10 +84,7 @@ Status ReadIds(const Metadata& meta, tokenizer::TokenizerData& data) {
         {"padding_token_id", &data.pad, -1},
     };
     for (const auto& [name, id, fallback] : named) {
-        const auto most = static_cast<int64_t>(data.tokens.size()) - 1;
-        const bool fits = fallback <= most;
-        WEFT_ASSIGN(const int64_t value, meta.IntOr(Key(name), 0, most, fits ? fallback : -1));
-        *id = static_cast<int32_t>(value);
+        WEFT_ASSIGN(*id, ReadId(meta, name, data, fallback));
     }
     const bool family = data.model == "gpt2" && tokenizer::TraitsOf(data.pre).adds_bos;
     WEFT_ASSIGN(data.add_bos, meta.BoolOr(Key("add_bos_token"), spm || (family && data.bos >= 0)));
@@ -81,23 +92,22 @@ Status ReadIds(const Metadata& meta, tokenizer::TokenizerData& data) {
     WEFT_ASSIGN(data.add_eos, meta.BoolOr(Key("add_eos_token"), unigram));
     // As llama-server writes pairs of a reranker.
     WEFT_ASSIGN(const bool separates, meta.BoolOr(Key("add_sep_token"), false));
-    const auto most = static_cast<int64_t>(data.tokens.size()) - 1;
-    WEFT_ASSIGN(const int64_t separator,
-                meta.IntOr(Key("seperator_token_id"), 0, most, data.eos));  // GGUF's spelling
+    WEFT_ASSIGN(const int32_t separator,
+                ReadId(meta, "seperator_token_id", data, data.eos));  // GGUF's spelling
     if (data.model == "bert") {  // [CLS] a [SEP], or [CLS] a [SEP] b [SEP]
-        WEFT_ASSIGN(const int64_t begin, meta.IntOr(Key("cls_token_id"), 0, most, data.bos));
+        WEFT_ASSIGN(const int32_t begin, ReadId(meta, "cls_token_id", data, data.bos));
         if (begin < 0 || separator < 0) {
             return MakeError(ErrorCode::kCorrupt, "metadata keys '{}' and '{}' are missing",
                              Key("cls_token_id"), Key("seperator_token_id"));
         }
-        data.bos = static_cast<int32_t>(begin);
-        data.eos = static_cast<int32_t>(separator);
+        data.bos = begin;
+        data.eos = separator;
         data.add_bos = data.add_eos = data.add_space_prefix = true;
         data.middle.push_back(data.eos);
         return {};
     }
     if (data.add_eos && data.eos >= 0) data.middle.push_back(data.eos);
-    if (separates && separator >= 0) data.middle.push_back(static_cast<int32_t>(separator));
+    if (separates && separator >= 0) data.middle.push_back(separator);
     WEFT_ASSIGN(data.add_space_prefix, meta.BoolOr(Key("add_space_prefix"), spm || unigram));
     return {};
 }

@@ -248,5 +248,25 @@ TEST(KeptTokenizer, HostileFiles) {
     refused(large, "not JSON");
 }
 
+// llama.cpp ignores them, too; converters write the number of tokens for a token that was removed.
+TEST(ReadTokenizer, IgnoresIdsBeyondTheVocabulary) {
+    for (const char* model : {"gpt2", "llama"}) {
+        tokenizer::TokenizerData data =
+            model == std::string("gpt2") ? tokenizer::TinyBytePair({"h e"}) : tokenizer::TinySpm();
+        const auto usual = ThroughGguf(data);
+        ASSERT_TRUE(usual.ok()) << usual.error().message;
+        data.bos = data.eos = data.eot = data.unk = data.pad =
+            static_cast<int32_t>(data.tokens.size());
+        const auto read = ThroughGguf(data);
+        ASSERT_TRUE(read.ok()) << read.error().message;
+        const bool spm = data.model == "llama";
+        EXPECT_EQ((*read)->data().bos, spm ? 1 : -1);
+        EXPECT_EQ((*read)->data().eos, spm ? 2 : -1);
+        EXPECT_EQ((*read)->data().unk, spm ? 0 : -1);
+        EXPECT_EQ((*read)->data().pad, -1);
+        EXPECT_EQ((*read)->Encode("hello"), (*usual)->Encode("hello"));
+    }
+}
+
 }  // namespace
 }  // namespace weft::model_files
