@@ -77,6 +77,15 @@ Result<std::unique_ptr<const TokenModel>> MakeModel(const Vocabulary& vocabulary
     return MakePairs(vocabulary);
 }
 
+// Ollama's files of Gemma 4 have the byte tokens as normal ones.
+void TypeBytes(TokenizerData& data) {
+    for (size_t id = 0; id < std::min(data.tokens.size(), data.types.size()); ++id) {
+        const bool normal = data.types[id] == static_cast<int32_t>(TokenType::kNormal);
+        if (!normal || ByteOfHexToken(data.tokens[id]) < 0) continue;
+        data.types[id] = static_cast<int32_t>(TokenType::kByte);
+    }
+}
+
 }  // namespace
 
 bool IsTokenizerModel(std::string_view model) {
@@ -93,6 +102,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Make(TokenizerData data) {
                          data.model.substr(0, 80));
     }
     TypeMarkers(data, true);
+    if (data.model == "gemma4") TypeBytes(data);
     TokenizerParts parts;
     WEFT_ASSIGN(parts.vocabulary, Vocabulary::Make(std::move(data)));
     WEFT_ASSIGN(parts.model, MakeModel(*parts.vocabulary));
