@@ -7,6 +7,7 @@
 #include "base/file_kind.h"
 #include "model_files/gguf.h"
 #include "model_files/nvfp4.h"
+#include "model_files/ollama_keys.h"
 
 namespace weft::model_files {
 namespace {
@@ -129,6 +130,7 @@ Result<GgufHeader> Parser::Run() {
         }
         header.entries.push_back(entry);
     }
+    TranslateOllamaKeys(header.entries);
     WEFT_TRY(FindAlignment(header));
     for (uint64_t i = 0; i < tensor_count_; ++i) {
         WEFT_ASSIGN(TensorInfo tensor, Tensor(i));
