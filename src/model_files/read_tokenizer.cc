@@ -19,11 +19,14 @@ std::vector<std::string> Copy(const std::vector<std::string_view>& views) {
     return {views.begin(), views.end()};
 }
 
-// Whether the vocabulary needs a pre-tokenizer, but the file has none.
+// Whether the vocabulary needs a pre-tokenizer, but the file has none. Ollama's converter writes
+// "default" for those that it does not know; unlike llama.cpp's, it stores scores for byte-level
+// BPE.
 bool LacksPre(const Metadata& meta) {
     const auto model = meta.StringOr(Key("model"), "");
     const auto pre = meta.StringOr(Key("pre"), "");
-    return model.ok() && *model == "gpt2" && pre.ok() && pre->empty();
+    if (!model.ok() || *model != "gpt2" || !pre.ok()) return false;
+    return pre->empty() || (*pre == "default" && meta.Has(Key("scores")));
 }
 
 Status ReadArrays(const Metadata& meta, tokenizer::TokenizerData& data) {
@@ -161,8 +164,8 @@ void WarnOfGuess(const ModelSource& source) {
     const auto data = ReadTokenizer(meta);
     if (!data.ok()) return;
     Log(LogLevel::kWarning,
-        "{}: no metadata key '{}': assuming '{}'{}. If outputs look wrong, convert the model again "
-        "with a current converter",
+        "{}: metadata key '{}' does not name the pre-tokenizer: assuming '{}'{}. If outputs look "
+        "wrong, convert the model again with a current converter",
         source.name(), Key("pre"), data->pre.empty() ? "default" : data->pre,
         data->pre.empty() ? ", since the family of the vocabulary is not known"
                           : ", from the architecture and the vocabulary");

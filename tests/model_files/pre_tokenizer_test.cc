@@ -82,10 +82,11 @@ TEST(PreTokenizer, IsGuessedByArchitectureAndVocabulary) {
 class NoPre : public testing::Test {
   protected:
     // The ids of "12 12" with a vocabulary that joins digits, in a file with `pre`; null: without
-    // one.
-    std::vector<int32_t> Ids(const char* architecture, const char* pre) {
+    // one. Ollama's files have scores, too.
+    std::vector<int32_t> Ids(const char* architecture, const char* pre, bool scores = false) {
         tokenizer::TokenizerData data = tokenizer::TinyBytePair({"1 2"});
         data.pre = pre == nullptr ? "" : pre;
+        if (scores) data.scores.assign(data.tokens.size(), 0);
         GgufWriter writer;
         writer.String("general.architecture", architecture);
         WriteTokenizer(data, writer);
@@ -112,6 +113,13 @@ TEST_F(NoPre, TheGuessIsUsedAndNamed) {
     EXPECT_NE(said_.find("'smollm'"), std::string::npos) << said_;
     EXPECT_EQ(Ids("qwen2", ""), Ids("qwen2", "qwen2"));
     EXPECT_EQ(Ids("qwen2", nullptr), Ids("qwen2", "qwen2"));
+}
+
+TEST_F(NoPre, OllamasDefaultIsAGuess) {
+    ASSERT_NE(Ids("qwen2", "default"), Ids("qwen2", "qwen2"));
+    EXPECT_EQ(Ids("qwen2", "default", true), Ids("qwen2", "qwen2"));
+    EXPECT_EQ(Ids("qwen2", "gpt-2", true), Ids("qwen2", "gpt-2"));
+    EXPECT_EQ(Ids("gemma2", "default", true), Ids("gemma2", "default"));
 }
 
 TEST_F(NoPre, AnUnknownVocabularyIsReadAsDefaultWithAWarning) {
