@@ -268,7 +268,7 @@ Result<TensorInfo> Parser::Tensor(uint64_t number) {
     if (name.empty()) return Corrupt("{}: the name is empty", nth);
     const std::string subject = fmt::format("tensor '{}'", ShownKey(name));
     TensorInfo tensor{};
-    tensor.name = std::string(name);
+    tensor.name = TranslateOllamaTensor(name);
     WEFT_TRY(TensorShape(tensor, subject));
     WEFT_ASSIGN(tensor.offset, Take<uint64_t>(subject, "offset"));
     return tensor;

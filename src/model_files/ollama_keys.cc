@@ -78,4 +78,11 @@ void TranslateOllamaKeys(std::vector<MetaEntry>& entries) {
     model->bytes = std::as_bytes(std::span(kGemma4Text));
 }
 
+std::string TranslateOllamaTensor(std::string_view name) {
+    constexpr std::string_view kScale = ".ffn_gate_inp.per_expert_scale";  // Gemma 4's experts
+    if (!name.ends_with(kScale)) return std::string(name);
+    name.remove_suffix(kScale.size());
+    return std::string(name) + ".ffn_down_exps.scale";
+}
+
 }  // namespace weft::model_files

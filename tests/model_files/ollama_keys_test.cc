@@ -78,6 +78,18 @@ TEST_F(OllamaKeys, OfMistral3) {
     }
 }
 
+TEST_F(OllamaKeys, TensorOfGemma4) {
+    const int64_t dims[] = {8};
+    for (const char* name : {"blk.2.ffn_gate_inp.per_expert_scale", "blk.2.ffn_gate_inp.scale"}) {
+        writer_.Tensor(name, DType::kF32, dims, std::vector<std::byte>(32));
+    }
+    const std::vector<std::byte> file = writer_.File();
+    const auto parsed = ParseGguf(file, file.size(), "file");
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+    EXPECT_EQ(parsed->tensors[0].name, "blk.2.ffn_down_exps.scale");
+    EXPECT_EQ(parsed->tensors[1].name, "blk.2.ffn_gate_inp.scale");
+}
+
 TEST_F(OllamaKeys, TokenizerOfGemma4) {
     tokenizer::TokenizerData data;
     data.model = "llama";
