@@ -209,8 +209,9 @@ std::optional<ApiError> CheckPromptBytes(const Served& served, size_t bytes, con
     return ApiError{
         400,
         fmt::format(
-            "the prompt has {} bytes, which give at least {} tokens; the context has {} tokens",
-            bytes, least, context),
+            "the prompt has {} bytes, which is more than {} tokens of {} bytes, the longest token; "
+            "the context has {} tokens",
+            bytes, least, longest, context),
         param, kContextExceeded};
 }
 
