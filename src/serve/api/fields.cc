@@ -239,18 +239,18 @@ std::optional<ApiError> ParseBody(std::string_view body, Json& out) {
                                              .depth = kMostBodyDepth,
                                              .values = kMostBodyValues,
                                              .keys = kMostBodyKeys});
-    if (parsed.ok()) {
-        out = std::move(parsed).value();
-        if (out.is_object()) return {};
-    }
-    std::string message = "The body must be a JSON object.";
+    const auto refuse = [](std::string message) {
+        return ApiError{400, std::move(message), "", "invalid_json"};
+    };
     if (!parsed.ok()) {
         const bool limit = parsed.error().code == ErrorCode::kUnsupported;
-        message =
-            fmt::format("The body is {}: {}.", limit ? "beyond a limit on JSON" : "not valid JSON",
-                        parsed.error().message);
+        return refuse(fmt::format("The body is {}: {}.",
+                                  limit ? "beyond a limit on JSON" : "not valid JSON",
+                                  parsed.error().message));
     }
-    return ApiError{400, std::move(message), "", "invalid_json"};
+    out = std::move(parsed).value();
+    if (!out.is_object()) return refuse("The body must be a JSON object.");
+    return {};
 }
 
 bool InnerJson::Read(const std::string& text, Fields& fields, const char* name, Json& out) {
