@@ -162,26 +162,23 @@ Result<std::string> ReplanText(const std::string& job, int ranks, const std::vec
     return JobToJson(next);
 }
 
-// Keeps the context and, as the largest one, the cache on which the first epoch's ranks agreed.
-static void KeepCache(const Job& agreed, Job& job) {
+// Keeps in `job` what `ranks` ranks chose for the job `agreed`: layout and shares, which need not
+// be measured again, the context and, as the largest one, the cache.
+static void KeepChoices(const Job& agreed, int ranks, Job& job) {
+    if (job.tp == 0 && job.pp == 0 && agreed.tp * agreed.pp == ranks) {
+        job.tp = agreed.tp;
+        job.pp = agreed.pp;
+    }
+    const bool known = agreed.split.empty() || std::cmp_equal(agreed.split.size(), ranks);
+    if (job.split_auto && !agreed.split_auto && known) {
+        job.split = agreed.split;
+        job.split_auto = false;
+    }
     if (!agreed.cache_agreed || job.cache_agreed) return;
     job.ctx = agreed.ctx;
     job.kv_tokens = agreed.kv_tokens;
     job.fits_ctx = false;
     job.cache_agreed = true;
-}
-
-// Keeps the chosen layout and shares, so that ranks need not measure again.
-static void KeepChoices(const Rank* rank, Job& job) {
-    if (rank == nullptr) return;
-    if (job.tp == 0 && job.pp == 0) {
-        job.tp = rank->job().tp;
-        job.pp = rank->job().pp;
-    }
-    KeepCache(rank->job(), job);
-    if (!job.split_auto || rank->job().split_auto) return;
-    job.split = rank->job().split;
-    job.split_auto = false;
 }
 
 static void KeepWires(const Rank* rank, Job& job) {
@@ -252,7 +249,7 @@ Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>
 Status OpenFirstRank(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                      std::vector<Recovery>& recoveries) {
     const Status opened = OpenRank(job, cluster, rank);
-    KeepChoices(rank.get(), job);
+    if (rank != nullptr) KeepChoices(rank->job(), cluster.size(), job);
     if (opened.ok()) return TellTerms(*rank);
     if (!cluster.recovers()) return cluster.ReportFailure(opened.error());
     return Recover(job, cluster, rank, opened.error(), recoveries);
@@ -289,16 +286,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             // (`job` may be older, but it has the measured shares; none if they are even.)
             WEFT_ASSIGN(Job last, JobOf(cluster));
             const int size = cluster.size();
-            const bool known = job.split.empty() || std::cmp_equal(job.split.size(), size);
-            if (last.split_auto && !job.split_auto && known) {
-                last.split = job.split;
-                last.split_auto = false;
-            }
-            if (last.tp == 0 && last.pp == 0 && job.tp * job.pp == size) {
-                last.tp = job.tp;
-                last.pp = job.pp;
-            }
-            KeepCache(job, last);
+            KeepChoices(job, size, last);
             const bool same = std::cmp_equal(kept.size(), size) && kept.back() == size - 1;
             if (!same) {
                 WEFT_TRY(CheckRoom(rank.get(), cluster, kept));
@@ -321,7 +309,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
         recovery.joined = next->joined;
         recovery.lost.insert(recovery.lost.end(), next->lost.begin(), next->lost.end());
         const Status status = OpenRank(job, cluster, rank, files);
-        KeepChoices(rank.get(), job);
+        if (rank != nullptr) KeepChoices(rank->job(), cluster.size(), job);
         if (status.ok()) {
             recovery.epoch = next->epoch;
             recovery.ranks = cluster.size();
