@@ -34,9 +34,11 @@ WAIT = struct.pack("<iqqq", 1, 7, 30, 2) + text(b"all-reduce") + struct.pack("<q
 # Progress; waits of the stepping thread, and of other threads; awaits_own; stalled_ms; loaded.
 HEARTBEAT = (struct.pack("<qI", 42, 1) + WAIT + struct.pack("<I", 2) + WAIT + WAIT
              + struct.pack("<Bqi", 1, 0, 500))
-ASSIGN = (struct.pack("<iqQ", 1, 1, 4096) + text(b"verbs") + text(b"mlx5_0:1")
-          + text(b"10.0.1.0/24") + text(b"") + text(b"") + struct.pack("<iBB", 3, 1, 0)
-          + strings([b"a", b"b", b"c"]) + text(b'{"model": "x.gguf"}') + struct.pack("<q", 20_000))
+# The rank's own fields; then those of all ranks, with two links (one for few bytes) and spares.
+ASSIGN = (struct.pack("<i", 1) + text(b"") + struct.pack("<qQ", 1, 4096) + text(b"verbs")
+          + text(b"mlx5_0:1") + text(b"10.0.1.0/24") + text(b"") + struct.pack("<iBB", 3, 1, 0)
+          + strings([b"a", b"b", b"c"]) + struct.pack("<IiiBiiBB", 2, 0, 1, 0, 2, 0, 1, 1)
+          + text(b'{"model": "x.gguf"}') + struct.pack("<q", 20_000))
 PAYLOADS = {
     "hello": (1, HELLO),
     "challenge": (2, struct.pack("<I", 11) + KEY),
