@@ -15,7 +15,6 @@
 
 #include "cluster/cluster.h"
 #include "cluster/control.h"
-#include "cluster/descriptors.h"
 #include "cluster/join/dial_in.h"
 #include "cluster/watch/recall.h"
 #include "cluster/worker/waiting_line.h"
@@ -31,6 +30,10 @@ inline constexpr int64_t kFirstEpoch = 1;
 inline constexpr int kMostAttempts = 6;
 
 std::string SystemHostName();
+// Raises the soft limit of open descriptors to what a job of `ranks` ranks needs: for each rank, a
+// control connection and two descriptors of a link. (If the system allows fewer, the call that
+// lacks one says so.)
+void AllowDescriptors(int ranks);
 // The window of each link: those of one rank have at most 512 MiB, which RDMA pins.
 size_t WindowBytesFor(const LinkNeeds& links, int ranks);
 // Splits "A,B,C"; "" is one empty word.

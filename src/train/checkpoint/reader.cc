@@ -7,7 +7,8 @@
 
 #include "base/crc32c.h"
 #include "base/on_threads.h"
-#include "cluster/descriptors.h"
+#include "base/open_files.h"
+#include "cluster/frame.h"
 #include "train/checkpoint/read_ahead.h"
 #include "train/checkpoint/writer.h"
 
@@ -21,6 +22,11 @@ constexpr uint64_t kWindowBytes = 64 << 20;
 // A large region is read in parts of at least this size by several threads, because a disk with
 // many queued requests is faster, and the threads copy and check in parallel.
 constexpr int64_t kPartBytes = 8 << 20, kMostReaders = 4;
+
+// A checkpoint has a file of each rank, which stays open; direct reads open it once more. Beside
+// these, a process has the connections and links of a job.
+constexpr uint64_t kDescriptorsOfFile = 2;
+constexpr uint64_t kOtherDescriptors = 512 + 3 * cluster::kMostRanks;
 
 constexpr char kAdvice[] = "Resume from another checkpoint (--resume FOLDER)";
 
@@ -110,8 +116,7 @@ Result<Checkpoint> Checkpoint::Open(const std::string& folder, Manifest manifest
     for (const Array& array : checkpoint.manifest_.arrays) {
         checkpoint.entries_[{array.kind, array.tensor}].array = array;
     }
-    // (More ranks may have written it than this job has.)
-    cluster::AllowDescriptors(static_cast<int>(checkpoint.manifest_.files.size()));
+    AllowOpenFiles(kOtherDescriptors + kDescriptorsOfFile * checkpoint.manifest_.files.size());
     for (const CheckpointFile& file : checkpoint.manifest_.files) {
         WEFT_TRY(checkpoint.OpenFile(file));
     }
