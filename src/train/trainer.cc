@@ -377,7 +377,9 @@ Status Trainer::CheckMemory(bool planned) {
     const uint64_t bytes =
         use.weight_bytes + use.kv_bytes + use.arena_bytes - use.host_bytes + reward_models_.bytes();
     return cluster::CheckMemory(
-        cluster_, engine::MemoryNeeds(*device_, bytes, kOverheadBytes + use.host_bytes),
+        cluster_,
+        engine::MemoryNeeds(*device_, bytes,
+                            kOverheadBytes + use.host_bytes + cluster::WindowsBytes(cluster_)),
         source_->name() + " in training", options_.grpo.on ? kHeldWithRewards : kHeld, "");
 }
 

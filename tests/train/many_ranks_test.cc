@@ -11,6 +11,7 @@
 #include <set>
 
 #include "cluster/cluster_impl.h"
+#include "cluster/worker/memory_check.h"
 #include "support/fake_cluster.h"
 #include "support/nightly.h"
 #include "train/parallel/groups.h"
@@ -88,6 +89,7 @@ class OneOfMany {
 
     size_t links() const { return links_.size(); }
     size_t windows_bytes() const { return links_.size() * window_bytes_; }
+    size_t counted_bytes() { return cluster::WindowsBytes(cluster_); }
     size_t messages() const {
         size_t sum = 0;
         for (const MirrorLink* link : links_) sum += link->messages;
@@ -183,6 +185,7 @@ TEST(ManyRanks, AStepSendsWhatItsGroupsNeed) {
             EXPECT_LE(rank.links(), others + static_cast<size_t>(shape.tp - 1) + 4);
         }
         EXPECT_LE(rank.windows_bytes(), std::max<size_t>(512u << 20, rank.links() * (128u << 10)));
+        EXPECT_EQ(rank.counted_bytes(), rank.windows_bytes());  // as the memory check counts them
         if (shape.dp == 1) continue;
         const Status stepped = rank.Step(1, kUnits, kPart);
         ASSERT_TRUE(stepped.ok()) << stepped.error().message;

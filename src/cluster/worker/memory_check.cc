@@ -94,6 +94,15 @@ std::optional<MemoryLack> FindLack(std::span<const RankNeeds> ranks) {
     return std::nullopt;
 }
 
+uint64_t WindowsBytes(Cluster& cluster) {
+    uint64_t bytes = 0;
+    for (const auto& link : cluster.fabric().links) {
+        if (link == nullptr || link->peer().transport == "verbs") continue;
+        bytes += link->window_bytes();
+    }
+    return bytes;
+}
+
 Status CheckMemory(Cluster& cluster, std::span<const MemoryNeed> needs, const std::string& what,
                    const std::string& of, const std::string& advice) {
     std::vector<MemoryNeed> own(needs.begin(), needs.end());

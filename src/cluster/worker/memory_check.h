@@ -34,6 +34,10 @@ struct MemoryLack {
 // for described machines.
 std::optional<MemoryLack> FindLack(std::span<const RankNeeds> ranks);
 
+// Bytes that the windows of this rank's links take of the host's memory as they fill. (Those of
+// RDMA are pinned already.)
+uint64_t WindowsBytes(Cluster& cluster);
+
 // what: "model.gguf"; of: what the bytes are; advice: what the user can do. All ranks call it.
 // Claims the needs if they fit (memory_claims.h). Errors: kOutOfMemory, the same on all ranks, with
 // the machine, its ranks' bytes and the claims of other jobs in the message; the cluster's.

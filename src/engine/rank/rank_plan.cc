@@ -532,8 +532,8 @@ std::vector<cluster::MemoryNeed> Rank::Needs(int64_t tokens) const {
         device += static_cast<uint64_t>(job_.draft_bytes) +
                   static_cast<uint64_t>(job_.draft_token_bytes) * more;
     }
-    const uint64_t host =
-        kRankBytes + with(use.host_bytes, bytes.host_token) + static_cast<uint64_t>(job_.cache_ram);
+    const uint64_t host = kRankBytes + with(use.host_bytes, bytes.host_token) +
+                          static_cast<uint64_t>(job_.cache_ram) + cluster::WindowsBytes(cluster_);
     // After the first epoch, a rank already holds most of these bytes.
     return MemoryNeeds(*device_, device, host, entered_);
 }
