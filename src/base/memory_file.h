@@ -1,4 +1,4 @@
-// MemoryFile: an unnamed file in memory.
+// MemoryFile: an unnamed file in memory, which processes share by its descriptor.
 #pragma once
 
 #include "base/fd.h"
