@@ -12,11 +12,11 @@ namespace weft::chat {
 struct Manner {
     ToolCallFormat family;
     const char* name;
-    std::string begin, between, end;  // around all calls
+    std::string begin{}, between{}, end{};  // around all calls
     // Writes a call of `function` with a city (string) and a number of days.
-    std::string (*call)(const std::string& city, int days);
-    std::string think, thought;  // around reasoning
-    std::string last;            // end of the answer
+    std::string (*call)(const std::string& city, int days) = nullptr;
+    std::string think{}, thought{};  // around reasoning
+    std::string last{};              // end of the answer
 };
 std::vector<Manner> Manners();
 
