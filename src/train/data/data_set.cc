@@ -230,19 +230,25 @@ class FileSet final : public DataSet {
         if (TakesPairs(loss_)) return EncodePreference(encoder_, loss_, record, nullptr);
         // KTO's mismatched answers are those of the nearest valid record before in the data.
         const uint64_t all = size(part);
+        std::optional<std::pair<uint64_t, Error>> bad;  // the first one
         for (uint64_t back = 1; back < all; ++back) {
-            const auto before = PreferenceAt(part, (index + all - back) % all);
+            const uint64_t place = (index + all - back) % all;
+            const auto before = PreferenceAt(part, place);
             if (!before.ok() && before.error().code == ErrorCode::kIo) return before.error();
+            if (!before.ok() && !bad) bad = {place, before.error()};
             if (!before.ok()) continue;
             auto sample = EncodePreference(encoder_, loss_, record, &*before);
             if (sample.ok()) return sample;
             // (The fault may be this record's own.)
             WEFT_TRY(EncodePreference(encoder_, loss_, record, nullptr));
         }
-        return MakeError(ErrorCode::kUsage,
-                         "the only valid record of the {} part; --loss kto needs two or more, "
-                         "because it compares with the answers to other prompts",
-                         part == Part::kTrain ? "training" : "test");
+        const std::string text = fmt::format(
+            "the only valid record of the {} part; --loss kto needs two or more, because it "
+            "compares with the answers to other prompts",
+            part == Part::kTrain ? "training" : "test");
+        if (!bad) return MakeError(ErrorCode::kUsage, "{}", text);
+        const Error other = Placed(part, bad->first, bad->second);
+        return MakeError(other.code, "{}. {}", text, other.message);
     }
 
     std::vector<uint64_t>& EndsOf(Part part) { return part == Part::kTrain ? train_ : test_; }
