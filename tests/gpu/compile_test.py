@@ -17,7 +17,8 @@ import tempfile
 import threading
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "weft"
-NVRTC = next(iter(sorted((CACHE / "nvrtc").glob("libnvrtc.so.*"))), None)
+# Folders of nvrtc: the older one does not know the GPUs after sm_90.
+OLDER_NVRTC, NEWER_NVRTC = "nvrtc-12", "nvrtc"
 HOST_LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 EMULATED = pathlib.Path(__file__).parent / "standin/emulated.h"
 TARGETS = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1151", "gfx1201", "sm_75", "sm_80",
@@ -37,7 +38,7 @@ SCRATCH = {("attention_matrix", "gfx90a"): 196, ("attention_matrix", "gfx942"): 
 
 def names_of(target):
     hip = target.startswith("gfx")
-    call = ctypes.CDLL(hiprtc_of(target)[1] if hip else str(NVRTC))
+    call = ctypes.CDLL(hiprtc_of(target)[1] if hip else str(nvrtc_of(target)))
     part = "hiprtc" if hip else "nvrtc"
     return lambda name: getattr(call, part + name)
 
@@ -108,6 +109,12 @@ def hiprtc_of(target):
     return NEWER if target.startswith("gfx12") else OLDER
 
 
+def nvrtc_of(target):
+    """The compiler's path; None: it is not there."""
+    folder = OLDER_NVRTC if int(re.sub(r"\D", "", target)) <= 90 else NEWER_NVRTC
+    return next(iter(sorted((CACHE / folder).glob("libnvrtc.so.*"))), None)
+
+
 def loader_of(target):
     return CACHE / hiprtc_of(target)[0] / "ld-linux-x86-64.so.2"
 
@@ -115,7 +122,9 @@ def loader_of(target):
 def is_there(target):
     if target == "host":
         return True
-    return loader_of(target).exists() if target.startswith("gfx") else NVRTC is not None
+    if target.startswith("gfx"):
+        return loader_of(target).exists()
+    return nvrtc_of(target) is not None
 
 
 def suffix_of(target):

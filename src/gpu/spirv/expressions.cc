@@ -61,7 +61,7 @@ std::string Expressions::StructName(Id type) {
     definitions_ += fmt::format("struct {} {{{} }};\n", name, body);
     for (uint32_t i = 0; i < members.size(); ++i) {
         if (const auto offset = module_.Decorated(type, i, kOffset)) {
-            Check(fmt::format("__builtin_offsetof({}, m{}) == {}", name, i, *offset));
+            Check(fmt::format("WEFT_IS_AT({}, m{}, {})", name, i, *offset));
         }
     }
     return name;

@@ -29,6 +29,11 @@ template <class T, int n> struct alignas(n) Box { T value; };
 #define WEFT_KERNEL(invocations) extern "C" __global__ void __launch_bounds__(invocations)
 #endif
 #define WEFT_SHARED __shared__ __attribute__((aligned(16)))
+#if defined(WEFT_CUDA) && !defined(WEFT_EMULATED)
+#define WEFT_IS_AT(type, member, offset) true  // nvrtc before 13.5 has no offsetof
+#else
+#define WEFT_IS_AT(type, member, offset) (__builtin_offsetof(type, member) == offset)
+#endif
 template <class T, class U> FN T bits(const U& from) {
   static_assert(sizeof(T) == sizeof(U), "bits");
   T to;
@@ -160,7 +165,8 @@ struct Max {
   FN float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 #if defined(WEFT_HIP) && !defined(WEFT_EMULATED)
-#if __AMDGCN_WAVEFRONT_SIZE != WEFT_SUBGROUP
+// (Compilers from LLVM 22 on, as in ROCm 7.2, do not define it.)
+#if defined(__AMDGCN_WAVEFRONT_SIZE) && __AMDGCN_WAVEFRONT_SIZE != WEFT_SUBGROUP
 #error "the target has another subgroup size"
 #endif
 // The value of another lane: of xor 1 and 2, of the mirrored 8 and 16 (which hold equal values
