@@ -437,8 +437,8 @@ bring_radv() {
         "trixie trixie-backports" "${RADV_PACKAGES[@]}"
 }
 
-# bring_nvrtc: installs NVIDIA's compilers of kernels in separate folders: the oldest one that the
-# docs name, and one that knows the newest GPUs. Without them, the test of compiled kernels skips
+# bring_nvrtc: installs NVIDIA's compilers of kernels in separate folders: one that knows the newest
+# GPUs, and the oldest one that the docs name. Without them, the test of compiled kernels skips
 # NVIDIA's GPUs, and says so.
 bring_nvrtc() {
     bring_one_nvrtc "$NVRTC_FOLDER" "$NVRTC_PACKAGE"

@@ -17,12 +17,10 @@ import tempfile
 import threading
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "weft"
-# Folders of nvrtc: the older one does not know the GPUs after sm_90.
-OLDER_NVRTC, NEWER_NVRTC = "nvrtc-12", "nvrtc"
 HOST_LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 EMULATED = pathlib.Path(__file__).parent / "standin/emulated.h"
 TARGETS = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1151", "gfx1201", "sm_75", "sm_80",
-           "sm_89", "sm_90", "sm_120", "sm_121", "host"]
+           "sm_89", "sm_90", "sm_120", "sm_121", "sm_75@12", "sm_90@12", "host"]
 # Folders of hiprtc, and its library there: the older one does not know gfx12.
 OLDER, NEWER = ("hip", "libamdhip64.so.5"), ("hip-6", "libhiprtc.so.6")
 NO_MATRICES = ["gfx1030"]
@@ -110,8 +108,8 @@ def hiprtc_of(target):
 
 
 def nvrtc_of(target):
-    """The compiler's path; None: it is not there."""
-    folder = OLDER_NVRTC if int(re.sub(r"\D", "", target)) <= 90 else NEWER_NVRTC
+    """The compiler's path; None: it is not there. "sm_90@12": the oldest compiler for sm_90."""
+    folder = "nvrtc-12" if target.endswith("@12") else "nvrtc"
     return next(iter(sorted((CACHE / folder).glob("libnvrtc.so.*"))), None)
 
 
@@ -141,7 +139,7 @@ def command_of(target, header):
     if hip:
         options = ["--offload-arch=" + target, *options]
     else:
-        options = ["--gpu-architecture=" + target, "--ptxas-options=-v", *options]
+        options = ["--gpu-architecture=" + target.split("@")[0], "--ptxas-options=-v", *options]
     roomy = "" if hip else re.search(r'kCudaRoomyOption = "([^"]*)"', header)[1]
     command = [sys.executable, __file__, "--compile", target, json.dumps(options), roomy]
     if hip:
