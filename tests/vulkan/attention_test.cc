@@ -111,6 +111,20 @@ TEST(VulkanAttention, LongContexts) {
     }
 }
 
+// Files give 2^31 - 1 for "no window"; the kernel has bits of its own there.
+TEST(VulkanAttention, WindowsOfMoreKeysThanAnyCacheHideNone) {
+    WEFT_VULKAN(device);
+    int number = 0;
+    for (const int64_t window : {int64_t{1} << 30, (int64_t{1} << 31) - 1}) {
+        AttentionShape shape;
+        shape.head_dim = 32, shape.heads = 2, shape.group = 1;
+        shape.window = window;
+        shape.sequences = {{20, 3}, {5, 1}};
+        Check(device, shape, number++);
+        if (HasFatalFailure()) return;
+    }
+}
+
 // Encoders: rows see later rows, in windows or all of them; several texts in a step, and texts of
 // more keys than a chunk has.
 TEST(VulkanAttention, OfLaterRows) {

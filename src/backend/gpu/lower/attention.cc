@@ -41,6 +41,12 @@ constexpr int64_t kMostSplitPairs = 8, kLeastBlockPairs = 4, kMostBlockPairs = 1
 // Scratch memory for the chunks of rows that are split together.
 constexpr uint64_t kPartialBytes = 64 << 20;
 
+// A window or chunk of `keys` for the kernel; 0: it hides none, as no cache has so many positions.
+// (Some files give 2^31 - 1 for no window.)
+uint32_t WindowOf(int64_t keys) {
+    return keys < kListed ? static_cast<uint32_t>(keys) : 0;
+}
+
 struct KvWriteArgs {
     uint64_t k = 0, v = 0, k_cache = 0, v_cache = 0;
     uint64_t row_sequence = 0, sequences = 0, pages = 0;
@@ -364,8 +370,8 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
     args.first_head = static_cast<uint32_t>(a.first_head);
     args.group = static_cast<uint32_t>(a.group);
     args.first_kv_head = static_cast<uint32_t>(a.first_kv_head);
-    args.window = static_cast<uint32_t>(a.window);
-    if (a.chunk != 0) args.window = kInChunks | static_cast<uint32_t>(a.chunk);
+    args.window = WindowOf(a.window);
+    if (WindowOf(a.chunk) != 0) args.window = kInChunks | WindowOf(a.chunk);
     args.scale = a.scale;
     args.soft_cap = a.soft_cap;
     std::vector<Region> reads = {e.All(q), k_cache.All(), v_cache.All()};
@@ -455,7 +461,7 @@ Status Lower(Emitter& e, const Op& op, const program::WindowAttention& a) {
     args.result = e.Address(out);
     args.sinks = e.Address(sinks);
     args.heads = args.group = static_cast<uint32_t>(a.heads);
-    args.window = static_cast<uint32_t>(a.window);
+    args.window = WindowOf(a.window);
     args.scale = a.scale;
     WEFT_ASSIGN(const uint32_t type, CacheType(op, cache));
     const int64_t width = cache.head_dim;
