@@ -151,6 +151,26 @@ TEST_F(NativeFaults, ALostDeviceStaysLost) {
     EXPECT_EQ(test::MakeSpin(**device).error().code, ErrorCode::kPeerLost);
 }
 
+// 46: another process holds a card in exclusive mode. After the others, the process must end.
+TEST_F(NativeFaults, SomeErrorsLoseTheDevice) {
+    for (const auto& [code, loses] :
+         {std::pair{226, true}, {717, true}, {721, true}, {46, false}}) {
+        standin_.reset();
+        const auto device = Open();
+        ASSERT_TRUE(device.ok()) << device.error().message;
+        const auto word = (*device)->Allocate(4, Place::kHost);
+        const auto commands = (*device)->Record();
+        ASSERT_TRUE(word.ok() && commands.ok());
+        (*commands)->Fill(*word, 0, 4, 7);
+        ASSERT_TRUE((*commands)->End().ok());
+        standin_.fail(standin_.calls() + 2, code);
+        EXPECT_EQ((*device)->Submit(**commands).error().code,
+                  loses ? ErrorCode::kPeerLost : ErrorCode::kIo)
+            << code;
+        EXPECT_EQ((*device)->status().ok(), !loses) << code;
+    }
+}
+
 TEST_F(NativeFaults, AKernelThatNeverEndsIsATimeout) {
     const auto device = Open();
     ASSERT_TRUE(device.ok()) << device.error().message;

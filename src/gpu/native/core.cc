@@ -14,8 +14,9 @@ namespace {
 constexpr int64_t kSettleMs = 60'000;
 constexpr unsigned kNoTiming = 2, kNonBlocking = 1;
 // After these results, no call of the process on this device succeeds: an uncorrectable memory
-// error, an illegal address, a launch that ran too long or failed, ...
-constexpr std::array<Code, 10> kLostCodes = {46, 214, 220, 700, 702, 714, 715, 716, 718, 719};
+// error, an illegal address, a launch that ran too long or failed, an assertion, an error of NVLink
+// that the driver contained, ... (cuda.h: "the process must be terminated and relaunched")
+constexpr std::array kLostCodes = {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721};
 
 }  // namespace
 
