@@ -53,6 +53,12 @@ class Slurm(SubmitTest):
         self.weft("submit", "--to", "slurm", "--name", "tune", "--", "run", "m", status=1)
         self.assertFalse((self.folder / "sbatch.0").exists())
 
+    def test_jobs_of_one_second_have_names_of_their_own(self):
+        self.client("sbatch", "echo 4711")
+        names = {self.weft("submit", "--to", "slurm", "--", "run", "m").split()[0]
+                 for _ in range(8)}
+        self.assertEqual(len(names), 8, names)
+
     def test_a_parent_that_ignores_its_children(self):
         """The system then keeps no status of the client, unless the program asks for it."""
         self.client("sbatch", "exit 1")

@@ -1,5 +1,6 @@
 // weft submit, weft job: run a command on N nodes of a cluster engine.
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstddef>
 #include <ctime>
@@ -56,14 +57,17 @@ struct JobFlags {
     bool follow = false, forget = false, json = false;
 };
 
-// "train-20250601-120000": unique among this user's jobs; messages state it.
+// "train-0601-120000-9f3a": unique among this user's jobs, also of one second; messages state it.
 std::string NameNow(const std::string& command) {
     std::string name;
     for (const char c : command) {
         if ((c >= 'a' && c <= 'z') || c == '-') name += c;
     }
-    return fmt::format("{}-{}", name.empty() ? "job" : name,
-                       UtcText(std::time(nullptr), "%m%d-%H%M%S"));
+    std::array<std::byte, 2> bits{};
+    RandomBytes(bits);
+    return fmt::format("{}-{}-{:02x}{:02x}", name.empty() ? "job" : name,
+                       UtcText(std::time(nullptr), "%m%d-%H%M%S"), static_cast<int>(bits[0]),
+                       static_cast<int>(bits[1]));
 }
 
 // The key in hexadecimal digits, which any file format can hold.
