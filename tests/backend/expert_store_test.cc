@@ -86,7 +86,7 @@ TEST_P(DriveExperts, HaveTheBitsOfExpertsInMemory) {
 class StoreTest : public testing::Test {
   protected:
     static constexpr int64_t kExperts = 8, kCols = 64, kRows = 64;
-    static constexpr int64_t kStride = 4 * backend::kDrivePage;  // kRows * kCols floats
+    static constexpr int64_t kStride = kRows * kCols * 4;  // whole pages of up to 16 KiB
     static constexpr int64_t kBytes = 2 * kExperts * kStride;
 
     // one_choice: both stacks belong to choice 0. Else stack i is that of choice i.
@@ -153,7 +153,7 @@ class StoreTest : public testing::Test {
         return *reinterpret_cast<const float*>(data_ + (stack * kExperts + expert) * kStride);
     }
     size_t PagesHere() const {
-        std::vector<unsigned char> here(kBytes / backend::kDrivePage);
+        std::vector<unsigned char> here(kBytes / backend::DrivePage());
         EXPECT_EQ(::mincore(data_, kBytes, here.data()), 0);
         return static_cast<size_t>(std::ranges::count_if(here, [](auto c) { return c & 1; }));
     }

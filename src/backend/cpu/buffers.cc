@@ -102,7 +102,7 @@ Buffers::Buffers(const program::ChunkedProgram& chunked, const CompileOptions& o
     layout.overlap = options.beside;
     layout.in_halves = options.overlap != Overlap::kNever;
     layout.keep = options.keep;
-    if (options.drive_memory > 0) layout.align = kDrivePage;
+    if (options.drive_memory > 0) layout.align = DrivePage();
     if (packs()) layout.weight_bytes = [this](ValueId id) { return WeightBytes(id); };
     layout_ = program::MemoryLayout(chunked, layout);
 }
@@ -141,7 +141,7 @@ int64_t Buffers::StrideOf(ValueId stack) const {
     const program::Value& value = program_.value(stack);
     const program::Shape& s = value.shape;
     const int64_t stride = kernels::StackStride(kernels_, value.dtype, s[1], s[2]);
-    return IsOnDrive(stack) ? (stride + kDrivePage - 1) / kDrivePage * kDrivePage : stride;
+    return IsOnDrive(stack) ? (stride + DrivePage() - 1) / DrivePage() * DrivePage() : stride;
 }
 
 Status Buffers::Allocate() {

@@ -1,6 +1,7 @@
 #include "backend/cpu/expert_store.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -37,6 +38,11 @@ constexpr double kLeastRight = 0.5, kGuessWeight = 0.02;
 constexpr int64_t kTryAgain = 31;
 
 }  // namespace
+
+int64_t DrivePage() {
+    static const int64_t page = ::sysconf(_SC_PAGESIZE);
+    return page;
+}
 
 ExpertStore::~ExpertStore() {
     {
@@ -437,7 +443,7 @@ Status ExpertStore::Read(const Piece& piece) const {
     const int64_t matrix_bytes = stack.matrices.stride_bytes;
     static thread_local std::vector<std::byte> raw;
     // One call instead of a page fault for each page. (Kernels before 5.14 refuse it.)
-    const int64_t begin = matrix_bytes * piece.row / matrix.rows / kDrivePage * kDrivePage;
+    const int64_t begin = matrix_bytes * piece.row / matrix.rows / DrivePage() * DrivePage();
     const int64_t end = matrix_bytes * (piece.row + rows) / matrix.rows;
     ::madvise(matrix.data + begin, static_cast<size_t>(end - begin), MADV_POPULATE_WRITE);
     return LoadPiece(matrix, piece.row, rows, e * matrix.rows, stack.source, options_.pack, raw);

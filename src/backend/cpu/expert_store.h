@@ -30,8 +30,8 @@
 namespace weft::backend {
 
 // Bytes to which the matrices of a stack on the drive are padded, so that each has pages of its
-// own.
-inline constexpr int64_t kDrivePage = 4096;
+// own: the system's page, of 4 to 64 KiB.
+int64_t DrivePage();
 // Reads at a time: a drive needs several requests to reach its rate, and threads also pack what
 // they read. kReaderBytes: memory of one of these threads.
 inline constexpr size_t kReaders = 16;
