@@ -89,6 +89,7 @@ class Builder final : public FabricBuilder {
     const std::vector<int>& unreached() const override { return unreached_; }
 
   private:
+    Status ListenShared();
     Status ListenAll();
     Result<Fd> ListenAt(const std::string& host) const;
     bool Dials(int peer) const;
@@ -185,27 +186,35 @@ Status Builder::Open() {
                          "--transport mpi joins ranks that an MPI launcher started, as in: "
                          "mpirun -n 2 weft run MODEL --transport mpi");
     }
-    const bool shares = MemoryFile("weft-link").valid();
-    if (!shares && o.transport == Transport::kShm) {
-        return MakeError(ErrorCode::kIo,
-                         "--transport shm: the system refuses memfd_create: {}. Use --transport "
-                         "tcp, or allow the call in the container's seccomp profile.",
-                         std::strerror(errno));
-    }
-    if (!shares && o.transport == Transport::kAuto) {
-        Log(LogLevel::kWarning,
-            "memfd_create: {}: ranks of this host use TCP instead of shared memory",
-            std::strerror(errno));
-    }
-    if (shares && (o.transport == Transport::kShm || o.transport == Transport::kAuto)) {
-        Token name;
-        RandomBytes(std::as_writable_bytes(std::span(name)));
-        unix_name_ = "weft-" + Hex(name);
-        WEFT_ASSIGN(unix_listener_, ListenUnix(unix_name_));
+    if (o.transport == Transport::kShm || o.transport == Transport::kAuto) {
+        WEFT_TRY(ListenShared());
     }
     if (o.transport != Transport::kShm) {
         WEFT_TRY(ListenAll());
     }
+    return {};
+}
+
+// Listens for ranks that share memory with this one. Where the system has no memory for that, these
+// ranks use TCP.
+Status Builder::ListenShared() {
+    if (!MemoryFile("weft-link").valid()) {
+        const char* const why = std::strerror(errno);
+        if (options_.transport == Transport::kShm) {
+            return MakeError(ErrorCode::kIo,
+                             "--transport shm: the system refuses memfd_create: {}. Use "
+                             "--transport tcp, or allow the call in the container's seccomp "
+                             "profile.",
+                             why);
+        }
+        Log(LogLevel::kWarning,
+            "memfd_create: {}: ranks of this host use TCP instead of shared memory", why);
+        return {};
+    }
+    Token name;
+    RandomBytes(std::as_writable_bytes(std::span(name)));
+    unix_name_ = "weft-" + Hex(name);
+    WEFT_ASSIGN(unix_listener_, ListenUnix(unix_name_));
     return {};
 }
 
