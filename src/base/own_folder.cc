@@ -16,8 +16,8 @@
 namespace weft {
 namespace {
 
-// Whether files that this process creates in the folder get the folder's owner. (User ids are not
-// compared first: a file server may map root to another user.)
+// Whether this process is the folder's owner. On a file server that maps root to another user, the
+// owner of a new file tells.
 bool IsOwner(const std::string& folder, uid_t owner) {
     if (owner == ::geteuid()) return true;
     std::string path = folder + "/.owner-XXXXXX";

@@ -1,12 +1,19 @@
 // Kernels of a device that compiles slowly: a watchdog sees that the device is working.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "backend/gpu/device/context.h"
 #include "shaders/shaders.h"
+#include "support/temp_dir.h"
 
 namespace weft::backend::on_gpu {
 namespace {
@@ -89,6 +96,25 @@ TEST(VulkanKernels, CompilingIsProgress) {
     }
     // A kernel in the cache is not compiled again.
     EXPECT_TRUE(kernels.Get("map", {64, 1}, 16, 0).ok());
+}
+
+// Earlier versions made the folder with the user's mask: 0775 on Ubuntu and Fedora.
+TEST(KernelFolder, IsTheUsersAlone) {
+    const weft::test::TempDir cache;
+    const char* const before = std::getenv("XDG_CACHE_HOME");
+    const std::optional<std::string> kept =
+        before == nullptr ? std::nullopt : std::optional<std::string>(before);
+    ::setenv("XDG_CACHE_HOME", cache.path().c_str(), 1);
+    const std::string folder = cache.path() + "/weft/vulkan";
+    std::filesystem::create_directories(folder);
+    ASSERT_EQ(::chmod(folder.c_str(), 0775), 0);
+    EXPECT_EQ(KernelFolder(), folder);
+    struct stat info {};
+    EXPECT_EQ(::stat(folder.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, 0700u);
+    const bool given = ::chown(folder.c_str(), 12'345, static_cast<gid_t>(-1)) == 0;  // (by root)
+    EXPECT_EQ(KernelFolder(), given ? "" : folder);
+    kept ? ::setenv("XDG_CACHE_HOME", kept->c_str(), 1) : ::unsetenv("XDG_CACHE_HOME");
 }
 
 }  // namespace

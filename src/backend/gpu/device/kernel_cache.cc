@@ -1,5 +1,9 @@
 #include "backend/gpu/device/kernel_cache.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <span>
 
 #include "base/hash.h"
@@ -11,11 +15,19 @@
 namespace weft::backend::on_gpu {
 
 std::string KernelFolder() {
-    const std::string cache = CacheFolder();
+    static std::atomic<bool> told = false;
+    const std::string cache = CacheFolder(), folder = cache + "/vulkan";
     if (cache.empty()) return "";
-    const Status own = MakeOwnFolder("compiled kernels in", cache + "/vulkan");
-    if (own.ok()) return cache + "/vulkan";
-    if (own.error().code == ErrorCode::kDenied) Log(LogLevel::kWarning, "{}", own.error().message);
+    // (Earlier versions made it with the user's mask, which may let the user's group write.)
+    struct stat info {};
+    const bool own = ::stat(folder.c_str(), &info) == 0 && info.st_uid == ::geteuid();
+    if (own) ::chmod(folder.c_str(), 0700);
+    const Status made = MakeOwnFolder("compiled kernels in", folder);
+    if (made.ok()) return folder;
+    if (made.error().code == ErrorCode::kDenied && !told.exchange(true)) {
+        Log(LogLevel::kWarning, "{}. Until then, kernels are compiled at each start",
+            made.error().message);
+    }
     return "";
 }
 
