@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/home_folder.h"
 #include "base/json.h"
+#include "base/printable.h"
 #include "base/shell_word.h"
 #include "submit/quote.h"
 #include "submit/ssh_rank.h"
@@ -298,7 +299,14 @@ Result<Submitted> Submit(const JobSpec& job, const NativeFile& file) {
         return said.error();
     }
     submitted.id = IdOf(job, *said);
-    if (submitted.id.empty()) return submitted;
+    if (job.target.engine != Engine::kSlurm) return submitted;
+    if (submitted.id.empty()) {
+        ForgetNote(job.name);
+        return MakeError(ErrorCode::kCorrupt,
+                         "sbatch printed '{}'; expected the job's number, as 'sbatch --parsable' "
+                         "prints it. 'squeue --me' shows whether the job {} is there",
+                         Printable(said->substr(0, 200)), job.name);
+    }
     const Status noted = WriteNote(submitted);
     if (noted.ok()) return submitted;
     return MakeError(ErrorCode::kIo, "{} is submitted as {}, but its note has no number: {}",

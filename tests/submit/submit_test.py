@@ -53,6 +53,13 @@ class Slurm(SubmitTest):
         self.weft("submit", "--to", "slurm", "--name", "tune", "--", "run", "m", status=1)
         self.assertFalse((self.folder / "sbatch.0").exists())
 
+    def test_a_job_without_a_number(self):
+        """'squeue --jobs=' would list all jobs."""
+        self.client("sbatch", "echo queued")
+        said = self.weft("submit", "--to", "slurm", "--name", "tune", "--", "run", "m", status=1)
+        self.assertIn("sbatch printed 'queued", said)
+        self.assertNotIn("tune", self.weft("job", "list"))
+
     def test_jobs_of_one_second_have_names_of_their_own(self):
         self.client("sbatch", "echo 4711")
         names = {self.weft("submit", "--to", "slurm", "--", "run", "m").split()[0]
