@@ -220,7 +220,7 @@ std::string Shown(const AnswerDelta& delta) {
     return shown;
 }
 
-// What a text gives does not depend on its pieces, whatever it is composed of.
+// Random texts give the same answer, whole and in any pieces.
 TEST(Answer, PiecesOfRandomTexts) {
     const char* const words[] = {"Hi",
                                  "\n",

@@ -11,6 +11,7 @@
 #include <future>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,7 +61,25 @@ class NativeFaults : public testing::Test {
         if (standin_.reset != nullptr) standin_.reset();
     }
     static Result<std::shared_ptr<Device>> Open() { return Device::Open(test::TestApi(), 0); }
+    // Opens the device, records commands, and lets their submission fail.
+    void OpenToFail(int code) {
+        standin_.reset();
+        const auto device = Open();
+        ASSERT_TRUE(device.ok()) << device.error().message;
+        device_ = *device;
+        auto word = device_->Allocate(4, Place::kHost);
+        auto commands = device_->Record();
+        ASSERT_TRUE(word.ok() && commands.ok());
+        word_.emplace(*std::move(word));
+        commands_ = *std::move(commands);
+        commands_->Fill(*word_, 0, 4, 7);
+        ASSERT_TRUE(commands_->End().ok());
+        standin_.fail(standin_.calls() + 2, code);
+    }
     Standin standin_;
+    std::shared_ptr<Device> device_;
+    std::optional<Buffer> word_;
+    std::unique_ptr<Commands> commands_;
 };
 
 // A lifetime: open, allocate, create a kernel, record, submit, wait, read times, close. `calls`:
@@ -134,40 +153,28 @@ TEST_F(NativeFaults, EachFailingCallIsAnErrorWithoutLeaks) {
 }
 
 TEST_F(NativeFaults, ALostDeviceStaysLost) {
-    const auto device = Open();
-    ASSERT_TRUE(device.ok()) << device.error().message;
-    const auto word = (*device)->Allocate(4, Place::kHost);
-    const auto commands = (*device)->Record();
-    ASSERT_TRUE(word.ok() && commands.ok());
-    (*commands)->Fill(*word, 0, 4, 7);
-    ASSERT_TRUE((*commands)->End().ok());
-    standin_.fail(standin_.calls() + 2, kLost);
-    EXPECT_EQ((*device)->Submit(**commands).error().code, ErrorCode::kPeerLost);
-    EXPECT_EQ((*device)->status().error().code, ErrorCode::kPeerLost);
-    EXPECT_EQ((*device)->Submit(**commands).error().code, ErrorCode::kPeerLost);
-    EXPECT_EQ((*device)->Wait(0, Deadline::In(10)).error().code, ErrorCode::kPeerLost);
-    EXPECT_EQ((*device)->Allocate(4, Place::kHost).error().code, ErrorCode::kPeerLost);
-    EXPECT_EQ((*device)->Record().error().code, ErrorCode::kPeerLost);
-    EXPECT_EQ(test::MakeSpin(**device).error().code, ErrorCode::kPeerLost);
+    ASSERT_NO_FATAL_FAILURE(OpenToFail(kLost));
+    EXPECT_EQ(device_->Submit(*commands_).error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ(device_->status().error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ(device_->Submit(*commands_).error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ(device_->Wait(0, Deadline::In(10)).error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ(device_->Allocate(4, Place::kHost).error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ(device_->Record().error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ(test::MakeSpin(*device_).error().code, ErrorCode::kPeerLost);
 }
 
 // 46: another process holds a card in exclusive mode. After the others, the process must end.
 TEST_F(NativeFaults, SomeErrorsLoseTheDevice) {
     for (const auto& [code, loses] :
          {std::pair{226, true}, {717, true}, {721, true}, {46, false}}) {
-        standin_.reset();
-        const auto device = Open();
-        ASSERT_TRUE(device.ok()) << device.error().message;
-        const auto word = (*device)->Allocate(4, Place::kHost);
-        const auto commands = (*device)->Record();
-        ASSERT_TRUE(word.ok() && commands.ok());
-        (*commands)->Fill(*word, 0, 4, 7);
-        ASSERT_TRUE((*commands)->End().ok());
-        standin_.fail(standin_.calls() + 2, code);
-        EXPECT_EQ((*device)->Submit(**commands).error().code,
+        commands_.reset();
+        word_.reset();
+        device_.reset();
+        ASSERT_NO_FATAL_FAILURE(OpenToFail(code));
+        EXPECT_EQ(device_->Submit(*commands_).error().code,
                   loses ? ErrorCode::kPeerLost : ErrorCode::kIo)
             << code;
-        EXPECT_EQ((*device)->status().ok(), !loses) << code;
+        EXPECT_EQ(device_->status().ok(), !loses) << code;
     }
 }
 

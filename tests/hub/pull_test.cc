@@ -7,6 +7,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "base/deadline.h"
@@ -363,17 +364,28 @@ TEST_F(PullTest, TwoAtOnceDownloadOnce) {
     EXPECT_EQ(Sent(), 8u << 20);
 }
 
-TEST_F(PullTest, LockThatIsNeverReleased) {
-    config_.SetTimeout(800);
-    server_->Set({{"files", {Large("x.gguf", 1000)}}});
-    const auto spec = hub::ParseSpec("o/n");
-    ASSERT_TRUE(Pull("o/n").ok());
-    const auto found = hub::FindCached(config_, *spec);
-    hub::RepoFile file;
-    file.hash = fs::read_symlink(*found).filename();
-    fs::remove(hub::BlobPath(Folder(), file));
-    const auto lock = hub::BlobLock::Take(config_, *spec, file, {});
-    ASSERT_TRUE(lock.ok());
+// A pulled model and its lock, which another program seems to hold.
+class LockedPull : public PullTest {
+  protected:
+    void SetUp() override {
+        PullTest::SetUp();
+        config_.SetTimeout(800);
+        server_->Set({{"files", {Large("x.gguf", 1000)}}});
+        const auto spec = hub::ParseSpec("o/n");
+        ASSERT_TRUE(Pull("o/n").ok());
+        found_ = hub::FindCached(config_, *spec).value();
+        file_.hash = fs::read_symlink(found_).filename();
+        auto lock = hub::BlobLock::Take(config_, *spec, file_, {});
+        ASSERT_TRUE(lock.ok());
+        lock_.emplace(*std::move(lock));
+    }
+    std::string found_;
+    hub::RepoFile file_;
+    std::optional<hub::BlobLock> lock_;
+};
+
+TEST_F(LockedPull, LockThatIsNeverReleased) {
+    fs::remove(hub::BlobPath(Folder(), file_));
     ExpectError("o/n", ErrorCode::kTimeout, "holds the lock");
 }
 
@@ -480,18 +492,9 @@ TEST_F(PullTest, ModelOfAnOlderSnapshotIsFound) {
 }
 
 // 'weft rm' of another revision reads all links, and removes contents without one.
-TEST_F(PullTest, LinksAreMadeUnderTheLock) {
-    config_.SetTimeout(800);
-    server_->Set({{"files", {Large("x.gguf", 1000)}}});
-    const auto spec = hub::ParseSpec("o/n");
-    ASSERT_TRUE(Pull("o/n").ok());
-    const auto found = hub::FindCached(config_, *spec);
-    hub::RepoFile file;
-    file.hash = fs::read_symlink(*found).filename();
-    const auto lock = hub::BlobLock::Take(config_, *spec, file, {});
-    ASSERT_TRUE(lock.ok());
+TEST_F(LockedPull, LinksAreMadeUnderTheLock) {
     EXPECT_TRUE(Pull("o/n").ok());  // nothing to do
-    fs::remove(*found);
+    fs::remove(found_);
     ExpectError("o/n", ErrorCode::kTimeout, "holds the lock");
 }
 

@@ -27,25 +27,31 @@ int64_t ProgressOfReading(const std::string& folder, const std::function<int64_t
     return progress() - before;
 }
 
+// A job of one rank with the golden model, and the folder of its checkpoints.
+class SaverTest : public testing::Test {
+  protected:
+    SaverTest() {
+        support::TrainGolden::WriteFolder(folder.path());
+        options.model = folder.path();
+        options.sequence = 16;
+        words.folder = room.folder = folder / "out";
+        std::filesystem::create_directories(words.folder);
+    }
+    const test::TempDir folder;
+    TrainerOptions options;
+    SaveOptions words;
+    RoomPlan room;
+    test::FakeHub hub{1};
+    test::FakeCluster cluster{hub, 0, 1};
+};
+
 // With --zero 0 one rank writes everything: 84 GB for a 7B model take 12 minutes over 1 Gbit/s, in
 // which the others are idle.
-TEST(Saver, OneRankMayWriteLongerThanTheOthers) {
-    const test::TempDir folder;
-    support::TrainGolden::WriteFolder(folder.path());
-    TrainerOptions options;
-    options.model = folder.path();
-    options.sequence = 16;
-    test::FakeHub hub(1);
-    test::FakeCluster cluster(hub, 0, 1);
+TEST_F(SaverTest, OneRankMayWriteLongerThanTheOthers) {
     auto trainer = Trainer::Make(options, cluster);
     ASSERT_TRUE(trainer.ok()) << trainer.error().message;
-    SaveOptions words;
-    words.folder = folder / "out";
-    std::filesystem::create_directories(words.folder);
     Saver saver(words, cluster, (*trainer)->state(), (*trainer)->rule(), (*trainer)->source(),
                 "a model");
-    RoomPlan room;
-    room.folder = words.folder;
     saver.SetRoom({}, room);
     cluster.SetProgress(nullptr);
     cluster.SetProgress(nullptr);  // both that the cluster knows
@@ -60,22 +66,10 @@ TEST(Saver, OneRankMayWriteLongerThanTheOthers) {
 }
 
 // The arrays of Muon are not those of Adam; an older version may have had others, too.
-TEST(Saver, AnErrorNamesWhatWroteOtherArrays) {
-    const test::TempDir folder;
-    support::TrainGolden::WriteFolder(folder.path());
-    TrainerOptions options;
-    options.model = folder.path();
-    options.sequence = 16;
-    test::FakeHub hub(1);
-    test::FakeCluster cluster(hub, 0, 1);
+TEST_F(SaverTest, AnErrorNamesWhatWroteOtherArrays) {
     const auto adam = Trainer::Make(options, cluster);
     ASSERT_TRUE(adam.ok()) << adam.error().message;
-    SaveOptions words;
-    words.folder = folder / "out";
-    std::filesystem::create_directories(words.folder);
     Saver saver(words, cluster, (*adam)->state(), (*adam)->rule(), (*adam)->source(), "a model");
-    RoomPlan room;
-    room.folder = words.folder;
     saver.SetRoom({}, room);
     options.update.kind = UpdateKind::kMuon;
     options.update.momentum = 0.95;

@@ -119,7 +119,7 @@ Status RewardCommand::ScoreAll() {
     return {};
 }
 
-// What a process wrote since its last answer belongs to no line.
+// Checks that a process has written nothing since its last answer: no line would get that text.
 Status RewardCommand::CheckSilent(Worker& worker) const {
     if (worker.pid < 0) return {};
     std::array<char, 4096> buffer;
