@@ -59,6 +59,15 @@ uint Dim(uint turn) {
     return turn * gl_WorkGroupSize.x + gl_LocalInvocationIndex;
 }
 
+// The sum of one column, between two calls of SumColumns. (If an invocation's index selects an
+// element of `all`, compilers put the array into scratch memory.)
+float SumOfColumn(uint column) {
+    float sum = 0;
+    [[dont_unroll]] for (uint part = 0; part < 8; ++part) {
+        sum += partial[part * kQuads + column / 4][column % 4];
+    }
+    return sum;
+}
 // The sums of all invocations' numbers of each column. `all` may be `own`.
 void SumColumns(vec4 own[kQuads], out vec4 all[kQuads]) {
     const uint lane = gl_LocalInvocationIndex, lanes = gl_WorkGroupSize.x;
@@ -261,7 +270,7 @@ void Back(uint row, State before, inout State grad) {
     if (own < width) {
         const float skipped = kSsd ? beta.at[head] * slopes[row & 1][own] : 0.0;
         const uint at = (row * heads + head) * cols + first_column + own;
-        dv.at[at] = all[own / 4][own % 4] + skipped;
+        dv.at[at] = strength * SumOfColumn(own) + skipped;
     }
     float faded = 0;
     for (uint t = 0; t < kEach; ++t) {
@@ -328,7 +337,7 @@ void main() {
         const uint own = gl_LocalInvocationIndex;
         if (own >= width) continue;
         const float skipped = kSsd ? beta.at[head] * values[row & 1][own] : 0.0;
-        y.at[(row * heads + head) * cols + first_column + own] = all[own / 4][own % 4] + skipped;
+        y.at[(row * heads + head) * cols + first_column + own] = SumOfColumn(own) + skipped;
     }
 }
 #endif
