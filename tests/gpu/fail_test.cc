@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <thread>
 
 #include "gpu/failing_loader.h"
 #include "gpu/gpu_case.h"
@@ -132,6 +133,27 @@ TEST_F(GpuFaults, LossReportedOnlyByWaitsIsDetected) {
     ASSERT_FALSE(waited.ok());
     EXPECT_EQ(waited.error().code, ErrorCode::kPeerLost) << waited.error().message;
     EXPECT_EQ((*device)->Wait(*first, Deadline::In(0)).error().code, ErrorCode::kPeerLost);
+}
+
+// The work may end before vkQueueSubmit returns, and another thread may look then.
+TEST_F(GpuFaults, WorkThatEndsWithinItsSubmissionIsNoLoss) {
+    const auto device = OpenWithoutFaults();
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    const auto commands = (*device)->Record(), more = (*device)->Record();
+    ASSERT_TRUE(commands.ok() && (*commands)->End().ok());
+    ASSERT_TRUE(more.ok() && (*more)->End().ok());
+    auto buffer = (*device)->Allocate(4, Place::kDevice);
+    ASSERT_TRUE(buffer.ok() && (*device)->Submit(**commands).ok());
+    vk_faults.on_submit = [&] {
+        ASSERT_TRUE(test::OthersSleep());  // both submissions are done, and nobody has polled
+        std::thread([&] { const Buffer gone = *std::move(buffer); }).join();
+    };
+    const auto second = (*device)->Submit(**more);
+    vk_faults.on_submit = nullptr;
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    const Status waited = (*device)->Wait(*second, Deadline::In(60'000));
+    EXPECT_TRUE(waited.ok()) << waited.error().message;
+    EXPECT_TRUE((*device)->status().ok());
 }
 
 TEST_F(GpuFaults, WithoutADriverTheListIsEmpty) {

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -29,12 +30,13 @@ struct Faults {
     std::string hidden;  // name of a function that the loader does not find
     int calls = 0;
     std::string last;
-    std::string failed;              // name of the call that failed
-    int alive = 0;                   // objects created and not destroyed
-    std::vector<std::string> names;  // names of the calls that could have failed
-    bool discrete = false;           // devices report the type of a discrete GPU
-    bool hangs = false;              // no further submission completes
-    uint64_t done = 0;               // submissions completed before `hangs` was set
+    std::string failed;               // name of the call that failed
+    int alive = 0;                    // objects created and not destroyed
+    std::vector<std::string> names;   // names of the calls that could have failed
+    bool discrete = false;            // devices report the type of a discrete GPU
+    bool hangs = false;               // no further submission completes
+    uint64_t done = 0;                // submissions completed before `hangs` was set
+    std::function<void()> on_submit;  // called before a successful vkQueueSubmit returns
 };
 inline Faults vk_faults;
 
@@ -78,6 +80,8 @@ struct Wrap<Tag, VkResult(VKAPI_PTR*)(Types...)> {
             return vk_faults.with;
         }
         const VkResult result = real(args...);
+        const bool submitted = std::string_view(Tag::kName) == "vkQueueSubmit";
+        if (submitted && result == VK_SUCCESS && vk_faults.on_submit) vk_faults.on_submit();
         const bool made = IsOne(Tag::kName, "vkCreate") || IsOne(Tag::kName, "vkAllocateMemory");
         if (made && result == VK_SUCCESS) ++vk_faults.alive;
         return result;

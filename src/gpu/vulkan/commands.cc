@@ -160,6 +160,7 @@ Status CommandsOfCore::Submit(uint64_t submission) {
     info.pCommandBuffers = &buffer_;
     info.signalSemaphoreCount = 1;
     info.pSignalSemaphores = &core_->semaphore;
+    core_->given = submission;
     WEFT_TRY(core_->Check("vkQueueSubmit",
                           core_->calls.QueueSubmit(core_->queue, 1, &info, VK_NULL_HANDLE)));
     submission_ = submission;

@@ -114,7 +114,7 @@ Result<uint64_t> Core::Done() {
     WEFT_TRY(Check("vkGetSemaphoreCounterValue",
                    calls.GetSemaphoreCounterValue(device, semaphore, &value)));
     // Some drivers report a lost device by a counter value that was never signaled.
-    if (value > submitted) return Fail("vkGetSemaphoreCounterValue", VK_ERROR_DEVICE_LOST);
+    if (value > given) return Fail("vkGetSemaphoreCounterValue", VK_ERROR_DEVICE_LOST);
     uint64_t before = done;
     while (before < value && !done.compare_exchange_weak(before, value)) {
     }

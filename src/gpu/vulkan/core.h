@@ -47,6 +47,9 @@ struct Core {
                                              // submissions
     Guard guard;
     std::atomic<uint64_t> submitted{0}, done{0};
+    // The last number given to vkQueueSubmit, set before the call: the work may end before the call
+    // returns.
+    std::atomic<uint64_t> given{0};
     std::atomic<bool> lost{false};       // a call returned VK_ERROR_DEVICE_LOST
     std::atomic<bool> gone{false};       // the device is lost, and nothing runs on it any more
     std::atomic<bool> abandoned{false};  // some object was leaked, so the device must be leaked,
