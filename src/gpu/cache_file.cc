@@ -72,14 +72,20 @@ std::vector<std::byte> ReadCacheFile(const std::string& path) {
     return data;
 }
 
-void WriteCacheFile(const std::string& path, std::span<const std::byte> data, uint64_t most_bytes) {
+Status WriteCacheFile(const std::string& path, std::span<const std::byte> data,
+                      uint64_t most_bytes) {
     std::error_code ignored;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-    const Status written = Write(path, data);
-    // kDenied: another process is writing it at the moment.
-    if (!written.ok() && written.error().code != ErrorCode::kDenied)
-        Log(LogLevel::kWarning, "cannot store compiled kernels: {}", written.error().message);
+    Status written = Write(path, data);
+    if (!written.ok() && written.error().code == ErrorCode::kDenied) written = {};
     Prune(path, most_bytes);
+    return written;
+}
+
+void WarnNotStored(const Status& written, std::atomic<bool>& told) {
+    if (written.ok() || told.exchange(true)) return;
+    Log(LogLevel::kWarning, "cannot store compiled kernels, so later starts compile them again: {}",
+        written.error().message);
 }
 
 }  // namespace weft::gpu

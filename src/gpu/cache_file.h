@@ -4,21 +4,26 @@
 // Thread: any.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/result.h"
+
 namespace weft::gpu {
 
 // Empty if the file is missing or damaged.
 std::vector<std::byte> ReadCacheFile(const std::string& path);
-// Creates missing folders. A failure is a warning. Deletes files with the same extension that have
+// Creates missing folders. Deletes files with the same extension that have
 // not been read or written for the longest time, until those of the folder have at most
-// `most_bytes`.
+// `most_bytes`. Errors: those of OutputFile, but no error if another process is writing the file.
 inline constexpr uint64_t kMostCacheBytes = 1ull << 28;
-void WriteCacheFile(const std::string& path, std::span<const std::byte> data,
-                    uint64_t most_bytes = kMostCacheBytes);
+Status WriteCacheFile(const std::string& path, std::span<const std::byte> data,
+                      uint64_t most_bytes = kMostCacheBytes);
+// Logs the first failure that a device's kernels have; `told` is the device's.
+void WarnNotStored(const Status& written, std::atomic<bool>& told);
 
 }  // namespace weft::gpu

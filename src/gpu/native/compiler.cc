@@ -130,7 +130,7 @@ Result<Compiler::Compiled> Compiler::Compile(const spirv::Text& text, const char
     compiled.kept = !compiled.file.empty();
     if (compiled.kept) return compiled;
     WEFT_ASSIGN(compiled.file, Run(text, options));
-    WriteCacheFile(path, compiled.file);
+    WarnNotStored(WriteCacheFile(path, compiled.file), not_stored_told_);
     return compiled;
 }
 

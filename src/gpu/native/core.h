@@ -127,6 +127,7 @@ class Compiler {
     std::atomic<size_t> compiled_{0};     // since LoadAll began
     std::atomic<int64_t> told_ns_{0};     // when the log had the last line about this
     std::atomic<bool> announced_{false};  // whether the log had the first line
+    std::atomic<bool> not_stored_told_{false};
 };
 
 Result<std::unique_ptr<Kernel>> MakeKernelOn(std::shared_ptr<Core> core,

@@ -77,7 +77,8 @@ class PipelineCache {
     std::string path_;
     VkPipelineCache handle_ = VK_NULL_HANDLE;
     bool grew_ = false;
-    int64_t due_ns_ = 0;  // time of the next SaveIfDue that may write
+    std::atomic<bool> told_{false};  // of a failure
+    int64_t due_ns_ = 0;             // time of the next SaveIfDue that may write
 };
 
 Result<std::unique_ptr<Kernel>> MakeKernelOn(std::shared_ptr<Core> core, PipelineCache& cache,

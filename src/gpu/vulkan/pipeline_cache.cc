@@ -1,7 +1,6 @@
 // Compiled pipelines on disk.
 #include "base/deadline.h"
 #include "base/hash.h"
-#include "base/log.h"
 #include "gpu/cache_file.h"
 #include "gpu/vulkan/core.h"
 
@@ -53,10 +52,9 @@ void PipelineCache::Save() {
         result = core_->calls.GetPipelineCacheData(core_->device, handle_, &size, data.data());
     if (result == VK_SUCCESS) {
         data.resize(size);
-        return WriteCacheFile(path_, data);
+        return WarnNotStored(WriteCacheFile(path_, data), told_);
     }
-    Log(LogLevel::kWarning, "cannot store compiled kernels: {}",
-        core_->Fail("vkGetPipelineCacheData", result).message);
+    WarnNotStored(core_->Fail("vkGetPipelineCacheData", result), told_);
 }
 
 PipelineCache::~PipelineCache() {
