@@ -5,7 +5,9 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <future>
@@ -279,6 +281,19 @@ TEST_F(NativeFaults, CompiledKernelsAreKept) {
         if (damaged) continue;
         text.resize(text.size() / 2);
         ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
+    }
+}
+
+// hiprtc tells one version for all versions of ROCm.
+TEST_F(NativeFaults, AnotherDriverCompilesAgain) {
+    const test::TempDir folder;
+    for (const ptrdiff_t files : {1, 2}) {
+        if (files > 1) ::setenv("WEFT_STANDIN_VERSION", "60200000", 1);
+        const auto device = Device::Open(test::TestApi(), 0, {.cache_folder = folder.path()});
+        ::unsetenv("WEFT_STANDIN_VERSION");
+        ASSERT_TRUE(device.ok()) << device.error().message;
+        ASSERT_TRUE(test::RunScale(**device, Place::kHost, 10, 8, 2, 0).ok());
+        EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), files);
     }
 }
 

@@ -1,5 +1,6 @@
 // Compiles the text of kernels by nvrtc or hiprtc. Compiled kernels are kept in files named by a
-// hash of all that they depend on: text, options, architecture, and the compiler's version.
+// hash of all that they depend on: text, options, architecture, and the versions of compiler and
+// driver.
 #include <unistd.h>
 
 #include <algorithm>
@@ -121,7 +122,9 @@ Result<Compiler::Compiled> Compiler::Compile(const spirv::Text& text, const char
     }
     int major = 0, minor = 0;
     static_cast<void>(calls_.GetVersion(&major, &minor));
-    std::string all = fmt::format("{}.{}\n", major, minor);
+    // (hiprtc has one version number for all versions of ROCm, so the driver's counts, too.)
+    std::string all =
+        fmt::format("{}.{} {}\n", major, minor, core_.found.description.driver_version);
     for (const std::string& word : options) all += word + "\n";
     all += text.source;
     const std::string path = fmt::format("{}/{}-{}.bin", folder_, ApiName(core_.interface.api),

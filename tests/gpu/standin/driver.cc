@@ -4,7 +4,9 @@
 //
 // The environment sets, when the library is loaded: WEFT_STANDIN_DEVICES (1), WEFT_STANDIN_ARCH
 // ("sm_90", "gfx90a:sramecc+"), WEFT_STANDIN_MIB (of device memory, 4096), WEFT_STANDIN_QUEUE
-// (calls that a stream holds before the next one blocks, 1024), and faults, counted from 1:
+// (calls that a stream holds before the next one blocks, 1024), CUDA_VISIBLE_DEVICES or
+// HIP_VISIBLE_DEVICES (numbers), WEFT_STANDIN_INIT (the result of the first call),
+// WEFT_STANDIN_VERSION (of the driver), and faults, counted from 1:
 // WEFT_STANDIN_LOST and WEFT_STANDIN_HANGS, the launch that loses the device or never ends.
 // WEFT_STANDIN_PEERS=0: devices do not access each other; WEFT_STANDIN_IPC=0: memory is not shared.
 // Tests in the same process use the functions weft_standin_*.
@@ -246,7 +248,7 @@ EXPORT Code NAME(cuInit, hipInit)(unsigned) {
 }
 EXPORT Code NAME(cuDriverGetVersion, hipRuntimeGetVersion)(int* version) {
     TURN();
-    *version = NAME(12'080, 60'100'000);
+    *version = static_cast<int>(Number("WEFT_STANDIN_VERSION", NAME(12'080, 60'100'000)));
     return 0;
 }
 EXPORT Code NAME(cuDeviceGetCount, hipGetDeviceCount)(int* count) {
