@@ -34,10 +34,6 @@ constexpr const char* kWeftFooter =
     "  weft plan gpt-oss-120b --machines 4xstrix-halo,roce\n"
     "  weft doctor";
 
-bool Has(const std::vector<std::string>& words, const char* word) {
-    return std::ranges::find(words, word) != words.end();
-}
-
 // Overwrites secret arguments, because every user of the host can read /proc/PID/cmdline: the words
 // of `weft up` (also while a shell completes them) and the value of --key. Lengths stay the same.
 void HideSecrets(std::span<char* const> arguments) {
@@ -51,7 +47,7 @@ void HideSecrets(std::span<char* const> arguments) {
     for (auto each = arguments.begin(); each != arguments.end(); ++each) {
         const std::string_view word = *each;
         constexpr std::string_view kKey = "--key=";
-        if (!only_words && is_flag(word)) {
+        if (!only_words && is_flag(word) && before != "--key") {
             only_words = word == "--";
             before = only_words || word.find('=') != word.npos ? "" : word;
             if (word.starts_with(kKey)) hide(*each + kKey.size());
@@ -85,7 +81,7 @@ int RunCommand(std::vector<std::string> words) {
     if (AnswersItself(parser, words)) return 0;
     TypedLine typed{words, {}};
     const Status expanded = ExpandLine(parser, words, typed.translated);
-    const bool wants_json = Has(words, "--json");
+    const bool wants_json = HasFlag(parser.Describe(), words, "--json");
     if (!expanded.ok()) return Fail(expanded.error(), wants_json);
     try {
         const Result<Parser::Outcome> parsed = parser.Parse(words, typed);

@@ -20,10 +20,12 @@ constexpr void (*kAddCommands[])(const Command&, int&) = {
     AddPlan,    AddTrain,    AddSubmit, AddJob,        AddCompletion};
 
 // Replaces `--output_dir` by `--output-dir`, and so on for every known flag.
-void UnifyNames(const std::set<std::string>& names, std::vector<std::string>& words) {
-    for (std::string& word : words) {
-        if (word == "--") break;
-        if (!word.starts_with("--")) continue;
+void UnifyNames(const DescribedCommand& program, const std::set<std::string>& names,
+                std::vector<std::string>& words) {
+    const std::vector<WordKind> kinds = KindsOf(program, words);
+    for (size_t i = 0; i < words.size(); ++i) {
+        std::string& word = words[i];
+        if (kinds[i] != WordKind::kFlag || !word.starts_with("--")) continue;
         const size_t end = std::min(word.find('='), word.size());
         std::string name = word.substr(2, end - 2);
         if (name.find('_') == name.npos || names.contains(name)) continue;
@@ -39,31 +41,45 @@ void AddCommands(const Parser& parser, int& status) {
     AddMan(parser.root(), parser, status);
 }
 
-Status ExpandLine(const Parser& parser, std::vector<std::string>& words,
-                  std::map<std::string, std::string>& translated) {
-    const DescribedCommand program = parser.Describe();
+namespace {
+
+// Replaces the names of commands and flags by Weft's own full ones.
+Status TranslateLine(const Parser& parser, const DescribedCommand& program,
+                     std::vector<std::string>& words,
+                     std::map<std::string, std::string>& translated) {
     WEFT_TRY(TranslateCommand(program, words));
     ExpandShorthand(words);
-    const std::set<std::string> names = parser.FlagNames();
-    UnifyNames(names, words);
     WEFT_TRY(ApplyHabits(program, words, translated));
-    WEFT_TRY(CheckEnvironment());
-    WEFT_TRY(ExpandConfig(program, words));
-    UnifyNames(names, words);
+    UnifyNames(program, parser.FlagNames(), words);
     return {};
 }
 
-Status CheckForeignLine(std::vector<std::string> words) {
-    const auto is_of_config = [](const std::string& word) {
-        return word == "--config" || word.starts_with("--config=");
-    };
-    if (std::ranges::any_of(words, is_of_config)) return {};
+}  // namespace
+
+Status ExpandLine(const Parser& parser, std::vector<std::string>& words,
+                  std::map<std::string, std::string>& translated) {
+    const DescribedCommand program = parser.Describe();
+    WEFT_TRY(TranslateLine(parser, program, words, translated));
+    WEFT_TRY(CheckEnvironment());
+    WEFT_TRY(ExpandConfig(program, words));
+    UnifyNames(program, parser.FlagNames(), words);
+    return {};
+}
+
+Result<ForeignLine> ReadForeignLine(std::vector<std::string> words) {
     Parser parser("", "weft");
     int status = 0;
     AddCommands(parser, status);
+    const DescribedCommand program = parser.Describe();
     TypedLine typed{words, {}};
-    WEFT_TRY(ExpandLine(parser, words, typed.translated));
-    return parser.Check(std::move(words), typed);
+    WEFT_TRY(TranslateCommand(program, words));
+    ForeignLine line{words.at(0), {}};
+    WEFT_TRY(TranslateLine(parser, program, words, typed.translated));
+    line.flags = FlagsOf(program, words);
+    if (HasFlag(program, words, "--config")) return line;
+    WEFT_TRY(CheckEnvironment());
+    WEFT_TRY(parser.Check(std::move(words), typed));
+    return line;
 }
 
 }  // namespace weft::cli

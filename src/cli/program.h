@@ -17,9 +17,14 @@ void AddCommands(const Parser& parser, int& status);
 Status ExpandLine(const Parser& parser, std::vector<std::string>& words,
                   std::map<std::string, std::string>& translated);
 
-// Checks a command line that another host will run: the command, its flags and their values. Files
-// that it names may be absent here; with --config, nothing is checked, because that file is read
-// there. words: without the program's name. Errors: kUsage.
-Status CheckForeignLine(std::vector<std::string> words);
+// A command line that another host will run.
+struct ForeignLine {
+    std::string command;             // its first word, by Weft's own name: "serve"
+    std::vector<std::string> flags;  // FlagsOf, without those of a --config
+};
+// Checks the command, its flags and their values. Files that it names may be absent here; with
+// --config, nothing is checked, because that file is read there. words: without the program's name,
+// at least one. Errors: kUsage.
+Result<ForeignLine> ReadForeignLine(std::vector<std::string> words);
 
 }  // namespace weft::cli

@@ -249,18 +249,12 @@ Status CheckNames(const JobSpec& job) {
 
 }  // namespace
 
-std::optional<std::string> ValueOf(const std::vector<std::string>& command, std::string_view flag) {
+std::optional<std::string> ValueOf(const JobSpec& job, std::string_view flag) {
     std::optional<std::string> value;
-    for (size_t i = 0; i < command.size(); ++i) {
-        std::string word = command[i];
-        std::replace(
-            word.begin(),
-            word.begin() + static_cast<std::ptrdiff_t>(std::min(word.find('='), word.size())), '_',
-            '-');
-        if (word == flag) value = i + 1 < command.size() ? command[i + 1] : "";
-        if (word.starts_with(flag) && word.size() > flag.size() && word[flag.size()] == '=') {
-            value = word.substr(flag.size() + 1);
-        }
+    for (const std::string& word : job.flags) {
+        const size_t equals = std::min(word.find('='), word.size());
+        if (std::string_view(word).substr(0, equals) != flag) continue;
+        value = word.substr(std::min(equals + 1, word.size()));
     }
     return value;
 }
@@ -291,7 +285,7 @@ Status CheckJobPods(const JobSpec& job) {
 }
 
 Status CheckServingPods(const JobSpec& job) {
-    const std::string port = ValueOf(job.command, "--port").value_or("8080");
+    const std::string port = ValueOf(job, "--port").value_or("8080");
     int number = 0;
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
     const bool whole = error == std::errc() && end == port.data() + port.size();
@@ -302,7 +296,7 @@ Status CheckServingPods(const JobSpec& job) {
                          port);
     }
     // A file of flags may set the rest.
-    if (ValueOf(job.command, "--config") || ValueOf(job.command, "--api-key-file")) return {};
+    if (ValueOf(job, "--config") || ValueOf(job, "--api-key-file")) return {};
     return MakeError(ErrorCode::kUsage,
                      "a server in a pod accepts connections from other hosts, so it needs API "
                      "keys: 'weft key new NAME >> keys' makes one; add --api-keys keys, or "

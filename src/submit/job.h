@@ -32,6 +32,7 @@ struct JobSpec {
     std::string name;  // letters, digits and '-', at most 40: Kubernetes allows no others
     int nodes = 1;     // one rank each
     std::vector<std::string> command;  // "train", "model.gguf", ...: the words after `weft`
+    std::vector<std::string> flags;    // of the command, by Weft's own names: "--port=8080"
     std::string program = "weft";      // name of Weft's program on the nodes
     std::string folder;                // where ranks start; "": the engine's default
 

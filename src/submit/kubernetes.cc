@@ -88,17 +88,18 @@ std::string ClientService(const JobSpec& job) {
            fmt::format(
                "spec:\n  type: {}\n  selector: {{weft.job: {}, weft.role: leader}}\n"
                "  ports:\n    - {{name: http, port: {}, targetPort: http}}\n---\n",
-               job.service, YamlText(job.name), ValueOf(job.command, "--tls-cert") ? 443 : 80);
+               job.service, YamlText(job.name), ValueOf(job, "--tls-cert") ? 443 : 80);
 }
 
 // A server's command with the flags that pods need. A file of flags (--config) may set some of
 // them, and the command line would override it.
 JobSpec WithServingFlags(JobSpec job) {
     const auto add = [&](const std::string& flag, const char* value) {
-        if (!ValueOf(job.command, flag)) job.command.push_back(flag + "=" + value);
+        if (ValueOf(job, flag)) return;
+        for (auto* words : {&job.command, &job.flags}) words->push_back(flag + "=" + value);
     };
     if (!job.api_keys.empty() || !job.secret.empty()) add("--api-key-file", "/etc/weft/keys");
-    if (ValueOf(job.command, "--config")) return job;
+    if (ValueOf(job, "--config")) return job;
     add("--host", "0.0.0.0");
     add("--wait", "1h");  // for the other ranks' nodes and images
     add("--drain-delay-ms", "5000");

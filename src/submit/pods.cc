@@ -22,7 +22,7 @@ constexpr int64_t kEndSeconds = 30;
 // The port opens before the model is read, and /live then answers. 20 minutes for the download of a
 // model; a minute without an answer restarts a pod.
 std::string Probes(const JobSpec& job) {
-    const char* scheme = ValueOf(job.command, "--tls-cert") ? ", scheme: HTTPS" : "";
+    const char* scheme = ValueOf(job, "--tls-cert") ? ", scheme: HTTPS" : "";
     return fmt::format(
         "ports:\n  - {{name: http, containerPort: {0}}}\n"
         "startupProbe:\n  httpGet: {{path: /live, port: http{1}}}\n"
@@ -30,7 +30,7 @@ std::string Probes(const JobSpec& job) {
         "livenessProbe:\n  httpGet: {{path: /live, port: http{1}}}\n"
         "  timeoutSeconds: 10\n  failureThreshold: 6\n"
         "readinessProbe:\n  httpGet: {{path: /ready, port: http{1}}}\n  timeoutSeconds: 10\n",
-        ValueOf(job.command, "--port").value_or("8080"), scheme);
+        ValueOf(job, "--port").value_or("8080"), scheme);
 }
 
 // Both halves pass the "restricted" Pod Security Standard, unless RDMA needs to lock memory: an
@@ -106,7 +106,7 @@ bool WantsRdma(const JobSpec& job) {
 std::vector<std::string> PodCommand(const JobSpec& job) {
     std::vector<std::string> command = {job.program};
     command.insert(command.end(), job.command.begin(), job.command.end());
-    if (job.networks.empty() || ValueOf(job.command, "--data-net")) return command;
+    if (job.networks.empty() || ValueOf(job, "--data-net")) return command;
     const auto networks = std::ranges::count(job.networks, ',') + 1;
     std::string interfaces;
     for (int i = 1; i <= networks; ++i) {
@@ -119,7 +119,7 @@ std::vector<std::string> PodCommand(const JobSpec& job) {
 int64_t GraceSeconds(const JobSpec& job) {
     if (!IsCommand(job, "serve")) return kLeastGraceSeconds;
     const auto ms = [&](const char* flag, const char* usual) {
-        return std::strtoll(ValueOf(job.command, flag).value_or(usual).c_str(), nullptr, 10);
+        return std::strtoll(ValueOf(job, flag).value_or(usual).c_str(), nullptr, 10);
     };
     const int64_t drain_ms = ms("--drain-delay-ms", kDrainDelayMs) + ms("--drain-ms", kDrainMs);
     return std::max(kLeastGraceSeconds, (drain_ms + 999) / 1000 + kEndSeconds);

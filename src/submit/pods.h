@@ -30,8 +30,8 @@ Status CheckPods(const JobSpec& job);
 Status CheckServingPods(const JobSpec& job);
 // Errors: kUsage: a flag that only servers have.
 Status CheckJobPods(const JobSpec& job);
-// Value of a flag's last occurrence in a command: `--port 1`, `--port=1`, `--drain_ms=1`.
-std::optional<std::string> ValueOf(const std::vector<std::string>& command, std::string_view flag);
+// The last value of a flag of the command; "" of a flag without a value.
+std::optional<std::string> ValueOf(const JobSpec& job, std::string_view flag);
 // Whether the job's resources include RDMA. Pods may then lock memory, as RDMA registration needs.
 bool WantsRdma(const JobSpec& job);
 // The command of a rank. If the job has networks, adds --data-net with their interfaces.

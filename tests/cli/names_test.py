@@ -541,6 +541,24 @@ class FilesOfFlags(NamesTest):
         self.assertIn("has no flag --wramup", self.weft(*bench, status=2))
 
 
+
+
+class Values(NamesTest):
+    def test_a_value_may_look_like_a_flag(self):
+        for text in ("--help", "-h", "--json", "--no_bos", "--config", "-n=4", "--x=", "-5", "--"):
+            for words in (("--text", text), (f"--text={text}",)):
+                said = json.loads(self.weft("tokenize", MODEL, *words, "--no-bos", "--json"))
+                self.assertEqual("".join(said["pieces"]).strip(), text)
+        said = self.weft("tokenize", MODEL, "--text", "--json")
+        self.assertRegex(said, r"\d tokens\n$")
+        # An error beside such a value is a line of text.
+        self.refused("run", MODEL, "-p", "--json", "--kv-dtype", "x")
+        # The flag's other names, and a group of short flags.
+        for words in (("--prompt", "--json"), ("-p", "--prefill_chunk"), ("-vp", "--threads")):
+            self.refused("run", MODEL, *words, "-n", "2", "--seed", "x")
+
+
+
 class Misspelt(NamesTest):
     def test_commands(self):
         for word, meant in (("rnu", "run"), ("srve", "serve"), ("bnech", "bench"),

@@ -175,6 +175,19 @@ class Serving(KubernetesTest):
         worker = self.container(*SERVE, role="worker")
         self.assertEqual([name for name in worker if name.endswith("Probe")], [])
 
+    def test_flags_by_other_names(self):
+        """Probes at another port than the server's would restart its pods for ever."""
+        for words in (("-p", "9000"), ("-p9000",), ("--port=9000", "--name", "--port", "-t", "1")):
+            container = self.container("--secret", "own", "--", "server", "m", *words)
+            self.assertEqual(container["ports"][0]["containerPort"], 9000)
+            self.assertIn("/etc/weft/keys", container["command"][-4])
+        self.assertIn("the launcher starts one rank on each node", self.weft(
+            "submit", "--to", "k8s", "--", "bench", "m", "--local=2", status=2))
+        self.weft("submit", "--to", "slurm", "--dry-run", "--", "run", "m", "-p", "--local")
+        self.assertIn("needs 3 ranks", self.weft(
+            "submit", "--to", "k8s", "-N", "2", "--", "run", "m", "-p", "a",
+            "--tensor-parallel-size", "3", status=2))
+
     def test_replicas(self):
         jobs = self.load(self.file("k8s", "--replicas", "3", *SERVE))
         self.assertEqual(jobs["LeaderWorkerSet"]["spec"]["replicas"], 3)

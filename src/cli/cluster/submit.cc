@@ -145,8 +145,8 @@ Status ResolveSshHosts(SubmitFlags& flags) {
 void WarnOfRestarts(const submit::JobSpec& job) {
     const bool restarts = job.target.engine == submit::Engine::kKubeRay && job.restarts > 0;
     if (!restarts || !submit::IsCommand(job, "train")) return;
-    if (!submit::ValueOf(job.command, "--output-dir")) return;
-    if (submit::ValueOf(job.command, "--resume") == "auto") return;
+    if (!submit::ValueOf(job, "--output-dir")) return;
+    if (submit::ValueOf(job, "--resume") == "auto") return;
     Log(LogLevel::kWarning,
         "--to kuberay restarts the job up to {} times, and a restart fails without '--resume auto' "
         "once --output-dir has checkpoints. Add --resume auto, or --restarts 0",
@@ -156,7 +156,7 @@ void WarnOfRestarts(const submit::JobSpec& job) {
 // A layout of another number of ranks than one per node would end the job at its start.
 Status CheckLayout(const submit::JobSpec& job) {
     for (const char* flag : {"--local", "--hosts", "--hostfile"}) {
-        if (!submit::ValueOf(job.command, flag)) continue;
+        if (!submit::ValueOf(job, flag)) continue;
         return MakeError(ErrorCode::kUsage,
                          "{} in the job's command: the launcher starts one rank on each node. "
                          "Remove it, and give the number of nodes as -N",
@@ -169,7 +169,7 @@ Status CheckLayout(const submit::JobSpec& job) {
     int64_t ranks = 1;
     std::string layout;
     for (const char* flag : {"--tp", "--pp", "--dp"}) {
-        const std::string value = submit::ValueOf(job.command, flag).value_or("");
+        const std::string value = submit::ValueOf(job, flag).value_or("");
         int32_t count = 0;
         const char* const end = value.data() + value.size();
         const auto [at, error] = std::from_chars(value.data(), end, count);
@@ -202,7 +202,11 @@ Status RunSubmit(SubmitFlags& flags) {
     WEFT_TRY(ResolveSshHosts(flags));
     if (!job.command.empty() && job.command[0] == "weft") job.command.erase(job.command.begin());
     const bool has_command = !job.command.empty() && !job.command[0].starts_with('-');
-    if (has_command) WEFT_TRY(CheckForeignLine(job.command));
+    if (has_command) {
+        WEFT_ASSIGN(ForeignLine line, ReadForeignLine(job.command));
+        job.flags = std::move(line.flags);
+        job.command[0] = line.command;  // not the name of another program: "server"
+    }
     WEFT_TRY(CheckLayout(job));
     if (job.name.empty()) job.name = NameNow(job.command.empty() ? "" : job.command[0]);
     job.key = NewKey();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -46,6 +47,29 @@ struct DescribedCommand {
     const DescribedCommand* Find(const std::string& command) const;
     const DescribedFlag* FindFlag(const std::string& flag) const;
 };
+
+enum class WordKind {
+    kCommand,
+    kFlag,        // "--wait", "-n8", "--wait=90s"
+    kValue,       // of the flag before it: any word, also "--help"
+    kPositional,  // any other word
+    kRest         // "--", and the words after it
+};
+
+// Whether a word that is no value is a flag: "-n", "--wait"; false for "-", "-5" and "-.5".
+bool LooksLikeFlag(std::string_view word);
+// The flag whose value is the word after `word`: "--wait", "-n", "-vn"; null: none.
+const DescribedFlag* AwaitsValue(const DescribedCommand& command, const std::string& word);
+// The kind of each word of a command line, without the program's name.
+std::vector<WordKind> KindsOf(const DescribedCommand& program,
+                              const std::vector<std::string>& words);
+// Whether the line has the flag, "--config" or "--config=FILE".
+bool HasFlag(const DescribedCommand& program, const std::vector<std::string>& words,
+             const std::string& flag);
+
+// The flags of the line by their longest names: "--port=8080", or "--json" without a value.
+std::vector<std::string> FlagsOf(const DescribedCommand& program,
+                                 const std::vector<std::string>& words);
 
 // kUsage: the command has no such flag; names the most similarly spelled one. full_name: the
 // command as a user types it: "weft run".

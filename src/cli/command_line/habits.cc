@@ -26,11 +26,6 @@ bool IsDigit(char c) {
     return std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 
-// "-5" is a number, "-ngl" a flag.
-bool IsFlag(const std::string& word) {
-    return word.size() > 1 && word[0] == '-' && !IsDigit(word[1]) && word[1] != '.';
-}
-
 // A command line whose command is known.
 class Line {
   public:
@@ -45,7 +40,7 @@ class Line {
     Status Apply() {
         size_t at = first_;
         for (; at < words_.size() && words_[at] != "--"; ++at) {
-            if (IsFlag(words_[at])) WEFT_TRY(ApplyTo(at));
+            if (LooksLikeFlag(words_[at])) WEFT_TRY(ApplyTo(at));
         }
         PutCacheTypes(at);
         const bool needs_model = full_name_ == "weft run" || full_name_ == "weft serve";
@@ -72,11 +67,9 @@ class Line {
         const std::string name = NameOf(word);
         const bool former = same != nullptr && same->taker == Taker::kFormer;
         if (name != typed && !former) translated_[typed] = name;
-        const DescribedFlag* flag = command_.FindFlag(name);
-        if (flag == nullptr) return {};
-        if (flag->kind == ValueKind::kNone) return {};
+        const DescribedFlag* flag = AwaitsValue(command_, name);
         const bool joined = word.size() > name.size();
-        if (!joined && at + 1 == words_.size()) return {};
+        if (flag == nullptr || (!joined && at + 1 == words_.size())) return {};
         TranslateValue(at, joined, name);
         return {};
     }
@@ -228,7 +221,7 @@ Status WithoutCommand(const DescribedCommand& program, std::vector<std::string>&
         return {};
     }
     const std::string name = word.substr(0, word.find('='));
-    if (IsFlag(word)) {
+    if (LooksLikeFlag(word)) {
         const auto all = Synonyms();
         const bool model = std::ranges::any_of(all, [&](const Synonym& row) {
             return row.flag == kModelWord && Lists(row.names, name);

@@ -616,13 +616,15 @@ namespace {
 
 // "-n=4" as "-n" and "4": CLI11 takes "=4" for the value. "--file=" as "--file" and "": CLI11 takes
 // the next word.
-std::vector<std::string> WithoutEquals(const std::vector<std::string>& words) {
+std::vector<std::string> WithoutEquals(const DescribedCommand& program,
+                                       const std::vector<std::string>& words) {
+    const std::vector<WordKind> kinds = KindsOf(program, words);
     std::vector<std::string> parted;
     for (size_t i = 0; i < words.size(); ++i) {
         const std::string& word = words[i];
-        if (word == "--") {
-            parted.insert(parted.end(), words.begin() + static_cast<ptrdiff_t>(i), words.end());
-            break;
+        if (kinds[i] != WordKind::kFlag) {
+            parted.push_back(word);
+            continue;
         }
         const bool is_short = word.size() > 3 && word[0] == '-' && word[2] == '=' &&
                               std::isalpha(static_cast<unsigned char>(word[1])) != 0;
@@ -653,7 +655,7 @@ Status CheckPaths(const CLI::App& app) {
 }  // namespace
 
 Result<Parser::Outcome> Parser::Parse(std::vector<std::string> words, const TypedLine& typed) {
-    words = WithoutEquals(words);
+    words = WithoutEquals(Describe(), words);
     std::ranges::reverse(words);  // CLI11 expects reversed words
     try {
         app_->parse(words);
