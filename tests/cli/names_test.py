@@ -541,6 +541,21 @@ class FilesOfFlags(NamesTest):
         self.assertIn("has no flag --wramup", self.weft(*bench, status=2))
 
 
+    def test_a_hash_in_a_text_is_no_comment(self):
+        for line in ('stop = "a#b"  # a comment', "stop = 'a#b'", 'stop = ["a#b", "c#d"]  # "'):
+            self.run_with(f'model = "{MODEL}"\nthreads = 1  # a number\n# {line}\n{line}\n')
+        (self.folder / "weft.toml").write_text(f'model = "{MODEL}"\ntext = "a # b" # c\n')
+        said = self.weft("tokenize", "--config", str(self.folder / "weft.toml"), "--no-bos",
+                         "--json")
+        self.assertEqual("".join(json.loads(said)["pieces"]).strip(), "a # b")
+
+    def test_one_file_in_all(self):
+        other = self.folder / "other.toml"
+        other.write_text("threads = 1\n")
+        self.assertIn("names another file of flags", self.run_with(
+            f'model = "{MODEL}"\n', "--config", str(other), status=2))
+        self.assertIn("names another file of flags", self.run_with(
+            f'model = "{MODEL}"\nconfig = "{other}"\n', status=2))
 
 
 class Values(NamesTest):

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <span>
 
 #include "base/file.h"
 #include "cli/command_line/habit_words.h"
@@ -27,8 +26,7 @@ const DescribedCommand& CommandIn(const DescribedCommand& program,
 class GivenLine {
   public:
     GivenLine(const DescribedCommand& program, const std::vector<std::string>& words)
-        : command_(CommandIn(program, words)),
-          words_(words.begin(), std::ranges::find(words, "--")) {}
+        : command_(CommandIn(program, words)), words_(words), kinds_(KindsOf(program, words)) {}
 
     // The flag of a line of the file; null: the command's help does not list it.
     const DescribedFlag* Find(std::string name) const {
@@ -38,35 +36,26 @@ class GivenLine {
     }
     // Whether the line has the flag by any of its names: "--threads 2", "--threads=2", "-t2".
     bool Has(const std::vector<std::string>& names) const {
-        return std::ranges::any_of(words_, [&](const std::string& word) {
-            return std::ranges::any_of(names, [&](const std::string& name) {
+        for (size_t i = 0; i < words_.size(); ++i) {
+            if (kinds_[i] != WordKind::kFlag) continue;
+            const std::string& word = words_[i];
+            const auto is = [&](const std::string& name) {
                 if (word == name || word.starts_with(name + "=")) return true;
                 return name.size() == 2 && word.size() > 2 && word[1] != '-' &&
                        word.starts_with(name);
-            });
-        });
-    }
-    // Whether a word is neither a command, a flag nor a flag's value.
-    bool HasPositional() const {
-        const DescribedFlag* flag = nullptr;
-        size_t values = 0;
-        for (const std::string& word : words_) {
-            if (word.starts_with("-") && word.size() > 1) {
-                flag = word.find('=') == word.npos ? Find(word) : nullptr;
-                values = 0;
-            } else if (flag != nullptr && flag->kind != ValueKind::kNone &&
-                       (values == 0 || flag->follow)) {
-                ++values;
-            } else if (command_.name != word) {
-                return true;
-            }
+            };
+            if (std::ranges::any_of(names, is)) return true;
         }
         return false;
+    }
+    bool HasPositional() const {
+        return std::ranges::find(kinds_, WordKind::kPositional) != kinds_.end();
     }
 
   private:
     const DescribedCommand& command_;
-    const std::span<const std::string> words_;
+    const std::vector<std::string>& words_;
+    const std::vector<WordKind> kinds_;
 };
 
 // The words of one line of the file.
@@ -95,6 +84,13 @@ std::vector<std::string> WordsOf(const FlagLine& line, const GivenLine& given) {
     return words;
 }
 
+Error MoreFiles(const std::string& where) {
+    return MakeError(ErrorCode::kUsage,
+                     "--config: {} names another file of flags; expected one file in all. Put all "
+                     "flags into one file",
+                     where);
+}
+
 Result<std::vector<std::string>> FlagsOf(const std::string& path, const GivenLine& given) {
     WEFT_ASSIGN(const std::string text, ReadTextFile(path, 1 << 20));
     const auto lines = ParseFlagLines(text);
@@ -115,12 +111,15 @@ Result<std::vector<std::string>> FlagsOf(const std::string& path, const GivenLin
 }  // namespace
 
 Status ExpandConfig(const DescribedCommand& program, std::vector<std::string>& words) {
-    // (Words after "--" belong to another command, of `weft submit`.)
-    const auto end = std::ranges::find(words, "--");
-    const auto at = std::find_if(words.begin(), end, [](const std::string& word) {
-        return word == "--config" || word.starts_with("--config=");
-    });
-    if (at == end) return {};
+    const std::vector<WordKind> kinds = KindsOf(program, words);
+    std::vector<size_t> places;
+    for (size_t i = 0; i < words.size(); ++i) {
+        const bool config = words[i] == "--config" || words[i].starts_with("--config=");
+        if (config && kinds[i] == WordKind::kFlag) places.push_back(i);
+    }
+    if (places.empty()) return {};
+    if (places.size() > 1) return MoreFiles("the command line");
+    const auto at = words.begin() + static_cast<ptrdiff_t>(places[0]);
     const bool joined = at->size() > 8;
     if (!joined && at + 1 == words.end()) {
         return MakeError(ErrorCode::kUsage, "--config needs a file");
@@ -130,6 +129,7 @@ Status ExpandConfig(const DescribedCommand& program, std::vector<std::string>& w
     WEFT_ASSIGN(const std::vector<std::string> flags, FlagsOf(path, GivenLine(program, words)));
     const auto after_command = words.begin() + (words.empty() ? 0 : 1);
     words.insert(after_command, flags.begin(), flags.end());
+    if (HasFlag(program, words, "--config")) return MoreFiles(path);
     return {};
 }
 
