@@ -61,6 +61,17 @@ std::string Described(const CLI::Option& option, std::string_view prefix) {
     }
 }
 
+// "010" as "10": CLI11 reads a number with a leading zero as octal. ("0x10" stays hexadecimal.)
+std::string Decimal(const std::string& text) {
+    const size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+    size_t first = sign;
+    const auto is_digit = [&](size_t at) {
+        return at < text.size() && text[at] >= '0' && text[at] <= '9';
+    };
+    while (text[first] == '0' && is_digit(first + 1)) ++first;
+    return text.substr(0, sign) + text.substr(first);
+}
+
 // Whether a whole number has more bits than 64: lexical_cast takes it as the largest or smallest.
 template <typename Number>
 bool Saturates(const std::string& text) {
@@ -99,6 +110,11 @@ template <typename Number>
 void CheckNumbers(CLI::Option* option) {
     const auto wrong = [option](const std::string& text) { return NotA<Number>(text, *option); };
     option->check(CLI::Validator(wrong, ""));
+    const auto to_decimal = [](std::string& text) {
+        text = Decimal(text);
+        return std::string();
+    };
+    option->transform(CLI::Validator(to_decimal, ""));
 }
 
 template <typename Value>
@@ -411,7 +427,7 @@ Option Option::Valid(std::function<Status(const std::string&)> check) const {
 
 Option Option::Bytes() const {
     const auto to_bytes = [](std::string& word) -> std::string {
-        std::string bytes = word;
+        std::string bytes = Decimal(word);
         bool good = false;
         try {
             good = CLI::AsSizeValue(false)(bytes).empty();
