@@ -579,6 +579,12 @@ class Values(NamesTest):
         said = self.refused("serve", MODEL, "--max-body-size", "00", "--port", "0")
         self.assertIn("--max-body-size: '0': expected", said)
 
+    def test_days_of_a_duration(self):
+        for time in ("11000:00:00:00", "1:00:00:00", "2-12", "2-12:30", "2-12:30:10", "4:00:00"):
+            said = self.refused("run", MODEL, "-p", "a", "--wait", time, "--kv-dtype", "x")
+            self.assertNotIn("--wait", said)
+        for time in ("12000:00:00:00", "1:1:1:1:1", "2-", "-2", "2-1:1:1:1", "1:-1", "1:2-3"):
+            self.assertIn("--wait", self.refused("run", MODEL, "-p", "a", "--wait", time))
 
 
 class Misspelt(NamesTest):
