@@ -31,6 +31,8 @@ namespace weft::doctor {
 Result<SnapshotFiles> ReadSnapshotFiles(const std::string& path);
 Result<SnapshotFiles> ParseTar(std::span<const std::byte> bytes, const std::string& name);
 Result<SnapshotFiles> ParseTextSnapshot(std::string_view text, const std::string& name);
+// Whether the file is a snapshot that Weft saved.
+bool IsSavedSnapshot(const std::string& path);
 // Detects the format by the first bytes.
 Result<SnapshotFiles> ParseSnapshot(std::string_view bytes, const std::string& name);
 // Returns an uncompressed tar file in ustar format (pax for long names). Times and owners are 0.

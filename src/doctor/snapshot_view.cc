@@ -132,6 +132,11 @@ class SnapshotView : public HostView {
 
 }  // namespace
 
+bool IsSavedSnapshot(const std::string& path) {
+    const auto files = ReadSnapshotFiles(path);
+    return files.ok() && files->contains(kComplete);
+}
+
 std::unique_ptr<HostView> MakeSnapshotView(SnapshotFiles files, std::string name) {
     return std::make_unique<SnapshotView>(std::move(files), std::move(name));
 }

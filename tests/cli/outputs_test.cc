@@ -2,6 +2,7 @@
 // leaves all files as they are.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/file.h"
@@ -38,7 +39,7 @@ class Outputs : public testing::Test {
             {"serve", model_, "-t", "1", "--port", "0", "--trace"},
             {"perplexity", model_, notes_, "-t", "1", "--trace"},
             {"plan", "--measure", "-t", "1", "-o"},
-            {"doctor", "--save"},
+            {"doctor", "--no-measure", "--save"},
             {"quantize"},
             {"merge", model_, "--lora", dir_ / "none", "--force", "-o"},
         };
@@ -76,9 +77,31 @@ TEST_F(Outputs, AreCheckedBeforeTheWork) {
     }
 }
 
+// Files of other programs in the same format stay.
+TEST_F(Outputs, OfOtherProgramsStay) {
+    const std::string tar = "tar -C " + dir_.path() + " -cf " + dir_ / "other.tar" + " notes.txt";
+    ASSERT_EQ(std::system(tar.c_str()), 0);
+    const auto write = [&](const char* name, std::string_view text) {
+        EXPECT_TRUE(WriteFile(dir_ / name, std::as_bytes(std::span(text))).ok());
+    };
+    write("package.json", "{\"name\": \"weft\"}\n");
+    write("machine.json", "{\"memory_gb\": 64}\n");
+    write("trace.json", "{\"traceEvents\":[]}\n");
+    write("other.npy", std::string("\x93NUMPY\x01\x00\x76\x00{'descr': '<f8', ", 25));
+    for (const Words& command : Commands()) {
+        if (command[0] == "quantize" || command[0] == "merge") continue;
+        for (const char* name :
+             {"other.tar", "package.json", "machine.json", "trace.json", "other.npy"}) {
+            const std::string before = Bytes(dir_ / name);
+            ExpectRefused(command, dir_ / name, "the file exists");
+            EXPECT_EQ(Bytes(dir_ / name), before);
+        }
+    }
+}
+
 // An output of the same kind is replaced.
 TEST_F(Outputs, OfTheSameKindAreReplaced) {
-    for (const Words& command : {Commands()[0], Commands()[1], Commands()[7]}) {
+    for (const Words& command : {Commands()[0], Commands()[1], Commands()[6], Commands()[7]}) {
         const std::string out = dir_ / "out";
         fs::remove(out);
         for (int time = 0; time < 2; ++time) {

@@ -26,7 +26,10 @@ constexpr size_t kMostShown = 10;
 // Rows of logits per step with --all: 64 rows of 128 Ki tokens are 32 MiB.
 constexpr int64_t kMostRows = 64;
 
-constexpr std::string_view kNpyBegin("\x93NUMPY\x01\x00", 8);
+// Up to the shape: the header has 128 bytes, 118 of them after the magic text, version and length.
+constexpr std::string_view kNpyBegin(
+    "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (", 61);
+constexpr std::string_view kNpyMagic = kNpyBegin.substr(0, 8);
 
 struct LogitsFlags {
     CommonFlags common;
@@ -45,10 +48,11 @@ Status WriteNpy(const std::string& path, std::span<const float> values, int64_t 
         fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, cols);
     while ((kHead + dictionary.size() + 1) % 64 != 0) dictionary += ' ';
     dictionary += '\n';
-    std::string head(kNpyBegin);
+    std::string head(kNpyMagic);
     head += static_cast<char>(dictionary.size() & 0xff);
     head += static_cast<char>(dictionary.size() >> 8);
     head += dictionary;
+    WEFT_CHECK(head.starts_with(kNpyBegin));
     head.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
     return WriteFile(path, std::as_bytes(std::span(head)));
 }

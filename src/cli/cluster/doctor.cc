@@ -99,13 +99,13 @@ std::string ContentsText(const std::vector<doctor::SavedSource>& sources,
 }
 
 Status Save(const DoctorFlags& flags) {
-    constexpr size_t kTarMarkAt = 257;
     if (!flags.from.empty() || !flags.hosts.empty()) {
         return MakeError(ErrorCode::kUsage,
                          "--save excludes --from and --hosts: it saves this machine");
     }
     if (flags.save != "-") {
-        WEFT_TRY(CheckOutput({"--save", flags.save, "ustar", kTarMarkAt}, {}));
+        WEFT_TRY(CheckOutput(
+            {.name = "--save", .path = flags.save, .is_own = doctor::IsSavedSnapshot}, {}));
     }
     Views views;
     views.push_back(doctor::MakeLiveView({.measure = !flags.no_measure}));

@@ -28,21 +28,23 @@ std::string InputAt(const std::string& path, std::span<const std::string> inputs
     return "";
 }
 
-// Whether the file is empty or has the mark of its kind.
-bool HasMark(const OutputPath& output) {
+// Whether the existing file may be replaced.
+bool IsOwn(const OutputPath& output) {
+    if (output.mark.empty() && !output.is_own) return true;
     const auto file = File::Open(output.path);
     if (!file.ok()) return false;
     if (file->size_bytes() == 0) return true;
-    if (file->size_bytes() < output.mark_at + output.mark.size()) return false;
+    if (output.is_own) return output.is_own(output.path);
+    if (file->size_bytes() < output.mark.size()) return false;
     std::string text(output.mark.size(), '\0');
-    const Status read = file->ReadAt(output.mark_at, std::as_writable_bytes(std::span(text)));
+    const Status read = file->ReadAt(0, std::as_writable_bytes(std::span(text)));
     return read.ok() && text == output.mark;
 }
 
 }  // namespace
 
 Status CheckOutput(const OutputPath& output, std::span<const std::string> inputs) {
-    const auto& [name, path, mark, mark_at, folder] = output;
+    const auto& [name, path, mark, is_own, folder] = output;
     if (path.empty()) return {};
     if (const std::string input = InputAt(path, inputs); !input.empty()) {
         return MakeError(ErrorCode::kUsage,
@@ -56,7 +58,7 @@ Status CheckOutput(const OutputPath& output, std::span<const std::string> inputs
         return MakeError(ErrorCode::kUsage, "{} {}: this is a folder. Name a file", name, path);
     }
     if (fs::exists(status) && !fs::is_regular_file(status)) return {};
-    if (fs::exists(status) && !mark.empty() && !HasMark(output)) {
+    if (fs::exists(status) && !IsOwn(output)) {
         return MakeError(ErrorCode::kUsage,
                          "{} {}: the file exists and {} did not write it. Name another file, or "
                          "remove this one",

@@ -1,7 +1,7 @@
 // Checks the file that a flag names as output, before the command's work starts.
 #pragma once
 
-#include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,10 +13,11 @@ namespace weft::cli {
 struct OutputPath {
     std::string name;  // in errors: "--npy"
     std::string path;  // empty: the flag was not given
-    // The text that files of this kind have at a byte. An existing file is replaced only if it has
-    // it, or is empty. Empty: the writer decides (--force).
+    // The text with which files of this flag begin. An existing file is replaced only if it has it,
+    // or is empty.
     std::string_view mark = {};
-    size_t mark_at = 0;
+    // Instead of a mark: whether the flag wrote this file. Neither: the writer decides (--force).
+    std::function<bool(const std::string& path)> is_own = {};
     bool folder = false;  // the output is a folder, or may be one
 };
 

@@ -8,6 +8,18 @@
 
 namespace weft::cli {
 
+namespace {
+
+// Whether the file is the machine file of a measured machine.
+bool IsMeasured(const std::string& path) {
+    const auto text = ReadTextFile(path, 1 << 20);
+    if (!text.ok()) return false;
+    const auto machine = plan::ParseMachine(*text, "machine", path);
+    return machine.ok() && machine->measured.has_value();
+}
+
+}  // namespace
+
 void AddMeasureOptions(const Command& command, PlanFlags& flags) {
     const char* group = "Measuring";
     const Option measure =
@@ -52,7 +64,7 @@ void AddMeasureOptions(const Command& command, PlanFlags& flags) {
 Status MeasureHere(PlanFlags& flags) {
     flags.common.kv = flags.kv;
     WEFT_TRY(Resolve(flags.common));
-    WEFT_TRY(CheckOutput({"--out", flags.out, "{"}, {}));
+    WEFT_TRY(CheckOutput({.name = "--out", .path = flags.out, .is_own = IsMeasured}, {}));
     plan::MeasureOptions options = flags.measuring;
     options.cluster = flags.common.cluster;
     options.job = flags.common.job;
