@@ -433,6 +433,28 @@ TEST_F(Contract, ErrorsAsJson) {
     EXPECT_EQ(RunWeft({"run", "--json"}).Json()["exit_status"], 2);
 }
 
+// An error after a part of the result leaves one JSON document.
+TEST_F(Contract, ErrorsAmidJson) {
+    const Words bench = {"bench", model_, "-p", "4", "-n",         "0",
+                         "-r",    "1",    "-t", "1", "--no-warmup"};
+    // (The model has 3 layers.)
+    const Ran ran = RunWeft(bench + Words{"--pp", "1,4", "--json"});
+    EXPECT_EQ(ran.status, 1) << ran.err;
+    const json rows = ran.Json();
+    ASSERT_EQ(rows.size(), 2u);
+    EXPECT_EQ(rows[0]["n_prompt"], 4);
+    EXPECT_EQ(rows[1]["exit_status"], 1);
+    EXPECT_EQ(RunWeft(bench + Words{"--pp", "1,4", "-o", "json"}).Json().size(), 1u);
+    EXPECT_EQ(RunWeft(bench + Words{"--pp", "4", "--json"}).Json()["exit_status"], 1);
+    EXPECT_EQ(RunWeft(bench + Words{"--pp", "4", "-o", "json"}).Json(), json::array());
+    ExpectRefused(bench + Words{"--json", "-o", "csv"}, 2, {"--json", "-o csv"});
+    ExpectRefused(bench + Words{"--pp", "1,2", "--trace", dir_ / "trace.json"}, 2, {"--trace"});
+    const Ran load = RunWeft({"bench", "serve", "--url", "http://127.0.0.1:9", "--model", "m",
+                              "--requests", "1", "--warmup", "0", "--json"});
+    EXPECT_EQ(load.status, 1) << load.err;
+    EXPECT_EQ(load.Json().count("error") + load.Json().count("first_error"), 1u) << load.out;
+}
+
 // Requests that can't work are refused before any weight is read.
 TEST_F(Contract, RefusedBeforeLoading) {
     const std::string other = dir_ / "other.gguf";

@@ -90,7 +90,14 @@ Status CheckFlags(BenchFlags& flags) {
                          "--seqs takes numbers from 1 to 1024, and at most --prefill-chunk ({})",
                          common.job.chunk);
     }
-    for (const Configuration& c : Sweep(flags)) {
+    const std::vector<Configuration> sweep = Sweep(flags);
+    if (sweep.size() > 1 && !common.trace_file.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--trace {} holds one configuration, and the lists give {}: give one "
+                         "value of each",
+                         common.trace_file, sweep.size());
+    }
+    for (const Configuration& c : sweep) {
         if (!fixed && (ranks == 1 || c.tp * c.pp <= ranks)) continue;
         if (c.tp * c.pp == ranks) continue;
         return MakeError(ErrorCode::kUsage, "TP {} x PP {} needs {} ranks; there are {}", c.tp,
@@ -261,7 +268,21 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     return job.trace ? WriteTrace(flags.common.trace_file, reports) : Status();
 }
 
+Status RunSweep(const BenchFlags& flags, const BenchPredictor* predictor, BenchTable& table) {
+    const std::vector<Configuration> sweep = Sweep(flags);
+    for (size_t i = 0; i < sweep.size(); ++i) {
+        const std::string label = fmt::format("configuration {} of {} (tp {}, pp {}): ", i + 1,
+                                              sweep.size(), sweep[i].tp, sweep[i].pp);
+        WEFT_TRY(RunConfiguration(flags, sweep[i], label, predictor, table));
+    }
+    return {};
+}
+
 Status RunBenchCommand(BenchFlags& flags) {
+    if (flags.common.json && flags.common.command.Given("--output") && flags.form != "json") {
+        return MakeError(ErrorCode::kUsage,
+                         "--json is -o json, which contradicts -o {}: use one of them", flags.form);
+    }
     const int local = flags.common.cluster.local;
     WEFT_TRY(Resolve(flags.common));
     flags.common.cluster.local = local;
@@ -274,11 +295,10 @@ Status RunBenchCommand(BenchFlags& flags) {
                                      flags.common.job.kv_dtype, model.on_gpu()));
     BenchTable table(form, model, flags.power, predictor ? predictor->machines() : "");
     table.Begin();
-    const std::vector<Configuration> sweep = Sweep(flags);
-    for (size_t i = 0; i < sweep.size(); ++i) {
-        const std::string label = fmt::format("configuration {} of {} (tp {}, pp {}): ", i + 1,
-                                              sweep.size(), sweep[i].tp, sweep[i].pp);
-        WEFT_TRY(RunConfiguration(flags, sweep[i], label, predictor.get(), table));
+    const Status ran = RunSweep(flags, predictor.get(), table);
+    if (!ran.ok()) {
+        table.BreakOff(flags.common.json);
+        return ran;
     }
     table.End();
     return {};

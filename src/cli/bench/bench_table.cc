@@ -153,7 +153,6 @@ Result<BenchForm> ParseBenchForm(const std::string& name) {
 }
 
 void BenchTable::Begin() {
-    if (form_ == BenchForm::kJson) PrintOut("[\n");
     if (form_ != BenchForm::kMarkdown) return;
     PrintOut(
         "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
@@ -189,12 +188,18 @@ void BenchTable::Row(const BenchRow& row) {
 }
 
 void BenchTable::End() {
-    if (form_ == BenchForm::kJson) PrintOut("\n]\n");
+    if (form_ == BenchForm::kJson) PrintOut("{}\n]\n", rows_ == 0 ? "[" : "");
     if (form_ == BenchForm::kMarkdown) {
         PrintOut("\nweft {}, {} kernels on {}\n", WEFT_VERSION, model_.kernels, model_.hardware);
         if (!predicted_.empty()) PrintOut("predicted: by 'weft plan' for {}\n", predicted_);
         for (const std::string& line : power_lines_) PrintOut("{}\n", line);
     }
+}
+
+void BenchTable::BreakOff(bool adds_error) {
+    if (form_ != BenchForm::kJson) return;
+    if (!adds_error) return End();
+    if (rows_ > 0) KeepPartialJson({.before = ",\n", .after = "]\n"});
 }
 
 void BenchTable::MarkdownRow(const BenchRow& row) {
@@ -254,7 +259,7 @@ void BenchTable::NotePower(const BenchPower& power) {
 void BenchTable::JsonRow(const BenchRow& row, int indent) {
     const std::string text = Fields(row).dump(indent, ' ', false, Json::error_handler_t::replace);
     const bool list = form_ == BenchForm::kJson;
-    PrintOut("{}{}{}", list && rows_ > 0 ? ",\n" : "", text, list ? "" : "\n");
+    PrintOut("{}{}{}", !list ? "" : rows_ > 0 ? ",\n" : "[\n", text, list ? "" : "\n");
 }
 
 void BenchTable::CsvRow(const BenchRow& row) {

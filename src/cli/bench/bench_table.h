@@ -70,6 +70,9 @@ class BenchTable {
     void SetDevice(const backend::DeviceInfo& device, bool cpus_too);
     void Row(const BenchRow& row);
     void End();
+    // In place of End, after an error. adds_error: the error becomes the last element of a JSON
+    // list (PartialJson).
+    void BreakOff(bool adds_error);
 
   private:
     void MarkdownRow(const BenchRow& row);

@@ -277,7 +277,7 @@ Status RunPrompt(RunFlags& flags) {
     if (!generation.ok()) {
         // Keep the partial answer.
         if (!json && !shown.empty()) Stream("\n");
-        if (json && !shown.empty()) PrintJson({{"text", shown}});
+        if (json && !shown.empty()) KeepPartialJson({.fields = {{"text", shown}}});
         return generation.error();
     }
     outcome.generation = std::move(generation).value();

@@ -110,7 +110,7 @@ void AddTrainDevices(const Command& app, std::string& devices) {
 }
 
 void AddJson(const Command& app, bool& json) {
-    app.AddFlag("--json", json, "Print the result as one JSON object");
+    app.AddFlag("--json", json, "Print the result as JSON");
 }
 
 void AddClusterFlags(const Command& app, CommonFlags& flags) {
@@ -578,7 +578,7 @@ Status Resolve(CommonFlags& flags) {
 
 int Fail(const Error& error, bool json) {
     if (json) {
-        PostJson({{"error", error.message}, {"exit_status", ExitStatus(error.code)}});
+        PrintErrorJson({{"error", error.message}, {"exit_status", ExitStatus(error.code)}});
     }
     // (The command stopped because its output has no reader; FinishOutput reports the reason.)
     if (error.code == ErrorCode::kCancelled && OutputFailed()) return ExitStatus(error.code);

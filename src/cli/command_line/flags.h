@@ -84,8 +84,8 @@ Status ResolveHosts(CommonFlags& flags);
 // Makes Ctrl-C end the ranks from here on. Resolve calls it.
 void CatchStop(CommonFlags& flags);
 
-// Prints `error` on standard error (and as JSON on standard output if requested) and returns the
-// exit status.
+// Prints `error` on standard error (and as JSON on standard output if requested, unless the result
+// is there already) and returns the exit status. With JSON logs, the error is a log line.
 int Fail(const Error& error, bool json = false);
 
 // Runs `command`, which returns the exit status. If a launcher (mpirun, srun, ...) started this

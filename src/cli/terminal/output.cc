@@ -93,6 +93,8 @@ constexpr size_t kBufferBytes = 64 << 10;
 constexpr int64_t kTurnMs = 50, kLastMs = 500;
 std::mutex g_buffer_mutex;
 std::string g_buffer;
+std::atomic<bool> g_json_printed{false};
+PartialJson g_partial;
 std::atomic<bool> g_given_up{false};  // after a stop request, the reader took nothing
 
 // Waits until the reader has taken everything that is queued. Returns false if standard output
@@ -172,6 +174,7 @@ void NotePrompt(bool stands) {
 }
 
 void PrintJson(const Json& json) {
+    g_json_printed = true;
     Put(JsonLine(json));
     Flush();
 }
@@ -179,6 +182,19 @@ void PrintJson(const Json& json) {
 void PostJson(const Json& json) {
     const std::lock_guard lock(g_buffer_mutex);
     g_writer.Post(std::exchange(g_buffer, "") + JsonLine(json));
+}
+
+void PrintErrorJson(const Json& error) {
+    if (g_json_printed.exchange(true)) return;
+    Json object = g_partial.fields;
+    object.update(error);
+    const std::lock_guard lock(g_buffer_mutex);
+    g_writer.Post(std::exchange(g_buffer, "") + g_partial.before + JsonLine(object) +
+                  g_partial.after);
+}
+
+void KeepPartialJson(PartialJson partial) {
+    g_partial = std::move(partial);
 }
 
 bool OutputFailed() {

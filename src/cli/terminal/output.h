@@ -52,6 +52,15 @@ void PrintErr(fmt::format_string<Args...> format, Args&&... args) {
 // to stop. PostJson is for servers and training: it returns even if the reader has paused.
 void PrintJson(const Json& json);
 void PostJson(const Json& json);
+// Prints an error with --json, so that standard output has one JSON document: nothing after
+// PrintJson, which has printed the result.
+void PrintErrorJson(const Json& error);
+// A part of the result that an error completes to one document.
+struct PartialJson {
+    Json fields = Json::object();   // of the error's object, in front of its own
+    std::string before{}, after{};  // text around the object: begun is "[ROW"
+};
+void KeepPartialJson(PartialJson partial);
 
 // Whether standard output failed. A command that was then asked to stop needs no further message.
 bool OutputFailed();
