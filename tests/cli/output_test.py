@@ -160,6 +160,25 @@ class Escapes(unittest.TestCase):
             self.assertEqual(count, 0, text)
             self.assertIn("85", text)
 
+    def test_progress_keeps_to_its_row(self):
+        """A line as wide as the terminal would scroll it at each change."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        wide = pathlib.Path(folder.name) / ("\u65e5\u672c" * 20 + ".gguf")
+        wide.symlink_to(MODEL)
+        for columns in (200, 40, 12, 3):
+            with Terminal(PROGRAM, "run", str(wide), "--greedy", "-p", "What is 47 + 38?",
+                          env={"TERM": "xterm"}, columns=columns) as terminal:
+                terminal.wait()
+            lines = re.findall(r"\x1b\[K([^\x1b\n]*)", terminal.text)
+            shown = [line for line in lines if line.startswith("lo")]
+            self.assertTrue(shown, terminal.text)
+            for line in shown:
+                width = sum(2 if "\u65e5" in each or "\u672c" in each else 1 for each in line)
+                self.assertLess(width, columns, line)
+            if columns == 40:
+                self.assertTrue(shown[0].endswith("gguf ..."), shown)
+
     def loading_slowly(self, *words):
         """Output of a program that runs a third of the time until it has loaded.
 

@@ -20,9 +20,11 @@ PROMPT = ">>> "
 class Terminal:
     """A program at its own terminal; the test plays the user."""
 
-    def __init__(self, program, *words, env=None):
+    def __init__(self, program, *words, env=None, columns=0):
+        """columns: the terminal's width; 0: not known."""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             os.environ.update({"TERM": "dumb", "XDG_STATE_HOME": STATE.name, **(env or {})})
             os.execv(program, [program, *words])
         self.decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

@@ -1,8 +1,11 @@
 #include "cli/terminal/output.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
+#include <utf8proc.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -10,10 +13,13 @@
 #include <cstring>
 #include <ctime>
 #include <mutex>
+#include <vector>
 
 #include "base/descriptor_writer.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/result.h"
+#include "base/utf8.h"
 #include "cluster/worker/stop_signals.h"
 
 namespace weft::cli {
@@ -227,6 +233,34 @@ bool TakesColour(int fd) {
     return TakesEscapes(fd) && (no == nullptr || *no == '\0');
 }
 
+std::string FitColumns(std::string_view text, size_t columns) {
+    constexpr std::string_view kGap = "...";
+    struct Letter {
+        size_t begin, width;
+    };
+    std::vector<Letter> letters;
+    size_t all = 0;
+    for (size_t at = 0; at < text.size();) {
+        const size_t bytes = std::max<size_t>(1, CodePointLength(text, at));
+        utf8proc_int32_t code = -1;
+        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
+                         static_cast<utf8proc_ssize_t>(bytes), &code);
+        const int width = code < 0 ? 1 : utf8proc_charwidth(code);
+        letters.push_back({at, static_cast<size_t>(std::max(0, width))});
+        all += letters.back().width;
+        at += bytes;
+    }
+    if (all <= columns) return std::string(text);
+    const size_t gap = columns < 3 * kGap.size() ? 0 : kGap.size();
+    const size_t head_room = gap == 0 ? columns : (columns - gap) / 2;
+    size_t head = 0, tail = letters.size();  // letters before `head` and from `tail` on stay
+    for (size_t used = 0; (used += letters[head].width) <= head_room;) ++head;
+    if (gap == 0) return std::string(text.substr(0, letters[head].begin));
+    for (size_t used = head_room + gap; (used += letters[tail - 1].width) <= columns;) --tail;
+    const size_t end = tail < letters.size() ? letters[tail].begin : text.size();
+    return fmt::format("{}{}{}", text.substr(0, letters[head].begin), kGap, text.substr(end));
+}
+
 ProgressLine::ProgressLine() : terminal_(TakesEscapes(STDERR_FILENO)) {}
 
 ProgressLine::~ProgressLine() {
@@ -235,7 +269,12 @@ ProgressLine::~ProgressLine() {
 
 void ProgressLine::Show(std::string_view text) {
     if (!terminal_) return;
-    PrintErr("\r\033[K{}", text);
+    std::string line = Printable(text);
+    winsize size{};
+    // (A character in the last column would begin a new row in some terminals.)
+    const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    if (known) line = FitColumns(line, size.ws_col - 1U);
+    PrintErr("\r\033[K{}", line);
     SetLineOpen(true);
     shown_ = true;
 }
@@ -243,6 +282,13 @@ void ProgressLine::Show(std::string_view text) {
 void ProgressLine::Clear() {
     if (!shown_) return;
     WriteErr("\r\033[K");
+    SetLineOpen(false);
+    shown_ = false;
+}
+
+void ProgressLine::Keep() {
+    if (!shown_) return;
+    WriteErr("\n");
     SetLineOpen(false);
     shown_ = false;
 }

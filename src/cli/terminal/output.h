@@ -78,8 +78,12 @@ bool TakesEscapes(int fd);
 // Whether TakesEscapes(fd) and the user wants colors (no-color.org).
 bool TakesColour(int fd);
 
-// A line on standard error that is rewritten in place, on a terminal only. The destructor removes
-// it.
+// The text in at most this many columns of a terminal, without its middle if it is wider:
+// "loading /mod...gguf: 42 %".
+std::string FitColumns(std::string_view text, size_t columns);
+
+// A line on standard error that is rewritten in place, on a terminal only, and cut to the
+// terminal's width. The destructor removes it.
 class ProgressLine {
   public:
     ProgressLine();
@@ -88,6 +92,7 @@ class ProgressLine {
     ProgressLine& operator=(const ProgressLine&) = delete;
     void Show(std::string_view text);
     void Clear();
+    void Keep();  // ends the line, which stays
 
   private:
     bool terminal_;

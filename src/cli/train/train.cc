@@ -13,6 +13,7 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "cli/command_line/duration.h"
 #include "cli/commands.h"
 #include "cli/terminal/loading_line.h"
@@ -83,6 +84,9 @@ train::TrainExportOptions ExportOf(const TrainFlags& flags) {
 class Teller final : public train::TrainListener {
   public:
     explicit Teller(const TrainFlags& flags) : flags_(flags), live_(TakesEscapes(STDERR_FILENO)) {}
+    ~Teller() override { progress_.Keep(); }
+    Teller(const Teller&) = delete;
+    Teller& operator=(const Teller&) = delete;
 
     Status TakeFolder() {
         if (flags_.output.empty()) return {};
@@ -187,7 +191,7 @@ class Teller final : public train::TrainListener {
     const std::string& grad_dtype() const { return grad_dtype_; }
 
     Status OnTrained(const model_files::ModelSource& trained, bool alone) override {
-        if (live_ && !flags_.common.json) Say("\n");
+        progress_.Keep();
         if (flags_.output.empty()) return {};
         WEFT_ASSIGN(const std::string path,
                     train::WriteResult(trained, flags_.job.trainer, ExportOf(flags_), alone));
@@ -310,13 +314,9 @@ class Teller final : public train::TrainListener {
             return;
         }
         std::string shown = "  > ";
-        for (const char c : sample.prompt + "|" + sample.text) {
-            const auto byte = static_cast<unsigned char>(c);
-            if (c == '\n') {
-                shown += "\n    ";
-            } else if (byte >= 0x20 && byte != 0x7f) {
-                shown += c;
-            }
+        for (const char c : PrintableLines(sample.prompt + "|" + sample.text)) {
+            shown += c;
+            if (c == '\n') shown += "    ";
         }
         Say("{}\n", shown);
     }
@@ -357,15 +357,20 @@ class Teller final : public train::TrainListener {
         if (peak_flops_s_ > 0) {
             share = fmt::format(" ({:.0f} % of the peak)", 100 * FlopsOf(line) / peak_flops_s_);
         }
-        Say("{}step {}/{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.3g} "
-            "GFLOP/s{}  {}  {:.0f} s left{}{}{}",
-            live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, aux, line.grad_norm,
-            line.learning_rate, line.tokens_per_s(), FlopsOf(line) * 1e-9, share,
-            BytesText(ResidentBytes()), left, scale, eval, live_ && alone ? "" : "\n");
+        const std::string text = fmt::format(
+            "step {}/{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.3g} GFLOP/s{}  {}"
+            "  {:.0f} s left{}{}",
+            line.step, line.steps, line.loss, aux, line.grad_norm, line.learning_rate,
+            line.tokens_per_s(), FlopsOf(line) * 1e-9, share, BytesText(ResidentBytes()), left,
+            scale, eval);
+        if (live_ && alone) return progress_.Show(text);
+        progress_.Clear();
+        Say("{}\n", text);
     }
 
     const TrainFlags& flags_;
     bool live_;
+    ProgressLine progress_;
     int64_t next_ = 0, told_ = 0;  // first update, and number of updates reported since
     double elapsed_s_ = 0;
     double flops_per_token_ = 0, peak_flops_s_ = 0;
