@@ -455,6 +455,16 @@ TEST_F(Contract, ErrorsAmidJson) {
     EXPECT_EQ(load.Json().count("error") + load.Json().count("first_error"), 1u) << load.out;
 }
 
+TEST_F(Contract, ErrorsAsJsonLogs) {
+    for (const Words& words :
+         {Words{"serve", "no-such-file.gguf"}, Words{"serve", model_, "--kv-dtype", "q2"}}) {
+        const Ran ran = RunWeft(words + Words{"--log-format", "json"});
+        const json line = json::parse(ran.err);
+        EXPECT_EQ(line["level"], "error");
+        EXPECT_FALSE(line["message"].get<std::string>().starts_with("weft: ")) << ran.err;
+    }
+}
+
 // Requests that can't work are refused before any weight is read.
 TEST_F(Contract, RefusedBeforeLoading) {
     const std::string other = dir_ / "other.gguf";

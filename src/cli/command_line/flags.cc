@@ -12,6 +12,7 @@
 
 #include "backend/device_list.h"
 #include "base/log.h"
+#include "base/log_format.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "cli/command_line/duration.h"
@@ -582,7 +583,12 @@ int Fail(const Error& error, bool json) {
     }
     // (The command stopped because its output has no reader; FinishOutput reports the reason.)
     if (error.code == ErrorCode::kCancelled && OutputFailed()) return ExitStatus(error.code);
-    const char* kind = error.code == ErrorCode::kCancelled ? "" : "error: ";
+    const bool stopped = error.code == ErrorCode::kCancelled;
+    if (LogIsJson()) {
+        LogLine(stopped ? LogLevel::kInfo : LogLevel::kError, error.message);
+        return ExitStatus(error.code);
+    }
+    const char* kind = stopped ? "" : "error: ";
     WriteErr(fmt::format("weft: {}{}\n", kind, PrintableLines(error.message)), true);
     return ExitStatus(error.code);
 }

@@ -131,6 +131,7 @@ void SetCallback(const Command& command, std::shared_ptr<Flags> flags, const boo
                  int& status, Function run) {
     command.Callback([flags, &json, &status, run] {
         const auto run_here = [&] {
+            if constexpr (requires { flags->Begin(); }) flags->Begin();
             Status done = FindModelFirst(*flags);
             if (done.ok()) done = run(*flags);
             if constexpr (requires { flags->common.cluster; }) {

@@ -327,6 +327,10 @@ Result<chat::OrderedJson> ParseVariables(const std::string& text) {
                      text.substr(0, 200), json.ok() ? "" : ": " + json.error().message);
 }
 
+void ServeFlags::Begin() {
+    if (log_format == "json") UseJsonLog();
+}
+
 Status PrepareServer(ServeFlags& flags) {
     WEFT_TRY(flags.sampling.Check());
     WEFT_TRY(engine::CheckDraft(flags.server.batch.draft));
@@ -363,7 +367,6 @@ Status PrepareServer(ServeFlags& flags) {
     options.sampling = flags.sampling.Given();
     options.model_sampling = flags.sampling.from_model();
     options.log_requests = !flags.no_access_log;
-    if (flags.log_format == "json") UseJsonLog();
     if (!flags.common.json) options.say = Tell;
     return {};
 }

@@ -51,6 +51,7 @@ struct ServeFlags {
     std::optional<PoolMember> member;
     Command command;
 
+    void Begin();  // SetCallback calls it before anything can fail
     bool pool() const { return models.size() > 1 || max_loaded > 0 || !keep_alive.empty(); }
 };
 
