@@ -171,6 +171,19 @@ def test_units(room, model):
             checked = subprocess.run(["systemd-analyze", "verify", path], capture_output=True,
                                      text=True, check=False)
             assert checked.returncode == 0 and name not in checked.stderr, checked
+    # A name that without the file means a model of the Hub; variables of this command.
+    os.mkdir(os.path.join(room.folder.name, "models"))
+    shutil.copy(model, os.path.join(room.folder.name, "models", "qwen3:8b"))
+    ran = subprocess.run(
+        a.weft_words("serve", "qwen3:8b", "--restart", "--name", "qwen3:8b", "--unit"),
+        env={**a.env(), "HF_ENDPOINT": "http://10.9.0.9", "HF_TOKEN": "hf_secret",
+             "CUDA_VISIBLE_DEVICES": "1", "WEFT_MEMORY_MIB": "4096"},
+        cwd=os.path.join(room.folder.name, "models"), capture_output=True, text=True, check=False)
+    assert '"serve" "./qwen3:8b" "--restart" "--name" "qwen3:8b"' in ran.stdout, ran
+    for variable in ("HF_ENDPOINT=http://10.9.0.9", "CUDA_VISIBLE_DEVICES=1",
+                     "WEFT_MEMORY_MIB=4096"):
+        assert f'Environment="{variable}"' in ran.stdout, ran
+    assert "hf_secret" not in ran.stdout and "no HF_TOKEN" in ran.stderr, ran
     words = "bizol-ganup-kivat-sotud-famir-lubos"
     ran = a.run("up", words, "--unit")
     assert ran.returncode == 2 and "a unit must not contain the key phrase" in ran.stderr, ran

@@ -12,6 +12,7 @@
 #include "base/start_thread.h"
 #include "cli/cluster/host_facts.h"
 #include "cli/commands.h"
+#include "cli/serve/supervise.h"
 #include "cli/serve/systemd_unit.h"
 #include "cluster/cluster.h"
 #include "cluster/join/handshake.h"
@@ -201,8 +202,10 @@ Status PrintUpUnit(const UpFlags& flags, const fleet::ClusterFile& file) {
                          ClusterWords(flags), ClusterWords(flags));
     }
     WEFT_TRY(fleet::CheckHasKey(flags.cluster, file));
+    WEFT_ASSIGN(const std::vector<std::string> words, OwnCommandLine());
     return PrintUserUnit({.name = "weft-up-" + flags.cluster,
                           .description = "Weft: a host of the cluster " + flags.cluster,
+                          .words = words,
                           .stop_seconds = 90,
                           .reloads = false});
 }

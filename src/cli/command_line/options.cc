@@ -603,6 +603,10 @@ void Command::Check(const std::string& flag, std::function<std::string()> check)
     app_->parse_complete_callback([flag, check = std::move(check)] { Throw(flag, check()); });
 }
 
+DescribedCommand Command::Describe() const {
+    return DescribeCommand(*app_);
+}
+
 bool Command::Given(const std::string& flag) const {
     return app_ != nullptr && app_->count(flag) > 0;
 }

@@ -137,6 +137,8 @@ class Command {
     // Called after all flags of the command are parsed: returns the fault of `flag`, or "".
     void Check(const std::string& flag, std::function<std::string()> check) const;
 
+    DescribedCommand Describe() const;  // as in --help
+
     // After parsing: whether the command line has the flag, by any of its names.
     bool Given(const std::string& flag) const;
 

@@ -1,5 +1,7 @@
 // weft serve: an OpenAI-compatible server.
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/json.h"
 #include "base/log.h"
@@ -138,15 +140,47 @@ std::vector<std::string> HostsOf(const Error& error, const CommonFlags& flags) {
     return named;
 }
 
+// This process's command line, for a later process: its models stay the same if a file is absent
+// then.
+Result<std::vector<std::string>> LaterLine(const ServeFlags& flags) {
+    constexpr size_t kFirst = 2;  // after the program and its command
+    WEFT_ASSIGN(std::vector<std::string> words, OwnCommandLine());
+    const std::string& draft = flags.server.batch.draft.model;
+    const bool has_draft = !draft.empty() && draft != engine::DraftOptions::kDraftHead;
+    std::vector<std::string> models = {flags.models.front().model};
+    if (has_draft) models.push_back(draft);
+    const DescribedCommand serve = flags.common.command.Describe();
+    std::vector<std::string> rest(words.begin() + std::min(kFirst, words.size()), words.end());
+    const std::vector<WordKind> kinds = KindsOf(serve, rest);
+    for (size_t i = 0; i < rest.size(); ++i) {
+        std::string& word = words[kFirst + i];
+        const std::string name = word.substr(0, word.find('='));
+        // (The names of MODEL in other programs, such as --model, are no flags of the command.)
+        const bool names_models = kinds[i] == WordKind::kValue ? rest[i - 1] == "--draft"
+                                  : kinds[i] == WordKind::kFlag
+                                      ? name == "--draft" || serve.FindFlag(name) == nullptr
+                                      : true;
+        if (!names_models) continue;
+        for (const std::string& model : models) {
+            if (word != model && !word.ends_with("=" + model)) continue;
+            word = word.substr(0, word.size() - model.size()) + WithFolder(model);
+            break;
+        }
+    }
+    return words;
+}
+
 Status PrintServeUnit(const ServeFlags& flags) {
     if (!flags.restart) {
         return MakeError(ErrorCode::kUsage,
                          "--unit needs --restart: without --restart, the service ends when a host "
                          "is unreachable");
     }
+    WEFT_ASSIGN(const std::vector<std::string> words, LaterLine(flags));
     return PrintUserUnit(
         {.name = "weft-serve",
          .description = "Weft: serve " + flags.common.job.model,
+         .words = words,
          .stop_seconds = (flags.server.drain_delay_ms + flags.server.drain_ms) / 1000 + 30,
          .reloads = true});
 }
@@ -164,7 +198,9 @@ Status Serve(ServeFlags& flags) {
         }
         serve::HttpOptions http = flags.server.http;
         if (flags.server.key_file.empty()) serve::NeedNoKeys(http);
-        WEFT_ASSIGN(const int status, Supervise(http, HangupRule::Find(Reloads(flags.server))));
+        WEFT_ASSIGN(std::vector<std::string> words, LaterLine(flags));
+        WEFT_ASSIGN(const int status,
+                    Supervise(std::move(words), http, HangupRule::Find(Reloads(flags.server))));
         std::exit(status);  // the server itself has reported the reason
     }
     if (member) {
@@ -316,6 +352,13 @@ void AddAccess(const Command& app, serve::ServerOptions& server) {
 void Tell(const std::string& line) {
     if (LogIsJson()) return Log(LogLevel::kInfo, "{}", line);
     PrintErr("weft: {}\n", line);
+}
+
+std::string WithFolder(const std::string& model) {
+    std::error_code ignored;
+    const bool word = !model.empty() && model.find_first_of("/.~") != 0 &&
+                      !model.starts_with("hf:") && !model.starts_with("synthetic:");
+    return word && std::filesystem::exists(model, ignored) ? "./" + model : model;
 }
 
 Result<chat::OrderedJson> ParseVariables(const std::string& text) {

@@ -57,6 +57,9 @@ struct ServeFlags {
 
 // Prints a line for the user on standard error, or logs it with --log-format json.
 void Tell(const std::string& line);
+// "./qwen3-8b" for a file or folder here, of a later process: if the file is absent then, the name
+// could mean a model of the Hub.
+std::string WithFolder(const std::string& model);
 // Fills in flags.server and resolves flags.common, except for the model.
 Status PrepareServer(ServeFlags& flags);
 

@@ -217,7 +217,8 @@ Status ServePool(ServeFlags& flags) {
     options.start = [words, &options](size_t model) -> Result<serve::PoolProcess> {
         const serve::ServerOptions& its = options.models[model];
         const int rates = options.front.api.rates->fd();
-        const PoolMember member{its.name, its.job.model, its.job.ctx, its.job.kv_tokens, rates};
+        const PoolMember member{its.name, WithFolder(its.job.model), its.job.ctx, its.job.kv_tokens,
+                                rates};
         WEFT_ASSIGN(ServerProcess process,
                     StartServer(words, 0, {}, {member.Variable()}, nullptr, SIGKILL, rates));
         return serve::PoolProcess{process.pid, std::move(process.socket)};

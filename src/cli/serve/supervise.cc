@@ -78,8 +78,9 @@ struct Ended {
 
 class Runner {
   public:
-    Runner(const serve::HttpOptions& http, const HangupRule& hangups)
-        : http_(http), hangups_(hangups) {}
+    Runner(std::vector<std::string> words, const serve::HttpOptions& http,
+           const HangupRule& hangups)
+        : http_(http), hangups_(hangups), words_(std::move(words)) {}
     Result<int> Run();
 
   private:
@@ -94,9 +95,9 @@ class Runner {
 
     serve::HttpOptions http_;
     const HangupRule hangups_;
+    const std::vector<std::string> words_;  // the child's command line
     sigset_t before_{};
     Fd signals_;
-    std::vector<std::string> words_;  // the child's command line
     std::unique_ptr<serve::WaitingServer> waiting_;
     std::vector<std::string> hosts_;
     bool served_ = false;   // a child has served
@@ -108,7 +109,6 @@ class Runner {
 };
 
 Status Runner::Open() {
-    WEFT_ASSIGN(words_, OwnCommandLine());
     sigset_t set;
     ::sigemptyset(&set);
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&set, number);
@@ -359,8 +359,9 @@ bool Supervisor::SayFailed(const Error& error, const std::vector<std::string>& m
     return Ask(failed.dump(-1, ' ', false, Json::error_handler_t::replace)) == "again";
 }
 
-Result<int> Supervise(const serve::HttpOptions& http, const HangupRule& hangups) {
-    return Runner(http, hangups).Run();
+Result<int> Supervise(std::vector<std::string> words, const serve::HttpOptions& http,
+                      const HangupRule& hangups) {
+    return Runner(std::move(words), http, hangups).Run();
 }
 
 Result<std::vector<std::string>> OwnCommandLine() {

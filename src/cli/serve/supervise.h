@@ -62,11 +62,12 @@ Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
                                   std::vector<std::string> variables, const sigset_t* signals,
                                   int orphan_signal, int inherits = -1);
 
-// Runs this process's own command line as a child repeatedly, until the user asks to stop or the
-// child fails permanently. Returns the exit status. Forwards SIGINT and SIGTERM to the child.
-// SIGHUP asks both to stop if `hangups` says so; otherwise it is forwarded to a listening child.
-// Errors: kUsage, kIo (the port).
-Result<int> Supervise(const serve::HttpOptions& http, const HangupRule& hangups);
+// Runs the command line `words` (OwnCommandLine) as a child repeatedly, until the user asks to stop
+// or the child fails permanently. Returns the exit status. Forwards SIGINT and SIGTERM to the
+// child. SIGHUP asks both to stop if `hangups` says so; otherwise it is forwarded to a listening
+// child. Errors: kUsage, kIo (the port).
+Result<int> Supervise(std::vector<std::string> words, const serve::HttpOptions& http,
+                      const HangupRule& hangups);
 
 // The command line of this process, with the program's name first. Errors: kIo.
 Result<std::vector<std::string>> OwnCommandLine();

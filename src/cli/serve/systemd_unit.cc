@@ -1,21 +1,64 @@
 #include "cli/serve/systemd_unit.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
-#include "cli/serve/supervise.h"
 #include "cli/terminal/output.h"
 
 namespace weft::cli {
 namespace {
 
-// Environment variables that the service copies from this process: the folders of Weft and of the
-// Hub.
-constexpr const char* kVariables[] = {"XDG_CONFIG_HOME", "XDG_CACHE_HOME", "HF_HOME",
-                                      "HF_HUB_CACHE",    "WEFT_DEVICE",    "WEFT_LOG_FORMAT"};
+// Environment variables that the service needs, too: the beginnings of their names.
+constexpr std::string_view kVariables[] = {"WEFT_",
+                                           "HF_",
+                                           "XDG_CONFIG_HOME=",
+                                           "XDG_CACHE_HOME=",
+                                           "XDG_STATE_HOME=",
+                                           "CUDA_",
+                                           "HIP_",
+                                           "ROCR_",
+                                           "HSA_",
+                                           "VK_",
+                                           "LD_LIBRARY_PATH=",
+                                           "http_proxy=",
+                                           "https_proxy=",
+                                           "HTTPS_PROXY=",
+                                           "all_proxy=",
+                                           "ALL_PROXY=",
+                                           "no_proxy=",
+                                           "NO_PROXY=",
+                                           "SSL_CERT_FILE=",
+                                           "CURL_CA_BUNDLE=",
+                                           "TMPDIR="};
+// Those of the process and its launcher, and secrets: other users may read a unit.
+constexpr std::string_view kOthers[] = {"WEFT_SUPERVISOR=", "WEFT_POOL_MEMBER=", "WEFT_LAUNCHER=",
+                                        "WEFT_RESTART=",    "WEFT_JOB=",         "HF_TOKEN="};
+
+bool HasBreak(std::string_view word) {
+    return std::ranges::any_of(word, [](char letter) { return letter >= 0 && letter < ' '; });
+}
+
+// NAME=VALUE of the environment.
+std::vector<std::string> Variables() {
+    std::vector<std::string> variables;
+    for (char** each = environ; *each != nullptr; ++each) {
+        const std::string_view variable = *each;
+        const auto begins = [&](std::string_view name) { return variable.starts_with(name); };
+        if (std::ranges::none_of(kVariables, begins) || std::ranges::any_of(kOthers, begins)) {
+            continue;
+        }
+        const bool has_password =
+            variable.find("proxy=") < variable.find('@') && variable.find('@') != variable.npos;
+        if (variable.ends_with('=') || HasBreak(variable) || has_password) continue;
+        variables.emplace_back(variable);
+    }
+    std::ranges::sort(variables);
+    return variables;
+}
 
 std::string Escaped(std::string_view text, bool of_command) {
     std::string escaped;
@@ -27,15 +70,12 @@ std::string Escaped(std::string_view text, bool of_command) {
     return "\"" + escaped + "\"";
 }
 
-Result<std::vector<std::string>> OwnWords() {
-    WEFT_ASSIGN(std::vector<std::string> words, OwnCommandLine());
+// The command line of the service.
+Result<std::vector<std::string>> ServiceWords(std::vector<std::string> words) {
     std::error_code failed;
     words.at(0) = std::filesystem::read_symlink("/proc/self/exe", failed).string();
     std::erase(words, "--unit");
-    const auto breaks = [](const std::string& word) {
-        return std::ranges::any_of(word, [](char letter) { return letter >= 0 && letter < ' '; });
-    };
-    if (std::ranges::none_of(words, breaks)) return words;
+    if (std::ranges::none_of(words, HasBreak)) return words;
     return MakeError(ErrorCode::kUnsupported,
                      "--unit: a word of the command line has a line break or another control "
                      "character, which a unit can't hold");
@@ -61,15 +101,13 @@ std::string UnitWords(const std::vector<std::string>& words) {
 }
 
 Status PrintUserUnit(const UserUnit& unit) {
-    WEFT_ASSIGN(const std::vector<std::string> words, OwnWords());
+    WEFT_ASSIGN(const std::vector<std::string> words, ServiceWords(unit.words));
     std::error_code failed;
     const std::string folder = std::filesystem::current_path(failed).string();
     PrintOut("[Unit]\nDescription={}\n\n[Service]\n", UnitText(unit.description));
     if (!failed) PrintOut("WorkingDirectory={}\n", UnitText(folder));
-    for (const char* name : kVariables) {
-        const char* value = std::getenv(name);
-        if (value == nullptr || *value == '\0') continue;
-        PrintOut("Environment={}\n", Escaped(fmt::format("{}={}", name, value), false));
+    for (const std::string& variable : Variables()) {
+        PrintOut("Environment={}\n", Escaped(variable, false));
     }
     PrintOut("ExecStart={}\n", UnitWords(words));
     if (unit.reloads) PrintOut("ExecReload=/bin/kill -HUP $MAINPID\n");
@@ -80,6 +118,11 @@ Status PrintUserUnit(const UserUnit& unit) {
         "[Install]\nWantedBy=default.target\n",
         unit.stop_seconds);
     FlushOut();
+    if (std::getenv("HF_TOKEN") != nullptr) {
+        PrintErr(
+            "weft: the unit has no HF_TOKEN, because others may read a unit: 'hf auth login' keeps "
+            "the token in a file of this user\n");
+    }
     PrintErr(
         "weft: to install this unit: mkdir -p ~/.config/systemd/user, write the text to "
         "~/.config/systemd/user/{0}.service, then\n    systemctl --user daemon-reload && systemctl "
