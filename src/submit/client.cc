@@ -374,8 +374,8 @@ std::vector<std::string> CancelCommand(const Submitted& job) {
                               "--selector=weft.job=" + job.name});
         case Engine::kSsh:  // the rank, not its shell, which records how it ended
             return OnHosts(job,
-                           "[ -n \"$pid\" ] && pkill -TERM -P $pid && echo stopped || "
-                           "echo ended");
+                           "[ -n \"$pid\" ] && pkill -TERM -P $pid && "
+                           "{ pkill -CONT -P $pid; echo stopped; } || echo ended");
     }
     return {};
 }

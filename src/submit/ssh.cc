@@ -49,6 +49,7 @@ for try in {1..100}; do
     eval "$find_rank"
     [ -n "$pid" ] || break
     pkill -TERM -P "$pid"
+    pkill -CONT -P "$pid"  # a stopped rank takes no signal
     sleep 0.1
 done
 [ -z "$pid" ] || kill -KILL -- "-$pid"

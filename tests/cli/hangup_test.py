@@ -109,6 +109,13 @@ class Hangup(unittest.TestCase):
             process.send_signal(signal.SIGHUP)
             self.assertEqual(process.wait(PATIENCE), 0)
 
+    def test_it_ends_while_its_server_is_stopped(self):
+        with self.supervisor() as process:
+            self.await_health(200)
+            os.kill(children(process.pid)[0], signal.SIGSTOP)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(PATIENCE), 0)
+
     def test_it_goes_on_under_nohup_and_as_a_service(self):
         cases = (({"ignored": True}, ()), ({"ignored": True}, self.keys()), ({}, self.keys()))
         for how, words in cases:

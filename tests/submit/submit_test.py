@@ -15,7 +15,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from nightly import in_turn, some  # noqa: E402
-from processes import is_pending  # noqa: E402
+from processes import children, is_pending  # noqa: E402
 from wait import until  # noqa: E402
 from cases import (BYTES, HOSTILE_COMMAND, PATIENCE, PROGRAM, SERVE, TRAIN, PodsCase, SubmitTest,
                    command_of, main)
@@ -300,6 +300,16 @@ class Ssh(SubmitTest):
     def test_cancel(self):
         self.submit("run", "sleep")
         self.status("a: running\nme@b: running\n")
+        self.assertEqual(self.weft("job", "cancel", "tune"), "a: stopped\nme@b: stopped\n")
+        self.status("a: ended with status 143\nme@b: ended with status 143\n")
+
+    def test_cancel_a_stopped_rank(self):
+        self.submit("run", "sleep")
+        self.status("a: running\nme@b: running\n")
+        for rank, host in enumerate(("a", "me@b")):
+            shell = int((self.job(host, rank) / "pid").read_text())
+            until(lambda shell=shell: children(shell), "a rank", PATIENCE)
+            os.kill(children(shell)[0], signal.SIGSTOP)
         self.assertEqual(self.weft("job", "cancel", "tune"), "a: stopped\nme@b: stopped\n")
         self.status("a: ended with status 143\nme@b: ended with status 143\n")
 

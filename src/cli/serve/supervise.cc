@@ -137,7 +137,9 @@ void Runner::PassSignals(pid_t pid) {
             }
         }
         stopping_ = stopping_ || number != SIGHUP;
-        if (pid > 0) ::kill(pid, number);
+        if (pid <= 0) continue;
+        ::kill(pid, number);
+        if (number != SIGHUP) ::kill(pid, SIGCONT);  // a stopped process takes no signal
     }
 }
 
