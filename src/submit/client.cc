@@ -180,14 +180,14 @@ std::vector<std::string> OnHost(const Submitted& job, size_t rank, const std::st
         "ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host, "sh -c " + ShellWord(here)};
 }
 
-// One command that does the same for all ranks, in sequence.
+// One command that does the same for all ranks, in sequence. It fails if it failed on a host.
 std::vector<std::string> OnHosts(const Submitted& job, const std::string& script) {
-    std::string all;
+    std::string all = "failed=0; ";
     for (size_t rank = 0; rank < job.hosts.size(); ++rank) {
-        all += fmt::format("printf '%s: ' {}; {}; ", ShellWord(job.hosts[rank]),
+        all += fmt::format("printf '%s: ' {}; {} || failed=$?; ", ShellWord(job.hosts[rank]),
                            ShellWords(OnHost(job, rank, script)));
     }
-    return {"sh", "-c", all};
+    return {"sh", "-c", all + "exit $failed"};
 }
 
 // Submits, and returns the client's output. A manifest has several objects, and a cluster that
@@ -290,7 +290,6 @@ Result<Submitted> Submit(const JobSpec& job, const NativeFile& file) {
                         job.command,
                         static_cast<int64_t>(std::time(nullptr)),
                         IsCommand(job, "serve")};
-    if (!job.folder.empty()) submitted.folder = job.folder;
     // The note comes first: without it, nothing here knows a job that runs.
     WEFT_TRY(WriteNote(submitted));
     const auto said = AskEngine(job, file, native.path());
@@ -316,11 +315,11 @@ Result<Submitted> Submit(const JobSpec& job, const NativeFile& file) {
 std::vector<std::string> StatusCommand(const Submitted& job) {
     switch (job.target.engine) {
         case Engine::kSlurm:
-            return {
-                "sh", "-c",
-                fmt::format("squeue --noheader --jobs={0} --format=%T 2>/dev/null | grep . || "
-                            "scontrol show job {0} | sed -n 's/.*JobState=\\([A-Z_]*\\).*/\\1/p'",
-                            job.id)};
+            return {"sh", "-c",
+                    fmt::format("squeue --noheader --jobs={0} --format=%T 2>/dev/null | grep . || "
+                                "scontrol show job {0} | "
+                                "sed -n 's/.*JobState=\\([A-Z_]*\\).*/\\1/p' | grep .",
+                                job.id)};
         case Engine::kRay: return WithPlace(job, "--address=", {"ray", "job", "status", job.name});
         case Engine::kKubeRay:
         case Engine::kKubernetes:

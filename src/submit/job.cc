@@ -74,6 +74,7 @@ Status CheckFlagsOfEngine(const JobSpec& job) {
         {"--secret", !job.secret.empty(), {kKubernetes}},
         {"--replicas", job.replicas != 1, {kKubernetes}},
         {"--service-type", job.service != "ClusterIP", {kKubernetes}},
+        {"--port", job.port != JobSpec().port, {kKubernetes, kSsh}},
         {"--api-keys", !job.api_keys.empty(), {kKubernetes}},
     };
     for (const Row& row : rows) {

@@ -213,6 +213,15 @@ exit $most""")
         self.notes_words("scancel")
         self.weft("job", "cancel", "tune")
         self.assertEqual(self.words("scancel"), ["4711"])
+        # A job that Slurm no longer knows.
+        self.client("squeue", "exit 1")
+        self.client("scontrol", 'echo "Invalid job id specified" >&2; exit 1')
+        self.assertIn("Invalid job id", self.weft("job", "status", "tune", status=1))
+        # sbatch puts the log into the folder of the submission.
+        self.weft("submit", "--to", "slurm", "--name", "far", "--folder", "/runs", "--", "run", "m")
+        (self.folder / "far-4711.log").write_text("far\n")
+        self.assertEqual(self.weft("job", "logs", "far"), "far\n")
+        self.weft("job", "cancel", "far", "--forget")
         self.assertIn(
     "submitted before",
     self.weft(
@@ -312,6 +321,14 @@ class Ssh(SubmitTest):
             os.kill(children(shell)[0], signal.SIGSTOP)
         self.assertEqual(self.weft("job", "cancel", "tune"), "a: stopped\nme@b: stopped\n")
         self.status("a: ended with status 143\nme@b: ended with status 143\n")
+
+    def test_a_host_that_does_not_answer(self):
+        self.submit("run", "sleep", hosts="a,b")
+        program = self.bin / "ssh"
+        program.write_text(program.read_text().replace("!= down", "!= a"))
+        self.assertIn("refused", self.weft("job", "status", "tune", status=1))
+        self.ssh("$host")
+        self.weft("job", "cancel", "tune")
 
     def test_a_host_that_has_the_name(self):
         self.submit("run", "x")

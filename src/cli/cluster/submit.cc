@@ -323,7 +323,7 @@ void AddEngineOptions(const Command& command, submit::JobSpec& job, SubmitFlags&
     ssh.AddOption("--hosts", flags.hosts, "HOST or USER@HOST of each node, separated by commas");
     ssh.AddOption("--hostfile", flags.hostfile, "File with one HOST or USER@HOST per line");
     ssh.ShowDefaults().AddNumber("--port", job.port, 1, 65'535,
-                                 "Address at which the other hosts reach the first host");
+                                 "Port of the first host at which the ranks meet");
 }
 
 }  // namespace
