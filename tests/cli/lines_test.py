@@ -91,6 +91,16 @@ class Errors(Lines):
             self.end(terminal)
 
 
+    def test_a_text_cannot_command_the_terminal(self):
+        terminal = self.begin()
+        terminal.type(BEGIN + "/set temp <\x1b]0;OWNED\x07\x9b2J\r>" + END + "\n")
+        said = terminal.until("is not a valid value").rsplit("'<", 1)[1]
+        self.assertIn("\\x1b]0;OWNED\\x07", said)
+        self.assertFalse({"\x1b", "\x07", "\x9b"} & set(said), said)
+        terminal.until(re.escape(PROMPT))
+        self.end(terminal)
+
+
 class Pastes(Lines):
     TEXT = "one\n\ttwo é\n\n  three"
 
@@ -179,9 +189,9 @@ class Pastes(Lines):
 
     def test_other_bytes(self):
         terminal = self.begin()
-        for pasted, want in (("a\x1b[31mb\x1b[0mc", "a\x1b[31mb\x1b[0mc"),
-                             ("\x1b\x1b[20\x1b[200~", "\x1b\x1b[20\x1b[200~"),
-                             ("a\0b", "a\ufffdb"), ("a\x01\x08\x7fb", "a\x01\x08\x7fb")):
+        for pasted, want in (("a\x1b[31mb\x1b[0mc", r"a\x1b[31mb\x1b[0mc"),
+                             ("\x1b\x1b[20\x1b[200~", r"\x1b\x1b[20\x1b[200~"),
+                             ("a\0b", "a\ufffdb"), ("a\x01\x08\x7fb", r"a\x01\x08\x7fb")):
             self.assertEqual(self.value_of(terminal, BEGIN + pasted + END), want)
         self.end(terminal)
 

@@ -133,7 +133,7 @@ Result<engine::Generation> Answer(engine::Engine& engine, engine::Request reques
                                   const ChatPrompt& prompt, bool json, std::string& text) {
     AnswerText answer(prompt, request, engine.tokenizer());
     const auto show = [&](const std::string& more) {
-        if (!json) StreamToken(more);
+        if (!json) StreamToken(ForTerminal(more));
         text += more;
     };
     WEFT_ASSIGN(engine::Generation generation,

@@ -75,7 +75,7 @@ class Shown final : public engine::Listener {
   private:
     void Show(const std::string& text) {
         if (text.empty()) return;
-        StreamToken(text);
+        StreamToken(ForTerminal(text));
         any_ = true;
     }
 
@@ -104,7 +104,7 @@ class Conversation {
         for (std::optional<Entry> entry = Entered(); entry; entry = Entered()) {
             const ChatSession::Next next = session_.Take(entry->text, entry->quoted);
             if (next.act == ChatSession::Act::kEnd) break;
-            if (!next.text.empty()) Stream(next.text + "\n");
+            if (!next.text.empty()) Stream(ForTerminal(next.text) + "\n");
             if (next.act == ChatSession::Act::kAsk && !Ask()) break;
         }
         engine_.Drain();

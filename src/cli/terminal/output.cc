@@ -175,6 +175,13 @@ void StreamToken(std::string_view text) {
     if (!text.empty() && SharesTerminal()) SetLineOpen(text.back() != '\n');
 }
 
+std::string ForTerminal(std::string text) {
+    static const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+    if (!terminal) return text;
+    std::erase(text, '\r');
+    return PrintableLines(text);
+}
+
 void NotePrompt(bool stands) {
     if (SharesTerminal()) SetLineOpen(stands);
 }

@@ -32,6 +32,8 @@ void Stream(std::string_view text);
 // As Stream, but returns before the text is written, so decoding does not wait for the writing
 // thread (some 80 us per token). The next call waits until this text is written.
 void StreamToken(std::string_view text);
+// Text of a model or file for Stream: at a terminal, without the characters that command it.
+std::string ForTerminal(std::string text);
 // Marks a prompt with the user's input as an unfinished line, within which no log line begins.
 // stands: false once the line is entered.
 void NotePrompt(bool stands);
