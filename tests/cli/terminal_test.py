@@ -152,6 +152,8 @@ class Conversation(unittest.TestCase):
     def test_history_of_former_sessions(self):
         state = self.folder()
         path = os.path.join(state, "weft", "run_history")
+        os.mkdir(os.path.dirname(path), 0o700)
+        os.symlink(os.path.join(self.folder(), "history"), path)
         for line in ("What is 47 + 38?", " What is a secret?", "What is 6 + 6?"):
             terminal = Terminal(PROGRAM, "run", MODEL, "--greedy",
                                 env={"XDG_STATE_HOME": state})
@@ -162,6 +164,7 @@ class Conversation(unittest.TestCase):
             self.assertEqual(terminal.wait(), 0)
         if not os.path.exists(path):
             self.skipTest("Weft was built without libedit")
+        self.assertTrue(os.path.islink(path))
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
         self.assertEqual(os.stat(os.path.dirname(path)).st_mode & 0o777, 0o700)
         text = pathlib.Path(path).read_text()

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/output_file.h"
 #include "base/utf8.h"
+#include "cli/terminal/private_file.h"
 
 namespace weft::cli {
 namespace {
@@ -67,7 +68,7 @@ Result<chat::OrderedJson> LoadConversation(const std::string& given) {
 }
 
 Status SaveConversation(const std::string& given, const chat::OrderedJson& messages) {
-    const std::string path = Expanded(given);
+    const std::string path = ThroughLinks(Expanded(given));
     if (Exists(path) && !LoadConversation(path).ok()) {
         return MakeError(ErrorCode::kDenied,
                          "{} exists and is not a conversation; choose another name", path);

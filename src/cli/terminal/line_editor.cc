@@ -295,10 +295,10 @@ void LineEditor::State::ShowAgain() {
     NotePrompt(true);
 }
 
-LineEditor::LineEditor(const std::atomic<bool>* stop, std::string history)
+LineEditor::LineEditor(const std::atomic<bool>* stop, const std::string& history)
     : state_(std::make_unique<State>()) {
     state_->stop = stop;
-    state_->history_path = std::move(history);
+    state_->history_path = ThroughLinks(history);
     if (!SetUtf8()) return;
     EditLine* edit = state_->edit = ::el_init("weft", stdin, stdout, stderr);
     if (edit == nullptr) return;
@@ -354,7 +354,7 @@ void LineEditor::State::ShowAgain() {
     ShowPrompt();
 }
 
-LineEditor::LineEditor(const std::atomic<bool>* stop, std::string)
+LineEditor::LineEditor(const std::atomic<bool>* stop, const std::string&)
     : state_(std::make_unique<State>()) {
     state_->stop = stop;
 }

@@ -17,7 +17,7 @@ class LineEditor {
 
     // stop: when set, the input has ended. history: file that keeps the lines of former sessions
     // (mode 0600; at most kMostHistory lines, none that begins with a space); "": none is kept.
-    LineEditor(const std::atomic<bool>* stop, std::string history);
+    LineEditor(const std::atomic<bool>* stop, const std::string& history);
     ~LineEditor();
     LineEditor(const LineEditor&) = delete;
     LineEditor& operator=(const LineEditor&) = delete;

@@ -33,6 +33,16 @@ std::string StateFile(const std::string& name) {
     return folder + "/" + name;
 }
 
+std::string ThroughLinks(const std::string& path) {
+    constexpr int kMostLinks = 40;  // as in Linux
+    std::error_code failed;
+    std::filesystem::path file = path;
+    for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(file, failed); ++i) {
+        file = file.parent_path() / std::filesystem::read_symlink(file, failed);
+    }
+    return file.string();
+}
+
 Result<std::string> CreatePrivateFile(const std::string& path) {
     std::string fresh = FreshName(path);
     const Fd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));

@@ -11,6 +11,9 @@ namespace weft::cli {
 // ~/.local/state/weft. "": there is no such folder.
 std::string StateFile(const std::string& name);
 
+// The file at the end of the symbolic links of `path`, for rename(2), which would replace a link.
+std::string ThroughLinks(const std::string& path);
+
 // Creates an empty file with a new name, which may replace `path` by rename(2). Errors: kIo.
 Result<std::string> CreatePrivateFile(const std::string& path);
 
