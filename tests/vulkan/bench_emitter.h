@@ -298,14 +298,18 @@ class BenchEmitter : public Emitter {
         return program_.ops.size() - 1;
     }
     Status LowerNumber(size_t op) { return LowerOp(*this, program_.ops[op]); }
-    // Runs the dispatches emitted since the last run, in order, with a barrier after each.
+    // Runs the dispatches emitted since the last run, in order, with a barrier after each. A
+    // dispatch that can be split runs in two parts.
     Status Run(bool check_writes = true) {
         const std::vector<Dispatch> dispatches = std::exchange(dispatches_, {});
         if (scalars_) scalars_->Fill(update_);
         WEFT_ASSIGN(std::unique_ptr<gpu::Commands> commands, device_->Record());
         for (const Dispatch& d : dispatches) {
-            commands->Run(*d.kernel, {d.args.data(), d.args_bytes}, d.x, d.y, d.z);
-            commands->Barrier();
+            const uint32_t parts = std::min(2u, d.MostParts());
+            for (uint32_t i = 0; i < parts; ++i) {
+                commands->Run(*d.kernel, {d.args.data(), d.args_bytes}, d.Part(i, parts));
+                commands->Barrier();
+            }
         }
         WEFT_TRY(commands->End());
         std::vector<std::vector<std::byte>> before;

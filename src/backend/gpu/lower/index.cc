@@ -89,10 +89,10 @@ Status EmitIndexer(Emitter& e, const Op& op, const Indexer& index) {
         if (blocks > top) {
             WEFT_TRY(score_io.Run(index.shader,
                                   {kScoreGroup, type, cache.head_dim, index.heads, stride}, score,
-                                  {CeilDiv(blocks, index.each), count, 1}));
+                                  {CeilDiv(blocks, index.each), count, 1}, 0, Parts::kAlongY));
         }
         WEFT_TRY(choose_io.Run("index_choose", {kChooseGroup, index.windows, index.positions},
-                               choose, {index.lists, count, 1}));
+                               choose, {index.lists, count, 1}, 0, Parts::kAlongY));
     }
     return {};
 }
