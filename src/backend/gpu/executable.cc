@@ -359,8 +359,8 @@ WantedRows GpuExecutable::WantedOf(const Step& step, const OpRange& ops) const {
     const uint64_t bytes = uint64_t{sizeof(float)} * static_cast<uint64_t>(shape_.outputs) *
                            static_cast<uint64_t>(shape[1]);
     wanted.whole = wanted.whole && bytes <= buffers_.whole_bytes();
-    const bool top = wanted.top > 0 && wanted.top <= Buffers::kMostTop &&
-                     wanted.columns <= shape[1] && shape_.outputs <= Buffers::kMostTopRows;
+    const bool top =
+        wanted.top > 0 && wanted.top <= Buffers::kMostTop && wanted.columns <= shape[1];
     const auto rounded = std::bit_ceil(static_cast<uint32_t>(std::max(wanted.top, 1)));
     wanted.top = top ? static_cast<int32_t>(std::min<int64_t>(rounded, wanted.columns)) : 0;
     if (!top) wanted.columns = 0;

@@ -121,6 +121,8 @@ int64_t Buffers::WeightBytes(ValueId id) const {
 }
 
 void Buffers::PlanWanted(const CompileOptions& options) {
+    top_bytes_ = RoundTo(static_cast<uint64_t>(options.max_outputs * kMostTop) * sizeof(Candidate),
+                         kBufferAlign);
     whole_bytes_ = 0;
     for (const ValueId id : options.keep) {
         const program::Value& value = program_->value(id);
@@ -193,7 +195,7 @@ std::vector<PlannedBuffer> Buffers::Planned() const {
         {trains_ ? "an activation" : "the activations of a step",
          Pool(program::Pool::kBrief).largest_bytes()},
         {"a layer's experts", place_bytes_},
-        {"what the host reads of a step", kTopBytes + whole_bytes_}};
+        {"what the host reads of a step", top_bytes_ + whole_bytes_}};
     for (const uint64_t size : transfer_sizes_) planned.push_back({"an operand of ranks", size});
     return planned;
 }
@@ -254,7 +256,7 @@ Status Buffers::Allocate(gpu::Device& device) {
         WEFT_ASSIGN(buffer, device.Allocate(size, gpu::Place::kMeeting));
     }
     WEFT_ASSIGN(read_, device.Allocate(kReadBytes, gpu::Place::kHost));
-    WEFT_ASSIGN(wanted_, device.Allocate(kTopBytes + whole_bytes_, gpu::Place::kHost));
+    WEFT_ASSIGN(wanted_, device.Allocate(top_bytes_ + whole_bytes_, gpu::Place::kHost));
     Place(*program_);
     return {};
 }

@@ -98,7 +98,7 @@ class Buffers {
     // The part of arena_bytes() in memory of the host, if the device has its own memory.
     uint64_t host_bytes() const {
         return std::accumulate(transfer_sizes_.begin(), transfer_sizes_.end(),
-                               kReadBytes + kTopBytes + whole_bytes_);
+                               kReadBytes + top_bytes_ + whole_bytes_);
     }
 
     const PoolBuffers& Pool(program::Pool pool) const { return pools_[static_cast<size_t>(pool)]; }
@@ -168,11 +168,12 @@ class Buffers {
     static constexpr uint64_t kReadBytes = uint64_t{4} << 20;
     const gpu::Buffer& read() const { return read_; }
     // Results that steps copy to the host (WantedRows): first the largest elements as Candidate
-    // [rows, top], then, from byte kTopBytes on, whole rows of at most whole_bytes() in all. There
-    // is room for CompileOptions::max_outputs rows of each kept value, up to kMostWholeBytes.
-    static constexpr int64_t kMostTopRows = 64, kMostTop = 64;
-    static constexpr uint64_t kTopBytes = kMostTopRows * kMostTop * sizeof(Candidate);
+    // [rows, top], then, from byte top_bytes() on, whole rows of at most whole_bytes() in all.
+    // There is room for CompileOptions::max_outputs rows: the kMostTop largest elements of each,
+    // and the rows of each kept value, up to kMostWholeBytes.
+    static constexpr int64_t kMostTop = 64;
     static constexpr uint64_t kMostWholeBytes = uint64_t{64} << 20;
+    uint64_t top_bytes() const { return top_bytes_; }
     uint64_t whole_bytes() const { return whole_bytes_; }
     const gpu::Buffer& wanted() const { return wanted_; }
 
@@ -202,7 +203,7 @@ class Buffers {
     program::MemoryLayout part_layout_;  // the arena of a part
     uint64_t part_bytes_ = 0;
     std::array<PoolBuffers, program::kPools> pools_;
-    uint64_t operand_bytes_ = 0, whole_bytes_ = 0;
+    uint64_t operand_bytes_ = 0, whole_bytes_ = 0, top_bytes_ = 0;
     // The buffers of transfers: the operands of PlaceOfTransfer(), Exchange(), the values of a run,
     // and the operands of each OverlapPlace(). A size of 0: no such buffer.
     static constexpr size_t kHanded = 3, kOverlaps = 4;

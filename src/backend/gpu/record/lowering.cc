@@ -95,8 +95,17 @@ Status Lowering::LowerAt(size_t op, const Fusion* fusion) {
 }
 
 Status Lowering::LowerTopOf(const WantedRows& wanted) {
-    const TopRows rows{Address(wanted.value), shape_.outputs, Cols(wanted.value), wanted.columns};
-    return LowerTop(*this, rows, wanted.top, buffers_.wanted().address());
+    // Some rows at a time, because each needs scratch memory for its candidates.
+    constexpr int64_t kRowsAtOnce = 64;
+    const int64_t cols = Cols(wanted.value);
+    for (int64_t row = 0; row < shape_.outputs; row += kRowsAtOnce) {
+        const TopRows rows{
+            Address(wanted.value) + static_cast<uint64_t>(row * cols) * sizeof(float),
+            std::min(kRowsAtOnce, shape_.outputs - row), cols, wanted.columns};
+        const auto before = static_cast<uint64_t>(row * wanted.top) * sizeof(Candidate);
+        WEFT_TRY(LowerTop(*this, rows, wanted.top, buffers_.wanted().address() + before));
+    }
+    return {};
 }
 
 uint64_t Lowering::Address(program::ValueId id) const {

@@ -110,7 +110,7 @@ std::span<const float> Reading::HostFloats(program::ValueId id, int64_t first,
                                            int64_t count) const {
     if (id != brought_.value || !brought_.whole) return {};
     if (first + count > brought_rows_ * lowering_.Cols(id)) return {};
-    const std::byte* const rows = buffers_.wanted().host() + Buffers::kTopBytes;
+    const std::byte* const rows = buffers_.wanted().host() + buffers_.top_bytes();
     return {reinterpret_cast<const float*>(rows) + first, static_cast<size_t>(count)};
 }
 

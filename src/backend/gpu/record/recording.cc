@@ -239,7 +239,7 @@ void Recorder::NoteTimeOf(int32_t op) {
 
 Status Recorder::BringRows(program::ValueId id, const OpRange& range) {
     WEFT_TRY(Open(static_cast<int32_t>(range.end) - 1));
-    Copy(At(id), {&buffers_.wanted(), Buffers::kTopBytes}, OperandBytes(id));
+    Copy(At(id), {&buffers_.wanted(), buffers_.top_bytes()}, OperandBytes(id));
     return {};
 }
 
