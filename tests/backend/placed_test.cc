@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "backend/placed/hand_over.h"
+#include "backend/placed/stream_border.h"
 #include "coll/comm.h"
 #include "model_files/hf/folder.h"
 #include "support/golden_experts.h"
@@ -179,8 +180,51 @@ TEST(PlacedToFit, FillsTheDevice) {
             EXPECT_EQ(device->used, room);
         }
     }
-    auto placed = backend::MakePlacedDevice(std::make_shared<SmallDevice>(1), Processor(), kFill);
-    EXPECT_EQ(placed->Compile({program}, {}).error().code, ErrorCode::kOutOfMemory);
+    for (const ErrorCode code : {kNoRoom, kNoBuffer}) {
+        auto placed =
+            backend::MakePlacedDevice(std::make_shared<SmallDevice>(1, code), Processor(), kFill);
+        EXPECT_EQ(placed->Compile({program}, {}).error().code, code);
+    }
+}
+
+// A rank that holds the second half of the experts measures with rows of its own experts, and of
+// others.
+TEST(StreamBorderTest, MeasuresTheExpertsOfTheRank) {
+    const test::TempDir dir;
+    WriteTinyGguf(dir / "model.gguf", ExpertGoldenFile("mixtral"));
+    const auto source = model_files::OpenModel(dir / "model.gguf").value();
+    const program::Program program =
+        BuildRank(*source, model::MakeLayout(2, 2, 1, {}, 2).value(), 1);
+    const auto placed =
+        program::PlaceOps(program, program::ChooseHostOps(program, kAllExperts), {}, true).value();
+    backend::CompileOptions options;
+    options.max_tokens = 8;
+    options.kv_pages = 1;
+    const auto device = Processor()->Compile({placed.device}, options).value();
+    const auto host = Processor()->Compile({placed.host}, options).value();
+    for (backend::Executable* const on : {device.get(), host.get()}) {
+        int own = 0, others = 0;
+        on->SetProbe([&](int32_t number, int64_t rows) -> Status {
+            const program::Op& op = on->program().ops[static_cast<size_t>(number)];
+            const auto* const product = op.attributes.If<program::ExpertMatMul>();
+            if (product == nullptr) return {};
+            EXPECT_GT(product->first_expert, 0);
+            const int64_t experts = on->program().value(program::WeightOf(op)).shape[0];
+            const int64_t used = on->program().value(op.inputs[1]).shape[1];
+            std::vector<int32_t> ids(static_cast<size_t>(rows * used));
+            WEFT_TRY(on->Read(op.inputs[1], 0, std::as_writable_bytes(std::span(ids))));
+            for (const int32_t id : ids) {
+                const bool is_own =
+                    id >= product->first_expert && id < product->first_expert + experts;
+                ++(is_own ? own : others);
+            }
+            return {};
+        });
+        ASSERT_TRUE(backend::MeasureStreamBorder(placed, *device, *host, options).ok());
+        EXPECT_GT(own, 0);
+        EXPECT_GT(others, 0);
+        on->SetProbe(nullptr);
+    }
 }
 
 // A run's values that the device leaves out, as rows of a step without output rows, do not become

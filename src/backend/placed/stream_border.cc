@@ -14,16 +14,30 @@ using program::Way;
 
 constexpr int64_t kLeastRows = 8;
 
-// Hands values to the host's ops: positive numbers, and ids of different experts.
-class MadeUpValues final : public StageLinks {
-  public:
-    explicit MadeUpValues(const program::Program& host) : host_(host) {
-        for (const program::Op& op : host.ops) {
-            if (!program::IsOfExperts(op)) continue;
-            const int64_t experts = host.value(program::WeightOf(op)).shape[0];
-            experts_ = std::max(experts_, static_cast<int32_t>(experts));
+// Experts of the model, of which this rank may hold some (ExpertMatMul::first_expert).
+int32_t ExpertsOf(const program::PlacedProgram& placed) {
+    int64_t experts = 1;
+    for (const program::Program* const side : {&placed.device, &placed.host}) {
+        for (const program::Op& op : side->ops) {
+            if (op.kind() != program::OpKind::kRoute) continue;
+            experts = std::max(experts, side->value(op.inputs[0]).shape[1]);
         }
     }
+    return static_cast<int32_t>(experts);
+}
+
+// Ids of experts: all are used equally often, and a row has different ones.
+void MakeUpIds(std::span<int32_t> ids, int32_t experts) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+        ids[i] = static_cast<int32_t>(i % static_cast<size_t>(experts));
+    }
+}
+
+// Hands values to the host's ops: positive numbers, and ids of experts.
+class MadeUpValues final : public StageLinks {
+  public:
+    explicit MadeUpValues(const program::PlacedProgram& placed)
+        : host_(placed.host), experts_(ExpertsOf(placed)) {}
     Status Send(std::span<const std::byte>, int, const net::OpTag&) override { return {}; }
     Status Recv(std::span<std::byte> data, int, const net::OpTag& tag) override {
         const program::Op& op = host_.ops[static_cast<size_t>(tag.index)];
@@ -32,17 +46,31 @@ class MadeUpValues final : public StageLinks {
             std::fill_n(reinterpret_cast<float*>(data.data()), count, 0.01f);
             return {};
         }
-        auto* const ids = reinterpret_cast<int32_t*>(data.data());
-        for (size_t i = 0; i < count; ++i) {
-            ids[i] = static_cast<int32_t>(i * 7 % static_cast<size_t>(experts_));
-        }
+        MakeUpIds({reinterpret_cast<int32_t*>(data.data()), count}, experts_);
         return {};
     }
 
   private:
     const program::Program& host_;
-    int32_t experts_ = 1;
+    const int32_t experts_;
 };
+
+// Writes ids of experts where the device's ops read them.
+Status WriteIds(Executable& device, const OpRange& ops, int64_t rows, int32_t experts) {
+    const program::Program& program = device.program();
+    for (size_t op = ops.begin; op < ops.end; ++op) {
+        for (const program::ValueId id : program.ops[op].inputs) {
+            const program::Value& value = program.value(id);
+            if (value.storage != program::Storage::kActivation || value.dtype != DType::kI32) {
+                continue;
+            }
+            std::vector<int32_t> ids(static_cast<size_t>(value.shape.Elements(rows, 0)));
+            MakeUpIds(ids, experts);
+            WEFT_TRY(device.Write(id, 0, std::as_bytes(std::span(ids))));
+        }
+    }
+    return {};
+}
 
 // The streamed ops of a run, and the run.
 struct Streamed {
@@ -92,17 +120,19 @@ class MadeUpStep {
 
 }  // namespace
 
-// With two layers, each run of the device reads weights that it does not have yet. Zeros are valid
-// ids of experts.
+// With two layers, each run of the device reads weights that it does not have yet.
 Result<StreamBorder> MeasureStreamBorder(const program::PlacedProgram& placed, Executable& device,
                                          Executable& host, const CompileOptions& options) {
     const std::vector<Streamed> streamed = StreamedOf(placed);
-    MadeUpValues values(placed.host);
+    MadeUpValues values(placed);
     Communicators groups;
     groups.stages = &values;
     size_t turn = 0;
     const auto time = [&](Executable& on, const Step& step) -> Result<double> {
         const Streamed& one = streamed[turn++ % std::min<size_t>(streamed.size(), 2)];
+        if (&on == &device) {
+            WEFT_TRY(WriteIds(device, one.ops, std::ssize(step.tokens), ExpertsOf(placed)));
+        }
         const int64_t begin_ns = NowNs();
         WEFT_TRY(on.Run(&on == &device ? one.ops : placed.runs[one.run], step, groups));
         return 1e3 * SecondsSince(begin_ns);
