@@ -131,17 +131,18 @@ TEST_P(PlacedExperts, AreComputedBesideTheSharedOnes) {
     }
 }
 
-// A processor with little memory.
+// A processor that refuses weights of more bytes: it has too little memory, or no such buffers.
 class SmallDevice final : public backend::Device {
   public:
-    explicit SmallDevice(uint64_t bytes) : bytes_(bytes) {}
+    explicit SmallDevice(uint64_t bytes, ErrorCode code = ErrorCode::kOutOfMemory)
+        : bytes_(bytes), code_(code) {}
     const backend::DeviceInfo& info() const override { return all_->info(); }
     backend::MemoryPool pool() const override { return all_->pool(); }
     Result<std::unique_ptr<backend::Executable>> Compile(
         program::ChunkedProgram program, const backend::CompileOptions& options) override {
         WEFT_ASSIGN(auto compiled, all_->Compile(std::move(program), options));
         const uint64_t bytes = compiled->memory().weight_bytes;
-        if (bytes > bytes_) return MakeError(ErrorCode::kOutOfMemory, "too large");
+        if (bytes > bytes_) return MakeError(code_, "too large");
         used = bytes;
         return compiled;
     }
@@ -152,9 +153,10 @@ class SmallDevice final : public backend::Device {
   private:
     const std::shared_ptr<backend::Device> all_ = Processor();
     const uint64_t bytes_;
+    const ErrorCode code_;
 };
 
-// `auto` leaves as few layers' experts to the host as the device's memory demands.
+// `auto` leaves as few layers' experts to the host as the device demands.
 TEST(PlacedToFit, FillsTheDevice) {
     const test::TempDir dir;
     WriteTinyGguf(dir / "model.gguf", ExpertGoldenFile("mixtral"));
@@ -171,9 +173,11 @@ TEST(PlacedToFit, FillsTheDevice) {
         used.push_back(device->used);
     }
     constexpr program::HostOps kFill{0, 0, true};
+    constexpr ErrorCode kNoRoom = ErrorCode::kOutOfMemory, kNoBuffer = ErrorCode::kUnsupported;
     for (const uint64_t room : used) {
-        for (const uint64_t more : {uint64_t{0}, uint64_t{63}}) {
-            const auto device = std::make_shared<SmallDevice>(room + more);
+        for (const auto& [more, code] : {std::pair{0, kNoRoom}, {63, kNoRoom}, {0, kNoBuffer}}) {
+            const auto device =
+                std::make_shared<SmallDevice>(room + static_cast<uint64_t>(more), code);
             const auto placed = backend::MakePlacedDevice(device, Processor(), kFill);
             const auto compiled = placed->Compile({program}, {});
             ASSERT_TRUE(compiled.ok()) << compiled.error().message;

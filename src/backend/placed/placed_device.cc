@@ -66,16 +66,24 @@ Result<std::unique_ptr<Executable>> PlacedDevice::Compile(program::ChunkedProgra
     return again ? CompileToFit(ops, program, options) : std::move(compiled);
 }
 
-// The number of layers that leave their experts is as few as the device's memory demands.
+// Whether the error may be one of ops that another device runs: it has no room for them, or no
+// kernel, or no buffer of their size.
+bool IsOfDevice(const Error& error) {
+    return error.code == ErrorCode::kOutOfMemory || error.code == ErrorCode::kUnsupported;
+}
+
+// The number of layers that leave their experts is as few as the device demands.
 Result<std::unique_ptr<Executable>> PlacedDevice::CompileToFit(
     program::HostOps ops, const program::ChunkedProgram& program, const CompileOptions& options) {
     if (!ops.fill) return CompileWith(ops, program, options);
     ops.fill = false;
     auto compiled = CompileWith(ops, program, options);
-    if (compiled.ok() || compiled.error().code != ErrorCode::kOutOfMemory) return compiled;
+    if (compiled.ok() || !IsOfDevice(compiled.error())) return compiled;
+    const Error of_device = compiled.error();
     int64_t too_few = ops.expert_layers, enough = program::ExpertLayersEnd(program.program);
     ops.expert_layers = enough;
     compiled = CompileWith(ops, program, options);
+    if (!compiled.ok() && of_device.code == ErrorCode::kUnsupported) return of_device;
     while (compiled.ok() && enough - too_few > 1) {
         ops.expert_layers = (too_few + enough) / 2;
         auto tried = CompileWith(ops, program, options);
@@ -103,9 +111,12 @@ Result<std::unique_ptr<Executable>> PlacedDevice::CompileWith(
     const bool again = host_ops.stream_rows != 0 && !compiled.ok() &&
                        compiled.error().code == ErrorCode::kUnsupported;
     if (!again) return compiled;
-    Log(LogLevel::kWarning, "{}: the processor computes its experts in all steps: {}", info_.name,
-        compiled.error().message);
-    return compile(0);
+    auto handed = compile(0);
+    if (handed.ok()) {
+        Log(LogLevel::kWarning, "{}: the processor computes its experts in all steps: {}",
+            info_.name, compiled.error().message);
+    }
+    return handed;
 }
 
 }  // namespace
