@@ -69,7 +69,8 @@ TEST_P(DriveExperts, HaveTheBitsOfExpertsInMemory) {
         for (const uint64_t limit : {least, least + least / 8, uint64_t{1} << 32}) {
             LoadedRank drive(program_, *source_, Cpu(level), 64, backend::Overlap::kNever, limit);
             const backend::MemoryUse use = drive.executable().memory();
-            EXPECT_LE(use.weight_bytes + use.kv_bytes, limit);
+            const uint64_t readers = backend::kReaders * uint64_t{backend::kReaderBytes};
+            EXPECT_LE(readers + use.weight_bytes + use.kv_bytes + use.arena_bytes, limit);
             EXPECT_EQ(drive.Logits(tokens, 5), want) << limit << " bytes";
             const backend::DriveUse reads = drive.executable().drive_use();
             EXPECT_GT(reads.misses, 0);

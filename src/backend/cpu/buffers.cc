@@ -155,11 +155,11 @@ Status Buffers::Allocate() {
                              : Memory::Allocate(bytes, PoolText(pool)));
     }
     allocated_ = true;
-    return options_.drive_memory > 0 ? PlanDrive() : Status();
+    return {};
 }
 
-// Divides the memory: experts get what the other values leave.
-Status Buffers::PlanDrive() {
+Status Buffers::PlanDrive(int threads) {
+    if (options_.drive_memory == 0) return {};
     for (const program::Op& op : program_.ops) {
         if (!program::IsOfExperts(op)) continue;
         const ValueId weight = program::WeightOf(op);
@@ -168,6 +168,7 @@ Status Buffers::PlanDrive() {
     }
     if (experts_.empty()) return {};
     int64_t others = static_cast<int64_t>(kReaders) * kReaderBytes - experts_.TotalBytes();
+    others += scratch_.TotalBytes(threads);
     for (const Memory& pool : pools_) others += pool.size_bytes();
     const int64_t room = static_cast<int64_t>(options_.drive_memory) - others;
     if (room < experts_.LeastBytes()) {

@@ -71,6 +71,10 @@ class Buffers {
     const kernels::Kernels& kernels() const { return kernels_; }
     // Errors: kOutOfMemory.
     Status Allocate();
+    // Divides CompileOptions::drive_memory, if there is any: experts get what the other values and
+    // the scratch memory of so many threads leave. Call this after LowerProgram. Errors:
+    // kOutOfMemory.
+    Status PlanDrive(int threads);
     // Reads a weight. Thread: several threads may load different weights at once.
     Status Load(program::ValueId id, const RowSource& source);
     // Executable::ReadRows, of one matrix.
@@ -107,7 +111,6 @@ class Buffers {
     bool IsAdapter(program::ValueId id) const;
     int64_t WeightBytes(program::ValueId id) const;
     int64_t StrideOf(program::ValueId stack) const;
-    Status PlanDrive();
 
     const program::ChunkedProgram& chunked_;
     const program::Program& program_;

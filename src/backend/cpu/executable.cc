@@ -47,6 +47,7 @@ class CpuExecutable final : public Executable {
     Status Prepare() {
         WEFT_TRY(buffers_.Allocate());
         WEFT_ASSIGN(CallLists lists, LowerProgram(buffers_, team_.size()));
+        WEFT_TRY(buffers_.PlanDrive(team_.size()));
         Prepare(plain_, std::move(lists.plain));
         Prepare(adapted_, std::move(lists.adapted));
         for (size_t i = 0; i < program_.values.size(); ++i) {
