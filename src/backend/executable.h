@@ -202,7 +202,7 @@ class Executable {
     // Run; if it returns an error, Run returns that error.
     using Probe = std::function<Status(int32_t op, int64_t rows)>;
     virtual void SetProbe(Probe probe) = 0;
-    // Number of ops finished in all steps so far. Heartbeats report this number as progress.
+    // A number that grows while ops run or end. Heartbeats report it as progress. Thread: any.
     virtual int64_t progress() const = 0;
 
     // All ops of a Program without chunks.

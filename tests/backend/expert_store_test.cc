@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "program/placement.h"
 #include "support/golden_experts.h"
@@ -19,10 +20,10 @@
 namespace weft::support {
 namespace {
 
-class DriveExperts : public testing::TestWithParam<const char*> {
+class DriveModel {
   protected:
-    void SetUp() override {
-        WriteTinyGguf(dir_ / "model.gguf", ExpertGoldenFile(GetParam()));
+    void Open(const char* name) {
+        WriteTinyGguf(dir_ / "model.gguf", ExpertGoldenFile(name));
         source_ = model_files::OpenModel(dir_ / "model.gguf").value();
         model::BuildOptions options;
         options.kv_dtype = DType::kF32;
@@ -48,6 +49,10 @@ class DriveExperts : public testing::TestWithParam<const char*> {
     test::TempDir dir_;
     std::unique_ptr<model_files::ModelSource> source_;
     program::Program program_;
+};
+
+class DriveExperts : public DriveModel, public testing::TestWithParam<const char*> {
+    void SetUp() override { Open(GetParam()); }
 };
 
 INSTANTIATE_TEST_SUITE_P(All, DriveExperts, testing::ValuesIn(kExpertCases),
@@ -81,6 +86,41 @@ TEST_P(DriveExperts, HaveTheBitsOfExpertsInMemory) {
     if (name == "qwen3nextMoe" || name == "deepseekV3") {
         EXPECT_GT(ahead, 0);
     }
+}
+
+// Other ranks wait for a rank that makes progress, so a drive that is asleep must not look like a
+// rank that is stuck.
+class DriveProgress : public DriveModel, public testing::Test {};
+TEST_F(DriveProgress, GrowsWhileAStepWaitsForTheDrive) {
+    Open("deepseekV3");
+    LoadedRank rank(program_, *source_, Cpu(CpuLevel::kReference), 64, backend::Overlap::kNever,
+                    uint64_t{1} << 32);
+    backend::Executable& executable = rank.executable();
+    std::atomic<bool> asked = false, asleep = true;
+    for (const program::Op& op : program_.ops) {
+        if (!program::IsOfExperts(op)) continue;
+        const program::ValueId id = program::WeightOf(op);
+        if (program_.value(id).shape.rank != 3 || program_.value(id).shape[1] == 1) continue;
+        ASSERT_TRUE(executable
+                        .LoadWeight(id,
+                                    [&, id](int64_t row, int64_t count, std::span<std::byte> out) {
+                                        asked = true;
+                                        asked.notify_all();
+                                        asleep.wait(true);
+                                        return model::ReadWeight(*source_, program_.value(id), row,
+                                                                 count, out, nullptr);
+                                    })
+                        .ok());
+    }
+    std::thread step([&] { rank.Logits(std::vector<int32_t>{3, 1, 2}, 3); });
+    asked.wait(false);
+    const int64_t before = executable.progress();
+    EXPECT_GT(executable.progress(), before);
+    asleep = false;
+    asleep.notify_all();
+    step.join();
+    const int64_t after = executable.progress();
+    EXPECT_EQ(executable.progress(), after) << "no step runs";
 }
 
 // Two stacks in a mapping of its own. Expert e of stack s holds the number s * kExperts + e + 1.

@@ -22,6 +22,23 @@ namespace {
 
 using kernels::Sequence;
 
+// A call that has run for this time no longer counts as progress.
+constexpr int64_t kMostCallNs = 900'000'000'000;
+
+// Marks the time in which the caller waits for other ranks.
+class WaitsForRanks {
+  public:
+    explicit WaitsForRanks(std::atomic<bool>& waits)
+        : waits_(waits), before_(waits.exchange(true, std::memory_order_relaxed)) {}
+    ~WaitsForRanks() { waits_.store(before_, std::memory_order_relaxed); }
+    WaitsForRanks(const WaitsForRanks&) = delete;
+    WaitsForRanks& operator=(const WaitsForRanks&) = delete;
+
+  private:
+    std::atomic<bool>& waits_;
+    const bool before_;
+};
+
 // Data that the last step of a slot has bound to calls.
 struct SlotState {
     int64_t tokens = 0, outputs = 0;
@@ -100,7 +117,7 @@ class CpuExecutable final : public Executable {
     std::span<const OpTiming> timings() const override { return timings_; }
     TransferLog& transfers() override { return transfers_; }
     void SetProbe(Probe probe) override { probe_ = std::move(probe); }
-    int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
+    int64_t progress() const override;
 
   private:
     // The calls of a step, and data derived from them.
@@ -189,7 +206,10 @@ class CpuExecutable final : public Executable {
     // The call that failed. Threads leave at the first barrier after it, so that all leave at the
     // same one. With a plain flag, a slow thread could see it one barrier earlier.
     std::atomic<size_t> failed_call_{SIZE_MAX};
-    std::atomic<int64_t> progress_{0};
+    std::atomic<int64_t> progress_{0};       // number of calls that have ended
+    std::atomic<bool> waits_{true};          // no step runs, or it waits for other ranks
+    mutable std::atomic<int64_t> ticks_{0};  // progress() while a call runs
+    mutable std::atomic<int64_t> seen_{-1}, seen_ns_{0};  // the last progress_, and since when
     bool tracing_ = false;
     std::vector<OpTiming> timings_;
     TransferLog transfers_;
@@ -245,7 +265,9 @@ Status CpuExecutable::Run(const program::OpRange& ops, const Step& step,
         jobs_.assign(list_->calls.size(), 0);
         side_statuses_.assign(jobs_.size(), Status());
     }
+    waits_.store(false, std::memory_order_relaxed);
     team_.Run([this](int part) { RunPart(part); });
+    waits_.store(true, std::memory_order_relaxed);
     if (options_.beside) EndOverlapped();
     // After an error, sums of other parts may still run; they fail soon.
     for (size_t i = 0; i < count_; ++i) FinishSum(parts_[i]);
@@ -452,6 +474,19 @@ void CpuExecutable::RunTimed(const Call& call, size_t index, int part, int parts
     Done(call, begin_ns);
 }
 
+// A call may take longer than other ranks wait for progress: attention over a long context, a
+// drive that was asleep. So the number also grows at each call of this function while a call of the
+// step runs that waits for no rank.
+int64_t CpuExecutable::progress() const {
+    constexpr auto kRelaxed = std::memory_order_relaxed;
+    const int64_t done = progress_.load(kRelaxed), now_ns = NowNs();
+    const bool waits = waits_.load(kRelaxed);
+    if (seen_.exchange(done, kRelaxed) != done || waits) seen_ns_.store(now_ns, kRelaxed);
+    const bool runs = !waits && now_ns - seen_ns_.load(kRelaxed) < kMostCallNs;
+    if (runs) ticks_.fetch_add(1, kRelaxed);
+    return done + ticks_.load(kRelaxed);
+}
+
 void CpuExecutable::Done(const Call& call, int64_t begin_ns) {
     progress_.fetch_add(1, std::memory_order_relaxed);
     const int64_t last_arrival_ns = call.communicates() ? transfers_.last_arrival_ns() : 0;
@@ -520,6 +555,7 @@ void CpuExecutable::StartSum(size_t item) {
 // The deadlines of the sum bound the wait for it.
 void CpuExecutable::FinishSum(Part& part) {
     if (part.job == 0) return;
+    const WaitsForRanks waits(waits_);
     side_.Wait(std::exchange(part.job, 0));
     Fail(part.index, std::move(part.status));
     if (status_.ok() && tracing_) timings_.push_back(part.timing);
@@ -545,7 +581,10 @@ Status CpuExecutable::Communicate(const Call& call) {
     // In inference an all-reduce measures its own time.
     const bool timed = call.kind == CallKind::kTransfer || !buffers_.packs();
     const int64_t begin_ns = timed ? NowNs() : 0;
-    Status status = Transfer(call, prompt_rows_, Core::kOwn);
+    Status status = [&] {
+        const WaitsForRanks waits(waits_);
+        return Transfer(call, prompt_rows_, Core::kOwn);
+    }();
     const int64_t took_ns = timed ? NowNs() - begin_ns : 0;
     transfers_.NoteIdle(took_ns);
     if (status.ok() && buffers_.packs()) NoteTransfer(call, took_ns);
@@ -578,6 +617,7 @@ void CpuExecutable::StartOverlapped(size_t index) {
 
 Status CpuExecutable::WaitForOverlapped(size_t index) {
     const int64_t begin_ns = NowNs();
+    const WaitsForRanks waits(waits_);
     side_.Wait(jobs_[index], groups_.data != nullptr ? groups_.data : groups_.tensor);
     transfers_.NoteIdle(NowNs() - begin_ns);
     return side_statuses_[index];
