@@ -188,11 +188,12 @@ static void KeepWires(const Rank* rank, Job& job) {
 }
 
 Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank) {
-    if (backend::DeviceNames(job.device).size() > 1) {
+    // (After losses, `job` may have one name, that of the last rank.)
+    if (backend::DeviceNames(asked.job.device).size() > 1) {
         return MakeError(
             ErrorCode::kUsage,
             "--device {} names the devices of the first ranks, but none for a rank that joins",
-            job.device);
+            asked.job.device);
     }
     std::vector<int> kept(static_cast<size_t>(ranks));
     std::iota(kept.begin(), kept.end(), 0);

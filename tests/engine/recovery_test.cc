@@ -231,6 +231,14 @@ TEST_F(EngineRecovery, UsesStagesIfTheModelCannotBeCut) {
     Job pair = job_;
     pair.tp = 2;
     EXPECT_FALSE(RoomFor(3, pair, 2, {.job = pair, .ranks = 2}, *rank).ok());
+    // The devices of a list are those of the first ranks, also if one rank is left.
+    Asked listed{.job = job_, .ranks = 2};
+    listed.job.device = "vulkan:0,cpu";
+    const Job left = *ReplanJob(listed.job, 2, {1}, &listed);
+    EXPECT_EQ(left.device, "cpu");
+    const auto joins = RoomFor(1, left, 1, listed, *rank);
+    ASSERT_FALSE(joins.ok());
+    EXPECT_NE(joins.error().message.find("--device vulkan:0,cpu names"), std::string::npos);
 }
 
 // A rank that the timeout tolerates is not lost because somebody looks at the ranks.
