@@ -133,6 +133,11 @@ class Faults(unittest.TestCase):
                 ("cuda", {"WEFT_STANDIN_LOST": "30"}, "the device is lost"),
                 ("cuda", {"WEFT_STANDIN_MIB": "2"}, "MiB"),
                 ("cuda", {"WEFT_STANDIN_ARCH": "sm_61"}, "compute capability is 6.1"),
+                ("cuda", {"WEFT_STANDIN_ARCH": "sm_120", "WEFT_STANDIN_NEWEST": "90"},
+                 "does not compile for sm_120; version 12.8 does"),
+                ("cuda", {"WEFT_STANDIN_INIT": "803"}, "restart the machine"),
+                ("cuda", {"WEFT_STANDIN_INIT": "802"}, "nvidia-fabricmanager"),
+                ("cuda", {"WEFT_STANDIN_INIT": "7"}, "the driver does not start: result 7."),
                 ("hip", {"WEFT_STANDIN_ARCH": "gfx1201"}, "'gfx1201' needs ROCm 6.3 or later"),
                 ("cuda", {"WEFT_STANDIN_DEVICES": "0"}, "this machine has no CUDA device")):
             failed = subprocess.run([PROGRAM, *ASK, "--device", device], capture_output=True,

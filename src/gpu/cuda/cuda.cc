@@ -1,5 +1,9 @@
 // NVIDIA's driver interface (libcuda) and its compiler (nvrtc): names, versions and attributes, of
 // CUDA 12 and 13.
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
 #include "gpu/drivers.h"
 #include "gpu/native/interface.h"
 
@@ -8,6 +12,7 @@ namespace {
 
 using native::Calls;
 using native::Code;
+using native::CompilerCalls;
 
 constexpr const char* kLibraries[] = {"libcuda.so.1"};
 constexpr const char* kCompilers[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
@@ -60,6 +65,8 @@ constexpr native::CallNames kNames{
 constexpr native::CompilerNames kCompilerNames{
     .GetVersion = "nvrtcVersion",
     .GetErrorString = "nvrtcGetErrorString",
+    .GetArchitectureCount = "nvrtcGetNumSupportedArchs",
+    .GetArchitectures = "nvrtcGetSupportedArchs",
     .CreateProgram = "nvrtcCreateProgram",
     .DestroyProgram = "nvrtcDestroyProgram",
     .CompileProgram = "nvrtcCompileProgram",
@@ -114,6 +121,56 @@ Code Describe(const Calls& calls, native::Found& found) {
     return failed;
 }
 
+// The first version of nvrtc that compiles for an architecture, since version 12.
+constexpr std::pair<int, const char*> kFirstVersions[] = {
+    {100, "12.8"}, {101, "12.8"}, {120, "12.8"}, {103, "12.9"},
+    {121, "12.9"}, {88, "13.0"},  {110, "13.0"},
+};
+
+std::string Unfit(const CompilerCalls& calls, const native::Found& found) {
+    int major = 0, minor = 0, count = 0;
+    if (calls.GetVersion(&major, &minor) != 0 || calls.GetArchitectureCount(&count) != 0) return "";
+    std::vector<int> known(static_cast<size_t>(std::max(count, 0)));
+    if (calls.GetArchitectures(known.data()) != 0) return "";
+    const int wanted = std::atoi(found.architecture.c_str() + 3);  // after "sm_"
+    if (std::ranges::count(known, wanted) > 0) return "";
+    const auto* const first =
+        std::ranges::find(kFirstVersions, wanted, &std::pair<int, const char*>::first);
+    const bool listed = first != std::end(kFirstVersions);
+    return fmt::format("version {}.{} does not compile for {}; {} does", major, minor,
+                       found.architecture,
+                       listed ? fmt::format("version {}", first->second) : "a newer version");
+}
+
+// From cuda.h: results of cuInit that a user can do something about.
+constexpr native::Advice kAdvice[] = {
+    {34,
+     "The libcuda.so.1 found first is a stub of the toolkit: remove the folder lib64/stubs from "
+     "LD_LIBRARY_PATH"},
+    {35,
+     "NVIDIA's kernel module is older than libcuda.so.1: install one driver version, and restart "
+     "the machine"},
+    {46, "Another process uses the GPU exclusively, or a reset is pending: nvidia-smi shows both"},
+    {304, "May this user open /dev/nvidia*? A container needs NVIDIA's container toolkit"},
+    {802,
+     "The switches of NVLink are not set up: start the fabric manager "
+     "(systemctl start nvidia-fabricmanager) of the driver's version, and wait until it is "
+     "ready"},
+    {803,
+     "NVIDIA's kernel module and libcuda.so.1 have different versions: restart the machine "
+     "after an update of the driver; in a container, remove other versions of libcuda.so.1 "
+     "from LD_LIBRARY_PATH"},
+    {804,
+     "The libcuda.so.1 of a package cuda-compat does not support this GPU: remove its folder "
+     "from LD_LIBRARY_PATH, or update NVIDIA's driver"},
+    {805,
+     "The MPS server does not answer: start it (nvidia-cuda-mps-control -d), or unset "
+     "CUDA_MPS_PIPE_DIRECTORY"},
+    {999,
+     "Load the module nvidia_uvm (modprobe nvidia_uvm; after a suspend, first modprobe -r "
+     "nvidia_uvm); may this user open /dev/nvidia-uvm?"},
+};
+
 constexpr native::Interface kCuda{
     .api = Api::kCuda,
     .libraries = kLibraries,
@@ -135,6 +192,8 @@ constexpr native::Interface kCuda{
     .language = spirv::Language::kCuda,
     .vendor_id = 0x10de,
     .version = Version,
+    .unfit = Unfit,
+    .advice = kAdvice,
     .describe = Describe,
 };
 

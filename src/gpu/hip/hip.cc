@@ -142,6 +142,14 @@ Code Describe(const Calls& calls, native::Found& found) {
     return 0;
 }
 
+// From hip_runtime_api.h: results of hipInit that a user can do something about.
+constexpr native::Advice kAdvice[] = {
+    {3, "May this user open /dev/kfd and /dev/dri/renderD* (groups render and video)?"},
+    {35,
+     "The kernel module amdgpu is too old for this version of ROCm: update the kernel or "
+     "amdgpu-dkms, or install an older ROCm"},
+};
+
 constexpr native::Interface kHip{
     .api = Api::kHip,
     .libraries = kLibraries,
@@ -161,6 +169,8 @@ constexpr native::Interface kHip{
     .language = spirv::Language::kHip,
     .vendor_id = 0x1002,
     .version = Version,
+    .unfit = nullptr,
+    .advice = kAdvice,
     .describe = Describe,
 };
 

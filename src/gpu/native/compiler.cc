@@ -44,7 +44,7 @@ struct Program {
 
 Status Compiler::Open() {
     if (opened_) return {};
-    WEFT_ASSIGN(calls_, OpenCompiler(core_.interface));
+    WEFT_ASSIGN(calls_, OpenCompiler(core_.interface, core_.found));
     options_.push_back(core_.interface.architecture_option + core_.found.architecture);
     for (const char* option : core_.interface.options) options_.emplace_back(option);
     opened_ = true;

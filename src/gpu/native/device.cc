@@ -31,8 +31,7 @@ class PreciseSleeps {
 class DeviceOfCore : public Device {
   public:
     DeviceOfCore(std::shared_ptr<Core> core, const OpenOptions& options)
-        : core_(std::move(core)),
-          compiler_(std::make_shared<Compiler>(*core_, options.cache_folder)) {}
+        : core_(std::move(core)), compiler_(std::make_shared<Compiler>(*core_, options)) {}
     Status Begin() {
         WEFT_ASSIGN(stop_word_, AllocateOn(core_, kStopWordBytes, Place::kDevice));
         return {};
@@ -152,7 +151,7 @@ Result<Found> Describe(const Interface& interface, const Calls& calls, int index
     described.least_subgroup = described.most_subgroup = described.subgroup;
     described.fast_integer_dot = described.integer_dot;
     described.cooperative_matrix = described.matrix_unit.m > 0;
-    const Result<CompilerCalls> compiler = OpenCompiler(interface);
+    const Result<CompilerCalls> compiler = OpenCompiler(interface, found);
     int major = 0, minor = 0;
     if (compiler.ok() && compiler->GetVersion(&major, &minor) == 0) {
         described.driver += fmt::format(", compiler {}.{}", major, minor);  // bits depend on it
@@ -170,10 +169,12 @@ Result<std::vector<Found>> DescribeAll(const Interface& interface, const Calls& 
     if (code == 0) code = calls.GetDeviceCount(&count);
     if (code == kNoDeviceCode || code == kInvalidDeviceCode) return all;
     if (code != 0) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: the driver does not start: {}. Does its version match the kernel "
-                         "module?",
-                         ApiTitle(interface.api), CodeName(calls, code));
+        const auto advice = std::ranges::find(interface.advice, code, &Advice::code);
+        return MakeError(ErrorCode::kUnsupported, "{}: the driver does not start: {}. {}",
+                         ApiTitle(interface.api), CodeName(calls, code),
+                         advice == interface.advice.end()
+                             ? "The system log (dmesg) may have the reason"
+                             : advice->text);
     }
     for (int i = 0; i < count; ++i) {
         WEFT_ASSIGN(Found one, Describe(interface, calls, i));

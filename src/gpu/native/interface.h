@@ -71,10 +71,12 @@ using Address = uint64_t;
     X(DestroyGraph, Code(Handle))                                                                \
     X(LaunchGraph, Code(Handle, Handle))                                                         \
     X(DestroyInstance, Code(Handle))
-// Functions of the compiler (nvrtc, hiprtc).
+// Functions of the compiler (nvrtc, hiprtc). One that an interface lacks is null.
 #define WEFT_NATIVE_COMPILER_CALLS(X)                                                       \
     X(GetVersion, Code(int*, int*))                                                         \
     X(GetErrorString, const char*(Code))                                                    \
+    X(GetArchitectureCount, Code(int*))                                                     \
+    X(GetArchitectures, Code(int*))                                                         \
     X(CreateProgram,                                                                        \
       Code(Handle*, const char*, const char*, int, const char* const*, const char* const*)) \
     X(DestroyProgram, Code(Handle*))                                                        \
@@ -112,6 +114,12 @@ struct Found {
     std::string architecture;  // for the compiler: "sm_90", "gfx90a:sramecc+:xnack-"
 };
 
+// What a user does about a result of the driver's start.
+struct Advice {
+    Code code;
+    const char* text;
+};
+
 struct Interface {
     Api api;
     std::span<const char*const> libraries, compilers;  // tried in this order
@@ -127,6 +135,9 @@ struct Interface {
     uint32_t vendor_id;
     // "12.9", from the driver's number.
     std::string (*version)(int number);
+    // Why a compiler makes no code for the device; "": it does. Null: every compiler does.
+    std::string (*unfit)(const CompilerCalls& calls, const Found& found);
+    std::span<const Advice> advice;
     // Fills in the limits and features of found.device, and the architecture. Errors: of calls.
     Code (*describe)(const Calls& calls, Found& found);
 };
@@ -137,7 +148,8 @@ inline constexpr Code kInvalidValueCode = 1, kOutOfMemoryCode = 2, kNoDeviceCode
 
 // Errors: kUnsupported (no library, with the packages; or a function is missing).
 Result<Calls> OpenLibrary(const Interface& interface);
-Result<CompilerCalls> OpenCompiler(const Interface& interface);
+// The first compiler that makes code for the device. Errors: kUnsupported, with the packages.
+Result<CompilerCalls> OpenCompiler(const Interface& interface, const Found& found);
 
 Result<std::vector<Description>> ListDevicesOf(const Interface& interface);
 Result<std::shared_ptr<Device>> OpenDeviceOf(const Interface& interface, int index,

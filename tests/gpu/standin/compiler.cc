@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -69,6 +70,27 @@ EXPORT int NAME(Version)(int* major, int* minor) {
 EXPORT const char* NAME(GetErrorString)(int) {
     return "COMPILATION_FAILED";
 }
+#ifndef STANDIN_HIP
+// WEFT_STANDIN_NEWEST: the last architecture that the compiler knows.
+int Known(int* out) {
+    const char* newest = std::getenv("WEFT_STANDIN_NEWEST");
+    int count = 0;
+    for (const int one : {61, 75, 80, 86, 89, 90, 100, 120, 121}) {
+        if (newest != nullptr && one > std::atoi(newest)) break;
+        if (out != nullptr) out[count] = one;
+        ++count;
+    }
+    return count;
+}
+EXPORT int nvrtcGetNumSupportedArchs(int* count) {
+    *count = Known(nullptr);
+    return 0;
+}
+EXPORT int nvrtcGetSupportedArchs(int* architectures) {
+    Known(architectures);
+    return 0;
+}
+#endif
 EXPORT int NAME(CreateProgram)(void** out, const char* text, const char*, int, const char* const*,
                                const char* const*) {
     *out = new Program{text, {}, {}};
