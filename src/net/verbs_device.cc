@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr Gid kIpv4Prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0};
 constexpr size_t kIpv4At = 12;
-constexpr int kMostGids = 1024;
+constexpr int kMostGids = 256;  // ibv_global_route::sgid_index has 8 bits
 // The kernel fills the first free entry, so this many empty entries mean the end of the table. Each
 // file takes up to three system calls.
 constexpr int kLongestGidGap = 64;
@@ -56,8 +56,8 @@ std::optional<int> Number(std::string_view text) {
     return value;
 }
 
-// Entries are allocated from the front, so a long gap is the end: a table may have 1,024 places,
-// and reading a file for each takes tens of milliseconds.
+// Entries are allocated from the front, so a long gap is the end: reading a file for each of
+// hundreds of places takes tens of milliseconds.
 std::vector<GidEntry> ListGids(const fs::path& port) {
     std::vector<GidEntry> gids;
     int empty = 0;

@@ -2,6 +2,7 @@
 // part.
 #include "net/verbs_device.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -146,6 +147,21 @@ TEST(VerbsDevice, AGidTableWithoutRoceV2IsNamed) {
     const Result<RdmaPath> path = ChooseRdmaPath(tree.Ports(), {}, {"mlx4_0", -1, "10.0.0.1"});
     ASSERT_FALSE(path.ok());
     EXPECT_NE(std::string::npos, path.error().message.find("no GID of type RoCE v2"));
+}
+
+// A queue pair's index of a GID has 8 bits: index 300 would mean entry 44, another address.
+TEST(VerbsDevice, AGidThatNoQueuePairCanNameIsNotTaken) {
+    Tree tree;
+    tree.Port("mlx5_0", 1, "Ethernet", kActive);
+    for (int index = 44; index <= 300; index += 32) {
+        const std::string gid = fmt::format("0000:0000:0000:0000:0000:ffff:0a00:{:04x}", index);
+        tree.AddGid("mlx5_0", 1, index, gid, "RoCE v2", "eth0");
+    }
+    EXPECT_EQ(ChooseRdmaPath(tree.Ports(), {}, {"", -1, "10.0.0.236"})->gid_index, 236);
+    EXPECT_EQ(ChooseRdmaPath(tree.Ports(), {}, {"", -1, "10.0.1.44"}).error().code,
+              ErrorCode::kNotFound);
+    EXPECT_EQ(ChooseRdmaPath(tree.Ports(), {}, {"mlx5_0", 300, ""}).error().code,
+              ErrorCode::kUsage);
 }
 
 // Modules for RDMA over USB4: no list of names or link layers is asked, but what the port has.

@@ -170,7 +170,7 @@ void AddLinkFlags(const Command& app, CommonFlags& flags) {
                     "RDMA device of all ranks, such as mlx5_0:1, or one per rank: A,B,C (default: "
                     "the device of the host's address)");
     group.AddNumber(
-        "--gid-index", flags.cluster.gid_index, 0, 1023,
+        "--gid-index", flags.cluster.gid_index, 0, 255,
         "Index in the RDMA port's GID table (default: RoCE v2 with the port's IPv4 address)");
     group.AddOption("--data-net CIDR|IFACE,...", flags.cluster.data_net,
                     "Networks for data links between hosts, as 10.0.1.0/24 or an interface name "
