@@ -21,9 +21,11 @@
 namespace weft::net {
 namespace {
 
-// The speed assumed for an interface that does not report one.
-constexpr int kUnknownMbps = 1000;
+// The speed assumed for an interface that does not report one. Any cable has less latency than
+// Wi-Fi.
+constexpr int kUnknownMbps = 1000, kWirelessMbps = 50;
 constexpr size_t kMostName = 64;
+constexpr int kBridge = 1, kWireless = 2;  // kinds of interfaces, in packed addresses
 
 // Network order; IPv4 in the first four bytes.
 struct Bits {
@@ -176,7 +178,8 @@ std::vector<HostAddress> Best(std::vector<HostAddress> addresses) {
 }
 
 int MbpsOf(const HostAddress& address) {
-    return address.speed_mbps > 0 ? address.speed_mbps : kUnknownMbps;
+    if (address.speed_mbps > 0) return address.speed_mbps;
+    return address.wireless ? kWirelessMbps : kUnknownMbps;
 }
 
 // Returns every pair of link-local addresses, because their cables are unknown. Pairs of fast
@@ -230,6 +233,7 @@ Result<std::vector<HostAddress>> ListHostAddresses(std::string_view words) {
                             HasEntry(name, "/bridge"),
                             (at.ifa_flags & IFF_POINTOPOINT) != 0 || HasNoLinkLayer(name),
                             !HasEntry(name, "/device")};
+        address.wireless = HasEntry(name, "/phy80211") || HasEntry(name, "/wireless");
         // Traffic to a port of a bridge or bond belongs to the bridge or bond. (A container host
         // has many ports.)
         const bool port = HasEntry(name, "/brport") || HasEntry(name, "/bonding_slave");
@@ -366,7 +370,8 @@ std::string PackAddresses(std::span<const HostAddress> addresses) {
         std::string heard;
         for (const std::string& each : a.neighbours) heard += (heard.empty() ? "" : ",") + each;
         text += fmt::format("{} {} {} {} {} {}\n", a.host, a.prefix, a.interface, a.speed_mbps,
-                            a.bridge ? 1 : 0, heard.empty() ? "-" : heard);
+                            (a.bridge ? kBridge : 0) | (a.wireless ? kWireless : 0),
+                            heard.empty() ? "-" : heard);
     }
     return text;
 }
@@ -395,7 +400,10 @@ Result<std::vector<HostAddress>> UnpackAddresses(std::string_view text) {
             return value;
         };
         HostAddress address{std::string(words[0]), number(words[1], 128), std::string(words[2]),
-                            number(words[3], 100'000'000), number(words[4], 1) == 1};
+                            number(words[3], 100'000'000)};
+        const int kind = number(words[4], kBridge | kWireless);
+        address.bridge = (kind & kBridge) != 0;
+        address.wireless = (kind & kWireless) != 0;
         for (std::string_view heard = words[5] == "-" ? "" : words[5]; !heard.empty();) {
             const std::string_view each = heard.substr(0, heard.find(','));
             heard.remove_prefix(std::min(heard.size(), each.size() + 1));

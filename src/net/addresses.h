@@ -37,6 +37,7 @@ struct HostAddress {
     // For a link-local address: the link-local addresses of other hosts that were heard on this
     // interface, if known. The list tells whether two hosts are on the same cable.
     std::vector<std::string> neighbours{};
+    bool wireless = false;  // the interface is Wi-Fi, which reports no speed
 
     bool operator==(const HostAddress&) const = default;
     bool link_local() const { return host.starts_with("fe80:"); }

@@ -31,6 +31,21 @@ TEST(Addresses, ACommonSubnetComesFirstAndTheFastestBeforeOthers) {
     EXPECT_EQ(Dialled(a, equal, "192.168.1.6").front(), "192.168.1.6");
 }
 
+// Wi-Fi reports no speed: it is not taken for a cable.
+TEST(Addresses, ACableComesBeforeWifi) {
+    HostAddress wifi_a = {"192.168.1.5", 24, "wlan0", 0}, wifi_b = {"192.168.1.6", 24, "wlan0", 0};
+    wifi_a.wireless = wifi_b.wireless = true;
+    for (const int mbps : {0, 100}) {
+        const Addresses a = {wifi_a, {"10.0.0.1", 24, "eth0", mbps}};
+        const Addresses b = {wifi_b, {"10.0.0.2", 24, "eth0", mbps}};
+        const std::vector<std::string> wanted = {"10.0.0.2", "192.168.1.6"};
+        EXPECT_EQ(Dialled(a, b, "192.168.1.6"), wanted);
+        EXPECT_EQ(Dialled(*UnpackAddresses(PackAddresses(a)), *UnpackAddresses(PackAddresses(b)),
+                          "192.168.1.6"),
+                  wanted);
+    }
+}
+
 TEST(Addresses, WhatBothHaveLeadsNowhere) {
     const Addresses a = {{"172.17.0.1", 16, "docker0", 0, true}, {"10.0.0.1", 24, "eth0", 1000}};
     const Addresses b = {{"172.17.0.1", 16, "docker0", 0, true}, {"10.0.0.2", 24, "eth0", 1000}};
@@ -175,7 +190,7 @@ TEST(Addresses, TravelAndNothingElseDoes) {
     EXPECT_EQ(UnpackAddresses(packed).value(), all);
     EXPECT_EQ(UnpackAddresses("").value(), Addresses());
     for (const char* wrong :
-         {"10.0.1.5 24 eth0 0 0", "10.0.1.5 24 eth0 0 2 -\n", "10.0.1 24 eth0 0 0 -\n",
+         {"10.0.1.5 24 eth0 0 0", "10.0.1.5 24 eth0 0 4 -\n", "10.0.1 24 eth0 0 0 -\n",
           "10.0.1.5 129 eth0 0 0 -\n", "10.0.1.5 24  0 0 -\n", "10.0.1.5 24 eth0 0 0 - 0\n", "\n",
           "10.0.1.5 24 eth0 -1 0 -\n", "name 24 eth0 0 0 -\n", "fe80::1 64 eth0 0 0 x\n",
           "fe80::1 64 eth0 0 0 ,fe80::2\n", "fe80::1 64 eth0 0 0 10.0.0.1\n"}) {
