@@ -24,6 +24,10 @@ constexpr KnownToken kLlama[] = {{"<|begin_of_text|>", 0},   {"<|end_of_text|>",
                                  {"<|start_header_id|>", 6}, {"<|end_header_id|>", 7},
                                  {"<|eom_id|>", 8},          {"<|eot_id|>", 9},
                                  {"<|python_tag|>", 10}};
+constexpr KnownToken kLlama4[] = {
+    {"<|begin_of_text|>", 0}, {"<|end_of_text|>", 1}, {"<|header_start|>", 5},
+    {"<|header_end|>", 6},    {"<|eom|>", 7},         {"<|eot|>", 8},
+    {"<|python_start|>", 16}, {"<|python_end|>", 17}, {"<|finetune_right_pad|>", 18}};
 constexpr KnownToken kQwen[] = {{"<|endoftext|>", 0}, {"<|im_start|>", 1}, {"<|im_end|>", 2}};
 constexpr KnownToken kO200k[] = {{"<|endoftext|>", 1}, {"<|return|>", 4}, {"<|constrain|>", 5},
                                  {"<|channel|>", 7},   {"<|start|>", 8},  {"<|end|>", 9},
@@ -35,17 +39,26 @@ struct FileFamily {
     std::string_view model_type;  // prefix of config.json's model_type
     size_t ranks;
     std::span<const KnownToken> known;
-    size_t reserved;  // ids after the ranks that are special tokens, named or not
+    size_t reserved;      // ids after the ranks that are special tokens, named or not
+    bool begins = false;  // the first two of these begin and end a text
 };
+// (Of two prefixes of a model_type, the longer one comes first.)
 constexpr FileFamily kFamilies[] = {{"kimi-k2", "kimi", 163584, kKimi, 256},
-                                    {"llama-bpe", "llama", 128000, kLlama, 256},
+                                    {"o200k", "llama4", 200000, kLlama4, 2048, true},
+                                    {"llama-bpe", "llama", 128000, kLlama, 256, true},
                                     {"o200k", "gpt_oss", 199998, kO200k, 0},
                                     {"qwen", "qwen", 151643, kQwen, 0}};
+// A file of as many tokens is that of a published model.
+constexpr size_t kLeastPublished = 100'000;
 
+// A later model of a type may split words by other rules (Qwen3.5): a large file counts only if its
+// number of tokens is known, too. (CheckSize compares this number with the family's.)
 Result<const FileFamily*> FindFamily(const TokenizerHints& hints, size_t ranks) {
     std::string known;
+    const bool sized =
+        ranks < kLeastPublished || std::ranges::count(kFamilies, ranks, &FileFamily::ranks) > 0;
     for (const FileFamily& family : kFamilies) {
-        const bool typed = hints.model_type.starts_with(family.model_type);
+        const bool typed = sized && hints.model_type.starts_with(family.model_type);
         if (hints.model_type.empty() ? ranks == family.ranks : typed) return &family;
         known += fmt::format("{}{} ({} tokens)", known.empty() ? "" : ", ", family.model_type,
                              family.ranks);
@@ -172,7 +185,7 @@ Result<std::unique_ptr<Tokenizer>> ReadTiktoken(std::string_view text,
     WEFT_TRY(CheckSize(*family, hints, ranks));
     WEFT_TRY(AddSpecials(*family, hints, data));
     WEFT_TRY(SetFrame(nullptr, hints, data));
-    if (family->name == "llama-bpe" && !hints.add_bos && data.bos < 0) {
+    if (family->begins && !hints.add_bos && data.bos < 0) {
         data.bos = static_cast<int32_t>(ranks);
         data.eos = data.bos + 1;
         data.add_bos = true;

@@ -2,7 +2,7 @@
 // id. Adjacent tokens merge if their joined bytes are a token; the lowest rank merges first.
 //
 // The file does not contain the pre-tokenizer: the family is identified by config.json's
-// `model_type`, or else by the number of tokens. Special tokens come from tokenizer_config.json, or
+// `model_type` and the number of tokens. Special tokens come from tokenizer_config.json, or
 // else from the family's known list.
 #pragma once
 

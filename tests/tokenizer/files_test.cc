@@ -73,6 +73,33 @@ TEST(TiktokenFiles, MustBeOfTheModel) {
                   .find("600 rows"),
               std::string::npos);
     EXPECT_NE(said(128000, {{"model_type", "qwen3"}}).find("as llama has"), std::string::npos);
+    EXPECT_EQ(said(200000, {{"model_type", "llama4"}, {"vocab_size", 202048}}), "");
+    EXPECT_NE(said(200000, {{"model_type", "llama"}}).find("as llama4 has"), std::string::npos);
+    // Qwen3.5 splits words by another rule than Qwen, with another number of tokens.
+    EXPECT_NE(said(248044, {{"model_type", "qwen3_5"}, {"vocab_size", 248320}})
+                  .find("its pre-tokenizer is unknown"),
+              std::string::npos);
+}
+
+// Llama 4 splits words before capitals, Llama 3 does not.
+TEST(TiktokenFiles, OfOneModelTypeMaySplitWordsDifferently) {
+    constexpr std::string_view kDigits =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string text;
+    for (size_t byte = 0; byte < 256; ++byte) {
+        text += {kDigits[byte >> 2], kDigits[byte << 4 & 63]};
+        text += " " + std::to_string(byte) + "\n";
+    }
+    text += "b1c 256\n";  // "oW"
+    const std::pair<const char*, size_t> kCases[] = {
+        {"llama", 1}, {"llama4_text", 2}, {"gpt_oss", 2}};
+    for (const auto& [type, ids] : kCases) {
+        TokenizerHints hints;
+        hints.model_type = type;
+        const auto made = ReadTiktoken(text, hints);
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        EXPECT_EQ((*made)->Encode("oW", {.add_special = false}).size(), ids) << type;
+    }
 }
 
 class GoldenFiles : public testing::TestWithParam<std::string> {};
