@@ -1,6 +1,9 @@
 #include "base/field_codec.h"
 
+#include <algorithm>
+
 #include "base/printable.h"
+#include "base/utf8.h"
 
 namespace weft {
 namespace {
@@ -19,6 +22,19 @@ std::string ShownValue(const nlohmann::json& value) {
 
 std::string FieldWriter::Text() const {
     return out_.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+nlohmann::json FieldWriter::PathJson(const std::string& path) {
+    if (IsUtf8(path)) return path;
+    nlohmann::json bytes = nlohmann::json::array();
+    for (const char byte : path) bytes.push_back(static_cast<uint8_t>(byte));
+    return bytes;
+}
+
+nlohmann::json FieldWriter::PathJson(const std::vector<std::string>& paths) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const std::string& path : paths) list.push_back(PathJson(path));
+    return list;
 }
 
 FieldReader::FieldReader(std::string_view what, const nlohmann::json& in, const FolderLimit& limit)
@@ -49,6 +65,23 @@ void FieldReader::CheckPath(const Result<std::string>& path) {
 void FieldReader::Kind(const char* kind) {
     const nlohmann::json* field = Find("kind");
     if (field != nullptr && *field != kind) Refuse("kind", *field, kind);
+}
+
+bool FieldReader::ReadPath(const nlohmann::json& in, std::string& path) {
+    std::vector<uint8_t> bytes;
+    if (!in.is_array()) return Read(in, path);
+    if (!Read(in, bytes) || std::ranges::count(bytes, 0) > 0) return false;
+    path.assign(bytes.begin(), bytes.end());
+    return true;
+}
+
+bool FieldReader::ReadPath(const nlohmann::json& in, std::vector<std::string>& paths) {
+    if (!in.is_array()) return false;
+    paths.resize(in.size());
+    for (size_t i = 0; i < paths.size(); ++i) {
+        if (!ReadPath(in[i], paths[i])) return false;
+    }
+    return true;
 }
 
 bool FieldReader::Read(const nlohmann::json& in, bool& value) {

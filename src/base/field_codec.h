@@ -47,11 +47,12 @@ class FieldWriter {
     void Kind(const char* kind) { out_["kind"] = kind; }
     template <typename T, typename PathOf>
     void Path(const char* name, const T& value, const PathOf&) {
-        out_[name] = value;
+        Path(name, value);
     }
+    // A path, or a list of them. Any bytes may be in a path.
     template <typename T>
     void Path(const char* name, const T& value) {
-        out_[name] = value;
+        out_[name] = PathJson(value);
     }
     // Writes an enumerator as its name.
     template <typename T, typename NameOf, typename Parse>
@@ -72,6 +73,10 @@ class FieldWriter {
     std::string Text() const;
 
   private:
+    // A path that is not UTF-8 becomes the list of its bytes.
+    static nlohmann::json PathJson(const std::string& path);
+    static nlohmann::json PathJson(const std::vector<std::string>& paths);
+
     nlohmann::json out_ = nlohmann::json::object();
 };
 
@@ -99,7 +104,8 @@ class FieldReader {
     // Result<std::string>; "": no file.
     template <typename T, typename PathOf>
     void Path(const char* name, T& value, const PathOf& path_of) {
-        (*this)(name, value);
+        const nlohmann::json* field = Find(name);
+        if (field != nullptr && !ReadPath(*field, value)) Refuse(name, *field, TypeText<T>());
         if (limit_.folders().empty()) return;
         if constexpr (IsVector<T>::value) {
             for (const std::string& item : value) CheckPath(path_of(item));
@@ -157,6 +163,9 @@ class FieldReader {
             return "a string";
         }
     }
+    // Reads what FieldWriter::PathJson wrote.
+    static bool ReadPath(const nlohmann::json& in, std::string& path);
+    static bool ReadPath(const nlohmann::json& in, std::vector<std::string>& paths);
     static bool Read(const nlohmann::json& in, bool& value);
     static bool Read(const nlohmann::json& in, std::string& value);
     template <typename T>

@@ -115,13 +115,45 @@ TEST(FieldCodec, RefusesValuesThatDoNotFit) {
     EXPECT_LT(ErrorWith("color", std::string(1 << 20, 'x')).size(), 200u);
 }
 
-// A path on Linux is any bytes.
 TEST(FieldCodec, WritesTextThatIsNotUtf8) {
     Message message = kMessage;
     message.text = "\xff";
     Message back;
     ASSERT_TRUE(DecodeFields("message", EncodeFields(message, kFields), kFields, back).ok());
     EXPECT_EQ(back.text, "\xef\xbf\xbd");
+}
+
+struct Files {
+    std::string model;
+    std::vector<std::string> data;
+};
+
+constexpr auto kFilesFields = [](auto& files, auto& visit) {
+    visit.Path("model", files.model);
+    visit.Path("data", files.data, [](const std::string& word) { return Result(word); });
+};
+
+// A path on Linux is any bytes: another rank opens the same file.
+TEST(FieldCodec, KeepsTheBytesOfPaths) {
+    const Files files{"/models/caf\xe9", {"a", "\xff/b", ""}};
+    const std::string text = EncodeFields(files, kFilesFields);
+    Files back;
+    const Status status = DecodeFields("job", text, kFilesFields, back);
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    EXPECT_EQ(back.model, files.model);
+    EXPECT_EQ(back.data, files.data);
+    for (const char* bad : {R"({"model": [256], "data": []})", R"({"model": [0], "data": []})",
+                            R"({"model": ["a"], "data": []})", R"({"model": "a", "data": [1]})",
+                            R"({"model": {}, "data": []})", R"({"model": "a", "data": "b"})"}) {
+        EXPECT_EQ(DecodeFields("job", bad, kFilesFields, back).error().code, ErrorCode::kCorrupt)
+            << bad;
+    }
+    const FolderLimit limit = FolderLimit::Make({"/usr"}).value();
+    EXPECT_EQ(DecodeFields("job", EncodeFields(Files{"/srv/\xe9", {}}, kFilesFields), kFilesFields,
+                           back, limit)
+                  .error()
+                  .code,
+              ErrorCode::kDenied);
 }
 
 TEST(FieldCodec, TextWithoutAKindHasNone) {
