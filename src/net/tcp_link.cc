@@ -171,6 +171,7 @@ class TcpLink final : public BaseLink {
         }
         Waiter waiter(progress_, *this, tag, deadline);
         for (;;) {
+            const uint64_t seen = progress_.received();
             progress_.ReceiveAll();
             for (int look = 0; look < kOwnLooks; look++) {
                 Receive();
@@ -181,7 +182,7 @@ class TcpLink final : public BaseLink {
             switch (waiter.Next()) {
                 case Stage::kSpin: break;
                 case Stage::kYield: waiter.Yield(); break;
-                case Stage::kSleep: progress_.SleepOnSockets(-1, waiter.sleep_ms()); break;
+                case Stage::kSleep: progress_.SleepOnSockets(-1, waiter.sleep_ms(), seen); break;
             }
         }
     }
@@ -214,6 +215,7 @@ class TcpLink final : public BaseLink {
                 records_.has_value() ? records_->Consume(bytes) : reader_.Consume(bytes);
             if (!taken.ok())
                 SetEnd(LinkEnd::kBroke, "broke the protocol: " + taken.error().message);
+            progress_.OnReceived();
             return;
         }
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
@@ -274,6 +276,7 @@ class TcpLink final : public BaseLink {
     Status SendRest(Outgoing& outgoing, const OpTag& tag, const Deadline& deadline) {
         Waiter waiter(progress_, *this, tag, deadline);
         for (;;) {
+            const uint64_t seen = progress_.received();
             progress_.ReceiveAll();
             if (Send(outgoing)) return {};
             if (send_error_ == EPIPE || send_error_ == ECONNRESET) {
@@ -294,7 +297,9 @@ class TcpLink final : public BaseLink {
             switch (waiter.Next()) {
                 case Stage::kSpin: break;
                 case Stage::kYield: waiter.Yield(); break;
-                case Stage::kSleep: progress_.SleepOnSockets(socket_, waiter.sleep_ms()); break;
+                case Stage::kSleep:
+                    progress_.SleepOnSockets(socket_, waiter.sleep_ms(), seen);
+                    break;
             }
         }
     }

@@ -426,6 +426,7 @@ Status VerbsLink::AwaitRoom(uint32_t requests, size_t ring_bytes, const OpTag& t
                             const Deadline& deadline) {
     Waiter waiter(progress_, *this, tag, deadline);
     for (;;) {
+        const uint64_t seen = progress_.received();
         TakeCompletions();
         if (end() == LinkEnd::kOpen && HasRoom(requests, ring_bytes)) return {};
         if (progress_.has_sockets()) progress_.ReceiveAll();
@@ -439,7 +440,7 @@ Status VerbsLink::AwaitRoom(uint32_t requests, size_t ring_bytes, const OpTag& t
             case Stage::kSpin: SpinPause(); break;
             case Stage::kYield: waiter.Yield(); break;
             case Stage::kSleep:
-                progress_.SleepOnSockets(-1, 1);
+                progress_.SleepOnSockets(-1, 1, seen);
                 Receive();
                 break;
         }
@@ -490,15 +491,17 @@ Status VerbsLink::WaitWith(Waiter& waiter, int flag, uint64_t value) {
         switch (waiter.Next()) {
             case Stage::kSpin: break;
             case Stage::kYield: waiter.Yield(); break;
-            case Stage::kSleep:
+            case Stage::kSleep: {
+                const uint64_t seen = progress_.received();
                 ReportAsleep();
                 if (Arrived(flag, value)) return {};
                 // The first sleep is short: the peer may have sent data before it knew of the
                 // sleep.
-                progress_.SleepOnSockets(-1, waiter.sleep_ms());
+                progress_.SleepOnSockets(-1, waiter.sleep_ms(), seen);
                 Receive();
                 if (LookAwake(flag, value)) return {};
                 break;
+            }
         }
     }
 }
@@ -563,6 +566,7 @@ void VerbsLink::TakeSocket() {
     while (end() == LinkEnd::kOpen) {
         const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+        progress_.OnReceived();
         if (got == 0) SetEnd(LinkEnd::kDied, "closed the connection");
         if (got < 0) {
             SetEnd(LinkEnd::kDied, std::string("lost the connection: ") + std::strerror(errno));

@@ -2,7 +2,9 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -63,18 +65,46 @@ void Progress::ReceiveAll() {
     for (BaseLink* link : sockets_) link->Receive();
 }
 
-void Progress::SleepOnSockets(int writable, int64_t ms) {
+void Progress::SetShared() {
+    wake_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    shared_.store(true, std::memory_order_relaxed);
+}
+
+void Progress::OnReceived() {
+    if (!shared()) return;
+    received_.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t put = ::write(wake_.get(), &one, sizeof one);
+}
+
+void Progress::SleepOnSockets(int writable, int64_t ms, uint64_t seen) {
     std::array<pollfd, 256> few;
-    std::vector<pollfd> many(wakers_.size() > few.size() ? wakers_.size() : 0);
-    const auto fds = many.empty() ? std::span(few).first(wakers_.size()) : std::span(many);
-    for (size_t i = 0; i < fds.size(); ++i) {
+    const size_t links = wakers_.size(), count = links + 1;
+    std::vector<pollfd> many(count > few.size() ? count : 0);
+    const auto fds = many.empty() ? std::span(few).first(count) : std::span(many);
+    for (size_t i = 0; i < links; ++i) {
         const int fd = wakers_[i]->poll_fd();  // poll(2) skips negative ones
         const short events = fd >= 0 && fd == writable ? POLLIN | POLLOUT : POLLIN;
         fds[i] = {fd, events, 0};
     }
-    ::poll(fds.data(), fds.size(), static_cast<int>(ms));
+    fds[links] = {wake_.get(), POLLIN, 0};
+    const bool several = shared();
+    if (several) {
+        const std::lock_guard lock(sleeping_);
+        sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    }
+    ::poll(fds.data(), fds.size(), received() != seen ? 0 : static_cast<int>(ms));
+    if (several) {
+        // The last sleeper resets the event: all others have seen it.
+        const std::lock_guard lock(sleeping_);
+        uint64_t wakes;
+        if (sleepers_.fetch_sub(1, std::memory_order_seq_cst) == 1) {
+            [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &wakes, sizeof wakes);
+        }
+    }
     // A waker's byte must be read, or it ends every later sleep at once.
-    for (size_t i = 0; i < fds.size(); ++i) {
+    for (size_t i = 0; i < links; ++i) {
         if (fds[i].revents != 0) wakers_[i]->Receive();
     }
 }

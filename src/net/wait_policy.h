@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/fd.h"
 #include "base/result.h"
 #include "net/link.h"
 
@@ -75,10 +76,16 @@ class Progress final : public FabricState {
     bool has_sockets() const { return !sockets_.empty(); }
     // Whether several threads use the links (net/share.h).
     bool shared() const { return shared_.load(std::memory_order_relaxed); }
-    void SetShared() { shared_.store(true, std::memory_order_relaxed); }
+    void SetShared();
+    // A link has read its socket: if threads share the links, wakes those that sleep, because the
+    // data may be theirs.
+    void OnReceived();
+    // Number of calls of OnReceived so far.
+    uint64_t received() const { return received_.load(std::memory_order_seq_cst); }
     // Sleeps until a socket of any link has data, or until the socket `writable` (-1: none) accepts
-    // data, but at most `ms` milliseconds.
-    void SleepOnSockets(int writable, int64_t ms);
+    // data, but at most `ms` milliseconds. seen: received() before the caller looked for its data;
+    // if another thread has received since, does not sleep.
+    void SleepOnSockets(int writable, int64_t ms, uint64_t seen);
     // Checks every link. Returns the link that ended first with kDied or kBroke; null: none.
     const BaseLink* FirstDead();
 
@@ -103,6 +110,10 @@ class Progress final : public FabricState {
     std::vector<BaseLink*> sockets_;  // links whose sockets must be read for data
     std::vector<BaseLink*> wakers_;   // links whose sockets only wake a sleeping thread
     std::atomic<bool> shared_ = false, crowded_ = false;
+    std::atomic<uint64_t> received_ = 0;
+    std::atomic<int> sleepers_ = 0;  // threads in SleepOnSockets, if the links are shared
+    std::mutex sleeping_;            // guards changes of sleepers_
+    Fd wake_;                        // readable: a thread has received since sleepers_ was 0
     std::atomic<int64_t> crowded_until_ns_ = 0;
     std::atomic<int64_t> switches_ = -1;  // -1: not read yet
 };

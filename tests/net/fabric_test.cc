@@ -559,6 +559,24 @@ TEST(TcpLink, LateFramesOfAnOlderEpochAreDropped) {
     EXPECT_EQ(0, std::memcmp(raw.link->window().data(), "\0\0\0\0good", 8));
 }
 
+// Another thread reads the socket between the look of this one and its sleep.
+TEST(TcpLink, AThreadDoesNotSleepThroughDataThatAnotherReceived) {
+    Raw raw;
+    raw.progress.SetShared();
+    const uint64_t seen = raw.progress.received();
+    raw.Say({.flag = 0, .epoch = 5, .offset = 0, .length = 4, .value = 1}, "data");
+    const int64_t begin_ns = NowNs();
+    std::thread([&] {
+        while (raw.link->flag(0) < 1) raw.link->Receive();
+    }).join();
+    raw.progress.SleepOnSockets(-1, 60'000, seen);
+    EXPECT_LT(NowNs() - begin_ns, test::LimitNs(10'000));
+    // While nothing was received since, it sleeps; its first sleep did not use up a later wake.
+    const uint64_t now = raw.progress.received();
+    raw.progress.SleepOnSockets(-1, 1, now);
+    EXPECT_EQ(raw.progress.received(), now);
+}
+
 TEST(TcpLink, AFrameOutsideTheWindowEndsTheLinkWithItsReason) {
     Raw raw;
     raw.Say({.flag = 0, .epoch = 5, .offset = kWindow - 3, .length = 4, .value = 1}, "over");
