@@ -14,7 +14,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "base/deadline.h"
@@ -28,21 +27,6 @@ constexpr int kSmall = 576;  // every path carries such packets
 constexpr std::array kSizes = {1280, 1400, 1420, 1450, 1472, 1480, 1492, 1500, 2044, 4092, 8000};
 constexpr int kTcpHeader = 20, kTimestamps = 12;
 constexpr int64_t kLookMs = 5;
-
-using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-
-Addresses FindAddresses(const std::string& host, uint16_t port) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICSERV;
-    addrinfo* found = nullptr;
-    if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
-        found = nullptr;
-    }
-    return {found, [](addrinfo* list) {
-                if (list != nullptr) ::freeaddrinfo(list);
-            }};
-}
 
 bool ReachesIpv4(const sockaddr* address) {
     if (address->sa_family == AF_INET) return true;
@@ -190,8 +174,9 @@ std::optional<PathMtu> ProbeAddress(const addrinfo& to, std::span<const std::byt
 
 std::optional<PathMtu> ProbePathMtu(const std::string& host, uint16_t port,
                                     std::span<const std::byte> first, int64_t timeout_ms) {
-    const Addresses found = FindAddresses(host, port);
-    for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
+    const auto found = FindAddresses(host, port, Deadline::In(timeout_ms));
+    for (const addrinfo* one = found.ok() ? found->get() : nullptr; one != nullptr;
+         one = one->ai_next) {
         const auto path = ProbeAddress(*one, first, timeout_ms);
         if (path.has_value()) return path;
     }

@@ -14,31 +14,37 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
-#include <memory>
+#include <map>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <utility>
 
+#include "base/log.h"
 #include "base/start_thread.h"
 
 namespace weft::net {
 namespace {
 
 constexpr int kBacklog = 1024;
-constexpr int64_t kListenLookUpMs = 5000;
-constexpr int64_t kLookUpMs = 60'000;  // at a time
-constexpr int64_t kCancelMs = 20;      // until a cancelled lookup ends
-constexpr int64_t kNextDialMs = 250;   // until the next address of a name is tried as well
-using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+constexpr int64_t kListenLookUpMs = 30'000;
+constexpr int64_t kLookUpMs = 60'000;        // at a time
+constexpr int64_t kCancelMs = 20;            // until a cancelled lookup ends
+constexpr int64_t kFreshMs = 10'000;         // how long the result of a lookup waits for a caller
+constexpr int64_t kNextDialMs = 250;         // until the next address of a name is tried as well
+constexpr int64_t kFullQueueMs = 10;         // until a full queue of a unix socket is tried again
+constexpr useconds_t kExhaustedUs = 20'000;  // until a caller is accepted with free descriptors
 
 // One name lookup. getaddrinfo has no deadline and asks name servers for up to half a minute, so it
-// runs on its own thread, which outlives a caller that stops waiting.
+// runs on its own thread, which outlives a caller that stops waiting. The next caller waits for the
+// same lookup: a name may take longer than each of several attempts to connect.
 struct LookUp {
     std::string host, port;
     addrinfo hints{};
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
+    int64_t done_ns = 0;
     int error = 0;
     addrinfo* found = nullptr;
     ~LookUp() {
@@ -53,9 +59,49 @@ struct LookUp {
         error = result;
         found = list;
         done = true;
+        done_ns = NowNs();
         changed.notify_all();
     }
 };
+
+// The lookups that run, or ended after their callers, by host, port and flags.
+struct LookUps {
+    std::mutex mutex;
+    std::map<std::tuple<std::string, std::string, int>, std::shared_ptr<LookUp>> all;
+};
+
+// Never freed, because threads of lookups run until the process ends.
+LookUps& Running() {
+    static LookUps& running = *new LookUps;
+    return running;
+}
+
+// Begins the lookup of a name, or finds the one that an earlier caller began.
+Result<std::shared_ptr<LookUp>> Begin(const std::shared_ptr<LookUp>& wanted, int64_t wait_ms) {
+    LookUps& running = Running();
+    const std::lock_guard lock(running.mutex);
+    auto& entry = running.all[{wanted->host, wanted->port, wanted->hints.ai_flags}];
+    if (entry != nullptr) {
+        const std::lock_guard inner(entry->mutex);
+        if (!entry->done || NowNs() - entry->done_ns < kFreshMs * kNsPerMs) return entry;
+    }
+    entry = wanted;
+    std::thread asking;
+    Status started = StartThread(asking, [wanted] { wanted->Run(); }, {.wait_ms = wait_ms});
+    if (!started.ok()) {
+        entry.reset();
+        return started.error();
+    }
+    asking.detach();
+    return wanted;
+}
+
+// The next caller looks the name up again.
+void Forget(const std::shared_ptr<LookUp>& look_up) {
+    LookUps& running = Running();
+    const std::lock_guard lock(running.mutex);
+    std::erase_if(running.all, [&](const auto& each) { return each.second == look_up; });
+}
 
 // Whether the cancel descriptor is readable: the current wait then ends. -1: never.
 bool IsReadable(int cancel) {
@@ -68,21 +114,19 @@ Error Cancelled() {
 }
 
 Result<AddressList> Resolve(const std::string& host, uint16_t port, bool listen,
-                            const Deadline& deadline, int cancel = -1) {
-    const auto look_up = std::make_shared<LookUp>();
+                            const Deadline& deadline, int cancel) {
+    auto look_up = std::make_shared<LookUp>();
     look_up->host = host;
     look_up->port = std::to_string(port);
     look_up->hints.ai_family = AF_UNSPEC;
     look_up->hints.ai_socktype = SOCK_STREAM;
     look_up->hints.ai_flags = AI_NUMERICSERV | AI_NUMERICHOST | (listen ? AI_PASSIVE : 0);
     look_up->Run();  // a numeric address needs no name server
-    if (look_up->error == EAI_NONAME) {
+    const bool is_name = look_up->error == EAI_NONAME;
+    if (is_name) {
         look_up->done = false;
         look_up->hints.ai_flags &= ~AI_NUMERICHOST;
-        std::thread asking;
-        WEFT_TRY(StartThread(asking, [look_up] { look_up->Run(); },
-                             {.wait_ms = std::min(kThreadMs, deadline.left_ms())}));
-        asking.detach();
+        WEFT_ASSIGN(look_up, Begin(look_up, std::min(kThreadMs, deadline.left_ms())));
     }
     std::unique_lock lock(look_up->mutex);
     const auto done = [&] { return look_up->done; };
@@ -97,11 +141,13 @@ Result<AddressList> Resolve(const std::string& host, uint16_t port, bool listen,
                          "right? A numeric address needs none.",
                          host, deadline.length_ms());
     }
+    lock.unlock();
+    if (is_name) Forget(look_up);
     if (look_up->error != 0) {
         return MakeError(ErrorCode::kIo, "address '{}': {}. Is the host name right?", host,
                          ::gai_strerror(look_up->error));
     }
-    return AddressList(std::exchange(look_up->found, nullptr), &::freeaddrinfo);
+    return AddressList(look_up, look_up->found);
 }
 
 Result<Fd> ListenAt(const addrinfo& at, bool every_address) {
@@ -200,6 +246,11 @@ Result<socklen_t> AbstractAddress(const std::string& name, sockaddr_un& address)
 
 }  // namespace
 
+Result<AddressList> FindAddresses(const std::string& host, uint16_t port,
+                                  const Deadline& deadline) {
+    return Resolve(host, port, false, deadline, -1);
+}
+
 void SetBlocking(int fd, bool blocking) {
     const int flags = ::fcntl(fd, F_GETFL);
     ::fcntl(fd, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
@@ -207,7 +258,7 @@ void SetBlocking(int fd, bool blocking) {
 
 Result<Fd> ListenTcp(const std::string& host, uint16_t port) {
     WEFT_ASSIGN(const AddressList addresses,
-                Resolve(host.empty() ? "::" : host, port, true, Deadline::In(kListenLookUpMs)));
+                Resolve(host.empty() ? "::" : host, port, true, Deadline::In(kListenLookUpMs), -1));
     std::string last = "no address";
     for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
         Result<Fd> fd = ListenAt(*at, host.empty());

@@ -4,8 +4,11 @@
 // IPv6 address. Errors: kIo with the address and the system's message, kTimeout.
 #pragma once
 
+#include <netdb.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -17,7 +20,13 @@ namespace weft::net {
 
 void SetBlocking(int fd, bool blocking);
 
-// Listens on `host` ("": every address, IPv6 and IPv4) and `port` (0: any free port). The socket is
+// The addresses of a host, for a connection to `port`. A lookup that takes longer than the deadline
+// goes on: the next call for this host and port waits for the same lookup.
+using AddressList = std::shared_ptr<const addrinfo>;
+Result<AddressList> FindAddresses(const std::string& host, uint16_t port, const Deadline& deadline);
+
+// Listens on `host` ("": every address, IPv6 and IPv4) and `port` (0: any free port). If `host` is
+// a name with several addresses, listens on the first free one, and logs it. The socket is
 // non-blocking.
 Result<Fd> ListenTcp(const std::string& host, uint16_t port);
 Result<uint16_t> BoundPort(int fd);
