@@ -262,8 +262,17 @@ Result<Fd> ListenTcp(const std::string& host, uint16_t port) {
     std::string last = "no address";
     for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
         Result<Fd> fd = ListenAt(*at, host.empty());
-        if (fd.ok()) return fd;
-        last = fd.error().message;
+        if (!fd.ok()) {
+            last = fd.error().message;
+            continue;
+        }
+        if (addresses->ai_next != nullptr) {
+            Log(LogLevel::kWarning,
+                "{} has several addresses: this process listens on {} only. Name the address that "
+                "other hosts reach, or listen on all: 0.0.0.0 or [::]",
+                host, BoundHost(fd->get()));
+        }
+        return fd;
     }
     if (host.empty()) return ListenTcp("0.0.0.0", port);  // a host without IPv6
     return MakeError(ErrorCode::kIo, "cannot listen on {}:{}: {}", host, port, last);
