@@ -579,6 +579,15 @@ class Values(NamesTest):
         said = self.refused("serve", MODEL, "--max-body-size", "00", "--port", "0")
         self.assertIn("--max-body-size: '0': expected", said)
 
+    def test_flags_without_effect(self):
+        for words, said in ((("inspect", MODEL, "--tp", "2"), "--tp requires --program"),
+                            (("inspect", MODEL, "--devices"), "--devices"),
+                            (("doctor", "--real-names"), "--real-names requires --save"),
+                            (("doctor", "--markdown"), "--markdown requires --list"),
+                            (("submit", "--to", "slurm", "--port", "1", "--", "run", "m"),
+                             "--port needs --to k8s, ssh")):
+            self.assertIn(said, self.refused(*words))
+
     def test_days_of_a_duration(self):
         for time in ("11000:00:00:00", "1:00:00:00", "2-12", "2-12:30", "2-12:30:10", "4:00:00"):
             said = self.refused("run", MODEL, "-p", "a", "--wait", time, "--kv-dtype", "x")

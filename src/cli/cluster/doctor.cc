@@ -103,6 +103,11 @@ Status Save(const DoctorFlags& flags) {
         return MakeError(ErrorCode::kUsage,
                          "--save excludes --from and --hosts: it saves this machine");
     }
+    if (flags.json) {
+        return MakeError(ErrorCode::kUsage,
+                         "--save excludes --json: a snapshot has no findings. 'weft doctor --from "
+                         "FILE --json' prints those of a snapshot");
+    }
     if (flags.save != "-") {
         WEFT_TRY(CheckOutput(
             {.name = "--save", .path = flags.save, .is_own = doctor::IsSavedSnapshot}, {}));
@@ -354,16 +359,19 @@ void AddDoctor(const Command& app, int& status) {
                       "Check this host and, over ssh, the hosts that have an ssh entry in the file "
                       "of this cluster ('weft up'); measure the links to all hosts that answer");
     command.AddOption("--from", flags->from, "Check snapshots, each a tar file or a folder");
-    command.AddOption("--save", flags->save, "Write a snapshot of this machine (- is stdout)");
-    command.AddFlag("--real-names", flags->real_names, "With --save: keep names and addresses");
+    const Option save =
+        command.AddOption("--save", flags->save, "Write a snapshot of this machine (- is stdout)");
+    command.AddFlag("--real-names", flags->real_names, "With --save: keep names and addresses")
+        .Needs(save);
     command.AddOption("--check", flags->checks, "Run only these checks, as a,b").Commas();
     command
         .AddOption("--ignore", flags->ignored,
                    "Downgrade findings of these checks to notes, as a,b")
         .Commas();
-    command.AddFlag("--list", flags->list, "Explain every check");
-    command.AddFlag("--markdown", flags->markdown,
-                    "With --list: print the section of docs/doctor.md");
+    const Option list = command.AddFlag("--list", flags->list, "Explain every check");
+    command
+        .AddFlag("--markdown", flags->markdown, "With --list: print the section of docs/doctor.md")
+        .Needs(list);
     command.AddFlag("--no-measure", flags->no_measure, "Skip the measurements");
     command
         .AddOption("--workers", flags->fabric.hosts,

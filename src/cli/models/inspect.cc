@@ -146,6 +146,10 @@ void InspectDevices(bool json) {
 
 Status RunInspectCommand(InspectFlags& flags) {
     if (flags.devices) {
+        if (!flags.model.empty() || flags.program) {
+            return MakeError(ErrorCode::kUsage,
+                             "--devices shows the GPUs of this machine: it takes no MODEL");
+        }
         InspectDevices(flags.json);
         return {};
     }
@@ -180,13 +184,17 @@ void AddInspect(const Command& app, int& status) {
                     "Show the GPUs of this machine instead: driver, memory, features");
     const Command group = command.Group("Program");
     constexpr int kMost = cluster::kMostRanks;
-    group.AddFlag("--program", flags->program,
-                  "Show the Program of one rank instead, and the cost of one step");
-    group.AddNumber("--tp", flags->tp, 1, kMost, "Tensor-parallel ranks (1)");
-    group.AddNumber("--ep", flags->ep, 1, kMost, "Expert-parallel groups of the tensor ranks");
-    group.AddNumber("--pp", flags->pp, 1, kMost, "Pipeline stages (1)");
-    group.AddOption("--tensor-split", flags->split, "Shares of the ranks or stages, such as 3,2,1");
-    group.AddNumber("--rank", flags->rank, 0, 1 << 20, "Rank whose Program is shown (0)");
+    const Option program =
+        group.AddFlag("--program", flags->program,
+                      "Show the Program of one rank instead, and the cost of one step");
+    group.AddNumber("--tp", flags->tp, 1, kMost, "Tensor-parallel ranks (1)").Needs(program);
+    group.AddNumber("--ep", flags->ep, 1, kMost, "Expert-parallel groups of the tensor ranks")
+        .Needs(program);
+    group.AddNumber("--pp", flags->pp, 1, kMost, "Pipeline stages (1)").Needs(program);
+    group.AddOption("--tensor-split", flags->split, "Shares of the ranks or stages, such as 3,2,1")
+        .Needs(program);
+    group.AddNumber("--rank", flags->rank, 0, 1 << 20, "Rank whose Program is shown (0)")
+        .Needs(program);
     SetJsonCallback(command, flags, status, RunInspectCommand);
 }
 
