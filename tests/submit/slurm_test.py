@@ -87,10 +87,11 @@ class Slurm(hosts.Hosts):
 
 
 class Job:
-    def __init__(self, slurm, weft, name, *words, nodes=NODES, restarts=3):
+    def __init__(self, slurm, weft, name, *words, nodes=NODES, restarts=3, folder=None):
         self.slurm, self.weft, self.name = slurm, weft, name
         said = slurm.run(weft, "submit", "--to", "slurm", "-N", nodes, "--name", name, "--program",
-                         weft, "--restarts", restarts, "--json", "--", *words, status=0)
+                         weft, "--restarts", restarts, "--json",
+                         *(["--folder", folder] if folder else []), "--", *words, status=0)
         self.id = json.loads(said)["id"]
 
     def state(self):
@@ -146,7 +147,8 @@ def test_a_job(slurm, weft, root):
 
 
 def test_a_job_that_fails(slurm, weft, root):
-    job = Job(slurm, weft, "wrong", "run", slurm.folder / "no model.gguf", "-p", "x")
+    (slurm.folder / "runs").mkdir()
+    job = Job(slurm, weft, "wrong", "run", "no model.gguf", "-p", "x", folder=slurm.folder / "runs")
     job.ends("FAILED")
     assert "no model.gguf" in job.log(), job.log()
 
