@@ -424,16 +424,22 @@ bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& 
 void Scheduler::Admit(StepData& step, std::vector<PlannedRows>& planned) {
     const Sequence* blocked = nullptr;
     bool summed = false;  // the pages of keys
+    bool sorted = false;  // turns_, without blocked keys; only an admission changes their order
     while (Left(step) > 0 && static_cast<int64_t>(running_.size()) < options_.max_seqs) {
+        if (!std::exchange(sorted, true)) {
+            FindNextOfKeys();
+            std::erase_if(turns_, [&](const KeyUse* key) { return key->blocked == plan_; });
+        }
         Sequence* s = NextWaiting();
         if (s == nullptr) return;
         if (blocked != nullptr && !std::exchange(summed, true)) SumPages();
         const bool may = !AtLimit(*s) && (blocked == nullptr || MayPass(*s, *blocked));
         if (may && AdmitOne(*s, step, planned)) {
-            summed = false;
+            summed = sorted = false;
             continue;
         }
         s->of_key->blocked = plan_;
+        turns_.erase(turns_.begin());
         if (may && blocked == nullptr && s->wants > Room()) blocked = s;
     }
 }

@@ -21,14 +21,9 @@ bool Scheduler::Sooner(const Sequence& a, const Sequence& b) const {
     return place(a) < place(b);
 }
 
-// The next waiting sequence whose key is not blocked; null: none.
+// The next waiting sequence, by turns_; null: none.
 Sequence* Scheduler::NextWaiting() const {
-    Sequence* next = nullptr;
-    for (Sequence* s : waiting_) {
-        if (s->of_key->blocked == plan_ || Delayed(*s)) continue;
-        if (next == nullptr || Sooner(*s, *next)) next = s;
-    }
-    return next;
+    return turns_.empty() ? nullptr : turns_.front()->next;
 }
 
 void Scheduler::Count(const Sequence& s, int64_t running) {
