@@ -132,8 +132,9 @@ def request(prompt, tokens=12):
 class Stream(threading.Thread):
     """A stream of events, line by line."""
 
-    def __init__(self, server, name, tokens=12, path=TEXT, body=None):
+    def __init__(self, server, name, tokens=12, path=TEXT, body=None, headers=None):
         super().__init__(daemon=True)
+        self.headers = {"Content-Type": "application/json", **(headers or {})}
         self.server, self.path = server, path
         self.body = body or {"model": name, "stream": True, **request("1 + 2 =", tokens)}
         self.lines, self.changed, self.status = [], threading.Condition(), 0
@@ -144,8 +145,7 @@ class Stream(threading.Thread):
 
     def run(self):
         try:
-            self.connection.request("POST", self.path, json.dumps(self.body),
-                                    {"Content-Type": "application/json"})
+            self.connection.request("POST", self.path, json.dumps(self.body), self.headers)
             answer = self.connection.getresponse()
             self.status = answer.status
             for line in answer:
@@ -467,6 +467,21 @@ class Serving(unittest.TestCase):
             self.assertEqual(server.call("POST", "/api/generate", gone, keys.header("ann"))[0], 200)
             self.assertEqual(status_of("ann", "third")[0], 200)
             self.assertEqual(server.metric("model_loads_total", keys.header("bob"), "third"), 2)
+
+    def test_keys_that_fill_the_queue_leave_places_to_others(self):
+        with Keys("ann", "bob", "cid") as keys, \
+                Pool("--api-key-file", keys.path, "--max-loaded", "1",
+                     "--max-waiting", "2") as server:
+            stop = StopLoads(server, "second")
+            waiting = []
+            for name in ("ann", "bob", "cid"):
+                waiting.append(Stream(server, "second", headers=keys.header(name)))
+                waiting[-1].wait_for(": ")
+            more = Stream(server, "second", headers=keys.header("ann"))
+            more.finish()
+            self.assertEqual(more.status, 429)
+            stop.go_on()
+            self.assertEqual(len({stream.text() for stream in waiting}), 1)
 
     def test_stored_responses(self):
         with tempfile.TemporaryDirectory() as folder, \

@@ -21,6 +21,7 @@
 
 #include "base/deadline.h"
 #include "serve/api/routes.h"
+#include "serve/api/task_queue.h"
 #include "serve/keys.h"
 #include "serve/limiter.h"
 #include "serve/pool/ask.h"
@@ -107,6 +108,7 @@ class PoolServer::Impl {
     void Route(const std::shared_ptr<Exchange>& exchange);
     std::optional<std::string> Authenticate(Exchange& exchange);
     void ReadAsk(std::shared_ptr<Exchange> exchange, std::string key);
+    void ReadNext();
     void Admit(std::shared_ptr<Exchange> exchange, std::string key, PoolAsk ask);
     std::optional<size_t> ModelOf(const std::string& name) const;
     std::optional<ApiError> WhyNotWait(const std::string& key) const;
@@ -149,7 +151,9 @@ class PoolServer::Impl {
 
     PoolOptions options_;
     boost::asio::io_context context_{1};
-    boost::asio::thread_pool reader_{1};  // reads large bodies
+    boost::asio::thread_pool reader_{1};  // reads large bodies, of the keys in turn
+    TaskQueue large_;
+    bool reads_ = false;  // reader_ is busy
     std::vector<Served> served_;
     PoolSchedule schedule_;
     std::vector<Process> processes_;

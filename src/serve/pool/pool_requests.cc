@@ -8,6 +8,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/bytes.h"
@@ -92,9 +94,12 @@ void PoolServer::Impl::SendError(Exchange& exchange, const ApiError& error, Head
 
 void PoolServer::Impl::ReadAsk(std::shared_ptr<Exchange> exchange, std::string key) {
     const size_t bytes = exchange->request().body.size();
+    const std::string id = exchange->request().id;
+    const std::string turn = keys_ != nullptr ? key : exchange->request().peer;
     auto read = [this, bytes, exchange = std::move(exchange), key = std::move(key)]() mutable {
         PoolAsk ask;
         std::optional<ApiError> error;
+        if (exchange->gone()) return;
         if (bytes > kSmallBytes) {
             const size_t parsed = std::min(kParsedPerByte * bytes, kMostParsed);
             if (const auto refusal = exchange->Reserve(parsed)) {
@@ -109,8 +114,24 @@ void PoolServer::Impl::ReadAsk(std::shared_ptr<Exchange> exchange, std::string k
             Admit(std::move(exchange), std::move(key), std::move(ask));
         });
     };
-    if (bytes > kSmallBytes) return asio::post(reader_, std::move(read));
-    read();
+    if (bytes <= kSmallBytes) return read();
+    large_.Push(turn, {id, std::move(read), bytes});
+    ReadNext();
+}
+
+void PoolServer::Impl::ReadNext() {
+    if (reads_ || !large_.ready()) return;
+    reads_ = true;
+    auto [turn, task] = large_.Pop();
+    asio::post(reader_, [this, turn = turn, run = std::move(task.run)]() mutable {
+        run();
+        run = nullptr;  // releases the request
+        asio::post(context_, [this, turn = std::move(turn)] {
+            reads_ = false;
+            large_.Done(turn);
+            ReadNext();
+        });
+    });
 }
 
 std::optional<size_t> PoolServer::Impl::ModelOf(const std::string& name) const {
@@ -122,17 +143,21 @@ std::optional<size_t> PoolServer::Impl::ModelOf(const std::string& name) const {
 }
 
 // Returns an error if a request of `key` may not wait for its model; the limits are those of the
-// queue of one server (Api::WhyNotQueue).
+// queue of one server (Api::WhyNotQueue): a key below its equal share still gets a place.
 std::optional<ApiError> PoolServer::Impl::WhyNotWait(const std::string& key) const {
     const auto most = static_cast<size_t>(options_.front.api.max_waiting);
     size_t all = 0, own = 0;
+    std::set<std::string_view> waiting = {key};
     for (const auto& [id, request] : requests_) {
         if (request.socket != nullptr) continue;
         ++all;
         own += request.key == key ? 1 : 0;
+        waiting.insert(request.key);
     }
-    const size_t most_own = keys_ == nullptr ? most : std::max<size_t>(1, most / 2);
-    if (all < most && own < most_own) return {};
+    const bool keys = keys_ != nullptr;
+    const size_t most_own = keys ? std::max<size_t>(1, most / 2) : most;
+    const size_t share = keys ? std::max<size_t>(1, most / waiting.size()) : 0;
+    if (own < most_own && (all < most || own < share)) return {};
     return ApiError{429,
                     fmt::format("{} requests are waiting for a model; the limit is {} "
                                 "(--max-waiting; half of it for one key). Try again later.",
