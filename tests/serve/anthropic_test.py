@@ -225,6 +225,28 @@ class Refused(AnthropicCase):
                 self.assertEqual(answer["type"], "error")
 
 
+class Threads(AnthropicCase):
+    """The server keeps no threads, so Anthropic's package sends whole conversations."""
+
+    def test_a_later_turn_has_the_whole_conversation(self):
+        thread = self.client.beta.messages.thread(
+            model="gpt-test", max_tokens=8, extra_body={"temperature": 0},
+            unsupported_request_behavior="continue_unthreaded")
+        thread.send(COLOURS[0])
+        usage = thread.send({"role": "user", "content": "And then?"}).usage
+        whole = self.client.messages.count_tokens(model="gpt-test", messages=thread.messages[:-1])
+        self.assertEqual(usage.input_tokens + usage.cache_read_input_tokens, whole.input_tokens)
+
+    def test_the_error_has_the_code_of_the_api(self):
+        for how in ({"type": "create"}, {"type": "continue", "previous_message_id": "msg_1"}):
+            for path in ("/v1/messages", "/v1/messages/count_tokens"):
+                status, answer = self.server.json(
+                    "POST", path, {"messages": COLOURS, "max_tokens": 1, "thread": how})
+                self.assertEqual(status, 400, answer)
+                self.assertEqual(answer["error"]["details"],
+                                 {"error_code": "thread_unsupported_request"})
+
+
 class Agents(AnthropicCase):
     """Requests in the form of Claude Code 2.1."""
 

@@ -100,7 +100,9 @@ TEST_F(Members, AnotherAnswerIsRefusedByName) {
         "structural_tag": "{}", "stop_regex": "a+", "logits_processors": ["x"],
         "dynatemp_range": 0.5, "lora_path": "x", "no_repeat_ngram_size": 3, "guidance_scale": 1.5,
         "modalities": ["text", "audio"], "best_of": 3, "num_beams": 4, "length_penalty": 0.5,
-        "tfs_z": 0.9, "tfs": 0.9, "separate_reasoning": false, "detokenize": false})");
+        "tfs_z": 0.9, "tfs": 0.9, "separate_reasoning": false, "detokenize": false,
+        "thread": {"type": "create"}, "previous_response_id": "resp_1", "conversation": "conv_1",
+        "session_params": {"id": "s"}})");
     for (const ApiRow& api : Apis()) {
         for (const auto& [name, value] : refused.items()) {
             EXPECT_NE(Refusal(api, {{name, value}}).find(name), std::string::npos)

@@ -87,6 +87,11 @@ constexpr Refused kRefused[] = {
     {"num_beams", IsAtMostOne},
     {"num_beam_groups", IsAtMostOne},
     {"length_penalty", IsOne},
+    // where the conversation would be elsewhere than in the request
+    {"thread"},
+    {"previous_response_id"},
+    {"conversation"},
+    {"session_params"},
     // where a request has one answer
     {"n", IsOne},
     {"n_cmpl", IsOne},
@@ -151,7 +156,7 @@ constexpr std::string_view kLeftOut[] = {
     "return_tokens_as_token_ids", "encoding_format", "dimensions", "normalize", "use_activation",
     "continue_final_message", "add_generation_prompt", "chat_template_kwargs", "enable_thinking",
     // SGLang
-    "return_hidden_states", "return_routed_experts", "custom_params", "session_params",
+    "return_hidden_states", "return_routed_experts", "custom_params",
     // llama-server
     "n_keep", "n_discard", "n_probs", "n_indent", "n_cache_reuse", "samplers", "t_max_predict_ms",
     "t_max_prompt_ms", "post_sampling_probs", "dynatemp_exponent", "adaptive_decay", "mirostat_tau",

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <set>
+#include <string_view>
 
 #include "serve/api/anthropic/message_input.h"
 #include "serve/api/constraint.h"
@@ -12,9 +13,19 @@
 namespace weft::serve {
 namespace {
 
+// The code upon which Anthropic's clients send the whole conversation without `thread`.
+constexpr std::string_view kThreadUnsupported = "thread_unsupported_request";
+
 // notices: as AnswerPlan's.
 Conversation ReadConversationOf(Fields& fields, std::set<std::string>& notices) {
     Conversation conversation;
+    if (fields.Has("thread")) {
+        fields.Fail("thread",
+                    "thread: this server keeps no threads. Send the whole conversation as "
+                    "'messages', without 'thread'.",
+                    std::string(kThreadUnsupported));
+        return conversation;
+    }
     ReadTurnsAndTools(fields, conversation, notices);
     if (fields.error()) return conversation;
     const Json& thinking = fields.Object("thinking");
@@ -232,7 +243,9 @@ std::string AnthropicError(const ApiError& error) {
         }
         return error.status < 500 ? "invalid_request_error" : "api_error";
     };
-    return Dump({{"type", "error"}, {"error", {{"type", type()}, {"message", error.message}}}});
+    Json body{{"type", type()}, {"message", error.message}};
+    if (error.code == kThreadUnsupported) body["details"] = {{"error_code", error.code}};
+    return Dump({{"type", "error"}, {"error", std::move(body)}});
 }
 
 std::unique_ptr<Dialect> MakeMessagesDialect(const Served& served, int64_t prompt_tokens,
