@@ -266,11 +266,13 @@ Result<Fd> ListenTcp(const std::string& host, uint16_t port) {
             last = fd.error().message;
             continue;
         }
-        if (addresses->ai_next != nullptr) {
+        const std::string taken = BoundHost(fd->get());
+        const bool loopback = taken == "::1" || taken.starts_with("127.");  // "localhost" has both
+        if (addresses->ai_next != nullptr && !loopback) {
             Log(LogLevel::kWarning,
                 "{} has several addresses: this process listens on {} only. Name the address that "
                 "other hosts reach, or listen on all: 0.0.0.0 or [::]",
-                host, BoundHost(fd->get()));
+                host, taken);
         }
         return fd;
     }
