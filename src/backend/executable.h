@@ -154,6 +154,9 @@ class Executable {
     // of links.
     virtual Status Run(const program::OpRange& ops, const Step& step,
                        const Communicators& groups) = 0;
+    // Drops everything that was derived from the Communicators of earlier Runs. Call this before
+    // these go away.
+    virtual void ForgetGroups() {}
     // Read() reads bytes of a value, from first_byte on: a kept value (CompileOptions::keep), a
     // loss (program/loss.h), or a value that outlives the step. Weights of block types cannot be
     // read. Write() accepts the same values; if it changes a kept value, ops that run later use the

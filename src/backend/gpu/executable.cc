@@ -130,8 +130,8 @@ Status GpuExecutable::MakeSignal() {
     return {};
 }
 
-// At the first step, whose ranks all come here. Their devices are alike, so all have windows or
-// none has.
+// At the first step of an epoch, whose ranks all come here. Their devices are alike, so all have
+// windows or none has.
 Status GpuExecutable::TryPeers() {
     if (std::exchange(tried_peers_, true) || trains() || transfers_.checking()) return {};
     const bool sums = std::ranges::any_of(program_.ops, [&](const program::Op& op) {
@@ -156,6 +156,16 @@ Status GpuExecutable::TryPeers() {
             "{}: all-reduces go through host memory: {}", context_->Who(), peers_->why());
     }
     return {};
+}
+
+// (Recordings have the addresses of windows. After an error of the device, they may still run.)
+void GpuExecutable::ForgetGroups() {
+    tried_peers_ = false;
+    if (peers_ == nullptr || !broken_.ok()) return;
+    recordings_.Clear();
+    held_bytes_ -= peers_->held_bytes();
+    context_->held_bytes -= peers_->held_bytes();
+    peers_.reset();
 }
 
 Status GpuExecutable::LoadWeight(program::ValueId id, const RowSource& source) {

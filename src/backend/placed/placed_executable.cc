@@ -52,6 +52,7 @@ class PlacedExecutable final : public Executable {
     const program::Program& program() const override { return program_; }
     Status LoadWeight(ValueId id, const RowSource& source) override;
     Status Run(const OpRange& ops, const Step& step, const Communicators& groups) override;
+    void ForgetGroups() override { device_->ForgetGroups(); }
     Status ReadAll(std::span<const ReadPart> parts) override;
     Status WriteAll(std::span<const WritePart> parts) override;
     Status Read(ValueId id, int64_t first_byte, std::span<std::byte> out) override {

@@ -106,6 +106,7 @@ Status Rank::Enter() {
 }
 
 void Rank::LeaveEpoch() {
+    if (executable_ != nullptr) executable_->ForgetGroups();
     steps_ = StepChannel(nullptr);
     tensor_.reset();
     stages_.reset();
