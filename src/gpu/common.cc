@@ -1,7 +1,9 @@
 // Names, and handles of buffers: what all builds have.
+#include <cstdlib>
 #include <utility>
 
 #include "gpu/device.h"
+#include "gpu/visible.h"
 
 namespace weft::gpu {
 
@@ -33,15 +35,36 @@ bool IsFor(Api api, uint32_t vendor_id) {
     return false;
 }
 
-const char* DriverAdvice(Api api) {
+std::string VisibleText(Api api) {
+    struct Variable {
+        Api api;
+        const char* name;
+        bool may_be_empty;  // which hides all devices
+    };
+    constexpr Variable kVariables[] = {{Api::kCuda, "CUDA_VISIBLE_DEVICES", true},
+                                       {Api::kHip, "ROCR_VISIBLE_DEVICES", true},
+                                       {Api::kHip, "HIP_VISIBLE_DEVICES", false}};
+    std::string text;
+    for (const Variable& variable : kVariables) {
+        const char* const value = variable.api == api ? std::getenv(variable.name) : nullptr;
+        if (value == nullptr || (*value == '\0' && !variable.may_be_empty)) continue;
+        text += fmt::format("{}{}={}", text.empty() ? "" : " ", variable.name, value);
+    }
+    return text;
+}
+
+std::string DriverAdvice(Api api) {
+    const std::string visible = VisibleText(api);
+    const std::string hides = visible.empty() ? "" : fmt::format("Does {} hide it? ", visible);
     switch (api) {
         case Api::kVulkan:
             return "Is a driver installed (mesa-vulkan-drivers), and may this user open "
                    "/dev/dri/renderD*?";
-        case Api::kCuda: return "Is the kernel module loaded (nvidia-smi lists GPUs)?";
+        case Api::kCuda: return hides + "Is the kernel module loaded (nvidia-smi lists GPUs)?";
         case Api::kHip:
-            return "Is the kernel module amdgpu loaded, and may this user open /dev/kfd (group "
-                   "render)?";
+            return hides +
+                   "Is the kernel module amdgpu loaded, and may this user open /dev/kfd "
+                   "(group render)?";
     }
     return "";
 }

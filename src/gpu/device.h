@@ -39,7 +39,7 @@ const char* ApiTitle(Api api);  // for messages: "Vulkan", "CUDA", "HIP"
 // Whether the driver is for GPUs of this PCI vendor.
 bool IsFor(Api api, uint32_t vendor_id);
 // The advice to a user whose driver finds no device.
-const char* DriverAdvice(Api api);
+std::string DriverAdvice(Api api);
 
 enum class Kind { kDiscrete, kIntegrated, kVirtual, kCpu };  // kCpu: lavapipe and the like
 
@@ -92,11 +92,14 @@ struct Description {
     // The reason why the device can't be used, such as a missing feature or a lavapipe version with
     // wrong results. Empty if the device can be opened.
     std::string unusable;
+    bool hidden = false;  // unusable by the user's choice: CUDA_VISIBLE_DEVICES and the like
 };
 // "discrete", "integrated", "virtual", "cpu".
 const char* KindName(Kind kind);
 
-// Lists the devices in the driver's order. The list is empty if the driver finds none.
+// Lists the devices in the driver's order; GPUs of Vulkan that CUDA_VISIBLE_DEVICES or
+// HIP_VISIBLE_DEVICES name, in the order of the variable (visible.h). The list is empty if the
+// driver finds none.
 Result<std::vector<Description>> ListDevices(Api api);
 
 // Where a buffer is allocated. kDevice: memory that kernels read fastest. kHost: mapped and cached

@@ -1,5 +1,9 @@
 #include "gpu/drivers.h"
 
+#include <algorithm>
+
+#include "gpu/visible.h"
+
 namespace weft::gpu {
 namespace {
 
@@ -20,7 +24,19 @@ Driver DriverOf(Api api) {
 }  // namespace
 
 Result<std::vector<Description>> ListDevices(Api api) {
-    return DriverOf(api).list();
+    WEFT_ASSIGN(std::vector<Description> devices, DriverOf(api).list());
+    if (api != Api::kVulkan) return devices;  // the driver obeys the variables
+    for (const Api owner : {Api::kCuda, Api::kHip}) {
+        const std::string own = VisibleText(owner);
+        // (HIP obeys CUDA's variable if its own is not set.)
+        const std::string text = own.empty() ? VisibleText(Api::kCuda) : own;
+        const bool any = std::ranges::any_of(
+            devices, [&](const Description& one) { return IsFor(owner, one.vendor_id); });
+        if (!any || text.empty()) continue;
+        const auto shown = DriverOf(owner).list();
+        if (shown.ok() || !own.empty()) HideOthers(owner, text, shown, devices);
+    }
+    return devices;
 }
 
 Result<std::shared_ptr<Device>> Device::Open(Api api, int index, const OpenOptions& options) {

@@ -201,6 +201,23 @@ class Auto(unittest.TestCase):
         self.assertIn("WEFT_DEVICE=gpu", said)
         self.assertIn("vulkan:N", said)
 
+    def test_gpus_that_cuda_hides_are_not_used(self):
+        """The stand-in of CUDA (tests/gpu/standin) lists devices on the PCI buses 160 and 161."""
+        machine = Machine("discrete vendor=10de pci=160; discrete vendor=10de pci=161")
+        paths = machine.env["LD_LIBRARY_PATH"] + ":" + os.environ["WEFT_STANDINS"]
+        env = {"LD_LIBRARY_PATH": paths, "WEFT_STANDIN_DEVICES": "2"}
+        for shown, want in (("1", "vulkan:1"), ("", "cpu")):
+            text, devices, said = machine.answer(**env, CUDA_VISIBLE_DEVICES=shown)
+            self.assertEqual((text, devices), (WANT, [want]), f"{shown}: {said}")
+            self.assertNotIn("auto", said, shown)
+        said = machine.run(*ASK, "--device", "vulkan:0", status=1, **env,
+                           CUDA_VISIBLE_DEVICES="1").stderr
+        self.assertIn("CUDA_VISIBLE_DEVICES=1 hides it", said)
+        # Without CUDA's driver, its numbers are unknown.
+        _, devices, said = machine.answer(CUDA_VISIBLE_DEVICES="1")
+        self.assertEqual(devices, ["cpu"], said)
+        self.assertIn("CUDA_VISIBLE_DEVICES=1 may hide it", said)
+
     def test_what_the_model_does_not_fit_into_is_passed_over(self):
         for gpus, want in some((("discrete vram=1; integrated", "vulkan:1"),
                                 ("discrete vram=1", "cpu"), ("discrete vram=64 used=63", "cpu"),

@@ -138,6 +138,7 @@ class Faults(unittest.TestCase):
                 ("cuda", {"WEFT_STANDIN_INIT": "803"}, "restart the machine"),
                 ("cuda", {"WEFT_STANDIN_INIT": "802"}, "nvidia-fabricmanager"),
                 ("cuda", {"WEFT_STANDIN_INIT": "7"}, "the driver does not start: result 7."),
+                ("cuda", {"CUDA_VISIBLE_DEVICES": ""}, "Does CUDA_VISIBLE_DEVICES= hide it?"),
                 ("hip", {"WEFT_STANDIN_ARCH": "gfx1201"}, "'gfx1201' needs ROCm 6.3 or later"),
                 ("cuda", {"WEFT_STANDIN_DEVICES": "0"}, "this machine has no CUDA device")):
             failed = subprocess.run([PROGRAM, *ASK, "--device", device], capture_output=True,

@@ -13,7 +13,7 @@ function(vulkan_job name)
   add_test(NAME vulkan.${name} COMMAND ${PYTHON3} ${job_COMMAND} ${job_CONFIGURATIONS})
   set_tests_properties(vulkan.${name} PROPERTIES LABELS vulkan SKIP_RETURN_CODE 77
     RESOURCE_LOCK vulkan_job TIMEOUT ${seconds}
-    ENVIRONMENT "VK_DRIVER_FILES=${WEFT_LAVAPIPE}/icd.json;VK_ICD_FILENAMES=${WEFT_LAVAPIPE}/icd.json"
+    ENVIRONMENT "VK_DRIVER_FILES=${WEFT_LAVAPIPE}/icd.json;VK_ICD_FILENAMES=${WEFT_LAVAPIPE}/icd.json;WEFT_STANDINS=${CMAKE_BINARY_DIR}/standin"
     ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
 endfunction()
 set(here ${CMAKE_CURRENT_LIST_DIR})

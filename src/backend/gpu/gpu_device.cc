@@ -215,7 +215,7 @@ GpuChoice ChooseGpus(int local_rank) {
         choice.gpus.push_back({NameOf(*gpu), PoolOf(*gpu, gpu->heaps)});
     }
     for (const gpu::Description& gpu : all) {
-        if (gpu.kind == gpu::Kind::kCpu || gpu.unusable.empty()) continue;
+        if (gpu.kind == gpu::Kind::kCpu || gpu.unusable.empty() || gpu.hidden) continue;
         choice.left_out += fmt::format("{}{} ({}): {}", choice.left_out.empty() ? "" : "; ",
                                        NameOf(gpu), gpu.name, gpu.unusable);
     }

@@ -56,7 +56,22 @@ std::string Text(const char* name, const char* otherwise) {
     return text == nullptr ? otherwise : text;
 }
 
-const int g_devices = static_cast<int>(Number("WEFT_STANDIN_DEVICES", 1));
+// The numbers of the devices that the caller sees.
+std::vector<int> Shown() {
+    const auto all = static_cast<int>(Number("WEFT_STANDIN_DEVICES", 1));
+    std::vector<int> shown;
+    const char* named = std::getenv(NAME("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"));
+    for (int i = 0; named == nullptr && i < all; ++i) shown.push_back(i);
+    for (char* end = nullptr; named != nullptr && *named != '\0'; named = end + (*end == ',')) {
+        const auto number = static_cast<int>(std::strtol(named, &end, 10));
+        if (end == named || number < 0 || number >= all) break;
+        shown.push_back(number);
+    }
+    return shown;
+}
+
+const std::vector<int> g_shown = Shown();
+const auto g_devices = static_cast<int>(g_shown.size());
 const std::string g_architecture = Text("WEFT_STANDIN_ARCH", NAME("sm_90", "gfx90a:sramecc+"));
 const auto g_memory_bytes = static_cast<size_t>(Number("WEFT_STANDIN_MIB", 4096)) << 20;
 const auto g_most_queued = static_cast<size_t>(Number("WEFT_STANDIN_QUEUE", 1024));
@@ -258,7 +273,7 @@ EXPORT Code NAME(cuDeviceGetCount, hipGetDeviceCount)(int* count) {
 }
 EXPORT Code NAME(cuDeviceGet, hipDeviceGet)(int* device, int index) {
     TURN();
-    *device = index;
+    *device = g_shown.at(static_cast<size_t>(index));
     return 0;
 }
 EXPORT Code NAME(cuDeviceGetName, hipDeviceGetName)(char* name, int bytes, int) {
