@@ -2,20 +2,25 @@
 
 #include <fmt/ranges.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/on_threads.h"
+#include "base/start_thread.h"
 #include "net/mpi/link.h"
 #include "net/offer.h"
 #include "net/shm_link.h"
@@ -34,12 +39,14 @@ constexpr size_t kMostUnknownCallers = 64;
 // All listeners together accept this many connections per turn; each accepts at least one.
 constexpr size_t kAcceptsATurn = 16;
 constexpr int64_t kPollMs = 50;
-// Time limit to connect by one of several ways. If the peer does not answer within this time, other
-// ways are tried in parallel.
-constexpr int64_t kWayMs = 1000;
+// Time limit to connect by a way, in the first round: the system sends a lost packet again after a
+// second.
+constexpr int64_t kWayMs = 1300;
 // Dialed ranks give up this much later than dialing ranks.
 constexpr int64_t kDiallersFirstMs = 500;
+// If a peer is connected, but does not answer within this time, other ways are tried in parallel.
 constexpr int64_t kSilentNs = 1'500'000'000;
+constexpr std::ptrdiff_t kMostDialThreads = 256;
 
 // The transport of a pair's connection: verbs has a tcp connection beside its queue pair, mpi
 // beside its messages.
@@ -64,6 +71,11 @@ uint64_t ShortToken(const Token& token) {
     return number;
 }
 
+void Raise(const Fd& event) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t put = ::write(event.get(), &one, sizeof one);
+}
+
 // A connection with an incomplete greeting.
 struct Pending {
     Pending(Fd socket, Transport kind, int dialled)
@@ -77,9 +89,19 @@ struct Pending {
     int64_t begin_ns = NowNs();
 };
 
+// The attempts to reach a peer.
+struct Dialling {
+    size_t next_way = 0;
+    std::vector<size_t> silent{};  // ways to try again
+    std::string tried{};           // failed ways, and why
+    bool runs = false;             // a thread dials
+    bool connected = false;        // some way led to a listener
+};
+
 class Builder final : public FabricBuilder {
   public:
     explicit Builder(FabricOptions options) : options_(std::move(options)) {}
+    ~Builder() override { EndDials(); }
 
     Status Open();
     std::string OfferTo(int peer) override;
@@ -103,10 +125,14 @@ class Builder final : public FabricBuilder {
     Result<std::unique_ptr<VerbsEnd>> MakeVerbsEnd(int peer, const std::string& address);
     Status ConnectVerbs(int peer);
     Status CheckOffers(const std::vector<std::string>& offers);
-    Status DialAll(const Deadline& deadline);
-    Result<Fd> Dial(int peer, const Deadline& deadline);
-    Result<Fd> DialNextWay(int peer, const Deadline& deadline);
-    Status DialTcpWays(int peer, const Deadline& deadline);
+    void DialAll();
+    void BeginDials(std::vector<int> peers);
+    void EndDials();
+    Status TakeDialled();
+    bool MoreWays(int peer) const;
+    Result<Fd> Dial(int peer);
+    Result<Fd> DialNextWay(int peer);
+    void Note(Dialling& dialling, const std::string& why);
     void Greet(int peer, Fd socket);
     Status LeadsNowhere(Pending& pending, const Error& why);
     void TryOtherWays();
@@ -132,11 +158,16 @@ class Builder final : public FabricBuilder {
         uint16_t port = 0;
     };
     std::vector<TcpListener> tcp_listeners_;
-    struct Dialling {
-        size_t next_way = 0;
-        std::string tried{};  // failed ways, and why
-    };
+    std::string exhausted_;  // why this rank could not accept a connection; "": it could
+    // Dials run on threads of their own (diallers_), because a dead way takes seconds. While
+    // `runs`, only the dialing thread uses next_way and silent.
     std::vector<Dialling> dialling_;  // by peer
+    std::vector<std::thread> diallers_;
+    size_t dials_ = 0;  // that run, or whose results wait in dialled_
+    std::mutex mutex_;  // guards dialled_ and Dialling::tried
+    std::vector<std::pair<int, Result<Fd>>> dialled_;
+    Fd wake_, cancel_;  // readable: dialled_ has a result; dials must end
+    Status failed_;     // the first failure to dial a needed peer
     Deadline deadline_ = Deadline::In(0);
     std::vector<RdmaPort> rdma_ports_;
     VerbsDevices verbs_;
@@ -168,6 +199,8 @@ Status Builder::Open() {
     ends_.resize(static_cast<size_t>(o.size));
     mine_.resize(static_cast<size_t>(o.size));
     dialling_.resize(static_cast<size_t>(o.size));
+    wake_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    cancel_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     devices_.resize(static_cast<size_t>(o.size));
     options_.needs.resize(static_cast<size_t>(o.size), LinkNeed::kNeeded);
     link_ends_.resize(static_cast<size_t>(o.size));
@@ -343,8 +376,9 @@ Result<Fabric> Builder::Connect(const std::vector<std::string>& offers, const De
     links_.resize(static_cast<size_t>(options_.size));
     deadline_ = deadline;
     Status joined = CheckOffers(offers);
-    if (joined.ok()) joined = DialAll(deadline);
+    if (joined.ok()) DialAll();
     if (joined.ok()) joined = JoinAll(deadline);
+    EndDials();
     pending_.clear();
     ends_.clear();
     if (!joined.ok()) {
@@ -443,42 +477,80 @@ bool Builder::Dials(int peer) const {
     return hidden;
 }
 
-// Dials all peers at once, because a failing way takes a second.
-Status Builder::DialAll(const Deadline& deadline) {
+// Dials all peers at once; needed ones first, because the number of threads is limited.
+void Builder::DialAll() {
     std::vector<int> peers;
     for (int peer = 0; peer < options_.size; peer++) {
         if (Joins(peer) && Dials(peer)) peers.push_back(peer);
     }
-    std::vector<std::optional<Result<Fd>>> dialled(peers.size());
+    std::ranges::stable_partition(peers, [&](int peer) {
+        return options_.needs[static_cast<size_t>(peer)] == LinkNeed::kNeeded;
+    });
+    if (!peers.empty()) BeginDials(std::move(peers));
+}
+
+void Builder::BeginDials(std::vector<int> peers) {
+    dials_ += peers.size();
+    for (const int peer : peers) dialling_[static_cast<size_t>(peer)].runs = true;
     const auto may_last = [&](int peer) {
         return CarrierOf(chosen_[static_cast<size_t>(peer)]) == Transport::kTcp;
     };
-    constexpr std::ptrdiff_t kMostThreads = 256;
     const auto threads =
-        static_cast<size_t>(std::min(std::ranges::count_if(peers, may_last), kMostThreads));
-    WEFT_TRY(OnThreads(threads, peers.size(), [&](size_t i) {
-        dialled[i] = Dial(peers[i], deadline);
-        return Status();
-    }));
-    Status failed;
-    for (size_t i = 0; i < peers.size(); i++) {
-        if (dialled[i]->ok()) {
-            Greet(peers[i], **std::move(dialled[i]));
-            continue;
-        }
-        if (LeaveOut(peers[i])) continue;
-        unreached_.push_back(peers[i]);
-        if (failed.ok()) failed = dialled[i]->error();
-    }
-    return failed;
+        static_cast<size_t>(std::min(std::ranges::count_if(peers, may_last), kMostDialThreads));
+    const auto run = [this, threads, peers = std::move(peers)] {
+        [[maybe_unused]] const Status all = OnThreads(threads, peers.size(), [&](size_t i) {
+            Result<Fd> dialled = Dial(peers[i]);
+            const std::lock_guard lock(mutex_);
+            dialled_.emplace_back(peers[i], std::move(dialled));
+            Raise(wake_);
+            return Status();
+        });
+    };
+    std::thread thread;
+    if (!StartThread(thread, run, {.wait_ms = 0}).ok()) return run();
+    diallers_.push_back(std::move(thread));
 }
 
-// Changes only the state of that peer.
-Result<Fd> Builder::Dial(int peer, const Deadline& deadline) {
-    if (CarrierOf(chosen_[static_cast<size_t>(peer)]) == Transport::kTcp) {
-        return DialNextWay(peer, deadline);
+void Builder::EndDials() {
+    Raise(cancel_);
+    for (std::thread& thread : diallers_) thread.join();
+    diallers_.clear();
+    dialled_.clear();
+}
+
+// Greets the peers that were dialed. Fails once no dial runs, if a needed peer was not reached.
+Status Builder::TakeDialled() {
+    std::vector<std::pair<int, Result<Fd>>> results;
+    {
+        const std::lock_guard lock(mutex_);
+        results.swap(dialled_);
+        uint64_t count;
+        [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof count);
     }
-    Result<Fd> dialled = DialUnix(theirs_[static_cast<size_t>(peer)].unix_name);
+    dials_ -= results.size();
+    for (auto& [peer, dialled] : results) {
+        const int rank = peer;
+        Dialling& dialling = dialling_[static_cast<size_t>(peer)];
+        dialling.runs = false;
+        if (links_[static_cast<size_t>(peer)] != nullptr) continue;  // it answered by another way
+        if (dialled.ok()) {
+            dialling.connected = true;
+            Greet(peer, *std::move(dialled));
+            continue;
+        }
+        const bool open = std::ranges::any_of(
+            pending_, [&](const Pending& other) { return other.peer == rank && other.fd.valid(); });
+        if (open || LeaveOut(peer)) continue;  // (the answer of an open way may be unread)
+        if (!dialling.connected) unreached_.push_back(peer);
+        if (failed_.ok()) failed_ = dialled.error();
+    }
+    return dials_ == 0 ? failed_ : Status();
+}
+
+// Thread: any; changes only the state of that peer.
+Result<Fd> Builder::Dial(int peer) {
+    if (CarrierOf(chosen_[static_cast<size_t>(peer)]) == Transport::kTcp) return DialNextWay(peer);
+    Result<Fd> dialled = DialUnix(theirs_[static_cast<size_t>(peer)].unix_name, deadline_);
     if (dialled.ok()) return dialled;
     return MakeError(ErrorCode::kPeerLost, "{}: {}. Is the process alive?", NameOf(peer).Text(),
                      dialled.error().message);
@@ -492,39 +564,52 @@ void Builder::Greet(int peer, Fd socket) {
     pending_.emplace_back(std::move(socket), CarrierOf(chosen_[static_cast<size_t>(peer)]), peer);
 }
 
-Status Builder::DialTcpWays(int peer, const Deadline& deadline) {
-    WEFT_ASSIGN(Fd socket, DialNextWay(peer, deadline));
-    Greet(peer, std::move(socket));
-    return {};
+// Whether some way has not been tried, or may answer now. Not while a dial runs.
+bool Builder::MoreWays(int peer) const {
+    const Dialling& dialling = dialling_[static_cast<size_t>(peer)];
+    return dialling.next_way <= theirs_[static_cast<size_t>(peer)].tcp_more.size() ||
+           !dialling.silent.empty();
+}
+
+void Builder::Note(Dialling& dialling, const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    dialling.tried += (dialling.tried.empty() ? "" : "; ") + why;
 }
 
 // Connects by the next way that accepts a connection; the answer shows whether the rank is there.
-Result<Fd> Builder::DialNextWay(int peer, const Deadline& deadline) {
+// After the last way, tries those again that were silent.
+Result<Fd> Builder::DialNextWay(int peer) {
     const Offer& offer = theirs_[static_cast<size_t>(peer)];
     Dialling& dialling = dialling_[static_cast<size_t>(peer)];
     const size_t ways = 1 + offer.tcp_more.size();
     // A way that leads elsewhere is better evidence than one without an answer.
-    ErrorCode code = dialling.tried.empty() ? ErrorCode::kTimeout : ErrorCode::kPeerLost;
-    while (dialling.next_way < ways) {
-        const size_t at = dialling.next_way++;
+    ErrorCode code = dialling.connected ? ErrorCode::kPeerLost : ErrorCode::kTimeout;
+    for (size_t tries = 0; dialling.next_way < ways || !dialling.silent.empty(); tries++) {
+        const bool again = dialling.next_way >= ways;
+        if (again && deadline_.expired()) break;
+        const size_t at = again ? dialling.silent.front() : dialling.next_way++;
+        if (again) dialling.silent.erase(dialling.silent.begin());
         const TcpWay way =
             at == 0 ? TcpWay{offer.tcp_host, offer.tcp_port} : offer.tcp_more[at - 1];
         if (way.host.empty()) {
             code = ErrorCode::kPeerLost;
-            dialling.tried += "it offers no address in a network that both hosts are in";
+            Note(dialling, "it offers no address in a network that both hosts are in");
             continue;
         }
-        // The last way gets all remaining time.
-        const auto left = static_cast<int64_t>(ways - at);
-        const int64_t most_ms = left == 1 ? deadline.left_ms() : kWayMs;
-        const Deadline attempt = Deadline::In(std::min(most_ms, deadline.left_ms() / left));
+        // Each round gives a way more time. In the first one, each has its part of the time left.
+        const auto rest = static_cast<int64_t>(again ? 1 : ways - at);
+        const int64_t most_ms = kWayMs * static_cast<int64_t>(1 + tries / ways);
+        const Deadline attempt = Deadline::In(std::min(most_ms, deadline_.left_ms() / rest));
         const bool forwards = way.host == kForwardHost && options_.forward;
         Result<Fd> dialled = forwards ? options_.forward(peer, way.port, attempt)
-                                      : DialTcp(way.host, way.port, attempt);
-        if (dialled.ok()) return dialled;
-        if (dialled.error().code != ErrorCode::kTimeout) code = ErrorCode::kPeerLost;
-        dialling.tried += (dialling.tried.empty() ? "" : "; ") + dialled.error().message;
+                                      : DialTcp(way.host, way.port, attempt, cancel_.get());
+        if (dialled.ok() || dialled.error().code == ErrorCode::kCancelled) return dialled;
+        const bool silent = dialled.error().code == ErrorCode::kTimeout;
+        if (silent) dialling.silent.push_back(at);
+        if (!silent) code = ErrorCode::kPeerLost;
+        if (!again || !silent) Note(dialling, dialled.error().message);
     }
+    const std::lock_guard lock(mutex_);
     return MakeError(
         code,
         "{}: {}. Is the process alive, and can {} reach {}? --data-net says which network to use{}",
@@ -539,47 +624,41 @@ Result<Fd> Builder::DialNextWay(int peer, const Deadline& deadline) {
 Status Builder::LeadsNowhere(Pending& pending, const Error& why) {
     if (pending.transport == Transport::kShm) return why;
     const int peer = pending.peer;
-    pending.fd.Reset();  // (the next dial may move `pending`)
+    pending.fd.Reset();
     Dialling& dialling = dialling_[static_cast<size_t>(peer)];
-    const bool last = dialling.next_way > theirs_[static_cast<size_t>(peer)].tcp_more.size();
     const auto is_open = [&](const Pending& other) {
         return other.peer == peer && other.fd.valid();
     };
-    if (last && std::ranges::any_of(pending_, is_open)) return {};
-    if (last && dialling.tried.empty()) return LeaveOut(peer) ? Status() : why;
-    dialling.tried += (dialling.tried.empty() ? "" : "; ") + why.message;
-    Status dialled = DialTcpWays(peer, deadline_);
-    // Another way is open: its answer may be unread.
-    if (!dialled.ok() && std::ranges::any_of(pending_, is_open)) return {};
-    if (!dialled.ok() && LeaveOut(peer)) return {};
-    return dialled;
+    const bool more = dialling.runs || MoreWays(peer);
+    if (!more && std::ranges::any_of(pending_, is_open)) return {};
+    if (!more && dialling.tried.empty()) return LeaveOut(peer) ? Status() : why;
+    Note(dialling, why.message);
+    if (!dialling.runs) BeginDials({peer});
+    return {};
 }
 
 // If a way is silent, tries others in parallel: the first that answers wins.
 void Builder::TryOtherWays() {
     const int64_t now = NowNs();
-    for (size_t i = 0, known = pending_.size(); i < known; i++) {
-        const int peer = pending_[i].peer;
-        if (peer < 0 || !pending_[i].fd.valid() || links_[static_cast<size_t>(peer)] != nullptr ||
-            now - pending_[i].begin_ns < kSilentNs) {
+    std::vector<int> peers;
+    for (Pending& pending : pending_) {
+        const int peer = pending.peer;
+        if (peer < 0 || !pending.fd.valid() || links_[static_cast<size_t>(peer)] != nullptr ||
+            pending.transport == Transport::kShm || now - pending.begin_ns < kSilentNs) {
             continue;
         }
-        Dialling& dialling = dialling_[static_cast<size_t>(peer)];
-        const Offer& offer = theirs_[static_cast<size_t>(peer)];
-        if (pending_[i].transport == Transport::kShm || dialling.next_way > offer.tcp_more.size()) {
-            continue;
-        }
-        pending_[i].begin_ns = now;
-        // If these ways fail, the silent way may still answer.
-        [[maybe_unused]] const Status dialled = DialTcpWays(peer, deadline_);
+        if (dialling_[static_cast<size_t>(peer)].runs || !MoreWays(peer)) continue;
+        pending.begin_ns = now;
+        if (std::ranges::count(peers, peer) == 0) peers.push_back(peer);
     }
+    if (!peers.empty()) BeginDials(std::move(peers));
 }
 
 // The dialing rank knows why there is no way, so it reports first.
 Status Builder::JoinAll(const Deadline& deadline) {
     const Deadline last = Deadline::In(deadline.left_ms() + kDiallersFirstMs);
     std::vector<pollfd> fds;
-    const size_t listeners = 1 + tcp_listeners_.size();
+    const size_t others = 2 + tcp_listeners_.size();
     while (!Missing().empty()) {
         if (options_.monitor != nullptr && options_.monitor->Failed()) {
             return options_.monitor->Failure();
@@ -589,21 +668,23 @@ Status Builder::JoinAll(const Deadline& deadline) {
             if (Missing().empty()) break;
             std::vector<std::string> names;
             for (const int peer : Missing()) names.push_back(NameOf(peer).Text());
-            return MakeError(ErrorCode::kTimeout,
-                             "rank {}: no data link from {} within {} ms. Are their "
-                             "processes alive, and does a firewall block this host's ports?",
-                             options_.rank, fmt::join(names, ", "), deadline.length_ms());
+            return MakeError(ErrorCode::kTimeout, "rank {}: no data link from {} within {} ms. {}",
+                             options_.rank, fmt::join(names, ", "), deadline.length_ms(),
+                             exhausted_.empty()
+                                 ? "Are their processes alive, and does a firewall block this "
+                                   "host's ports?"
+                                 : "This process accepts no connection: " + exhausted_);
         }
         fds.clear();
         const short events = POLLIN | POLLRDHUP;
         for (const Pending& pending : pending_) fds.push_back({pending.fd.get(), events, 0});
+        fds.push_back({wake_.get(), POLLIN, 0});
         fds.push_back({unix_listener_.get(), POLLIN, 0});
         for (const TcpListener& tcp : tcp_listeners_) fds.push_back({tcp.fd.get(), POLLIN, 0});
         ::poll(fds.data(), fds.size(), static_cast<int>(std::min(last.left_ms(), kPollMs)));
-        // A rank that answers by one way hangs up on the others, so its answer is read first. (Ways
-        // dialed meanwhile come after those already polled.)
+        // A rank that answers by one way hangs up on the others, so its answer is read first.
         for (const bool ends : {false, true}) {
-            for (size_t i = 0, known = fds.size() - listeners; i < known; i++) {
+            for (size_t i = 0, known = fds.size() - others; i < known; i++) {
                 if (fds[i].revents == 0 || ((fds[i].revents & ~POLLIN) != 0) != ends) continue;
                 WEFT_TRY(Read(pending_[i]));
             }
@@ -611,6 +692,7 @@ Status Builder::JoinAll(const Deadline& deadline) {
         std::erase_if(pending_, [](const Pending& pending) { return !pending.fd.valid(); });
         AcceptFrom(unix_listener_, Transport::kShm);
         for (TcpListener& tcp : tcp_listeners_) AcceptFrom(tcp.fd, Transport::kTcp);
+        WEFT_TRY(TakeDialled());
         TryOtherWays();
     }
     return {};
@@ -621,7 +703,10 @@ void Builder::AcceptFrom(Fd& listener, Transport transport) {
     const size_t most = std::max<size_t>(1, kAcceptsATurn / (1 + tcp_listeners_.size()));
     for (size_t i = 0; i < most && listener.valid(); i++) {
         Fd fd = Accept(listener.get());
-        if (!fd.valid()) return;
+        if (!fd.valid()) {
+            if (IsExhausted(errno)) exhausted_ = std::strerror(errno);
+            return;
+        }
         const auto is_unknown = [](const Pending& pending) { return pending.peer < 0; };
         // All higher ranks may connect at once.
         if (std::count_if(pending_.begin(), pending_.end(), is_unknown) >=

@@ -16,8 +16,8 @@
 // shm: a sealed memfd, passed over an abstract unix socket. It has no name in /dev/shm, so nothing
 // remains after a crash. The socket stays open; if the peer dies, the kernel closes it.
 // tcp: one connection per pair, TCP_NODELAY, non-blocking, no receiver thread. The dialing rank
-// tries the addresses in the offer (Offer::tcp_host, tcp_more) in order, each for a part of the
-// time until the deadline, until the other rank answers.
+// tries the addresses in the offer (Offer::tcp_host, tcp_more) in order, each for about a second,
+// and then those again that were silent, until the other rank answers or the deadline passes.
 // verbs: for each peer, a queue pair that is set up from the offers, and a TCP connection. The TCP
 // connection exchanges the tokens, tells when both ends are ready, and ends when the peer's process
 // ends. Device, port and GID are those of the address by which the peer reaches this host.

@@ -326,18 +326,32 @@ Result<Fd> ListenUnix(const std::string& name) {
     return fd;
 }
 
-Result<Fd> DialUnix(const std::string& name) {
+Result<Fd> DialUnix(const std::string& name, const Deadline& deadline) {
     sockaddr_un address;
     WEFT_ASSIGN(const socklen_t length, AbstractAddress(name, address));
     Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd.valid() || ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
-        return MakeError(ErrorCode::kIo, "unix socket @{}: {}", name, std::strerror(errno));
+    while (!fd.valid() || ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+        const bool full = fd.valid() && errno == EAGAIN;  // of net.core.somaxconn callers
+        if (!full || deadline.expired()) {
+            return MakeError(ErrorCode::kIo, "unix socket @{}: {}", name, std::strerror(errno));
+        }
+        ::poll(nullptr, 0, kFullQueueMs);
     }
     return fd;
 }
 
 Fd Accept(int listener) {
-    return Fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Fd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid() && IsExhausted(errno)) {
+        const int error = errno;
+        ::usleep(kExhaustedUs);
+        errno = error;
+    }
+    return fd;
+}
+
+bool IsExhausted(int error) {
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 Status SendWithFd(int socket, std::span<const std::byte> message, int fd) {

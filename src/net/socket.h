@@ -41,10 +41,13 @@ Result<Fd> DialTcp(const std::string& host, uint16_t port, const Deadline& deadl
 
 // Abstract unix sockets (no file): they belong to the network namespace and end with the process.
 Result<Fd> ListenUnix(const std::string& name);
-Result<Fd> DialUnix(const std::string& name);
+// Waits while the queue of the listener is full.
+Result<Fd> DialUnix(const std::string& name, const Deadline& deadline);
 // Accepts the next waiting connection and makes it non-blocking. Returns an invalid Fd if no
-// connection waits.
+// connection waits, or (IsExhausted(errno), after a short pause) if this process or the system has
+// no free descriptor: the connection then stays in the queue.
 Fd Accept(int listener);
+bool IsExhausted(int error);
 
 // Sends one message with a descriptor over a unix socket.
 Status SendWithFd(int socket, std::span<const std::byte> message, int fd);

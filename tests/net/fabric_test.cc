@@ -225,7 +225,7 @@ TEST(Fabric, UnknownCallersAreRejectedAndRanksConnect) {
         std::vector<Fd> strangers;
         for (int kind = 0; kind < 4; kind++) {
             Fd fd = transport == Transport::kShm
-                        ? DialUnix(target.unix_name).value()
+                        ? DialUnix(target.unix_name, Deadline::In(1000)).value()
                         : DialTcp("127.0.0.1", target.tcp_port, Deadline::In(1000)).value();
             std::string bytes(4096, 'x');
             Greeting greeting{.from = 1, .to = 0, .epoch = 3, .token = target.token};
@@ -437,6 +437,52 @@ TEST(Fabric, WaysThatSwallowConnectionsAreTriedSideBySide) {
     EXPECT_TRUE(Talks(*made[4], *made[3]));
     EXPECT_GE(ms, 900) << "the first way took connections";
     EXPECT_LT(ms, 3500);
+}
+
+// Rank 1's first packet to rank 0 is lost, and a second way leads elsewhere. Meanwhile rank 2
+// joins, and then the first way works.
+TEST(Fabric, ASilentWayIsTriedAgainAndDelaysNoOtherRank) {
+    auto builders = Builders(3, Transport::kTcp);
+    std::vector<std::string> offers = OffersTo(builders, 1);
+    const Offer to_zero = DecodeOffer(builders[1]->OfferTo(0)).value();
+    const Offer to_two = DecodeOffer(builders[1]->OfferTo(2)).value();
+    Fd hole = ListenTcp("127.0.0.1", 0).value(), rude = ListenTcp("127.0.0.1", 0).value();
+    ASSERT_EQ(::listen(hole.get(), 0), 0);
+    const uint16_t port = BoundPort(hole.get()).value();
+    std::vector<Fd> fill;  // the queue is full, so nobody is answered
+    for (int i = 0; i < 2; i++) {
+        auto fd = DialTcp("127.0.0.1", port, Deadline::In(100));
+        if (fd.ok()) fill.push_back(*std::move(fd));
+    }
+    Offer offer = DecodeOffer(offers[0]).value();
+    offer.tcp_port = port;
+    offer.tcp_more = {{"127.0.0.1", BoundPort(rude.get()).value()}};
+    offers[0] = EncodeOffer(offer);
+    std::optional<Result<Fabric>> made;
+    std::thread joins([&] { made = builders[1]->Connect(offers, Deadline::In(60'000)); });
+
+    const Fd two = DialTcp("127.0.0.1", to_two.tcp_port, Deadline::In(5000)).value();
+    SetBlocking(two.get(), true);
+    Greeting greeting{.from = 2, .to = 1, .epoch = 3, .token = to_two.token};
+    ::send(two.get(), &greeting, sizeof greeting, MSG_NOSIGNAL);
+    EXPECT_EQ(::recv(two.get(), &greeting, sizeof greeting, MSG_WAITALL), sizeof greeting);
+    EXPECT_EQ(greeting.from, 1);
+
+    SetBlocking(rude.get(), true);
+    Accept(rude.get()).Reset();
+    fill.clear();
+    SetBlocking(hole.get(), true);
+    Fd zero;
+    ssize_t got = 0;
+    while (got != sizeof greeting) {
+        zero = Accept(hole.get());
+        SetBlocking(zero.get(), true);
+        got = ::recv(zero.get(), &greeting, sizeof greeting, MSG_WAITALL);
+    }
+    greeting = {.from = 0, .to = 1, .epoch = 3, .token = to_zero.token};
+    ::send(zero.get(), &greeting, sizeof greeting, MSG_NOSIGNAL);
+    joins.join();
+    EXPECT_TRUE(made->ok()) << made->error().message;
 }
 
 // Whoever came first is heard before a crowd behind it is let in.

@@ -1,5 +1,5 @@
-// Sockets under adverse conditions: a name whose first address is silent, and peers that send more
-// descriptors than one.
+// Sockets under adverse conditions: a name whose first address is silent, full queues, and peers
+// that send more descriptors than one.
 #include "net/socket.h"
 
 #include <arpa/inet.h>
@@ -8,20 +8,26 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 #include <vector>
 
 #include "net/local.h"
 #include "net/offer.h"
 #include "support/limits.h"
 #include "support/temp_dir.h"
+#include "support/wait.h"
 
 namespace weft::net {
 namespace {
@@ -104,6 +110,45 @@ TEST(DialTcp, AnAddressThatRefusesIsAnErrorAtOnce) {
     EXPECT_LT(NowNs() - begin_ns, test::LimitNs(5000));
 }
 
+// ---- Queues -------------------------------------------------------------------------------------
+
+TEST(DialUnix, WaitsWhileTheQueueIsFull) {
+    const std::string name = "weft-test-" + std::to_string(::getpid());
+    const Fd listener = ListenUnix(name).value();
+    ASSERT_EQ(::listen(listener.get(), 0), 0);
+    const Fd first = DialUnix(name, Deadline::In(0)).value();
+    ASSERT_FALSE(DialUnix(name, Deadline::In(0)).ok()) << "the queue holds more than one";
+    std::atomic<pid_t> dialer = 0;
+    bool dialled = false;
+    std::thread second([&] {
+        dialer = ::gettid();
+        dialer.notify_all();
+        dialled = DialUnix(name, Deadline::In(60'000)).ok();
+    });
+    dialer.wait(0);
+    EXPECT_TRUE(test::Sleeps(dialer));
+    EXPECT_TRUE(Accept(listener.get()).valid());
+    second.join();
+    EXPECT_TRUE(dialled);
+}
+
+TEST(Accept, WithoutADescriptorTheCallerStays) {
+    const Fd listener = ListenTcp("127.0.0.1", 0).value();
+    const Fd call =
+        DialTcp("127.0.0.1", BoundPort(listener.get()).value(), Deadline::In(5000)).value();
+    rlimit limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    rlimit none = limit;
+    none.rlim_cur = static_cast<rlim_t>(Fd(::dup(call.get())).get());
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    const bool accepted = Accept(listener.get()).valid();
+    const int error = errno;
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT_FALSE(accepted);
+    EXPECT_TRUE(IsExhausted(error)) << error;
+    EXPECT_TRUE(Accept(listener.get()).valid());
+}
+
 // ---- Descriptors --------------------------------------------------------------------------------
 
 // Sends one byte with `count` copies of a descriptor.
@@ -168,7 +213,7 @@ TEST(Fabric, StrangersLeaveNoDescriptors) {
         const std::string name = DecodeOffer(offers[1][0])->unix_name;
         std::vector<Fd> strangers;
         for (int i = 0; i < 20; ++i) {
-            strangers.push_back(DialUnix(name).value());
+            strangers.push_back(DialUnix(name, Deadline::In(1000)).value());
             for (int message = 0; message < 5; ++message) {
                 SendDescriptors(strangers.back().get(), strangers.back().get(), 2);
             }
