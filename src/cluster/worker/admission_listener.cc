@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,7 +17,6 @@ namespace {
 constexpr size_t kMostSilentCallers = 64;
 constexpr size_t kMostUnprovenCallers = 128;
 constexpr int64_t kProofMs = 2000;
-constexpr useconds_t kNoDescriptorUs = 20'000;
 // Repeated rejections of a host for the same reason are logged once in this time.
 constexpr int64_t kSameAgainNs = 3'600'000 * kNsPerMs;
 constexpr size_t kMostLoggedReasons = 256;
@@ -69,19 +67,13 @@ Result<std::vector<Arrival>> AdmissionListener::Turn(int64_t nap_ms) {
     return std::exchange(arrived_, {});
 }
 
-// Without free descriptors, callers wait; the pause avoids a busy loop.
-void AdmissionListener::CheckAccept(int error) const {
-    const bool nobody = error == EAGAIN || error == EINTR || error == ECONNABORTED;
-    if (!nobody) ::usleep(kNoDescriptorUs);
-}
-
 // Accepts callers as a listening worker does (listener.cc).
 void AdmissionListener::Accept() {
     for (int i = 0; i < kCallersATurn; ++i) {
         Fd fd = net::Accept(listener_);
         if (!fd.valid()) {
             busy_ = false;
-            return CheckAccept(errno);
+            return;
         }
         SetNoDelay(fd.get());
         const std::string from = PeerText(fd.get());

@@ -65,7 +65,6 @@ class AdmissionListener {
         Bytes in{};
     };
     void Accept();
-    void CheckAccept(int error) const;
     void DropExcess();
     // Returns false once the caller is admitted or dropped.
     bool ReadCaller(Caller& caller);

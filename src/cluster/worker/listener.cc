@@ -138,7 +138,10 @@ void Listener::Accept() {
         Fd fd = net::Accept(port_.get());
         if (!fd.valid()) {
             busy_ = false;
-            return;
+            if (!net::IsExhausted(errno)) return;
+            return Refused("a caller", fmt::format("{}. It waits. Raise the limit of open files "
+                                                   "('ulimit -n')",
+                                                   std::strerror(errno)));
         }
         SetNoDelay(fd.get());
         std::string from = PeerText(fd.get());
