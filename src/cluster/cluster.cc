@@ -22,7 +22,9 @@ constexpr size_t kMostJob = kMostAfterAuth / 2;
 constexpr int64_t kLeastTimeoutMs = 200;
 constexpr int64_t kMostTimeoutMs = 3'600'000;
 constexpr int64_t kMostRejoinMs = 3'600'000;
-constexpr int64_t kReachMs = 500;  // for a host to answer, before it joins
+// For a host to answer, before it joins: the kernel takes 3 s to find that no device has an
+// address.
+constexpr int64_t kReachMs = 4000;
 
 // ---- Launch -------------------------------------------------------------------------------------
 
@@ -142,22 +144,26 @@ Result<std::unique_ptr<Cluster>> Report(const Control& control, Error error) {
     return error;
 }
 
-// Checks that this host reaches one address of each rank (ExamineMessage::reach). Errors: kTimeout.
+// Checks that this host may reach one address of each rank (ExamineMessage::reach). Errors:
+// kTimeout.
 Status CheckReach(const std::vector<std::string>& reach) {
-    std::map<std::string, std::string> missing;  // addresses by rank
-    std::set<std::string> reached;
+    std::vector<std::string> ranks, hosts;
     for (const std::string& packed : reach) {
-        WEFT_ASSIGN(const std::vector<std::string> words, UnpackStrings(packed));
+        WEFT_ASSIGN(std::vector<std::string> words, UnpackStrings(packed));
         if (words.size() != 2)
             return MakeError(ErrorCode::kCorrupt, "a malformed address to reach");
-        if (reached.contains(words[0])) continue;
-        if (net::AnswersAt(words[1], Deadline::In(kReachMs))) {
-            reached.insert(words[0]);
-            missing.erase(words[0]);
-        } else {
-            std::string& tried = missing[words[0]];
-            tried += (tried.empty() ? "" : ", ") + words[1];
-        }
+        ranks.push_back(std::move(words[0]));
+        hosts.push_back(std::move(words[1]));
+    }
+    const std::vector<net::Reach> found = net::KnockAt(hosts, Deadline::In(kReachMs));
+    std::map<std::string, std::string> missing;  // addresses by rank
+    for (size_t i = 0; i < found.size(); ++i) {
+        if (found[i] != net::Reach::kNone) continue;
+        std::string& tried = missing[ranks[i]];
+        tried += (tried.empty() ? "" : ", ") + hosts[i];
+    }
+    for (size_t i = 0; i < found.size(); ++i) {
+        if (found[i] != net::Reach::kNone) missing.erase(ranks[i]);
     }
     if (missing.empty()) return {};
     const auto& [rank, tried] = *missing.begin();

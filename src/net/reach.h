@@ -1,15 +1,22 @@
-// Tests whether a host is up and reachable at an address, even if no program listens there.
+// Tests whether hosts are up and reachable at their addresses, even if no program listens there.
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/deadline.h"
 
 namespace weft::net {
 
-// Connects to a port where usually nothing listens: a refusal is an answer of the host, too. host:
-// numeric, without scope. Returns false without an answer by the deadline, a route, or such an
-// address.
-bool AnswersAt(const std::string& host, const Deadline& deadline);
+// kAnswers: the host, or its firewall, answers. kSilent: no answer by the deadline, from an address
+// in a network of this host; a firewall may drop the packets. kNone: this host has no route to the
+// address, or no device with the address is on the cable.
+enum class Reach { kAnswers, kSilent, kNone };
+
+// Connects to a port of each host where usually nothing listens: a refusal is an answer of the
+// host, too. hosts: numeric, without scope. The kernel takes three seconds to find that no device
+// has an address, so an earlier deadline gives kSilent.
+std::vector<Reach> KnockAt(std::span<const std::string> hosts, const Deadline& deadline);
 
 }  // namespace weft::net

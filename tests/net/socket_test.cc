@@ -1,5 +1,5 @@
-// Sockets under adverse conditions: a name whose first address is silent, full queues, and peers
-// that send more descriptors than one.
+// Sockets under adverse conditions: a name whose first address is silent, hosts behind firewalls,
+// full queues, and peers that send more descriptors than one.
 #include "net/socket.h"
 
 #include <arpa/inet.h>
@@ -25,6 +25,7 @@
 
 #include "net/local.h"
 #include "net/offer.h"
+#include "net/reach.h"
 #include "support/limits.h"
 #include "support/temp_dir.h"
 #include "support/wait.h"
@@ -108,6 +109,42 @@ TEST(DialTcp, AnAddressThatRefusesIsAnErrorAtOnce) {
     ASSERT_FALSE(dialled.ok());
     EXPECT_EQ(dialled.error().code, ErrorCode::kIo) << dialled.error().message;
     EXPECT_LT(NowNs() - begin_ns, test::LimitNs(5000));
+}
+
+// ---- Knocks -------------------------------------------------------------------------------------
+
+// In a network of its own, on a cable whose other end answers nothing. 10.7.0.8 has an address of
+// the link layer, as a host whose firewall drops packets; nobody has 10.7.0.9.
+int KnockOnACable() {
+    if (::unshare(CLONE_NEWNET) != 0) return kNotPossible;
+    const auto run = [](const char* command) { return std::system(command) == 0; };
+    if (!run("ip link set lo up && ip link add weft0 type veth peer name weft1 && "
+             "ip link set weft0 up && ip link set weft1 up && ip addr add 10.7.0.1/24 dev weft0 && "
+             "ip neigh add 10.7.0.8 lladdr 02:00:00:00:00:08 dev weft0 && "
+             "ip route add default via 10.7.0.8 && ip route add unreachable 192.0.2.2")) {
+        return kNotPossible;
+    }
+    std::ofstream("/proc/sys/net/ipv4/neigh/weft0/retrans_time_ms") << "20";
+    const auto knock = [](std::initializer_list<std::string> hosts) {
+        return KnockAt(std::vector<std::string>(hosts), Deadline::In(500));
+    };
+    using enum Reach;
+    // 192.0.2.1 is in no network of this host: its cable is gone.
+    const auto found = knock({"127.0.0.1", "10.7.0.8", "10.7.0.9", "192.0.2.1", "192.0.2.2", "x"});
+    if (found != std::vector{kAnswers, kSilent, kNone, kNone, kNone, kNone}) return 1;
+    // The own end of the cable is out.
+    if (!run("ip link set weft1 down")) return kNotPossible;
+    return knock({"10.7.0.8"}) == std::vector{kNone} ? 0 : 2;
+}
+
+TEST(KnockAt, TellsSilenceFromAHostThatIsNotThere) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(KnockOnACable());
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == kNotPossible) GTEST_SKIP() << "needs root, namespaces and ip(8)";
+    EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // ---- Queues -------------------------------------------------------------------------------------
