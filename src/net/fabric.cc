@@ -163,7 +163,6 @@ class Builder final : public FabricBuilder {
     // `runs`, only the dialing thread uses next_way and silent.
     std::vector<Dialling> dialling_;  // by peer
     std::vector<std::thread> diallers_;
-    size_t dials_ = 0;  // that run, or whose results wait in dialled_
     std::mutex mutex_;  // guards dialled_ and Dialling::tried
     std::vector<std::pair<int, Result<Fd>>> dialled_;
     Fd wake_, cancel_;  // readable: dialled_ has a result; dials must end
@@ -490,7 +489,6 @@ void Builder::DialAll() {
 }
 
 void Builder::BeginDials(std::vector<int> peers) {
-    dials_ += peers.size();
     for (const int peer : peers) dialling_[static_cast<size_t>(peer)].runs = true;
     const auto may_last = [&](int peer) {
         return CarrierOf(chosen_[static_cast<size_t>(peer)]) == Transport::kTcp;
@@ -518,7 +516,8 @@ void Builder::EndDials() {
     dialled_.clear();
 }
 
-// Greets the peers that were dialed. Fails once no dial runs, if a needed peer was not reached.
+// Greets the peers that were dialed. Fails if a needed peer was not reached, once no dial of a
+// missing peer runs.
 Status Builder::TakeDialled() {
     std::vector<std::pair<int, Result<Fd>>> results;
     {
@@ -527,7 +526,6 @@ Status Builder::TakeDialled() {
         uint64_t count;
         [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof count);
     }
-    dials_ -= results.size();
     for (auto& [peer, dialled] : results) {
         const int rank = peer;
         Dialling& dialling = dialling_[static_cast<size_t>(peer)];
@@ -544,7 +542,10 @@ Status Builder::TakeDialled() {
         if (!dialling.connected) unreached_.push_back(peer);
         if (failed_.ok()) failed_ = dialled.error();
     }
-    return dials_ == 0 ? failed_ : Status();
+    for (size_t peer = 0; peer < dialling_.size() && !failed_.ok(); peer++) {
+        if (dialling_[peer].runs && links_[peer] == nullptr) return {};
+    }
+    return failed_;
 }
 
 // Thread: any; changes only the state of that peer.
