@@ -141,7 +141,7 @@ Result<pid_t> StartChild(const std::string& file, std::vector<std::string> words
     sigset_t none, usual;
     ::sigemptyset(&none);
     ::sigemptyset(&usual);
-    for (int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1})
+    for (int signal : {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1})
         ::sigaddset(&usual, signal);
     ::posix_spawnattr_setsigmask(&attributes, &none);
     ::posix_spawnattr_setsigdefault(&attributes, &usual);

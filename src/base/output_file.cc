@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -24,15 +25,25 @@ std::string FolderOf(const std::string& path) {
     return folder.empty() ? "." : folder;
 }
 
+// What to do about a file that is too large.
+std::string LargeAdvice() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        return ". This process may write files of at most " + BytesText(limit.rlim_cur) +
+               " (ulimit -f): raise the limit";
+    }
+    return ". The file system takes no file of this size (FAT32: 4 GiB): write to another one";
+}
+
 Error WriteError(const std::string& path, const char* what, int error) {
     const bool full = error == ENOSPC || error == EDQUOT;
     const bool large = error == EFBIG;
-    // (A file size limit is permanent: retrying does not help.)
+    // (A limit of file sizes is permanent: retrying does not help.)
     const ErrorCode code = large ? ErrorCode::kUnsupported : ErrorCode::kIo;
     return MakeError(code, "{}: cannot {}: {}{}", path, what, std::strerror(error),
                      full    ? ". The partial file was removed; free some space, or write to "
                                "another disk"
-                     : large ? ". Is there a limit of file sizes (ulimit -f)?"
+                     : large ? LargeAdvice()
                              : "");
 }
 

@@ -115,5 +115,7 @@ int main(int argc, char** argv) {
     weft::cli::OpenStandardStreams();
     // A parent that ignores SIGCHLD passes this on, and then the status of each child is lost.
     std::signal(SIGCHLD, SIG_DFL);
+    // A write beyond the limit of file sizes then fails, and the error names the limit.
+    std::signal(SIGXFSZ, SIG_IGN);
     return weft::cli::FinishOutput(weft::cli::RunCommand(std::move(words)));
 }

@@ -109,7 +109,6 @@ void CatchStops(bool interrupts) {
     g_before[SIGUSR1].store(g_before[SIGTERM].load());
     // (Such writes then fail with an error, which is handled.)
     ::signal(SIGPIPE, SIG_IGN);
-    ::signal(SIGXFSZ, SIG_IGN);
 }
 
 bool StopRequested() {
