@@ -25,7 +25,7 @@ struct MachineOnWire {
     ClusterSpec Times(int count) const {
         ClusterSpec cluster;
         cluster.hosts.assign(static_cast<size_t>(count), machine);
-        cluster.wire = wire;
+        cluster.Join(wire);
         // A word that begins with a digit would be parsed as a number of hosts.
         const bool plain = machine.word.empty() || machine.word[0] < '0' || machine.word[0] > '9';
         cluster.words = count == 1 && plain ? machine.word : cluster.HostWords();

@@ -8,6 +8,17 @@
 
 namespace weft::plan {
 
+void ClusterSpec::Join(const Wire& by) {
+    wire = by;
+    const auto figures = [](const Wire& w) {
+        return std::pair(w.bandwidth.value, w.latency.value);
+    };
+    for (Machine& host : hosts) {
+        const bool own = host.own_wire && figures(*host.own_wire) == figures(wire);
+        if (host.measured && !own) host.measured->ForgetWire();
+    }
+}
+
 int ClusterSpec::ranks() const {
     int ranks = 0;
     for (const Machine& host : hosts) ranks += host.devices;

@@ -146,6 +146,9 @@ void MachineFields(ObjectFields& io, Machine& machine) {
         io.Fail("host: only GPUs with their own memory have a host beside them");
     }
     io.Object("measured", machine.measured, MeasuredFields);
+    if (Measured* measured = machine.measured ? &*machine.measured : nullptr; measured != nullptr) {
+        measured->hosts = (measured->ranks + machine.devices - 1) / machine.devices;
+    }
 }
 
 Error GivenTwice(const std::string& where, const std::string& row, const std::string& name) {
@@ -364,6 +367,7 @@ Result<Machine> WithDevices(Machine machine, int devices) {
                          machine.name, devices, kMostDevices);
     }
     const double times = static_cast<double>(devices) / machine.devices;
+    if (machine.measured && devices != machine.devices) machine.measured->ForgetWire();
     for (auto* figure : {&machine.watts_idle, &machine.watts_busy}) {
         if (*figure) (*figure)->value *= times;
     }
@@ -488,6 +492,7 @@ Status Library::JoinByOwnWires(ClusterSpec& cluster) const {
         };
         if (first || rank(wire) < rank(cluster.wire)) cluster.wire = wire;
     }
+    cluster.Join(cluster.wire);
     return {};
 }
 
@@ -571,7 +576,8 @@ Result<ClusterSpec> Library::ParseCluster(const std::string& words) const {
                          fmt::join(MachineNames(), ", "));
     }
     if (wired) {
-        WEFT_ASSIGN(cluster.wire, FindWire(TakeWord(last)));
+        WEFT_ASSIGN(const Wire wire, FindWire(TakeWord(last)));
+        cluster.Join(wire);
     } else {
         WEFT_TRY(JoinByOwnWires(cluster));
         cluster.wire_assumed |= cluster.hosts.size() > 1 && !cluster.hosts[0].own_wire;

@@ -121,6 +121,8 @@ struct ClusterSpec {
     // describes its wire.
     bool wire_assumed = false;
     int ranks() const;
+    // Connects the hosts by this wire. Tables that were measured over another wire are dropped.
+    void Join(const Wire& by);
     Place PlaceOf(int rank) const;
     int host_of(int rank) const { return PlaceOf(rank).host; }
     const Machine& machine_of(int rank) const { return hosts[static_cast<size_t>(host_of(rank))]; }

@@ -553,6 +553,7 @@ class MachineMeasurer {
             return MakeError(ErrorCode::kUnsupported, "the links of some pair were not measured");
         }
         machine_.devices = group->per_host();
+        measured().hosts = group->hosts;
         tier_ = group->hosts > 1 ? group->far : group->near;
         const auto figures = [](const coll::Tier& tier) {
             return std::pair(Told(tier.bytes_per_s, "puts of 1 MB, the slowest link"),
@@ -577,7 +578,8 @@ class MachineMeasurer {
     // Sets `sync`: the seconds of an all-reduce within a token's step minus its seconds alone.
     void SetSync() {
         const OpTimes::Sums in_step = first_.times.SumsOf(first_.ranges[0]);
-        const double alone = measured().AllReduceSeconds(ranks_, in_step.bytes).value_or(0);
+        const coll::TierGroup all{ranks_, measured().hosts, {}, {}};
+        const double alone = measured().AllReduceSeconds(all, in_step.bytes).value_or(0);
         measured().sync = Told(std::max(in_step.seconds - alone, 0.0), "an all-reduce in a step");
     }
 

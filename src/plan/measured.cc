@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "cluster/frame.h"
+
 namespace weft::plan {
 namespace {
 
@@ -9,7 +11,7 @@ using Curve = MeasuredRates::Curve;
 using program::OpKind;
 using std::nullopt;
 
-constexpr int kMostMeasuredRanks = 1024, kMostPositions = 1 << 20;
+constexpr int kMostMeasuredRanks = cluster::kMostRanks, kMostPositions = 1 << 20;
 // Products of fewer rows are limited by memory, so they do not show the rate of many rows.
 constexpr double kManyRows = 32;
 
@@ -30,13 +32,6 @@ std::optional<double> FlopsOf(const std::map<DType, Curve>& types, DType type, d
     const double most = curve.rbegin()->first;
     if (rows > most && most < kManyRows) return std::nullopt;
     return Interpolated(curve, rows);
-}
-
-std::optional<double> SecondsOf(const Curve& curve, bool measured, double bytes) {
-    if (!measured || curve.empty()) return std::nullopt;
-    const auto& [largest, seconds] = *curve.rbegin();
-    if (bytes > largest) return seconds * bytes / largest;
-    return Interpolated(curve, bytes);
 }
 
 struct DTypeNames {
@@ -118,30 +113,43 @@ std::optional<double> TrainingRates::Rate(OpKind kind, double rows) const {
     return Interpolated(found->second, rows);
 }
 
-std::optional<double> Measured::AllReduceSeconds(int of_ranks, double bytes) const {
-    return SecondsOf(all_reduce, of_ranks == ranks, bytes);
+std::optional<double> Measured::SecondsOf(const Curve& curve, const coll::TierGroup& group,
+                                          double bytes) const {
+    if (group.ranks != ranks || group.hosts != hosts || curve.empty()) return std::nullopt;
+    const auto& [largest, seconds] = *curve.rbegin();
+    if (bytes > largest) return seconds * bytes / largest;
+    return Interpolated(curve, bytes);
 }
-std::optional<double> Measured::AllGatherSeconds(int of_ranks, double bytes) const {
-    return SecondsOf(all_gather, of_ranks == ranks, bytes);
+
+std::optional<double> Measured::AllReduceSeconds(const coll::TierGroup& group, double bytes) const {
+    return SecondsOf(all_reduce, group, bytes);
 }
-std::optional<double> Measured::ReduceScatterSeconds(int of_ranks, double bytes) const {
-    return SecondsOf(reduce_scatter, of_ranks == ranks, bytes);
+std::optional<double> Measured::AllGatherSeconds(const coll::TierGroup& group, double bytes) const {
+    return SecondsOf(all_gather, group, bytes);
+}
+std::optional<double> Measured::ReduceScatterSeconds(const coll::TierGroup& group,
+                                                     double bytes) const {
+    return SecondsOf(reduce_scatter, group, bytes);
+}
+
+void Measured::ForgetWire() {
+    if (hosts == 1) return;
+    for (Curve* curve : {&all_reduce, &all_gather, &reduce_scatter}) curve->clear();
 }
 
 double AllReduceSeconds(const Measured* tables, const coll::TierGroup& group, double bytes) {
-    const auto known = tables != nullptr ? tables->AllReduceSeconds(group.ranks, bytes) : nullopt;
+    const auto known = tables != nullptr ? tables->AllReduceSeconds(group, bytes) : nullopt;
     return known ? *known : coll::AllReduceSeconds(group, coll::Algorithm::kAuto, bytes);
 }
 
 double AllGatherSeconds(const Measured* tables, const coll::TierGroup& group, double bytes) {
-    const auto known = tables != nullptr ? tables->AllGatherSeconds(group.ranks, bytes) : nullopt;
+    const auto known = tables != nullptr ? tables->AllGatherSeconds(group, bytes) : nullopt;
     return known ? *known : coll::AllGatherSeconds(group, bytes);
 }
 
 double ReduceScatterSeconds(const Measured* tables, const coll::TierGroup& group, double bytes,
                             double value_bytes) {
-    const auto known =
-        tables != nullptr ? tables->ReduceScatterSeconds(group.ranks, bytes) : nullopt;
+    const auto known = tables != nullptr ? tables->ReduceScatterSeconds(group, bytes) : nullopt;
     return known ? *known
                  : coll::ReduceScatterSeconds(group, bytes, coll::Algorithm::kAuto, value_bytes);
 }

@@ -1,7 +1,7 @@
 // Measured tables of a cluster. A measured table takes precedence over rates computed from
 // bandwidths and fixed times. `weft plan --measure` writes them as the member "measured" of a
 // machine file:
-//     ranks       number of tensor ranks in the measurement
+//     ranks       number of tensor ranks in the measurement, the machine's `devices` on each host
 //     cores       number of ranks on a host that have cores of their own (default: all)
 //     products    {"Q4_0": {"1": "90 GFLOP/s", "64": ..}}: by weight type and number of rows
 //     experts     the same for products of experts, by the number of rows of a used expert
@@ -19,7 +19,8 @@
 //                 ranks wait, as pipeline stages do
 //     sync        extra seconds of an all-reduce within a step, on top of all_reduce
 //     hop         fixed seconds of a message between stages, beyond the link's time
-//     all_reduce  {"8192": "12 us", ..}: by bytes of the vector
+//     all_reduce  {"8192": "12 us", ..}: by bytes of the vector. Counts for as many ranks on as
+//                 many hosts, over the machine's own wire; other groups have the links' figures
 //     all_gather, reduce_scatter   the same, by bytes of the whole value
 //     training    {"BF16": {"ops": .., "update": .., "step": ..}}, by compute dtype:
 //         ops     {"mat_mul": {"512": "300 GFLOP/s"}, "rms_norm": {"512": "4 GB/s"}, ..}: FLOP/s of
@@ -80,7 +81,7 @@ struct TrainingRates {
 };
 
 struct Measured : MeasuredRates {
-    int ranks = 1;
+    int ranks = 1, hosts = 1;  // hosts: of these ranks
     std::optional<int> cores;
     std::optional<MeasuredRates> alone;
     Figure sync;
@@ -88,11 +89,18 @@ struct Measured : MeasuredRates {
     Curve all_reduce, all_gather, reduce_scatter;
     std::map<DType, TrainingRates> training;
 
-    // Seconds of a collective in a group of `of_ranks` ranks. nullopt: the measurement had another
-    // number of ranks. Beyond the largest measured size, the time is proportional to the bytes.
-    std::optional<double> AllReduceSeconds(int of_ranks, double bytes) const;
-    std::optional<double> AllGatherSeconds(int of_ranks, double bytes) const;
-    std::optional<double> ReduceScatterSeconds(int of_ranks, double bytes) const;
+    // Seconds of a collective in a group. nullopt: the measurement had another number of ranks or
+    // of hosts. Beyond the largest measured size, the time is proportional to the bytes.
+    std::optional<double> AllReduceSeconds(const coll::TierGroup& group, double bytes) const;
+    std::optional<double> AllGatherSeconds(const coll::TierGroup& group, double bytes) const;
+    std::optional<double> ReduceScatterSeconds(const coll::TierGroup& group, double bytes) const;
+    // Drops the tables of collectives if these crossed a wire, because another wire, or other ranks
+    // on it, take other times.
+    void ForgetWire();
+
+  private:
+    std::optional<double> SecondsOf(const Curve& curve, const coll::TierGroup& group,
+                                    double bytes) const;
 };
 
 // Seconds of a collective: measured, or predicted from Weft's algorithms and the links. tables: may

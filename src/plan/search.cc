@@ -452,7 +452,8 @@ Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Lib
     const int hosts = static_cast<int>(cluster.hosts.size());
     ClusterSpec rewired = cluster;
     if (hosts > 1 && !cluster.wire.instead.empty()) {
-        WEFT_ASSIGN(rewired.wire, library.FindWire(cluster.wire.instead));
+        WEFT_ASSIGN(const Wire wire, library.FindWire(cluster.wire.instead));
+        rewired.Join(wire);
     }
     const bool another = rewired.wire.name != cluster.wire.name;
     if (another) {
@@ -462,7 +463,9 @@ Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Lib
     }
     if (hosts > 1) {
         ClusterSpec other = cluster;
-        other.wire.latency.value /= 2;
+        Wire wire = cluster.wire;
+        wire.latency.value /= 2;
+        other.Join(wire);
         ask("half the latency", other, false);
     }
     const Machine& first = cluster.hosts[0];

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/file.h"
 #include "engine/rank/trace.h"
 #include "plan/measure.h"
 #include "plan/op_times.h"
@@ -17,6 +18,8 @@ namespace {
 Figure Fig(double value) {
     return {value, Mark::kMeasured, "here"};
 }
+
+const coll::TierGroup kPair{2, 1, {}, {}};  // as MeasuredBox was measured
 
 Machine MeasuredBox() {
     Machine machine;
@@ -85,13 +88,14 @@ TEST(Measured, IsLookedUp) {
     EXPECT_FALSE(m.ProductFlops(DType::kBF16, 1));
     EXPECT_EQ(m.ProductFlops(DType::kQ4_0, 1), 100e9);
     EXPECT_FALSE(m.ProductFlops(DType::kQ4_0, 64)) << "one row says nothing of many";
-    EXPECT_EQ(m.AllReduceSeconds(2, 64), 5e-6);
-    EXPECT_NEAR(*m.AllReduceSeconds(2, 8192), std::sqrt(5e-6 * 50e-6), 1e-12);
-    EXPECT_DOUBLE_EQ(*m.AllReduceSeconds(2, 131072), 100e-6);
-    EXPECT_FALSE(m.AllReduceSeconds(3, 1024));
-    EXPECT_EQ(m.AllGatherSeconds(2, 4096), 4e-6);
-    EXPECT_EQ(m.ReduceScatterSeconds(2, 8192), 12e-6);
-    EXPECT_FALSE(m.ReduceScatterSeconds(4, 4096));
+    EXPECT_EQ(m.AllReduceSeconds(kPair, 64), 5e-6);
+    EXPECT_NEAR(*m.AllReduceSeconds(kPair, 8192), std::sqrt(5e-6 * 50e-6), 1e-12);
+    EXPECT_DOUBLE_EQ(*m.AllReduceSeconds(kPair, 131072), 100e-6);
+    EXPECT_FALSE(m.AllReduceSeconds({3, 1, {}, {}}, 1024));
+    EXPECT_FALSE(m.AllReduceSeconds({2, 2, {}, {}}, 1024)) << "of ranks on one host";
+    EXPECT_EQ(m.AllGatherSeconds(kPair, 4096), 4e-6);
+    EXPECT_EQ(m.ReduceScatterSeconds(kPair, 8192), 12e-6);
+    EXPECT_FALSE(m.ReduceScatterSeconds({4, 1, {}, {}}, 4096));
     EXPECT_EQ(m.ExpertFlops(DType::kQ8_0, 1), 60e9);
     EXPECT_EQ(m.ExpertFlops(DType::kQ4_0, 1), 100e9) << "where experts were not measured";
     EXPECT_EQ(m.CacheRate(DType::kQ8_0), 30e9);
@@ -195,10 +199,36 @@ TEST(Measured, TablesWin) {
     EXPECT_NEAR(two.token.weights * 80e9 / weights, 1, 0.02);
     const double sums = 64;
     EXPECT_NEAR(two.token.sync, sums * 1e-6, 2e-6);
-    const double gather = *box.cluster.hosts[0].measured->AllGatherSeconds(2, 128256.0 * 4);
+    const double gather = *box.cluster.hosts[0].measured->AllGatherSeconds(kPair, 128256.0 * 4);
     const double sum =
-        *box.cluster.hosts[0].measured->AllReduceSeconds(2, 8.0 * 4096);  // of doubles
+        *box.cluster.hosts[0].measured->AllReduceSeconds(kPair, 8.0 * 4096);  // of doubles
     EXPECT_NEAR(two.token.wire / (sums * sum + gather), 1, 0.03);
+}
+
+// Tables of ranks on one host say nothing of ranks that a wire joins, and tables of a wire nothing
+// of another wire.
+TEST(Measured, TablesCountForTheirOwnLinksOnly) {
+    const std::string path = ::testing::TempDir() + "/measured-links.json";
+    const auto time = [&](int devices, const std::string& machines) {
+        Machine box = MeasuredBox();
+        box.devices = devices;
+        for (auto& [size, seconds] : box.measured->all_reduce) seconds = 1;  // as no link is
+        const std::string text = MachineFileText(box);
+        EXPECT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
+        const OpenedShape shape = *OpenWalk("llama-3.1-8b:q8_0");
+        const auto cluster = Library::Open()->ParseCluster(machines);
+        EXPECT_TRUE(cluster.ok()) << cluster.error().message;
+        const auto p = Predict(shape.walk, *cluster, {2, 1, {}, {}, 0}, {.context = 64});
+        EXPECT_TRUE(p.ok()) << p.error().message;
+        return p->token.wire;
+    };
+    const double sums = 64;
+    EXPECT_GE(time(2, path), sums) << "two ranks of a host, as measured";
+    EXPECT_GE(time(1, "2x" + path), sums) << "two hosts, as measured";
+    EXPECT_LT(time(2, "2x" + path + ":1"), sums) << "two hosts with one of their ranks";
+    EXPECT_LT(time(1, "2x" + path + ",roce"), sums) << "another wire";
+    EXPECT_LT(time(1, path + ":2"), sums) << "two ranks of a host";
+    EXPECT_LT(time(1, path + "+strix-halo,roce"), sums);
 }
 
 // A row's attention: bytes of the cache, and arithmetic, of so many positions more.
