@@ -1,6 +1,8 @@
 #include "plan/train_links.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "plan/weft_rates.h"
 
@@ -39,20 +41,20 @@ DeviceRates RatesOf(const Machine& machine) {
 }
 
 TrainLinks::TrainLinks(const ClusterSpec& cluster)
-    : cluster_(&cluster),
-      alike_(cluster.alike()),
-      ranks_(cluster.ranks()),
-      device_(RatesOf(cluster.hosts[0])) {
-    if (alike_) return;
-    for (const Machine& host : cluster.hosts) {
-        const DeviceRates other = RatesOf(host);
-        for (double DeviceRates::*figure : {&DeviceRates::products, &DeviceRates::attention,
-                                            &DeviceRates::memory, &DeviceRates::room}) {
-            device_.*figure = std::min(device_.*figure, other.*figure);
-        }
-        device_.in_flight = std::max(device_.in_flight, other.in_flight);
-        device_.op_s = std::max(device_.op_s, other.op_s);
+    : cluster_(&cluster), alike_(cluster.alike()), ranks_(cluster.ranks()) {
+    std::set<std::string_view> seen;
+    for (size_t host = 0; host < cluster.hosts.size(); ++host) {
+        if (seen.insert(cluster.hosts[host].word).second) kinds_.push_back(static_cast<int>(host));
     }
+}
+
+std::vector<const Machine*> TrainLinks::KindsOf(int ranks) const {
+    std::vector<const Machine*> kinds;
+    const int last = HostOf(ranks - 1);
+    for (const int host : kinds_) {
+        if (host <= last) kinds.push_back(&cluster_->hosts[static_cast<size_t>(host)]);
+    }
+    return kinds;
 }
 
 // (ClusterSpec::PlaceOf compares all hosts, which takes long where there are thousands.)

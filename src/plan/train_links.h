@@ -1,6 +1,8 @@
-// What a training prediction needs from a cluster: the rates of its slowest device, and the links
-// of groups of ranks.
+// What a training prediction needs from a cluster: the rates of its devices, and the links of
+// groups of ranks.
 #pragma once
+
+#include <vector>
 
 #include "coll/seconds.h"
 #include "plan/machine.h"
@@ -25,8 +27,8 @@ class TrainLinks {
 
     int ranks() const { return ranks_; }
     const ClusterSpec& cluster() const { return *cluster_; }
-    // Rates of a device that is as slow as the slowest one in each figure.
-    const DeviceRates& device() const { return device_; }
+    // Machines of the first `ranks` ranks, one of each kind.
+    std::vector<const Machine*> KindsOf(int ranks) const;
     int HostOf(int rank) const { return PlaceOf(rank).host; }
 
     // The links among the `count` ranks first, first + stride, ... The other ranks form such
@@ -48,7 +50,7 @@ class TrainLinks {
     const ClusterSpec* cluster_;
     bool alike_;
     int ranks_;
-    DeviceRates device_;
+    std::vector<int> kinds_;  // the first host of each kind
 };
 
 }  // namespace weft::plan

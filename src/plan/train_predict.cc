@@ -46,24 +46,15 @@ class TrainPredictor {
     Status Prepare() {
         WEFT_TRY(Check());
         const TrainJob& job = walk_.job();
-        const Machine& machine = links_.cluster().hosts[0];
-        place_.device = links_.device();
-        if (job.dtype == DType::kF32) {
-            place_.device.products *= kSingleShare;
-            place_.device.attention *= kSingleShare;
+        kinds_ = links_.KindsOf(cut_.ranks());
+        room_ = kinds_[0]->memory.value;
+        for (const Machine* machine : kinds_) {
+            places_.push_back(PlaceOn(*machine));
+            room_ = std::min(room_, machine->memory.value);
         }
-        place_.rates = MeasuredTraining(machine, job.dtype);
-        if (machine.measured) place_.measured = &*machine.measured;
-        place_.tensor = links_.NeighboursOf(cut_.tp);
-        place_.context = links_.GroupOf(0, cut_.cp, cut_.tp);
-        place_.cp = cut_.cp;
-        place_.sequence = job.sequence;
-        place_.micro_batch = cut_.micro_batch;
-        place_.threads = machine.is_processor() ? machine.threads : 0;
-        place_.compute = job.dtype;
         data_ = links_.GroupOf(0, cut_.replicas(), cut_.tp);
         // A GPU's transfers overlap with its ops; a processor's overlap only between hosts.
-        overlap_ = data_.hosts > 1 || place_.device.op_s > 0;
+        overlap_ = data_.hosts > 1 || Most([](const TrainPlace& at) { return at.device.op_s; }) > 0;
         train::TrainerOptions options;
         options.dtype = job.dtype;
         options.grad_dtype = job.grad_dtype;
@@ -80,7 +71,7 @@ class TrainPredictor {
     TrainPrediction Bound() const {
         TrainPrediction out;
         out.cut = cut_;
-        out.room = place_.device.room;
+        out.room = room_;
         for (int stage = 0; stage < cut_.pp; ++stage) {
             const double seconds = UseOf(stage).seconds() * static_cast<double>(cut_.accumulation);
             out.update_s = std::max(out.update_s, seconds);
@@ -100,9 +91,9 @@ class TrainPredictor {
             out.parts.stragglers = out.parts.total() * kJitter * most;
         }
         // Each rank reads the whole job's batch, beside the update before.
-        const Machine& machine = links_.cluster().hosts[0];
-        const double read_s =
-            Tokens() / kReadPerS / (machine.is_processor() ? machine.threads : kReaders);
+        const double read_s = Most([&](const TrainPlace& at) {
+            return Tokens() / kReadPerS / (at.threads > 0 ? at.threads : kReaders);
+        });
         out.parts.data = std::max(0.0, read_s - out.parts.total());
         out.update_s = out.parts.total();
         out.tokens_per_s = Tokens() / out.update_s;
@@ -112,9 +103,10 @@ class TrainPredictor {
         const int passes = walk_.job().lora.on() ? 2 : 3;
         out.flops = passes * forward_flops * cut_.tp * cut_.replicas() *
                     static_cast<double>(cut_.accumulation);
-        const double peak = links_.cluster().hosts[0].compute.value;
-        out.share_of_peak = out.flops / out.update_s / (peak * cut_.ranks());
-        out.spread = Spread(out.parts);
+        out.share_of_peak = out.flops / out.update_s / Peak();
+        for (const Machine* machine : kinds_) {
+            out.spread = std::max(out.spread, Spread(*machine, out.parts));
+        }
         return out;
     }
 
@@ -149,6 +141,45 @@ class TrainPredictor {
             const auto w = static_cast<double>(RowBytes(job.dtype, 1));
             const auto g = static_cast<double>(RowBytes(gradients, 1));
             bytes_ = {w, g, kept + (w < 4 ? 4 : 0), w, g, vector};
+    TrainPlace PlaceOn(const Machine& machine) const {
+        const TrainJob& job = walk_.job();
+        TrainPlace place;
+        place.device = RatesOf(machine);
+        if (job.dtype == DType::kF32) {
+            place.device.products *= kSingleShare;
+            place.device.attention *= kSingleShare;
+        }
+        place.rates = MeasuredTraining(machine, job.dtype);
+        if (machine.measured) place.measured = &*machine.measured;
+        place.tensor = links_.NeighboursOf(cut_.tp);
+        place.context = links_.GroupOf(0, cut_.cp, cut_.tp);
+        place.cp = cut_.cp;
+        place.sequence = job.sequence;
+        place.micro_batch = cut_.micro_batch;
+        place.threads = machine.is_processor() ? machine.threads : 0;
+        place.compute = job.dtype;
+        return place;
+    }
+
+    // The largest value over the kinds of machines: an update waits for the slowest one.
+    template <typename Value>
+    double Most(const Value& of) const {
+        double most = 0;
+        for (const TrainPlace& place : places_) most = std::max(most, of(place));
+        return most;
+    }
+
+    // FLOP/s of all devices of the cut.
+    double Peak() const {
+        double peak = 0;
+        int left = cut_.ranks();
+        for (const Machine& host : links_.cluster().hosts) {
+            peak += std::min(left, host.devices) * host.compute.value;
+            left -= std::min(left, host.devices);
+        }
+        return peak;
+    }
+
         }
     }
 
@@ -162,15 +193,19 @@ class TrainPredictor {
         WEFT_ASSIGN(const std::vector<std::vector<int>> keys,
                     walk_.ChunksOf(cut_.pp * cut_.virtual_stages));
         chunks_.resize(keys.size());
-        for (const RankParts& parts : *parts_) {
-            std::map<int, PartUse> uses;
-            for (const auto& [key, part] : parts) {
-                uses.emplace(key, plan::UseOf(part, place_, overlap_ && cut_.zero >= 2));
-            }
-            for (size_t place = 0; place < keys.size(); ++place) {
-                const StageUse use = UseOfChunk(parts, uses, keys[place]);
-                StageUse& slowest = chunks_[place % pp * each + place / pp];
-                if (use.seconds() > slowest.seconds()) slowest = use;
+        for (const TrainPlace& at : places_) {
+            for (const RankParts& parts : *parts_) {
+                std::map<int, PartUse> uses;
+                for (const auto& [key, part] : parts) {
+                    uses.emplace(key, plan::UseOf(part, at, overlap_ && cut_.zero >= 2));
+                }
+                for (size_t place = 0; place < keys.size(); ++place) {
+                    const StageUse use = UseOfChunk(parts, uses, keys[place]);
+                    StageUse& slowest = chunks_[place % pp * each + place / pp];
+                    const double scratch = std::max(use.scratch, slowest.scratch);
+                    if (use.seconds() > slowest.seconds()) slowest = use;
+                    slowest.scratch = scratch;
+                }
             }
         }
         stages_.resize(pp);
@@ -215,11 +250,15 @@ class TrainPredictor {
 
     // Seconds in which the replicas gather weights (Gather) or reduce gradients (Scatter).
     double Gather(double elements) const {
-        return AllGatherSeconds(place_.measured, data_, elements * bytes_.gathered);
+        return Most([&](const TrainPlace& at) {
+            return AllGatherSeconds(at.measured, data_, elements * bytes_.gathered);
+        });
     }
     double Scatter(double elements) const {
-        return ReduceScatterSeconds(place_.measured, data_, elements * bytes_.summed,
-                                    bytes_.summed);
+        return Most([&](const TrainPlace& at) {
+            return ReduceScatterSeconds(at.measured, data_, elements * bytes_.summed,
+                                        bytes_.summed);
+        });
     }
 
     // Whether the state of the optimizer is on a drive. (That of vectors, too, but it is small.)
@@ -260,13 +299,15 @@ class TrainPredictor {
     double HopSeconds(int stage) const {
         if (cut_.pp == 1) return 0;
         const program::Program& list = parts_->front().lower_bound(0)->second.graph.program.program;
-        const int64_t rows = place_.sequence * place_.micro_batch;
+        const int64_t rows = walk_.job().sequence * cut_.micro_batch;
         const program::Value& x = list.value(list.ops[0].outputs[0]);
         const auto whole = static_cast<double>(RowBytes(x.dtype, x.shape.Elements(rows, rows)));
         const int each = cut_.replicas() * cut_.tp, next = (stage + 1) % cut_.pp;
         const coll::Tier tier = links_.Between(stage * each, next * each);
-        const bool measured = place_.measured != nullptr && place_.measured->hop;
-        return coll::MessageSeconds(tier, whole) + (measured ? place_.measured->hop->value : 0);
+        const double own = Most([](const TrainPlace& at) {
+            return at.measured != nullptr && at.measured->hop ? at.measured->hop->value : 0;
+        });
+        return coll::MessageSeconds(tier, whole) + own;
     }
 
     TrainSeconds SlowestStage() const {
@@ -294,11 +335,10 @@ class TrainPredictor {
     // Adds the work after the last pass: summing gradients, the optimizer, gathering weights.
     void AddTail(const TrainedElements& e, bool end, TrainSeconds& all) const {
         double sums = 0;
-        if (cut_.zero == 0)
-            sums = AllReduceSeconds(place_.measured, data_, e.matrices * bytes_.summed);
+        if (cut_.zero == 0) sums = reduce(e.matrices * bytes_.summed);
         if (cut_.zero == 1) sums = Scatter(e.matrices);
         if (cut_.zero == 1 || (cut_.zero == 2 && cut_.replicas() > 1)) sums += Gather(e.matrices);
-        sums += AllReduceSeconds(place_.measured, data_, e.vectors * 4);
+        sums += reduce(e.vectors * 4);
         if (end && cut_.pp > 1 && walk_.model().hyper().tied && !walk_.job().vectors) {
             const double tied = parts_->front().at(kLast).elements.embedding * bytes_.summed;
             const coll::Tier tier = links_.Between(0, (cut_.pp - 1) * cut_.replicas() * cut_.tp);
@@ -307,19 +347,24 @@ class TrainPredictor {
         all.shares += sums;
         const double own = e.matrices / SharesFrom(1) + e.vectors;
         const double touched = own * TouchedBytes(bytes_.weight, bytes_.gradient, bytes_.master);
-        const TrainingRates* rates = place_.rates;
-        all.update += touched / (rates != nullptr ? rates->update.value : place_.device.memory);
-        if (rates != nullptr) all.update += rates->step.value;
+        all.update += Most([&](const TrainPlace& at) {
+            if (at.rates == nullptr) return touched / at.device.memory;
+            return touched / at.rates->update.value + at.rates->step.value;
+        });
         if (!IsOnDrive()) return;
         int ranks = 1;  // that share the host's drive
-        while (ranks < cut_.ranks() && links_.HostOf(ranks) == 0) ++ranks;
+        for (const Machine* machine : kinds_) ranks = std::max(ranks, machine->devices);
+        ranks = std::min(ranks, cut_.ranks());
         const double moved = 2 * ranks * e.matrices / SharesFrom(1) * bytes_.master;
         all.update += moved / walk_.job().drive_bytes_per_s;
     }
 
-    double Spread(const TrainSeconds& parts) const {
-        const Machine& machine = links_.cluster().hosts[0];
+    double Spread(const Machine& machine, const TrainSeconds& parts) const {
         const double guess = Figure().spread();
+        const auto reduce = [&](double bytes) {
+            return Most(
+                [&](const TrainPlace& at) { return AllReduceSeconds(at.measured, data_, bytes); });
+        };
         const std::pair<double, double> terms[] = {
             {parts.products,
              machine.products ? machine.products->spread() : machine.compute.spread() + 0.2},
@@ -339,7 +384,9 @@ class TrainPredictor {
     const TrainLinks& links_;
     const TrainCut cut_;
     const double replicas_;
-    TrainPlace place_;
+    std::vector<const Machine*> kinds_;
+    std::vector<TrainPlace> places_;  // by kind of machine
+    double room_ = 0;
     coll::TierGroup data_;
     bool overlap_ = false;  // transfers run beside ops
     ElementBytes bytes_;

@@ -361,7 +361,8 @@ static double WorkBytes(const TrainPart& part, const TrainPlace& place, bool ove
 
 PartUse UseOf(const TrainPart& part, const TrainPlace& place, bool overlap) {
     const Program& list = part.graph.program.program;
-    const auto [found, is_new] = part.costs.try_emplace({place.micro_batch, overlap});
+    const auto [found, is_new] =
+        part.costs.try_emplace({place.micro_batch, place.threads, overlap});
     TrainPart::Costs& costs = found->second;
     if (is_new) {
         costs.ops = TrainCosts(list, place.sequence, place.micro_batch, place.cp);

@@ -20,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/result.h"
@@ -75,12 +76,12 @@ struct TrainedElements {
 struct TrainPart {
     train::TrainingGraph graph;
     TrainedElements elements;
-    // Cached by UseOf: by sequences of a micro-batch, and by `overlap`. Thread: one caller.
+    // Cached by UseOf: by sequences of a micro-batch, threads, and `overlap`. Thread: one caller.
     struct Costs {
         std::vector<program::OpCost> ops;
         double kept = 0, brief = 0, scratch = 0;  // as in PartUse
     };
-    mutable std::map<std::pair<int64_t, bool>, Costs> costs;
+    mutable std::map<std::tuple<int64_t, int, bool>, Costs> costs;
 };
 
 // The parts of one tensor rank. The key of a layer is its kind (ModelWalk::kind_of_layer), that of

@@ -174,6 +174,51 @@ TEST(PredictTraining, ScratchOfThreadsIsCounted) {
 }
 
 // An update waits for its batch, which each rank reads whole.
+// The slowest host decides, wherever it stands: an update on A and B is one on B and A.
+TEST(PredictTraining, TheOrderOfHostsDoesNotCount) {
+    const test::TempDir dir;
+    const std::string fast = dir.path() + "/fast.json", slow = dir.path() + "/slow.json";
+    for (const std::string& path : {fast, slow}) {
+        const double times = path == fast ? 1 : 4;
+        const std::string text = fmt::format(
+            R"({{"memory": "{} GB, measured: x", "pool": "host", "threads": {:.0f},
+                 "bandwidth": "{} GB/s, measured: x", "compute": "{} TFLOP/s, measured: x",
+                 "measured": {{"ranks": 1, "op": "1 us, measured: x",
+                 "cache": "9 GB/s, measured: x", "attention": "90 GFLOP/s, measured: x",
+                 "training": {{"BF16": {{"update": "{} GB/s, measured: x",
+                 "step": "1 ms, measured: x", "ops": {{"mat_mul":
+                 {{"1024": "{} GFLOP/s"}}}}}}}}}}}})",
+            64 / times, 32 / times, 200 / times, 4 / times, 40 / times, 2000 / times);
+        ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
+    }
+    const TrainCut cut = Cut(1, 1, 2, 1);
+    TrainCase one("llama-3.2-1b", fast + "+" + slow), other("llama-3.2-1b", slow + "+" + fast);
+    TrainCase both("llama-3.2-1b", "2x" + slow), quick("llama-3.2-1b", "2x" + fast);
+    const TrainPrediction p = one.Must(cut), q = other.Must(cut);
+    EXPECT_DOUBLE_EQ(p.update_s, q.update_s);
+    EXPECT_DOUBLE_EQ(p.parts.update, q.parts.update);
+    EXPECT_DOUBLE_EQ(p.share_of_peak, q.share_of_peak);
+    EXPECT_DOUBLE_EQ(p.spread, q.spread);
+    EXPECT_DOUBLE_EQ(p.worst().total(), q.worst().total());
+    EXPECT_EQ(p.room, q.room);
+    EXPECT_NEAR(p.parts.products / both.Must(cut).parts.products, 1, 1e-9);
+    EXPECT_GT(p.parts.products, 3 * quick.Must(cut).parts.products);
+}
+
+// A walk that predicted 1 thread does not take its scratch memory for 128.
+TEST(PredictTraining, AWalkKeepsScratchByThreads) {
+    TrainCut cut;
+    cut.recompute = Recompute::kFull;
+    TrainCase c("llama-3.2-1b", "epyc-9654", 4096);
+    const auto work = [&](int threads) {
+        c.cluster.hosts[0].threads = threads;
+        return c.Must(cut).memory[0].work;
+    };
+    const double few = work(1);
+    EXPECT_GT(work(128), 1.02 * few);
+    EXPECT_EQ(work(1), few);
+}
+
 TEST(PredictTraining, ReadingTheBatchIsABound) {
     TrainCase c("smollm2-135m", "32xmi300x:8,roce-400g", 4096);
     TrainCut cut;
