@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "model_files/hf/quantization.h"
 #include "tokenizer/regex.h"
 
 namespace weft::plan {
@@ -18,10 +17,15 @@ constexpr size_t kMostModuleBytes = 512;
 constexpr int64_t kMostMatchNs = 10'000'000;
 
 // compressed-tensors' "ignore" has whole names and "re:EXPRESSION" (matches at the start of a
-// name); AWQ's list has parts of names.
+// name); AWQ's list has parts of names; GPTQModel's "dynamic" has "-:EXPRESSION".
 Result<std::vector<std::string>> LeftOut(const Config& config) {
     WEFT_ASSIGN(const Config inside, config.Sub({"quantization_config", "compression_config"}));
-    return inside.Strings({"ignore", "modules_to_not_convert"});
+    WEFT_ASSIGN(std::vector<std::string> all, inside.Strings({"ignore", "modules_to_not_convert"}));
+    WEFT_ASSIGN(const Config dynamic, inside.Sub({"dynamic"}));
+    for (const auto& [pattern, value] : dynamic.json().items()) {
+        if (pattern.starts_with("-:")) all.push_back("re:" + pattern.substr(2));
+    }
+    return all;
 }
 
 bool Matches(const std::string& expression, const std::string& module) {
@@ -34,8 +38,9 @@ bool Matches(const std::string& expression, const std::string& module) {
 
 }  // namespace
 
-PackedTypes::PackedTypes(const Family& family, const Config& config) : family_(family) {
-    const auto read = model_files::hf::ReadQuantization(config);
+PackedTypes::PackedTypes(const Family& family, const Config& config, std::string_view text)
+    : family_(family) {
+    auto read = model_files::hf::ReadQuantization(config, text);
     const auto left_out = LeftOut(config);
     if (!read.ok() || !left_out.ok()) {
         note_ = fmt::format("{}. BF16 is assumed; a type behind the name, as :q8_0, says another",
@@ -43,13 +48,12 @@ PackedTypes::PackedTypes(const Family& family, const Config& config) : family_(f
         return;
     }
     left_out_ = *left_out;
-    group_ = read->group;
     // gpt-oss: its experts are always in MXFP4, even without a quantization_config.
     if (read->method == Method::kNone || read->method == Method::kMxfp4) return;
-    type_ = model_files::hf::MemoryType(*read);
-    if (type_ == DType::kNVFP4 || type_ == DType::kMXFP4) group_ = 0;
-    if (type_ != DType::kBF16) return;
-    if (read->any_order) {
+    is_packed_ = true;
+    quantization_ = *std::move(read);
+    if (model_files::hf::MemoryType(quantization_) != DType::kBF16) return;
+    if (quantization_.any_order) {
         note_ =
             "the file's weights have groups of columns in any order (act-order): they are held "
             "as BF16, which is counted here; a type behind the name plans another";
@@ -58,7 +62,7 @@ PackedTypes::PackedTypes(const Family& family, const Config& config) : family_(f
     note_ = fmt::format(
         "the file's {} weights take two bytes each in memory, as BF16, which is counted here; a "
         "type behind the name, as :q8_0, plans one of 'weft quantize'",
-        read->bits == 8 ? "8-bit" : "quantized");
+        quantization_.bits == 8 ? "8-bit" : "quantized");
 }
 
 // The folder's module: "model.layers.3.mlp.experts.0.up_proj" for "blk.3.ffn_up_exps.weight"; "":
@@ -93,15 +97,18 @@ bool PackedTypes::IsLeftOut(const std::string& module) const {
 }
 
 std::optional<DType> PackedTypes::Of(const std::string& tensor, int64_t cols) const {
-    if (type_ == DType::kBF16) return std::nullopt;
-    const std::string module = ModuleOf(tensor);
-    const int64_t block = Info(type_).block_elements;
-    const int64_t group = group_ == 0 ? cols : group_;
+    const std::string module = is_packed_ ? ModuleOf(tensor) : "";
+    if (module.empty() || IsLeftOut(module)) return std::nullopt;
+    const model_files::hf::Scheme* scheme = quantization_.Of(module);
+    if (scheme == nullptr) return std::nullopt;
+    const DType type = model_files::hf::MemoryType(*scheme);
+    if (type == DType::kBF16) return std::nullopt;
+    const bool floats = type == DType::kNVFP4 || type == DType::kMXFP4;
+    const int64_t block = Info(type).block_elements;
+    const int64_t group = scheme->group == 0 || floats ? cols : scheme->group;
     // The folder's reader, too, converts weights with other group sizes to BF16.
-    if (module.empty() || cols % block != 0 || group % block != 0 || IsLeftOut(module)) {
-        return std::nullopt;
-    }
-    return type_;
+    if (cols % block != 0 || group % block != 0) return std::nullopt;
+    return type;
 }
 
 }  // namespace weft::plan

@@ -5,16 +5,20 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "model_files/hf/folder_config.h"
+#include "model_files/hf/quantization.h"
 #include "tensor/dtype.h"
 
 namespace weft::plan {
 
 class PackedTypes {
   public:
-    explicit PackedTypes(const model_files::hf::Family& family,
-                         const model_files::hf::Config& config);
+    // text: of config.json, for the order of expressions that name modules.
+    PackedTypes(const model_files::hf::Family& family, const model_files::hf::Config& config,
+                std::string_view text);
 
     // Type of a tensor, by its GGUF name and its number of columns; nullopt: the tensor is not
     // quantized in memory.
@@ -27,8 +31,8 @@ class PackedTypes {
     bool IsLeftOut(const std::string& module) const;
 
     const model_files::hf::Family& family_;
-    DType type_ = DType::kBF16;
-    int64_t group_ = 0;
+    bool is_packed_ = false;
+    model_files::hf::Quantization quantization_;
     std::vector<std::string> left_out_;
     std::string note_;
 };

@@ -53,11 +53,11 @@ void SetPackedTypes(const PackedTypes& packed, ModelShape& model) {
 
 }  // namespace
 
-Result<std::unique_ptr<ModelSource>> MakeShape(std::string config_text, const std::string& name,
-                                               std::string_view type, bool draft_head) {
-    WEFT_ASSIGN(std::unique_ptr<ModelShape> shape,
-                ModelShape::Make(std::move(config_text), name, draft_head));
-    const PackedTypes packed(shape->family(), shape->config());
+Result<std::unique_ptr<ModelSource>> MakeShape(const std::string& config_text,
+                                               const std::string& name, std::string_view type,
+                                               bool draft_head) {
+    WEFT_ASSIGN(std::unique_ptr<ModelShape> shape, ModelShape::Make(config_text, name, draft_head));
+    const PackedTypes packed(shape->family(), shape->config(), config_text);
     WEFT_ASSIGN(const bool int4_experts, shape->config().BoolOr({"int4_experts"}, false));
     const std::string architecture(shape->family().architecture);
     WEFT_TRY(SetTypes(*shape, architecture, type, int4_experts));
@@ -151,9 +151,9 @@ Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word, bool dra
         return NoSuchShape(word, head, type);
     }
     if (head.ends_with(".json")) {
-        WEFT_ASSIGN(std::string text, ReadTextFile(head, model_files::hf::kMostConfigBytes));
+        WEFT_ASSIGN(const std::string text, ReadTextFile(head, model_files::hf::kMostConfigBytes));
         const fs::path folder = fs::path(head).parent_path();
-        auto shape = MakeShape(std::move(text), folder.string(), type, draft_head);
+        auto shape = MakeShape(text, folder.string(), type, draft_head);
         if (shape.ok()) return shape;
         return UnderItsName(shape.error(), (folder / "config.json").string(), head);
     }

@@ -43,7 +43,7 @@ Result<OpenedShape> OpenWalk(const std::string& word, KvTypes kv_dtype = {},
                              std::span<const model_files::NamedAdapter> adapters = {});
 
 // Like OpenShape, for the text of a config.json. name: the model's name in messages.
-Result<std::unique_ptr<model_files::ModelSource>> MakeShape(std::string config_text,
+Result<std::unique_ptr<model_files::ModelSource>> MakeShape(const std::string& config_text,
                                                             const std::string& name,
                                                             std::string_view type,
                                                             bool draft_head = false);

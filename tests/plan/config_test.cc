@@ -199,6 +199,32 @@ TEST(ConfigJson, QuantizationOfTheFileCounts) {
     EXPECT_EQ(type_of(config, "", "token_embd.weight"), DType::kBF16);
 }
 
+// GPTQModel's "dynamic" gives modules another width, or leaves them out; its first expression that
+// matches counts, in the order of the text.
+TEST(ConfigJson, ModulesWithSchemesOfTheirOwnCount) {
+    json config = Config(
+        {{"model_type", "llama"},
+         {"quantization_config", {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}}}});
+    std::string text = config.dump();
+    const std::string bits = "\"bits\":4";
+    const size_t at = text.find(bits);
+    ASSERT_NE(at, text.npos);
+    text.replace(at, bits.size(),
+                 bits +
+                     ",\"dynamic\":{\"+:.*up_proj\":{\"bits\":8},\"+:.*mlp.*\":{\"bits\":4},"
+                     "\"-:.*v_proj\":{}}");
+    const auto shape = MakeShape(text, "a", "");
+    ASSERT_TRUE(shape.ok()) << shape.error().message;
+    for (const auto& [name, type] : {std::pair("ffn_up", DType::kW8),
+                                     {"ffn_down", DType::kW4},
+                                     {"attn_q", DType::kW4},
+                                     {"attn_v", DType::kBF16}}) {
+        const auto* tensor = (*shape)->FindTensor(fmt::format("blk.0.{}.weight", name));
+        ASSERT_NE(tensor, nullptr) << name;
+        EXPECT_EQ(tensor->dtype, type) << name;
+    }
+}
+
 // Where they are held as BF16, or not known, it is said.
 TEST(ConfigJson, QuantizationThatDoesNotCountIsNoted) {
     const test::TempDir dir;
