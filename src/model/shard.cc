@@ -369,6 +369,9 @@ Result<TensorCuts> ChooseCuts(const Hyper& hyper, const model_files::ModelSource
 
 }  // namespace
 
+// One share for each tensor rank and each stage of the largest job (cluster::kMostRanks).
+static constexpr size_t kMostShares = 8192;
+
 Result<std::vector<double>> ParseShares(const std::string& text) {
     std::vector<double> shares;
     if (text.empty()) return shares;
@@ -376,12 +379,11 @@ Result<std::vector<double>> ParseShares(const std::string& text) {
         char* end = nullptr;
         const double share = std::strtod(at, &end);
         if (end == at || !(share > 0) || share > 1e6 || (*end != ',' && *end != '\0') ||
-            shares.size() == 1024) {
-            return MakeError(
-                ErrorCode::kUsage,
-                "--tensor-split {}: expected positive numbers separated by commas, such as "
-                "3,2,1",
-                text);
+            shares.size() == kMostShares) {
+            return MakeError(ErrorCode::kUsage,
+                             "--tensor-split {}: expected up to {} positive numbers separated by "
+                             "commas, such as 3,2,1",
+                             text.substr(0, 80), kMostShares);
         }
         shares.push_back(share);
         if (*end == '\0') return shares;

@@ -73,7 +73,7 @@ struct Shard {
     bool last_stage() const { return stage == layout.pp - 1; }
 };
 
-// Parses "3,2,1": up to 1024 positive numbers; "" gives an empty list. Errors: kUsage.
+// Parses "3,2,1": up to 8192 positive numbers; "" gives an empty list. Errors: kUsage.
 Result<std::vector<double>> ParseShares(const std::string& text);
 
 // Completes the user's tp, pp and shares to a layout for `ranks` ranks. If tp and pp are 0, tp =

@@ -338,6 +338,13 @@ TEST(Layout, OfRanksAndShares) {
 TEST(Layout, ParsesShares) {
     EXPECT_EQ(*ParseShares("3,2,1"), (std::vector<double>{3, 2, 1}));
     EXPECT_EQ(*ParseShares("0.5"), (std::vector<double>{0.5}));
+    // As many as the largest job has tensor ranks or stages.
+    std::string many = "1";
+    for (int rank = 1; rank < 4096; ++rank) many += ",1";
+    const auto all = ParseShares(many);
+    ASSERT_TRUE(all.ok());
+    EXPECT_TRUE(MakeLayout(4096, 4096, 1, *all).ok());
+    EXPECT_FALSE(ParseShares(many + "," + many + ",1").ok());
     for (const char* bad :
          {",", "1,", "1,,2", "0", "-1", "nan", "inf", "1;2", "1e9", "a", "1 ,2"}) {
         EXPECT_FALSE(ParseShares(bad).ok()) << "'" << bad << "'";

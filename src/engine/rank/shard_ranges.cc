@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <thread>
+#include <utility>
 
 #include "base/on_threads.h"
+#include "cluster/frame.h"
 #include "model/load.h"
 #include "model/model.h"
 #include "model_files/weight_file.h"
@@ -12,7 +14,6 @@
 namespace weft::engine {
 namespace {
 
-constexpr int kMostRanks = 1024;
 constexpr int64_t kReadBytes = 8 << 20;
 // A note (hub/part.h) can hold many more, from several shards.
 constexpr size_t kMostRanges = 1 << 14;
@@ -70,7 +71,8 @@ Result<ShardOf> ParseShard(const std::string& text) {
     if (rank.ec == std::errc() && rank.ptr != end && *rank.ptr == '/') {
         const auto ranks = std::from_chars(rank.ptr + 1, end, shard.ranks);
         const bool number = ranks.ec == std::errc() && ranks.ptr == end;
-        if (number && shard.rank >= 0 && shard.rank < shard.ranks && shard.ranks <= kMostRanks) {
+        if (number && shard.rank >= 0 && shard.rank < shard.ranks &&
+            std::cmp_less_equal(shard.ranks, cluster::kMostRanks)) {
             return shard;
         }
     }
