@@ -279,6 +279,8 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
     const int64_t begin_ns = NowNs();
     const int ranks = cluster.size();
     const std::string files = rank == nullptr ? "" : rank->files_fingerprint();
+    // A job that has run has its draft model, too.
+    const bool has_draft = asked != nullptr;
     Recovery recovery;
     std::string why;
     for (int attempt = 0; attempt < kMostAttempts || NowNs() - begin_ns < kRetryNs; ++attempt) {
@@ -309,7 +311,10 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
         if (!next->refused.empty()) why = next->refused;
         recovery.joined = next->joined;
         recovery.lost.insert(recovery.lost.end(), next->lost.begin(), next->lost.end());
-        const Status status = OpenRank(job, cluster, rank, files);
+        Job own = job;
+        // (The free memory is what the loaded draft model leaves.)
+        if (has_draft) own.draft_bytes = own.draft_token_bytes = 0;
+        const Status status = OpenRank(own, cluster, rank, files);
         if (rank != nullptr) KeepChoices(rank->job(), cluster.size(), job);
         if (status.ok()) {
             recovery.epoch = next->epoch;
