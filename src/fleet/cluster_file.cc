@@ -271,8 +271,17 @@ Status WriteClusterFile(const std::string& cluster, const ClusterFile& file) {
     return ReplaceFile(paths.file, ClusterFileText(shown), 0644, true);
 }
 
-Status WriteKey(const std::string& path, const std::string& key) {
-    return ReplaceFile(path, key + "\n", 0600, true);
+Result<FileLock> LockClusterFile(const std::string& cluster) {
+    WEFT_ASSIGN(const ClusterPaths paths, PathsOf(cluster));
+    return FileLock::Take(paths.file);
+}
+
+Result<bool> MakeKey(const std::string& path, const std::string& key) {
+    WEFT_ASSIGN(const FileLock lock, FileLock::Take(path));
+    struct stat about {};
+    if (::stat(path.c_str(), &about) == 0) return false;
+    WEFT_TRY(ReplaceFile(path, key + "\n", 0600, true));
+    return true;
 }
 
 }  // namespace weft::fleet

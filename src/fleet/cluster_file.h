@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_lock.h"
 #include "base/result.h"
 
 namespace weft::fleet {
@@ -48,7 +49,12 @@ Result<ClusterFile> ReadClusterFile(const std::string& cluster);
 // Replaces the file atomically. Comments in it are lost. Errors: kIo.
 Status WriteClusterFile(const std::string& cluster, const ClusterFile& file);
 
-// Writes a key that only this user may read; creates missing folders. Errors: kIo.
-Status WriteKey(const std::string& path, const std::string& key);
+// The lock of the cluster's file: take it before ReadClusterFile, keep it until after
+// WriteClusterFile. Errors: those of PathsOf and FileLock.
+Result<FileLock> LockClusterFile(const std::string& cluster);
+
+// Writes a key that only this user may read, unless the file exists; creates missing folders.
+// Returns whether it was written; else another process was first. Errors: kIo.
+Result<bool> MakeKey(const std::string& path, const std::string& key);
 
 }  // namespace weft::fleet

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/file_lock.h"
 #include "cluster/join/build.h"
 #include "cluster/join/handshake.h"
 #include "fleet/find.h"
@@ -17,8 +18,8 @@ namespace {
 Result<std::string> FindOrMakeKey(const std::string& cluster, const std::string& path,
                                   const ChangeNotice& notice) {
     if (::access(path.c_str(), F_OK) != 0) {
-        WEFT_TRY(WriteKey(path, NewKeyPhrase()));
-        notice(fmt::format("created the key of cluster '{}': {}", cluster, path));
+        WEFT_ASSIGN(const bool made, MakeKey(path, NewKeyPhrase()));
+        if (made) notice(fmt::format("created the key of cluster '{}': {}", cluster, path));
     }
     WEFT_ASSIGN(const Bytes key, cluster::ReadKeyFile(path));
     return std::string(reinterpret_cast<const char*>(key.data()), key.size());
@@ -58,8 +59,9 @@ Status CheckSameHost(const ClusterFile& file, const RemoteHost& host, const std:
 
 // A file without hosts means all hosts that answer. Before the first host is added, the hosts that
 // answer now are written into it, so that they stay in the cluster.
-Status WriteHost(const std::string& cluster, ClusterFile file, const std::string& name,
-                 const std::string& ssh) {
+Status WriteHost(const std::string& cluster, const std::string& name, const std::string& ssh) {
+    WEFT_ASSIGN(const FileLock lock, LockClusterFile(cluster));
+    WEFT_ASSIGN(ClusterFile file, ReadClusterFile(cluster));
     if (file.hosts.empty()) {
         WEFT_ASSIGN(const Hearing hearing, AskHosts(cluster, file, {OwnName(), "", 0, 0}));
         for (const Peer& peer : hearing.peers) {
@@ -75,6 +77,21 @@ Status WriteHost(const std::string& cluster, ClusterFile file, const std::string
         known->ssh = ssh;
     }
     return WriteClusterFile(cluster, file);
+}
+
+Result<ClusterHost> TakeHostOut(const std::string& cluster, const std::string& name) {
+    WEFT_ASSIGN(const FileLock lock, LockClusterFile(cluster));
+    WEFT_ASSIGN(ClusterFile file, ReadClusterFile(cluster));
+    const auto found = std::ranges::find_if(
+        file.hosts, [&](const ClusterHost& each) { return each.name == name || each.ssh == name; });
+    if (found == file.hosts.end()) {
+        WEFT_ASSIGN(const ClusterPaths paths, PathsOf(cluster));
+        return MakeError(ErrorCode::kNotFound, "{} names no host '{}'", paths.file, name);
+    }
+    ClusterHost host = *found;
+    file.hosts.erase(found);
+    WEFT_TRY(WriteClusterFile(cluster, file));
+    return host;
 }
 
 }  // namespace
@@ -93,21 +110,13 @@ Result<AddedHost> AddHost(const std::string& cluster, const std::string& ssh,
     WEFT_ASSIGN(const std::string key, FindOrMakeKey(cluster, file.key, notice));
     WEFT_ASSIGN(added.program, BringProgram(ssh, added.host, notice));
     WEFT_ASSIGN(added.up, StartUp(ssh, cluster, key, added.program, added.host.systemd));
-    WEFT_TRY(WriteHost(cluster, file, name, ssh));
+    WEFT_TRY(WriteHost(cluster, name, ssh));
     return added;
 }
 
 Result<RemovedHost> RemoveHost(const std::string& cluster, const std::string& name) {
-    WEFT_ASSIGN(ClusterFile file, ReadClusterFile(cluster));
-    const auto host = std::ranges::find_if(
-        file.hosts, [&](const ClusterHost& each) { return each.name == name || each.ssh == name; });
-    if (host == file.hosts.end()) {
-        WEFT_ASSIGN(const ClusterPaths paths, PathsOf(cluster));
-        return MakeError(ErrorCode::kNotFound, "{} names no host '{}'", paths.file, name);
-    }
-    RemovedHost removed{*host, std::nullopt};
-    file.hosts.erase(host);
-    WEFT_TRY(WriteClusterFile(cluster, file));
+    WEFT_ASSIGN(const ClusterHost host, TakeHostOut(cluster, name));
+    RemovedHost removed{host, std::nullopt};
     if (!removed.host.ssh.empty()) removed.stopped = StopUp(removed.host.ssh, cluster);
     return removed;
 }

@@ -83,7 +83,8 @@ if [ -e "$file" ] && [ "$(cat "$file")" != "$key" ]; then
     exit 9
 fi
 mkdir -p "$config/weft/clusters" || exit
-printf '%s\n' "$key" >"$file.new" && mv "$file.new" "$file" || exit
+new=$file.$host.$$
+printf '%s\n' "$key" >"$new" && mv "$new" "$file" || exit
 end_processes
 if [ "$systemd" = yes ]; then
     end_unit "weft-up-$cluster"
@@ -131,16 +132,18 @@ end_unit "weft-up-$cluster"
 rm -f "$file" "$state/up-$cluster.pid"
 )sh";
 
-// For a single program, and for a tar archive with its libraries (tools/carry.py).
+// For a single program, and for a tar archive with its libraries (tools/carry.py). Several may run
+// at once on hosts that share one home folder.
 constexpr const char* kCopy =
-    "mkdir -p \"$HOME/.local/bin\" && cat >\"$HOME/.local/bin/weft.new\" && "
-    "chmod 755 \"$HOME/.local/bin/weft.new\" && "
-    "mv \"$HOME/.local/bin/weft.new\" \"$HOME/.local/bin/weft\" && ";
+    "new=\"$HOME/.local/bin/weft.new.$(uname -n).$$\"; trap \"rm -f \\\"$new\\\"\" EXIT; mkdir -p "
+    "\"$HOME/.local/bin\" && "
+    "cat >\"$new\" && chmod 755 \"$new\" && mv \"$new\" \"$HOME/.local/bin/weft\" && ";
 constexpr const char* kUnpack =
-    "mkdir -p \"$HOME/.local/bin\" \"$HOME/.local/lib/weft\" && cd \"$HOME/.local\" && "
-    "rm -rf .weft.new && mkdir .weft.new && tar -xf - -C .weft.new && "
-    "rm -rf lib/weft/carried && mv .weft.new/lib/weft/carried lib/weft/ && "
-    "mv .weft.new/bin/weft bin/weft && rm -rf .weft.new && ";
+    "new=.weft.new.$(uname -n).$$; trap \"rm -rf $new\" EXIT; mkdir -p \"$HOME/.local/bin\" "
+    "\"$HOME/.local/lib/weft\" && "
+    "cd \"$HOME/.local\" && mkdir $new && tar -xf - -C $new && "
+    "rm -rf lib/weft/carried && mv $new/lib/weft/carried lib/weft/ && "
+    "mv $new/bin/weft bin/weft && ";
 constexpr const char* kTry =
     "\"$HOME/.local/bin/weft\" --version >/dev/null && echo \"at=$HOME/.local/bin/weft\"";
 

@@ -1,11 +1,16 @@
 #include "fleet/cluster_file.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <set>
 
 #include "base/file.h"
+#include "base/on_threads.h"
+#include "cluster/join/build.h"
 #include "fleet/find.h"
 #include "fleet/hosts_change.h"
 #include "support/temp_dir.h"
@@ -45,6 +50,46 @@ TEST_F(ClusterFiles, RoundTrip) {
     EXPECT_EQ(ParseClusterFile("", "x").value(), ClusterFile());
     ASSERT_TRUE(WriteClusterFile("lab", file).ok());
     EXPECT_EQ(ReadClusterFile("lab").value(), file);
+}
+
+// Commands in several terminals change one file.
+TEST_F(ClusterFiles, ChangesAtOnceAreAllKept) {
+    constexpr size_t kHosts = 6;
+    ClusterFile file{folder_ / "lab.key", {{"stays", "", ""}}};  // (an empty list has a meaning)
+    for (size_t i = 0; i < kHosts; ++i) file.hosts.push_back({fmt::format("old{}", i), "", ""});
+    ASSERT_TRUE(WriteClusterFile("lab", file).ok());
+    const std::string ssh = fmt::format(
+        "#!/bin/sh\nwhile [ $1 != -- ]; do shift; done\ncase $(cat) in *weft-probe*)\n"
+        "printf '\\nweft-probe\\nname=%s\\nkernel=%s\\nprogram=/weft\\nversion=%s\\nweft-end\\n' "
+        "${{2#me@}} $2 '{}' ;;\nesac\n",
+        cluster::BuildText({}));
+    ASSERT_TRUE(WriteFile(folder_ / "ssh", std::as_bytes(std::span(ssh))).ok());
+    ASSERT_EQ(::chmod((folder_ / "ssh").c_str(), 0755), 0);
+    const std::string path = std::getenv("PATH");
+    ::setenv("PATH", (folder_.path() + ":" + path).c_str(), 1);
+    std::vector<std::string> faults(2 * kHosts);
+    std::atomic<int> keys = 0;  // that were made
+    const auto notice = [&](const std::string& line) {
+        keys += line.starts_with("created") ? 1 : 0;
+    };
+    const Status ran = AllAtOnce(2 * kHosts, [&](size_t i) {
+        if (i < kHosts) {
+            const auto added = AddHost("lab", fmt::format("me@new{}", i), notice);
+            if (!added.ok()) faults[i] = added.error().message;
+        } else {
+            const auto removed = RemoveHost("lab", fmt::format("old{}", i - kHosts));
+            if (!removed.ok()) faults[i] = removed.error().message;
+        }
+    });
+    ::setenv("PATH", path.c_str(), 1);
+    ASSERT_TRUE(ran.ok());
+    for (const std::string& fault : faults) EXPECT_EQ(fault, "");
+    EXPECT_EQ(keys, 1);
+    std::set<std::string> names;
+    const ClusterFile changed = ReadClusterFile("lab").value();
+    for (const ClusterHost& host : changed.hosts) names.insert(host.name);
+    EXPECT_EQ(names,
+              (std::set<std::string>{"new0", "new1", "new2", "new3", "new4", "new5", "stays"}));
 }
 
 TEST_F(ClusterFiles, TomlIsRead) {

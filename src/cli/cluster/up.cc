@@ -76,24 +76,24 @@ Status BringKey(const UpFlags& flags, const std::string& path) {
                 ClusterWords(flags));
         }
     }
-    if (::access(path.c_str(), F_OK) == 0) {
-        if (key.empty()) return {};
-        WEFT_ASSIGN(const fleet::Bytes here, cluster::ReadKeyFile(path));
-        if (KeyText(here) == key) return {};
-        return MakeError(
-            ErrorCode::kDenied,
-            "{} is the key of another cluster. Delete the file to leave that cluster, or "
-            "join this cluster as well with --cluster NAME",
-            path);
+    bool made = false;
+    if (::access(path.c_str(), F_OK) != 0) {
+        if (!flags.key_file.empty()) {
+            return MakeError(ErrorCode::kNotFound, "--key-file {}: there is no such file", path);
+        }
+        WEFT_ASSIGN(made, fleet::MakeKey(path, key.empty() ? fleet::NewKeyPhrase() : key));
+        const bool chosen = made && key.empty();
+        if (chosen) {
+            Log(LogLevel::kInfo, "created the key of cluster '{}': {}", flags.cluster, path);
+        }
     }
-    if (!flags.key_file.empty()) {
-        return MakeError(ErrorCode::kNotFound, "--key-file {}: there is no such file", path);
-    }
-    const bool made = key.empty();
-    if (made) key = fleet::NewKeyPhrase();
-    WEFT_TRY(fleet::WriteKey(path, key));
-    if (made) Log(LogLevel::kInfo, "created the key of cluster '{}': {}", flags.cluster, path);
-    return {};
+    if (made || key.empty()) return {};
+    WEFT_ASSIGN(const fleet::Bytes here, cluster::ReadKeyFile(path));
+    if (KeyText(here) == key) return {};
+    return MakeError(ErrorCode::kDenied,
+                     "{} is the key of another cluster. Delete the file to leave that cluster, or "
+                     "join this cluster as well with --cluster NAME",
+                     path);
 }
 
 // Prints the words for a user at a terminal, or if the key is new, but never to a journal.

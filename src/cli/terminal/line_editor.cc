@@ -19,6 +19,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/file_lock.h"
 #include "base/log.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/private_file.h"
@@ -33,7 +34,8 @@ namespace weft::cli {
 
 constexpr int kLookMs = 200;   // interval of checks of `stop`
 constexpr int kEscapeMs = 50;  // after Escape: wait for the rest of a terminal's key
-constexpr int kPauseMs = 20;   // in a paste: text received before such a pause is shown
+constexpr int kHistoryLockMs = 500;
+constexpr int kPauseMs = 20;  // in a paste: text received before such a pause is shown
 
 struct LineEditor::State {
     int woken = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -254,6 +256,8 @@ History* MakeHistory(const std::string& path) {
 // lost.
 void KeepLine(const std::string& path, const std::string& line) {
     if (path.empty() || line.starts_with(' ') || line.size() > LineEditor::kMostHistoryLine) return;
+    const auto lock = FileLock::Take(path, kHistoryLockMs);
+    if (!lock.ok()) return;
     const auto fresh = CreatePrivateFile(path);
     if (!fresh.ok()) return;
     History* const history = MakeHistory(path);

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "base/deadline.h"
+#include "base/file_lock.h"
 #include "base/memory_file.h"
 #include "cluster/frame.h"
 #include "hw/environment.h"
@@ -62,20 +63,7 @@ void Write(const Fd& fd, size_t slot, const JobRecord& record) {
 class Lock {
   public:
     static Result<Lock> Take(const Fd& fd) {
-        const Deadline deadline = Deadline::In(kLockMs);
-        while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-            if (errno != EWOULDBLOCK && errno != EINTR) {
-                return MakeError(ErrorCode::kIo, "cannot lock the claims of memory: {}",
-                                 std::strerror(errno));
-            }
-            if (deadline.expired()) {
-                return MakeError(ErrorCode::kTimeout,
-                                 "another job of this worker holds the lock of the memory claims "
-                                 "for {} ms. Is its process stopped?",
-                                 kLockMs);
-            }
-            ::usleep(1000);
-        }
+        WEFT_TRY(LockOpenFile(fd.get(), "the memory claims of this worker's jobs", kLockMs));
         return Lock(fd.get());
     }
     Lock(Lock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

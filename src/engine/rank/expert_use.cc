@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/file.h"
+#include "base/file_lock.h"
 #include "base/home_folder.h"
 #include "base/json.h"
 #include "base/output_file.h"
@@ -73,6 +74,8 @@ ExpertCounts LoadExpertUse(const std::string& path) {
 }
 
 Status SaveExpertUse(const std::string& path, const ExpertCounts& counts, int64_t first_expert) {
+    // (Ranks of one host, with other experts each, end at the same time.)
+    WEFT_ASSIGN(const FileLock lock, FileLock::Take(path));
     ExpertCounts all = LoadExpertUse(path);
     for (const auto& [layer, own] : counts) {
         std::vector<float>& whole = all[layer];

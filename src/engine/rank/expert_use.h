@@ -3,7 +3,7 @@
 // A file for each model is in Weft's cache folder. It is JSON:
 //     {"version": 1, "layers": {"3": [12.5, 0, ...], ...}}      by layer and expert
 // A count is the number of steps that used the expert. Counts are hints: a missing or damaged file
-// means no counts, and of two ranks that save at the same time, one may lose its latest counts.
+// means no counts.
 #pragma once
 
 #include <cstdint>
