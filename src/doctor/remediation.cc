@@ -361,11 +361,30 @@ void ReplaceAll(std::string& text, std::string_view mark, const std::string& wit
     }
 }
 
+// The interface below a VLAN, or the ports of a bridge, if their MTU is less: the kernel refuses a
+// larger one above them, or drops its packets. (A bond changes its ports.)
+std::vector<std::string> NarrowerBelow(HostView& view, const std::string& device, int mtu) {
+    std::vector<std::string> names;
+    const NetDevice* own = FindNetDevice(view, device);
+    const bool bond =
+        device.starts_with("bond") || view.Has("sys/class/net/" + device + "/bonding");
+    for (const NetDevice& other : NetDevices(view)) {
+        const bool below =
+            (own != nullptr && own->lower == other.name) || (other.master == device && !bond);
+        if (below && other.mtu > 0 && other.mtu < mtu) names.push_back(other.name);
+    }
+    return names;
+}
+
 }  // namespace
 
 std::string SetMtu(HostView& view, const std::string& device, int mtu) {
     const char* kind = IsInfinibandName(device) ? "infiniband" : "802-3-ethernet";
-    return fmt::format("sudo ip link set dev {} mtu {}{}", ShellWord(device), mtu,
+    std::string commands;
+    for (const std::string& below : NarrowerBelow(view, device, mtu)) {
+        commands += fmt::format("sudo ip link set dev {} mtu {} && ", ShellWord(below), mtu);
+    }
+    return fmt::format("{}sudo ip link set dev {} mtu {}{}", commands, ShellWord(device), mtu,
                        KeepFor(view, device,
                                {{"nm", fmt::format("{}.mtu {}", kind, mtu)},
                                 {"netplan", fmt::format("mtu: {}", mtu)},

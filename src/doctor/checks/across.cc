@@ -51,6 +51,20 @@ EndPair FarthestEnds(const std::vector<End>& ends) {
     return rise >= fall ? to_least : to_most;
 }
 
+// The cure changes the end whose MTU fewer ends have.
+void ReportMtus(const std::vector<End>& ends, const End& least, const End& most, Findings& out) {
+    constexpr int kLeastMtu = 1280;  // of IPv6
+    const auto like = [&](const End& end) { return std::ranges::count(ends, end.mtu, &End::mtu); };
+    const bool lower = like(least) > like(most) && least.mtu >= kLeastMtu;
+    const End &wrong = lower ? most : least, &right = lower ? least : most;
+    Report<found::kMtuDiffers>(
+        out, least.name(), least.mtu, most.name(), most.mtu, ShellWord(wrong.view->host()),
+        SetMtu(*wrong.view, wrong.device, right.mtu),
+        ends.size() == 2
+            ? ""
+            : fmt::format(" ({} of {} ends have MTU {})", like(right), ends.size(), right.mtu));
+}
+
 std::string LinkText(const HostView& view, const Path& path) {
     return fmt::format("{} to {} ({}) by {}", view.host(), path.address, path.peer, path.device);
 }
@@ -240,9 +254,7 @@ void AcrossMtu(Hosts hosts, Findings& out) {
             ReportOk(out, "{}/{}: MTU {} on {} ends", Ipv4{subnet.first, 0}.Text(), subnet.second,
                      ends[0].mtu, ends.size());
         } else if (least != nullptr) {
-            Report<found::kMtuDiffers>(out, least->name(), least->mtu, most->name(), most->mtu,
-                                       ShellWord(least->view->host()),
-                                       SetMtu(*least->view, least->device, most->mtu));
+            ReportMtus(ends, *least, *most, out);
         }
     }
 }
