@@ -284,8 +284,17 @@ std::optional<Finding> NoteOwnJob(const HostView& here, const cluster::ClusterOp
     return std::nullopt;
 }
 
-std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options) {
+std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options, bool apart) {
     std::vector<Finding> all;
+    if (apart && options.hosts.size() > 1) {
+        for (size_t i = 0; i < options.hosts.size(); ++i) {
+            cluster::ClusterOptions one = options;
+            one.hosts = {options.hosts[i]};
+            one.host_names = {NameOfWorker(options, i)};
+            std::ranges::move(LookAtWorkers(here, one), std::back_inserter(all));
+        }
+        return all;
+    }
     LookAtPaths(options, all);
     LeaveOutBusy(options, all);
     while (!options.hosts.empty()) {

@@ -24,8 +24,10 @@ Result<std::vector<Finding>> MeasureFabric(HostView& here, const cluster::Cluste
 
 // Tests the path to every worker, then measures the idle workers as MeasureFabric does. A busy
 // worker is left out, with a note that names its job. If large packets do not reach a worker, or a
-// measurement fails, the finding has the severity `fail`.
-std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options);
+// measurement fails, the finding has the severity `fail`. apart: workers may lack links between
+// each other (a ring of cables), so only the links from here are measured, one worker at a time.
+std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options,
+                                   bool apart = false);
 
 // Returns a note if a worker on this host, at the default port or a port in `options`, runs a rank
 // of a job. A measurement would slow that job. nullopt: no worker runs on this host, or the

@@ -6,6 +6,7 @@ and a chain of three. Rank 0 reaches the others through their neighbors.
 Needs root, ip(8), unshare and nsenter; skips (status 77) if one is missing.
 """
 
+import json
 import re
 
 from recable_test import asked, await_answer
@@ -50,6 +51,18 @@ def test_a_ring_of_four(room, _):
     assert ran.returncode == 3, ran
     assert re.search(r"rank \d \(host \w.* cannot reach rank \d \(host \w", ran.stderr), ran
     assert "--pp 4 works, because pipeline stages need links between" in ran.stderr, ran
+    # The opposite host is known, and that only neighbors have cables is no fault.
+    ran = a.run("hosts", "--json")
+    assert ran.returncode == 0, ran
+    listed = json.loads(ran.stdout)
+    far = [host for host in listed["hosts"] if host["name"] == "b"]
+    assert len(far) == 1 and far[0]["via"] in ("c", "d"), listed
+    ran = a.run("doctor", "--cluster", "home", "--check", "across-measured", "--json")
+    findings = json.loads(ran.stdout)["findings"]
+    by_host = {finding["host"]: finding for finding in findings}
+    assert "reached by way of" in by_host["b"]["read"], findings
+    assert sorted(by_host) == ["a to c", "a to d", "b"], findings
+    assert all(finding["severity"] != "fail" for finding in findings), findings
     del c, d
 
 

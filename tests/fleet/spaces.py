@@ -110,11 +110,11 @@ class Room:
 
 
 def others(host):
-    """Names of the other hosts in a host's `weft hosts`."""
+    """Names of the hosts in a host's `weft hosts` that are on its cables."""
     ran = host.run("hosts", "--json")
     assert ran.returncode == 0, ran
     return sorted(each["name"] for each in json.loads(ran.stdout)["hosts"]
-                  if not each["this_host"])
+                  if not each["this_host"] and "via" not in each)
 
 
 def await_others(host, names, seconds=30):

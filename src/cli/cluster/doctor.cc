@@ -36,6 +36,9 @@ struct DoctorFlags {
     std::vector<std::string> from, hosts, checks, ignored;
     std::string save, cluster, reach, model, model_content;
     std::string cluster_fault;  // why the cluster's workers were not found
+    // Hosts of the cluster on no cable of this host, each with the host by way of which it is
+    // reached.
+    std::vector<fleet::FoundHost> beyond;
     doctor::CollectOptions collect;
     cluster::ClusterOptions fabric;  // hosts of the fabric: --workers
     bool list = false, markdown = false, json = false, verbose = false, no_measure = false;
@@ -227,7 +230,17 @@ std::vector<doctor::Finding> Measure(const DoctorFlags& flags) {
         const auto own_job = doctor::NoteOwnJob(*here, flags.fabric);
         if (own_job.has_value()) return {*own_job};
     }
-    return doctor::LookAtWorkers(*here, flags.fabric);
+    auto findings = doctor::LookAtWorkers(*here, flags.fabric, !flags.beyond.empty());
+    for (const fleet::FoundHost& host : flags.beyond) {
+        findings.push_back(
+            {"across-measured", doctor::Severity::kNote, host.name,
+             fmt::format("on no cable of this host, reached by way of {}", host.via),
+             "a cable to every host",
+             "its links were not measured from here; a pipeline (--pp) works over "
+             "cables between neighbors, --tp needs links between all hosts",
+             fmt::format("weft doctor --cluster {} on {}", flags.cluster, ShellWord(host.via))});
+    }
+    return findings;
 }
 
 // The files of --model, on the hosts that answered. unreached: findings of the other hosts.
@@ -269,7 +282,8 @@ Status FindClusterOf(DoctorFlags& flags) {
         seen.insert(host.name);
     }
     if (flags.no_measure) return {};
-    const auto found = fleet::FindCluster(flags.cluster, flags.fabric.key_file, 0);
+    const auto found =
+        fleet::FindCluster(flags.cluster, flags.fabric.key_file, 0, {}, nullptr, true);
     if (!found.ok() && found.error().code != ErrorCode::kTimeout) return found.error();
     if (!found.ok()) {
         flags.cluster_fault = found.error().message;
@@ -279,6 +293,10 @@ Status FindClusterOf(DoctorFlags& flags) {
     flags.fabric.data.neighbours = net::NeighboursText(found->neighbours);
     std::vector<std::string> unseen;
     for (const fleet::FoundHost& host : found->hosts) {
+        if (!host.via.empty()) {
+            flags.beyond.push_back(host);
+            continue;
+        }
         flags.fabric.hosts.push_back(host.address);
         flags.fabric.host_names.push_back(host.name);
         if (!seen.contains(host.name)) unseen.push_back(host.name);

@@ -11,6 +11,7 @@
 #include "cluster/join/dial.h"
 #include "cluster/join/handshake.h"
 #include "cluster/socket.h"
+#include "fleet/beyond.h"
 #include "fleet/find.h"
 #include "fleet/hosts_change.h"
 
@@ -26,6 +27,7 @@ struct HostList {
     fleet::ClusterFile file;
     fleet::SelfFacts self;
     fleet::Hearing hearing;
+    std::vector<fleet::FoundHost> beyond;  // on no cable of this host: found by way of others
     // The jobs of this host's worker and of the peers' workers; nullopt: no answer.
     std::optional<cluster::PlaceAnswer> own_jobs;
     std::vector<std::optional<cluster::PlaceAnswer>> peer_jobs;
@@ -94,12 +96,16 @@ void PrintHosts(const HostList& list) {
                  device);
     };
     row("host", "memory", "weft", "commit", "device");
+    for (const fleet::FoundHost& host : list.beyond) width = std::max(width, host.name.size());
     row(list.self.name, BytesText(list.self.memory_bytes), own.version, own.commit,
         list.self.device + "  (this host)");
     for (const fleet::Peer& peer : list.hearing.peers) {
         const std::string& built = peer.build.commit;
         row(peer.name, BytesText(peer.memory_bytes), peer.build.version,
             built.empty() ? "-" : built, peer.device + HostRemark(peer, list));
+    }
+    for (const fleet::FoundHost& host : list.beyond) {
+        row(host.name, "-", "-", "-", fmt::format("(reached by way of {})", host.via));
     }
 }
 
@@ -184,6 +190,9 @@ void PrintCables(const HostList& list) {
 std::vector<std::string> Notes(const HostList& list) {
     std::vector<std::string> notes;
     for (const std::string& name : fleet::ChooseHosts(list.file, list.hearing).missing) {
+        if (std::ranges::find(list.beyond, name, &fleet::FoundHost::name) != list.beyond.end()) {
+            continue;
+        }
         notes.push_back(
             fmt::format("the cluster file names {}, but discovery did not find it", name));
     }
@@ -253,6 +262,12 @@ Json HostsJson(const HostList& list) {
                               {"rdma", HasRdma(list, cable)}});
         }
     }
+    for (const fleet::FoundHost& host : list.beyond) {
+        hosts.push_back({{"name", host.name},
+                         {"this_host", false},
+                         {"address", host.address},
+                         {"via", host.via}});
+    }
     for (const FarCable& each : FarCables(list)) {
         cables.push_back({{"from", each.from->name},
                           {"from_interface", each.cable->interface},
@@ -270,6 +285,9 @@ Result<HostList> LookForHosts(const HostsFlags& flags) {
     if (!flags.key_file.empty()) list.file.key = flags.key_file;
     list.self = OwnFacts(0);
     WEFT_ASSIGN(list.hearing, fleet::AskHosts(flags.cluster, list.file, list.self));
+    WEFT_ASSIGN(const fleet::Bytes key, cluster::ReadKeyFile(list.file.key));
+    const std::vector<fleet::FoundHost> near = fleet::ChooseHosts({}, list.hearing).hosts;
+    list.beyond = fleet::ReachBeyond(near, list.self.name, key, Deadline::In(fleet::kAskMs)).hosts;
     return list;
 }
 
