@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 #include "base/nearest_word.h"
 #include "doctor/check.h"
@@ -49,6 +50,28 @@ std::string AllNames(Hosts hosts) {
     return names;
 }
 
+// Lists the first findings of each severity and counts the others in one more, because a check of
+// all pairs of many hosts has thousands.
+std::vector<Finding> Condensed(std::vector<Finding> findings) {
+    constexpr size_t kMostListed = 64;
+    std::map<Severity, size_t> seen;
+    std::map<Severity, Finding> last;
+    std::vector<Finding> listed;
+    for (Finding& finding : findings) {
+        if (seen[finding.severity]++ < kMostListed) {
+            listed.push_back(std::move(finding));
+        } else {
+            last[finding.severity] = std::move(finding);
+        }
+    }
+    for (auto& [severity, finding] : last) {
+        finding.read = fmt::format("{} more, {} in all; the last: {}", seen[severity] - kMostListed,
+                                   seen[severity], finding.read);
+        listed.push_back(std::move(finding));
+    }
+    return listed;
+}
+
 }  // namespace
 
 std::span<const Check> AllChecks() {
@@ -80,7 +103,7 @@ Result<std::vector<Finding>> RunChecks(Hosts all_hosts, std::span<const std::str
             out.Note(fmt::format("nothing that this check looks at on {}", host), check.reads,
                      "it has nothing to say here");
         }
-        std::ranges::move(out.Take(), std::back_inserter(all));
+        std::ranges::move(Condensed(out.Take()), std::back_inserter(all));
     };
     for (size_t i = 0; i < hosts.size(); ++i) {
         HostView& view = *hosts[i];

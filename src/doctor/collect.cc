@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kMostBytes = 64 << 20;
 // The usual range from which the system chooses ports.
 constexpr int64_t kFirstDataPort = 32768, kDataPorts = 28232;
-constexpr int64_t kConfigMs = 10'000;  // ssh -G answers at once, except on a busy machine
+constexpr int64_t kShortMs = 10'000;  // for ssh -G and date, which answer at once
 // Printed by the host before the archive.
 constexpr std::string_view kMark = "==weft-doctor-archive==";
 
@@ -35,18 +35,27 @@ Result<Ran> RunSsh(const std::string& name, const std::string& command, const De
                       deadline, most_bytes);
 }
 
+std::string LastLine(std::string_view text) {
+    text = Trim(text);
+    return std::string(text.empty() ? "it said nothing" : Lines(text).back());
+}
+
 int64_t WallNs() {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
 // Reads this machine's clock, the other host's, and this machine's again, for clock-difference.
-void AskClock(const std::string& name, const Deadline& deadline, SnapshotFiles& files) {
+void AskClock(const std::string& name, SnapshotFiles& files) {
     const int64_t before = WallNs();
-    const Result<Ran> ran = RunSsh(name, "date +%s%N", deadline, 1024);
+    const Result<Ran> ran = RunSsh(name, "date +%s%N", Deadline::In(kShortMs), 1 << 16);
     const int64_t after = WallNs();
-    if (!ran.ok() || !Integer(ran->out)) return;
-    files["probe/clock"] = ran->out;
+    const std::string time = ran.ok() ? LastLine(ran->out) : "";
+    if (!Integer(time)) {
+        files["unread"] += "probe/clock: date +%s%N over ssh printed no time\n";
+        return;
+    }
+    files["probe/clock"] = time + "\n";
     files["probe/clock_asked"] = fmt::format("{} {}\n", before, after);
 }
 
@@ -72,19 +81,17 @@ Error NotReached(const std::string& name, const std::string& command, const Resu
         return MakeError(ran.error().code, "{}. Does 'ssh {} true' answer without a password?",
                          ran.error().message, name);
     }
-    const std::string_view said = Trim(ran->err);
     return MakeError(ErrorCode::kIo,
                      "'{}' over ssh ended with status {}: {}. 'ssh {} true' must answer without a "
                      "password, and weft be there on PATH (or --remote PATH)",
-                     command, ran->status, said.empty() ? "it said nothing" : Lines(said).back(),
-                     name);
+                     command, ran->status, LastLine(ran->err), name);
 }
 
 // The path on which ssh hung, if it loses large packets. Small packets pass, so the connection
 // opens, but the first large packet (key exchange or archive) never arrives. nullopt: full packets
 // arrive, no packets arrive, or ssh uses a jump host or proxy.
 std::optional<LossyPath> LossyPathTo(const std::string& name) {
-    const Result<Ran> ran = RunProgram({"ssh", "-G", "--", name}, Deadline::In(kConfigMs), 1 << 20);
+    const Result<Ran> ran = RunProgram({"ssh", "-G", "--", name}, Deadline::In(kShortMs), 1 << 20);
     if (!ran.ok() || ran->status != 0) return {};
     std::string address;
     int64_t port = 0;
@@ -107,8 +114,9 @@ Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions&
                                   std::optional<LossyPath>* lost) {
     constexpr int kStatusOfSsh = 255;
     const Deadline deadline = Deadline::In(options.timeout_ms);
-    const std::string command = options.program + " doctor --save - --real-names" +
-                                (options.measure ? "" : " --no-measure");
+    const std::string command =
+        fmt::format("{} doctor --save - --real-names --timeout-ms {}{}", options.program,
+                    options.timeout_ms, options.measure ? "" : " --no-measure");
     const Result<Ran> ran =
         RunSsh(name, fmt::format("echo {}; {}", kMark, command), deadline, kMostBytes);
     const std::string_view archive =
@@ -128,28 +136,62 @@ Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions&
     }
     WEFT_ASSIGN(SnapshotFiles files,
                 ParseTar(std::as_bytes(std::span(archive)), "what came over ssh"));
-    AskClock(name, deadline, files);
+    AskClock(name, files);
     return files;
 }
 
-// Pings the other hosts with full-size packets; stores the output of ping as a snapshot does.
+constexpr std::string_view kPingMark = "weft-ping";
+
+// A script for sh that pings over each path with a full packet and, if no answer comes, with a
+// small one, over a few paths at once. It prints a line "weft-ping PAYLOAD ADDRESS OUTPUT" for each
+// ping. It begins none after `seconds`.
+std::string PingScript(const std::vector<Path>& paths, int64_t seconds) {
+    constexpr size_t kPathsAtOnce = 8;
+    // Lines are short enough for one write, so that lines of different pings do not mix. No quotes
+    // and newlines, because the script is one word for the user's shell, which may be any.
+    std::string script = fmt::format(
+        "set -f; end=$(($(date +%s)+{})); p() {{ r=$({{ {}; }} 2>&1); s=$?; echo {} $1 $2 $r; "
+        "return $s; }}; q() {{ p $1 $3 || p $2 $3; }}; ",
+        seconds, PingWords("$1", "$2"), kPingMark);
+    for (size_t i = 0; i < paths.size(); ++i) {
+        if (i % kPathsAtOnce == 0) script += "[ $(date +%s) -lt $end ] || exit 0; ";
+        script += fmt::format("q {} {} {} & ", PingPayload(paths[i].mtu), PingPayload(kSmallPacket),
+                              paths[i].address);
+        if ((i + 1) % kPathsAtOnce == 0) script += "wait; ";
+    }
+    return script + "wait";
+}
+
+// Pings the other hosts with full-size packets; stores the output of ping as a snapshot does, and
+// the reason for each path that was not tested. host: over ssh; "": this machine.
 void TryPaths(const std::string& host, const std::vector<Path>& paths, int64_t timeout_ms,
               SnapshotFiles& files) {
+    constexpr int64_t kMsForSsh = 5000;  // and for the last pings
     if (paths.empty()) return;
-    std::string script;
-    for (const Path& path : paths) {
-        for (int bytes : {path.mtu, kSmallPacket}) {
-            const std::string ping = PingCommand(path, bytes);
-            script += fmt::format("echo '==> {} <=='; {}; echo; ", CommandPath(ping), ping);
-        }
+    const int64_t seconds = std::max<int64_t>(2, (timeout_ms - kMsForSsh) / 1000);
+    const std::string script = PingScript(paths, seconds);
+    const Deadline deadline = Deadline::In(timeout_ms);
+    const Result<Ran> ran = host.empty() ? RunProgram({"sh", "-c", script}, deadline)
+                                         : RunSsh(host.substr(0, host.find(':')),
+                                                  "sh -c " + ShellWord(script), deadline);
+    std::map<std::string, std::string> said;
+    for (std::string_view line : Lines(ran.ok() ? std::string_view(ran->out) : "")) {
+        const auto words = Words(line);
+        if (words.size() < 3 || words[0] != kPingMark) continue;
+        said[CommandPath(PingWords(words[1], words[2]))] = line;
     }
-    const Result<Ran> ran =
-        RunSsh(host.substr(0, host.find(':')), script, Deadline::In(timeout_ms));
-    if (!ran.ok()) return;
-    Result<SnapshotFiles> answers = ParseTextSnapshot(ran->out, host);
-    if (!answers.ok()) return;
-    for (auto& [path, text] : *answers) {
-        if (path.starts_with("cmd/ping_")) files[path] = std::move(text);
+    const std::string why = !ran.ok()          ? ran.error().message
+                            : ran->status != 0 ? LastLine(ran->err)
+                                               : "no time was left for it";
+    for (const Path& path : paths) {
+        const std::string large = CommandPath(PingCommand(path, path.mtu));
+        for (const std::string& ping : {large, CommandPath(PingCommand(path, kSmallPacket))}) {
+            const auto answer = said.find(ping);
+            if (answer != said.end()) files[ping] = answer->second + "\n";
+        }
+        if (!files.contains(large)) {
+            files["unread"] += fmt::format("{}: {}\n", large, Printable(why));
+        }
     }
 }
 
@@ -167,16 +209,18 @@ void StoreReach(const Result<Ran>& ran, SnapshotFiles& files) {
         files["probe/reach"] = std::move(lines);
         return;
     }
-    const std::string_view last = ran.ok() ? Lines(Trim(ran->err)).back() : ran.error().message;
-    files["unread"] +=
-        fmt::format("probe/reach: {}\n", last.empty() ? "no answer" : Printable(last));
+    const std::string why = ran.ok() ? LastLine(ran->err) : ran.error().message;
+    files["unread"] += fmt::format("probe/reach: {}\n", Printable(why));
 }
 
 // Connects from the host to the ports of the others while all of them listen. host: over ssh; "":
 // this machine.
 void TryPorts(const std::string& host, const ReachOptions& reach, const CollectOptions& options,
               SnapshotFiles& files) {
-    if (reach.addresses.empty()) return;
+    if (reach.addresses.empty()) {
+        files["probe/reach"] = "\n";
+        return;
+    }
     if (host.empty()) {
         const Result<std::string> outcomes = ReachPeers(reach);
         if (!outcomes.ok()) return StoreReach(outcomes.error(), files);
@@ -199,6 +243,21 @@ bool IsSameMachine(HostView& a, HostView& b) {
         return same != nullptr && !device.addresses.empty() && !IsOfContainers(device.name) &&
                same->addresses == device.addresses;
     });
+}
+
+// The longest time that a host took to log in and answer (AskClock), if it is long: the hosts
+// listen that much longer, so that those that begin last still meet the others.
+int64_t SlowestLoginMs(Hosts views) {
+    constexpr int64_t kUsualMs = 1000;
+    int64_t slowest_ms = 0;
+    for (const auto& view : views) {
+        const std::string asked = view->Probe("clock_asked").text;
+        const auto words = Words(asked);
+        if (words.size() != 2) continue;
+        const int64_t took_ns = Integer(words[1]).value_or(0) - Integer(words[0]).value_or(0);
+        slowest_ms = std::max(slowest_ms, took_ns / kNsPerMs);
+    }
+    return slowest_ms > kUsualMs ? slowest_ms : 0;
 }
 
 // Second round, after all addresses are known. here: this machine, or null. Returns whether this
@@ -232,17 +291,28 @@ Result<bool> TryAllPaths(const std::vector<std::string>& hosts, const CollectOpt
         for (const Path& path : paths[v]) ++dialed[path.peer];
     }
     const auto data_port = static_cast<uint16_t>(kFirstDataPort + WallNs() / 1000 % kDataPorts);
+    const int64_t reach_ms = kReachMs + SlowestLoginMs(views);
     WEFT_TRY(OnThreads(views.size(), views.size(), [&](size_t v) {
-        if (!names[v].empty()) TryPaths(names[v], paths[v], options.timeout_ms, *files[v]);
+        const bool pings = !names[v].empty() || options.with_here;
+        if (pings) TryPaths(names[v], paths[v], options.timeout_ms, *files[v]);
         return Status();
     }));
+    if (views.size() < 2) return separate;
     WEFT_TRY(AllAtOnce(views.size(), [&](size_t v) {  // each host listens for the others
         ReachOptions reach{.addresses = {},
                            .ports = {cluster::kWorkerPort, data_port},
-                           .peers = dialed.at(views[v]->host())};
+                           .peers = dialed.at(views[v]->host()),
+                           .timeout_ms = reach_ms};
         for (const Path& path : paths[v]) reach.addresses.push_back(path.address);
         TryPorts(names[v], reach, options, *files[v]);
     }));
+    for (std::string_view line : Lines(own["unread"])) {
+        const size_t colon = std::min(line.find(": "), line.size());
+        here->Keep(
+            std::string(line.substr(0, colon)),
+            {ReadState::kRefused, std::string(line.substr(std::min(colon + 2, line.size())))});
+    }
+    own.erase("unread");
     for (auto& [path, text] : own) here->Keep(path, {ReadState::kFound, std::move(text)});
     return separate;
 }

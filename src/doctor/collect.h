@@ -18,6 +18,7 @@ struct CollectOptions {
     std::string program = "weft";  // command that runs weft on the hosts
     int64_t timeout_ms = 30000;    // per host
     bool measure = true;
+    bool with_here = false;  // this machine is one of the hosts that are checked
 };
 
 // Removes the ":port" of a worker: returns "user@host" or "host". Errors: kUsage if this is not a

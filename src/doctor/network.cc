@@ -339,6 +339,10 @@ bool IsOfContainers(std::string_view name) {
                            "flannel cilium kube- dummy incus");
 }
 
+bool IsVpn(std::string_view name) {
+    return BeginsWithOneOf(name, "tailscale wg zt nebula");
+}
+
 bool IsUsbDriver(std::string_view driver) {
     return IsOneOf(driver, "r8152 ax88179_178a cdc_ncm cdc_ether aqc111");
 }
@@ -445,32 +449,63 @@ double FastestMode(std::string_view ethtool) {
     return fastest;
 }
 
+namespace {
+
+// Whether packets may pass. (The kernel does not know the state of a VPN's interface.)
+bool MayCarry(const NetDevice& device) {
+    return (device.up || IsVpn(device.name)) && device.mtu >= kSmallPacket;
+}
+
+void AddPaths(const NetDevice& device, const NetDevice& theirs, const std::string& peer,
+              std::vector<Path>& paths) {
+    for (const Ipv4& to : theirs.addresses) {
+        const bool shared = std::ranges::any_of(device.addresses, [&](const Ipv4& a) {
+            return a.Shares(to) && a.bits != to.bits && !a.IsLoopback() && a.prefix < 32;
+        });
+        if (shared) paths.push_back({device.name, to.Text(), peer, device.mtu});
+    }
+}
+
+// Tailscale gives each host a subnet of one address.
+void AddVpnPath(HostView& host, HostView& other, std::vector<Path>& paths) {
+    const auto used = [](const NetDevice& device) {
+        return IsVpn(device.name) && MayCarry(device) && !device.addresses.empty();
+    };
+    const auto own = std::ranges::find_if(NetDevices(host), used);
+    const auto theirs = std::ranges::find_if(NetDevices(other), used);
+    if (own == NetDevices(host).end() || theirs == NetDevices(other).end()) return;
+    if (own->name.substr(0, 2) != theirs->name.substr(0, 2)) return;  // different VPNs
+    paths.push_back({own->name, theirs->addresses.front().Text(), other.host(), own->mtu});
+}
+
+}  // namespace
+
 std::vector<Path> PathsFrom(HostView& host, Hosts hosts) {
-    constexpr size_t kMostPaths = 16;
     std::vector<Path> paths;
     for (const auto& other : hosts) {
         if (other.get() == &host) continue;
+        const size_t before = paths.size();
         for (const NetDevice& theirs : NetDevices(*other)) {
-            for (const Ipv4& to : theirs.addresses) {
-                for (const NetDevice& device : NetDevices(host)) {
-                    const bool shared = std::ranges::any_of(device.addresses, [&](const Ipv4& a) {
-                        return a.Shares(to) && a.bits != to.bits && !a.IsLoopback() &&
-                               a.prefix < 32;
-                    });
-                    if (!shared || !device.up || device.mtu < 576) continue;
-                    if (paths.size() == kMostPaths) return paths;
-                    paths.push_back({device.name, to.Text(), other->host(), device.mtu});
-                }
+            for (const NetDevice& device : NetDevices(host)) {
+                if (MayCarry(device)) AddPaths(device, theirs, other->host(), paths);
             }
         }
+        if (paths.size() == before) AddVpnPath(host, *other, paths);
     }
     return paths;
 }
 
-std::string PingCommand(const Path& path, int bytes) {
+int PingPayload(int bytes) {
     constexpr int kHeaders = 28;  // IPv4 and ICMP
-    return fmt::format("ping -c 1 -W 1 -M do -s {} {}", std::min(bytes, 65000) - kHeaders,
-                       path.address);
+    return std::min(bytes, 65000) - kHeaders;
+}
+
+std::string PingCommand(const Path& path, int bytes) {
+    return PingWords(std::to_string(PingPayload(bytes)), path.address);
+}
+
+std::string PingWords(std::string_view payload, std::string_view address) {
+    return fmt::format("ping -c 1 -W 1 -M do -s {} {}", payload, address);
 }
 
 }  // namespace weft::doctor

@@ -29,6 +29,8 @@ struct Ipv4 {
     bool IsPrivate() const {
         return bits >> 24 == 10 || bits >> 20 == 0xac1 || IsHome() || IsShared();
     }
+    // Whether only this host's cluster, home or cable can have the other addresses of the network.
+    bool InPrivateNetwork() const { return IsPrivate() || IsLinkLocal(); }
     bool IsHome() const { return bits >> 16 == 0xc0a8; }                // 192.168.0.0/16
     bool IsShared() const { return bits >> 22 == (0x64400000 >> 22); }  // 100.64.0.0/10
     bool operator==(const Ipv4&) const = default;
@@ -70,6 +72,8 @@ bool SaysInfiniband(std::string_view ip, std::string_view interface);
 // Whether interfaces of containers or virtual machines have such names. These interfaces do not
 // lead to other hosts.
 bool IsOfContainers(std::string_view name);
+// Whether VPNs give such names to their interfaces: Tailscale, WireGuard, ZeroTier, Nebula.
+bool IsVpn(std::string_view name);
 // Whether the name is safe as an argument of a command line.
 bool IsPlainName(std::string_view name);
 // Whether the driver is one of USB network adapters.
@@ -93,17 +97,20 @@ double FastestMode(std::string_view ethtool);
 // lowest metric. Returns null if there is no route.
 const Route* RouteTo(HostView& view, const Ipv4& to);
 
-// A path to another host over a subnet that both share.
+// A path to another host over a subnet that both share, or else over a VPN that both have.
 struct Path {
     std::string device, address, peer;  // own interface; peer's address; peer's name
     int mtu = 0;                        // of `device`
 };
-// The paths from `host` to every other host, at most 16.
+// The paths from `host` to every other host.
 std::vector<Path> PathsFrom(HostView& host, Hosts hosts);
 
 inline constexpr int kSmallPacket = 576;  // bytes; every path must carry such packets
 // A command that sends one packet of `bytes` (with headers), without fragmentation, and waits a
 // second for the reply.
 std::string PingCommand(const Path& path, int bytes);
+int PingPayload(int bytes);  // without the headers
+// The same command for a payload and an address that are texts, such as "$1".
+std::string PingWords(std::string_view payload, std::string_view address);
 
 }  // namespace weft::doctor

@@ -16,7 +16,9 @@ namespace weft::doctor {
 namespace {
 
 constexpr useconds_t kPauseUs = 20'000;
-constexpr size_t kMostReached = 16, kMostPortsOfReach = 2;
+// Each connection has a thread.
+constexpr size_t kMostReached = 1024, kMostPortsOfReach = 2;
+constexpr int64_t kMostPeers = 1 << 16, kMostReachMs = 60'000;
 
 std::string DialPeer(const std::string& address, uint16_t port, const Deadline& deadline) {
     for (;;) {
@@ -50,7 +52,7 @@ Result<std::string> ReachPeers(const ReachOptions& options) {
         while (!deadline.expired() &&
                (dialed < outcomes.size() || std::ranges::any_of(accepted, waits))) {
             for (size_t i = 0; i < listeners.size(); ++i) {
-                if (net::Accept(listeners[i].get()).valid()) ++accepted[i];
+                while (net::Accept(listeners[i].get()).valid()) ++accepted[i];
             }
             ::usleep(kPauseUs);
         }
@@ -67,14 +69,16 @@ Result<std::string> ReachPeers(const ReachOptions& options) {
 }
 
 std::string ReachText(const ReachOptions& options) {
-    return fmt::format("{} {} {}", fmt::join(options.ports, ","), options.peers,
-                       fmt::join(options.addresses, ","));
+    const bool usual = options.timeout_ms == kReachMs;
+    return fmt::format("{} {} {}{}", fmt::join(options.ports, ","), options.peers,
+                       fmt::join(options.addresses, ","),
+                       usual ? "" : fmt::format(" {}", options.timeout_ms));
 }
 
 ReachOptions ParseReach(const std::string& text) {
     ReachOptions options;
     const auto words = Words(std::string_view(text));
-    if (words.size() != 3) return options;
+    if (words.size() != 3 && words.size() != 4) return options;
     for (std::string_view word : Split(words[0], ',')) {
         const auto port = Integer(word);
         if (!port || *port <= 0 || *port > 65535) return {};
@@ -83,7 +87,11 @@ ReachOptions ParseReach(const std::string& text) {
         }
     }
     options.peers =
-        static_cast<size_t>(std::clamp<int64_t>(Integer(words[1]).value_or(0), 0, 1024));
+        static_cast<size_t>(std::clamp<int64_t>(Integer(words[1]).value_or(0), 0, kMostPeers));
+    if (words.size() == 4) {
+        options.timeout_ms =
+            std::clamp<int64_t>(Integer(words[3]).value_or(0), kReachMs, kMostReachMs);
+    }
     for (std::string_view word : Split(words[2], ',')) {
         if (!ParseIpv4(word)) return {};
         if (options.addresses.size() < kMostReached) options.addresses.emplace_back(word);

@@ -218,7 +218,7 @@ case $before in
          exit 255 ;;
     *) case $last in
         date*) sh -c "$last" ;;
-        *ping*) cat {0}/ping-$before ;;
+        *ping*) PATH={0}/bin-$before:$PATH sh -c "$last" ;;
         *--model-content*) cd {0}/files-$before && sh -c "$last" ;;
         *--reach*) echo "Connection closed by $before" >&2; exit 255 ;;
         *) test $before != greeting ||
@@ -261,9 +261,12 @@ TEST_F(DoctorHosts, AreComparedWithEachOther) {
         AddHost(name, {{"proc/sys/kernel/osrelease", name == "a" ? "6.14.0" : "6.19.0"},
                        {"cmd/ip_-j_addr", Addresses(name == "a" ? "10.0.0.1" : "10.0.0.2")}});
     }
-    std::ofstream(dir_ / "ping-a")
-        << "==> cmd/ping_-c_1_-W_1_-M_do_-s_8972_10.0.0.2 <==\n1 packets, 100% packet loss\n\n"
-        << "==> cmd/ping_-c_1_-W_1_-M_do_-s_548_10.0.0.2 <==\n1 packets, 0% packet loss\n";
+    std::filesystem::create_directories(dir_ / "bin-a");
+    std::ofstream(dir_ / "bin-a/ping") << "#!/bin/sh\n"
+                                          "test \"$8 $9\" = '548 10.0.0.2' && lost=0\n"
+                                          "echo \"1 packets, ${lost-100}% packet loss\"\n"
+                                          "exit ${lost-1}\n";
+    ::chmod((dir_ / "bin-a/ping").c_str(), 0755);
     const Ran ran = Run({"--hosts", "a:7000,b"});
     EXPECT_EQ(ran.status, 1) << ran.err;
     const json j = ran.Json();

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "doctor/check.h"
 #include "doctor/collect.h"
+#include "doctor/network.h"
 #include "doctor/snapshot.h"
 #include "doctor/text.h"
 #include "net/socket.h"
@@ -39,6 +40,13 @@ TEST(DoctorReach, OptionsAreParsed) {
     EXPECT_EQ(parsed.addresses, options.addresses);
     EXPECT_EQ(parsed.ports, options.ports);
     EXPECT_EQ(parsed.peers, options.peers);
+    ReachOptions many = options;
+    many.addresses.clear();
+    for (int i = 0; i < 200; ++i) many.addresses.push_back(fmt::format("10.0.1.{}", i));
+    many.timeout_ms = 9000;
+    EXPECT_EQ(ParseReach(ReachText(many)).addresses, many.addresses);
+    EXPECT_EQ(ParseReach(ReachText(many)).timeout_ms, 9000);
+    EXPECT_EQ(parsed.timeout_ms, kReachMs);
     for (const char* text : {"", "x 1 10.0.0.2", "7000 1 b", "70000 1 10.0.0.2"}) {
         EXPECT_TRUE(ParseReach(text).addresses.empty()) << text;
     }
@@ -92,6 +100,127 @@ TEST(DoctorReach, PeersTakePartInTheTestOfPortsOnly) {
     EXPECT_EQ(across(1), std::set<std::string>{"across-ports"});
     EXPECT_TRUE(across(0).contains("across-ports"));
     EXPECT_TRUE(across(0).contains("across-mtu"));
+}
+
+// The findings of a check as "SEVERITY READ" lines.
+std::string Texts(const std::vector<Finding>& findings, const std::string& check) {
+    std::string text;
+    for (const Finding& f : findings) {
+        if (f.check == check) text += fmt::format("{} {}\n", SeverityName(f.severity), f.read);
+    }
+    return text;
+}
+
+std::string NumberedAddress(size_t host) {
+    return fmt::format("10.7.0.{}", host + 1);
+}
+
+// Each pair of 30 hosts counts, the last one, too.
+TEST(DoctorReach, AllPairsOfManyHostsAreTested) {
+    constexpr size_t kHosts = 30;
+    std::vector<SnapshotFiles> hosts(kHosts);
+    for (size_t from = 0; from < kHosts; ++from) {
+        hosts[from]["cmd/ip_-j_addr"] = AddressesOf(NumberedAddress(from).c_str());
+        for (size_t to = 0; to < kHosts; ++to) {
+            if (to == from) continue;
+            const std::string address = NumberedAddress(to);
+            const bool bad = from == kHosts - 1 && to == kHosts - 2;
+            hosts[from][CommandPath(PingWords("1472", address))] =
+                bad ? "1 packets, 100% packet loss\n" : "1 packets, 0% packet loss\n";
+            hosts[from][CommandPath(PingWords("548", address))] = "1 packets, 0% packet loss\n";
+            hosts[from]["probe/reach"] +=
+                fmt::format("{} 7000 {}\n", address, bad ? "filtered" : "open");
+        }
+    }
+    // One host lacks an answer, and another one took no part.
+    hosts[3].erase(CommandPath(PingWords("1472", NumberedAddress(5))));
+    hosts[3]["unread"] = CommandPath(PingWords("1472", NumberedAddress(5))) + ": no time\n";
+    hosts[7].erase("probe/reach");
+    hosts[7]["unread"] = "probe/reach: ssh failed\n";
+    const std::string to_seven = NumberedAddress(7) + " 7000 open";
+    std::string& reach = hosts[8]["probe/reach"];
+    reach.replace(reach.find(to_seven), to_seven.size(), NumberedAddress(7) + " 7000 refused");
+    std::vector<std::unique_ptr<HostView>> views;
+    for (size_t i = 0; i < kHosts; ++i) {
+        views.push_back(MakeSnapshotView(hosts[i], fmt::format("h{}", i)));
+    }
+    const std::vector<Finding> findings = RunChecks(views, {}).value();
+    const std::string paths = Texts(findings, "across-path"),
+                      ports = Texts(findings, "across-ports");
+    EXPECT_TRUE(Contains(paths, "fail h29 to 10.7.0.29 (h28) by e1: 576 bytes arrive")) << paths;
+    EXPECT_TRUE(Contains(paths, "note h3: 1 of 29 paths to other hosts were not tested: no time"));
+    EXPECT_TRUE(Contains(paths, "ok 804 more, 868 in all")) << paths;
+    EXPECT_TRUE(Contains(ports, "fail h29 to 10.7.0.29 (h28) by e1: no answer on port 7000"));
+    EXPECT_TRUE(Contains(ports, "note h7: its connections to the other hosts were not tested"));
+    EXPECT_TRUE(Contains(ports, "note h8: 1 of 29 paths to other hosts were not tested")) << ports;
+}
+
+// Hosts of different subnets are not tested, which is not the same as fine.
+TEST(DoctorReach, HostsWithoutACommonSubnetAreNamed) {
+    std::vector<std::unique_ptr<HostView>> views;
+    for (const char* address : {"10.1.0.1", "10.1.0.2", "10.2.0.1"}) {
+        const bool last = views.size() == 2;
+        const std::string reach = last                ? "\n"
+                                  : views.size() == 0 ? "10.1.0.2 7000 open\n"
+                                                      : "10.1.0.1 7000 open\n";
+        views.push_back(
+            MakeSnapshotView({{"cmd/ip_-j_addr", AddressesOf(address)}, {"probe/reach", reach}},
+                             fmt::format("h{}", views.size())));
+    }
+    const std::string ports = Texts(RunChecks(views, {}).value(), "across-ports");
+    EXPECT_TRUE(Contains(ports, "note 2 pairs of hosts share no IPv4 subnet")) << ports;
+    EXPECT_TRUE(Contains(ports, "h0 and h2, h1 and h2")) << ports;
+}
+
+// Runs CollectHosts with a shell script as ssh. $before: the host; $last: the command.
+Result<Collected> CollectBy(const test::TempDir& dir, const std::string& cases,
+                            const std::vector<std::string>& hosts) {
+    const std::string ssh = fmt::format(
+        "#!/bin/sh\nfor word; do before=$last; last=$word; done\ncd {}\ncase $last in\n{}\nesac\n",
+        dir.path(), cases);
+    EXPECT_TRUE(WriteFile(dir / "ssh", std::as_bytes(std::span(ssh))).ok());
+    ::chmod((dir / "ssh").c_str(), 0755);
+    const std::string path = std::getenv("PATH");
+    ::setenv("PATH", (dir.path() + ":" + path).c_str(), 1);
+    auto collected = CollectHosts(hosts, {.timeout_ms = 20'000}, nullptr);
+    ::setenv("PATH", path.c_str(), 1);
+    return collected;
+}
+
+// A host pings all others; a small packet is sent only if the large one got no answer. What a host
+// did not answer is not tested.
+TEST(DoctorReach, AllPathsOfAHostArePinged) {
+    constexpr size_t kHosts = 20;
+    const test::TempDir dir;
+    std::vector<std::string> names;
+    for (size_t i = 0; i < kHosts; ++i) {
+        names.push_back(fmt::format("h{}", i));
+        const std::string tar =
+            WriteTar({{"probe/hostname", names.back() + "\n"},
+                      {"cmd/ip_-j_addr", AddressesOf(NumberedAddress(i).c_str())}})
+                .value();
+        ASSERT_TRUE(WriteFile(dir / (names.back() + ".tar"), std::as_bytes(std::span(tar))).ok());
+    }
+    const std::string ping =
+        "#!/bin/sh\ntest \"$8 $9\" = '1472 10.7.0.20' && lost=100\n"
+        "echo \"PING $9\n\n1 packets, ${lost-0}% packet loss\"; exit ${lost-0}\n";
+    ASSERT_TRUE(WriteFile(dir / "ping", std::as_bytes(std::span(ping))).ok());
+    ASSERT_EQ(::chmod((dir / "ping").c_str(), 0755), 0);
+    const auto collected = CollectBy(dir,
+                                     "*--save*) sh -c \"${last%%;*}\"; cat $before.tar ;;\n"
+                                     "*ping*) test $before = h0 || exit 255; sh -c \"$last\" ;;",
+                                     names);
+    ASSERT_TRUE(collected.ok()) << collected.error().message;
+    const std::string paths = Texts(RunChecks(collected->hosts, {}).value(), "across-path");
+    EXPECT_TRUE(Contains(paths, "ok h0 to 10.7.0.19 (h18) by e1: 1500 bytes arrive")) << paths;
+    EXPECT_TRUE(Contains(paths, "fail h0 to 10.7.0.20 (h19) by e1: 576 bytes arrive")) << paths;
+    EXPECT_TRUE(Contains(paths,
+                         "note h1: 19 of 19 paths to other hosts were not tested: it said "
+                         "nothing"))
+        << paths;
+    HostView& first = *collected->hosts.front();
+    EXPECT_TRUE(first.Command(PingWords("548", "10.7.0.20")).found());
+    EXPECT_FALSE(first.Command(PingWords("548", "10.7.0.19")).found());
 }
 
 // Rank 0 of a job runs on this machine, so its ports are tested, too.

@@ -115,8 +115,13 @@ Status Save(const DoctorFlags& flags) {
         WEFT_TRY(CheckOutput(
             {.name = "--save", .path = flags.save, .is_own = doctor::IsSavedSnapshot}, {}));
     }
+    doctor::LiveOptions options{.measure = !flags.no_measure};
+    // The asking host waits for timeout_ms: what is known by then is better than nothing.
+    if (flags.save == "-") {
+        options.total_ms = std::min(options.total_ms, flags.collect.timeout_ms / 2);
+    }
     Views views;
-    views.push_back(doctor::MakeLiveView({.measure = !flags.no_measure}));
+    views.push_back(doctor::MakeLiveView(options));
     WEFT_TRY(doctor::RunChecks(views, flags.checks));
     doctor::Pseudonyms names(flags.real_names);
     std::vector<doctor::SavedSource> sources;
@@ -425,6 +430,7 @@ void AddDoctor(const Command& app, int& status) {
         "  weft doctor --from a.tar --from b.tar");
     command.Callback([flags, &status] {
         flags->collect.measure = !flags->no_measure;
+        flags->collect.with_here = !flags->cluster.empty();
         for (std::string& host : flags->fabric.hosts) host = cluster::WithWorkerPort(host);
         if (Status s = RunDoctorCommand(*flags, status); !s.ok())
             status = Fail(s.error(), flags->json);

@@ -88,11 +88,10 @@ void ReportPathMtu(HostView& view, const Path& path, const std::string& link, Fi
                             fix);
 }
 
-void CheckPath(HostView& view, const Path& path, Findings& out) {
+// large: the answer to a ping with a full packet.
+void CheckPath(HostView& view, const Path& path, const Reading& large, Findings& out) {
     constexpr double kSlowMs = 2;
-    const Reading large = view.Command(PingCommand(path, path.mtu));
     const Reading small = view.Command(PingCommand(path, kSmallPacket));
-    if (large.state == ReadState::kAbsent) return;
     const std::string link = LinkText(view, path);
     if (ContainsAny(large.text, "not found|not permitted")) {
         Report<found::kPingUnable>(out, link, path.mtu, Cure(view, "ping"));
@@ -116,8 +115,23 @@ void CheckPath(HostView& view, const Path& path, Findings& out) {
 
 // ---- across-ports: ranks on the hosts can connect to each other.
 
-// outcomes: a line "ADDRESS PORT OUTCOME" for each port of each peer (doctor/reach.h).
-void CheckPorts(HostView& view, const Path& path, std::string_view outcomes, Findings& out) {
+// Where a firewall should accept connections from: the subnet of `view` that the path uses, or if
+// that is a public one, the address alone.
+std::string SourceOf(HostView& view, const Path& path) {
+    const NetDevice* device = FindNetDevice(view, path.device);
+    const auto to = ParseIpv4(path.address);
+    if (device == nullptr || !to) return view.host();
+    for (const Ipv4& own : device->addresses) {
+        if (Ipv4{to->bits, own.prefix}.network() != own.network()) continue;
+        return own.InPrivateNetwork() ? Ipv4{own.network(), own.prefix}.PrefixText() : own.Text();
+    }
+    return view.host();
+}
+
+// outcomes: a line "ADDRESS PORT OUTCOME" for each port of each peer (doctor/reach.h). listened:
+// whether the peer took part. Returns false if the path was not tested.
+bool CheckPorts(HostView& view, const Path& path, std::string_view outcomes, bool listened,
+                Findings& out) {
     std::vector<std::string> open, filtered, other;
     for (std::string_view line : Lines(outcomes)) {
         const auto words = Words(line);
@@ -133,13 +147,23 @@ void CheckPorts(HostView& view, const Path& path, std::string_view outcomes, Fin
     }
     const std::string link = LinkText(view, path);
     if (!filtered.empty()) {
-        Report<found::kPortsFiltered>(out, link, ListText(filtered), path.address,
+        Report<found::kPortsFiltered>(out, link, ListText(filtered), SourceOf(view, path),
                                       ShellWord(path.peer));
-    } else if (!other.empty()) {
+    } else if (!other.empty() && listened) {
         Report<found::kPortsRefused>(out, link, ListText(other), ShellWord(path.peer));
-    } else if (!open.empty()) {
+    } else if (!open.empty() && other.empty()) {
         ReportOk(out, "{}: ports {} are open", link, ListText(open));
+    } else {
+        return false;
     }
+    return true;
+}
+
+// Whether the peer of the path listened for the others.
+bool Listened(const Path& path, Hosts hosts) {
+    const auto peer =
+        std::ranges::find(hosts, path.peer, [](const auto& one) { return one->host(); });
+    return peer == hosts.end() || !(*peer)->Probe("reach").refused();
 }
 
 // ---- across-kernel: kernels, and instruction sets of processors, on all hosts.
@@ -221,7 +245,7 @@ void AcrossAddress(Hosts hosts, Findings& out) {
                 own[address.bits] = host->host() + " " + device.name;
                 any = true;
                 const auto taken = owners.find(address.bits);
-                if (taken == owners.end() || out.Count() > 16) continue;
+                if (taken == owners.end()) continue;
                 Report<found::kAddressTwice>(out, address.Text(), taken->second, own[address.bits],
                                              address.prefix, ShellWord(device.name));
             }
@@ -261,13 +285,24 @@ void AcrossMtu(Hosts hosts, Findings& out) {
 
 void AcrossPath(Hosts hosts, Findings& out) {
     for (const auto& host : hosts) {
-        for (const Path& path : PathsFrom(*host, hosts)) {
-            if (out.Count() < 64) CheckPath(*host, path, out);
+        size_t untested = 0;
+        std::string why;
+        const std::vector<Path> paths = PathsFrom(*host, hosts);
+        for (const Path& path : paths) {
+            const Reading large = host->Command(PingCommand(path, path.mtu));
+            if (large.found()) CheckPath(*host, path, large, out);
+            if (!large.refused()) continue;
+            ++untested;
+            why = large.text;
         }
+        if (untested == 0) continue;
+        Report<found::kPathsUntested>(out, host->host(), untested, paths.size(), why);
     }
 }
 
 void AcrossPorts(Hosts hosts, Findings& out) {
+    std::set<std::pair<std::string, std::string>> joined;
+    std::vector<std::string> tested;  // hosts
     for (const auto& host : hosts) {
         const Reading outcomes = host->Probe("reach");
         if (outcomes.refused()) {
@@ -275,10 +310,23 @@ void AcrossPorts(Hosts hosts, Findings& out) {
                                           ShellWord(host->host()));
         }
         if (!outcomes.found()) continue;
-        for (const Path& path : PathsFrom(*host, hosts)) {
-            if (out.Count() < 64) CheckPorts(*host, path, outcomes.text, out);
+        tested.push_back(host->host());
+        size_t untested = 0;
+        const std::vector<Path> paths = PathsFrom(*host, hosts);
+        for (const Path& path : paths) {
+            joined.insert(std::minmax(host->host(), path.peer));
+            if (!CheckPorts(*host, path, outcomes.text, Listened(path, hosts), out)) ++untested;
+        }
+        if (untested > 0) Report<found::kPortsPartly>(out, host->host(), untested, paths.size());
+    }
+    std::vector<std::string> apart;  // pairs of hosts
+    for (size_t a = 0; a < tested.size(); ++a) {
+        for (size_t b = a + 1; b < tested.size(); ++b) {
+            if (joined.contains(std::minmax(tested[a], tested[b]))) continue;
+            apart.push_back(tested[a] + " and " + tested[b]);
         }
     }
+    if (!apart.empty()) Report<found::kPortsApart>(out, Joined(apart), apart.size());
 }
 
 // ---- across-clock: differences between the clocks of hosts.
