@@ -460,6 +460,34 @@ std::set<std::string> OrderedFiles(const SnapshotFiles& raw) {
     return files;
 }
 
+// The entry of a port's GID table that a file or folder describes, as "PATH OF THE PORT N"; "":
+// another path.
+std::string GidEntryOf(std::string_view path) {
+    if (!path.starts_with("sys/class/infiniband/")) return "";
+    if (path.ends_with('/')) path.remove_suffix(1);
+    for (std::string_view part : {"/gids/", "/gid_attrs/types/", "/gid_attrs/ndevs/"}) {
+        const size_t at = path.find(part);
+        if (at == path.npos) continue;
+        return fmt::format("{} {}", path.substr(0, at), path.substr(at + part.size()));
+    }
+    return "";
+}
+
+// Entries without a GID. A table has 256 entries and more, most of them empty, and hosts with
+// virtual functions have many tables: with all entries, a snapshot would have too many files. The
+// first entry stays, as a sign that the table was read.
+std::set<std::string> EmptyGids(const SnapshotFiles& raw) {
+    std::set<std::string> empty;
+    for (const auto& [path, text] : raw) {
+        const bool gid = Contains(path, "/gids/") && !path.ends_with('/') && !path.ends_with("/0");
+        if (gid && Trim(text).find_first_not_of("0:") == std::string_view::npos) {
+            empty.insert(GidEntryOf(path));
+        }
+    }
+    empty.erase("");
+    return empty;
+}
+
 }  // namespace
 
 SnapshotFiles SavedFiles(const SnapshotFiles& raw, Pseudonyms& names,
@@ -468,6 +496,7 @@ SnapshotFiles SavedFiles(const SnapshotFiles& raw, Pseudonyms& names,
     constexpr SavedRow kUnread = {"unread", SavedForm::kLines};
     SnapshotFiles files;
     names.OrderFiles(OrderedFiles(raw));
+    const std::set<std::string> no_gids = EmptyGids(raw);
     for (const auto& [path, text] : raw) {
         if (path == kUnread.path) {
             if (std::string kept = Unread(text, names); !kept.empty()) {
@@ -476,6 +505,7 @@ SnapshotFiles SavedFiles(const SnapshotFiles& raw, Pseudonyms& names,
             }
             continue;
         }
+        if (no_gids.contains(GidEntryOf(path))) continue;
         std::string_view place = path;
         const bool later = place.starts_with(kLater);
         if (later) place.remove_prefix(kLater.size());

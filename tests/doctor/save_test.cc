@@ -532,6 +532,30 @@ TEST(DoctorSave, OnlyTheSystemsNamesOfInterfacesStay) {
     }
 }
 
+// Most entries of a GID table are empty. A host with virtual functions has thousands of them.
+TEST(DoctorSave, ManyGidTablesFitInASnapshot) {
+    constexpr const char* kNone = "0000:0000:0000:0000:0000:0000:0000:0000\n";
+    SnapshotFiles raw;
+    for (int device = 0; device < 100; ++device) {
+        const std::string port = fmt::format("sys/class/infiniband/mlx5_{}/ports/1/", device);
+        for (int n = 0; n < 256; ++n) {
+            raw[fmt::format("{}gids/{}", port, n)] =
+                n == 3 ? "0000:0000:0000:0000:0000:ffff:0a00:0001\n" : kNone;
+            raw[fmt::format("{}gid_attrs/types/{}/", port, n)];
+            raw[fmt::format("{}gid_attrs/ndevs/{}/", port, n)];
+        }
+        raw[port + "gid_attrs/types/3"] = "RoCE v2\n";
+    }
+    Pseudonyms names(true);
+    const std::string tar = WriteTar(SavedFiles(raw, names)).value();
+    const auto files = ParseTar(std::as_bytes(std::span(tar)), "tar");
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    const std::string last = "sys/class/infiniband/mlx5_99/ports/1/";
+    EXPECT_EQ(files->at(last + "gid_attrs/types/3"), "RoCE v2\n");
+    EXPECT_TRUE(files->contains(last + "gids/3") && files->contains(last + "gids/0"));
+    EXPECT_FALSE(files->contains(last + "gids/4") || files->contains(last + "gid_attrs/types/4/"));
+}
+
 TEST(DoctorSave, SourcesAreListedAndUnknownOnesOmitted) {
     Pseudonyms names;
     std::vector<SavedSource> sources;
