@@ -314,7 +314,7 @@ void Engine::DrainCommands() {
     }
     for (Command& command : commands) {
         if (command.slot) {
-            slots_.push_back(*std::move(command.slot));
+            slots_[command.slot->key].push_back(*std::move(command.slot));
         } else if (command.added != nullptr) {
             working_.prompt_tokens += static_cast<int64_t>(command.added->request.prompt.size());
             scheduler_->Add(&command.added->sequence);
@@ -336,7 +336,8 @@ Status Engine::WaitForCommands() {
     {
         std::unique_lock lock(mutex_);
         commanded_.wait_for(lock, kIdleTurn, [&] {
-            return !commands_.empty() || stopping_ || (draining_ && active_.empty());
+            return !commands_.empty() || stopping_ ||
+                   (active_.empty() && (draining_ || !slots_.empty()));
         });
     }
     const net::PeerMonitor* monitor = cluster().monitor();
@@ -351,7 +352,7 @@ bool Engine::stop_asked() const {
 
 bool Engine::over() const {
     const std::lock_guard lock(mutex_);
-    return stopping_ || (draining_ && active_.empty() && commands_.empty());
+    return stopping_ || (draining_ && active_.empty() && slots_.empty() && commands_.empty());
 }
 
 Status Engine::Loop(const std::function<bool()>& done) {

@@ -237,6 +237,7 @@ class Engine {
     Status KeepPages();
     Status RestorePages();
     Status RunSlots();
+    std::optional<SlotRequest> NextSlot();
     Result<SlotRequest::Done> RunSlot(const SlotRequest& request, Status& fault);
     Result<Rank::SlotResult> SaveSlot(const SlotRequest& request, SlotRequest::Done& done);
     Result<Rank::SlotResult> LoadSlot(const SlotRequest& request, SlotRequest::Done& done);
@@ -301,8 +302,10 @@ class Engine {
     ScoreCache scores_;
     int64_t scores_seen_ = 0;  // scores_.changes() that all requests have seen
     std::map<int64_t, std::unique_ptr<RunningRequest>> active_;
-    std::deque<SlotRequest> slots_;  // to be saved or restored
-    std::vector<int64_t> ended_;     // ids of requests to remove after the step
+    std::map<std::string, std::deque<SlotRequest>> slots_;  // to be saved or restored, by key
+    std::string slot_key_;                                  // whose slot was the last one
+    int64_t slot_ns_ = 0;         // when the next one may begin while sequences run
+    std::vector<int64_t> ended_;  // ids of requests to remove after the step
     std::vector<PlannedRows> planned_;
     std::vector<Sequence*> decodes_;             // valid while they are drafted
     std::vector<StepDrafts::Guesser> guessers_;  // valid while they are drafted

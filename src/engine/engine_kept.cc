@@ -53,20 +53,38 @@ Status Engine::RestorePages() {
 
 // ---- Slots --------------------------------------------------------------------------------------
 
-Status Engine::RunSlots() {
+// The keys take turns. nullopt: nobody waits for a slot.
+std::optional<SlotRequest> Engine::NextSlot() {
     while (!slots_.empty()) {
-        const SlotRequest request = std::move(slots_.front());
-        slots_.pop_front();
-        Status fault;
-        const auto done = RunSlot(request, fault);
-        request.done(done);
-        WEFT_TRY(fault);
+        auto of_key = slots_.upper_bound(slot_key_);
+        if (of_key == slots_.end()) of_key = slots_.begin();
+        SlotRequest request = std::move(of_key->second.front());
+        of_key->second.pop_front();
+        if (of_key->second.empty()) slots_.erase(of_key);
+        if (!request.gone || !request.gone()) return request;
+        request.done(MakeError(ErrorCode::kCancelled, "the client has disconnected"));
     }
     return {};
 }
 
+// Saves or restores one slot at most. While sequences run, slots take at most half of the time.
+Status Engine::RunSlots() {
+    if (slots_.empty() || (!active_.empty() && NowNs() < slot_ns_)) return {};
+    const std::optional<SlotRequest> request = NextSlot();
+    if (!request) return {};
+    slot_key_ = request->key;
+    const int64_t begin_ns = NowNs();
+    Status fault;
+    const auto done = RunSlot(*request, fault);
+    slot_ns_ = NowNs() + (NowNs() - begin_ns);
+    request->done(done);
+    return fault;
+}
+
 void Engine::EndSlots(const Error& error) {
-    for (const SlotRequest& request : std::exchange(slots_, {})) request.done(error);
+    for (const auto& [key, requests] : std::exchange(slots_, {})) {
+        for (const SlotRequest& request : requests) request.done(error);
+    }
 }
 
 // fault: an error that ends the step, beside that of the request.

@@ -95,6 +95,7 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit.Path("cache_dir", job.cache_dir);
     visit.Path("slot_dir", job.slot_dir);
     visit("cache_disk", job.cache_disk, FieldRange{0, int64_t{1} << 50});
+    visit("slot_disk", job.slot_disk, FieldRange{0, int64_t{1} << 50});
     visit.List("adapters", job.adapters, [&](auto& adapter, auto& fields) {
         fields("name", adapter.name);
         fields.Path("folder", adapter.folder, [&](const std::string& folder) {

@@ -83,7 +83,9 @@ struct Job {
     int64_t cache_ram = 0;
     std::string cache_dir{};
     int64_t cache_disk = int64_t{50} << 30;
-    std::string slot_dir{};  // folder of slot files (page_store/slot_file.h); "": none
+    // Folder of slot files (page_store/slot_file.h) with its limit in bytes; "": none.
+    std::string slot_dir{};
+    int64_t slot_disk = int64_t{50} << 30;
     bool feed = false;  // only rank 0 has the model; it streams the other ranks' shards to them
                         // (weight_stream.h)
 };

@@ -106,6 +106,7 @@ struct SlotRequest {
     std::vector<int32_t> tokens{};  // to be saved: the pages of them that are cached
     int32_t adapter = 0;            // of the text to be saved
     std::string tenant{};           // owner of the text
+    std::string key{};              // keys take turns
     struct Done {
         std::vector<int32_t> tokens{};  // restored: the text
         int32_t adapter = 0;            // restored: of the text
@@ -113,6 +114,8 @@ struct SlotRequest {
         int64_t bytes = 0;              // of the files of all ranks
         double seconds = 0;
     };
+    // Whether nobody waits for the result any more. The engine then leaves the action out.
+    std::function<bool()> gone{};
     // Called once, on the engine's thread; must not block.
     std::function<void(const Result<Done>&)> done{};
 };

@@ -270,6 +270,18 @@ class Slots(unittest.TestCase):
         self.assertEqual(complete(server, slot=0)["content"], long["content"])
         server.close()
 
+    def test_the_files_have_a_limit(self):
+        server = self.serve()
+        complete(server, slot=0)
+        size = act(server, "save")[1]["n_written"]
+        server.close()
+        server = self.serve("--slot-save-size", str(size * 3 // 2))
+        complete(server, slot=0)
+        self.assertEqual(act(server, "save")[0], 200)  # it replaces the older one
+        self.refused(act(server, "save", 0, "other"), 507, "storage_full", "--slot-save-size")
+        self.assertEqual(os.listdir(self.folder), ["talk.bin"])
+        server.close()
+
     def test_a_lost_page_is_computed_again_before_it_is_saved(self):
         server = self.serve("--kv-tokens", "2048")
         first = complete(server, slot=0)

@@ -53,11 +53,16 @@ class Tenants : public testing::Test {
         }
         api_ = std::make_unique<Api>(served_, options);
     }
-    Json Ask(const std::string& method, const std::string& path, const std::string& key,
-             const Json& body) {
+    static std::shared_ptr<KeptExchange> Asked(const std::string& method, const std::string& path,
+                                               const std::string& key, const Json& body) {
         auto exchange = std::make_shared<KeptExchange>(method, path);
         exchange->request_.headers = {{"Authorization", "Bearer " + key}};
         exchange->request_.body = Dump(body);
+        return exchange;
+    }
+    Json Ask(const std::string& method, const std::string& path, const std::string& key,
+             const Json& body) {
+        const auto exchange = Asked(method, path, key, body);
         api_->Handle(exchange);
         EXPECT_TRUE(test::Until([&] { return exchange->over_.load(); }));
         return Json::parse(exchange->text_, nullptr, false);
@@ -132,6 +137,44 @@ TEST_F(Tenants, WithoutKeysThereIsOneTenant) {
         EXPECT_EQ(Cached("x"), 0);
         EXPECT_EQ(Cached("y"), kPromptTokens - 1);
     });
+}
+
+TEST_F(Tenants, SlotsOfKeysTakeTurns) {
+    std::string order;
+    for (const char* key : {"a", "a", "a", "b"}) {
+        engine::SlotRequest slot{.file = "x", .restores = true, .key = key};
+        slot.done = [&order, key](const auto&) { order += key; };
+        engine_->Submit(std::move(slot));
+    }
+    engine::SlotRequest left{.file = "x", .restores = true, .key = "c"};
+    left.gone = [] { return true; };
+    left.done = [&order](const auto& done) {
+        order += done.error().code == ErrorCode::kCancelled ? "-" : "c";
+    };
+    engine_->Submit(std::move(left));
+    Run([] {});
+    EXPECT_EQ(order, "ab-aa");
+}
+
+TEST_F(Tenants, ASlotThatWaitsCountsAsARunningRequest) {
+    std::ofstream(dir_ / "keys", std::ios::app)
+        << KeyLine("erin", "restore", {.concurrent = 1}) << "\n"
+        << KeyLine("finn", "save", {.concurrent = 1}) << "\n";
+    served_.slot_folder = dir_.path();
+    MakeApi(true, false);
+    for (const std::string key : {"restore", "save"}) {
+        SCOPED_TRACE(key);
+        const auto ask = [&] {
+            const auto exchange = Asked("POST", "/slots/0", key, {{"filename", "x"}});
+            exchange->request_.query = "action=" + key;
+            api_->Handle(exchange);
+            return exchange;
+        };
+        const auto first = ask(), second = ask();  // (the engine does not run)
+        EXPECT_TRUE(test::Until([&] { return second->over_.load(); }));
+        EXPECT_EQ(second->status_, 429);
+        EXPECT_FALSE(first->over_);
+    }
 }
 
 // A key sees only its own errors.

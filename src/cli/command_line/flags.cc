@@ -344,10 +344,16 @@ void AddKeptPages(const Command& app, engine::Job& job) {
 }
 
 void AddSlots(const Command& app, engine::Job& job) {
-    app.Group(kEngine).AddOption(
+    const Command group = app.Group(kEngine);
+    const Option folder = group.AddOption(
         "--slot-save-path FOLDER", job.slot_dir,
         "Save and restore conversations by name in this folder, on every rank's host: POST "
         "/slots/ID?action=save or restore, as in llama-server (default: none)");
+    group
+        .AddSize("--slot-save-size SIZE", job.slot_disk, int64_t{1} << 20,
+                 "Maximum size of all files in --slot-save-path; an API key may have half of it "
+                 "(50GB)")
+        .Needs(folder);
 }
 
 void AddLora(const Command& app, CommonFlags& flags) {

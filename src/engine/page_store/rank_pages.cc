@@ -1,8 +1,10 @@
 #include "engine/page_store/rank_pages.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "base/bytes.h"
@@ -15,6 +17,21 @@ namespace {
 
 // Most bytes of used pages that are read from the device for one step, if no tier keeps them.
 constexpr int64_t kReadAgainBytes = int64_t{32} << 20;
+// A slot file counts as at least this much, which limits the number of files.
+constexpr int64_t kLeastSlotBytes = int64_t{1} << 20;
+
+// Bytes of the slot files in a folder and below it, except `path`.
+int64_t SlotBytesIn(const std::string& folder, const std::string& path) {
+    int64_t bytes = 0;
+    std::error_code error;
+    std::filesystem::recursive_directory_iterator at(folder, error), end;
+    for (; !error && at != end; at.increment(error)) {
+        struct stat info {};
+        if (at->path() == path || ::lstat(at->path().c_str(), &info) != 0) continue;
+        if (S_ISREG(info.st_mode)) bytes += std::max<int64_t>(kLeastSlotBytes, info.st_size);
+    }
+    return bytes;
+}
 
 }  // namespace
 
@@ -25,6 +42,7 @@ Result<std::unique_ptr<RankPages>> RankPages::Open(const Job& job) {
         auto slots = std::make_unique<SlotFiles>();
         pages->slots_ = slots.get();
         pages->slot_dir_ = job.slot_dir;
+        pages->slot_disk_ = job.slot_disk;
         pages->text_ = fmt::format("slots in {}", job.slot_dir);
         pages->tiers_.push_back(std::move(slots));
     }
@@ -147,6 +165,26 @@ std::string RankPages::SlotPath(const std::string& name, int rank) const {
     return fmt::format("{}/{}{}", slot_dir_, name, rank == 0 ? "" : fmt::format(".rank{}", rank));
 }
 
+// An older file of the same name is replaced.
+Status RankPages::CheckRoom(const std::string& path, int64_t bytes) const {
+    const auto check = [&](const std::string& folder, int64_t most, const char* whose,
+                           const char* part) -> Status {
+        const int64_t all = SlotBytesIn(folder, path) + std::max(bytes, kLeastSlotBytes);
+        if (all <= most) return {};
+        return MakeError(ErrorCode::kOutOfMemory,
+                         "{}: the saved conversations{} would take {}; the limit is {} "
+                         "({}--slot-save-size). Save under the name of an older one, or remove "
+                         "files on the server",
+                         path, whose, BytesText(static_cast<uint64_t>(all)),
+                         BytesText(static_cast<uint64_t>(most)), part);
+    };
+    if (path.find('/', slot_dir_.size() + 1) != std::string::npos) {
+        WEFT_TRY(
+            check(path.substr(0, path.rfind('/')), slot_disk_ / 2, " of this key", "half of "));
+    }
+    return check(slot_dir_, slot_disk_, "", "");
+}
+
 Result<RankPages::SlotOutcome> RankPages::SaveSlot(const std::string& path, SlotHead head,
                                                    std::span<const KeyedPage> pages,
                                                    std::atomic<int64_t>& progress) {
@@ -171,6 +209,9 @@ Result<RankPages::SlotOutcome> RankPages::SaveSlot(const std::string& path, Slot
     if (path.find('/', slot_dir_.size() + 1) != std::string::npos) {
         const Status made = MakeOwnFolder("--slot-save-path", path.substr(0, path.rfind('/')));
         if (!made.ok()) return SlotOutcome{0, made.error()};
+    }
+    if (const Status room = CheckRoom(path, SlotFileBytes(head)); !room.ok()) {
+        return SlotOutcome{0, room.error()};
     }
     auto written = WriteSlotFile(path, head, read_entries);
     if (!read.ok()) return read.error();

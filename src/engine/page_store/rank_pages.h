@@ -63,7 +63,9 @@ class RankPages {
         std::optional<OutputFile> written{};  // to be finished when all ranks have written theirs
     };
     // Writes the file `path` with shares of pages that are in the device's memory, and perhaps of
-    // the state after them. head: sizes are set here. Errors: those of the device.
+    // the state after them. head: sizes are set here. kOutOfMemory in the outcome: the files would
+    // exceed Job::slot_disk, or those of one API key (a folder in Job::slot_dir) half of it.
+    // Errors: those of the device.
     Result<SlotOutcome> SaveSlot(const std::string& path, SlotHead head,
                                  std::span<const KeyedPage> pages, std::atomic<int64_t>& progress);
     // Reads the file `path` of the save `set`: its entries then count as kept under the keys of
@@ -100,12 +102,14 @@ class RankPages {
         std::shared_ptr<std::vector<std::byte>> bytes;
     };
     Status ReadAll(std::span<const Unkept> pages);
+    Status CheckRoom(const std::string& path, int64_t bytes) const;
     Status CheckSlot(const SlotFile& file, const Sha256Digest& set, size_t entries) const;
     const Share& ShareOf(const KeyedPage& page) const { return page.is_state ? states_ : pages_; }
 
     std::string text_;
     std::vector<std::unique_ptr<PageStore>> tiers_;  // fastest first
     std::string slot_dir_;
+    int64_t slot_disk_ = 0;
     SlotFiles* slots_ = nullptr;  // one of tiers_; null: no --slot-save-path
     backend::Executable* executable_ = nullptr;
     Sha256Digest shard_{};

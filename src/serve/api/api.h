@@ -114,7 +114,7 @@ class Api {
     void ListSlots(Exchange& exchange);
     void ChangeSlot(const std::shared_ptr<Exchange>& exchange);
     class SlotPrefill;
-    void SaveSlot(std::shared_ptr<Exchange> exchange, SlotTable::Text text,
+    void SaveSlot(const std::shared_ptr<Exchange>& exchange, SlotTable::Text text,
                   engine::SlotRequest slot, Admitted admitted);
     std::string OwnerOf(const HttpRequest& request) const;
     class Probe;

@@ -10,6 +10,15 @@ namespace {
 
 const Headers kJsonHeaders{{"Content-Type", "application/json"}};
 
+// The action counts as a running request of its key until its end.
+void KeepTicket(std::shared_ptr<Limiter::Ticket> ticket, engine::SlotRequest& slot) {
+    slot.done = [ticket = std::move(ticket), done = std::move(slot.done)](
+                    const Result<engine::SlotRequest::Done>& result) mutable {
+        ticket.reset();  // before the client knows
+        done(result);
+    };
+}
+
 }  // namespace
 
 void Api::ListSlots(Exchange& exchange) {
@@ -41,11 +50,16 @@ class Api::SlotPrefill final : public engine::Listener {
     std::shared_ptr<Limiter::Ticket> ticket_;
 };
 
-void Api::SaveSlot(std::shared_ptr<Exchange> exchange, SlotTable::Text text,
+void Api::SaveSlot(const std::shared_ptr<Exchange>& exchange, SlotTable::Text text,
                    engine::SlotRequest slot, Admitted admitted) {
     if (text.tokens.empty()) {  // as in llama-server, this saves an empty slot
-        admitted.Settle();
+        if (admitted.ticket != nullptr) admitted.ticket->Settle(0);
+        KeepTicket(std::move(admitted.ticket), slot);
         return served_.engine->Submit(std::move(slot));
+    }
+    // Both copies of the text count, because the request's body is small.
+    if (const auto refusal = exchange->Hold(2 * sizeof(int32_t) * text.tokens.size())) {
+        return Refuse(*exchange, {refusal->status, refusal->message, "", refusal->code});
     }
     slot.tokens = text.tokens;
     slot.adapter = text.adapter;
@@ -55,10 +69,12 @@ void Api::SaveSlot(std::shared_ptr<Exchange> exchange, SlotTable::Text text,
     prefill.max_tokens = 0;
     engine::Request* const request = &prefill;
     if (!Charge(*exchange, {&request, 1}, admitted)) return;
+    KeepTicket(admitted.ticket, slot);
     auto listener =
         std::make_shared<SlotPrefill>(*served_.engine, std::move(slot), std::move(admitted.ticket));
     const auto id = served_.engine->Submit(std::move(prefill), listener);
-    if (!id.ok()) listener->OnEnd("", id.error());
+    if (!id.ok()) return listener->OnEnd("", id.error());
+    exchange->OnGone([engine = served_.engine, id = *id] { engine->Cancel(id); });
 }
 
 void Api::ChangeSlot(const std::shared_ptr<Exchange>& exchange) {
@@ -94,6 +110,8 @@ void Api::ChangeSlot(const std::shared_ptr<Exchange>& exchange) {
     slot.file = owner.empty() ? ask.filename : owner + "/" + ask.filename;
     slot.restores = ask.action == SlotAsk::Action::kRestore;
     slot.tenant = admitted.tenant;
+    slot.key = owner;
+    slot.gone = [exchange] { return exchange->gone(); };
     slot.done = [this, exchange, ask, owner](const Result<engine::SlotRequest::Done>& done) {
         if (!done.ok()) {
             const std::string& folder = served_.slot_folder;
@@ -109,7 +127,8 @@ void Api::ChangeSlot(const std::shared_ptr<Exchange>& exchange) {
         return SaveSlot(exchange, slots_->TextOf(owner, ask.id), std::move(slot),
                         std::move(admitted));
     }
-    admitted.Settle();
+    if (admitted.ticket != nullptr) admitted.ticket->Settle(0);
+    KeepTicket(std::move(admitted.ticket), slot);
     served_.engine->Submit(std::move(slot));
 }
 

@@ -252,11 +252,13 @@ ApiError SlotError(const Error& error, const std::string& folder) {
     }
     const bool of_file = error.code == ErrorCode::kNotFound || error.code == ErrorCode::kCorrupt;
     if (of_file) answer.status = 400;  // as in llama-server
+    if (error.code == ErrorCode::kOutOfMemory) answer.status = 507;
     answer.param = "filename";
-    answer.code = error.code == ErrorCode::kNotFound  ? "file_not_found"
-                  : error.code == ErrorCode::kCorrupt ? "file_damaged"
-                  : error.code == ErrorCode::kUsage   ? "file_of_another_job"
-                                                      : answer.code;
+    answer.code = error.code == ErrorCode::kNotFound      ? "file_not_found"
+                  : error.code == ErrorCode::kCorrupt     ? "file_damaged"
+                  : error.code == ErrorCode::kUsage       ? "file_of_another_job"
+                  : error.code == ErrorCode::kOutOfMemory ? "storage_full"
+                                                          : answer.code;
     return answer;
 }
 
