@@ -196,24 +196,32 @@ TEST_F(HttpLimit, MemoryOfTheWorkCounts) {
         return exchange;
     };
     const auto large = hold(client), late = hold(other);
-    EXPECT_FALSE(large->Reserve(600'000).has_value()) << "more than the half of one key";
-    EXPECT_FALSE(large->Reserve(900'000).has_value()) << "it has some already";
-    const auto refusal = late->Reserve(600'000);
+    EXPECT_FALSE(large->Reserve(600'000, false).has_value()) << "more than the half of one key";
+    EXPECT_FALSE(large->Reserve(900'000, false).has_value()) << "it has some already";
+    const auto refusal = late->Reserve(600'000, false);
     ASSERT_TRUE(refusal.has_value());
     EXPECT_EQ(refusal->status, 503);
     EXPECT_TRUE(late->Hold(600'000).has_value());
     EXPECT_FALSE(late->Hold(300'000).has_value());
     large->Release();
-    EXPECT_FALSE(late->Reserve(600'000).has_value());
+    EXPECT_FALSE(late->Reserve(600'000, false).has_value());
     late->Send(200, {}, "small");
     EXPECT_EQ(other.Answer().body, "small");
     large->Send(200, {}, "small");
     EXPECT_EQ(client.Answer().body, "small");
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
     const auto alone = hold(gone);
-    EXPECT_FALSE(alone->Reserve(2'000'000).has_value());
+    EXPECT_FALSE(alone->Reserve(2'000'000, false).has_value());
     gone.Reset();
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
+    const auto first = hold(client), second = hold(other);
+    EXPECT_FALSE(first->Reserve(400'000, true).has_value());
+    const auto of_key = second->Reserve(200'000, true);
+    ASSERT_TRUE(of_key.has_value());
+    EXPECT_EQ(of_key->status, 429);
+    first->Send(200, {}, "small");
+    EXPECT_EQ(client.Answer().body, "small");
+    EXPECT_TRUE(Until([&] { return !second->Reserve(200'000, true).has_value(); }));
 }
 
 // Streams and complete answers of many clients that do not read, and one that reads.

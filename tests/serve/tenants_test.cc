@@ -139,6 +139,29 @@ TEST_F(Tenants, WithoutKeysThereIsOneTenant) {
     });
 }
 
+// A request that continues a large conversation has a small body.
+TEST_F(Tenants, AConversationThatARequestKeepsCounts) {
+    served_.chat =
+        chat::Chat::Make("{% for m in messages %}{{ m.content }}{% endfor %}", engine_->tokenizer())
+            .value();
+    served_.forms = chat::FindForms(*served_.chat);
+    MakeApi(true, false);
+    const Json unseen{{"type", "web_search_call"}, {"action", std::vector<int>(10'000)}};
+    const Json said{{"role", "user"}, {"content", "a"}};
+    Run([&] {
+        const Json first = Ask("POST", "/v1/responses", "key-a",
+                               {{"input", Json::array({said, unseen})}, {"max_output_tokens", 1}});
+        ASSERT_TRUE(first.contains("id")) << first;
+        const auto next = Asked(
+            "POST", "/v1/responses", "key-a",
+            {{"previous_response_id", first["id"]}, {"input", "b"}, {"max_output_tokens", 1}});
+        next->most_bytes_ = 100'000;
+        api_->Handle(next);
+        EXPECT_TRUE(test::Until([&] { return next->over_.load(); }));
+        EXPECT_EQ(next->status_, 429) << next->text_;
+    });
+}
+
 TEST_F(Tenants, SlotsOfKeysTakeTurns) {
     std::string order;
     for (const char* key : {"a", "a", "a", "b"}) {

@@ -58,7 +58,10 @@ class KeptExchange final : public Exchange {
         if (bytes <= most_bytes_) return {};
         return Refusal{503, "no room", "too_many_large_requests"};
     }
-    std::optional<Refusal> Reserve(size_t) override { return {}; }
+    std::optional<Refusal> Reserve(size_t bytes, bool of_key) override {
+        if (!of_key || bytes <= most_bytes_) return {};
+        return Refusal{429, "no room", "too_many_large_requests"};
+    }
     void Release() override {}
     void Note(const std::function<void(RequestNote&)>& edit) override { edit(note_); }
 
@@ -66,7 +69,7 @@ class KeptExchange final : public Exchange {
     RequestNote note_;
     std::function<void()> on_over_;  // called when the client has the answer
     std::string_view kept_;          // the body of SendKept
-    size_t most_bytes_ = SIZE_MAX;   // limit of Hold()
+    size_t most_bytes_ = SIZE_MAX;   // limit of Hold(), and of Reserve() for a key
     std::atomic<size_t> held_bytes_{0};
     std::string text_;
     std::atomic<int> status_{0};

@@ -76,9 +76,10 @@ struct AnswerPlan {
     std::string owner{};  // owner of the stored responses that it reads and writes
     std::shared_ptr<ResponseStore> responses{};  // may be null
     bool ends_slowly = false;                    // the end of the answer writes a file
-    Headers headers{};                           // response headers besides Content-Type
-    std::string prompt_name = "prompt";          // field name of the prompt, for errors
-    std::shared_ptr<SlotTable::Use> slot{};      // remembers the text of the first choice
+    size_t kept_bytes = 0;  // memory that is kept until then and is not part of the request's body
+    Headers headers{};      // response headers besides Content-Type
+    std::string prompt_name = "prompt";      // field name of the prompt, for errors
+    std::shared_ptr<SlotTable::Use> slot{};  // remembers the text of the first choice
     // Not empty: the complete response body; the engine is not called.
     std::string reply{};
     std::string reply_type = "application/json";

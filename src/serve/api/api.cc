@@ -247,7 +247,7 @@ class Api::Room {
         api.memory_freed_.wait(lock, [&] {
             const bool alone = api.at_work_bytes_ == 0 || api.over_;
             if (!alone && api.at_work_bytes_ + bytes > most) return false;
-            refusal_ = exchange.Reserve(static_cast<size_t>(bytes));
+            refusal_ = exchange.Reserve(static_cast<size_t>(bytes), false);
             return alone || !refusal_;
         });
         if (refusal_) return;
@@ -449,6 +449,12 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort 
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
     if (!plan.reply.empty()) {
         return Send(*exchange, std::move(admitted.headers), plan.reply_type, std::move(plan.reply));
+    }
+    std::optional<Refusal> full;
+    if (plan.kept_bytes > 0) full = exchange->Reserve(plan.kept_bytes, true);
+    if (full) {
+        admitted.Settle();
+        return SendRefusal(*exchange, *full, std::move(admitted.headers));
     }
     std::vector<engine::Request*> requests;
     for (ChoicePlan& choice : plan.choices) requests.push_back(&choice.request);

@@ -35,7 +35,9 @@ class Handle final : public Exchange {
     void OnGone(std::function<void()> callback) override { state_->OnGone(std::move(callback)); }
     size_t backlog_bytes() const override { return state_->backlog_bytes(); }
     std::optional<Refusal> Hold(size_t bytes) override { return state_->Hold(bytes); }
-    std::optional<Refusal> Reserve(size_t bytes) override { return state_->Reserve(bytes); }
+    std::optional<Refusal> Reserve(size_t bytes, bool of_key) override {
+        return state_->Reserve(bytes, of_key);
+    }
     void Release() override { state_->Release(); }
     void Note(const std::function<void(RequestNote&)>& edit) override { state_->Note(edit); }
 
@@ -206,10 +208,11 @@ void ExchangeState::CountLocked(size_t bytes) {
     counted_bytes_ = bytes;
 }
 
-std::optional<Refusal> ExchangeState::Reserve(size_t bytes) {
+std::optional<Refusal> ExchangeState::Reserve(size_t bytes, bool of_key) {
     const std::lock_guard lock(mutex_);
     if (owner_ == nullptr || reserved_bytes_ > 0) return {};
-    auto refusal = owner_->Hold({}, bytes, counted_bytes_ + request_.body.size());
+    reserver_ = of_key ? note_.key : "";
+    auto refusal = owner_->Hold(reserver_, bytes, counted_bytes_ + request_.body.size());
     if (!refusal) reserved_bytes_ = bytes;
     return refusal;
 }
@@ -217,7 +220,7 @@ std::optional<Refusal> ExchangeState::Reserve(size_t bytes) {
 void ExchangeState::Release() {
     const std::lock_guard lock(mutex_);
     const size_t reserved = std::exchange(reserved_bytes_, 0);
-    if (owner_ != nullptr && reserved > 0) owner_->LetGo({}, reserved);
+    if (owner_ != nullptr && reserved > 0) owner_->LetGo(reserver_, reserved);
 }
 
 void ExchangeState::CountBacklog() {
@@ -240,7 +243,7 @@ std::shared_ptr<ExchangeOwner> ExchangeState::LeaveOwnerLocked() {
     const size_t counted = std::exchange(counted_bytes_, 0);
     if (owner != nullptr && counted > 0) owner->LetGo(holder_, counted);
     const size_t reserved = std::exchange(reserved_bytes_, 0);
-    if (owner != nullptr && reserved > 0) owner->LetGo({}, reserved);
+    if (owner != nullptr && reserved > 0) owner->LetGo(reserver_, reserved);
     return owner;
 }
 

@@ -55,7 +55,7 @@ class ExchangeState {
     void EndWith(std::string last);
     void OnGone(std::function<void()> callback);
     std::optional<Refusal> Hold(size_t bytes);
-    std::optional<Refusal> Reserve(size_t bytes);
+    std::optional<Refusal> Reserve(size_t bytes, bool of_key);
     void Release();
     // Called when the handler's last reference to the Exchange is released.
     void Abandon();
@@ -115,6 +115,7 @@ class ExchangeState {
     std::atomic<size_t> backlog_bytes_{0};
     std::string holder_;  // client charged for counted_bytes_
     size_t counted_bytes_ = 0;
+    std::string reserver_;  // client charged for reserved_bytes_
     size_t reserved_bytes_ = 0;
     uint64_t sent_bytes_ = 0;  // used by the I/O thread only
 };

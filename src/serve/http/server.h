@@ -80,9 +80,9 @@ class Exchange {
     // instead. Call this before Send(), which counts its body without a check.
     virtual std::optional<Refusal> Hold(size_t bytes) = 0;
     // Counts memory that the handler uses for the request, until Release() or the end of the
-    // answer. It counts toward HttpLimits::all_bodies_bytes as with Hold(), but not toward the
-    // share of a key.
-    virtual std::optional<Refusal> Reserve(size_t bytes) = 0;
+    // answer. It counts toward HttpLimits::all_bodies_bytes as with Hold(), and toward the share of
+    // the key only if of_key.
+    virtual std::optional<Refusal> Reserve(size_t bytes, bool of_key) = 0;
     virtual void Release() = 0;
     // Edits HttpRecord::note before the answer is complete. `edit` runs immediately, under a lock;
     // it must not call the Exchange.

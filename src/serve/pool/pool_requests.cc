@@ -102,7 +102,7 @@ void PoolServer::Impl::ReadAsk(std::shared_ptr<Exchange> exchange, std::string k
         if (exchange->gone()) return;
         if (bytes > kSmallBytes) {
             const size_t parsed = std::min(kParsedPerByte * bytes, kMostParsed);
-            if (const auto refusal = exchange->Reserve(parsed)) {
+            if (const auto refusal = exchange->Reserve(parsed, false)) {
                 error = ApiError{refusal->status, refusal->message, "", refusal->code};
             }
         }

@@ -115,8 +115,9 @@ FindItem FinderOf(const AnswerPlan& plan) {
 }
 
 // Stores the response with its conversation, unless "store" is false.
-KeepResponse KeeperOf(const AnswerPlan& plan, Json items) {
+KeepResponse KeeperOf(AnswerPlan& plan, Json items) {
     const int64_t item_bytes = HeldBytes(items);
+    plan.kept_bytes = static_cast<size_t>(item_bytes);
     return [store = plan.responses, owner = plan.owner, item_bytes,
             items = std::make_shared<const Json>(std::move(items))](const Json& response) {
         store->Put(owner, response["id"].get<std::string>(),
