@@ -481,6 +481,7 @@ void Connection::Serve() {
     parser_.reset();
     phase_ = Phase::kServing;
     phase_ns_ = NowNs();
+    if (ended_) looked_ns_ = ended_ns_ = phase_ns_;  // a pipelined request, whose turn it is now
     ++core_.open_exchanges;
     const HttpOptions& options = core_.options;
     Headers extra = ExtraHeaders(request, options);
