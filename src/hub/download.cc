@@ -171,9 +171,11 @@ class Job {
             if (!saved.ok()) Log(LogLevel::kWarning, "{}", saved.error().message);
             return *error_;
         }
-        while (HashSome()) {
+        while (!error_ && HashSome()) {
+            ShowSometimes();
+            if (config_.Stopped()) Fail(MakeError(ErrorCode::kCancelled, "stopped"));
         }
-        if (wanted_ != nullptr) SaveNote();
+        if (wanted_ != nullptr || error_) SaveNote();
         if (error_) return *error_;
         Show();
         return {};
@@ -245,15 +247,12 @@ class Job {
     // The calling thread's loop while other threads download.
     void Supervise() {
         const int64_t note_ms = wanted_ == nullptr ? kNoteMs : kSafeNoteMs;
-        int64_t note_ns = NowNs(), shown_ns = 0;
+        int64_t note_ns = NowNs();
         std::unique_lock lock(mutex_);
         while (active_ > 0) {
             lock.unlock();
             const bool hashed = HashSome();
-            if (NowNs() - shown_ns > kProgressMs * 1'000'000) {
-                shown_ns = NowNs();
-                Show();
-            }
+            ShowSometimes();
             if (NowNs() - note_ns > note_ms * 1'000'000) {
                 note_ns = NowNs();
                 SaveNote();
@@ -263,6 +262,12 @@ class Job {
             if (!hashed && active_ > 0)
                 changed_state_.wait_for(lock, std::chrono::milliseconds(kTickMs));
         }
+    }
+
+    void ShowSometimes() {
+        if (NowNs() - shown_ns_ <= kProgressMs * 1'000'000) return;
+        shown_ns_ = NowNs();
+        Show();
     }
 
     void Show() {
@@ -392,7 +397,7 @@ class Job {
     std::atomic<bool> halt_{false};
     // Used only by the calling thread:
     uint64_t resumed_ = 0, hashed_ = 0, noted_bytes_ = 0, gain_bytes_ = 0;
-    int64_t gain_ns_ = 0;
+    int64_t gain_ns_ = 0, shown_ns_ = 0;
     Digest digest_;
     std::vector<std::byte> hash_buffer_;
 };

@@ -309,6 +309,31 @@ TEST_F(PullTest, ResumesFromAPartialFile) {
     EXPECT_EQ(Sent(), pulled->fetched_bytes);
 }
 
+// All bytes are there, but the program was killed before it had hashed them.
+TEST_F(PullTest, StopsWhileItHashes) {
+    server_->Set({{"files", {Large("x.gguf", kPullBig)}}});
+    const auto whole = Pull("o/n");
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(whole));
+    const hub::RepoFile& file = whole->files[0].file;
+    const std::string part = fs::canonical(whole->path).string() + hub::kPartSuffix;
+    fs::rename(fs::canonical(whole->path), part);
+    hub::PartNote note;
+    note.hash = file.hash;
+    note.size = file.bytes;
+    note.done.Add({0, file.bytes});
+    std::ofstream(part + hub::kNoteSuffix) << hub::PrintNote(note);
+    std::atomic<bool> stop{false};
+    config_.stop = &stop;
+    const auto stopped = hub::Pull(config_, *hub::ParseSpec("o/n"),
+                                   [&](const auto& state) { stop = state.there_bytes > 0; });
+    ASSERT_FALSE(stopped.ok());
+    EXPECT_EQ(static_cast<int>(stopped.error().code), static_cast<int>(ErrorCode::kCancelled));
+    stop = false;
+    const auto pulled = Pull("o/n");
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
+    EXPECT_EQ(pulled->fetched_bytes, 0u);
+}
+
 // The Hub's hash says which content it is. The servers of a mirror may have different ETags.
 TEST_F(PullTest, StartsOverOnlyWhenTheContentChanged) {
     for (const bool content_too : {false, true}) {
