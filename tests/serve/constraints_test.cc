@@ -38,6 +38,18 @@ TEST(KeptConstraints, AreBounded) {
     }
 }
 
+TEST(KeptConstraints, ATenantWithManyTakesNoneOfAnother) {
+    const auto words = tokenizer::Tokenizer::Make(tokenizer::TinyBytePair());
+    ASSERT_TRUE(words.ok());
+    Constraints shared(**words);
+    EXPECT_TRUE(shared.Compile({"regex", "x"}, "quiet").ok());
+    for (int i = 0; i < 40; ++i) {
+        EXPECT_TRUE(shared.Compile({"regex", fmt::format("a{{{}}}", i + 1)}, "busy").ok());
+    }
+    EXPECT_EQ(shared.kept(), 32u);
+    EXPECT_TRUE(shared.Compile({"regex", "x"}, "quiet", nullptr, CompileEffort::kNone).ok());
+}
+
 // A constraint that is not cached is compiled within the caller's effort.
 TEST(KeptConstraints, CompileWithinTheCallersEffort) {
     const auto words = tokenizer::Tokenizer::Make(tokenizer::TinyBytePair());

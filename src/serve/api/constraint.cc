@@ -4,6 +4,11 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
+#include <map>
+#include <ranges>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -383,10 +388,10 @@ Result<grammar::Matcher> Constraints::Compile(const ConstraintText& constraint,
                                   constraint.kind, constraint.text);
     {
         const std::lock_guard lock(mutex_);
-        const auto it = std::ranges::find(known_, key, &Entry::first);
+        const auto it = std::ranges::find(known_, key, &Entry::key);
         if (it != known_.end()) {
             known_.splice(known_.begin(), known_, it);
-            return answer(known_.front().second);
+            return answer(known_.front().compiled);
         }
     }
     if (effort == CompileEffort::kNone) {
@@ -399,21 +404,33 @@ Result<grammar::Matcher> Constraints::Compile(const ConstraintText& constraint,
         CompileNew(constraint, some ? kSomeEffort : grammar::CompileLimits(), notes);
     if (!matcher.ok() && matcher.error().code == ErrorCode::kCancelled) return matcher;
     const Compiled compiled{matcher, KeywordsOf(notes)};
-    if (key.size() <= kMostKeyBytes) Keep(std::move(key), compiled);
+    if (key.size() <= kMostKeyBytes) Keep({std::move(key), tenant, compiled});
     return answer(compiled);
 }
 
-void Constraints::Keep(std::string key, Compiled compiled) {
+// The new entry stays.
+void Constraints::Keep(Entry entry) {
     const std::lock_guard lock(mutex_);
-    known_.emplace_front(std::move(key), std::move(compiled));
-    size_t bytes = 0;
-    auto end = known_.begin();
-    for (size_t count = 0; end != known_.end() && count < kMost; ++end, ++count) {
-        const auto& [text, kept] = *end;
-        bytes += text.size() + (kept.matcher.ok() ? kept.matcher->size_bytes() : 0);
-        if (bytes > most_bytes_ && count > 0) break;
+    known_.push_front(std::move(entry));
+    for (;;) {
+        size_t bytes = known_.front().bytes();
+        std::map<std::string_view, std::pair<size_t, size_t>> held;  // count and bytes, by tenant
+        for (const Entry& one : known_ | std::views::drop(1)) {
+            auto& [count, size] = held[one.tenant];
+            ++count;
+            size += one.bytes();
+            bytes += one.bytes();
+        }
+        const bool too_many = known_.size() > kMost;
+        if (held.empty() || (!too_many && bytes <= most_bytes_)) return;
+        const auto most = std::ranges::max_element(held, {}, [&](const auto& of_tenant) {
+            return too_many ? of_tenant.second.first : of_tenant.second.second;
+        });
+        const auto oldest = std::find_if(known_.rbegin(), known_.rend(), [&](const Entry& one) {
+            return one.tenant == most->first;
+        });
+        known_.erase(std::next(oldest).base());
     }
-    known_.erase(end, known_.end());
 }
 
 // Compiles a constraint and its first mask. A grammar that is too ambiguous fails here, on the

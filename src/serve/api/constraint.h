@@ -59,8 +59,8 @@ ConstraintText OrCallConstraint(const Json& tools, const ConstraintText& constra
 // (seconds).
 enum class CompileEffort { kNone, kSome, kAll };
 
-// LRU cache of compiled constraints and of compile errors. Token masks persist across requests.
-// Thread: any.
+// LRU cache of compiled constraints and of compile errors. Beyond a limit, the tenant that holds
+// most loses an entry. Token masks persist across requests. Thread: any.
 class Constraints {
   public:
     // `tokenizer` outlives this. The token trie is built on first use. Control tokens in `frame`
@@ -87,13 +87,19 @@ class Constraints {
         Result<grammar::Matcher> matcher;
         std::string left_out{};
     };
-    using Entry = std::pair<std::string, Compiled>;
+    struct Entry {
+        std::string key, tenant;
+        Compiled compiled;
+        size_t bytes() const {
+            return key.size() + (compiled.matcher.ok() ? compiled.matcher->size_bytes() : 0);
+        }
+    };
 
     // Control tokens that may be written: none, those inside a call, or also those around it.
     enum class Markers { kNone, kCall, kWholeCall };
 
     std::shared_ptr<const grammar::TokenTrie> Trie(Markers markers);
-    void Keep(std::string key, Compiled compiled);
+    void Keep(Entry entry);
     Result<grammar::Matcher> CompileNew(const ConstraintText& constraint,
                                         const grammar::CompileLimits& limits,
                                         std::vector<std::string>& left_out);
