@@ -204,8 +204,9 @@ TEST(StreamBorderTest, MeasuresTheExpertsOfTheRank) {
     backend::CompileOptions options;
     options.max_tokens = 8;
     options.kv_pages = 1;
-    const auto device = Processor()->Compile({placed.device}, options).value();
-    const auto host = Processor()->Compile({placed.host}, options).value();
+    const auto processor = Processor();
+    const auto device = processor->Compile({placed.device}, options).value();
+    const auto host = processor->Compile({placed.host}, options).value();
     for (backend::Executable* const on : {device.get(), host.get()}) {
         int own = 0, others = 0;
         on->SetProbe([&](int32_t number, int64_t rows) -> Status {
