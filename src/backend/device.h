@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,6 +35,9 @@ struct DeviceOptions {
     bool exact = false;           // never round activations to fewer bits than float32
     program::HostOps host_ops{};  // ops that the host's processor runs beside a GPU
     int local_rank = 0;  // number of this rank among the ranks of its host; selects its GPU
+    // Whether the user asked to stop; then a GPU compiles no further kernel, and the step that
+    // needs one fails (kCancelled). Called from several threads.
+    std::function<bool()> stopped{};
 };
 
 // Kind of memory that holds a device's values. kUnified: the host and the device access the same

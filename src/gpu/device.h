@@ -20,6 +20,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -200,6 +201,9 @@ struct OpenOptions {
     // Errors: kUnsupported if it is not installed.
     bool validate = false;
     std::string cache_folder{};  // folder for compiled pipelines; empty: they are not stored
+    // CUDA, HIP: whether no further kernel is to be compiled; then Commands::End returns
+    // kCancelled. Called from several threads.
+    std::function<bool()> stopped{};
 };
 
 // Names memory of a device for other processes of the host.

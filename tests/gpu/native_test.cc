@@ -329,6 +329,34 @@ TEST_F(NativeFaults, KernelsAreCompiledTogether) {
     }
 }
 
+// The compilation of a step's kernels may take minutes.
+TEST_F(NativeFaults, AStopEndsTheCompilation) {
+    const test::TempDir folder;
+    std::atomic<bool> stop = true;
+    const auto device =
+        Device::Open(test::TestApi(), 0,
+                     {.cache_folder = folder.path(), .stopped = [&] { return stop.load(); }});
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    const auto one = test::MakeScale(**device, 32, 21), other = test::MakeScale(**device, 32, 22);
+    const auto words = (*device)->Allocate(128, Place::kHost);
+    ASSERT_TRUE(one.ok() && other.ok() && words.ok());
+    const auto args = test::ScaleArgs{words->address(), words->address(), 32, 0};
+    const auto end = [&](const Kernel& kernel) {
+        const auto commands = (*device)->Record();
+        (*commands)->Run(kernel, test::Args(args), 1);
+        return (*commands)->End();
+    };
+    const Status stopped = end(**one);
+    ASSERT_FALSE(stopped.ok());
+    EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled) << stopped.error().message;
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+    stop = false;
+    for (const auto* kernel : {&one, &other}) {
+        const Status ended = end(***kernel);
+        EXPECT_TRUE(ended.ok()) << ended.error().message;
+    }
+}
+
 TEST_F(NativeFaults, ACardIsListedWithItsDrivers) {
     const Cards found = ListCards();
     ASSERT_FALSE(found.cards.empty()) << found.none;

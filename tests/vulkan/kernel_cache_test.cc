@@ -96,6 +96,12 @@ TEST(VulkanKernels, CompilingIsProgress) {
     }
     // A kernel in the cache is not compiled again.
     EXPECT_TRUE(kernels.Get("map", {64, 1}, 16, 0).ok());
+    // After a stop, no other kernel is compiled.
+    kernels.SetStopped([] { return true; });
+    EXPECT_TRUE(kernels.Get("map", {64, 1}, 16, 0).ok());
+    const auto stopped = kernels.Get("map", {64, 2}, 16, 0);
+    ASSERT_FALSE(stopped.ok());
+    EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
 }
 
 // Earlier versions made the folder with the user's mask: 0775 on Ubuntu and Fedora.

@@ -238,12 +238,14 @@ Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOption
     gpu::OpenOptions open;
     open.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
     open.cache_folder = KernelFolder();
+    open.stopped = options.stopped;
     WEFT_ASSIGN(std::shared_ptr<gpu::Device> opened, gpu::Device::Open(gpu.api, gpu.index, open));
     const Arithmetic arithmetic = limits.arithmetic.value_or(ArithmeticOf(gpu, options));
     DeviceInfo info = InfoOf(gpu, options.reference, arithmetic);
     auto context =
         std::make_shared<Context>(std::move(opened), info.name, options.reference, arithmetic);
     context->limits = limits;
+    context->kernels.SetStopped(options.stopped);
     return std::shared_ptr<Device>(
         std::make_shared<GpuDevice>(std::move(info), std::move(context), options.threads));
 }

@@ -25,6 +25,7 @@ backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int thre
     if (options.cores_shared) options.cores.clear();
     options.reference = reference;
     options.exact = exact;
+    options.stopped = [&cluster] { return cluster.stop_requested(); };
     return options;
 }
 

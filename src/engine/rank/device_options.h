@@ -23,7 +23,7 @@ using backend::MayAllUseHostCores;
 int DefaultThreads(size_t cores, std::optional<double> quota);
 
 // Fills in all DeviceOptions but local_rank. threads = 0: DefaultThreads. Threads are pinned if no
-// two ranks share a core.
+// two ranks share a core. `cluster` must outlive the device's steps.
 backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int threads, bool reference,
                                        bool exact = false);
 

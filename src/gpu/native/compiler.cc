@@ -70,6 +70,11 @@ void Compiler::LoadAll() {
         SecondsSince(begin_ns));
 }
 
+Status Compiler::CheckStop() const {
+    if (!stopped_ || !stopped_()) return {};
+    return MakeError(ErrorCode::kCancelled, "stopped by the user");
+}
+
 void Compiler::Tell(size_t done, size_t count) {
     int64_t told_ns = told_ns_;
     const int64_t now_ns = NowNs();

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -94,7 +95,8 @@ Result<Buffer> OpenSharedOn(std::shared_ptr<Core> core, const SharedHandle& hand
 // Thread: one caller, except for Compile.
 class Compiler {
   public:
-    Compiler(const Core& core, std::string folder) : core_(core), folder_(std::move(folder)) {}
+    Compiler(const Core& core, const OpenOptions& options)
+        : core_(core), folder_(options.cache_folder), stopped_(options.stopped) {}
     // Opens the compiler's library. Must precede all others.
     Status Open();
 
@@ -105,6 +107,8 @@ class Compiler {
     void Wait(Waiting& kernel) { waiting_.push_back(&kernel); }
     void Forget(Waiting& kernel) { std::erase(waiting_, &kernel); }
     void LoadAll();
+    // Errors: kCancelled (OpenOptions::stopped). Thread: any.
+    Status CheckStop() const;
 
     struct Compiled {
         std::vector<std::byte> file;  // for Calls::LoadModule
@@ -120,6 +124,7 @@ class Compiler {
     void Tell(size_t done, size_t count);
     const Core& core_;
     const std::string folder_;
+    const std::function<bool()> stopped_;
     CompilerCalls calls_;
     std::vector<std::string> options_;
     std::vector<Waiting*> waiting_;

@@ -26,7 +26,8 @@ class KernelOfCore : public Kernel, public Compiler::Waiting {
     Status Create(const KernelCode& code);
     // Thread: any.
     void Load() override {
-        status_ = LoadFitting();
+        status_ = compiler_->CheckStop();
+        if (status_.ok()) status_ = LoadFitting();
         if (!status_.ok()) handles_.function = nullptr;
     }
     Status Loaded();
@@ -79,9 +80,10 @@ Status KernelOfCore::Create(const KernelCode& code) {
 
 Status KernelOfCore::Loaded() {
     if (handles_.function != nullptr) return {};
+    compiler_->Forget(*this);  // unless an earlier attempt failed, it still waits
+    compiler_->Wait(*this);
     compiler_->LoadAll();
     if (handles_.function != nullptr) text_ = {};
-    if (!status_.ok()) compiler_->Wait(*this);  // the next caller tries again
     return status_;
 }
 

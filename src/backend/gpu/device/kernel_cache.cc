@@ -52,6 +52,7 @@ Result<const gpu::Kernel*> KernelCache::Get(std::string_view shader,
                          "cpu",
                          shader);
     }
+    if (stopped_ && stopped_()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     const Compiling compiling(*this);
     WEFT_ASSIGN(std::unique_ptr<gpu::Kernel> kernel,
                 device_.MakeKernel({shader, spirv, args_bytes, key.constants, subgroup,

@@ -5,10 +5,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.h"
@@ -29,7 +31,9 @@ enum class Guard { kNone, kStopWord };
 class KernelCache {
   public:
     explicit KernelCache(gpu::Device& device) : device_(device) {}
-    // Errors: kUnsupported (this build lacks the shader).
+    // While `stopped` returns true, Get creates no kernel.
+    void SetStopped(std::function<bool()> stopped) { stopped_ = std::move(stopped); }
+    // Errors: kUnsupported (this build lacks the shader), kCancelled (SetStopped).
     Result<const gpu::Kernel*> Get(std::string_view shader, std::vector<uint32_t> constants,
                                    uint32_t args_bytes, uint32_t subgroup,
                                    Guard guard = Guard::kNone);
@@ -64,6 +68,7 @@ class KernelCache {
         auto operator<=>(const Key&) const = default;
     };
     gpu::Device& device_;
+    std::function<bool()> stopped_;
     std::map<Key, std::unique_ptr<gpu::Kernel>> kernels_;
     mutable std::atomic<int64_t> progress_{0};
     std::atomic<int64_t> compiles_since_ns_{0};  // 0: no kernel is being compiled
