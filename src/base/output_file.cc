@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/confine.h"
 #include "base/hash.h"
+#include "base/large_file.h"
 
 namespace weft {
 namespace {
@@ -23,16 +23,6 @@ namespace {
 std::string FolderOf(const std::string& path) {
     const std::string folder = std::filesystem::path(path).parent_path().string();
     return folder.empty() ? "." : folder;
-}
-
-// What to do about a file that is too large.
-std::string LargeAdvice() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-        return ". This process may write files of at most " + BytesText(limit.rlim_cur) +
-               " (ulimit -f): raise the limit";
-    }
-    return ". The file system takes no file of this size (FAT32: 4 GiB): write to another one";
 }
 
 Error WriteError(const std::string& path, const char* what, int error) {
@@ -43,7 +33,7 @@ Error WriteError(const std::string& path, const char* what, int error) {
     return MakeError(code, "{}: cannot {}: {}{}", path, what, std::strerror(error),
                      full    ? ". The partial file was removed; free some space, or write to "
                                "another disk"
-                     : large ? LargeAdvice()
+                     : large ? LargeFileAdvice()
                              : "");
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/fd.h"
 #include "base/file.h"
+#include "base/large_file.h"
 #include "base/log.h"
 #include "base/start_thread.h"
 #include "hub/digest.h"
@@ -36,10 +37,16 @@ constexpr int64_t kNoteMs = 250, kSafeNoteMs = 1000, kFlushMs = 250, kProgressMs
 constexpr uint64_t kLeastBytesPerSecond = 1024;
 
 Error FileError(const std::string& path, const char* what) {
-    const char* hint = errno == ENOSPC ? ". The disk is full: free some space and run the same "
-                                         "command again; downloaded data is kept"
-                                       : "";
-    return MakeError(ErrorCode::kIo, "{}: cannot {}: {}{}", path, what, std::strerror(errno), hint);
+    const int error = errno;
+    std::string hint;
+    if (error == ENOSPC || error == EDQUOT) {
+        hint =
+            ". The disk is full: free some space and run the same command again; downloaded "
+            "data is kept";
+    } else if (error == EFBIG) {
+        hint = LargeFileAdvice();
+    }
+    return MakeError(ErrorCode::kIo, "{}: cannot {}: {}{}", path, what, std::strerror(error), hint);
 }
 
 // "bytes 10-19/200": [10, 20) of 200.

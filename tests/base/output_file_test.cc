@@ -2,12 +2,14 @@
 #include "base/output_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <span>
 #include <string>
 
 #include "base/file.h"
+#include "base/large_file.h"
 #include "support/temp_dir.h"
 
 namespace weft {
@@ -34,6 +36,20 @@ TEST(OutputFile, RefusesExistingFilesAndFullDisks) {
     }
     EXPECT_EQ(ReadTextFile(dir / "old").value(), std::string("new\0", 4));
     EXPECT_FALSE(std::filesystem::exists(dir / "old.part"));
+}
+
+// A file may be too large for the process or for the file system.
+TEST(LargeFile, TheAdviceNamesTheLimit) {
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+    rlimit small = before;
+    small.rlim_cur = 300 << 10;
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    const std::string limited = LargeFileAdvice();
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_NE(limited.find("at most 300.0 KiB (ulimit -f)"), std::string::npos) << limited;
+    if (before.rlim_cur != RLIM_INFINITY) return;
+    EXPECT_NE(LargeFileAdvice().find("FAT32: 4 GiB"), std::string::npos);
 }
 
 TEST(ReplaceFile, WritesTheTextOrLeavesTheOldFile) {
