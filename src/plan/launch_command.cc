@@ -109,8 +109,8 @@ std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
     const ClusterSpec cluster = UsedPart(whole, layout);
     const model::Layout& cut = layout.layout;
     const int ranks = cut.size();
-    const engine::Job job = load.AsJob(DType::kF16, 1);
-    const bool serves = load.batch > 1;
+    const engine::Job job = load.AsJob(DType::kF16);
+    const bool serves = load.batch > 1 || request.lora.size() > 1;
     std::string words =
         fmt::format("weft {} {}", serves ? "serve" : "run", ShellWord(request.model));
     const auto add = [&](const char* flag, const auto& value) {
@@ -139,13 +139,17 @@ std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
         add("--device", devices);
     }
     if (host != nullptr) add("--experts", on_drive ? "cpu --weights-on-drive" : "auto");
-    add("--ctx", job.ctx);
+    add("--ctx", load.longest());
     if (serves) {
         add("--max-seqs", load.batch);
         add("--kv-tokens", job.kv_tokens);
     }
     if (job.chunk != kUsualChunk) add("--prefill-chunk", job.chunk);
     if (request.kv != "f16") add("--kv-dtype", request.kv);
+    for (const std::string& adapter : request.lora) {
+        const size_t name = serves ? 0 : adapter.find('=') + 1;
+        add("--lora", ShellWord(adapter.substr(name)));
+    }
     if (!request.draft.empty()) {
         add("--draft", ShellWord(request.draft));
         add("--draft-tokens", load.draft.tokens);

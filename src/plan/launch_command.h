@@ -15,11 +15,12 @@ struct RunRequest {
     // invented names, with one port per rank of a host.
     std::vector<std::string> workers;
     bool pull = false;  // fetch the model from the Hub; rank 0 sends it to other hosts
+    std::vector<std::string> lora{};  // NAME=FOLDER
 };
 
 // Returns a shell command for the first host of the layout, such as "weft run qwen3-8b:q4_0 --local
-// 2 --tp 1 --pp 2 --tensor-split 10,26 --ctx 4096". It is `weft run` for a single sequence and
-// `weft serve` for several.
+// 2 --tp 1 --pp 2 --tensor-split 10,26 --ctx 4096". It is `weft run` for a single sequence with at
+// most one adapter, and `weft serve` for others.
 std::string LaunchCommand(const RunRequest& request, const ClusterSpec& cluster,
                           const Prediction& layout, const Workload& load);
 

@@ -7,6 +7,7 @@
 
 #include "engine/batch/scheduler.h"
 #include "engine/engine.h"
+#include "engine/batch/step_drafts.h"
 #include "engine/rank/rank_options.h"
 #include "engine/rank/sum_wire.h"
 #include "engine/sampling/sampler_defaults.h"
@@ -68,7 +69,7 @@ struct LayoutPredictor::Tables {
     std::map<Signature, RankWork> works;  // independent of the machine
     MemoryPlanner memory;
     Tables(const ModelWalk& walk, const Workload& load)
-        : memory(walk, load.AsJob(walk.kv_dtype(), kPageTokens)) {}
+        : memory(walk, load.AsJob(walk.kv_dtype())) {}
 };
 
 namespace {
@@ -300,7 +301,7 @@ class Predictor {
     // further drafted token takes one row, or one run has a block of rows for all.
     void TimeHead(const ModelWalk::HeadWork& head, const Machine& machine, Stage& timed) const {
         const StepPlace place{&machine, tensor_, &walk_.hyper(), BusyOf(machine, 1)};
-        const int64_t batch = load_.batch, context = load_.context, tokens = load_.draft.tokens;
+        const int64_t batch = load_.batch, context = load_.context, tokens = load_.drafts_each();
         const int64_t block = walk_.hyper().block_rows();
         timed.guesses = TimeStep(head.first, {batch, load_.rows_each(), batch, context}, place);
         timed.guesses += block > 0
@@ -399,7 +400,7 @@ class Predictor {
         out_.token = turns.total() > through.total() ? turns : through;
         if (load_.draft.on()) {
             out_.token.draft = draft_s_;
-            out_.token = out_.token * (1 / load_.draft.yield());
+            out_.token = out_.token * (1 / load_.yield());
         }
         out_.tok_s = static_cast<double>(load_.batch) / out_.token.total();
         out_.spread = out_.tok_s * Spread(out_.token);
@@ -442,13 +443,13 @@ class Predictor {
         draft_prompt_s_ = last.reading.total();
         if (layout_.pp == 1) return;
         const bool together = walk_.hyper().block_rows() > 0;
-        const int64_t answers = together ? load_.draft.tokens : 1;
-        draft_s_ += static_cast<double>(load_.draft.tokens / answers) *
+        const int64_t answers = together ? load_.drafts_each() : 1;
+        draft_s_ += static_cast<double>(load_.drafts_each() / answers) *
                     HopSeconds(layout_.pp - 1, AnswerBytes(), load_.batch * answers, 1);
     }
 
-    // For each step, the draft model runs `tokens` steps on rank 0 for all sequences. In a prompt,
-    // it prefills each chunk after the model has prefilled it.
+    // For each step, the draft model runs a step for each token on rank 0 for all sequences. In a
+    // prompt, it prefills each chunk after the model has prefilled it.
     Status AddDraft() {
         const ModelWalk& walk = *load_.draft.walk;
         WEFT_ASSIGN(const model::ShardPlan plan,
@@ -457,7 +458,7 @@ class Predictor {
         const StepPlace place{&MachineOf(0), {}, &walk.hyper()};
         const int64_t batch = load_.batch;
         const Breakdown step = TimeStep(work, {batch, 1, batch, load_.context}, place);
-        draft_s_ = step.total() * static_cast<double>(load_.draft.tokens);
+        draft_s_ = step.total() * static_cast<double>(load_.drafts_each());
         if (chunks() > 0) {
             draft_prompt_s_ = TimeStep(work, ChunkShape(), place, Pieces::kNotLast).total() *
                               static_cast<double>(chunks());
@@ -465,7 +466,7 @@ class Predictor {
         if (rest() > 0) {
             draft_prompt_s_ += TimeStep(work, RestShape(), place, Pieces::kNotLast).total();
         }
-        engine::Job job = load_.AsJob(walk.kv_dtype(), kPageTokens);
+        engine::Job job = load_.AsJob(walk.kv_dtype());
         job.max_outputs = load_.batch;
         MemoryPlanner planner(walk, job);
         WEFT_ASSIGN(const MemoryUse its, planner.Of(plan.shards[0], MachineOf(0), true));
@@ -480,7 +481,7 @@ class Predictor {
     // watts counts as always busy.
     void SetPower() {
         const double flights = static_cast<double>(flights_);
-        const double step_s = out_.token.total() * yield();
+        const double step_s = out_.token.total() * load_.yield();
         // by host: busy share of its devices
         std::vector<double> share(static_cast<size_t>(out_.hosts), 0);
         for (int rank = 0; rank < layout_.size(); ++rank) {
@@ -499,7 +500,6 @@ class Predictor {
         }
         out_.joules_per_token = watts / out_.tok_s;
     }
-    double yield() const { return load_.draft.on() ? load_.draft.yield() : 1; }
 
     // Combines the spreads of the figures behind each part as independent errors. For unlike hosts,
     // takes the widest.
@@ -565,26 +565,38 @@ class Predictor {
 
 }  // namespace
 
-engine::Job Workload::AsJob(KvTypes kv_dtype, int64_t page) const {
-    const int64_t longest = std::max(context, depth + prompt_tokens());
+engine::Job Workload::AsJob(KvTypes kv_dtype) const {
     engine::Job job;
-    job.ctx = (longest + page - 1) / page * page;
+    job.ctx = (longest() + kPageTokens - 1) / kPageTokens * kPageTokens;
     job.kv_tokens = job.ctx * batch;
     engine::EngineOptions options;  // options of an equivalent server
     options.max_seqs = batch;
-    options.draft.lookup = rows_each() > 1;
-    options.draft.tokens = rows_each() - 1;
+    options.draft.lookup = draft.on();
+    options.draft.tokens = draft.on() ? draft.tokens : 0;
     job.state_slots = engine::StateSlots(options);
     job.draft_head = draft.head;
-    job.max_outputs = batch * rows_each();
+    job.max_outputs = batch + draft_rows();
     job.chunk = std::max(chunk, job.max_outputs);
     job.kv_dtype = kv_dtype;
     return job;
 }
 
-double Draft::yield() const {
+int64_t Workload::draft_rows() const {
+    if (!draft.on()) return 0;
+    engine::DraftOptions options;
+    options.lookup = true;
+    options.tokens = draft.tokens;
+    return engine::StepDrafts(options).most_rows(batch);
+}
+
+// (If the drafted tokens are no multiple of the sequences, some of these have one more.)
+double Workload::yield() const {
+    const double each = static_cast<double>(draft_rows()) / static_cast<double>(batch);
     double yield = 1, all_right = 1;
-    for (int64_t guess = 0; guess < tokens; ++guess) yield += all_right *= accepted;
+    for (int64_t guess = 0; guess < drafts_each(); ++guess) {
+        all_right *= draft.accepted;
+        yield += all_right * std::min(1.0, each - static_cast<double>(guess));
+    }
     return yield;
 }
 

@@ -8,6 +8,7 @@
 // min(P, B) steps are in flight.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,11 +24,10 @@ namespace weft::plan {
 
 struct Draft {
     const ModelWalk* walk = nullptr;  // the draft model; null: no draft model
-    int64_t tokens = 4;               // drafted tokens per step
+    int64_t tokens = 4;               // most drafted tokens of a sequence and step
     double accepted = 0.6;            // probability that a drafted token is accepted
     bool head = false;                // the model's own draft head drafts (model/draft_head.h)
     bool on() const { return head || walk != nullptr; }
-    double yield() const;  // mean number of tokens per step
 };
 
 struct Workload {
@@ -40,10 +40,16 @@ struct Workload {
     int64_t flights = 0;     // most steps in flight; 0: the number of stages
     Draft draft = {};
     int64_t prompt_tokens() const { return prompt > 0 ? prompt : context; }
-    int64_t rows_each() const { return draft.on() ? draft.tokens + 1 : 1; }
+    int64_t longest() const { return std::max(context, depth + prompt_tokens()); }
+    // Drafted tokens of a step of all sequences, whose number the engine limits.
+    int64_t draft_rows() const;
+    // Most drafted tokens of a sequence in a step, and rows with them.
+    int64_t drafts_each() const { return (draft_rows() + batch - 1) / batch; }
+    int64_t rows_each() const { return drafts_each() + 1; }
+    double yield() const;  // mean number of tokens of a sequence per step
     // The job of `weft serve` for this workload, with the values of --ctx, --max-seqs,
-    // --prefill-chunk, --kv-dtype and --draft-tokens. page: tokens of a page of the KV cache.
-    engine::Job AsJob(KvTypes kv_dtype, int64_t page) const;
+    // --prefill-chunk, --kv-dtype and --draft-tokens: in whole pages for each sequence.
+    engine::Job AsJob(KvTypes kv_dtype) const;
 };
 
 struct Prediction {

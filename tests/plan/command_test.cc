@@ -19,6 +19,7 @@
 #include "support/paths.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
+#include "support/tiny_adapter.h"
 #include "support/wait.h"
 
 namespace weft::support {
@@ -162,6 +163,43 @@ TEST(PlanCommand, PrintedCommandsAreAccepted) {
     EXPECT_GT(drives, 0);
     EXPECT_GT(fed, 0);
     EXPECT_GT(hip, 4);
+}
+
+// The adapters that were planned are those of the printed command: of one sequence and adapter with
+// 'weft run', else with 'weft serve', whose cache holds all sequences in whole pages.
+TEST(PlanCommand, PrintedCommandHasTheAdapters) {
+    const test::TempDir dir;
+    const std::string model = "synthetic:smollm2-135m:q8_0:layers=2";
+    for (const char* name : {"one", "two"}) WriteTinyAdapter(dir / name, model, {});
+    const Words one{"--lora", "a=" + dir / "one"}, two = one + Words{"--lora", "b=" + dir / "two"};
+    for (const Words& adapters : {one, two}) {
+        const Ran plan = RunWeft(Words{"plan", "--json", "--machines", "epyc-9654", "--context",
+                                       "100", "--batch", adapters.size() > 2 ? "3" : "1"} +
+                                 adapters + Words{model});
+        ASSERT_EQ(plan.status, 0) << plan.err;
+        const nlohmann::json layout = plan.Json()["layouts"][0];
+        std::istringstream line(layout["run"].get<std::string>());
+        Words words;
+        for (std::string word; line >> word;) words.push_back(word);
+        words.erase(words.begin());
+        const auto kv_bytes = layout["memory"][0]["kv_bytes"].get<int64_t>();
+        if (words[0] == "run") {
+            EXPECT_NE(std::ranges::find(words, dir / "one"), words.end()) << layout["run"];
+            const Ran run =
+                RunWeft(words + Words{"--raw", "-p", "hello", "-n", "1", "-t", "1", "--json"});
+            ASSERT_EQ(run.status, 0) << layout["run"] << run.err;
+            EXPECT_EQ(run.Json()["ranks"][0]["kv_bytes"], kv_bytes);
+            continue;
+        }
+        EXPECT_NE(std::ranges::find(words, "b=" + dir / "two"), words.end()) << layout["run"];
+        Weft server(words + Words{"--port", "0", "-t", "1", "--json"});
+        ASSERT_TRUE(test::Until([&] { return server.Out().find('}') != std::string::npos; }))
+            << server.Err();
+        const auto said = nlohmann::json::parse(server.Out(), nullptr, false);
+        EXPECT_EQ(said["kv_tokens"], 3 * 128) << "two pages of 64 for each sequence";
+        ::kill(server.pid(), SIGTERM);
+        EXPECT_EQ(server.Wait().status, 0);
+    }
 }
 
 // Backwards: what is listed does what was wanted, cheapest first.
@@ -511,7 +549,11 @@ TEST(PlanCommand, InvalidArgumentsAreRejected) {
               "one wire joins all hosts, not 'roce' and 'tcp'"},
              {{"plan", "llama-3.1-8b", "--machines", "strix-halo", "--draft", "qwen3-0.6b"},
               "its vocabulary has 151936 tokens, the model's 128256"},
-             {{"plan", "gpt-oss-20b", "--machines", "strix-halo", "--batch", "0"}, "--batch"}}) {
+             {{"plan", "gpt-oss-20b", "--machines", "strix-halo", "--batch", "0"}, "--batch"},
+             {{"plan", "gpt-oss-20b", "--machines", "strix-halo", "--batch", "5000"}, "--batch"},
+             {{"plan", "llama-4-scout", "--machines", "h200", "--context", "1000000", "--batch",
+               "4000"},
+              "'weft serve' has at most"}}) {
         const Ran ran = RunWeft(arguments);
         EXPECT_EQ(ran.status, 2) << ran.err;
         EXPECT_NE(ran.err.find(said), std::string::npos) << ran.err;

@@ -95,7 +95,7 @@ TEST(Memory, IsThatOfExecutables) {
             const auto plan = model::PlanShards(shape->walk.hyper(), *shape->source, layout);
             if (!plan.ok()) continue;
             for (const bool one_host : {true, false}) {
-                const engine::Job job = load.AsJob(kv, 64);
+                const engine::Job job = load.AsJob(kv);
                 MemoryPlanner planner(shape->walk, job);
                 for (const model::Shard& shard : plan->shards) {
                     const auto real = RealUse(shape->walk, shard, job, one_host, **device);
@@ -122,7 +122,7 @@ TEST(Memory, FewLayersStandForAll) {
           "llama-4-scout:q4_k_m", "qwen3-next:q4_k_m", "qwen3.6-27b:q4_k_m"}) {
         const auto shape = OpenWalk(model);
         ASSERT_TRUE(shape.ok()) << shape.error().message;
-        const engine::Job job = Workload{.context = 1024, .batch = 2}.AsJob(DType::kF16, 64);
+        const engine::Job job = Workload{.context = 1024, .batch = 2}.AsJob(DType::kF16);
         for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kDevice}) {
             for (const model::Layout& layout :
                  {model::Layout{1, 1, {}, {}, 0}, model::Layout{2, 2, {}, {}, 0}}) {
@@ -149,10 +149,38 @@ TEST(Memory, FewLayersStandForAll) {
 }
 
 // A layout's memory does not depend on the layouts that were planned before it.
+// Ranks with as many heads, but other numbers of KV heads in windowed layers or of recurrent heads,
+// have the memory of their own Programs.
+TEST(Memory, RanksOfUnevenCutsAreTheirOwn) {
+    int differ = 0;
+    for (const char* model : {"mimo-v2-flash", "qwen3-next:q4_k_m", "gemma-4-31b:q4_k_m"}) {
+        const auto shape = OpenWalk(model);
+        ASSERT_TRUE(shape.ok()) << shape.error().message;
+        const Workload load{.context = 8192, .batch = 8};
+        for (const int tp : {3, 5}) {
+            const model::Layout layout{tp, 1, {}, {}, 0};
+            const auto cluster =
+                Library::Open()->ParseCluster(fmt::format("{}xstrix-halo,roce", tp));
+            const auto p = Predict(shape->walk, *cluster, layout, load);
+            if (!p.ok()) continue;
+            const auto plan = model::PlanShards(shape->walk.hyper(), *shape->source, layout);
+            for (const model::Shard& shard : plan->shards) {
+                MemoryPlanner alone(shape->walk, load.AsJob(shape->walk.kv_dtype()));
+                const auto own = alone.Of(shard, cluster->hosts[0], false);
+                ASSERT_TRUE(own.ok()) << own.error().message;
+                const MemoryUse& found = p->memory[static_cast<size_t>(shard.rank)];
+                EXPECT_EQ(found.total(), own->total()) << model << tp << " rank " << shard.rank;
+                differ += found.total() != p->memory[0].total();
+            }
+        }
+    }
+    EXPECT_GT(differ, 4);
+}
+
 TEST(Memory, IsTheSameInASearch) {
     const auto shape = OpenWalk("synthetic:qwen3-0.6b:q4_0", DType::kF16);
     ASSERT_TRUE(shape.ok()) << shape.error().message;
-    const engine::Job job = Workload{.context = 4096, .chunk = 2048}.AsJob(DType::kF16, 64);
+    const engine::Job job = Workload{.context = 4096, .chunk = 2048}.AsJob(DType::kF16);
     for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kDevice, MemoryKind::kUnified}) {
         MemoryPlanner search(shape->walk, job);
         int differ = 0;

@@ -172,7 +172,12 @@ TEST(Predict, DraftsPayWhenTheyAreRight) {
     EXPECT_LT(with(0).tok_s, alone);
     EXPECT_GT(with(1).tok_s, 3 * alone);
     EXPECT_NEAR(with(1).tok_s / with(0).tok_s, 5, 1e-9);
-    EXPECT_EQ((Draft{&small->walk, 2, 0.5}.yield()), 1.75);
+    EXPECT_EQ((Workload{.draft = {&small->walk, 2, 0.5}}.yield()), 1.75);
+    // A step of the engine has at most 64 drafted tokens, so some sequences have none.
+    const Workload wide{.batch = 128, .draft = {&small->walk, 2, 0.5}};
+    EXPECT_EQ(wide.rows_each(), 2);
+    EXPECT_EQ(wide.yield(), 1.25);
+    EXPECT_EQ(wide.AsJob({}).max_outputs, 128 + 64);
     EXPECT_GT(with(0.5).token.draft, 0);
     EXPECT_DOUBLE_EQ(with(0.5).tok_s * with(0.5).token.total(), 1);
     EXPECT_GT(with(0.5).memory[0].weights, c.Must(2, 1).memory[0].weights);

@@ -61,7 +61,8 @@ std::string RunText(const plan::Prediction& p, const plan::ClusterSpec& cluster,
                              RunnableName(flags.typed_draft),
                              flags.kv,
                              {},
-                             HasRepository(flags)};
+                             HasRepository(flags),
+                             flags.lora};
     const std::string& hosts = flags.common.hosts;
     for (size_t at = 0; at < hosts.size();) {
         const size_t comma = std::min(hosts.find(',', at), hosts.size());
@@ -361,7 +362,14 @@ Status SizeWork(PlanFlags& flags, const model::Hyper& hyper) {
             : fmt::format("--depth {}, a prompt of {} and an answer of {} tokens", load.depth,
                           load.prompt, load.answer);
     load.context = std::max(load.context, filled);
-    return model::CheckContext(hyper, load.context, asked);
+    WEFT_TRY(model::CheckContext(hyper, load.context, asked));
+    constexpr int64_t kMostOfCache = int64_t{1} << 31;  // as --kv-tokens
+    const int64_t tokens = load.AsJob({}).kv_tokens;
+    if (tokens <= kMostOfCache) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--batch {} with {}: a KV cache of {} tokens, and 'weft serve' has at most "
+                     "{}. Plan one of several servers",
+                     load.batch, asked, tokens, kMostOfCache);
 }
 
 Status CheckTrainFlags(const PlanFlags& flags) {
@@ -426,13 +434,14 @@ Status CheckMeasureFlags(const PlanFlags& flags) {
 std::string GivenOptions(const PlanFlags& flags) {
     std::string words;
     for (const Option& option : flags.inference) {
-        if (option.given())
+        if (option.given() && option.name() != "--lora") {
             words += fmt::format(" {} {}", option.name(), ShellWord(option.value()));
     }
     return words;
 }
 
 // Whether the model fits without the draft, but not with it.
+    for (const std::string& adapter : flags.lora) words += " --lora " + ShellWord(adapter);
 bool FitsWithoutDraft(const PlanFlags& flags, const PlanRun& run,
                       const plan::ClusterSpec& cluster) {
     if (!flags.load.draft.on()) return false;
@@ -521,7 +530,7 @@ void AddInferenceOptions(const Command& command, PlanFlags& flags) {
                         "Tokens in the KV cache of each sequence during decode, at least --depth + "
                         "--prompt + --answer (default: 4096, or the model's context if smaller)")
                         .Range(int64_t{1}, kMost);
-    add("--batch", load.batch, "Sequences that decode at once").Range(1, 1 << 16).ShowDefault();
+    add("--batch", load.batch, "Sequences that decode at once").Range(1, 4096).ShowDefault();
     flags.prompt = add("--prompt", load.prompt,
                        "Prompt length (default: half of --context, or what --depth leaves of it)")
                        .Range(int64_t{1}, kMost);
@@ -530,7 +539,7 @@ void AddInferenceOptions(const Command& command, PlanFlags& flags) {
                        "and the whole answer")
                        .Range(int64_t{1}, kMost);
     add("--prefill-chunk", load.chunk, "Prefill chunk: prompt tokens in one step")
-        .Range(1, 1 << 20)
+        .Range(1, 65536)
         .ShowDefault();
     add("--depth", load.depth, "Tokens in the KV cache before the prompt")
         .Range(int64_t{0}, kMost)
@@ -540,7 +549,8 @@ void AddInferenceOptions(const Command& command, PlanFlags& flags) {
         "q8_0,q4_0")
         .ShowDefault();
     add("--lora", flags.lora,
-        "NAME=FOLDER: hold an adapter in memory beside the model; may be repeated");
+        "NAME=FOLDER: hold an adapter in memory beside the model; may be repeated")
+        .OneEach();
     const Option draft =
         add("--draft", flags.draft,
             "Draft model for speculative decoding, the folder of an EAGLE-3 or DFlash head for "
