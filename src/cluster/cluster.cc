@@ -12,6 +12,7 @@
 #include "cluster/join/dial.h"
 #include "cluster/join/launched.h"
 #include "cluster/join/spawn.h"
+#include "cluster/worker/link_windows.h"
 #include "cluster/worker/stop_signals.h"
 #include "net/reach.h"
 
@@ -265,16 +266,13 @@ Status CheckWaiting(const ClusterOptions& options) {
 }  // namespace
 
 size_t WindowBytesFor(const LinkNeeds& links, int ranks) {
-    constexpr size_t kMostWindowsBytes = size_t{512} << 20, kLeastBytes = size_t{128} << 10;
-    std::vector<size_t> counts(static_cast<size_t>(ranks), 1);
+    std::vector<int> counts(static_cast<size_t>(ranks), 0);
     for (const LinkNeeds::Pair& pair : links.pairs) {
         ++counts[static_cast<size_t>(pair.a)];
         ++counts[static_cast<size_t>(pair.b)];
     }
     const bool all = links.pairs.empty() || links.spare;
-    const size_t most = all ? static_cast<size_t>(ranks) : std::ranges::max(counts);
-    return std::clamp(kMostWindowsBytes / most / 4096 * 4096, kLeastBytes,
-                      net::FabricOptions().window_bytes);
+    return WindowBytesOf(all ? ranks - 1 : std::ranges::max(counts));
 }
 
 Status CheckOptions(const ClusterOptions& options) {

@@ -1,5 +1,7 @@
 #include "plan/memory.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <set>
 #include <tuple>
@@ -8,6 +10,7 @@
 #include "backend/memory_plan.h"
 #include "engine/rank/device_options.h"
 #include "engine/rank/rank_options.h"
+#include "engine/start/layout_choice.h"
 #include "model/adapters.h"
 #include "model/builder.h"
 #include "program/placement.h"
@@ -44,19 +47,12 @@ backend::MemoryUse PlainMemory(const program::Program& list,
 }
 
 // All GPUs are planned alike. one_host: the parts of steps that overlap with sums depend on it.
-std::string KeyOf(const model::Shard& s, std::span<const int> kinds,
+std::string KeyOf(const ModelWalk& walk, const model::Shard& s,
                   const backend::DescribedDevice& device, bool one_host) {
     const bool host = device.kind == backend::MemoryKind::kHost;
-    std::string key = fmt::format("{}/{}/", host ? device.threads : 0, one_host);
-    for (const model::Span& span :
-         {s.heads, s.windowed_heads, s.kv_heads, s.ffn, s.vocab, s.experts, s.expert_ffn,
-          s.shared_ffn, s.recurrent_heads, s.recurrent_keys}) {
-        key += fmt::format("{},", span.size());
-    }
-    key += fmt::format("{}{}{}{}{}/", s.rank == 0, s.first_stage(), s.last_stage(),
-                       s.expert_ffn.begin == 0, s.tensor_rank == 0);
-    for (const int kind : kinds) key += fmt::format("{},", kind);
-    return key;
+    return fmt::format("{}/{}/{}/{}{}{}{}/{}", host ? device.threads : 0, one_host,
+                       fmt::join(SizesOf(walk.hyper(), s), ","), s.rank == 0, s.first_stage(),
+                       s.last_stage(), s.tensor_rank == 0, fmt::join(walk.KindsOf(s.layers), ","));
 }
 
 }  // namespace
@@ -84,8 +80,7 @@ int64_t TypicalLayers(std::span<const int> kinds) {
 }
 
 Result<backend::MemoryUse> MemoryPlanner::PlanPart(const model::Shard& part, const Device& device) {
-    const std::string key =
-        KeyOf(part, walk_.KindsOf(part.layers), device.described, device.one_host);
+    const std::string key = KeyOf(walk_, part, device.described, device.one_host);
     auto found = parts_.find(key);
     if (found == parts_.end()) {
         WEFT_ASSIGN(const backend::MemoryUse use, PlanNew(part, device));
@@ -109,10 +104,10 @@ Result<backend::MemoryUse> MemoryPlanner::PlanNew(const model::Shard& part,
 }
 
 Result<MemoryPlanner::Apart> MemoryPlanner::PlanApart(const model::Shard& part,
-                                                      const Device& device, int threads) {
-    const std::string key =
-        KeyOf(part, walk_.KindsOf(part.layers), device.described, device.one_host) +
-        fmt::format("/{}", threads);
+                                                      const Device& device, int threads,
+                                                      bool whole) {
+    const std::string key = KeyOf(walk_, part, device.described, device.one_host) +
+                            fmt::format("/{}/{}", threads, whole);
     if (const auto found = apart_.find(key); found != apart_.end()) return found->second;
     const program::Target target = backend::TargetOf(device.described);
     const auto build = engine::BuildOptionsOf(job_, part.layout, target);
@@ -120,8 +115,9 @@ Result<MemoryPlanner::Apart> MemoryPlanner::PlanApart(const model::Shard& part,
                 model::BuildProgram(walk_.hyper(), part, walk_.source(), build));
     WEFT_TRY(model::AddAdapters(list, walk_.source()));
     auto compile = engine::CompileOptionsOf(job_, part.layout, list, target, device.one_host);
-    const std::vector<bool> on_host =
-        program::ChooseHostOps(list, {.expert_layers = program::HostOps::kAllLayers});
+    program::HostOps host_ops;
+    (whole ? host_ops.layers : host_ops.expert_layers) = program::HostOps::kAllLayers;
+    const std::vector<bool> on_host = program::ChooseHostOps(list, host_ops);
     Apart apart;
     if (std::ranges::find(on_host, true) != on_host.end()) {
         WEFT_ASSIGN(const program::PlacedProgram placed,
@@ -140,24 +136,33 @@ Result<MemoryPlanner::Apart> MemoryPlanner::PlanApart(const model::Shard& part,
 
 // With a drive, as many experts stay in the host's memory as it holds beside the rest; each rank
 // gets an equal part of it.
-Status MemoryPlanner::PlaceExperts(const model::Shard& shard, const Machine& machine,
-                                   const Device& device, bool on_drive, MemoryUse& use) {
+Status MemoryPlanner::PlaceOnHost(const model::Shard& shard, const Machine& machine,
+                                  const Device& device, const program::HostOps& host_ops,
+                                  bool on_drive, MemoryUse& use) {
     const HostPart& host = *machine.host;
     const int ranks = std::min(machine.devices, shard.layout.size());
     const int threads = std::max(1, host.threads / ranks);
     for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
         const model::Shard part = PartOf(shard, 1, {layer, layer + 1});
-        WEFT_ASSIGN(const Apart apart, PlanApart(part, device, threads));
+        const bool whole = layer < host_ops.layers;
+        WEFT_ASSIGN(const Apart apart, PlanApart(part, device, threads, whole));
         if (apart.host.weight_bytes == 0) continue;
-        WEFT_ASSIGN(const backend::MemoryUse whole, PlanPart(part, device));
+        WEFT_ASSIGN(const backend::MemoryUse all, PlanPart(part, device));
         ++use.host.of_layers;
-        if (!on_drive && use.total() <= use.room) continue;
-        use.weights -= whole.weight_bytes - apart.device.weight_bytes;
+        const bool fills = host_ops.fill && use.total() > use.room;
+        if (!whole && layer >= host_ops.expert_layers && !fills) continue;
+        use.weights -= all.weight_bytes - apart.device.weight_bytes;
+        if (walk_.hyper().KvLayer(layer) == layer) {
+            use.cache -= all.kv_bytes - apart.device.kv_bytes;
+            use.host.cache += apart.host.kv_bytes;
+        }
         ++use.host.layers;
+        use.host.end = layer + 1;
         ++use.host.kinds[walk_.kind_of_layer()[static_cast<size_t>(layer)]];
         use.host.weights += apart.host.weight_bytes;
-        use.host.work =
-            std::max(use.host.work, apart.host.arena_bytes + uint64_t{engine::kRankBytes});
+        const uint64_t process =
+            engine::kRankBytes + engine::WindowsBytes(shard.layout, shard.rank);
+        use.host.work = std::max(use.host.work, apart.host.arena_bytes + process);
     }
     use.host.room = host.memory.value;
     const double room = use.host.room / ranks;
@@ -191,21 +196,23 @@ Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Device& d
 }
 
 Result<MemoryUse> MemoryPlanner::Of(const model::Shard& shard, const Machine& machine,
-                                    bool one_host, bool on_drive) {
+                                    bool one_host, const program::HostOps& host_ops,
+                                    bool on_drive) {
     const Device device = {{machine.pool, machine.threads, false}, one_host};
-    const std::string key = KeyOf(shard, walk_.KindsOf(shard.layers), device.described, one_host);
+    const std::string key = KeyOf(walk_, shard, device.described, one_host);
     auto found = known_.find(key);
     if (found == known_.end()) {
         WEFT_ASSIGN(const MemoryUse use, Plan(shard, device));
         found = known_.emplace(key, use).first;
     }
     MemoryUse use = found->second;
-    use.process = machine.shares_memory() ? engine::kRankBytes : 0;
+    const uint64_t process = engine::kRankBytes + engine::WindowsBytes(shard.layout, shard.rank);
+    use.process = machine.shares_memory() ? process : 0;
     use.rank = shard.rank;
     use.room = RoomOf(machine);
-    const bool places = machine.host && walk_.hyper().moe.experts > 0;
-    if (places && (on_drive || use.total() > use.room)) {
-        WEFT_TRY(PlaceExperts(shard, machine, device, on_drive, use));
+    const bool fills = host_ops.fill && walk_.hyper().moe.experts > 0 && use.total() > use.room;
+    if (machine.host && (host_ops.expert_layers > 0 || host_ops.layers > 0 || fills)) {
+        WEFT_TRY(PlaceOnHost(shard, machine, device, host_ops, on_drive, use));
     }
     use.host.needed = use.host.total();
     use.needed = use.total();

@@ -24,27 +24,31 @@
 #include "engine/job.h"
 #include "plan/machine.h"
 #include "plan/walk.h"
+#include "program/placement.h"
 
 namespace weft::plan {
 
-// Experts of a rank that its host's processor computes, because they do not fit into its GPU.
+// The part of a rank that its host's processor computes: experts that do not fit into its GPU.
 struct HostUse {
-    int64_t layers = 0, of_layers = 0;  // layers whose experts it computes; all with experts
+    int64_t layers = 0, of_layers = 0;  // layers with ops there; all that may have some
+    int64_t end = 0;                    // one more than the last of these layers
     std::map<int, int64_t> kinds;       // these layers by their kind (plan/walk.h)
-    uint64_t weights = 0, work = 0;     // bytes; work: activations, scratch memory, the process
-    double on_drive = 0;                // share of the weights that stays on the drive
+    // Bytes. cache: of layers that are the host's as a whole. work: activations, scratch memory,
+    // the process.
+    uint64_t weights = 0, cache = 0, work = 0;
+    double on_drive = 0;  // share of the weights that stays on the drive
     // The host's memory, and the bytes of it that all its ranks need (ShareMemory).
     double room = 0, needed = 0;
     bool is_used() const { return layers > 0; }
     double total() const {
-        return static_cast<double>(weights) * (1 - on_drive) + static_cast<double>(work);
+        return static_cast<double>(weights) * (1 - on_drive) + static_cast<double>(cache + work);
     }
 };
 
 struct MemoryUse {
     int rank = 0;
-    // work: activations and scratch memory. process: host memory of the process, counted only if
-    // the device uses host memory, too.
+    // work: activations and scratch memory. process: host memory of the process and of its links'
+    // windows, counted only if the device uses host memory, too.
     uint64_t weights = 0, cache = 0, work = 0, process = 0;
     // room: size of the memory that the rank uses (the device's or the host's). needed: bytes that
     // all ranks sharing this memory need (ShareMemory).
@@ -66,13 +70,13 @@ class MemoryPlanner {
     // job: only ctx, kv_tokens, chunk, max_outputs and kv_dtype are used. `walk` must outlive this
     // object.
     MemoryPlanner(const ModelWalk& walk, engine::Job job) : walk_(walk), job_(std::move(job)) {}
-    // one_host: all ranks of the layout are on one host. If the machine has a host beside its GPUs
-    // and the rank needs more than its GPU's memory, the experts of as few first layers as needed
-    // are the host's, as with --experts auto. on_drive: the experts of all layers are the host's,
-    // and stay on its drive as far as its memory is too small for those of all its ranks, as with
-    // --experts cpu --weights-on-drive. Errors: those of BuildProgram.
+    // one_host: all ranks of the layout are on one host. host_ops: if the machine has a host beside
+    // its GPUs, the ops that the host computes; with `fill`, also the experts of as few first
+    // layers as the rank needs to fit into its GPU, as with --experts auto. on_drive: these experts
+    // stay on the host's drive as far as its memory is too small for those of all its ranks, as
+    // with --weights-on-drive. Errors: those of BuildProgram.
     Result<MemoryUse> Of(const model::Shard& shard, const Machine& machine, bool one_host,
-                         bool on_drive = false);
+                         const program::HostOps& host_ops = {.fill = true}, bool on_drive = false);
 
   private:
     // Facts besides the shard on which a rank's memory depends.
@@ -80,13 +84,15 @@ class MemoryPlanner {
         backend::DescribedDevice described;
         bool one_host;
     };
-    // A part without its experts on the device, and the experts alone on the host's processor.
+    // One layer: what is left of it on the device if the host's processor computes its experts, or
+    // the whole layer, and the host's part.
     struct Apart {
         backend::MemoryUse device, host;
     };
-    Result<Apart> PlanApart(const model::Shard& part, const Device& device, int threads);
-    Status PlaceExperts(const model::Shard& shard, const Machine& machine, const Device& device,
-                        bool on_drive, MemoryUse& use);
+    Result<Apart> PlanApart(const model::Shard& part, const Device& device, int threads,
+                            bool whole);
+    Status PlaceOnHost(const model::Shard& shard, const Machine& machine, const Device& device,
+                       const program::HostOps& host_ops, bool on_drive, MemoryUse& use);
     Result<MemoryUse> Plan(const model::Shard& shard, const Device& device);
     Result<backend::MemoryUse> PlanPart(const model::Shard& part, const Device& device);
     Result<backend::MemoryUse> PlanNew(const model::Shard& part, const Device& device) const;

@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "engine/batch/scheduler.h"
-#include "engine/engine.h"
 #include "engine/batch/step_drafts.h"
+#include "engine/engine.h"
 #include "engine/rank/rank_options.h"
 #include "engine/rank/sum_wire.h"
 #include "engine/sampling/sampler_defaults.h"
+#include "engine/start/layout_choice.h"
 #include "plan/host_part.h"
 #include "plan/weft_rates.h"
 #include "program/target.h"
@@ -28,9 +30,9 @@ struct StageSteps {
 };
 
 // Ranks with equal signatures have equal work.
-using Signature = std::pair<std::string, std::array<int64_t, 18>>;
-// Elements of the array that do not change the rank's Programs.
-constexpr size_t kGroupAt = 1, kSequencesAt = 2, kChunkAt = 16, kStagesAt = 17;
+using Signature = std::pair<std::string, std::vector<int64_t>>;
+// Number of first elements that do not change the rank's Programs.
+constexpr size_t kOfSteps = 5;
 
 std::vector<double> TierKey(const coll::TierGroup& group) {
     std::vector<double> key = {static_cast<double>(group.ranks), static_cast<double>(group.hosts)};
@@ -157,7 +159,9 @@ class Predictor {
 
     Result<MemoryUse> MemoryOf(const model::Shard& shard) {
         const bool one_host = HostOf(layout_.size() - 1) == 0;
-        return known_.memory.Of(shard, MachineOf(shard.rank), one_host, on_drive_);
+        program::HostOps host_ops{.fill = true};
+        if (on_drive_) host_ops.expert_layers = program::HostOps::kAllLayers;
+        return known_.memory.Of(shard, MachineOf(shard.rank), one_host, host_ops, on_drive_);
     }
 
     // Experts stay on the drives of all hosts, as with --weights-on-drive, if the memory of a host
@@ -202,21 +206,19 @@ class Predictor {
         const std::string host = machine.host ? fmt::format("/{}/{}/{}", RanksAtOnce(machine),
                                                             RanksOn(machine), on_drive_)
                                               : "";
-        return {machine.word + host,
-                {kinds_, group_, Sequences(), s.heads.size(), s.kv_heads.size(), s.ffn.size(),
-                 s.vocab.size(), s.experts.size(), s.expert_ffn.size(), s.shared_ffn.size(),
-                 s.recurrent_heads.size(), s.recurrent_keys.size(), s.expert_ffn.begin == 0,
-                 s.rank == 0, s.first_stage() * 2 + s.last_stage(),
-                 sends_logits * 2 + (HostOf(layout_.size() - 1) == 0), chunk_,
-                 machine.measured ? layout_.pp : 0}};
+        Signature signature{machine.word + host,
+                            {group_, Sequences(), chunk_, machine.measured ? layout_.pp : 0,
+                             static_cast<int64_t>(engine::WindowsBytes(layout_, s.rank)), kinds_,
+                             s.rank == 0, s.first_stage() * 2 + s.last_stage(),
+                             sends_logits * 2 + (HostOf(layout_.size() - 1) == 0)}};
+        std::ranges::copy(SizesOf(walk_.hyper(), s), std::back_inserter(signature.second));
+        return signature;
     }
 
     // The Programs of a rank, independent of its machine and workload.
     Result<const RankWork*> WorkOf(const model::Shard& shard, Signature signature) {
         signature.first.clear();
-        for (const size_t at : {kGroupAt, kSequencesAt, kChunkAt, kStagesAt}) {
-            signature.second[at] = 0;
-        }
+        std::fill_n(signature.second.begin(), kOfSteps, 0);
         auto found = known_.works.find(signature);
         if (found == known_.works.end()) {
             WEFT_ASSIGN(RankWork work, walk_.WorkOf(shard));

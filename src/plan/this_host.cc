@@ -5,7 +5,9 @@
 
 #include "backend/device_list.h"
 #include "engine/rank/cache_size.h"
+#include "engine/rank/host_ops.h"
 #include "engine/rank/rank_options.h"
+#include "engine/start/layout_choice.h"
 #include "hw/cpu.h"
 #include "model/shard.h"
 #include "plan/memory.h"
@@ -19,12 +21,18 @@ using backend::MemoryKind;
 // Memory of the job's ranks on devices of this host.
 class Ranks {
   public:
-    Ranks(const engine::Job& job, const model::ShardPlan& plan, size_t here,
-          const MemoryBytes& free)
-        : job_(job), plan_(plan), here_(here), free_(free) {}
+    // host_ops: of the job (engine/rank/host_ops.h).
+    Ranks(const engine::Job& job, const model::ShardPlan& plan, const program::HostOps& host_ops,
+          const LocalDevices& devices, const MemoryBytes& free)
+        : job_(job),
+          plan_(plan),
+          host_ops_(host_ops),
+          devices_(devices),
+          here_(devices.size()),
+          free_(free) {}
 
-    // The rank's bytes on the device. A GPU that is too small leaves experts to the host; if it is
-    // `full`, all experts.
+    // The rank's bytes on the device. A GPU that is too small leaves experts to the host if the job
+    // allows it; if it is `full`, all experts.
     Result<MemoryUse> Of(MemoryPlanner& planner, size_t rank, const LocalDevice& device,
                          bool full = false) const {
         Machine machine;
@@ -34,43 +42,66 @@ class Ranks {
                               ? job_.threads
                               : std::max(1, static_cast<int>(AllowedCores().size() / here_));
         machine.memory.value = full ? 0 : FreeOf(device.name);
-        const bool shares = job_.experts.empty() || job_.experts == "auto" || job_.experts == "cpu";
-        if (machine.pool == MemoryKind::kDevice && shares) {
+        program::HostOps host_ops = host_ops_;
+        if (devices_[rank].size() > 1 && job_.experts.empty()) host_ops.fill = true;
+        if (machine.pool == MemoryKind::kDevice) {
             machine.host.emplace();
             machine.host->threads = machine.threads;
             machine.host->memory.value = FreeOf("");
         }
-        return planner.Of(plan_.shards[rank], machine, here_ == plan_.shards.size());
+        return planner.Of(plan_.shards[rank], machine, here_ == plan_.shards.size(), host_ops);
+    }
+
+    // Bytes of the host's memory beside those of the device.
+    uint64_t HostBytes(const MemoryUse& use, const LocalDevice& device) const {
+        uint64_t bytes =
+            static_cast<uint64_t>(use.host.total()) + static_cast<uint64_t>(job_.cache_ram);
+        if (device.pool.kind == MemoryKind::kDevice && !use.host.is_used()) {
+            const model::Shard& shard = plan_.shards[static_cast<size_t>(use.rank)];
+            bytes += engine::kRankBytes + engine::WindowsBytes(shard.layout, shard.rank);
+        }
+        return bytes;
     }
 
     // Adds what the rank needs of each memory.
     void Add(const MemoryUse& use, const LocalDevice& device, MemoryBytes& needs) const {
-        const bool apart = device.pool.kind == MemoryKind::kDevice;
         needs[MemoryOf(device)] += static_cast<uint64_t>(use.total());
-        needs[""] += static_cast<uint64_t>(use.host.total()) + (apart ? engine::kRankBytes : 0) +
-                     static_cast<uint64_t>(job_.cache_ram);
+        needs[""] += HostBytes(use, device);
     }
 
     bool Fits(const MemoryUse& use, const LocalDevice& device) const {
-        return use.total() <= FreeOf(MemoryOf(device)) && use.host.total() <= FreeOf("");
+        return use.total() <= FreeOf(MemoryOf(device)) &&
+               static_cast<double>(HostBytes(use, device)) <= FreeOf("");
     }
 
-    // The rank's part of the KV cache, whose least size is that of `least`; `more` has kMore tokens
-    // more.
+    // The rank's parts of the KV cache, whose least size is that of `least`; `more` has kMore
+    // tokens more.
     static constexpr int64_t kMore = 4096;
-    Result<engine::CacheRoom> RoomOf(MemoryPlanner& least, MemoryPlanner& more, int64_t tokens,
-                                     size_t rank, const LocalDevice& device) const {
+    Status AddRooms(MemoryPlanner& least, MemoryPlanner& more, int64_t tokens, size_t rank,
+                    const LocalDevice& device, std::vector<engine::CacheRoom>& rooms) const {
         WEFT_ASSIGN(const MemoryUse use, Of(least, rank, device, true));
         WEFT_ASSIGN(const MemoryUse larger, Of(more, rank, device, true));
-        engine::CacheRoom room;
-        room.memory = MemoryOf(device);
-        const auto known = free_.find(room.memory);
-        room.free_bytes = known == free_.end() ? 0 : known->second;
-        room.token_bytes = (larger.cache - use.cache) / static_cast<uint64_t>(kMore);
-        const uint64_t all = room.token_bytes * static_cast<uint64_t>(tokens + kMore);
-        room.fixed_bytes = static_cast<uint64_t>(larger.total()) - std::min(larger.cache, all);
-        if (room.memory.empty()) room.fixed_bytes += static_cast<uint64_t>(job_.cache_ram);
-        return room;
+        const auto add = [&](const std::string& memory, uint64_t all, uint64_t cache,
+                             uint64_t least_cache) {
+            engine::CacheRoom& room = rooms.emplace_back();
+            room.memory = memory;
+            const auto known = free_.find(memory);
+            room.free_bytes = known == free_.end() ? 0 : known->second;
+            room.token_bytes = (cache - least_cache) / static_cast<uint64_t>(kMore);
+            room.fixed_bytes =
+                all - std::min(cache, room.token_bytes * static_cast<uint64_t>(tokens + kMore));
+        };
+        const std::string memory = MemoryOf(device);
+        const auto own = static_cast<uint64_t>(larger.total());
+        if (memory.empty()) {
+            add("", own + HostBytes(larger, device), larger.cache, use.cache);
+            return {};
+        }
+        add(memory, own, larger.cache, use.cache);
+        // (Experts that the device would keep do not count here.)
+        const uint64_t experts = host_ops_.fill ? larger.host.weights : 0;
+        add("", HostBytes(larger, device) - experts, larger.host.cache, use.host.cache);
+        return {};
     }
 
   private:
@@ -84,6 +115,8 @@ class Ranks {
 
     const engine::Job& job_;
     const model::ShardPlan& plan_;
+    const program::HostOps& host_ops_;
+    const LocalDevices& devices_;
     const size_t here_;
     const MemoryBytes& free_;
 };
@@ -162,13 +195,13 @@ Result<MemoryBytes> NeedsHere(engine::Job& job, int ranks, const LocalDevices& d
     engine::Job more = least;
     more.kv_tokens += Ranks::kMore;
     MemoryPlanner with_least(walk, least), with_more(walk, more);
-    const Ranks all(job, shards, devices.size(), free);
+    WEFT_ASSIGN(const program::HostOps host_ops, engine::HostOpsOf(job, walk.hyper()));
+    const Ranks all(job, shards, host_ops, devices, free);
     WEFT_ASSIGN(const auto chosen, Choose(all, with_least, layout.tp, devices));
     std::vector<engine::CacheRoom> rooms;
     for (size_t rank = 0; rank < chosen.size(); ++rank) {
-        WEFT_ASSIGN(engine::CacheRoom room,
-                    all.RoomOf(with_least, with_more, least.cache_tokens(), rank, *chosen[rank]));
-        rooms.push_back(std::move(room));
+        WEFT_TRY(
+            all.AddRooms(with_least, with_more, least.cache_tokens(), rank, *chosen[rank], rooms));
     }
     engine::FitCache(job, walk.hyper(), page, engine::TokensThatFit(rooms, job.cache_share));
     MemoryPlanner planner(walk, job);

@@ -151,12 +151,6 @@ class OpTimer {
 
 // ---- Parts --------------------------------------------------------------------------------------
 
-// Shards with equal counts have equal Programs.
-std::string CountsOf(const model::Shard& s) {
-    return fmt::format("{} {} {} {} {} {} {}", s.heads.size(), s.kv_heads.size(), s.ffn.size(),
-                       s.vocab.size(), s.experts.size(), s.expert_ffn.size(), s.shared_ffn.size());
-}
-
 TrainedElements ElementsOf(const train::TrainingGraph& graph) {
     TrainedElements elements;
     double largest = kUnitElements, of_layers = kUnitElements;
@@ -217,10 +211,10 @@ Result<double> TrainWalk::GeneratedBytes(int tp, int ep) {
     model::BuildOptions build;
     build.context = job_->sequence;
     build.kv_dtype = job_->dtype == DType::kF32 ? DType::kF32 : DType::kF16;
-    std::set<std::string> seen;
+    std::set<std::vector<int64_t>> seen;
     int64_t most = 0;  // bytes of a page of one sequence
     for (const model::Shard& shard : plan.shards) {
-        if (!seen.insert(CountsOf(shard)).second) continue;
+        if (!seen.insert(SizesOf(walk_->hyper(), shard)).second) continue;
         WEFT_ASSIGN(const Program list,
                     model::BuildProgram(walk_->hyper(), shard, walk_->source(), build));
         most = std::max(most, program::StateBytes(list, program::kLeastPage));
@@ -248,10 +242,10 @@ Result<const std::vector<RankParts>*> TrainWalk::PartsOf(const PartsKey& key) {
     graph.context_ranks = key.cp;
     graph.vectors = job_->vectors;
     if (lora_) graph.lora = &*lora_;
-    std::set<std::string> seen;
+    std::set<std::vector<int64_t>> seen;
     auto ranks = std::make_unique<std::vector<RankParts>>();
     for (const model::Shard& shard : plan.shards) {
-        if (!seen.insert(CountsOf(shard)).second) continue;
+        if (!seen.insert(SizesOf(walk_->hyper(), shard)).second) continue;
         WEFT_ASSIGN(RankParts parts, BuildRank(shard, graph));
         ranks->push_back(std::move(parts));
     }

@@ -395,6 +395,25 @@ int64_t RankWork::CountSums(bool with_last) const {
     return sums;
 }
 
+std::vector<int64_t> SizesOf(const model::Hyper& hyper, const model::Shard& shard) {
+    std::vector<int64_t> sizes = {shard.expert_ffn.begin == 0};
+    for (const model::Span& span :
+         {shard.heads, shard.kv_heads, shard.windowed_heads, shard.ffn, shard.vocab, shard.experts,
+          shard.expert_ffn, shard.shared_ffn, shard.recurrent_heads, shard.recurrent_keys}) {
+        sizes.push_back(span.size());
+    }
+    // Equally many query heads of windowed layers may read other numbers of KV heads.
+    if (const int64_t kv_heads = hyper.windowed_heads.kv_heads; kv_heads > 0) {
+        const int64_t group = hyper.WindowedQueryHeads() / kv_heads;
+        const model::Span& heads = shard.windowed_heads;
+        sizes.push_back((heads.end - 1) / group - heads.begin / group + 1);
+    }
+    for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
+        if (!shard.layer_ffn.empty()) sizes.push_back(shard.FfnOf(layer).size());
+    }
+    return sizes;
+}
+
 model::Shard PartOf(const model::Shard& shard, int stage, model::Span layers) {
     model::Shard part = shard;
     part.layout.pp = 3;

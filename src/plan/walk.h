@@ -39,6 +39,10 @@ struct RankWork {
     int64_t CountSums(bool with_last) const;
 };
 
+// Sizes on which the Program of a shard depends, beside its layers, its place among the ranks and
+// its ends of the pipeline.
+std::vector<int64_t> SizesOf(const model::Hyper& hyper, const model::Shard& shard);
+
 // Returns a shard for one piece, as if the model had three pipeline stages. stage: 0 for the first
 // ops, 1 for `layers`, 2 for the last ops.
 model::Shard PartOf(const model::Shard& shard, int stage, model::Span layers);

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "cluster/cluster_impl.h"
 #include "support/fake_cluster.h"
 
 namespace weft::engine {
@@ -59,6 +61,41 @@ TEST(LayoutLinks, StagesNeedTheirNeighborsAndTheWayBack) {
     EXPECT_EQ(PairsOf(job, 3), (Pairs{{0, 1}, {1, 2}, {0, 2}}));
     EXPECT_TRUE(LinksOf(JobToJson(job), 3).spare);
     EXPECT_TRUE(LinksOf("no job", 3).pairs.empty());
+}
+
+// A described job counts the windows of the links that the job has.
+TEST(LayoutLinks, WindowsAreThoseOfTheLinks) {
+    Job job;
+    job.model = "m";
+    for (const auto& [tp, pp] : {std::pair{1, 1},
+                                 {2, 1},
+                                 {1, 2},
+                                 {1, 3},
+                                 {1, 64},
+                                 {2, 2},
+                                 {3, 4},
+                                 {8, 2},
+                                 {40, 5},
+                                 {300, 1},
+                                 {150, 2}}) {
+        job.tp = tp;
+        job.pp = pp;
+        const int ranks = tp * pp;
+        const cluster::LinkNeeds needs = LinksOf(JobToJson(job), ranks);
+        const size_t window = cluster::WindowBytesFor(needs, ranks);
+        model::Layout layout;
+        layout.tp = tp;
+        layout.pp = pp;
+        for (int rank = 0; rank < ranks; ++rank) {
+            const auto links = needs.pairs.empty()
+                                   ? ranks - 1
+                                   : std::ranges::count_if(needs.pairs, [&](const auto& pair) {
+                                         return pair.a == rank || pair.b == rank;
+                                     });
+            EXPECT_EQ(WindowsBytes(layout, rank), static_cast<uint64_t>(links) * window)
+                << "tp " << tp << " pp " << pp << " rank " << rank;
+        }
+    }
 }
 
 // Each pair once, also in a job of many ranks, where a search for each pair would take hours.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/rank/host_ops.h"
 #include "plan/launch_command.h"
 #include "plan/names.h"
 #include "plan/predict.h"
@@ -126,6 +127,30 @@ TEST(Host, ComputesTheExpertsOfTheFewestLayers) {
     const RunRequest request{"model.gguf", "", "f16", {}, false};
     const std::string words = LaunchCommand(request, planned.cluster, p, load);
     EXPECT_NE(words.find(" --experts auto"), std::string::npos) << words;
+}
+
+// The printed flag leaves the experts to the processor that were planned there: it counts the first
+// layers, of which some have none.
+TEST(Host, ThePrintedFlagIsThePlacement) {
+    for (const char* model : {"gpt-oss-120b", "glm-4.5-air:q4_k_m", "deepseek-v2:q4_k_m"}) {
+        const support::Ran ran = support::RunWeft(
+            {"plan", model, "--machines", "rtx-3090+256gb", "--json", "--context", "2048"});
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const nlohmann::json best = ran.Json()["layouts"][0];
+        const nlohmann::json placed = best["experts_on_processor"];
+        engine::Job job = Workload{.context = 2048}.AsJob(DType::kF16);
+        job.experts = placed["flag"].get<std::string>().substr(std::string("--experts ").size());
+        const OpenedShape shape = *OpenWalk(model);
+        const auto host_ops = engine::HostOpsOf(job, shape.walk.hyper());
+        ASSERT_TRUE(host_ops.ok()) << host_ops.error().message;
+        const auto shards = model::PlanShards(shape.walk.hyper(), *shape.source, {});
+        MemoryPlanner planner(shape.walk, job);
+        const auto cluster = Library::Open()->ParseCluster("rtx-3090+256gb");
+        const auto use = planner.Of(shards->shards[0], cluster->hosts[0], true, *host_ops);
+        ASSERT_TRUE(use.ok()) << use.error().message;
+        EXPECT_EQ(use->host.layers, placed["layers"]) << model << " " << placed["flag"];
+        EXPECT_LE(use->total(), use->room) << model;
+    }
 }
 
 // Published runs of llama.cpp and ik_llama.cpp (docs/plan.md): the GPU, the data-sheet bandwidth of

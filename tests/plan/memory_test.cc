@@ -10,6 +10,7 @@
 #include "backend/memory_plan.h"
 #include "engine/rank/device_options.h"
 #include "engine/rank/rank_options.h"
+#include "engine/start/layout_choice.h"
 #include "model/builder.h"
 #include "plan/predict.h"
 #include "plan/shapes.h"
@@ -148,7 +149,6 @@ TEST(Memory, FewLayersStandForAll) {
     }
 }
 
-// A layout's memory does not depend on the layouts that were planned before it.
 // Ranks with as many heads, but other numbers of KV heads in windowed layers or of recurrent heads,
 // have the memory of their own Programs.
 TEST(Memory, RanksOfUnevenCutsAreTheirOwn) {
@@ -177,6 +177,7 @@ TEST(Memory, RanksOfUnevenCutsAreTheirOwn) {
     EXPECT_GT(differ, 4);
 }
 
+// A layout's memory does not depend on the layouts that were planned before it.
 TEST(Memory, IsTheSameInASearch) {
     const auto shape = OpenWalk("synthetic:qwen3-0.6b:q4_0", DType::kF16);
     ASSERT_TRUE(shape.ok()) << shape.error().message;
@@ -254,8 +255,10 @@ TEST(Memory, APlanAdmitsWhatRanksAdmit) {
                 std::vector<cluster::RankNeeds> ranks;
                 for (const MemoryUse& use : p.memory) {
                     PoolDevice device({kind, room, room, 0}, "vulkan:0");
-                    auto need = engine::MemoryNeeds(device, use.weights + use.cache + use.work,
-                                                    engine::kRankBytes);
+                    const uint64_t host =
+                        engine::kRankBytes + engine::WindowsBytes(layout, use.rank);
+                    auto need =
+                        engine::MemoryNeeds(device, use.weights + use.cache + use.work, host);
                     if (!shared) need.back().memory += fmt::format(" {}", use.rank);
                     ranks.push_back({use.rank / devices, std::move(need)});
                 }

@@ -4,12 +4,17 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/memory_plan.h"
 #include "engine/engine.h"
 #include "engine/rank/cache_size.h"
+#include "engine/rank/host_ops.h"
+#include "engine/rank/rank_options.h"
+#include "model/builder.h"
 #include "model/hyper.h"
 #include "model/shard.h"
 #include "plan/memory.h"
 #include "plan/walk.h"
+#include "program/placement.h"
 #include "support/run_weft.h"
 #include "support/wait.h"
 
@@ -206,6 +211,77 @@ TEST(ThisHost, NeedsAreThoseOfTheDevicesThatALoadChooses) {
         EXPECT_GE(gb, each.least_gb) << each.memory;
         EXPECT_LE(gb, each.most_gb) << each.memory;
     }
+}
+
+// Bytes of a rank's whole Program, as its device compiles it: on the card, and on the host.
+std::pair<double, double> PlacedBytes(const engine::Job& job, int rank, int ranks) {
+    const auto source = model_files::OpenModel(job.model);
+    const auto hyper = model::ReadHyper(**source);
+    const auto layout = model::MakeLayout(ranks, job.tp, job.pp, {}, 0);
+    const auto shards = model::PlanShards(*hyper, **source, *layout);
+    const backend::DescribedDevice card{MemoryKind::kDevice, 1, false}, host{};
+    const program::Target target = backend::TargetOf(card);
+    const auto program =
+        model::BuildProgram(*hyper, shards->shards[static_cast<size_t>(rank)], **source,
+                            engine::BuildOptionsOf(job, *layout, target));
+    auto options = engine::CompileOptionsOf(job, *layout, *program, target, true);
+    const auto host_ops = engine::HostOpsOf(job, *hyper);
+    const auto placed =
+        program::PlaceOps(*program, program::ChooseHostOps(*program, *host_ops), options.keep);
+    EXPECT_TRUE(placed.ok()) << placed.error().message;
+    options.keep.clear();
+    const auto bytes = [&](const program::Program& side, const backend::DescribedDevice& device) {
+        const auto use = backend::PlanMemory({side}, options, device);
+        EXPECT_TRUE(use.ok()) << use.error().message;
+        return static_cast<double>(use->weight_bytes + use->kv_bytes + use->arena_bytes);
+    };
+    return {bytes(placed->device, card), bytes(placed->host, host)};
+}
+
+// Needs are those of the ops that --experts and --gpu-layers give to the processor.
+TEST(ThisHost, NeedsFollowTheFlagsThatPlaceOps) {
+    struct Flags {
+        const char* experts;
+        int64_t gpu_layers = -1;
+        int ranks = 1;
+        bool stages = false;
+    };
+    for (const Flags& each :
+         {Flags{"gpu"}, Flags{"cpu"}, Flags{"cpu:10"}, Flags{"0.25"}, Flags{"cpu", -1, 2},
+          Flags{"cpu:30", -1, 2, true}, Flags{"", 20}, Flags{"cpu:40", 30, 2, true}}) {
+        SCOPED_TRACE(fmt::format("--experts '{}' --gpu-layers {}", each.experts, each.gpu_layers));
+        const Host host{"cards", MemoryKind::kDevice, each.ranks, 1, 80, 200};
+        engine::Job job = JobOf("synthetic:qwen3-30b-a3b:q4_0", each.stages ? 1 : each.ranks,
+                                each.stages ? each.ranks : 1, 8);
+        job.experts = each.experts;
+        job.gpu_layers = each.gpu_layers;
+        const auto needs = NeedsHere(job, each.ranks, DevicesOf(host, false), FreeOf(host));
+        ASSERT_TRUE(needs.ok()) << needs.error().message;
+        double on_host = 0;
+        for (int rank = 0; rank < each.ranks; ++rank) {
+            const auto [card, beside] = PlacedBytes(job, rank, each.ranks);
+            on_host += beside + static_cast<double>(engine::kRankBytes);
+            const auto planned = static_cast<double>(needs->at(fmt::format("vulkan:{}", rank)));
+            EXPECT_NEAR(planned / card, 1, 0.03) << "rank " << rank;
+        }
+        EXPECT_NEAR(static_cast<double>(needs->at("")) / on_host, 1, 0.03);
+    }
+}
+
+// Only --device auto moves experts that no flag places.
+TEST(ThisHost, ANamedDeviceKeepsItsExperts) {
+    const Host host{"a card", MemoryKind::kDevice, 1, 1, 12, 64};
+    for (const bool is_auto : {false, true}) {
+        engine::Job job = JobOf("synthetic:qwen3-30b-a3b:q4_0", 1, 1);
+        const auto needs = NeedsHere(job, 1, DevicesOf(host, is_auto), FreeOf(host));
+        ASSERT_TRUE(needs.ok()) << needs.error().message;
+        EXPECT_EQ(static_cast<double>(needs->at("vulkan:0")) > 12 * kGb, !is_auto);
+    }
+    engine::Job dense = JobOf("synthetic:llama-3.1-8b:q4_0", 1, 1);
+    dense.experts = "cpu";
+    const auto refused = NeedsHere(dense, 1, DevicesOf(host, false), FreeOf(host));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("the model has no experts"), std::string::npos);
 }
 
 // Memory beside the weights counts for each local rank.

@@ -93,11 +93,14 @@ std::pair<int64_t, int64_t> LayersOnHosts(const plan::Prediction& p) {
     return {layers, of_layers};
 }
 
-// The flag of `weft run` that fixes this placement, which --experts auto chooses at the start. With
-// several stages the flag is "", because each stage counts its own layers.
+// The flag of `weft run` that fixes this placement, which --experts auto chooses at the start. It
+// counts first layers without experts, too. With several stages the flag is "", because each stage
+// keeps experts of its own.
 std::string PlacementFlag(const plan::Prediction& p) {
     if (p.layout.pp > 1) return "";
-    return fmt::format("--experts cpu:{}", LayersOnHosts(p).first);
+    int64_t end = 0;
+    for (const plan::MemoryUse& use : p.memory) end = std::max(end, use.host.end);
+    return fmt::format("--experts cpu:{}", end);
 }
 
 Json HostJson(const plan::Prediction& p) {
@@ -436,12 +439,13 @@ std::string GivenOptions(const PlanFlags& flags) {
     for (const Option& option : flags.inference) {
         if (option.given() && option.name() != "--lora") {
             words += fmt::format(" {} {}", option.name(), ShellWord(option.value()));
+        }
     }
+    for (const std::string& adapter : flags.lora) words += " --lora " + ShellWord(adapter);
     return words;
 }
 
 // Whether the model fits without the draft, but not with it.
-    for (const std::string& adapter : flags.lora) words += " --lora " + ShellWord(adapter);
 bool FitsWithoutDraft(const PlanFlags& flags, const PlanRun& run,
                       const plan::ClusterSpec& cluster) {
     if (!flags.load.draft.on()) return false;

@@ -12,6 +12,7 @@
 #include "cli/command_line/duration.h"
 #include "cli/serve/serve_flags.h"
 #include "cli/terminal/output.h"
+#include "engine/batch/step_drafts.h"
 #include "engine/rank/cache_size.h"
 #include "model/model.h"
 #include "model_files/model_file.h"
@@ -78,7 +79,8 @@ Status ReadModels(ServeFlags& flags, const plan::LocalDevices& devices, serve::P
         options.job.model = word.model;
         engine::Job& job = options.job;
         WEFT_ASSIGN(const bool chosen, engine::SizeCache(job, options.batch, MostLoaded(flags)));
-        job.max_outputs = options.batch.max_seqs;
+        const int64_t seqs = options.batch.max_seqs;
+        job.max_outputs = seqs + engine::StepDrafts(options.batch.draft).most_rows(seqs);
         job.state_slots = engine::StateSlots(options.batch);
         WEFT_ASSIGN(plan::MemoryBytes needs, plan::NeedsHere(job, cluster::RanksOf(options.cluster),
                                                              devices, pool.limits.memory));

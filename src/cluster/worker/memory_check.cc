@@ -7,6 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "cluster/worker/link_windows.h"
+#include "net/fabric.h"
+
 namespace weft::cluster {
 namespace {
 
@@ -101,6 +104,16 @@ uint64_t WindowsBytes(Cluster& cluster) {
         bytes += link->window_bytes();
     }
     return bytes;
+}
+
+uint64_t WindowsBytes(int links, int most) {
+    return static_cast<uint64_t>(links) * WindowBytesOf(most);
+}
+
+size_t WindowBytesOf(int most) {
+    constexpr size_t kMostWindowsBytes = size_t{512} << 20, kLeastBytes = size_t{128} << 10;
+    return std::clamp(kMostWindowsBytes / static_cast<size_t>(most + 1) / 4096 * 4096, kLeastBytes,
+                      net::FabricOptions().window_bytes);
 }
 
 Status CheckMemory(Cluster& cluster, std::span<const MemoryNeed> needs, const std::string& what,

@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "cluster/worker/link_windows.h"
 #include "engine/rank/runner.h"
 #include "model/shard.h"
 
@@ -79,6 +80,16 @@ cluster::LinkNeeds LinksOf(const std::string& text, int ranks) {
     // Logits or sampled tokens.
     if (!job->feed && layout->pp > 2) links.pairs.push_back({0, ranks - tp, true});
     return links;
+}
+
+uint64_t WindowsBytes(const model::Layout& layout, int rank) {
+    const int ranks = layout.size(), tp = layout.tp, pp = layout.pp;
+    if (ranks == 1) return 0;
+    if (pp == 1 || ranks == 2) return cluster::WindowsBytes(ranks - 1, ranks - 1);
+    // As in LinksOf: tensor ranks, the neighbors in other stages, and the answers' way to rank 0.
+    const bool answers = pp > 2 && (rank == 0 || rank == ranks - tp);
+    const int links = tp - 1 + (rank >= tp) + (rank + tp < ranks) + answers;
+    return cluster::WindowsBytes(links, tp - 1 + (pp > 2 ? 2 : 1));
 }
 
 LayoutCosts CostsOf(const Job& job, const model::Hyper& hyper,

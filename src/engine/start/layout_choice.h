@@ -10,6 +10,7 @@
 #include "coll/tuning.h"
 #include "engine/job.h"
 #include "model/hyper.h"
+#include "model/shard.h"
 #include "model_files/model_file.h"
 
 namespace weft::engine {
@@ -26,6 +27,8 @@ bool MayLackLinks(const Job& job, cluster::Cluster& cluster);
 // The data links for the layout of `job` (JSON), for ClusterOptions::links_of. A layout that is
 // still open needs those of a pipeline.
 cluster::LinkNeeds LinksOf(const std::string& job, int ranks);
+// Bytes of the windows of a rank's links, if the job names this layout.
+uint64_t WindowsBytes(const model::Layout& layout, int rank);
 
 struct LayoutCosts {
     int ranks = 1;
