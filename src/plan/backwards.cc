@@ -320,6 +320,9 @@ Result<std::vector<MachineOnWire>> KindsToTry(const ModelWalk& walk, const Libra
         } else {
             WEFT_ASSIGN(wire, library.OwnWireOf(machine));
         }
+        if (machine.own_wire && !wire.price) {
+            wire.price = Figure{0, Mark::kGuessed, "part of the machine's price"};
+        }
         std::vector<Machine> hosts = {machine};
         const bool card = machine.devices == 1 && !machine.shares_memory() &&
                           machine.word == machine.kind && !machine.measured;

@@ -19,7 +19,8 @@
 //                 these programs use in training
 //     tiers       optional: {"host": {"ranks": 8, "bandwidth": .., "latency": ..}}, the link
 //                 between devices of the host; default: the devices exchange data over PCIe
-//     wire        name of the wire between hosts, or its measured figures: {"bandwidth": .., ..}
+//     wire        name of the wire between hosts, or its measured figures: {"bandwidth": .., ..};
+//                 if these have no price, it is part of the machine's
 //     host        optional, of GPUs: {"memory": .., "bandwidth": .., "compute": .., "threads": ..,
 //                 "drive": ..}, the host's processor, which computes experts that do not fit into
 //                 the GPUs. All but the memory have defaults (plan/host_part.h); drive: bytes a
@@ -120,9 +121,9 @@ struct ClusterSpec {
     // or, if these differ, the slowest of them. False if all hosts are of one machine file that
     // describes its wire.
     bool wire_assumed = false;
-    int ranks() const;
     // Connects the hosts by this wire. Tables that were measured over another wire are dropped.
     void Join(const Wire& by);
+    int ranks() const;
     Place PlaceOf(int rank) const;
     int host_of(int rank) const { return PlaceOf(rank).host; }
     const Machine& machine_of(int rank) const { return hosts[static_cast<size_t>(host_of(rank))]; }

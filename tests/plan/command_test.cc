@@ -241,6 +241,23 @@ TEST(PlanCommand, MachinesAreFound) {
     }
 }
 
+// The price of a machine whose own wire has none includes its card, so several are offered.
+TEST(PlanCommand, HostsOfAMeasuredWireAreOffered) {
+    const test::TempDir dir;
+    const std::string box = dir / "box.json";
+    std::ofstream(box) << R"({"memory": "24 GB, guessed: a test", "price": "1500 EUR, guessed: x",
+        "bandwidth": "900 GB/s, guessed: a test", "compute": "70 TFLOP/s, guessed: a test",
+        "wire": {"bandwidth": "11 GB/s, measured: a test", "latency": "5 us, measured: a test"}})";
+    const Ran ran =
+        RunWeft({"plan", "llama-3.1-70b:q4_k_m", "--want", "1tok/s", "--machines", box, "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const nlohmann::json enough = ran.Json()["enough"];
+    const auto two = std::ranges::find_if(
+        enough, [&](const auto& offer) { return offer["machines"] == "2x" + box; });
+    ASSERT_NE(two, enough.end()) << ran.out;
+    EXPECT_EQ((*two)["price"], 3000);
+}
+
 // A shared expert's last product is summed up with the others'.
 TEST(PlanCommand, AdaptersThatRanksCannotShareAreRefused) {
     const Words words{"train",       "estimate", "qwen2-57b-a14b", "--machines", "2xh100",
