@@ -1,8 +1,10 @@
 #include "plan/train_predict.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
+#include "cluster/worker/link_windows.h"
 #include "engine/rank/rank_options.h"
 #include "plan/train_schedule.h"
 #include "train/parallel/pipeline.h"
@@ -23,6 +25,8 @@ constexpr double kJitter = 0.01;
 // each GPU.
 constexpr double kReadPerS = 2.7e6;
 constexpr int kReaders = 8;
+// Up to so many ranks have links to each other (train/parallel/groups.cc).
+constexpr int kMostAllLinked = 64;
 // Error of the cost model itself, beyond the errors of the figures.
 constexpr double kTrainModelSpread = 0.08;
 
@@ -64,6 +68,11 @@ class TrainPredictor {
         WEFT_ASSIGN(parts_, walk_.PartsOf({cut_.tp, cut_.ep, cut_.sequence_parallel, cut_.recompute,
                                            gradients, cut_.cp}));
         WEFT_ASSIGN(generated_bytes_, walk_.GeneratedBytes(cut_.tp, cut_.ep));
+        for (const TrainPlace& at : places_) {
+            const int64_t rows = at.sequence * at.micro_batch;
+            WEFT_ASSIGN(const double work, walk_.JudgeWork(cut_.tp, rows, at.threads));
+            judge_work_ = std::max(judge_work_, work);
+        }
         return SetStages();
     }
 
@@ -132,15 +141,6 @@ class TrainPredictor {
         return {};
     }
 
-    void SetBytes(DType gradients) {
-        const TrainJob& job = walk_.job();
-        const double kept = train::KeptBytes(job.update), vector = 8 + kept;
-        if (job.lora.on()) {
-            bytes_ = {4, 4, kept, 4, 4, vector};
-        } else {
-            const auto w = static_cast<double>(RowBytes(job.dtype, 1));
-            const auto g = static_cast<double>(RowBytes(gradients, 1));
-            bytes_ = {w, g, kept + (w < 4 ? 4 : 0), w, g, vector};
     TrainPlace PlaceOn(const Machine& machine) const {
         const TrainJob& job = walk_.job();
         TrainPlace place;
@@ -180,6 +180,15 @@ class TrainPredictor {
         return peak;
     }
 
+    void SetBytes(DType gradients) {
+        const TrainJob& job = walk_.job();
+        const double kept = train::KeptBytes(job.update), vector = 8 + kept;
+        if (job.lora.on()) {
+            bytes_ = {4, 4, kept, 4, 4, vector};
+        } else {
+            const auto w = static_cast<double>(RowBytes(job.dtype, 1));
+            const auto g = static_cast<double>(RowBytes(gradients, 1));
+            bytes_ = {w, g, kept + (w < 4 ? 4 : 0), w, g, vector};
         }
     }
 
@@ -284,13 +293,31 @@ class TrainPredictor {
         memory.state += generated_bytes_ / cut_.pp + job.judge_bytes / (cut_.tp * cut_.pp);
         // (The generator reads whole weights.)
         if (cut_.zero >= 3 && job.completions > 0) memory.state += e.matrices * bytes_.weight;
-        memory.work = use.kept * static_cast<double>(slots) + use.brief + use.scratch;
-        if (links_.cluster().hosts[0].shares_memory()) memory.process = engine::kRankBytes;
+        // (Logits of completions take the place of other activations.)
+        const double logits = 4.0 * static_cast<double>(job.completions) *
+                              static_cast<double>(walk_.model().hyper().vocab);
+        memory.work = use.kept * static_cast<double>(slots) + std::max(use.brief, logits) +
+                      use.scratch + judge_work_;
+        if (std::ranges::any_of(kinds_, &Machine::shares_memory)) {
+            memory.process = engine::kRankBytes + WindowsBytes();
+        }
         // Gathered elements at one time: with transfers beside ops, a neighbor's as well.
         const double whole = e.unit + (overlap_ ? e.layer_unit : 0);
         if (cut_.zero >= 3) memory.work += whole * bytes_.gathered;
         if (cut_.zero >= 2) memory.work += whole * bytes_.summed;
         return memory;
+    }
+
+    // Bytes of the windows of a rank's links (train/parallel/groups.h): to all ranks, or in large
+    // jobs to those of its groups and along a tree.
+    double WindowsBytes() const {
+        const int all = cut_.ranks() - 1;
+        int links = all;
+        if (all >= kMostAllLinked) {
+            const int tree = std::bit_width(static_cast<unsigned>(all));
+            links = std::min(all, cut_.tp - 1 + cut_.replicas() - 1 + 2 + tree);
+        }
+        return static_cast<double>(cluster::WindowsBytes(links, links));
     }
 
     // ---- An update --------------------------------------------------------------------------
@@ -334,6 +361,10 @@ class TrainPredictor {
 
     // Adds the work after the last pass: summing gradients, the optimizer, gathering weights.
     void AddTail(const TrainedElements& e, bool end, TrainSeconds& all) const {
+        const auto reduce = [&](double bytes) {
+            return Most(
+                [&](const TrainPlace& at) { return AllReduceSeconds(at.measured, data_, bytes); });
+        };
         double sums = 0;
         if (cut_.zero == 0) sums = reduce(e.matrices * bytes_.summed);
         if (cut_.zero == 1) sums = Scatter(e.matrices);
@@ -361,10 +392,6 @@ class TrainPredictor {
 
     double Spread(const Machine& machine, const TrainSeconds& parts) const {
         const double guess = Figure().spread();
-        const auto reduce = [&](double bytes) {
-            return Most(
-                [&](const TrainPlace& at) { return AllReduceSeconds(at.measured, data_, bytes); });
-        };
         const std::pair<double, double> terms[] = {
             {parts.products,
              machine.products ? machine.products->spread() : machine.compute.spread() + 0.2},
@@ -380,6 +407,7 @@ class TrainPredictor {
     }
 
     double generated_bytes_ = 0;  // on a tensor rank with all layers
+    double judge_work_ = 0;
     TrainWalk& walk_;
     const TrainLinks& links_;
     const TrainCut cut_;

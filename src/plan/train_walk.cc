@@ -8,6 +8,8 @@
 #include "model/builder.h"
 #include "plan/weft_rates.h"
 #include "program/arena.h"
+#include "train/grpo/generator.h"
+#include "train/grpo/judge.h"
 #include "train/trainer.h"
 
 namespace weft::plan {
@@ -219,10 +221,38 @@ Result<double> TrainWalk::GeneratedBytes(int tp, int ep) {
                     model::BuildProgram(walk_->hyper(), shard, walk_->source(), build));
         most = std::max(most, program::StateBytes(list, program::kLeastPage));
     }
-    const double cache = static_cast<double>(most) / static_cast<double>(program::kLeastPage) *
-                         static_cast<double>(job_->sequence);
-    const double logits = static_cast<double>(walk_->hyper().vocab) * sizeof(float) / tp;
-    return generated_[{tp, ep}] = static_cast<double>(job_->completions) * (cache + logits);
+    train::GrpoOptions grpo;
+    grpo.group = job_->group;
+    grpo.slots = job_->completions;
+    grpo.most_tokens =
+        job_->completion > 0 ? job_->completion : std::max<int64_t>(job_->sequence / 2, 1);
+    const train::GeneratorSize size =
+        train::SizeOf(grpo, job_->completions, job_->sequence, program::kLeastPage);
+    return generated_[{tp, ep}] = static_cast<double>(size.pages() * most);
+}
+
+Result<double> TrainWalk::JudgeWork(int tp, int64_t rows, int threads) {
+    const auto [found, is_new] = judge_work_.try_emplace({tp, rows, threads}, 0);
+    if (!is_new) return found->second;
+    const train::RewardModelOptions options =
+        train::JudgeOptions(job_->dtype, job_->sequence, rows, "");
+    const backend::DescribedDevice device{
+        threads > 0 ? backend::MemoryKind::kHost : backend::MemoryKind::kDevice, threads, false};
+    const program::Target target = backend::TargetOf(device);
+    model::Layout layout;
+    layout.tp = tp;
+    layout.whole_blocks = true;
+    for (const ModelWalk* judge : job_->judges) {
+        WEFT_ASSIGN(const model::ShardPlan plan,
+                    model::PlanShards(judge->hyper(), judge->source(), layout));
+        WEFT_ASSIGN(const program::ChunkedProgram list,
+                    train::BuildJudge(judge->hyper(), {plan.shards.data(), 1}, judge->source(),
+                                      options, target));
+        const auto use = backend::PlanMemory(
+            list, train::CompileOptionsOfJudge(judge->hyper(), options, target), device);
+        if (use.ok()) found->second += static_cast<double>(use->arena_bytes);
+    }
+    return found->second;
 }
 
 Result<const std::vector<RankParts>*> TrainWalk::PartsOf(const PartsKey& key) {

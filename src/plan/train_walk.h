@@ -38,8 +38,11 @@ struct TrainJob {
     std::string grad_dtype = "auto";  // values as in TrainerOptions
     train::UpdateOptions update;
     train::LoraOptions lora;
-    int64_t completions = 0;       // that a replica generates at once (--loss grpo)
-    double judge_bytes = 0;        // weights of reward models, on one rank with the whole models
+    int64_t completions = 0;               // that a replica generates at once (--loss grpo)
+    int64_t group = 8;                     // completions of a prompt
+    int64_t completion = 0;                // most tokens of a completion; 0: half of the sequence
+    std::vector<const ModelWalk*> judges;  // reward models (--loss grpo)
+    double judge_bytes = 0;                // their weights, on one rank with the whole models
     double drive_bytes_per_s = 0;  // not 0: the optimizer's state is on such a drive of each host
     bool vectors = false;          // the loss is one of vectors, so there are no logits
 };
@@ -109,9 +112,13 @@ class TrainWalk {
 
     const ModelWalk& model() const { return *walk_; }
     const TrainJob& job() const { return *job_; }
-    // Bytes of the KV cache and the logits of the job's completions, on one of `tp` tensor ranks
-    // that hold all layers. Errors: those of PlanShards and BuildProgram.
+    // Bytes of the KV cache of the job's completions, on one of `tp` tensor ranks that hold all
+    // layers. Errors: those of PlanShards and BuildProgram.
     Result<double> GeneratedBytes(int tp, int ep);
+    // Bytes of the activations and scratch memory of the reward models on one of `tp` tensor ranks,
+    // beside steps of `rows` rows. threads: as TrainPlace::threads. Errors: those of PlanShards and
+    // BuildScoringGraph.
+    Result<double> JudgeWork(int tp, int64_t rows, int threads);
 
     // The parts of each tensor rank; tensor ranks with equal parts share one entry. Errors: those
     // of PlanShards and BuildTrainingGraph.
@@ -126,7 +133,8 @@ class TrainWalk {
     const ModelWalk* walk_ = nullptr;
     const TrainJob* job_ = nullptr;
     std::optional<train::LoraPlan> lora_;
-    std::map<std::pair<int, int>, double> generated_;  // by tp and ep
+    std::map<std::pair<int, int>, double> generated_;             // by tp and ep
+    std::map<std::tuple<int, int64_t, int>, double> judge_work_;  // by tp, rows and threads
     std::map<PartsKey, std::unique_ptr<std::vector<RankParts>>> parts_;
     std::map<int, std::vector<std::vector<int>>> chunks_;  // by number of chunks
 };

@@ -15,6 +15,7 @@
 #include "tensor/quant.h"
 #include "train/dropout.h"
 #include "train/export_source.h"
+#include "train/grpo/judge.h"
 #include "train/grpo/rollouts.h"
 #include "train/head_source.h"
 #include "train/less_memory.h"
@@ -29,8 +30,6 @@ namespace {
 
 // Memory besides weights and activations: code, tokenizer, data, links, the allocator.
 constexpr uint64_t kOverheadBytes = 64ull << 20;
-// Rows that a reward model reads at once, unless a text has more: enough for fast products.
-constexpr int64_t kMostJudgedRows = 4096;
 constexpr const char* kHeld = "weights, gradients, optimizer state, activations";
 constexpr const char* kHeldWithRewards =
     "weights, gradients, optimizer state, activations, KV cache, reward models";
@@ -326,9 +325,8 @@ Status Trainer::PlanProgram() {
         GeneratorParts{*training_, *device_, groups_, layout_, generating_, hyper_.vocab,
                        options.max_tokens, [this] { return cluster_.stop_requested(); }},
         options_.grpo, size);
-    const int64_t longest = 2 * options_.sequence;
-    const int64_t rows = std::max(longest, std::min(RowsOfStep(options_), kMostJudgedRows));
-    const RewardModelOptions judges{options_.dtype, longest, rows, options_.grpo.day};
+    const RewardModelOptions judges =
+        JudgeOptions(options_.dtype, options_.sequence, RowsOfStep(options_), options_.grpo.day);
     return reward_models_.Plan(options_.grpo.models, judges, layout_, *device_);
 }
 

@@ -148,15 +148,16 @@ TEST(PredictTraining, CompletionsTakeEachRanksCache) {
     for (const char* model : {"qwen3-30b-a3b", "llama-3.1-8b"}) {
         TrainCase c(model, "8xmi300x:8,roce-400g", 8192);
         c.job.completions = 64;
-        const double logits = 64.0 * 4 * static_cast<double>(c.model.hyper().vocab);
+        // 65 pages of each completion, the first with the end of its prompt; 64 of each prompt.
+        const double tokens = 64.0 * (64 * 65 + (64 / 8 + 2) * 64);
         for (const int tp : {1, 4, 8}) {
             const auto bytes = c.walk->GeneratedBytes(tp, 0);
             ASSERT_TRUE(bytes.ok()) << bytes.error().message;
             const int64_t heads = std::max<int64_t>(1, c.model.hyper().kv_heads / tp);
-            const double cache = 2.0 * 2 * 64 * 8192 *
+            const double cache = 2.0 * 2 * tokens *
                                  static_cast<double>(heads * c.model.hyper().head_dim) *
                                  static_cast<double>(c.model.hyper().layers);
-            EXPECT_NEAR(*bytes / (cache + logits / tp), 1, 1e-6) << model << tp;
+            EXPECT_NEAR(*bytes / cache, 1, 1e-6) << model << tp;
         }
     }
 }
@@ -173,7 +174,6 @@ TEST(PredictTraining, ScratchOfThreadsIsCounted) {
     EXPECT_GT(work(128), 1.02 * work(1));
 }
 
-// An update waits for its batch, which each rank reads whole.
 // The slowest host decides, wherever it stands: an update on A and B is one on B and A.
 TEST(PredictTraining, TheOrderOfHostsDoesNotCount) {
     const test::TempDir dir;
@@ -219,6 +219,7 @@ TEST(PredictTraining, AWalkKeepsScratchByThreads) {
     EXPECT_EQ(work(1), few);
 }
 
+// An update waits for its batch, which each rank reads whole.
 TEST(PredictTraining, ReadingTheBatchIsABound) {
     TrainCase c("smollm2-135m", "32xmi300x:8,roce-400g", 4096);
     TrainCut cut;

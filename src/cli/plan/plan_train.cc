@@ -38,7 +38,9 @@ Status CheckDrive(const PlanTrainFlags& flags, const plan::ClusterSpec& cluster)
                      gpus->word);
 }
 
-Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
+// judges: gets the reward models, to which `job` refers.
+Status SetJob(const PlanTrainFlags& flags, std::vector<plan::OpenedShape>& judges,
+              plan::TrainJob& job) {
     const char* const answers = flags.vectors           ? "--vectors"
                                 : flags.completions > 0 ? "--completions"
                                                         : "";
@@ -61,10 +63,14 @@ Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
     job.grad_dtype = flags.grad_dtype;
     job.lora.rank = flags.lora_rank;
     job.completions = flags.completions;
+    job.group = flags.group;
+    job.completion = flags.completion;
     for (const std::string& model : flags.reward_models) {
-        WEFT_ASSIGN(const plan::OpenedShape judge, plan::OpenWalk(model));
+        WEFT_ASSIGN(plan::OpenedShape judge, plan::OpenWalk(model));
         job.judge_bytes += FrozenBytes(judge.walk.source(), job.dtype);
+        judges.push_back(std::move(judge));
     }
+    for (const plan::OpenedShape& judge : judges) job.judges.push_back(&judge.walk);
     job.drive_bytes_per_s = flags.drive_gb_per_s * 1e9;
     job.vectors = flags.vectors;
     job.update.kind = *update;
@@ -213,7 +219,8 @@ plan::ClusterSpec UsedHosts(std::vector<int> used, int hosts, const plan::Cluste
 
 Status RunPlanTrain(PlanTrainFlags& flags) {
     plan::TrainJob job;
-    WEFT_TRY(SetJob(flags, job));
+    std::vector<plan::OpenedShape> judges;
+    WEFT_TRY(SetJob(flags, judges, job));
     WEFT_ASSIGN(const plan::Library library, plan::Library::Open());
     WEFT_ASSIGN(const plan::OpenedShape shape, plan::OpenWalk(flags.model));
     WEFT_TRY(train::SetSequence(shape.walk.hyper(), flags.sequence));
@@ -225,8 +232,12 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     WEFT_ASSIGN(const plan::TrainPlans found,
                 plan::SearchTrainingOn(walk, cluster, WishesOf(flags)));
     std::string note = TrainingNote(cluster);
-    if (const std::string many = TooManyNote(cluster.ranks()); !many.empty()) {
-        note += (note.empty() ? "" : "; ") + many;
+    const std::string rollouts =
+        flags.completions > 0 || !judges.empty()
+            ? "the time of an update leaves out its completions and their rewards"
+            : "";
+    for (const std::string& more : {TooManyNote(cluster.ranks()), rollouts}) {
+        if (!more.empty()) note += (note.empty() ? "" : "; ") + more;
     }
     if (flags.json) {
         Json layouts = Json::array();
@@ -256,12 +267,37 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     return {};
 }
 
+// A flag of training predictions. needed: as in AddPlanTrainFlags.
+template <typename Value>
+static Option AddTrainFlag(const Command& command, const Option* needed, const char* name,
+                           Value& value, const char* help) {
+    const Option option = command.AddOption(name, value, help);
+    option.Group("Training");
+    if (needed != nullptr) option.Needs(*needed);
+    return option;
+}
+
+static void AddRolloutFlags(const Command& command, PlanTrainFlags& flags, const Option* needed) {
+    const auto add = [&](const char* name, auto& value, const char* help) {
+        return AddTrainFlag(command, needed, name, value, help);
+    };
+    add("--completions", flags.completions,
+        "For --loss grpo: completions that a replica generates at once; counts their KV cache")
+        .Range(1, 4096);
+    add("--num-generations", flags.group, "For --loss grpo: completions of each prompt")
+        .Range(2, 4096)
+        .ShowDefault();
+    add("--max-completion-length", flags.completion,
+        "For --loss grpo: most tokens of a completion (default: half of --seq-len)")
+        .Range(1, 1 << 20);
+    add("--reward-model", flags.reward_models,
+        "For --loss grpo: a reward model; counts its memory. May be repeated")
+        .OneEach();
+}
+
 void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Option* needed) {
     const auto add = [&](const char* name, auto& value, const char* help) {
-        const Option option = command.AddOption(name, value, help);
-        option.Group("Training");
-        if (needed != nullptr) option.Needs(*needed);
-        return option;
+        return AddTrainFlag(command, needed, name, value, help);
     };
     add("--seq-len", flags.sequence, "Sequence length in tokens")
         .Range(1, 1 << 20)
@@ -279,14 +315,7 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
         "writes so many GB/s; processors only")
         .Range(0.01, 1e3);
     add("--lora-rank", flags.lora_rank, "Train LoRA adapters of this rank only").Range(1, 1 << 12);
-    add("--completions", flags.completions,
-        "For --loss grpo: completions that a replica generates at once; counts their KV cache")
-        .Range(1, 4096);
-    const Option judges =
-        command.AddEach("--reward-model", flags.reward_models,
-                        "For --loss grpo: a reward model; counts its weights. May be repeated");
-    judges.Group("Training");
-    if (needed != nullptr) judges.Needs(*needed);
+    AddRolloutFlags(command, flags, needed);
     const Option vectors = command.AddFlag(
         "--vectors", flags.vectors,
         "For --loss reward, classification or contrastive: no logits; a sequence is a text");

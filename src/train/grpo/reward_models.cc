@@ -13,6 +13,7 @@
 #include "train/data/day.h"
 #include "train/data/preference.h"
 #include "train/graph.h"
+#include "train/grpo/judge.h"
 #include "train/head_source.h"
 #include "train/state.h"
 #include "train/trainer.h"
@@ -62,6 +63,39 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenRewardModel(const std::str
     return source;
 }
 
+RewardModelOptions JudgeOptions(DType dtype, int64_t sequence, int64_t step_rows, std::string day) {
+    constexpr int64_t kMostJudgedRows = 4096;
+    const int64_t longest = 2 * sequence;
+    return {dtype, longest, std::max(longest, std::min(step_rows, kMostJudgedRows)),
+            std::move(day)};
+}
+
+Result<program::ChunkedProgram> BuildJudge(const model::Hyper& hyper,
+                                           std::span<const model::Shard> shards,
+                                           const model_files::ModelSource& source,
+                                           const RewardModelOptions& options,
+                                           const program::Target& target) {
+    const auto compile = CompileOptionsOfJudge(hyper, options, target);
+    GraphOptions graph;
+    graph.dtype = graph.gradients = options.dtype;
+    graph.sequence = compile.longest;
+    graph.rows = compile.max_tokens;
+    graph.vectors = true;
+    graph.target = target;
+    return BuildScoringGraph(hyper, shards, source, graph);
+}
+
+backend::CompileOptions CompileOptionsOfJudge(const model::Hyper& hyper,
+                                              const RewardModelOptions& options,
+                                              const program::Target& target) {
+    backend::CompileOptions compile;
+    compile.compute = options.dtype;
+    compile.longest = std::min(options.sequence, hyper.context);
+    compile.max_tokens = compile.max_outputs = std::max(options.rows, compile.longest);
+    compile.page_tokens = target.page_tokens;
+    return compile;
+}
+
 class RewardModels::Model {
   public:
     // (One chunk per stage: the model may have few layers.)
@@ -79,24 +113,15 @@ class RewardModels::Model {
         padding_ = head.padding;
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source_));
         wanted_ = options.sequence;
-        most_ = std::min(wanted_, hyper.context);
-        most_rows_ = std::max(options.rows, most_);
+        const program::Target& target = device.info().target;
+        const auto compile = CompileOptionsOfJudge(hyper, options, target);
+        most_ = compile.longest;
+        most_rows_ = compile.max_tokens;
         WEFT_TRY(OpenEncoder(hyper, options.day));
-        GraphOptions graph;
-        graph.dtype = graph.gradients = options.dtype;
-        graph.sequence = most_;
-        graph.rows = most_rows_;
-        graph.vectors = true;
-        graph.target = device.info().target;
         WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper, *source_));
         WEFT_ASSIGN(program::ChunkedProgram program,
-                    BuildScoringGraph(hyper, shards, *source_, graph));
+                    BuildJudge(hyper, shards, *source_, options, target));
         chunk_ = program.chunks.front();
-        backend::CompileOptions compile;
-        compile.compute = options.dtype;
-        compile.max_tokens = compile.max_outputs = most_rows_;
-        compile.longest = most_;
-        compile.page_tokens = device.info().target.page_tokens;
         WEFT_ASSIGN(executable_, device.Compile(std::move(program), compile));
         return {};
     }
