@@ -549,6 +549,27 @@ class FilesOfFlags(NamesTest):
                          "--json")
         self.assertEqual("".join(json.loads(said)["pieces"]).strip(), "a # b")
 
+    def test_strings_and_lists(self):
+        file = self.folder / "weft.toml"
+        for value, text in ((r'"a \"b\"\n\u0041"', 'a "b"\nA'), (r"'a \n'", r"a \n"),
+                            ("a, b c  # d", "a, b c"), ('"a\tb"', "a\tb"),
+                            ("[\n  # c\n  'x y',\n]", "x y")):
+            file.write_text(f'\ufeff; a comment\nmodel = "{MODEL}"\r\n"text" = {value}\nno-bos\n')
+            said = self.weft("tokenize", "--config", str(file), "--json")
+            self.assertEqual("".join(json.loads(said)["pieces"]).strip(" "), text)
+        said = self.weft("run", MODEL, "-p", "What is 25 + 3?", "--greedy")
+        self.assertEqual(said, "28\n")
+        file.write_text(f'model = "{MODEL}"\nstop = [\n"x",  # c\n"8" ]\ngreedy\n')
+        said = self.weft("run", "--config", str(file), "-p", "What is 25 + 3?")
+        self.assertEqual(said, "2\n")
+        for line, fault in (("text = ", "the value is missing"), ('text = "a', "has no end"),
+                            (r'text = "\q"', "unknown escape"), ('text = "a" b', "the line's end"),
+                            ('text = ["a" "b"]', "',' or ']'"), ('text = ["a",', "no ']'"),
+                            ("[serve]", "no [tables]")):
+            file.write_text(f"\n{line}\n")
+            said = self.refused("tokenize", MODEL, "--config", str(file))
+            self.assertRegex(said, "weft.toml: line [23]: .*" + re.escape(fault))
+
     def test_one_file_in_all(self):
         other = self.folder / "other.toml"
         other.write_text("threads = 1\n")

@@ -4,8 +4,8 @@
 #include <iterator>
 
 #include "base/file.h"
+#include "cli/command_line/flag_file.h"
 #include "cli/command_line/habit_words.h"
-#include "cli/command_line/options.h"
 
 namespace weft::cli {
 namespace {
@@ -99,10 +99,6 @@ Result<std::vector<std::string>> FlagsOf(const std::string& path, const GivenLin
     }
     std::vector<std::string> flags;
     for (const FlagLine& line : *lines) {
-        if (!line.tables.empty()) {
-            return MakeError(ErrorCode::kUsage, "{}: [{}]: a file of flags has no tables", path,
-                             line.tables.front());
-        }
         std::ranges::move(WordsOf(line, given), std::back_inserter(flags));
     }
     return flags;

@@ -7,7 +7,7 @@
 //     alias = ["a", "b"]            --alias=a --alias=b
 //
 // Flags on the command line override the file, by whichever of their names, and so does its MODEL.
-// The format is TOML's keys and values (toml.io), without tables. Errors: kUsage, kNotFound, naming
+// flag_file.h describes the format. Errors: kUsage, kNotFound, naming
 // the file. A file has at most 1 MiB.
 #pragma once
 

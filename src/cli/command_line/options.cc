@@ -706,48 +706,4 @@ Status Parser::Check(std::vector<std::string> words, const TypedLine& typed) {
     return checked;
 }
 
-namespace {
-
-// Stands for a '#' between quotation marks, where CLI11 2.1 sees a comment.
-constexpr char kQuotedHash = '\x01';
-
-std::string WithoutComments(const std::string& text) {
-    std::string plain;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line); plain += line + '\n') {
-        char quote = 0;
-        for (size_t i = 0; i < line.size(); ++i) {
-            if (quote == '"' && line[i] == '\\') {
-                ++i;
-            } else if (line[i] == quote) {
-                quote = 0;
-            } else if (quote == 0 && (line[i] == '"' || line[i] == '\'')) {
-                quote = line.find(line[i], i + 1) == line.npos ? '\0' : line[i];
-            } else if (line[i] == '#' && quote != 0) {
-                line[i] = kQuotedHash;
-            } else if (line[i] == '#') {
-                line.resize(i);
-            }
-        }
-    }
-    return plain;
-}
-
-}  // namespace
-
-Result<std::vector<FlagLine>> ParseFlagLines(const std::string& text) {
-    std::vector<FlagLine> lines;
-    try {
-        std::istringstream stream(WithoutComments(text));
-        for (CLI::ConfigItem& item : CLI::ConfigTOML().from_config(stream)) {
-            for (std::string& value : item.inputs) std::ranges::replace(value, kQuotedHash, '#');
-            lines.push_back(
-                {std::move(item.parents), std::move(item.name), std::move(item.inputs)});
-        }
-    } catch (const CLI::Error& error) {
-        return MakeError(ErrorCode::kUsage, "{}", error.what());
-    }
-    return lines;
-}
-
 }  // namespace weft::cli

@@ -183,14 +183,4 @@ class Parser {
     std::unique_ptr<CLI::App> app_;
 };
 
-// A line of a flag file: NAME = VALUE, or NAME = ["a", "b"].
-struct FlagLine {
-    std::vector<std::string> tables;  // headings above the line ([a.b]: a, b)
-    std::string name;
-    std::vector<std::string> values;
-};
-
-// text: TOML's keys and values (toml.io). Errors: kUsage.
-Result<std::vector<FlagLine>> ParseFlagLines(const std::string& text);
-
 }  // namespace weft::cli
