@@ -179,6 +179,21 @@ class Escapes(unittest.TestCase):
             if columns == 40:
                 self.assertTrue(shown[0].endswith("gguf ..."), shown)
 
+    def test_a_training_keeps_to_its_row(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        data = pathlib.Path(folder.name) / "data.jsonl"
+        data.write_text('{"question": "What is 4 + 3?", "answer": "7"}\n' * 20)
+        with Terminal(PROGRAM, "train", MODEL, "--data", str(data), "--seq-len", "32", "--steps",
+                      "3", "-t", "1", "--no-output", env={"TERM": "xterm"},
+                      columns=60) as terminal:
+            self.assertEqual(terminal.wait(), 0, terminal.text)
+        lines = re.findall(r"\x1b\[K(step [^\x1b\n]*)(\n?)", terminal.text)
+        self.assertEqual([line[:8] for line, _ in lines], ["step 1/3", "step 2/3", "step 3/3"])
+        for line, _ in lines:
+            self.assertLess(len(line), 60, line)
+        self.assertEqual(lines[-1][1], "\n")  # the last one stays
+
     def loading_slowly(self, *words):
         """Output of a program that runs a third of the time until it has loaded.
 
