@@ -609,6 +609,12 @@ class Values(NamesTest):
                              "--port needs --to k8s, ssh")):
             self.assertIn(said, self.refused(*words))
 
+    def test_a_context_without_a_scored_token(self):
+        (self.folder / "text").write_text("What is 25 + 3? 28\n" * 20)
+        for ctx in ("1", "3"):
+            said = self.refused("perplexity", MODEL, "text", "--ctx", ctx)
+            self.assertIn(f"--ctx {ctx}: expected 4 or more", said)
+
     def test_days_of_a_duration(self):
         for time in ("11000:00:00:00", "1:00:00:00", "2-12", "2-12:30", "2-12:30:10", "4:00:00"):
             said = self.refused("run", MODEL, "-p", "a", "--wait", time, "--kv-dtype", "x")

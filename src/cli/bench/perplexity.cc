@@ -17,7 +17,7 @@ constexpr const char* kPerplexityFooter =
     "  weft perplexity model.gguf text.txt\n"
     "  weft perplexity model.gguf text.txt --ctx 2048 --local 2 --json";
 
-constexpr int64_t kDefaultContext = 512;
+constexpr int64_t kDefaultContext = 512, kLeastContext = 4;
 // Rows per step. The logits of a step are in memory at the same time.
 constexpr int64_t kMostOutputs = 256;
 
@@ -31,6 +31,12 @@ Status RunPerplexityCommand(PerplexityFlags& flags) {
     engine::Job& job = flags.common.job;
     WEFT_ASSIGN(ModelWords words, OpenWords(job));
     if (job.ctx == 0) job.ctx = std::min(kDefaultContext, words.hyper.context);
+    if (job.ctx < kLeastContext) {
+        return MakeError(ErrorCode::kUsage,
+                         "--ctx {}: expected {} or more, because only the second half of a chunk "
+                         "is scored",
+                         job.ctx, kLeastContext);
+    }
     job.max_outputs = std::min({job.chunk, job.ctx, kMostOutputs});
     WEFT_ASSIGN(const std::string text, ReadTextFile(flags.file));
     WEFT_ASSIGN(const auto runner,
