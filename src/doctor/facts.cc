@@ -106,7 +106,10 @@ std::vector<NetDevice> ReadFabric(HostView& view) {
     std::vector<NetDevice> special, cards;
     for (const NetDevice& device : NetDevices(view)) {
         if (!device.up || device.wireless || device.addresses.empty()) continue;
-        const bool fabric = std::ranges::find(rdma, device.name) != rdma.end() ||
+        const auto is_rdma = [&](const std::string& name) {
+            return std::ranges::find(rdma, name) != rdma.end();
+        };
+        const bool fabric = is_rdma(device.name) || is_rdma(device.lower) ||  // a VLAN over it
                             device.name.starts_with("thunderbolt") || IsIpoib(view, device);
         if (fabric) special.push_back(device);
         if (device.physical || device.over_card) cards.push_back(device);

@@ -240,9 +240,11 @@ std::vector<NetDevice> ReadDevices(HostView& view) {
         if (member.up) whole.megabits = std::max(whole.megabits, member.megabits);
     }
     for (NetDevice& device : devices) {
-        const auto lower = places.find(device.lower);
-        if (device.megabits > 0 || lower == places.end()) continue;
-        device.megabits = devices[lower->second].megabits;
+        const auto place = places.find(device.lower);
+        if (place == places.end()) continue;
+        const NetDevice& lower = devices[place->second];
+        device.over_card = device.over_card || lower.physical || lower.over_card;
+        if (device.megabits <= 0) device.megabits = lower.megabits;
     }
     return devices;
 }

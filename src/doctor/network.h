@@ -50,7 +50,7 @@ struct NetDevice {
     bool physical = false;    // has hardware of its own: not a bridge, tunnel or loopback
     bool wireless = false;
     bool addressed = false;  // whether its addresses are known
-    bool over_card = false;  // a bond or bridge with a card of this host
+    bool over_card = false;  // a bond, bridge or VLAN with a card of this host
     std::string duplex, driver, firmware, pci;
     std::string master;        // the bridge, bond or team that contains it
     std::string lower;         // the interface under a VLAN or the like

@@ -23,7 +23,7 @@ OTHERS = {
     "--device=/dev/infiniband", "--ulimit", "--network",  # containers
     "--user", "--now",  # systemctl
     "--temperature", "--max-model-len",  # of other programs, taken as Weft's (src/cli/command_line)
-    "--permanent", "--zone", "--change-interface", "--reload",  # firewall-cmd
+    "--permanent", "--zone", "--add-source", "--reload",  # firewall-cmd
 }
 
 

@@ -295,7 +295,7 @@ std::vector<Fault> OtherFaults() {
          "firewall",
          Severity::kWarn,
          "ens1f0np0 in the zone public",
-         "--zone=trusted --change-interface=ens1f0np0"},
+         "--zone=trusted --add-source=10.0.0.0/24 && "},
         {"two masters",
          {two_a.Files(), two_b.Files()},
          "ib-one-manager",
@@ -459,8 +459,116 @@ TEST(DoctorHosts, CuresOfFirewallsNameTheChain) {
     EXPECT_TRUE(Contains(fix("ID=debian\n", "ip filter", "INPUT"),
                          "iptables -I INPUT -s 10.0.0.0/24 -j ACCEPT"));
     for (const char* release : {"ID=nixos\n", ""}) {
-        EXPECT_TRUE(Contains(fix(release, "inet nixos-fw", "input"), "trustedInterfaces"));
+        EXPECT_TRUE(Contains(fix(release, "inet nixos-fw", "input"),
+                             "extraInputRules = \"ip saddr { 10.0.0.0/24 } accept\";"));
     }
+}
+
+// A host with a card and the addresses of `ip -j addr`: the card's, and a VLAN's over it.
+Host CardHost(const std::string& address, const std::string& vlan = "") {
+    Host host = test_hosts::NftHost();
+    const auto link = [](const char* more, const std::string& own) {
+        const size_t slash = own.find('/');
+        return fmt::format(
+            R"({{"ifname":"enp1s0f0np0{}"{},"mtu":1500,"operstate":"UP","addr_info":[)"
+            R"({{"family":"inet","local":"{}","prefixlen":{}}}]}})",
+            more, *more == 0 ? "" : R"(,"link":"enp1s0f0np0")", own.substr(0, slash),
+            own.substr(slash + 1));
+    };
+    host.Set("cmd/ip_-j_addr",
+             "[" + link("", address) + (vlan.empty() ? "" : "," + link(".4000", vlan)) + "]\n");
+    return host;
+}
+
+std::string NftInput(const std::string& rule) {
+    return "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority filter; "
+           "policy drop;\n\t\t" +
+           rule + "\n\t}\n}\n";
+}
+
+// The network of a public address has hosts of others: no cure opens it.
+TEST(DoctorHosts, CuresOfFirewallsOpenNoPublicNetwork) {
+    const auto ufw = [](Host host) {
+        host.Set("cmd/ufw_status_verbose",
+                 "Status: active\nDefault: deny (incoming), allow (outgoing)\n");
+        return host;
+    };
+    const auto zones = [](Host host) {
+        host.Set("cmd/firewall-cmd_--state", "running\n");
+        host.Set("cmd/firewall-cmd_--get-active-zones",
+                 "public (default)\n  interfaces: enp1s0f0np0 enp1s0f0np0.4000\n");
+        return host;
+    };
+    const auto nft = [](Host host) {
+        host.Set("cmd/nft_list_ruleset", NftInput("tcp dport 22 accept"));
+        return host;
+    };
+    const auto iptables = [](Host host) {
+        host.Remove("cmd/nft_list_ruleset");
+        host.Set("cmd/iptables_-S", "-P INPUT DROP\n");
+        return host;
+    };
+    const auto nixos = [&](Host host) {
+        host = nft(host);
+        host.Set("etc/os-release", "ID=nixos\n");
+        return host;
+    };
+    for (const auto& wall :
+         std::vector<std::function<Host(Host)>>{ufw, zones, nft, iptables, nixos}) {
+        const std::string fix = FixOf(Look({wall(CardHost("95.216.10.5/26")).Files()}), "firewall");
+        EXPECT_TRUE(Contains(fix, "the other hosts' addresses only")) << fix;
+        EXPECT_FALSE(Contains(fix, "95.216") || Contains(fix, "sudo")) << fix;
+        const std::string both =
+            FixOf(Look({wall(CardHost("95.216.10.5/26", "10.9.0.5/24")).Files()}), "firewall");
+        EXPECT_TRUE(Contains(both, "10.9.0.0/24")) << both;
+        EXPECT_FALSE(Contains(both, "95.216")) << both;
+    }
+    // The private VLAN is accepted: that is what ranks need.
+    Host good = CardHost("95.216.10.5/26", "10.9.0.5/24");
+    good.Set("cmd/nft_list_ruleset", NftInput("iifname \"enp1s0f0np0.4000\" accept"));
+    EXPECT_EQ(FixOf(Look({good.Files()}), "firewall"), "(no finding)");
+}
+
+// After the cure, the check passes.
+TEST(DoctorHosts, CuresOfFirewallsSuffice) {
+    struct Wall {
+        const char *path, *before, *cure, *after;
+    };
+    const std::string before = NftInput(""), after = NftInput("ip saddr 10.9.0.0/24 accept");
+    const Wall cases[] = {
+        {"cmd/ufw_status_verbose", "Status: active\nDefault: deny (incoming)\n",
+         "sudo ufw allow from 10.9.0.0/24",
+         "Status: active\nDefault: deny (incoming)\n\nTo   Action   From\n--   ------   ----\n"
+         "Anywhere                   ALLOW IN    10.9.0.0/24\n"},
+        {"cmd/firewall-cmd_--get-active-zones", "public (default)\n  interfaces: enp1s0f0np0\n",
+         "sudo firewall-cmd --permanent --zone=trusted --add-source=10.9.0.0/24 && ",
+         "public (default)\n  interfaces: enp1s0f0np0\ntrusted\n  sources: 10.9.0.0/24\n"},
+        {"cmd/nft_list_ruleset", before.c_str(),
+         "sudo nft insert rule inet filter input ip saddr 10.9.0.0/24 accept", after.c_str()},
+        {"cmd/iptables_-S", "-P INPUT DROP\n", "sudo iptables -I INPUT -s 10.9.0.0/24 -j ACCEPT",
+         "-P INPUT DROP\n-A INPUT -s 10.9.0.0/24 -j ACCEPT\n"},
+    };
+    for (const Wall& one : cases) {
+        Host host = CardHost("10.9.0.5/24");
+        host.Remove("cmd/nft_list_ruleset");
+        if (Contains(one.path, "firewall-cmd")) host.Set("cmd/firewall-cmd_--state", "running\n");
+        host.Set(one.path, one.before);
+        const std::string fix = FixOf(Look({host.Files()}), "firewall");
+        EXPECT_TRUE(Contains(fix, one.cure)) << fix;
+        host.Set(one.path, one.after);
+        EXPECT_EQ(FixOf(Look({host.Files()}), "firewall"), "(no finding)") << one.path;
+    }
+    // A second chain that drops has to accept, too; one of IPv6 does not.
+    Host host = CardHost("10.9.0.5/24");
+    const std::string six =
+        "table ip6 filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy "
+        "drop;\n\t}\n}\n";
+    host.Set("cmd/nft_list_ruleset", six + after);
+    EXPECT_EQ(FixOf(Look({host.Files()}), "firewall"), "(no finding)");
+    std::string second = before;
+    second.replace(second.find("inet filter"), 11, "inet second");
+    host.Set("cmd/nft_list_ruleset", after + second);
+    EXPECT_TRUE(Contains(FixOf(Look({host.Files()}), "firewall"), "inet second input"));
 }
 
 // No command holds a word that stands for something else.

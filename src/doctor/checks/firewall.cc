@@ -12,7 +12,12 @@ constexpr size_t kMostRules = 20'000;
 constexpr int kMostDepth = 16;
 constexpr int64_t kManyPorts = 1000;
 constexpr const char* kOpenIt =
-    "accept all input of the fabric's interface ('ip -br addr' lists the interfaces)";
+    "accept input from the fabric's private subnet ('ip -br addr' lists the addresses)";
+constexpr const char* kOpenHosts =
+    "the addresses here are public, so accept the other hosts' addresses only, never their "
+    "network; or join the hosts by a private network (a VLAN, WireGuard), and accept that one";
+
+constexpr const char* kSets = "sets";  // a chain with the elements of nft's sets
 
 using Devices = std::vector<NetDevice>;
 
@@ -161,18 +166,20 @@ bool DropsIn(const FilterRules& all, const std::string& chain, int depth) {
     return std::ranges::find(all.dropping, chain) != all.dropping.end();
 }
 
-// Name of an input chain that drops packets by default; "": none.
-std::string DropsByDefault(const FilterRules& all) {
+// Names of the input chains that drop packets by default. A packet must pass all of them.
+std::vector<std::string> DropByDefault(const FilterRules& all) {
+    std::vector<std::string> dropping;
     for (const std::string& input : all.inputs) {
-        if (DropsIn(all, input, 0)) return input;
+        if (DropsIn(all, input, 0)) dropping.push_back(input);
     }
-    return "";
+    return dropping;
 }
 
-// Whether a rule of the input chains accepts an interface of `devices`, a network that overlaps one
-// of theirs, or many ports. If `devices` is empty, any interface except lo and any network count.
-bool NamesAny(const FilterRules& all, const Devices& devices) {
-    std::set<std::string> reached(all.inputs.begin(), all.inputs.end());
+// Whether a rule of the chain, or of chains that it reaches, accepts an interface of `devices`, a
+// network that overlaps one of theirs, or many ports. If `devices` is empty, any interface except
+// lo and any network count.
+bool NamesAny(const FilterRules& all, const std::string& chain, const Devices& devices) {
+    std::set<std::string> reached = {chain, kSets};
     for (int depth = 0; depth < kMostDepth; ++depth) {
         for (const FilterRule& rule : all.rules) {
             if (reached.contains(rule.chain)) reached.insert(rule.target);
@@ -182,6 +189,20 @@ bool NamesAny(const FilterRules& all, const Devices& devices) {
         return rule.target != "drop" && reached.contains(rule.chain) &&
                NamesFabric(rule.text, devices);
     });
+}
+
+// The devices that no rule of the chain names.
+Devices Unnamed(const FilterRules& all, const std::string& chain, const Devices& devices) {
+    Devices unnamed;
+    for (const NetDevice& device : devices) {
+        if (!NamesAny(all, chain, {device})) unnamed.push_back(device);
+    }
+    return unnamed;
+}
+
+// A fault if ranks reach no device; else they may use the other ones.
+Severity SeverityOf(const Devices& closed, const Devices& devices) {
+    return closed.size() < devices.size() ? kNote : kWarn;
 }
 
 FilterRules ParseNft(std::string_view ruleset) {
@@ -198,15 +219,15 @@ FilterRules ParseNft(std::string_view ruleset) {
         } else if (words[0] == "set" || words[0] == "map") {
             chain = "";
         } else if (Contains(line, "hook input")) {
+            if (table.starts_with("ip6:")) continue;  // it gets no IPv4 packets
             all.inputs.push_back(table + " " + chain);
             if (Contains(line, "policy drop")) all.dropping.push_back(all.inputs.back());
         } else if (!chain.empty() && words[0] != "}") {
             all.rules.push_back(NftRule(table, chain, line));
         } else if (words[0] != "}") {  // any rule may accept the elements of a set
-            all.rules.push_back({"sets", std::string(line), "set"});
+            all.rules.push_back({kSets, std::string(line), "set"});
         }
     }
-    all.inputs.emplace_back("sets");
     return all;
 }
 
@@ -318,24 +339,78 @@ std::string NamesOf(const Devices& devices) {
     return names.empty() ? "an interface" : Joined(names);
 }
 
-std::string SubnetOf(const Devices& devices) {
-    if (devices.empty() || devices.front().addresses.empty()) return "";
-    const Ipv4& own = devices.front().addresses.front();
-    return Ipv4{own.network(), own.prefix}.PrefixText();
+// The private subnets of the devices, separated by `joint`; "": there are none.
+std::string SubnetsOf(const Devices& devices, const char* joint) {
+    std::vector<std::string> subnets;
+    for (const NetDevice& device : devices) {
+        for (const Ipv4& own : device.addresses) {
+            if (!own.InPrivateNetwork() || own.prefix == 32) continue;
+            subnets.push_back(Ipv4{own.network(), own.prefix}.PrefixText());
+            if (IsIn(std::span(subnets).first(subnets.size() - 1), subnets.back())) {
+                subnets.pop_back();
+            }
+        }
+    }
+    return fmt::format("{}", fmt::join(subnets, joint));
 }
 
-std::string TrustInterface(const std::string& interface) {
+// The devices with the addresses by which ranks should talk: the private ones, if there are any. A
+// host on the Internet often has a private network of the cluster's beside its public address.
+Devices PrivateOf(const Devices& devices) {
+    Devices kept;
+    for (NetDevice device : devices) {
+        std::erase_if(device.addresses, [](const Ipv4& own) { return !own.InPrivateNetwork(); });
+        if (!device.addresses.empty()) kept.push_back(std::move(device));
+    }
+    return kept.empty() ? devices : kept;
+}
+
+// The fix where no private subnet is known.
+std::string WithoutSubnets(const Devices& devices) {
+    const auto is_private = [](const NetDevice& device) {
+        return std::ranges::any_of(device.addresses, &Ipv4::InPrivateNetwork);
+    };
+    return devices.empty() || std::ranges::any_of(devices, is_private) ? kOpenIt : kOpenHosts;
+}
+
+std::string TrustSubnets(const Devices& devices) {
     return fmt::format(
-        "sudo firewall-cmd --permanent --zone=trusted --change-interface={} && sudo firewall-cmd "
+        "sudo firewall-cmd --permanent --zone=trusted --add-source={} && sudo firewall-cmd "
         "--reload",
-        ShellWord(interface));
+        SubnetsOf(devices, " --add-source="));
 }
 
-// A rule in the syntax of the program that wrote the ruleset, else `command`.
+std::string AllowInUfw(const Devices& devices) {
+    return "sudo ufw allow from " + SubnetsOf(devices, " && sudo ufw allow from ");
+}
+
+std::string NftRuleOf(const Devices& devices) {
+    const std::string subnets = SubnetsOf(devices, ", ");
+    const bool several = Contains(subnets, ",");
+    return several ? fmt::format("ip saddr '{{ {} }}' accept", subnets)
+                   : fmt::format("ip saddr {} accept", subnets);
+}
+
+// nft: the host's firewall uses nftables.
+std::string AllowInNixos(HostView& view, bool nft, const Devices& devices) {
+    const std::string subnets = SubnetsOf(devices, nft ? ", " : ",");
+    const std::string rule =
+        nft ? fmt::format("extraInputRules = \"ip saddr {{ {} }} accept\";", subnets)
+            : fmt::format("extraCommands = \"iptables -A nixos-fw -s {} -j nixos-fw-accept\";",
+                          subnets);
+    const std::string now =
+        nft ? fmt::format("nft insert rule inet nixos-fw input {}", NftRuleOf(devices))
+            : fmt::format("iptables -I INPUT -s {} -j ACCEPT", subnets);
+    return fmt::format("{}; until then: sudo {}",
+                       Cure(view, "configure", {{"value", "networking.firewall." + rule}}), now);
+}
+
+// A rule in the syntax of the program that wrote the ruleset, else `command`. It opens the private
+// subnets of the devices, and never a public one.
 std::string FixOf(HostView& view, const FilterRules& rules, const Devices& devices,
                   const std::string& command) {
-    if (devices.empty()) return kOpenIt;
-    const std::string subnet = SubnetOf(devices);
+    const std::string subnets = SubnetsOf(devices, ",");
+    if (subnets.empty()) return WithoutSubnets(devices);
     const auto any = [&](std::string_view parts) {
         return std::ranges::any_of(rules.inputs,
                                    [&](const auto& input) { return ContainsAny(input, parts); }) ||
@@ -344,17 +419,14 @@ std::string FixOf(HostView& view, const FilterRules& rules, const Devices& devic
                });
     };
     if (DistributionOf(view) == "nixos" || any("nixos-fw")) {
-        const std::string trusted = fmt::format("networking.firewall.trustedInterfaces = [ {} ];",
-                                                NixString(devices.front().name));
-        return Cure(view, "configure", {{"value", trusted}}) +
-               fmt::format("; until then: sudo iptables -I INPUT -s {} -j ACCEPT", subnet);
+        return AllowInNixos(view, any(":nixos-fw "), devices);
     }
-    if (any("ufw-")) return fmt::format("sudo ufw allow from {}", subnet);
-    if (any(":firewalld ")) return TrustInterface(devices.front().name);
+    if (any("ufw-")) return AllowInUfw(devices);
+    if (any(":firewalld ")) return TrustSubnets(devices);
     if (any("PVEFW-|:proxmox-firewall")) {
         return fmt::format(
             "pvesh create /cluster/firewall/rules --type in --action ACCEPT --source {} --enable 1",
-            subnet);
+            subnets);
     }
     return command;
 }
@@ -362,10 +434,10 @@ std::string FixOf(HostView& view, const FilterRules& rules, const Devices& devic
 std::string NftCommand(HostView& view, const std::string& chain, const Devices& devices) {
     const size_t colon = chain.find(':'), blank = chain.rfind(' ');
     if (colon == chain.npos || blank == chain.npos || blank < colon) return kOpenIt;
-    return fmt::format(
-        "sudo nft insert rule {} {} {} ip saddr {} accept; keep it in {}", chain.substr(0, colon),
-        ShellWord(chain.substr(colon + 1, blank - colon - 1)), ShellWord(chain.substr(blank + 1)),
-        SubnetOf(devices), Cure(view, "nftables-file"));
+    return fmt::format("sudo nft insert rule {} {} {} {}; keep it in {}", chain.substr(0, colon),
+                       ShellWord(chain.substr(colon + 1, blank - colon - 1)),
+                       ShellWord(chain.substr(blank + 1)), NftRuleOf(devices),
+                       Cure(view, "nftables-file"));
 }
 
 void CheckZones(HostView& view, const Devices& devices, Findings& out) {
@@ -378,56 +450,64 @@ void CheckZones(HostView& view, const Devices& devices, Findings& out) {
     const bool cut =
         active.cut || every.cut || by_default.cut || (!used.empty() && used.back().lines.empty());
     const FirewallZone* closed = nullptr;
-    const auto is_open = [&](const FirewallZone& zone, const std::string& interface) {
-        closed = &zone;
-        if (!zone.Opens(devices)) return false;
+    const auto is_open = [&](const FirewallZone& zone, const std::string& interface,
+                             const Devices& own) {
+        if (!zone.Opens(own)) {
+            closed = &zone;
+            return false;
+        }
         ReportOk(out, "firewalld: {} in the zone {}, which accepts ranks", interface, zone.name);
         return true;
     };
+    Devices shut;
     for (const NetDevice& device : devices) {
-        bool held = false;
-        for (const FirewallZone& zone : zones) {
-            if (!zone.Holds(device)) continue;
-            held = true;
-            if (is_open(zone, device.name)) return;
-        }
-        for (const FirewallZone& zone : zones) {
-            if (!held && zone.is_default && is_open(zone, device.name)) return;
-        }
+        const bool held = std::ranges::any_of(
+            zones, [&](const FirewallZone& zone) { return zone.Holds(device); });
+        const bool open = std::ranges::any_of(zones, [&](const FirewallZone& zone) {
+            return (held ? zone.Holds(device) : zone.is_default) &&
+                   is_open(zone, device.name, {device});
+        });
+        if (!open) shut.push_back(device);
     }
+    if (shut.empty() && !devices.empty()) return;
     for (const FirewallZone& zone : zones) {
         const bool in_use = std::ranges::any_of(zone.lines, [](const std::string& line) {
             return BeginsWithOneOf(line, "interfaces: sources:") && Words(line).size() > 1;
         });
-        if (devices.empty() && (in_use || zone.is_default) && is_open(zone, "an interface")) return;
+        if (devices.empty() && (in_use || zone.is_default) && is_open(zone, "an interface", {}))
+            return;
     }
     if (closed == nullptr || cut) {
         return Report<found::kFirewallUnread>(out,
                                               "firewalld: running; its zones could not be read");
     }
-    std::string interface = devices.empty() ? "" : devices.front().name;
+    std::string interface = shut.empty() ? "" : NamesOf(shut);
     for (const std::string& line : closed->lines) {
         const auto words = Words(line);
         const bool named = interface.empty() && words.size() > 1 && words[0] == "interfaces:";
         if (named) interface = words.back();
     }
-    Report<found::kZoneClosed>(out, interface.empty() ? "all interfaces" : interface, closed->name,
-                               interface.empty() ? kOpenIt : TrustInterface(interface));
+    ReportAs<found::kZoneClosed>(
+        shut.empty() ? kWarn : SeverityOf(shut, devices), out,
+        interface.empty() ? "all interfaces" : interface, closed->name,
+        SubnetsOf(shut, ",").empty() ? WithoutSubnets(shut) : TrustSubnets(shut));
 }
 
 bool CheckUfw(HostView& view, const Devices& devices, Findings& out) {
     Reading status = view.Command("ufw status verbose");
     if (!status.found() && !view.Complete()) status = view.Command("ufw status");
     const FilterRules ufw = ParseUfw(status.text);
-    if (DropsByDefault(ufw).empty()) return false;
+    if (DropByDefault(ufw).empty()) return false;
+    const Devices closed = Unnamed(ufw, "ufw", devices);
+    const bool named = devices.empty() ? NamesAny(ufw, "ufw", {}) : closed.empty();
     if (status.cut) {
         Report<found::kFirewallUnread>(out, "ufw: active; the end of its rules is missing");
-    } else if (NamesAny(ufw, devices)) {
+    } else if (named) {
         ReportOk(out, "ufw: active, with a rule for {} or its network", NamesOf(devices));
     } else {
-        Report<found::kUfwClosed>(
-            out, NamesOf(devices),
-            devices.empty() ? kOpenIt : fmt::format("sudo ufw allow from {}", SubnetOf(devices)));
+        ReportAs<found::kUfwClosed>(
+            devices.empty() ? kWarn : SeverityOf(closed, devices), out, NamesOf(closed),
+            SubnetsOf(closed, ",").empty() ? WithoutSubnets(closed) : AllowInUfw(closed));
     }
     return true;
 }
@@ -451,7 +531,7 @@ bool IsCut(const Reading& reading) {
 }  // namespace
 
 void RunFirewall(HostView& view, Findings& out) {
-    const Devices& devices = FabricDevices(view);
+    const Devices devices = PrivateOf(FabricDevices(view));
     if (CheckUfw(view, devices, out)) return;
     const Reading firewalld = view.Command("firewall-cmd --state");
     if (firewalld.found() && Trim(firewalld.text) == "running") {
@@ -460,31 +540,34 @@ void RunFirewall(HostView& view, Findings& out) {
     const Reading nft = view.Command("nft list ruleset"), iptables = IptablesReading(view);
     std::string open;
     for (const Reading* reading : {&nft, &iptables}) {
+        if (!reading->found()) continue;
         const bool is_nft = reading == &nft;
         const char* program = is_nft ? "nftables" : "iptables";
         const FilterRules rules = is_nft ? ParseNft(reading->text) : ParseIptables(reading->text);
-        const std::string chain = reading->found() ? DropsByDefault(rules) : "";
-        if (chain.empty()) continue;
-        const bool named = NamesAny(rules, devices);
-        if (named || IsCut(*reading)) {
-            open = fmt::format("{}: input is dropped by default; {}", program,
-                               named ? "a rule names " + NamesOf(devices) + " or its network"
-                                     : "the end of the rules is missing");
-            continue;
+        for (const std::string& chain : DropByDefault(rules)) {
+            const Devices closed = Unnamed(rules, chain, devices);
+            const bool named = devices.empty() ? NamesAny(rules, chain, {}) : closed.empty();
+            if (named || IsCut(*reading)) {
+                open = fmt::format("{}: input is dropped by default; {}", program,
+                                   named ? "a rule names " + NamesOf(devices) + " or its network"
+                                         : "the end of the rules is missing");
+                continue;
+            }
+            const std::string command =
+                is_nft && chain != "ip:filter INPUT"
+                    ? NftCommand(view, chain, closed)
+                    : fmt::format("sudo iptables -I INPUT -s {} -j ACCEPT", SubnetsOf(closed, ","));
+            return ReportAs<found::kFilterClosed>(
+                devices.empty() ? kWarn : SeverityOf(closed, devices), out, program,
+                NamesOf(closed), FixOf(view, rules, closed, command));
         }
-        const std::string command =
-            is_nft && chain != "ip:filter INPUT"
-                ? NftCommand(view, chain, devices)
-                : fmt::format("sudo iptables -I INPUT -s {} -j ACCEPT", SubnetOf(devices));
-        return Report<found::kFilterClosed>(out, program, NamesOf(devices),
-                                            FixOf(view, rules, devices, command));
     }
     if (!open.empty()) return out.Ok(open);
-    if (nft.found() || iptables.found()) return out.Ok("no rule drops input by default");
-    if (nft.refused() || iptables.refused()) {
-        Report<found::kFirewallUnread>(out, "the firewall's rules could not be read: " +
-                                                (nft.refused() ? nft.text : iptables.text));
+    if (nft.refused() || (iptables.refused() && !nft.found())) {
+        return Report<found::kFirewallUnread>(out, "the firewall's rules could not be read: " +
+                                                       (nft.refused() ? nft.text : iptables.text));
     }
+    if (nft.found() || iptables.found()) out.Ok("no rule drops input by default");
 }
 
 }  // namespace weft::doctor::checks
