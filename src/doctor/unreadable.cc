@@ -20,7 +20,8 @@ constexpr std::string_view kNoSuchTexts =
     "команда не найдена|Нет такого файла|未找到命令|"
     "コマンドが見つかりません";
 constexpr std::string_view kNotShownTexts =
-    "Operation not permitted|Permission denied|permission denied|must be root|need to be root|"
+    "did not end within|no time left for it|Operation not permitted|Permission denied|permission "
+    "denied|must be root|need to be root|"
     "requires root|are you root|not authorized|Not authorized|Failed to connect to bus|not been "
     "booted with systemd|a password is required|a terminal is required|is not in the sudoers "
     "file|Is a directory|Invalid argument|Input/output error|Connection refused|No route to host|"

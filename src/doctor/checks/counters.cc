@@ -73,12 +73,14 @@ void CheckNicCounters(HostView& view, const NetDevice& device, Findings& out) {
             }
         }
     }
-    if (out.Count() == before)
-        ReportOk(out, "{}: no counter of lost or damaged packets grew", device.name);
+    if (out.Count() > before) return;
+    ReportOk(out, "{}: {}", device.name,
+             second.found() ? "no counter of lost or damaged packets grew"
+                            : "few lost or damaged packets so far; counted once");
 }
 
 void CheckRdmaCounters(HostView& view, const RdmaPort& port, Findings& out) {
-    bool any = false;
+    bool any = false, twice = false;
     const size_t before = out.Count();
     for (const Counter& counter : kRdmaCounters) {
         for (std::string_view name : Words(counter.names)) {
@@ -87,6 +89,7 @@ void CheckRdmaCounters(HostView& view, const RdmaPort& port, Findings& out) {
             if (!first) continue;
             any = true;
             const Reading again = view.Later(path);
+            twice = twice || again.found();
             const double now = again.found() ? Number(again.text).value_or(*first) : *first;
             if (CheckGrowth(port.Text(), name, counter, *first, now, out)) continue;
             if (now < kManyEver || counter.severity != kWarn) continue;
@@ -95,7 +98,9 @@ void CheckRdmaCounters(HostView& view, const RdmaPort& port, Findings& out) {
                                            counter.why, counter.fix);
         }
     }
-    if (any && out.Count() == before) ReportOk(out, "{}: no error counter grew", port.Text());
+    if (!any || out.Count() > before) return;
+    ReportOk(out, "{}: {}", port.Text(),
+             twice ? "no error counter grew" : "few errors so far; counted once");
 }
 
 // TCP's value `name` in /proc/net/snmp, which has a line of names and a line of values for each
