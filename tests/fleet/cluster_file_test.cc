@@ -138,7 +138,7 @@ TEST_F(ClusterFiles, AClusterWithoutFileHasNoHosts) {
     EXPECT_TRUE(file.hosts.empty());
     EXPECT_EQ(file.key, folder_.path() + "/weft/clusters/home.key");
     EXPECT_EQ(CheckHasKey("home", file).error().code, ErrorCode::kNotFound);
-    ASSERT_TRUE(WriteKey(file.key, "words").ok());
+    ASSERT_TRUE(MakeKey(file.key, "words").ok());
     EXPECT_TRUE(CheckHasKey("home", file).ok());
     struct stat about {};
     ASSERT_EQ(::stat(file.key.c_str(), &about), 0);
