@@ -25,7 +25,7 @@ constexpr std::string_view kCounters =
 constexpr std::string_view kKernelParameters =
     "iommu|iommu.passthrough|intel_iommu|amd_iommu|amdgpu.gttsize|amdgpu.cwsr_enable|"
     "ttm.pages_limit|ttm.page_pool_size|amdttm.pages_limit|amdttm.page_pool_size|pcie_aspm|"
-    "pcie_aspm.policy|nomodeset|mitigations|initrd";
+    "pcie_aspm.policy|nomodeset|mitigations|numa|initrd";
 constexpr std::string_view kMemoryKeys =
     "Memory Device|Size:|Speed:|Configured Memory Speed:|Locator:|Bank Locator:|"
     "Number Of Devices:";
@@ -47,7 +47,8 @@ constexpr SavedRow kRows[] = {
     {"link/sys/bus/pci/devices/<pci>/<driver|physfn>", kPath},
     {"sys/module/pcie_aspm/parameters/policy", kValue},
     {"sys/module/<amdgpu|nvidia>/version", kVersion},
-    {"sys/module/<mlx4_core|mlx5_core|ice|bnxt_en|ionic|cxgb4|thunderbolt_ibverbs|odl_tb5>/",
+    {"sys/module/"
+     "<mlx4_core|mlx5_core|ice|bnxt_en|ionic|cxgb4|thunderbolt_ibverbs|thunderbolt_net|odl_tb5>/",
      kThere},
     {"sys/module/<mlx4_core|mlx5_core|ttm|amdttm|amdgpu|ice|irdma|ixgbe|i40e|nvidia>/"
      "parameters/<word>",
@@ -160,7 +161,7 @@ constexpr SavedRow kRows[] = {
     {"proc/spl/kstat/zfs/arcstats", kLines, "size "},
     {"proc/sys/vm/overcommit_memory", kValue},
     {"sys/kernel/mm/transparent_hugepage/enabled", kValue},
-    {"proc/cpuinfo", kLines, "flags|Features|model name"},
+    {"proc/cpuinfo", kLines, "flags|Features|model name|physical id"},
     {"proc/meminfo", kLines,
      "MemTotal:|MemAvailable:|SwapTotal:|SwapFree:|HugePages_Total:|HugePages_Free:|"
      "HugePages_Rsvd:|Hugepagesize:|CommitLimit:"},

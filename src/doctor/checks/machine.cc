@@ -249,7 +249,22 @@ void RunCpuGovernor(HostView& view, Findings& out) {
 
 // ---- numa-balancing, huge-pages: settings of the kernel's memory management.
 
+// Number of processors (sockets); 0: unknown.
+size_t Sockets(HostView& view) {
+    std::set<std::string_view> ids;
+    const Reading cpu = view.Read("proc/cpuinfo");
+    for (std::string_view line : Lines(cpu.text)) {
+        if (line.starts_with("physical id")) ids.insert(After(line, ":"));
+    }
+    return ids.size();
+}
+
 void RunNumaBalancing(HostView& view, Findings& out) {
+    const Reading parameters = view.Read("proc/cmdline");
+    const size_t sockets = Sockets(view);
+    if (sockets > 1 && IsIn(Words(parameters.text), "numa=off")) {
+        return Report<found::kNumaOff>(out, sockets);
+    }
     const std::string state = view.Text("proc/sys/kernel/numa_balancing");
     const size_t nodes = Numbered(view, "sys/devices/system/node", "node").size();
     if (state.empty()) return;
@@ -276,7 +291,7 @@ void RunHugePages(HostView& view, Findings& out) {
 }
 
 void RunSwap(HostView& view, Findings& out) {
-    constexpr double kGib = 1 << 30;
+    constexpr double kGib = 1 << 30, kLeastAvailable = 20;  // a twentieth
     const auto total = MemInfo(view, "SwapTotal"), free = MemInfo(view, "SwapFree");
     if (!total || !free) return;
     if (*total <= 0) return out.Ok("no swap");
@@ -288,6 +303,10 @@ void RunSwap(HostView& view, Findings& out) {
     const std::string size = SizeText(*total), used_size = SizeText(used);
     if (used >= kGib && !view.Read("proc/swaps").found() && !Cure(view, "swaps-to-zram").empty()) {
         return Report<found::kSwapZramUnread>(out, size, used_size, zram);
+    }
+    const auto memory = MemInfo(view, "MemTotal"), available = MemInfo(view, "MemAvailable");
+    if (in_memory >= kGib && memory && available && *available < *memory / kLeastAvailable) {
+        Report<found::kZramFull>(out, SizeText(in_memory), SizeText(*available), SizeText(*memory));
     }
     ReportUnless<found::kSwapUsed>(used < kGib, out, size, used_size, zram, used / 2e9);
 }

@@ -164,6 +164,27 @@ void CheckCableRdma(HostView& view, Findings& out) {
     }
 }
 
+// Whether the Thunderbolt device is another host: hosts have a service of their own; docks and
+// drives do not carry a network.
+bool IsCableToHost(HostView& view, const std::string& path) {
+    const std::string name = BaseName(path);
+    return view.Has(path + "/" + name + ".0") || view.Has(path + "/" + name + ".1") ||
+           view.Has(path + ".0") || view.Has(path + "/maxhopid");
+}
+
+// Without its module, a cable has no interface, so nothing else in the system shows it.
+void CheckCableModule(HostView& view, Findings& out) {
+    const std::string folder = "sys/bus/thunderbolt/devices";
+    if (view.Has("sys/module/thunderbolt_net") || view.Has("sys/module/thunderbolt_ibverbs") ||
+        view.Has("sys/module/odl_tb5") || (!view.Complete() && view.List("sys/module").empty())) {
+        return;
+    }
+    for (const std::string& name : view.List(folder)) {
+        if (!IsCableToHost(view, folder + "/" + name)) continue;
+        return Report<found::kCableNoModule>(out, name);
+    }
+}
+
 // A link to another host is an entry like "0-1", with rx_speed "20.0 Gb/s" and rx_lanes "2".
 void CheckCableLinks(HostView& view, Findings& out) {
     constexpr double kFullGigabits = 40;  // two lanes of 20 Gb/s
@@ -172,11 +193,7 @@ void CheckCableLinks(HostView& view, Findings& out) {
         const std::string path = folder + "/" + name;
         const auto speed = LeadingNumber(view.Text(path + "/rx_speed"));
         const auto lanes = LeadingNumber(view.Text(path + "/rx_lanes"));
-        // Hosts have a service of their own; docks and drives do not carry a network.
-        const bool host = view.Has(path + "/" + name + ".0") ||
-                          view.Has(path + "/" + name + ".1") || view.Has(path + ".0") ||
-                          view.Has(path + "/maxhopid");
-        if (!speed || !lanes || !host) continue;
+        if (!speed || !lanes || !IsCableToHost(view, path)) continue;
         const double gigabits = *speed * *lanes;
         const bool fine = gigabits >= kFullGigabits;
         ReportUnless<found::kCableSlow>(fine, out, name, *speed, *lanes, gigabits / 8,
@@ -345,6 +362,7 @@ void RunThunderbolt(HostView& view, Findings& out) {
         CheckThunderbolt(view, device, out);
     }
     if (any) CheckCableLinks(view, out);
+    if (!any) CheckCableModule(view, out);
     CheckCableRdma(view, out);
 }
 
