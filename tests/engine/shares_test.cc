@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/device.h"
+#include "engine/rank/shard_ranges.h"
 
 namespace weft::engine {
 namespace {
@@ -76,6 +77,12 @@ TEST(MeasureSpeed, OfTheProcessor) {
         return MakeError(ErrorCode::kCancelled, "stopped");
     });
     EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+}
+
+// As many ranks as a job may have.
+TEST(ShardOf, IsOneOfUpTo4096Ranks) {
+    EXPECT_EQ(ParseShard("4095/4096")->ranks, 4096);
+    EXPECT_EQ(ParseShard("0/4097").error().code, ErrorCode::kUsage);
 }
 
 }  // namespace

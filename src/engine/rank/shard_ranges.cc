@@ -71,15 +71,13 @@ Result<ShardOf> ParseShard(const std::string& text) {
     if (rank.ec == std::errc() && rank.ptr != end && *rank.ptr == '/') {
         const auto ranks = std::from_chars(rank.ptr + 1, end, shard.ranks);
         const bool number = ranks.ec == std::errc() && ranks.ptr == end;
-        if (number && shard.rank >= 0 && shard.rank < shard.ranks &&
-            std::cmp_less_equal(shard.ranks, cluster::kMostRanks)) {
-            return shard;
-        }
+        const bool fits = std::cmp_less_equal(shard.ranks, cluster::kMostRanks);
+        if (number && shard.rank >= 0 && shard.rank < shard.ranks && fits) return shard;
     }
     return MakeError(ErrorCode::kUsage,
-                     "--shard: '{}'; expected RANK/RANKS, ranks counted from 0: three ranks have "
-                     "the shards 0/3, 1/3 and 2/3",
-                     text.substr(0, 40));
+                     "--shard: '{}'; expected RANK/RANKS, ranks counted from 0, at most {}: three "
+                     "ranks have the shards 0/3, 1/3 and 2/3",
+                     text.substr(0, 40), cluster::kMostRanks);
 }
 
 Result<hub::ShardRanges> RangesOfShard(const std::string& model, const ShardOf& shard) {
