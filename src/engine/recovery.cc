@@ -1,5 +1,7 @@
 #include "engine/recovery.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -74,6 +76,26 @@ std::vector<double> SharesOf(const std::vector<double>& split, const std::vector
     return shares;
 }
 
+// The devices of the ranks `kept`. A rank that joins gets one that the user named and that no other
+// rank has, in the user's order.
+std::string DevicesOf(const Job& job, int ranks, const std::vector<int>& kept, const Asked* asked) {
+    std::vector<std::string> free;
+    if (asked != nullptr) free = backend::DeviceNames(asked->job.device);
+    if (free.size() < 2 || kept.back() < ranks) return backend::KeepDevices(job.device, kept);
+    std::vector<std::string> devices;
+    for (const int rank : kept) {
+        auto at = free.begin();
+        if (rank < ranks) {
+            const auto own = backend::DeviceOfRank(job.device, rank, ranks);
+            at = own.ok() ? std::ranges::find(free, *own) : free.end();
+        }
+        if (at == free.end()) break;  // (RoomFor lets no more ranks join)
+        devices.push_back(std::move(*at));
+        free.erase(at);
+    }
+    return fmt::format("{}", fmt::join(devices, ","));
+}
+
 // Checks that the hosts of `kept`, processors, have the memory for the weights together. (Each rank
 // checks its exact needs before it loads, but by then the job cannot go back.)
 // rank: may be null.
@@ -124,7 +146,7 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept, c
     const int left = static_cast<int>(kept.size());
     Job next = job;
     next.split.clear();
-    next.device = backend::KeepDevices(job.device, kept);
+    next.device = DevicesOf(job, ranks, kept, asked);
     const bool as_asked = asked != nullptr && left == asked->ranks;
     if (as_asked) {
         next.tp = asked->job.tp;
@@ -188,8 +210,9 @@ static void KeepWires(const Rank* rank, Job& job) {
 }
 
 Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank) {
-    // (After losses, `job` may have one name, that of the last rank.)
-    if (backend::DeviceNames(asked.job.device).size() > 1) {
+    const auto named = static_cast<int>(backend::DeviceNames(asked.job.device).size());
+    const int most = named > 1 ? std::min(waiting, named - ranks) : waiting;
+    if (most < 1) {
         return MakeError(
             ErrorCode::kUsage,
             "--device {} names the devices of the first ranks, but none for a rank that joins",
@@ -199,7 +222,7 @@ Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, 
     std::iota(kept.begin(), kept.end(), 0);
     std::optional<Error> why;
     int room = 0;
-    for (int more = 1; more <= waiting; ++more) {
+    for (int more = 1; more <= most; ++more) {
         kept.push_back(ranks + more - 1);
         const auto cut = [&]() -> Status {
             WEFT_ASSIGN(const Job next, ReplanJob(job, ranks, kept, &asked));

@@ -103,6 +103,28 @@ TEST(Replan, RanksThatComeBackHaveTheLayoutThatWasAskedFor) {
     EXPECT_EQ(all->pp, 2);
 }
 
+// A rank that comes back gets a device that was named for its place, not that of a rank that
+// stayed.
+TEST(Replan, RanksThatComeBackHaveDevicesThatWereAskedFor) {
+    const auto device = [](const Asked& asked, const std::string& now, int ranks,
+                           const std::vector<int>& kept) {
+        Job job = asked.job;
+        job.device = now;
+        const auto next = ReplanJob(job, ranks, kept, &asked);
+        return next.ok() ? next->device : next.error().message;
+    };
+    Asked pair{.job = {}, .ranks = 2};
+    pair.job.device = "cpu,vulkan";
+    EXPECT_EQ(device(pair, "cpu,vulkan", 2, {0}), "cpu");
+    EXPECT_EQ(device(pair, "cpu", 1, {0, 1}), "cpu,vulkan");
+    EXPECT_EQ(device(pair, "cpu,vulkan", 2, {0, 2}), "cpu,vulkan");
+    Asked many{.job = {}, .ranks = 4};
+    many.job.device = "cpu,cuda,vulkan,cpu";
+    EXPECT_EQ(device(many, "cpu,cuda,vulkan,cpu", 4, {0, 2, 3}), "cpu,vulkan,cpu");
+    EXPECT_EQ(device(many, "cpu,vulkan,cpu", 3, {0, 1, 2, 3}), "cpu,vulkan,cpu,cuda");
+    EXPECT_EQ(device(many, "cpu", 1, {0, 1, 2}), "cpu,cuda,vulkan");
+}
+
 class EngineRecovery : public testing::Test {
   protected:
     void SetUp() override {
@@ -231,14 +253,11 @@ TEST_F(EngineRecovery, UsesStagesIfTheModelCannotBeCut) {
     Job pair = job_;
     pair.tp = 2;
     EXPECT_FALSE(RoomFor(3, pair, 2, {.job = pair, .ranks = 2}, *rank).ok());
-    // The devices of a list are those of the first ranks, also if one rank is left.
-    Asked listed{.job = job_, .ranks = 2};
-    listed.job.device = "vulkan:0,cpu";
-    const Job left = *ReplanJob(listed.job, 2, {1}, &listed);
-    EXPECT_EQ(left.device, "cpu");
-    const auto joins = RoomFor(1, left, 1, listed, *rank);
-    ASSERT_FALSE(joins.ok());
-    EXPECT_NE(joins.error().message.find("--device vulkan:0,cpu names"), std::string::npos);
+    // No more ranks than named devices.
+    Job alone = job_;
+    pair.device = "cpu,cpu";
+    EXPECT_EQ(*RoomFor(3, alone, 1, {.job = pair, .ranks = 2}, *rank), 1);
+    EXPECT_FALSE(RoomFor(1, pair, 2, {.job = pair, .ranks = 2}, *rank).ok());
 }
 
 // A rank that the timeout tolerates is not lost because somebody looks at the ranks.
