@@ -107,7 +107,8 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // could not dial. Call WaitForAssignment next.
     void LeaveEpoch(const std::vector<int>& unreached);
     // Rank 0: waits until all survivors have left the epoch; a rank that has not left by the
-    // deadline counts as lost. Returns the lost ranks. Errors: kCancelled (the user asked to stop).
+    // deadline, nor moved within its length, counts as lost. Returns the lost ranks. Errors:
+    // kCancelled (the user asked to stop).
     Result<std::vector<int>> WaitForSurvivors(const Deadline& deadline);
     // Rank 0, after WaitForSurvivors: whether the lost rank said that its worker was asked to end.
     bool HasLeft(int rank) const;

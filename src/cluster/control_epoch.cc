@@ -118,9 +118,17 @@ Result<std::vector<int>> Control::WaitForSurvivors(const Deadline& deadline) {
     Lock lock(mutex_);
     const auto settled = [](const Peer& peer) { return peer.gone || peer.ready; };
     const auto done = [&] { return std::all_of(peers_.begin(), peers_.end(), settled); };
-    while (!done() && !deadline.expired() && !should_stop()) {
-        const Deadline nap = Deadline::In(std::min<int64_t>(50, deadline.left_ms()));
+    Deadline end = deadline;
+    while (!done() && !end.expired() && !should_stop()) {
+        const Deadline nap = Deadline::In(std::min<int64_t>(50, end.left_ms()));
         changed_.wait_until(lock, TimeOf(nap), done);
+        // A rank that still finishes a long op is slow, not lost (Watch).
+        for (const Peer& peer : peers_) {
+            const int64_t end_ns = peer.moved_ns + deadline.length_ms() * kNsPerMs;
+            if (!settled(peer) && end_ns > end.at_ns()) {
+                end = Deadline::From(peer.moved_ns, deadline.length_ms());
+            }
+        }
     }
     if (should_stop()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     std::vector<int> lost;

@@ -191,6 +191,27 @@ TEST_F(RootEpoch, DropsRanksThatDoNotLeaveTheEpoch) {
     EXPECT_FALSE(control_->BeginEpoch({0, 1}, Assignment(0, 2, {"a", "b"})));
 }
 
+// A survivor may first have to finish a long op, such as the read of a large weight.
+TEST_F(RootEpoch, WaitsForSurvivorsThatMove) {
+    two_->Close();
+    one_->Await(FrameType::kVerdict);
+    ASSERT_TRUE(control_->EndEpoch({ErrorCode::kPeerLost, "a step failed"}).ok());
+    std::thread slow([&] {
+        const test::Pace beats(25'000);
+        HeartbeatMessage beat;
+        for (beat.progress = 1; beat.progress <= 60; ++beat.progress) {
+            one_->Send(FrameType::kHeartbeat, Encode(beat));
+            beats.Next();
+        }
+        one_->Send(FrameType::kReady, Encode(ReadyMessage{1}));
+    });
+    const auto lost = control_->WaitForSurvivors(Deadline::In(500));
+    slow.join();
+    ASSERT_TRUE(lost.ok());
+    EXPECT_EQ(*lost, std::vector<int>{2});
+    EXPECT_TRUE(control_->BeginEpoch({0, 1}, Assignment(0, 2, {"a", "b"})));
+}
+
 // A rank that reports the end of the job instead ends it for all.
 TEST_F(RootEpoch, IsTheLastWithoutRecovery) {
     two_->Close();
