@@ -12,6 +12,7 @@
 #include "serve/api/openai/chat.h"
 #include "serve/api/openai/completions.h"
 #include "serve/api/openai/responses.h"
+#include "serve/api/rerank.h"
 #include "serve/api/sampling.h"
 #include "support/temp_dir.h"
 #include "support/tiny_engine.h"
@@ -264,6 +265,20 @@ TEST_F(Members, WrongValuesAreNamed) {
                   std::string::npos)
             << api.name;
     }
+}
+
+// Each text is read behind the instruction, also where the head's limit cuts texts.
+TEST_F(Members, AnInstructionMustFitTheContext) {
+    const model_files::EmbeddingHead before = served_.head;
+    served_.head.from_file = true;
+    served_.head.most_tokens = 16;
+    const Json body{{"text_1", "a"}, {"text_2", "b"}, {"instruction", std::string(1 << 20, 'a')}};
+    EmbeddingPlan plan;
+    const auto error = PlanScore(body, served_, plan);
+    served_.head = before;
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->param, "instruction");
+    EXPECT_EQ(error->code, kContextExceeded);
 }
 
 // Clients of llama-server and vLLM send -1 if the user chose no seed.

@@ -216,6 +216,8 @@ std::optional<ApiError> PlanPairs(Fields& fields, const Served& served, Pairs& p
     const int32_t adapter = ReadAdapter(fields, served);
     CheckMembers(fields, served, plan.left);
     if (fields.error()) return fields.error();
+    // (Each text is read behind it.)
+    if (auto error = CheckPromptBytes(served, pairs.prompt.size(), "instruction")) return error;
     auto error = served.head.scores ? AddPairs(served, pairs, adapter, plan)
                                     : AddTexts(served, pairs, adapter, plan);
     for (engine::Request& request : plan.requests) request.cached = cached;
