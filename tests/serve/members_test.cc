@@ -289,6 +289,9 @@ TEST_F(Members, ASeedOfMinusOneIsNewEachTime) {
         };
         EXPECT_EQ(seed(-2), seed(-2)) << api.name;
         EXPECT_NE(seed(-1), seed(-1)) << api.name;
+        for (const uint64_t large : {uint64_t{1} << 63, UINT64_MAX - 1, UINT64_MAX}) {
+            EXPECT_EQ(Planned(api, {{"seed", large}}).sampler.seed, large) << api.name;
+        }
     }
 }
 

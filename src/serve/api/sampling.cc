@@ -99,6 +99,14 @@ void ReadBias(Fields& fields, const Served& served, engine::SamplerOptions& samp
     }
 }
 
+// Clients of llama-server and vLLM send -1 for a new seed.
+uint64_t ReadSeed(Fields& fields) {
+    const Json& given = fields.Get("seed");
+    if (given.is_number_unsigned()) return given.get<uint64_t>();
+    const int64_t seed = fields.Integer("seed", -1, INT64_MIN, INT64_MAX);
+    return seed == -1 ? engine::RandomSeed() : static_cast<uint64_t>(seed);
+}
+
 }  // namespace
 
 void ReadSampling(Fields& fields, const Served& served, engine::Request& request) {
@@ -122,9 +130,7 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
     s.repeat_last =
         static_cast<int>(fields.Integer("repeat_last_n", usual.repeat_last, -1, kMostRepeatLast));
     if (s.repeat_last < 0) s.repeat_last = kMostRepeatLast;  // llama-server's -1: the whole context
-    // Clients of llama-server and vLLM send -1 for a new seed.
-    const int64_t seed = fields.Integer("seed", -1, INT64_MIN, INT64_MAX);
-    s.seed = seed == -1 ? engine::RandomSeed() : static_cast<uint64_t>(seed);
+    s.seed = ReadSeed(fields);
     ReadBias(fields, served, s);
     ReadRareCuts(fields, usual, s);
     ReadDry(fields, served, s.dry);
