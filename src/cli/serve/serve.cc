@@ -105,6 +105,7 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
     serve::ServerOptions& options = flags.server;
     WEFT_ASSIGN(const bool chosen, engine::SizeCache(flags.common.job, options.batch));
     options.job = flags.common.job;
+    options.job.warm_up = true;
     const bool member = flags.member.has_value();
     if (member) options.say = nullptr;  // the parent prints it
     std::unique_ptr<serve::Server> server;

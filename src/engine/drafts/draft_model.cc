@@ -35,6 +35,7 @@ Job DraftJob(const std::string& model, const Job& job, int64_t answers) {
     draft.exact = job.exact;
     draft.device = backend::DeviceNames(job.device)[0];
     draft.self_test = false;
+    draft.warm_up = job.warm_up;
     return draft;
 }
 

@@ -101,6 +101,7 @@ Status Rank::Enter() {
     WEFT_TRY(cluster_.Barrier("loaded", Deadline::In(kAgreeMs)));
     cluster_.SetPhase("self-test");
     WEFT_TRY(RunSelfTest(fingerprint_));
+    WEFT_TRY(WarmUp());
     cluster_.SetPhase(nullptr);
     return {};
 }

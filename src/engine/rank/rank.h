@@ -242,6 +242,10 @@ class Rank {
     Result<SlotResult> AgreeOnSlot(const SlotResult& mine);
     Status CheckStepRows(const StepData& step) const;
     Status VerifyReplicas();
+    // With Job::warm_up: steps before the first request (start/warm_up.cc).
+    Status WarmUp();
+    void SetWarmUpStep(int64_t sequences, int64_t rows, int64_t position, int32_t adapter,
+                       StepData& step) const;
     // The self-test (run_self_test.cc).
     Status RunSelfTest(const std::string& fingerprint);
     // The recorded result of a job with one rank. The record comes from the same kind of device as
@@ -303,6 +307,7 @@ class Rank {
     std::vector<float> head_row_;       // a row of logits of the model's vocabulary
     int64_t kv_pages_ = 0;
     bool entered_ = false;  // Enter was called before
+    bool warm_ = false;     // executable_ has run WarmUp
     std::string fingerprint_, adapters_;
     std::optional<model_files::Content> content_;  // with Job::verify_model
     std::vector<std::string> identities_;

@@ -147,7 +147,7 @@ void Rank::DropExecutable() {
     running_.store(nullptr, std::memory_order_release);
     executable_.reset();
     is_loaded_.clear();
-    entered_ = false;
+    entered_ = warm_ = false;
 }
 
 // Sets the sizes of the KV cache that `tokens` tokens allow.
