@@ -262,7 +262,9 @@ TEST(ThisHost, NeedsFollowTheFlagsThatPlaceOps) {
             const auto [card, beside] = PlacedBytes(job, rank, each.ranks);
             on_host += beside + static_cast<double>(engine::kRankBytes);
             const auto planned = static_cast<double>(needs->at(fmt::format("vulkan:{}", rank)));
-            EXPECT_NEAR(planned / card, 1, 0.03) << "rank " << rank;
+            // (The plan keeps the activations of all layers of a stage on the card.)
+            EXPECT_GT(planned / card, 0.97) << "rank " << rank;
+            EXPECT_LT(planned / card, 1.05) << "rank " << rank;
         }
         EXPECT_NEAR(static_cast<double>(needs->at("")) / on_host, 1, 0.03);
     }
