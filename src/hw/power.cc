@@ -101,17 +101,16 @@ struct Nvml {
 }  // namespace
 
 int64_t ProcessorEnergyUj() {
-    int64_t sum = 0;
+    const std::string folder = PowerMeter::RootOfEnvironment() + "/sys/class/powercap/intel-rapl:";
+    int64_t sum = -1;
     for (int package = 0; package < kMostPackages; ++package) {
-        const std::string path =
-            "/sys/class/powercap/intel-rapl:" + std::to_string(package) + "/energy_uj";
-        const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "r"),
-                                                                   &std::fclose);
+        const std::string zone = folder + std::to_string(package);
+        const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+            std::fopen((zone + "/energy_uj").c_str(), "r"), &std::fclose);
         long long energy = 0;
-        if (file == nullptr || std::fscanf(file.get(), "%lld", &energy) != 1) {
-            return package == 0 ? -1 : sum;
-        }
-        sum += energy;
+        if (file == nullptr || std::fscanf(file.get(), "%lld", &energy) != 1) return sum;
+        // (The zone "psys" is the whole platform, with the packages.)
+        if (WordOf(zone + "/name").starts_with("package")) sum = std::max<int64_t>(sum, 0) + energy;
     }
     return sum;
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -65,6 +66,17 @@ class Power : public testing::Test {
 
     test::TempDir dir_;
 };
+
+// The platform's zone includes the packages.
+TEST_F(Power, EnergyOfProcessorsIsThatOfPackages) {
+    ::setenv("WEFT_POWER_ROOT", dir_.path().c_str(), 1);
+    EXPECT_EQ(ProcessorEnergyUj(), -1);
+    Rapl("intel-rapl:0", "package-0", 700, 1 << 20);
+    Rapl("intel-rapl:1", "psys", 5000, 1 << 20);
+    Rapl("intel-rapl:2", "package-1", 11, 1 << 20);
+    EXPECT_EQ(ProcessorEnergyUj(), 711);
+    ::unsetenv("WEFT_POWER_ROOT");
+}
 
 TEST_F(Power, PackagesAndTheirMemoryCountAndWrap) {
     Rapl("intel-rapl:0", "package-0", 1'000'000, 10'000'000);
