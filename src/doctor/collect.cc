@@ -306,11 +306,12 @@ Result<bool> TryAllPaths(const std::vector<std::string>& hosts, const CollectOpt
         for (const Path& path : paths[v]) reach.addresses.push_back(path.address);
         TryPorts(names[v], reach, options, *files[v]);
     }));
+    if (!separate) return false;
     for (std::string_view line : Lines(own["unread"])) {
-        const size_t colon = std::min(line.find(": "), line.size());
-        here->Keep(
-            std::string(line.substr(0, colon)),
-            {ReadState::kRefused, std::string(line.substr(std::min(colon + 2, line.size())))});
+        const size_t colon = line.find(": ");
+        if (colon == line.npos) continue;
+        here->Keep(std::string(line.substr(0, colon)),
+                   {ReadState::kRefused, std::string(line.substr(colon + 2))});
     }
     own.erase("unread");
     for (auto& [path, text] : own) here->Keep(path, {ReadState::kFound, std::move(text)});

@@ -480,7 +480,8 @@ std::set<std::string> EmptyGids(const SnapshotFiles& raw) {
     std::set<std::string> empty;
     for (const auto& [path, text] : raw) {
         const bool gid = Contains(path, "/gids/") && !path.ends_with('/') && !path.ends_with("/0");
-        if (gid && Trim(text).find_first_not_of("0:") == std::string_view::npos) {
+        const std::string_view bare = Trim(text);
+        if (gid && !bare.empty() && bare.find_first_not_of("0:") == bare.npos) {
             empty.insert(GidEntryOf(path));
         }
     }
