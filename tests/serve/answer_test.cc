@@ -329,7 +329,6 @@ TEST_F(Scripted, AnswerQuotesMarkersInLetters) {
     }
 }
 
-// Letters of the marker that ends a thought do not end its budget.
 // The answer's JSON: the whole answer, or the last object in a stream that has `member`.
 Json LastWith(const std::string& text, const char* member) {
     Json last = Json::parse(text, nullptr, false);
@@ -389,6 +388,7 @@ TEST_F(Scripted, TokensOfHiddenTextHaveNoLogprobs) {
     }
 }
 
+// Letters of the marker that ends a thought do not end its budget.
 TEST_F(Scripted, BudgetHoldsBehindMarkersInLetters) {
     Serve({{"<|channel|>", true},
            {"analysis"},
@@ -411,6 +411,34 @@ TEST_F(Scripted, BudgetHoldsBehindMarkersInLetters) {
     engine_->Drain();
     EXPECT_TRUE(engine_->Run().ok());
     EXPECT_NE(exchange->text_.find("\"An <|end|> tag one\""), std::string::npos) << exchange->text_;
+}
+
+// Only tokens are markers of a head: the thought may quote the head of the answer in letters.
+TEST_F(Scripted, ConstraintWaitsBehindHeadsInLetters) {
+    Serve({{"<|channel|>", true},
+           {"<|message|>", true},
+           {"<|end|>", true},
+           {"<|start|>", true},
+           {"<|return|>", true}});
+    served_.family = chat::ToolCallFormat::kHarmony;
+    AnswerPlan plan;
+    const auto error = PlanChat(Json::parse(R"({"messages": [{"role": "user", "content": "a"}],
+        "response_format": {"type": "json_object"}})"),
+                                served_, plan);
+    ASSERT_FALSE(error) << error->message;
+    engine::ReasoningTrack track(plan.choices[0].request.reasoning);
+    const auto take = [&](std::string_view text, bool tokens) {
+        for (const int32_t id : engine_->tokenizer().Encode(text, {.parse_special = tokens})) {
+            track.Take(id, engine_->tokenizer().Piece(id), false);
+        }
+    };
+    take("<|channel|>analysis<|message|>", true);
+    take("It ends: <|end|><|start|>assistant<|channel|>final<|message|>", false);
+    EXPECT_TRUE(track.inside());
+    take("<|end|><|start|>assistant<|channel|>commentary<|message|>", true);
+    EXPECT_TRUE(track.inside());
+    take("<|end|><|start|>assistant<|channel|>final <|message|>", true);
+    EXPECT_FALSE(track.inside());
 }
 
 // A model that makes two calls.

@@ -48,8 +48,21 @@ void ReasoningTrack::Take(int32_t token, std::string_view text, bool constrained
         place_ = Place::kInside;
         tokens_ = 0;
     }
+    if (!asked_.head_tokens.empty()) return SearchHeads(token, text);
     const bool ends = asked_.end_token < 0 || token == asked_.end_token;
     if (place_ != Place::kAfter) Search(text, ends);
+}
+
+// (Only tokens are markers: a thought may quote a whole head in letters.)
+void ReasoningTrack::SearchHeads(int32_t token, std::string_view text) {
+    const bool begins = std::ranges::find(asked_.head_tokens, token) != asked_.head_tokens.end();
+    if (begins) tail_.clear();
+    in_head_ = in_head_ || begins;
+    if (in_head_) tail_ += text;
+    if (token != asked_.end_token) return;
+    if (tail_.find(asked_.end) != tail_.npos) place_ = Place::kAfter;
+    in_head_ = false;
+    tail_.clear();
 }
 
 // ends: the text may end with asked_.end.

@@ -17,6 +17,10 @@ struct Reasoning {
     std::string begin{}, end{}, end_rest{};
     // The token that is `end`, which other tokens then only spell; -1: any tokens write `end`.
     int32_t end_token = -1;
+    // Not empty: the answer is a list of messages, whose heads begin with one of these tokens. The
+    // reasoning ends at the first `end_token` (here the token that is `end_rest`) after a head with
+    // `end`.
+    std::vector<int32_t> head_tokens{};
     bool begun = false;   // the prompt ends inside the reasoning
     int64_t budget = -1;  // most tokens of reasoning; -1: no limit
     int32_t opening =
@@ -50,14 +54,16 @@ class ReasoningTrack {
 
     bool closing() const { return closed_ > 0 && closed_ <= asked_.closing.size(); }
     void Search(std::string_view text, bool ends);
+    void SearchHeads(int32_t token, std::string_view text);
 
     Reasoning asked_;
     Place place_;
     int64_t tokens_ = 0;     // in the current place
     size_t closed_ = 0;      // 1 + number of closing tokens taken; 0: not closing
     bool end_seen_ = false;  // the text has `end`, and the search is for `end_rest`
+    bool in_head_ = true;    // of a message
     bool whole_ = true;      // the last token ended a code point
-    std::string tail_;       // end of the text that may hold the beginning of a marker
+    std::string tail_;       // end of the text that may hold the beginning of a marker; the head
 };
 
 }  // namespace weft::engine

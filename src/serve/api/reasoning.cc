@@ -53,6 +53,12 @@ engine::Reasoning OfMessages(const Served& served, bool constrained, int64_t bud
     if (budget >= 0) reasoning.budget = std::max(budget, kHeadTokens);
     reasoning.closing = Markers(
         served, std::string(heads.end).append(heads.start).append(heads.final).append(heads.body));
+    const int32_t body = TokenOf(served, heads.body);
+    if (body < 0) return reasoning;
+    for (const int32_t id : reasoning.closing) {
+        if (id != body && IsMarker(served, id)) reasoning.head_tokens.push_back(id);
+    }
+    if (!reasoning.head_tokens.empty()) reasoning.end_token = body;
     return reasoning;
 }
 
