@@ -441,6 +441,24 @@ TEST_F(Scripted, ConstraintWaitsBehindHeadsInLetters) {
     EXPECT_FALSE(track.inside());
 }
 
+// A client's grammar that names the markers of the reasoning describes the reasoning, too.
+TEST_F(Scripted, GrammarMayDescribeTheReasoning) {
+    Serve({{"ok"}, {"</think>"}, {"yes"}, {" no"}});
+    AnswerPlan plan;
+    const auto error =
+        PlanChat(Json::parse(R"({"messages": [{"role": "user", "content": "a<think>"}],
+        "temperature": 0, "grammar": "root ::= \"ok</think>yes\""})"),
+                 served_, plan);
+    ASSERT_FALSE(error) << error->message;
+    auto exchange = std::make_shared<KeptExchange>();
+    Answer::Start(*engine_, exchange, std::move(plan), {}, {});
+    engine_->Drain();
+    EXPECT_TRUE(engine_->Run().ok());
+    const Json message = Json::parse(exchange->text_)["choices"][0]["message"];
+    EXPECT_EQ(message["content"], "yes") << exchange->text_;
+    EXPECT_EQ(message["reasoning_content"], "ok") << exchange->text_;
+}
+
 // A model that makes two calls.
 class CutAnswer : public Scripted {
   protected:

@@ -491,6 +491,14 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
     // A grammar of the client covers a turn of messages with their heads.
     const bool heads = !chat::HeadsOf(served.family).end.empty();
     if (heads && constraint.kind == "grammar") return {};
+    // One that names the markers of the reasoning covers the reasoning, too.
+    const auto names = [&](std::string_view marker) {
+        return !marker.empty() && constraint.text.find(marker) != constraint.text.npos;
+    };
+    if (own_grammar &&
+        (names(chat::ThinkBegin(served.family)) || names(chat::ThinkEnd(served.family)))) {
+        return {};
+    }
     choice.request.reasoning = ReasoningOf(served, conversation, prompt, true);
     return {};
 }
