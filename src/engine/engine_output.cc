@@ -98,7 +98,7 @@ void Engine::TakeScore(RunningRequest& active, SaidToken score) {
 // Finds known scores of a prompt.
 void Engine::FindScores(RunningRequest& active) {
     const Sequence& s = active.sequence;
-    if (!s.scored() || !active.request.cached) return;
+    if (!s.scored() || !active.request.cached || Leaves(s.id)) return;
     std::vector<SaidToken> found;
     scores_.Find(s.space(), active.request.prompt, std::ssize(active.scores) + 1,
                  active.request.prompt_logprobs, found);

@@ -212,6 +212,45 @@ TEST_F(Calls, LongEchoesOfStreamsAreFormattedByAnotherThread) {
     EXPECT_NE(exchange->text_.find(std::string(900, 'a')), std::string::npos);
     EXPECT_TRUE(exchange->text_.ends_with("{\"type\":\"message_stop\"}\n\n"));
     EXPECT_GT(Count(exchange->text_, "text_delta"), 10u);
+    EXPECT_GT(exchange->held_bytes_, 500'000u) << "log-probabilities count before they leave";
+}
+
+// Log-probabilities of text that the parser holds back count before it lets the text go.
+TEST_F(Calls, LogprobsOfAHeldCallAreLimited) {
+    constexpr const char* kLongCall =
+        "root ::= \"<tool_call>\\n{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"a\\\": \\\"\" "
+        "[a-f]{850}";
+    std::vector<std::shared_ptr<KeptExchange>> asked;
+    std::vector<std::function<void()>> later;
+    AnswerRecord records[2];
+    for (const bool stream : {false, true}) {
+        AnswerPlan plan;
+        ChoicePlan choice;
+        choice.request.prompt = {97, 98};
+        choice.request.max_tokens = 900;
+        choice.request.logprobs = 20;
+        choice.request.ignore_eos = true;
+        choice.request.matcher = constraints_->Compile({"grammar", kLongCall}).value();
+        plan.choices = {choice, choice};
+        plan.dialect = MakeMessagesDialect(served_, 2);
+        plan.family = chat::ToolCallFormat::kQwen;
+        plan.stream = stream;
+        plan.whole_calls = true;
+        asked.push_back(std::make_shared<KeptExchange>());
+        asked.back()->most_bytes_ = 400'000;
+        Answer::Start(
+            *engine_, asked.back(), std::move(plan),
+            [&records, stream](const AnswerRecord& one) { records[stream ? 1 : 0] = one; },
+            [&](size_t, std::function<void()> work) { later.push_back(std::move(work)); });
+    }
+    engine_->Drain();
+    EXPECT_TRUE(engine_->Run().ok());
+    for (const auto& work : later) work();
+    for (const size_t stream : {0, 1}) {
+        EXPECT_TRUE(asked[stream]->over_);
+        EXPECT_EQ(records[stream].error, "no room") << asked[stream]->text_;
+        EXPECT_LT(records[stream].usage.said_tokens, 300);
+    }
 }
 
 // The end that an API gives an answer of two calls.
@@ -457,6 +496,31 @@ TEST_F(Scripted, GrammarMayDescribeTheReasoning) {
     const Json message = Json::parse(exchange->text_)["choices"][0]["message"];
     EXPECT_EQ(message["content"], "yes") << exchange->text_;
     EXPECT_EQ(message["reasoning_content"], "ok") << exchange->text_;
+}
+
+// A call that max_tokens cuts is the model's, not one that its thought quotes.
+TEST_F(Scripted, CutCallIsNotOneOfTheThought) {
+    Serve({{"Like <tool_call>\n{\"name\": \"g\", \"arguments\": {\"z\": 1}}"},
+           {"</think>"},
+           {"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"one"},
+           {" two"},
+           {" three"}});
+    AnswerPlan plan;
+    const auto error =
+        PlanChat(Json::parse(R"({"messages": [{"role": "user", "content": "a<think>"}],
+        "temperature": 0, "max_tokens": 4, "tool_choice": "required",
+        "tools": [{"type": "function", "function": {"name": "f",
+            "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}}]})"),
+                 served_, plan);
+    ASSERT_FALSE(error) << error->message;
+    auto exchange = std::make_shared<KeptExchange>();
+    Answer::Start(*engine_, exchange, std::move(plan), {}, {});
+    engine_->Drain();
+    EXPECT_TRUE(engine_->Run().ok());
+    ASSERT_EQ(exchange->status_, 200) << exchange->text_;
+    const Json message = Json::parse(exchange->text_)["choices"][0]["message"];
+    ASSERT_TRUE(message.contains("tool_calls")) << exchange->text_;
+    EXPECT_EQ(message["tool_calls"][0]["function"]["name"], "f") << exchange->text_;
 }
 
 // A model that makes two calls.

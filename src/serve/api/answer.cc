@@ -15,12 +15,15 @@ namespace {
 constexpr size_t kMostFormattedInline = 64 << 10;
 constexpr size_t kLogprobBytes = 100;  // approximate JSON size of a token's log-probability
 
-// Approximate JSON size of a delta.
+// Approximate JSON sizes of a token's log-probabilities, and of a delta.
+size_t BytesOf(const engine::SaidToken& token) {
+    return kLogprobBytes * (1 + token.best.size());
+}
 size_t BytesOf(const AnswerDelta& delta, std::span<const engine::SaidToken> tokens) {
     size_t bytes = delta.content.size() + delta.reasoning.size();
     for (const chat::ToolCall& call : delta.tool_calls) bytes += call.arguments.size();
     for (const auto& part : delta.call_parts) bytes += part.arguments.size();
-    for (const engine::SaidToken& token : tokens) bytes += kLogprobBytes * (1 + token.best.size());
+    for (const engine::SaidToken& token : tokens) bytes += BytesOf(token);
     return bytes;
 }
 
@@ -220,19 +223,40 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
     if (!text.empty()) {
         if (demanded_[index]) state.written += text;
         delta = state.parser.Push(text, token != nullptr ? token->chance.id : -1);
+        // (A thought may quote a call.)
+        if (state.parser.in_reasoning()) state.written.clear();
     }
     const bool thought = reasons || state.parser.in_reasoning() || !delta.reasoning.empty();
     record_.usage.reasoning_tokens += thought && token != nullptr;
     const bool hidden = thought && (hides_reasoning_ || content_tokens_);
-    if (wants_logprobs_[index] && token != nullptr && !hidden) state.pending.push_back(*token);
+    if (wants_logprobs_[index] && token != nullptr && !hidden) AddPending(state, *token);
     if (!text.empty()) Add(index, std::move(delta));
+}
+
+// A token whose text the parser holds back, maybe for long.
+void Answer::AddPending(State& state, const engine::SaidToken& token) {
+    if (!record_.error.empty()) return;  // the answer ends
+    state.pending.push_back(token);
+    pending_bytes_ += BytesOf(token);
+    HoldPending();
 }
 
 void Answer::OnPrompt(size_t index, const engine::SaidToken& token) {
     const std::lock_guard lock(mutex_);
+    if (!record_.error.empty()) return;
     choices_[index].choice.prompt.push_back(token);
-    kept_bytes_ += kLogprobBytes * (1 + token.best.size());
-    if (!stream_ && kept_bytes_ > held_bytes_ + kMostFormattedInline) Hold(kept_bytes_);
+    (stream_ ? pending_bytes_ : kept_bytes_) += BytesOf(token);
+    HoldPending();
+}
+
+// Of a stream, only what the client has not got counts.
+void Answer::HoldPending() {
+    if (!stream_) {
+        const size_t bytes = kept_bytes_ + pending_bytes_;
+        if (bytes > held_bytes_ + kMostFormattedInline) Hold(bytes);
+    } else if (pending_bytes_ > kMostFormattedInline) {
+        Hold(pending_bytes_ + exchange_->backlog_bytes());
+    }
 }
 
 // Sends an echo with log-probabilities, which are known after prefill.
@@ -240,6 +264,11 @@ void Answer::EmitEcho(size_t index) {
     State& state = choices_[index];
     if (!state.echo) return;
     state.pending = state.choice.prompt;
+    if (stream_) {
+        state.choice.prompt.clear();
+    } else {
+        pending_bytes_ += BytesOf({}, state.pending);
+    }
     Add(index, {*std::exchange(state.echo, std::nullopt), {}, {}});
 }
 
@@ -320,6 +349,7 @@ void Answer::Give(size_t index, const AnswerDelta& delta) {
     state.called = state.called || !delta.tool_calls.empty() || ends;
     if (!delta.call_parts.empty()) state.in_call = !delta.call_parts.back().ends;
     kept_bytes_ += BytesOf(delta, state.pending);
+    pending_bytes_ -= std::min(pending_bytes_, BytesOf({}, state.pending));
     if (stream_) {
         Stream(index, delta, state.pending);
     } else {

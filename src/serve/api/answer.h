@@ -151,6 +151,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void AddUsage(size_t index, int64_t prompt_tokens, int64_t said_tokens);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
     size_t BytesToFormat() const;
+    void AddPending(State& state, const engine::SaidToken& token);
+    void HoldPending();
     bool Hold(size_t bytes);
     void Fail(const ApiError& error);
     void Keep(State& state, const chat::AnswerDelta& delta);
@@ -200,6 +202,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     // Parts of the answer that another thread formats, the running one first.
     std::deque<std::function<void()>> waiting_;
     size_t kept_bytes_ = 0, held_bytes_ = 0;  // JSON size of the answer so far; see Exchange::Hold
+    size_t pending_bytes_ = 0;  // JSON size of all State::pending, and of a stream's echo
     std::vector<std::atomic<int64_t>> ids_;
     std::atomic<bool> gone_{false};
 };
