@@ -63,6 +63,8 @@ struct Communicators {
     // sets prompt_rows to the rows of this transfer that belong to prompts, ascending.
     SumWire prompt_wire = SumWire::kF64;
     std::span<const RowRange> prompt_rows{};
+    // Whether steps may run in parts: every rank of the tensor group can (Executable::HasParts).
+    bool parts = true;
     // The group that divides the rows of a step (program::RowShare); null: none does.
     const coll::Comm* rows() const { return context != nullptr ? context : tensor; }
 };

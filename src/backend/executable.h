@@ -154,6 +154,10 @@ class Executable {
     // of links.
     virtual Status Run(const program::OpRange& ops, const Step& step,
                        const Communicators& groups) = 0;
+    // Whether steps of enough rows can run in parts (CompileOptions::overlap). The all-reduces of
+    // such steps differ from those of whole steps, so the ranks of a tensor group must agree on
+    // Communicators::parts.
+    virtual bool HasParts() const { return false; }
     // Drops everything that was derived from the Communicators of earlier Runs. Call this before
     // these go away.
     virtual void ForgetGroups() {}

@@ -89,6 +89,7 @@ class CpuExecutable final : public Executable {
         return {};
     }
     Status Run(const program::OpRange& ops, const Step& step, const Communicators& groups) override;
+    bool HasParts() const override { return !plain_.region.sums.empty(); }
     Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) override;
     Status Write(program::ValueId id, int64_t first_byte,
                  std::span<const std::byte> bytes) override;
@@ -358,7 +359,7 @@ size_t CpuExecutable::PartsOfStep() const {
     const int64_t rows = bindings_.tokens;
     if (region.sums.empty() || region.begin < begin_ || region.end > end_) return 0;
     if (groups_.tensor == nullptr || probe_ || rows < 2) return 0;
-    if (groups_.tensor->size() == 1) return 0;
+    if (groups_.tensor->size() == 1 || !groups_.parts) return 0;
     if (options_.overlap == Overlap::kAlways) {
         return static_cast<size_t>(std::min(rows, kMostParts));
     }

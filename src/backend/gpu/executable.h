@@ -55,6 +55,7 @@ class GpuExecutable final : public Executable {
     const program::Program& program() const override { return program_; }
     Status LoadWeight(program::ValueId id, const RowSource& source) override;
     Status Run(const program::OpRange& ops, const Step& step, const Communicators& groups) override;
+    bool HasParts() const override { return most_parts_ > 0; }
     void ForgetGroups() override;
     Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) override;
     Status Write(program::ValueId id, int64_t first_byte,

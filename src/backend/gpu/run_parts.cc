@@ -9,10 +9,11 @@
 namespace weft::backend::on_gpu {
 
 // The number of parts in which the step runs, whose rows are set in part_rows_; 0: the step runs as
-// a whole. All tensor ranks have the same step and options, so they get the same number.
+// a whole. All tensor ranks have the same step, options and groups_.parts, so they get the same
+// number.
 size_t GpuExecutable::PartsOf(const OpRange& ops, const Step& step) {
     if (most_parts_ == 0 || probe_ || tracing_ || step.streams) return 0;
-    if (groups_.tensor == nullptr || groups_.tensor->size() == 1) return 0;
+    if (groups_.tensor == nullptr || groups_.tensor->size() == 1 || !groups_.parts) return 0;
     if (ops.begin != 0 || ops.end != program_.ops.size()) return 0;
     const auto sum = std::ranges::find_if(program_.ops, [&](const program::Op& op) {
         return op.kind() == program::OpKind::kAllReduce &&

@@ -198,6 +198,7 @@ Status PlacedExecutable::Run(const OpRange& ops, const Step& step, const Communi
         of_device.wanted.value = placed_.is_of_host[at] ? kNoValue : placed_.on_device[at];
     }
     Communicators own = groups;
+    own.parts = false;  // (All rows of a run of the host are handed at once.)
     own.stages = &hand_over_.device();
     WEFT_TRY(device_->Run({static_cast<size_t>(begin), static_cast<size_t>(end)}, of_device, own));
     if (!tracing_) return {};

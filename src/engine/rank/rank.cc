@@ -94,6 +94,7 @@ Status Rank::Enter() {
     WEFT_TRY(AgreeOnLayout());
     WEFT_TRY(AgreeOnHost());
     WEFT_TRY(CheckPlaces());
+    WEFT_TRY(AgreeOnParts());
     entered_ = true;
     WEFT_TRY(JoinGroups());
     WEFT_TRY(EnterPages());

@@ -199,7 +199,9 @@ class Rank {
     };
     Place PlaceOf(const Job& job, const model::ShardPlan& plan) const;
     Status AgreeOnLayout();
+    Result<bool> IsOfAllTensorRanks(std::string_view what, bool mine);
     Status AgreeOnHost();
+    Status AgreeOnParts();
     void DropExecutable();
     Status Compile();
     Result<uint64_t> DriveMemory() const;
@@ -283,6 +285,7 @@ class Rank {
         backend::Communicators groups{tensor_.get(), stages_ ? &*stages_ : nullptr};
         if (tensor_ != nullptr) groups.wire = wire_;
         if (tensor_ != nullptr) groups.prompt_wire = prompt_wire_;
+        groups.parts = parts_;
         return groups;
     }
 
@@ -296,6 +299,7 @@ class Rank {
     model::Shard shard_;
     Place place_;
     bool one_host_ = false;  // the tensor ranks of this stage have links within one host only
+    bool parts_ = true;      // the tensor ranks of this stage can run steps in parts
     program::Program program_;
     program::ValueId logits_ = program::kNoValue, hidden_ = program::kNoValue;
     model::DraftHeadOps head_;      // head_.step: the ops of a model's step, set with or without a

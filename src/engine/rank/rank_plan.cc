@@ -341,16 +341,29 @@ Status Rank::AgreeOnLayout() {
     return cluster_.Agree("layout", mine, Deadline::In(kPlacesMs));
 }
 
+// Whether `mine` is true on all tensor ranks of this stage.
+Result<bool> Rank::IsOfAllTensorRanks(std::string_view what, bool mine) {
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather(std::string(what), mine ? "1" : "0", Deadline::In(kPlacesMs)));
+    const auto tp = static_cast<size_t>(shard_.layout.tp);
+    const auto group = std::span(all).subspan(static_cast<size_t>(shard_.stage) * tp, tp);
+    return std::ranges::count(group, "0") == 0;
+}
+
 // All tensor ranks of a stage must overlap transfers with computation, or none of them.
 Status Rank::AgreeOnHost() {
     if (shard_.layout.tp == 1) return {};
-    const bool mine = cluster_.fabric().transport == "shm";
-    WEFT_ASSIGN(const std::vector<std::string> all,
-                cluster_.AllGather("one host", mine ? "1" : "0", Deadline::In(kPlacesMs)));
-    const auto tp = static_cast<size_t>(shard_.layout.tp);
-    const auto group = std::span(all).subspan(static_cast<size_t>(shard_.stage) * tp, tp);
-    const bool one_host = std::ranges::count(group, "0") == 0;
+    WEFT_ASSIGN(const bool one_host,
+                IsOfAllTensorRanks("one host", cluster_.fabric().transport == "shm"));
     return std::exchange(one_host_, one_host) == one_host ? Status() : Compile();
+}
+
+// With --experts auto, a rank whose processor computes experts beside its GPU runs whole steps,
+// while a rank with more memory could run them in parts, with other all-reduces.
+Status Rank::AgreeOnParts() {
+    if (shard_.layout.tp == 1) return {};
+    WEFT_ASSIGN(parts_, IsOfAllTensorRanks("steps in parts", executable_->HasParts()));
+    return {};
 }
 
 Status Rank::Compile() {

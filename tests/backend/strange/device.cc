@@ -79,6 +79,7 @@ class StrangeExecutable final : public Executable {
     std::span<const float> HostFloats(program::ValueId, int64_t, int64_t) const override {
         return {};
     }
+    bool HasParts() const override { return inner_->HasParts(); }
     void ForgetGroups() override { inner_->ForgetGroups(); }
     MemoryUse memory() const override { return inner_->memory(); }
     void SetTracing(bool on) override { inner_->SetTracing(on); }
