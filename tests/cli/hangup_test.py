@@ -10,6 +10,8 @@ import http.client
 import json
 import os
 import pathlib
+import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -114,6 +116,32 @@ class Hangup(unittest.TestCase):
             self.await_health(200)
             os.kill(children(process.pid)[0], signal.SIGSTOP)
             process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(PATIENCE), 0)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to be a user without processes")
+    def test_it_goes_on_when_no_process_can_start(self):
+        """The user has as many processes as it may have, for a while."""
+        user, most = 65_532, 60
+        self.folder.chmod(0o755)
+        for path, name in ((PROGRAM, "weft"), (MODEL, "model.gguf")):
+            shutil.copy(path, self.folder / name)
+        with open(self.folder / "log", "w+") as log:
+            process = subprocess.Popen(
+                [self.folder / "weft", "serve", self.folder / "model.gguf", "--restart", "--port",
+                 str(self.port), "-t", "1"], user=user, stderr=log,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NPROC, (most, most)))
+            others = []
+            try:
+                self.await_health(200)
+                os.kill(children(process.pid)[0], signal.SIGKILL)
+                others = [subprocess.Popen(["sleep", "infinity"], user=user) for _ in range(most)]
+                until(lambda: "fork: " in (self.folder / "log").read_text(), "a failed start")
+            finally:
+                for other in others:
+                    other.kill()
+                    other.wait()
+            self.await_health(200)
+            process.terminate()
             self.assertEqual(process.wait(PATIENCE), 0)
 
     def test_it_goes_on_under_nohup_and_as_a_service(self):

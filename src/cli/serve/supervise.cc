@@ -232,11 +232,18 @@ void Runner::Pause(const Ended& ended) {
 
 Result<int> Runner::Run() {
     WEFT_TRY(Open());
-    while (true) {
-        WEFT_ASSIGN(ServerProcess process,
-                    StartServer(words_, http_.port, hosts_, {}, &before_, SIGTERM));
+    for (bool first = true;; first = false) {
+        auto process = StartServer(words_, http_.port, hosts_, {}, &before_, SIGTERM);
+        if (!process.ok()) {
+            if (first) return process.error();
+            Ended failed;
+            failed.why = process.error().message;  // the system lacks memory or processes
+            Pause(failed);
+            if (stopping_) return 0;
+            continue;
+        }
         listens_ = false;
-        WEFT_ASSIGN(const Ended ended, Watch(process.pid, std::move(process.socket)));
+        WEFT_ASSIGN(const Ended ended, Watch(process->pid, std::move(process->socket)));
         if (!StartsAgain(ended)) {
             // A child that a signal ended before it could catch signals also stopped as requested.
             const int status = ended.exit_status();
