@@ -101,6 +101,26 @@ TEST_F(AdapterConfigFile, HarmlessKeysAreAccepted) {
     }
 }
 
+// The first pattern of the file counts, as in PEFT, whatever the order of the alphabet.
+TEST_F(AdapterConfigFile, PatternsAreTriedInTheOrderOfTheFile) {
+    const std::string wide = R"("q_proj": 16)", narrow = R"("layers.0.q_proj": 64)";
+    for (const bool wide_first : {true, false}) {
+        const std::string all = wide_first ? wide + "," + narrow : narrow + ", " + wide;
+        json config = Saved();
+        config.erase("alpha_pattern");
+        config.erase("rank_pattern");
+        std::string text = config.dump();
+        text.resize(text.size() - 1);
+        text += ", \"alpha_pattern\": {" + all + "}, \"rank_pattern\": {" + all + "}}";
+        support::WriteText(dir_ / "adapter_config.json", text);
+        const auto read = ReadAdapterConfig(dir_.path(), LoraUse::kTrain);
+        ASSERT_TRUE(read.ok()) << read.error().message;
+        EXPECT_EQ(read->RankOf("model.layers.0.q_proj"), wide_first ? 16 : 64);
+        EXPECT_EQ(read->AlphaOf("model.layers.0.q_proj"), wide_first ? 16 : 64);
+        EXPECT_EQ(read->AlphaOf("model.layers.1.q_proj"), 16);
+    }
+}
+
 // As in PEFT: an expression for the whole end of a name, from a dot on; the first that fits.
 TEST_F(AdapterConfigFile, PatternsAreForEndsOfNames) {
     const auto read = Read({{"rank_pattern", {{"a.q_proj", 1}, {"q_proj", 2}, {"1\\..*up", 3}}},

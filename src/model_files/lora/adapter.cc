@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "base/file_kind.h"
 #include "base/output_file.h"
 #include "model_files/folder_kind.h"
 #include "model_files/hf/export.h"
@@ -308,8 +309,10 @@ Result<AdapterConfig> ReadAdapterConfig(const std::string& folder, LoraUse use) 
                          "train --lora'",
                          folder, kind.empty() ? "" : "It is " + kind, kind.empty() ? "" : ". ");
     }
-    WEFT_ASSIGN(const hf::Config config, hf::Config::Read(folder + kAdapterConfigName));
-    WEFT_ASSIGN(AdapterConfig read, ParseAdapterConfig(config, use));
+    const std::string path = folder + kAdapterConfigName;
+    WEFT_ASSIGN(const std::string text, ReadModelText(path, hf::kMostConfigBytes));
+    WEFT_ASSIGN(const hf::Config config, hf::Config::Parse(text, path));
+    WEFT_ASSIGN(AdapterConfig read, ParseAdapterConfig(config, text, use));
     read.words.from = folder;
     return read;
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "model_files/hf/quantization.h"
 
 namespace weft::model_files {
 namespace {
@@ -177,8 +178,10 @@ Result<std::map<std::string, std::vector<int64_t>>> ReadTokens(const Config& con
     return read;
 }
 
-// An object of numbers by the ends of module names, which are expressions.
-Result<std::vector<ModuleNumber>> ReadPattern(const Config& config, const char* key) {
+// An object of numbers by the ends of module names, which are expressions, in the order of the
+// file.
+Result<std::vector<ModuleNumber>> ReadPattern(const Config& config, std::string_view text,
+                                              const char* key) {
     constexpr size_t kMostPatterns = 4096;
     std::vector<ModuleNumber> read;
     const Json patterns = config.json().value(key, Json());
@@ -186,7 +189,10 @@ Result<std::vector<ModuleNumber>> ReadPattern(const Config& config, const char* 
     if (!patterns.is_object() || patterns.size() > kMostPatterns) {
         return config.Corrupt(key, "an object of numbers");
     }
-    for (const auto& [ending, number] : patterns.items()) {
+    WEFT_ASSIGN(const Config object, config.Sub({key}));
+    const size_t begin = std::min(text.find(fmt::format("\"{}\"", key)), text.size());
+    for (const std::string& ending : hf::KeysInOrder(object, text.substr(begin))) {
+        const Json& number = patterns.at(ending);
         if (!number.is_number() || !(number > 0)) {
             return config.Corrupt(key, "an object of positive numbers");
         }
@@ -221,7 +227,7 @@ double AdapterConfig::AlphaOf(const std::string& module) const {
     return NumberOf(alphas, module, words.alpha);
 }
 
-Result<AdapterConfig> ParseAdapterConfig(const Config& config, LoraUse use) {
+Result<AdapterConfig> ParseAdapterConfig(const Config& config, std::string_view text, LoraUse use) {
     WEFT_TRY(CheckKind(config));
     WEFT_TRY(CheckKeys(config, use));
     WEFT_TRY(CheckBegin(config));
@@ -236,8 +242,8 @@ Result<AdapterConfig> ParseAdapterConfig(const Config& config, LoraUse use) {
     }
     WEFT_ASSIGN(read.tokens, ReadTokens(config));
     WEFT_ASSIGN(words.targets, ListedTargets(config));
-    WEFT_ASSIGN(read.ranks, ReadPattern(config, "rank_pattern"));
-    WEFT_ASSIGN(read.alphas, ReadPattern(config, "alpha_pattern"));
+    WEFT_ASSIGN(read.ranks, ReadPattern(config, text, "rank_pattern"));
+    WEFT_ASSIGN(read.alphas, ReadPattern(config, text, "alpha_pattern"));
     return read;
 }
 

@@ -51,9 +51,11 @@ struct AdapterConfig {
     double AlphaOf(const std::string& module) const;
 };
 
-// Errors: kUnsupported, with the key, its value and the next step, for an adapter with refused
-// keys; kCorrupt.
-Result<AdapterConfig> ParseAdapterConfig(const hf::Config& config, LoraUse use);
+// `text`: the file from which `config` was parsed; it has the order of patterns. Errors:
+// kUnsupported, with the key, its value and the next step, for an adapter with refused keys;
+// kCorrupt.
+Result<AdapterConfig> ParseAdapterConfig(const hf::Config& config, std::string_view text,
+                                         LoraUse use);
 
 // The dropout that the adapter in `folder` was trained with; used only to continue training.
 Result<double> AdapterDropout(const std::string& folder);
