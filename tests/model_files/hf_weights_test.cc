@@ -534,6 +534,22 @@ TEST(Schemes, TargetsOfCompressedTensors) {
     EXPECT_EQ(bits("model.embed_tokens"), 0);  // the classes do not include Embedding
 }
 
+// compressed-tensors tries the expressions of all groups in the order of their texts.
+TEST(Schemes, ExpressionsOfAllGroupsAreTriedInOrder) {
+    const json four = Group({"re:.*mlp.*"}, "int", 4, "group", 32);
+    const json eight = Group({"re:.*down_proj.*"}, "int", 8, "channel");
+    for (const bool first : {true, false}) {
+        const auto read =
+            Read({{"quant_method", "compressed-tensors"},
+                  {"format", "mixed-precision"},
+                  {"config_groups",
+                   {{"group_0", first ? four : eight}, {"group_1", first ? eight : four}}}});
+        ASSERT_TRUE(read.ok()) << read.error().message;
+        EXPECT_EQ(read->Of("model.layers.0.mlp.down_proj")->bits, 8);
+        EXPECT_EQ(read->Of("model.layers.0.mlp.up_proj")->bits, 4);
+    }
+}
+
 // An expression must match from the start of a name, including the model's prefix.
 TEST(Schemes, ExpressionsMatchWholeNames) {
     const auto read = Read({{"quant_method", "compressed-tensors"},

@@ -1,6 +1,7 @@
 // quantization_config of compressed-tensors and of NVIDIA's ModelOpt.
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 
 #include "model_files/hf/quantization.h"
@@ -88,13 +89,14 @@ Status RefuseTransforms(const Config& config) {
     return RefusedQuantization(config, "compressed-tensors with a 'transform_config'");
 }
 
-Status AddTargets(const Config& group, const Scheme& scheme, Quantization& read) {
-    WEFT_ASSIGN(std::vector<std::string> targets, group.Strings({"targets"}));
-    std::ranges::sort(targets);  // expressions are tried in this order
+// expressions: those of all groups, which are tried in the order of their texts.
+Status AddTargets(const Config& group, const Scheme& scheme, Quantization& read,
+                  std::multimap<std::string, Override>& expressions) {
+    WEFT_ASSIGN(const std::vector<std::string> targets, group.Strings({"targets"}));
     for (const std::string& target : targets) {
         if (target.starts_with("re:")) {
             WEFT_ASSIGN(tokenizer::Regex regex, ReadExpression(group, target.substr(3)));
-            read.overrides.push_back({std::move(regex), false, scheme});
+            expressions.emplace(target, Override{std::move(regex), false, scheme});
         } else if (IsClassName(target)) {
             read.classes.emplace(target, scheme);
         } else {
@@ -112,6 +114,7 @@ Result<Quantization> ReadCompressed(const Config& config) {
     WEFT_ASSIGN(const Config groups, config.Sub({"config_groups"}));
     if (groups.json().empty()) return config.Corrupt("config_groups", "at least one group");
     Quantization read;
+    std::multimap<std::string, Override> expressions;
     bool differ = false;
     for (const auto& [name, value] : groups.json().items()) {
         if (value.is_null()) continue;
@@ -122,8 +125,9 @@ Result<Quantization> ReadCompressed(const Config& config) {
         const Scheme& first = read;
         differ = differ || (read.method != Method::kNone && *scheme != first);
         if (read.method == Method::kNone) static_cast<Scheme&>(read) = *scheme;
-        WEFT_TRY(AddTargets(group, *scheme, read));
+        WEFT_TRY(AddTargets(group, *scheme, read, expressions));
     }
+    for (auto& [text, one] : expressions) read.overrides.push_back(std::move(one));
     if (read.method == Method::kNone) {
         return config.Corrupt("config_groups", "at least one group with weights");
     }
