@@ -523,6 +523,19 @@ TEST(HfExportFolders, PartsOfKilledExportsAreRemoved) {
     EXPECT_TRUE(std::filesystem::exists(out + "/config.json.part"));
 }
 
+// The result has the file that FindTokenizerFile finds, whatever its name.
+TEST(HfExportFolders, EachTokenizerFileIsCopied) {
+    for (const std::string name : {"tokenizer.json", "tiktoken.model", "tokenizer.model",
+                                   "spiece.model", "sentencepiece.bpe.model", "qwen.tiktoken"}) {
+        OwnFolder folder("glm4moe", Json::object());
+        std::filesystem::remove(folder.dir / "model/tokenizer.json");
+        WriteText(folder.dir / "model/" + name, "a tokenizer");
+        const Status done = folder.Export(SafeType::kF32);
+        ASSERT_TRUE(done.ok()) << done.error().message;
+        EXPECT_TRUE(std::filesystem::exists(folder.dir / "hf/" + name)) << name;
+    }
+}
+
 // As in transformers: rounding would change the choice of experts.
 TEST(HfExportFolders, RoutersStayF32) {
     OwnFolder folder("glm4moe", Json::object());

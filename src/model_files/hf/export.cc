@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "base/file.h"
 #include "base/on_threads.h"
@@ -351,13 +352,15 @@ Status WriteWeights(const ModelSource& source, std::vector<ExportTensor> tensors
                    {{"metadata", {{"total_size", total}}}, {"weight_map", map}}, files);
 }
 
-// Copies the files of kCompanions and the Python code of models and tokenizers that are not part of
-// transformers ("auto_map" in the JSON files).
+// Copies the files of kCompanions, the file of the tokenizer, and the Python code of models and
+// tokenizers that are not part of transformers ("auto_map" in the JSON files).
 Status CopyCompanions(const std::string& from, const std::string& to, NewFiles& files) {
-    std::vector<std::string> names(std::begin(kCompanions), std::end(kCompanions));
+    std::set<std::string> names(std::begin(kCompanions), std::end(kCompanions));
     std::error_code failed;
+    const auto tokens = tokenizer::FindTokenizerFile(from);
+    if (tokens.ok()) names.insert(fs::path(*tokens).filename());
     for (fs::directory_iterator at(from, failed), end; !failed && at != end; at.increment(failed)) {
-        if (at->path().extension() == ".py") names.push_back(at->path().filename());
+        if (at->path().extension() == ".py") names.insert(at->path().filename());
     }
     for (const std::string& name : names) {
         const fs::path file = fs::path(from) / name;
