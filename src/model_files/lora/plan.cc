@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/text.h"
@@ -246,26 +247,25 @@ std::string InFile(const std::string& name) {
 class MergedTargets {
   public:
     MergedTargets(const ModelSource& source, const Matrices& matrices)
-        : source_(source),
-          names_(matrices.names),
-          fused_(matrices.fused),
-          embedding_(matrices.embedding) {}
+        : source_(source), names_(matrices.names), embedding_(matrices.embedding) {
+        for (const LoraTarget& part : matrices.fused) fused_[part.module].push_back(part);
+        for (const hf::ExportTensor& tensor : names_) {
+            if (tensor.from->dim_count == 3) experts_.try_emplace(ModuleOf(tensor), &tensor);
+        }
+    }
 
     std::vector<LoraTarget> Of(const AdapterModule& module) const {
         const bool end = module.module == embedding_ || module.module == "model.lm_head";
         if (end && !embedding_.empty()) return {End(module)};
-        std::vector<LoraTarget> parts;
-        for (const LoraTarget& part : fused_) {
-            if (part.module == module.module) parts.push_back(part);
+        if (const auto parts = fused_.find(module.module); parts != fused_.end()) {
+            return parts->second;
         }
-        if (!parts.empty()) return parts;
-        for (const hf::ExportTensor& tensor : names_) {
-            if (tensor.from->dim_count != 3 || ModuleOf(tensor) != module.module) continue;
-            LoraTarget target{tensor.from->name, module.module, tensor.rows, tensor.from->cols, 0};
-            target.row_begin = tensor.row_begin;
-            return {target};
-        }
-        return Experts(module);
+        const auto found = experts_.find(module.module);
+        if (found == experts_.end()) return Experts(module);
+        const hf::ExportTensor& tensor = *found->second;
+        LoraTarget target{tensor.from->name, module.module, tensor.rows, tensor.from->cols, 0};
+        target.row_begin = tensor.row_begin;
+        return {target};
     }
 
   private:
@@ -336,8 +336,10 @@ class MergedTargets {
 
     const ModelSource& source_;
     const std::vector<hf::ExportTensor>& names_;
-    const std::vector<LoraTarget>& fused_;
     const std::string& embedding_;
+    // By module. Folders of single experts have tens of thousands.
+    std::map<std::string, std::vector<LoraTarget>> fused_;
+    std::map<std::string, const hf::ExportTensor*> experts_;
 };
 
 // Plans what the file of an adapter has.
@@ -345,7 +347,12 @@ class FilePlanner {
   public:
     FilePlanner(const ModelSource& source, const AdapterConfig& config, const Matrices& matrices,
                 LoraUse use, LoraPlan& plan)
-        : source_(source), config_(config), matrices_(matrices), use_(use), plan_(plan) {}
+        : source_(source),
+          config_(config),
+          matrices_(matrices),
+          merged_(source, matrices),
+          use_(use),
+          plan_(plan) {}
 
     Status Run(const AdapterNames& names) {
         std::vector<LoraTarget> all = matrices_.linears;
@@ -377,7 +384,7 @@ class FilePlanner {
 
   private:
     Result<std::vector<LoraTarget>> Others(const AdapterModule& module) const {
-        std::vector<LoraTarget> more = MergedTargets(source_, matrices_).Of(module);
+        std::vector<LoraTarget> more = merged_.Of(module);
         if (more.empty()) {
             return MakeError(ErrorCode::kUnsupported,
                              "{}: has an adapter for '{}', which is not a matrix of {} that Weft "
@@ -511,6 +518,7 @@ class FilePlanner {
     const ModelSource& source_;
     const AdapterConfig& config_;
     const Matrices& matrices_;
+    const MergedTargets merged_;
     LoraUse use_;
     LoraPlan& plan_;
 };
