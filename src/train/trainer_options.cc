@@ -93,6 +93,11 @@ Status CheckTrainer(const TrainerOptions& o) {
                          "--lora with --from-scratch: adapters would train, but the random weights "
                          "would not. Remove one of the two");
     }
+    if (o.update.kind == UpdateKind::kMuon && o.lora.on()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--optimizer muon with --lora: Muon updates the matrices of layers, and "
+                         "with --lora only adapters train. Use --optimizer adamw");
+    }
     WEFT_TRY(CheckAdapterDropout(o));
     if (o.sequence < 1 || o.sequence > 1 << 20 || o.micro_batch < 1 || o.micro_batch > 4096) {
         return MakeError(ErrorCode::kUsage,

@@ -187,6 +187,7 @@ TEST_F(ScratchCli, NamesInvalidFlags) {
     };
     said({}, "--from-scratch");
     said({"--from-scratch", "--lora", "4"}, "--lora with --from-scratch");
+    said({"--optimizer", "muon", "--lora", "4"}, "--optimizer muon with --lora");
     fs::remove(folder_ + "/tokenizer.json");
     said({"--from-scratch"}, "no tokenizer");
     fs::remove(folder_ + "/config.json");
