@@ -34,6 +34,7 @@ Result<FileLock> FileLock::Take(const std::string& path, int64_t wait_ms) {
     const std::filesystem::path folder = std::filesystem::path(name).parent_path();
     std::error_code failed;
     if (!folder.empty()) std::filesystem::create_directories(folder, failed);
+    if (failed) return MakeError(ErrorCode::kIo, "{}: {}", folder.string(), failed.message());
     Fd fd(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!fd.valid()) {
         return MakeError(ErrorCode::kIo, "{}: cannot open it: {}", name, std::strerror(errno));
