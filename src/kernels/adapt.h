@@ -8,6 +8,8 @@
 // As in kernels.h, kernels take (args, part, parts) and allocate nothing, and a row's bits do not
 // depend on the other rows, on their adapters or on `parts`. Rows without an adapter are not
 // touched.
+// Down divides the columns of x into kAdaptChunks chunks. In a step with few rows, the parts divide
+// the chunks too, and up adds the chunks' sums; in other steps, down adds them. Both add in order.
 // Activations and sums are float32 for adapters of any type. For a product whose columns may be
 // divided over ranks, the columns form segments: the float32 sum of each segment is added in
 // float64, so that results barely depend on the division.
@@ -16,6 +18,10 @@
 #include "kernels/args.h"
 
 namespace weft::kernels {
+
+inline constexpr int64_t kAdaptChunks = 8;
+inline constexpr size_t kFewAdaptedRows = 16;
+inline constexpr int64_t kMostAdaptRows = 8;  // rows that up computes together
 
 // The matrices A and B of one adapter for one product, F32 or BF16, packed in strips of 16 rows:
 // [strip][col][16]. gain, shift: [rows of y], which is the packed form of one column. Null: absent.
@@ -58,7 +64,9 @@ struct AdaptDownArgs {
     const float* x = nullptr;
     int64_t x_stride = 0;
     int64_t segment_cols = 0;  // not 0: float32 sums over this many columns are added up in float64
-    float* u = nullptr;        // [row of the step, or slot; u_stride]
+    // [row of the step, or slot; kAdaptChunks; u_stride]. In steps with more than kFewAdaptedRows
+    // rows, the first chunk holds the sum of all.
+    float* u = nullptr;
     double* wide_u = nullptr;  // used instead of u if segment_cols is not 0
     int64_t u_stride = 0;      // the largest rank, rounded up to a strip
 };
@@ -77,17 +85,30 @@ struct AdaptUpArgs {
     int64_t u_stride = 0;
     float* y = nullptr;  // [row of the step, or place; y_stride]
     double* wide = nullptr;
-    int64_t y_stride = 0;  // stride of y and wide
-    int64_t cols = 0;      // number of rows of b
-    int64_t all_rows = 0;  // number of rows of the step
+    int64_t y_stride = 0;          // stride of y and wide
+    int64_t cols = 0;              // number of rows of b
+    int64_t all_rows = 0;          // number of rows of the step
+    std::byte* scratch = nullptr;  // [parts, scratch_bytes]; of pairs with b
+    int64_t scratch_bytes = 0;     // AdaptUpScratch(u_stride)
 };
+constexpr int64_t AdaptUpScratch(int64_t u_stride) {
+    return kMostAdaptRows * u_stride * static_cast<int64_t>(sizeof(double));
+}
 
 struct AdaptKernels {
     Kernel<AdaptDownArgs> adapt_down = nullptr;
     Kernel<AdaptUpArgs> adapt_up = nullptr;
 };
 
-// Helpers for the kernels of all CPU levels. A block is a sequence of rows with the same adapter,
+// Helpers for the kernels of all CPU levels.
+
+// The columns of a chunk. A segment lies in one chunk.
+constexpr Range AdaptChunk(int64_t cols, int64_t segment_cols, int64_t chunk) {
+    return Share(cols, segment_cols == 0 ? 32 : segment_cols, static_cast<int>(chunk),
+                 static_cast<int>(kAdaptChunks));
+}
+
+// A block is a sequence of rows with the same adapter,
 // which are computed together.
 struct AdaptBlock {
     const AdapterPair* pair = nullptr;

@@ -50,7 +50,7 @@ struct Matrix {
     }
 };
 
-constexpr int64_t kCols = 200, kOut = 75, kRows = 13, kStride = 48;
+constexpr int64_t kCols = 200, kOut = 75, kRows = 25, kStride = 48;
 
 enum class Form { kPlain, kWide, kRounded };
 
@@ -69,8 +69,8 @@ class Adapt : public testing::TestWithParam<CpuLevel> {
         const std::vector<float> x = Noise("x", kRows * kCols);
         Result result{Noise("y", kRows * kOut), {}};
         for (const float y : result.y) result.wide.push_back(static_cast<double>(y) / 3);
-        std::vector<float> u(kRows * kStride, NAN);
-        std::vector<double> wide_u(kRows * kStride, NAN);
+        std::vector<float> u(kRows * kAdaptChunks * kStride, NAN);
+        std::vector<double> wide_u(u.size(), NAN);
         AdaptDownArgs down{pairs, rows, {}, x.data(), kCols};
         AdaptUpArgs up{pairs, rows, {}, x.data(), kCols};
         down.u_stride = up.u_stride = kStride;
@@ -85,10 +85,16 @@ class Adapt : public testing::TestWithParam<CpuLevel> {
         if (form != Form::kWide) up.y = result.y.data();
         up.y_stride = up.cols = kOut;
         up.all_rows = kRows;
+        std::vector<double> scratch(static_cast<size_t>(parts * kMostAdaptRows * kStride));
+        TakeScratch(up, scratch);
         const Kernels& kernels = KernelsFor(GetParam());
         for (int part = 0; part < parts; ++part) kernels.adapt_down(down, part, parts);
         for (int part = 0; part < parts; ++part) kernels.adapt_up(up, part, parts);
         return result;
+    }
+    static void TakeScratch(AdaptUpArgs& up, std::vector<double>& scratch) {
+        up.scratch = reinterpret_cast<std::byte*>(scratch.data());
+        up.scratch_bytes = AdaptUpScratch(kStride);
     }
     static std::vector<float> Noise(const std::string& name, int64_t count) {
         std::vector<float> values;
@@ -97,8 +103,14 @@ class Adapt : public testing::TestWithParam<CpuLevel> {
         }
         return values;
     }
+    // More rows than those that count as few.
     static std::vector<AdaptedRow> Rows() {
-        return {{1, 2}, {3, 2}, {4, 2}, {5, 2}, {6, 2}, {9, 2}, {2, 4}, {0, 7}, {7, 7}, {12, 7}};
+        std::vector<AdaptedRow> rows;
+        for (const int32_t row : {1, 3, 4, 5, 6, 9, 13, 14, 15, 16, 17, 18})
+            rows.push_back({row, 2});
+        rows.push_back({2, 4});
+        for (const int32_t row : {0, 7, 12, 19, 20, 21, 22, 23}) rows.push_back({row, 7});
+        return rows;
     }
 };
 
@@ -133,7 +145,7 @@ TEST_P(Adapt, AddsTheProductOnlyToItsRows) {
                     form == Form::kWide ? got.wide[i] : static_cast<double>(got.y[i]);
                 ASSERT_TRUE(std::abs(value - expected[i]) <= 2e-4) << i << " " << value;
             }
-            for (int64_t row : {8, 10, 11, 2}) {  // no adapter, or one without matrices here
+            for (int64_t row : {8, 10, 11, 24, 2}) {  // no adapter, or one without matrices here
                 for (int64_t n = 0; n < kOut; ++n) {
                     const auto i = static_cast<size_t>(row * kOut + n);
                     if (form == Form::kPlain) {
@@ -181,8 +193,8 @@ TEST_P(Adapt, ScalesShiftsAndReplaces) {
                                                 {2, whole.View(), {}, nullptr, shift.data()},
                                                 {3, a.View(), b.View(), gain.data(), shift.data()}};
         for (const bool wide : {false, true}) {
-            std::vector<float> got = y, u(kRows * kStride);
-            std::vector<double> sums(y.begin(), y.end()), wide_u(kRows * kStride);
+            std::vector<float> got = y, u(kRows * kAdaptChunks * kStride);
+            std::vector<double> sums(y.begin(), y.end()), wide_u(u.size());
             AdaptDownArgs down{pairs, rows, {}, x.data(), kCols, wide ? 32 : 0, u.data()};
             AdaptUpArgs up{pairs, rows, {}, x.data(), kCols, wide ? 32 : 0, u.data()};
             if (wide) {
@@ -193,6 +205,8 @@ TEST_P(Adapt, ScalesShiftsAndReplaces) {
             }
             down.u_stride = up.u_stride = kStride;
             up.y_stride = up.cols = kOut;
+            std::vector<double> scratch(3 * kMostAdaptRows * kStride);
+            TakeScratch(up, scratch);
             const Kernels& kernels = KernelsFor(GetParam());
             for (int part = 0; part < 3; ++part) kernels.adapt_down(down, part, 3);
             for (int part = 0; part < 3; ++part) kernels.adapt_up(up, part, 3);
@@ -249,7 +263,7 @@ TEST_P(Adapt, OfExpertsUsesTheRowsOfThePlan) {
     for (const bool sums : {false, true}) {
         const int64_t in = sums ? 5 : kTokens, out = sums ? kTokens : 5;
         const std::vector<float> x = Noise("x", in * kCols), y = Noise("y", out * kOut);
-        std::vector<float> u(kTokens * kUsed * kStride), got = y;
+        std::vector<float> u(kTokens * kUsed * kAdaptChunks * kStride), got = y;
         std::vector<double> wide_u(u.size()), wide(y.begin(), y.end());
         AdaptedSlots slots{ids.data(), place.data(), kUsed,
                            1,          !sums,        sums ? weights.data() : nullptr};
@@ -263,6 +277,8 @@ TEST_P(Adapt, OfExpertsUsesTheRowsOfThePlan) {
         }
         down.u_stride = up.u_stride = kStride;
         up.y_stride = up.cols = kOut;
+        std::vector<double> scratch(2 * kMostAdaptRows * kStride);
+        TakeScratch(up, scratch);
         for (int part = 0; part < 2; ++part) KernelsFor(GetParam()).adapt_down(down, part, 2);
         for (int part = 0; part < 2; ++part) KernelsFor(GetParam()).adapt_up(up, part, 2);
         std::vector<double> expected(y.begin(), y.end());
@@ -294,6 +310,24 @@ TEST_P(Adapt, OfExpertsUsesTheRowsOfThePlan) {
     }
 }
 
+// One row, as in decoding: the parts divide its columns.
+TEST_P(Adapt, PartsShareTheColumnsOfOneRow) {
+    if (GetParam() == CpuLevel::kReference) return;  // its parts share rows only
+    const Matrix a("a", DType::kF32, 16, kCols);
+    const std::vector<float> x = Noise("x", kCols);
+    const std::vector<AdapterPair> pairs = {{1, a.View(), a.View()}};
+    const std::vector<AdaptedRow> rows = {{0, 1}};
+    for (int part = 0; part < 4; ++part) {
+        std::vector<float> u(16 * kAdaptChunks, NAN);
+        AdaptDownArgs down{pairs, rows, {}, x.data(), kCols, 0, u.data()};
+        down.u_stride = 16;
+        KernelsFor(GetParam()).adapt_down(down, part, 4);
+        const auto written =
+            std::ranges::count_if(u, [](float value) { return !std::isnan(value); });
+        EXPECT_EQ(written, 16 * kAdaptChunks / 4) << part;
+    }
+}
+
 // A matrix that is cut by columns: the parts add up to the whole, except for float64's rounding.
 TEST_P(Adapt, CutsBetweenSegmentsChangeNoBits) {
     const Matrix whole("a", DType::kBF16, 16, kCols);
@@ -310,12 +344,13 @@ TEST_P(Adapt, CutsBetweenSegmentsChangeNoBits) {
         PackAdapter(a, 0, 16, reinterpret_cast<const std::byte*>(raw.data()), count * 2);
         const std::vector<AdapterPair> pairs = {{1, a, a}};
         const std::vector<AdaptedRow> rows = {{0, 1}};
-        std::vector<double> u(16);
+        std::vector<double> u(16 * kAdaptChunks);
         AdaptDownArgs args{pairs, rows, {}, x.data() + begin, count};
         args.segment_cols = 32;
         args.wide_u = u.data();
         args.u_stride = 16;
         KernelsFor(GetParam()).adapt_down(args, 0, 1);
+        for (size_t i = 16; i < u.size(); ++i) u[i % 16] += u[i];
         return u;
     };
     const auto all = down(0, kCols), left = down(0, 96), right = down(96, kCols - 96);

@@ -47,8 +47,10 @@ Status PushAdapted(Lowering& l, const Op& op, const std::vector<AdapterPair>& pa
     if (stride > 0) {
         const int64_t rows =
             of.ids == program::kNoValue ? l.MostRows(y) : l.MostRows(of.ids) * l.Cols(of.ids);
-        const OperandRegion u = l.ScratchRows(fmt::format("adapter {}", l.pending.size()),
-                                              stride * (wide ? kDouble : kFloat), rows);
+        const OperandRegion u =
+            l.ScratchRows(fmt::format("adapter {}", l.pending.size()),
+                          kernels::kAdaptChunks * stride * (wide ? kDouble : kFloat), rows);
+        up.Owns(up.scratch, up.scratch_bytes, kernels::AdaptUpScratch(stride));
         SetRows(l, of, down);
         down.Reads(down.x, x);
         wide ? down.Writes(down.wide_u, u) : down.Writes(down.u, u);

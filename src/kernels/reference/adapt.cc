@@ -10,13 +10,14 @@ float At(const PackedMatrix& m, int64_t row, int64_t col) {
     return BF16ToF32(reinterpret_cast<const uint16_t*>(m.data)[i]);
 }
 
-// Row r of the matrix times the row of x.
-double Dot(const PackedMatrix& m, int64_t r, const float* x, int64_t segment_cols) {
+// Columns of row r of the matrix times those of the row of x.
+double Dot(const PackedMatrix& m, int64_t r, const float* x, int64_t segment_cols,
+           const Range& cols) {
     const int64_t segment = segment_cols == 0 ? m.cols : segment_cols;
     double sum = 0;
-    for (int64_t begin = 0; begin < m.cols; begin += segment) {
+    for (int64_t begin = cols.begin; begin < cols.end; begin += segment) {
         float part = 0;
-        const int64_t end = begin + segment < m.cols ? begin + segment : m.cols;
+        const int64_t end = begin + segment < cols.end ? begin + segment : cols.end;
         for (int64_t col = begin; col < end; ++col) part += x[col] * At(m, r, col);
         sum += static_cast<double>(part);
     }
@@ -30,13 +31,17 @@ void Down(const AdaptDownArgs& args, int part, int parts) {
     EachAdaptBlock<1>(args.pairs, args.slots, rows, [&](const AdapterPair& pair, auto places) {
         if (pair.b.data == nullptr) return;
         const float* x = args.x + places[0].x * args.x_stride;
-        for (int64_t r = 0; r < pair.a.rows; ++r) {
-            const double sum = Dot(pair.a, r, x, args.segment_cols);
-            const int64_t at = places[0].u * args.u_stride + r;
+        for (int64_t i = 0; i < kAdaptChunks * pair.a.rows; ++i) {
+            const int64_t chunk = i / pair.a.rows, r = i % pair.a.rows;
+            const Range cols = AdaptChunk(pair.a.cols, args.segment_cols, chunk);
+            const double sum = Dot(pair.a, r, x, args.segment_cols, cols);
+            const int64_t first = places[0].u * kAdaptChunks * args.u_stride + r;
+            const bool adds = args.rows.size() > kFewAdaptedRows && chunk > 0;
+            const int64_t at = adds ? first : first + chunk * args.u_stride;
             if (args.wide_u != nullptr) {
-                args.wide_u[at] = sum;
+                args.wide_u[at] = sum + (adds ? args.wide_u[at] : 0);
             } else {
-                args.u[at] = static_cast<float>(sum);
+                args.u[at] = static_cast<float>(sum) + (adds ? args.u[at] : 0);
             }
         }
     });
@@ -48,13 +53,17 @@ T Addend(const AdaptUpArgs& args, const AdapterPair& pair, const AdaptPlace& pla
     if (pair.a.data == nullptr) return 0;
     if (pair.b.data == nullptr) {
         const float* x = args.x + place.x * args.x_stride;
-        return static_cast<T>(Dot(pair.a, col, x, args.segment_cols));
+        return static_cast<T>(Dot(pair.a, col, x, args.segment_cols, {0, pair.a.cols}));
     }
+    constexpr bool kWide = sizeof(T) == sizeof(double);
+    const int64_t chunks = args.rows.size() > kFewAdaptedRows ? 1 : kAdaptChunks;
     T sum = 0;
     for (int64_t r = 0; r < pair.b.cols; ++r) {
-        const int64_t u = place.u * args.u_stride + r;
-        constexpr bool kWide = sizeof(T) == sizeof(double);
-        const T factor = static_cast<T>(kWide ? args.wide_u[u] : static_cast<double>(args.u[u]));
+        T factor = 0;
+        for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+            const int64_t u = (place.u * kAdaptChunks + chunk) * args.u_stride + r;
+            factor += static_cast<T>(kWide ? args.wide_u[u] : static_cast<double>(args.u[u]));
+        }
         sum += factor * static_cast<T>(At(pair.b, col, r));
     }
     return sum * static_cast<T>(place.weight);

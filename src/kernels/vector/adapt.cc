@@ -23,19 +23,24 @@ class AdaptTiles {
 
   public:
     static void Down(const AdaptDownArgs& args, int part, int parts) {
-        const Range share = Share(static_cast<int64_t>(args.rows.size()), 1, part, parts);
-        const auto rows = args.rows.subspan(static_cast<size_t>(share.begin),
-                                            static_cast<size_t>(share.end - share.begin));
-        EachAdaptBlock<kDownRows>(
-            args.pairs, args.slots, rows, [&](const AdapterPair& pair, Places places) {
-                if (pair.b.data == nullptr) return;
-                InBlocks<kDownRows>(
-                    places, [&]<int kRows>(Places some) { DownBlock<kRows>(args, pair.a, some); });
-            });
+        const auto count = static_cast<int64_t>(args.rows.size());
+        if (args.rows.size() > kFewAdaptedRows) {
+            return DownRows(args, Share(count, 1, part, parts), {0, kAdaptChunks});
+        }
+        // The parts divide pairs of a chunk and a row.
+        const Range share = Share(kAdaptChunks * count, 1, part, parts);
+        for (int64_t at = share.begin; at < share.end;) {
+            const int64_t chunk = at / count, first = chunk * count;
+            const int64_t end = std::min(first + count, share.end);
+            DownRows(args, {at - first, end - first}, {chunk, chunk + 1});
+            at = end;
+        }
     }
 
-    static void Up(const AdaptUpArgs& args, int part, int parts) {
-        const Range share = Share(args.cols, kStripRows, part, parts);
+    static void Up(const AdaptUpArgs& all, int part, int parts) {
+        const Range share = Share(all.cols, kStripRows, part, parts);
+        AdaptUpArgs args = all;
+        args.scratch += part * args.scratch_bytes;
         const auto change = [&](const AdapterPair& pair, Places places) {
             UpPlaces(args, pair, places, share);
         };
@@ -71,44 +76,61 @@ class AdaptTiles {
         return m.data + strip * kStripRows * RowBytes(m.dtype, m.cols);
     }
 
-    template <int kRows>
-    static void DownBlock(const AdaptDownArgs& args, const PackedMatrix& a, Places rows) {
+    // Computes chunks of some of args.rows.
+    static void DownRows(const AdaptDownArgs& args, const Range& some, const Range& chunks) {
+        const auto rows = args.rows.subspan(static_cast<size_t>(some.begin),
+                                            static_cast<size_t>(some.end - some.begin));
+        const auto down = [&](const AdapterPair& pair, Places places) {
+            if (pair.b.data == nullptr) return;
+            InBlocks<kDownRows>(places, [&]<int kRows>(Places block) {
+                args.wide_u != nullptr ? DownBlock<kRows>(args, pair.a, block, chunks, args.wide_u)
+                                       : DownBlock<kRows>(args, pair.a, block, chunks, args.u);
+            });
+        };
+        EachAdaptBlock<kDownRows>(args.pairs, args.slots, rows, down);
+    }
+
+    // Stores the sum of the chunks in the first of them.
+    template <int kRows, typename T>
+    static void DownBlock(const AdaptDownArgs& args, const PackedMatrix& a, Places rows,
+                          const Range& chunks, T* u) {
         const float* x[kRows];
         for (int i = 0; i < kRows; ++i) {
             x[i] = args.x + rows[static_cast<size_t>(i)].x * args.x_stride;
         }
         for (int64_t s = 0; s * kStripRows < a.rows; ++s) {
-            const std::byte* strip = Strip(a, s);
-            if (args.wide_u != nullptr) {
-                double sums[kRows][kStripRows] = {};
-                for (int64_t begin = 0; begin < a.cols; begin += args.segment_cols) {
-                    const int64_t end = std::min(begin + args.segment_cols, a.cols);
-                    alignas(64) float part[kRows][kStripRows];
-                    SumOf<kRows>(a.dtype, strip, x, begin, end, part);
-                    for (int i = 0; i < kRows; ++i) {
-                        for (int64_t k = 0; k < kStripRows; ++k) {
-                            sums[i][k] += static_cast<double>(part[i][k]);
-                        }
-                    }
-                }
-                for (int i = 0; i < kRows; ++i) {
-                    std::memcpy(args.wide_u + At(args, rows, i) + s * kStripRows, sums[i],
-                                sizeof sums[i]);
-                }
-            } else {
-                alignas(64) float sums[kRows][kStripRows];
-                SumOf<kRows>(a.dtype, strip, x, 0, a.cols, sums);
-                for (int i = 0; i < kRows; ++i) {
-                    std::memcpy(args.u + At(args, rows, i) + s * kStripRows, sums[i],
-                                sizeof sums[i]);
-                }
+            T sums[kRows][kStripRows] = {};
+            for (int64_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
+                const Range cols = AdaptChunk(a.cols, args.segment_cols, chunk);
+                AddChunk<kRows>(a.dtype, Strip(a, s), x, cols, args.segment_cols, sums);
             }
+            for (int i = 0; i < kRows; ++i) {
+                T* const to = u + At(args, rows, i) + chunks.begin * args.u_stride;
+                std::memcpy(to + s * kStripRows, sums[i], sizeof sums[i]);
+            }
+        }
+    }
+
+    template <int kRows, typename T>
+    static void AddChunk(DType dtype, const std::byte* strip, const float* const (&x)[kRows],
+                         const Range& cols, int64_t segment_cols, T (&sums)[kRows][kStripRows]) {
+        T chunk[kRows][kStripRows] = {};
+        const int64_t segment = segment_cols == 0 ? cols.end - cols.begin : segment_cols;
+        for (int64_t begin = cols.begin; begin < cols.end; begin += segment) {
+            alignas(64) float part[kRows][kStripRows];
+            SumOf<kRows>(dtype, strip, x, begin, std::min(begin + segment, cols.end), part);
+            for (int i = 0; i < kRows; ++i) {
+                for (int64_t k = 0; k < kStripRows; ++k) chunk[i][k] += T{part[i][k]};
+            }
+        }
+        for (int i = 0; i < kRows; ++i) {
+            for (int64_t k = 0; k < kStripRows; ++k) sums[i][k] += chunk[i][k];
         }
     }
 
     template <typename Args>
     static int64_t At(const Args& args, Places rows, int i) {
-        return rows[static_cast<size_t>(i)].u * args.u_stride;
+        return rows[static_cast<size_t>(i)].u * kAdaptChunks * args.u_stride;
     }
 
     template <int kRows>
@@ -217,28 +239,48 @@ class AdaptTiles {
         if (pair.shift != nullptr) Shift(args, pair.shift, places, share);
     }
 
+    // The sums of all chunks of some rows: [rank] of each.
+    template <int kRows, typename T>
+    static void TakeSums(const AdaptUpArgs& args, int64_t rank, Places rows, const T* all,
+                         const T* (&u)[kRows]) {
+        static_assert(kRows <= kMostAdaptRows);
+        for (int i = 0; i < kRows; ++i) {
+            const T* const chunks = all + At(args, rows, i);
+            u[i] = chunks;
+            if (args.rows.size() > kFewAdaptedRows) continue;
+            T* const sums = reinterpret_cast<T*>(args.scratch) + i * args.u_stride;
+            std::fill_n(sums, rank, T{0});
+            for (int64_t chunk = 0; chunk < kAdaptChunks; ++chunk) {
+                for (int64_t r = 0; r < rank; ++r) sums[r] += chunks[chunk * args.u_stride + r];
+            }
+            u[i] = sums;
+        }
+    }
+
     template <int kRows>
     static void UpBlock(const AdaptUpArgs& args, const PackedMatrix& b, Places rows,
                         const Range& share) {
+        const float* u[kRows] = {};
+        const double* wide_u[kRows] = {};
+        args.wide != nullptr ? TakeSums(args, b.cols, rows, args.wide_u, wide_u)
+                             : TakeSums(args, b.cols, rows, args.u, u);
         for (int64_t col = share.begin; col < share.end; col += kStripRows) {
             const std::byte* strip = Strip(b, col / kStripRows);
             const bool bf16 = b.dtype == DType::kBF16;
             const int64_t count = std::min(kStripRows, args.cols - col);
             if (args.wide != nullptr) {
-                bf16 ? UpWide<kRows, true>(args, strip, b.cols, rows, col, count)
-                     : UpWide<kRows, false>(args, strip, b.cols, rows, col, count);
+                bf16 ? UpWide<kRows, true>(args, strip, b.cols, rows, wide_u, col, count)
+                     : UpWide<kRows, false>(args, strip, b.cols, rows, wide_u, col, count);
             } else {
-                bf16 ? UpStrip<kRows, true>(args, strip, b.cols, rows, col, count)
-                     : UpStrip<kRows, false>(args, strip, b.cols, rows, col, count);
+                bf16 ? UpStrip<kRows, true>(args, strip, b.cols, rows, u, col, count)
+                     : UpStrip<kRows, false>(args, strip, b.cols, rows, u, col, count);
             }
         }
     }
 
     template <int kRows, bool kBF16>
     static void UpStrip(const AdaptUpArgs& args, const std::byte* strip, int64_t rank, Places rows,
-                        int64_t col, int64_t count) {
-        const float* u[kRows];
-        for (int i = 0; i < kRows; ++i) u[i] = args.u + At(args, rows, i);
+                        const float* const (&u)[kRows], int64_t col, int64_t count) {
         for (int v = 0; v < kVectors; ++v) {
             Float sum[kRows];
             for (int i = 0; i < kRows; ++i) sum[i] = Simd::Zero();
@@ -263,11 +305,9 @@ class AdaptTiles {
 
     template <int kRows, bool kBF16>
     static void UpWide(const AdaptUpArgs& args, const std::byte* strip, int64_t rank, Places rows,
-                       int64_t col, int64_t count) {
-        const double* u[kRows];
+                       const double* const (&u)[kRows], int64_t col, int64_t count) {
         Wide sum[kRows][kVectors];
         for (int i = 0; i < kRows; ++i) {
-            u[i] = args.wide_u + At(args, rows, i);
             for (int v = 0; v < kVectors; ++v) sum[i][v] = Simd::WideZero();
         }
         for (int64_t r = 0; r < rank; ++r) {
