@@ -74,15 +74,19 @@ Floats SumsOfRows(const Floats& rows, int64_t cols) {
 struct DeltaCase {
     bool by_channel = false, ssd = false;
     float floor = 0;
+    int64_t keys = 2;  // key heads: 1, 2 or 3
+
+    int64_t first_head() const { return keys == 3 ? 0 : 1; }
+    int64_t group() const { return keys == 1 ? 4 : 4 - keys; }
 };
 
-constexpr int64_t kHeads = 3, kKeys = 2, kDim = 5, kCols = 7;
+constexpr int64_t kHeads = 3, kDim = 5, kCols = 7;
 
 program::DeltaRule RuleOf(const DeltaCase& c) {
     program::DeltaRule rule;
-    rule.first_head = 1;
-    rule.key_heads = kKeys;
-    rule.group = 2;
+    rule.first_head = c.first_head();
+    rule.key_heads = c.keys;
+    rule.group = c.group();
     rule.query_scale = 0.5f;
     rule.key_scale = 0.4f;
     rule.by_channel = c.by_channel;
@@ -101,7 +105,7 @@ Sloped RandomDelta(const DeltaCase& c, Random& random) {
         sloped.inputs.push_back(values);
         sloped.rows.push_back(rows);
     };
-    add(kRows, kKeys * kDim, 1), add(kRows, kKeys * kDim, 1), add(kRows, kHeads * kCols, 1);
+    add(kRows, c.keys * kDim, 1), add(kRows, c.keys * kDim, 1), add(kRows, kHeads * kCols, 1);
     add(kRows, kHeads * each, 1);
     if (!c.ssd) add(kRows, kHeads, 1);
     add(kHeads, 1, 0.3f);
@@ -119,9 +123,9 @@ DeltaRuleArgs RuleArgs(const DeltaCase& c, const Sloped& sloped) {
     rule.k = sloped.inputs[1].data();
     rule.v = sloped.inputs[2].data();
     rule.skip = c.ssd ? sloped.inputs[6].data() : nullptr;
-    rule.heads = kHeads, rule.key_heads = kKeys;
+    rule.heads = kHeads, rule.key_heads = c.keys;
     rule.key_dim = kDim, rule.value_dim = kCols, rule.each = c.by_channel ? kDim : 1;
-    rule.first_head = 1, rule.group = 2;
+    rule.first_head = c.first_head(), rule.group = c.group();
     rule.query_scale = 0.5f, rule.key_scale = 0.4f;
     return rule;
 }
@@ -155,7 +159,12 @@ std::vector<Floats> DeltaGradients(const DeltaCase& c, const Sloped& sloped, int
     args.dskip = c.ssd ? dskip.data() : nullptr;
     std::vector<std::byte> scratch(static_cast<size_t>(args.scratch_bytes * parts + 64));
     args.scratch = scratch.data();
+    const int64_t slices = DeltaSlices(args.rule), cols = c.keys * kDim;
+    Floats addends(static_cast<size_t>(kRows * slices * 2 * cols), NAN);
+    if (slices > 1) args.addends = addends.data(), args.dq = args.dk = nullptr;
     for (int part = parts; part-- > 0;) DeltaGrad(args, part, parts);
+    const DeltaKeysGradArgs keys{addends.data(), kRows, slices, cols, dq.data(), dk.data()};
+    for (int part = 0; part < parts && slices > 1; ++part) DeltaKeysGrad(keys, part, parts);
     Floats ddecay(fade.size(), NAN), dbeta(strength.size(), NAN), da(dbeta);
     const DeltaGatesGradArgs back{.gates = gates,
                                   .fade = fade.data(),
@@ -190,11 +199,24 @@ TEST(DenseRecurrent, DeltaRuleGradientsAreSlopes) {
                                {.by_channel = true},
                                {.by_channel = true, .floor = -5},
                                {.floor = -2},
-                               {.ssd = true}}) {
+                               {.ssd = true},
+                               {.keys = 3},
+                               {.ssd = true, .keys = 1}}) {
         SCOPED_TRACE(testing::Message() << "by channel " << c.by_channel << ", ssd " << c.ssd
-                                        << ", floor " << c.floor);
+                                        << ", floor " << c.floor << ", keys " << c.keys);
         CheckDelta(c, seed++);
     }
+}
+
+// Mamba 2 has one key head. No part has more than twice its even share of the heads.
+TEST(DenseRecurrent, PartsShareTheHeadsOfOneKeyHead) {
+    DeltaRuleArgs rule;
+    rule.heads = 80, rule.key_heads = 1;
+    EXPECT_EQ(DeltaSlices(rule), 16);
+    rule.key_heads = 8;
+    EXPECT_EQ(DeltaSlices(rule), 2);
+    rule.key_heads = 80;
+    EXPECT_EQ(DeltaSlices(rule), 1);
 }
 
 TEST(DenseRecurrent, ConvolutionGradientsAreSlopes) {

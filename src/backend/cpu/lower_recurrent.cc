@@ -96,6 +96,15 @@ Status PushTrainedDelta(Lowering& l, const Op& op, const program::DeltaRule& a) 
     return call.Push();
 }
 
+Status PushKeysGrad(Lowering& l, const Op& op, const OperandRegion& addends, int64_t slices) {
+    KernelCall<dense::DeltaKeysGrad> call(l);
+    call.Reads(call.addends, addends);
+    call.slices = slices;
+    call.Writes(call.dq, op.outputs[0]);
+    call.Writes(call.dk, op.outputs[1]);
+    return call.PushRows();
+}
+
 }  // namespace
 
 Status Lower(Lowering& l, const Op& op, const program::CausalConv& a) {
@@ -149,7 +158,8 @@ Status Lower(Lowering& l, const Op& op, const program::DeltaRule& a) {
     return call.Push();
 }
 
-// Three calls: the gates again, the gradients of the recurrence, and those of the gates.
+// The calls: the gates again, the gradients of the recurrence (in slices: and their sums), and
+// those of the gates.
 Status Lower(Lowering& l, const Op& op, const program::DeltaRuleGrad& a) {
     const program::DeltaRule& forward = a.forward;
     const std::span<const ValueId> inputs = std::span(op.inputs).subspan(1);
@@ -168,14 +178,23 @@ Status Lower(Lowering& l, const Op& op, const program::DeltaRuleGrad& a) {
         call.Reads(rule.skip, inputs[6]);
         call.Writes(call.dskip, op.outputs[5]);
     }
-    call.Writes(call.dq, op.outputs[0]);
-    call.Writes(call.dk, op.outputs[1]);
+    const int64_t slices = dense::DeltaSlices(rule), keys = rule.key_heads * rule.key_dim;
+    const OperandRegion addends =
+        slices == 1 ? OperandRegion()
+                    : l.ScratchRows("addends of keys", slices * 2 * keys * kFloat, rows);
+    if (slices == 1) {
+        call.Writes(call.dq, op.outputs[0]);
+        call.Writes(call.dk, op.outputs[1]);
+    } else {
+        call.Writes(call.addends, addends);
+    }
     call.Writes(call.dv, op.outputs[2]);
     call.Writes(call.dfade, dfade);
     call.Writes(call.dstrength, dstrength);
     call.Owns(call.scratch, call.scratch_bytes,
               dense::DeltaGradScratchBytes(call, std::min(rows, l.LongestSequence())));
     WEFT_TRY(call.Push());
+    if (slices > 1) WEFT_TRY(PushKeysGrad(l, op, addends, slices));
     KernelCall<dense::DeltaGatesGrad> gates(l);
     FillGates(l, forward, inputs, gates, gates.gates);
     gates.Reads(gates.fade, regions.fade);

@@ -76,11 +76,27 @@ void AddScaled(const float* x, float scale, int64_t count, float* y) {
     for (int64_t i = 0; i < count; ++i) y[i] += scale * x[i];
 }
 
+// The gradients of a slice's key head. `stride` separates rows of the step.
+struct KeyGrads {
+    float *dq = nullptr, *dk = nullptr;
+    int64_t stride = 0;
+};
+
+KeyGrads GradsOf(const DeltaGradArgs& args, int64_t key, int64_t slice) {
+    const int64_t cols = args.rule.key_heads * args.rule.key_dim, at = key * args.rule.key_dim;
+    const int64_t slices = DeltaSlices(args.rule);
+    if (slices == 1) return {args.dq + at, args.dk + at, cols};
+    float* const dq = args.addends + slice * 2 * cols + at;
+    return {dq, dq + cols, slices * 2 * cols};
+}
+
 // One head of one sequence. A state is [key_dim, value_dim].
 class DeltaHead {
   public:
-    DeltaHead(const DeltaGradArgs& args, const Sequence& sequence, int64_t head, float* scratch)
+    DeltaHead(const DeltaGradArgs& args, const KeyGrads& keys, const Sequence& sequence,
+              int64_t head, float* scratch)
         : args_(args),
+          keys_(keys),
           rule_(args.rule),
           sequence_(sequence),
           head_(head),
@@ -157,7 +173,8 @@ class DeltaHead {
         MakeChange(row, before);
         const int64_t cell = Cell(row), at = KeyAt(row);
         const float *q = rule_.q + at, *k = rule_.k + at, *dy = args_.dy + cell * e_;
-        float *dq = args_.dq + at, *dk = args_.dk + at, *dv = args_.dv + cell * e_;
+        const int64_t of_keys = (sequence_.row_begin + row) * keys_.stride;
+        float *dq = keys_.dq + of_keys, *dk = keys_.dk + of_keys, *dv = args_.dv + cell * e_;
         std::fill_n(dchange_, e_, 0.0f);
         for (int64_t i = 0; i < d_; ++i) {
             const float *old = before + i * e_, key = rule_.key_scale * k[i];
@@ -192,6 +209,7 @@ class DeltaHead {
     }
 
     const DeltaGradArgs& args_;
+    const KeyGrads keys_;
     const DeltaRuleArgs& rule_;
     const Sequence& sequence_;
     const int64_t head_, key_, d_, e_;
@@ -260,22 +278,47 @@ int64_t DeltaGradScratchBytes(const DeltaGradArgs& args, int64_t rows) {
     return FloatScratchBytes(DeltaHead::Floats(args.rule, rows));
 }
 
+int64_t DeltaSlices(const DeltaRuleArgs& rule) {
+    constexpr int64_t kUnits = 16;                                             // of a sequence
+    const int64_t heads = (rule.heads + rule.key_heads - 1) / rule.key_heads;  // of a key head
+    return std::min((kUnits + rule.key_heads - 1) / rule.key_heads, heads);
+}
+
 void DeltaGrad(const DeltaGradArgs& args, int part, int parts) {
     const DeltaRuleArgs& rule = args.rule;
     float* const scratch = ScratchFloats(args, part);
+    const int64_t slices = DeltaSlices(rule), units = rule.key_heads * slices;  // of a sequence
     const auto sequences = static_cast<int64_t>(args.sequences.size());
-    const Range share = Share(sequences * rule.key_heads, 1, part, parts);
+    const Range share = Share(sequences * units, 1, part, parts);
     for (int64_t unit = share.begin; unit < share.end; ++unit) {
-        const Sequence& sequence = args.sequences[static_cast<size_t>(unit / rule.key_heads)];
+        const Sequence& sequence = args.sequences[static_cast<size_t>(unit / units)];
         WEFT_CHECK(DeltaGradScratchBytes(args, sequence.row_count) <= args.scratch_bytes);
-        const int64_t key = unit % rule.key_heads;
+        const int64_t key = unit % units / slices, slice = unit % slices;
+        const KeyGrads grads = GradsOf(args, key, slice);
         for (int64_t row = 0; row < sequence.row_count; ++row) {
-            const int64_t at = ((sequence.row_begin + row) * rule.key_heads + key) * rule.key_dim;
-            std::fill_n(args.dq + at, rule.key_dim, 0.0f);
-            std::fill_n(args.dk + at, rule.key_dim, 0.0f);
+            const int64_t at = (sequence.row_begin + row) * grads.stride;
+            std::fill_n(grads.dq + at, rule.key_dim, 0.0f);
+            std::fill_n(grads.dk + at, rule.key_dim, 0.0f);
         }
+        int64_t next = 0;  // slice of the key head's next head
         for (int64_t head = 0; head < rule.heads; ++head) {
-            if (rule.KeyHeadOf(head) == key) DeltaHead(args, sequence, head, scratch).Run();
+            if (rule.KeyHeadOf(head) != key) continue;
+            if (next == slice) DeltaHead(args, grads, sequence, head, scratch).Run();
+            next = (next + 1) % slices;
+        }
+    }
+}
+
+void DeltaKeysGrad(const DeltaKeysGradArgs& args, int part, int parts) {
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        float *const dq = args.dq + row * args.cols, *const dk = args.dk + row * args.cols;
+        std::fill_n(dq, args.cols, 0.0f);
+        std::fill_n(dk, args.cols, 0.0f);
+        for (int64_t slice = 0; slice < args.slices; ++slice) {
+            const float* const from = args.addends + (row * args.slices + slice) * 2 * args.cols;
+            AddScaled(from, 1, args.cols, dq);
+            AddScaled(from + args.cols, 1, args.cols, dk);
         }
     }
 }

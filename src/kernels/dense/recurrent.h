@@ -36,8 +36,12 @@ void TrainedDelta(const Kernels& kernels, const TrainedDeltaArgs& args, int part
 
 // The gradients of DeltaRuleArgs' q, k, v, fade, strength and skip. The states are computed again:
 // scratch keeps the state before every kDeltaRows-th row, and those of kDeltaRows rows at a time.
-// Parts divide the key heads of the sequences, because the heads of a key head share its gradient.
+// The heads of a key head share its gradient. Parts divide the key heads of the sequences; if there
+// are few, also slices of the heads of each. A slice then has its own addends of dq and dk, which
+// DeltaKeysGrad adds up in order.
 inline constexpr int64_t kDeltaRows = 32;
+// The number of slices of a key head.
+int64_t DeltaSlices(const DeltaRuleArgs& rule);
 struct DeltaGradArgs {
     std::span<const Sequence> sequences;
     DeltaRuleArgs rule;                  // without its sequences, state and y
@@ -47,12 +51,22 @@ struct DeltaGradArgs {
     float* dfade = nullptr;              // [rows, heads * each]
     float* dstrength = nullptr;          // [rows, heads]
     float* dskip = nullptr;              // [rows, heads], or null without skip
+    // [rows, slices, 2, key_heads * key_dim]: addends of dq, then of dk. Used instead of dq and dk
+    // if there are several slices.
+    float* addends = nullptr;
     std::byte* scratch = nullptr;
     int64_t scratch_bytes = 0;
 };
 // rows: of the longest sequence.
 int64_t DeltaGradScratchBytes(const DeltaGradArgs& args, int64_t rows);
 void DeltaGrad(const DeltaGradArgs& args, int part, int parts);
+
+struct DeltaKeysGradArgs {
+    const float* addends = nullptr;
+    int64_t rows = 0, slices = 0, cols = 0;  // cols: key_heads * key_dim
+    float *dq = nullptr, *dk = nullptr;
+};
+void DeltaKeysGrad(const DeltaKeysGradArgs& args, int part, int parts);
 
 // The gradients of DeltaGates (kernels/recurrent.h). da has a row's addend to the gradient of a.
 struct DeltaGatesGradArgs {
