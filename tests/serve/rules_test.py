@@ -112,7 +112,8 @@ class Rules(serving.ServedCase):
         self.assertEqual(text, whole["message"]["content"])
 
     def test_dry(self):
-        prompt = "the cat sat on the mat, the cat sat on the mat, the cat sat on the"
+        # (After two repetitions, " mat" and " cat" are so close that the processor decides.)
+        prompt = 4 * "the cat sat on the mat, " + "the cat sat on the"
         self.assertTrue(self.say(prompt=prompt).startswith(" mat"))
         self.assertFalse(self.say(prompt=prompt, dry_multiplier=5).startswith(" mat"))
         self.assertTrue(self.say(prompt=prompt, dry_multiplier=5, dry_sequence_breakers=["the"])
