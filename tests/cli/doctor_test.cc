@@ -323,7 +323,9 @@ TEST_F(DoctorHosts, OneOfAnothersNameIsNotTheOther) {
     AddHost("a", {{"probe/hostname", "down"}, {"proc/meminfo", "SwapTotal: 0 kB\nSwapFree: 0 kB"}});
     const json j = Run({"--hosts", "a,down"}).Json();
     for (const json& finding : j["findings"]) {
-        EXPECT_EQ(finding["host"], finding["check"] == "reachable" ? "down" : "down (a)") << j;
+        const std::string check = finding["check"];
+        if (check.starts_with("across-")) continue;  // of several hosts
+        EXPECT_EQ(finding["host"], check == "reachable" ? "down" : "down (a)") << j;
     }
 }
 
