@@ -254,7 +254,13 @@ void CheckGradients(RuleOperands& r, const std::string& text) {
     if (c.ssd) args.dskip = expected[5].data();
     std::vector<std::byte> scratch(static_cast<size_t>(dense::DeltaGradScratchBytes(args, kRows)));
     args.scratch = scratch.data(), args.scratch_bytes = std::ssize(scratch);
+    const int64_t slices = dense::DeltaSlices(args.rule);
+    Floats addends = Empty(kRows * slices * 2 * cols[0]);
+    args.addends = addends.data();
     dense::DeltaGrad(args, 0, 1);
+    if (slices > 1) {
+        dense::DeltaKeysGrad({addends.data(), kRows, slices, cols[0], args.dq, args.dk}, 0, 1);
+    }
     dense::DeltaGatesGradArgs gates;
     gates.gates = r.gates;
     gates.fade = r.fade.data(), gates.dfade = dfade.data(), gates.dstrength = dstrength.data();
