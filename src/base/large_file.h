@@ -1,4 +1,4 @@
-// What to do about a file that is too large (EFBIG), for the end of an error's message.
+// Advice about a file that is too large (EFBIG), for the end of an error's message.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a training prediction needs from a cluster: the rates of its devices, and the links of
+// The facts of a cluster for a training prediction: the rates of its devices, and the links of
 // groups of ranks.
 #pragma once
 

@@ -32,7 +32,7 @@ bool LooksLikeFlag(std::string_view word) {
 
 const DescribedFlag* AwaitsValue(const DescribedCommand& command, const std::string& word) {
     if (!word.starts_with("--")) {
-        // Of a group of short flags, only the last one may take the next word.
+        // Only the last flag of a group of short flags may take the next word.
         for (size_t i = 1; i < word.size(); ++i) {
             const DescribedFlag* flag = command.FindFlag({'-', word[i]});
             if (flag == nullptr) break;

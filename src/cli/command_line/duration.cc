@@ -8,7 +8,7 @@
 namespace weft::cli {
 namespace {
 
-// Takes a number from the front of `text`; -1: there is none.
+// Removes a number from the front of `text` and returns it. Returns -1 if there is none.
 double TakeNumber(std::string_view& text) {
     double number = -1;
     const char* const end = text.data() + text.size();

@@ -114,7 +114,7 @@ struct Found {
     std::string architecture;  // for the compiler: "sm_90", "gfx90a:sramecc+:xnack-"
 };
 
-// What a user does about a result of the driver's start.
+// Advice to the user about a result of the driver's start.
 struct Advice {
     Code code;
     const char* text;

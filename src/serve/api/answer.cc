@@ -249,7 +249,7 @@ void Answer::OnPrompt(size_t index, const engine::SaidToken& token) {
     HoldPending();
 }
 
-// Of a stream, only what the client has not got counts.
+// A stream counts only the bytes that its client has not received.
 void Answer::HoldPending() {
     if (!stream_) {
         const size_t bytes = kept_bytes_ + pending_bytes_;
