@@ -9,6 +9,8 @@
 
 #include "support/paths.h"
 #include "train/data/day.h"
+#include "train/data/packed_ids.h"
+#include "train/data/preference.h"
 #include "train/data_case.h"
 
 namespace weft::train {
@@ -319,6 +321,55 @@ TEST(Record, CallsWithoutAnObjectAreRejected) {
     EXPECT_NE(
         said(R"("content": "x", "tool_call": "{'name': 'f'}")").find("'tool_call' is not a call"),
         std::string::npos);
+}
+
+// In every form, a template gets the variables of the record, as in TRL.
+TEST(Record, ATemplateGetsTheVariablesOfTheRecord) {
+    const chat::Chat chat = Must(chat::Chat::Make(
+        "{{ '/no_think ' if enable_thinking is defined and not enable_thinking else '/think ' }}"
+        "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+        "{% if message.role == 'assistant' and enable_thinking is defined and not enable_thinking "
+        "%}"
+        "(none) {% endif %}{{ message.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n"
+        "{{ '' if enable_thinking is not defined or enable_thinking else '(none) ' }}{% endif %}",
+        Bytes()));
+    const auto encoder = Must(Encoder::Make(Bytes(), &chat, 1));
+    const std::string asked = "<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\n";
+    const std::string user = R"([{"role": "user", "content": "U"}])";
+    const std::string answer = R"([{"role": "assistant", "content": "A"}])";
+    const auto shown = [&](const std::string& members, const std::string& variables) {
+        const auto record =
+            ParseRecord("{" + members + ", \"chat_template_kwargs\": " + variables + "}");
+        return record.ok() ? Marked(Must(encoder.Encode(*record))) : record.error().message;
+    };
+    const std::string forms[] = {
+        R"("messages": [{"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}])",
+        "\"prompt\": " + user + ", \"completion\": " + answer,
+        R"("instruction": "U", "output": "A")"};
+    for (const std::string& form : forms) {
+        for (const char* off :
+             {R"({"enable_thinking": false})", R"("{\"enable_thinking\": false}")"}) {
+            EXPECT_EQ(shown(form, off), "/no_think " + asked + "(none) [A<|im_end|>]\n") << form;
+        }
+        for (const char* on : {"null", "{}", R"({"enable_thinking": null})", R"("")"}) {
+            EXPECT_EQ(shown(form, on), "/think " + asked + "[A<|im_end|>]\n") << form << on;
+        }
+        EXPECT_EQ(shown(form, "[]"),
+                  "'chat_template_kwargs' is array; expected an object with variables of the chat "
+                  "template");
+    }
+    const std::string off = R"(, "chat_template_kwargs": {"enable_thinking": false}})";
+    const auto object = Must(ParseRecordJson("{\"prompt\": " + user + off));
+    const Sample prompt = Must(EncodePrompt(encoder, object));
+    EXPECT_TRUE(Marked(prompt).starts_with("/no_think " + asked + "(none)")) << Marked(prompt);
+    const auto pair = Must(PreferenceOfObject(
+        Must(ParseRecordJson("{\"prompt\": " + user + ", \"chosen\": " + answer +
+                             R"(, "rejected": [{"role": "assistant", "content": "B"}])" + off)),
+        LossKind::kDpo));
+    EXPECT_EQ(
+        Marked(SplitPacked(Must(EncodePreference(encoder, LossKind::kDpo, pair, nullptr)))[1]),
+        "/no_think " + asked + "(none) [B<|im_end|>]\n");
 }
 
 TEST(Record, ATemplateShowsTheDayOfTheJob) {

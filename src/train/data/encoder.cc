@@ -36,6 +36,7 @@ std::string AlpacaText(const InstructionRecord& record) {
 ChatRecord Asked(const InstructionRecord& record) {
     ChatRecord chat;
     chat.messages = OrderedJson::array();
+    chat.extra = record.extra;
     const auto say = [&](const char* role, const std::string& content) {
         chat.messages.push_back({{"role", role}, {"content", content}});
     };
@@ -65,6 +66,7 @@ Result<chat::ChatInput> InputOf(const ChatRecord& record, int64_t now_s) {
     chat::ChatInput input;
     input.messages = record.messages;
     input.tools = record.tools;
+    input.extra = record.extra;
     input.add_generation_prompt = false;
     input.now_s = now_s;
     WEFT_TRY(ReadTurnMarks(input.messages));

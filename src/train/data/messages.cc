@@ -232,4 +232,24 @@ Result<OrderedJson> ToolsOf(const OrderedJson& record) {
     return OrderedJson();
 }
 
+Result<OrderedJson> TemplateVariablesOf(const OrderedJson& record) {
+    constexpr const char* kName = "chat_template_kwargs";
+    const auto given = record.find(kName);
+    if (given == record.end() || given->is_null() || *given == "") return OrderedJson();
+    OrderedJson variables = *given;
+    if (given->is_string()) {
+        auto parsed = ParseOrderedJsonText(given->get_ref<const std::string&>());
+        if (parsed.ok()) variables = std::move(parsed).value();
+    }
+    if (!variables.is_object()) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "'{}' is {}; expected an object with variables of the chat template",
+                         kName, variables.type_name());
+    }
+    for (auto at = variables.begin(); at != variables.end();) {
+        at = at->is_null() ? variables.erase(at) : std::next(at);
+    }
+    return variables.empty() ? OrderedJson() : variables;
+}
+
 }  // namespace weft::train

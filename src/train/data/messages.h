@@ -24,4 +24,8 @@ Result<chat::OrderedJson> ListOfMessages(const chat::OrderedJson& value, std::st
 // around each function. Null if there are none, or if `tool_choice` or `function_call` is "none".
 Result<chat::OrderedJson> ToolsOf(const chat::OrderedJson& record);
 
+// The variables of the chat template in the record's `chat_template_kwargs`, an object or a string
+// with one as JSON, without members that are null. Null if there are none.
+Result<chat::OrderedJson> TemplateVariablesOf(const chat::OrderedJson& record);
+
 }  // namespace weft::train

@@ -16,9 +16,9 @@ namespace {
 
 using chat::OrderedJson;
 
-constexpr const char* kBeside[] = {"tools",         "functions",      "tool_choice",
-                                   "function_call", "system",         "system_prompt",
-                                   "systemPrompt",  "system_message", "systemMessage"};
+constexpr const char* kBeside[] = {
+    "tools",         "functions",    "tool_choice",    "function_call", "system",
+    "system_prompt", "systemPrompt", "system_message", "systemMessage", "chat_template_kwargs"};
 
 const OrderedJson* Member(const OrderedJson& record, const char* name) {
     const auto at = record.find(name);

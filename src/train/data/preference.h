@@ -4,8 +4,8 @@
 //   {"prompt": P, "completion": C, "label": true}   a single answer, for KTO; `response` is the
 //        same as `completion`, `kto_tag` the same as `label`. KTO makes two single answers of a
 //        pair
-// P, C and R are strings or lists of messages (as in record.h), beside which `tools` and `system`
-// may stand. Other members are ignored.
+// P, C and R are strings or lists of messages (as in record.h), beside which `tools`, `system` and
+// `chat_template_kwargs` may stand. Other members are ignored.
 //
 // Errors: kCorrupt (the message names the member and says what is expected, but does not have the
 // record's place), and those of RecordOfObject and Encoder.

@@ -162,6 +162,7 @@ Result<Record> ParseMessages(const RecordJson& record, const char* name) {
     ChatRecord made;
     WEFT_ASSIGN(made.messages, ListOfMessages(record.at(name), name));
     WEFT_ASSIGN(made.tools, ToolsOf(record));
+    WEFT_ASSIGN(made.extra, TemplateVariablesOf(record));
     WEFT_TRY(AddSystem(record, made.messages));
     return Record(std::move(made));
 }
@@ -191,6 +192,7 @@ Result<Record> ParsePair(const RecordJson& record) {
         made.system = system;
         WEFT_ASSIGN(made.instruction, StringOf(record, {"prompt"}));
         WEFT_ASSIGN(made.output, StringOf(record, kCompletion));
+        WEFT_ASSIGN(made.extra, TemplateVariablesOf(record));
         return Record(std::move(made));
     }
     if (!told) {
@@ -208,6 +210,7 @@ Result<Record> ParsePair(const RecordJson& record) {
     WEFT_TRY(AddMessages(record, kCompletion, "assistant", made.messages));
     WEFT_TRY(AddSystem(record, made.messages));
     WEFT_ASSIGN(made.tools, ToolsOf(record));
+    WEFT_ASSIGN(made.extra, TemplateVariablesOf(record));
     return Record(std::move(made));
 }
 
@@ -217,6 +220,7 @@ Result<Record> ParseInstruction(const RecordJson& record) {
     WEFT_ASSIGN(made.output, StringOf(record, kOutput));
     WEFT_ASSIGN(made.input, OptionalString(record, {"input", "context"}));
     WEFT_ASSIGN(made.system, SystemOf(record));
+    WEFT_ASSIGN(made.extra, TemplateVariablesOf(record));
     const RecordJson* history = Find(record, {"history"});
     if (history == nullptr) return Record(std::move(made));
     constexpr std::string_view kPairs = "a list of [instruction, answer] pairs";

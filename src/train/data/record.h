@@ -3,7 +3,9 @@
 //   {"messages": [{"role", "content"}, ...]}        OpenAI's; optional `system` and `tools`
 //   {"conversations": [{"from", "value"}, ...]}     ShareGPT's; optional `system` and `tools`.
 //        Both lists accept either spelling of members and roles, and may be JSON texts. `system`
-//        (or `system_prompt`) becomes the first message; it may not differ from one in the list
+//        (or `system_prompt`) becomes the first message; it may not differ from one in the list.
+//        `chat_template_kwargs` has variables of the template, here and in the next forms that it
+//        renders
 //   {"tokens": [ids]} or {"input_ids": [ids]}       with optional masks of learned tokens
 //        (loss_marks.h); without: all; `attention_mask` 0 is padding, allowed at the ends only,
 //        and is removed; a packed record is several samples (packed_ids.h)
@@ -42,13 +44,14 @@ struct TokensRecord {
     std::vector<uint8_t> starts;  // as in Sample
 };
 struct ChatRecord {
-    chat::OrderedJson messages, tools;
+    chat::OrderedJson messages, tools, extra;  // as in ChatInput
 };
 struct PairRecord {
     std::string prompt, completion;
 };
 struct InstructionRecord {
     std::string system, instruction, input, output;
+    chat::OrderedJson extra;                                   // as in ChatInput
     std::vector<std::pair<std::string, std::string>> history;  // earlier instructions and answers
 };
 struct QuestionRecord {
