@@ -361,6 +361,32 @@ std::string FileMarked(const std::vector<std::string>& paths, int prompt_type = 
     return all;
 }
 
+// A record whose pictures, sounds or films training can't read is an error.
+TEST(DataForms, RecordsWithMediaAreErrors) {
+    const TempDir folder;
+    const auto read = [&](const std::string& record) {
+        return FileMarked({WriteText(folder, "m.jsonl", record + "\n")});
+    };
+    const std::string forms[] = {R"({"text": "a")", R"({"prompt": "a", "completion": "b")",
+                                 R"({"messages": [{"role": "user", "content": "U"},
+                                    {"role": "assistant", "content": "A"}])"};
+    for (std::string form : forms) {
+        std::erase(form, '\n');
+        for (const std::string name : {"images", "image", "videos", "video", "audios", "audio"}) {
+            const std::string member = form + ", \"" + name + "\": ";
+            for (const char* value : {R"(["a.jpg"])", R"("a.jpg")", R"({"path": "a.jpg"})"}) {
+                const std::string error = read(member + value + "}");
+                EXPECT_NE(error.find("line 1: the record has '" + name + "', and training reads"),
+                          std::string::npos)
+                    << error;
+            }
+            for (const char* value : {"[]", R"("")", "null", "{}", "3"}) {
+                EXPECT_EQ(read(member + value + "}"), read(form + "}")) << member << value;
+            }
+        }
+    }
+}
+
 TEST(DataForms, Tables) {
     const TempDir folder;
     const std::string e = "<|endoftext|>]|";

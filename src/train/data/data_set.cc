@@ -187,7 +187,9 @@ class FileSet final : public DataSet {
         const Place place = PlaceOf(part, index);
         std::string buffer;
         WEFT_ASSIGN(const std::string_view text, place.file.Read(part, place.index, buffer));
-        return ObjectOf(place.file, text);
+        WEFT_ASSIGN(OrderedJson object, ObjectOf(place.file, text));
+        WEFT_TRY(RefuseMedia(object));
+        return object;
     }
     Result<Sample> ReadAs(Part part, uint64_t index) const {
         switch (OverOf(loss_)) {

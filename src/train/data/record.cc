@@ -383,6 +383,20 @@ Result<Record> ParseRecord(std::string_view text) {
     return RecordOfObject(std::move(record));
 }
 
+Status RefuseMedia(const RecordJson& record) {
+    if (!record.is_object()) return {};
+    for (const char* name : {"images", "image", "videos", "video", "audios", "audio"}) {
+        const RecordJson* value = Find(record, {name});
+        const bool holds = value != nullptr && (value->is_structured() || value->is_string());
+        if (!holds || value->empty() || *value == "") continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "the record has '{}', and training reads text alone. To learn the text "
+                         "without it, remove '{}' from the record",
+                         name, name);
+    }
+    return {};
+}
+
 Result<Record> RecordOfObject(chat::OrderedJson record) {
     if (!record.is_object()) {
         return MakeError(ErrorCode::kCorrupt, "a JSON {}; expected an object",
