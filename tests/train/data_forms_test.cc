@@ -777,6 +777,24 @@ TEST(DataForms, SeveralFilesAndFolders) {
 }
 
 // As the package datasets assigns files to splits.
+TEST(DataForms, PartsWithoutRecordsAreNoError) {
+    const TempDir folder;
+    std::filesystem::create_directories(folder / "data");
+    const std::string empty = WriteText(folder, "data/part-0.jsonl", "");
+    WriteText(folder, "data/part-1.json", "[]");
+    WriteText(folder, "data/part-2.csv", "text\n");
+    EXPECT_NE(FileMarked({folder / "data"}).find("data: no records in 7 bytes"), std::string::npos)
+        << FileMarked({folder / "data"});
+    const std::string full = WriteText(folder, "data/part-3.jsonl", "{\"text\": \"a\"}\n");
+    EXPECT_EQ(FileMarked({folder / "data"}), "[a<|endoftext|>]|");
+    const std::string error = FileMarked({full, empty});
+    EXPECT_NE(error.find("part-0.jsonl: no records in 0 bytes"), std::string::npos) << error;
+    for (const char* text : {"", "\n \n\n", "[]", "{\n}"}) {
+        const std::string said = FileMarked({WriteText(folder, "data.json", text)});
+        EXPECT_NE(said.find("data.json: no records in"), std::string::npos) << text << said;
+    }
+}
+
 TEST(DataForms, FilesOfOtherSplitsAreLeftOut) {
     const TempDir folder;
     const auto add = [&](const std::string& name) {

@@ -196,10 +196,6 @@ TEST(RecordFile, BrokenFramesNameTheByte) {
         EXPECT_NE(error.find(words), std::string::npos) << text << "\n" << error;
         EXPECT_NE(error.find("data.json"), std::string::npos) << error;
     };
-    said("", "no records");
-    said(" \n\n ", "no records");
-    said("[]", "no records");
-    said("{\n}", "no records");
     said("[{}, {}", "ends before the records do");
     said("[{\"a\": \"", "ends before the records do");
     said("[{}, , {}]", "byte 5, after 1 records: a record is missing");

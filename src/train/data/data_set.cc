@@ -318,6 +318,25 @@ Status AllowFiles(size_t files) {
                      files, allowed, needed + kOthers);
 }
 
+// Each path of --data must have a record. (In a folder, a file may be empty: programs write parts
+// without records.)
+Status CheckRecords(std::span<const std::string> paths, const DataFileList& list,
+                    std::span<const RecordFile> files) {
+    size_t begin = 0;
+    for (size_t i = 0; i < paths.size(); ++i) {
+        uint64_t records = 0, bytes = 0;
+        for (const RecordFile& file : files.subspan(begin, list.ends[i] - begin)) {
+            records += file.size(Part::kTrain) + file.size(Part::kTest) + file.oversized();
+            bytes += file.size_bytes();
+        }
+        if (records == 0) {
+            return MakeError(ErrorCode::kCorrupt, "{}: no records in {} bytes", paths[i], bytes);
+        }
+        begin = list.ends[i];
+    }
+    return {};
+}
+
 // Removes "" or ":NUMBER" from the front of `text` and returns the number.
 Result<int64_t> TakeNumber(std::string_view& text, int64_t fallback, int64_t most,
                            std::string_view spec) {
@@ -371,6 +390,7 @@ Result<std::unique_ptr<DataSet>> DataSet::Open(const DataOptions& options, const
         files.push_back(std::move(file));
     }
     if (files.empty()) return MakeError(ErrorCode::kUsage, "--data names no file");
+    WEFT_TRY(CheckRecords(options.specs, list, files));
     return std::unique_ptr<DataSet>(
         std::make_unique<FileSet>(std::move(files), std::move(list), encoder, options));
 }

@@ -73,10 +73,6 @@ class RecordScanner {
         WEFT_TRY(End());
         out_.train_.shrink_to_fit();
         out_.test_.shrink_to_fit();
-        if (found_ == 0) {
-            return MakeError(ErrorCode::kCorrupt, "{}: no records in {} bytes", out_.path(),
-                             out_.size_bytes());
-        }
         return {};
     }
 
