@@ -5,7 +5,8 @@
 
 Made with datasets 5.2.0 and pyarrow 26.0.1. saved.arrow is a stream (save_to_disk, in batches of 2
 records), file.arrow an Arrow file, packed.arrow a compressed one, and records.jsonl has the records
-of the first two without members that are null.
+of the first two without members that are null. json.arrow and json.parquet have columns of the type
+Json, and json.jsonl has their records.
 """
 import json
 import pathlib
@@ -27,6 +28,30 @@ RECORDS = [
     {"messages": [{"role": "system", "content": "x" * 300}], "input_ids": list(range(40)),
      "score": 0.0, "good": None, "empty": None, "n": 7},
 ]
+
+
+# Members whose types or members differ, and texts that are almost JSON.
+JSON_RECORDS = [
+    {"top": "yes", "list": [{"role": "user", "content": "a\n\"b\""}, None], "in": {"x": {"city": "é"}}},
+    {"top": 42, "list": [], "in": {"x": [1, 2.5, True, None]}},
+    {"list": [{"role": "tool", "calls": [{"n": {"k": None}}]}, "3."], "in": {}},
+    {"top": [{"type": "text"}], "list": [], "in": {"x": "{"}},
+]
+
+
+def write_json(out):
+    features = datasets.Features({"top": datasets.Json(), "list": [datasets.Json()],
+                                  "in": {"x": datasets.Json()}})
+    records = [{"top": None} | one | {"in": {"x": None} | one["in"]} for one in JSON_RECORDS]
+    made = datasets.Dataset.from_list(records, features=features)
+    with tempfile.TemporaryDirectory() as folder:
+        made.save_to_disk(folder)
+        file, = pathlib.Path(folder).glob("*.arrow")
+        shutil.copy(file, out / "json.arrow")
+    made.to_parquet(out / "json.parquet")
+    with open(out / "json.jsonl", "w", encoding="utf-8") as lines:
+        for record in JSON_RECORDS:
+            lines.write(json.dumps(record) + "\n")
 
 
 def without_null(value):
@@ -53,6 +78,7 @@ def main():
         for field in made.data.table.schema]))
     pyarrow.feather.write_feather(table, out / "file.arrow", compression="uncompressed", chunksize=2)
     pyarrow.feather.write_feather(table, out / "packed.arrow", compression="zstd")
+    write_json(out)
     with open(out / "records.jsonl", "w", encoding="utf-8") as lines:
         for record in RECORDS:
             lines.write(json.dumps(without_null(record)) + "\n")

@@ -44,6 +44,22 @@ TEST(Arrow, RecordsAreThoseOfDatasets) {
     }
 }
 
+// Columns of JSON texts are values of the record, as in the JSON lines that they come from.
+TEST(Arrow, ColumnsOfJsonAreValues) {
+    const std::vector<nlohmann::json> expected =
+        JsonLines(Must(ReadTextFile(Golden("json.jsonl"))));
+    ASSERT_EQ(expected.size(), 4u);
+    for (const char* name : {"json.arrow", "json.parquet"}) {
+        const RecordFile file = Must(RecordFile::Open(Golden(name)));
+        ASSERT_EQ(file.size(Part::kTrain), expected.size());
+        std::string buffer;
+        for (size_t i = 0; i < expected.size(); ++i) {
+            EXPECT_EQ(nlohmann::json::parse(Must(file.Read(Part::kTrain, i, buffer))), expected[i])
+                << name;
+        }
+    }
+}
+
 TEST(Arrow, FoldersHaveTheirArrowFiles) {
     const TempDir folder;
     WriteText(folder, "data-00000-of-00001.arrow", Must(ReadTextFile(Golden("saved.arrow"))));

@@ -138,6 +138,15 @@ void SetScalar(Field& field, const Table& type) {
     }
 }
 
+// Whether a field of strings has the extension type for JSON texts.
+bool IsJson(const Table& field) {
+    for (uint64_t i = 0; i < field.Count(6); ++i) {
+        const Table member = field.Child(6, i);
+        if (member.Text(0) == "ARROW:extension:name") return member.Text(1) == "arrow.json";
+    }
+    return false;
+}
+
 // count: the number of fields so far.
 Field FieldOf(const Table& table, int depth, size_t& count) {
     if (depth > kMostColumnDepth || ++count > kMostColumns) {
@@ -159,7 +168,7 @@ Field FieldOf(const Table& table, int depth, size_t& count) {
         case kStruct: break;
         case kBool: field.scalar.kind = Scalar::kBool; break;
         case kText:
-        case kLargeText: field.scalar.kind = Scalar::kText; break;
+        case kLargeText: field.scalar.kind = IsJson(table) ? Scalar::kJson : Scalar::kText; break;
         case kInt:
         case kFloat:
         case kDecimal:

@@ -319,7 +319,8 @@ class Schema {
         } else if (fixed && of.logical == 15 && leaf.bytes == 2) {
             scalar.kind = Scalar::kFloat;
         } else if (text) {
-            scalar.kind = Scalar::kText;
+            const bool json = of.logical == 12 || of.converted == 19;
+            scalar.kind = json ? Scalar::kJson : Scalar::kText;
         } else {
             Refuse(leaf.name, "values of a fixed number of bytes");
         }

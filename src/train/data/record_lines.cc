@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/utf8.h"
 #include "tensor/half.h"
 
@@ -125,6 +126,22 @@ void RecordLines::Text(std::string_view text) {
     AppendQuoted(text, lines_);
 }
 
+// (datasets' Json stores texts such as "3." as they are, and reads them with a parser that takes
+// more than JSON.)
+void RecordLines::Json(std::string_view text) {
+    if (text.size() > kMostLineBytes) ColumnFail("a string is too long", ErrorCode::kUnsupported);
+    const auto value = ParseOrderedJsonText(
+        text, {.bytes = SIZE_MAX, .depth = kMostColumnDepth, .values = kMostValues});
+    if (value.ok() && value->is_null()) return Null();
+    Start();
+    if (value.ok()) {
+        lines_ += value->dump();
+    } else {
+        Text(text);
+    }
+    lines_ += ',';
+}
+
 void RecordLines::Int(const Scalar& type, int64_t number) {
     std::string digits = std::to_string(number);
     const auto scale = static_cast<size_t>(type.scale);
@@ -168,9 +185,12 @@ void RecordLines::Time(const Scalar& type, int64_t number) {
 void RecordLines::Value(const Scalar& type, ColumnBytes bytes) {
     const bool infinite = type.kind == Scalar::kFloat && !std::isfinite(FloatOf(bytes));
     if (type.kind == Scalar::kNull || infinite) return Null();
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (type.kind == Scalar::kJson) return Json(text);
     Start();
     switch (type.kind) {
-        case Scalar::kNull: break;
+        case Scalar::kNull:
+        case Scalar::kJson: break;
         case Scalar::kBool: lines_ += NumberAt<uint8_t>(bytes, 0) != 0 ? "true" : "false"; break;
         case Scalar::kInt:
             if (type.is_signed) {
@@ -182,9 +202,7 @@ void RecordLines::Value(const Scalar& type, ColumnBytes bytes) {
             }
             break;
         case Scalar::kFloat: lines_ += nlohmann::json(FloatOf(bytes)).dump(); break;
-        case Scalar::kText:
-            Text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-            break;
+        case Scalar::kText: Text(text); break;
         case Scalar::kDecimal: Int(type, SignedOf(bytes, type.big_endian)); break;
         case Scalar::kDate:
         case Scalar::kTime: Time(type, SignedOf(bytes, false)); break;

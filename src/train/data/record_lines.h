@@ -45,7 +45,7 @@ inline constexpr int kMostDecimalScale = 38;
 
 // The type of a column without parts.
 struct Scalar {
-    enum Kind { kNull, kBool, kInt, kFloat, kText, kDecimal, kDate, kTime, kInt96 };
+    enum Kind { kNull, kBool, kInt, kFloat, kText, kJson, kDecimal, kDate, kTime, kInt96 };
     Kind kind = kNull;
     bool is_signed = true;    // kInt
     bool big_endian = false;  // kDecimal
@@ -64,7 +64,8 @@ class RecordLines {
     // The next value is the member `key`, which must live until then.
     void Key(const std::string& key) { key_ = &key; }
     void Null();
-    // bytes: the value: a number of 1 to 8 bytes (kBool: 1), a text, a decimal of any size.
+    // bytes: the value: a number of 1 to 8 bytes (kBool: 1), a text (kJson: of a JSON value, which
+    // becomes a part of the record), a decimal of any size.
     void Value(const Scalar& type, ColumnBytes bytes);
     void Begin(char bracket);  // '{' or '['
     void End(char bracket);
@@ -76,6 +77,7 @@ class RecordLines {
   private:
     void Start();
     void Text(std::string_view text);
+    void Json(std::string_view text);
     void Int(const Scalar& type, int64_t number);
     void Time(const Scalar& type, int64_t number);
 
