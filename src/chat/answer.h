@@ -126,13 +126,16 @@ class ToolTypes;
 
 struct ToolCall {
     std::string name;
-    OrderedJson arguments;  // an object, or other JSON that the model wrote
+    OrderedJson arguments;    // an object, or other JSON that the model wrote
+    bool as_written = false;  // the arguments are no JSON: a string of the model's text
 
+    // As OpenAI's API sends them: JSON, or the model's text.
+    std::string ArgumentsText() const;
     bool operator==(const ToolCall&) const = default;
 };
 
 // A streamed part of a call: first the name, then pieces of the arguments' JSON as the model writes
-// it. The JSON may be invalid.
+// it. The text may be no JSON, as in ToolCall.
 struct CallPart {
     std::string name{};  // only in the first part
     std::string arguments{};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json_digits.h"
+#include "chat/json_repair.h"
 
 namespace weft::chat {
 namespace {
@@ -184,7 +185,7 @@ Calls ReadFunctionXml(std::string_view text, const ArgumentTags& tags, const Too
     text = TrimBlanks(text.substr(name_end + 1));
     if (text.ends_with(kClose)) text.remove_suffix(kClose.size());
     if (text.starts_with('{')) {  // Llama: JSON between the tags
-        call.arguments = ReadJson(TrimBlanks(text));
+        call.arguments = ReadWrittenJson(TrimBlanks(text));
         if (!call.arguments.is_object()) return {};
         return One(std::move(call));
     }
@@ -368,38 +369,7 @@ class MarkedTags {
     size_t values_ = 0;
 };
 
-// Escapes line ends and tabs inside strings, which models forget to escape.
-std::string WithControlsEscaped(std::string_view text) {
-    std::string out;
-    bool quoted = false, escaped = false;
-    for (const char c : text) {
-        const bool control = quoted && static_cast<unsigned char>(c) < 0x20;
-        if (control) {
-            AppendEscapedControl(c, out);
-        } else {
-            out += c;
-        }
-        if (!escaped && c == '"') quoted = !quoted;
-        escaped = quoted && !escaped && c == '\\';
-    }
-    return out;
-}
-
 }  // namespace
-
-void AppendEscapedControl(char c, std::string& out) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    switch (c) {
-        case '\n': out += "\\n"; return;
-        case '\r': out += "\\r"; return;
-        case '\t': out += "\\t"; return;
-        default: break;
-    }
-    const auto byte = static_cast<unsigned char>(c);
-    out += "\\u00";
-    out += kDigits[byte >> 4];
-    out += kDigits[byte & 15];
-}
 
 bool IsCallName(std::string_view text) {
     return !text.empty() && text.size() <= 256 && text.find_first_of(" \t\r\n<>{}\"") == text.npos;
@@ -424,8 +394,18 @@ OrderedJson ReadJson(std::string_view text) {
 
 OrderedJson ReadWrittenJson(std::string_view text) {
     OrderedJson json = ReadJson(text);
-    if (json.is_discarded()) json = ReadJson(WithControlsEscaped(text));
+    if (json.is_discarded()) json = ReadJson(Repaired(text));
     return json;
+}
+
+ToolCall CallAsWritten(std::string name, std::string arguments) {
+    OrderedJson json = ReadWrittenJson(arguments);
+    if (!json.is_discarded()) return {std::move(name), std::move(json)};
+    return {std::move(name), Repaired(arguments), true};
+}
+
+std::string ToolCall::ArgumentsText() const {
+    return as_written ? arguments.get<std::string>() : DumpJson(arguments);
 }
 
 Calls ReadHunyuanCall(std::string_view text, const ToolTypes& types) {

@@ -68,12 +68,11 @@ Calls ReadActions(std::string_view text, const ToolTypes& types);
 
 // A function's name: at most 256 bytes without white space, brackets and quotes.
 bool IsCallName(std::string_view text);
-// Parses JSON; returns a discarded value on error. ReadWrittenJson accepts unescaped line ends and
-// tabs in strings.
+// Parses JSON; returns a discarded value on error. ReadWrittenJson repairs what JsonRepair can.
 OrderedJson ReadJson(std::string_view text);
 OrderedJson ReadWrittenJson(std::string_view text);
-// Appends the JSON escape of a control character. Precondition: c is a control character.
-void AppendEscapedControl(char c, std::string& out);
+// A call whose arguments are complete; they stay text if they are no JSON.
+ToolCall CallAsWritten(std::string name, std::string arguments);
 std::string_view TrimBlanks(std::string_view text);
 
 }  // namespace weft::chat

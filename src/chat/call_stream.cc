@@ -84,17 +84,9 @@ void CallStream::Take(std::string_view body, std::string& arguments) {
     }
     for (; state_ == State::kArguments && at_ < body.size(); ++at_) {
         const char c = body[at_];
-        if (in_text_ && static_cast<unsigned char>(c) < 0x20) {
-            AppendEscapedControl(c, arguments);
-            continue;
-        }
-        arguments += c;
-        if (in_text_) {
-            if (!escaped_ && c == '"') in_text_ = false;
-            escaped_ = !escaped_ && c == '\\';
-        } else if (c == '"') {
-            in_text_ = true;
-        } else if (c == '{' || c == '[') {
+        repair_.Take(c, arguments);
+        if (repair_.in_string()) continue;
+        if (c == '{' || c == '[') {
             ++depth_;
         } else if ((c == '}' || c == ']') && --depth_ == 0) {
             state_ = State::kDone;

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "chat/json_repair.h"
+
 namespace weft::chat {
 
 class CallStream {
@@ -14,7 +16,7 @@ class CallStream {
     static constexpr size_t kMostHeadBytes = 4096;
 
     // body: the text of the tool call so far, longer each time. Appends the new bytes of the
-    // arguments as the model wrote them, with line ends and tabs in strings escaped for JSON.
+    // arguments as the model wrote them, repaired as JsonRepair does.
     void Take(std::string_view body, std::string& arguments);
     // Whether the name is known and the arguments have begun.
     bool begun() const { return state_ != State::kHead && state_ != State::kOther; }
@@ -30,7 +32,7 @@ class CallStream {
     std::string name_;
     size_t at_ = 0;  // bytes of the body consumed so far
     int depth_ = 0;
-    bool in_text_ = false, escaped_ = false;
+    JsonRepair repair_;
 };
 
 }  // namespace weft::chat

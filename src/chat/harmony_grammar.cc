@@ -5,6 +5,7 @@
 
 #include "chat/answer_calls.h"
 #include "chat/answer_grammar.h"
+#include "chat/json_repair.h"
 #include "chat/template/value_scan.h"
 
 namespace weft::chat {
@@ -140,10 +141,12 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         } else if (!to.empty() && options_.wants_calls()) {
             scan_ = ValueScan();
             scanned_ = 0;
+            repair_ = JsonRepair();
             kind_ = Kind::kCall;
             name_ = to.starts_with(kFunctions) ? to.substr(kFunctions.size()) : to;
             head_ = head;
             begins_ = true;
+            streams_ = false;
         } else {
             kind_ = channel == "analysis" ? Kind::kAnalysis : Kind::kFinal;
         }
@@ -157,18 +160,29 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         }
         const size_t before = std::exchange(scanned_, scanned_ + text.size());
         scan_.Feed(text);
-        if (parts_) {
-            // Wrong text behind the arguments is dropped, as in a whole answer.
-            const size_t most = scan_.done() ? std::max(scan_.end(), before) - before : text.size();
-            return Part(text.substr(0, most), delta);
-        }
-        if (body_.size() + text.size() <= AnswerParser::kMostHeldBytes) {
+        // Wrong text behind the arguments is dropped.
+        if (!tags_ && scan_.done()) text = text.substr(0, std::max(scan_.end(), before) - before);
+        std::string begun;
+        if (!streams_) {
+            if (body_.size() + text.size() > AnswerParser::kMostHeldBytes) {
+                delta.content += head_ + "<|message|>" + std::exchange(body_, {});
+                delta.content += text;
+                kind_ = Kind::kFinal;
+                return;
+            }
             body_ += text;
-            return;
+            streams_ = parts_ && BeginsObject(body_);
+            if (!streams_) return;
+            text = begun = std::exchange(body_, {});
         }
-        delta.content += head_ + "<|message|>" + std::exchange(body_, {});
-        delta.content += text;
-        kind_ = Kind::kFinal;
+        std::string repaired;
+        for (const char c : text) repair_.Take(c, repaired);
+        Part(repaired, delta);
+    }
+
+    static bool BeginsObject(std::string_view body) {
+        const size_t at = body.find_first_not_of(" \t\r\n");
+        return at != body.npos && body[at] == '{';
     }
 
     void Part(std::string_view text, AnswerDelta& delta) {
@@ -190,24 +204,19 @@ class HarmonyGrammar : public AnswerParser::Grammar {
     void EndMessage(bool ended, AnswerDelta& delta) {
         if (kind_ != Kind::kCall) return;
         if (tags_) return EndTags(delta);
-        if (parts_) {
-            Part(TrimBlanks(body_).empty() && ended ? "{}" : "", delta);
-            const std::string body = std::exchange(body_, {});
-            const bool whole = ended || !ReadJson(body).is_discarded();
-            if (whole) delta.call_parts.push_back({"", "", false, true});
-            kind_ = Kind::kFinal;
-            return;
-        }
-        const std::string body = std::exchange(body_, {});
-        const bool none = ended && TrimBlanks(body).empty();
-        OrderedJson arguments = none ? OrderedJson::object() : ReadWrittenJson(body);
-        if (arguments.is_discarded() && scan_.done()) {
-            arguments = ReadWrittenJson(std::string_view(body).substr(0, scan_.end()));
-        }
-        if (arguments.is_discarded()) {
+        std::string rest;
+        repair_.End(rest);
+        if (streams_) Part(rest, delta);
+        std::string body = std::exchange(body_, {});
+        if (ended && TrimBlanks(body).empty()) body = "{}";
+        ToolCall call = CallAsWritten(name_, body);
+        const bool whole = !call.as_written || (BeginsObject(body) && scan_.done());
+        if (whole && streams_) {
+            delta.call_parts.push_back({"", "", false, true});
+        } else if (whole) {
+            delta.tool_calls.push_back(std::move(call));
+        } else if (!streams_) {
             delta.content += head_ + "<|message|>" + body;
-        } else {
-            delta.tool_calls.push_back({name_, std::move(arguments)});
         }
         kind_ = Kind::kFinal;
     }
@@ -218,9 +227,11 @@ class HarmonyGrammar : public AnswerParser::Grammar {
     std::vector<bool> control_;  // by marker of ends_: it is a control token
     bool over_ = false;          // the answer has ended
     bool begins_ = false;        // the next part of the call is its first
+    bool streams_ = false;       // the call is sent in parts
     std::string held_, head_, name_, body_;
     ValueScan scan_;      // scans the arguments of a call
     size_t scanned_ = 0;  // their bytes
+    JsonRepair repair_;   // of the streamed arguments
     bool in_head_ = true;
     Kind kind_ = Kind::kFinal;
 };

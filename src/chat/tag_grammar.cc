@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/json_digits.h"
 #include "chat/answer_grammar.h"
 #include "chat/answer_rules.h"
 #include "chat/call_stream.h"
@@ -426,7 +425,7 @@ class TagGrammar : public AnswerParser::Grammar {
         if (!call_.stream.done()) return true;
         delta.call_parts.push_back({"", "", false, true});
         for (const ToolCall& call : CallsBehind(body.substr(call_.stream.at()))) {
-            delta.call_parts.push_back({call.name, DumpJson(call.arguments), true, false});
+            delta.call_parts.push_back({call.name, call.ArgumentsText(), true, false});
             delta.call_parts.push_back({"", "", false, true});
         }
         return true;
@@ -478,15 +477,16 @@ class TagGrammar : public AnswerParser::Grammar {
         content_ = Stretch();
     }
 
-    // Parses a call that is cut off, or goes on wrongly, after its arguments.
+    // Parses a call that is cut off, or goes on wrongly, after its arguments. Arguments that are no
+    // JSON stay text, as in a stream; reasoning may mention a call so.
     Calls ReadBegun(std::string_view body) const {
         CallStream stream;
         std::string arguments;
         stream.Take(body, arguments);
-        OrderedJson json = ReadJson(arguments);
-        if (!stream.done() || json.is_discarded()) return {};
+        ToolCall call = CallAsWritten(stream.name(), std::move(arguments));
+        if (!stream.done() || (call.as_written && call_.thought)) return {};
         std::vector<ToolCall> calls = CallsBehind(body.substr(stream.at()));
-        calls.insert(calls.begin(), {stream.name(), std::move(json)});
+        calls.insert(calls.begin(), std::move(call));
         return calls;
     }
 

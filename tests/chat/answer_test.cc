@@ -334,15 +334,12 @@ TEST(Answer, CallsInParts) {
             AnswerDelta all;
             std::vector<ToolCall> calls;
             std::string name, arguments;
-            bool broken = false;  // shown as written where a complete call is content
             const auto take = [&](AnswerDelta delta) {
                 for (const CallPart& part : delta.call_parts) {
                     if (part.begins) name = part.name;
                     EXPECT_EQ(part.begins, !part.name.empty());
                     arguments += part.arguments;
                     if (!part.ends) continue;
-                    broken = broken || !OrderedJson::accept(arguments);
-                    if (broken) continue;
                     calls.push_back(Call(name, std::exchange(arguments, {})));
                     ++in_parts;
                 }
@@ -356,15 +353,65 @@ TEST(Answer, CallsInParts) {
                 at += size;
             }
             take(parser.Finish());
-            if (broken) {
-                EXPECT_TRUE(one.calls.empty()) << one.text;
-                continue;
-            }
             all.tool_calls = std::move(calls);
             ExpectCase(all, one, " in parts");
         }
     }
     EXPECT_GT(in_parts, 80u);
+}
+
+// A whole answer and every cut of a stream have the same call, whether its arguments are JSON or
+// not.
+TEST(Answer, ArgumentsWithMistakes) {
+    const std::pair<const char*, const char*> cases[] = {
+        {R"({"a": "b",})", R"({"a": "b"})"},
+        {R"({"a": ["b" , ], "c": {},
+ })",
+         R"({"a": ["b"  ], "c": {}
+ })"},
+        {R"({"x": True, "y": [False, None], "z": "True"})",
+         R"({"x": true, "y": [false, null], "z": "True"})"},
+        {R"({"a": "grep \d+ C:\work\users\u12"})", R"({"a": "grep \\d+ C:\\work\\users\\u12"})"},
+        {R"({"a": "\\d \"\u0041\n\/"})", R"({"a": "\\d \"\u0041\n\/"})"},
+        {R"({"x": 01})", R"({"x": 01})"},
+        {R"({"a": b, "c": "\d"})", R"({"a": b, "c": "\\d"})"}};
+    using enum ToolCallFormat;
+    for (const auto& [written, arguments] : cases) {
+        for (const auto& [family, begin, end] :
+             {std::tuple(kQwen, R"(<tool_call>{"name": "f", "arguments": )", "}</tool_call>"),
+              std::tuple(kHarmony, "<|channel|>commentary to=functions.f<|message|>", "<|call|>"),
+              std::tuple(kHarmony, "<|channel|>commentary to=functions.f<|message|>", "")}) {
+            const std::string text = std::string(begin) + written + end;
+            const AnswerDelta whole = Parse(family, text);
+            EXPECT_EQ(whole.content, "") << text;
+            ASSERT_EQ(whole.tool_calls.size(), 1u) << text;
+            EXPECT_EQ(whole.tool_calls[0].name, "f");
+            const OrderedJson json = OrderedJson::parse(arguments, nullptr, false);
+            const OrderedJson expected = json.is_discarded() ? OrderedJson(arguments) : json;
+            EXPECT_EQ(whole.tool_calls[0].arguments, expected) << text;
+            EXPECT_EQ(whole.tool_calls[0].ArgumentsText(),
+                      json.is_discarded() ? arguments : json.dump());
+            for (size_t cut = 0; cut <= text.size(); ++cut) {
+                AnswerParser parser(family, false, true);
+                std::string name, streamed;
+                int ends = 0;
+                const auto take = [&](const AnswerDelta& delta) {
+                    EXPECT_EQ(delta.content, "");
+                    for (const CallPart& part : delta.call_parts) {
+                        name += part.name;
+                        streamed += part.arguments;
+                        ends += part.ends ? 1 : 0;
+                    }
+                };
+                take(parser.Push(text.substr(0, cut)));
+                take(parser.Push(text.substr(cut)));
+                take(parser.Finish());
+                EXPECT_EQ(name, "f") << text;
+                EXPECT_EQ(streamed, arguments) << text.substr(0, cut);
+                EXPECT_EQ(ends, 1) << text;
+            }
+        }
+    }
 }
 
 TEST(Answer, StreamsArgumentsAsWritten) {

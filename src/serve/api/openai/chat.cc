@@ -151,7 +151,7 @@ class ChatDialect final : public OpenAiDialect {
         Json list = Json::array();
         for (const chat::ToolCall& call : delta.tool_calls) {
             Json json{{"index", next++}};
-            json.update(CallJson(call.name, Dump(call.arguments)));
+            json.update(CallJson(call.name, call.ArgumentsText()));
             list.push_back(std::move(json));
         }
         for (const chat::CallPart& part : delta.call_parts) {
@@ -174,7 +174,7 @@ class ChatDialect final : public OpenAiDialect {
         };
         for (const chat::ToolCall& whole : said.tool_calls) {
             call["name"] = whole.name;
-            add(Dump(whole.arguments));
+            add(whole.ArgumentsText());
         }
         for (const chat::CallPart& part : said.call_parts) {
             if (part.begins) call["name"] = part.name;
@@ -199,7 +199,7 @@ class ChatDialect final : public OpenAiDialect {
         if (calls && said.content.empty()) message["content"] = nullptr;
         for (const chat::ToolCall& call : said.tool_calls) {
             if (older_calls_) break;
-            message["tool_calls"].push_back(CallJson(call.name, Dump(call.arguments)));
+            message["tool_calls"].push_back(CallJson(call.name, call.ArgumentsText()));
         }
         for (const chat::CallPart& begun : said.call_parts) {
             if (older_calls_) break;

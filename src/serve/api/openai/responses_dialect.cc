@@ -65,7 +65,7 @@ class ResponsesDialect final : public Dialect {
         }
         for (const chat::ToolCall& call : delta.tool_calls) {
             BeginCall(call.name, out);
-            AddToCall(Dump(call.arguments), out);
+            AddToCall(call.ArgumentsText(), out);
             EndCall("completed", out);
         }
         for (const chat::CallPart& part : delta.call_parts) {
@@ -115,7 +115,7 @@ class ResponsesDialect final : public Dialect {
                                           ChancesOf(choice.tokens), Status()));
         }
         for (const chat::ToolCall& call : choice.said.tool_calls) {
-            PushCall(call.name, Dump(call.arguments), "completed");
+            PushCall(call.name, call.ArgumentsText(), "completed");
         }
         for (const chat::CallPart& begun : choice.said.call_parts) {
             PushCall(begun.name, begun.arguments, "incomplete");

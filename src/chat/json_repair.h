@@ -1,0 +1,30 @@
+// Repairs JSON that a model wrote, as it arrives, where the meaning is plain: unescaped line ends
+// and tabs in strings, a backslash before a letter that JSON does not escape, a comma before a
+// closing bracket, and Python's True, False and None. Valid JSON stays as it is.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace weft::chat {
+
+class JsonRepair {
+  public:
+    // Appends what is decided to `out`.
+    void Take(char c, std::string& out);
+    // Appends the rest of the text.
+    void End(std::string& out);
+    bool in_string() const { return in_string_; }
+
+  private:
+    bool TakeHeld(char c, std::string& out);
+    bool TakeEscape(char c, std::string& out);
+
+    bool in_string_ = false;
+    // In a string an escape, elsewhere a word, or a comma and the blanks behind it.
+    std::string held_;
+};
+
+std::string Repaired(std::string_view text);
+
+}  // namespace weft::chat
