@@ -74,6 +74,12 @@ Result<std::string> FindTokenizerFile(const std::string& folder) {
     }
     const std::string tiktoken = FindEnding(folder, ".tiktoken");
     if (!tiktoken.empty()) return folder + "/" + tiktoken;
+    if (Exists(folder + "/tekken.json")) {
+        return MakeError(ErrorCode::kNotFound,
+                         "{}: the only tokenizer is tekken.json, which Weft does not read. Put the "
+                         "model's tokenizer.json beside it, or use a GGUF file of the model.",
+                         folder);
+    }
     std::error_code error;
     return MakeError(ErrorCode::kNotFound,
                      "{}: {}; expected tokenizer.json, tiktoken.model, tokenizer.model, "

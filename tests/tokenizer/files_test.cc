@@ -478,6 +478,10 @@ TEST(TokenizerFolder, MissingAndTemplates) {
     EXPECT_EQ(OpenTokenizerFolder(folder.string()).error().code, ErrorCode::kNotFound);
     EXPECT_EQ(OpenTokenizerFolder((folder / "none").string()).error().code, ErrorCode::kNotFound);
     EXPECT_EQ(ReadChatTemplate(folder.string()).error().code, ErrorCode::kNotFound);
+    put("tekken.json", "{}");
+    const auto tekken = OpenTokenizerFolder(folder.string());
+    EXPECT_EQ(tekken.error().code, ErrorCode::kNotFound);
+    EXPECT_NE(tekken.error().message.find("tekken.json"), std::string::npos);
     put("tokenizer_config.json",
         R"({"chat_template": [{"name": "tool", "template": "T"},
                               {"name": "default", "template": "D"}]})");
