@@ -453,6 +453,22 @@ TEST(TemplateCapabilities, ResultsKeepTheirCalls) {
     EXPECT_EQ(Fitted(source, input), "x<{\"city\": \"Paris\"}>what?<{\"city\": \"Rome\"}>hot");
 }
 
+// FunctionGemma's template refuses results without the function's name, which OpenAI's clients
+// omit.
+TEST(TemplateCapabilities, ResultsThatNeedTheName) {
+    const std::string source =
+        "{% for m in messages %}{% if m.role == 'tool' %}{% if 'name' in m %}"
+        "<response:{{ m.name }}{value:{{ m.content }}}>{% else %}"
+        "{{ raise_exception(\"Invalid tool response: 'name' must be provided.\") }}{% endif %}"
+        "{% else %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
+        "<call:{{ c.function.name }}{{ c.function.arguments | tojson }}>{% endfor %}{% endif %}"
+        "{% endfor %}";
+    EXPECT_EQ(Fitted(source, TwoRounds()),
+              "x<call:get_weather{\"city\": \"Paris\"}><call:get_weather{\"city\": \"Rome\"}>"
+              "<response:get_weather{value:fine}><response:get_weather{value:hot}>"
+              "<call:get_weather{\"city\": \"Ulm\"}><response:get_weather{value:cold}>");
+}
+
 // Kimi's ids name the function, and its templates show the name only there.
 TEST(TemplateCapabilities, IdsThatNameTheFunction) {
     const std::string given =

@@ -78,6 +78,7 @@ ChatInput Probe(const ProbeShape& shape) {
     return input;
 }
 
+constexpr int kMostScore = 7;  // of Shown::score
 // Elements of the probe found in the rendered prompt.
 struct Shown {
     bool renders = false;
@@ -151,6 +152,7 @@ class IdFitter {
         std::string id = TextMember(call, "id");
         if (id.empty()) id = fmt::format("call_{:08}", made_);
         std::string fitted = form_.named_ids ? NamedId(call) : Fit(id);
+        if (form_.named_results) name_of_[fitted] = NameOf(call);
         ++made_;
         ++number_;
         call["id"] = fitted;
@@ -167,6 +169,9 @@ class IdFitter {
             ++at->second.answered;
         }
         message["tool_call_id"] = fitted;
+        const auto name = form_.named_results ? name_of_.find(fitted) : name_of_.end();
+        if (name != name_of_.end()) message["name"] = name->second;
+        if (form_.named_results && TextMember(message, "name").empty()) message["name"] = "unknown";
     }
 
   private:
@@ -174,10 +179,13 @@ class IdFitter {
         size_t open = 0;      // calls without a result
         size_t answered = 0;  // answered calls that are still in order_
     };
-    std::string NamedId(const OrderedJson& call) const {
+    static std::string NameOf(const OrderedJson& call) {
         const auto function = call.find("function");
         const bool has = function != call.end() && function->is_object();
-        return fmt::format("functions.{}:{}", has ? TextMember(*function, "name") : "", number_);
+        return has ? TextMember(*function, "name") : "";
+    }
+    std::string NamedId(const OrderedJson& call) const {
+        return fmt::format("functions.{}:{}", NameOf(call), number_);
     }
     std::string Fitted(const std::string& id) const {
         const auto found = fitted_of_.find(id);
@@ -198,6 +206,7 @@ class IdFitter {
     const TemplateCapabilities& form_;
     std::unordered_map<std::string, std::string> fitted_of_;  // by original id, the latest
     std::unordered_map<std::string, Calls> of_;               // by fitted id
+    std::unordered_map<std::string, std::string> name_of_;    // by fitted id: the function's name
     std::deque<std::string> order_;                           // fitted ids of the calls
     size_t made_ = 0;                                         // number of calls
     size_t number_ = 0;                                       // number of the next call
@@ -408,16 +417,15 @@ void AddSystemMember(ChatInput& input, const char* name) {
 TemplateCapabilities BestForm(const Chat& chat, const ProbeShape& shape) {
     TemplateCapabilities best;
     int most = -1;
-    for (const bool short_ids : {false, true}) {
-        for (const bool null_content : {false, true}) {
-            for (const bool objects : {true, false}) {
-                const TemplateCapabilities form{objects, !objects, null_content, short_ids};
-                const int score = Try(chat, form, shape).score();
-                if (score <= most) continue;
-                best = form;
-                most = score;
-            }
-        }
+    constexpr int kForms = 16;
+    for (int i = 0; i < kForms && most < kMostScore; ++i) {
+        const bool objects = (i & 1) == 0;
+        TemplateCapabilities form{objects, !objects, (i & 2) != 0, (i & 4) != 0};
+        form.named_results = (i & 8) != 0;
+        const int score = Try(chat, form, shape).score();
+        if (score <= most) continue;
+        best = form;
+        most = score;
     }
     return best;
 }

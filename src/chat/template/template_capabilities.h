@@ -28,6 +28,7 @@ struct TemplateCapabilities {
     bool named_ids = false;
     bool ids_begin_anew = false;  // the numbers of named_ids restart at 0 in each message
     bool thought_joined = false;  // rejects reasoning beside calls: it joins the text
+    bool named_results = false;   // results need the name of the call's function
     bool system_as_user = false;  // no system messages: their text joins a user message
     // The template does not show the system message when results follow: the system text goes into
     // the first user message.
@@ -74,7 +75,8 @@ ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& for
 //  - ids that the template rejects are replaced by valid ids. The same id always gets the same new
 //    id, so a call and its result keep equal ids. Ids that name the function (Kimi) are built from
 //    the function's name;
-//  - results are sorted in the order of their calls;
+//  - results are sorted in the order of their calls, and get the name of the call's function if
+//    needed;
 //  - text beside calls moves to a message before them if the template would drop it;
 //  - several calls of one message become one message each, before its result, if needed;
 //  - calls become assistant text, <tool_call>{...}</tool_call> or the family's format, if the
