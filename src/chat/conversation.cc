@@ -37,18 +37,30 @@ void RenameRole(OrderedJson& message) {
     if (HasRole(message, "function")) message["role"] = "tool";
 }
 
+// The text of a part of reasoning, as Mistral's clients send it: a text or a list of text parts.
+std::string ThoughtOf(const OrderedJson& part) {
+    std::string thought = TextMember(part, "thinking");
+    const auto parts = part.find("thinking");
+    if (parts == part.end() || !parts->is_array()) return thought;
+    for (const OrderedJson& each : *parts) {
+        if (each.is_object()) thought += TextMember(each, "text");
+    }
+    return thought;
+}
+
 Fault FitContent(OrderedJson& message) {
     auto content = message.find("content");
     const bool assistant = HasRole(message, "assistant");
     if (content != message.end() && !content->is_string()) {
-        std::string text;
+        std::string text, thought;
         std::vector<size_t> sizes;
-        if (Fault fault = ReadContentText(*content, assistant, "content", text, &sizes)) {
+        if (Fault fault = ReadContentText(*content, assistant, "content", text, &sizes, &thought)) {
             fault->member = "content";
             return fault;
         }
         *content = std::move(text);
         message[kPartsMember] = std::move(sizes);
+        AddThought(std::move(thought), message);
         content = message.find("content");
     }
     const bool missing = content == message.end();
@@ -100,6 +112,11 @@ Fault FitCalls(OrderedJson& message, JsonLimits& limits) {
 
 }  // namespace
 
+void AddThought(std::string thought, OrderedJson& message) {
+    if (thought.empty() || !TextMember(message, "reasoning_content").empty()) return;
+    message["reasoning_content"] = std::move(thought);
+}
+
 ConversationForms FindForms(const Chat& chat) {
     return {FindCapabilities(chat, false), FindCapabilities(chat, true)};
 }
@@ -113,8 +130,8 @@ void WrapFunctions(OrderedJson& list) {
     }
 }
 
-Fault ReadContentText(const OrderedJson& content, bool refusals, const std::string& name,
-                      std::string& text, std::vector<size_t>* sizes) {
+Fault ReadContentText(const OrderedJson& content, bool assistant, const std::string& name,
+                      std::string& text, std::vector<size_t>* sizes, std::string* thought) {
     text.clear();
     if (content.is_string()) {
         text = content.get<std::string>();
@@ -126,7 +143,11 @@ Fault ReadContentText(const OrderedJson& content, bool refusals, const std::stri
     }
     for (const OrderedJson& part : content) {
         const std::string type = part.is_object() ? TextMember(part, "type") : "";
-        const bool refusal = refusals && type == "refusal";
+        if (assistant && thought != nullptr && type == "thinking") {
+            *thought += ThoughtOf(part);
+            continue;
+        }
+        const bool refusal = assistant && type == "refusal";
         if (!refusal && type != "text" && type != "input_text" && type != "output_text") {
             return Wrong("",
                          fmt::format("This model accepts text only, not parts of type '{}'.",

@@ -36,8 +36,8 @@ struct MessageFault {
 // Converts the conversation in place:
 //  - removes null members; renames role `developer` to `system` and `function` to `tool`;
 //  - joins a content to one string and keeps the part sizes in kPartsMember for templates that
-//    accept parts. An assistant's refusal counts as its text; assistant and tool messages may have
-//    no content;
+//    accept parts. An assistant's refusal counts as its text, and its parts of type "thinking" as
+//    its reasoning; assistant and tool messages may have no content;
 //  - gives calls the form {"type", "function": {"name", "arguments"}}; also accepts them without
 //    the "function" object and as a single "function_call". Arguments given as JSON text are
 //    parsed, so that templates do not encode them twice;
@@ -49,12 +49,16 @@ struct MessageFault {
 // "function": ...}.
 void WrapFunctions(OrderedJson& list);
 
-// Returns the text of a content, and the byte sizes of its parts if it is a list. refusals: allow
-// refusal parts (assistant messages). `name`: what a fault's message calls the content. A fault's
-// `at` and `member` are not set.
-[[nodiscard]] std::optional<MessageFault> ReadContentText(const OrderedJson& content, bool refusals,
-                                                          const std::string& name,
+// Returns the text of a content, and the byte sizes of its parts if it is a list. assistant: allow
+// refusal parts, and parts of type "thinking", whose text is appended to `thought`, if not null.
+// `name`: what a fault's message calls the content. A fault's `at` and `member` are not set.
+[[nodiscard]] std::optional<MessageFault> ReadContentText(const OrderedJson& content,
+                                                          bool assistant, const std::string& name,
                                                           std::string& text,
-                                                          std::vector<size_t>* sizes = nullptr);
+                                                          std::vector<size_t>* sizes = nullptr,
+                                                          std::string* thought = nullptr);
+
+// Sets the message's reasoning, unless it has one or `thought` is empty.
+void AddThought(std::string thought, OrderedJson& message);
 
 }  // namespace weft::chat

@@ -309,6 +309,22 @@ TEST(ContentForm, RejectsTemplatesThatOmitTheUser) {
     EXPECT_NE(told.find("only on Sundays"), std::string::npos) << told;
 }
 
+// Mistral's parts of reasoning become the message's reasoning.
+TEST(Conversation, PartsOfReasoning) {
+    for (const char* words : {R"("Which city?")", R"([{"type": "text", "text": "Which city?"}])"}) {
+        const std::string messages =
+            R"([{"role": "user", "content": "2+3?"}, {"role": "assistant", "content":
+            [{"type": "thinking", "thinking": )" +
+            std::string(words) + R"(}, {"type": "text", "text": "I look."}]}])";
+        EXPECT_EQ(Told(kShowsAll, Parsed(messages.c_str())),
+                  "<user>2+3?<assistant>I look.(Which city?)");
+    }
+    EXPECT_NE(Told(kShowsAll, Parsed(R"([{"role": "user", "content":
+                                      [{"type": "thinking", "thinking": "x"}]}])"))
+                  .find("not parts of type 'thinking'"),
+              std::string::npos);
+}
+
 // Limits a template's cost while a model loads: about 50 probes.
 TEST(ContentForm, ProbesOfAHostileTemplateAreShort) {
     constexpr int64_t kMostProbes = 100;

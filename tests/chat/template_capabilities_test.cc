@@ -469,6 +469,40 @@ TEST(TemplateCapabilities, ResultsThatNeedTheName) {
               "<call:get_weather{\"city\": \"Ulm\"}><response:get_weather{value:cold}>");
 }
 
+// Reasoning before a call, in the template's own place.
+TEST(TemplateCapabilities, ReasoningWhereTheTemplateReadsIt) {
+    const std::string calls =
+        "{% for c in m.tool_calls or [] %}<{{ c.function.arguments.values() | first }}>{% endfor "
+        "%}";
+    const std::string begin = "{% for m in messages %}{% if m.role == 'assistant' %}";
+    const std::string end = "{% else %}({{ m.content }}){% endif %}{% endfor %}";
+    const std::string cohere = begin + "{% if m.tool_calls %}T{{ m.tool_plan }}T" + calls +
+                               "{% else %}{{ m.content }}{% endif %}" + end;
+    const std::string mistral = begin +
+                                "{% if m.content is string %}{{ m.content }}{% else %}"
+                                "{% for b in m.content %}{% if b['type'] == 'text' %}{{ b.text }}"
+                                "{% elif b['type'] == 'thinking' %}T{{ b.thinking }}T{% else %}"
+                                "{{ raise_exception('parts') }}{% endif %}{% endfor %}{% endif %}" +
+                                calls + end;
+    // A template that hides reasoning, and prints unknown contents.
+    const std::string hidden = begin + "{# 'thinking' #}{{ m.content }}" + calls + end;
+    for (const char* text : {"", "I look."}) {
+        ChatInput input = OneQuestion("", "x");
+        input.messages.push_back({{"role", "assistant"},
+                                  {"content", text},
+                                  {"reasoning_content", "Which city?"},
+                                  {"tool_calls", {CallOf("call_1", {{"city", "Paris"}})}}});
+        input.messages.push_back(Result("call_1", "fine"));
+        input.messages.push_back(
+            {{"role", "assistant"}, {"content", "Fine."}, {"reasoning_content", "So"}});
+        input.messages.push_back({{"role", "user"}, {"content", "y"}});
+        EXPECT_EQ(Fitted(cohere, input), "(x)TWhich city?T<Paris>(fine)Fine.(y)");
+        EXPECT_EQ(Fitted(mistral, input),
+                  "(x)TWhich city?T" + std::string(text) + "<Paris>(fine)TSoTFine.(y)");
+        EXPECT_EQ(Fitted(hidden, input), "(x)" + std::string(text) + "<Paris>(fine)Fine.(y)");
+    }
+}
+
 // Kimi's ids name the function, and its templates show the name only there.
 TEST(TemplateCapabilities, IdsThatNameTheFunction) {
     const std::string given =

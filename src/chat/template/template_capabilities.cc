@@ -85,6 +85,7 @@ struct Shown {
     bool calls = false, results = false;  // all of them
     bool well = false;                    // calls are not printed as LooksPrinted describes
     bool named = false;                   // the function's name is shown
+    bool thought = false;                 // the reasoning is shown, but not as a printed part
     size_t ids = 0;                       // occurrences of the first call's original id
 
     bool all() const { return calls && results; }
@@ -108,6 +109,8 @@ Shown Try(const Chat& chat, const TemplateCapabilities& form, const ProbeShape& 
     const std::string_view view = text->view();
     const auto has = [&](std::string_view words) { return view.find(words) != view.npos; };
     Shown shown{true, true, true, !LooksPrinted(view), has(kProbeName)};
+    shown.thought = has(kProbeThought) && !has(fmt::format("'thinking': '{}", kProbeThought)) &&
+                    !has(fmt::format("\"thinking\": \"{}", kProbeThought));
     const std::string id = fmt::format("{}0", kLongId);
     for (size_t at = view.find(id); at != view.npos; at = view.find(id, at + 1)) ++shown.ids;
     for (size_t i = 0; i < shape.calls; ++i) {
@@ -212,20 +215,36 @@ class IdFitter {
     size_t number_ = 0;                                       // number of the next call
 };
 
-// Joins the reasoning and the text beside calls.
-void JoinThought(OrderedJson& message) {
+// Puts the reasoning where the template reads it. last: the message is the conversation's last.
+void FitThought(const TemplateCapabilities& form, bool last, OrderedJson& message) {
+    using enum TemplateCapabilities::ThoughtAs;
+    const bool calls = HasCalls(message);
     const std::string text = TextMember(message, "content");
-    if (text.empty()) return;
     for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
         const std::string thought = TextMember(message, name);
         if (thought.empty()) continue;
-        message[name] = thought + "\n\n" + text;
-        message["content"] = "";
-        return;
+        switch (form.thought_as) {
+            case kGiven: return;
+            case kJoined:
+                if (!calls || text.empty()) return;
+                message[name] = thought + "\n\n" + text;
+                message["content"] = "";
+                return;
+            case kToolPlan:
+                if (calls && !message.contains("tool_plan")) message["tool_plan"] = thought;
+                return;
+            case kPart:
+                if (last && !calls) return;  // RenderContinued continues a text
+                message["content"] =
+                    OrderedJson::array({{{"type", "thinking"}, {"thinking", thought}}});
+                if (text.empty()) return;
+                message["content"].push_back({{"type", "text"}, {"text", text}});
+                return;
+        }
     }
 }
 
-void FitMessage(const TemplateCapabilities& form, OrderedJson& message, IdFitter& ids) {
+void FitMessage(const TemplateCapabilities& form, bool last, OrderedJson& message, IdFitter& ids) {
     if (HasRole(message, "tool")) ids.Result(message);
     if (!HasRole(message, "assistant")) return;
     const auto content = message.find("content");
@@ -233,10 +252,11 @@ void FitMessage(const TemplateCapabilities& form, OrderedJson& message, IdFitter
     if (!HasCalls(message)) {
         message.erase("tool_calls");
         if (empty) message["content"] = "";
+        FitThought(form, last, message);
         return;
     }
-    if (form.thought_joined) JoinThought(message);
     if (empty) message["content"] = form.null_content ? OrderedJson(nullptr) : OrderedJson("");
+    FitThought(form, last, message);
     ids.Message();
     for (OrderedJson& call : message["tool_calls"]) {
         if (!call.is_object()) continue;
@@ -488,14 +508,26 @@ TemplateCapabilities WithIds(const Chat& chat, const TemplateCapabilities& form,
     return with.all() && with.named ? named : form;
 }
 
-// `form`, adjusted so that reasoning before calls with text beside them is accepted.
+// `form`, adjusted so that reasoning before calls with text beside them is shown, or at least
+// accepted.
 TemplateCapabilities WithThought(const Chat& chat, const TemplateCapabilities& form,
                                  ProbeShape shape) {
     shape.text = kProbeText;
     shape.thought = kProbeThought;
-    if (Try(chat, form, shape).renders) return form;
+    const Shown given = Try(chat, form, shape);
+    if (given.thought) return form;
+    using enum TemplateCapabilities::ThoughtAs;
+    for (const auto& [as, word] :
+         {std::pair(kToolPlan, "tool_plan"), std::pair(kPart, "thinking")}) {
+        if (chat.source().find(word) == std::string::npos) continue;
+        TemplateCapabilities told = form;
+        told.thought_as = as;
+        const Shown shown = Try(chat, told, shape);
+        if (shown.all() && shown.thought) return told;
+    }
+    if (given.renders) return form;
     TemplateCapabilities joined = form;
-    joined.thought_joined = true;
+    joined.thought_as = kJoined;
     return Try(chat, joined, shape).all() ? joined : form;
 }
 
@@ -786,7 +818,7 @@ void FitToolTurns(const TemplateCapabilities& form, OrderedJson& messages) {
     if (!messages.is_array()) return;
     IdFitter ids(form);
     for (OrderedJson& message : messages) {
-        if (message.is_object()) FitMessage(form, message, ids);
+        if (message.is_object()) FitMessage(form, &message == &messages.back(), message, ids);
     }
     messages = InOrderOfCalls(messages);
     if (form.text_apart) messages = TextApart(form, messages);

@@ -27,8 +27,11 @@ struct TemplateCapabilities {
     // Call ids have the form functions.NAME:0. The template shows the name only in them.
     bool named_ids = false;
     bool ids_begin_anew = false;  // the numbers of named_ids restart at 0 in each message
-    bool thought_joined = false;  // rejects reasoning beside calls: it joins the text
     bool named_results = false;   // results need the name of the call's function
+    // Where the template reads reasoning: from the members that messages have; beside calls joined
+    // with the text, as it rejects both; beside calls as "tool_plan" (Cohere); or as a part of the
+    // content of type "thinking" (Mistral).
+    enum class ThoughtAs { kGiven, kJoined, kToolPlan, kPart } thought_as = ThoughtAs::kGiven;
     bool system_as_user = false;  // no system messages: their text joins a user message
     // The template does not show the system message when results follow: the system text goes into
     // the first user message.
@@ -77,6 +80,7 @@ ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& for
 //    the function's name;
 //  - results are sorted in the order of their calls, and get the name of the call's function if
 //    needed;
+//  - reasoning moves where the template reads it;
 //  - text beside calls moves to a message before them if the template would drop it;
 //  - several calls of one message become one message each, before its result, if needed;
 //  - calls become assistant text, <tool_call>{...}</tool_call> or the family's format, if the

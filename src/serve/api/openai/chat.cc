@@ -21,8 +21,9 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
         const std::string role = message.Choice(
             "role", "", {"system", "developer", "user", "assistant", "tool", "function"});
         std::vector<size_t> parts;
-        Json content =
-            message.Has("content") ? ReadContent(message, "content", &parts) : Json(nullptr);
+        std::string thought;
+        Json content = message.Has("content") ? ReadContent(message, "content", &parts, &thought)
+                                              : Json(nullptr);
         if (role == "assistant" && (content.is_null() || content == "")) {
             content = message.Text("refusal", "");  // `refusal` replaces an absent content
         }
@@ -37,6 +38,7 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
         copy["content"] = content;
         copy.erase(chat::kPartsMember);
         if (!parts.empty()) copy[chat::kPartsMember] = parts;
+        chat::AddThought(std::move(thought), copy);
         input.messages.push_back(std::move(copy));
     });
 }
@@ -255,10 +257,11 @@ void ReadContinuation(Fields& fields, Conversation& conversation) {
 
 }  // namespace
 
-Json ReadContent(Fields& fields, const char* name, std::vector<size_t>* parts) {
+Json ReadContent(Fields& fields, const char* name, std::vector<size_t>* parts,
+                 std::string* thought) {
     std::string text;
     const auto fault = chat::ReadContentText(fields.Get(name), fields.Get("role") == "assistant",
-                                             fields.PathOf(name), text, parts);
+                                             fields.PathOf(name), text, parts, thought);
     if (fault) fields.Fail(name, fault->message, fault->code);
     return text;
 }

@@ -38,8 +38,9 @@ void ReadTemplateVariables(Fields& fields, Json& variables);
 // message's prefix. Reports errors in `fields`.
 Conversation ReadConversation(Fields& fields);
 // A message's content as one text. Accepts a string or a list of text parts; for an assistant
-// message also refusal parts.
-Json ReadContent(Fields& fields, const char* name, std::vector<size_t>* parts = nullptr);
+// message also refusal parts and, if `thought` is not null, parts of reasoning.
+Json ReadContent(Fields& fields, const char* name, std::vector<size_t>* parts = nullptr,
+                 std::string* thought = nullptr);
 
 // The rendered and tokenized prompt of a conversation, and the parser's initial state.
 struct ChatPrompt {
