@@ -143,6 +143,33 @@ OrderedJson ResultsAsWords(OrderedJson& messages) {
     return fitted;
 }
 
+OrderedJson ResponsesInTurn(OrderedJson& messages) {
+    OrderedJson fitted = OrderedJson::array();
+    for (OrderedJson& message : messages) {
+        const bool calls = !fitted.empty() && HasCalls(fitted.back());
+        OrderedJson* const turn = calls ? &fitted.back() : nullptr;
+        if (calls && HasRole(message, "tool")) {
+            const std::string text = TextMember(message, "content");
+            auto json = ParseJsonWithDigits(text);
+            (*turn)["tool_responses"].push_back(
+                {{"name", TextMember(message, "name")},
+                 {"response", json.ok() ? *std::move(json) : OrderedJson(text)}});
+            continue;
+        }
+        const auto weight = [](const OrderedJson& one) {
+            return one.value(kLossMember, OrderedJson());
+        };
+        if (calls && turn->contains("tool_responses") && TextMember(*turn, "content").empty() &&
+            HasRole(message, "assistant") && !HasCalls(message) &&
+            weight(*turn) == weight(message)) {
+            (*turn)["content"] = std::move(message["content"]);
+            continue;
+        }
+        fitted.push_back(std::move(message));
+    }
+    return fitted;
+}
+
 std::string ToolsWords(const OrderedJson& tools, const std::string& example) {
     std::string words =
         "You can call functions, if they help with what is asked. These are there:\n<tools>\n";

@@ -503,6 +503,34 @@ TEST(TemplateCapabilities, ReasoningWhereTheTemplateReadsIt) {
     }
 }
 
+// Gemma 4's first template reads results from the message with the calls.
+TEST(TemplateCapabilities, ResultsInTheTurnOfTheirCalls) {
+    const std::string source =
+        "{% set ns = namespace(last='') %}{% for m in messages %}"
+        "{% if not (ns.last == 'response' and m.tool_calls) %}"
+        "<turn:{{ 'model' if m.role == 'assistant' else m.role }}>{% endif %}{% set ns.last = '' %}"
+        "{% for c in m.tool_calls or [] %}<call:{{ c.function.arguments.values() | first }}>{% "
+        "endfor %}"
+        "{% if m.tool_responses %}{% for r in m.tool_responses %}"
+        "<response:{{ r.name }}{value:{{ r.response }}}>{% endfor %}"
+        "{% set ns.last = 'response' %}{% endif %}{{ m.content or '' }}"
+        "{% if not (m.tool_responses and not m.content) %}</turn>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt and ns.last != 'response' %}<turn:model>{% endif %}";
+    ChatInput input = TwoRounds();
+    const std::string rounds =
+        "<turn:user>x</turn><turn:model><call:Paris><call:Rome>"
+        "<response:get_weather{value:fine}><response:get_weather{value:hot}>"
+        "<call:Ulm><response:get_weather{value:cold}>";
+    EXPECT_EQ(Fitted(source, input), rounds);
+    input.messages.push_back({{"role", "assistant"}, {"content", "It is cold."}});
+    input.messages.push_back({{"role", "user"}, {"content", "y"}});
+    EXPECT_EQ(Fitted(source, input), rounds + "It is cold.</turn><turn:user>y</turn><turn:model>");
+    input.messages[1]["content"] = "I look.";
+    EXPECT_TRUE(
+        Fitted(source, input)
+            .starts_with("<turn:user>x</turn><turn:model>I look.</turn><turn:model><call:Paris>"));
+}
+
 // Kimi's ids name the function, and its templates show the name only there.
 TEST(TemplateCapabilities, IdsThatNameTheFunction) {
     const std::string given =

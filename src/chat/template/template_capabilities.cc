@@ -86,6 +86,7 @@ struct Shown {
     bool well = false;                    // calls are not printed as LooksPrinted describes
     bool named = false;                   // the function's name is shown
     bool thought = false;                 // the reasoning is shown, but not as a printed part
+    bool answered = false;                // a result is shown as in Gemma 4's turns
     size_t ids = 0;                       // occurrences of the first call's original id
 
     bool all() const { return calls && results; }
@@ -111,6 +112,7 @@ Shown Try(const Chat& chat, const TemplateCapabilities& form, const ProbeShape& 
     Shown shown{true, true, true, !LooksPrinted(view), has(kProbeName)};
     shown.thought = has(kProbeThought) && !has(fmt::format("'thinking': '{}", kProbeThought)) &&
                     !has(fmt::format("\"thinking\": \"{}", kProbeThought));
+    shown.answered = has(fmt::format("response:{}", kProbeName));
     const std::string id = fmt::format("{}0", kLongId);
     for (size_t at = view.find(id); at != view.npos; at = view.find(id, at + 1)) ++shown.ids;
     for (size_t i = 0; i < shape.calls; ++i) {
@@ -531,6 +533,17 @@ TemplateCapabilities WithThought(const Chat& chat, const TemplateCapabilities& f
     return Try(chat, joined, shape).all() ? joined : form;
 }
 
+// `form`, adjusted so that results stand in the turn of their calls, if the template reads them
+// there only.
+TemplateCapabilities WithResponses(const Chat& chat, const TemplateCapabilities& form,
+                                   const ProbeShape& shape) {
+    if (chat.source().find("tool_responses") == std::string::npos) return form;
+    TemplateCapabilities told = form;
+    told.tool_responses = told.named_results = told.text_apart = true;
+    const Shown shown = Try(chat, told, shape);
+    return shown.all() && shown.answered && !Try(chat, form, shape).answered ? told : form;
+}
+
 // Whether a question with a system message, functions, or both renders with `words` in it.
 bool ShowsWords(const Chat& chat, const TemplateCapabilities& form, bool system, bool tools,
                 std::string_view words) {
@@ -723,6 +736,7 @@ TemplateCapabilities FindTurnForm(const Chat& chat, bool with_tools) {
     ProbeShape shape{with_tools};
     TemplateCapabilities best = BestForm(chat, shape);
     best.words = WordsOf(chat);
+    best = WithResponses(chat, best, shape);
     if (!Try(chat, best, shape).all()) {
         if (const auto peculiar = Peculiar(chat, best, shape)) return *peculiar;
         // The template rejects such turns or omits some of them.
@@ -822,6 +836,7 @@ void FitToolTurns(const TemplateCapabilities& form, OrderedJson& messages) {
     }
     messages = InOrderOfCalls(messages);
     if (form.text_apart) messages = TextApart(form, messages);
+    if (form.tool_responses) messages = ResponsesInTurn(messages);
     if (form.one_call) messages = OneCallEach(form, messages);
     if (form.function_texts) FunctionTexts(messages);
     if (form.metadata_calls) MetadataCalls(messages);

@@ -28,6 +28,9 @@ struct TemplateCapabilities {
     bool named_ids = false;
     bool ids_begin_anew = false;  // the numbers of named_ids restart at 0 in each message
     bool named_results = false;   // results need the name of the call's function
+    // Gemma 4's first template: results are the member tool_responses of the message with the
+    // calls, and the answer to them is that message's content.
+    bool tool_responses = false;
     // Where the template reads reasoning: from the members that messages have; beside calls joined
     // with the text, as it rejects both; beside calls as "tool_plan" (Cohere); or as a part of the
     // content of type "thinking" (Mistral).
@@ -78,8 +81,8 @@ ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& for
 //  - ids that the template rejects are replaced by valid ids. The same id always gets the same new
 //    id, so a call and its result keep equal ids. Ids that name the function (Kimi) are built from
 //    the function's name;
-//  - results are sorted in the order of their calls, and get the name of the call's function if
-//    needed;
+//  - results are sorted in the order of their calls, and get the name of the call's function or
+//    join the message with the calls if needed;
 //  - reasoning moves where the template reads it;
 //  - text beside calls moves to a message before them if the template would drop it;
 //  - several calls of one message become one message each, before its result, if needed;
