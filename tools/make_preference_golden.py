@@ -56,11 +56,12 @@ def singles():
 
 
 DATA = dict(pairs=pairs(), conversations=conversations(), singles=singles())
-# data, batch, adapter, options of TRL and of Weft alike
+# data, batch, adapter, options of TRL and of Weft alike. (beta and the rate magnify the rounding
+# errors of float32: keep torch's own curve in float32 at a third of the test's bounds or less.)
 CURVES = {
     "dpo": ("pairs", 4, False, dict(loss="dpo")),
     "dpo_conversations": ("conversations", 4, False, dict(loss="dpo", beta=0.3)),
-    "dpo_lora": ("pairs", 4, True, dict(loss="dpo", beta=0.5)),
+    "dpo_lora": ("pairs", 4, True, dict(loss="dpo", beta=0.15)),
     "ipo": ("pairs", 4, False, dict(loss="ipo", beta=0.2)),
     "orpo": ("pairs", 4, False, dict(loss="orpo", beta=0.4)),
     "simpo": ("pairs", 4, False, dict(loss="simpo", beta=2.0, simpo_gamma=1.0,

@@ -30,12 +30,14 @@ SUMS = [(47, 38), (12, 19), (60, 25), (33, 33), (71, 18), (45, 40), (28, 14), (7
 # The sum, and an answer that the model has to learn. All records have as many tokens.
 DATA = [dict(prompt=f"<|user|>What is {a} + {b}?<|assistant|>", completion=f"{a + b} = {b} + {a}")
         for a, b in SUMS]
+# (Noise moves the layers' input; at some scales, as 5 and 1, the gradients there magnify the rounding
+# errors of float32: torch's own curve in float32 is then beyond the test's bounds.)
 CURVES = {
     "plain": {},
     "label_smoothing": dict(label_smoothing=0.1),
     "z_loss": dict(z_loss=1e-2),
     "both": dict(label_smoothing=0.3, z_loss=1e-3),
-    "neftune": dict(neftune_alpha=5.0),
+    "neftune": dict(neftune_alpha=1.5),
 }
 
 
