@@ -650,7 +650,8 @@ class Run {
         summary_.saves.waited_s += saver.counts().waited_s;
     }
 
-    // On rank 0: whether the rest of --time-limit only suffices for one update and a checkpoint.
+    // On rank 0: whether the rest of --time-limit only suffices for the updates before the next
+    // possible stop and a checkpoint.
     bool IsTimeUp() const {
         const double limit = job_.save.time_limit_s;
         if (!(limit > 0) || cluster_.rank() != 0) return false;
@@ -681,8 +682,9 @@ class Run {
         meter_.Begin(trainer, saver);
         BatchAhead batches(loader, ReadingCores(cluster_, job_.trainer.threads));
         cursor_ = batches.cursor();
+        int64_t begin_ns = 0;
         for (int64_t step = next; step <= steps && !summary_.stopped && !best_->ends(); ++step) {
-            const int64_t begin_ns = NowNs();
+            if (rollout_left_ == 0) begin_ns = NowNs();
             if (!saver.fault().empty()) {
                 WEFT_TRY(StopUnsaved(trainer, loader, saver, step - 1));
                 break;
@@ -731,8 +733,7 @@ class Run {
         if (best_->ends() && cluster_.rank() == 0) {
             Log(LogLevel::kInfo,
                 "training ends after step {}: {} evaluations in a row did not lower the loss "
-                "enough; "
-                "the lowest is {:.6g}, that of step {}",
+                "enough; the lowest is {:.6g}, that of step {}",
                 summary_.steps, best_->since(), best_->loss(), best_->step());
         }
         if (best_->step() > 0) {
@@ -957,7 +958,9 @@ class Run {
     SavePlace place_;
     RoomPlan room_;
     const int64_t begin_ns_;
-    double longest_s_ = 0;  // the longest update, including what follows it
+    // The longest time between two possible stops: an update (grpo: all with the same completions),
+    // and what follows it.
+    double longest_s_ = 0;
     RunMeter meter_;
     std::optional<TextSampler> sampler_;
     Batch batch_read_;

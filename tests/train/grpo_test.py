@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -138,6 +139,19 @@ class Curves(Rewards):
         # (The second update on the same completions has another policy.)
         self.assertEqual(wanted[0]["reward"], wanted[1]["reward"])
         self.assertNotEqual(wanted[0]["loss"], wanted[1]["loss"])
+
+    def test_a_time_limit_counts_all_updates_with_the_same_completions(self):
+        limit_s, updates = 2, 20
+        words = self.words("--micro-batch", "2", "--group", "2",
+                           "--max-completion-length", "4", "--num-iterations", str(updates),
+                           "--steps", "100000", "--reward-regex", "a", "--time-limit",
+                           f"{limit_s}s", "--output-dir", str(self.folder / "out"))
+        begin = time.monotonic()
+        lines = self.lines(self.run_weft(words, status=75).stdout)
+        took_s = time.monotonic() - begin
+        self.assertEqual(len(lines) % updates, 0)
+        if len(lines) > updates:  # (a machine may be too slow for two rounds)
+            self.assertLess(took_s, limit_s)
 
     def test_a_lost_rank(self):
         wanted = self.steps("--micro-batch", "8", "--steps", "6")
