@@ -255,8 +255,14 @@ Status Trainer::PlanOn(std::shared_ptr<backend::Device> device, bool may_fail) {
     return fits;
 }
 
-// Ranks exchange the sums of an update: float64 if all devices have it, otherwise none uses it.
+// Ranks exchange the sums of an update: float64 if all devices have it, otherwise none uses it. All
+// run collectives in one order, whichever devices leave the host's cores free (Overlaps).
 Status Trainer::AgreeOnSums() {
+    WEFT_ASSIGN(
+        const std::vector<std::string> computing,
+        cluster_.AllGather("what computes", device_->info().uses_host_cores ? "cores" : "a device",
+                           Deadline::In(kAgreeMs)));
+    cores_free_ = std::ranges::count(computing, "cores") < std::ssize(computing);
     const bool own = device_->info().target.float64_sums;
     WEFT_ASSIGN(const std::vector<std::string> all,
                 cluster_.AllGather("type of sums", own ? "f64" : "f32", Deadline::In(kAgreeMs)));
@@ -364,7 +370,7 @@ bool Trainer::Overlaps() const {
     if (UsesMpi(cluster_.fabric())) return false;
     const std::vector<int> group = layout_.DataGroup();
     const std::string& host = cluster_.host(group.front()).boot_id;
-    const bool always = options_.overlap == "on" || !device_->info().uses_host_cores;
+    const bool always = options_.overlap == "on" || cores_free_;
     return always || std::ranges::any_of(
                          group, [&](int rank) { return cluster_.host(rank).boot_id != host; });
 }

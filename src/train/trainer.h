@@ -309,6 +309,7 @@ class Trainer {
     TrainGroups groups_;  // declared before training_, which may still use it after an error
     std::shared_ptr<backend::Device> device_;
     bool float64_sums_ = true;  // all ranks' devices have float64 sums
+    bool cores_free_ = false;   // a rank's device does not use the host's cores
     std::unique_ptr<backend::Executable> training_;
     std::unique_ptr<TrainState> state_;
     std::unique_ptr<UpdateRule> rule_;

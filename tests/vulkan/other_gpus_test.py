@@ -132,7 +132,13 @@ class Training(unittest.TestCase):
         self.assertEqual(devices, ["vulkan:0", "vulkan:1"], said)
 
     def test_a_device_for_each_rank(self):
-        for layout in (("--zero", "1"), ("--pp", "2"))[:None if nightly() else 1]:
+        # (In small units, so that some can be gathered ahead.)
+        units = os.path.join(tempfile.mkdtemp(dir=FOLDER), "units.json")
+        pathlib.Path(units).write_text(json.dumps({"gradient_clipping": 1, "zero_optimization": {
+            "stage": 3, "reduce_bucket_size": 100000, "stage3_prefetch_bucket_size": 100000,
+            "stage3_param_persistence_threshold": 0}}))
+        for layout in (("--ds-config", units), ("--zero", "1"),
+                       ("--pp", "2"))[:None if nightly() else 1]:
             steps = {}
             for devices in ("cpu,cpu", "vulkan,cpu", "cpu,vulkan:0"):
                 done = Machine("discrete").run(*self.WORDS, "--device", devices, "--local", "2",
