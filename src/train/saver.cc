@@ -107,7 +107,9 @@ class NoCopy final : public backend::HostSnapshot {
 Result<std::unique_ptr<backend::HostSnapshot>> SnapshotOf(const TrainState& state,
                                                           const UpdateRule& rule) {
     std::set<program::ValueId> ids;
-    for (const OwnPart& part : state.parts()) ids.insert(part.weights);
+    for (const OwnPart& part : state.parts()) {
+        if (!part.sole.empty()) ids.insert(part.weights);
+    }
     rule.VisitKeptPieces(Extent::kSole, [&](const KeptPiece& kept) {
         ids.insert(kept.value);
         if (kept.scales != program::kNoValue) ids.insert(kept.scales);

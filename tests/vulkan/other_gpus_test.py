@@ -163,6 +163,15 @@ class Training(unittest.TestCase):
                                            status=2).stderr
             self.assertIn(error, said)
 
+    def test_a_replica_that_saves_nothing_copies_nothing(self):
+        machine = Machine("discrete")
+        words = [word for word in self.WORDS if word != "--no-output"]
+        said = machine.run(*words, "--device", "vulkan:0,vulkan:0", "--local", "2",
+                           "--save-every", "1", "--output-dir", machine.folder + "/out",
+                           *WHILE_COMPILED, WEFT_MEMORY_MIB="260").stderr
+        waits = re.findall("updates wait while .* of step 1 .*: a copy of the data on", said)
+        self.assertEqual(len(waits), 1, said)
+
     def test_the_environment_names_the_device(self):
         machine = Machine("discrete")
         for device, want in (("vulkan:0", ["vulkan:0"]), ("cpu", ["cpu"])):

@@ -443,6 +443,9 @@ namespace {
 
 // Host memory that a copy leaves to other users.
 constexpr uint64_t kHostSlackBytes = uint64_t{256} << 20;
+// Bytes that are copied before the free memory is looked at again: other ranks of the host copy at
+// the same time.
+constexpr uint64_t kCopiedBytes = uint64_t{32} << 20;
 
 // Copies of values, by ValueId.
 class CopiedValues final : public HostSnapshot {
@@ -456,6 +459,15 @@ class CopiedValues final : public HostSnapshot {
     }
 };
 
+// Whether the host has room for a copy of `bytes` of the device `who`. Errors: kOutOfMemory.
+Status CheckHostRoom(const std::string& who, uint64_t bytes) {
+    const uint64_t free = AvailableMemoryBytes();
+    if (bytes + kHostSlackBytes <= free) return {};
+    return MakeError(ErrorCode::kOutOfMemory,
+                     "a copy of the data on {} needs {} of host memory, but {} are free", who,
+                     BytesText(bytes), BytesText(free));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<HostSnapshot>> GpuExecutable::Snapshot(
@@ -464,19 +476,24 @@ Result<std::unique_ptr<HostSnapshot>> GpuExecutable::Snapshot(
         const program::Value& value = program_.value(id);
         return static_cast<uint64_t>(RowBytes(value.dtype, value.shape.Elements(0, 0)));
     };
-    uint64_t needed = 0;
+    uint64_t needed = 0, unseen = kCopiedBytes;
     for (const program::ValueId id : ids) needed += bytes_of(id);
-    const uint64_t free = AvailableMemoryBytes();
-    if (needed + kHostSlackBytes > free) {
-        return MakeError(ErrorCode::kOutOfMemory,
-                         "a copy of the data on {} needs {} of host memory, but {} are free",
-                         context_->Who(), BytesText(needed), BytesText(free));
-    }
     auto snapshot = std::make_unique<CopiedValues>();
     for (const program::ValueId id : ids) {
         std::vector<std::byte>& bytes = snapshot->values[id];
-        bytes.resize(bytes_of(id));
-        WEFT_TRY(Read(id, 0, bytes));
+        const uint64_t size = bytes_of(id);
+        bytes.reserve(size);
+        while (bytes.size() < size) {
+            if (unseen >= kCopiedBytes) {
+                WEFT_TRY(CheckHostRoom(context_->Who(), needed));
+                unseen = 0;
+            }
+            const uint64_t at = bytes.size(), count = std::min(size - at, kCopiedBytes);
+            bytes.resize(at + count);
+            WEFT_TRY(Read(id, static_cast<int64_t>(at), std::span(bytes).subspan(at)));
+            unseen += count;
+            needed -= count;
+        }
     }
     return std::unique_ptr<HostSnapshot>(std::move(snapshot));
 }
