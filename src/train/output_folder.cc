@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/large_file.h"
 #include "base/log.h"
 #include "base/log_format.h"
 #include "base/output_file.h"
@@ -53,6 +54,9 @@ Error FolderFailed(const std::string& folder, const std::string& why) {
 
 Error FolderFailed(const std::string& folder, int error) {
     const std::string why = std::string("it can't be written to: ") + std::strerror(error);
+    if (error == EFBIG) {
+        return MakeError(ErrorCode::kIo, "--output-dir {}: {}{}", folder, why, LargeFileAdvice());
+    }
     if (error != ENOSPC && error != EDQUOT) return FolderFailed(folder, why);
     return MakeError(ErrorCode::kIo,
                      "--output-dir {}: {}. Free some space, or name a folder on another disk",
@@ -80,10 +84,13 @@ Status TryWriting(const std::string& folder) {
 // Overwrites an earlier job's token and truncates after it: that works on a full disk too.
 Status WriteToken(int fd, const std::string& folder, const std::string& token) {
     const std::string line = token + "\n";
-    const ssize_t put = ::pwrite(fd, line.data(), line.size(), 0);
-    if (put < 0) return FolderFailed(folder, errno);
-    if (put != static_cast<ssize_t>(line.size())) return FolderFailed(folder, ENOSPC);
-    if (::ftruncate(fd, put) != 0) return FolderFailed(folder, errno);
+    for (size_t at = 0; at < line.size();) {  // (The write after a short one has the reason.)
+        const ssize_t put =
+            ::pwrite(fd, line.data() + at, line.size() - at, static_cast<off_t>(at));
+        if (put <= 0) return FolderFailed(folder, put < 0 ? errno : ENOSPC);
+        at += static_cast<size_t>(put);
+    }
+    if (::ftruncate(fd, static_cast<off_t>(line.size())) != 0) return FolderFailed(folder, errno);
     // (Ranks of other hosts read it. If fsync fails, they see it later or not at all.)
     ::fsync(fd);
     return {};

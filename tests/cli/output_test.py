@@ -7,6 +7,7 @@ descriptor. Colors and cursor movements appear only on terminals.
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -142,6 +143,18 @@ class Failures(unittest.TestCase):
             self.assertEqual(status, 1, errors)
             self.assertIn("No space left on device", errors)
             self.assertTrue(os.path.exists(folder + "/out/model.gguf"), errors)
+
+    def test_a_limit_of_file_sizes(self):
+        """The limit cuts the first line that a job writes into its folder."""
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["train", MODEL, "--data", "synthetic:random-tokens:9:8", "--seq-len", "8",
+                     "--output-dir", folder + "/out", "--steps", "1", "-t", "1"]
+            status, errors = said(begin(
+                words, stderr=subprocess.PIPE,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50, limits))))
+            self.assertEqual(status, 1, errors)
+            self.assertIn("of at most 50 bytes (ulimit -f): raise the limit", errors)
 
 
 class Escapes(unittest.TestCase):
