@@ -435,6 +435,7 @@ void ClusterImpl::CallBackHost(int rank, const Deadline& rejoin) {
 
 int ClusterImpl::PendingJoiners() const {
     if (dial_in_ == nullptr || !options_.elastic || rank_ != 0) return 0;
+    if (recall_ != nullptr && recall_->gathers()) return 0;
     return dial_in_->PendingJoiners(size_);
 }
 
@@ -451,15 +452,13 @@ Status ClusterImpl::SetDialIn(std::unique_ptr<DialIn> dial_in) {
     return {};
 }
 
-// A worker that rank 0 dialed is free for other jobs again, until the number of ranks changes.
+// A worker that rank 0 dialed is free for other jobs again, until another host answers.
 void ClusterImpl::RejectJoiners(const std::string& why) {
     const char* next = recall_ == nullptr ? " It can replace a lost rank" : "";
     for (const std::string& who : dial_in_->RejectJoiners(size_)) {
         Log(LogLevel::kWarning, "{} waits to join, but {}.{}", who, why, next);
     }
-    if (recall_ == nullptr) return;
-    recall_->Pause();
-    dial_in_->SendAllAway(why);
+    if (recall_ != nullptr) recall_->Rest(dial_in_->SendAllAway(why));
 }
 
 void ClusterImpl::SetJoinFingerprint(std::string terms) {

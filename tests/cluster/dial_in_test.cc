@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "cluster/cluster_impl.h"
 #include "cluster/join/gather.h"
+#include "cluster/watch/recall.h"
 #include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
@@ -517,6 +518,39 @@ TEST(DialInTest, ThousandsOfJoinersAreCountedAtOnce) {
     const int64_t begin_ns = NowNs();
     for (int step = 0; step < 10; ++step) EXPECT_EQ(dial_in->PendingJoiners(512), kJoiners);
     EXPECT_LT(NowNs() - begin_ns, test::LimitNs(100));
+    dial_in->SendAllAway("the test ends");
+}
+
+// Half a replica is sent away. Once the other half answers, both are called: neither has another
+// reason to come.
+TEST_F(DialIns, HostsThatWereSentAwayAreCalledWithTheNextThatAnswers) {
+    const auto listen = [&](int port) {
+        return std::make_unique<support::Weft>(support::Words{"worker", "--listen",
+                                                              fmt::format("127.0.0.1:{}", port),
+                                                              "--key-file", folder_ / "door"});
+    };
+    const Bytes key = DoorKey();
+    ASSERT_TRUE(WriteFile(folder_ / "door", key).ok());
+    ::chmod((folder_ / "door").c_str(), 0600);
+    const auto first = listen(0);
+    const uint16_t port = UnusedPort();
+    const std::vector<NamedHost> hosts = {
+        {"b", "", fmt::format("127.0.0.1:{}", test::PortOf(*first))},
+        {"c", "", fmt::format("127.0.0.1:{}", port)}};
+    const auto dial_in = DialIn::ForHosts(10'000).value();
+    HostRecall recall(*dial_in,
+                      {.key = key, .timeout_ms = 10'000, .ways = [](const NamedHost& host) {
+                           return std::vector<std::string>{host.address};
+                       }});
+    ASSERT_TRUE(recall.Start().ok());
+    recall.Call(hosts, {"a"});
+    const auto joiners = [&] { return recall.gathers() ? 0 : dial_in->PendingJoiners(2); };
+    ASSERT_TRUE(test::Until([&] { return joiners() == 1; })) << first->Err();
+    EXPECT_EQ(dial_in->RejectJoiners(2).size(), 1u);
+    recall.Rest(dial_in->SendAllAway("two ranks make a replica"));
+    ASSERT_TRUE(test::Reports(*first, "two ranks make a replica")) << first->Err();
+    const auto second = listen(port);
+    EXPECT_TRUE(test::Until([&] { return joiners() == 2; })) << first->Err() << second->Err();
     dial_in->SendAllAway("the test ends");
 }
 

@@ -138,12 +138,15 @@ bool DialIn::MayAdd(const std::string& host, const std::string& from) const {
     return std::ranges::none_of(waiting_, waits) && !IsDeferred(arrival);
 }
 
-void DialIn::SendAllAway(const std::string& why) {
+std::vector<std::string> DialIn::SendAllAway(const std::string& why) {
     const std::lock_guard lock(mutex_);
+    std::vector<std::string> hosts;
     for (Waiting& waiting : waiting_) {
+        hosts.push_back(waiting.arrival.host);
         if (waiting.check != nullptr) waiting.check->SendAway({ErrorCode::kDenied, why});
     }
     waiting_.clear();
+    return hosts;
 }
 
 int64_t DialIn::NapMs() const {

@@ -39,8 +39,8 @@ class DialIn {
     // Whether Add may take a worker of this host at this address: no worker of the host waits, and
     // the host is not deferred.
     bool MayAdd(const std::string& host, const std::string& from) const;
-    // Sends all waiting workers away, with the reason.
-    void SendAllAway(const std::string& why);
+    // Sends all waiting workers away, with the reason. Returns the names of their hosts.
+    std::vector<std::string> SendAllAway(const std::string& why);
 
     uint16_t port() const { return port_; }
     // Returns the worker that has waited longest for one of the rank numbers `places`. The worker

@@ -19,6 +19,8 @@ constexpr int64_t kTurnMs = 1000;  // between two calls of one host
 constexpr int64_t kCallMs = 500;   // longest call
 // Pause after a wrong key or version, which time alone does not fix.
 constexpr int64_t kRefusedMs = 30'000;
+// The reason why a worker was sent away may end without another host (a full disk of checkpoints).
+constexpr int64_t kRestMs = 300'000;
 
 }  // namespace
 
@@ -44,12 +46,19 @@ void HostRecall::Call(std::vector<NamedHost> known, std::vector<std::string> mem
     const std::lock_guard lock(mutex_);
     known_ = std::move(known);
     members_ = std::move(members);
+    resting_.clear();
     calls_ = true;
 }
 
 void HostRecall::Pause() {
     const std::lock_guard lock(mutex_);
     calls_ = false;
+}
+
+void HostRecall::Rest(const std::vector<std::string>& hosts) {
+    const std::lock_guard lock(mutex_);
+    resting_.insert(hosts.begin(), hosts.end());
+    rest_ = Deadline::In(kRestMs);
 }
 
 // Returns false if the thread has to end.
@@ -61,7 +70,19 @@ bool HostRecall::Nap(int64_t ms) const {
 void HostRecall::Serve() {
     while (Nap(kTurnMs)) {
         for (const NamedHost& host : Absent()) Dial(host);
+        if (EndRest()) {
+            for (const NamedHost& host : Absent()) Dial(host);
+        }
+        gathers_ = false;
     }
+}
+
+// Returns whether hosts rested until now.
+bool HostRecall::EndRest() {
+    const std::lock_guard lock(mutex_);
+    if (resting_.empty() || (!gathers_ && !rest_.expired())) return false;
+    resting_.clear();
+    return true;
 }
 
 std::vector<NamedHost> HostRecall::Absent() const {
@@ -74,8 +95,9 @@ std::vector<NamedHost> HostRecall::Absent() const {
         const auto is_it = [&](const NamedHost& host) { return host.called == name; };
         if (std::ranges::none_of(absent, is_it)) absent.push_back({name, name, ""});
     }
-    std::erase_if(
-        absent, [&](const NamedHost& host) { return std::ranges::count(members_, host.name) > 0; });
+    std::erase_if(absent, [&](const NamedHost& host) {
+        return std::ranges::count(members_, host.name) > 0 || resting_.contains(host.name);
+    });
     return absent;
 }
 
@@ -107,6 +129,7 @@ void HostRecall::Dial(const NamedHost& host) {
         arrival.host = host.name;
         arrival.from = way;
         Log(LogLevel::kInfo, "{} answers at {} and may join", host.name, way);
+        gathers_ = true;
         return waiting_.Add(std::move(arrival));
     }
 }

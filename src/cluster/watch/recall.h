@@ -1,12 +1,14 @@
 // HostRecall: rank 0 of an elastic job over named hosts (--hosts, --cluster) dials the hosts that
 // are not ranks of the job now, until their workers answer. A worker that answers waits in DialIn
-// until the job admits it, like a worker that dialed in. Thread: any.
+// until the job admits it, like a worker that dialed in, or is sent away (Rest). Thread: any.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -48,10 +50,16 @@ class HostRecall {
     void Call(std::vector<NamedHost> known, std::vector<std::string> members);
     // Dials no host until the next Call. No worker is added to DialIn afterwards.
     void Pause();
+    // The workers of these hosts were sent away. The hosts are dialed again with the next host that
+    // answers, because the job may have use for all of them together, or after some minutes.
+    void Rest(const std::vector<std::string>& hosts);
+    // A host has answered in the present round of calls; others may follow.
+    bool gathers() const { return gathers_; }
 
   private:
     void Serve();
     std::vector<NamedHost> Absent() const;
+    bool EndRest();
     void Dial(const NamedHost& host);
     bool ShouldDial(const NamedHost& host) const;
     bool Nap(int64_t ms) const;
@@ -64,6 +72,9 @@ class HostRecall {
     bool calls_ = false;
     std::vector<NamedHost> known_;
     std::vector<std::string> members_;
+    std::set<std::string> resting_;    // names of hosts, since the last Call
+    Deadline rest_ = Deadline::In(0);  // of the resting hosts
+    std::atomic<bool> gathers_{false};
     // Thread only: hosts whose worker refused for good, until when, and what was logged.
     struct Refusal {
         Deadline until = Deadline::In(0);
