@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <cstdio>
+#include <utility>
 
 namespace weft::train {
 namespace {
@@ -37,12 +38,14 @@ int64_t ProcessWork() {
     return (CpuMs(all) - CpuMs(own)) / kUnitMs + read_bytes / kUnitBytes + all.ru_majflt;
 }
 
-FileWork::FileWork(cluster::Cluster& cluster, const backend::Executable& training)
+WorkScope::WorkScope(cluster::Cluster& cluster, const backend::Executable& training,
+                     std::function<int64_t()> work)
     : cluster_(cluster), training_(training) {
-    cluster_.SetProgress([&training] { return training.progress() + ProcessWork(); });
+    cluster_.SetProgress(
+        [&training, work = std::move(work)] { return training.progress() + work(); });
 }
 
-FileWork::~FileWork() {
+WorkScope::~WorkScope() {
     cluster_.SetProgress([&training = training_] { return training.progress(); });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "backend/executable.h"
 #include "cluster/cluster.h"
@@ -13,16 +14,18 @@ namespace weft::train {
 // out the calling thread, which is the one that sends heartbeats (Cluster::SetProgress).
 int64_t ProcessWork();
 
-// While it exists, ProcessWork is part of the rank's progress: the rank reads or writes a
-// checkpoint. (Ranks that wait for each other in ops may spin, so ops count alone otherwise.)
-class FileWork {
+// While it exists, `work` is part of the rank's progress: the rank reads or writes a checkpoint, or
+// judges completions. (Ranks that wait for each other in ops may spin, so ops count alone
+// otherwise.)
+class WorkScope {
   public:
-    // training: the executable whose progress counts; both arguments must outlive this object, and
+    // training: the executable whose progress counts; all arguments must outlive this object, and
     // `training` also the cluster's use of its progress.
-    FileWork(cluster::Cluster& cluster, const backend::Executable& training);
-    ~FileWork();
-    FileWork(const FileWork&) = delete;
-    FileWork& operator=(const FileWork&) = delete;
+    WorkScope(cluster::Cluster& cluster, const backend::Executable& training,
+              std::function<int64_t()> work = ProcessWork);
+    ~WorkScope();
+    WorkScope(const WorkScope&) = delete;
+    WorkScope& operator=(const WorkScope&) = delete;
 
   private:
     cluster::Cluster& cluster_;

@@ -287,7 +287,7 @@ class Run {
     Result<bool> LoadBest(Trainer& trainer) {
         if (!job_.save.best || best_->step() == 0 || best_->step() == summary_.steps) return false;
         const std::string folder = StepFolder(job_.save.folder, best_->step());
-        const FileWork reads(cluster_, trainer.executable());
+        const WorkScope reads(cluster_, trainer.executable());
         std::optional<Checkpoint> checkpoint;
         WEFT_ASSIGN(const Verdict verdict, OpenWhole(folder, cluster_, checkpoint));
         if (!checkpoint) {
@@ -597,7 +597,7 @@ class Run {
                                   std::make_unique<CheckpointSource>(std::move(trained)),
                                   reference_.TakeGroups()));
         const PinnedThread pinned(cluster_.cores());  // for threads that read
-        const FileWork reads(cluster_, trainer->executable());
+        const WorkScope reads(cluster_, trainer->executable());
         const UpdateOptions& update = job_.trainer.update;
         WEFT_ASSIGN(TrainerProgress progress, ProgressOf(*checkpoint, update));
         const int64_t step = checkpoint->manifest().step;

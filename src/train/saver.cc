@@ -252,7 +252,7 @@ Saver::Saver(const SaveOptions& words, cluster::Cluster& cluster, const TrainSta
 Status Saver::Begin(int64_t step, Json state, SaveRoom room) {
     if (under_way_) WEFT_TRY(Finish());
     const int64_t begin_ns = NowNs();
-    const FileWork writes(cluster_, state_.training());
+    const WorkScope writes(cluster_, state_.training());
     WEFT_ASSIGN(const bool fits, AgreeOnRoom(PlanFor(room)));
     if (!fits) return {};
     manifest_.step = step;
@@ -345,7 +345,7 @@ Status Saver::Finish() {
     if (!under_way_) return {};
     under_way_ = false;
     const int64_t begin_ns = NowNs();
-    const FileWork writes(cluster_, state_.training());
+    const WorkScope writes(cluster_, state_.training());
     Json mine = Json::object();
     std::string written;
     if (!begun_.ok()) {

@@ -738,6 +738,13 @@ Result<std::vector<double>> Trainer::LogProbabilities(const Batch& batch) {
     return rows;
 }
 
+Result<std::vector<std::vector<double>>> Trainer::ScoreByModels(
+    std::span<const Judged> completions) {
+    const WorkScope judges(cluster_, *training_, [this] { return reward_models_.progress(); });
+    return reward_models_.Score(completions,
+                                {groups_, updates_, [this] { return cluster_.stop_requested(); }});
+}
+
 Status Trainer::ShareFromFirst(std::span<std::byte> bytes) {
     if (groups_.world == nullptr) return {};
     net::OpTag tag;

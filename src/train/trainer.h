@@ -201,10 +201,7 @@ class Trainer {
         return generator_->Run(request);
     }
     // With grpo: RewardModels::Score of --reward-model.
-    Result<std::vector<std::vector<double>>> ScoreByModels(std::span<const Judged> completions) {
-        return reward_models_.Score(
-            completions, {groups_, updates_, [this] { return cluster_.stop_requested(); }});
-    }
+    Result<std::vector<std::vector<double>>> ScoreByModels(std::span<const Judged> completions);
     // Gives all ranks the bytes of rank 0.
     Status ShareFromFirst(std::span<std::byte> bytes);
     // The token after `tokens` (at least one, at most options().sequence). One rank calls `choose`,

@@ -70,6 +70,8 @@ class FakeCluster final : public cluster::Cluster {
     std::vector<std::string> rejections;
     // The last progress function that was set, and the one before it.
     std::function<int64_t()> progress, former_progress;
+    // Called by each look for a request to stop.
+    std::function<void()> on_look;
     // Handles a loss.
     std::function<Result<cluster::EpochInfo>(FakeCluster&, const Error&, const Replan&)> next_epoch;
     // Ranks with different words are on different machines. By default all are on one.
@@ -125,7 +127,10 @@ class FakeCluster final : public cluster::Cluster {
     }
     void RejectJoiners(const std::string& why) override { rejections.push_back(why); }
     void RequestStop() override {}
-    bool stop_requested() const override { return false; }
+    bool stop_requested() const override {
+        if (on_look) on_look();
+        return false;
+    }
 
   private:
     FakeHub& hub_;

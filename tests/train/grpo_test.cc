@@ -1,4 +1,5 @@
 // Group relative policy optimization: TRL's losses, derivatives and advantages; rewards.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -7,16 +8,20 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/file.h"
+#include "support/fake_cluster.h"
 #include "support/paths.h"
 #include "support/wait.h"
 #include "train/data/packed_ids.h"
 #include "train/data/preference.h"
 #include "train/data_case.h"
+#include "train/data_walk.h"
 #include "train/grpo/loss.h"
 #include "train/grpo/reward_command.h"
 #include "train/grpo/rewards.h"
+#include "train/grpo/rollouts.h"
 
 namespace weft::train {
 namespace {
@@ -211,6 +216,49 @@ TEST_F(RewardCommands, StartsAProcessAgain) {
                               "; read x; echo 5; exit 1; fi; while read x; do echo 1; done",
                           1, 60);
     EXPECT_EQ(Must(command.Score(kLines)), (std::vector<double>{1, 1, 1}));
+}
+
+// The other ranks wait as long as rank 0 makes progress: a judge may take longer than their time
+// limit.
+TEST_F(RewardCommands, TheRankThatWaitsForThemMakesProgress) {
+    const test::TempDir folder;
+    const std::string begun = folder / "begun", answers = folder / "answers";
+    ASSERT_EQ(::mkfifo(answers.c_str(), 0600), 0);
+    const Fd answer(::open(answers.c_str(), O_RDWR | O_CLOEXEC));
+    TrainJob job;
+    job.trainer.model = support::TestData("/../../models/abacus/model.gguf");
+    job.trainer.threads = 1;
+    job.trainer.sequence = job.data.sequence = 32;
+    job.trainer.micro_batch = 2;
+    job.steps = 1;
+    job.data.loss = "grpo";
+    job.data.data = {WriteText(folder, "data.jsonl", R"({"prompt": "1 + 1 = "})")};
+    GrpoOptions& grpo = job.trainer.grpo;
+    grpo.group = grpo.completion_tokens = 2;
+    grpo.commands = {"touch " + begun + "; exec cat " + answers};
+    TakeDataWords(job);
+    test::FakeHub hub(1);
+    test::FakeCluster cluster(hub, 0, 1);
+    const auto trainer = Must(Trainer::Make(job.trainer, cluster));
+    const OpenedData data = Must(OpenData(trainer->source(), job.data, trainer->hyper().vocab));
+    Rollouts rollouts = Must(Rollouts::Make(grpo, data, cluster));
+    const std::optional<Batch> prompts =
+        Must(Must(OpenLoader(job, trainer->layout(), data)).Next());
+    constexpr int kMostLooks = 10;
+    std::set<int64_t> seen;
+    int looks = 0;
+    cluster.on_look = [&] {
+        if (looks == kMostLooks || !std::filesystem::exists(begun)) return;
+        seen.insert(cluster.progress());
+        if (seen.size() < 2 && ++looks < kMostLooks) return;
+        looks = kMostLooks;
+        EXPECT_EQ(::write(answer.get(), "1\n2\n", 4), 4);
+    };
+    const auto judged = rollouts.Next(*trainer, *prompts, 1);
+    ASSERT_TRUE(judged.ok()) << judged.error().message;
+    EXPECT_EQ(judged->values[0], 1.5);
+    EXPECT_EQ(seen.size(), 2u) << "the rank seems to be stuck";
+    EXPECT_EQ(cluster.progress(), trainer->executable().progress());
 }
 
 TEST(Rewards, ExpressionsAndSchemas) {

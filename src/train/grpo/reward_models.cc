@@ -126,6 +126,7 @@ class RewardModels::Model {
         return {};
     }
 
+    int64_t progress() const { return executable_->progress(); }
     uint64_t bytes() const {
         const backend::MemoryUse use = executable_->memory();
         return use.weight_bytes + use.arena_bytes;
@@ -290,6 +291,12 @@ void RewardModels::Clear() {
 uint64_t RewardModels::bytes() const {
     uint64_t sum = 0;
     for (const auto& model : models_) sum += model->bytes();
+    return sum;
+}
+
+int64_t RewardModels::progress() const {
+    int64_t sum = 0;
+    for (const auto& model : models_) sum += model->progress();
     return sum;
 }
 

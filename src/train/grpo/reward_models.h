@@ -56,6 +56,8 @@ class RewardModels {
     void Clear();
     // Bytes of weights and activations on this rank.
     uint64_t bytes() const;
+    // As Executable::progress, of all models. Thread: any, while Score runs.
+    int64_t progress() const;
     // Reads the weights. Collective. Errors: those of reading and of links.
     Status Load(cluster::Cluster& cluster);
     // By model: the reward of each completion, not activated; not a number: the model cannot read

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/deadline.h"
 #include "train/grpo/loss.h"
+#include "train/process_work.h"
 
 namespace weft::train {
 
@@ -23,7 +25,7 @@ std::vector<std::string> GrpoNames(const GrpoOptions& options) {
 
 Result<Rollouts> Rollouts::Make(const GrpoOptions& options, const OpenedData& data,
                                 cluster::Cluster& cluster) {
-    Rollouts rollouts(options, data);
+    Rollouts rollouts(options, data, cluster);
     if (cluster.rank() != 0) return rollouts;
     const auto ends = [&cluster]() -> Status {
         const net::PeerMonitor* const monitor = cluster.monitor();
@@ -122,6 +124,14 @@ Result<Rollouts::Judgement> Rollouts::Judge(Trainer& trainer, const Batch& promp
     return Judgement{{rewards.begin(), rewards.end()}, {means.begin(), means.end()}};
 }
 
+// The other ranks wait for as long as rewards take, which have a deadline of their own
+// (--reward-timeout).
+Result<std::vector<std::vector<double>>> Rollouts::ScoreOnFirst(Trainer& trainer,
+                                                                std::span<const Judged> judged) {
+    const WorkScope judges(cluster_, trainer.executable(), NowNs);
+    return rewards_->Score(judged);
+}
+
 Status Rollouts::JudgeInto(Trainer& trainer, const Batch& prompts,
                            std::span<const Completion> completions, std::span<double> rewards,
                            std::span<double> means) {
@@ -139,7 +149,7 @@ Status Rollouts::JudgeInto(Trainer& trainer, const Batch& prompts,
     }
     WEFT_ASSIGN(const auto of_models, trainer.ScoreByModels(judged));
     if (!rewards_) return {};
-    WEFT_ASSIGN(auto values, rewards_->Score(judged));
+    WEFT_ASSIGN(auto values, ScoreOnFirst(trainer, judged));
     values.insert(values.end(), of_models.begin(), of_models.end());
     std::ranges::copy(rewards_->SumsOf(values), rewards.begin());
     for (size_t i = 0; i < values.size(); ++i) means[i] = MeanOf(values[i]).mean;

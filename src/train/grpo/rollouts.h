@@ -44,7 +44,10 @@ class Rollouts {
     struct Judgement {
         std::vector<double> rewards, means;  // sums of each completion; means of each reward
     };
-    Rollouts(const GrpoOptions& options, const OpenedData& data) : options_(options), data_(data) {}
+    Rollouts(const GrpoOptions& options, const OpenedData& data, cluster::Cluster& cluster)
+        : options_(options), data_(data), cluster_(cluster) {}
+    Result<std::vector<std::vector<double>>> ScoreOnFirst(Trainer& trainer,
+                                                          std::span<const Judged> judged);
     Result<Judgement> Judge(Trainer& trainer, const Batch& prompts,
                             std::span<const Completion> completions);
     Status JudgeInto(Trainer& trainer, const Batch& prompts,
@@ -58,6 +61,7 @@ class Rollouts {
 
     const GrpoOptions& options_;
     const OpenedData& data_;
+    cluster::Cluster& cluster_;
     std::optional<Rewards> rewards_;
 };
 
