@@ -61,6 +61,13 @@ TEST(Parquet, OtherTypesAreText) {
                                   {{"old", "1969-12-31T23:59:59.500000000"}}});
 }
 
+// Bytes that are no text, ids of a fixed size and numbers out of range keep no file from being
+// read.
+TEST(Parquet, ColumnsOfAllTypesAreRead) {
+    ExpectLines("../arrow/types.parquet",
+                JsonLines(Must(ReadTextFile(Golden("../arrow/types.jsonl")))));
+}
+
 TEST(Parquet, FilesAndFoldersAreData) {
     const TempDir folder;
     std::filesystem::create_directories(folder / "data");

@@ -273,16 +273,17 @@ void WriteValue(const Column& column, int64_t index, RecordLines& out) {
     if (field.is_text()) {
         const auto [begin, end] = PartOf(column, index);
         return out.Value(field.scalar,
-                         DataOf(column, static_cast<uint64_t>(begin), static_cast<uint64_t>(end)));
+                         DataOf(column, static_cast<uint64_t>(begin), static_cast<uint64_t>(end)),
+                         field.name);
     }
     if (field.type == kBool) {
         const auto bit = static_cast<std::byte>(Bit(column.data, index));
-        return out.Value(field.scalar, {&bit, 1});
+        return out.Value(field.scalar, {&bit, 1}, field.name);
     }
     const auto bytes = static_cast<uint64_t>(field.bits) / 8;
     const auto at = static_cast<uint64_t>(index) * bytes;
     const bool none = field.type == kNull;
-    out.Value(field.scalar, none ? Bytes() : DataOf(column, at, at + bytes));
+    out.Value(field.scalar, none ? Bytes() : DataOf(column, at, at + bytes), field.name);
 }
 
 void WriteObject(std::span<const Column> columns, int64_t index, RecordLines& out) {

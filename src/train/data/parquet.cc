@@ -48,7 +48,7 @@ class LeafReader {
         }
         const bool is_null = definition_ < type_.most_definition;
         const ColumnBytes value = is_null ? ColumnBytes() : values_.Next();
-        if (out != nullptr) is_null ? out->Null() : out->Value(type_.scalar, value);
+        if (out != nullptr) is_null ? out->Null() : out->Value(type_.scalar, value, type_.name);
         Step();
     }
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kMostFooter = 64 << 20, kMostChunks = 1 << 22;
 constexpr uint64_t kMostNumber = uint64_t{1} << 50;
-constexpr int kMostSkipDepth = 64;
+constexpr int kMostSkipDepth = 64, kMostFixedBytes = 1 << 20;
 
 // The input ended. (A page's header is read with more bytes then.)
 struct TooShort {};
@@ -279,7 +279,9 @@ class Schema {
         constexpr int kBytes[] = {1, 4, 8, 12, 4, 8, 0, 0};
         const bool fixed = leaf.physical == Physical::kFixed;
         leaf.bytes = fixed ? of.bytes : kBytes[of.physical];
-        if (fixed && (of.bytes < 1 || of.bytes > 256)) Refuse(path, "values of an odd size");
+        if (fixed && (of.bytes < 1 || of.bytes > kMostFixedBytes)) {
+            Refuse(path, "values of an odd size");
+        }
         leaf.scalar = ScalarOf(of, leaf);
         out_.leaves.push_back(std::move(leaf));
     }
@@ -298,13 +300,17 @@ class Schema {
             scalar.kind = Scalar::kDecimal;
             scalar.big_endian = !integer;
             scalar.scale = of.scale;
-            if (of.scale > kMostDecimalScale) Refuse(leaf.name, "an odd decimal");
+            if (of.scale > kMostDecimalScale) scalar.kind = Scalar::kUnread;
         } else if (integer && (of.logical == 6 || of.converted == 6)) {
             if (leaf.bytes != 4) Refuse(leaf.name, "dates of an odd size");
             scalar.kind = Scalar::kDate;
         } else if (integer && (of.logical == 8 || of.converted == 9 || of.converted == 10)) {
             scalar.kind = Scalar::kTime;
             scalar.scale = 3 * (of.logical == 8 ? std::min(of.unit, 3) : of.converted - 8);
+        } else if (integer && (of.logical == 7 || of.converted == 7 || of.converted == 8)) {
+            scalar.kind = Scalar::kClock;
+            scalar.scale = 3 * (of.logical == 7 ? std::min(of.unit, 3) : of.converted - 6);
+            scalar.utc = false;
         } else if (integer) {
             scalar.kind = Scalar::kInt;
             scalar.is_signed = of.is_signed && !(of.converted >= 11 && of.converted <= 14);
@@ -319,10 +325,15 @@ class Schema {
         } else if (fixed && of.logical == 15 && leaf.bytes == 2) {
             scalar.kind = Scalar::kFloat;
         } else if (text) {
-            const bool json = of.logical == 12 || of.converted == 19;
-            scalar.kind = json ? Scalar::kJson : Scalar::kText;
+            constexpr int kUtf8[] = {1, 0}, kEnum[] = {4, 4}, kJson[] = {12, 19};
+            const auto is = [&](const int(&said)[2]) {
+                return of.logical == said[0] || of.converted == said[1];
+            };
+            scalar.kind = is(kJson)                ? Scalar::kJson
+                          : is(kUtf8) || is(kEnum) ? Scalar::kText
+                                                   : Scalar::kBytes;
         } else {
-            Refuse(leaf.name, "values of a fixed number of bytes");
+            scalar.kind = Scalar::kUnread;
         }
         return scalar;
     }

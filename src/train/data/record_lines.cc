@@ -22,7 +22,6 @@ bool IsPlain(char c) {
 }
 
 void AppendQuoted(std::string_view text, std::string& out) {
-    if (!IsUtf8(text)) ColumnFail("a string is not UTF-8");
     out += '"';
     for (size_t at = 0; at < text.size();) {
         size_t end = at;
@@ -41,8 +40,8 @@ void AppendQuoted(std::string_view text, std::string& out) {
     out += '"';
 }
 
-// A signed integer of any size whose value fits in 64 bits.
-int64_t SignedOf(ColumnBytes bytes, bool big_endian) {
+// A signed integer of any size; empty if its value needs more than 64 bits.
+std::optional<int64_t> SignedOf(ColumnBytes bytes, bool big_endian) {
     const size_t size = bytes.size();
     const auto byte = [&](size_t i) {  // from the lowest
         return static_cast<uint8_t>(bytes[big_endian ? size - 1 - i : i]);
@@ -53,9 +52,7 @@ int64_t SignedOf(ColumnBytes bytes, bool big_endian) {
     const int rest = size < 8 ? static_cast<int>(64 - 8 * size) : 0;
     const int64_t value = static_cast<int64_t>(raw << rest) >> rest;
     for (size_t i = 8; i < size; ++i) {
-        if (byte(i) != (value < 0 ? 0xff : 0)) {
-            ColumnFail("a decimal has more than 18 digits", ErrorCode::kUnsupported);
-        }
+        if (byte(i) != (value < 0 ? 0xff : 0)) return std::nullopt;
     }
     return value;
 }
@@ -67,13 +64,11 @@ double FloatOf(ColumnBytes bytes) {
 }
 
 // INT96: nanoseconds of a day, and the number of the day (Julian).
-int64_t NanosOfInt96(ColumnBytes bytes) {
+std::optional<int64_t> NanosOfInt96(ColumnBytes bytes) {
     constexpr int64_t kDayOf1970 = 2'440'588, kNanosOfDay = 86'400'000'000'000;
     const int64_t day = int64_t{NumberAt<int32_t>(bytes, 8)} - kDayOf1970;
     const auto nanos = NumberAt<int64_t>(bytes, 0);
-    if (std::abs(day) > 100'000 || nanos < 0 || nanos > kNanosOfDay) {
-        ColumnFail("a time is out of range", ErrorCode::kUnsupported);
-    }
+    if (std::abs(day) > 100'000 || nanos < 0 || nanos > kNanosOfDay) return std::nullopt;
     return day * kNanosOfDay + nanos;
 }
 
@@ -85,6 +80,7 @@ void ColumnFail(std::string what, ErrorCode code) {
 
 std::string RecordLines::KeyOf(std::string_view name) {
     if (name.size() > kMostColumnName) ColumnFail("a column has a long name");
+    if (!IsUtf8(name)) ColumnFail("the name of a column is not UTF-8");
     std::string key;
     AppendQuoted(name, key);
     return key + ":";
@@ -121,93 +117,116 @@ void RecordLines::End(char bracket) {
     (lines_ += bracket) += ',';
 }
 
-void RecordLines::Text(std::string_view text) {
-    if (text.size() > kMostLineBytes) ColumnFail("a string is too long", ErrorCode::kUnsupported);
+void RecordLines::Text(std::string_view text, std::string_view column) {
+    if (text.size() > kMostLineBytes) {
+        ColumnFail(fmt::format("a string of column '{}' is too long", column),
+                   ErrorCode::kUnsupported);
+    }
+    if (!IsUtf8(text)) ColumnFail(fmt::format("a string of column '{}' is not UTF-8", column));
     AppendQuoted(text, lines_);
 }
 
 // (datasets' Json stores texts such as "3." as they are, and reads them with a parser that takes
 // more than JSON.)
-void RecordLines::Json(std::string_view text) {
-    if (text.size() > kMostLineBytes) ColumnFail("a string is too long", ErrorCode::kUnsupported);
+void RecordLines::Json(std::string_view text, std::string_view column) {
     const auto value = ParseOrderedJsonText(
-        text, {.bytes = SIZE_MAX, .depth = kMostColumnDepth, .values = kMostValues});
+        text, {.bytes = kMostLineBytes, .depth = kMostColumnDepth, .values = kMostValues});
     if (value.ok() && value->is_null()) return Null();
     Start();
     if (value.ok()) {
         lines_ += value->dump();
     } else {
-        Text(text);
+        Text(text, column);
     }
     lines_ += ',';
 }
 
-void RecordLines::Int(const Scalar& type, int64_t number) {
-    std::string digits = std::to_string(number);
+bool RecordLines::Int(const Scalar& type, std::optional<int64_t> number) {
+    if (!number) return false;
+    std::string digits = std::to_string(*number);
     const auto scale = static_cast<size_t>(type.scale);
     if (scale > 0) {
-        const size_t sign = number < 0 ? 1 : 0;
+        const size_t sign = *number < 0 ? 1 : 0;
         if (digits.size() - sign <= scale) {
             digits.insert(sign, scale + 1 - (digits.size() - sign), '0');
         }
         digits.insert(digits.size() - scale, 1, '.');
     }
     lines_ += digits;
+    return true;
 }
 
 // As Python's isoformat, in UTC.
-void RecordLines::Time(const Scalar& type, int64_t number) {
+bool RecordLines::Time(const Scalar& type, std::optional<int64_t> number) {
+    if (!number) return false;
     int64_t unit = 1;
     for (int i = 0; i < type.scale; ++i) unit *= 10;
-    int64_t seconds = number / unit, part = number % unit;
+    int64_t seconds = *number / unit, part = *number % unit;
     if (part < 0) {
         part += unit;
         --seconds;
     }
     constexpr int64_t kDay = 86'400, kMostDays = 10'000'000;
-    int64_t days = type.kind == Scalar::kDate ? number : seconds / kDay;
+    const bool clock = type.kind == Scalar::kClock;
+    int64_t days = type.kind == Scalar::kDate ? *number : seconds / kDay;
     if (type.kind != Scalar::kDate && seconds % kDay < 0) --days;
-    if (days > kMostDays || days < -kMostDays)
-        ColumnFail("a time is out of range", ErrorCode::kUnsupported);
+    if (days > kMostDays || days < -kMostDays || (clock && days != 0)) return false;
     const std::chrono::year_month_day day{std::chrono::sys_days{std::chrono::days{days}}};
+    lines_ += '"';
     auto out = std::back_inserter(lines_);
-    fmt::format_to(out, "\"{:04}-{:02}-{:02}", static_cast<int>(day.year()),
-                   static_cast<unsigned>(day.month()), static_cast<unsigned>(day.day()));
+    if (!clock) {
+        fmt::format_to(out, "{:04}-{:02}-{:02}", static_cast<int>(day.year()),
+                       static_cast<unsigned>(day.month()), static_cast<unsigned>(day.day()));
+    }
     if (type.kind != Scalar::kDate) {
         const int64_t of_day = seconds - days * kDay;
-        fmt::format_to(out, "T{:02}:{:02}:{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60);
+        if (!clock) lines_ += 'T';
+        fmt::format_to(out, "{:02}:{:02}:{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60);
         if (part > 0) fmt::format_to(out, ".{:0{}}", part, type.scale);
         if (type.utc) lines_ += "+00:00";
     }
     lines_ += '"';
+    return true;
 }
 
-void RecordLines::Value(const Scalar& type, ColumnBytes bytes) {
-    const bool infinite = type.kind == Scalar::kFloat && !std::isfinite(FloatOf(bytes));
-    if (type.kind == Scalar::kNull || infinite) return Null();
+bool RecordLines::Append(const Scalar& type, ColumnBytes bytes, std::string_view column) {
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    if (type.kind == Scalar::kJson) return Json(text);
-    Start();
     switch (type.kind) {
         case Scalar::kNull:
-        case Scalar::kJson: break;
-        case Scalar::kBool: lines_ += NumberAt<uint8_t>(bytes, 0) != 0 ? "true" : "false"; break;
-        case Scalar::kInt:
-            if (type.is_signed) {
-                Int(type, SignedOf(bytes, false));
-            } else {
-                uint64_t number = 0;
-                std::memcpy(&number, bytes.data(), std::min<size_t>(bytes.size(), 8));
-                lines_ += std::to_string(number);
-            }
-            break;
-        case Scalar::kFloat: lines_ += nlohmann::json(FloatOf(bytes)).dump(); break;
-        case Scalar::kText: Text(text); break;
-        case Scalar::kDecimal: Int(type, SignedOf(bytes, type.big_endian)); break;
+        case Scalar::kJson:
+        case Scalar::kUnread: break;
+        case Scalar::kBool:
+            lines_ += NumberAt<uint8_t>(bytes, 0) != 0 ? "true" : "false";
+            return true;
+        case Scalar::kInt: {
+            if (type.is_signed) return Int(type, SignedOf(bytes, false));
+            uint64_t number = 0;
+            std::memcpy(&number, bytes.data(), std::min<size_t>(bytes.size(), 8));
+            lines_ += std::to_string(number);
+            return true;
+        }
+        case Scalar::kFloat: lines_ += nlohmann::json(FloatOf(bytes)).dump(); return true;
+        case Scalar::kBytes:
+            if (!IsUtf8(text)) return false;
+            [[fallthrough]];
+        case Scalar::kText: Text(text, column); return true;
+        case Scalar::kDecimal: return Int(type, SignedOf(bytes, type.big_endian));
         case Scalar::kDate:
-        case Scalar::kTime: Time(type, SignedOf(bytes, false)); break;
-        case Scalar::kInt96: Time(type, NanosOfInt96(bytes)); break;
+        case Scalar::kTime:
+        case Scalar::kClock: return Time(type, SignedOf(bytes, false));
+        case Scalar::kInt96: return Time(type, NanosOfInt96(bytes));
     }
+    return false;
+}
+
+void RecordLines::Value(const Scalar& type, ColumnBytes bytes, std::string_view column) {
+    const bool infinite = type.kind == Scalar::kFloat && !std::isfinite(FloatOf(bytes));
+    if (type.kind == Scalar::kNull || infinite) return Null();
+    if (type.kind == Scalar::kJson) {
+        return Json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, column);
+    }
+    Start();
+    if (!Append(type, bytes, column)) lines_ += "{\"unread\":true}";
     lines_ += ',';
 }
 

@@ -1,7 +1,8 @@
 // Writes the records of files with columns (Arrow, Parquet) as JSON lines.
 //
 // Members that are null are left out, because datasets gives a record null for each member that
-// only other records have.
+// only other records have. A value that JSON lacks (bytes that are not UTF-8, a decimal of more
+// than 18 digits) becomes {"unread": true}, so that only a record that needs it is an error.
 //
 // The files are hostile: a record has at most kMostValues values and kMostLineBytes bytes, and each
 // string is checked to be UTF-8. Errors are thrown as ColumnFault; ReadArrow and ReadParquet catch
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,12 +47,27 @@ inline constexpr int kMostDecimalScale = 38;
 
 // The type of a column without parts.
 struct Scalar {
-    enum Kind { kNull, kBool, kInt, kFloat, kText, kJson, kDecimal, kDate, kTime, kInt96 };
+    // kBytes: a text if it is UTF-8. kClock: a time of day. kUnread: values that are not read.
+    enum Kind {
+        kNull,
+        kBool,
+        kInt,
+        kFloat,
+        kText,
+        kBytes,
+        kJson,
+        kDecimal,
+        kDate,
+        kTime,
+        kClock,
+        kInt96,
+        kUnread
+    };
     Kind kind = kNull;
     bool is_signed = true;    // kInt
     bool big_endian = false;  // kDecimal
     bool utc = false;         // kTime
-    // kDecimal: digits after the point. kTime: a second has 10^scale units, at most 9.
+    // kDecimal: digits after the point. kTime, kClock: a second has 10^scale units, at most 9.
     int scale = 0;
 };
 
@@ -65,8 +82,8 @@ class RecordLines {
     void Key(const std::string& key) { key_ = &key; }
     void Null();
     // bytes: the value: a number of 1 to 8 bytes (kBool: 1), a text (kJson: of a JSON value, which
-    // becomes a part of the record), a decimal of any size.
-    void Value(const Scalar& type, ColumnBytes bytes);
+    // becomes a part of the record), a decimal of any size. column: its name, for errors.
+    void Value(const Scalar& type, ColumnBytes bytes, std::string_view column);
     void Begin(char bracket);  // '{' or '['
     void End(char bracket);
     // Ends a record; passes whole lines on.
@@ -76,10 +93,12 @@ class RecordLines {
 
   private:
     void Start();
-    void Text(std::string_view text);
-    void Json(std::string_view text);
-    void Int(const Scalar& type, int64_t number);
-    void Time(const Scalar& type, int64_t number);
+    // False: JSON lacks the value.
+    bool Append(const Scalar& type, ColumnBytes bytes, std::string_view column);
+    void Text(std::string_view text, std::string_view column);
+    void Json(std::string_view text, std::string_view column);
+    bool Int(const Scalar& type, std::optional<int64_t> number);
+    bool Time(const Scalar& type, std::optional<int64_t> number);
 
     const Take& take_;
     std::string lines_;
