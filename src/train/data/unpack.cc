@@ -381,11 +381,11 @@ UnpackedName::~UnpackedName() {
 Result<UnpackedFile> OpenUnpacked(const std::string& path) {
     WEFT_ASSIGN(File file, File::Open(path));
     WEFT_ASSIGN(const std::string first, HeadAt(file, 0));
-    const auto arrow = ArrowBegin(first);
+    const bool arrow = IsArrow(first);
     if (arrow || first.starts_with(kParquetMagic)) {
         const Fill fill = [&](Unpacking& to) {
             const auto take = [&](std::string_view lines) { return to.Write(lines); };
-            return arrow ? ReadArrow(file, *arrow, take) : ReadParquet(file, take);
+            return arrow ? ReadArrow(file, take) : ReadParquet(file, take);
         };
         return SharedRecords(file, fill).Open();
     }
