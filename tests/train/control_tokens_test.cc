@@ -180,6 +180,37 @@ TEST(ControlTokens, InTextAreReported) {
     }
 }
 
+// A template may take a thought out of the content and write its control tokens itself.
+TEST(ControlTokens, ThatTheTemplateWritesAreNotReported) {
+    tokenizer::TokenizerData data = tokenizer::TinyBytePair();
+    data.eot = kTurnEnd;
+    for (const char* name : {"<think>", "</think>"}) {
+        data.tokens.push_back(name);
+        data.types.push_back(3);
+    }
+    const auto tokenizer = Must(tokenizer::Tokenizer::Make(std::move(data)));
+    const std::string begin = "{% for m in messages %}<|im_start|>{{ m.role }}\n",
+                      end = "<|im_end|>\n";
+    const std::string splits =
+        "{% if '</think>' in m.content %}<think>{{ "
+        "m.content.split('</think>')[0].split('<think>')[1]"
+        " }}</think>{{ m.content.split('</think>')[1] }}{% else %}{{ m.content }}{% endif %}";
+    for (const bool written : {true, false}) {
+        const chat::Chat chat = Must(chat::Chat::Make(
+            begin + (written ? splits : "{{ m.content }}") + end +
+                "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+            *tokenizer));
+        const auto encoder = Must(Encoder::Make(*tokenizer, &chat, 1));
+        const Sample sample = Must(encoder.Encode(Must(ParseRecord(
+            R"({"messages": [{"role": "user", "content": "q"},
+                {"role": "assistant", "content": "<think>t</think>a"}]})"))));
+        EXPECT_EQ(std::ranges::count(sample.tokens, kTurnEnd + 1), written ? 1 : 0);
+        EXPECT_EQ(encoder.TakeNote().find("such as <think>, and they are read as letters") !=
+                      std::string::npos,
+                  !written);
+    }
+}
+
 TEST(ControlTokens, Modes) {
     EXPECT_EQ(Must(ControlModeOf("auto")), ControlMode::kAuto);
     EXPECT_EQ(Must(ControlModeOf("parse")), ControlMode::kParse);

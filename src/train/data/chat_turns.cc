@@ -81,6 +81,15 @@ bool IsBlankText(std::string_view text) {
     return text.find_first_not_of(" \t\r\n") == text.npos;
 }
 
+// Looks for control tokens in the parts that the template took from the record. (It may write some
+// of a message's control tokens itself, such as <think>.)
+void LookInto(const Text& text, const ControlTokens* control) {
+    if (control == nullptr) return;
+    for (const TextRange& range : text.given()) {
+        control->Look(text.view().substr(range.begin, range.end - range.begin));
+    }
+}
+
 // The end of the text of message `at`.
 std::optional<size_t> WordsEnd(const Text& text, size_t at) {
     const auto& given = text.given();
@@ -502,13 +511,16 @@ Result<Text> ChatTurns::Render(ChatInput input) const {
     return chat_->Render(input);
 }
 
-Result<std::vector<int32_t>> ChatTurns::EncodePrompt(ChatInput input) const {
+Result<std::vector<int32_t>> ChatTurns::EncodePrompt(ChatInput input,
+                                                     const ControlTokens* control) const {
     input.add_generation_prompt = true;
     WEFT_TRY(Prepare(input));
-    return chat_->Encode(input);
+    WEFT_ASSIGN(const Text whole, chat_->Render(input));
+    LookInto(whole, control);
+    return chat_->Encode(whole);
 }
 
-Result<Sample> ChatTurns::Encode(ChatInput input) const {
+Result<Sample> ChatTurns::Encode(ChatInput input, const ControlTokens* control) const {
     // A call may end differently from an answer: GLM's ends with the header of its result.
     std::optional<ChatInput> with_result;
     if (!closing_.empty() && EndsInCall(input)) {
@@ -517,6 +529,7 @@ Result<Sample> ChatTurns::Encode(ChatInput input) const {
     }
     WEFT_TRY(Prepare(input));
     WEFT_ASSIGN(Text whole, chat_->Render(input));
+    LookInto(whole, control);
     if (!closing_.empty() && EndsOpen(input, whole)) {
         whole.Append(with_result ? ClosingIn(std::move(*with_result), whole) : closing_, 0);
     }

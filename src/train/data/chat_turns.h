@@ -25,6 +25,7 @@
 #include "base/result.h"
 #include "chat/conversation.h"
 #include "tokenizer/tokenizer.h"
+#include "train/data/control_tokens.h"
 #include "train/data/sample.h"
 
 namespace weft::train {
@@ -39,9 +40,11 @@ class ChatTurns {
     // assistant's turns as learned, except turns whose chat::kLossMember is 0.
     // Errors: kCorrupt: an invalid message; kUnsupported: turns that can't be told apart in the
     // rendered text; errors of the template.
-    Result<Sample> Encode(chat::ChatInput input) const;
+    // control: looks for control tokens in texts of the record; may be null.
+    Result<Sample> Encode(chat::ChatInput input, const ControlTokens* control = nullptr) const;
     // The tokens of the conversation and of the header of the next answer. Errors: as for Encode.
-    Result<std::vector<int32_t>> EncodePrompt(chat::ChatInput input) const;
+    Result<std::vector<int32_t>> EncodePrompt(chat::ChatInput input,
+                                              const ControlTokens* control = nullptr) const;
     // The conversation as text, rendered as by Encode.
     Result<chat::Text> Render(chat::ChatInput input) const;
     // Returns a sentence for the user if answers were learned without an end token; "" if there

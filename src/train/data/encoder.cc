@@ -49,19 +49,6 @@ ChatRecord Asked(const InstructionRecord& record) {
     return chat;
 }
 
-// Looks for control tokens in the text of a message.
-void LookInto(const OrderedJson& message, const ControlTokens& control) {
-    const auto look = [&](const OrderedJson& object, const char* name) {
-        const auto words = object.find(name);
-        if (words == object.end() || !words->is_string()) return;
-        control.Look(words->get_ref<const std::string&>());
-    };
-    look(message, "content");
-    const auto content = message.find("content");
-    if (content == message.end() || !content->is_array()) return;
-    for (const OrderedJson& part : *content) look(part, "text");
-}
-
 Result<chat::ChatInput> InputOf(const ChatRecord& record, int64_t now_s) {
     chat::ChatInput input;
     input.messages = record.messages;
@@ -159,7 +146,7 @@ Result<Sample> Encoder::PromptOf(const ControlTokens::Text& read) const {
 Result<Sample> Encoder::EncodePrompt(const ChatRecord& record) const {
     WEFT_ASSIGN(chat::ChatInput input, CheckedInput(record));
     Sample sample;
-    WEFT_ASSIGN(sample.tokens, turns_->EncodePrompt(std::move(input)));
+    WEFT_ASSIGN(sample.tokens, turns_->EncodePrompt(std::move(input), &*control_));
     WEFT_TRY(CheckIds(sample));
     return sample;
 }
@@ -282,7 +269,7 @@ Result<Sample> Encoder::Of(const QuestionRecord& record) const {
 
 Result<Sample> Encoder::Of(const ChatRecord& record) const {
     WEFT_ASSIGN(chat::ChatInput input, CheckedInput(record));
-    return turns_->Encode(std::move(input));
+    return turns_->Encode(std::move(input), &*control_);
 }
 
 Result<chat::ChatInput> Encoder::CheckedInput(const ChatRecord& record) const {
@@ -291,7 +278,6 @@ Result<chat::ChatInput> Encoder::CheckedInput(const ChatRecord& record) const {
         return MakeError(ErrorCode::kUnsupported, "{} messages; at most {} are read",
                          record.messages.size(), kMostMessages);
     }
-    for (const OrderedJson& message : record.messages) LookInto(message, *control_);
     return InputOf(record, now_s_);
 }
 
