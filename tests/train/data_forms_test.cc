@@ -776,7 +776,19 @@ TEST(DataForms, SeveralFilesAndFolders) {
               std::string::npos);
 }
 
-// As the package datasets assigns files to splits.
+// These forms have a header even without records, so a file of 0 bytes is what a download left.
+TEST(DataForms, EmptyFilesOfFormsWithHeadersAreErrors) {
+    for (const std::string name : {"x.parquet", "x.arrow", "x.jsonl.gz", "x.csv.zst", "x.txt.xz",
+                                   "x.json.bz2", "X.PARQUET"}) {
+        const TempDir folder;
+        std::filesystem::create_directories(folder / "data");
+        WriteText(folder, "data/a.jsonl", "{\"text\": \"a\"}\n");
+        WriteText(folder, "data/" + name, "");
+        const std::string error = FileMarked({folder / "data"});
+        EXPECT_NE(error.find(name + ": it has 0 bytes"), std::string::npos) << error;
+    }
+}
+
 TEST(DataForms, PartsWithoutRecordsAreNoError) {
     const TempDir folder;
     std::filesystem::create_directories(folder / "data");
@@ -787,6 +799,9 @@ TEST(DataForms, PartsWithoutRecordsAreNoError) {
         << FileMarked({folder / "data"});
     const std::string full = WriteText(folder, "data/part-3.jsonl", "{\"text\": \"a\"}\n");
     EXPECT_EQ(FileMarked({folder / "data"}), "[a<|endoftext|>]|");
+    const auto data = Must(DataSet::Open({.specs = {folder / "data"}}, ByteEncoder()));
+    EXPECT_TRUE(data->Summary().starts_with("4 files (3 without records), 1 record: "))
+        << data->Summary();
     const std::string error = FileMarked({full, empty});
     EXPECT_NE(error.find("part-0.jsonl: no records in 0 bytes"), std::string::npos) << error;
     for (const char* text : {"", "\n \n\n", "[]", "{\n}"}) {
@@ -795,6 +810,7 @@ TEST(DataForms, PartsWithoutRecordsAreNoError) {
     }
 }
 
+// As the package datasets assigns files to splits.
 TEST(DataForms, FilesOfOtherSplitsAreLeftOut) {
     const TempDir folder;
     const auto add = [&](const std::string& name) {

@@ -152,7 +152,11 @@ class FileSet final : public DataSet {
         const auto counted = [](uint64_t count, const char* what) {
             return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
         };
-        std::string text = fmt::format("{}, {}: {}", counted(files_.size(), "file"),
+        const auto empty = std::ranges::count_if(files_, [](const RecordFile& file) {
+            return file.size(Part::kTrain) + file.size(Part::kTest) + file.oversized() == 0;
+        });
+        std::string text = fmt::format("{}{}, {}: {}", counted(files_.size(), "file"),
+                                       empty > 0 ? fmt::format(" ({} without records)", empty) : "",
                                        counted(content().records, "record"), Name());
         if (!list_.left_out.empty()) {
             text += fmt::format(

@@ -27,6 +27,8 @@
 #include "base/deadline.h"
 #include "base/hash.h"
 #include "base/home_folder.h"
+#include "base/text.h"
+#include "hub/data_format.h"
 #include "train/data/arrow_stream.h"
 #include "train/data/parquet.h"
 
@@ -362,6 +364,13 @@ Result<uint64_t> BeginOf(const File& file) {
     }
 }
 
+// Whether the name is one of a format whose files have a header even without records.
+bool HasHeader(const std::string& path) {
+    const std::string name = LowerCase(path);
+    return hub::WithoutCompression(name) != name || name.ends_with(".parquet") ||
+           name.ends_with(".arrow");
+}
+
 }  // namespace
 
 std::string_view CompressionOf(std::string_view head) {
@@ -392,6 +401,12 @@ Result<UnpackedFile> OpenUnpacked(const std::string& path) {
     WEFT_ASSIGN(const uint64_t begin, BeginOf(file));
     WEFT_ASSIGN(const std::string head, HeadAt(file, begin));
     const std::string_view compression = CompressionOf(head);
+    if (file.size_bytes() == 0 && HasHeader(path)) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: it has 0 bytes, and a file of this kind has a header even without "
+                         "records. Is the file complete?",
+                         path);
+    }
     if (compression.empty()) return UnpackedFile{std::move(file), {}};
     const Fill fill = [&](Unpacking& to) { return Unpack(file, begin, compression, to); };
     return SharedRecords(file, fill).Open();
