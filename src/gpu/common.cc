@@ -1,5 +1,6 @@
 // Names, and handles of buffers: what all builds have.
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
 #include "gpu/device.h"
@@ -43,11 +44,15 @@ std::string VisibleText(Api api) {
     };
     constexpr Variable kVariables[] = {{Api::kCuda, "CUDA_VISIBLE_DEVICES", true},
                                        {Api::kHip, "ROCR_VISIBLE_DEVICES", true},
-                                       {Api::kHip, "HIP_VISIBLE_DEVICES", false}};
+                                       {Api::kHip, "HIP_VISIBLE_DEVICES", false},
+                                       {Api::kHip, "CUDA_VISIBLE_DEVICES", false}};
     std::string text;
     for (const Variable& variable : kVariables) {
         const char* const value = variable.api == api ? std::getenv(variable.name) : nullptr;
         if (value == nullptr || (*value == '\0' && !variable.may_be_empty)) continue;
+        // HIP reads CUDA's variable only without its own one.
+        const bool second = &variable == std::end(kVariables) - 1;
+        if (second && text.find("HIP_VISIBLE_DEVICES=") != text.npos) continue;
         text += fmt::format("{}{}={}", text.empty() ? "" : " ", variable.name, value);
     }
     return text;

@@ -27,14 +27,14 @@ Result<std::vector<Description>> ListDevices(Api api) {
     WEFT_ASSIGN(std::vector<Description> devices, DriverOf(api).list());
     if (api != Api::kVulkan) return devices;  // the driver obeys the variables
     for (const Api owner : {Api::kCuda, Api::kHip}) {
-        const std::string own = VisibleText(owner);
-        // (HIP obeys CUDA's variable if its own is not set.)
-        const std::string text = own.empty() ? VisibleText(Api::kCuda) : own;
+        const std::string text = VisibleText(owner);
         const bool any = std::ranges::any_of(
             devices, [&](const Description& one) { return IsFor(owner, one.vendor_id); });
         if (!any || text.empty()) continue;
         const auto shown = DriverOf(owner).list();
-        if (shown.ok() || !own.empty()) HideOthers(owner, text, shown, devices);
+        // (A user of NVIDIA's cards sets CUDA's variable, which needs no HIP driver.)
+        const bool foreign = owner == Api::kHip && text.starts_with("CUDA_");
+        if (shown.ok() || !foreign) HideOthers(owner, text, shown, devices);
     }
     return devices;
 }

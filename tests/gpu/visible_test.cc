@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,28 @@ TEST(GpuVisible, WithoutTheDriverOnlyASingleFirstCardIsKnown) {
         devices[0].unusable,
         "CUDA_VISIBLE_DEVICES=0 may hide it, and the CUDA driver, which numbers the GPUs, does "
         "not start. Unset the variable, or: no libamdhip64.so");
+}
+
+// HIP cuts by ROCR's variable, then by its own one or, without that, by CUDA's.
+TEST(GpuVisible, HipReadsCudasVariableWithoutItsOwn) {
+    constexpr const char* kNames[] = {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+                                      "CUDA_VISIBLE_DEVICES"};
+    const std::string rocr = "ROCR_VISIBLE_DEVICES=1", hip = "HIP_VISIBLE_DEVICES=1",
+                      cuda = "CUDA_VISIBLE_DEVICES=1";
+    const std::string want[] = {
+        "", rocr, hip, rocr + " " + hip, cuda, rocr + " " + cuda, hip, rocr + " " + hip};
+    for (size_t set = 0; set < 8; ++set) {
+        for (size_t i = 0; i < 3; ++i) {
+            (set >> i & 1) != 0 ? setenv(kNames[i], "1", 1) : unsetenv(kNames[i]);
+        }
+        EXPECT_EQ(VisibleText(Api::kHip), want[set]) << set;
+        EXPECT_EQ(VisibleText(Api::kCuda), set >= 4 ? cuda : "") << set;
+    }
+    setenv(kNames[1], "", 1);  // as if it were not set
+    EXPECT_EQ(VisibleText(Api::kHip), rocr + " " + cuda);
+    setenv(kNames[2], "", 1);  // hides all GPUs of CUDA, and none of HIP
+    EXPECT_EQ(VisibleText(Api::kHip), rocr);
+    for (const char* name : kNames) unsetenv(name);
 }
 
 }  // namespace

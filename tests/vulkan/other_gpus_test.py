@@ -235,6 +235,14 @@ class Auto(unittest.TestCase):
         _, devices, said = machine.answer(CUDA_VISIBLE_DEVICES="1")
         self.assertEqual(devices, ["cpu"], said)
         self.assertIn("CUDA_VISIBLE_DEVICES=1 may hide it", said)
+        # HIP obeys it, too; without HIP's driver, AMD's card is not a matter of CUDA's variable.
+        card = Machine("discrete vendor=1002 pci=3")
+        self.assertEqual(card.answer(CUDA_VISIBLE_DEVICES="1")[1], ["vulkan:0"])
+        if hip:
+            both = {"ROCR_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "1"}
+            said = card.run(*ASK, "--device", "vulkan:0", status=1, **both,
+                            **{**env, "WEFT_STANDIN_DEVICES": "0"}).stderr
+            self.assertIn("ROCR_VISIBLE_DEVICES=1 CUDA_VISIBLE_DEVICES=1 hides it", said)
 
     def test_what_the_model_does_not_fit_into_is_passed_over(self):
         for gpus, want in some((("discrete vram=1; integrated", "vulkan:1"),
