@@ -536,6 +536,29 @@ TEST(HfExportFolders, EachTokenizerFileIsCopied) {
     }
 }
 
+// The tokenizer of another model would be read beside the new files.
+TEST(HfExportFolders, AnotherModelsTokenizerIsRemoved) {
+    for (const std::string name : {"tokenizer.json", "tiktoken.model", "tokenizer.model",
+                                   "spiece.model", "sentencepiece.bpe.model", "qwen.tiktoken"}) {
+        OwnFolder folder("glm4moe", Json::object());
+        std::filesystem::remove(folder.dir / "model/tokenizer.json");
+        const std::string out = folder.dir / "hf";
+        std::filesystem::create_directory(out);
+        for (const std::string& old : {name, name + ".part", std::string("own.txt")}) {
+            WriteText(out + "/" + old, "of another model");
+        }
+        const Status done = model_files::hf::ExportFolder(
+            *Open(folder.dir / "model"), out, {.type = SafeType::kF32, .replace = true});
+        ASSERT_TRUE(done.ok()) << done.error().message;
+        std::set<std::string> files;
+        for (const auto& entry : std::filesystem::directory_iterator(out)) {
+            files.insert(entry.path().filename());
+        }
+        EXPECT_EQ(files, (std::set<std::string>{"config.json", "model.safetensors", "own.txt"}))
+            << name;
+    }
+}
+
 // As in transformers: rounding would change the choice of experts.
 TEST(HfExportFolders, RoutersStayF32) {
     OwnFolder folder("glm4moe", Json::object());

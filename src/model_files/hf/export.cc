@@ -757,7 +757,9 @@ bool IsExportedName(std::string_view name) {
         name.substr(0, name.size() - kEnd.size()).find_first_not_of("-0123456789of", 5) ==
             name.npos;
     return weights || name == "config.json" || name == "model.safetensors.index.json" ||
-           name == "modules.json" || std::ranges::find(kCompanions, name) != std::end(kCompanions);
+           name == "modules.json" || name == "sentencepiece.bpe.model" ||
+           name.ends_with(".tiktoken") ||
+           std::ranges::find(kCompanions, name) != std::end(kCompanions);
 }
 
 }  // namespace weft::model_files::hf
