@@ -17,8 +17,10 @@
 #include <future>
 #include <utility>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/start_thread.h"
+#include "net/socket.h"
 #include "serve/http/connection.h"
 
 namespace weft::serve {
@@ -28,6 +30,7 @@ using Tcp = boost::asio::ip::tcp;
 using BoostError = boost::system::error_code;
 
 constexpr size_t kMostAddresses = 8;   // per host name
+constexpr int64_t kLookUpMs = 10'000;  // for the name of --host
 constexpr int kWaitForFilesMs = 100;   // wait when no file descriptors are left
 constexpr size_t kSpareFiles = 128;    // for the process, besides connections
 constexpr size_t kMoreFiles = 16384;   // if the hard limit permits: links to many ranks
@@ -47,20 +50,17 @@ Result<std::vector<Tcp::endpoint>> Resolve(const HttpOptions& options) {
                          "and a port from 0 to 65535",
                          options.host, options.port);
     }
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_PASSIVE;
-    addrinfo* found = nullptr;
-    const int failed =
-        ::getaddrinfo(host.c_str(), std::to_string(options.port).c_str(), &hints, &found);
-    if (failed != 0) {
-        return MakeError(ErrorCode::kUsage,
-                         "--host {}: {}; use an address or name of this machine ('127.0.0.1' for "
+    const auto found =
+        net::FindAddresses(host, static_cast<uint16_t>(options.port), Deadline::In(kLookUpMs));
+    if (!found.ok()) {
+        const Error& error = found.error();
+        return MakeError(error.code == ErrorCode::kTimeout ? error.code : ErrorCode::kUsage,
+                         "--host {}: {} Use an address or name of this machine ('127.0.0.1' for "
                          "local programs, '0.0.0.0' or '::' for all addresses)",
-                         options.host, ::gai_strerror(failed));
+                         options.host, error.message);
     }
     std::vector<Tcp::endpoint> endpoints;
-    for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    for (const addrinfo* at = found->get(); at != nullptr; at = at->ai_next) {
         Tcp::endpoint endpoint;
         if (at->ai_addrlen > endpoint.capacity() || endpoints.size() >= kMostAddresses) continue;
         std::memcpy(endpoint.data(), at->ai_addr, at->ai_addrlen);
@@ -69,7 +69,6 @@ Result<std::vector<Tcp::endpoint>> Resolve(const HttpOptions& options) {
             endpoints.push_back(endpoint);
         }
     }
-    ::freeaddrinfo(found);
     return endpoints;
 }
 
