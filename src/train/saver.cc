@@ -1,5 +1,7 @@
 #include "train/saver.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -129,6 +131,16 @@ bool SeesFolder(const std::string& folder, const std::string& token) {
     return true;
 }
 
+// The disk of a folder's checkpoints, which need not exist yet. Unique within a host; 0: unknown.
+uint64_t DiskOf(const std::string& folder) {
+    struct stat status {};
+    for (auto at = std::filesystem::path(folder) / kCheckpointsName; at.has_relative_path();
+         at = at.parent_path()) {
+        if (::stat(at.c_str(), &status) == 0) return status.st_dev;
+    }
+    return 0;
+}
+
 // A part of a piece, to bound memory.
 struct KeptPart {
     size_t piece;
@@ -217,14 +229,21 @@ Result<SavePlace> AgreeOnPlace(const SaveOptions& words, cluster::Cluster& clust
                 cluster.AllGather("folder of checkpoints", root ? FolderToken(words.folder) : "",
                                   Deadline::In(kAgreeMs)));
     place.shared = root || SeesFolder(words.folder, tokens.front());
-    const Json mine = {{"shared", place.shared}, {"bytes", place.own_bytes}};
+    const uint64_t disk = place.shared ? 0 : DiskOf(words.folder);
+    const Json mine = {{"shared", place.shared}, {"bytes", place.own_bytes}, {"disk", disk}};
     WEFT_ASSIGN(const std::vector<std::string> texts,
                 cluster.AllGather("place of checkpoints", mine.dump(), Deadline::In(kAgreeMs)));
-    for (const std::string& text : texts) {
-        WEFT_ASSIGN(const Json said,
-                    model_files::hf::ParseJson(text, "a rank's report of its folder"));
+    const int self = cluster.rank();
+    for (int rank = 0; std::cmp_less(rank, texts.size()); ++rank) {
+        WEFT_ASSIGN(const Json said, model_files::hf::ParseJson(texts[static_cast<size_t>(rank)],
+                                                                "a rank's report of its folder"));
         const bool shared = said.value("shared", false);
-        if (shared) place.here_bytes += said.value("bytes", uint64_t{0});
+        const auto bytes = said.value("bytes", uint64_t{0});
+        if (shared) place.here_bytes += bytes;
+        const bool beside = rank != self && !shared && !place.shared &&
+                            cluster.host(rank).boot_id == cluster.host(self).boot_id &&
+                            said.value("disk", uint64_t{0}) == disk;
+        if (beside) place.own_bytes += bytes;
         place.all_shared = place.all_shared && shared;
     }
     return place;

@@ -60,7 +60,7 @@ Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const Upd
 struct SavePlace {
     bool shared = true;       // whether this rank sees rank 0's folder
     bool all_shared = true;   // whether all ranks see it
-    uint64_t own_bytes = 0;   // size of this rank's file
+    uint64_t own_bytes = 0;   // size of this host's files on this rank's disk, if not shared
     uint64_t here_bytes = 0;  // size of all files on the disk of rank 0's folder
 };
 // Finds out where files go. Collective. Rank 0 must have locked the folder (output_folder.h).

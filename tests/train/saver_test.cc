@@ -65,6 +65,31 @@ TEST_F(SaverTest, OneRankMayWriteLongerThanTheOthers) {
     EXPECT_EQ(ProgressOfReading(folder.path(), cluster.progress), 0);
 }
 
+// Ranks 1 and 2 do not see rank 0's folder, and have one disk if they have one host.
+TEST_F(SaverTest, ADiskHasTheFilesOfAllRanksOfItsHost) {
+    const auto trainer = Trainer::Make(options, cluster);
+    ASSERT_TRUE(trainer.ok()) << trainer.error().message;
+    for (const bool apart : {false, true}) {
+        test::FakeHub three(3);
+        std::vector<uint64_t> bytes(3);
+        const auto agree = [&](int rank) {
+            test::FakeCluster member(three, rank, 3);
+            if (apart) member.SetBoot(2, "another");
+            const auto place = AgreeOnPlace(words, member, (*trainer)->state(), (*trainer)->rule(),
+                                            (*trainer)->source());
+            ASSERT_TRUE(place.ok()) << place.error().message;
+            bytes[static_cast<size_t>(rank)] = place->own_bytes;
+        };
+        {
+            const std::jthread second(agree, 1), third(agree, 2);
+            agree(0);
+        }
+        EXPECT_GT(bytes[0], 0u);
+        const uint64_t others = apart ? bytes[0] : 2 * bytes[0];
+        EXPECT_EQ(bytes, (std::vector<uint64_t>{bytes[0], others, others}));
+    }
+}
+
 // The arrays of Muon are not those of Adam; an older version may have had others, too.
 TEST_F(SaverTest, AnErrorNamesWhatWroteOtherArrays) {
     const auto adam = Trainer::Make(options, cluster);
