@@ -40,31 +40,16 @@ void WriteMetadata(const model_files::ModelSource& source, const QuantizePlan& p
     }
 }
 
-// Writes a folder's tokenizer, which its metadata lacks. Returns true if its tokenizer.json is
-// stored unchanged.
-Result<bool> WriteFolderTokenizer(const model_files::ModelSource& source,
-                                  model_files::GgufWriter& writer) {
-    if (source.folder().empty()) return false;
-    if (!model_files::HasTokenizer(source)) {
-        writer.String("tokenizer.ggml.model", "none");
-        return false;
-    }
-    WEFT_ASSIGN(const model_files::TensorInfo* embedding, source.NeedTensor("token_embd.weight"));
-    const auto data = tokenizer::TokenizerForGguf(source.folder(), embedding->rows);
-    if (data.ok()) {
-        model_files::WriteTokenizer(*data, writer);
-        return false;
-    }
-    if (data.error().code != ErrorCode::kUnsupported) return data.error();
-    // GGUF has no name for this kind of tokenizer: stores tokenizer.json itself, if Weft supports
-    // it.
-    const auto kept = tokenizer::ReadKeptJson(source.folder());
-    if (!kept.ok()) {
-        return kept.error().code == ErrorCode::kNotFound ? data.error() : kept.error();
-    }
-    WEFT_ASSIGN(const auto made, tokenizer::MakeTokenizer(*kept));
-    model_files::WriteKeptTokenizer(*kept, made->data(), writer);
-    return true;
+void WriteFolderTokenizer(const FolderTokenizer& tokenizer, const std::string& folder,
+                          model_files::GgufWriter& writer) {
+    if (tokenizer.none) writer.String("tokenizer.ggml.model", "none");
+    if (!tokenizer.data) return;
+    if (!tokenizer.kept) return model_files::WriteTokenizer(*tokenizer.data, writer);
+    Log(LogLevel::kWarning,
+        "{}: GGUF has no name for this tokenizer, so its tokenizer.json is stored in the file: "
+        "Weft reads it, other programs find no tokenizer",
+        folder);
+    model_files::WriteKeptTokenizer(*tokenizer.kept, *tokenizer.data, writer);
 }
 
 // Rows of one tensor.
@@ -244,10 +229,27 @@ class Crew {
 
 }  // namespace
 
-Status CheckMetadata(const model_files::ModelSource& source) {
-    model_files::GgufWriter writer;
-    const auto written = WriteFolderTokenizer(source, writer);
-    return written.ok() ? Status() : Status(written.error());
+Result<FolderTokenizer> ReadFolderTokenizer(const model_files::ModelSource& source) {
+    FolderTokenizer read;
+    if (source.folder().empty()) return read;
+    read.none = !model_files::HasTokenizer(source);
+    if (read.none) return read;
+    WEFT_ASSIGN(const model_files::TensorInfo* embedding, source.NeedTensor("token_embd.weight"));
+    auto data = tokenizer::TokenizerForGguf(source.folder(), embedding->rows);
+    if (data.ok()) {
+        read.data = std::move(*data);
+        return read;
+    }
+    if (data.error().code != ErrorCode::kUnsupported) return data.error();
+    // Stores tokenizer.json itself, if Weft supports it.
+    auto kept = tokenizer::ReadKeptJson(source.folder());
+    if (!kept.ok()) {
+        return kept.error().code == ErrorCode::kNotFound ? data.error() : kept.error();
+    }
+    WEFT_ASSIGN(const auto made, tokenizer::MakeTokenizer(*kept));
+    read.data = made->data();
+    read.kept = std::move(*kept);
+    return read;
 }
 
 Result<uint64_t> WriteQuantized(const model_files::ModelSource& source, const QuantizePlan& plan,
@@ -255,13 +257,11 @@ Result<uint64_t> WriteQuantized(const model_files::ModelSource& source, const Qu
     WEFT_CHECK(run.threads > 0);
     model_files::GgufWriter writer;
     WriteMetadata(source, plan, run, writer);
-    WEFT_ASSIGN(const bool kept, WriteFolderTokenizer(source, writer));
-    if (kept) {
-        Log(LogLevel::kWarning,
-            "{}: GGUF has no name for this tokenizer, so its tokenizer.json is stored in the file: "
-            "Weft reads it, other programs find no tokenizer",
-            source.folder());
+    FolderTokenizer read;
+    if (run.tokenizer == nullptr) {
+        WEFT_ASSIGN(read, ReadFolderTokenizer(source));
     }
+    WriteFolderTokenizer(run.tokenizer == nullptr ? read : *run.tokenizer, source.folder(), writer);
     for (const PlannedTensor& planned : plan.tensors) {
         const auto dims =
             std::span(planned.from->dims).first(static_cast<size_t>(planned.from->dim_count));

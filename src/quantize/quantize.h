@@ -9,14 +9,27 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
 #include "hw/cpu.h"
 #include "model_files/model_file.h"
 #include "quantize/plan.h"
+#include "tokenizer/kept_json.h"
 
 namespace weft::quantize {
+
+// The tokenizer of a model's folder, which the model's metadata lacks. All empty: the metadata has
+// the tokenizer.
+struct FolderTokenizer {
+    bool none = false;  // the folder has no tokenizer
+    std::optional<tokenizer::TokenizerData> data;
+    std::optional<tokenizer::KeptJson> kept;  // GGUF has no name for this kind of tokenizer
+};
+// Reads no weights. Errors: kUnsupported (the tokenizer can't be written as metadata); those of the
+// tokenizer's files.
+Result<FolderTokenizer> ReadFolderTokenizer(const model_files::ModelSource& source);
 
 struct QuantizeRun {
     int threads = 1;
@@ -27,15 +40,13 @@ struct QuantizeRun {
     // at a time.
     std::function<void(uint64_t done, uint64_t all)> progress;
     std::string importance_name;  // written to the metadata, unless empty
+    // If ReadFolderTokenizer has run; null: WriteQuantized reads the folder.
+    const FolderTokenizer* tokenizer = nullptr;
 };
 
-// Checks that the metadata can be written; the metadata includes the tokenizer of a folder. Reads
-// no weights. Errors: those of WriteQuantized.
-Status CheckMetadata(const model_files::ModelSource& source);
-
 // Writes the file and returns its size in bytes. Errors: those of the source and of OutputFile;
-// kCancelled (`stop`); kCorrupt (a weight is not finite or too large for its new type);
-// kUnsupported (a folder's tokenizer can't be written as metadata).
+// kCancelled (`stop`); kCorrupt (a weight is not finite or too large for its new type); those of
+// ReadFolderTokenizer.
 Result<uint64_t> WriteQuantized(const model_files::ModelSource& source, const QuantizePlan& plan,
                                 const std::string& path, const QuantizeRun& run);
 

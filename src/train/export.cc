@@ -22,8 +22,9 @@ int ThreadsOf(int threads) {
     return threads > 0 ? threads : static_cast<int>(AllowedCores().size());
 }
 
-std::string ResultPath(const TrainExportOptions& words) {
-    return words.folder + (words.format == "hf" ? "/model" : "/model.gguf");
+WriteModelOptions ModelOptionsOf(const TrainExportOptions& words) {
+    const std::string path = words.folder + (words.format == "hf" ? "/model" : "/model.gguf");
+    return {path, words.format, words.type, words.threads, true, nullptr};
 }
 
 Result<quantize::QuantizePlan> PlanOf(const model_files::ModelSource& source,
@@ -37,32 +38,61 @@ Result<quantize::QuantizePlan> PlanOf(const model_files::ModelSource& source,
     return quantize::PlanQuantize(source, options);
 }
 
-Status WriteGguf(const model_files::ModelSource& source, const WriteModelOptions& words) {
+Status WriteGguf(const model_files::ModelSource& source, const quantize::FolderTokenizer& tokenizer,
+                 const WriteModelOptions& words) {
     WEFT_ASSIGN(const quantize::QuantizePlan plan, PlanOf(source, words.type));
     quantize::QuantizeRun run;
     run.threads = ThreadsOf(words.threads);
     run.level = BestCpuLevel(DetectCpu());
     run.replace = words.replace;
     run.stop = words.stop;
+    run.tokenizer = &tokenizer;
     const auto bytes = quantize::WriteQuantized(source, plan, words.path, run);
     return bytes.ok() ? Status() : Status(bytes.error());
 }
 
-Status WriteFolder(const model_files::ModelSource& source, const WriteModelOptions& words) {
+SafeType SafeTypeOf(const std::string& type) {
+    return FindSafeType(type).value_or(SafeType::kBF16);
+}
+
+Status WriteFolder(const model_files::ModelSource& source, const model_files::hf::FolderPlan& plan,
+                   const WriteModelOptions& words) {
     model_files::hf::ExportOptions options;
-    options.type = FindSafeType(words.type).value_or(SafeType::kBF16);
+    options.type = SafeTypeOf(words.type);
     options.threads = ThreadsOf(words.threads);
     options.level = BestCpuLevel(DetectCpu());
     options.replace = words.replace;
     options.stop = words.stop;
-    return model_files::hf::ExportFolder(source, words.path, options);
+    return model_files::hf::ExportFolder(source, plan, words.path, options);
+}
+
+Result<ResultPlan> PlanModel(const model_files::ModelSource& source,
+                             const WriteModelOptions& words) {
+    WEFT_TRY(CheckExport({"", words.format, words.type, words.threads}));
+    ResultPlan plan;
+    if (words.format == "hf") {
+        WEFT_ASSIGN(plan.folder,
+                    model_files::hf::PlanFolder(source, words.path, SafeTypeOf(words.type)));
+        plan.bytes = plan.folder.bytes;
+        return plan;
+    }
+    WEFT_ASSIGN(plan.tokenizer, quantize::ReadFolderTokenizer(source));
+    WEFT_ASSIGN(const quantize::QuantizePlan tensors, PlanOf(source, words.type));
+    plan.bytes = tensors.bytes;
+    return plan;
+}
+
+Status Write(const model_files::ModelSource& source, const ResultPlan& plan,
+             const WriteModelOptions& words) {
+    return words.format == "hf" ? WriteFolder(source, plan.folder, words)
+                                : WriteGguf(source, plan.tokenizer, words);
 }
 
 }  // namespace
 
 Status WriteModel(const model_files::ModelSource& source, const WriteModelOptions& words) {
-    WEFT_TRY(CheckExport({"", words.format, words.type, words.threads}));
-    return words.format == "hf" ? WriteFolder(source, words) : WriteGguf(source, words);
+    WEFT_ASSIGN(const ResultPlan plan, PlanModel(source, words));
+    return Write(source, plan, words);
 }
 
 Status CheckExport(const TrainExportOptions& words) {
@@ -78,23 +108,20 @@ Status CheckExport(const TrainExportOptions& words) {
     return MakeError(ErrorCode::kUsage, "--save-format {}: expected gguf or hf", words.format);
 }
 
-Result<uint64_t> PlanResult(const model_files::ModelSource& source,
-                            const TrainExportOptions& words) {
-    WEFT_TRY(CheckExport(words));
-    if (words.format == "hf") {
-        const SafeType type = FindSafeType(words.type).value_or(SafeType::kBF16);
-        return model_files::hf::CheckExport(source, ResultPath(words), type);
-    }
-    WEFT_TRY(quantize::CheckMetadata(source));
-    WEFT_ASSIGN(const quantize::QuantizePlan plan, PlanOf(source, words.type));
-    return plan.bytes;
+Result<ResultPlan> PlanResult(const model_files::ModelSource& source,
+                              const TrainExportOptions& words) {
+    return PlanModel(source, ModelOptionsOf(words));
 }
 
-Result<std::string> ExportModel(const model_files::ModelSource& trained,
-                                const TrainExportOptions& words, const std::atomic<bool>* stop) {
-    const std::string path = ResultPath(words);
-    WEFT_TRY(WriteModel(trained, {path, words.format, words.type, words.threads, true, stop}));
-    return path;
+Result<std::string> ExportModel(const model_files::ModelSource& trained, const ResultPlan& plan,
+                                const TrainExportOptions& words) {
+    if (plan.adapter) {
+        WEFT_TRY(model_files::WriteAdapter(trained, *plan.adapter, words.folder));
+        return model_files::AdapterTensorsPath(words.folder);
+    }
+    const WriteModelOptions options = ModelOptionsOf(words);
+    WEFT_TRY(Write(trained, plan, options));
+    return options.path;
 }
 
 }  // namespace weft::train

@@ -1,11 +1,16 @@
-// Writes the trained model as DIR/model.gguf or as a Hugging Face folder DIR/model.
+// Writes the result of a training: the model as DIR/model.gguf or as a Hugging Face folder
+// DIR/model, or an adapter.
 #pragma once
 
 #include <atomic>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
+#include "model_files/hf/export.h"
+#include "model_files/lora/adapter.h"
 #include "model_files/model_file.h"
+#include "quantize/quantize.h"
 
 namespace weft::train {
 
@@ -33,18 +38,27 @@ Status WriteModel(const model_files::ModelSource& source, const WriteModelOption
 // kUsage: unknown format or type.
 Status CheckExport(const TrainExportOptions& words);
 
+// A result without its weights. Everything that a result takes from the files of the job's inputs
+// (config.json, tokenizer, adapter) is read for this plan, at the start: whatever happens to those
+// files later, the result has them as they were.
+struct ResultPlan {
+    uint64_t bytes = 0;                               // of the result, approximately
+    model_files::hf::FolderPlan folder;               // of format "hf"
+    quantize::FolderTokenizer tokenizer;              // of format "gguf"
+    std::optional<model_files::AdapterPlan> adapter;  // the result is an adapter
+};
+
 // Checks, before training, everything that ExportModel needs except disk space: that the format
 // supports the model's architecture, tensors and tokenizer, with weights of the type. Reads no
-// weights. Returns the number of bytes that ExportModel will write for a model like `source`. (An
-// existing result stays until the new one is complete.) Errors: those of ExportModel.
-Result<uint64_t> PlanResult(const model_files::ModelSource& source,
-                            const TrainExportOptions& words);
+// weights. The plan is for models with the tensors of `source`, which must outlive it. (An existing
+// result stays until the new one is complete.) Errors: those of ExportModel.
+Result<ResultPlan> PlanResult(const model_files::ModelSource& source,
+                              const TrainExportOptions& words);
 
-// Writes the model and returns its path. Replaces an existing result when the new one is complete.
-// stop: when true, the export ends early; may be null. Errors: those of quantize::WriteQuantized
-// and model_files::hf::ExportFolder.
-Result<std::string> ExportModel(const model_files::ModelSource& trained,
-                                const TrainExportOptions& words,
-                                const std::atomic<bool>* stop = nullptr);
+// Writes the model, or the adapter, and returns its path. Replaces an existing result when the new
+// one is complete. Errors: those of quantize::WriteQuantized, model_files::hf::ExportFolder and
+// model_files::WriteAdapter.
+Result<std::string> ExportModel(const model_files::ModelSource& trained, const ResultPlan& plan,
+                                const TrainExportOptions& words);
 
 }  // namespace weft::train

@@ -285,16 +285,15 @@ Status Trainer::PlanProgram() {
                          device_->info().name);
     }
     WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper_, *source_));
-    LoraPlan lora;
     if (options_.lora.on()) {
-        WEFT_ASSIGN(lora, PlanLora(*source_, options_.lora));
+        WEFT_ASSIGN(lora_, PlanLora(*source_, options_.lora));
         // (For all stages, so all ranks return the same error.)
         WEFT_ASSIGN(const model::ShardPlan plan,
                     model::PlanShards(hyper_, *source_, layout_.model));
-        WEFT_TRY(CheckStages(lora, plan.shards, source_->name()));
+        WEFT_TRY(CheckStages(lora_, plan.shards, source_->name()));
     }
     WEFT_ASSIGN(GraphOptions graph_options, GraphOptionsOf(options_, layout_, hyper_, Overlaps()));
-    if (options_.lora.on()) graph_options.lora = &lora;
+    if (options_.lora.on()) graph_options.lora = &lora_;
     graph_options.target = device_->info().target;
     WEFT_ASSIGN(TrainingGraph graph, BuildTrainingGraph(hyper_, shards, *source_, graph_options));
     units_ = std::move(graph.units);

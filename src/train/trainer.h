@@ -217,6 +217,8 @@ class Trainer {
     const TrainLayout& layout() const { return layout_; }
     const backend::DeviceInfo& device() const { return device_->info(); }
     const TrainState& state() const { return *state_; }
+    // The plan of the adapters in training; empty: there are none.
+    const LoraPlan& lora() const { return lora_; }
     // With rule(), a caller that resumes restores the optimizer state; the weights are already
     // loaded.
     const UpdateRule& rule() const { return *rule_; }
@@ -302,6 +304,7 @@ class Trainer {
     std::unique_ptr<model_files::ModelSource> source_;
     model::Hyper hyper_;
     TrainLayout layout_;
+    LoraPlan lora_;
     std::vector<program::FlatBucket> units_;
     TrainGroups groups_;  // declared before training_, which may still use it after an error
     std::shared_ptr<backend::Device> device_;

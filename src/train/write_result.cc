@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "model_files/gguf_folder.h"
 #include "model_files/lora/adapter.h"
-#include "model_files/lora/plan.h"
 #include "model_files/score_head.h"
 #include "train/disk_space.h"
 #include "train/stop.h"
@@ -22,39 +21,12 @@ constexpr int64_t kTryMs[] = {500, 2000, 5000};
 constexpr int kQuickTries = 3;
 constexpr int64_t kTriedLineMs = 60'000;
 
-Result<std::string> Write(const model_files::ModelSource& trained, const TrainerOptions& trainer,
-                          const TrainExportOptions& words) {
-    if (!trainer.lora.on()) return ExportModel(trained, words);
-    WEFT_ASSIGN(const model_files::LoraPlan plan, model_files::PlanLora(trained, trainer.lora));
-    using model_files::AdapterTask;
-    const bool vectors = trainer.vectors.loss == LossKind::kContrastive;
-    const AdapterTask task = vectors                              ? AdapterTask::kFeatures
-                             : model_files::HasScoreHead(trained) ? AdapterTask::kScores
-                                                                  : AdapterTask::kText;
-    WEFT_TRY(model_files::WriteAdapter(trained, plan, trainer.model, words.folder, task));
-    return model_files::AdapterTensorsPath(words.folder);
-}
-
 // Another attempt does not help after wrong options, weights that are not finite, the loss of a
 // rank, or a signal to all.
 bool MayMend(ErrorCode code) {
     return code != ErrorCode::kUsage && code != ErrorCode::kUnsupported &&
            code != ErrorCode::kCorrupt && code != ErrorCode::kPeerLost &&
            code != ErrorCode::kTimeout && code != ErrorCode::kCancelled;
-}
-
-uint64_t ResultBytes(const model_files::ModelSource& trained, const TrainerOptions& trainer,
-                     const TrainExportOptions& words) {
-    constexpr uint64_t kSlackBytes = 64 << 10;
-    uint64_t bytes = kSlackBytes;
-    if (!trainer.lora.on()) {
-        const auto planned = PlanResult(trained, words);
-        return planned.ok() ? bytes + *planned : bytes;
-    }
-    for (const model_files::TensorInfo& tensor : trained.tensors()) {
-        if (tensor.name.starts_with(model_files::kAdapterPrefix)) bytes += tensor.bytes;
-    }
-    return bytes;
 }
 
 // woken: a signal ends the wait.
@@ -99,12 +71,25 @@ WritingScope::~WritingScope() {
     cluster_.SetProgress(nullptr);
 }
 
-Result<std::string> WriteResult(const model_files::ModelSource& trained,
-                                const TrainerOptions& trainer, const TrainExportOptions& words,
-                                bool alone) {
-    auto written = Write(trained, trainer, words);
+Result<ResultPlan> PlanAdapterResult(const Trainer& trainer) {
+    using model_files::AdapterTask;
+    const TrainerOptions& options = trainer.options();
+    const bool vectors = options.vectors.loss == LossKind::kContrastive;
+    const AdapterTask task = vectors                                       ? AdapterTask::kFeatures
+                             : model_files::HasScoreHead(trainer.source()) ? AdapterTask::kScores
+                                                                           : AdapterTask::kText;
+    ResultPlan plan;
+    WEFT_ASSIGN(plan.adapter,
+                model_files::PlanAdapter(trainer.source(), trainer.lora(), options.model, task));
+    plan.bytes = static_cast<uint64_t>(trainer.state().parameters()) * sizeof(float);
+    return plan;
+}
+
+Result<std::string> WriteResult(const model_files::ModelSource& trained, const ResultPlan& plan,
+                                const TrainExportOptions& words, bool alone) {
+    constexpr uint64_t kSlackBytes = 64 << 10;
+    auto written = ExportModel(trained, plan, words);
     Deadline quiet = Deadline::In(0);
-    uint64_t bytes = 0;
     for (int tries = 0; !written.ok() && MayMend(written.error().code); ++tries) {
         const bool last = tries >= kQuickTries;
         if (last && (!alone || StopRequested())) break;
@@ -117,11 +102,10 @@ Result<std::string> WriteResult(const model_files::ModelSource& trained,
         if (last && quiet.expired()) quiet = Deadline::In(kTriedLineMs);
         std::error_code ignored;  // (the folder may have been deleted)
         std::filesystem::create_directories(words.folder, ignored);
-        if (tries == 0) bytes = ResultBytes(trained, trainer, words);
-        if (!MakeResultRoom(words.folder, bytes)) {
+        if (!MakeResultRoom(words.folder, plan.bytes + kSlackBytes)) {
             Nap(Deadline::In(kTryMs[std::min(tries, kQuickTries - 1)]), last);
         }
-        written = Write(trained, trainer, words);
+        written = ExportModel(trained, plan, words);
     }
     return written;
 }

@@ -34,12 +34,15 @@ class WritingScope {
 // that resumes reads it again. Errors: kUsage.
 Status CheckInputStays(const TrainerOptions& trainer, const TrainExportOptions& words);
 
+// The plan of the adapter that `trainer` trains, for WriteResult. Errors: those of
+// model_files::PlanAdapter.
+Result<ResultPlan> PlanAdapterResult(const Trainer& trainer);
+
 // Writes the adapter if one was trained, otherwise the model, into words.folder; returns the path.
 // Retries after a failure. If the disk has too little room for the result, removes all checkpoints
 // but the newest. alone: no checkpoint has the trained weights, so WriteResult tries until the
 // result is written or a signal comes. Errors: that of the last attempt.
-Result<std::string> WriteResult(const model_files::ModelSource& trained,
-                                const TrainerOptions& trainer, const TrainExportOptions& words,
-                                bool alone);
+Result<std::string> WriteResult(const model_files::ModelSource& trained, const ResultPlan& plan,
+                                const TrainExportOptions& words, bool alone);
 
 }  // namespace weft::train

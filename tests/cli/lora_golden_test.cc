@@ -99,7 +99,9 @@ TEST_P(TrainableGolden, IsTheSameWhenWrittenAgain) {
     ASSERT_TRUE(trained.ok()) << trained.error().message;
     const auto plan = model_files::PlanLora(**trained, words);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
-    const Status written = model_files::WriteAdapter(**trained, *plan, "base", dir_ / "again");
+    const auto files = model_files::PlanAdapter(**trained, *plan, "base");
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    const Status written = model_files::WriteAdapter(**trained, *files, dir_ / "again");
     ASSERT_TRUE(written.ok()) << written.error().message;
     ExpectGolden(model_, {"--lora", dir_ / "again"});
     // PEFT adapts the modules of target_modules: those of the file, and no others.

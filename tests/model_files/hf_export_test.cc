@@ -343,12 +343,12 @@ INSTANTIATE_TEST_SUITE_P(All, HfExportFolder, testing::ValuesIn(AllFolders()),
                              return std::filesystem::path(each.param).filename().string();
                          });
 
-// CheckExport and ExportFolder refuse the same models, before anything is written.
+// PlanFolder and ExportFolder refuse the same models, before anything is written.
 void ExpectRefused(const std::string& path, const std::string& expected) {
     SCOPED_TRACE(path);
     const test::TempDir dir;
     const auto source = Open(path);
-    const auto checked = model_files::hf::CheckExport(*source, dir / "hf", SafeType::kF32);
+    const auto checked = model_files::hf::PlanFolder(*source, dir / "hf", SafeType::kF32);
     ASSERT_FALSE(checked.ok());
     EXPECT_EQ(checked.error().code, ErrorCode::kUnsupported);
     EXPECT_NE(checked.error().message.find(expected), std::string::npos) << checked.error().message;

@@ -10,6 +10,7 @@
 #include "support/hf_folder.h"
 #include "support/hf_quantize.h"
 #include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
 #include "train/lora/lora_source.h"
 #include "train/pieces.h"
 
@@ -38,6 +39,13 @@ void WriteGemma(const std::string& folder, bool multimodal) {
     support::WriteText(folder + "/config.json", whole.dump());
 }
 
+Status WriteFiles(const model_files::ModelSource& trained, const model_files::LoraPlan& plan,
+                  const std::string& folder,
+                  model_files::AdapterTask task = model_files::AdapterTask::kText) {
+    WEFT_ASSIGN(const auto files, model_files::PlanAdapter(trained, plan, "base", task));
+    return model_files::WriteAdapter(trained, files, folder);
+}
+
 class AdapterNames : public testing::TestWithParam<bool> {};
 
 TEST_P(AdapterNames, AreThoseOfTheModelsClass) {
@@ -53,7 +61,7 @@ TEST_P(AdapterNames, AreThoseOfTheModelsClass) {
     ASSERT_TRUE(trained.ok()) << trained.error().message;
     const auto plan = model_files::PlanLora(**trained, words);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
-    const Status written = model_files::WriteAdapter(**trained, *plan, "base", dir / "adapter");
+    const Status written = WriteFiles(**trained, *plan, dir / "adapter");
     ASSERT_TRUE(written.ok()) << written.error().message;
 
     const std::string tensors = dir / "adapter/adapter_model.safetensors";
@@ -68,9 +76,8 @@ TEST_P(AdapterNames, AreThoseOfTheModelsClass) {
     }
 
     // transformers loads an adapter of vectors into the model without its head.
-    ASSERT_TRUE(model_files::WriteAdapter(**trained, *plan, "base", dir / "vectors",
-                                          model_files::AdapterTask::kFeatures)
-                    .ok());
+    ASSERT_TRUE(
+        WriteFiles(**trained, *plan, dir / "vectors", model_files::AdapterTask::kFeatures).ok());
     const std::string inner = "base_model.model." + path.substr(6) + "self_attn.q_proj.lora_A";
     EXPECT_NE(TextOf(dir / "vectors/adapter_model.safetensors").find('"' + inner), inner.npos);
     const Json vectors = Json::parse(TextOf(dir / "vectors/adapter_config.json"));
@@ -125,6 +132,18 @@ TEST(AdapterArrays, BOfRankOneIsAMatrix) {
     EXPECT_EQ(ArrayOf(tensor, "weight").rows, 1);
 }
 
+TEST(AdapterFiles, ATensorThatTheModelLacksIsAnError) {
+    const test::TempDir dir;
+    support::WriteTinyGguf(dir / "tiny.gguf", {.hyper = support::OddHyper()});
+    const auto bare = model_files::OpenModel(dir / "tiny.gguf");
+    ASSERT_TRUE(bare.ok()) << bare.error().message;
+    const model_files::AdapterPlan files = {{{"base_model.of_another.lora_A", "a"}}, "{}"};
+    const Status written = model_files::WriteAdapter(**bare, files, dir / "adapter");
+    ASSERT_FALSE(written.ok());
+    EXPECT_NE(written.error().message.find("of_another"), std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(dir / "adapter/adapter_config.json"));
+}
+
 class FamilyAdapterNames : public testing::TestWithParam<std::string> {};
 
 TEST_P(FamilyAdapterNames, AreThoseOfTheFolder) {
@@ -142,7 +161,7 @@ TEST_P(FamilyAdapterNames, AreThoseOfTheFolder) {
     ASSERT_TRUE(trained.ok()) << trained.error().message;
     const auto plan = model_files::PlanLora(**trained, words);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
-    const Status written = model_files::WriteAdapter(**trained, *plan, "base", dir / "adapter");
+    const Status written = WriteFiles(**trained, *plan, dir / "adapter");
     ASSERT_TRUE(written.ok()) << written.error().message;
     const std::string file = TextOf(dir / "adapter/adapter_model.safetensors");
     uint64_t length = 0;

@@ -7,10 +7,12 @@ refusals.
 
 tools/make_reward_golden.py makes the scores of tests/data/reward_scores.json.
 """
+import hashlib
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -429,6 +431,66 @@ class Faults(Rewards):
                               "--group", "4"],
                              status=2)
         self.assertIn("--group with --loss sft: the loss does not use it", done.stderr)
+
+
+# Changes or removes the job's inputs when the first completion comes: between the start of the job
+# and its result.
+SPOILER = """
+import json, os, shutil, sys
+how, *folders = sys.argv[1:]
+sys.stdin.readline()
+for folder in folders if how != "leave" else ():
+    for name in os.listdir(folder) if how == "change" else ():
+        path = os.path.join(folder, name)
+        text = "another file"
+        if name.endswith("config.json"):
+            with open(path) as file:
+                config = json.load(file)
+            other = {"rope_theta": 5e5} if "hidden_size" in config else {"lora_alpha": 64}
+            text = json.dumps(config | other)
+        with open(path, "w") as file:
+            file.write(text)
+    if how == "remove":
+        shutil.rmtree(folder)
+print(1, flush=True)
+for line in sys.stdin:
+    print(len(line) % 7, flush=True)
+"""
+
+
+class Inputs(Rewards):
+    """The result has the job's inputs as they were at the start."""
+
+    def result(self, how, *more):
+        model, adapter, out = (self.folder / name for name in ("model", "adapter", "out"))
+        for path, kept in ((model, "kept-model/model"), (adapter, "kept-adapter")):
+            shutil.rmtree(path, ignore_errors=True)
+            shutil.copytree(self.folder / kept, path)
+        words = self.words("--steps", "1", "--micro-batch", "4", "--output-dir", str(out),
+                           "--overwrite", "--reward-cmd",
+                           f"{sys.executable} {self.folder}/spoiler.py {how} {model} {adapter}")
+        words[1:3] = [str(model), *more]
+        self.run_weft(words)
+        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in [*out.iterdir(), *out.glob("model/*")] if path.is_file() and
+                (path.name.startswith(("adapter", "model.")) or path.parent.name == "model")}
+
+    def test_the_result_is_that_of_the_start(self):
+        (self.folder / "spoiler.py").write_text(SPOILER)
+        words = ("--steps", "1", "--micro-batch", "4")
+        kept = str(self.folder / "kept-model")
+        self.run_weft(self.words(*words, "--output-dir", kept, "--save-format", "hf"))
+        begun = self.words(*words, "--output-dir", str(self.folder / "kept-adapter"),
+                           "--lora", "2", "--lora-targets", "q_proj")
+        begun[1:3] = [kept + "/model"]
+        self.run_weft(begun)
+        adapter = str(self.folder / "adapter")
+        for more in (("--save-format", "hf"), ("--save-format", "gguf"), ("--lora-from", adapter)):
+            wanted = self.result("leave", *more)
+            self.assertGreaterEqual(len(wanted), 1 if "gguf" in more else 2)
+            for how in ("change", "remove"):
+                with self.subTest(more=more, how=how):
+                    self.assertEqual(self.result(how, *more), wanted)
 
 
 def words_of(pid):

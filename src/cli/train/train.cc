@@ -175,15 +175,17 @@ class Teller final : public train::TrainListener {
 
     Status CheckResult(const model_files::ModelSource& source) override {
         if (flags_.output.empty() || flags_.job.trainer.lora.on()) return {};
-        WEFT_ASSIGN(result_bytes_, train::PlanResult(source, ExportOf(flags_)));
+        WEFT_ASSIGN(result_, train::PlanResult(source, ExportOf(flags_)));
         return {};
     }
 
     // (An existing result stays until the new one is complete.)
     Result<uint64_t> ResultBytes(const train::Trainer& trainer) override {
         if (folder_) WEFT_TRY(folder_->Clear());
-        if (!flags_.job.trainer.lora.on()) return result_bytes_;
-        return static_cast<uint64_t>(trainer.state().parameters()) * sizeof(float);
+        if (flags_.job.trainer.lora.on()) {
+            WEFT_ASSIGN(result_, train::PlanAdapterResult(trainer));
+        }
+        return result_.bytes;
     }
 
     double peak_flops_s() const { return peak_flops_s_; }
@@ -194,7 +196,7 @@ class Teller final : public train::TrainListener {
         progress_.Keep();
         if (flags_.output.empty()) return {};
         WEFT_ASSIGN(const std::string path,
-                    train::WriteResult(trained, flags_.job.trainer, ExportOf(flags_), alone));
+                    train::WriteResult(trained, result_, ExportOf(flags_), alone));
         if (!flags_.common.json) Say("wrote {}\n", path);
         return {};
     }
@@ -376,7 +378,7 @@ class Teller final : public train::TrainListener {
     double flops_per_token_ = 0, peak_flops_s_ = 0;
     std::string recompute_, grad_dtype_;
     int64_t printed_ns_ = 0;
-    uint64_t result_bytes_ = 0;
+    train::ResultPlan result_;
     train::LogKeeper log_;
     bool writers_added_ = false;
     std::optional<train::OutputFolder> folder_;

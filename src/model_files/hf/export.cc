@@ -352,9 +352,12 @@ Status WriteWeights(const ModelSource& source, std::vector<ExportTensor> tensors
                    {{"metadata", {{"total_size", total}}}, {"weight_map", map}}, files);
 }
 
-// Copies the files of kCompanions, the file of the tokenizer, and the Python code of models and
-// tokenizers that are not part of transformers ("auto_map" in the JSON files).
-Status CopyCompanions(const std::string& from, const std::string& to, NewFiles& files) {
+// Texts by file name.
+using TextFiles = std::map<std::string, std::string>;
+
+// The files of kCompanions, the file of the tokenizer, and the Python code of models and tokenizers
+// that are not part of transformers ("auto_map" in the JSON files).
+Result<TextFiles> ReadCompanions(const std::string& from) {
     std::set<std::string> names(std::begin(kCompanions), std::end(kCompanions));
     std::error_code failed;
     const auto tokens = tokenizer::FindTokenizerFile(from);
@@ -362,17 +365,14 @@ Status CopyCompanions(const std::string& from, const std::string& to, NewFiles& 
     for (fs::directory_iterator at(from, failed), end; !failed && at != end; at.increment(failed)) {
         if (at->path().extension() == ".py") names.insert(at->path().filename());
     }
+    TextFiles files;
     for (const std::string& name : names) {
         const fs::path file = fs::path(from) / name;
         if (!fs::is_regular_file(file, failed)) continue;
-        WEFT_ASSIGN(const std::string text, ReadTextFile(file));
-        WEFT_TRY(PutText(fs::path(to) / name, text, files));
+        WEFT_ASSIGN(files[name], ReadTextFile(file));
     }
-    return {};
+    return files;
 }
-
-// Tokenizer files by name, for a model that is not a folder.
-using TextFiles = std::map<std::string, std::string>;
 
 // Only under the known names: metadata must not choose file names.
 Result<TextFiles> KeptFiles(const ModelSource& source) {
@@ -395,7 +395,8 @@ Result<TextFiles> KeptFiles(const ModelSource& source) {
 
 Result<TextFiles> TokenizerFiles(const ModelSource& source) {
     const Metadata& meta = source.meta();
-    if (!source.folder().empty() || !HasTokenizer(source)) return TextFiles();
+    if (!source.folder().empty()) return ReadCompanions(source.folder());
+    if (!HasTokenizer(source)) return TextFiles();
     if (meta.Has(kKeptJsonKey)) return KeptFiles(source);
     WEFT_ASSIGN(const tokenizer::TokenizerData data, ReadTokenizer(meta));
     const auto tokenizer = tokenizer::TokenizerJson(data);
@@ -649,14 +650,6 @@ Result<std::vector<ExportTensor>> FolderNames(const ModelSource& source, std::st
     return names;
 }
 
-namespace {
-
-struct FolderPlan {
-    Json config;
-    std::vector<ExportTensor> tensors;
-    TextFiles files;
-};
-
 Result<FolderPlan> PlanFolder(const ModelSource& source, const std::string& folder, SafeType type) {
     FolderPlan plan;
     WEFT_ASSIGN(plan.config, ExportConfig(source, type));
@@ -665,18 +658,15 @@ Result<FolderPlan> PlanFolder(const ModelSource& source, const std::string& fold
     WEFT_ASSIGN(plan.files, TokenizerFiles(source));
     WEFT_ASSIGN(TextFiles modules, ModuleFiles(source));
     plan.files.merge(modules);
+    for (const ExportTensor& tensor : plan.tensors) plan.bytes += BytesOf(tensor, type);
+    for (const auto& [name, text] : plan.files) plan.bytes += text.size();
     std::error_code ignored;
     if (source.folder().empty() || !fs::equivalent(folder, source.folder(), ignored)) return plan;
     return MakeError(ErrorCode::kDenied,
                      "{}: this is the folder of the model itself. Choose another one", folder);
 }
 
-uint64_t BytesOf(const FolderPlan& plan, SafeType type) {
-    uint64_t bytes = 0;
-    for (const ExportTensor& tensor : plan.tensors) bytes += BytesOf(tensor, type);
-    for (const auto& [name, text] : plan.files) bytes += text.size();
-    return bytes;
-}
+namespace {
 
 Status CheckEmpty(const std::string& folder) {
     std::error_code failed;
@@ -719,15 +709,19 @@ std::vector<std::string> StaleFiles(const std::string& folder, const NewFiles& f
 
 }  // namespace
 
-Result<uint64_t> CheckExport(const ModelSource& source, const std::string& folder, SafeType type) {
-    WEFT_ASSIGN(const FolderPlan plan, PlanFolder(source, folder, type));
-    return BytesOf(plan, type);
-}
-
 Status ExportFolder(const ModelSource& source, const std::string& folder,
                     const ExportOptions& options) {
+    WEFT_ASSIGN(const FolderPlan plan, PlanFolder(source, folder, options.type));
+    return ExportFolder(source, plan, folder, options);
+}
+
+Status ExportFolder(const ModelSource& source, const FolderPlan& plan, const std::string& folder,
+                    const ExportOptions& options) {
     WEFT_CHECK(options.threads > 0 && options.shard_bytes > 0);
-    WEFT_ASSIGN(FolderPlan plan, PlanFolder(source, folder, options.type));
+    std::vector<ExportTensor> tensors = plan.tensors;
+    for (ExportTensor& tensor : tensors) {
+        WEFT_ASSIGN(tensor.from, source.NeedTensor(tensor.from->name));
+    }
     if (!options.replace) WEFT_TRY(CheckEmpty(folder));
     std::error_code failed;
     fs::create_directories(folder, failed);
@@ -736,14 +730,13 @@ Status ExportFolder(const ModelSource& source, const std::string& folder,
                          failed.message());
     }
     RemoveLeftParts(folder);
-    WEFT_TRY(CheckSpace(folder + "/config.json", BytesOf(plan, options.type)));
+    WEFT_TRY(CheckSpace(folder + "/config.json", plan.bytes));
     NewFiles files;
-    WEFT_TRY(WriteWeights(source, std::move(plan.tensors), folder, options, files));
+    WEFT_TRY(WriteWeights(source, std::move(tensors), folder, options, files));
     for (const auto& [name, text] : plan.files) {
         fs::create_directories(fs::path(folder + "/" + name).parent_path(), failed);
         WEFT_TRY(PutText(folder + "/" + name, text, files));
     }
-    if (!source.folder().empty()) WEFT_TRY(CopyCompanions(source.folder(), folder, files));
     WEFT_TRY(PutJson(folder + "/config.json", plan.config, files));
     return FinishTogether(files, StaleFiles(folder, files));
 }

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -33,18 +34,6 @@ struct ExportOptions {
     const std::atomic<bool>* stop = nullptr;  // set to stop the export; may be null
 };
 
-// Writes the model into `folder`, which is created. Replaces a model there as a whole
-// (FinishTogether): until all files are written, the old ones stay. Runs CheckExport first, so that
-// nothing is written for a model that CheckExport refuses. kDenied: the folder has files, and
-// options.replace is not set.
-Status ExportFolder(const ModelSource& source, const std::string& folder,
-                    const ExportOptions& options);
-
-// Checks everything that does not need weights: architecture, config.json, tensor names, tokenizer,
-// and that `folder` is not the folder of `source`. Returns the bytes of the weights. Errors: those
-// of ExportFolder.
-Result<uint64_t> CheckExport(const ModelSource& source, const std::string& folder, SafeType type);
-
 // Whether ExportFolder writes files of this name.
 bool IsExportedName(std::string_view name);
 
@@ -63,6 +52,30 @@ struct ExportTensor {
     bool routes = false;  // written as F32, as in transformers, so that rounding changes no choice
                           // of experts
 };
+
+// All of a new folder except the weights' values. The source's own folder is read only for this
+// plan: whatever happens to that folder later, the new folder has the files as they were.
+struct FolderPlan {
+    Json config;
+    std::vector<ExportTensor> tensors;         // point into the source
+    std::map<std::string, std::string> files;  // texts by name: tokenizer, Python code, modules
+    uint64_t bytes = 0;                        // of the weights and of `files`
+};
+
+// Checks everything that does not need weights: architecture, config.json, tensor names, tokenizer,
+// and that `folder` is not the folder of `source`, which must outlive the plan. Errors: those of
+// ExportFolder.
+Result<FolderPlan> PlanFolder(const ModelSource& source, const std::string& folder, SafeType type);
+
+// Writes the model into `folder`, which is created. Replaces a model there as a whole
+// (FinishTogether): until all files are written, the old ones stay. kDenied: the folder has files,
+// and options.replace is not set. plan: of options.type, and of a model with the same tensors,
+// whose dtypes may differ; without it, ExportFolder makes the plan, so that nothing is written for
+// a model that PlanFolder refuses.
+Status ExportFolder(const ModelSource& source, const FolderPlan& plan, const std::string& folder,
+                    const ExportOptions& options);
+Status ExportFolder(const ModelSource& source, const std::string& folder,
+                    const ExportOptions& options);
 
 // The tensors to write, in the source's order, without tensors whose names begin with `skip`.
 Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip = {});

@@ -124,14 +124,10 @@ std::string ConfigText(const LoraPlan& plan, const std::string& model, bool mult
     return config.dump(2) + "\n";
 }
 
-// A tensor to write, in the order of the data.
-struct Part {
-    std::string tensor, saved;
-    int64_t pairs_of = 0;
-};
+using Part = AdapterPlan::Tensor;
 
-// A and B of all targets, and the score head, which is trained whole.
-std::vector<Part> PartsOf(const ModelSource& trained, const LoraPlan& plan,
+// In the order of the data.
+std::vector<Part> PartsOf(const ModelSource& source, const LoraPlan& plan,
                           const hf::LayerPath& path) {
     std::vector<Part> parts;
     const auto add = [&](const std::string& name, int64_t pairs_of) {
@@ -145,19 +141,19 @@ std::vector<Part> PartsOf(const ModelSource& trained, const LoraPlan& plan,
     }
     for (const char* part : {"weight", "bias"}) {
         const std::string name = fmt::format("cls.output.{}", part);
-        if (trained.FindTensor(name) == nullptr) continue;
+        if (source.FindTensor(name) == nullptr) continue;
         parts.push_back({name, fmt::format("{}score.{}", kBase, part)});
     }
     return parts;
 }
 
 // The safetensors header: length, JSON, blanks up to a multiple of eight.
-std::string HeaderOf(const ModelSource& trained, const std::vector<Part>& parts,
-                     uint64_t& data_bytes) {
+Result<std::string> HeaderOf(const ModelSource& trained, const std::vector<Part>& parts,
+                             uint64_t& data_bytes) {
     Json header = {{"__metadata__", {{"format", "pt"}}}};
     for (const Part& part : parts) {
-        const TensorInfo* tensor = trained.FindTensor(part.tensor);
-        WEFT_CHECK(tensor != nullptr && tensor->dtype == DType::kF32);
+        WEFT_ASSIGN(const TensorInfo* tensor, trained.NeedTensor(part.name));
+        WEFT_CHECK(tensor->dtype == DType::kF32);
         Json shape = {tensor->rows, tensor->cols};
         if (part.saved.ends_with(".bias")) shape = {tensor->rows * tensor->cols};
         header[part.saved] = {{"dtype", "F32"},
@@ -551,8 +547,16 @@ Status AdapterFile::ReadRows(const LoraWhole& whole, const TensorInfo& tensor, i
     return {};
 }
 
-Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std::string& model,
-                    const std::string& folder, AdapterTask task) {
+Result<AdapterPlan> PlanAdapter(const ModelSource& source, const LoraPlan& plan,
+                                const std::string& model, AdapterTask task) {
+    WEFT_ASSIGN(const bool multimodal, IsMultimodal(source));
+    WEFT_ASSIGN(const hf::LayerPath path, TextPath(source, multimodal, task));
+    return AdapterPlan{PartsOf(source, plan, path),
+                       ConfigText(plan, model, multimodal, task, path)};
+}
+
+Status WriteAdapter(const ModelSource& trained, const AdapterPlan& plan,
+                    const std::string& folder) {
     std::error_code failed;
     std::filesystem::create_directories(folder, failed);
     if (failed) {
@@ -560,17 +564,14 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std:
                          failed.message());
     }
     uint64_t data_bytes = 0;
-    WEFT_ASSIGN(const bool multimodal, IsMultimodal(trained));
-    WEFT_ASSIGN(const hf::LayerPath path, TextPath(trained, multimodal, task));
-    const std::vector<Part> parts = PartsOf(trained, plan, path);
-    const std::string header = HeaderOf(trained, parts, data_bytes);
+    WEFT_ASSIGN(const std::string header, HeaderOf(trained, plan.tensors, data_bytes));
     WEFT_ASSIGN(OutputFile file,
                 OutputFile::Create(folder + kTensorsName, header.size() + data_bytes, true));
     WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(header))));
     uint64_t at = header.size();
     std::vector<std::byte> rows, saved;
-    for (const Part& part : parts) {
-        const TensorInfo& tensor = *trained.FindTensor(part.tensor);
+    for (const Part& part : plan.tensors) {
+        const TensorInfo& tensor = *trained.FindTensor(part.name);
         rows.resize(tensor.bytes);
         saved.resize(tensor.bytes);
         WEFT_TRY(trained.ReadRows(tensor, 0, tensor.rows, 0, tensor.cols, rows, nullptr));
@@ -583,10 +584,9 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std:
         WEFT_TRY(file.WriteAt(at, saved));
         at += tensor.bytes;
     }
-    const std::string text = ConfigText(plan, model, multimodal, task, path);
     WEFT_ASSIGN(OutputFile config,
-                OutputFile::Create(folder + kAdapterConfigName, text.size(), true));
-    WEFT_TRY(config.WriteAt(0, std::as_bytes(std::span(text))));
+                OutputFile::Create(folder + kAdapterConfigName, plan.config.size(), true));
+    WEFT_TRY(config.WriteAt(0, std::as_bytes(std::span(plan.config))));
     OutputFile files[] = {std::move(file), std::move(config)};
     return FinishTogether(files, {});
 }

@@ -88,9 +88,24 @@ class AdapterFile {
 // transformers that loads the adapter.
 enum class AdapterTask { kText, kScores, kFeatures };
 
+// An adapter's files without the tensors' values.
+struct AdapterPlan {
+    struct Tensor {
+        std::string name, saved;  // in the model, and in the file
+        int64_t pairs_of = 0;     // as in LoraTarget
+    };
+    std::vector<Tensor> tensors;  // A and B of all targets, and the score head, trained whole
+    std::string config;           // text of adapter_config.json
+};
+
+// Reads the config.json of the source's folder, if any: its class decides names. model: the base
+// model's name in the config. Errors: those of hf::LayerPathOf and of config.json.
+Result<AdapterPlan> PlanAdapter(const ModelSource& source, const LoraPlan& plan,
+                                const std::string& model, AdapterTask task = AdapterTask::kText);
+
 // Writes the adapter tensors of `trained`, and its score head. Existing files are replaced once the
-// new ones are complete. model: the base model's name in the config.
-Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std::string& model,
-                    const std::string& folder, AdapterTask task = AdapterTask::kText);
+// new ones are complete. Errors: kNotFound (`trained` lacks a tensor of the plan); those of the
+// source and of OutputFile.
+Status WriteAdapter(const ModelSource& trained, const AdapterPlan& plan, const std::string& folder);
 
 }  // namespace weft::model_files

@@ -10,7 +10,8 @@ Result<CheckpointSource> CheckpointSource::Make(const model_files::ModelSource& 
     if (fingerprint != checkpoint.manifest().model) {
         return MakeError(
             ErrorCode::kDenied,
-            "{}: was trained from another model than {}. Use the model that training began with",
+            "{}: was trained from another model than {}, or from another adapter of --lora-from. "
+            "Use the model and the adapter that training began with",
             checkpoint.folder(), source.name());
     }
     CheckpointSource made(source, checkpoint);
