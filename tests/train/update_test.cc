@@ -3,11 +3,51 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "support/tiny_model.h"
+#include "tensor/dynamic_codes.h"
 #include "train/graph.h"
 
 namespace weft::train {
 namespace {
+
+// Byte codes (value 0) and scales (value 1) of a rank.
+class CodesAndScales final : public backend::HostSnapshot {
+  public:
+    Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) const override {
+        const auto bytes =
+            id == 0 ? std::as_bytes(std::span(codes)) : std::as_bytes(std::span(scales));
+        std::memcpy(out.data(), bytes.subspan(static_cast<size_t>(first_byte)).data(), out.size());
+        return {};
+    }
+    std::vector<uint8_t> codes;
+    std::vector<float> scales;
+};
+
+// A rank saves the rows that no lower rank has: with a KV head of two ranks, they may begin within
+// a block of 8-bit Adam. Each element has the scale of its own block.
+TEST(KeptPieces, MayBeginWithinABlock) {
+    CodesAndScales state;
+    state.codes.resize(40 * kStateBlock);
+    for (size_t i = 0; i < state.codes.size(); ++i) state.codes[i] = static_cast<uint8_t>(i * 7);
+    for (int i = 0; i < 40; ++i) state.scales.push_back(1.0f + static_cast<float>(i));
+    for (const int64_t first : {int64_t{0}, int64_t{256}, int64_t{2144}, int64_t{2303}}) {
+        for (const size_t count : {size_t{1}, size_t{255}, size_t{256}, size_t{2144}}) {
+            for (const int64_t begin : {int64_t{0}, kKeptGrain}) {
+                const KeptPiece piece{{}, {}, 0, first, 1, true};
+                std::vector<float> out(count);
+                ASSERT_TRUE(ReadKeptPiece(state, piece, begin, out).ok());
+                for (size_t i = 0; i < count; ++i) {
+                    const auto at = static_cast<size_t>(first + begin) + i;
+                    ASSERT_EQ(out[i],
+                              SignedCodes().value(state.codes[at]) * state.scales[at / kStateBlock])
+                        << first << " " << begin << " " << i;
+                }
+            }
+        }
+    }
+}
 
 struct UpdateCase {
     const char* optimizer;

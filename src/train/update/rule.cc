@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "tensor/dynamic_codes.h"
 #include "train/update/kinds.h"
 
@@ -17,12 +18,21 @@ const DynamicCodes& CodesOf(const KeptPiece& piece) {
     return piece.is_signed ? SignedCodes() : UnsignedCodes();
 }
 
-// Calls f(first element, codes, scale) for each block of elements.
+// The blocks that have elements [first, first + count) of a value.
+std::vector<float> ScalesOf(int64_t first, size_t count) {
+    const auto skipped = static_cast<size_t>(first % kStateBlock);
+    return std::vector<float>((skipped + count + kStateBlock - 1) / kStateBlock);
+}
+
+// Calls f(first element, codes, scale) for each block of elements. first: the place of the first
+// one in the value; a piece may begin within a block.
 template <typename F>
-void ForBlocks(size_t count, std::span<uint8_t> codes, std::span<float> scales, const F& f) {
-    for (size_t at = 0; at < count; at += kStateBlock) {
-        f(at, codes.subspan(at, std::min<size_t>(kStateBlock, count - at)),
-          scales[at / kStateBlock]);
+void ForBlocks(int64_t first, std::span<uint8_t> codes, std::span<float> scales, const F& f) {
+    auto skipped = static_cast<size_t>(first % kStateBlock);
+    for (size_t at = 0, block = 0; at < codes.size(); ++block, skipped = 0) {
+        const size_t count = std::min<size_t>(kStateBlock - skipped, codes.size() - at);
+        f(at, codes.subspan(at, count), scales[block]);
+        at += count;
     }
 }
 
@@ -35,11 +45,11 @@ Status ReadKeptPiece(const backend::HostSnapshot& training, const KeptPiece& pie
         return training.Read(piece.value, first * kFloat, std::as_writable_bytes(out));
     }
     std::vector<uint8_t> codes(out.size());
-    std::vector<float> scales((out.size() + kStateBlock - 1) / kStateBlock);
+    std::vector<float> scales = ScalesOf(first, out.size());
     WEFT_TRY(training.Read(piece.value, first, std::as_writable_bytes(std::span(codes))));
     WEFT_TRY(training.Read(piece.scales, first / kStateBlock * kFloat,
                            std::as_writable_bytes(std::span(scales))));
-    ForBlocks(out.size(), codes, scales, [&](size_t at, std::span<uint8_t> block, float scale) {
+    ForBlocks(first, codes, scales, [&](size_t at, std::span<uint8_t> block, float scale) {
         Widen(CodesOf(piece), block, scale, out.subspan(at, block.size()));
     });
     return {};
@@ -51,9 +61,10 @@ Status WriteKeptPiece(backend::Executable& training, const KeptPiece& piece, int
     if (piece.scales == program::kNoValue) {
         return training.Write(piece.value, first * kFloat, std::as_bytes(values));
     }
+    WEFT_CHECK(first % kStateBlock == 0);  // a block's codes have one scale
     std::vector<uint8_t> codes(values.size());
-    std::vector<float> scales((values.size() + kStateBlock - 1) / kStateBlock);
-    ForBlocks(values.size(), codes, scales, [&](size_t at, std::span<uint8_t> block, float& scale) {
+    std::vector<float> scales = ScalesOf(first, values.size());
+    ForBlocks(first, codes, scales, [&](size_t at, std::span<uint8_t> block, float& scale) {
         scale = Narrow(CodesOf(piece), values.subspan(at, block.size()), block);
     });
     WEFT_TRY(training.Write(piece.value, first, std::as_bytes(std::span(codes))));

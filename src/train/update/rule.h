@@ -33,7 +33,8 @@ struct UpdateContext {
 
 // A part of the optimizer state as a checkpoint stores it: the region of an array, in float32. It
 // begins at element `first` of the Program's value. If there are `scales`, the value has byte codes
-// (tensor/dynamic_codes.h), and `first` is a multiple of their block size.
+// (tensor/dynamic_codes.h); the first element may be within a block if a lower rank has the rows
+// before it (Extent::kSole).
 struct KeptPiece {
     Array array;
     TensorRegion region;
@@ -42,11 +43,13 @@ struct KeptPiece {
     program::ValueId scales = program::kNoValue;
     bool is_signed = false;
 };
-// Reads elements [begin, begin + out.size()) of the piece's region. For byte codes, begin and size
-// are multiples of kKeptGrain, except the size at the end of the region. Errors: the device's.
-inline constexpr int64_t kKeptGrain = 4096;
+// Reads elements [begin, begin + out.size()) of the piece's region. Errors: the device's.
 Status ReadKeptPiece(const backend::HostSnapshot& training, const KeptPiece& piece, int64_t begin,
                      std::span<float> out);
+// Writes such elements. For byte codes, piece.first is a multiple of their block size, and begin
+// and size are multiples of kKeptGrain, except the size at the end of the region. Errors: the
+// device's.
+inline constexpr int64_t kKeptGrain = 4096;
 Status WriteKeptPiece(backend::Executable& training, const KeptPiece& piece, int64_t begin,
                       std::span<const float> values);
 
