@@ -471,8 +471,10 @@ Status Trainer::RunWeightedPass(const Batch& batch, const StagePass& which, Pass
     const program::ModelChunk& chunk = ChunkOf(which);
     const bool scores = chunk.loss.evaluated != program::kNoValue;
     const auto number_of = static_cast<size_t>(which.micro_batch);
-    if (row_weights_.size() <= number_of) row_weights_.resize(number_of + 1);
-    std::vector<float>& weights = row_weights_[number_of];
+    const bool joins = options_.vectors.joins();  // each backward pass sets its own weights
+    const size_t at = joins ? 0 : number_of;
+    if (row_weights_.size() <= at) row_weights_.resize(at + 1);
+    std::vector<float>& weights = row_weights_[at];
     WEFT_TRY(micro_.Fill(SequencesOf(batch, which), hyper_.vocab, source_->name(), part_));
     const double targets = static_cast<double>(std::max<uint64_t>(batch.global_targets, 1));
     const double share = static_cast<double>(micro_.targets()) / targets;
@@ -494,7 +496,7 @@ Status Trainer::RunWeightedPass(const Batch& batch, const StagePass& which, Pass
         }
     }
     if (pass == PassKind::kForward || pass == PassKind::kEvaluate) return {};
-    if (scores && options_.vectors.joins()) {
+    if (scores && joins) {
         SpreadSlopes(static_cast<size_t>(options_.micro_batch) * number_of, weights);
     }
     if (scores) step.row_weights = weights;
@@ -506,11 +508,12 @@ Status Trainer::RunWeightedPass(const Batch& batch, const StagePass& which, Pass
 Status Trainer::ScoreAnswers(const Batch& batch, const StagePass& which, size_t begin,
                              std::vector<float>& weights) {
     const program::ModelChunk& chunk = ChunkOf(which);
+    const bool joins = options_.vectors.joins();
+    if (joins && !reads_vectors_) return {};
     const auto columns = static_cast<size_t>(vector_columns_);
     std::vector<float> losses(static_cast<size_t>(micro_.targets()) * columns);
-    weights.assign(std::max<size_t>(losses.size(), columns), 0.0f);
+    if (!joins) weights.assign(std::max<size_t>(losses.size(), columns), 0.0f);
     if (micro_.empty()) return {};
-    if (options_.vectors.joins() && !reads_vectors_) return {};
     WEFT_TRY(training_->ReadFloats(chunk.loss.evaluated, 0, losses));
     if (options_.vectors.on()) {
         ScoreVectors(batch, begin, losses, weights);

@@ -334,7 +334,8 @@ class Trainer {
     int64_t positions_ = 0;
     std::vector<int64_t> targets_of_;  // by micro-batch
     // Preferences: which answers the passes run, KTO's estimate, and this rank's part of the report
-    // and of LogProbabilities. row_weights_: by micro-batch, from its forward to its backward pass.
+    // and of LogProbabilities. row_weights_: by micro-batch, from its forward to its backward pass;
+    // with joins(), of the current micro-batch only.
     AnswerPart part_ = AnswerPart::kOwn;
     bool reads_logps_ = false;  // the passes only set logps_
     double kl_ = 0;

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -271,6 +272,31 @@ class Plans(Vectors):
         self.assertEqual(with_logits["layout"], without["layout"])
         less = with_logits["worst_rank_bytes"] - without["worst_rank_bytes"]
         self.assertGreaterEqual(less, 128_256 * 4_096 * 16 // with_logits["tp"])
+
+
+class Memory(Vectors):
+    def test_micro_batches_share_the_rows_weights(self):
+        """A micro-batch has 4 x 2 texts of 60 tokens or more, each a row of 2,048 floats: 4 MB."""
+        folder = self.folder / "wide"
+        folder.mkdir()
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(ROOT / "models/abacus" / name, folder)
+        (folder / "config.json").write_text(json.dumps(dict(
+            model_type="llama", hidden_size=2048, intermediate_size=32, num_hidden_layers=1,
+            num_attention_heads=1, num_key_value_heads=1, head_dim=32, vocab_size=576,
+            rms_norm_eps=1e-5, max_position_embeddings=128, tie_word_embeddings=True)))
+        text = "1 + 2 = 3, " * 6
+        data = self.write("wide", [dict(anchor=f"{text}{i}", positive=f"{i}{text}")
+                                   for i in range(64)])
+
+        def peak(passes):
+            done = self.run_weft(["train", str(folder), "--from-scratch", "--data", data, "--loss",
+                                  "contrastive", "--pooling", "mean", "--steps", "1", "--seq-len",
+                                  "127", "--micro-batch", "4", "--grad-accum", passes, "-t", "1",
+                                  "--dtype", "f32", "--json", "--no-output"])
+            return json.loads(done.stdout.splitlines()[-1])["peak_rss_bytes"][0]
+
+        self.assertLess(peak("16") - peak("1"), 20e6)
 
 
 class Refusals(Vectors):
