@@ -29,11 +29,22 @@ constexpr Setting kCurve[] = {{"dtype", "--dtype"},
                               {"beta2", "--betas (the second)"},
                               {"eps", "--eps"},
                               {"momentum", "--momentum"},
+                              {"nesterov", "--nesterov"},
+                              {"dampening", "the optimizer's dampening"},
+                              {"eps_square", "the optimizer's eps[0]"},
+                              {"eps_scale", "the optimizer's eps[1]"},
+                              {"clip_threshold", "the optimizer's clip_threshold"},
+                              {"decay_rate", "the optimizer's decay_rate"},
+                              {"scale_parameter", "--scale-parameter"},
+                              {"relative_step", "--relative-step"},
                               {"ema", "--ema"},
                               {"average_last", "--average-last"},
                               {"muon_adam_size", "--muon-adjust-lr match_rms_adamw"},
                               {"clip", "--clip"},
+                              {"router_aux_loss", "--router-aux-loss"},
+                              {"drop_last", "dataloader_drop_last"},
                               {"loss", "--loss"},
+                              {"ref_model", "--ref-model"},
                               {"beta", "--beta"},
                               {"label_smoothing", "--label-smoothing"},
                               {"z_loss", "--z-loss"},
@@ -58,10 +69,16 @@ constexpr Setting kCurve[] = {{"dtype", "--dtype"},
                               {"scale_rewards", "--scale-rewards"},
                               {"importance_level", "--importance-sampling-level"},
                               {"mask_truncated", "--mask-truncated-completions"},
+                              {"reward_commands", "--reward-cmd"},
+                              {"reward_regexes", "--reward-regex"},
+                              {"reward_schemas", "--reward-json-schema"},
+                              {"reward_models", "--reward-model"},
+                              {"reward_weights", "--reward-weights"},
                               {"batch", "sequences an update"}};
 // Settings that change the loss of an evaluation.
 constexpr Setting kLoss[] = {{"loss", "--loss"}};
-constexpr Setting kLossTerms[] = {{"beta", "--beta"},
+constexpr Setting kLossTerms[] = {{"ref_model", "--ref-model"},
+                                  {"beta", "--beta"},
                                   {"label_smoothing", "--label-smoothing"},
                                   {"simpo_gamma", "--simpo-gamma"},
                                   {"desirable_weight", "--desirable-weight"},
@@ -70,14 +87,15 @@ constexpr Setting kLossTerms[] = {{"beta", "--beta"},
                                   {"contrastive_scale", "--contrastive-scale"},
                                   {"pooling", "--pooling"}};
 // Settings of a schedule that is not constant.
-constexpr Setting kSchedule[] = {{"warmup_steps", "--warmup-steps"},
-                                 {"total_steps", "--schedule-steps"},
-                                 {"rate_end", "--min-lr"},
-                                 {"decay_steps", "--decay-steps"},
-                                 {"decay_type", "--decay-type"}};
+constexpr Setting kSchedule[] = {
+    {"warmup_steps", "--warmup-steps"}, {"total_steps", "--schedule-steps"},
+    {"rate_end", "--min-lr"},           {"warmup_min", "warmup_min_lr"},
+    {"log_warmup", "warmup_type log"},  {"decay_steps", "--decay-steps"},
+    {"decay_type", "--decay-type"}};
 
 std::string ValueText(const Json& value) {
     if (value.is_boolean()) return value.get<bool>() ? "on" : "off";
+    if (value.empty() || value == "") return "none";
     return value.is_string() ? value.get<std::string>() : value.dump();
 }
 

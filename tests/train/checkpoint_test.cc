@@ -6,10 +6,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "checkpoint_case.h"
 #include "support/tiny_gguf.h"
 #include "train/checkpoint/source.h"
+#include "train/settings.h"
 
 namespace weft::train {
 namespace {
@@ -312,6 +315,51 @@ TEST(Checkpoint, IsAModelToRead) {
     ASSERT_TRUE(job.Save(6, {{{array, TensorRegion::Whole(array)}}}).ok());
     const auto other = Checkpoint::Open(StepFolder(dir.path(), 6));
     EXPECT_EQ(CheckpointSource::Make(**source, *other).error().code, ErrorCode::kDenied);
+}
+
+// A new field of a job is compared with that of a checkpoint, or is listed here.
+TEST(Settings, EveryFieldIsComparedOrDoesNotMatter) {
+    std::set<std::string> other = {
+        "kind",
+        // In the fingerprint of the model.
+        "model", "from_scratch", "lora_from",
+        // Compared with the identity of the data and with the loader's fingerprint.
+        "data", "data_weights", "longs", "control_tokens", "prompt_type", "data_sequence",
+        "sequence", "test_split", "seed", "pack", "shuffle", "skip_bad", "renewed", "day",
+        // The sum and the rounding of the same terms; speed; memory.
+        "threads", "reference", "device", "micro_batch", "accumulation", "global_batch", "tp", "pp",
+        "virtual_stages", "dp", "ep", "cp", "sequence_parallel", "split", "zero", "unit_elements",
+        "whole_elements", "overlap", "recompute", "optimizer_folder", "slots", "reward_timeout",
+        "reward_workers", "time_ops", "verify_model",
+        // Which updates of float16 are skipped.
+        "loss_scale", "loss_scale_initial", "loss_scale_window", "loss_scale_first_counts",
+        "loss_scale_hysteresis", "loss_scale_refills", "loss_scale_least",
+        // Consent of the user.
+        "lora_without_dropout", "without_dropout",
+        // The schedule's steps and rates follow from these.
+        "warmup_ratio", "rate_end_ratio", "decay_ratio",
+        // When the job evaluates, saves, shows and ends.
+        "steps", "epochs", "eval_every", "early_stopping_patience", "early_stopping_threshold",
+        "sample_prompts", "sample_every", "sample_tokens", "sample_temperature", "save_folder",
+        "save_every", "keep_last", "keep_best", "resume", "max_restarts", "interrupts", "elastic"};
+    const TrainJob job;
+    const auto compared = SettingsOf(job, 1);
+    const auto all = nlohmann::json::parse(TrainJobToJson(job));
+    for (const auto& [name, value] : all.items()) {
+        const bool is_other = other.erase(name) > 0;
+        EXPECT_NE(compared.contains(name) && name != "lora_from", is_other) << name;
+    }
+    EXPECT_EQ(other, std::set<std::string>());
+}
+
+TEST(Settings, AnotherReferenceIsAnotherLoss) {
+    TrainJob job;
+    job.data.loss = "dpo";
+    TakeDataWords(job);
+    const nlohmann::json state = {{"settings", SettingsOf(job, 1)}};
+    EXPECT_TRUE(IsSameLoss(state, job));
+    job.trainer.preference.ref_model = "/models/other";
+    EXPECT_FALSE(IsSameLoss(state, job));
 }
 
 TEST(Checkpoint, MissingFolderIsNotAnError) {
