@@ -109,7 +109,7 @@ class Run {
         WEFT_ASSIGN(auto source, OpenVerified(t, cluster_));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
         WEFT_TRY(SetSequence(hyper, job_.data.sequence));
-        TakeDataWords(job_);
+        TakeJobWords();
         WEFT_TRY(CheckResult(*source));
         WEFT_ASSIGN(OpenedData data, OpenData(*source, job_.data, hyper.vocab));
         if (t.vectors.joins()) job_.trainer.vectors.texts = data.set->texts();
@@ -124,6 +124,7 @@ class Run {
         if (checkpoint) {
             const Json& state = checkpoint->manifest().state;
             WEFT_ASSIGN(job_.data.day, TakeDay(state, checkpoint->folder(), *data.set));
+            WEFT_TRY(TakeModelSeed(state, source));
         }
         best_.emplace(job_.early_stop);
         if (checkpoint && checkpoint->manifest().state.contains("best")) {
@@ -162,6 +163,25 @@ class Run {
             return cluster_.ReportFailure(ended.error());
         }
         return ended;
+    }
+
+    void TakeJobWords() {
+        TakeDataWords(job_);
+        if (model_seed_) job_.trainer.seed = *model_seed_;
+    }
+
+    // Random weights are those of the start of training; another --seed is that of new data.
+    // (Checkpoints of earlier versions lack the seed: such a job resumes with the same --seed.)
+    Status TakeModelSeed(const Json& state, std::unique_ptr<model_files::ModelSource>& source) {
+        TrainerOptions& t = job_.trainer;
+        const auto seed = state.find("model_seed");
+        const bool random = t.from_scratch || t.vectors.on();
+        if (!random || seed == state.end() || !seed->is_number_unsigned() || *seed == t.seed) {
+            return {};
+        }
+        t.seed = model_seed_.emplace(seed->get<uint64_t>());
+        WEFT_ASSIGN(source, OpenSource(t));
+        return CheckResult(*source);
     }
 
     // Checks that the job continues from the checkpoint. Forgets the checkpoint's lowest loss if it
@@ -571,6 +591,7 @@ class Run {
             {"data", loader.Fingerprint()},
             {"content", JsonOf(content_)},
             {"data_begin", data_begin_},
+            {"model_seed", job_.trainer.seed},
             {"day", job_.data.day},
             {"optimizer", UpdateName(trainer.options().update.kind)},
             {"layout",
@@ -585,7 +606,7 @@ class Run {
     Result<std::unique_ptr<Trainer>> MakeTrainer(std::unique_ptr<model_files::ModelSource> source,
                                                  const std::optional<Checkpoint>& checkpoint,
                                                  int64_t steps) {
-        TakeDataWords(job_);  // the day
+        TakeJobWords();  // the day
         if (!checkpoint) {
             return Trainer::Make(job_.trainer, cluster_, std::move(source),
                                  reference_.TakeGroups());
@@ -937,6 +958,7 @@ class Run {
     std::string stop_fault_;
     std::string save_fault_;  // why the checkpoint before the stop is missing, on all ranks
     std::string model_;       // fingerprint of the trained model
+    std::optional<uint64_t> model_seed_;  // of the checkpoint, if it is not the job's
     bool failed_ = false;
     Status device_;  // of the last Trainer
     bool evaluates_ = false;

@@ -110,9 +110,16 @@ TEST_F(ScratchCli, GoesOnFromACheckpointAndRuns) {
     ASSERT_EQ(other.status, 0) << other.err;
     EXPECT_EQ(one.Json().at("tokens"), other.Json().at("tokens"));
 
-    // Another seed makes another model.
-    const Ran ran = Train({"--from-scratch", "--steps", "6", "--seed", "5", "--resume", parts});
+    // Another seed is another order of the data, which must be new data; the model is still that of
+    // the first seed.
+    const Words seed = {"--from-scratch", "--seed", "5", "--resume", "auto"};
+    const Ran ran = Train(words + seed + Words{"--steps", "8"});
     EXPECT_NE(ran.status, 0);
+    for (const char* last : {"8", "9"}) {
+        const Ran anew = Train(words + seed + Words{"--steps", last, "--new-data"});
+        EXPECT_EQ(anew.status, 0) << anew.err;
+        EXPECT_NE(anew.out.find(fmt::format("\"step\":{},", last)), std::string::npos) << anew.out;
+    }
 }
 
 // A model without a tokenizer: trained on ids, with checkpoints and results in both formats.

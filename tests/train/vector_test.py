@@ -154,6 +154,12 @@ class Curves(Vectors):
                 first = self.lines(curve, "--steps", "3", "--micro-batch", "4", *out)
                 rest = self.lines(curve, *STEPS, "--micro-batch", "4", *out, "--resume", "auto")
                 self.expect_curve(curve, first + rest)
+        # New data in another order; the head's random values are those of the first seed.
+        for last in ("8", "9"):
+            lines = self.lines("reward", "--steps", last, "--micro-batch", "4", "--output-dir",
+                               str(self.folder / "reward"), "--save-every", "1", "--resume",
+                               "auto", "--new-data", "--seed", "5")
+            self.assertEqual(str(lines[-1]["step"]), last)
         words = self.words("texts", *STEPS, "--local", "2", "--micro-batch", "2", "--save-every",
                            "2", "--output-dir", str(self.folder / "out"))
         lines, restarts, status, said = steps_with_a_kill([PROGRAM, *words], PATIENCE)
