@@ -45,23 +45,29 @@ std::optional<Change> NarrowGradients(const TrainerOptions& from, int64_t replic
 std::optional<Change> MomentsIn8Bits(const TrainerOptions& from, int64_t) {
     const bool adam =
         from.update.kind == UpdateKind::kAdamW || from.update.kind == UpdateKind::kAdam;
-    if (!adam || from.lora.on()) return std::nullopt;
+    // (A checkpoint of Adam, whose decay is in the gradient, does not continue as adam8bit.)
+    const bool other = from.resumes && from.update.kind == UpdateKind::kAdam;
+    if (!adam || other || from.lora.on()) return std::nullopt;
     Change change{"--optimizer adam8bit", from};
     change.options.update.kind = UpdateKind::kAdam8bit;
     return change;
 }
 
 std::optional<Change> AdaptersAlone(const TrainerOptions& from, int64_t) {
-    if (from.lora.on() || from.from_scratch) return std::nullopt;
+    if (from.lora.on() || from.from_scratch || from.resumes) return std::nullopt;
     Change change{fmt::format("--lora {}", kLoraRank), from};
     change.options.lora.rank = kLoraRank;
     return change;
 }
 
 std::optional<Change> HalfTheSequence(const TrainerOptions& from, int64_t) {
-    if (from.sequence < 2 * kLeastSequence) return std::nullopt;
-    Change change{fmt::format("--seq-len {}", from.sequence / 2), from};
-    change.options.sequence = from.sequence / 2;
+    const int64_t half = from.sequence / 2;
+    // (A completion shares its sequence with the prompt.)
+    const bool too_short = half < kLeastSequence || from.grpo.completion_tokens >= half;
+    if (too_short || from.resumes) return std::nullopt;
+    Change change{fmt::format("--seq-len {}", half), from};
+    change.options.sequence = half;
+    if (from.grpo.completion_tokens == 0) change.options.grpo.most_tokens = half / 2;
     return change;
 }
 

@@ -613,10 +613,12 @@ class Run {
         }
         WEFT_ASSIGN(base_, WithAdapters(std::move(source), job_.trainer.lora));
         WEFT_ASSIGN(CheckpointSource trained, CheckpointSource::Make(*base_, *checkpoint));
-        WEFT_ASSIGN(auto trainer,
-                    Trainer::Make(job_.trainer, cluster_,
-                                  std::make_unique<CheckpointSource>(std::move(trained)),
-                                  reference_.TakeGroups()));
+        TrainerOptions options = job_.trainer;
+        options.resumes = true;
+        WEFT_ASSIGN(
+            auto trainer,
+            Trainer::Make(options, cluster_, std::make_unique<CheckpointSource>(std::move(trained)),
+                          reference_.TakeGroups()));
         const PinnedThread pinned(cluster_.cores());  // for threads that read
         const WorkScope reads(cluster_, trainer->executable());
         const UpdateOptions& update = job_.trainer.update;

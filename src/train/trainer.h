@@ -81,6 +81,7 @@ struct TrainerOptions {
     PreferenceOptions preference;
     GrpoOptions grpo;
     VectorOptions vectors;
+    bool resumes = false;       // a checkpoint has the state: advice keeps its form
     bool time_ops = false;      // record the duration of each op (op_seconds)
     bool verify_model = false;  // compare the bytes of the model on all hosts (OpenVerified)
 };

@@ -56,6 +56,33 @@ TEST(LessMemory, SuggestionsWithoutEffectAreOmitted) {
     for (const Change& change : ChangesOf(staged, 2)) EXPECT_NE(change.flags, "--zero 3");
 }
 
+// A checkpoint has no adapters, and moments of one optimizer; other sequences are other data.
+TEST(LessMemory, AJobThatResumesKeepsTheFormOfItsState) {
+    TrainerOptions options = LargeJob();
+    options.resumes = true;
+    const auto flags = [&] {
+        std::string all;
+        for (const Change& change : ChangesOf(options, 2)) all += change.flags + ", ";
+        return all;
+    };
+    const std::string common =
+        "--recompute full, --micro-batch 1 --grad-accum 12, --zero 3, --grad-dtype bf16, ";
+    EXPECT_EQ(flags(), common + "--optimizer adam8bit, ");
+    options.update.kind = UpdateKind::kAdam;
+    EXPECT_EQ(flags(), common);
+}
+
+TEST(LessMemory, AShorterSequenceHasRoomForACompletion) {
+    TrainerOptions options = LargeJob();
+    const auto shorter = [&](int64_t completion) {
+        options.grpo.completion_tokens = completion;
+        return std::ranges::count(ChangesOf(options, 2), "--seq-len 512", &Change::flags);
+    };
+    EXPECT_EQ(shorter(0), 1);
+    EXPECT_EQ(shorter(511), 1);
+    EXPECT_EQ(shorter(512), 0);
+}
+
 TEST(LessMemory, TheFewestThatAreEnoughAreNamed) {
     const auto advise = [](auto fits) { return AdviseLessMemory(LargeJob(), 2, fits); };
     EXPECT_EQ(advise([](const TrainerOptions& o) { return o.recompute == "full" || o.lora.on(); }),
