@@ -488,6 +488,20 @@ TEST(DataForms, DelimiterLines) {
     EXPECT_EQ(marked("t.txt", "sep=;\ntext\n"), "[sep=;" + e + "[text" + e);
 }
 
+// WildChat-1M's and lmsys-chat-1m's name of the list. Others are renamed, and not cut out.
+TEST(DataForms, OtherNamesOfConversations) {
+    const std::string list =
+        R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
+    EXPECT_EQ(Marked(R"({"conversation_id": "7", "turn": 1, "conversation": )" + list),
+              Marked("{\"messages\": " + list));
+    EXPECT_EQ(Marked(R"({"text": "t", "conversation": )" + list), Marked(R"({"text": "t"})"));
+    const std::string said = Marked("{\"preferred_output\": " + list);
+    EXPECT_TRUE(
+        said.ends_with(". If 'preferred_output' is the conversation, rename it to "
+                       "'messages'"))
+        << said;
+}
+
 // Records inside a single record's list are refused by name.
 TEST(DataForms, WrappedRecordsAreNamed) {
     for (const int indent : {-1, 2}) {

@@ -314,11 +314,14 @@ const FormRule kFormRules[] = {
      [](const RecordJson& r) { return IsString(Find(r, {"text"})); },
      ParseText,
      LearnedPart::kText},
+    {{"conversation"},
+     [](const RecordJson& r) { return IsMessages(Find(r, {"conversation"})); },
+     [](const RecordJson& r) { return ParseMessages(r, "conversation"); }},
 };
 
 constexpr std::string_view kForms =
     "'messages', 'conversations', 'prompt' and 'completion', 'instruction' and 'output', 'query' "
-    "and 'response', 'question' and 'answer', 'text', 'tokens', or 'input_ids'";
+    "and 'response', 'question' and 'answer', 'text', 'tokens', 'input_ids', or 'conversation'";
 
 Error NoForm(const RecordJson& record) {
     std::string keys;
@@ -334,6 +337,10 @@ Error NoForm(const RecordJson& record) {
     for (const auto& [key, value] : record.items()) {
         if (!hint.empty() || !IsMessages(&value) || !value.is_array() || value.empty()) continue;
         const std::string name = model_files::hf::Shown(key);
+        if (value[0].contains("role") || value[0].contains("from")) {
+            hint = fmt::format(". If '{}' is the conversation, rename it to 'messages'", name);
+            continue;
+        }
         hint = fmt::format(". If the records are in the list '{}', cut it out: jq -c '.[\"{}\"][]'",
                            name, name);
     }

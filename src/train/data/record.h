@@ -19,6 +19,7 @@
 //        `context`: a string, a list of strings, {"contexts": [strings]}, or absent;
 //        `long_answer` if there is no `answer`; also PubMedQA's capitalized names
 //   {"text": "..."}
+//   {"conversation": [{"role", "content"}, ...]}    WildChat's and LMSYS's; as `messages`
 //
 // Errors: kCorrupt: not a JSON object, nested more than 64 deep, none of the forms, a role that is
 // not known, or a value of the wrong type; kUnsupported: a preference (`chosen` and `rejected`).

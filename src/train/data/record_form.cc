@@ -80,8 +80,8 @@ std::string_view FirstRow(std::string_view text, char line_end) {
 
 // Whether columns form a record, or its start.
 bool IsHeader(const std::vector<std::string>& columns) {
-    constexpr std::string_view kKnown[] = {"messages", "conversations", "prompt", "instruction",
-                                           "question", "text",          "query"};
+    constexpr std::string_view kKnown[] = {"messages",    "conversations", "conversation", "prompt",
+                                           "instruction", "question",      "text",         "query"};
     return std::ranges::any_of(kKnown, [&](std::string_view name) {
         return std::ranges::find(columns, name) != columns.end();
     });
