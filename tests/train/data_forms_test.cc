@@ -253,8 +253,8 @@ TEST(DataForms, Alpaca) {
     EXPECT_EQ(marked(R"({"instruction": "U", "output": "A"})"),
               "Below is an instruction that describes a task. Write a response that appropriately "
               "completes the request.\n\n### Instruction:\nU\n\n### Response:\n[A<|endoftext|>]");
-    EXPECT_NE(Marked(R"({"instruction": "U", "input": 5, "output": "A"})")
-                  .find("'input' is number; expected a string"),
+    EXPECT_NE(Marked(R"({"instruction": "U", "input": true, "output": "A"})")
+                  .find("'input' is boolean; expected a string"),
               std::string::npos);
     EXPECT_NE(Marked(R"({"instruction": "U"})").find("no 'output' in the record"),
               std::string::npos);
@@ -322,7 +322,7 @@ TEST(DataForms, ErrorsNameFieldAndForms) {
     said(R"({"txt": "a", "n": 1})", "a record with 'txt', 'n'");
     said(R"({"text": ["a"]})", "'text' is array; expected a string");
     said(R"({"messages": {"role": "user"}})", "'messages' is object; expected a list of messages");
-    said(R"({"prompt": 5, "completion": "A"})", "'prompt' is number");
+    said(R"({"prompt": true, "completion": "A"})", "'prompt' is boolean");
     for (const char* preference :
          {R"({"prompt": "a", "chosen": "b", "rejected": "c"})",
           R"({"messages": [{"role": "user", "content": "U"}], "chosen": "b", "rejected": "c"})",
@@ -500,6 +500,32 @@ TEST(DataForms, OtherNamesOfConversations) {
         said.ends_with(". If 'preferred_output' is the conversation, rename it to "
                        "'messages'"))
         << said;
+}
+
+// datasets' Json gives numbers for texts such as "42", and Python writes NaN for missing numbers.
+TEST(DataForms, NumbersInThePlaceOfTexts) {
+    EXPECT_EQ(Marked(R"({"question": "q", "answer": 42})"),
+              Marked(R"({"question": "q", "answer": "42"})"));
+    EXPECT_EQ(Marked(R"({"prompt": 1, "completion": -2.5})"),
+              Marked(R"({"prompt": "1", "completion": "-2.5"})"));
+    const auto said = [](const char* user, const char* answer) {
+        return Marked(fmt::format(R"({{"messages": [{{"role": "user", "content": {}}}, )"
+                                  R"({{"role": "assistant", "content": {}}}]}})",
+                                  user, answer));
+    };
+    EXPECT_EQ(said("6", "7"), said("\"6\"", "\"7\""));
+    EXPECT_NE(Marked(R"({"question": "q", "answer": 42, "weight": 0})").find("'weight'"),
+              std::string::npos);
+    EXPECT_NE(Marked(R"({"question": "q", "answer": true})").find("'answer' is boolean"),
+              std::string::npos);
+    for (const char* score : {"NaN", "Infinity", "-Infinity", "[NaN, -Infinity]"}) {
+        EXPECT_EQ(Marked(fmt::format(R"({{"s": {}, "text": "NaN \" NaN"}})", score)),
+                  Marked(R"({"text": "NaN \" NaN"})"))
+            << score;
+    }
+    EXPECT_NE(Marked(R"({"text": NaNs})").find("not valid JSON: line 1, column 10"),
+              std::string::npos);
+    EXPECT_NE(Marked(R"({"text": NaN})").find("a record with 'text'"), std::string::npos);
 }
 
 // Records inside a single record's list are refused by name.

@@ -217,8 +217,8 @@ class Refusals(Preferences):
         for loss, record, part in (
                 ("dpo", dict(prompt="a", chosen="b"),
                  "no 'rejected' in the record; --loss dpo expects 'chosen' and 'rejected'"),
-                ("ipo", dict(prompt="a", chosen=1, rejected="c"),
-                 "'chosen' is number; expected a string or a list of messages"),
+                ("ipo", dict(prompt="a", chosen=True, rejected="c"),
+                 "'chosen' is boolean; expected a string or a list of messages"),
                 ("kto", dict(prompt="a", completion="b", label="maybe"),
                  "expected true (the answer is wanted) or false"),
                 ("kto", dict(prompt="a", completion="b"), "no 'label'")):

@@ -276,7 +276,7 @@ TEST(Record, RefusesByName) {
     refused("{", "not valid JSON");
     refused("{\"text\": \"\xff\"}", "not valid JSON");
     refused(R"({"foo": 1, "bar": 2})", "'foo', 'bar'");
-    refused(R"({"text": 3})", "'text' is number; expected a string");
+    refused(R"({"text": true})", "'text' is boolean; expected a string");
     refused(R"({"question": "q"})", "no 'answer'");
     refused(R"({"completion": "q"})", "no 'prompt'");
     refused(R"({"question": "q", "answer": "a", "context": {"x": 1}})", "contexts");

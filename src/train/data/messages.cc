@@ -78,7 +78,8 @@ constexpr const char* kContentNames[] = {"content", "value", "text"};
 OrderedJson ContentOf(const OrderedJson& message) {
     for (const char* name : kContentNames) {
         const auto content = message.find(name);
-        if (content != message.end() && !content->is_null()) return *content;
+        if (content == message.end() || content->is_null()) continue;
+        return content->is_number() ? OrderedJson(content->dump()) : *content;
     }
     return nullptr;
 }

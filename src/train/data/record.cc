@@ -51,6 +51,7 @@ Result<std::string> StringOf(const RecordJson& record, Keys keys) {
     if (value == nullptr) {
         return MakeError(ErrorCode::kCorrupt, "no '{}' in the record", *keys.begin());
     }
+    if (value->is_number()) return value->dump();  // (an answer such as 42)
     if (!value->is_string()) return WrongType(*keys.begin(), "a string", *value);
     return value->get<std::string>();
 }
@@ -348,6 +349,25 @@ Error NoForm(const RecordJson& record) {
                      keys.empty() ? "no keys" : keys, kForms, hint);
 }
 
+// The text with null instead of NaN and infinite numbers, which Python's json.dumps writes; empty:
+// it has none.
+std::string WithoutNan(std::string_view text) {
+    std::string plain;
+    size_t taken = 0;
+    for (size_t at = 0; at < text.size(); ++at) {
+        if (text[at] == '"') {
+            while (++at < text.size() && text[at] != '"') at += text[at] == '\\' ? 1 : 0;
+        }
+        for (const std::string_view word : {"NaN", "Infinity", "-Infinity"}) {
+            if (at >= text.size() || !text.substr(at).starts_with(word)) continue;
+            plain.append(text, taken, at - taken).append("null");
+            taken = at + word.size();
+            at = taken - 1;
+        }
+    }
+    return taken == 0 ? "" : plain.append(text, taken);
+}
+
 // Refuses answers of which one may be a rejected one, in the names of any program
 // ("rejected_response", "response_chosen", "is_chosen"). Numbers (scores) do not matter.
 Status RefusePreference(const RecordJson& record) {
@@ -377,9 +397,13 @@ Status RefusePreference(const RecordJson& record) {
 }  // namespace
 
 Result<RecordJson> ParseRecordJson(std::string_view text) {
-    auto parsed = ParseOrderedJsonText(
-        text, {.bytes = SIZE_MAX, .depth = kRecordDepth, .values = size_t{1} << 24});
+    constexpr JsonLimits kLimits{
+        .bytes = SIZE_MAX, .depth = kRecordDepth, .values = size_t{1} << 24};
+    auto parsed = ParseOrderedJsonText(text, kLimits);
     if (parsed.ok()) return parsed;
+    if (const std::string plain = WithoutNan(text); !plain.empty()) {
+        if (auto again = ParseOrderedJsonText(plain, kLimits); again.ok()) return again;
+    }
     const bool limit = parsed.error().code == ErrorCode::kUnsupported;
     return MakeError(ErrorCode::kCorrupt, "{}: {}", limit ? "too much JSON" : "not valid JSON",
                      parsed.error().message);
@@ -410,19 +434,25 @@ Result<Record> RecordOfObject(chat::OrderedJson record) {
                          std::string_view(record.type_name()));
     }
     WEFT_TRY(RefusePreference(record));
+    const auto check = [&](const FormRule& rule) {
+        if (rule.learned == LearnedPart::kIds) return Status();
+        return CheckRecordMarks(record, rule.learned == LearnedPart::kReply);
+    };
     for (const FormRule& rule : kFormRules) {
         if (!rule.fits(record)) continue;
-        if (rule.learned != LearnedPart::kIds) {
-            WEFT_TRY(CheckRecordMarks(record, rule.learned == LearnedPart::kReply));
-        }
+        WEFT_TRY(check(rule));
         return rule.parse(record);
     }
     // Reports the error of the form that the record is meant to have.
     for (const FormRule& rule : kFormRules) {
         if (Find(record, rule.marks) == nullptr) continue;
-        const auto wrong = rule.parse(record);
-        if (wrong.ok()) return wrong;
-        return MakeError(wrong.error().code, "{}. A record has {}", wrong.error().message, kForms);
+        auto parsed = rule.parse(record);  // (a text may be a number)
+        if (!parsed.ok()) {
+            return MakeError(parsed.error().code, "{}. A record has {}", parsed.error().message,
+                             kForms);
+        }
+        WEFT_TRY(check(rule));
+        return parsed;
     }
     return NoForm(record);
 }
