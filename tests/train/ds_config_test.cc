@@ -237,10 +237,11 @@ TEST(DsConfig, PrecisionOffloadAndTheRest) {
 
 TEST(DsConfig, KeysWithoutEffectAreReported) {
     const DsConfig config = Read(R"({"dump_state": true, "wall_clock_breakdown": true,
-        "sparse_gradients": false,
+        "sparse_gradients": false, "graph_harvesting": true, "seq_parallel_comm_data_type": "fp32",
         "flops_profiler": {"enabled": true}, "comms_logger": {"enabled": false},
         "curriculum_learning": {"enabled": false}, "gradient_allreduce_op": "mean",
         "zero_optimization": {"stage": 1, "sub_group_size": 1e9, "overlap_com": true,
+            "zeropp_loco_param": {"err_beta": 0.8}, "partition_stream_chunk_size": 9,
             "contiguous_gradients": false}, "train_micro_batch_per_gpu": 3, "zzzzzzzzzz": 1})");
     const std::vector<std::string> wanted = {
         "wall_clock_breakdown: no effect",
@@ -251,6 +252,9 @@ TEST(DsConfig, KeysWithoutEffectAreReported) {
         "zero_optimization.overlap_com: not a key of DeepSpeed's; no effect. Is "
         "zero_optimization.overlap_comm meant?",
         "zero_optimization.sub_group_size: no effect",
+        "graph_harvesting: no effect",
+        "seq_parallel_comm_data_type: no effect",
+        "zero_optimization.zeropp_loco_param: no effect",
         "zzzzzzzzzz: not a key of DeepSpeed's; no effect",
     };
     EXPECT_EQ(config.warnings.size(), wanted.size());
@@ -263,6 +267,20 @@ TEST(DsConfig, KeysWithoutEffectAreReported) {
         "zero_optimization.stage": 3})");
     EXPECT_EQ(odd.warnings.size(), 3u);
     EXPECT_EQ(odd.zero.stage, 0);
+}
+
+// DeepSpeed reads its files as Hjson.
+TEST(DsConfig, CommentsAndCommasBeforeBracketsAreRead) {
+    const DsConfig config = Read(
+        "{ # one, [\n \"train_micro_batch_size_per_gpu\": 3, // two \"\n /* three, */\n"
+        "\"csv_monitor\": {\"enabled\": true, \"job_name\": \"a # \\\" // ,}\",},\n"
+        "\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.5, 0.75, # four\n ], "
+        "}},\n}");
+    EXPECT_EQ(config.micro_batch, 3);
+    EXPECT_EQ(config.csv.job, "a # \" // ,}");
+    EXPECT_EQ(config.optimizer->beta2, 0.75);
+    ExpectError("{\"steps_per_print\": 1,,}", "not valid JSON: parse error at line 1, column 24");
+    ExpectError("{\n/* {\"steps_per_print\": 1}", "not valid JSON: parse error at line 2");
 }
 
 TEST(DsConfig, WhatWouldTrainSomethingElseIsRefused) {

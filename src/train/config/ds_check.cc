@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/nearest_word.h"
@@ -34,6 +35,12 @@ constexpr Alias kAliases[] = {
     {"zero_optimization", "param_persistence_threshold", "stage3_param_persistence_threshold"},
     {"zero_optimization", "max_live_parameters", "stage3_max_live_parameters"},
     {"zero_optimization", "max_reuse_distance", "stage3_max_reuse_distance"},
+    {"zero_optimization", "model_persistence_threshold", "stage3_model_persistence_threshold"},
+    {"zero_optimization", "module_granularity_threshold", "stage3_module_granularity_threshold"},
+    {"zero_optimization", "use_all_reduce_for_fetch_params",
+     "stage3_use_all_reduce_for_fetch_params"},
+    {"zero_optimization", "allgather_sequential", "stage3_allgather_sequential"},
+    {"zero_optimization", "partition_stream_chunk_size", "stage3_partition_stream_chunk_size"},
     {"zero_optimization", "cpu_offload_param", "cpu_offload_params"},
     {"zero_optimization", "gather_16bit_weights_on_model_save",
      "stage3_gather_16bit_weights_on_model_save"},
@@ -92,6 +99,33 @@ std::string_view TypeName(const Json& value) {
     if (value.is_number()) return "a number";
     if (value.is_array()) return "a list";
     return value.is_object() ? "an object" : "null";
+}
+
+// Replaces comments and commas before a closing bracket, which DeepSpeed's parser (Hjson) accepts,
+// by blanks.
+std::string WithoutHjson(std::string_view given) {
+    std::string text(given);
+    size_t comma = text.npos;  // with only blanks and comments after it
+    for (size_t at = 0; at < text.size(); ++at) {
+        const char c = text[at];
+        const std::string_view rest = std::string_view(text).substr(at);
+        const bool line = c == '#' || rest.starts_with("//"), block = rest.starts_with("/*");
+        if (line || block) {
+            const size_t end = line ? rest.find('\n') : rest.find("*/", 2);
+            if (block && end == rest.npos) return text;
+            const size_t size = line ? std::min(end, rest.size()) : end + 2;
+            std::ranges::replace_if(
+                std::span(text).subspan(at, size), [](char b) { return b != '\n'; }, ' ');
+            at += size - 1;
+        } else if (c == '"') {
+            while (++at < text.size() && text[at] != '"') at += text[at] == '\\' ? 1 : 0;
+            comma = text.npos;
+        } else if (c != ' ' && c != '\t' && c != '\r' && c != '\n') {
+            if ((c == '}' || c == ']') && comma != text.npos) text[comma] = ' ';
+            comma = c == ',' ? at : text.npos;
+        }
+    }
+    return text;
 }
 
 class Checker {
@@ -209,7 +243,8 @@ class Checker {
 
 }  // namespace
 
-Result<Json> ParseDsJson(std::string_view text, const std::string& where) {
+Result<Json> ParseDsJson(std::string_view given, const std::string& where) {
+    const std::string text = WithoutHjson(given);
     std::vector<std::set<std::string>> open;
     const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
         if (depth > kMostDepth) throw Refused{fmt::format("nested deeper than {}", kMostDepth)};
@@ -224,7 +259,7 @@ Result<Json> ParseDsJson(std::string_view text, const std::string& where) {
         return true;
     };
     try {
-        Json json = Json::parse(text.begin(), text.end(), check, true, true);
+        Json json = Json::parse(text.begin(), text.end(), check);
         if (json.is_object()) {
             ApplyAliases(json);
             return json;
@@ -233,7 +268,10 @@ Result<Json> ParseDsJson(std::string_view text, const std::string& where) {
     } catch (const Refused& refused) {
         return MakeError(ErrorCode::kCorrupt, "{}: {}", where, refused.what);
     } catch (const std::exception& error) {
-        return MakeError(ErrorCode::kCorrupt, "{}: not valid JSON: {}", where, Shown(error.what()));
+        const std::string_view what = error.what();  // "[json.exception...] parse error ..."
+        const size_t words = what.find("] ");
+        return MakeError(ErrorCode::kCorrupt, "{}: not valid JSON: {}", where,
+                         Shown(what.substr(words == what.npos ? 0 : words + 2)));
     }
 }
 

@@ -11,7 +11,8 @@
 
 namespace weft::train {
 
-// Parses a JSON object, which may have comments. Errors: kCorrupt, also for duplicate keys, as in
+// Parses a JSON object, which may have comments (//, /* */ and #) and commas before a closing
+// bracket, as Hjson, which DeepSpeed reads. Errors: kCorrupt, also for duplicate keys, as in
 // DeepSpeed. Renames aliases of keys to the name in the table.
 Result<nlohmann::json> ParseDsJson(std::string_view text, const std::string& where);
 

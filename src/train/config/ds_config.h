@@ -1,7 +1,7 @@
 // Reads DeepSpeed's configuration files, resolves "auto", and reports unsupported keys.
 //
-// Format: JSON with comments (https://www.deepspeed.ai/docs/config-json/; names and defaults as of
-// deepspeed 0.19.8). Every key is one of
+// Format: JSON with comments and trailing commas (https://www.deepspeed.ai/docs/config-json/; names
+// and defaults as of deepspeed 0.19.8). Every key is one of
 //   mapped    it sets a field below
 //   the same  Weft always does what the key requests, or the key has no effect: no message
 //   warned    no effect in Weft; the warning says why, or names a replacement
