@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/deadline.h"
 #include "base/json.h"
+#include "base/open_files.h"
 #include "hub/curl_handle.h"
 #include "load/events.h"
 
@@ -21,6 +22,7 @@ constexpr int kPollMs = 50;
 constexpr uint64_t kMostAnswer = 256 << 20;
 constexpr size_t kMostErrorText = 2000;
 constexpr size_t kMostList = 4 << 20;
+constexpr uint64_t kOtherDescriptors = 64;
 constexpr int64_t kFirstId = 256;  // lower ids are control tokens in many vocabularies
 constexpr const char* kWords[] = {"river", "stone", "light", "paper", "green", "seven",
                                   "music", "table", "north", "cloud", "house", "glass",
@@ -199,8 +201,14 @@ std::vector<double> Starts(const LoadOptions& options, size_t count) {
 
 class Runner {
   public:
-    Runner(const LoadOptions& options, std::string url, const std::atomic<bool>* stop)
-        : options_(options), url_(std::move(url)), stop_(stop), multi_(curl_multi_init()) {
+    // descriptors: that this process may open.
+    Runner(const LoadOptions& options, std::string url, const std::atomic<bool>* stop,
+           uint64_t descriptors)
+        : options_(options),
+          url_(std::move(url)),
+          stop_(stop),
+          descriptors_(descriptors),
+          multi_(curl_multi_init()) {
         WEFT_CHECK(multi_ != nullptr);
     }
     ~Runner() {
@@ -225,7 +233,7 @@ class Runner {
             }
             const double now_s = SecondsSince(begin_ns);
             while (next < answers.size() && calls_.size() < at_once && starts[next] <= now_s) {
-                Begin(bodies.Make(first + next, lengths[next]), answers[next], begin_ns);
+                WEFT_TRY(Begin(bodies.Make(first + next, lengths[next]), answers[next], begin_ns));
                 ++next;
             }
             int running = 0;
@@ -249,11 +257,18 @@ class Runner {
     }
 
   private:
-    void Begin(std::string body, LoadAnswer& answer, int64_t begin_ns) {
+    Status Begin(std::string body, LoadAnswer& answer, int64_t begin_ns) {
+        if (calls_.size() + kOtherDescriptors >= descriptors_) {
+            return MakeError(ErrorCode::kUsage,
+                             "more than {} requests at once, and this process may open {} "
+                             "descriptors. Raise the limit ('ulimit -Hn'), or use fewer --clients",
+                             calls_.size(), descriptors_);
+        }
         auto call = std::make_unique<Call>(options_, url_, std::move(body), answer, begin_ns);
         CURL* easy = call->easy();
         WEFT_CHECK(curl_multi_add_handle(multi_, easy) == CURLM_OK);
         calls_.emplace_back(easy, std::move(call));
+        return {};
     }
     size_t End() {
         size_t ended = 0;
@@ -274,6 +289,7 @@ class Runner {
     const LoadOptions& options_;
     const std::string url_;
     const std::atomic<bool>* stop_;
+    const uint64_t descriptors_;
     CURLM* multi_;
     std::vector<std::pair<CURL*, std::unique_ptr<Call>>> calls_;
 };
@@ -311,7 +327,12 @@ Result<LoadReport> RunLoad(const LoadOptions& options, const std::atomic<bool>* 
     hub::InitCurl();
     WEFT_ASSIGN(const std::string url,
                 UrlOf(options, options.chat ? "/v1/chat/completions" : "/v1/completions"));
-    Runner runner(options, url, stop);
+    const std::vector<Lengths> lengths = MakeLengths(options);
+    const size_t at_once = options.clients > 0 ? static_cast<size_t>(options.clients)
+                           : options.rate > 0  ? lengths.size()
+                                               : 1;
+    // (A request has two more while the name of the host is looked up.)
+    Runner runner(options, url, stop, AllowOpenFiles(kOtherDescriptors + 3 * at_once + 1));
     bool ids = options.prompt == PromptKind::kIds && !options.chat;
     const uint64_t apart = 1ull << 32;  // warm-up requests use other prompts
     if (options.prompt == PromptKind::kAuto && !options.chat) {
@@ -320,10 +341,6 @@ Result<LoadReport> RunLoad(const LoadOptions& options, const std::atomic<bool>* 
         ids = probe[0].ok;
     }
     const Bodies bodies(options, ids);
-    const std::vector<Lengths> lengths = MakeLengths(options);
-    const size_t at_once = options.clients > 0 ? static_cast<size_t>(options.clients)
-                           : options.rate > 0  ? lengths.size()
-                                               : 1;
     const size_t warmup = std::min(static_cast<size_t>(options.warmup), lengths.size());
     if (warmup > 0) {
         WEFT_ASSIGN(const auto warm,

@@ -6,10 +6,12 @@
 #include <cmath>
 #include <set>
 
+#include "base/file.h"
 #include "load/events.h"
 #include "support/limits.h"
 #include "support/python_server.h"
 #include "support/run_weft.h"
+#include "support/temp_dir.h"
 
 namespace weft::load {
 namespace {
@@ -118,6 +120,26 @@ TEST_F(Load, Failures) {
     }
     options_.url = "127.0.0.1:1";
     EXPECT_EQ(static_cast<int>(Run().error().code), static_cast<int>(ErrorCode::kUsage));
+}
+
+// The program raises the soft limit of descriptors; the hard one ends the test with both numbers.
+TEST_F(Load, ClientsRaiseTheLimitOfDescriptors) {
+    const test::TempDir folder;
+    for (const auto& [limit, status] : {std::pair("-Sn", 0), {"-n", 2}}) {
+        const std::string command = fmt::format(
+            "ulimit {} 90; exec '{}' bench serve --url {} --model m --clients 110 --requests 110 "
+            "--output-len 2 --prompt ids > /dev/null 2> '{}'",
+            limit, support::WeftProgram(), options_.url, folder / "err");
+        const int ended = std::system(command.c_str());
+        const std::string said = ReadTextFile(folder / "err").value();
+        EXPECT_EQ(WEXITSTATUS(ended), status) << said;
+        EXPECT_EQ(
+            said.find("more than 26 requests at once, and this process may open 90 "
+                      "descriptors. Raise the limit ('ulimit -Hn'), or use fewer --clients") !=
+                std::string::npos,
+            status != 0)
+            << said;
+    }
 }
 
 TEST_F(Load, TheCommand) {
