@@ -1,15 +1,22 @@
 #include "load/load.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
+#include <thread>
 
 #include "base/check.h"
 #include "base/deadline.h"
 #include "base/json.h"
 #include "base/open_files.h"
+#include "base/start_thread.h"
 #include "hub/curl_handle.h"
 #include "load/events.h"
 
@@ -22,6 +29,7 @@ constexpr int kPollMs = 50;
 constexpr uint64_t kMostAnswer = 256 << 20;
 constexpr size_t kMostErrorText = 2000;
 constexpr size_t kMostList = 4 << 20;
+constexpr size_t kMostReady = 1024, kMostReadyBytes = 256 << 20;  // bodies made ahead
 constexpr uint64_t kOtherDescriptors = 64;
 constexpr int64_t kFirstId = 256;  // lower ids are control tokens in many vocabularies
 constexpr const char* kWords[] = {"river", "stone", "light", "paper", "green", "seven",
@@ -185,6 +193,77 @@ class Bodies {
     const bool ids_;
 };
 
+// Bodies made ahead on a thread, so that their making delays no request and no answer.
+class ReadyBodies {
+  public:
+    // make: the body of a request. ahead: most bodies that wait. multi: woken for each new body.
+    ReadyBodies(std::function<std::string(size_t)> make, size_t count, size_t ahead, CURLM* multi)
+        : make_(std::move(make)),
+          count_(count),
+          ahead_(std::clamp<size_t>(ahead, 1, kMostReady)),
+          multi_(multi) {}
+    ~ReadyBodies() {
+        {
+            const std::lock_guard lock(lock_);
+            left_ = true;
+        }
+        changed_.notify_all();
+        if (thread_.joinable()) thread_.join();
+    }
+    ReadyBodies(const ReadyBodies&) = delete;
+    ReadyBodies& operator=(const ReadyBodies&) = delete;
+
+    Status Start() {
+        return StartThread(thread_, [this] { Run(); }, {.signals = false});
+    }
+    // Waits until no more bodies are made ahead, for at most kPollMs.
+    bool WaitFull() {
+        std::unique_lock lock(lock_);
+        return changed_.wait_for(lock, std::chrono::milliseconds(kPollMs),
+                                 [&] { return IsFull(); });
+    }
+    // The next body; empty: it is not made yet.
+    std::optional<std::string> Take() {
+        const std::lock_guard lock(lock_);
+        if (ready_.empty()) return std::nullopt;
+        std::string body = std::move(ready_.front());
+        ready_.pop_front();
+        bytes_ -= body.size();
+        changed_.notify_all();
+        return body;
+    }
+
+  private:
+    bool IsFull() const {
+        return made_ == count_ || ready_.size() >= ahead_ || bytes_ >= kMostReadyBytes;
+    }
+    void Run() {
+        for (;;) {
+            std::unique_lock lock(lock_);
+            changed_.wait(lock, [&] { return left_ || made_ == count_ || !IsFull(); });
+            if (left_ || made_ == count_) return;
+            lock.unlock();
+            std::string body = make_(made_);
+            lock.lock();
+            bytes_ += body.size();
+            ready_.push_back(std::move(body));
+            ++made_;
+            changed_.notify_all();
+            curl_multi_wakeup(multi_);
+        }
+    }
+
+    const std::function<std::string(size_t)> make_;
+    const size_t count_, ahead_;
+    CURLM* const multi_;
+    std::mutex lock_;
+    std::condition_variable changed_;
+    std::deque<std::string> ready_;
+    size_t made_ = 0, bytes_ = 0;  // made_: written by the thread alone
+    bool left_ = false;
+    std::thread thread_;
+};
+
 // Start times of the requests at a given rate, in seconds.
 std::vector<double> Starts(const LoadOptions& options, size_t count) {
     std::vector<double> starts(count);
@@ -225,16 +304,22 @@ class Runner {
                                         const std::vector<double>& starts, size_t at_once,
                                         const std::function<void(int)>& done) {
         std::vector<LoadAnswer> answers(lengths.size());
-        const int64_t begin_ns = NowNs();
         size_t next = 0, answered = 0;
+        ReadyBodies ready([&](size_t i) { return bodies.Make(first + i, lengths[i]); },
+                          lengths.size(), at_once, multi_);
+        WEFT_TRY(ready.Start());
+        while (!IsStopped() && !ready.WaitFull()) continue;
+        const int64_t begin_ns = NowNs();
         while (answered < answers.size()) {
-            if (stop_ != nullptr && stop_->load()) {
-                return MakeError(ErrorCode::kCancelled, "stopped");
-            }
+            if (IsStopped()) return MakeError(ErrorCode::kCancelled, "stopped");
             const double now_s = SecondsSince(begin_ns);
-            while (next < answers.size() && calls_.size() < at_once && starts[next] <= now_s) {
-                WEFT_TRY(Begin(bodies.Make(first + next, lengths[next]), answers[next], begin_ns));
-                ++next;
+            const auto is_due = [&] {
+                return next < answers.size() && calls_.size() < at_once && starts[next] <= now_s;
+            };
+            while (is_due()) {
+                auto body = ready.Take();
+                if (!body) break;  // (a new one ends the wait)
+                WEFT_TRY(Begin(std::move(*body), answers[next++], begin_ns));
             }
             int running = 0;
             if (curl_multi_perform(multi_, &running) != CURLM_OK) {
@@ -247,7 +332,7 @@ class Runner {
                 continue;
             }
             int64_t wait_ms = kPollMs;
-            if (next < answers.size() && calls_.size() < at_once) {
+            if (next < answers.size() && calls_.size() < at_once && !is_due()) {
                 wait_ms = static_cast<int64_t>((starts[next] - now_s) * 1e3);
             }
             curl_multi_poll(multi_, nullptr, 0,
@@ -257,6 +342,7 @@ class Runner {
     }
 
   private:
+    bool IsStopped() const { return stop_ != nullptr && stop_->load(); }
     Status Begin(std::string body, LoadAnswer& answer, int64_t begin_ns) {
         if (calls_.size() + kOtherDescriptors >= descriptors_) {
             return MakeError(ErrorCode::kUsage,

@@ -2,8 +2,9 @@
 // rates as defined by vLLM's `bench serve`.
 //
 // Responses stream as server-sent events over HTTP; everything runs on the calling thread
-// (libcurl). With a rate, requests start as a Poisson process, independent of earlier ones. Without
-// a rate, each of `clients` clients sends its next request when its previous one is answered.
+// (libcurl), but the prompts, which another thread makes ahead. With a rate, requests start as a
+// Poisson process, independent of earlier ones. Without a rate, each of `clients` clients sends its
+// next request when its previous one is answered.
 //
 // If the endpoint accepts token ids (only /v1/completions; one request tests this), prompts are
 // random token ids and have an exact length. Otherwise prompts are random words. Requests set
