@@ -62,6 +62,8 @@ std::unique_ptr<AnswerParser::Grammar> GrammarOf(ToolCallFormat family, GrammarO
         case ToolCallFormat::kCommandR:
         case ToolCallFormat::kInternS1:
         case ToolCallFormat::kApertus:
+        case ToolCallFormat::kLongcat:
+        case ToolCallFormat::kJamba:
         case ToolCallFormat::kMiniMaxM3: break;
     }
     return MakeTagGrammar(family, std::move(options));
@@ -152,6 +154,8 @@ ToolCallFormat FamilyOf(std::string_view text) {
         {"<|tools_prefix|>", ToolCallFormat::kApertus},
         {"<seed:think>", ToolCallFormat::kSeed},
         {"<seed:tool_call>", ToolCallFormat::kSeed},
+        {"<longcat_think>", ToolCallFormat::kLongcat},
+        {"<longcat_tool_call>", ToolCallFormat::kLongcat},
         {"<arg_key>", ToolCallFormat::kGlm},
         {"<|tool_call_begin|>", ToolCallFormat::kKimi},
         {"<minimax:tool_call>", ToolCallFormat::kMiniMax},
@@ -177,6 +181,7 @@ ToolCallFormat FamilyOf(std::string_view text) {
         {"<function name=", ToolCallFormat::kMiniCpm5},
         {"<function=", ToolCallFormat::kQwenCoder},
         {"<tool_call>", ToolCallFormat::kQwen},
+        {"<tool_calls>", ToolCallFormat::kJamba},
         {"[TOOL_CALLS]", ToolCallFormat::kMistral},
         {"[THINK]", ToolCallFormat::kMistral},
         {"<|python_tag|>", ToolCallFormat::kLlama3},
@@ -230,6 +235,8 @@ std::string_view FamilyName(ToolCallFormat family) {
         case ToolCallFormat::kInternS1: return "intern-s1";
         case ToolCallFormat::kApertus: return "apertus";
         case ToolCallFormat::kJsonList: return "json-list";
+        case ToolCallFormat::kLongcat: return "longcat";
+        case ToolCallFormat::kJamba: return "jamba";
     }
     return "";
 }
@@ -346,10 +353,10 @@ AnswerDelta AnswerParser::Finish() {
 
 bool EndsInReasoning(std::string_view prompt) {
     static constexpr std::string_view kBegins[] = {
-        "<think>",         "<think:opensource>", "<seed:think>",
-        "[THINK]",         "<mm:think>",         "<|START_THINKING|>",
-        "<|think|>",       "<|channel>thought",  "Here are my reasoning steps:",
-        "<|inner_prefix|>"};
+        "<think>",          "<think:opensource>", "<seed:think>",
+        "[THINK]",          "<mm:think>",         "<|START_THINKING|>",
+        "<|think|>",        "<|channel>thought",  "Here are my reasoning steps:",
+        "<|inner_prefix|>", "<longcat_think>"};
     prompt = TrimBlanks(prompt);
     return std::ranges::any_of(kBegins,
                                [&](std::string_view begin) { return prompt.ends_with(begin); });

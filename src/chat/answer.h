@@ -61,6 +61,10 @@
 //   kInternS1  <think>, <|action_start|><|plugin|>{"name": ..., "parameters": {...}}<|action_end|>
 //   kApertus   <|inner_prefix|>...<|inner_suffix|>, <|tools_prefix|>[{"f": {...}}]<|tools_suffix|>
 //   kJsonList  xLAM 2: [{"name": ..., "arguments": {...}}] without markers, at the answer's start
+//   kLongcat   LongCat-Flash: <longcat_think>...</longcat_think>, <longcat_tool_call>, then as
+//   kQwen
+//              or as kGlm with "longcat_" in each tag
+//   kJamba     Jamba: <tool_calls>[{"name": ..., "arguments": {...}}]</tool_calls>
 //
 // The text must contain special tokens by name (decode with skip_special off). Where a marker is a
 // token of the vocabulary, only the token counts: the same letters in other tokens are text. A
@@ -120,6 +124,8 @@ enum class ToolCallFormat {
     kInternS1,
     kApertus,
     kJsonList,
+    kLongcat,
+    kJamba,
 };
 
 class ToolTypes;

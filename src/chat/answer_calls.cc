@@ -87,6 +87,8 @@ struct ArgumentTags {
 constexpr ArgumentTags kQwenTags = {"<parameter=", ">", "", "</parameter>", true};
 constexpr ArgumentTags kTightTags = {"<parameter=", ">", "", "</parameter>"};
 constexpr ArgumentTags kGlmTags = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
+constexpr ArgumentTags kLongcatTags = {"<longcat_arg_key>", "</longcat_arg_key>",
+                                       "<longcat_arg_value>", "</longcat_arg_value>"};
 constexpr ArgumentTags kHunyuanTags = {"<arg_key:opensource>", "</arg_key:opensource>",
                                        "<arg_value:opensource>", "</arg_value:opensource>"};
 constexpr ArgumentTags kMiniMaxTags = {"<parameter name=", ">", "", "</parameter>"};
@@ -410,6 +412,11 @@ std::string ToolCall::ArgumentsText() const {
 
 Calls ReadHunyuanCall(std::string_view text, const ToolTypes& types) {
     return ReadPairs(text, "<tool_sep:opensource>", kHunyuanTags, types);
+}
+
+Calls ReadLongcatCall(std::string_view text, const ToolTypes& types) {
+    const bool json = TrimBlanks(text).find_first_of("{[") == 0;
+    return json ? ReadTaggedCall(text, types) : ReadPairs(text, "<tool_sep>", kLongcatTags, types);
 }
 
 Calls ReadTaggedCall(std::string_view text, const ToolTypes& types) {

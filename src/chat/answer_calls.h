@@ -28,6 +28,8 @@ Calls ReadTightTaggedCall(std::string_view text, const ToolTypes& types);
 Calls ReadTightFunction(std::string_view text, const ToolTypes& types);
 // Hy3: NAME<tool_sep>, then pairs as in GLM; each tag ends in ":opensource>".
 Calls ReadHunyuanCall(std::string_view text, const ToolTypes& types);
+// LongCat: as ReadTaggedCall; the tags of its pairs begin with "longcat_".
+Calls ReadLongcatCall(std::string_view text, const ToolTypes& types);
 // <function=NAME>, then parameters as in Qwen-Coder's XML, or a JSON object (Llama). The end tag
 // may be missing.
 Calls ReadBareFunction(std::string_view text, const ToolTypes& types);

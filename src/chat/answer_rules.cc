@@ -285,6 +285,13 @@ AnswerRules ApertusRules() {
     return rules;
 }
 
+AnswerRules LongcatRules() {
+    CallForm call = TagForm(ReadLongcatCall);
+    call.begin = "<longcat_tool_call>";
+    call.end = "</longcat_tool_call>";
+    return {"<longcat_think>", "</longcat_think>", {call}, {"</longcat_s>"}};
+}
+
 AnswerRules ErnieRules() {
     AnswerRules rules = QwenRules();
     rules.dropped = {"</s>"};
@@ -333,6 +340,8 @@ AnswerRules RulesOf(ToolCallFormat family) {
         case ToolCallFormat::kCommandR: return CommandRRules();
         case ToolCallFormat::kInternS1: return InternS1Rules();
         case ToolCallFormat::kApertus: return ApertusRules();
+        case ToolCallFormat::kLongcat: return LongcatRules();
+        case ToolCallFormat::kJamba: return ListRules("<tool_calls>", "</tool_calls>", {"<|eom|>"});
         case ToolCallFormat::kPlain:
         case ToolCallFormat::kLlama3:
         case ToolCallFormat::kGlm4:

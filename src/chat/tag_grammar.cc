@@ -31,6 +31,7 @@ class OpenTags {
         constexpr std::pair<std::string_view, std::string_view> kTags[] = {
             {"<arg_key>", "</arg_value>"},
             {"<arg_key:opensource>", "</arg_value:opensource>"},
+            {"<longcat_arg_key>", "</longcat_arg_value>"},
             {"<function=", "</function>"},
             {"<parameter=", "</parameter>"},
             {"<param name=", "</param>"},

@@ -474,6 +474,7 @@ TEST(Answer, FamiliesByTheirMarkers) {
     EXPECT_EQ(FamilyOf("<|channel|>analysis"), ToolCallFormat::kHarmony);
     EXPECT_EQ(FamilyOf("<start_of_turn>"), ToolCallFormat::kPlain);
     EXPECT_TRUE(EndsInReasoning("<|im_start|>assistant\n<think>\n"));
+    EXPECT_TRUE(EndsInReasoning("<longcat_assistant><longcat_think>\n"));
     EXPECT_FALSE(EndsInReasoning("<think> said the user\n<|assistant|>"));
 }
 

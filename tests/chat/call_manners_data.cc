@@ -36,6 +36,18 @@ std::string Glm47Call(const std::string& city, int days) {
            "</arg_value></tool_call>";
 }
 
+std::string LongcatCall(const std::string& city, int days) {
+    return "<longcat_tool_call>\n" + JsonCall(city, days) + "\n</longcat_tool_call>";
+}
+
+std::string LongcatTagsCall(const std::string& city, int days) {
+    return "<longcat_tool_call>weather\n<longcat_arg_key>city</longcat_arg_key>\n"
+           "<longcat_arg_value>" +
+           city +
+           "</longcat_arg_value>\n<longcat_arg_key>days</longcat_arg_key>\n<longcat_arg_value>" +
+           std::to_string(days) + "</longcat_arg_value>\n</longcat_tool_call>";
+}
+
 std::string HunyuanCall(const std::string& city, int days) {
     return "<tool_call:opensource>weather<tool_sep:opensource>\n<arg_key:opensource>city"
            "</arg_key:opensource>\n<arg_value:opensource>" +
@@ -196,6 +208,8 @@ std::vector<Manner> TaggedManners() {
         {kQwenCoder, "coder without tags", "", "\n", "", BareCoderCall, "<think>", "</think>", ""},
         {kGlm, "glm 4.5", "\n", "\n", "", Glm45Call, "\n<think>", "</think>\n", "<|observation|>"},
         {kGlm, "glm 4.7", "", "", "", Glm47Call, "<think>", "</think>", "<|observation|>"},
+        {kLongcat, "longcat 2", "", "\n", "", LongcatTagsCall, "<longcat_think>\n",
+         "\n</longcat_think>\n", "</longcat_s>"},
         {kHunyuan, "hy3", "<tool_calls:opensource>\n", "\n", "\n</tool_calls:opensource>",
          HunyuanCall, "<think:opensource>", "</think:opensource>", ""},
         {kHunyuan, "hy4", "<tool_calls:opensource>\n", "\n", "\n</tool_calls:opensource>",
@@ -257,6 +271,10 @@ std::vector<Manner> OtherManners() {
          "<|inner_prefix|>", "<|inner_suffix|>", "<|assistant_end|>"},
         {kSolar, "solar open", "<|tool_calls|>", "", "<|calls|>", SolarCall, "<|think|>",
          "<|end|><|begin|>assistant<|content|>", "<|end|>"},
+        {kLongcat, "longcat", "", "\n", "", LongcatCall, "<longcat_think>\n",
+         "\n</longcat_think>\n", "</longcat_s>"},
+        {kJamba, "jamba", "<tool_calls>[\n    ", ",\n    ", "\n]</tool_calls>", JsonCall,
+         "<think>\n", "\n</think>\n\n", "<|eom|>"},
         {kErnie, "ernie 4.5", "", "\n", "", TaggedCall, "<think>\n", "\n</think>\n\n", "</s>"},
         {kHunyuanA13b, "hunyuan a13b", "<tool_calls>[", ", ", "]</tool_calls>", JsonCall,
          "<think>\n", "\n</think>\n", "<|eos|>"},

@@ -196,6 +196,8 @@ TEST(FamilyCalls, Malformed) {
         {kSolar, "<|tool_call:begin|>a<|tool_call:args|>{}<|tool_call:end|>"},
         {kSolar, "<|tool_call:begin|>a<|tool_call:name|>f<|tool_call:args|>{a}<|tool_call:end|>"},
         {kHunyuanA13b, "<tool_calls>none</tool_calls>"},
+        {kJamba, "<tool_calls>none</tool_calls>"},
+        {kLongcat, "<longcat_tool_call>f<longcat_arg_key>a</longcat_arg_key>1</longcat_tool_call>"},
         {kMiniMaxM3, "]<]minimax[>[<tool_call>f]<]minimax[>[</tool_call>"},
         {kMiniMaxM3, "]<]minimax[>[<tool_call>]<]minimax[>[</tool_call>"},
         {kMiniMaxM3,
@@ -389,6 +391,8 @@ TEST(FamilyCalls, FamiliesOfRecentTemplates) {
              {"<|im_start|> <think> <tool_call> <function=", kQwenCoder},
              {"<role>HUMAN</role> <tool_call> {\"name\":", kQwen},
              {"[|assistant|] <think> <tool_call>", kQwen},
+             {"<longcat_assistant><longcat_think> <longcat_tool_call>", kLongcat},
+             {"<|bom|><|assistant|> <tool_calls>[{{ calls }}]</tool_calls><|eom|>", kJamba},
              {"<assistant> <think> <tool_call>f <arg_key>", kGlm},
              {"<|start_of_role|>assistant<|end_of_role|> <tool_call>", kQwen}}) {
         EXPECT_EQ(FamilyOf(text), family) << text;
