@@ -156,7 +156,11 @@ struct HostInfo {
     std::string boot_id;        // equal: same running kernel, so shared memory is possible
     std::vector<int> cores;     // ids of the cores that the rank's process may use
     uint64_t memory_bytes = 0;  // most that was available when an epoch began
+    std::string memory_group{};  // the control group whose limit memory_bytes is; "": none
+    uint64_t total_bytes = 0;    // memory of the whole machine; 0: unknown
 };
+// The machine of this process, whose rank may use these cores.
+HostInfo ThisHost(const std::vector<int>& cores);
 
 // The result of NextEpoch.
 struct EpochInfo {

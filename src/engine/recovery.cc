@@ -3,13 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "backend/device_list.h"
 #include "base/log.h"
+#include "cluster/worker/memory_check.h"
 #include "engine/rank/sum_wire.h"
 #include "engine/rank/weight_stream.h"
 #include "engine/start/examine.h"
@@ -102,16 +102,12 @@ std::string DevicesOf(const Job& job, int ranks, const std::vector<int>& kept, c
 Status CheckRoom(const Rank* rank, const cluster::Cluster& cluster, const std::vector<int>& kept) {
     if (rank == nullptr || rank->device() == nullptr) return {};
     if (rank->device()->info().name != "cpu") return {};
-    std::map<std::string, uint64_t> memories;  // by kernel
+    std::vector<cluster::HostInfo> hosts;
     for (const int each : kept) {
         if (each >= cluster.size()) return {};  // unknown until it has joined
-        const cluster::HostInfo& host = cluster.host(each);
-        uint64_t& bytes = memories[host.boot_id];
-        bytes = std::max(bytes, host.memory_bytes);
+        hosts.push_back(cluster.host(each));
     }
-    const uint64_t weights = rank->source().TotalBytes();
-    uint64_t memory = 0;
-    for (const auto& [kernel, bytes] : memories) memory += bytes;
+    const uint64_t weights = rank->source().TotalBytes(), memory = cluster::MemoryOf(hosts);
     if (weights <= memory) return {};
     return MakeError(ErrorCode::kOutOfMemory,
                      "the weights need {:.1f} GiB, and the hosts of {} rank{} have {:.1f} GiB",

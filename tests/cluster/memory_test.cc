@@ -82,6 +82,24 @@ TEST(Memory, AGpuOfAnotherHostHasTheSameName) {
               "100 MiB are free. Use more hosts.");
 }
 
+// Pods on one kernel have the limits of their groups, and ranks of one pod share its limit. All
+// have no more than the machine.
+TEST(Memory, PodsOfAKernelHaveTheirOwnLimits) {
+    const auto on = [](const char* kernel, const char* group, uint64_t bytes, uint64_t total) {
+        return HostInfo{"a", kernel, {0}, bytes, group, total};
+    };
+    EXPECT_EQ(MemoryOf({}), 0u);
+    const HostInfo pods[] = {on("x", "/1", 32, 128), on("x", "/2", 32, 128), on("x", "/3", 24, 128),
+                             on("x", "/3", 30, 128)};
+    EXPECT_EQ(MemoryOf(pods), 94u);
+    const HostInfo hosts[] = {on("x", "", 32, 64), on("x", "", 30, 64), on("y", "", 8, 64)};
+    EXPECT_EQ(MemoryOf(hosts), 40u);
+    const HostInfo large[] = {on("x", "/1", 90, 128), on("x", "/2", 90, 128)};
+    EXPECT_EQ(MemoryOf(large), 128u);
+    const HostInfo beside[] = {on("x", "", 100, 128), on("x", "/2", 50, 128)};
+    EXPECT_EQ(MemoryOf(beside), 100u);
+}
+
 TEST(Memory, AByteTooMuchIsTooMuchAndTheUnknownIsLeft) {
     EXPECT_EQ(Check({{"x", {{"", 100 * kMebibyte, 100 * kMebibyte}}}}), "");
     EXPECT_NE(Check({{"x", {{"", 100 * kMebibyte + 1, 100 * kMebibyte}}}}), "");

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <fstream>
 #include <sstream>
 
@@ -16,26 +15,11 @@
 #include "cluster/links.h"
 #include "cluster/watch/path_fault.h"
 #include "hw/cpu.h"
+#include "hw/memory.h"
 #include "net/offer.h"
 
 namespace weft::cluster {
 namespace {
-
-// ---- Properties of a host -----------------------------------------------------------------------
-
-HostInfo ThisHost(const std::vector<int>& cores) {
-    HostInfo info;
-    info.name = SystemHostName();
-    info.cores = cores;
-    info.memory_bytes = AvailableMemoryBytes();
-    // Files of /proc have no size, so ReadTextFile can't read them.
-    if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "re"); file != nullptr) {
-        char text[64] = "";
-        if (std::fgets(text, sizeof text, file) != nullptr) info.boot_id.assign(text, 0, 36);
-        std::fclose(file);
-    }
-    return info;
-}
 
 // "": no file or no line.
 std::string FirstLineOf(const std::string& path) {
@@ -55,22 +39,41 @@ int64_t MeetMs(int64_t timeout_ms) {
 }
 
 // A rank's host record: the fields of PackHost, then those of its place.
-enum Field { kName, kBootId, kMemory, kCores, kKernel, kAddresses, kSeenAs, kFields };
+enum Field {
+    kName,
+    kBootId,
+    kMemory,
+    kCores,
+    kGroup,
+    kTotal,
+    kKernel,
+    kAddresses,
+    kSeenAs,
+    kFields
+};
 
 std::vector<std::string> PackHost(const HostInfo& info) {
-    return {info.name, info.boot_id, std::to_string(info.memory_bytes),
-            fmt::format("{}", fmt::join(info.cores, ","))};
+    return {info.name,
+            info.boot_id,
+            std::to_string(info.memory_bytes),
+            fmt::format("{}", fmt::join(info.cores, ",")),
+            info.memory_group,
+            std::to_string(info.total_bytes)};
+}
+
+bool ReadBytes(const std::string& field, uint64_t& bytes) {
+    return std::from_chars(field.data(), field.data() + field.size(), bytes).ec == std::errc();
 }
 
 Result<HostInfo> UnpackHost(const std::vector<std::string>& fields) {
     const auto broken = [] { return MakeError(ErrorCode::kCorrupt, "a malformed host record"); };
     if (fields.size() != kFields) return broken();
-    HostInfo info{fields[kName], fields[kBootId], {}, 0};
-    const char* at = fields[kMemory].data();
-    if (std::from_chars(at, at + fields[kMemory].size(), info.memory_bytes).ec != std::errc()) {
+    HostInfo info{fields[kName], fields[kBootId], {}, 0, fields[kGroup]};
+    if (!ReadBytes(fields[kMemory], info.memory_bytes) ||
+        !ReadBytes(fields[kTotal], info.total_bytes)) {
         return broken();
     }
-    at = fields[kCores].data();
+    const char* at = fields[kCores].data();
     const char* end = at + fields[kCores].size();
     while (at < end) {
         int core = -1;
@@ -137,6 +140,14 @@ std::string SystemHostName() {
     char name[256] = "";
     if (::gethostname(name, sizeof name - 1) != 0) return "localhost";
     return name;
+}
+
+HostInfo ThisHost(const std::vector<int>& cores) {
+    HostInfo info{SystemHostName(), net::BootId(), cores, AvailableMemoryBytes()};
+    info.total_bytes = TotalMemoryBytes();
+    const auto group = OwnGroupMemory();
+    if (group && group->left_bytes < MachineMemoryBytes()) info.memory_group = group->path;
+    return info;
 }
 
 void AllowDescriptors(int ranks) {

@@ -97,6 +97,29 @@ std::optional<MemoryLack> FindLack(std::span<const RankNeeds> ranks) {
     return std::nullopt;
 }
 
+uint64_t MemoryOf(std::span<const HostInfo> hosts) {
+    struct Kernel {
+        std::map<std::string, uint64_t> groups;  // ""; ranks without a group
+        uint64_t total = 0;
+    };
+    std::map<std::string, Kernel> kernels;
+    for (const HostInfo& host : hosts) {
+        Kernel& kernel = kernels[host.boot_id];
+        uint64_t& bytes = kernel.groups[host.memory_group];
+        bytes = std::max(bytes, host.memory_bytes);
+        kernel.total = std::max(kernel.total, host.total_bytes);
+    }
+    uint64_t all = 0;
+    for (auto& [boot_id, kernel] : kernels) {
+        const uint64_t whole = kernel.groups[""];
+        uint64_t parts = 0;
+        for (const auto& [group, bytes] : kernel.groups) parts += group.empty() ? 0 : bytes;
+        if (kernel.total > 0) parts = std::min(parts, kernel.total);
+        all += std::max(whole, parts);
+    }
+    return all;
+}
+
 uint64_t WindowsBytes(Cluster& cluster) {
     uint64_t bytes = 0;
     for (const auto& link : cluster.fabric().links) {

@@ -34,6 +34,10 @@ struct MemoryLack {
 // for described machines.
 std::optional<MemoryLack> FindLack(std::span<const RankNeeds> ranks);
 
+// The memory of these hosts together, in bytes. Ranks of one kernel share its memory; each control
+// group with a limit has its own part of it (pods, containers).
+uint64_t MemoryOf(std::span<const HostInfo> hosts);
+
 // Bytes that the windows of this rank's links take of the host's memory as they fill. (Those of
 // RDMA are pinned already.)
 uint64_t WindowsBytes(Cluster& cluster);

@@ -1,7 +1,5 @@
 #include "engine/start/examine.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "base/field_codec.h"
@@ -9,7 +7,6 @@
 #include "engine/rank/weight_stream.h"
 #include "hw/cpu.h"
 #include "model_files/lora/adapted_source.h"
-#include "net/offer.h"
 
 namespace weft::engine {
 namespace {
@@ -24,9 +21,7 @@ class Prospect final : public cluster::Cluster {
             hosts_[rank].boot_id = boots[rank];
         }
         cluster::HostInfo& own = hosts_[static_cast<size_t>(request.rank)];
-        char name[256] = "";
-        ::gethostname(name, sizeof name - 1);
-        own = {name, net::BootId(), AllowedCores(), AvailableMemoryBytes()};
+        own = cluster::ThisHost(AllowedCores());
         for (int rank = 0; rank < request.size; ++rank) {
             shares_host_ |= rank != request.rank && host(rank).boot_id == own.boot_id;
         }
