@@ -153,7 +153,7 @@ inline bool NamesHosts(const ClusterOptions& options) {
 // A rank's machine.
 struct HostInfo {
     std::string name;           // as in --hosts, else the system's host name
-    std::string boot_id;        // equal: same running kernel, so shared memory is possible
+    std::string boot_id;        // equal: same running kernel; the host name, if the kernel hides it
     std::vector<int> cores;     // ids of the cores that the rank's process may use
     uint64_t memory_bytes = 0;  // most that was available when an epoch began
     std::string memory_group{};  // the control group whose limit memory_bytes is; "": none

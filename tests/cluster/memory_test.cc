@@ -1,10 +1,16 @@
 // Memory is counted per machine and pool: the ranks' needs on one GPU do not count for another GPU,
 // nor for host memory.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <thread>
 
+#include "cluster/cluster_impl.h"
 #include "cluster/worker/memory_check.h"
+#include "net/offer.h"
 #include "support/fake_cluster.h"
 
 namespace weft::cluster {
@@ -98,6 +104,25 @@ TEST(Memory, PodsOfAKernelHaveTheirOwnLimits) {
     EXPECT_EQ(MemoryOf(large), 128u);
     const HostInfo beside[] = {on("x", "", 100, 128), on("x", "/2", 50, 128)};
     EXPECT_EQ(MemoryOf(beside), 100u);
+}
+
+// Hosts whose sandbox hides the boot id do not count as one machine.
+TEST(Memory, AHostWithoutABootIdHasItsName) {
+    constexpr int kNotAllowed = 77;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const bool hidden =
+            ::unshare(CLONE_NEWNS) == 0 &&
+            ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+            ::mount("/dev/null", "/proc/sys/kernel/random/boot_id", nullptr, MS_BIND, nullptr) == 0;
+        ::_exit(!hidden ? kNotAllowed : ThisHost({0}).boot_id == SystemHostName() ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == kNotAllowed) GTEST_SKIP() << "needs leave to make namespaces (root)";
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    EXPECT_EQ(ThisHost({0}).boot_id, net::BootId());
 }
 
 TEST(Memory, AByteTooMuchIsTooMuchAndTheUnknownIsLeft) {

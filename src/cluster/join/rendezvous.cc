@@ -144,6 +144,8 @@ std::string SystemHostName() {
 
 HostInfo ThisHost(const std::vector<int>& cores) {
     HostInfo info{SystemHostName(), net::BootId(), cores, AvailableMemoryBytes()};
+    // A sandbox may hide the boot id. Hosts without one must not count as one machine.
+    if (info.boot_id.empty()) info.boot_id = info.name;
     info.total_bytes = TotalMemoryBytes();
     const auto group = OwnGroupMemory();
     if (group && group->left_bytes < MachineMemoryBytes()) info.memory_group = group->path;
