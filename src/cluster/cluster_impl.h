@@ -176,6 +176,7 @@ class ClusterImpl final : public Cluster {
     // Error text: rank `a` cannot reach rank `b` of this epoch; names the cable between them, if
     // known.
     std::string ApartText(int a, int b) const;
+    Result<size_t> LargestOffer(size_t mine);
     Result<std::vector<std::string>> ExchangeOffers(net::FabricBuilder& builder,
                                                     const std::vector<net::LinkNeed>& needs);
     Status JoinLinks(const AssignMessage& assignment);

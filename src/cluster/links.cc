@@ -63,6 +63,30 @@ std::string SpeedText(int a_mbps, int b_mbps) {
 
 }  // namespace
 
+std::vector<size_t> OfferRounds(const LinkNeeds& links, size_t ranks, size_t most_bytes) {
+    constexpr size_t kHead = 8;  // of an offer in a message
+    most_bytes = std::min(most_bytes, kMostGathered);
+    if (ranks <= kRanksInOneRound) return {ranks};
+    const bool all = links.pairs.empty() || links.spare;
+    std::vector<size_t> offers(ranks, all ? ranks : 0);  // to each rank
+    for (const LinkNeeds::Pair& pair : links.pairs) {
+        for (const int32_t rank : {pair.a, pair.b})
+            offers[static_cast<size_t>(rank)] += all ? 0 : 1;
+    }
+    std::vector<size_t> ends;
+    size_t bytes = 0;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+        const size_t more = offers[rank] * (most_bytes + kHead);
+        if (bytes > 0 && bytes + more > kMostGathered) {
+            ends.push_back(rank);
+            bytes = 0;
+        }
+        bytes += more;
+    }
+    ends.push_back(ranks);
+    return ends;
+}
+
 const LinkNeeds::Pair* LinkNeeds::Find(int a, int b) const {
     const auto found = std::ranges::find_if(pairs, [&](const Pair& pair) {
         return (pair.a == a && pair.b == b) || (pair.a == b && pair.b == a);

@@ -27,6 +27,12 @@ struct LinkNeeds {
     const Pair* Find(int a, int b) const;
 };
 
+// The offers of so many ranks always fit into one round, however large they are.
+inline constexpr size_t kRanksInOneRound = 64;
+// The rounds in which ranks get the offers of their peers: the rank behind the last one of each
+// round. The offers of a round fit into one collective call if each has at most most_bytes.
+std::vector<size_t> OfferRounds(const LinkNeeds& links, size_t ranks, size_t most_bytes);
+
 // One rank's link ends, by peer: each distinct end once. (A large job has millions of pairs.)
 class LinkRow {
   public:

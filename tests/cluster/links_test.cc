@@ -148,6 +148,34 @@ TEST(Links, TheLayoutsThatWorkAreNamed) {
     EXPECT_EQ(said({{1, 2}}), "");
 }
 
+// All ranks get the offers of all their peers, and no round has more bytes than a collective call
+// may have.
+TEST(Links, OffersOfARoundFitIntoOneCall) {
+    for (const size_t ranks : {2u, 64u, 256u, 1024u, 4096u}) {
+        LinkNeeds star;  // rank 0 with each other
+        for (size_t rank = 1; rank < ranks; ++rank) {
+            star.pairs.push_back({0, static_cast<int32_t>(rank)});
+        }
+        for (const LinkNeeds& links : {LinkNeeds(), star, LinkNeeds{star.pairs, true}}) {
+            const bool all = links.pairs.empty() || links.spare;
+            for (const size_t bytes : {300u, 1100u, 5000u, 16'000u}) {
+                size_t begin = 0;
+                for (const size_t end : OfferRounds(links, ranks, bytes)) {
+                    ASSERT_GT(end, begin);
+                    size_t offers = 0;
+                    for (size_t rank = begin; rank < end; ++rank) {
+                        offers += all || rank == 0 ? ranks - 1 : 1;
+                    }
+                    EXPECT_LE(offers * bytes, kMostMessage) << ranks << " " << bytes;
+                    begin = end;
+                }
+                EXPECT_EQ(begin, ranks);
+            }
+        }
+    }
+    EXPECT_EQ(OfferRounds({}, 256, 300), (std::vector<size_t>{256}));
+}
+
 TEST(Links, TheFewestRanksAreDropped) {
     using Pairs = std::vector<std::pair<int, int>>;
     const auto dropped = [](const Pairs& pairs) { return RanksToDrop(pairs); };

@@ -343,27 +343,45 @@ std::vector<bool> ClusterImpl::HiddenFrom() const {
     return hidden;
 }
 
+// The size of the largest offer of all ranks. mine: the largest one of this rank.
+Result<size_t> ClusterImpl::LargestOffer(size_t mine) {
+    const auto largest = [](const std::vector<std::string>& sizes) -> Result<std::string> {
+        uint64_t most = 0, size = 0;
+        for (const std::string& each : sizes) {
+            if (ReadBytes(each, size)) most = std::max(most, size);
+        }
+        return std::to_string(most);
+    };
+    WEFT_ASSIGN(const std::string text, control_->Round("offer size", std::to_string(mine), largest,
+                                                        Deadline::In(MeetMs(timeout_ms_))));
+    uint64_t most = mine;
+    ReadBytes(text, most);
+    return most;
+}
+
 // Gets the offers of the peers. In a large job, some ranks get theirs at a time: rank 0 holds all
 // offers of a round.
 Result<std::vector<std::string>> ClusterImpl::ExchangeOffers(
     net::FabricBuilder& builder, const std::vector<net::LinkNeed>& needs) {
-    constexpr size_t kMostOffers = size_t{1} << 16;  // in a round, of a few hundred bytes each
-    const LinkNeeds& links = assignment_.links;
-    const auto size = static_cast<size_t>(size_);
-    const bool all = links.pairs.empty() || links.spare;
-    const size_t each = all ? size : 2 * links.pairs.size() / size + 1;
-    const size_t step = std::clamp<size_t>(kMostOffers / each, 1, size);
-    std::vector<std::string> offers;
-    for (size_t begin = 0; begin < size; begin += step) {
-        const size_t end = std::min(size, begin + step), own = static_cast<size_t>(rank_);
+    const auto size = static_cast<size_t>(size_), own = static_cast<size_t>(rank_);
+    std::vector<std::string> all(size), offers;
+    size_t most = 0;
+    for (size_t peer = 0; peer < size; ++peer) {
+        if (peer == own || needs[peer] == net::LinkNeed::kNone) continue;
+        all[peer] = builder.OfferTo(static_cast<int>(peer));
+        most = std::max(most, all[peer].size());
+    }
+    if (size > kRanksInOneRound) {
+        WEFT_ASSIGN(most, LargestOffer(most));
+    }
+    size_t begin = 0;
+    for (const size_t end : OfferRounds(assignment_.links, size, most)) {
         std::vector<std::string> mine(size);
-        for (size_t peer = begin; peer < end; ++peer) {
-            const bool joins = peer != own && needs[peer] != net::LinkNeed::kNone;
-            if (joins) mine[peer] = builder.OfferTo(static_cast<int>(peer));
-        }
+        for (size_t peer = begin; peer < end; ++peer) mine[peer] = std::move(all[peer]);
         WEFT_ASSIGN(auto got,
                     control_->Exchange("offers", mine, Deadline::In(MeetMs(timeout_ms_))));
         if (own >= begin && own < end) offers = std::move(got);
+        begin = end;
     }
     return offers;
 }
