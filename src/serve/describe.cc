@@ -29,8 +29,6 @@ Status NameModels(const ServerOptions& options, Served& served) {
     served.template_variables = options.template_variables;
     served.reasoning_budget = options.reasoning_budget;
     served.aliases.push_back(options.job.model);
-    // (`weft serve` adds "./" to the name of a file for a process that it starts later.)
-    if (options.job.model.starts_with("./")) served.aliases.push_back(options.job.model.substr(2));
     for (const auto& [name, folder] : options.job.adapters) {
         if (served.AdapterOf(name) == 0) {
             return MakeError(ErrorCode::kUsage,

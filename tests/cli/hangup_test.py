@@ -19,6 +19,7 @@ import sys
 import tempfile
 import unittest
 
+from cache import Cache
 from terminal import PATIENCE, Terminal
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -43,6 +44,15 @@ def get(port, path, headers=None):
         return answer.status, answer.read().decode()
     except OSError:
         return 0, ""
+    finally:
+        connection.close()
+
+
+def post(port, path, body):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        return connection.getresponse().status
     finally:
         connection.close()
 
@@ -203,6 +213,33 @@ class Hangup(unittest.TestCase):
             for _ in range(2):  # both the kernel and the shell send it
                 process.send_signal(signal.SIGHUP)
             self.assertEqual(process.wait(PATIENCE), 0)
+
+    def test_hosts_search_for_the_typed_word(self):
+        """The model is a folder here, and in the Hub's cache on the other host."""
+        cache = Cache(self.folder / "hub")
+        cache.add("own", "abacus", {"abacus-f16.gguf": MODEL})
+        here = self.folder / "here"
+        (here / "own/abacus").mkdir(parents=True)
+        shutil.copy(MODEL, here / "own/abacus/abacus-f16.gguf")
+        _, address, *key, _, _ = self.absent_host()
+        worker = subprocess.Popen(
+            [PROGRAM, "worker", "--listen", address, *key], cwd=self.folder,
+            env={**os.environ, "HF_HUB_CACHE": str(cache.path)}, stderr=subprocess.DEVNULL)
+        server = subprocess.Popen(
+            [PROGRAM, "serve", "own/abacus", "--hosts", address, *key, "--tp", "2", "-t", "1",
+             "--port", str(self.port), "--restart", "--name", "x"], cwd=here,
+            stderr=subprocess.PIPE, text=True)
+        try:
+            until(lambda: server.poll() is not None or get(self.port, "/health")[0] == 200,
+                  "a server or its end")
+            self.assertIsNone(server.poll(), server.poll() and server.stderr.read())
+            for model, status in (("own/abacus", 200), ("./own/abacus", 200), ("none", 404)):
+                body = json.dumps({"model": model, "prompt": "1+1", "max_tokens": 1})
+                self.assertEqual(post(self.port, "/v1/completions", body), status, model)
+        finally:
+            for process in (server, worker):
+                process.terminate()
+                process.communicate(timeout=PATIENCE)
 
     def drains(self, *before):
         """Starts a server that drains for ten minutes, as a child of `before`; it serves."""

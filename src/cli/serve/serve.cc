@@ -99,7 +99,18 @@ bool Reloads(const serve::ServerOptions& options) {
            std::getenv("INVOCATION_ID") != nullptr;
 }
 
+// Undoes WithFolder once the file is found: all ranks receive the word, and on another host it may
+// be the name of a model in the Hub's cache.
+void WithoutFolder(std::string& model) {
+    if (model.starts_with("./") && WithFolder(model.substr(2)) == model) model.erase(0, 2);
+}
+
 Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
+    if (supervisor.present()) {
+        flags.server.aliases.push_back(flags.common.job.model);
+        WithoutFolder(flags.common.job.model);
+        WithoutFolder(flags.server.batch.draft.model);
+    }
     WEFT_TRY(PrepareServer(flags));
     WEFT_TRY(FindDraft(flags.server.batch.draft.model, flags.common.pull));
     serve::ServerOptions& options = flags.server;
