@@ -519,6 +519,29 @@ class Habits(NamesTest):
             self.assertEqual(self.weft(*words), version)
 
 
+class Units(NamesTest):
+    def command(self, *words, **env):
+        """The words of the printed unit's command, and the unit."""
+        unit = self.weft(*words, "--unit", XDG_CONFIG_HOME=str(self.folder), **env)
+        start, = re.findall(r"(?m)^ExecStart=(.*)$", unit)
+        return re.findall(r'"([^"]*)"', start)[1:], unit
+
+    def test_only_a_model_becomes_a_path(self):
+        shutil.copy(MODEL, self.folder / "abacus")
+        for words in (("--name", "abacus"), ("--served-model-name", "abacus"), ("-a", "abacus"),
+                      ("--served_model_name=abacus",), ("-name", "abacus"), ("--alias", "abacus")):
+            for model in (("abacus",), ("-m", "abacus"), ("--model=abacus",)):
+                typed = ("serve", *words, *model, "--restart")
+                place = len(words) + len(model)
+                expected = list(typed)
+                expected[place] = expected[place].replace("abacus", "./abacus")
+                self.assertEqual(self.command(*typed)[0], expected)
+        for draft in ("--draft", "-md", "--model-draft", "--model_draft"):
+            words, _ = self.command("serve", MODEL, draft, "abacus", "--name", "abacus",
+                                    "--no-prefix-cache", "--restart")
+            self.assertEqual(words[2:6], [draft, "./abacus", "--name", "abacus"])
+
+
 class FilesOfFlags(NamesTest):
     def run_with(self, text, *words, status=0):
         (self.folder / "weft.toml").write_text(text)

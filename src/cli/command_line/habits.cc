@@ -26,6 +26,24 @@ bool IsDigit(char c) {
     return std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 
+// The flag's name, with "-" instead of "_", as in all flags.
+std::string NameOf(const std::string& word) {
+    std::string name = word.substr(0, word.find('='));
+    if (name.starts_with("--")) std::replace(name.begin() + 2, name.end(), '_', '-');
+    return name;
+}
+
+// The row of a flag that the command lacks; null: the command has the flag, or no row names it.
+const Synonym* SynonymOf(const DescribedCommand& command, const std::string& full_name,
+                         const std::string& name) {
+    if (command.FindFlag(name) != nullptr) return nullptr;
+    const auto same = std::ranges::find_if(Synonyms(), [&](const Synonym& row) {
+        return Lists(row.names, name) && Takes(command, row.flag) &&
+               (row.taker != Taker::kInference || IsInference(full_name));
+    });
+    return same == Synonyms().end() ? nullptr : &*same;
+}
+
 // A command line whose command is known.
 class Line {
   public:
@@ -74,21 +92,8 @@ class Line {
         return {};
     }
 
-    // The flag's name, with "-" instead of "_", as in all flags.
-    static std::string NameOf(const std::string& word) {
-        std::string name = word.substr(0, word.find('='));
-        if (name.starts_with("--")) std::replace(name.begin() + 2, name.end(), '_', '-');
-        return name;
-    }
-
-    // The row of a flag that the command lacks; null: the command has the flag, or no row names it.
     const Synonym* FindSynonym(const std::string& name) const {
-        if (command_.FindFlag(name) != nullptr) return nullptr;
-        const auto same = std::ranges::find_if(Synonyms(), [&](const Synonym& row) {
-            return Lists(row.names, name) && Takes(command_, row.flag) &&
-                   (row.taker != Taker::kInference || IsInference(full_name_));
-        });
-        return same == Synonyms().end() ? nullptr : &*same;
+        return SynonymOf(command_, full_name_, name);
     }
 
     // Replaces the flag's name by Weft's. Errors: kUsage, with the next step, if there is no such
@@ -239,6 +244,17 @@ Status WithoutCommand(const DescribedCommand& program, std::vector<std::string>&
 }
 
 }  // namespace
+
+std::string MeantFlag(const DescribedCommand& command, const std::string& full_name,
+                      const std::string& typed) {
+    const std::string name = NameOf(typed);
+    for (const std::string& each : {name, "-" + name}) {  // "--temp" for "-temp"
+        if (command.FindFlag(each) != nullptr) return each;
+        const Synonym* same = SynonymOf(command, full_name, each);
+        if (same != nullptr) return std::string(same->flag);
+    }
+    return {};
+}
 
 Status TranslateCommand(const DescribedCommand& program, std::vector<std::string>& words) {
     if (words.empty()) return {};

@@ -22,4 +22,9 @@ Status TranslateCommand(const DescribedCommand& program, std::vector<std::string
 Status ApplyHabits(const DescribedCommand& program, std::vector<std::string>& words,
                    std::map<std::string, std::string>& translated);
 
+// The flag of the command that a typed one means ("--name" for "-a"), or kModelWord; "": unknown.
+// full_name: "weft serve".
+std::string MeantFlag(const DescribedCommand& command, const std::string& full_name,
+                      const std::string& typed);
+
 }  // namespace weft::cli

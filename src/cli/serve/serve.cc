@@ -8,6 +8,8 @@
 #include "base/log_format.h"
 #include "cli/bench/summary.h"
 #include "cli/command_line/duration.h"
+#include "cli/command_line/habit_words.h"
+#include "cli/command_line/habits.h"
 #include "cli/commands.h"
 #include "cli/serve/serve_flags.h"
 #include "cli/serve/systemd_unit.h"
@@ -34,6 +36,7 @@ constexpr const char* kServeFooter =
     "  weft serve model.gguf --cluster home --restart\n"
     "  weft serve model.gguf --host 0.0.0.0 --api-key-file keys --tls-cert c.pem --tls-key k.pem";
 
+constexpr const char* kServe = "weft serve";  // as a user types the command
 constexpr int64_t kDefaultRejoinMs = 60'000;
 
 // Sets JSON logs in this process and in the ranks that it starts.
@@ -166,12 +169,17 @@ Result<std::vector<std::string>> LaterLine(const ServeFlags& flags) {
     const std::vector<WordKind> kinds = KindsOf(serve, rest);
     for (size_t i = 0; i < rest.size(); ++i) {
         std::string& word = words[kFirst + i];
-        const std::string name = word.substr(0, word.find('='));
-        // (The names of MODEL in other programs, such as --model, are no flags of the command.)
-        const bool names_models = kinds[i] == WordKind::kValue ? rest[i - 1] == "--draft"
-                                  : kinds[i] == WordKind::kFlag
-                                      ? name == "--draft" || serve.FindFlag(name) == nullptr
-                                      : true;
+        // (A word behind a flag of another program is positional for KindsOf.)
+        const bool is_flag = kinds[i] == WordKind::kFlag;
+        const bool behind =
+            i > 0 && kinds[i - 1] == WordKind::kFlag && rest[i - 1].find('=') == word.npos;
+        const std::string flag = is_flag  ? MeantFlag(serve, kServe, word)
+                                 : behind ? MeantFlag(serve, kServe, rest[i - 1])
+                                          : "";
+        const DescribedFlag* known = serve.FindFlag(flag);
+        const bool takes = known != nullptr && known->kind != ValueKind::kNone;
+        const bool positional = kinds[i] == WordKind::kPositional || kinds[i] == WordKind::kRest;
+        const bool names_models = flag == kModelWord || flag == "--draft" || (positional && !takes);
         if (!names_models) continue;
         for (const std::string& model : models) {
             if (word != model && !word.ends_with("=" + model)) continue;
