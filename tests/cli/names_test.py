@@ -541,6 +541,18 @@ class Units(NamesTest):
                                     "--no-prefix-cache", "--restart")
             self.assertEqual(words[2:6], [draft, "./abacus", "--name", "abacus"])
 
+    def test_models_of_a_file_become_paths(self):
+        for name in ("abacus", "small"):
+            shutil.copy(MODEL, self.folder / name)
+        file = self.folder / "weft.toml"
+        for line, words in (('model = "abacus"', ["./abacus"]),
+                            ('model = "x=abacus"', ["x=./abacus"]),
+                            (f'model = "{MODEL}"', []),
+                            ('draft = "small"\nmodel = "abacus"', ["--draft=./small", "./abacus"])):
+            file.write_text(line + "\n")
+            typed = ["--config", "weft.toml", "--restart"]
+            self.assertEqual(self.command("serve", *typed)[0], ["serve", *words, *typed])
+
 
 class FilesOfFlags(NamesTest):
     def run_with(self, text, *words, status=0):

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 
 #include "base/json.h"
 #include "base/log.h"
@@ -162,11 +163,13 @@ Result<std::vector<std::string>> LaterLine(const ServeFlags& flags) {
     WEFT_ASSIGN(std::vector<std::string> words, OwnCommandLine());
     const std::string& draft = flags.server.batch.draft.model;
     const bool has_draft = !draft.empty() && draft != engine::DraftOptions::kDraftHead;
-    std::vector<std::string> models = {flags.models.front().model};
+    const auto& [api_name, first_model] = flags.models.front();
+    std::vector<std::string> models = {first_model};
     if (has_draft) models.push_back(draft);
     const DescribedCommand serve = flags.common.command.Describe();
     std::vector<std::string> rest(words.begin() + std::min(kFirst, words.size()), words.end());
     const std::vector<WordKind> kinds = KindsOf(serve, rest);
+    std::set<std::string> typed;
     for (size_t i = 0; i < rest.size(); ++i) {
         std::string& word = words[kFirst + i];
         // (A word behind a flag of another program is positional for KindsOf.)
@@ -184,8 +187,17 @@ Result<std::vector<std::string>> LaterLine(const ServeFlags& flags) {
         for (const std::string& model : models) {
             if (word != model && !word.ends_with("=" + model)) continue;
             word = word.substr(0, word.size() - model.size()) + WithFolder(model);
+            typed.insert(model);
             break;
         }
+    }
+    // The line overrides the file of --config.
+    for (const std::string& model : models) {
+        if (!HasFlag(serve, rest, "--config")) break;
+        if (typed.contains(model) || WithFolder(model) == model) continue;
+        const std::string name = api_name.empty() ? "" : api_name + "=";
+        const std::string before = model == first_model ? name : "--draft=";
+        words.insert(words.begin() + kFirst, before + WithFolder(model));
     }
     return words;
 }
