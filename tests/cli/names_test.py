@@ -553,6 +553,16 @@ class Units(NamesTest):
             typed = ["--config", "weft.toml", "--restart"]
             self.assertEqual(self.command("serve", *typed)[0], ["serve", *words, *typed])
 
+    def test_no_password_is_in_a_unit(self):
+        secrets = {name: "https://me:secret@h:1" for name in
+                   ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "http_proxy", "HF_ENDPOINT")}
+        secrets["all_proxy"] = "me:secret@h:1"
+        _, unit = self.command("serve", MODEL, "--restart", HF_HUB_CACHE="/a@b", **secrets)
+        self.assertNotIn("secret", unit)
+        self.assertIn('"HF_HUB_CACHE=/a@b"', unit)
+        _, unit = self.command("serve", MODEL, "--restart", HTTPS_PROXY="http://h:1")
+        self.assertIn('"HTTPS_PROXY=http://h:1"', unit)
+
 
 class FilesOfFlags(NamesTest):
     def run_with(self, text, *words, status=0):

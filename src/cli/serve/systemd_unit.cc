@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/text.h"
 #include "cli/terminal/output.h"
 
 namespace weft::cli {
@@ -42,8 +43,15 @@ bool HasBreak(std::string_view word) {
     return std::ranges::any_of(word, [](char letter) { return letter >= 0 && letter < ' '; });
 }
 
-// NAME=VALUE of the environment.
-std::vector<std::string> Variables() {
+// Whether a URL has a user's name or password: "https://a:b@host", and of a proxy also "a:b@host".
+bool HasPassword(std::string_view variable) {
+    const std::string name = LowerCase(variable.substr(0, variable.find('=')));
+    const size_t begin = name.ends_with("_proxy") ? name.size() : variable.find("://");
+    return begin < variable.rfind('@') && variable.rfind('@') != variable.npos;
+}
+
+// NAME=VALUE of the environment. secrets: receives the names of variables with a password.
+std::vector<std::string> Variables(std::vector<std::string>& secrets) {
     std::vector<std::string> variables;
     for (char** each = environ; *each != nullptr; ++each) {
         const std::string_view variable = *each;
@@ -51,9 +59,11 @@ std::vector<std::string> Variables() {
         if (std::ranges::none_of(kVariables, begins) || std::ranges::any_of(kOthers, begins)) {
             continue;
         }
-        const bool has_password =
-            variable.find("proxy=") < variable.find('@') && variable.find('@') != variable.npos;
-        if (variable.ends_with('=') || HasBreak(variable) || has_password) continue;
+        if (variable.ends_with('=') || HasBreak(variable)) continue;
+        if (HasPassword(variable)) {
+            secrets.emplace_back(variable.substr(0, variable.find('=')));
+            continue;
+        }
         variables.emplace_back(variable);
     }
     std::ranges::sort(variables);
@@ -106,7 +116,8 @@ Status PrintUserUnit(const UserUnit& unit) {
     const std::string folder = std::filesystem::current_path(failed).string();
     PrintOut("[Unit]\nDescription={}\n\n[Service]\n", UnitText(unit.description));
     if (!failed) PrintOut("WorkingDirectory={}\n", UnitText(folder));
-    for (const std::string& variable : Variables()) {
+    std::vector<std::string> secrets;
+    for (const std::string& variable : Variables(secrets)) {
         PrintOut("Environment={}\n", Escaped(variable, false));
     }
     PrintOut("ExecStart={}\n", UnitWords(words));
@@ -122,6 +133,11 @@ Status PrintUserUnit(const UserUnit& unit) {
         PrintErr(
             "weft: the unit has no HF_TOKEN, because others may read a unit: 'hf auth login' keeps "
             "the token in a file of this user\n");
+    }
+    for (const std::string& name : secrets) {
+        PrintErr(
+            "weft: the unit has no {}, because it holds a password and others may read a unit\n",
+            name);
     }
     PrintErr(
         "weft: to install this unit: mkdir -p ~/.config/systemd/user, write the text to "
