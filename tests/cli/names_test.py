@@ -563,6 +563,18 @@ class Units(NamesTest):
         _, unit = self.command("serve", MODEL, "--restart", HTTPS_PROXY="http://h:1")
         self.assertIn('"HTTPS_PROXY=http://h:1"', unit)
 
+    def test_folders_are_one_word(self):
+        key = self.folder / "key"
+        key.touch(0o600)
+        key.write_text("a-shared-key-of-the-tests")
+        for name in ("models", "runs"):
+            (self.folder / name).mkdir()
+        up = ("up", "--key-file", str(key), "--folders")
+        words, _ = self.command(*up, "models,runs")
+        self.assertEqual(words[-2:], ["--folders", "models,runs"])
+        said = self.refused(*up, "models", "runs", "--unit")
+        self.assertIn("excludes --key-file", said)
+
 
 class FilesOfFlags(NamesTest):
     def run_with(self, text, *words, status=0):

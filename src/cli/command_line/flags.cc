@@ -139,7 +139,8 @@ void AddFoldersOption(const Command& app, std::vector<std::string>& folders) {
     app.AddOption("--folders DIR,...", folders,
                   "Only read and write files of jobs in these folders, as /models,/runs (default: "
                   "any file of this user)")
-        .Commas();
+        .Commas()
+        .OneEach();
 }
 
 void AddJobsOption(const Command& app, int& jobs) {
