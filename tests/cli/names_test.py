@@ -584,7 +584,7 @@ class FilesOfFlags(NamesTest):
 
     def test_the_line_overrides_the_file(self):
         self.run_with('model = "absent.gguf"\nthreads = 1\nseed = 7\n', MODEL, "-t", "1")
-        for words in (("-t", "1"), ("-t1",), ("--threads=1",)):
+        for words in (("-t", "1"), ("-t1",), ("--threads=1",), ("-vt", "1"), ("-vt1",)):
             self.run_with(f'model = "{MODEL}"\nthreads = 0.5\n', *words)
         # The 1 is the value of -t, not a model.
         self.assertIn("absent.gguf", self.run_with('model = "absent.gguf"\n', "-t", "1", status=1))

@@ -34,17 +34,16 @@ class GivenLine {
         std::ranges::replace(name, '_', '-');  // (as in program.cc)
         return command_.FindFlag(name);
     }
-    // Whether the line has the flag by any of its names: "--threads 2", "--threads=2", "-t2".
+    // Whether the line has the flag by any of its names: "--threads 2", "--threads=2", "-t2",
+    // "-vt2".
     bool Has(const std::vector<std::string>& names) const {
         for (size_t i = 0; i < words_.size(); ++i) {
             if (kinds_[i] != WordKind::kFlag) continue;
             const std::string& word = words_[i];
             const auto is = [&](const std::string& name) {
-                if (word == name || word.starts_with(name + "=")) return true;
-                return name.size() == 2 && word.size() > 2 && word[1] != '-' &&
-                       word.starts_with(name);
+                return word == name || word.starts_with(name + "=");
             };
-            if (std::ranges::any_of(names, is)) return true;
+            if (std::ranges::any_of(names, is) || HasInGroup(word, names)) return true;
         }
         return false;
     }
@@ -53,6 +52,19 @@ class GivenLine {
     }
 
   private:
+    // Whether one of a word's short flags has such a name: "-t2", "-vt2". The first flag that takes
+    // a value ends the group.
+    bool HasInGroup(const std::string& word, const std::vector<std::string>& names) const {
+        for (size_t i = 1; i < word.size() && word[1] != '-'; ++i) {
+            const std::string name = {'-', word[i]};
+            const DescribedFlag* flag = command_.FindFlag(name);
+            if (flag == nullptr) return false;
+            if (std::ranges::find(names, name) != names.end()) return true;
+            if (flag->kind != ValueKind::kNone) return false;
+        }
+        return false;
+    }
+
     const DescribedCommand& command_;
     const std::vector<std::string>& words_;
     const std::vector<WordKind> kinds_;
