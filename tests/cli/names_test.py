@@ -653,6 +653,7 @@ class Values(NamesTest):
     def test_a_leading_zero_is_no_octal_number(self):
         said = self.weft("run", MODEL, "-p", "a", "-n", "01", "--seed", "010", "--json")
         self.assertEqual((json.loads(said)["seed"], len(json.loads(said)["tokens"])), (10, 1))
+        self.weft("run", MODEL, "-p", "a", "-n", "1", "--ctx", "0128")
         self.assertIn("--seed: '1_0'", self.refused("run", MODEL, "-p", "a", "--seed", "1_0"))
         said = self.refused("serve", MODEL, "--max-body-size", "00", "--port", "0")
         self.assertIn("--max-body-size: '0': expected", said)

@@ -447,6 +447,7 @@ Option Option::Tokens(int64_t automatic) const {
             word = std::to_string(automatic);
             return {};
         }
+        word = Decimal(word);
         const std::map<char, double> units = {{'k', 1e3}, {'K', 0x1p10}, {'m', 1e6}, {'M', 0x1p20}};
         int64_t plain = 0;
         if (CLI::detail::lexical_cast(word, plain)) return {};
