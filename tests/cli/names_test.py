@@ -627,6 +627,14 @@ class FilesOfFlags(NamesTest):
             said = self.refused("tokenize", MODEL, "--config", str(file))
             self.assertRegex(said, "weft.toml: line [23]: .*" + re.escape(fault))
 
+    def test_numbers(self):
+        for number, seed in (("8_192", 8192), ("1_2_3", 123), ("08", 8)):
+            said = self.run_with(f'model = "{MODEL}"\nseed = {number}\n', "--json")
+            self.assertEqual(json.loads(said)["seed"], seed)
+        for number in ("1__2", "_1", "1_", '"1_2"', "1_k"):
+            said = self.run_with(f'model = "{MODEL}"\nseed = {number}\n', status=2)
+            self.assertIn("--seed", said)
+
     def test_one_file_in_all(self):
         other = self.folder / "other.toml"
         other.write_text("threads = 1\n")

@@ -77,13 +77,23 @@ class Reader {
         return values;
     }
 
+    // "8192" for TOML's "8_192"; other texts stay unchanged.
+    static std::string WithoutUnderscores(std::string text) {
+        const size_t sign = text.starts_with('-') ? 1 : 0;
+        const bool digits = text.find_first_not_of("0123456789_", sign) == text.npos;
+        const bool joins =
+            !text.starts_with('_') && !text.ends_with('_') && text.find("__") == text.npos;
+        if (digits && joins) std::erase(text, '_');
+        return text;
+    }
+
     // A string, or a text up to any of `ends`.
     Result<std::string> Text(std::string_view ends) {
         const char quote = rest_[0];
         if (quote != '"' && quote != '\'') {
             const std::string_view text = rest_.substr(0, rest_.find_first_of(ends));
             rest_.remove_prefix(text.size());
-            return std::string(Trim(text));
+            return WithoutUnderscores(std::string(Trim(text)));
         }
         size_t end = 1;
         while (end < rest_.size() && rest_[end] != quote && rest_[end] != '\n') {
