@@ -675,6 +675,13 @@ class Values(NamesTest):
                              "--port needs --to k8s, ssh")):
             self.assertIn(said, self.refused(*words))
 
+    def test_a_trace_holds_one_configuration(self):
+        trace = self.folder / "trace.json"
+        bench = ("bench", MODEL, "-p", "4", "-n", "0", "-r", "1", "-t", "1", "--trace", str(trace))
+        self.assertIn("one value of each", self.refused(*bench, "--pp", "1,2"))
+        self.weft(*bench)
+        self.assertTrue(json.loads(trace.read_text())["traceEvents"])
+
     def test_a_context_without_a_scored_token(self):
         (self.folder / "text").write_text("What is 25 + 3? 28\n" * 20)
         for ctx in ("1", "3"):

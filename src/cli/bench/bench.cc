@@ -338,6 +338,8 @@ void AddBench(const Command& app, int& status) {
                     "Add a column with the prediction of 'weft plan' for these machines, as "
                     "2xstrix-halo,roce (default: this host, if its GPU is known)");
     bench.AddFlag("--no-warmup", flags->no_warmup, "Skip the warm-up run");
+    bench.AddOption("--trace", flags->common.trace_file,
+                    "Write a timeline of one configuration for Perfetto to this file");
     bench.AddFlag("--power", flags->power,
                   "Report watts and joules per token from the hosts' sensors: RAPL, amdgpu, i915, "
                   "xe, NVML, ACPI");
