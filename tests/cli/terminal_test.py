@@ -402,6 +402,23 @@ class Conversation(unittest.TestCase):
         self.assertEqual(terminal.wait(), 130)
 
 
+class Training(unittest.TestCase):
+    def test_a_stop_ends_the_progress_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            data = os.path.join(folder, "data.jsonl")
+            with open(data, "w") as file:
+                file.write("".join(f'{{"text": "{i}+1={i + 1}"}}\n' for i in range(64)))
+            with Terminal(PROGRAM, "train", MODEL, "--data", data, "--output-dir", folder + "/out",
+                          "--seq-len", "32", "-t", "1", "--epochs", "100000",
+                          env={"TERM": "xterm"}, columns=100) as terminal:
+                terminal.until(r"step \d+.* left")
+                terminal.send(b"\x03")
+                self.assertEqual(terminal.wait(), 75, terminal.text)
+            self.assertRegex(terminal.text, r"\n\d+ steps, ")
+            self.assertTrue(terminal.text.endswith("continues\n"), terminal.text[-500:])
+            self.assertNotIn("\n\n", terminal.text[-500:])
+
+
 class Prompts(unittest.TestCase):
     def test_standard_input(self):
         want = run("-p", "What is 47 + 38?")[0]

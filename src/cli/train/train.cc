@@ -131,7 +131,10 @@ class Teller final : public train::TrainListener {
     }
 
     // Ends the logs. done: the result is written.
-    void EndLog(bool done) { log_.End(done); }
+    void EndLog(bool done) {
+        progress_.Keep();
+        log_.End(done);
+    }
 
     Status OnStart(const train::Trainer& trainer, int64_t next, int64_t steps,
                    double peak_flops_s) override {
