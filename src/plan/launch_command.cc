@@ -104,6 +104,16 @@ bool SkipsSelfTest(const ClusterSpec& whole, const Prediction& layout) {
     return HasUnlikeTensorRanks(UsedPart(whole, layout), layout.layout);
 }
 
+std::string LaunchHost(const RunRequest& request, const ClusterSpec& cluster,
+                       const Prediction& layout) {
+    const int rank = RanksOf(cluster, layout).front(), host = cluster.host_of(rank);
+    if (host == 0) return "";
+    const std::vector<std::string>& named = request.workers;
+    if (static_cast<int>(named.size()) + 1 != cluster.ranks())
+        return fmt::format("host{}", host + 1);
+    return named[static_cast<size_t>(rank - 1)];
+}
+
 std::string LaunchCommand(const RunRequest& request, const ClusterSpec& whole,
                           const Prediction& layout, const Workload& load) {
     const ClusterSpec cluster = UsedPart(whole, layout);

@@ -18,7 +18,12 @@ struct RunRequest {
     std::vector<std::string> lora{};  // NAME=FOLDER
 };
 
-// Returns a shell command for the first host of the layout, such as "weft run qwen3-8b:q4_0 --local
+// The host on which LaunchCommand's command runs, the first one of the layout; "": the cluster's
+// first host. Without a name of the user: "host2".
+std::string LaunchHost(const RunRequest& request, const ClusterSpec& cluster,
+                       const Prediction& layout);
+
+// Returns a shell command for LaunchHost, such as "weft run qwen3-8b:q4_0 --local
 // 2 --tp 1 --pp 2 --tensor-split 10,26 --ctx 4096". It is `weft run` for a single sequence with at
 // most one adapter, and `weft serve` for others.
 std::string LaunchCommand(const RunRequest& request, const ClusterSpec& cluster,

@@ -187,6 +187,11 @@ class Models(NamesTest):
         # On several hosts it downloads, and the others get their parts.
         said = self.weft("plan", "qwen3-30b", "--machines", "2xstrix-halo,roce", "--explain")
         self.assertRegex(said, r"run: weft run qwen3-30b:q4_k_m --pull --weights-from 0 --hosts")
+        # The first host is too slow for the best layout, so another one has rank 0.
+        slow = ("plan", "llama-3.2-1b", "--machines", "raspberry-pi-5,2xstrix-halo,roce",
+                "--explain")
+        self.assertRegex(self.weft(*slow), r"run on host2: weft run .*--hosts host3:7000 ")
+        self.assertRegex(self.weft(*slow, "--hosts", "b,c"), r"run on b: weft run .*--hosts c ")
 
     def test_a_type_is_assumed_and_said(self):
         said = self.weft("plan", "qwen3-235b", "--machines", "2xstrix-halo,usb4")

@@ -55,8 +55,7 @@ bool HasRepository(const PlanFlags& flags) {
     return !SpecOfModel(RunnableName(flags.typed)).empty();
 }
 
-std::string RunText(const plan::Prediction& p, const plan::ClusterSpec& cluster,
-                    const PlanFlags& flags) {
+plan::RunRequest RequestOf(const PlanFlags& flags) {
     plan::RunRequest request{RunnableName(flags.typed),
                              RunnableName(flags.typed_draft),
                              flags.kv,
@@ -69,12 +68,18 @@ std::string RunText(const plan::Prediction& p, const plan::ClusterSpec& cluster,
         request.workers.push_back(hosts.substr(at, comma - at));
         at = comma + 1;
     }
-    return plan::LaunchCommand(request, cluster, p, flags.load);
+    return request;
+}
+
+std::string RunText(const plan::Prediction& p, const plan::ClusterSpec& cluster,
+                    const PlanFlags& flags) {
+    return plan::LaunchCommand(RequestOf(flags), cluster, p, flags.load);
 }
 
 void PrintRun(const plan::Prediction& p, const plan::ClusterSpec& cluster, const PlanFlags& flags) {
     if (IsNotRun(flags.model)) return;
-    PrintOut("\nrun: {}\n", RunText(p, cluster, flags));
+    const std::string host = plan::LaunchHost(RequestOf(flags), cluster, p);
+    PrintOut("\nrun{}{}: {}\n", host.empty() ? "" : " on ", host, RunText(p, cluster, flags));
     if (!IsPlannedName(flags.typed) || HasRepository(flags)) return;
     PrintOut("(Weft knows no repository of {}: put one, or a file, in its place.)\n", flags.model);
 }
@@ -146,6 +151,7 @@ Json LayoutJson(const plan::Prediction& p, const plan::ClusterSpec& cluster,
                  {"machines", p.hosts},
                  {"uses", UsedHosts(p.used, p.hosts, cluster).words},
                  {"run", IsNotRun(flags.model) ? Json(nullptr) : Json(RunText(p, cluster, flags))},
+                 {"run_on", plan::LaunchHost(RequestOf(flags), cluster, p)},
                  {"answer_s", p.answer_s},
                  {"answer_s_spread", p.answer_spread},
                  {"tok_s", p.tok_s},
