@@ -181,7 +181,7 @@ class Training(unittest.TestCase):
     def test_a_value_larger_than_a_buffer(self):
         devices, _, said = self.trained("discrete buffer=8")
         self.assertEqual(devices, ["cpu"], said)
-        self.assertRegex(said, r"needs a buffer of \d+ bytes; the driver allows \d+.*--micro-batch")
+        self.assertRegex(said, r"of a weight needs a buffer of \d+ bytes; .*Use more ranks")
 
     def test_what_would_fit(self):
         said = Machine("discrete vram=24").run(*self.WORDS, "--device", "vulkan", status=1).stderr
@@ -265,6 +265,8 @@ class Auto(unittest.TestCase):
         want = json.loads(Machine("cpu").run(*ask).stdout)
         for gpus, words, device, layers in (
                 ("discrete vram=22", (), "vulkan:0", r"layers 0 to [12]\b"),
+                ("discrete buffer=8", (), "vulkan:0", r"layers 0 to [23]\b"),
+                ("discrete buffer=8", ("--experts", "gpu"), "cpu", "--experts auto for a layer's"),
                 ("discrete vram=8", (), "vulkan:0", r"layers 0 to 3\b"),
                 ("discrete vram=16", ("--experts", "gpu"), "cpu", "does not use vulkan:0"),
                 ("integrated vram=8 host=8", (), "cpu", "does not use vulkan:0"),

@@ -61,12 +61,15 @@ Status GpuExecutable::CheckSizes() const {
     const uint64_t most = gpu_.most_buffer_bytes();
     for (const PlannedBuffer& buffer : Planned()) {
         if (buffer.bytes <= most) continue;
+        const char* const of_rows =
+            trains() ? ", a smaller --micro-batch or --seq-len"
+                     : ", a smaller --ctx or --prefill-chunk (weft serve: --step-tokens)";
+        const char* const of_weight = trains() ? "" : ", --experts auto for a layer's experts";
         return MakeError(ErrorCode::kUnsupported,
                          "{}: {} needs a buffer of {} bytes; the driver allows {}. Use more ranks "
-                         "(--tp), a smaller {}, or --device cpu.",
+                         "(--tp){}, or --device cpu.",
                          gpu_.description().name, buffer.what, buffer.bytes, most,
-                         trains() ? "--micro-batch or --seq-len"
-                                  : "--ctx or --prefill-chunk (weft serve: --step-tokens)");
+                         buffer.of_weight ? of_weight : of_rows);
     }
     return {};
 }

@@ -115,10 +115,13 @@ Status Rank::Plan() {
     return {};
 }
 
-// Whether the GPU that `auto` tried lacks memory that the host's processor could give it, by
-// computing experts. A GPU that shares the host's memory would gain nothing.
+// Whether the GPU that `auto` tried lacks memory, or a buffer of the experts' size, that the host's
+// processor could replace by computing experts. A GPU that shares the host's memory would gain
+// nothing.
 bool Rank::MayShareExperts(const Status& compiled) const {
-    return !compiled.ok() && compiled.error().code == ErrorCode::kOutOfMemory &&
+    if (compiled.ok()) return false;
+    const ErrorCode code = compiled.error().code;
+    return (code == ErrorCode::kOutOfMemory || code == ErrorCode::kUnsupported) &&
            job_.experts.empty() && hyper_.moe.experts > 0 && device_ != nullptr &&
            device_->pool().kind == backend::MemoryKind::kDevice;
 }

@@ -187,10 +187,11 @@ std::vector<PoolBuffers::Range> Buffers::ValuesIn(program::Pool pool,
 
 std::vector<PlannedBuffer> Buffers::Planned() const {
     std::vector<PlannedBuffer> planned = {
-        {"a weight", Pool(program::Pool::kWeight).largest_bytes()},
+        {"a weight", Pool(program::Pool::kWeight).largest_bytes(), true},
         {"a layer's KV cache or recurrent state", Pool(program::Pool::kCache).largest_bytes()},
-        {"a gradient", Pool(program::Pool::kGradient).largest_bytes()},
-        {"the optimizer's state of a weight", Pool(program::Pool::kOptimizer).largest_bytes()},
+        {"a gradient", Pool(program::Pool::kGradient).largest_bytes(), true},
+        {"the optimizer's state of a weight", Pool(program::Pool::kOptimizer).largest_bytes(),
+         true},
         {"an activation", Pool(program::Pool::kKept).largest_bytes()},
         {trains_ ? "an activation" : "the activations of a step",
          Pool(program::Pool::kBrief).largest_bytes()},

@@ -74,6 +74,7 @@ struct OperandPlace {
 struct PlannedBuffer {
     const char* what = "";  // "a weight"
     uint64_t bytes = 0;
+    bool of_weight = false;  // steps of fewer rows do not make it smaller
 };
 
 class Buffers {
