@@ -385,6 +385,13 @@ TEST(DataForms, RecordsWithMediaAreErrors) {
             }
         }
     }
+    // Nulls of pandas and polars are none.
+    const std::string member = forms[0] + R"(, "image": )";
+    for (const char* value : {"[null]", R"([{"a": []}])", R"({"bytes": null, "path": null})"}) {
+        EXPECT_EQ(read(member + value + "}"), read(forms[0] + "}")) << value;
+    }
+    const std::string error = read(member + R"([null, {"bytes": null, "path": "a.jpg"}]})");
+    EXPECT_NE(error.find("the record has 'image'"), std::string::npos) << error;
 }
 
 TEST(DataForms, Tables) {

@@ -414,12 +414,19 @@ Result<Record> ParseRecord(std::string_view text) {
     return RecordOfObject(std::move(record));
 }
 
+// As the null values that programs write for a picture that a record lacks: [null],
+// {"bytes": null, "path": null}.
+static bool HoldsNothing(const RecordJson& value) {
+    if (!value.is_structured()) return value.is_null() || value == "";
+    return std::ranges::all_of(value, HoldsNothing);
+}
+
 Status RefuseMedia(const RecordJson& record) {
     if (!record.is_object()) return {};
     for (const char* name : {"images", "image", "videos", "video", "audios", "audio"}) {
         const RecordJson* value = Find(record, {name});
         const bool holds = value != nullptr && (value->is_structured() || value->is_string());
-        if (!holds || value->empty() || *value == "") continue;
+        if (!holds || HoldsNothing(*value)) continue;
         return MakeError(ErrorCode::kUnsupported,
                          "the record has '{}', and training reads text alone. To learn the text "
                          "without it, remove '{}' from the record",
