@@ -425,6 +425,20 @@ Result<Prediction> FindBest(const ModelWalk& walk, const ClusterSpec& cluster,
     return std::move(found.layouts[0]);
 }
 
+// Drops the measured times of collectives. Returns whether there were any.
+static bool ForgetTables(ClusterSpec& cluster) {
+    bool any = false;
+    for (Machine& host : cluster.hosts) {
+        if (!host.measured) continue;
+        Measured& its = *host.measured;
+        for (auto* curve : {&its.all_reduce, &its.all_gather, &its.reduce_scatter}) {
+            any = any || !curve->empty();
+            curve->clear();
+        }
+    }
+    return any;
+}
+
 Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Library& library,
                     const Workload& load) {
     WEFT_TRY(CheckSize(cluster));
@@ -437,20 +451,31 @@ Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Lib
     Plan plan{std::move(found.layouts), std::move(found.refused), {}};
     if (!plan.layouts[0].fits() || cluster.ranks() > kMostAsked) return plan;
     const Prediction& best = plan.layouts[0];
+    // Measured times of collectives are those of this wire and these ranks, so a question compares
+    // two predictions without them. (A predictor keeps times by the names of machines.)
+    ClusterSpec computed = cluster;
+    LayoutPredictor other_predictor(walk, load);
+    const bool measured = ForgetTables(computed);
+    LayoutPredictor& asked = measured ? other_predictor : predictor;
+    if (measured) found = LayoutSearch(asked).Run(computed, kMostKinds);
+    const bool without = !found.layouts.empty() && found.layouts[0].fits();
+    const Prediction& base = without ? found.layouts[0] : best;
     // no_worse: `other` has at least all of the cluster's hardware.
     const auto ask = [&](const std::string& words, const ClusterSpec& other, bool machines,
                          bool no_worse = true) {
         if (other.ranks() > kMostAsked) return;
-        const Found there = LayoutSearch(predictor).Run(other, kMostKinds / 8);
+        const Found there = LayoutSearch(asked).Run(other, kMostKinds / 8);
         if (there.layouts.empty() || !there.layouts[0].fits()) return;
         // If the search found no better layout there, the current layout is used.
-        const bool better = !no_worse || there.layouts[0].IsBetterThan(best);
-        const Prediction& then = better ? there.layouts[0] : best;
-        const double gain = best.answer_s / then.answer_s - 1;
-        plan.what_if.push_back({words, then.name, then.tok_s, then.answer_s, gain, machines});
+        const bool better = !no_worse || there.layouts[0].IsBetterThan(base);
+        const Prediction& then = better ? there.layouts[0] : base;
+        const double faster = base.answer_s / then.answer_s;
+        plan.what_if.push_back({words, better ? then.name : best.name,
+                                best.tok_s * then.tok_s / base.tok_s, best.answer_s / faster,
+                                faster - 1, machines});
     };
     const int hosts = static_cast<int>(cluster.hosts.size());
-    ClusterSpec rewired = cluster;
+    ClusterSpec rewired = computed;
     if (hosts > 1 && !cluster.wire.instead.empty()) {
         WEFT_ASSIGN(const Wire wire, library.FindWire(cluster.wire.instead));
         rewired.Join(wire);
@@ -462,23 +487,23 @@ Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Lib
         ask(rewired.wire.name, rewired, false, no_worse);
     }
     if (hosts > 1) {
-        ClusterSpec other = cluster;
+        ClusterSpec other = computed;
         Wire wire = cluster.wire;
         wire.latency.value /= 2;
         other.Join(wire);
         ask("half the latency", other, false);
     }
-    const Machine& first = cluster.hosts[0];
+    const Machine& first = computed.hosts[0];
     const bool cards = cluster.alike() && first.devices == 1 && !first.shares_memory();
     if (hosts > 1 && cards && hosts <= kMostInOneHost) {
-        ClusterSpec other = cluster;
+        ClusterSpec other = computed;
         WEFT_ASSIGN(Machine box, WithDevices(first, hosts));
         other.hosts = {std::move(box)};
         ask("one host", other, false, false);
     }
-    ask(fmt::format("{} machines", hosts + 1), cluster.WithHosts(hosts + 1), true);
+    ask(fmt::format("{} machines", hosts + 1), computed.WithHosts(hosts + 1), true);
     if (hosts > 1) {
-        ask(fmt::format("{} machines", hosts * 2), cluster.WithHosts(hosts * 2), true);
+        ask(fmt::format("{} machines", hosts * 2), computed.WithHosts(hosts * 2), true);
     }
     return plan;
 }

@@ -10,6 +10,7 @@
 #include "plan/measure.h"
 #include "plan/op_times.h"
 #include "plan/predict.h"
+#include "plan/search.h"
 #include "plan/shapes.h"
 
 namespace weft::plan {
@@ -232,6 +233,40 @@ TEST(Measured, TablesCountForTheirOwnLinksOnly) {
 }
 
 // A row's attention: bytes of the cache, and arithmetic, of so many positions more.
+// A network whose collectives are five times as slow as computed: the gain of half the latency is
+// that of a cluster without tables.
+TEST(Measured, QuestionsCompareComputedTimes) {
+    BoxCase box;
+    Machine& host = box.cluster.hosts[0];
+    host.devices = 1;
+    host.measured->hosts = 2;
+    for (auto* curve : {&host.measured->all_gather, &host.measured->reduce_scatter}) curve->clear();
+    box.cluster.hosts.push_back(host);
+    const coll::TierGroup pair = box.cluster.GroupOf(0, 2);
+    const auto asked = [&](double times) {
+        for (Machine& its : box.cluster.hosts) {
+            its.measured->all_reduce.clear();
+            for (double bytes = 1024; times > 0 && bytes < 1e9; bytes *= 4) {
+                its.measured->all_reduce[bytes] =
+                    times * coll::AllReduceSeconds(pair, coll::Algorithm::kAuto, bytes);
+            }
+        }
+        auto plan = Search(box.shape.walk, box.cluster, *Library::Open(), {});
+        EXPECT_TRUE(plan.ok()) << plan.error().message;
+        return *std::move(plan);
+    };
+    const Plan computed = asked(0), measured = asked(5);
+    EXPECT_EQ(measured.layouts[0].name, "tp2");
+    EXPECT_GT(measured.layouts[0].answer_s, 1.02 * computed.layouts[0].answer_s);
+    ASSERT_EQ(measured.what_if.size(), computed.what_if.size());
+    ASSERT_EQ(measured.what_if[0].words, "half the latency");
+    for (size_t i = 0; i < measured.what_if.size(); ++i) {
+        const WhatIf& then = measured.what_if[i];
+        EXPECT_EQ(then.gain, computed.what_if[i].gain) << then.words;
+        EXPECT_NEAR(then.answer_s * (1 + then.gain) / measured.layouts[0].answer_s, 1, 1e-9);
+    }
+}
+
 TEST(Measured, AttentionOfARowIsTheSumOfItsParts) {
     for (const int64_t context : {63, 1023}) {
         const Prediction p = BoxCase().Predict(1, 1, {.context = context, .prompt = 64});
