@@ -26,10 +26,10 @@ int ClusterSpec::ranks() const {
 }
 
 Place ClusterSpec::PlaceOf(int rank) const {
-    if (alike()) return {rank / hosts[0].devices, rank % hosts[0].devices};
     Place place{0, rank};
-    for (auto host = hosts.begin(); place.device >= host->devices; ++host) {
-        place.device -= host->devices;
+    for (const Machine& host : hosts) {
+        if (place.device < host.devices) break;
+        place.device -= host.devices;
         ++place.host;
     }
     return place;

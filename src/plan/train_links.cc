@@ -43,7 +43,10 @@ DeviceRates RatesOf(const Machine& machine) {
 TrainLinks::TrainLinks(const ClusterSpec& cluster)
     : cluster_(&cluster), alike_(cluster.alike()), ranks_(cluster.ranks()) {
     std::set<std::string_view> seen;
+    int first = 0;
     for (size_t host = 0; host < cluster.hosts.size(); ++host) {
+        firsts_.push_back(first);
+        first += cluster.hosts[host].devices;
         if (seen.insert(cluster.hosts[host].word).second) kinds_.push_back(static_cast<int>(host));
     }
 }
@@ -57,11 +60,10 @@ std::vector<const Machine*> TrainLinks::KindsOf(int ranks) const {
     return kinds;
 }
 
-// (ClusterSpec::PlaceOf compares all hosts, which takes long where there are thousands.)
+// (ClusterSpec::PlaceOf walks over all hosts, which takes long where there are thousands.)
 Place TrainLinks::PlaceOf(int rank) const {
-    if (!alike_) return cluster_->PlaceOf(rank);
-    const int devices = cluster_->hosts[0].devices;
-    return {rank / devices, rank % devices};
+    const auto host = std::ranges::upper_bound(firsts_, rank) - firsts_.begin() - 1;
+    return {static_cast<int>(host), rank - firsts_[static_cast<size_t>(host)]};
 }
 
 coll::Tier TrainLinks::LinkOf(int rank, int other) const {

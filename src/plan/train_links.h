@@ -50,7 +50,8 @@ class TrainLinks {
     const ClusterSpec* cluster_;
     bool alike_;
     int ranks_;
-    std::vector<int> kinds_;  // the first host of each kind
+    std::vector<int> firsts_;  // the first rank of each host
+    std::vector<int> kinds_;   // the first host of each kind
 };
 
 }  // namespace weft::plan

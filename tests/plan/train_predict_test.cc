@@ -243,6 +243,20 @@ TEST(TrainLinks, NearLinkOfTheMiddleHost) {
     EXPECT_NE(group.near.bytes_per_s, group.far.bytes_per_s);
 }
 
+// Not by a walk over the cluster's hosts, of which there may be thousands.
+TEST(TrainLinks, HostsOfRanksAreInATable) {
+    TrainCase c("llama-3.2-1b", "2xh100:3+rtx-4090+2xh100,roce");
+    std::vector<int> hosts;
+    for (int rank = 0; rank < c.links->ranks(); ++rank) {
+        hosts.push_back(c.cluster.host_of(rank));
+        EXPECT_EQ(c.links->HostOf(rank), hosts.back()) << rank;
+    }
+    for (Machine& host : c.cluster.hosts) host.devices = 1000;
+    for (int rank = 0; rank < c.links->ranks(); ++rank) {
+        EXPECT_EQ(c.links->HostOf(rank), hosts[static_cast<size_t>(rank)]) << rank;
+    }
+}
+
 TEST(PredictTraining, ShapesOfProductsCount) {
     TrainCase c("llama-3.1-8b", "8xh100");
     // Tensor ranks have narrower products, which take more than their share of the time.
