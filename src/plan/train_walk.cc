@@ -232,10 +232,10 @@ Result<double> TrainWalk::GeneratedBytes(int tp, int ep) {
 }
 
 Result<double> TrainWalk::JudgeWork(int tp, int64_t rows, int threads) {
-    const auto [found, is_new] = judge_work_.try_emplace({tp, rows, threads}, 0);
-    if (!is_new) return found->second;
     const train::RewardModelOptions options =
         train::JudgeOptions(job_->dtype, job_->sequence, rows, "");
+    const auto [found, is_new] = judge_work_.try_emplace({tp, options.rows, threads}, 0);
+    if (!is_new) return found->second;
     const backend::DescribedDevice device{
         threads > 0 ? backend::MemoryKind::kHost : backend::MemoryKind::kDevice, threads, false};
     const program::Target target = backend::TargetOf(device);
