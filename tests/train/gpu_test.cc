@@ -5,6 +5,8 @@
 #include <map>
 
 #include "backend/device.h"
+#include "backend/gpu/gpu_device.h"
+#include "backend/gpu/memory/buffers.h"
 #include "model/load.h"
 #include "support/nightly.h"
 #include "support/temp_dir.h"
@@ -258,6 +260,16 @@ INSTANTIATE_TEST_SUITE_P(
 double BoundOf(DType dtype) {
     if (dtype == DType::kF32) return 2e-5;
     return dtype == DType::kF16 ? 5e-3 : 4e-2;
+}
+
+// A pass chooses no tokens, so its memory of the host does not grow with the rows.
+TEST_P(OnGpu, NoCandidatesAreRead) {
+    const TrainingGraph graph = Graph(backend::on_gpu::TargetOfGpus());
+    backend::CompileOptions options;
+    options.max_tokens = options.max_outputs = 1 << 17;
+    backend::on_gpu::Buffers buffers;
+    ASSERT_TRUE(buffers.Plan(graph.program, graph.program.program, options).ok());
+    EXPECT_LE(buffers.top_bytes(), uint64_t{64} << 10);
 }
 
 TEST_P(OnGpu, EveryOpGivesTheNumbersOfTheCpu) {

@@ -121,8 +121,9 @@ int64_t Buffers::WeightBytes(ValueId id) const {
 }
 
 void Buffers::PlanWanted(const CompileOptions& options) {
-    top_bytes_ = RoundTo(static_cast<uint64_t>(options.max_outputs * kMostTop) * sizeof(Candidate),
-                         kBufferAlign);
+    // Training chooses no tokens. (A buffer has at least a block.)
+    const int64_t most_top = trains_ ? 1 : options.max_outputs * kMostTop;
+    top_bytes_ = RoundTo(static_cast<uint64_t>(most_top) * sizeof(Candidate), kBufferAlign);
     whole_bytes_ = 0;
     for (const ValueId id : options.keep) {
         const program::Value& value = program_->value(id);
