@@ -264,11 +264,33 @@ Result<ClusterFile> ReadClusterFile(const std::string& cluster) {
     return file;
 }
 
+// The present text of the file with the last hosts of `file` behind it. "": the file differs in
+// more than these hosts.
+static std::string WithMoreHosts(const std::string& cluster, const std::string& path,
+                                 const ClusterFile& file) {
+    const auto old = ReadClusterFile(cluster);
+    auto text = ReadTextFile(path, kMostClusterFile);
+    if (!old.ok() || !text.ok() || old->key != file.key) return "";
+    const size_t known = old->hosts.size();
+    if (known > file.hosts.size() ||
+        !std::equal(old->hosts.begin(), old->hosts.end(), file.hosts.begin())) {
+        return "";
+    }
+    ClusterFile more;
+    more.hosts.assign(file.hosts.begin() + static_cast<ptrdiff_t>(known), file.hosts.end());
+    if (!text->empty() && !text->ends_with('\n')) *text += '\n';
+    *text += (text->empty() || more.hosts.empty() ? "" : "\n") + ClusterFileText(more);
+    // (A list that is no [[host]] tables cannot grow so.)
+    const auto whole = ParseClusterFile(*text, path);
+    return whole.ok() && whole->hosts == file.hosts ? *text : "";
+}
+
 Status WriteClusterFile(const std::string& cluster, const ClusterFile& file) {
     WEFT_ASSIGN(const ClusterPaths paths, PathsOf(cluster));
     ClusterFile shown = file;
     if (shown.key == paths.key) shown.key.clear();
-    return ReplaceFile(paths.file, ClusterFileText(shown), 0644, true);
+    const std::string grown = WithMoreHosts(cluster, paths.file, file);
+    return ReplaceFile(paths.file, grown.empty() ? ClusterFileText(shown) : grown, 0644, true);
 }
 
 Result<FileLock> LockClusterFile(const std::string& cluster) {

@@ -46,7 +46,8 @@ std::string ClusterFileText(const ClusterFile& file);
 // If there is no file, returns a cluster without hosts. The path of the key is absolute. Errors:
 // those above, kIo.
 Result<ClusterFile> ReadClusterFile(const std::string& cluster);
-// Replaces the file atomically. Comments in it are lost. Errors: kIo.
+// Replaces the file atomically. If `file` has only more hosts behind the present ones, the present
+// text stays, comments included; otherwise comments are lost. Errors: kIo.
 Status WriteClusterFile(const std::string& cluster, const ClusterFile& file);
 
 // The lock of the cluster's file: take it before ReadClusterFile, keep it until after

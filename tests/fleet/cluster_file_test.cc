@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/on_threads.h"
+#include "base/output_file.h"
 #include "cluster/join/build.h"
 #include "fleet/find.h"
 #include "fleet/hosts_change.h"
@@ -48,6 +49,30 @@ TEST_F(ClusterFiles, RoundTrip) {
                            {{"b", "10.0.0.2:7000", "me@b"}, {"c-1", "", ""}, {"d", "", "d"}}};
     EXPECT_EQ(ParseClusterFile(ClusterFileText(file), "x").value(), file);
     EXPECT_EQ(ParseClusterFile("", "x").value(), ClusterFile());
+    ASSERT_TRUE(WriteClusterFile("lab", file).ok());
+    EXPECT_EQ(ReadClusterFile("lab").value(), file);
+}
+
+TEST_F(ClusterFiles, AddedHostsKeepTheTextOfTheFile) {
+    const ClusterPaths paths = PathsOf("lab").value();
+    ClusterFile file{"", {{"b", "", "me@b"}}};
+    ASSERT_TRUE(WriteClusterFile("lab", file).ok());
+    const std::string by_hand =
+        "# the rack on the left\n[[host]]\nname = 'b'  # noisy\nssh = \"me@b\" # g\xC3\xBCnstig";
+    ASSERT_TRUE(ReplaceFile(paths.file, by_hand, 0644, true).ok());
+    file = ReadClusterFile("lab").value();
+    file.hosts.push_back({"c", "", "me@c"});
+    ASSERT_TRUE(WriteClusterFile("lab", file).ok());
+    EXPECT_EQ(ReadTextFile(paths.file, 4096).value(),
+              by_hand + "\n\n[[host]]\nname = \"c\"\nssh = \"me@c\"\n");
+    EXPECT_EQ(ReadClusterFile("lab").value(), file);
+    // A list in one line cannot grow, nor can a host that changes.
+    ASSERT_TRUE(ReplaceFile(paths.file, "# x\nhost = [{name = \"b\"}]\n", 0644, true).ok());
+    file = ReadClusterFile("lab").value();
+    file.hosts.push_back({"c", "", ""});
+    ASSERT_TRUE(WriteClusterFile("lab", file).ok());
+    EXPECT_EQ(ReadClusterFile("lab").value(), file);
+    file.hosts[0].ssh = "you@b";
     ASSERT_TRUE(WriteClusterFile("lab", file).ok());
     EXPECT_EQ(ReadClusterFile("lab").value(), file);
 }
