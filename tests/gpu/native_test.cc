@@ -180,6 +180,32 @@ TEST_F(NativeFaults, SomeErrorsLoseTheDevice) {
     }
 }
 
+// A driver that ends before the process refuses each call. The process does not wait for work of
+// which it will hear nothing.
+TEST_F(NativeFaults, ADriverThatAnswersNoQueryIsGivenUp) {
+    constexpr int kDeinitialized = 4;
+    auto device = Open();
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    auto kernel = test::MakeScale(**device, 32, 1);
+    auto words = (*device)->Allocate(128, Place::kHost);
+    auto commands = (*device)->Record();
+    ASSERT_TRUE(kernel.ok() && words.ok() && commands.ok());
+    (*commands)->Run(**kernel,
+                     test::Args(test::ScaleArgs{words->address(), words->address(), 32, 2}), 1);
+    ASSERT_TRUE((*commands)->End().ok());
+    standin_.hang(1);
+    ASSERT_TRUE((*device)->Submit(**commands).ok());
+    standin_.fail(standin_.calls() + 1, kDeinitialized);
+    testing::internal::CaptureStderr();
+    commands->reset();
+    *words = Buffer();
+    kernel->reset();
+    device->reset();
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("not done after 1000 failed queries"), std::string::npos) << said;
+    standin_.hang(0);
+}
+
 TEST_F(NativeFaults, AKernelThatNeverEndsIsATimeout) {
     const auto device = Open();
     ASSERT_TRUE(device.ok()) << device.error().message;

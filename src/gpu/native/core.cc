@@ -12,6 +12,9 @@ namespace weft::gpu::native {
 namespace {
 
 constexpr int64_t kSettleMs = 60'000;
+// After so many failed queries in a row (a tenth of a second), the driver answers none any more:
+// the process ends, or the context is destroyed.
+constexpr int kMostFailures = 1000;
 constexpr unsigned kNoTiming = 2, kNonBlocking = 1;
 // After these results, no call of the process on this device succeeds: an uncorrectable memory
 // error, an illegal address, a launch that ran too long or failed, an assertion, an error of NVLink
@@ -129,15 +132,21 @@ Result<uint64_t> Core::Done() {
 
 bool Core::Settled(uint64_t last) {
     const Deadline deadline = Deadline::In(kSettleMs);
+    int failures = 0;
     while (!lost && !abandoned && done < last && !deadline.expired()) {
-        if (const Result<uint64_t> now = Done(); now.ok() && *now >= last) break;
+        const Result<uint64_t> now = Done();
+        if (now.ok() && *now >= last) break;
+        failures = now.ok() ? 0 : failures + 1;
+        if (failures == kMostFailures) break;
         std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     if (lost) return false;  // the driver frees a lost context's memory at the process's end
     if (done >= last && !abandoned) return true;
     if (!abandoned.exchange(true)) {
-        Log(LogLevel::kWarning, "{}: a submission is not done after {} ms; its memory is not freed",
-            Who(), kSettleMs);
+        Log(LogLevel::kWarning, "{}: a submission is not done after {}; its memory is not freed",
+            Who(),
+            failures == kMostFailures ? fmt::format("{} failed queries", failures)
+                                      : fmt::format("{} ms", kSettleMs));
     }
     return false;
 }

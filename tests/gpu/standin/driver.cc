@@ -43,8 +43,8 @@
 namespace {
 
 using Code = int;
-constexpr Code kInvalid = 1, kNoMemory = 2, kNotFound = 500, kNotReady = 600, kLaunchFailed = 719,
-               kNotSupported = 801;
+constexpr Code kInvalid = 1, kNoMemory = 2, kDeinitialized = 4, kNotFound = 500, kNotReady = 600,
+               kLaunchFailed = 719, kNotSupported = 801;
 using Launch = void (*)(void** params, const unsigned* grid, const unsigned* block);
 
 int64_t Number(const char* name, int64_t otherwise) {
@@ -95,7 +95,9 @@ std::map<void*, int> g_files;  // of shared memory
 const char* g_failed = "";
 Code Turn(const char* name) {
     if (g_lost) return kLaunchFailed;
-    if (++g_calls != g_fail_at) return 0;
+    const int64_t call = ++g_calls, at = g_fail_at;
+    const bool stays = g_fail_with == kDeinitialized && at != 0 && call > at;
+    if (call != at && !stays) return 0;
     g_failed = name;
     if (g_fail_with == kLaunchFailed) g_lost = true;
     return g_fail_with;
@@ -234,7 +236,7 @@ EXPORT void weft_standin_reset() {
     g_failed = "";
     g_hanging_launch.notify_all();
 }
-// The call with this number, from 1, returns `code`.
+// The call with this number, from 1, returns `code`; with kDeinitialized, all later ones do, too.
 EXPORT void weft_standin_fail(int64_t at, Code code) {
     g_fail_with = code;
     g_fail_at = at;
