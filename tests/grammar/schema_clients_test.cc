@@ -269,7 +269,7 @@ TEST(ClientSchemas, FormatsAgainstPatterns) {
 }
 
 TEST(ClientSchemas, Formats) {
-    const std::string label(63, 'a'), most = label + "." + label + "." + label + ".";
+    const std::string label(63, 'a'), word(64, 'a'), most = label + "." + label + "." + label + ".";
     const std::string longest = most + std::string(61, 'b');  // 253 bytes
     const struct {
         const char* format;
@@ -282,9 +282,17 @@ TEST(ClientSchemas, Formats) {
           "::256.1.1.1", "fe80::1%eth0", "1:2:3:4:5:6:7:8::", ":::", "g::"}},
         {"hostname",
          {"localhost", "example.com", "a-b.c", "xn--mnchen-3ya.de", "3com.com", "1host", label,
-          longest, "a.b.c.d.e.f.g.h"},
+          longest, "a.b.c.d.e.f.g.h",
+          "k8s-shop-ingress-0a1b2c3d4e-1234567890.elb.us-east-1.example.com",
+          "api." + label + ".svc.cluster.local"},
          {"", "-a.com", "a-.com", "a..b", "a_b.com", ".a", "a.", label + "a", longest + "b",
           "10.0.0.1", "a.7", "m\xC3\xBC.de"}},
+        {"email",
+         {"ada@example.org", "ada.lovelace@example.co.uk", "john.van.doe@example.com",
+          "a.b.c.d@example.com", "o'neil@example.com", "john+news@mail.eu.example.com",
+          "department-of-records-and-statistics@example.com", word + "@example.com"},
+         {"", "ada", "@example.com", "a..b@example.com", ".a@example.com", "a.@example.com",
+          word + "a@example.com", "a@b", "a b@example.com", "o'@example.com"}},
         {"duration",
          {"P1D", "PT1H", "P1Y2M3DT4H5M6S", "P2W", "PT36H", "P1M", "P1YT1S", "PT0S"},
          {"", "P", "PT", "P1", "1D", "P1W2D", "P1D2H", "PT1D", "P1Y2D", "PT1H2S", "P0.5D"}},
