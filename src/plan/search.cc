@@ -12,8 +12,8 @@
 namespace weft::plan {
 namespace {
 
-// A search of unlike hosts predicts at most this many kinds of ranks while it moves shares. This
-// takes a second or two.
+// A search of unlike hosts predicts at most this many kinds of ranks, besides those of even shares.
+// This takes a second or two.
 constexpr size_t kMostKinds = 1400;
 
 // Every count of hosts or devices up to this one is tried; above it, only doubled counts.
@@ -96,11 +96,14 @@ class UnevenLayout {
         }
     }
 
-    // Tries even shares, shares by devices' bandwidth, and shares by devices' memory. Errors: those
+    // Tries even shares, shares by devices' bandwidth, and shares by devices' memory. Stops with
+    // the first ones that fit once the predictor knows `most_known` kinds of ranks. Errors: those
     // of Predict.
-    Status Begin() {
+    Status Begin(size_t most_known) {
         Result<Prediction> even = predictor_->Predict(*cluster_, layout_);
+        const auto fits = [&] { return (even.ok() && even->fits()) || (best_ && best_->fits()); };
         for (const Shares& tensor : TensorShares()) {
+            if (predictor_->known_kinds() >= most_known && fits()) break;
             if (layout_.pp == 1) {
                 Try(tensor, {});
                 continue;
@@ -260,7 +263,16 @@ class LayoutSearch {
     explicit LayoutSearch(LayoutPredictor& predictor) : predictor_(predictor) {}
 
     Found Run(const ClusterSpec& cluster, size_t most_kinds) {
-        for (const std::vector<int>& hosts : PartsOf(cluster)) Begin(cluster, hosts);
+        for (const std::vector<int>& hosts : PartsOf(cluster)) {
+            parts_.push_back({hosts, cluster.Part(hosts), hosts.size() == cluster.hosts.size()});
+        }
+        // Half of the kinds is for the refinement. Expert groups multiply the layouts, so layouts
+        // without them come first.
+        const size_t begun = predictor_.known_kinds();
+        for (const bool groups : {false, true}) {
+            for (const Part& part : parts_) Begin(part, groups, begun + most_kinds / 2);
+        }
+        most_kinds -= std::min(most_kinds, predictor_.known_kinds() - begun);
         std::ranges::stable_sort(uneven_, [](const Uneven& a, const Uneven& b) {
             return a.layout.best().IsBetterThan(b.layout.best());
         });
@@ -286,18 +298,17 @@ class LayoutSearch {
         UnevenLayout layout;
     };
 
-    void Begin(const ClusterSpec& cluster, const std::vector<int>& hosts) {
-        parts_.push_back({hosts, cluster.Part(hosts), hosts.size() == cluster.hosts.size()});
-        const Part& part = parts_.back();
+    void Begin(const Part& part, bool groups, size_t most_known) {
         const bool alike = part.cluster.alike();
         for (const model::Layout& layout : LayoutsOf(part.cluster, predictor_.walk().hyper())) {
+            if (groups != (layout.ep > 1)) continue;
             if (alike) {
                 const auto prediction = predictor_.Predict(part.cluster, layout);
                 prediction.ok() ? Add(part, *prediction) : Refuse(layout, prediction.error());
                 continue;
             }
             UnevenLayout uneven(predictor_, part.cluster, layout);
-            const Status begun = uneven.Begin();
+            const Status begun = uneven.Begin(most_known);
             if (begun.ok()) {
                 uneven_.push_back({&part, std::move(uneven)});
             } else {
