@@ -348,6 +348,15 @@ Ipv4 FreeSubnet(HostView& view, const std::string& device) {
     return subnet;
 }
 
+// Whether several Thunderbolt cables of the host have no address. Nothing tells which of them leads
+// to which host, and a ring of three hosts has no numbering of interfaces that fits all.
+bool IsOneOfSeveralCables(HostView& view, const std::string& device) {
+    const auto bare = [](const NetDevice& each) {
+        return each.name.starts_with("thunderbolt") && each.addresses.empty();
+    };
+    return device.starts_with("thunderbolt") && std::ranges::count_if(NetDevices(view), bare) > 1;
+}
+
 // Hosts that are examined separately rarely get the same byte.
 uint32_t ByteOfName(std::string_view name) {
     uint32_t hash = 2166136261;
@@ -393,6 +402,13 @@ std::string SetMtu(HostView& view, const std::string& device, int mtu) {
 }
 
 std::string AddAddress(HostView& view, const std::string& device) {
+    if (IsOneOfSeveralCables(view, device)) {
+        return fmt::format(
+            "sudo ip link set dev {} up (then 'weft up' on each host uses the cable without an "
+            "address. For addresses, give each cable a subnet of its own, and an address of it to "
+            "both ends: the other end may have another number than {})",
+            ShellWord(device), device);
+    }
     const std::string subnet = FreeSubnet(view, device).Text();
     const std::string address = subnet.substr(0, subnet.rfind('.') + 1) + std::string(kHostByte);
     return fmt::format(

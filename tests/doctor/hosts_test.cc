@@ -264,10 +264,6 @@ std::vector<Fault> OtherFaults() {
     Host two_a = test_hosts::OculinkHost("a", 1, true),
          two_b = test_hosts::OculinkHost("b", 2, true);
     two_b.Set("sys/class/infiniband/mlx4_0/ports/1/sm_lid", "0x2\n");
-    Host bare = test_hosts::ThunderboltHost("bare", Distribution::kFedora43, 1);
-    bare.Set("cmd/ip_-j_addr",
-             "[{\"ifname\":\"thunderbolt0\",\"mtu\":65520,\"operstate\":\"UP\","
-             "\"addr_info\":[]}]\n");
     return {
         {"E810 at half of its slot",
          {e810.Files()},
@@ -302,12 +298,34 @@ std::vector<Fault> OtherFaults() {
          Severity::kWarn,
          "opensm runs on a, b",
          "disable"},
+    };
+}
+
+std::vector<Fault> CableFaults() {
+    Host bare = test_hosts::ThunderboltHost("bare", Distribution::kFedora43, 1);
+    bare.Set("cmd/ip_-j_addr",
+             "[{\"ifname\":\"thunderbolt0\",\"mtu\":65520,\"operstate\":\"UP\","
+             "\"addr_info\":[]}]\n");
+    Host ring = test_hosts::ThunderboltHost("ring", Distribution::kFedora43, 1);
+    ring.Set("cmd/ip_-j_addr",
+             "[{\"ifname\":\"thunderbolt0\",\"mtu\":65520,\"operstate\":\"UP\",\"addr_info\":[]},"
+             "{\"ifname\":\"thunderbolt1\",\"mtu\":65520,\"operstate\":\"UP\","
+             "\"addr_info\":[]}]\n");
+    ring.Set("sys/class/net/thunderbolt1/operstate", "up\n");
+    ring.Set("sys/class/net/thunderbolt1/mtu", "65520\n");
+    return {
         {"thunderbolt without an address",
          {bare.Files()},
          "thunderbolt",
          Severity::kWarn,
          "no IPv4 address",
          "ip addr add"},
+        {"two cables without an address",
+         {ring.Files()},
+         "thunderbolt",
+         Severity::kWarn,
+         "thunderbolt1: up, MTU 65520, no IPv4 address",
+         "sudo ip link set dev thunderbolt1 up (then 'weft up' on each host"},
     };
 }
 
@@ -316,6 +334,7 @@ TEST(DoctorHosts, FaultyOnesAreNamed) {
     for (Fault& fault : BoardFaults()) faults.push_back(std::move(fault));
     for (Fault& fault : OtherFaults()) faults.push_back(std::move(fault));
     for (Fault& fault : LogFaults()) faults.push_back(std::move(fault));
+    for (Fault& fault : CableFaults()) faults.push_back(std::move(fault));
     for (const Fault& fault : faults) {
         const auto findings = Look(fault.hosts);
         const bool found = std::ranges::any_of(findings, [&](const Finding& f) {
