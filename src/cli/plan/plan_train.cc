@@ -74,7 +74,15 @@ Status SetJob(const PlanTrainFlags& flags, std::vector<plan::OpenedShape>& judge
     job.drive_bytes_per_s = flags.drive_gb_per_s * 1e9;
     job.vectors = flags.vectors;
     job.update.kind = *update;
-    return {};
+    train::TrainerOptions trainer;
+    trainer.dtype = job.dtype;
+    trainer.grad_dtype = job.grad_dtype;
+    trainer.lora = job.lora;
+    trainer.update = job.update;
+    trainer.sequence = std::max<int64_t>(flags.sequence, 1);
+    const Status taken = train::CheckTrainer(trainer);
+    if (taken.ok()) return {};
+    return MakeError(taken.error().code, "weft train refuses this job: {}", taken.error().message);
 }
 
 plan::TrainWishes WishesOf(const PlanTrainFlags& flags) {
@@ -224,6 +232,12 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     WEFT_ASSIGN(const plan::Library library, plan::Library::Open());
     WEFT_ASSIGN(const plan::OpenedShape shape, plan::OpenWalk(flags.model));
     WEFT_TRY(train::SetSequence(shape.walk.hyper(), flags.sequence));
+    if (flags.completion >= flags.sequence) {
+        return MakeError(ErrorCode::kUsage,
+                         "--max-completion-length {} with --seq-len {}: a sequence has the prompt, "
+                         "too. Use a larger --seq-len",
+                         flags.completion, flags.sequence);
+    }
     job.sequence = flags.sequence;
     WEFT_ASSIGN(plan::TrainWalk walk, plan::TrainWalk::Make(shape.walk, job));
     WEFT_ASSIGN(plan::ClusterSpec cluster, library.ParseCluster(flags.machines));
@@ -281,15 +295,18 @@ static void AddRolloutFlags(const Command& command, PlanTrainFlags& flags, const
     const auto add = [&](const char* name, auto& value, const char* help) {
         return AddTrainFlag(command, needed, name, value, help);
     };
-    add("--completions", flags.completions,
-        "For --loss grpo: completions that a replica generates at once; counts their KV cache")
-        .Range(1, 4096);
+    const Option completions =
+        add("--completions", flags.completions,
+            "For --loss grpo: completions that a replica generates at once; counts their KV cache")
+            .Range(1, 4096);
     add("--num-generations", flags.group, "For --loss grpo: completions of each prompt")
         .Range(2, 4096)
-        .ShowDefault();
+        .ShowDefault()
+        .Needs(completions);
     add("--max-completion-length", flags.completion,
         "For --loss grpo: most tokens of a completion (default: half of --seq-len)")
-        .Range(1, 1 << 20);
+        .Range(1, 1 << 20)
+        .Needs(completions);
     add("--reward-model", flags.reward_models,
         "For --loss grpo: a reward model; counts its memory. May be repeated")
         .OneEach();
