@@ -79,6 +79,11 @@ CONVERSATIONS = {
                   assistant("b", reasoning_content="r2\n")],
     "wrong_order": [assistant("I begin"), user("a"), user("b")],
     "developer": [{"role": "developer", "content": "Dev says"}, user("x")],
+    "responses": [user("Weather?"),
+                  assistant("It is sunny.", tool_calls=[call({"city": "Rome"})], tool_responses=[
+                      {"name": "weather", "response": "sunny"},
+                      {"name": "add", "response": {"b": [1, None, True], "a": -2.0}}]),
+                  user("thanks")],
 }
 # conversation, tools, add_generation_prompt, extra
 CASES = [(name, False, True, {}) for name in CONVERSATIONS]

@@ -110,6 +110,15 @@ Fault FitCalls(OrderedJson& message, JsonLimits& limits) {
     return {};
 }
 
+// Results within the message with the calls, as Gemma 4's first template reads them.
+Fault CheckResponses(const OrderedJson& message) {
+    const auto results = message.find(kResponsesMember);
+    if (results == message.end()) return {};
+    const auto object = [](const OrderedJson& each) { return each.is_object(); };
+    if (results->is_array() && std::ranges::all_of(*results, object)) return {};
+    return Wrong(kResponsesMember, "'tool_responses' must be a list of objects.");
+}
+
 }  // namespace
 
 void AddThought(std::string thought, OrderedJson& message) {
@@ -167,6 +176,7 @@ Fault ReadContentText(const OrderedJson& content, bool assistant, const std::str
 
 Fault PrepareConversation(const ConversationForms& forms, ChatInput& input) {
     if (!input.messages.is_array()) return {};  // Render reports the error
+    const TemplateCapabilities& form = forms.Of(input);
     JsonLimits limits{.bytes = SIZE_MAX};
     for (size_t i = 0; i < input.messages.size(); ++i) {
         OrderedJson& message = input.messages[i];
@@ -175,11 +185,12 @@ Fault PrepareConversation(const ConversationForms& forms, ChatInput& input) {
         RenameRole(message);
         Fault fault = FitContent(message);
         if (!fault) fault = FitCalls(message, limits);
+        if (!fault && form.tool_responses) fault = CheckResponses(message);
         if (!fault) continue;
         fault->at = i;
         return fault;
     }
-    FitConversation(forms.Of(input), input);
+    FitConversation(form, input);
     return {};
 }
 

@@ -1,11 +1,14 @@
 #include "chat/tool_words.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/json_digits.h"
 
 namespace weft::chat {
 namespace {
+
+constexpr size_t kMostResponseValues = size_t{1} << 16;  // of all results of a conversation
 
 // In place, because a conversation may have thousands of consecutive results.
 void AddWords(OrderedJson& message, std::string_view words, const char* between = "\n") {
@@ -143,31 +146,17 @@ OrderedJson ResultsAsWords(OrderedJson& messages) {
     return fitted;
 }
 
-OrderedJson ResponsesInTurn(OrderedJson& messages) {
-    OrderedJson fitted = OrderedJson::array();
+void ReadResponses(OrderedJson& messages) {
+    JsonLimits limits{.values = kMostResponseValues};
     for (OrderedJson& message : messages) {
-        const bool calls = !fitted.empty() && HasCalls(fitted.back());
-        OrderedJson* const turn = calls ? &fitted.back() : nullptr;
-        if (calls && HasRole(message, "tool")) {
-            const std::string text = TextMember(message, "content");
-            auto json = ParseJsonWithDigits(text);
-            (*turn)["tool_responses"].push_back(
-                {{"name", TextMember(message, "name")},
-                 {"response", json.ok() ? *std::move(json) : OrderedJson(text)}});
-            continue;
-        }
-        const auto weight = [](const OrderedJson& one) {
-            return one.value(kLossMember, OrderedJson());
-        };
-        if (calls && turn->contains("tool_responses") && TextMember(*turn, "content").empty() &&
-            HasRole(message, "assistant") && !HasCalls(message) &&
-            weight(*turn) == weight(message)) {
-            (*turn)["content"] = std::move(message["content"]);
-            continue;
-        }
-        fitted.push_back(std::move(message));
+        if (!HasRole(message, "tool")) continue;
+        message.erase(kResponseMember);
+        size_t used = 0;
+        auto json = ParseJsonWithDigits(TextMember(message, "content"), limits, &used);
+        if (!json.ok()) continue;
+        limits.values -= std::min(limits.values, used);
+        message[kResponseMember] = *std::move(json);
     }
-    return fitted;
 }
 
 std::string ToolsWords(const OrderedJson& tools, const std::string& example) {

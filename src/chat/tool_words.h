@@ -31,9 +31,10 @@ void CallsAsWords(OrderedJson& messages, ToolCallFormat family);
 // alternate.
 OrderedJson ResultsAsWords(OrderedJson& messages);
 
-// Moves results into the message with their calls, as "tool_responses" with "name" and "response".
-// The next message of the assistant becomes its content, unless it has calls.
-OrderedJson ResponsesInTurn(OrderedJson& messages);
+// Adds the content of each result as JSON (kResponseMember), for ChatInput::results_in_turn.
+// Content that is not JSON, or exceeds the values that all results of a conversation share, remains
+// text.
+void ReadResponses(OrderedJson& messages);
 
 // System text that lists `tools` and explains how to call them, with `example` as the format;
 // empty: <tool_call>.

@@ -89,6 +89,45 @@ TEST(Continuation, OfEachTemplate) {
     EXPECT_GT(continued, 20);
 }
 
+// An answer behind the result of a call, whose message has a reasoning of its own.
+TEST(Continuation, BehindAResult) {
+    const auto vocabulary = Vocabulary();
+    int continued = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(support::TestData("/chat"))) {
+        if (entry.path().extension() != ".jinja" || entry.path().stem() == "raw_rules") continue;
+        SCOPED_TRACE(entry.path().filename().string());
+        const auto source = ReadTextStream(entry.path().string(), 1 << 20);
+        ASSERT_TRUE(source.ok());
+        const auto chat = Chat::Make(*source, *vocabulary);
+        ASSERT_TRUE(chat.ok()) << (chat.ok() ? "" : chat.error().message);
+        ChatInput input = Begun("", "First.");
+        input.messages[1]["tool_calls"] = OrderedJson::parse(
+            R"([{"type": "function", "id": "call00001",
+                 "function": {"name": "look", "arguments": {"city": "Paris"}}}])");
+        input.messages.push_back(
+            {{"role", "tool"}, {"tool_call_id", "call00001"}, {"content", "sunny"}});
+        ChatInput asks = input;
+        ASSERT_FALSE(PrepareConversation(FindForms(*chat), asks));
+        const auto asked = chat->Render(asks);
+        if (!asked.ok()) continue;
+        for (const auto& [content, reasoning] :
+             {std::pair("It is", ""), std::pair("", "Second"), std::pair("It is", "Second")}) {
+            ChatInput begun = input;
+            begun.messages.push_back(Begun(content, reasoning).messages[1]);
+            const auto prompt = Continue(*chat, begun);
+            ASSERT_TRUE(prompt.ok()) << prompt.error().message;
+            const std::string_view text = prompt->text.view();
+            EXPECT_TRUE(text.ends_with(*content != '\0' ? content : reasoning)) << text;
+            for (const char* words : {"Paris", "sunny"}) {
+                const bool shown = asked->view().find(words) != std::string_view::npos;
+                EXPECT_EQ(text.find(words) != text.npos, shown) << words << ": " << text;
+            }
+            ++continued;
+        }
+    }
+    EXPECT_GT(continued, 60);
+}
+
 TEST(Continuation, AfterReasoning) {
     const auto vocabulary = Vocabulary();
     const auto chat = Chat::Make(kTags, *vocabulary);

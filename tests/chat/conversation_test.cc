@@ -2,6 +2,7 @@
 // take the form that a template accepts.
 #include "chat/conversation.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <ctime>
@@ -146,6 +147,17 @@ TEST(Conversation, FaultsNameMessageAndMember) {
               "fault in 1 content: A part of 'content' has no text. (invalid_type)");
     EXPECT_EQ(told(R"({"role": "assistant", "tool_calls": "f"})"),
               "fault in 1 tool_calls: 'tool_calls' must be a list of calls. (invalid_type)");
+    for (const char* results : {R"("x")", "5", R"({"name": "f"})", R"(["x"])"}) {
+        const std::string last =
+            fmt::format(R"({{"role": "assistant", "content": "", "tool_responses": {}}})", results);
+        OrderedJson messages = Parsed(R"([{"role": "user", "content": "a"}])");
+        messages.push_back(Parsed(last.c_str()));
+        const std::string source =
+            ReadTextFile(support::TestData("/chat/gemma4_turns.jinja")).value();
+        EXPECT_EQ(Told(source, messages),
+                  "fault in 1 tool_responses: 'tool_responses' must be a list of objects. "
+                  "(invalid_type)");
+    }
     const std::string deep = R"({"role": "assistant", "tool_calls": [{"function": {"name": "f",
         "arguments": ")" + std::string(200, '[') +
                              std::string(200, ']') + R"("}}]})";

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "chat/conversation.h"
 #include "support/paths.h"
 #include "support/tiny_vocabulary.h"
 
@@ -321,7 +322,7 @@ TEST_P(ToolTurns, CallsAndResultsAreShown) {
         for (const Turns& turns : kTurns) {
             ChatInput input = Conversation(turns);
             if (!with_tools) input.tools = nullptr;
-            FitToolTurns(form, input.messages);
+            FitConversation(form, input);
             const auto text = chat_.Render(input);
             ASSERT_TRUE(text.ok()) << turns.name << text.error().message;
             EXPECT_EQ(Places(text->bytes(), turns), InOrder(turns, form.one_call))
@@ -339,7 +340,7 @@ TEST_P(ToolTurns, WithoutTools) {
                               {"content", nullptr},
                               {"tool_calls", {CallOf("x", {{"city", "Paris"}})}}});
     input.messages.push_back(Result("x", "21.5 degrees"));
-    FitToolTurns(FindCapabilities(chat_, false), input.messages);
+    FitConversation(FindCapabilities(chat_, false), input);
     const auto text = chat_.Render(input);
     EXPECT_TRUE(text.ok()) << text.error().message;
 }
@@ -505,30 +506,97 @@ TEST(TemplateCapabilities, ReasoningWhereTheTemplateReadsIt) {
 
 // Gemma 4's first template reads results from the message with the calls.
 TEST(TemplateCapabilities, ResultsInTheTurnOfTheirCalls) {
-    const std::string source =
-        "{% set ns = namespace(last='') %}{% for m in messages %}"
-        "{% if not (ns.last == 'response' and m.tool_calls) %}"
-        "<turn:{{ 'model' if m.role == 'assistant' else m.role }}>{% endif %}{% set ns.last = '' %}"
-        "{% for c in m.tool_calls or [] %}<call:{{ c.function.arguments.values() | first }}>{% "
-        "endfor %}"
-        "{% if m.tool_responses %}{% for r in m.tool_responses %}"
-        "<response:{{ r.name }}{value:{{ r.response }}}>{% endfor %}"
-        "{% set ns.last = 'response' %}{% endif %}{{ m.content or '' }}"
-        "{% if not (m.tool_responses and not m.content) %}</turn>{% endif %}{% endfor %}"
-        "{% if add_generation_prompt and ns.last != 'response' %}<turn:model>{% endif %}";
+    const std::string source = Source("gemma4_turns");
+    const auto call = [](const char* city) {
+        return "<|tool_call>call:get_weather{city:<|\"|>" + std::string(city) +
+               "<|\"|>}<tool_call|>";
+    };
+    const auto result = [](const std::string& value) {
+        return "<|tool_response>response:get_weather" + value + "<tool_response|>";
+    };
+    const auto words = [](const char* text) {
+        return "{value:<|\"|>" + std::string(text) + "<|\"|>}";
+    };
+    const std::string asked = "<s><|turn>user\nx<turn|>\n<|turn>model\n";
+    const std::string first =
+        call("Paris") + call("Rome") + result(words("fine")) + result(words("hot"));
+    const std::string rounds = asked + first + call("Ulm") + result(words("cold"));
+    const std::string thought = "<|channel>thought\n<channel|>";
+    const std::string y = "<turn|>\n<|turn>user\ny<turn|>\n<|turn>model\n" + thought;
     ChatInput input = TwoRounds();
-    const std::string rounds =
-        "<turn:user>x</turn><turn:model><call:Paris><call:Rome>"
-        "<response:get_weather{value:fine}><response:get_weather{value:hot}>"
-        "<call:Ulm><response:get_weather{value:cold}>";
-    EXPECT_EQ(Fitted(source, input), rounds);
+    EXPECT_EQ(Fitted(source, input), rounds + thought);
+    // The text of a call behind results has no place in the template.
+    input.messages[4]["content"] = "I look.";
+    EXPECT_EQ(Fitted(source, input), rounds + thought);
     input.messages.push_back({{"role", "assistant"}, {"content", "It is cold."}});
     input.messages.push_back({{"role", "user"}, {"content", "y"}});
-    EXPECT_EQ(Fitted(source, input), rounds + "It is cold.</turn><turn:user>y</turn><turn:model>");
+    EXPECT_EQ(Fitted(source, input), rounds + "It is cold." + y);
     input.messages[1]["content"] = "I look.";
-    EXPECT_TRUE(
-        Fitted(source, input)
-            .starts_with("<turn:user>x</turn><turn:model>I look.</turn><turn:model><call:Paris>"));
+    EXPECT_TRUE(Fitted(source, input)
+                    .starts_with(asked + "I look.<turn|>\n<|turn>model\n" + first + call("Ulm")));
+    // JSON reaches the template as values.
+    for (const auto& [given, shown] :
+         {std::pair(R"({"b": [1, null], "a": "A"})", R"({a:<|"|>A<|"|>,b:[1,null]})"),
+          std::pair("[2.5, true]", "{value:[2.5,true]}"), std::pair("null", "{value:null}"),
+          std::pair("7", "{value:7}"), std::pair("", "{value:<|\"|><|\"|>}"),
+          std::pair("{broken", "{value:<|\"|>{broken<|\"|>}")}) {
+        input.messages[5]["content"] = given;
+        EXPECT_EQ(Fitted(source, input), asked + "I look.<turn|>\n<|turn>model\n" + first +
+                                             call("Ulm") + result(shown) + "It is cold." + y);
+    }
+    // Gemma's own form.
+    ChatInput own = TwoRounds();
+    while (own.messages.size() > 2) own.messages.erase(own.messages.size() - 1);
+    own.messages[1]["tool_responses"] = OrderedJson::parse(
+        R"([{"name": "get_weather", "response": "fine"},
+            {"name": "get_weather", "response": "hot"}])");
+    EXPECT_EQ(Fitted(source, own), asked + first + thought);
+    own.messages[1]["content"] = "Good.";
+    own.messages.push_back({{"role", "user"}, {"content", "y"}});
+    EXPECT_EQ(Fitted(source, own), asked + first + "Good." + y);
+}
+
+// All results of a conversation share a budget of JSON values; others remain text.
+TEST(TemplateCapabilities, ResultsOfManyValues) {
+    const Chat chat = ChatOf(Source("gemma4_turns"));
+    const TemplateCapabilities form = FindCapabilities(chat, true);
+    std::string numbers = "[1";
+    for (int i = 0; i < 40'000; ++i) numbers += ",1";
+    ChatInput input = TwoRounds();
+    for (const size_t at : {2u, 3u}) input.messages[at]["content"] = numbers + "]";
+    for (int i = 0; i < 160'000; ++i) numbers += ",1";
+    input.messages[5]["content"] = numbers + "]";
+    FitConversation(form, input);
+    size_t read = 0;
+    for (const OrderedJson& message : input.messages) read += message.contains(kResponseMember);
+    EXPECT_EQ(read, 1u);
+    const auto text = chat.Render(input);
+    ASSERT_TRUE(text.ok()) << text.error().message;
+    EXPECT_GT(text->size(), 2 * 2 * 40'000u + 2 * 200'000u);
+}
+
+// A client may give any member that the conversion writes, with a value of any kind.
+TEST(TemplateCapabilities, MembersOfAnyKind) {
+    constexpr const char* kMembers[] = {"tool_responses", "response",  "name",
+                                        "tool_call_id",   "tool_plan", "reasoning_content",
+                                        "function_calls", "metadata",  "content_part_bytes"};
+    for (const std::string& name : ToolFormNames()) {
+        const Chat chat = ChatOf(Source(name));
+        const ConversationForms forms = FindForms(chat);
+        for (const char* member : kMembers) {
+            for (const OrderedJson& value :
+                 {OrderedJson("x"), OrderedJson(5), OrderedJson({{"x", 1}}),
+                  OrderedJson::array({1, "x"}), OrderedJson(true)}) {
+                ChatInput input = Asked();
+                for (OrderedJson& message : TwoRounds().messages) {
+                    message[member] = value;
+                    input.messages.push_back(message);
+                }
+                if (PrepareConversation(forms, input)) continue;
+                static_cast<void>(chat.Render(input));
+            }
+        }
+    }
 }
 
 // Kimi's ids name the function, and its templates show the name only there.

@@ -17,12 +17,13 @@ using chat::OrderedJson;
 const tokenizer::Tokenizer& TurnTokens() {
     static const auto made = [] {
         tokenizer::TokenizerData data = tokenizer::TinyBytePair({"e r", "i n", "c o", "n t"});
-        for (const char* name : {"</s>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|return|>",
-                                 "<|call|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>", "<turn|>",
-                                 "<s>", "<|start_header_id|>", "<start_of_turn>", "<|user|>",
-                                 "<\xEF\xBD\x9C"
-                                 "end\xE2\x96\x81of\xE2\x96\x81"
-                                 "sentence\xEF\xBD\x9C>"}) {
+        for (const char* name :
+             {"</s>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|return|>", "<|call|>",
+              "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>", "<turn|>", "<|tool_response>",
+              "<|tool_call>", "<s>", "<|start_header_id|>", "<start_of_turn>", "<|user|>",
+              "<\xEF\xBD\x9C"
+              "end\xE2\x96\x81of\xE2\x96\x81"
+              "sentence\xEF\xBD\x9C>"}) {
             data.tokens.emplace_back(name);
             data.types.push_back(3);
         }
@@ -211,6 +212,37 @@ TEST_P(Turns, AreAskedForRarely) {
         learned += sample->loss[i] != 0 && sample->loss[i - 1] == 0 ? 1 : 0;
     }
     EXPECT_EQ(learned, static_cast<size_t>(rounds));
+}
+
+// Whether messages are learned does not change the text, which is the served one.
+TEST_P(Turns, LearnNoResult) {
+    const chat::Chat chat = TurnChat(GetParam());
+    const ChatTurns turns(chat, TurnTokens());
+    int compared = 0;
+    for (const Shape& shape : kShapes) {
+        if (!shape.tools) continue;
+        const ChatInput input = Made(shape, 5);
+        const auto all = turns.Encode(input);
+        if (!all.ok()) continue;  // the template refuses it, or drops turns
+        std::string learned;
+        for (size_t i = 0; i < all->tokens.size(); ++i) {
+            if (all->loss[i] != 0) learned += TurnTokens().Piece(all->tokens[i]);
+        }
+        EXPECT_EQ(learned.find("result "), learned.npos) << learned;
+        EXPECT_NE(learned.find("answer number 16"), learned.npos) << learned;
+        ChatInput last = input;
+        for (OrderedJson& message : last.messages) message["weight"] = 0;
+        last.messages.back()["weight"] = 1;
+        EXPECT_EQ(Must(turns.Encode(std::move(last))).tokens, all->tokens);
+        ChatInput served = input;
+        ASSERT_FALSE(chat::PrepareConversation(chat::FindForms(chat), served));
+        const auto tokens = Must(chat.Encode(served));
+        EXPECT_EQ(std::ranges::mismatch(tokens, all->tokens).in1, tokens.end())
+            << Marked(*all, TurnTokens());
+        ++compared;
+    }
+    const bool drops = GetParam() == "dsml" || GetParam() == "vicuna";  // see below
+    EXPECT_EQ(compared > 0, !drops);
 }
 
 INSTANTIATE_TEST_SUITE_P(Templates, Turns, testing::ValuesIn(TurnTemplates()),
@@ -413,6 +445,36 @@ TEST(TurnsWithResults, LearnNoResult) {
         "<|im_start|>user\nQ<|im_end|>\n<|im_start|>model\n[call:f{\"a\": \"X\"}<|endoftext|>]"
         "response:f=RESULT;[LOOK<|im_end|>A<|im_end|>]");
     EXPECT_EQ(note, "");
+}
+
+// Gemma 4's first template shows results and the answer to them in the turn of the calls.
+TEST(TurnsWithResults, ShareTheTurnOfTheirCalls) {
+    const chat::Chat chat = TurnChat("gemma4_turns");
+    const ChatTurns turns(chat, TurnTokens());
+    const auto marked = [&](OrderedJson messages) {
+        ChatInput input;
+        input.messages = std::move(messages);
+        input.add_generation_prompt = false;
+        const auto sample = turns.Encode(std::move(input));
+        return sample.ok() ? Marked(*sample, TurnTokens()) : "error: " + sample.error().message;
+    };
+    const auto call = [](int weight) {
+        OrderedJson made = Call("", "");
+        made["weight"] = weight;
+        return made;
+    };
+    const std::string asked = "<s><|turn>user\nQ<turn|>\n<|turn>model\n";
+    const std::string called = "<|tool_call>call:f{a:<|\"|>X<|\"|>}<tool_call|><|tool_response>";
+    const std::string result = "response:f{value:<|\"|>R<|\"|>}<tool_response|>";
+    const OrderedJson q = Said("user", "Q"), r = ResultTo("R"), a = Said("assistant", "A");
+    EXPECT_EQ(marked({q, call(1), r, a}), asked + "[" + called + "]" + result + "[A<turn|>]\n");
+    EXPECT_EQ(marked({q, call(0), r, a}), asked + called + result + "[A<turn|>]\n");
+    EXPECT_EQ(marked({q, call(0), r, call(1), r, a}),
+              asked + called + result + "[" + called + "]" + result + "[A<turn|>]\n");
+    // Gemma's own form.
+    OrderedJson whole = Call("A", "");
+    whole["tool_responses"] = OrderedJson::array({{{"name", "f"}, {"response", "R"}}});
+    EXPECT_EQ(marked({q, whole}), asked + "[" + called + "]" + result + "[A<turn|>]\n");
 }
 
 // A template repeats the function's name or the call's id in the result's header, and drops the

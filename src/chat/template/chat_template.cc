@@ -7,6 +7,7 @@
 #include "base/json_digits.h"
 #include "chat/template/interpreter.h"
 #include "chat/template/parser.h"
+#include "chat/tool_words.h"
 
 namespace weft::chat {
 namespace {
@@ -84,14 +85,65 @@ class Importer {
     }
 
     // Roles are trusted because they were checked; templates build markers from them.
-    Value Messages(const OrderedJson& messages) {
+    Value Messages(const OrderedJson& messages, bool results_in_turn) {
         jinja::ListBuilder list(meter_);
-        uint32_t source = kMessageWords;
-        for (const OrderedJson& message : messages) list.Add(Message(message, source++));
+        for (size_t i = 0; i < messages.size();) {
+            const Turn turn = results_in_turn ? TurnAt(messages, i) : Turn{i, i + 1, i + 1};
+            list.Add(Message(messages, turn));
+            i = turn.end;
+        }
         return std::move(list).Finish();
     }
 
   private:
+    // Messages that the template gets as one: message `at`, the results before `results`, and the
+    // answer to them, if it is before `end`.
+    struct Turn {
+        size_t at, results, end;
+    };
+    static Turn TurnAt(const OrderedJson& messages, size_t at) {
+        Turn turn{at, at + 1, at + 1};
+        const OrderedJson& first = messages[at];
+        if (!HasRole(first, "assistant") || !HasCalls(first)) return turn;
+        while (turn.results < messages.size() && HasRole(messages[turn.results], "tool")) {
+            ++turn.results;
+        }
+        turn.end = turn.results;
+        const bool results = turn.results > at + 1 || first.contains(kResponsesMember);
+        const auto content = first.find("content");
+        const bool open = content == first.end() || content->is_null() || *content == "";
+        if (!results || !open || turn.results == messages.size()) return turn;
+        const OrderedJson& next = messages[turn.results];
+        const bool answers = HasRole(next, "assistant") && !HasCalls(next);
+        if (answers && !TextMember(next, "content").empty()) ++turn.end;
+        return turn;
+    }
+    static uint32_t SourceOf(size_t message) {
+        return kMessageWords + static_cast<uint32_t>(message);
+    }
+
+    // The results that the message has, and those that follow it.
+    Value Responses(const OrderedJson& messages, const Turn& turn) {
+        jinja::ListBuilder list(meter_);
+        const auto given = messages[turn.at].find(kResponsesMember);
+        if (given != messages[turn.at].end() && given->is_array()) {
+            for (const OrderedJson& each : *given) list.Add(From(each, kOtherWords));
+        }
+        for (size_t i = turn.at + 1; i < turn.results; ++i) {
+            const OrderedJson& result = messages[i];
+            const auto response = result.find(kResponseMember);
+            const uint32_t source = SourceOf(i);
+            jinja::DictBuilder dict(meter_);
+            dict.Add(jinja::MakeText(meter_, "name", source),
+                     From(TextMember(result, "name"), source));
+            dict.Add(jinja::MakeText(meter_, kResponseMember, source),
+                     response == result.end() ? From(TextMember(result, "content"), source)
+                                              : From(*response, source));
+            list.Add(std::move(dict).Finish());
+        }
+        return std::move(list).Finish();
+    }
+
     Value List(const OrderedJson& json, uint32_t source) {
         CheckDepth();
         jinja::ListBuilder list(meter_);
@@ -156,7 +208,10 @@ class Importer {
     }
 
     // Passes reasoning under all names that templates use.
-    Value Message(const OrderedJson& message, uint32_t source) {
+    Value Message(const OrderedJson& messages, const Turn& turn) {
+        const OrderedJson& message = messages[turn.at];
+        const uint32_t source = SourceOf(turn.at);
+        const bool results = turn.results > turn.at + 1, answered = turn.end > turn.results;
         const OrderedJson* reasoning = nullptr;
         for (const char* name : kReasoning) {
             const auto found = message.find(name);
@@ -170,12 +225,19 @@ class Importer {
         };
         for (const auto& [key, value] : message.items()) {
             if ((reasoning != nullptr && key == kReasoning[0]) || key == kLossMember) continue;
-            if (key == kPartsMember) continue;
-            if (key == "content" && value.is_string()) {
+            if (key == kPartsMember || (key == "content" && answered)) continue;
+            if (key == kResponsesMember) {
+                if (!results) add(key, From(value, kOtherWords));
+            } else if (key == "content" && value.is_string()) {
                 add(key, Content(message, value.get_ref<const std::string&>(), source));
             } else {
                 add(key, From(value, key == "role" ? 0 : source));
             }
+        }
+        if (results) add(kResponsesMember, Responses(messages, turn));
+        if (answered) {
+            const OrderedJson& answer = messages[turn.results];
+            add("content", Content(answer, TextMember(answer, "content"), SourceOf(turn.results)));
         }
         if (reasoning != nullptr) {
             add(kReasoning[0], From(*reasoning, source));
@@ -203,7 +265,7 @@ Value Context(jinja::Meter& meter, const ChatInput& input,
     if (input.extra.is_object()) {
         for (const auto& [name, value] : input.extra.items()) set(name, importer.From(value));
     }
-    set("messages", importer.Messages(input.messages));
+    set("messages", importer.Messages(input.messages, input.results_in_turn));
     const bool tools = !takes.tools_left_out || !input.tools.is_null();
     if (tools) set("tools", importer.From(input.tools));
     set("add_generation_prompt", Value(input.add_generation_prompt));

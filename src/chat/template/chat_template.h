@@ -34,6 +34,13 @@ using OrderedJson = nlohmann::ordered_json;
 // templates.
 inline constexpr const char* kPartsMember = "content_part_bytes";
 
+// Message member: results, in the form of Gemma 4's first template. Its text counts as other words,
+// not as the message's own.
+inline constexpr const char* kResponsesMember = "tool_responses";
+// Member of a result for kResponsesMember: its content as JSON. Absent: the content is the
+// response.
+inline constexpr const char* kResponseMember = "response";
+
 // Message member: whether training learns the message (OpenAI's name). Hidden from templates.
 inline constexpr const char* kLossMember = "weight";
 
@@ -44,6 +51,10 @@ struct ChatInput {
     OrderedJson messages = OrderedJson::array();
     // A list of {"type": "function", "function": {...}}, or null.
     OrderedJson tools;
+    // A message with calls, the results that follow it and the answer to them reach the template as
+    // one message (TemplateCapabilities::tool_responses). The list keeps them apart, so each part
+    // keeps its own source.
+    bool results_in_turn = false;
     // End the prompt with the start of the assistant's turn.
     bool add_generation_prompt = true;
     // More variables ("enable_thinking", "documents", "reasoning_effort", ...): an object or null.

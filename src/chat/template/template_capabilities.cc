@@ -375,15 +375,22 @@ OrderedJson OneCallEach(const TemplateCapabilities& form, OrderedJson& messages)
     return fitted;
 }
 
-// [text and calls] -> [text; calls].
+// [text and calls] -> [text; calls]. tool_responses: the template shows the text behind the results
+// of the calls, which is right for a message that has them, and writes calls behind results without
+// the header that a text needs. So this text is left out, as llama.cpp does.
 OrderedJson TextApart(const TemplateCapabilities& form, OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
     for (OrderedJson& message : messages) {
-        if (HasRole(message, "assistant") && HasCalls(message) &&
+        const bool whole = form.tool_responses && message.contains(kResponsesMember);
+        if (HasRole(message, "assistant") && HasCalls(message) && !whole &&
             !TextMember(message, "content").empty()) {
-            fitted.push_back(
-                {{"role", "assistant"}, {"content", std::exchange(message["content"], "")}});
-            CopyLoss(message, fitted.back());
+            const std::string text = std::exchange(message["content"], "");
+            const bool behind =
+                form.tool_responses && !fitted.empty() && HasRole(fitted.back(), "tool");
+            if (!behind) {
+                fitted.push_back({{"role", "assistant"}, {"content", text}});
+                CopyLoss(message, fitted.back());
+            }
             if (form.null_content) message["content"] = nullptr;
         }
         fitted.push_back(std::move(message));
@@ -810,6 +817,7 @@ void FitConversation(const TemplateCapabilities& form, ChatInput& input) {
         input.messages = FitSystems(form.one_system, form.late_system_as_user, input.messages);
     }
     FitToolTurns(form, input.messages);
+    input.results_in_turn = form.tool_responses;
     const bool tools = input.tools.is_array() && !input.tools.empty();
     if (tools) FitFunctions(form, input.tools);
     if (tools && form.function_texts) {
@@ -836,7 +844,7 @@ void FitToolTurns(const TemplateCapabilities& form, OrderedJson& messages) {
     }
     messages = InOrderOfCalls(messages);
     if (form.text_apart) messages = TextApart(form, messages);
-    if (form.tool_responses) messages = ResponsesInTurn(messages);
+    if (form.tool_responses) ReadResponses(messages);
     if (form.one_call) messages = OneCallEach(form, messages);
     if (form.function_texts) FunctionTexts(messages);
     if (form.metadata_calls) MetadataCalls(messages);

@@ -29,7 +29,7 @@ struct TemplateCapabilities {
     bool ids_begin_anew = false;  // the numbers of named_ids restart at 0 in each message
     bool named_results = false;   // results need the name of the call's function
     // Gemma 4's first template: results are the member tool_responses of the message with the
-    // calls, and the answer to them is that message's content.
+    // calls, and the answer to them is that message's content (ChatInput::results_in_turn).
     bool tool_responses = false;
     // Where the template reads reasoning: from the members that messages have; beside calls joined
     // with the text, as it rejects both; beside calls as "tool_plan" (Cohere); or as a part of the
@@ -81,10 +81,12 @@ ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& for
 //  - ids that the template rejects are replaced by valid ids. The same id always gets the same new
 //    id, so a call and its result keep equal ids. Ids that name the function (Kimi) are built from
 //    the function's name;
-//  - results are sorted in the order of their calls, and get the name of the call's function or
-//    join the message with the calls if needed;
+//  - results are sorted in the order of their calls, and get the name of the call's function and
+//    their content as JSON if needed;
 //  - reasoning moves where the template reads it;
-//  - text beside calls moves to a message before them if the template would drop it;
+//  - text beside calls moves to a message before them if the template would drop it. With
+//    tool_responses, text beside calls that follow results is left out, because the template has
+//    no place for it;
 //  - several calls of one message become one message each, before its result, if needed;
 //  - calls become assistant text, <tool_call>{...}</tool_call> or the family's format, if the
 //    template has no calls; results become user messages, <tool_response>...</tool_response>, if it

@@ -190,6 +190,7 @@ class TurnMarker {
         for (size_t i = 0; i < count; ++i) input.messages.push_back(list()[i]);
         input.tools = input_.tools;
         input.extra = input_.extra;
+        input.results_in_turn = input_.results_in_turn;
         input.now_s = input_.now_s;
         input.add_generation_prompt = asks;
         return turns_.chat_->Render(input);
