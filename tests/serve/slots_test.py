@@ -282,6 +282,26 @@ class Slots(unittest.TestCase):
         self.assertEqual(os.listdir(self.folder), ["talk.bin"])
         server.close()
 
+    def test_files_of_several_ranks_replace_older_ones(self):
+        """Ranks write beside the older files, at different times."""
+        for layout in ("tp", "pp"):
+            with self.subTest(layout):
+                server = self.serve(*LAYOUTS[layout])
+                complete(server, slot=0)
+                self.assertEqual(act(server, "save")[0], 200)
+                size = sum(max(1 << 20, path.stat().st_size)
+                           for path in pathlib.Path(self.folder).iterdir())
+                server.close()
+                server = self.serve(*LAYOUTS[layout], "--slot-save-size", str(size))
+                complete(server, slot=0)
+                for _ in range(5):
+                    self.assertEqual(act(server, "save")[0], 200)
+                self.refused(act(server, "save", 0, "other"), 507, "storage_full",
+                             "--slot-save-size")
+                self.assertEqual(sorted(os.listdir(self.folder)), ["talk.bin", "talk.bin.rank1"])
+                server.close()
+                shutil.rmtree(self.folder)
+
     def test_a_lost_page_is_computed_again_before_it_is_saved(self):
         server = self.serve("--kv-tokens", "2048")
         first = complete(server, slot=0)

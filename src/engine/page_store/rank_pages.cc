@@ -20,14 +20,26 @@ constexpr int64_t kReadAgainBytes = int64_t{32} << 20;
 // A slot file counts as at least this much, which limits the number of files.
 constexpr int64_t kLeastSlotBytes = int64_t{1} << 20;
 
-// Bytes of the slot files in a folder and below it, except `path`.
-int64_t SlotBytesIn(const std::string& folder, const std::string& path) {
+// Whether `path` is a file of the save whose rank 0 has the file `first`, maybe an unfinished one.
+bool IsOfSave(const std::filesystem::path& path, const std::filesystem::path& first) {
+    if (path.parent_path() != first.parent_path()) return false;
+    const std::string own = first.filename().string(), name = path.filename().string();
+    if (!name.starts_with(own)) return false;
+    std::string_view suffix = std::string_view(name).substr(own.size());
+    if (suffix.ends_with(".part")) suffix.remove_suffix(5);
+    if (!suffix.starts_with(".rank")) return suffix.empty();
+    return suffix.find_first_not_of("0123456789", 5) == suffix.npos;
+}
+
+// Bytes of the slot files in a folder and below it, except those of the save whose rank 0 has the
+// file `first`: other ranks may write and replace them meanwhile.
+int64_t SlotBytesIn(const std::string& folder, const std::string& first) {
     int64_t bytes = 0;
     std::error_code error;
     std::filesystem::recursive_directory_iterator at(folder, error), end;
     for (; !error && at != end; at.increment(error)) {
         struct stat info {};
-        if (at->path() == path || ::lstat(at->path().c_str(), &info) != 0) continue;
+        if (IsOfSave(at->path(), first) || ::lstat(at->path().c_str(), &info) != 0) continue;
         if (S_ISREG(info.st_mode)) bytes += std::max<int64_t>(kLeastSlotBytes, info.st_size);
     }
     return bytes;
@@ -165,11 +177,11 @@ std::string RankPages::SlotPath(const std::string& name, int rank) const {
     return fmt::format("{}/{}{}", slot_dir_, name, rank == 0 ? "" : fmt::format(".rank{}", rank));
 }
 
-// An older file of the same name is replaced.
+// Older files of the same name are replaced.
 Status RankPages::CheckRoom(const std::string& path, int64_t bytes) const {
     const auto check = [&](const std::string& folder, int64_t most, const char* whose,
                            const char* part) -> Status {
-        const int64_t all = SlotBytesIn(folder, path) + std::max(bytes, kLeastSlotBytes);
+        const int64_t all = SlotBytesIn(folder, path) + bytes;
         if (all <= most) return {};
         return MakeError(ErrorCode::kOutOfMemory,
                          "{}: the saved conversations{} would take {}; the limit is {} "
@@ -185,13 +197,19 @@ Status RankPages::CheckRoom(const std::string& path, int64_t bytes) const {
     return check(slot_dir_, slot_disk_, "", "");
 }
 
-Result<RankPages::SlotOutcome> RankPages::SaveSlot(const std::string& path, SlotHead head,
-                                                   std::span<const KeyedPage> pages,
-                                                   std::atomic<int64_t>& progress) {
+int64_t RankPages::SizeSlot(std::span<const KeyedPage> pages, SlotHead& head) const {
     const bool has_state = !pages.empty() && pages.back().is_state;
     head.pages = std::ssize(pages) - (has_state ? 1 : 0);
     head.page_bytes = pages_.bytes;
     head.state_bytes = has_state ? states_.bytes : 0;
+    return std::max(SlotFileBytes(head), kLeastSlotBytes);
+}
+
+Result<RankPages::SlotOutcome> RankPages::SaveSlot(const std::string& name, int rank,
+                                                   int64_t host_bytes, const SlotHead& head,
+                                                   std::span<const KeyedPage> pages,
+                                                   std::atomic<int64_t>& progress) {
+    const std::string path = SlotPath(name, rank);
     Status read;
     const auto read_entries = [&](int64_t first, std::span<std::vector<std::byte>> entries) {
         std::vector<Unkept> run;
@@ -210,7 +228,7 @@ Result<RankPages::SlotOutcome> RankPages::SaveSlot(const std::string& path, Slot
         const Status made = MakeOwnFolder("--slot-save-path", path.substr(0, path.rfind('/')));
         if (!made.ok()) return SlotOutcome{0, made.error()};
     }
-    if (const Status room = CheckRoom(path, SlotFileBytes(head)); !room.ok()) {
+    if (const Status room = CheckRoom(SlotPath(name, 0), host_bytes); !room.ok()) {
         return SlotOutcome{0, room.error()};
     }
     auto written = WriteSlotFile(path, head, read_entries);

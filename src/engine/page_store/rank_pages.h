@@ -62,12 +62,16 @@ class RankPages {
         std::optional<Error> error{};
         std::optional<OutputFile> written{};  // to be finished when all ranks have written theirs
     };
-    // Writes the file `path` with shares of pages that are in the device's memory, and perhaps of
-    // the state after them. head: sizes are set here. kOutOfMemory in the outcome: the files would
-    // exceed Job::slot_disk, or those of one API key (a folder in Job::slot_dir) half of it.
-    // Errors: those of the device.
-    Result<SlotOutcome> SaveSlot(const std::string& path, SlotHead head,
-                                 std::span<const KeyedPage> pages, std::atomic<int64_t>& progress);
+    // Sets the sizes of `head`, and returns what the file counts for in Job::slot_disk.
+    int64_t SizeSlot(std::span<const KeyedPage> pages, SlotHead& head) const;
+    // Writes this rank's file of `name` with shares of pages that are in the device's memory, and
+    // perhaps of the state after them. host_bytes: SizeSlot of all ranks of this host, whose files
+    // share a folder and replace those of an older save together. kOutOfMemory in the outcome: the
+    // files would exceed Job::slot_disk, or those of one API key (a folder in Job::slot_dir) half
+    // of it. Errors: those of the device.
+    Result<SlotOutcome> SaveSlot(const std::string& name, int rank, int64_t host_bytes,
+                                 const SlotHead& head, std::span<const KeyedPage> pages,
+                                 std::atomic<int64_t>& progress);
     // Reads the file `path` of the save `set`: its entries then count as kept under the keys of
     // `pages`.
     SlotOutcome LoadSlot(const std::string& path, const Sha256Digest& set,

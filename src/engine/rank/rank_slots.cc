@@ -23,6 +23,20 @@ Sha256Digest SetOfRank(const Sha256Digest& set, int rank) {
     return DigestOf(std::string(set.begin(), set.end()) + std::to_string(rank));
 }
 
+// The sum of `mine` over the ranks of this host.
+Result<int64_t> SumOfHost(cluster::Cluster& cluster, int64_t mine) {
+    if (cluster.size() == 1) return mine;
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster.AllGather("slot size", std::to_string(mine), Deadline::In(kSlotMs)));
+    int64_t sum = 0;
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+        const std::string& host = cluster.host(static_cast<int>(rank)).boot_id;
+        const bool here = host == cluster.host(cluster.rank()).boot_id;
+        if (here) sum += std::strtoll(all[rank].c_str(), nullptr, 10);
+    }
+    return sum;
+}
+
 }  // namespace
 
 // The outcome of all ranks. Text of a rank: the error's code and message, or 0 and the bytes.
@@ -59,14 +73,16 @@ Result<Rank::SlotResult> Rank::RunSlot(const StepData& step, SlotHead head) {
                          "the same build of Weft on all hosts",
                          step.number);
     }
-    const std::string path = pages_->SlotPath(step.name, cluster_.rank());
     const std::span<const KeyedPage> pages = std::span(step.keyed).subspan(1);
     head.set = SetOfRank(step.keyed[0].key, cluster_.rank());
     if (step.kind == StepKind::kLoadSlot) {
+        const std::string path = pages_->SlotPath(step.name, cluster_.rank());
         const auto loaded = pages_->LoadSlot(path, head.set, pages, loaded_);
         return AgreeOnSlot({loaded.bytes, loaded.error});
     }
-    WEFT_ASSIGN(auto saved, pages_->SaveSlot(path, std::move(head), pages, loaded_));
+    WEFT_ASSIGN(const int64_t bytes, SumOfHost(cluster_, pages_->SizeSlot(pages, head)));
+    WEFT_ASSIGN(auto saved,
+                pages_->SaveSlot(step.name, cluster_.rank(), bytes, head, pages, loaded_));
     WEFT_ASSIGN(const SlotResult all, AgreeOnSlot({saved.bytes, saved.error}));
     if (all.error) return all;  // each rank keeps its file of an earlier save
     const Status finished = saved.written->Finish();
