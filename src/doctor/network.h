@@ -30,7 +30,7 @@ struct Ipv4 {
         return bits >> 24 == 10 || bits >> 20 == 0xac1 || IsHome() || IsShared();
     }
     // Whether only this host's cluster, home or cable can have the other addresses of the network.
-    bool InPrivateNetwork() const { return IsPrivate() || IsLinkLocal(); }
+    bool InPrivateNetwork() const { return (IsPrivate() && !IsShared()) || IsLinkLocal(); }
     bool IsHome() const { return bits >> 16 == 0xc0a8; }                // 192.168.0.0/16
     bool IsShared() const { return bits >> 22 == (0x64400000 >> 22); }  // 100.64.0.0/10
     bool operator==(const Ipv4&) const = default;
