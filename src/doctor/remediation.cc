@@ -389,16 +389,19 @@ std::vector<std::string> NarrowerBelow(HostView& view, const std::string& device
 
 std::string SetMtu(HostView& view, const std::string& device, int mtu) {
     const char* kind = IsInfinibandName(device) ? "infiniband" : "802-3-ethernet";
-    std::string commands;
-    for (const std::string& below : NarrowerBelow(view, device, mtu)) {
-        commands += fmt::format("sudo ip link set dev {} mtu {} && ", ShellWord(below), mtu);
+    std::string commands, kept;
+    std::vector<std::string> devices = NarrowerBelow(view, device, mtu);
+    devices.push_back(device);
+    for (const std::string& each : devices) {
+        commands += fmt::format("{}sudo ip link set dev {} mtu {}", commands.empty() ? "" : " && ",
+                                ShellWord(each), mtu);
+        kept += KeepFor(view, each,
+                        {{"nm", fmt::format("{}.mtu {}", kind, mtu)},
+                         {"netplan", fmt::format("mtu: {}", mtu)},
+                         {"ifupdown", fmt::format("mtu {}", mtu)},
+                         {"nixos", fmt::format("mtu = {};", mtu)}});
     }
-    return fmt::format("{}sudo ip link set dev {} mtu {}{}", commands, ShellWord(device), mtu,
-                       KeepFor(view, device,
-                               {{"nm", fmt::format("{}.mtu {}", kind, mtu)},
-                                {"netplan", fmt::format("mtu: {}", mtu)},
-                                {"ifupdown", fmt::format("mtu {}", mtu)},
-                                {"nixos", fmt::format("mtu = {};", mtu)}}));
+    return commands + kept;
 }
 
 std::string AddAddress(HostView& view, const std::string& device) {
