@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kMostBytes = 64 << 20;
 // The usual range from which the system chooses ports.
 constexpr int64_t kFirstDataPort = 32768, kDataPorts = 28232;
-constexpr int64_t kShortMs = 10'000;  // for ssh -G and date, which answer at once
+constexpr int64_t kShortMs = 10'000;  // for ssh -G, which answers at once
 // Printed by the host before the archive.
 constexpr std::string_view kMark = "==weft-doctor-archive==";
 
@@ -46,13 +46,15 @@ int64_t WallNs() {
 }
 
 // Reads this machine's clock, the other host's, and this machine's again, for clock-difference.
-void AskClock(const std::string& name, SnapshotFiles& files) {
+// A login may be slow (SlowestLoginMs).
+void AskClock(const std::string& name, int64_t timeout_ms, SnapshotFiles& files) {
     const int64_t before = WallNs();
-    const Result<Ran> ran = RunSsh(name, "date +%s%N", Deadline::In(kShortMs), 1 << 16);
+    const Result<Ran> ran = RunSsh(name, "date +%s%N", Deadline::In(timeout_ms), 1 << 16);
     const int64_t after = WallNs();
     const std::string time = ran.ok() ? LastLine(ran->out) : "";
     if (!Integer(time)) {
-        files["unread"] += "probe/clock: date +%s%N over ssh printed no time\n";
+        files["unread"] += fmt::format("probe/clock: date +%s%N over ssh printed no time{}\n",
+                                       ran.ok() ? "" : ": " + Printable(ran.error().message));
         return;
     }
     files["probe/clock"] = time + "\n";
@@ -136,7 +138,7 @@ Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions&
     }
     WEFT_ASSIGN(SnapshotFiles files,
                 ParseTar(std::as_bytes(std::span(archive)), "what came over ssh"));
-    AskClock(name, files);
+    AskClock(name, options.timeout_ms, files);
     return files;
 }
 

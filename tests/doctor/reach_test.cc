@@ -172,9 +172,27 @@ TEST(DoctorReach, HostsWithoutACommonSubnetAreNamed) {
     EXPECT_TRUE(Contains(ports, "h0 and h2, h1 and h2")) << ports;
 }
 
+// The login of a host that did not tell its time was perhaps too slow to meet the others.
+TEST(DoctorReach, ARefusalByALateHostIsNoFault) {
+    for (const size_t late : {0, 1, 2}) {
+        std::vector<std::unique_ptr<HostView>> views;
+        for (size_t host = 0; host < 2; ++host) {
+            SnapshotFiles files = {{"cmd/ip_-j_addr", AddressesOf(NumberedAddress(host).c_str())},
+                                   {"probe/reach", NumberedAddress(1 - host) + " 7000 refused\n"}};
+            if (host == late) files["unread"] = "probe/clock: date did not end\n";
+            views.push_back(MakeSnapshotView(files, fmt::format("h{}", host)));
+        }
+        const std::string ports = Texts(RunChecks(views, {}).value(), "across-ports");
+        EXPECT_EQ(Contains(ports, "fail "), late == 2) << ports;
+        EXPECT_EQ(Contains(ports, "note h0: 1 of 1 paths"), late < 2) << ports;
+    }
+}
+
 // Runs CollectHosts with a shell script as ssh. $before: the host; $last: the command.
 Result<Collected> CollectBy(const test::TempDir& dir, const std::string& cases,
-                            const std::vector<std::string>& hosts) {
+                            const std::vector<std::string>& hosts,
+                            const CollectOptions& options = {.timeout_ms = 20'000},
+                            HostView* here = nullptr) {
     const std::string ssh = fmt::format(
         "#!/bin/sh\nfor word; do before=$last; last=$word; done\ncd {}\ncase $last in\n{}\nesac\n",
         dir.path(), cases);
@@ -182,9 +200,16 @@ Result<Collected> CollectBy(const test::TempDir& dir, const std::string& cases,
     ::chmod((dir / "ssh").c_str(), 0755);
     const std::string path = std::getenv("PATH");
     ::setenv("PATH", (dir.path() + ":" + path).c_str(), 1);
-    auto collected = CollectHosts(hosts, {.timeout_ms = 20'000}, nullptr);
+    auto collected = CollectHosts(hosts, options, here);
     ::setenv("PATH", path.c_str(), 1);
     return collected;
+}
+
+void WriteHost(const test::TempDir& dir, const std::string& name, const std::string& address) {
+    const std::string tar = WriteTar({{"probe/hostname", name + "\n"},
+                                      {"cmd/ip_-j_addr", AddressesOf(address.c_str())}})
+                                .value();
+    ASSERT_TRUE(WriteFile(dir / (name + ".tar"), std::as_bytes(std::span(tar))).ok());
 }
 
 // A host pings all others; a small packet is sent only if the large one got no answer. What a host
@@ -195,11 +220,7 @@ TEST(DoctorReach, AllPathsOfAHostArePinged) {
     std::vector<std::string> names;
     for (size_t i = 0; i < kHosts; ++i) {
         names.push_back(fmt::format("h{}", i));
-        const std::string tar =
-            WriteTar({{"probe/hostname", names.back() + "\n"},
-                      {"cmd/ip_-j_addr", AddressesOf(NumberedAddress(i).c_str())}})
-                .value();
-        ASSERT_TRUE(WriteFile(dir / (names.back() + ".tar"), std::as_bytes(std::span(tar))).ok());
+        WriteHost(dir, names.back(), NumberedAddress(i));
     }
     const std::string ping =
         "#!/bin/sh\ntest \"$8 $9\" = '1472 10.7.0.20' && lost=100\n"
@@ -221,6 +242,20 @@ TEST(DoctorReach, AllPathsOfAHostArePinged) {
     HostView& first = *collected->hosts.front();
     EXPECT_TRUE(first.Command(PingWords("548", "10.7.0.20")).found());
     EXPECT_FALSE(first.Command(PingWords("548", "10.7.0.19")).found());
+}
+
+// A slow login has as much time as the user gave.
+TEST(DoctorReach, ALoginMayTakeTheWholeTime) {
+    const test::TempDir dir;
+    WriteHost(dir, "a", "198.51.100.2");
+    const auto collected = CollectBy(dir,
+                                     "*--save*) sh -c \"${last%%;*}\"; cat $before.tar ;;\n"
+                                     "date*) exec tail -f /dev/null ;;",
+                                     {"a"}, {.timeout_ms = 1500});
+    ASSERT_TRUE(collected.ok()) << collected.error().message;
+    ASSERT_EQ(collected->hosts.size(), 1u);
+    const Reading clock = collected->hosts[0]->Probe("clock");
+    EXPECT_TRUE(Contains(clock.text, "within 1500 ms")) << clock.text;
 }
 
 // Rank 0 of a job runs on this machine, so its ports are tested, too.

@@ -159,11 +159,14 @@ bool CheckPorts(HostView& view, const Path& path, std::string_view outcomes, boo
     return true;
 }
 
-// Whether the peer of the path listened for the others.
-bool Listened(const Path& path, Hosts hosts) {
+// Whether the peer of the path surely listened while this host connected. A host that did not tell
+// its time may have logged in too late.
+bool Listened(HostView& view, const Path& path, Hosts hosts) {
+    if (view.Probe("clock").refused()) return false;
     const auto peer =
         std::ranges::find(hosts, path.peer, [](const auto& one) { return one->host(); });
-    return peer == hosts.end() || !(*peer)->Probe("reach").refused();
+    return peer == hosts.end() ||
+           !((*peer)->Probe("reach").refused() || (*peer)->Probe("clock").refused());
 }
 
 // ---- across-kernel: kernels, and instruction sets of processors, on all hosts.
@@ -315,7 +318,8 @@ void AcrossPorts(Hosts hosts, Findings& out) {
         const std::vector<Path> paths = PathsFrom(*host, hosts);
         for (const Path& path : paths) {
             joined.insert(std::minmax(host->host(), path.peer));
-            if (!CheckPorts(*host, path, outcomes.text, Listened(path, hosts), out)) ++untested;
+            const bool listened = Listened(*host, path, hosts);
+            if (!CheckPorts(*host, path, outcomes.text, listened, out)) ++untested;
         }
         if (untested > 0) Report<found::kPortsPartly>(out, host->host(), untested, paths.size());
     }
