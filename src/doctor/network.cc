@@ -468,16 +468,22 @@ void AddPaths(const NetDevice& device, const NetDevice& theirs, const std::strin
     }
 }
 
-// Tailscale gives each host a subnet of one address.
+// Tailscale gives each host a subnet of one address, and a VPN's provider may give one address to
+// all its customers.
 void AddVpnPath(HostView& host, HostView& other, std::vector<Path>& paths) {
     const auto used = [](const NetDevice& device) {
         return IsVpn(device.name) && MayCarry(device) && !device.addresses.empty();
     };
-    const auto own = std::ranges::find_if(NetDevices(host), used);
-    const auto theirs = std::ranges::find_if(NetDevices(other), used);
-    if (own == NetDevices(host).end() || theirs == NetDevices(other).end()) return;
-    if (own->name.substr(0, 2) != theirs->name.substr(0, 2)) return;  // different VPNs
-    paths.push_back({own->name, theirs->addresses.front().Text(), other.host(), own->mtu});
+    for (const NetDevice& own : NetDevices(host)) {
+        for (const NetDevice& theirs : NetDevices(other)) {
+            if (!used(own) || !used(theirs)) continue;
+            if (own.name.substr(0, 2) != theirs.name.substr(0, 2)) continue;  // different VPNs
+            const Ipv4& to = theirs.addresses.front();
+            const auto same = [&](const Ipv4& a) { return a.bits == to.bits; };
+            if (std::ranges::any_of(own.addresses, same)) continue;
+            return paths.push_back({own.name, to.Text(), other.host(), own.mtu, true});
+        }
+    }
 }
 
 }  // namespace

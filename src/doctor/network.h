@@ -97,10 +97,11 @@ double FastestMode(std::string_view ethtool);
 // lowest metric. Returns null if there is no route.
 const Route* RouteTo(HostView& view, const Ipv4& to);
 
-// A path to another host over a subnet that both share, or else over a VPN that both have.
+// A path to another host over a subnet that both share, or else over a VPN that both may have.
 struct Path {
     std::string device, address, peer;  // own interface; peer's address; peer's name
     int mtu = 0;                        // of `device`
+    bool vpn = false;                   // only the interfaces' names say that the path exists
 };
 // The paths from `host` to every other host.
 std::vector<Path> PathsFrom(HostView& host, Hosts hosts);

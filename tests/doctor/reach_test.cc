@@ -172,6 +172,54 @@ TEST(DoctorReach, HostsWithoutACommonSubnetAreNamed) {
     EXPECT_TRUE(Contains(ports, "h0 and h2, h1 and h2")) << ports;
 }
 
+std::string WithVpn(const char* address, const char* vpn) {
+    return fmt::format(
+        R"([{{"ifname":"e1","mtu":1500,"operstate":"UP","addr_info":[{{"family":"inet",)"
+        R"("local":"{}","prefixlen":24}}]}},{{"ifname":"wg0","mtu":1420,"addr_info":[{{)"
+        R"("family":"inet","local":"{}","prefixlen":32}}]}}])",
+        address, vpn);
+}
+
+// Hosts that may be in different VPNs, or are customers of one provider, are not said to fail.
+TEST(DoctorReach, AVpnIsTestedOnlyIfItAnswers) {
+    struct Answer {
+        const char *vpn, *outcome, *ping;
+        std::vector<const char*> ports;
+        const char* path;
+    };
+    const char* apart = "note 1 pairs of hosts share no IPv4 subnet";
+    const char* filtered = "fail h0 to 10.71.9.2 (h1) by wg0: no answer on port 7000";
+    for (const Answer& one : std::vector<Answer>{
+             {"10.64.3.1", "open", "0%", {apart}, ""},  // the address of both
+             {"10.71.9.2", "filtered", "100%", {apart}, ""},
+             {"10.71.9.2", "failed: No route to host", "100%", {apart}, ""},
+             {"10.71.9.2", "filtered", "0%", {filtered}, "ok h0 to 10.71.9.2 (h1) by wg0"},
+             {"10.71.9.2", "refused", "100%", {"fail h0 to", "port 7000 (refused)"}, ""},
+             {"10.71.9.2", "open", "100%", {"ok h0 to", "ok h1 to"}, ""}}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", one.vpn, one.outcome, one.ping));
+        std::vector<std::unique_ptr<HostView>> views;
+        const char* vpns[] = {"10.64.3.1", one.vpn};
+        for (size_t host = 0; host < 2; ++host) {
+            const std::string peer = vpns[1 - host];
+            const std::string ping = fmt::format("1 packets, {} packet loss\n", one.ping);
+            SnapshotFiles files = {
+                {"cmd/ip_-j_addr", WithVpn(host == 0 ? "10.1.0.5" : "10.2.0.5", vpns[host])},
+                {"probe/reach", fmt::format("{} 7000 {}\n", peer, one.outcome)}};
+            for (const char* payload : {"1392", "548"}) {
+                files[CommandPath(PingWords(payload, peer))] = ping;
+            }
+            views.push_back(MakeSnapshotView(files, fmt::format("h{}", host)));
+        }
+        const std::vector<Finding> findings = RunChecks(views, {}).value();
+        const std::string ports = Texts(findings, "across-ports"),
+                          path = Texts(findings, "across-path");
+        for (const char* text : one.ports) EXPECT_TRUE(Contains(ports, text)) << ports;
+        EXPECT_EQ(Contains(ports, "no IPv4 subnet"), one.ports[0] == apart) << ports;
+        EXPECT_TRUE(Contains(path, one.path)) << path;
+        EXPECT_FALSE(Contains(path, "warn")) << path;
+    }
+}
+
 // The login of a host that did not tell its time was perhaps too slow to meet the others.
 TEST(DoctorReach, ARefusalByALateHostIsNoFault) {
     for (const size_t late : {0, 1, 2}) {

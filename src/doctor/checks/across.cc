@@ -1,4 +1,5 @@
 // Compares hosts: addresses, MTU, packet size on the way, ports, clocks, kernels and FEC.
+#include <array>
 #include <cmath>
 
 #include "doctor/checks/checks.h"
@@ -108,7 +109,7 @@ void CheckPath(HostView& view, const Path& path, const Reading& large, Findings&
         out.AskCost(LinkQuestion(view, actual, *fast));
     } else if (Contains(small.text, " 0% packet loss")) {
         ReportPathMtu(view, path, link, out);
-    } else {
+    } else if (!path.vpn) {
         Report<found::kPathNoAnswer>(out, link, path.mtu, path.address);
     }
 }
@@ -128,6 +129,13 @@ std::string SourceOf(HostView& view, const Path& path) {
     return view.host();
 }
 
+// Whether a ping over the path got an answer.
+bool AnswersPing(HostView& view, const Path& path) {
+    return std::ranges::any_of(std::array{path.mtu, kSmallPacket}, [&](int bytes) {
+        return Contains(view.Command(PingCommand(path, bytes)).text, " 0% packet loss");
+    });
+}
+
 // outcomes: a line "ADDRESS PORT OUTCOME" for each port of each peer (doctor/reach.h). listened:
 // whether the peer took part. Returns false if the path was not tested.
 bool CheckPorts(HostView& view, const Path& path, std::string_view outcomes, bool listened,
@@ -145,6 +153,9 @@ bool CheckPorts(HostView& view, const Path& path, std::string_view outcomes, boo
             other.push_back(fmt::format("{} ({})", port, line.substr(line.find(words[2]))));
         }
     }
+    const bool refused = std::ranges::any_of(
+        other, [](const std::string& port) { return Contains(port, "refused"); });
+    if (path.vpn && open.empty() && !refused && !AnswersPing(view, path)) return false;
     const std::string link = LinkText(view, path);
     if (!filtered.empty()) {
         Report<found::kPortsFiltered>(out, link, ListText(filtered), SourceOf(view, path),
@@ -317,9 +328,10 @@ void AcrossPorts(Hosts hosts, Findings& out) {
         size_t untested = 0;
         const std::vector<Path> paths = PathsFrom(*host, hosts);
         for (const Path& path : paths) {
-            joined.insert(std::minmax(host->host(), path.peer));
             const bool listened = Listened(*host, path, hosts);
-            if (!CheckPorts(*host, path, outcomes.text, listened, out)) ++untested;
+            const bool checked = CheckPorts(*host, path, outcomes.text, listened, out);
+            if (checked || !path.vpn) joined.insert(std::minmax(host->host(), path.peer));
+            if (!checked && !path.vpn) ++untested;
         }
         if (untested > 0) Report<found::kPortsPartly>(out, host->host(), untested, paths.size());
     }
