@@ -217,6 +217,7 @@ TEST(DoctorReach, AVpnIsTestedOnlyIfItAnswers) {
         EXPECT_EQ(Contains(ports, "no IPv4 subnet"), one.ports[0] == apart) << ports;
         EXPECT_TRUE(Contains(path, one.path)) << path;
         EXPECT_FALSE(Contains(path, "warn")) << path;
+        EXPECT_FALSE(Contains(Texts(findings, "across-address"), "fail"));
     }
 }
 

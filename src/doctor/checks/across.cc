@@ -256,6 +256,8 @@ void AcrossAddress(Hosts hosts, Findings& out) {
             if (IsOfContainers(device.name)) continue;
             for (const Ipv4& address : device.addresses) {
                 if (address.IsLoopback()) continue;
+                // A VPN's provider may give one address to all its customers.
+                if (IsVpn(device.name) && address.prefix == 32) continue;
                 own[address.bits] = host->host() + " " + device.name;
                 any = true;
                 const auto taken = owners.find(address.bits);
