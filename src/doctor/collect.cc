@@ -220,7 +220,8 @@ void StoreReach(const Result<Ran>& ran, SnapshotFiles& files) {
 void TryPorts(const std::string& host, const ReachOptions& reach, const CollectOptions& options,
               SnapshotFiles& files) {
     if (reach.addresses.empty()) {
-        files["probe/reach"] = "\n";
+        // (This machine may be no rank, and then needs no path.)
+        if (!host.empty() || options.with_here) files["probe/reach"] = "\n";
         return;
     }
     if (host.empty()) {

@@ -307,6 +307,20 @@ TEST(DoctorReach, ALoginMayTakeTheWholeTime) {
     EXPECT_TRUE(Contains(clock.text, "within 1500 ms")) << clock.text;
 }
 
+// Without a path to the others, this machine is no host that should have one.
+TEST(DoctorReach, AMachineThatOnlyAsksIsNotApart) {
+    for (const bool with_here : {false, true}) {
+        const test::TempDir dir;
+        WriteHost(dir, "a", "198.51.100.2");
+        const auto here = MakeSnapshotView({{"cmd/ip_-j_addr", AddressesOf("10.1.0.1")}}, "here");
+        const auto collected =
+            CollectBy(dir, "*--save*) sh -c \"${last%%;*}\"; cat $before.tar ;;", {"a"},
+                      {.timeout_ms = 20'000, .with_here = with_here}, here.get());
+        ASSERT_TRUE(collected.ok()) << collected.error().message;
+        EXPECT_EQ(here->Probe("reach").found(), with_here);
+    }
+}
+
 // Rank 0 of a job runs on this machine, so its ports are tested, too.
 TEST(DoctorReach, ThisMachineTakesPart) {
     const test::TempDir dir;
