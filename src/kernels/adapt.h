@@ -64,8 +64,8 @@ struct AdaptDownArgs {
     const float* x = nullptr;
     int64_t x_stride = 0;
     int64_t segment_cols = 0;  // not 0: float32 sums over this many columns are added up in float64
-    // [row of the step, or slot; kAdaptChunks; u_stride]. In steps with more than kFewAdaptedRows
-    // rows, the first chunk holds the sum of all.
+    // [place in `rows`, or its slot; AdaptChunksOf(rows.size()); u_stride]. A single chunk holds
+    // the sum of all.
     float* u = nullptr;
     double* wide_u = nullptr;  // used instead of u if segment_cols is not 0
     int64_t u_stride = 0;      // the largest rank, rounded up to a strip
@@ -100,6 +100,16 @@ struct AdaptKernels {
     Kernel<AdaptUpArgs> adapt_up = nullptr;
 };
 
+// Chunks of u for a row. rows: all rows of the call.
+constexpr int64_t AdaptChunksOf(size_t rows) {
+    return rows > kFewAdaptedRows ? 1 : kAdaptChunks;
+}
+// The most rows x chunks of u in calls of at most `rows` rows.
+constexpr int64_t MostAdaptChunks(int64_t rows) {
+    const auto few = static_cast<int64_t>(kFewAdaptedRows);
+    return rows > few * kAdaptChunks ? rows : (rows < few ? rows : few) * kAdaptChunks;
+}
+
 // Helpers for the kernels of all CPU levels.
 
 // The columns of a chunk. A segment lies in one chunk.
@@ -124,20 +134,23 @@ struct AdaptPlace {
     int64_t x = 0, u = 0, y = 0;
     float weight = 1;
 };
-// Calls work(pair, places) for blocks of at most kMost rows. The pair has the matrices of the rows'
-// expert.
+// Calls work(pair, places) for blocks of at most kMost of the rows `some`. The pair has the
+// matrices of the rows' expert.
 template <int kMost, typename Work>
 void EachAdaptBlock(std::span<const AdapterPair> pairs, const AdaptedSlots& slots,
-                    std::span<const AdaptedRow> rows, const Work& work) {
+                    std::span<const AdaptedRow> all, const Range& some, const Work& work) {
     const bool experts = slots.ids != nullptr;
+    auto rows =
+        all.subspan(static_cast<size_t>(some.begin), static_cast<size_t>(some.end - some.begin));
     while (!rows.empty()) {
         const auto [pair, block] = NextBlock(pairs, experts ? 1 : kMost, rows);
         if (pair == nullptr) continue;
+        const int64_t first = block.data() - all.data();
         AdaptPlace places[kMost];
         if (!experts) {
             for (size_t i = 0; i < block.size(); ++i) {
                 const int64_t row = block[i].row;
-                places[i] = {row, row, row};
+                places[i] = {row, first + static_cast<int64_t>(i), row};
             }
             work(*pair, std::span<const AdaptPlace>(places, block.size()));
             continue;
@@ -151,7 +164,8 @@ void EachAdaptBlock(std::span<const AdapterPair> pairs, const AdaptedSlots& slot
             own.a.data += expert * pair->a_bytes;
             own.b.data += expert * pair->b_bytes;
             const bool sums = slots.weights != nullptr;
-            places[0] = {slots.by_token ? row : place, slot, sums ? row : place,
+            const int64_t u = first * slots.used + slot - row * slots.used;
+            places[0] = {slots.by_token ? row : place, u, sums ? row : place,
                          sums ? slots.weights[slot] : 1};
             work(own, std::span<const AdaptPlace>(places, 1));
         }

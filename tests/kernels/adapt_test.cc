@@ -69,7 +69,8 @@ class Adapt : public testing::TestWithParam<CpuLevel> {
         const std::vector<float> x = Noise("x", kRows * kCols);
         Result result{Noise("y", kRows * kOut), {}};
         for (const float y : result.y) result.wide.push_back(static_cast<double>(y) / 3);
-        std::vector<float> u(kRows * kAdaptChunks * kStride, NAN);
+        const int64_t chunks = MostAdaptChunks(static_cast<int64_t>(rows.size()));
+        std::vector<float> u(static_cast<size_t>(chunks * kStride), NAN);
         std::vector<double> wide_u(u.size(), NAN);
         AdaptDownArgs down{pairs, rows, {}, x.data(), kCols};
         AdaptUpArgs up{pairs, rows, {}, x.data(), kCols};

@@ -45,11 +45,11 @@ Status PushAdapted(Lowering& l, const Op& op, const std::vector<AdapterPair>& pa
     down.x_stride = up.x_stride = l.Cols(x);
     down.segment_cols = up.segment_cols = of.segment_cols;
     if (stride > 0) {
-        const int64_t rows =
-            of.ids == program::kNoValue ? l.MostRows(y) : l.MostRows(of.ids) * l.Cols(of.ids);
-        const OperandRegion u =
-            l.ScratchRows(fmt::format("adapter {}", l.pending.size()),
-                          kernels::kAdaptChunks * stride * (wide ? kDouble : kFloat), rows);
+        const bool experts = of.ids != program::kNoValue;
+        const int64_t most = kernels::MostAdaptChunks(l.MostRows(experts ? of.ids : y));
+        const OperandRegion u = l.ScratchRows(fmt::format("adapter {}", l.pending.size()),
+                                              stride * (wide ? kDouble : kFloat),
+                                              experts ? most * l.Cols(of.ids) : most);
         up.Owns(up.scratch, up.scratch_bytes, kernels::AdaptUpScratch(stride));
         SetRows(l, of, down);
         down.Reads(down.x, x);

@@ -26,17 +26,16 @@ double Dot(const PackedMatrix& m, int64_t r, const float* x, int64_t segment_col
 
 void Down(const AdaptDownArgs& args, int part, int parts) {
     const Range share = Share(static_cast<int64_t>(args.rows.size()), 1, part, parts);
-    const auto rows = args.rows.subspan(static_cast<size_t>(share.begin),
-                                        static_cast<size_t>(share.end - share.begin));
-    EachAdaptBlock<1>(args.pairs, args.slots, rows, [&](const AdapterPair& pair, auto places) {
+    const int64_t chunks = AdaptChunksOf(args.rows.size());
+    const auto down = [&](const AdapterPair& pair, auto places) {
         if (pair.b.data == nullptr) return;
         const float* x = args.x + places[0].x * args.x_stride;
         for (int64_t i = 0; i < kAdaptChunks * pair.a.rows; ++i) {
             const int64_t chunk = i / pair.a.rows, r = i % pair.a.rows;
             const Range cols = AdaptChunk(pair.a.cols, args.segment_cols, chunk);
             const double sum = Dot(pair.a, r, x, args.segment_cols, cols);
-            const int64_t first = places[0].u * kAdaptChunks * args.u_stride + r;
-            const bool adds = args.rows.size() > kFewAdaptedRows && chunk > 0;
+            const int64_t first = places[0].u * chunks * args.u_stride + r;
+            const bool adds = chunks == 1 && chunk > 0;
             const int64_t at = adds ? first : first + chunk * args.u_stride;
             if (args.wide_u != nullptr) {
                 args.wide_u[at] = sum + (adds ? args.wide_u[at] : 0);
@@ -44,7 +43,8 @@ void Down(const AdaptDownArgs& args, int part, int parts) {
                 args.u[at] = static_cast<float>(sum) + (adds ? args.u[at] : 0);
             }
         }
-    });
+    };
+    EachAdaptBlock<1>(args.pairs, args.slots, args.rows, share, down);
 }
 
 // The addend to element `col` of a row of y.
@@ -56,12 +56,12 @@ T Addend(const AdaptUpArgs& args, const AdapterPair& pair, const AdaptPlace& pla
         return static_cast<T>(Dot(pair.a, col, x, args.segment_cols, {0, pair.a.cols}));
     }
     constexpr bool kWide = sizeof(T) == sizeof(double);
-    const int64_t chunks = args.rows.size() > kFewAdaptedRows ? 1 : kAdaptChunks;
+    const int64_t chunks = AdaptChunksOf(args.rows.size());
     T sum = 0;
     for (int64_t r = 0; r < pair.b.cols; ++r) {
         T factor = 0;
         for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-            const int64_t u = (place.u * kAdaptChunks + chunk) * args.u_stride + r;
+            const int64_t u = (place.u * chunks + chunk) * args.u_stride + r;
             factor += static_cast<T>(kWide ? args.wide_u[u] : static_cast<double>(args.u[u]));
         }
         sum += factor * static_cast<T>(At(pair.b, col, r));
@@ -81,7 +81,7 @@ void Change(const AdaptUpArgs& args, const AdapterPair& pair, const AdaptPlace& 
 
 void Up(const AdaptUpArgs& args, int part, int parts) {
     const Range share = Share(args.cols, kStripRows, part, parts);
-    EachAdaptBlock<1>(args.pairs, args.slots, args.rows, [&](const AdapterPair& pair, auto places) {
+    const auto up = [&](const AdapterPair& pair, auto places) {
         for (int64_t col = share.begin; col < share.end; ++col) {
             const int64_t at = places[0].y * args.y_stride + col;
             if (args.wide != nullptr) {
@@ -90,7 +90,9 @@ void Up(const AdaptUpArgs& args, int part, int parts) {
                 Change(args, pair, places[0], col, args.y[at]);
             }
         }
-    });
+    };
+    const auto count = static_cast<int64_t>(args.rows.size());
+    EachAdaptBlock<1>(args.pairs, args.slots, args.rows, {0, count}, up);
     if (args.wide == nullptr || args.y == nullptr) return;
     for (int64_t row = 0; row < args.all_rows; ++row) {
         for (int64_t col = share.begin; col < share.end; ++col) {

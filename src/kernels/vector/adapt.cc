@@ -44,7 +44,8 @@ class AdaptTiles {
         const auto change = [&](const AdapterPair& pair, Places places) {
             UpPlaces(args, pair, places, share);
         };
-        EachAdaptBlock<kUpRows>(args.pairs, args.slots, args.rows, change);
+        const auto count = static_cast<int64_t>(args.rows.size());
+        EachAdaptBlock<kUpRows>(args.pairs, args.slots, args.rows, {0, count}, change);
         if (args.wide == nullptr || args.y == nullptr) return;
         for (int64_t row = 0; row < args.all_rows; ++row) {
             for (int64_t col = share.begin; col < share.end; ++col) {
@@ -78,8 +79,6 @@ class AdaptTiles {
 
     // Computes chunks of some of args.rows.
     static void DownRows(const AdaptDownArgs& args, const Range& some, const Range& chunks) {
-        const auto rows = args.rows.subspan(static_cast<size_t>(some.begin),
-                                            static_cast<size_t>(some.end - some.begin));
         const auto down = [&](const AdapterPair& pair, Places places) {
             if (pair.b.data == nullptr) return;
             InBlocks<kDownRows>(places, [&]<int kRows>(Places block) {
@@ -87,7 +86,7 @@ class AdaptTiles {
                                        : DownBlock<kRows>(args, pair.a, block, chunks, args.u);
             });
         };
-        EachAdaptBlock<kDownRows>(args.pairs, args.slots, rows, down);
+        EachAdaptBlock<kDownRows>(args.pairs, args.slots, args.rows, some, down);
     }
 
     // Stores the sum of the chunks in the first of them.
@@ -130,7 +129,7 @@ class AdaptTiles {
 
     template <typename Args>
     static int64_t At(const Args& args, Places rows, int i) {
-        return rows[static_cast<size_t>(i)].u * kAdaptChunks * args.u_stride;
+        return rows[static_cast<size_t>(i)].u * AdaptChunksOf(args.rows.size()) * args.u_stride;
     }
 
     template <int kRows>
