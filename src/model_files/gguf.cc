@@ -48,16 +48,30 @@ std::string InAnyLayer(const std::string& name) {
 }
 
 struct OpenedPart {
-    MappedFile map;
+    std::vector<std::byte> bytes;  // of the header, into which its entries point
     WeightFile file;
     GgufHeader header;
 };
+
+// A copy of the header's bytes; its entries then point into the copy.
+std::vector<std::byte> CopyOf(std::span<const std::byte> file, GgufHeader& header) {
+    file = file.first(std::min<uint64_t>(header.data_offset, file.size()));
+    std::vector<std::byte> copy(file.begin(), file.end());
+    for (MetaEntry& entry : header.entries) {
+        const auto at = [&](const void* view) {
+            return copy.data() + (static_cast<const std::byte*>(view) - file.data());
+        };
+        entry.key = {reinterpret_cast<const char*>(at(entry.key.data())), entry.key.size()};
+        entry.bytes = {at(entry.bytes.data()), entry.bytes.size()};
+    }
+    return copy;
+}
 
 // No header is longer; the most that is requested of a partial file.
 constexpr uint64_t kMostHeaderBytes = 256 << 20;
 
 Result<OpenedPart> OpenPart(const std::string& path, ReadPlan* plan) {
-    WEFT_ASSIGN(MappedFile map, MappedFile::Open(path));
+    WEFT_ASSIGN(const MappedFile map, MappedFile::Open(path));
     WEFT_ASSIGN(WeightFile file, WeightFile::Open(path, plan));
     const uint64_t size = map.bytes().size(), there = std::min(file.Prefix(), size);
     auto header = ParseGguf(map.bytes().first(there), size, path);
@@ -67,7 +81,8 @@ Result<OpenedPart> OpenPart(const std::string& path, ReadPlan* plan) {
         WEFT_TRY(file.Need({0, header.ok() ? std::min(header->data_offset, size) : more}));
     }
     if (!header.ok()) return header.error();
-    return OpenedPart{std::move(map), std::move(file), std::move(header).value()};
+    std::vector<std::byte> bytes = CopyOf(map.bytes(), *header);
+    return OpenedPart{std::move(bytes), std::move(file), std::move(header).value()};
 }
 
 // Checks that the split keys of `part` match its file name.
@@ -167,7 +182,7 @@ Result<Gguf> Gguf::Open(const std::string& path, ReadPlan* plan) {
     const uint64_t alignment = first.alignment;
     std::vector<Part> parts;
     for (OpenedPart& part : opened) {
-        parts.push_back({std::move(part.map), std::move(part.file), part.header.data_offset});
+        parts.push_back({std::move(part.bytes), std::move(part.file)});
     }
     Gguf gguf(path, version, alignment, std::move(parts), std::move(entries), std::move(tensors));
     WEFT_TRY(gguf.FoldScales());
@@ -313,8 +328,7 @@ Status Gguf::ReadNvRows(const TensorInfo& tensor, const Slice& slice, std::span<
 Result<std::string> Gguf::Fingerprint() const {
     FingerprintMaker maker;
     for (const Part& part : parts_) {
-        const uint64_t header_bytes = std::min<uint64_t>(part.data_offset, part.map.bytes().size());
-        maker.Add(part.map.bytes().first(header_bytes));
+        maker.Add(part.header);
         maker.Add(part.file.size_bytes());
     }
     std::vector<FingerprintMaker::Region> regions;

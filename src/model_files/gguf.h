@@ -1,9 +1,9 @@
 // GGUF model files, versions 2 and 3, little-endian, in one file or split into several
 // (`name-00001-of-00003.gguf`; opening any part opens all parts).
 //
-// The header (metadata and tensor table) is memory-mapped, and views of its strings point into the
-// mapping. Tensor data is read with positional reads, so the resident set holds no copy of the
-// file.
+// The header (metadata and tensor table) is a copy in memory, into which views of its strings
+// point: a file that is overwritten or cut later does not change it. Tensor data is read with
+// positional reads, so the resident set holds no copy of the file.
 //
 // Input is hostile: counts, lengths, dims and offsets are checked against the remaining bytes
 // before allocating, and allocations stay proportional to bytes that were really there. Errors name
@@ -64,9 +64,8 @@ class Gguf final : public ModelSource {
 
   private:
     struct Part {
-        MappedFile map;
+        std::vector<std::byte> header;
         WeightFile file;
-        uint64_t data_offset;
     };
     // Rows and columns of a tensor to read.
     struct Slice {

@@ -122,8 +122,10 @@ Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options) 
 
 void Growth::TellTerms(const TrainJob& job, const std::string& model,
                        const DataIdentity& data) const {
-    const nlohmann::json terms = {
-        {"model", model}, {"data", JsonOf(data)}, {"folder", FolderToken(job.save.folder)}};
+    const nlohmann::json terms = {{"model", model},
+                                  {"data", JsonOf(data)},
+                                  {"folder", FolderToken(job.save.folder)},
+                                  {"model_seed", job.trainer.seed}};
     cluster_.SetJoinFingerprint(terms.dump());
 }
 
@@ -168,6 +170,9 @@ Status ExamineForTraining(const cluster::JoinRequest& request) {
     const nlohmann::json terms =
         request.terms.empty() ? nlohmann::json::object() : JsonOrDiscarded(request.terms);
     if (!terms.is_object()) return MakeError(ErrorCode::kCorrupt, "the terms of rank 0");
+    // (Random weights of a job that resumed have the checkpoint's seed.)
+    const nlohmann::json seed = terms.value("model_seed", nlohmann::json());
+    if (seed.is_number_unsigned()) job.trainer.seed = seed.get<uint64_t>();
     WEFT_ASSIGN(auto opened, OpenSource(job.trainer));
     WEFT_ASSIGN(const auto source, WithAdapters(std::move(opened), job.trainer.lora));
     WEFT_ASSIGN(const std::string model, source->Fingerprint());

@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "support/fake_cluster.h"
+#include "support/temp_dir.h"
 
 namespace weft::train {
 namespace {
@@ -93,6 +97,30 @@ TEST(Elastic, MalformedJobsAndTermsAreRejected) {
     const Status fit = ExamineForTraining({1, 2, TrainJobToJson(job), "{}"});
     ASSERT_FALSE(fit.ok());
     EXPECT_NE(fit.error().message.find("/nowhere/model.gguf"), std::string::npos);
+}
+
+TEST(Elastic, RandomWeightsHaveTheSeedOfRankZero) {
+    const test::TempDir folder;
+    std::ofstream(folder.path() + "/config.json")
+        << R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 32,
+               "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 64,
+               "max_position_embeddings": 64, "rms_norm_eps": 1e-5})";
+    TrainJob job = SomeJob();
+    ASSERT_TRUE(FixSize(job, 2).ok());
+    job.trainer.model = folder.path();
+    job.trainer.from_scratch = true;
+    job.trainer.seed = 5;
+    const auto model = OpenSource(job.trainer);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const std::string fingerprint = (*model)->Fingerprint().value();
+    job.trainer.seed = 6;  // of new data
+    const auto is_other_model = [&](uint64_t seed) {
+        const nlohmann::json terms = {{"model", fingerprint}, {"model_seed", seed}};
+        const Status fit = ExamineForTraining({1, 2, TrainJobToJson(job), terms.dump()});
+        return !fit.ok() && fit.error().message.find("is not rank 0's model") != std::string::npos;
+    };
+    EXPECT_FALSE(is_other_model(5));
+    EXPECT_TRUE(is_other_model(6));
 }
 
 TEST(Growth, NamesTheCheckpointThatJoinersLack) {

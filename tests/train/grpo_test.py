@@ -439,7 +439,10 @@ SPOILER = """
 import json, os, shutil, sys
 how, *folders = sys.argv[1:]
 sys.stdin.readline()
-for folder in folders if how != "leave" else ():
+for file in folders if how == "overwrite" else ():
+    with open(file, "r+b") as opened:
+        opened.truncate(8)
+for folder in folders if how in ("change", "remove") else ():
     for name in os.listdir(folder) if how == "change" else ():
         path = os.path.join(folder, name)
         text = "another file"
@@ -491,6 +494,18 @@ class Inputs(Rewards):
             for how in ("change", "remove"):
                 with self.subTest(more=more, how=how):
                     self.assertEqual(self.result(how, *more), wanted)
+
+    def test_a_file_that_is_cut_ends_no_job(self):
+        """An adapter: its result needs no more weights of the model."""
+        (self.folder / "spoiler.py").write_text(SPOILER)
+        model = self.folder / "model.gguf"
+        shutil.copy(MODEL + "/model.gguf", model)
+        words = self.words("--steps", "1", "--micro-batch", "4", "--lora", "2", "--output-dir",
+                           str(self.folder / "out"), "--reward-cmd",
+                           f"{sys.executable} {self.folder}/spoiler.py overwrite {model}")
+        words[1:3] = [str(model)]
+        self.run_weft(words)
+        self.assertTrue((self.folder / "out/adapter_model.safetensors").is_file())
 
 
 def words_of(pid):
