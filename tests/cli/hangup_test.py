@@ -143,8 +143,8 @@ class Hangup(unittest.TestCase):
             others = []
             try:
                 self.await_health(200)
-                os.kill(children(process.pid)[0], signal.SIGKILL)
                 others = [subprocess.Popen(["sleep", "infinity"], user=user) for _ in range(most)]
+                os.kill(children(process.pid)[0], signal.SIGKILL)
                 until(lambda: "fork: " in (self.folder / "log").read_text(), "a failed start")
             finally:
                 for other in others:

@@ -524,7 +524,7 @@ TEST(WorkerEpoch, WaitsForTheNextEpochWhileOthersMove) {
             }
             root.Send(FrameType::kAssign, Encode(Assignment(1, 2, {"a", "c"})));
         });
-        const auto next = control.WaitForAssignment(Deadline::In(200));
+        const auto next = control.WaitForAssignment(Deadline::In(1000));
         slow.join();
         ASSERT_EQ(next.ok(), moves);
         if (moves) {
