@@ -8,7 +8,7 @@
 namespace weft::cli {
 namespace {
 
-// Removes a number from the front of `text` and returns it. Returns -1 if there is none.
+// Returns the number at the front of `text` and removes it. Returns -1 if `text` begins otherwise.
 double TakeNumber(std::string_view& text) {
     double number = -1;
     const char* const end = text.data() + text.size();
