@@ -75,7 +75,8 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     void Release(int rank, const std::string& why) override;
     bool Complete() override;
 
-    // Rank 0: gives each worker its job; `message` is for any of them. Worker: waits for its job.
+    // Rank 0: gives each worker its job; `message` is for any of them. Worker: waits for its job;
+    // while another rank moves, its deadline begins again.
     void Assign(const AssignMessage& message);
     Result<AssignMessage> WaitForAssignment(const Deadline& deadline);
     // Worker, before its first epoch: waits for a join request (join_check.h), which the caller

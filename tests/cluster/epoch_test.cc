@@ -499,6 +499,42 @@ TEST(WorkerEpoch, WaitsInACallWhileOthersMove) {
     }
 }
 
+// Rank 0 forms the next epoch once the last survivor has left the old one, which takes as long as
+// that survivor moves.
+TEST(WorkerEpoch, WaitsForTheNextEpochWhileOthersMove) {
+    for (const bool moves : {true, false}) {
+        Worker worker;
+        ASSERT_TRUE(worker.Start());
+        FarEnd& root = *worker.pair.far;
+        Control& control = worker.control;
+        root.Send(FrameType::kVerdict,
+                  Encode(VerdictMessage{ErrorCode::kPeerLost, 1, "rank 1 was lost", "", 1, true}));
+        ASSERT_TRUE(control.EndEpoch({ErrorCode::kPeerLost, "a step failed"}).ok());
+        control.LeaveEpoch({});
+        std::thread slow([&] {
+            const test::Pace beats(25'000);
+            for (int i = 0; i < 60; ++i) {
+                RelayMessage relay;
+                relay.ranks = {{moves ? 0 : 60'000, 0}, {60'000, 0}, {60'000, 0}};
+                relay.busiest = 0;
+                relay.busiest_ms = moves ? 0 : 60'000;
+                relay.others_ms = 60'000;
+                root.Send(FrameType::kRelay, Encode(relay));
+                beats.Next();
+            }
+            root.Send(FrameType::kAssign, Encode(Assignment(1, 2, {"a", "c"})));
+        });
+        const auto next = control.WaitForAssignment(Deadline::In(1000));
+        slow.join();
+        ASSERT_EQ(next.ok(), moves) << (next.ok() ? "" : next.error().message);
+        if (moves) {
+            EXPECT_EQ(next->epoch, 2);
+        } else {
+            EXPECT_EQ(next.error().code, ErrorCode::kTimeout) << next.error().message;
+        }
+    }
+}
+
 TEST(WorkerEpoch, IgnoresFramesOfOlderEpochs) {
     Worker worker;
     ASSERT_TRUE(worker.Start());

@@ -274,12 +274,19 @@ void Control::SetPhase(const char* phase) {
 
 Result<AssignMessage> Control::WaitForAssignment(const Deadline& deadline) {
     Lock lock(mutex_);
-    if (WaitFor(lock, deadline, [&] { return assignment_.has_value(); })) {
-        waiting_ = false;
-        return *assignment_;
+    Deadline end = deadline;
+    while (!WaitFor(lock, end, [&] { return assignment_.has_value(); })) {
+        if (verdict_.has_value()) return Tell({});
+        // Rank 0 waits as long as a survivor moves (WaitForSurvivors).
+        const int64_t still_ms = StillLocked();
+        if (still_ms < 0 || still_ms >= deadline.length_ms()) {
+            return MakeError(ErrorCode::kTimeout, "rank 0 gave no job within {} ms",
+                             deadline.length_ms());
+        }
+        end = Deadline::In(deadline.length_ms() - still_ms);
     }
-    if (verdict_.has_value()) return Tell({});
-    return MakeError(ErrorCode::kTimeout, "rank 0 gave no job within {} ms", deadline.length_ms());
+    waiting_ = false;
+    return *assignment_;
 }
 
 Result<std::optional<ExamineMessage>> Control::WaitForJoinRequest(const Deadline& deadline) {
