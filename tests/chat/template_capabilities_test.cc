@@ -3,6 +3,7 @@
 // render to the same prompt.
 #include "chat/template/template_capabilities.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -468,6 +469,17 @@ TEST(TemplateCapabilities, ResultsThatNeedTheName) {
               "x<call:get_weather{\"city\": \"Paris\"}><call:get_weather{\"city\": \"Rome\"}>"
               "<response:get_weather{value:fine}><response:get_weather{value:hot}>"
               "<call:get_weather{\"city\": \"Ulm\"}><response:get_weather{value:cold}>");
+    // A client's own name stays beside its value.
+    ChatInput input = TwoRounds();
+    for (OrderedJson& message : input.messages) {
+        if (message["role"] == "tool")
+            message["name"] = "of " + message["content"].get<std::string>();
+    }
+    const std::string text = Fitted(source, input);
+    for (const char* value : {"fine", "hot", "cold"}) {
+        EXPECT_NE(text.find(fmt::format("<response:of {0}{{value:{0}}}>", value)), text.npos)
+            << text;
+    }
 }
 
 // Reasoning before a call, in the template's own place.

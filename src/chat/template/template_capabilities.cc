@@ -175,8 +175,8 @@ class IdFitter {
         }
         message["tool_call_id"] = fitted;
         const auto name = form_.named_results ? name_of_.find(fitted) : name_of_.end();
-        if (name != name_of_.end()) message["name"] = name->second;
-        if (form_.named_results && TextMember(message, "name").empty()) message["name"] = "unknown";
+        if (!form_.named_results || !TextMember(message, "name").empty()) return;
+        message["name"] = name != name_of_.end() ? name->second : "unknown";
     }
 
   private:
