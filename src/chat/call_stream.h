@@ -18,6 +18,10 @@ class CallStream {
     // body: the text of the tool call so far, longer each time. Appends the new bytes of the
     // arguments as the model wrote them, repaired as JsonRepair does.
     void Take(std::string_view body, std::string& arguments);
+    // Appends what Take held back, if the arguments are cut off.
+    void End(std::string& arguments) {
+        if (begun() && !done()) repair_.End(arguments);
+    }
     // Whether the name is known and the arguments have begun.
     bool begun() const { return state_ != State::kHead && state_ != State::kOther; }
     // Whether the arguments are complete.

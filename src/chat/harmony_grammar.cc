@@ -158,10 +158,8 @@ class HarmonyGrammar : public AnswerParser::Grammar {
             case Kind::kFinal: delta.content += text; return;
             case Kind::kCall: break;
         }
-        const size_t before = std::exchange(scanned_, scanned_ + text.size());
+        size_t before = std::exchange(scanned_, scanned_ + text.size());
         scan_.Feed(text);
-        // Wrong text behind the arguments is dropped.
-        if (!tags_ && scan_.done()) text = text.substr(0, std::max(scan_.end(), before) - before);
         std::string begun;
         if (!streams_) {
             if (body_.size() + text.size() > AnswerParser::kMostHeldBytes) {
@@ -174,7 +172,10 @@ class HarmonyGrammar : public AnswerParser::Grammar {
             streams_ = parts_ && BeginsObject(body_);
             if (!streams_) return;
             text = begun = std::exchange(body_, {});
+            before = 0;
         }
+        // Wrong text behind the arguments is dropped.
+        if (!tags_ && scan_.done()) text = text.substr(0, std::max(scan_.end(), before) - before);
         std::string repaired;
         for (const char c : text) repair_.Take(c, repaired);
         Part(repaired, delta);
@@ -209,8 +210,10 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         if (streams_) Part(rest, delta);
         std::string body = std::exchange(body_, {});
         if (ended && TrimBlanks(body).empty()) body = "{}";
-        ToolCall call = CallAsWritten(name_, body);
-        const bool whole = !call.as_written || (BeginsObject(body) && scan_.done());
+        const bool closed = BeginsObject(body) && scan_.done();
+        const bool cut = closed && !streams_;  // (the parts of a stream were cut as they came)
+        ToolCall call = CallAsWritten(name_, cut ? body.substr(0, scan_.end()) : body);
+        const bool whole = !call.as_written || closed;
         if (whole && streams_) {
             delta.call_parts.push_back({"", "", false, true});
         } else if (whole) {

@@ -423,7 +423,12 @@ class TagGrammar : public AnswerParser::Grammar {
     bool EndParts(std::string_view body, AnswerDelta& delta) {
         if (!call_.form->streams || !options_.parts || call_.thought) return false;
         if (!TakePart(body, delta)) return false;
-        if (!call_.stream.done()) return true;
+        if (!call_.stream.done()) {
+            std::string rest;
+            call_.stream.End(rest);
+            if (!rest.empty()) delta.call_parts.push_back({"", std::move(rest), false, false});
+            return true;
+        }
         delta.call_parts.push_back({"", "", false, true});
         for (const ToolCall& call : CallsBehind(body.substr(call_.stream.at()))) {
             delta.call_parts.push_back({call.name, call.ArgumentsText(), true, false});

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "chat/json_repair.h"
 #include "chat/tool_types.h"
 
 namespace weft::chat {
@@ -411,6 +412,46 @@ TEST(Answer, ArgumentsWithMistakes) {
                 EXPECT_EQ(ends, 1) << text;
             }
         }
+    }
+}
+
+// A message that is no call keeps all of its text.
+TEST(Answer, MessagesToARecipientThatAreNoCalls) {
+    const std::string head = "<|channel|>commentary to=functions.f<|message|>";
+    for (const char* body : {"*** Begin Patch\n-let q = {}\n+let q = 1\n*** End Patch",
+                             "d = {\"k\": 1}\nfor q in d: print(q)", "text {\"a\": 1} more",
+                             "[1] more", "x[0] = 1\ny = [2]"}) {
+        const std::string text = head + body + "<|call|>";
+        for (size_t cut = 0; cut <= text.size(); ++cut) {
+            for (const bool parts : {false, true}) {
+                AnswerParser parser(ToolCallFormat::kHarmony, false, parts);
+                std::string content;
+                const auto take = [&](const AnswerDelta& delta) {
+                    content += delta.content;
+                    EXPECT_TRUE(delta.tool_calls.empty() && delta.call_parts.empty()) << body;
+                };
+                take(parser.Push(text.substr(0, cut)));
+                take(parser.Push(text.substr(cut)));
+                take(parser.Finish());
+                EXPECT_EQ(content, head + body);
+            }
+        }
+    }
+}
+
+// A stream that is cut off has sent all that was said.
+TEST(Answer, ArgumentsThatAreCutOff) {
+    const std::string all = R"({"k": 12, "z": True, "p": "C:\x", "l": [1,2]})";
+    for (size_t end = 1; end < all.size(); ++end) {
+        const std::string said = all.substr(0, end);
+        AnswerParser parser(ToolCallFormat::kQwen, false, true);
+        std::string streamed;
+        const auto take = [&](const AnswerDelta& delta) {
+            for (const CallPart& part : delta.call_parts) streamed += part.arguments;
+        };
+        take(parser.Push(R"(<tool_call>{"name": "f", "arguments": )" + said));
+        take(parser.Finish());
+        EXPECT_EQ(streamed, Repaired(said));
     }
 }
 
