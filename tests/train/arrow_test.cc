@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
+
 #include "support/memory_file.h"
 #include "support/paths.h"
 #include "train/data/data_files.h"
@@ -58,6 +60,26 @@ TEST(Arrow, ColumnsOfJsonAreValues) {
                 << name;
         }
     }
+}
+
+// A text that JSON's parser would read as another number stays a text.
+TEST(Arrow, NumbersInColumnsOfJsonKeepTheirDigits) {
+    std::string taken;
+    const RecordLines::Take take = [&](std::string_view text) {
+        taken += text;
+        return Status();
+    };
+    RecordLines lines(take);
+    Scalar json;
+    json.kind = Scalar::kJson;
+    lines.Begin('[');
+    for (const std::string_view text :
+         {"42", "1.5", "1.50", "18.00", "1e3", "18446744073709551616"}) {
+        lines.Value(json, std::as_bytes(std::span(text)), "answer");
+    }
+    lines.End(']');
+    ASSERT_TRUE(lines.EndRecord().ok() && lines.Flush().ok());
+    EXPECT_EQ(taken, "[42,1.5,\"1.50\",\"18.00\",\"1e3\",\"18446744073709551616\"]\n");
 }
 
 std::vector<nlohmann::json> RecordsOf(const std::string& name) {

@@ -521,6 +521,26 @@ TEST(DataForms, NumbersInThePlaceOfTexts) {
                                   user, answer));
     };
     EXPECT_EQ(said("6", "7"), said("\"6\"", "\"7\""));
+    // The form is that of the same record with texts, whatever other columns it has.
+    for (const char* record :
+         {R"({"instruction": "i", "input": "", "output": 5, "text": "i and 5"})",
+          R"({"prompt": "p", "completion": 5, "text": "p and 5"})",
+          R"({"question": "q", "context": 7, "answer": 5, "text": "q and 5"})",
+          R"({"prompt": [{"role": "user", "content": "p"}], "completion": 5})",
+          R"({"instruction": "i", "output": 5, "conversation": [{"role": "user"}]})"}) {
+        std::string texts = record;
+        for (const char digit : {'5', '7'}) {
+            const size_t at = texts.find(std::string(": ") + digit);
+            if (at != texts.npos) texts.replace(at + 2, 1, std::string("\"") + digit + "\"");
+        }
+        ASSERT_NE(texts, record);
+        EXPECT_EQ(Marked(record), Marked(texts)) << record;
+    }
+    // A text of these digits would not be that of the file.
+    const std::string digits = "123456789012345678901234567890";
+    EXPECT_NE(Marked(R"({"question": "q", "answer": )" + digits + "}").find("'answer' is number"),
+              std::string::npos);
+    EXPECT_NE(said("6", digits.c_str()).find("'content': expected a string"), std::string::npos);
     EXPECT_NE(Marked(R"({"question": "q", "answer": 42, "weight": 0})").find("'weight'"),
               std::string::npos);
     EXPECT_NE(Marked(R"({"question": "q", "answer": true})").find("'answer' is boolean"),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -79,7 +80,7 @@ OrderedJson ContentOf(const OrderedJson& message) {
     for (const char* name : kContentNames) {
         const auto content = message.find(name);
         if (content == message.end() || content->is_null()) continue;
-        return content->is_number() ? OrderedJson(content->dump()) : *content;
+        return IsTextNumber(*content) ? OrderedJson(content->dump()) : *content;
     }
     return nullptr;
 }
@@ -195,6 +196,11 @@ Result<OrderedJson> ListOf(const OrderedJson& value, std::string_view name, std:
 }
 
 }  // namespace
+
+bool IsTextNumber(const OrderedJson& value) {
+    return value.is_number_integer() ||
+           (value.is_number_float() && std::abs(value.get<double>()) < 0x1p53);
+}
 
 std::string RoleNamed(std::string_view said) {
     const std::string lower = LowerCase(said);

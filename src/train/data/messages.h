@@ -16,6 +16,10 @@ namespace weft::train {
 // `call` for a function call, `function` for a call or its result. Returns "" for an unknown role.
 std::string RoleNamed(std::string_view said);
 
+// Whether the value is a number whose digits are a text, such as the answer 42. A number of 2^53 or
+// more that is no 64-bit integer has lost digits.
+bool IsTextNumber(const chat::OrderedJson& value);
+
 // value: a list of messages, or a string with such a list as JSON. name: the list's name in errors.
 Result<chat::OrderedJson> ListOfMessages(const chat::OrderedJson& value, std::string_view name);
 

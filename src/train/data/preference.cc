@@ -46,7 +46,7 @@ Error Lacks(const char* name, LossKind loss) {
 // A string, or a list of messages with OpenAI's names.
 Result<OrderedJson> TextOrMessages(const OrderedJson& value, const char* name) {
     const bool list = value.is_string() && value.get_ref<const std::string&>().starts_with("[{");
-    if (value.is_number()) return OrderedJson(value.dump());
+    if (IsTextNumber(value)) return OrderedJson(value.dump());
     if (value.is_string() && !list) return value;
     const bool messages =
         list || (value.is_array() && std::ranges::all_of(value, [](const OrderedJson& each) {

@@ -51,7 +51,7 @@ Result<std::string> StringOf(const RecordJson& record, Keys keys) {
     if (value == nullptr) {
         return MakeError(ErrorCode::kCorrupt, "no '{}' in the record", *keys.begin());
     }
-    if (value->is_number()) return value->dump();  // (an answer such as 42)
+    if (IsTextNumber(*value)) return value->dump();
     if (!value->is_string()) return WrongType(*keys.begin(), "a string", *value);
     return value->get<std::string>();
 }
@@ -89,6 +89,7 @@ Result<std::string> ContextOf(const RecordJson& record) {
         value = inner;
     }
     if (value->is_array()) return Joined(*value, "context");
+    if (IsTextNumber(*value)) return value->dump();
     if (!value->is_string()) {
         return WrongType("context", "a string, a list of strings or {\"contexts\": [...]}", *value);
     }
@@ -174,8 +175,9 @@ Status AddMessages(const RecordJson& record, Keys keys, const char* role, Record
     if (value == nullptr) {
         return MakeError(ErrorCode::kCorrupt, "no '{}' in the record", *keys.begin());
     }
-    if (value->is_string()) {
-        messages.push_back({{"role", role}, {"content", *value}});
+    if (value->is_string() || IsTextNumber(*value)) {
+        const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
+        messages.push_back({{"role", role}, {"content", text}});
         return {};
     }
     WEFT_ASSIGN(RecordJson list, ListOfMessages(*value, *keys.begin()));
@@ -257,7 +259,7 @@ Result<Record> ParseText(const RecordJson& record) {
 }
 
 bool IsString(const RecordJson* value) {
-    return value != nullptr && value->is_string();
+    return value != nullptr && (value->is_string() || IsTextNumber(*value));
 }
 bool IsNumbers(const RecordJson* value) {
     return value != nullptr && value->is_array() && !value->empty() &&
@@ -441,25 +443,19 @@ Result<Record> RecordOfObject(chat::OrderedJson record) {
                          std::string_view(record.type_name()));
     }
     WEFT_TRY(RefusePreference(record));
-    const auto check = [&](const FormRule& rule) {
-        if (rule.learned == LearnedPart::kIds) return Status();
-        return CheckRecordMarks(record, rule.learned == LearnedPart::kReply);
-    };
     for (const FormRule& rule : kFormRules) {
         if (!rule.fits(record)) continue;
-        WEFT_TRY(check(rule));
+        if (rule.learned != LearnedPart::kIds) {
+            WEFT_TRY(CheckRecordMarks(record, rule.learned == LearnedPart::kReply));
+        }
         return rule.parse(record);
     }
     // Reports the error of the form that the record is meant to have.
     for (const FormRule& rule : kFormRules) {
         if (Find(record, rule.marks) == nullptr) continue;
-        auto parsed = rule.parse(record);  // (a text may be a number)
-        if (!parsed.ok()) {
-            return MakeError(parsed.error().code, "{}. A record has {}", parsed.error().message,
-                             kForms);
-        }
-        WEFT_TRY(check(rule));
-        return parsed;
+        const auto wrong = rule.parse(record);
+        if (wrong.ok()) return wrong;
+        return MakeError(wrong.error().code, "{}. A record has {}", wrong.error().message, kForms);
     }
     return NoForm(record);
 }

@@ -133,8 +133,10 @@ void RecordLines::Json(std::string_view text, std::string_view column) {
         text, {.bytes = kMostLineBytes, .depth = kMostColumnDepth, .values = kMostValues});
     if (value.ok() && value->is_null()) return Null();
     Start();
-    if (value.ok()) {
-        lines_ += value->dump();
+    const std::string json = value.ok() ? value->dump() : "";
+    // (A text such as "1.50" would lose its form as a number.)
+    if (value.ok() && !(value->is_number() && json != text)) {
+        lines_ += json;
     } else {
         Text(text, column);
     }
