@@ -100,10 +100,12 @@ class Metrics(unittest.TestCase):
                 self.value(samples, "vllm:request_success_total", finished_reason=reason), 0)
         first = self.ask(server, n=2, max_tokens=8, temperature=1, ignore_eos=True)
         second = self.ask(server, max_tokens=5, temperature=0, ignore_eos=True)
-        # An answer is counted after it is written; its client may see it earlier.
+        # An answer is counted after it is written, and the engine counts a step's tokens after it
+        # has passed them on; the client may see both earlier.
         def both_counted():
             types, samples = self.scrape(server)
-            found = self.value(samples, "vllm:request_params_n_count") == 2
+            found = (self.value(samples, "vllm:request_params_n_count") == 2 and
+                     self.value(samples, "vllm:generation_tokens_total") >= 21)
             return (types, samples) if found else None
         types, samples = until(both_counted, "the count of the second answer")
         kinds = {**dict.fromkeys(GAUGES, "gauge"), **dict.fromkeys(COUNTERS, "counter"),
