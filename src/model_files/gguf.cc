@@ -110,26 +110,27 @@ Result<std::vector<OpenedPart>> OpenParts(const std::string& path, ReadPlan* pla
         return parts;
     }
     const std::optional<SplitName> split = ParseSplitName(path);
-    if (!split || split->count != count || count > kMostParts) {
+    const bool named = split && split->count == count && count <= kMostParts &&
+                       split->number >= 1 && split->number <= count;
+    if (!named) {
         return MakeError(ErrorCode::kCorrupt,
                          "{}: metadata key 'split.count' is {}, but the file's name does not end "
                          "in -NNNNN-of-{:05}.gguf (at most {} parts)",
                          path, count, count, kMostParts);
     }
     for (uint64_t number = 1; number <= count; ++number) {
-        if (number == split->number) {
-            parts.push_back(std::move(opened));
-        } else {
-            Result<OpenedPart> part = OpenPart(PartPath(*split, number), plan);
-            if (!part.ok() && part.error().code == ErrorCode::kNotFound) {
-                return MakeError(ErrorCode::kNotFound, "{} (part {} of {} of {})",
-                                 part.error().message, number, count, path);
-            }
-            if (!part.ok()) return part.error();
-            parts.push_back(std::move(part).value());
+        if (number == split->number) continue;
+        Result<OpenedPart> part = OpenPart(PartPath(*split, number), plan);
+        if (!part.ok() && part.error().code == ErrorCode::kNotFound) {
+            return MakeError(ErrorCode::kNotFound, "{} (part {} of {} of {})", part.error().message,
+                             number, count, path);
         }
-        WEFT_TRY(CheckSplitKeys(parts.back(), number, count));
+        if (!part.ok()) return part.error();
+        WEFT_TRY(CheckSplitKeys(*part, number, count));
+        parts.push_back(std::move(part).value());
     }
+    WEFT_TRY(CheckSplitKeys(opened, split->number, count));
+    parts.insert(parts.begin() + static_cast<ptrdiff_t>(split->number - 1), std::move(opened));
     return parts;
 }
 

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "model_files/gguf.h"
 #include "support/paths.h"
+#include "support/temp_dir.h"
 
 namespace weft::model_files {
 namespace {
@@ -89,6 +91,19 @@ TEST(GgufGolden, ReadsSplitFilesOfGgufPy) {
         ASSERT_TRUE(gguf.ok()) << gguf.error().message;
         ExpectMetadata(gguf->meta());
         ExpectTensors(*gguf);
+    }
+    // A part whose name has a number that no part has.
+    const test::TempDir folder;
+    for (const char* part : {"00001", "00002"}) {
+        const std::string name = fmt::format("gguf_golden_split-{}-of-00002.gguf", part);
+        std::filesystem::copy_file(kFolder + "/" + name, folder / name);
+    }
+    for (const char* part : {"00000", "00003"}) {
+        const std::string name = folder / fmt::format("gguf_golden_split-{}-of-00002.gguf", part);
+        std::filesystem::copy_file(kFolder + "/gguf_golden_split-00001-of-00002.gguf", name);
+        const Result<Gguf> gguf = Gguf::Open(name);
+        ASSERT_FALSE(gguf.ok());
+        EXPECT_EQ(gguf.error().code, ErrorCode::kCorrupt);
     }
 }
 

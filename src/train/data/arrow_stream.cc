@@ -504,9 +504,9 @@ class Reader {
         }
         WEFT_ASSIGN(std::vector<std::byte> body, Next(body_bytes));
         const auto kind = message.Number<uint8_t>(1);
+        if (kind == kBatch) return TakeBatch(message.Sub(2), body);
         if (kind == kSchema) TakeSchema(message.Sub(2));
         if (kind == kDictionary) TakeDictionary(message.Sub(2), std::move(body));
-        if (kind == kBatch) return TakeBatch(message.Sub(2), body);
         return {};
     }
 
