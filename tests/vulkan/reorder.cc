@@ -5,9 +5,8 @@
 //     WEFT_TEST_ORDER=reverse      dispatches, fills and copies in reverse
 //     WEFT_TEST_ORDER=N            shuffled, with this seed
 //     WEFT_TEST_DROP=N             leaves out every N-th barrier; a test must then fail
-//     WEFT_TEST_ORDER_REPORT=PATH  file to which the process appends the number of groups of
-//     several
-//                                  commands
+//     WEFT_TEST_ORDER_REPORT=PATH  file to which the process appends a line with a 1 for each
+//                                  group of several commands
 #include <dlfcn.h>
 #include <vulkan/vulkan_core.h>
 
@@ -53,12 +52,12 @@ struct State {
     std::mutex mutex;  // guards the following members
     std::mt19937 random{static_cast<uint32_t>(std::atoi(order.c_str()))};
     std::map<VkCommandBuffer, Recording> recordings;
-    std::atomic<int64_t> barriers{0}, reordered{0};
-
-    ~State() {
-        const char* path = std::getenv("WEFT_TEST_ORDER_REPORT");
-        if (path != nullptr) std::ofstream(path, std::ios::app) << reordered << "\n";
-    }
+    std::atomic<int64_t> barriers{0};
+    // (Written at once, because a process without barriers may crash.)
+    std::ofstream report{std::getenv("WEFT_TEST_ORDER_REPORT") == nullptr
+                             ? "/dev/null"
+                             : std::getenv("WEFT_TEST_ORDER_REPORT"),
+                         std::ios::app};
 };
 // (A global, because Vulkan calls are plain functions.)
 State& The() {
@@ -75,8 +74,8 @@ Recording& Of(VkCommandBuffer buffer) {
 void Flush(Recording& recording) {
     auto& commands = recording.commands;
     if (commands.size() > 1) {
-        ++The().reordered;
         const std::lock_guard lock(The().mutex);
+        The().report << "1" << std::endl;
         if (The().order == "reverse") {
             std::ranges::reverse(commands);
         } else {
