@@ -49,6 +49,8 @@ const uint rows = kEvery;
 #endif
 #include "delta_sums.glsl"
 
+// (Loops over kEach and kQuads are unrolled, because LLVM puts an array of which a loop selects
+// elements into scratch memory.)
 const uint kEach = (kDims + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
 const uint kQuads = kColumns / 4;
 shared vec4 quads[kQuads * gl_WorkGroupSize.x];
@@ -71,7 +73,7 @@ float SumOfColumn(uint column) {
 // The sums of all invocations' numbers of each column. `all` may be `own`.
 void SumColumns(vec4 own[kQuads], out vec4 all[kQuads]) {
     const uint lane = gl_LocalInvocationIndex, lanes = gl_WorkGroupSize.x;
-    for (uint i = 0; i < kQuads; ++i) quads[i * lanes + lane] = own[i];
+    [[unroll]] for (uint i = 0; i < kQuads; ++i) quads[i * lanes + lane] = own[i];
     barrier();
     if (lane < kQuads * 8) {
         const uint i = lane % kQuads, part = lane / kQuads;
@@ -82,7 +84,7 @@ void SumColumns(vec4 own[kQuads], out vec4 all[kQuads]) {
         partial[lane] = sum;
     }
     barrier();
-    for (uint i = 0; i < kQuads; ++i) {
+    [[unroll]] for (uint i = 0; i < kQuads; ++i) {
         all[i] = vec4(0);
         [[dont_unroll]] for (uint part = 0; part < 8; ++part) all[i] += partial[part * kQuads + i];
     }
@@ -110,7 +112,7 @@ void FindNumbers(uint row) {
     const uint many = kByChannel ? kDims : 1;
     const float rate = a.at[head];
     strength = kSsd ? Softplus(decay.at[cell] + dt.at[head]) : Sigmoid(beta.at[cell]);
-    for (uint t = 0; t < kEach; ++t) {
+    [[unroll]] for (uint t = 0; t < kEach; ++t) {
         const uint dim = Dim(t), each = kByChannel ? dim : 0;
         numbers[t] = RowNumbers(0.0, 0.0, 0.0);
         if (dim >= kDims) continue;
@@ -151,37 +153,39 @@ struct State {
     vec4 of[kEach * kQuads];
 };
 void Clear(out State state) {
-    for (uint i = 0; i < kEach * kQuads; ++i) state.of[i] = vec4(0);
+    [[unroll]] for (uint i = 0; i < kEach * kQuads; ++i) state.of[i] = vec4(0);
 }
 void LoadState(uint64_t list, uint number, out State state) {
     Clear(state);
-    for (uint t = 0; t < kEach && Dim(t) < kDims; ++t) {
+    [[unroll]] for (uint t = 0; t < kEach; ++t) {
+        if (Dim(t) >= kDims) continue;
         StateQuads from = StateAt(list, number, Dim(t));
-        for (uint i = 0; i < kQuads; ++i) state.of[t * kQuads + i] = from.at[i];
+        [[unroll]] for (uint i = 0; i < kQuads; ++i) state.of[t * kQuads + i] = from.at[i];
     }
 }
 void StoreState(uint64_t list, uint number, State state) {
-    for (uint t = 0; t < kEach && Dim(t) < kDims; ++t) {
+    [[unroll]] for (uint t = 0; t < kEach; ++t) {
+        if (Dim(t) >= kDims) continue;
         StateQuads to = StateAt(list, number, Dim(t));
-        for (uint i = 0; i < kQuads; ++i) to.at[i] = state.of[t * kQuads + i];
+        [[unroll]] for (uint i = 0; i < kQuads; ++i) to.at[i] = state.of[t * kQuads + i];
     }
 }
 
 // v - (fade * S)^T k for the state S before a row, or v with SSD.
 void FindRest(uint row, State before, out vec4 rest[kQuads]) {
-    for (uint i = 0; i < kQuads; ++i) rest[i] = vec4(0);
+    [[unroll]] for (uint i = 0; i < kQuads; ++i) rest[i] = vec4(0);
     if (!kSsd) {
-        for (uint t = 0; t < kEach; ++t) {
+        [[unroll]] for (uint t = 0; t < kEach; ++t) {
             const RowNumbers n = numbers[t];
-            for (uint i = 0; i < kQuads; ++i) {
+            [[unroll]] for (uint i = 0; i < kQuads; ++i) {
                 rest[i] -= n.key * n.fade * before.of[t * kQuads + i];
             }
         }
         vec4 known[kQuads];
         SumColumns(rest, known);
-        for (uint i = 0; i < kQuads; ++i) rest[i] = known[i];
+        [[unroll]] for (uint i = 0; i < kQuads; ++i) rest[i] = known[i];
     }
-    for (uint i = 0; i < kQuads; ++i) rest[i] += ValuesOf(row, i);
+    [[unroll]] for (uint i = 0; i < kQuads; ++i) rest[i] += ValuesOf(row, i);
 }
 
 // The state after a row. queried: the invocation's addends to q^T S.
@@ -189,10 +193,10 @@ void Advance(uint row, inout State state, out vec4 queried[kQuads]) {
     vec4 rest[kQuads];
     FindNumbers(row);
     FindRest(row, state, rest);
-    for (uint i = 0; i < kQuads; ++i) queried[i] = vec4(0);
-    for (uint t = 0; t < kEach; ++t) {
+    [[unroll]] for (uint i = 0; i < kQuads; ++i) queried[i] = vec4(0);
+    [[unroll]] for (uint t = 0; t < kEach; ++t) {
         const RowNumbers n = numbers[t];
-        for (uint i = 0; i < kQuads; ++i) {
+        [[unroll]] for (uint i = 0; i < kQuads; ++i) {
             const vec4 faded = n.fade * state.of[t * kQuads + i];
             state.of[t * kQuads + i] = faded + n.key * strength * rest[i];
             queried[i] += n.query * state.of[t * kQuads + i];
@@ -218,7 +222,7 @@ uint AllBlocks() {
 // The row's numbers that all invocations have.
 void WriteSums(uint row, vec4 dchange[kQuads], vec4 rest[kQuads], float faded) {
     float of_strength = 0, of_skip = 0;
-    for (uint i = 0; i < kQuads; ++i) of_strength += dot(dchange[i], rest[i]);
+    [[unroll]] for (uint i = 0; i < kQuads; ++i) of_strength += dot(dchange[i], rest[i]);
     [[dont_unroll]] for (uint c = 0; c < kColumns; ++c) {
         of_skip = fma(slopes[row & 1][c], values[row & 1][c], of_skip);
     }
@@ -236,17 +240,17 @@ void Back(uint row, State before, inout State grad) {
     FindNumbers(row);
     vec4 rest[kQuads], dchange[kQuads], slope[kQuads];
     FindRest(row, before, rest);
-    for (uint i = 0; i < kQuads; ++i) {
+    [[unroll]] for (uint i = 0; i < kQuads; ++i) {
         dchange[i] = vec4(0);
         slope[i] = vec4(slopes[row & 1][4 * i], slopes[row & 1][4 * i + 1],
                         slopes[row & 1][4 * i + 2], slopes[row & 1][4 * i + 3]);
     }
     const uint place = PartAt(row - first_row, head, gl_WorkGroupID.x, heads, cols) * kDims;
     float dkeys[kEach];
-    for (uint t = 0; t < kEach; ++t) {
+    [[unroll]] for (uint t = 0; t < kEach; ++t) {
         const RowNumbers n = numbers[t];
         float seen = 0, changed = 0, of_key = 0;
-        for (uint i = 0; i < kQuads; ++i) {
+        [[unroll]] for (uint i = 0; i < kQuads; ++i) {
             const uint at = t * kQuads + i;
             const vec4 change = strength * rest[i];
             seen += dot(before.of[at], slope[i]);
@@ -262,7 +266,7 @@ void Back(uint row, State before, inout State grad) {
     }
     vec4 all[kQuads];
     SumColumns(dchange, all);
-    for (uint i = 0; i < kQuads; ++i) {
+    [[unroll]] for (uint i = 0; i < kQuads; ++i) {
         dchange[i] = all[i];
         all[i] *= strength;
     }
@@ -273,10 +277,10 @@ void Back(uint row, State before, inout State grad) {
         dv.at[at] = strength * SumOfColumn(own) + skipped;
     }
     float faded = 0;
-    for (uint t = 0; t < kEach; ++t) {
+    [[unroll]] for (uint t = 0; t < kEach; ++t) {
         const RowNumbers n = numbers[t];
         float of_fade = 0;
-        for (uint i = 0; i < kQuads; ++i) {
+        [[unroll]] for (uint i = 0; i < kQuads; ++i) {
             const uint at = t * kQuads + i;
             if (!kSsd) {
                 dkeys[t] -= n.fade * dot(before.of[at], all[i]);
