@@ -154,7 +154,7 @@ def read_from_1_to_5(a, b, package, tar):
         reader.type("sudo ip link set enp1s0f0 up")
     assert re.search(r"^enp1s0f0\S* +UP", a.type("ip -brief link"), re.MULTILINE)
     assert install(a, package, tar) == install(b, package, tar)
-    for machines, layout in (("roce", "tp2"), ("10gbe", "tp2"), ("2.5gbe", "pp2")):
+    for machines, layout in (("roce", "tp2"), ("10gbe", "tp2")):
         said = a.type(f"weft plan qwen3-235b-a22b:q4_k_m --machines 2xstrix-halo,{machines} "
                       "--context 8192")
         assert re.search(rf"^{layout} +2 .*<- fastest$", said, re.MULTILINE), said
