@@ -6,7 +6,11 @@ target_link_libraries(weft_strange PRIVATE $<TARGET_PROPERTY:weft,LINK_LIBRARIES
 # strange_test(NAME FILTER [CONFIGURATIONS nightly]): runs tests of cli_tests with it.
 function(strange_test name filter)
   add_test(NAME strange.${name} COMMAND cli_tests --gtest_filter=${filter} ${ARGN})
-  set_tests_properties(strange.${name} PROPERTIES LABELS backend TIMEOUT ${WEFT_TEST_SECONDS}
+  set(seconds ${WEFT_TEST_SECONDS})
+  if("nightly" IN_LIST ARGN)
+    set(seconds 3600)
+  endif()
+  set_tests_properties(strange.${name} PROPERTIES LABELS backend TIMEOUT ${seconds}
     ENVIRONMENT WEFT_TEST_PROGRAM=$<TARGET_FILE:weft_strange>)
 endfunction()
 strange_test(layouts "Layouts.F32OverTcp:Layouts.ChunksOfThePrompt:Feed.OnlyRankZeroReads:\

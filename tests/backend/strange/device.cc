@@ -82,6 +82,12 @@ class StrangeExecutable final : public Executable {
     bool HasParts() const override { return inner_->HasParts(); }
     void ForgetGroups() override { inner_->ForgetGroups(); }
     MemoryUse memory() const override { return inner_->memory(); }
+    DriveUse drive_use() const override { return inner_->drive_use(); }
+    std::vector<ExpertUse> expert_use() const override { return inner_->expert_use(); }
+    void SetExpertUse(std::span<const ExpertUse> uses) override {
+        const HiddenMemory::Opened opened(memory_);
+        inner_->SetExpertUse(uses);
+    }
     void SetTracing(bool on) override { inner_->SetTracing(on); }
     std::span<const OpTiming> timings() const override { return inner_->timings(); }
     TransferLog& transfers() override { return inner_->transfers(); }
