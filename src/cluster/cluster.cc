@@ -265,14 +265,14 @@ Status CheckWaiting(const ClusterOptions& options) {
 
 }  // namespace
 
-size_t WindowBytesFor(const LinkNeeds& links, int ranks) {
+size_t WindowBytesFor(const LinkNeeds& links, int ranks, bool local) {
     std::vector<int> counts(static_cast<size_t>(ranks), 0);
     for (const LinkNeeds::Pair& pair : links.pairs) {
         ++counts[static_cast<size_t>(pair.a)];
         ++counts[static_cast<size_t>(pair.b)];
     }
     const bool all = links.pairs.empty() || links.spare;
-    return WindowBytesOf(all ? ranks - 1 : std::ranges::max(counts));
+    return WindowBytesOf(all ? ranks - 1 : std::ranges::max(counts), local ? ranks : 1);
 }
 
 Status CheckOptions(const ClusterOptions& options) {
@@ -381,7 +381,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     assignment.job = std::move(job);
     if (options.links_of) assignment.links = options.links_of(assignment.job, size);
     if (options.window_bytes == 0) {
-        assignment.window_bytes = WindowBytesFor(assignment.links, size);
+        assignment.window_bytes = WindowBytesFor(assignment.links, size, options.local > 1);
     }
     std::unique_ptr<DialIn> dial_in;
     if (options.wait_for > 0) {

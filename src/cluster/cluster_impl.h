@@ -34,8 +34,8 @@ std::string SystemHostName();
 // control connection and two descriptors of a link. (If the system allows fewer, the call that
 // lacks one says so.)
 void AllowDescriptors(int ranks);
-// The window of each link: those of one rank have at most 512 MiB, which RDMA pins.
-size_t WindowBytesFor(const LinkNeeds& links, int ranks);
+// The window of each link (WindowBytesOf). local: all ranks are on one machine.
+size_t WindowBytesFor(const LinkNeeds& links, int ranks, bool local = false);
 // Splits "A,B,C"; "" is one empty word.
 std::vector<std::string> DeviceWords(const std::string& devices);
 // The device of one rank: `devices` names one for all ranks, or one for each. Errors: kUsage.

@@ -277,7 +277,8 @@ Result<AssignMessage> ClusterImpl::PlanEpoch(const std::vector<int>& kept, const
         next.links = options_.links_of(next.job, static_cast<int>(kept.size()));
     }
     if (options_.window_bytes == 0) {
-        next.window_bytes = WindowBytesFor(next.links, static_cast<int>(kept.size()));
+        next.window_bytes =
+            WindowBytesFor(next.links, static_cast<int>(kept.size()), options_.local > 1);
     }
     return next;
 }

@@ -161,7 +161,7 @@ Status MemoryPlanner::PlaceOnHost(const model::Shard& shard, const Machine& mach
         ++use.host.kinds[walk_.kind_of_layer()[static_cast<size_t>(layer)]];
         use.host.weights += apart.host.weight_bytes;
         const uint64_t process =
-            engine::kRankBytes + engine::WindowsBytes(shard.layout, shard.rank);
+            engine::kRankBytes + engine::WindowsBytes(shard.layout, shard.rank, device.one_host);
         use.host.work = std::max(use.host.work, apart.host.arena_bytes + process);
     }
     use.host.room = host.memory.value;
@@ -206,7 +206,8 @@ Result<MemoryUse> MemoryPlanner::Of(const model::Shard& shard, const Machine& ma
         found = known_.emplace(key, use).first;
     }
     MemoryUse use = found->second;
-    const uint64_t process = engine::kRankBytes + engine::WindowsBytes(shard.layout, shard.rank);
+    const uint64_t process =
+        engine::kRankBytes + engine::WindowsBytes(shard.layout, shard.rank, one_host);
     use.process = machine.shares_memory() ? process : 0;
     use.rank = shard.rank;
     use.room = RoomOf(machine);

@@ -58,7 +58,8 @@ class Ranks {
             static_cast<uint64_t>(use.host.total()) + static_cast<uint64_t>(job_.cache_ram);
         if (device.pool.kind == MemoryKind::kDevice && !use.host.is_used()) {
             const model::Shard& shard = plan_.shards[static_cast<size_t>(use.rank)];
-            bytes += engine::kRankBytes + engine::WindowsBytes(shard.layout, shard.rank);
+            bytes += engine::kRankBytes +
+                     engine::WindowsBytes(shard.layout, shard.rank, here_ == plan_.shards.size());
         }
         return bytes;
     }

@@ -50,6 +50,9 @@ TEST(Links, WindowsOfARankHaveHalfAGigabyte) {
     LinkNeeds ring;
     for (int rank = 0; rank < 4096; ++rank) ring.pairs.push_back({rank, (rank + 1) % 4096});
     EXPECT_EQ(WindowBytesFor(ring, 4096), kUsual);
+    // 128 ranks on one machine have 4 GiB.
+    EXPECT_EQ(WindowBytesFor({}, 8, true), kUsual);
+    EXPECT_EQ(WindowBytesFor({}, 128, true), size_t{256} << 10);
     ring.spare = true;
     EXPECT_EQ(WindowBytesFor(ring, 4096), size_t{128} << 10);
 }

@@ -82,17 +82,19 @@ TEST(LayoutLinks, WindowsAreThoseOfTheLinks) {
         job.pp = pp;
         const int ranks = tp * pp;
         const cluster::LinkNeeds needs = LinksOf(JobToJson(job), ranks);
-        const size_t window = cluster::WindowBytesFor(needs, ranks);
         model::Layout layout;
         layout.tp = tp;
         layout.pp = pp;
-        for (int rank = 0; rank < ranks; ++rank) {
+        for (int turn = 0; turn < 2 * ranks; ++turn) {
+            const int rank = turn / 2;
+            const bool local = turn % 2 == 1;
+            const size_t window = cluster::WindowBytesFor(needs, ranks, local);
             const auto links = needs.pairs.empty()
                                    ? ranks - 1
                                    : std::ranges::count_if(needs.pairs, [&](const auto& pair) {
                                          return pair.a == rank || pair.b == rank;
                                      });
-            EXPECT_EQ(WindowsBytes(layout, rank), static_cast<uint64_t>(links) * window)
+            EXPECT_EQ(WindowsBytes(layout, rank, local), static_cast<uint64_t>(links) * window)
                 << "tp " << tp << " pp " << pp << " rank " << rank;
         }
     }

@@ -129,13 +129,15 @@ uint64_t WindowsBytes(Cluster& cluster) {
     return bytes;
 }
 
-uint64_t WindowsBytes(int links, int most) {
-    return static_cast<uint64_t>(links) * WindowBytesOf(most);
+uint64_t WindowsBytes(int links, int most, int local) {
+    return static_cast<uint64_t>(links) * WindowBytesOf(most, local);
 }
 
-size_t WindowBytesOf(int most) {
-    constexpr size_t kMostWindowsBytes = size_t{512} << 20, kLeastBytes = size_t{128} << 10;
-    return std::clamp(kMostWindowsBytes / static_cast<size_t>(most + 1) / 4096 * 4096, kLeastBytes,
+size_t WindowBytesOf(int most, int local) {
+    constexpr size_t kOfRank = size_t{512} << 20, kOfMachine = size_t{4} << 30;
+    constexpr size_t kLeastBytes = size_t{128} << 10;
+    const size_t all = std::min(kOfRank, kOfMachine / static_cast<size_t>(local));
+    return std::clamp(all / static_cast<size_t>(most + 1) / 4096 * 4096, kLeastBytes,
                       net::FabricOptions().window_bytes);
 }
 

@@ -82,14 +82,15 @@ cluster::LinkNeeds LinksOf(const std::string& text, int ranks) {
     return links;
 }
 
-uint64_t WindowsBytes(const model::Layout& layout, int rank) {
+uint64_t WindowsBytes(const model::Layout& layout, int rank, bool local) {
     const int ranks = layout.size(), tp = layout.tp, pp = layout.pp;
+    const int beside = local ? ranks : 1;
     if (ranks == 1) return 0;
-    if (pp == 1 || ranks == 2) return cluster::WindowsBytes(ranks - 1, ranks - 1);
+    if (pp == 1 || ranks == 2) return cluster::WindowsBytes(ranks - 1, ranks - 1, beside);
     // As in LinksOf: tensor ranks, the neighbors in other stages, and the answers' way to rank 0.
     const bool answers = pp > 2 && (rank == 0 || rank == ranks - tp);
     const int links = tp - 1 + (rank >= tp) + (rank + tp < ranks) + answers;
-    return cluster::WindowsBytes(links, tp - 1 + (pp > 2 ? 2 : 1));
+    return cluster::WindowsBytes(links, tp - 1 + (pp > 2 ? 2 : 1), beside);
 }
 
 LayoutCosts CostsOf(const Job& job, const model::Hyper& hyper,

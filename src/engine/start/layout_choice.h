@@ -27,8 +27,9 @@ bool MayLackLinks(const Job& job, cluster::Cluster& cluster);
 // The data links for the layout of `job` (JSON), for ClusterOptions::links_of. A layout that is
 // still open needs those of a pipeline.
 cluster::LinkNeeds LinksOf(const std::string& job, int ranks);
-// Bytes of the windows of a rank's links, if the job names this layout.
-uint64_t WindowsBytes(const model::Layout& layout, int rank);
+// Bytes of the windows of a rank's links, if the job names this layout. local: all ranks are on one
+// machine.
+uint64_t WindowsBytes(const model::Layout& layout, int rank, bool local = false);
 
 struct LayoutCosts {
     int ranks = 1;
