@@ -181,10 +181,12 @@ def main():
             key = (line["kernel"], ",".join(map(str, line["constants"])), str(line["subgroup"]))
             row = dict(zip(("kernel", "constants", "subgroup"), key)) | found
             own = family == RECORDED_FAMILY
-            if own and options.record:
-                rows.append(row)
+            if options.record:
+                rows += [row] if own else []
             elif options.check:
-                for wrong in wrong_with(found, recorded.get(key) if own else None):
+                known = recorded.get(key) if own else None
+                unknown = [] if known or not own else ["not recorded: use --record"]
+                for wrong in wrong_with(found, known) + unknown:
                     failures += 1
                     print(f"{family} {' '.join(key)}: {wrong}")
             else:
