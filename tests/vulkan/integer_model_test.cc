@@ -25,6 +25,10 @@ namespace {
 
 constexpr Arithmetic kInt8Products{.integer = true};
 
+std::string NameOf(const gpu::Description& device) {
+    return gpu::ApiName(device.api) + (":" + std::to_string(device.index));
+}
+
 // A model's file on a device.
 class ModelOn {
   public:
@@ -94,7 +98,7 @@ constexpr double kRoundedModel = 3e-2, kUnroundedModel = 3e-3;
 TEST(VulkanIntegerModels, AreAsNearTheReferenceAsTheCpu) {
     WEFT_VULKAN(opened);
     if (!opened->description().integer_dot) GTEST_SKIP() << "no integer dot products";
-    const std::string name = "vulkan:" + std::to_string(opened->description().index);
+    const std::string name = NameOf(opened->description());
     DeviceOptions reference, unrounded;
     reference.reference = unrounded.exact = true;
     const auto integers = Open(name, {}, {.arithmetic = kInt8Products}).value();
@@ -125,7 +129,7 @@ TEST(VulkanIntegerModels, AreAsNearTheReferenceAsTheCpu) {
 // Products and attention on matrix units round to f16, 2^-11 of each factor.
 TEST(VulkanMatrixModels, AnswerAsTheReference) {
     WEFT_VULKAN(opened);
-    const std::string name = "vulkan:" + std::to_string(opened->description().index);
+    const std::string name = NameOf(opened->description());
     DeviceOptions reference;
     reference.reference = true;
     const Arithmetic units{.matrix = test::MatrixOf(opened->description())};
@@ -152,7 +156,7 @@ TEST(VulkanIntegerModels, SmolLm2AgreesWithTheReference) {
     const std::string path =
         std::string(home == nullptr ? "." : home) + "/.cache/weft/SmolLM2-135M-Instruct.Q4_1.gguf";
     if (!std::filesystem::exists(path)) GTEST_SKIP() << "NOT TESTED: " << path << " is not here";
-    const std::string name = "vulkan:" + std::to_string(opened->description().index);
+    const std::string name = NameOf(opened->description());
     DeviceOptions reference;
     reference.reference = true;
     // 11 tokens, so that the prompt uses tiles.
