@@ -295,7 +295,8 @@ class ManyCurves(Training):
             subprocess.run([PROGRAM, "quantize", MODEL, path, kind], check=True,
                            capture_output=True, timeout=PATIENCE)
             self.like_cpu("--lora", "4", model=path)
-        self.like_cpu("--lora", "4", model=path, dtype="bf16")
+        # (The second update multiplies the norm by six, and each rounding with it.)
+        self.like_cpu("--lora", "4", model=path, dtype="bf16", steps=2)
 
     def test_optimizers(self):
         for words in (("sgd", "--momentum", "0.9", "--nesterov"), ("adafactor",
@@ -408,7 +409,7 @@ class Files(Training):
 
 class Failures(Training):
     def test_a_model_that_does_not_fit(self):
-        card = self.cards("discrete vram=32")
+        card = self.cards("discrete vram=28")
         words = self.quiet("--micro-batch", "1", "--device", "vulkan:0", model=MODEL)
         _, said = self.refused(words, card)
         self.assertRegex(said, r"does not fit into vulkan:0 of .* MiB are free\. It fits with")
