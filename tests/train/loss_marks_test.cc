@@ -113,6 +113,12 @@ TEST(LossMarks, OfTokens) {
                 << said;
             EXPECT_NE(said.find("'loss_mask' (1: learned)"), std::string::npos) << said;
         }
+        for (const auto& [name, value] :
+             {std::pair("weight", "0"), {"train", "false"}, {"masked", "true"}}) {
+            const std::string said =
+                Marked(fmt::format(R"({{"{}": [65, 66], "{}": {}}})", ids, name, value));
+            EXPECT_NE(said.find("for the whole record"), std::string::npos) << said;
+        }
     }
 }
 
@@ -122,12 +128,21 @@ TEST(LossMarks, OfWholeRecords) {
         R"({"conversations": [{"from": "human", "value": "U"}, {"from": "gpt", "value": "A"}])",
         R"({"prompt": "U", "completion": "A")",
         R"({"prompt": [{"role": "user", "content": "U"}], "completion": "A")",
+        R"({"prompt": [], "completion": "A")",
+        R"({"prompt": [], "completion": [{"role": "assistant", "content": "A"}])",
         R"({"instruction": "U", "output": "A")",
         R"({"question": "U", "answer": "A")",
+        R"({"messages": " \r\n\t[{\"role\": \"assistant\", \"content\": \"A\"}]")",
+        R"({"conversations": "\uFEFF[{\"from\": \"gpt\", \"value\": \"A\"}]")",
+        R"({"conversation": " [{\"role\": \"assistant\", \"content\": \"A\"}]")",
         R"({"text": "A")",
     };
     for (const std::string form : forms) {
         const bool text = form.starts_with("{\"text");
+        // Another column does not change the form. ('text' comes before 'conversation'.)
+        if (!text && !form.starts_with("{\"conversation\"")) {
+            EXPECT_EQ(Marked(form + R"(, "text": "zz"})"), Marked(form + "}")) << form;
+        }
         const std::string plain = Marked(form + "}");
         ASSERT_EQ(plain.find("error"), std::string::npos) << plain;
         const auto refused = [&](const std::string& more, const std::string& words) {

@@ -65,6 +65,15 @@ TEST(Preference, Conversations) {
         "\"chosen\": [" + user + "," + chosen + "], \"rejected\": [" + user + "," + rejected + "]}";
     EXPECT_EQ(AnswersOf("{" + whole), answers);
     EXPECT_EQ(AnswersOf("{\"prompt\": \"Sky?\"," + whole), answers);
+    // As texts of JSON, on one line or several.
+    for (const char* open : {"[", " [", "[\n  "}) {
+        const OrderedJson texts{{"prompt", open + user + "]"},
+                                {"chosen", open + chosen + "]"},
+                                {"rejected", open + rejected + "]"}};
+        EXPECT_EQ(AnswersOf(texts.dump()), answers) << texts;
+    }
+    EXPECT_EQ(AnswersOf(R"({"prompt": "a", "chosen": " [b", "rejected": "[1]"})"),
+              "+a[ [b<|endoftext|>]-a[[1]<|endoftext|>]");
     EXPECT_EQ(AnswersOf("{\"chosen\": [" + chosen + "], \"rejected\": [" + rejected + "]}"),
               "no 'prompt', and 'chosen' and 'rejected' have 0 first messages in common, of 1 and "
               "1; expected the same first messages in both, and then other answers");

@@ -184,6 +184,13 @@ bool LeavesOut(std::string_view name, const OrderedJson& value) {
     return counts && flag && *flag != mark->learned;
 }
 
+Error LeftOut(const std::string& name, const OrderedJson& value) {
+    return MakeError(ErrorCode::kUnsupported,
+                     "'{}' is {} for the whole record, so nothing of it is to be learned. Remove "
+                     "the record, or pass --skip-bad",
+                     name, ShownValue(value));
+}
+
 // TRL's and LLaMA-Factory's tag of an answer; tables have it as text.
 bool IsAnswerTag(std::string_view name, const OrderedJson& value) {
     if (name != "label" && name != "kto_tag") return false;
@@ -239,6 +246,7 @@ Result<std::vector<uint8_t>> LossOfTokens(const OrderedJson& record, std::span<c
     for (const auto& [name, value] : record.items()) {
         if (value.is_null() || name == "labels") continue;
         if (IsOneOf(name, kTokenMasks) || IsOneOf(name, kOtherMasks)) continue;
+        if (LeavesOut(name, value)) return LeftOut(name, value);
         const bool list = value.is_array() && value.size() == ids.size();
         if (!HasWord(name, kMaskWords) &&
             !(list && (HasWord(name, kMarkWords) || HasWord(name, kLabelWords)))) {
@@ -289,12 +297,7 @@ Status CheckRecordMarks(const OrderedJson& record, bool has_answer) {
                 "their records and remove '{}' from them",
                 name, ShownValue(value), name);
         }
-        if (LeavesOut(name, value)) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "'{}' is {} for the whole record, so nothing of it is to be learned. "
-                             "Remove the record, or pass --skip-bad",
-                             name, ShownValue(value));
-        }
+        if (LeavesOut(name, value)) return LeftOut(name, value);
         if (IsOneOf(name, kOtherMasks)) continue;
         if (HasWord(name, kMaskWords)) {
             WEFT_TRY(CheckRecordMask(name, value));

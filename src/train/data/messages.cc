@@ -171,13 +171,6 @@ Status UseOpenAiNames(OrderedJson& message) {
     return {};
 }
 
-// Also true for the text of a list, which may be one of objects.
-bool IsListOfObjects(const OrderedJson& value) {
-    if (value.is_string()) return value.get_ref<const std::string&>().starts_with('[');
-    return value.is_array() &&
-           std::ranges::all_of(value, [](const OrderedJson& each) { return each.is_object(); });
-}
-
 // A list, or the text of one.
 Result<OrderedJson> ListOf(const OrderedJson& value, std::string_view name, std::string_view what) {
     OrderedJson list = value;
@@ -200,6 +193,17 @@ Result<OrderedJson> ListOf(const OrderedJson& value, std::string_view name, std:
 bool IsTextNumber(const OrderedJson& value) {
     return value.is_number_integer() ||
            (value.is_number_float() && std::abs(value.get<double>()) < 0x1p53);
+}
+
+bool IsListOfObjects(const OrderedJson& value) {
+    if (value.is_string()) {
+        const auto& text = value.get_ref<const std::string&>();
+        // (A parser of JSON skips these blanks and a byte order mark.)
+        const size_t begin = text.find_first_not_of("\xEF\xBB\xBF \t\r\n");
+        return begin != text.npos && text[begin] == '[';
+    }
+    return value.is_array() &&
+           std::ranges::all_of(value, [](const OrderedJson& each) { return each.is_object(); });
 }
 
 std::string RoleNamed(std::string_view said) {

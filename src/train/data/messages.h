@@ -20,6 +20,9 @@ std::string RoleNamed(std::string_view said);
 // more that is no 64-bit integer has lost digits.
 bool IsTextNumber(const chat::OrderedJson& value);
 
+// Whether the value is a list of objects, or a text that may be the JSON of one.
+bool IsListOfObjects(const chat::OrderedJson& value);
+
 // value: a list of messages, or a string with such a list as JSON. name: the list's name in errors.
 Result<chat::OrderedJson> ListOfMessages(const chat::OrderedJson& value, std::string_view name);
 

@@ -45,7 +45,10 @@ Error Lacks(const char* name, LossKind loss) {
 
 // A string, or a list of messages with OpenAI's names.
 Result<OrderedJson> TextOrMessages(const OrderedJson& value, const char* name) {
-    const bool list = value.is_string() && value.get_ref<const std::string&>().starts_with("[{");
+    // (An answer may begin with a bracket.)
+    const std::string_view text =
+        value.is_string() ? Trim(value.get_ref<const std::string&>()) : std::string_view();
+    const bool list = text.starts_with('[') && Trim(text.substr(1)).starts_with('{');
     if (IsTextNumber(value)) return OrderedJson(value.dump());
     if (value.is_string() && !list) return value;
     const bool messages =

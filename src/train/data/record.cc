@@ -210,6 +210,10 @@ Result<Record> ParsePair(const RecordJson& record) {
     for (RecordJson& message : made.messages) {
         if (message.is_object()) message[chat::kLossMember] = 0;
     }
+    if (completion->is_array() && completion->empty()) {
+        return MakeError(ErrorCode::kCorrupt, "'{}' is an empty list; expected messages",
+                         NameIn(record, kCompletion));
+    }
     WEFT_TRY(AddMessages(record, kCompletion, "assistant", made.messages));
     WEFT_TRY(AddSystem(record, made.messages));
     WEFT_ASSIGN(made.tools, ToolsOf(record));
@@ -265,15 +269,11 @@ bool IsNumbers(const RecordJson* value) {
     return value != nullptr && value->is_array() && !value->empty() &&
            std::ranges::all_of(*value, [](const RecordJson& each) { return each.is_number(); });
 }
-// A list of objects, or a JSON text that may be one.
 bool IsMessages(const RecordJson* value) {
-    if (value == nullptr) return false;
-    if (value->is_string()) return value->get_ref<const std::string&>().starts_with('[');
-    return value->is_array() &&
-           std::ranges::all_of(*value, [](const RecordJson& each) { return each.is_object(); });
+    return value != nullptr && IsListOfObjects(*value);
 }
 bool HasContent(const RecordJson* value) {
-    return IsString(value) || (IsMessages(value) && !value->empty());
+    return IsString(value) || IsMessages(value);
 }
 
 enum class LearnedPart { kReply, kText, kIds };
@@ -443,19 +443,25 @@ Result<Record> RecordOfObject(chat::OrderedJson record) {
                          std::string_view(record.type_name()));
     }
     WEFT_TRY(RefusePreference(record));
+    const auto check = [&](const FormRule& rule) {
+        if (rule.learned == LearnedPart::kIds) return Status();
+        return CheckRecordMarks(record, rule.learned == LearnedPart::kReply);
+    };
     for (const FormRule& rule : kFormRules) {
         if (!rule.fits(record)) continue;
-        if (rule.learned != LearnedPart::kIds) {
-            WEFT_TRY(CheckRecordMarks(record, rule.learned == LearnedPart::kReply));
-        }
+        WEFT_TRY(check(rule));
         return rule.parse(record);
     }
     // Reports the error of the form that the record is meant to have.
     for (const FormRule& rule : kFormRules) {
         if (Find(record, rule.marks) == nullptr) continue;
-        const auto wrong = rule.parse(record);
-        if (wrong.ok()) return wrong;
-        return MakeError(wrong.error().code, "{}. A record has {}", wrong.error().message, kForms);
+        auto parsed = rule.parse(record);
+        if (!parsed.ok()) {
+            return MakeError(parsed.error().code, "{}. A record has {}", parsed.error().message,
+                             kForms);
+        }
+        WEFT_TRY(check(rule));
+        return parsed;
     }
     return NoForm(record);
 }
