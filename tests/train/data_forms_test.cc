@@ -322,7 +322,7 @@ TEST(DataForms, ErrorsNameFieldAndForms) {
     said(R"({"txt": "a", "n": 1})", "a record with 'txt', 'n'");
     said(R"({"text": ["a"]})", "'text' is array; expected a string");
     said(R"({"messages": {"role": "user"}})", "'messages' is object; expected a list of messages");
-    said(R"({"prompt": true, "completion": "A"})", "'prompt' is boolean");
+    said(R"({"prompt": {}, "completion": "A"})", "'prompt' is object; expected a string");
     for (const char* preference :
          {R"({"prompt": "a", "chosen": "b", "rejected": "c"})",
           R"({"messages": [{"role": "user", "content": "U"}], "chosen": "b", "rejected": "c"})",
@@ -536,9 +536,32 @@ TEST(DataForms, NumbersInThePlaceOfTexts) {
         ASSERT_NE(texts, record);
         EXPECT_EQ(Marked(record), Marked(texts)) << record;
     }
+    // A value that can't be read keeps the form, whatever other columns the record has.
+    for (const char* wrong : {"18446744073709551616", "123456789012345678901234567890", "true"}) {
+        const std::string kind = wrong[0] == 't' ? "boolean" : "a number of too many digits";
+        for (const char* record :
+             {R"({"instruction": "i", "output": 5, "text": "i and 5"})",
+              R"({"instruction": "i", "input": 5, "output": "o", "text": "i and 5"})",
+              R"({"instruction": 5, "response": "o", "text": "i and 5"})",
+              R"({"prompt": "p", "completion": 5, "text": "p and 5"})",
+              R"({"prompt": 5, "response": "c", "text": "p and 5"})",
+              R"({"prompt": [{"role": "user", "content": "p"}], "completion": 5, "text": "t"})",
+              R"({"question": "q", "answer": 5, "text": "q and 5"})",
+              R"({"question": "q", "context": 5, "answer": "a", "text": "q and 5"})",
+              R"({"instruction": "i", "output": 5, "conversation": [{"role": "user"}]})",
+              R"({"text": 5, "conversation": [{"role": "user"}]})"}) {
+            std::string changed = record;
+            changed.replace(changed.find(": 5") + 2, 1, wrong);
+            const std::string error = Marked(changed);
+            EXPECT_TRUE(error.starts_with("bad record: '") &&
+                        error.find("' is " + kind + "; expected a string") != error.npos)
+                << changed << error;
+        }
+    }
     // A text of these digits would not be that of the file.
     const std::string digits = "123456789012345678901234567890";
-    EXPECT_NE(Marked(R"({"question": "q", "answer": )" + digits + "}").find("'answer' is number"),
+    EXPECT_NE(Marked(R"({"question": "q", "answer": )" + digits + "}")
+                  .find("'answer' is a number of too many digits"),
               std::string::npos);
     EXPECT_NE(said("6", digits.c_str()).find("'content': expected a string"), std::string::npos);
     EXPECT_NE(Marked(R"({"question": "q", "answer": 42, "weight": 0})").find("'weight'"),

@@ -80,7 +80,10 @@ OrderedJson ContentOf(const OrderedJson& message) {
     for (const char* name : kContentNames) {
         const auto content = message.find(name);
         if (content == message.end() || content->is_null()) continue;
-        return IsTextNumber(*content) ? OrderedJson(content->dump()) : *content;
+        if (content->is_number()) {
+            if (auto text = TextOfValue(*content)) return *std::move(text);
+        }
+        return *content;
     }
     return nullptr;
 }
@@ -190,9 +193,16 @@ Result<OrderedJson> ListOf(const OrderedJson& value, std::string_view name, std:
 
 }  // namespace
 
-bool IsTextNumber(const OrderedJson& value) {
-    return value.is_number_integer() ||
-           (value.is_number_float() && std::abs(value.get<double>()) < 0x1p53);
+std::optional<std::string> TextOfValue(const OrderedJson& value) {
+    if (value.is_string()) return value.get<std::string>();
+    const bool exact = value.is_number_integer() ||
+                       (value.is_number_float() && std::abs(value.get<double>()) < 0x1p53);
+    return exact ? std::optional(value.dump()) : std::nullopt;
+}
+
+std::string_view KindOf(const OrderedJson& value) {
+    return value.is_number() && !TextOfValue(value) ? "a number of too many digits"
+                                                    : value.type_name();
 }
 
 bool IsListOfObjects(const OrderedJson& value) {

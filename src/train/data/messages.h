@@ -4,6 +4,7 @@
 // Errors: kCorrupt; the message does not have the record's place.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,9 +17,11 @@ namespace weft::train {
 // `call` for a function call, `function` for a call or its result. Returns "" for an unknown role.
 std::string RoleNamed(std::string_view said);
 
-// Whether the value is a number whose digits are a text, such as the answer 42. A number of 2^53 or
-// more that is no 64-bit integer has lost digits.
-bool IsTextNumber(const chat::OrderedJson& value);
+// The text of a string, or of a number, such as the answer 42; none for other values. A number of
+// 2^53 or more that is no 64-bit integer has lost digits, so it has none.
+std::optional<std::string> TextOfValue(const chat::OrderedJson& value);
+// What a value without a text is, for errors: "boolean", "a number of too many digits".
+std::string_view KindOf(const chat::OrderedJson& value);
 
 // Whether the value is a list of objects, or a text that may be the JSON of one.
 bool IsListOfObjects(const chat::OrderedJson& value);

@@ -49,15 +49,16 @@ Result<OrderedJson> TextOrMessages(const OrderedJson& value, const char* name) {
     const std::string_view text =
         value.is_string() ? Trim(value.get_ref<const std::string&>()) : std::string_view();
     const bool list = text.starts_with('[') && Trim(text.substr(1)).starts_with('{');
-    if (IsTextNumber(value)) return OrderedJson(value.dump());
-    if (value.is_string() && !list) return value;
+    if (!list) {
+        if (auto made = TextOfValue(value)) return OrderedJson(*std::move(made));
+    }
     const bool messages =
         list || (value.is_array() && std::ranges::all_of(value, [](const OrderedJson& each) {
                      return each.is_object();
                  }));
     if (!messages) {
         return MakeError(ErrorCode::kCorrupt, "'{}' is {}; expected a string or a list of messages",
-                         name, value.is_array() ? "a list of other values" : value.type_name());
+                         name, value.is_array() ? "a list of other values" : KindOf(value));
     }
     WEFT_ASSIGN(OrderedJson made, ListOfMessages(value, name));
     const bool objects =

@@ -42,8 +42,7 @@ const RecordJson* Find(const RecordJson& record, Keys keys) {
 }
 
 Error WrongType(std::string_view key, std::string_view expected, const RecordJson& value) {
-    return MakeError(ErrorCode::kCorrupt, "'{}' is {}; expected {}", key, value.type_name(),
-                     expected);
+    return MakeError(ErrorCode::kCorrupt, "'{}' is {}; expected {}", key, KindOf(value), expected);
 }
 
 Result<std::string> StringOf(const RecordJson& record, Keys keys) {
@@ -51,9 +50,8 @@ Result<std::string> StringOf(const RecordJson& record, Keys keys) {
     if (value == nullptr) {
         return MakeError(ErrorCode::kCorrupt, "no '{}' in the record", *keys.begin());
     }
-    if (IsTextNumber(*value)) return value->dump();
-    if (!value->is_string()) return WrongType(*keys.begin(), "a string", *value);
-    return value->get<std::string>();
+    if (auto text = TextOfValue(*value)) return *std::move(text);
+    return WrongType(NameIn(record, keys), "a string", *value);
 }
 
 // "" if the member is absent.
@@ -89,11 +87,8 @@ Result<std::string> ContextOf(const RecordJson& record) {
         value = inner;
     }
     if (value->is_array()) return Joined(*value, "context");
-    if (IsTextNumber(*value)) return value->dump();
-    if (!value->is_string()) {
-        return WrongType("context", "a string, a list of strings or {\"contexts\": [...]}", *value);
-    }
-    return value->get<std::string>();
+    if (auto text = TextOfValue(*value)) return *std::move(text);
+    return WrongType("context", "a string, a list of strings or {\"contexts\": [...]}", *value);
 }
 
 Result<std::vector<int32_t>> IdsOf(const RecordJson& record, const char* key) {
@@ -175,10 +170,12 @@ Status AddMessages(const RecordJson& record, Keys keys, const char* role, Record
     if (value == nullptr) {
         return MakeError(ErrorCode::kCorrupt, "no '{}' in the record", *keys.begin());
     }
-    if (value->is_string() || IsTextNumber(*value)) {
-        const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
-        messages.push_back({{"role", role}, {"content", text}});
+    if (const auto text = TextOfValue(*value)) {
+        messages.push_back({{"role", role}, {"content", *text}});
         return {};
+    }
+    if (!value->is_array()) {
+        return WrongType(NameIn(record, keys), "a string or a list of messages", *value);
     }
     WEFT_ASSIGN(RecordJson list, ListOfMessages(*value, *keys.begin()));
     for (RecordJson& message : list) messages.push_back(std::move(message));
@@ -262,8 +259,9 @@ Result<Record> ParseText(const RecordJson& record) {
     return Record(std::move(made));
 }
 
+// A string, or a value in the place of one. (StringOf refuses numbers that have lost digits.)
 bool IsString(const RecordJson* value) {
-    return value != nullptr && (value->is_string() || IsTextNumber(*value));
+    return value != nullptr && (value->is_string() || value->is_number() || value->is_boolean());
 }
 bool IsNumbers(const RecordJson* value) {
     return value != nullptr && value->is_array() && !value->empty() &&
