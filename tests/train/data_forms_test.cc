@@ -80,7 +80,7 @@ TEST(DataForms, SystemBesideMessages) {
             if (other) {
                 EXPECT_EQ(record(turns, "5"), kAsked + kAnswered);  // another meaning
             } else {
-                EXPECT_NE(record(turns, "5").find(fmt::format("'{}' is number", name)),
+                EXPECT_NE(record(turns, "true").find(fmt::format("'{}' is boolean", name)),
                           std::string::npos);
             }
             for (const char* role : {"system", "developer"}) {
@@ -576,6 +576,26 @@ TEST(DataForms, NumbersInThePlaceOfTexts) {
     EXPECT_NE(Marked(R"({"text": NaNs})").find("not valid JSON: line 1, column 10"),
               std::string::npos);
     EXPECT_NE(Marked(R"({"text": NaN})").find("a record with 'text'"), std::string::npos);
+}
+
+// Each member that is a text, also within a list.
+TEST(DataForms, NumbersInEachMember) {
+    for (const char* record :
+         {R"({"instruction": "i", "output": "o", "history": [["a", 4], [5, "b"]]})",
+          R"({"question": "q", "context": [4, "b"], "answer": "a"})",
+          R"({"QUESTION": "q", "context": {"contexts": ["b", 4]}, "LONG_ANSWER": "a"})",
+          R"({"system": 4, "instruction": "i", "output": "o"})",
+          R"({"system": 4, "messages": [{"role": "user", "content": "U"},
+              {"role": "assistant", "content": "A"}]})",
+          R"({"text": 4})"}) {
+        std::string texts = record;
+        for (const char* digit : {"4", "5"}) {
+            const size_t at = texts.find(digit);
+            if (at != texts.npos) texts.replace(at, 1, fmt::format("\"{}\"", digit));
+        }
+        EXPECT_EQ(Marked(record), Marked(texts)) << record;
+        EXPECT_EQ(Marked(record).find("bad record"), std::string::npos) << Marked(record);
+    }
 }
 
 // Records inside a single record's list are refused by name.

@@ -113,6 +113,49 @@ TEST(Preference, RefusesOtherMembers) {
             "expected the same form");
 }
 
+// The tokens that a loss learns from a record, or the error.
+std::string TokensOf(const OrderedJson& record, LossKind loss) {
+    Result<Sample> sample = Sample();
+    if (loss == LossKind::kClassification || loss == LossKind::kContrastive) {
+        sample = EncodeTexts(ByteEncoder(), loss, {}, record);
+    } else if (loss == LossKind::kGrpo) {
+        sample = EncodePrompt(ByteEncoder(), record);
+    } else {
+        return AnswersOf(record.dump(), loss);
+    }
+    return sample.ok() ? Marked(*sample) : "error: " + sample.error().message;
+}
+
+// A number is a text in each member and with each loss.
+TEST(Preference, NumbersInThePlaceOfTexts) {
+    const std::pair<LossKind, const char*> records[] = {
+        {LossKind::kDpo, R"({"prompt": "p", "chosen": "a", "rejected": "b"})"},
+        {LossKind::kReward, R"({"prompt": "p", "chosen": "a", "rejected": "b"})"},
+        {LossKind::kKto, R"({"prompt": "p", "completion": "a", "label": true})"},
+        {LossKind::kGrpo, R"({"prompt": "p"})"},
+        {LossKind::kClassification, R"({"text": "t", "label": 1})"},
+        {LossKind::kClassification, R"({"sentence": ["t"], "label": 1})"},
+        {LossKind::kContrastive, R"({"anchor": "a", "positive": "p", "negative": "n"})"},
+        {LossKind::kContrastive, R"({"query": "q", "pos": ["p"], "neg": ["m", "n"]})"},
+        {LossKind::kContrastive, R"({"question": "q", "answer": "a", "negative_1": "n"})"}};
+    for (const auto& [loss, text] : records) {
+        const OrderedJson record = OrderedJson::parse(text);
+        const OrderedJson members = record.flatten();
+        for (const auto& [path, value] : members.items()) {
+            if (!value.is_string()) continue;
+            OrderedJson number = record, digits = record;
+            number[OrderedJson::json_pointer(path)] = 42;
+            digits[OrderedJson::json_pointer(path)] = "42";
+            const std::string learned = TokensOf(digits, loss);
+            EXPECT_NE(learned.find("42"), learned.npos) << digits << learned;
+            EXPECT_EQ(TokensOf(number, loss), learned) << number;
+            number[OrderedJson::json_pointer(path)] = 1e30;
+            const std::string said = TokensOf(number, loss);
+            EXPECT_NE(said.find("' is a number of too many digits; expected"), said.npos) << said;
+        }
+    }
+}
+
 // Reads a record by the way of each loss.
 void ReadAll(const OrderedJson& record) {
     const auto tokens = RecordOfObject(record);

@@ -280,7 +280,7 @@ TEST(Record, RefusesByName) {
     refused(R"({"question": "q"})", "no 'answer'");
     refused(R"({"completion": "q"})", "no 'prompt'");
     refused(R"({"question": "q", "answer": "a", "context": {"x": 1}})", "contexts");
-    refused(R"({"question": "q", "answer": "a", "context": [1]})", "a list of strings");
+    refused(R"({"question": "q", "answer": "a", "context": [true]})", "a list of strings");
     refused(R"({"tokens": [1, -1]})", "-1");
     refused(R"({"tokens": [1, 1.5]})", "1.5");
     refused(R"({"tokens": [1, 4294967296]})", "4294967296");

@@ -68,9 +68,10 @@ Result<std::string> SystemOf(const RecordJson& record) {
 Result<std::string> Joined(const RecordJson& list, std::string_view key) {
     std::string joined;
     for (const RecordJson& each : list) {
-        if (!each.is_string()) return WrongType(key, "a list of strings", each);
+        const auto text = TextOfValue(each);
+        if (!text) return WrongType(key, "a list of strings", each);
         if (!joined.empty()) joined += '\n';
-        joined += each.get_ref<const std::string&>();
+        joined += *text;
     }
     return joined;
 }
@@ -142,14 +143,16 @@ Status AddSystem(const RecordJson& record, RecordJson& messages) {
     if (*name == 0 || record.at(name) == "") return {};
     const RecordJson* system = &record.at(name);
     const bool parts = system->is_array() && !system->empty() && system->front().is_object();
-    if (!system->is_string() && !parts) return WrongType(name, "a string", *system);
+    const auto text = TextOfValue(*system);
+    if (!text && !parts) return WrongType(name, "a string", *system);
+    const RecordJson said = text ? RecordJson(*text) : *system;
     const bool has = !messages.empty() && messages[0].is_object() &&
                      messages[0].value("role", RecordJson()) == "system";
     if (!has) {
-        messages.insert(messages.begin(), RecordJson{{"role", "system"}, {"content", *system}});
+        messages.insert(messages.begin(), RecordJson{{"role", "system"}, {"content", said}});
         return {};
     }
-    if (messages[0].value("content", RecordJson()) == *system) return {};
+    if (messages[0].value("content", RecordJson()) == said) return {};
     return MakeError(ErrorCode::kCorrupt,
                      "'{}' differs from the system message in the list. Remove one of them", name);
 }
@@ -230,10 +233,10 @@ Result<Record> ParseInstruction(const RecordJson& record) {
     constexpr std::string_view kPairs = "a list of [instruction, answer] pairs";
     if (!history->is_array()) return WrongType("history", kPairs, *history);
     for (const RecordJson& turn : *history) {
-        const bool pair =
-            turn.is_array() && turn.size() == 2 && turn[0].is_string() && turn[1].is_string();
-        if (!pair) return WrongType("history", kPairs, turn);
-        made.history.emplace_back(turn[0].get<std::string>(), turn[1].get<std::string>());
+        if (!turn.is_array() || turn.size() != 2) return WrongType("history", kPairs, turn);
+        auto asked = TextOfValue(turn[0]), answered = TextOfValue(turn[1]);
+        if (!asked || !answered) return WrongType("history", kPairs, asked ? turn[1] : turn[0]);
+        made.history.emplace_back(*std::move(asked), *std::move(answered));
     }
     return Record(std::move(made));
 }

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "model_files/hf/json.h"
+#include "train/data/messages.h"
 
 namespace weft::train {
 namespace {
@@ -58,11 +59,11 @@ Result<std::string> TextOf(const Named& member, std::string_view expected) {
                          expected);
     }
     if (value->is_array() && value->size() == 1) value = &value->front();
-    if (value->is_string() && !Trim(value->get_ref<const std::string&>()).empty()) {
-        return value->get<std::string>();
-    }
+    std::optional<std::string> text = TextOfValue(*value);
+    if (text && !Trim(*text).empty()) return *std::move(text);
     return MakeError(ErrorCode::kCorrupt, "'{}' is {}; expected a text that is not empty",
-                     member.name, Shown(*member.value));
+                     member.name,
+                     value->is_number() ? std::string(KindOf(*value)) : Shown(*member.value));
 }
 
 Result<double> LabelOf(const OrderedJson& record, int64_t labels) {
