@@ -21,7 +21,7 @@ constexpr std::string_view kDsmlTag =
 class PlainGrammar : public AnswerParser::Grammar {
   public:
     void Push(std::string_view text, AnswerDelta& delta) override { delta.content += text; }
-    void Finish(AnswerDelta&) override {}
+    void Finish(bool, AnswerDelta&) override {}
     bool Takes(std::string_view) const override { return true; }
 };
 
@@ -344,9 +344,9 @@ bool AnswerParser::in_reasoning() const {
     return grammar_->in_reasoning();
 }
 
-AnswerDelta AnswerParser::Finish() {
+AnswerDelta AnswerParser::Finish(bool ended) {
     AnswerDelta delta;
-    grammar_->Finish(delta);
+    grammar_->Finish(ended, delta);
     Unmark(delta);
     return delta;
 }

@@ -199,7 +199,9 @@ class AnswerParser {
     // tokens are ordinary ones; -1: text that the template wrote, whose markers all count.
     AnswerDelta Push(std::string_view text, int32_t token = -1);
     // Ends the answer and returns what was held back.
-    AnswerDelta Finish();
+    // ended: the model has ended its turn, maybe with a token that was not pushed. False: a limit
+    // may have cut the answer off.
+    AnswerDelta Finish(bool ended = false);
     // Whether the text so far ends in reasoning.
     bool in_reasoning() const;
 

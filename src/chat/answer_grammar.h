@@ -23,7 +23,8 @@ class AnswerParser::Grammar {
     Grammar& operator=(const Grammar&) = delete;
 
     virtual void Push(std::string_view text, AnswerDelta& delta) = 0;
-    virtual void Finish(AnswerDelta& delta) = 0;
+    // ended: see AnswerParser::Finish.
+    virtual void Finish(bool ended, AnswerDelta& delta) = 0;
     // Whether a control token may be part of a marker or a call here.
     virtual bool Takes(std::string_view token) const = 0;
     virtual bool in_reasoning() const { return false; }

@@ -39,7 +39,7 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         return in_head_ || kind_ == Kind::kCall || Touches(token, ends_);
     }
 
-    void Finish(AnswerDelta& delta) override {
+    void Finish(bool ended, AnswerDelta& delta) override {
         over_ = true;
         while (Step(delta)) {
         }
@@ -53,7 +53,7 @@ class HarmonyGrammar : public AnswerParser::Grammar {
             if (!head || text.empty()) delta.content += held_;
         } else {
             Out(held_, delta);
-            EndMessage(false, delta);
+            EndMessage(ended, delta);
         }
         held_.clear();
     }

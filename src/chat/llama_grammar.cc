@@ -66,7 +66,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
         }
     }
 
-    void Finish(AnswerDelta& delta) override {
+    void Finish(bool /*ended*/, AnswerDelta& delta) override {
         over_ = true;
         while (Step(delta)) {
         }

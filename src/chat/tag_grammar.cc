@@ -131,7 +131,8 @@ class TagGrammar : public AnswerParser::Grammar {
         return call_.form != nullptr || Touches(token, outside_);
     }
 
-    void Finish(AnswerDelta& delta) override {
+    // An end of the turn within a call cuts it off, because its end marker is no end of a turn.
+    void Finish(bool /*ended*/, AnswerDelta& delta) override {
         over_ = true;
         for (;;) {
             while (Step(delta)) {

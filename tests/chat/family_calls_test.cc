@@ -59,7 +59,7 @@ class Listener {
 };
 
 Heard Hear(ToolCallFormat family, const std::string& text, bool parts, size_t most_bytes,
-           uint32_t seed, std::shared_ptr<const ToolTypes> tools = Offered()) {
+           uint32_t seed, std::shared_ptr<const ToolTypes> tools = Offered(), bool ended = false) {
     std::mt19937 random(seed);
     AnswerParser parser(family, false, parts, std::move(tools));
     Listener listener;
@@ -68,7 +68,7 @@ Heard Hear(ToolCallFormat family, const std::string& text, bool parts, size_t mo
         listener.Take(parser.Push(std::string_view(text).substr(at, size)));
         at += size;
     }
-    listener.Take(parser.Finish());
+    listener.Take(parser.Finish(ended));
     return listener.heard();
 }
 
@@ -271,6 +271,19 @@ TEST(FamilyCalls, CommonMistakes) {
             ASSERT_EQ(heard.calls.size(), 1u) << text;
             EXPECT_EQ(heard.calls[0], (ToolCall{"now", OrderedJson::object()})) << text;
             EXPECT_EQ(heard.content, "");
+            EXPECT_EQ(Hear(family, text, parts, 6, 1, Offered(), true), heard) << text;
+        }
+        // A server's parser gets no text of <|call|>, which ends the turn.
+        for (const char* constrain : {"", " <|constrain|>json"}) {
+            const std::string text =
+                fmt::format("<|channel|>commentary to=functions.now{}<|message|>", constrain);
+            const Heard ended = Hear(kHarmony, text, parts, 6, 1, Offered(), true);
+            ASSERT_EQ(ended.calls.size(), 1u) << ended.content;
+            EXPECT_EQ(ended.calls[0], (ToolCall{"now", OrderedJson::object()}));
+            EXPECT_EQ(ended.content, "");
+            const Heard cut = Hear(kHarmony, text, parts, 6, 1, Offered(), false);
+            EXPECT_TRUE(cut.calls.empty());
+            EXPECT_EQ(cut.content, text);
         }
     }
 }

@@ -498,6 +498,43 @@ TEST_F(Scripted, GrammarMayDescribeTheReasoning) {
     EXPECT_EQ(message["reasoning_content"], "ok") << exchange->text_;
 }
 
+// gpt-oss ends a call with an end token, which has no text for the parser. A call without arguments
+// is whole behind it, and cut off at a limit.
+TEST_F(Scripted, CallWithoutArgumentsEndsWithTheTurn) {
+    Serve({{"<|channel|>", true},
+           {"commentary to=functions.now "},
+           {"<|constrain|>", true},
+           {"json"},
+           {"<|message|>", true},
+           {"<|call|>", true}});
+    Json body = Json::parse(R"({"messages": [{"role": "user", "content": "a"}], "temperature": 0,
+        "tools": [{"type": "function", "function": {"name": "now"}}]})");
+    std::vector<std::shared_ptr<KeptExchange>> asked;
+    for (const int tokens : {5, 16}) {
+        for (const bool stream : {false, true}) {
+            body["stream"] = stream;
+            body["max_tokens"] = tokens;
+            AnswerPlan plan;
+            const auto error = PlanChat(body, served_, plan);
+            ASSERT_FALSE(error) << error->message;
+            plan.family = chat::ToolCallFormat::kHarmony;
+            asked.push_back(std::make_shared<KeptExchange>());
+            Answer::Start(*engine_, asked.back(), std::move(plan), {}, {});
+        }
+    }
+    engine_->Drain();
+    EXPECT_TRUE(engine_->Run().ok());
+    for (size_t i = 0; i < asked.size(); ++i) {
+        const std::string& text = asked[i]->text_;
+        const bool called = i >= 2;
+        EXPECT_EQ(text.find(R"("name":"now")") != text.npos, called) << text;
+        EXPECT_EQ(text.find(R"("arguments":"{}")") != text.npos, called) << text;
+        EXPECT_EQ(text.find("commentary") == text.npos, called) << text;
+        const char* finish = called ? R"("finish_reason":"tool_calls")" : R"("length")";
+        EXPECT_NE(text.find(finish), text.npos) << text;
+    }
+}
+
 // A call that max_tokens cuts is the model's, not one that its thought quotes.
 TEST_F(Scripted, CutCallIsNotOneOfTheThought) {
     Serve({{"Like <tool_call>\n{\"name\": \"g\", \"arguments\": {\"z\": 1}}"},

@@ -281,13 +281,14 @@ void Answer::AddUsage(size_t index, int64_t prompt_tokens, int64_t said_tokens) 
 
 // Returns the rest of the answer after the last token. An unfinished forced call is returned as far
 // as it was generated; the grammar's ending is not added, and call markers do not become content.
-AnswerDelta Answer::Close(size_t index, bool complete) {
+AnswerDelta Answer::Close(size_t index, const engine::Ending& ending) {
     State& state = choices_[index];
-    if (!demanded_[index] || complete) {
+    const bool ended = ending.finish == "eos";
+    if (!demanded_[index] || ending.complete) {
         if (!closings_[index].empty()) Add(index, state.parser.Push(closings_[index]));
-        return state.parser.Finish();
+        return state.parser.Finish(ended);
     }
-    if (state.calling) return state.parser.Finish();
+    if (state.calling) return state.parser.Finish(ended);
     static const chat::ToolTypes kNone;
     // The call may follow reasoning.
     const size_t begin = state.written.find(demanded_[index]->before);
@@ -446,7 +447,7 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
             if (demanded_[index]) state.written += rest;
             Add(index, state.parser.Push(rest));
         }
-        Add(index, Close(index, ending->complete));
+        Add(index, Close(index, *ending));
         if (const std::string held = state.stop.Flush(); !held.empty()) Give(index, {held, {}, {}});
         // After an echo, clients count the tokens; the end token counts too, although it has no
         // text.

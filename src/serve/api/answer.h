@@ -147,7 +147,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void Format(size_t index, const chat::AnswerDelta& delta,
                 std::span<const engine::SaidToken> tokens);
     void EmitEcho(size_t index);
-    chat::AnswerDelta Close(size_t index, bool complete);
+    chat::AnswerDelta Close(size_t index, const engine::Ending& ending);
     void AddUsage(size_t index, int64_t prompt_tokens, int64_t said_tokens);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
     size_t BytesToFormat() const;
