@@ -469,8 +469,8 @@ void AddPaths(const NetDevice& device, const NetDevice& theirs, const std::strin
 }
 
 // Tailscale gives each host a subnet of one address, and a VPN's provider may give one address to
-// all its customers.
-void AddVpnPath(HostView& host, HostView& other, std::vector<Path>& paths) {
+// all its customers. A host may be in several VPNs; the names of interfaces tell only their kind.
+void AddVpnPaths(HostView& host, HostView& other, std::vector<Path>& paths) {
     const auto used = [](const NetDevice& device) {
         return IsVpn(device.name) && MayCarry(device) && !device.addresses.empty();
     };
@@ -481,7 +481,9 @@ void AddVpnPath(HostView& host, HostView& other, std::vector<Path>& paths) {
             const Ipv4& to = theirs.addresses.front();
             const auto same = [&](const Ipv4& a) { return a.bits == to.bits; };
             if (std::ranges::any_of(own.addresses, same)) continue;
-            return paths.push_back({own.name, to.Text(), other.host(), own.mtu, true});
+            const Route* route = RouteTo(host, to);
+            if (route != nullptr && IsVpn(route->device) && route->device != own.name) continue;
+            paths.push_back({own.name, to.Text(), other.host(), own.mtu, true});
         }
     }
 }
@@ -498,7 +500,7 @@ std::vector<Path> PathsFrom(HostView& host, Hosts hosts) {
                 if (MayCarry(device)) AddPaths(device, theirs, other->host(), paths);
             }
         }
-        if (paths.size() == before) AddVpnPath(host, *other, paths);
+        if (paths.size() == before) AddVpnPaths(host, *other, paths);
     }
     return paths;
 }

@@ -221,6 +221,44 @@ TEST(DoctorReach, AVpnIsTestedOnlyIfItAnswers) {
     }
 }
 
+// A VPN is tested behind another one in any order of the interfaces: one of another kind, or one of
+// the same kind that joins the host to others alone.
+TEST(DoctorReach, AVpnBehindAnotherOneIsTested) {
+    for (const char* works : {"tailscale0", "wg1"}) {
+        for (const bool last : {false, true}) {
+            SCOPED_TRACE(fmt::format("{} {}", works, last));
+            std::vector<std::unique_ptr<HostView>> views;
+            for (const int host : {1, 2}) {
+                const auto device = [](const char* name, const std::string& address) {
+                    return fmt::format(R"({{"ifname":"{}","mtu":1420,"addr_info":[{{"family":)"
+                                       R"("inet","local":"{}","prefixlen":32}}]}})",
+                                       name, address);
+                };
+                const std::string one = device("wg0", fmt::format("10.2.0.{}", host)),
+                                  two = device(works, fmt::format("100.64.0.{}", host));
+                const std::string peer = fmt::format("100.64.0.{}", 3 - host);
+                views.push_back(MakeSnapshotView(
+                    {{"cmd/ip_-j_addr", fmt::format("[{},{}]", last ? one : two, last ? two : one)},
+                     {"cmd/ip_-j_route",
+                      fmt::format(R"([{{"dst":"{}","dev":"{}"}}])", peer, works)},
+                     {"probe/reach",
+                      fmt::format("10.2.0.{} 7000 filtered\n{} 7000 open\n", 3 - host, peer)},
+                     {CommandPath(PingWords("1392", peer)), "1 packets, 0% packet loss\n"}},
+                    fmt::format("h{}", host)));
+            }
+            const std::vector<Finding> findings = RunChecks(views, {}).value();
+            const std::string ports = Texts(findings, "across-ports"),
+                              paths = Texts(findings, "across-path");
+            const std::string ok = fmt::format("ok h1 to 100.64.0.2 (h2) by {}", works);
+            EXPECT_TRUE(Contains(ports, ok)) << ports;
+            EXPECT_TRUE(Contains(paths, ok)) << paths;
+            for (const char* wrong : {"fail", "warn", "no IPv4 subnet", "10.2.0."}) {
+                EXPECT_FALSE(Contains(ports + paths, wrong)) << ports << paths;
+            }
+        }
+    }
+}
+
 // The login of a host that did not tell its time was perhaps too slow to meet the others.
 TEST(DoctorReach, ARefusalByALateHostIsNoFault) {
     for (const size_t late : {0, 1, 2}) {
