@@ -91,7 +91,7 @@ class LoadedRank {
             [&](int64_t row, int64_t count, std::span<std::byte> out) {
                 return model::ReadWeight(source, value, row, count, out, nullptr);
             });
-        ASSERT_TRUE(status.ok());
+        ASSERT_TRUE(status.ok()) << status.error().message;
     }
 
   private:
