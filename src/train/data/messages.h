@@ -20,7 +20,7 @@ std::string RoleNamed(std::string_view said);
 // The text of a string, or of a number, such as the answer 42; none for other values. A number of
 // 2^53 or more that is no 64-bit integer has lost digits, so it has none.
 std::optional<std::string> TextOfValue(const chat::OrderedJson& value);
-// What a value without a text is, for errors: "boolean", "a number of too many digits".
+// The kind of a value that has no text, for errors: "boolean", "a number of too many digits".
 std::string_view KindOf(const chat::OrderedJson& value);
 
 // Whether the value is a list of objects, or a text that may be the JSON of one.
