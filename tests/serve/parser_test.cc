@@ -143,6 +143,8 @@ TEST(Parser, RejectsMalformedRequests) {
         {400, post + "Content-Length: 99999999999999999999\r\n\r\n"},
         {400, post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"},
         {501, post + "Transfer-Encoding: identity\r\n\r\n"},
+        {501, post + "Transfer-Encoding: identity\r\nContent-Length: 1\r\n\r\n"},
+        {501, post + "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"},
         {501, post + "Transfer-Encoding: gzip, chunked\r\n\r\n"},
         {501, post + "Transfer-Encoding: chunked, gzip\r\n\r\n"},
         {501, post + "Transfer-Encoding: xchunked\r\n\r\n"},

@@ -164,14 +164,12 @@ class RequestParser::Impl final : public http::basic_parser<true> {
         if (request.http11 && hosts_ != 1) {
             return refuse(400, "an HTTP/1.1 request must have exactly one Host header");
         }
-        if (codings_ > 0) {
-            if (!request.http11) return refuse(400, "HTTP/1.0 does not support Transfer-Encoding");
-            if (codings_ > 1 || lengths_ > 0) {
-                return refuse(400, "Transfer-Encoding is repeated or combined with Content-Length");
-            }
-            if (!SameName(request.Header("Transfer-Encoding"), "chunked")) {
-                return refuse(501, "the only supported Transfer-Encoding is chunked");
-            }
+        // Beast refuses `chunked` beside another coding after it or a Content-Length.
+        if (coded_ && !request.http11) {
+            return refuse(400, "HTTP/1.0 does not support Transfer-Encoding");
+        }
+        if (coded_ && !SameName(request.Header("Transfer-Encoding"), "chunked")) {
+            return refuse(501, "the only supported Transfer-Encoding is chunked");
         }
         const std::string_view expect = request.Header("Expect");
         if (!expect.empty() && !SameName(expect, "100-continue")) {
@@ -201,8 +199,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
         }
         if (is_header_done()) return;  // trailers are dropped
         if (field == http::field::host) ++hosts_;
-        if (field == http::field::transfer_encoding) ++codings_;
-        if (field == http::field::content_length) ++lengths_;
+        if (field == http::field::transfer_encoding) coded_ = true;
         request.headers.emplace_back(View(name), View(value));
     }
 
@@ -224,8 +221,8 @@ class RequestParser::Impl final : public http::basic_parser<true> {
 
     const ParserLimits limits_;
     size_t skipped_ = 0, scanned_ = 0, fields_ = 0;
-    int hosts_ = 0, codings_ = 0, lengths_ = 0;
-    bool refused_ = false;
+    int hosts_ = 0;
+    bool coded_ = false, refused_ = false;
 };
 
 RequestParser::RequestParser(const ParserLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}
