@@ -354,6 +354,52 @@ TEST_F(Members, TheTemplateGetsItsVariables) {
     }
 }
 
+// vLLM's rule (ChatCompletionRequest.build_chat_params): unless the variables say otherwise, an
+// effort turns the reasoning on, and "none" turns it off. The switches of other servers come first.
+TEST_F(Members, EffortsAndSwitchesOfTheReasoning) {
+    const struct {
+        const char *asked, *shown;
+    } cases[] = {
+        {R"({"reasoning_effort": "none"})", "a[False]"},
+        {R"({"reasoning_effort": "minimal"})", "a[True]"},
+        {R"({"reasoning_effort": "high"})", "a[True]"},
+        {R"({"reasoning_effort": null})", "a"},
+        {R"({"reasoning": {"effort": "none"}})", "a[False]"},
+        {R"({"reasoning": {"effort": "low"}})", "a[True]"},
+        {R"({"reasoning": {"summary": "auto"}})", "a"},
+        {R"({"output_config": {"effort": "none"}})", "a[False]"},
+        {R"({"output_config": {"effort": "xhigh"}})", "a[True]"},
+        {R"({"thinking": {"type": "disabled"}})", "a[False]"},
+        {R"({"thinking": {"type": "enabled"}})", "a[True]"},
+        {R"({"thinking": {"type": "adaptive"}, "output_config": {"effort": "none"}})", "a[True]"},
+        {R"({"thinking": {"type": "disabled"}, "reasoning_effort": "high"})", "a[False]"},
+        {R"({"think": false})", "a[False]"},
+        {R"({"think": true})", "a[True]"},
+        {R"({"think": "high"})", "a[True]"},
+        {R"({"reasoning": {"enabled": false}})", "a[False]"},
+        {R"({"enable_thinking": true, "reasoning_effort": "none"})", "a[True]"},
+        {R"({"chat_template_kwargs": {"enable_thinking": true}, "reasoning_effort": "none"})",
+         "a[True]"},
+        {R"({"chat_template_kwargs": {"enable_thinking": false}, "think": true})", "a[False]"},
+        {R"({"chat_template_kwargs": {"reasoning_effort": "none"}})", "a"},
+        {R"({"thinking_token_budget": 0, "reasoning_effort": "high"})", "a[False]"}};
+    for (const ApiRow& api : Apis()) {
+        const std::string name = api.name;
+        if (name != "chat" && name != "responses" && name != "messages") continue;
+        for (const auto& [asked, shown] : cases) {
+            const engine::Request request = Planned(api, Json::parse(asked));
+            EXPECT_EQ(engine_->tokenizer().Decode(request.prompt), shown) << name << asked;
+            EXPECT_EQ(LeftOut(api, Json::parse(asked)), "") << name << asked;
+        }
+        EXPECT_NE(Refusal(api, {{"thinking", {{"type", "often"}}}}).find("thinking.type"),
+                  std::string::npos);
+    }
+    served_.template_variables = {{"enable_thinking", false}};
+    EXPECT_EQ(engine_->tokenizer().Decode(Planned(Apis()[0], {{"reasoning_effort", "low"}}).prompt),
+              "a[True]");
+    served_.template_variables = Json::object();
+}
+
 TEST_F(Members, ConstraintsOfOtherServers) {
     const auto constrained = [&](const Json& members) {
         const engine::Request request = Planned(Apis()[0], members);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "chat/answer_calls.h"
 
@@ -11,6 +12,36 @@ namespace {
 
 int64_t BudgetOf(const Served& served, const Conversation& conversation) {
     return conversation.reasoning_budget.value_or(served.reasoning_budget);
+}
+
+// What a request asks for, by the first member that says so.
+struct ThinkingWish {
+    std::string effort;
+    std::optional<bool> on{};
+    std::optional<int64_t> budget{};
+};
+
+// Reads a member that is a switch, an effort, or an object with both and a budget.
+void ReadWish(Fields& fields, const char* name, ThinkingWish& wish) {
+    const Json& value = fields.Get(name);
+    std::string effort = value.is_string() ? value.get<std::string>() : "";
+    std::optional<bool> on;
+    if (value.is_boolean()) on = value == true;
+    if (!value.is_string() && !value.is_boolean()) {
+        Fields of(fields.Object(name), fields.PathOf(name) + ".");
+        if (of.Has("enabled")) on = of.Bool("enabled", true);
+        if (of.Has("type")) {
+            on = of.Choice("type", "", {"enabled", "disabled", "adaptive", "auto"}) != "disabled";
+        }
+        effort = of.Text("effort", "");
+        for (const char* budget : {"budget_tokens", "max_tokens"}) {
+            if (!of.Has(budget) || on == false) continue;
+            wish.budget = of.Integer(budget, -1, -1, INT64_MAX);
+        }
+        fields.Adopt(of);
+    }
+    if (wish.effort.empty()) wish.effort = std::move(effort);
+    if (!wish.on) wish.on = on;
 }
 
 std::vector<int32_t> Markers(const Served& served, std::string_view text) {
@@ -64,17 +95,34 @@ engine::Reasoning OfMessages(const Served& served, bool constrained, int64_t bud
 
 }  // namespace
 
-std::optional<int64_t> ReadReasoningBudget(Fields& fields) {
+void ReadThinking(Fields& fields, Conversation& conversation, const std::string& later) {
+    ThinkingWish wish{.effort = fields.Text("reasoning_effort", "")};
+    if (fields.Has("enable_thinking")) wish.on = fields.Bool("enable_thinking", true);
+    for (const char* name : {"thinking", "think", "reasoning", "output_config"}) {
+        ReadWish(fields, name, wish);
+    }
+    if (!later.empty()) wish.effort = later;
+    if (wish.budget) conversation.reasoning_budget = wish.budget;
     for (const char* name :
          {"thinking_token_budget", "thinking_budget_tokens", "reasoning_budget_tokens"}) {
-        if (fields.Has(name)) return fields.Integer(name, -1, -1, INT64_MAX);
+        if (fields.Has(name))
+            conversation.reasoning_budget = fields.Integer(name, -1, -1, INT64_MAX);
     }
-    return {};
+    Json& extra = conversation.input.extra;
+    if (!extra.is_object()) extra = Json::object();
+    if (wish.on && !extra.contains("enable_thinking")) extra["enable_thinking"] = *wish.on;
+    if (wish.effort.empty()) return;
+    extra["reasoning_effort"] = wish.effort;
+    conversation.reasons = wish.effort != "none";
 }
 
 void FillVariables(const Served& served, Conversation& conversation) {
     Json& extra = conversation.input.extra;
     if (!extra.is_object()) extra = Json::object();
+    const bool none = BudgetOf(served, conversation) == 0;
+    if ((none || conversation.reasons) && !extra.contains("enable_thinking")) {
+        extra["enable_thinking"] = !none && *conversation.reasons;
+    }
     for (const auto& [name, value] : served.template_variables.items()) {
         if (!extra.contains(name)) extra[name] = value;
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "engine/sampling/reasoning.h"
 #include "serve/api/fields.h"
@@ -11,12 +12,19 @@
 
 namespace weft::serve {
 
-// Reads the most tokens of reasoning: vLLM's thinking_token_budget, or llama-server's
-// thinking_budget_tokens and reasoning_budget_tokens. -1: no limit; absent: nullopt.
-std::optional<int64_t> ReadReasoningBudget(Fields& fields);
+// Reads whether and how much the model reasons, under the names of several servers:
+//   an effort   reasoning_effort, reasoning.effort, output_config.effort, think as a text;
+//   a switch    enable_thinking, thinking.type, think, reasoning.enabled;
+//   a budget    vLLM's thinking_token_budget, llama-server's thinking_budget_tokens and
+//               reasoning_budget_tokens, thinking.budget_tokens, reasoning.max_tokens.
+// Call it after ReadTemplateVariables: chat_template_kwargs comes before the switches.
+// later: an effort that replaces the request's; may be empty.
+void ReadThinking(Fields& fields, Conversation& conversation, const std::string& later = {});
 
-// Adds the server's variables of the chat template that the request does not set. A budget of 0
-// turns `enable_thinking` off. Templates that name this variable `thinking` get it, too.
+// Sets `enable_thinking` if neither the request's variables nor its switches did: a budget of 0
+// turns it off; an effort turns it on or, with "none", off (vLLM's rule). Then adds the server's
+// variables of the chat template that the request does not set. Templates that name the variable
+// `thinking` get it, too.
 void FillVariables(const Served& served, Conversation& conversation);
 
 // The reasoning with which an answer to the prompt may begin. constrained: a constraint follows it.

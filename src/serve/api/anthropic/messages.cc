@@ -8,6 +8,7 @@
 #include "serve/api/anthropic/message_input.h"
 #include "serve/api/constraint.h"
 #include "serve/api/openai/chat.h"
+#include "serve/api/reasoning.h"
 #include "serve/api/sampling.h"
 
 namespace weft::serve {
@@ -28,15 +29,6 @@ Conversation ReadConversationOf(Fields& fields, std::set<std::string>& notices) 
     }
     ReadTurnsAndTools(fields, conversation, notices);
     if (fields.error()) return conversation;
-    const Json& thinking = fields.Object("thinking");
-    if (!thinking.is_null()) {
-        Fields of(thinking, "thinking.");
-        const std::string type = of.Choice("type", "", {"enabled", "disabled", "adaptive"});
-        const int64_t budget = of.Integer("budget_tokens", -1, -1, INT64_MAX);
-        if (of.error()) fields.Fail(of.error()->param.c_str(), of.error()->message);
-        conversation.input.extra = {{"enable_thinking", type != "disabled"}};
-        if (budget >= 0 && type == "enabled") conversation.reasoning_budget = budget;
-    }
     Fields output(fields.Object("output_config"));
     if (output.Has("format")) {
         conversation.constraint =
@@ -48,6 +40,7 @@ Conversation ReadConversationOf(Fields& fields, std::set<std::string>& notices) 
         conversation.constraint = ReadConstraint(fields);
     }
     ReadTemplateVariables(fields, conversation.input.extra);
+    ReadThinking(fields, conversation);
     // A final assistant message is a prefill that the answer continues.
     Json& messages = conversation.input.messages;
     const Json& last = messages.back();

@@ -269,9 +269,6 @@ Json ReadContent(Fields& fields, const char* name, std::vector<size_t>* parts,
 void ReadTemplateVariables(Fields& fields, Json& variables) {
     const Json& given = fields.Object("chat_template_kwargs");
     Json named = Json::object();
-    if (fields.Has("enable_thinking")) {
-        named["enable_thinking"] = fields.Bool("enable_thinking", true);
-    }
     if (!fields.List("documents").empty()) named["documents"] = fields.Get("documents");
     for (const Json* more : std::initializer_list<const Json*>{&named, &given}) {
         if (!more->empty() && !variables.is_object()) variables = Json::object();
@@ -287,12 +284,7 @@ Conversation ReadConversation(Fields& fields) {
     conversation.parallel_calls =
         fields.Bool("parallel_tool_calls", true) && !conversation.older_calls;
     ReadTemplateVariables(fields, conversation.input.extra);
-    const std::string effort = fields.Text("reasoning_effort", "");
-    if (!effort.empty()) {
-        if (conversation.input.extra.is_null()) conversation.input.extra = Json::object();
-        conversation.input.extra["reasoning_effort"] = effort;
-    }
-    conversation.reasoning_budget = ReadReasoningBudget(fields);
+    ReadThinking(fields, conversation);
     conversation.adds_special = fields.Bool("add_special_tokens", true);
     ReadContinuation(fields, conversation);
     return conversation;

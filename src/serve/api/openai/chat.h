@@ -25,17 +25,17 @@ struct Conversation {
     // The answer continues the last message; the response does not repeat it.
     std::optional<chat::ContinuedPart> continued{};
     std::optional<int64_t> reasoning_budget{};  // absent: the server's
+    std::optional<bool> reasons{};              // whether the effort asks for reasoning
     ConstraintText constraint{};
     bool adds_special = true;  // the prompt begins with the begin token, if the model asks for it
     std::optional<int64_t> kept{};  // ReadKeptTokens
 };
 
-// Adds the variables of the chat template that the request sets: chat_template_kwargs,
-// enable_thinking, documents.
+// Adds the variables of the chat template that the request sets: chat_template_kwargs, documents.
 void ReadTemplateVariables(Fields& fields, Json& variables);
 // Reads messages, tools, tool_choice (or the legacy functions and function_call),
-// chat_template_kwargs, reasoning_effort, add_generation_prompt, continue_final_message and a last
-// message's prefix. Reports errors in `fields`.
+// chat_template_kwargs, the members of ReadThinking, add_generation_prompt, continue_final_message
+// and a last message's prefix. Reports errors in `fields`.
 Conversation ReadConversation(Fields& fields);
 // A message's content as one text. Accepts a string or a list of text parts; for an assistant
 // message also refusal parts and, if `thought` is not null, parts of reasoning.

@@ -12,6 +12,7 @@
 #include "serve/api/openai/response_input.h"
 #include "serve/api/openai/response_store.h"
 #include "serve/api/openai/responses_dialect.h"
+#include "serve/api/reasoning.h"
 #include "serve/api/sampling.h"
 
 namespace weft::serve {
@@ -221,17 +222,13 @@ std::optional<ApiError> Plan(const Json& body, const Served& served, bool compac
     form.tools.ReadChoice(fields, conversation);
     ReadTextFormat(fields, input.format, conversation);
     form.compacts = compacts || input.compacts;
+    ReadTemplateVariables(fields, conversation.input.extra);
+    ReadThinking(fields, conversation, input.effort);
     if (form.compacts) AskForSummary(conversation);
     if (compacts) form.kept = UserMessages(items);
     const bool summary = form.compacts;
     const bool stores =
         fields.Bool("store", true) && !compacts && plan.responses && plan.responses->on();
-    Fields reasoning(fields.Object("reasoning"), "reasoning.");
-    std::string effort = reasoning.Text("effort", "");
-    fields.Adopt(reasoning);
-    if (!input.effort.empty()) effort = input.effort;
-    if (!effort.empty()) conversation.input.extra = {{"reasoning_effort", effort}};
-    ReadTemplateVariables(fields, conversation.input.extra);
     engine::Request request;
     ReadSampling(fields, served, request);
     request.max_tokens = ReadLength(fields, "max_output_tokens", -1);
