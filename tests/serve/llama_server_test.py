@@ -183,6 +183,13 @@ class Plain(serving.ServedCase):
                       {"grammar": "root ::= ("}, {"json_schema": 5}, {"return_tokens": 1}):
             self.assertIn("message", self.complete(status=400, **wrong)["error"], wrong)
 
+    def test_a_salt_divides_the_cache(self):
+        prompt = "Salt and pepper. " * 30
+        cached = [self.complete(prompt, n_predict=1, **more)["tokens_cached"] for more in (
+            {}, {"cache_salt": "a"}, {"cache_salt": "b"}, {"cache_salt": "a"}, {})]
+        self.assertEqual([n >= 64 for n in cached], [False, False, False, True, True])
+        self.assertEqual(cached[1:3], [0, 0])
+
     def test_no_fim_tokens(self):
         body = {"input_prefix": BEFORE, "input_suffix": BEHIND, "n_predict": 4}
         answer = self.post("/infill", body, 400)

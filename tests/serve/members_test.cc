@@ -224,6 +224,25 @@ TEST_F(Members, OneAnswerIsOne) {
     }
 }
 
+// As in vLLM: requests with another salt, or none, share no cache.
+TEST_F(Members, ASaltIsPartOfTheCachesOwner) {
+    for (const ApiRow& api : Apis()) {
+        SCOPED_TRACE(api.name);
+        Json body = api.body;
+        const auto tenant = [&](const Json& salt) {
+            body["cache_salt"] = salt;
+            AnswerPlan plan;
+            const auto error = api.plan(body, served_, plan);
+            return error ? error->param : plan.choices[0].request.tenant;
+        };
+        EXPECT_EQ(tenant("abc"), "abc");
+        EXPECT_EQ(tenant(nullptr), "");
+        for (const Json& wrong : {Json(""), Json(5), Json(std::string(1025, 'a'))}) {
+            EXPECT_EQ(tenant(wrong), "cache_salt");
+        }
+    }
+}
+
 TEST_F(Members, NothingMayBeGenerated) {
     for (const char* name : {"max_tokens", "n_predict"}) {
         EXPECT_EQ(Planned(Apis()[4], {{name, 0}}).max_tokens, 0);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <string_view>
+#include <utility>
 
 #include "base/deadline.h"
 #include "base/log.h"
@@ -600,7 +601,9 @@ bool Api::Charge(Exchange& exchange, std::span<engine::Request* const> requests,
         request->priority = key.limits.priority;
         request->weight = key.limits.weight;
         request->limit = key.limits.concurrent;
-        request->tenant = admitted.tenant;
+        // A salt divides the key's part of the cache.
+        const std::string salt = std::exchange(request->tenant, admitted.tenant);
+        if (!salt.empty()) request->tenant += '\0' + salt;
         const auto prompt = static_cast<int64_t>(request->prompt.size());
         const int64_t room = std::max<int64_t>(0, served_.engine->context() - prompt);
         const int64_t most = request->max_tokens < 0 ? room : std::min(room, request->max_tokens);

@@ -212,7 +212,16 @@ std::optional<ApiError> PlanPairs(Fields& fields, const Served& served, Pairs& p
     scorer.seconds = pairs.seconds.size();
     pairs.prompt = fields.Text("instruction", served.head.prompt);
     pairs.markers = ReadsMarkers(fields, false);
-    const bool cached = fields.Bool("cache_prompt", true);
+    pairs.cuts = fields.Bool("truncate", true);
+    pairs.most = served.engine->context();
+    const bool plain = !served.head.scores || !served.pairs || served.pairs->plain();
+    if (plain && served.head.most_tokens > 0) {
+        pairs.most = std::min(pairs.most, served.head.most_tokens);
+    }
+    const int64_t asked = fields.Integer("truncate_prompt_tokens", -1, -1, pairs.most);
+    if (asked > 0) pairs.most = asked;
+    engine::Request each;
+    ReadCaching(fields, each);
     const int32_t adapter = ReadAdapter(fields, served);
     CheckMembers(fields, served, plan.left);
     if (fields.error()) return fields.error();
@@ -220,7 +229,10 @@ std::optional<ApiError> PlanPairs(Fields& fields, const Served& served, Pairs& p
     if (auto error = CheckPromptBytes(served, pairs.prompt.size(), "instruction")) return error;
     auto error = served.head.scores ? AddPairs(served, pairs, adapter, plan)
                                     : AddTexts(served, pairs, adapter, plan);
-    for (engine::Request& request : plan.requests) request.cached = cached;
+    for (engine::Request& request : plan.requests) {
+        request.cached = each.cached;
+        request.tenant = each.tenant;
+    }
     return error;
 }
 

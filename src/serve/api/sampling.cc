@@ -137,6 +137,12 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
     ReadTokenRules(fields, served, request);
     request.stop = ReadStops(fields, "stop");
     request.ignore_eos = fields.Bool("ignore_eos", false);
+    ReadCaching(fields, request);
+}
+
+void ReadCaching(Fields& fields, engine::Request& request) {
+    constexpr const char* kName = "cache_salt";
+    constexpr size_t kMostBytes = 1024;
     request.cached = fields.Bool("cache_prompt", true);
 }
 

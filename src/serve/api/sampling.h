@@ -14,9 +14,9 @@ inline constexpr int64_t kMostChoices = 64;  // n times the number of prompts
 inline constexpr size_t kMostStops = 16;
 inline constexpr int64_t kMostLogprobs = 20;
 
-// Reads the members that choose tokens, and stop, ignore_eos and cache_prompt. Absent members take
-// the values of `served.sampling`. Does not read the length, n or log-probabilities. Reports errors
-// in `fields`.
+// Reads the members that choose tokens, and stop, ignore_eos and those of ReadCaching. Absent
+// members take the values of `served.sampling`. Does not read the length, n or log-probabilities.
+// Reports errors in `fields`.
 void ReadSampling(Fields& fields, const Served& served, engine::Request& request);
 // Parts of ReadSampling: typical_p, top_n_sigma, xtc_*; dry_*; and vLLM's members that forbid
 // tokens or end the answer (min_tokens, stop_token_ids, allowed_token_ids, bad_words,
@@ -25,6 +25,9 @@ void ReadRareCuts(Fields& fields, const engine::SamplerOptions& usual,
                   engine::SamplerOptions& sampler);
 void ReadDry(Fields& fields, const Served& served, engine::DryOptions& dry);
 void ReadTokenRules(Fields& fields, const Served& served, engine::Request& request);
+
+// Reads cache_prompt, and vLLM's cache_salt: only requests with the same salt share a cache.
+void ReadCaching(Fields& fields, engine::Request& request);
 
 // The last reader of a request: compares min_tokens with the length, and checks the members that no
 // reader took.

@@ -139,7 +139,8 @@ std::optional<ApiError> ReadCommon(Fields& fields, const Served& served, OllamaR
     out.model = ReadOllamaModel(fields, served, error);
     if (error) return error;
     ReadOptions(fields, served, out, plan);
-    ReadOllamaFormat(fields, out);
+    ReadCaching(fields, out.request);
+    out.constraint = ReadFormat(fields);
     ReadThink(fields, served, out);
     ReadKeepAlive(fields, out);
     out.words.logprobs = fields.Bool("logprobs", false);

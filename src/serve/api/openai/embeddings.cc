@@ -73,7 +73,8 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
     const int64_t unpooled = UnpooledTokens(served, prompt);
     plan.base64 = fields.Choice("encoding_format", "float", {"float", "base64"}) == "base64";
     plan.dimensions = fields.Integer("dimensions", 0, 1, served.embedding_columns());
-    const bool cached = fields.Bool("cache_prompt", true);
+    engine::Request each;
+    ReadCaching(fields, each);
     for (const char* name : {"normalize", "use_activation"}) {
         if (fields.Bool(name, served.head.normalizes()) == served.head.normalizes()) continue;
         fields.Fail(
@@ -90,12 +91,11 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
             return ApiError{400, fmt::format("'{}' is an empty text.", name), name,
                             "invalid_value"};
         }
-        engine::Request request;
+        engine::Request request = each;
         request.prompt = prompts[i].tokens;
         request.pooling = served.head.poolings;
         if (prompts[i].is_text) request.pool_from = unpooled;
         request.adapter = ReadAdapter(fields, served);
-        request.cached = cached;
         if (const Status sound = served.engine->Check(request); !sound.ok()) {
             ApiError error = ErrorOf(sound.error());
             if (!served.engine->Fits(request)) error.code = kContextExceeded;
