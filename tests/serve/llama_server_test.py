@@ -174,6 +174,14 @@ class Plain(serving.ServedCase):
         self.assertEqual(self.complete(grammar='root ::= "abc"')["content"], "abc")
         self.assertEqual(self.complete(grammar="")["content"], self.complete()["content"])
 
+    def test_members_without_effect_are_named(self):
+        body = {"prompt": BEFORE, "n_predict": 1, "banned_strings": ["x"], "tempratur": 1}
+        for _ in range(2):
+            headers = self.server.call("POST", "/completion", body)[1]
+            self.assertEqual(headers["X-Weft-Left-Out"], "banned_strings,tempratur")
+        headers = self.server.call("POST", "/completion", {"prompt": BEFORE, "n_predict": 1})[1]
+        self.assertNotIn("X-Weft-Left-Out", headers)
+
     def test_completion_refuses(self):
         for prompt in (None, 3, [], {}, ["a", "b"], [1, "a"], [-1], [1 << 40], [49152],
                        "a" * 10 ** 6, [5] * 600):

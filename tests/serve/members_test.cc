@@ -103,13 +103,35 @@ TEST_F(Members, AnotherAnswerIsRefusedByName) {
         "modalities": ["text", "audio"], "best_of": 3, "num_beams": 4, "length_penalty": 0.5,
         "tfs_z": 0.9, "tfs": 0.9, "separate_reasoning": false, "detokenize": false,
         "thread": {"type": "create"}, "previous_response_id": "resp_1", "conversation": "conv_1",
-        "session_params": {"id": "s"}})");
+        "session_params": {"id": "s"}, "conversation_id": "c", "num_return_sequences": 2})");
     for (const ApiRow& api : Apis()) {
         for (const auto& [name, value] : refused.items()) {
-            EXPECT_NE(Refusal(api, {{name, value}}).find(name), std::string::npos)
+            const bool many = name == "num_return_sequences" &&
+                              (api.name == std::string("chat") || api.plan == PlanCompletion);
+            EXPECT_EQ(Refusal(api, {{name, value}}).find(name) == std::string::npos, many)
                 << api.name << " takes " << name;
         }
     }
+}
+
+// Known or not: a part of the conversation that would be dropped changes the answer.
+TEST_F(Members, PartsOfAConversationAreRefused) {
+    const Json parts = Json::parse(R"({"previous_message_id": "msg_1",
+        "previous_interaction_id": "i", "history": [["Hi", "Hello"]],
+        "chat_history": [{"role": "USER", "message": "Hi"}], "preamble": "Be brief.",
+        "turns": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]})");
+    for (const ApiRow& api : Apis()) {
+        for (const auto& [name, value] : parts.items()) {
+            EXPECT_NE(Refusal(api, {{name, value}}).find(name), std::string::npos)
+                << api.name << " takes " << name;
+            const Json nothing = value.is_array() ? Json::array() : Json("");
+            EXPECT_EQ(Refusal(api, {{name, nothing}}), "") << api.name << name;
+        }
+    }
+    EXPECT_NE(Refusal(Apis()[0], {{"system", "Be brief."}}), "");
+    EXPECT_EQ(Refusal(Apis()[3], {{"system", "Be brief."}}), "");
+    EXPECT_NE(Refusal(Apis()[0], {{"instructions", "Be brief."}}), "");
+    EXPECT_EQ(Refusal(Apis()[2], {{"instructions", "Be brief."}}), "");
 }
 
 TEST_F(Members, ValuesWithoutEffectAreTaken) {
@@ -141,6 +163,11 @@ TEST_F(Members, OthersAreNamed) {
         ASSERT_FALSE(Plan(api, {{"tempratur", 1}, {"temperature", 1}, {"x", nullptr}}, plan));
         ASSERT_EQ(plan.left.notices.size(), 1u) << api.name;
         EXPECT_NE(plan.left.notices.begin()->find("\"tempratur\""), std::string::npos);
+        EXPECT_EQ(plan.left.left_out, "tempratur") << api.name;
+        // Each answer names them, and the log once more.
+        EXPECT_EQ(LeftOut(api, {{"banned_strings", {"x"}}, {"max_length", 3}, {"zzz", {{"a", 1}}}}),
+                  "banned_strings,max_length,zzz");
+        EXPECT_EQ(LeftOut(api, {{"zzz", false}, {"yyy", Json::array()}, {"xxx", 0}}), "");
     }
     AnswerPlan plan;
     ASSERT_FALSE(PlanOllamaChat({{"model", "m"},
@@ -211,6 +238,36 @@ TEST_F(Members, OtherServersNamesAreRead) {
                                  "max_new_tokens", "n_predict", "num_predict"}) {
             EXPECT_EQ(Planned(api, {{name, 7}}).max_tokens, 7) << name;
         }
+    }
+}
+
+TEST_F(Members, MoreNamesAreRead) {
+    const Json asked = Json::parse(R"({"random_seed": 5, "rep_pen": 1.5, "rep_pen_range": 7,
+        "topP": 0.5, "topK": 3, "nsigma": 1.5, "presencePenalty": 0.5, "frequencyPenalty": 0.25,
+        "suppress_tokens": [65, 66]})");
+    for (const ApiRow& api : Apis()) {
+        SCOPED_TRACE(api.name);
+        const engine::Request request = Planned(api, asked);
+        const engine::SamplerOptions& s = request.sampler;
+        EXPECT_EQ(s.seed, 5u);
+        EXPECT_EQ(s.repeat_penalty, 1.5f);
+        EXPECT_EQ(s.repeat_last, 7);
+        EXPECT_EQ(s.top_p, 0.5f);
+        EXPECT_EQ(s.top_k, 3);
+        EXPECT_EQ(s.top_n_sigma, 1.5f);
+        EXPECT_EQ(s.presence_penalty, 0.5f);
+        EXPECT_EQ(s.frequency_penalty, 0.25f);
+        EXPECT_EQ(s.banned, (std::vector<std::vector<int32_t>>{{65}, {66}}));
+        EXPECT_EQ(LeftOut(api, asked), "");
+        for (const char* name : {"stop", "stop_sequences", "stop_sequence", "stop_strings",
+                                 "stopping_strings", "stop_words", "stopSequences"}) {
+            const engine::Request stops = Planned(api, {{name, {"ab"}}});
+            EXPECT_EQ(stops.stop, std::vector<std::string>{"ab"}) << name;
+        }
+        const std::string refused = Refusal(api, {{"stop_strings", {std::string(2000, 'a')}}});
+        EXPECT_NE(refused.find(api.options ? "options.stop" : "stop_strings"), std::string::npos)
+            << refused;
+        EXPECT_NE(Refusal(api, {{"suppress_tokens", {1 << 20}}}), "");
     }
 }
 
@@ -441,6 +498,11 @@ TEST_F(Members, ConstraintsOfOtherServers) {
     EXPECT_EQ(constrained({{"structured_outputs", Json::object()}}), "free");
     EXPECT_EQ(constrained({{"guided_json_object", true}}), "{");
     EXPECT_EQ(constrained({{"regex", "b"}, {"guided_regex", "b"}}), "b");
+    EXPECT_EQ(constrained({{"json_mode", true}}), "{");
+    EXPECT_EQ(constrained({{"json_mode", false}, {"format", ""}}), "free");
+    EXPECT_EQ(constrained({{"format", "json"}}), "{");
+    EXPECT_EQ(constrained({{"format", {{"type", "boolean"}}}}), "ft");
+    EXPECT_EQ(constrained({{"grammar_string", "root ::= \"q\" [0-9]"}}), "q");
     const auto format = [&](const char* json) {
         return constrained({{"response_format", Json::parse(json)}});
     };

@@ -460,7 +460,7 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort 
     std::vector<engine::Request*> requests;
     for (ChoicePlan& choice : plan.choices) requests.push_back(&choice.request);
     if (!Charge(*exchange, requests, admitted)) return;
-    NoteMembers(*exchange, plan.left);
+    NoteMembers(*exchange, plan.left, admitted.headers);
     plan.slot = slots_->Begin(plan.owner, slot, *requests[0]);
     plan.dialect->UseSlot(plan.slot->id());
     plan.headers = std::move(admitted.headers);
@@ -478,7 +478,8 @@ void Api::LogOnce(const std::set<std::string>& notices) {
     }
 }
 
-void Api::NoteMembers(Exchange& exchange, const LeftMembers& left) {
+void Api::NoteMembers(Exchange& exchange, const LeftMembers& left, Headers& headers) {
+    if (!left.left_out.empty()) headers.emplace_back(kLeftOutHeader, left.left_out);
     exchange.Note([&](RequestNote& note) { note.left_out = left.left_out; });
     LogOnce(left.notices);
 }
@@ -500,7 +501,7 @@ void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {
     std::vector<engine::Request*> requests;
     for (engine::Request& request : plan.requests) requests.push_back(&request);
     if (!Charge(*exchange, requests, admitted)) return;
-    NoteMembers(*exchange, plan.left);
+    NoteMembers(*exchange, plan.left, admitted.headers);
     plan.headers = std::move(admitted.headers);
     Answer::Later later = LaterFor(*exchange, admitted);
     Answer::Observer observer = Observe(std::move(admitted.ticket), *requests[0]);

@@ -126,7 +126,7 @@ class Api {
     class Room;
     bool Admit(Exchange& exchange, Admitted& admitted);
     bool Charge(Exchange& exchange, std::span<engine::Request* const> requests, Admitted& admitted);
-    void NoteMembers(Exchange& exchange, const LeftMembers& left);
+    void NoteMembers(Exchange& exchange, const LeftMembers& left, Headers& headers);
     Answer::Observer Observe(std::shared_ptr<Limiter::Ticket> ticket,
                              const engine::Request& request);
     void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});

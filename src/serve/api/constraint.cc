@@ -246,20 +246,36 @@ ConstraintText ReadConstraint(Fields& fields) {
     ReadStructured(fields, constraint);
     if (fields.error()) return constraint;
     ReadGuided(fields, fields, "guided_", constraint);
-    // llama-server's grammar and json_schema; SGLang's regex and ebnf. An empty text
-    // sets no constraint.
+    // llama-server's grammar and json_schema; SGLang's regex and ebnf; grammar_string of
+    // text-generation-webui. An empty text sets no constraint.
     const auto add = [&](const char* kind, const char* name) {
         std::string text = fields.Text(name, "");
         if (!text.empty()) Choose(fields, constraint, {kind, std::move(text), name});
     };
     add("grammar", "grammar");
     add("grammar", "ebnf");
+    add("grammar", "grammar_string");
     add("regex", "regex");
     if (fields.Has("json_schema") && fields.Get("json_schema") != "") {
         Choose(fields, constraint,
                {"json_schema", SchemaText(fields.Get("json_schema")), "json_schema"});
     }
+    if (fields.Bool("json_mode", false)) {
+        Choose(fields, constraint, {"json_object", "", "json_mode"});
+    }
+    ConstraintText format = ReadFormat(fields);
+    if (!format.kind.empty()) Choose(fields, constraint, std::move(format));
     return constraint;
+}
+
+ConstraintText ReadFormat(Fields& fields) {
+    const Json& format = fields.Get("format");
+    if (format.is_null() || format == "") return {};
+    if (format == "json") return {"json_object", "", "format"};
+    if (format.is_object()) return {"json_schema", Dump(format), "format"};
+    fields.Fail("format", "'format' must be \"json\" or a JSON schema (an object).",
+                "invalid_type");
+    return {};
 }
 
 ConstraintText ReadConstraintOf(Fields& fields, const Json& format, const char* param) {

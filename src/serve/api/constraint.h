@@ -35,6 +35,8 @@ struct ConstraintText {
 
 // Reads the request's constraint; at most one is allowed. Reports errors in `fields`.
 ConstraintText ReadConstraint(Fields& fields);
+// Reads Ollama's `format`: "json", or a schema. Part of ReadConstraint.
+ConstraintText ReadFormat(Fields& fields);
 // Reads `format`, in the form of response_format, from another API's field `param`.
 ConstraintText ReadConstraintOf(Fields& fields, const Json& format, const char* param);
 // A call of the tool `name` ("*": any) of `tools` (OpenAI's form), in the frame of the model's

@@ -14,15 +14,23 @@ const Json kNull;
 const Json kEmptyList = Json::array();
 
 // Names of one member at several servers.
-constexpr const char* kNames[][6] = {
+constexpr const char* kNames[][10] = {
     {"max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict",
-     "num_predict"},
+     "num_predict", "max_tokens_to_sample", "max_gen_len", "maxTokens", "maxOutputTokens"},
     {"min_tokens", "min_new_tokens", "min_length"},
     {"ignore_eos", "ban_eos_token"},
-    {"seed", "sampling_seed"},
+    {"seed", "sampling_seed", "random_seed", "sampler_seed"},
+    {"stop", "stop_sequences", "stop_sequence", "stop_strings", "stopping_strings", "stop_words",
+     "stopSequences"},
     {"typical_p", "typ_p", "typical"},
-    {"repetition_penalty", "repeat_penalty"},
-    {"n", "n_cmpl"},
+    {"top_n_sigma", "nsigma"},
+    {"top_p", "topP"},
+    {"top_k", "topK"},
+    {"presence_penalty", "presencePenalty"},
+    {"frequency_penalty", "frequencyPenalty"},
+    {"repetition_penalty", "repeat_penalty", "rep_pen"},
+    {"repeat_last_n", "rep_pen_range"},
+    {"n", "n_cmpl", "num_return_sequences", "candidate_count"},
     {"include_stop_str_in_output", "no_stop_trim"},
     {"add_special_tokens", "add_bos_token"},
 };

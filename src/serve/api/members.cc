@@ -91,10 +91,21 @@ constexpr Refused kRefused[] = {
     {"thread"},
     {"previous_response_id"},
     {"conversation"},
+    {"conversation_id"},
+    {"thread_id"},
+    {"parent_message_id"},
     {"session_params"},
+    {"history"},
+    {"chat_history"},
+    {"system"},
+    {"system_prompt"},
+    {"preamble"},
+    {"instructions"},
     // where a request has one answer
     {"n", IsOne},
     {"n_cmpl", IsOne},
+    {"num_return_sequences", IsOne},
+    {"candidate_count", IsOne},
     // members that default to true
     {"add_special_tokens", IsTrue},
     {"add_bos_token", IsTrue},
@@ -170,7 +181,8 @@ constexpr std::string_view kLeftOut[] = {
     "rope_frequency_base", "rope_frequency_scale", "num_ctx", "think", "draft_num_predict",
     // Anthropic
     "container", "output_config", "output_format", "thinking",
-    // text-generation-webui
+    // text-generation-webui, KoboldCpp, TabbyAPI
+    "banned_strings", "max_length", "max_context_length", "rep_pen_slope", "sampler_order",
     "temperature_last", "sampler_priority", "dynatemp_low", "dynatemp_high", "smoothing_curve",
     "negative_prompt", "truncation_length", "auto_max_new_tokens", "legacy_api"};
 
@@ -190,11 +202,22 @@ void Refuse(Fields& fields, const std::string& name, std::string_view advice = {
                 "unsupported_value");
 }
 
-// The name is text of the request: it is cut and escaped.
-std::string NoticeOf(const std::string& name) {
-    return fmt::format(
-        "the member {} of a request is unknown and has no effect",
-        Json(name.substr(0, kMostNameBytes)).dump(-1, ' ', true, Json::error_handler_t::replace));
+// Whether the value is a conversation: a list of messages.
+bool IsConversation(const Json& value) {
+    return value.is_array() && !value.empty() && std::ranges::all_of(value, [](const Json& each) {
+               return each.is_object() && each.contains("role");
+           });
+}
+
+// Whether an unknown member carries a part of the conversation, or names one that it continues.
+bool CarriesConversation(std::string_view name, const Json& value) {
+    const bool continues = name.starts_with("previous_") && name.ends_with("_id");
+    return IsConversation(value) || (continues && !IsNothing(value));
+}
+
+// The name is text of the request: it is cut, escaped and quoted.
+std::string SafeName(const std::string& name) {
+    return Json(name.substr(0, kMostNameBytes)).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
 // Refuses a chat template of the request's own, and documents that the model's template does not
@@ -226,8 +249,13 @@ void CheckMembers(Fields& fields, const Served& served, LeftMembers& left) {
             if (!IsTrue(value)) AddNames(left.left_out, name);
         } else if (Has(kLeftOut, name) || Fields::HasOtherNames(name)) {
             if (!IsNothing(value)) AddNames(left.left_out, name);
+        } else if (CarriesConversation(name, value)) {
+            Refuse(fields, name);
         } else if (!Has(kWithoutEffect, name) && left.notices.size() < kMostUnknown) {
-            left.notices.insert(NoticeOf(name));
+            const std::string safe = SafeName(name);
+            left.notices.insert(
+                fmt::format("the member {} of a request is unknown and has no effect", safe));
+            if (!IsNothing(value)) AddNames(left.left_out, safe.substr(1, safe.size() - 2));
         }
     }
 }

@@ -1,8 +1,9 @@
 // The members of a request that no reader takes: members of other servers' APIs, and unknown ones.
 //
-// A known member whose value asks for another answer than Weft would give is refused. Other known
-// members are left out, and the log names them (RequestNote::left_out). The log names an unknown
-// member once.
+// A known member whose value asks for another answer than Weft would give is refused, and so is an
+// unknown one that carries a part of the conversation. Other members without effect are left out:
+// the log line of the request and the answer's header kLeftOutHeader name them. The log names an
+// unknown member once more, because it may be misspelt.
 #pragma once
 
 #include <set>
@@ -14,8 +15,10 @@
 
 namespace weft::serve {
 
+inline constexpr const char* kLeftOutHeader = "X-Weft-Left-Out";
+
 struct LeftMembers {
-    std::string left_out{};           // known members without effect, "NAME,NAME"
+    std::string left_out{};           // members without effect, "NAME,NAME"
     std::set<std::string> notices{};  // about unknown members; the log gets each once
 };
 

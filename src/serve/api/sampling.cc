@@ -144,6 +144,11 @@ void ReadCaching(Fields& fields, engine::Request& request) {
     constexpr const char* kName = "cache_salt";
     constexpr size_t kMostBytes = 1024;
     request.cached = fields.Bool("cache_prompt", true);
+    if (!fields.Has(kName)) return;
+    request.tenant = fields.Text(kName, "");
+    if (request.tenant.empty() || request.tenant.size() > kMostBytes) {
+        fields.Fail(kName, fmt::format("'{}' must be a text of 1 to {} bytes.", kName, kMostBytes));
+    }
 }
 
 std::optional<ApiError> FinishRequest(Fields& fields, const Served& served,
@@ -173,7 +178,7 @@ std::optional<ApiError> FinishRequest(Fields& fields, const Served& served,
 std::vector<std::string> ReadStops(Fields& fields, const char* name) {
     std::vector<std::string> stops = fields.Texts(name, kMostStops);
     if (std::ranges::any_of(stops, [](const auto& text) { return text.size() > 1024; })) {
-        fields.Fail(name, "A stop string may have at most 1024 bytes.");
+        fields.Fail(fields.RequestName(name), "A stop string may have at most 1024 bytes.");
     }
     return stops;
 }

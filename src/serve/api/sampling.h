@@ -20,7 +20,7 @@ inline constexpr int64_t kMostLogprobs = 20;
 void ReadSampling(Fields& fields, const Served& served, engine::Request& request);
 // Parts of ReadSampling: typical_p, top_n_sigma, xtc_*; dry_*; and vLLM's members that forbid
 // tokens or end the answer (min_tokens, stop_token_ids, allowed_token_ids, bad_words,
-// include_stop_str_in_output).
+// include_stop_str_in_output), and transformers' suppress_tokens.
 void ReadRareCuts(Fields& fields, const engine::SamplerOptions& usual,
                   engine::SamplerOptions& sampler);
 void ReadDry(Fields& fields, const Served& served, engine::DryOptions& dry);

@@ -121,6 +121,9 @@ void ReadTokenRules(Fields& fields, const Served& served, engine::Request& reque
     for (const int32_t id : TokenIds(fields, served, "stop_token_ids", kMostRules)) {
         request.end_tokens.push_back(id);
     }
+    for (const int32_t id : TokenIds(fields, served, "suppress_tokens", kMostRules)) {
+        request.sampler.banned.push_back({id});
+    }
     request.min_tokens = fields.Integer("min_tokens", 0, 0, INT64_MAX);
     request.includes_stop = fields.Bool("include_stop_str_in_output", false);
 }

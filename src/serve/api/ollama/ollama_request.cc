@@ -54,7 +54,8 @@ Json SamplingOf(const Fields& options) {
          {"presence_penalty", "frequency_penalty", "stop", "ignore_eos", "logit_bias",
           "top_n_sigma", "xtc_probability", "xtc_threshold", "dry_multiplier", "dry_base",
           "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "min_tokens",
-          "stop_token_ids", "allowed_token_ids", "bad_words", "include_stop_str_in_output"}) {
+          "stop_token_ids", "suppress_tokens", "allowed_token_ids", "bad_words",
+          "include_stop_str_in_output"}) {
         take(name, [](const Json& v) { return v; });
     }
     take("typical_p", [](const Json& v) { return Bounded(v, 0, 1); });
@@ -89,20 +90,6 @@ void ReadOptions(Fields& fields, const Served& served, OllamaRequest& out, Answe
     FinishRequest(given, served, out.request, plan.left);
     fields.Adopt(lengths);
     fields.Adopt(given);
-}
-
-// Reads "json" or a schema.
-void ReadOllamaFormat(Fields& fields, OllamaRequest& out) {
-    const Json& format = fields.Get("format");
-    if (format.is_null() || format == "") return;
-    if (format == "json") {
-        out.constraint = {"json_object", "", "format"};
-    } else if (format.is_object()) {
-        out.constraint = {"json_schema", Dump(format), "format"};
-    } else {
-        fields.Fail("format", "'format' must be \"json\" or a JSON schema (an object).",
-                    "invalid_type");
-    }
 }
 
 // Reads true, false or a level; templates get enable_thinking and reasoning_effort.
