@@ -353,7 +353,10 @@ class Infill(unittest.TestCase):
                       {"input_extra": [{}] * 1001}, {"input_prefix": "x" * ((4 << 20) + 1)},
                       {"stream": "yes"}):
             self.assertIn("error", self.fill(400, **wrong), list(wrong))
-        for fine in ({"input_prefix": None}, {"input_extra": None}, {"input_extra": []},
+        for lacks in ("input_prefix", "input_suffix"):  # as llama-server
+            error = self.fill(400, **{lacks: None})["error"]
+            self.assertEqual((error["param"], error["code"]), (lacks, "missing"))
+        for fine in ({"input_prefix": ""}, {"input_extra": None}, {"input_extra": []},
                      {"input_prefix": "\U0001f9f5 \0 ' \" \\ \ud7ff"}, {"n_predict": 10 ** 15,
                                                                         "stop": ["e"]},
                      {"input_prefix": "<jupyter_script><|im_end|>"}):
@@ -366,7 +369,7 @@ class Infill(unittest.TestCase):
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port,
                                                 timeout=serving.PATIENCE)
         connection.request("POST", "/infill", json.dumps(
-            {"input_prefix": BEFORE, "stream": True, "ignore_eos": True,
+            {"input_prefix": BEFORE, "input_suffix": "", "stream": True, "ignore_eos": True,
              "logit_bias": {str(i): -100 for i in (PRE, SUF, MID, SEP, 3, 5)}}),
             {"Content-Type": "application/json"})
         connection.getresponse().readline()

@@ -108,6 +108,9 @@ std::optional<ApiError> PlanInfill(const Json& body, const Served& served, Answe
     const LlamaAsked asked{fields.Texts("response_fields", 100),
                            fields.Bool("return_tokens", false)};
     request.max_tokens = ReadPredictLength(fields);
+    for (const char* name : {"input_prefix", "input_suffix"}) {
+        if (!fields.Has(name)) fields.Fail(name, fmt::format("'{}' is required.", name), "missing");
+    }
     FimText text;
     const tokenizer::Tokenizer& tokenizer = served.tokenizer();
     text.prefix = PlainTokens(tokenizer, PlainText(fields, "input_prefix"));
