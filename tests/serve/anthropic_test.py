@@ -209,7 +209,8 @@ class Refused(AnthropicCase):
                            ("tool_choice", {"tool_choice": {"type": "tool", "name": "x"}}),
                            ("temperature", {"extra_body": {"temperature": -1}}),
                            ("1024 bytes", {"stop_sequences": ["a" * 1025]}),
-                           ("2048", {"messages": [{"role": "user", "content": "word " * 3000}]})):
+                           ("3031 tokens > 2047 maximum",
+                            {"messages": [{"role": "user", "content": "word " * 3000}]})):
             with self.subTest(says=says, more=str(more)[:100]):
                 self.refused(anthropic.BadRequestError, "invalid_request_error", says, **more)
 

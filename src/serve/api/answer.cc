@@ -53,12 +53,28 @@ std::optional<ApiError> WhyNotRun(const engine::Engine& engine, const engine::Re
                                   const std::string& prompt_name) {
     const Status sound = engine.Check(request);
     if (sound.ok()) return {};
-    ApiError error = ErrorOf(sound.error());
-    if (!engine.Fits(request)) {
-        error.code = kContextExceeded;
-        error.param = prompt_name;
-    }
-    return error;
+    if (engine.Fits(request)) return ErrorOf(sound.error());
+    return TooLong({std::ssize(request.prompt), engine.context(), request.max_tokens != 0},
+                   prompt_name);
+}
+
+namespace {
+
+void BeginStream(Exchange& exchange, Dialect& dialect, Headers headers) {
+    headers.insert(headers.end(), {{"Content-Type", dialect.StreamType()},
+                                   {"Cache-Control", "no-cache"},
+                                   {"X-Accel-Buffering", "no"}});
+    exchange.Begin(200, std::move(headers));
+}
+
+}  // namespace
+
+void StreamRefusal(Exchange& exchange, Dialect& dialect, Headers headers, const ApiError& error) {
+    std::string out;
+    dialect.Begin(out);
+    dialect.Fail(error, out);
+    BeginStream(exchange, dialect, std::move(headers));
+    exchange.EndWith(std::move(out));
 }
 
 void NoteRecord(Exchange& exchange, const AnswerRecord& record) {
@@ -152,6 +168,10 @@ void Answer::Start(engine::Engine& engine, std::shared_ptr<Exchange> exchange, A
 }
 
 void Answer::Refuse(const ApiError& error) {
+    if (stream_ && dialect_->StreamsRefusal(error)) {
+        NoteRecord(*exchange_, record_);
+        return StreamRefusal(*exchange_, *dialect_, headers_, error);
+    }
     Headers headers = headers_;
     headers.emplace_back("Content-Type", "application/json");
     if (error.status == 503) headers.emplace_back("Retry-After", "5");
@@ -162,11 +182,7 @@ void Answer::Refuse(const ApiError& error) {
 // `given` is part of the answer, as if the model had generated it.
 void Answer::Submit(std::vector<ChoicePlan> plans) {
     if (stream_) {
-        Headers headers = headers_;
-        headers.insert(headers.end(), {{"Content-Type", dialect_->StreamType()},
-                                       {"Cache-Control", "no-cache"},
-                                       {"X-Accel-Buffering", "no"}});
-        exchange_->Begin(200, std::move(headers));
+        BeginStream(*exchange_, *dialect_, headers_);
         std::string out;
         dialect_->Begin(out);
         Write(std::move(out));

@@ -98,6 +98,9 @@ std::optional<ApiError> ConstrainText(AnswerPlan& plan, const Served& served,
 std::optional<ApiError> WhyNotRun(const engine::Engine& engine, const engine::Request& request,
                                   const std::string& prompt_name);
 
+// Sends a stream that only has an error (Dialect::StreamsRefusal).
+void StreamRefusal(Exchange& exchange, Dialect& dialect, Headers headers, const ApiError& error);
+
 // Outcome of a request, for metrics and logs.
 struct AnswerRecord {
     std::string request_id;

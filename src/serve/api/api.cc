@@ -447,6 +447,11 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort 
     LogOnce(plan.notices);
     exchange->Release();
     if (error || !plan.reply.empty()) admitted.Settle();
+    if (error && plan.stream && plan.dialect && plan.dialect->StreamsRefusal(*error)) {
+        if (options_.metrics != nullptr) options_.metrics->AddRefused(error->status);
+        NoteError(*exchange, *error);
+        return StreamRefusal(*exchange, *plan.dialect, std::move(admitted.headers), *error);
+    }
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
     if (!plan.reply.empty()) {
         return Send(*exchange, std::move(admitted.headers), plan.reply_type, std::move(plan.reply));

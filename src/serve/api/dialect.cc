@@ -1,5 +1,7 @@
 #include "serve/api/dialect.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <random>
 
@@ -17,7 +19,20 @@ std::string Quoted(std::string_view text) {
 }
 
 std::string OpenAiError(const ApiError& error) {
-    return ErrorBody(error.status, error.message, error.param, error.code);
+    return ErrorBody(error.status, OpenAiMessage(error), error.param, error.code);
+}
+
+std::string OpenAiMessage(const ApiError& error) {
+    if (!error.full) return error.message;
+    const FullContext& full = *error.full;
+    const bool usual =
+        error.param == "messages" || error.param == "prompt" || error.param == "input";
+    const std::string what = usual ? "your " + error.param : "'" + error.param + "'";
+    return fmt::format(
+        "This model's maximum context length is {} tokens. However, {} resulted in {}{} tokens{}. "
+        "Please reduce the length of {}, or start the server with a larger --ctx.",
+        full.context, what, full.at_least ? "at least " : "", full.tokens,
+        full.answers ? ", and the answer needs at least one more" : "", what);
 }
 
 namespace {

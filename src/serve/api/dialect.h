@@ -59,12 +59,17 @@ class Dialect {
     virtual void End(const Usage& usage, std::string& out) = 0;
     virtual void Fail(const ApiError& error, std::string& out) = 0;
 
+    // Whether a stream that is refused at once is a stream, with Fail, and not an HTTP error.
+    virtual bool StreamsRefusal(const ApiError& /*error*/) const { return false; }
+
     virtual std::string Whole(const std::vector<Choice>& choices, const Usage& usage) = 0;
     virtual std::string ErrorBody(const ApiError& error) = 0;
 };
 
 // OpenAI's error body: {"error": {...}}.
 std::string OpenAiError(const ApiError& error);
+// The error's text in OpenAI's words.
+std::string OpenAiMessage(const ApiError& error);
 // A JSON string with its quotes; invalid UTF-8 becomes U+FFFD.
 std::string Quoted(std::string_view text);
 std::string Dump(const Json& json);

@@ -69,6 +69,13 @@ ApiError ErrorOf(const Error& error) {
     return {500, error.message, "", "internal_error"};
 }
 
+ApiError TooLong(const FullContext& full, std::string param) {
+    std::string message = fmt::format("'{}' has {}{} tokens; {} fit the context", param,
+                                      full.at_least ? "at least " : "", full.tokens,
+                                      full.context - (full.answers ? 1 : 0));
+    return {400, std::move(message), std::move(param), kContextExceeded, false, full};
+}
+
 Fields::Fields(const Json& json, std::string path) : json_(json), path_(std::move(path)) {}
 
 bool Fields::HasOtherNames(std::string_view name) {

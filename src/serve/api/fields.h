@@ -24,6 +24,17 @@ namespace weft::serve {
 
 using Json = nlohmann::ordered_json;
 
+// Error code: the prompt is longer than the context.
+inline constexpr const char* kContextExceeded = "context_length_exceeded";
+
+// A prompt that is longer than the context.
+struct FullContext {
+    int64_t tokens = 0;  // of the prompt
+    int64_t context = 0;
+    bool answers = true;    // the context must also hold a token of the answer
+    bool at_least = false;  // the prompt may have more tokens
+};
+
 // An error response for the client.
 struct ApiError {
     int status = 400;
@@ -31,10 +42,13 @@ struct ApiError {
     std::string param{}, code{};
     // The message quotes text of the request, so the log gets the code only.
     bool quotes = false;
+    // kContextExceeded. Clients recognize it by its text, so each API has its own text for it in
+    // place of `message`.
+    std::optional<FullContext> full{};
 };
 
-// Error code: the prompt is longer than the context.
-inline constexpr const char* kContextExceeded = "context_length_exceeded";
+// 400, kContextExceeded.
+ApiError TooLong(const FullContext& full, std::string param);
 
 // Maps error codes to HTTP status: kUsage 400, kCancelled and kPeerLost 503, kTimeout 504, others
 // 500.
@@ -75,6 +89,9 @@ class Fields {
               const std::function<void(Fields&, const Json&)>& read);
 
     void Fail(const char* name, std::string message, std::string code = "invalid_value");
+    void Fail(ApiError error) {
+        if (!error_) error_ = std::move(error);
+    }
     // Takes over the error of an inner object, whose path is complete.
     void Adopt(const Fields& part) {
         if (!error_) error_ = part.error_;

@@ -59,7 +59,7 @@ Prompt OfText(Fields& fields, const Served& served, std::string text, const char
     }
     const auto error = CheckPromptBytes(served, text.size(), name);
     if (error && !(cut && text.size() <= kMostPlainBytes)) {
-        fields.Fail(name, error->message, error->code);
+        fields.Fail(*error);
         return {};
     }
     std::vector<int32_t> tokens = served.tokenizer().Encode(prompt + text, how);

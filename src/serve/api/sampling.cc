@@ -223,13 +223,11 @@ std::optional<ApiError> CheckPromptBytes(const Served& served, size_t bytes, con
     const size_t least = bytes / longest;
     const auto context = static_cast<size_t>(served.engine->context());
     if (least <= context) return {};
-    return ApiError{
-        400,
-        fmt::format(
-            "the prompt has {} bytes, which is more than {} tokens of {} bytes, the longest token; "
-            "the context has {} tokens",
-            bytes, least, longest, context),
-        param, kContextExceeded};
+    return TooLong({.tokens = static_cast<int64_t>(least),
+                    .context = static_cast<int64_t>(context),
+                    .answers = false,
+                    .at_least = true},
+                   param);
 }
 
 std::optional<ApiError> CheckModel(Fields& fields, const Served& served) {

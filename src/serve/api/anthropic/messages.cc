@@ -236,7 +236,13 @@ std::string AnthropicError(const ApiError& error) {
         }
         return error.status < 500 ? "invalid_request_error" : "api_error";
     };
-    Json body{{"type", type()}, {"message", error.message}};
+    std::string message = error.message;
+    if (error.full) {  // Claude Code compacts its conversation upon these words
+        const FullContext& full = *error.full;
+        message = fmt::format("prompt is too long: {} tokens > {} maximum", full.tokens,
+                              full.context - (full.answers ? 1 : 0));
+    }
+    Json body{{"type", type()}, {"message", std::move(message)}};
     if (error.code == kThreadUnsupported) body["details"] = {{"error_code", error.code}};
     return Dump({{"type", "error"}, {"error", std::move(body)}});
 }

@@ -45,7 +45,16 @@ bool IsOllamaPath(std::string_view path) {
 }
 
 std::string OllamaError(const ApiError& error) {
-    return Dump({{"error", error.message}});
+    if (!error.full) return Dump({{"error", error.message}});
+    const FullContext& full = *error.full;
+    const char* const words =
+        error.param.starts_with("input")
+            ? "the input length exceeds the context length"
+            : "the prompt is longer than the context length currently available to the model";
+    return Dump(
+        {{"error", fmt::format("{}: {} tokens, at most {}; shorten it, or start the server "
+                               "with a larger --ctx",
+                               words, full.tokens, full.context - (full.answers ? 1 : 0))}});
 }
 
 std::string OllamaTime() {

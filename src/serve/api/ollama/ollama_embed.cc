@@ -38,12 +38,8 @@ std::optional<ApiError> AddText(const Json& json, const std::string& name, bool 
     request.prompt =
         truncates ? CutTokens(served.tokenizer(), text, Room(served), false, served.head.cuts_begin)
                   : served.tokenizer().Encode(text, {.add_special = true});
-    if (served.head.most_tokens > 0 && std::ssize(request.prompt) > Room(served)) {
-        return ApiError{400,
-                        fmt::format("'{}' has {} tokens; the model takes at most {}. Leave "
-                                    "'truncate' out, or send a shorter text.",
-                                    name, request.prompt.size(), Room(served)),
-                        name, kContextExceeded};
+    if (std::ssize(request.prompt) > Room(served)) {
+        return TooLong({std::ssize(request.prompt), Room(served), false}, name);
     }
     request.pooling = served.head.poolings;
     request.pool_from = UnpooledTokens(served, served.head.prompt);

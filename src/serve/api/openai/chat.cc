@@ -310,6 +310,7 @@ std::optional<ApiError> CheckConversationBytes(const Served& served, size_t byte
     error->message = fmt::format("the conversation has {} bytes; at most {} are tokenized", bytes,
                                  kMostPlainBytes);
     error->code = "invalid_value";
+    error->full.reset();
     return error;
 }
 

@@ -60,10 +60,7 @@ std::optional<ApiError> FillIn(const Served& served, const std::string& suffix, 
     const std::vector<int32_t> behind = PlainTokens(tokenizer, suffix);
     // Each prompt gets a copy.
     if (std::ssize(behind) >= served.engine->context()) {
-        return ApiError{400,
-                        fmt::format("'suffix' has {} tokens; the context has {} tokens",
-                                    behind.size(), served.engine->context()),
-                        "suffix", kContextExceeded};
+        return TooLong({std::ssize(behind), served.engine->context()}, "suffix");
     }
     for (Prompt& prompt : prompts) {
         // Retokenized without the begin token, because a FIM prompt has its own.

@@ -97,8 +97,10 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
         if (prompts[i].is_text) request.pool_from = unpooled;
         request.adapter = ReadAdapter(fields, served);
         if (const Status sound = served.engine->Check(request); !sound.ok()) {
+            if (!served.engine->Fits(request)) {
+                return TooLong({std::ssize(request.prompt), served.engine->context(), false}, name);
+            }
             ApiError error = ErrorOf(sound.error());
-            if (!served.engine->Fits(request)) error.code = kContextExceeded;
             if (sound.error().code == ErrorCode::kUsage) error.param = name;
             return error;
         }
