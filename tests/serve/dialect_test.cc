@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "serve/api/anthropic/messages.h"
+#include "serve/api/gate.h"
 #include "serve/api/openai/responses_dialect.h"
 #include "serve/api/served.h"
 
@@ -250,6 +251,60 @@ TEST(ResponsesDialect, AnErrorInAStreamIsItsLastEvent) {
     const auto events = EventsOf(out);
     EXPECT_EQ(events.back()["type"], "response.failed");
     EXPECT_EQ(events.back()["response"]["error"]["message"], "rank 1 was lost");
+}
+
+// Agents recognize a full context by the words of the API that they speak: Claude Code, litellm
+// (is_error_str_context_window_exceeded), Codex (is_context_window_error), llama.cpp's web page.
+TEST(FullContexts, EachApiHasItsOwnWords) {
+    const ApiError error = TooLong({.tokens = 900, .context = 256}, "messages");
+    const auto sent = [&](const char* path) { return Json::parse(ErrorFor(path, error)); };
+    const Json anthropic = sent("/v1/messages");
+    EXPECT_EQ(anthropic["error"]["type"], "invalid_request_error");
+    EXPECT_EQ(anthropic["error"]["message"], "prompt is too long: 900 tokens > 255 maximum");
+    const Json chat = sent("/v1/chat/completions")["error"];
+    EXPECT_EQ(chat["code"], "context_length_exceeded");
+    EXPECT_EQ(chat["param"], "messages");
+    const auto message = [](const Json& of) { return of["message"].get<std::string>(); };
+    EXPECT_TRUE(
+        message(chat).starts_with("This model's maximum context length is 256 tokens. "
+                                  "However, your messages resulted in 900 tokens"))
+        << message(chat);
+    const Json responses = sent("/v1/responses")["error"];
+    EXPECT_EQ(responses["code"], "context_length_exceeded");
+    EXPECT_TRUE(
+        message(responses).starts_with("Your input exceeds the context window of this "
+                                       "model. "));
+    const Json llama = sent("/completion")["error"];
+    EXPECT_EQ(llama["type"], "exceed_context_size_error");
+    EXPECT_EQ(llama["n_prompt_tokens"], 900);
+    EXPECT_EQ(llama["n_ctx"], 256);
+    EXPECT_TRUE(
+        message(llama).starts_with("request (900 tokens) exceeds the available context "
+                                   "size (256 tokens), try increasing it"));
+    EXPECT_TRUE(sent("/api/chat")["error"].get<std::string>().starts_with(
+        "the prompt is longer than the context length currently available to the model"));
+    const ApiError text = TooLong({.tokens = 300, .context = 256, .answers = false}, "input[1]");
+    EXPECT_TRUE(Json::parse(ErrorFor("/api/embed", text))["error"].get<std::string>().starts_with(
+        "the input length exceeds the context length"));
+    EXPECT_NE(message(Json::parse(OpenAiError(text))["error"]).find("'input[1]' resulted in 300"),
+              std::string::npos);
+}
+
+// Codex looks for the code in a stream's last event, not in an HTTP error.
+TEST(FullContexts, AStreamOfResponsesFailsInTheStream) {
+    const Served served = Named();
+    const auto dialect = MakeResponsesDialect(served, {.head = {{"id", "resp_1"}}});
+    const ApiError error = TooLong({.tokens = 900, .context = 256}, "input");
+    EXPECT_TRUE(dialect->StreamsRefusal(error));
+    EXPECT_FALSE(dialect->StreamsRefusal({400, "no", "input", "invalid_value"}));
+    EXPECT_FALSE(MakeMessagesDialect(served, 1)->StreamsRefusal(error));
+    std::string out;
+    dialect->Begin(out);
+    dialect->Fail(error, out);
+    const auto events = EventsOf(out);
+    EXPECT_EQ(Types(events), "response.created response.in_progress response.failed ");
+    EXPECT_EQ(events[2]["response"]["status"], "failed");
+    EXPECT_EQ(events[2]["response"]["error"]["code"], "context_length_exceeded");
 }
 
 }  // namespace

@@ -429,6 +429,33 @@ class Refused(OpenAiCase):
         self.assertEqual(body["code"], "context_length_exceeded")
         self.assertEqual(body["param"], "prompt")
 
+    def test_each_api_says_so_in_its_own_words(self):
+        long = "word " * 300
+        messages = [{"role": "user", "content": long}]
+        for path, body, words in (
+                ("/v1/chat/completions", {"messages": messages, "stream": True},
+                 "This model's maximum context length is 128 tokens."),
+                ("/v1/responses", {"input": long}, "Your input exceeds the context window"),
+                ("/v1/messages", {"messages": messages, "max_tokens": 9, "stream": True},
+                 "prompt is too long: 3"),
+                ("/v1/messages", {"messages": [{"role": "user", "content": "1" * 100_000}],
+                                  "max_tokens": 9}, "tokens > 12"),
+                ("/completion", {"prompt": long}, "exceeds the available context size (128"),
+                ("/api/chat", {"model": "gpt-test", "messages": messages},
+                 "the prompt is longer than the context length")):
+            status, answer = self.server.json("POST", path, body)
+            self.assertEqual(status, 400, answer)
+            error = answer["error"]
+            self.assertIn(words, error if isinstance(error, str) else error["message"])
+        for text in (long, "1" * 100_000):
+            status, headers, data = self.server.call("POST", "/v1/responses", {
+                "input": text, "stream": True})
+            self.assertEqual((status, headers["Content-Type"].split(";")[0]),
+                             (200, "text/event-stream"))
+            last = serving.json.loads(data.decode().strip().split("\n")[-1][len("data: "):])
+            self.assertEqual((last["type"], last["response"]["error"]["code"]),
+                             ("response.failed", "context_length_exceeded"))
+
     def test_huge_lengths_end_with_the_context(self):
         text = "word " * 110
         answer = self.complete(text, max_tokens=2 ** 62, extra_body={"ignore_eos": True})

@@ -6,7 +6,9 @@
 
 #include "serve/api/anthropic/messages.h"
 #include "serve/api/dialect.h"
+#include "serve/api/llama/llama_dialect.h"
 #include "serve/api/ollama/ollama.h"
+#include "serve/api/openai/responses_dialect.h"
 #include "serve/api/routes.h"
 
 namespace weft::serve {
@@ -89,6 +91,8 @@ void SendAlive(Exchange& exchange) {
 
 std::string ErrorFor(std::string_view path, const ApiError& error) {
     if (path.starts_with("/v1/messages")) return AnthropicError(error);
+    if (path.starts_with("/v1/responses")) return ResponsesError(error);
+    if (path == "/completion" || path == "/infill") return LlamaError(error);
     return IsOllamaPath(path) ? OllamaError(error) : OpenAiError(error);
 }
 

@@ -42,7 +42,7 @@ class LlamaDialect final : public Dialect {
     void Fail(const ApiError& error, std::string& out) override {
         out += fmt::format("error: {}\n\n", OpenAiError(error));
     }
-    std::string ErrorBody(const ApiError& error) override { return OpenAiError(error); }
+    std::string ErrorBody(const ApiError& error) override { return LlamaError(error); }
     std::string Whole(const std::vector<Choice>& choices, const Usage& usage) override {
         const Choice& choice = choices.front();
         end_ = choice.end;
@@ -122,6 +122,38 @@ class LlamaDialect final : public Dialect {
 };
 
 }  // namespace
+
+std::string LlamaError(const ApiError& error) {
+    if (!error.full) return OpenAiError(error);
+    const FullContext& full = *error.full;
+    return Dump({{"error",
+                  {{"code", error.code},
+                   {"message", fmt::format("request ({} tokens) exceeds the available context size "
+                                           "({} tokens), try increasing it",
+                                           full.tokens, full.context)},
+                   {"type", "exceed_context_size_error"},
+                   {"param", error.param},
+                   {"n_prompt_tokens", full.tokens},
+                   {"n_ctx", full.context}}}});
+}
+
+Json TimingsJson(const Usage& usage) {
+    const int64_t computed = usage.prompt_tokens - usage.cached_tokens;
+    const double prompt_s = usage.first_token_s - usage.queue_s;
+    const double decode_s = usage.total_s - usage.first_token_s;
+    const auto each_ms = [](int64_t count, double seconds) {
+        return count > 0 ? 1000 * seconds / static_cast<double>(count) : 0;
+    };
+    return {{"cache_n", usage.cached_tokens},
+            {"prompt_n", computed},
+            {"prompt_ms", 1000 * prompt_s},
+            {"prompt_per_token_ms", each_ms(computed, prompt_s)},
+            {"prompt_per_second", Rate(computed, prompt_s)},
+            {"predicted_n", usage.said_tokens},
+            {"predicted_ms", 1000 * decode_s},
+            {"predicted_per_token_ms", each_ms(usage.said_tokens, decode_s)},
+            {"predicted_per_second", Rate(usage.said_tokens, decode_s)}};
+}
 
 std::unique_ptr<Dialect> MakeLlamaDialect(const Served& served, const engine::Request& request,
                                           LlamaAsked asked) {

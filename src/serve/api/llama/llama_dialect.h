@@ -18,6 +18,12 @@ struct LlamaAsked {
 std::unique_ptr<Dialect> MakeLlamaDialect(const Served& served, const engine::Request& request,
                                           LlamaAsked asked);
 
+// llama-server's error body. It is OpenAI's, except for a prompt beyond the context.
+std::string LlamaError(const ApiError& error);
+
+// Counts, times and speeds, as in llama-server's `timings`.
+Json TimingsJson(const Usage& usage);
+
 // Sampling options under llama-server's names (temperature, top_k, ...).
 Json SamplingJson(const engine::SamplerOptions& options);
 

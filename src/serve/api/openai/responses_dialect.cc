@@ -34,6 +34,11 @@ std::string WholeSentences(const std::string& text) {
     return text;
 }
 
+std::string WordsOf(const ApiError& error) {
+    return (error.full ? "Your input exceeds the context window of this model. " : "") +
+           OpenAiMessage(error);
+}
+
 class ResponsesDialect final : public Dialect {
   public:
     ResponsesDialect(const Served& served, ResponseForm form)
@@ -96,10 +101,13 @@ class ResponsesDialect final : public Dialect {
     }
     void Fail(const ApiError& error, std::string& out) override {
         Json response = ResponseOf("failed", output_, nullptr);
-        response["error"] = {{"code", "server_error"}, {"message", error.message}};
+        response["error"] = {{"code", error.full ? kContextExceeded : "server_error"},
+                             {"message", WordsOf(error)}};
         Event("response.failed", fmt::format(R"("response":{})", Dump(response)), out);
     }
-    std::string ErrorBody(const ApiError& error) override { return OpenAiError(error); }
+    // Codex recognizes a full context by this event only.
+    bool StreamsRefusal(const ApiError& error) const override { return error.full.has_value(); }
+    std::string ErrorBody(const ApiError& error) override { return ResponsesError(error); }
 
     std::string Whole(const std::vector<Choice>& choices, const Usage& usage) override {
         const Choice& choice = choices.front();
@@ -317,6 +325,13 @@ class ResponsesDialect final : public Dialect {
 
 std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, ResponseForm form) {
     return std::make_unique<ResponsesDialect>(served, std::move(form));
+}
+
+std::string ResponsesError(const ApiError& error) {
+    ApiError worded = error;
+    worded.message = WordsOf(error);
+    worded.full.reset();
+    return OpenAiError(worded);
 }
 
 std::string OutputItemId(std::string_view prefix, const std::string& response, size_t index) {

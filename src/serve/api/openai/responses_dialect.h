@@ -32,6 +32,9 @@ struct ResponseForm {
 };
 std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, ResponseForm form);
 
+// The error body: OpenAI's, with the words of this API for a prompt beyond the context.
+std::string ResponsesError(const ApiError& error);
+
 // The id of output item `index` of a response, so that the item can be found by it: the response's
 // id with another prefix ("msg_") and the index.
 std::string OutputItemId(std::string_view prefix, const std::string& response, size_t index);
