@@ -177,7 +177,12 @@ bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t p
     }
     const auto& [accepted, token] = drawn->verdict;
     active.accepted += accepted ? 1 : 0;
-    if (active.first_ns == 0) active.first_ns = NowNs();
+    if (active.first_ns == 0) {
+        active.first_ns = NowNs();
+        active.listener->OnPrefilled(Seconds(active.submitted_ns, active.started_ns),
+                                     Seconds(active.submitted_ns, active.first_ns),
+                                     active.sequence.from_cache);
+    }
     active.sequence.tokens.push_back(token);
     ++active.said;
     // A judged draft is chosen only once. If the step that judges it is lost, the next step of this

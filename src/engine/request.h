@@ -88,6 +88,9 @@ class Listener {
     // Probability of a prompt token. Called for the second, the third, ... token, before the first
     // OnToken.
     virtual void OnPrompt(const SaidToken& /*token*/) {}
+    // Once, before the first OnToken. Times as in Ending.
+    virtual void OnPrefilled(double /*queue_s*/, double /*first_token_s*/,
+                             int64_t /*cached_tokens*/) {}
     // A token and the new text, in whole code points. The text may be empty. It may include text of
     // earlier tokens that was held back because it could have become a stop string.
     virtual void OnToken(const SaidToken& token, std::string_view text) = 0;

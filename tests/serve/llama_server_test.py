@@ -166,6 +166,32 @@ class Plain(serving.ServedCase):
                          [False] * (len(events) - 1) + [True])
         self.assertEqual(events[-1]["tokens_predicted"], 8)
 
+    def test_timings_of_each_part(self):
+        """Each part of a stream has timings if the request asks for them."""
+        prompt = "Timings. " * 40
+        count = len(self.post("/tokenize", {"content": prompt})["tokens"])
+        chat = [{"role": "user", "content": prompt}]
+        for path, body in (("/completion", {"prompt": prompt, "n_predict": 4}),
+                           ("/v1/completions", {"prompt": prompt, "max_tokens": 4}),
+                           ("/v1/chat/completions", {"messages": chat, "max_tokens": 4})):
+            for asks in (True, False):
+                data = self.server.call("POST", path, {
+                    **body, "temperature": 0, "stream": True, "ignore_eos": True,
+                    "timings_per_token": asks})[2].decode()
+                parts = [json.loads(part[len("data: "):]) for part in data.strip().split("\n\n")
+                         if part != "data: [DONE]"]
+                timings = [part.get("timings") for part in parts]
+                if not asks:
+                    self.assertEqual([each for each in timings[:-1] if each], [])
+                    continue
+                said = [each["predicted_n"] for each in timings]
+                self.assertEqual((said, said[-1]), (sorted(said), 4))
+                for each in timings:
+                    self.assertGreaterEqual(each["prompt_n"] + each["cache_n"], count)
+                    self.assertGreater(each["prompt_ms"], 0)
+            whole = self.post(path, {**body, "timings_per_token": True, "ignore_eos": True})
+            self.assertEqual(whole["timings"]["predicted_n"], 4)
+
     def test_completion_with_a_format(self):
         schema = {"type": "object", "required": ["town"], "additionalProperties": False,
                   "properties": {"town": {"enum": ["Ulm", "Bonn"]}}}

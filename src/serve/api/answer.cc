@@ -96,6 +96,11 @@ class Answer::ChoiceListener final : public engine::Listener {
   public:
     ChoiceListener(std::shared_ptr<Answer> answer, size_t index)
         : answer_(std::move(answer)), index_(index) {}
+    void OnPrefilled(double queue_s, double first_token_s, int64_t cached_tokens) override {
+        answer_->OnPrefilled(
+            index_,
+            {.cached_tokens = cached_tokens, .queue_s = queue_s, .first_token_s = first_token_s});
+    }
     void OnToken(const engine::SaidToken& token, std::string_view text) override {
         answer_->OnText(index_, text, &token);
     }
@@ -123,6 +128,7 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
       content_tokens_(plan.content_tokens),
       keeps_tokens_(plan.keeps_tokens),
       ends_slowly_(plan.ends_slowly),
+      timings_(plan.timings),
       headers_(std::move(plan.headers)),
       slot_(std::move(plan.slot)),
       observer_(std::move(observer)),
@@ -220,6 +226,25 @@ void Answer::CancelAll() {
 
 void Answer::Write(std::string text) {
     if (!text.empty()) exchange_->Write(std::move(text));
+}
+
+void Answer::OnPrefilled(size_t index, const Usage& usage) {
+    if (!timings_) return;
+    const std::lock_guard lock(mutex_);
+    State& state = choices_[index];
+    state.prefilled = usage;
+    state.prefilled.prompt_tokens = state.prompt_tokens;
+    state.prefilled_ns = NowNs();
+}
+
+// The progress of a choice; nullopt before its first token, or if no one asks for it.
+std::optional<Usage> Answer::ProgressOf(size_t index) const {
+    const State& state = choices_[index];
+    if (state.prefilled_ns == 0) return {};
+    Usage usage = state.prefilled;
+    usage.said_tokens = state.said;
+    usage.total_s = usage.first_token_s + static_cast<double>(NowNs() - state.prefilled_ns) * 1e-9;
+    return usage;
 }
 
 void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken* token) {
@@ -378,21 +403,26 @@ void Answer::Give(size_t index, const AnswerDelta& delta) {
 void Answer::Stream(size_t index, const AnswerDelta& delta,
                     std::span<const engine::SaidToken> tokens) {
     const size_t bytes = BytesOf(delta, tokens);
-    if (IsSoon(bytes)) return Format(index, delta, tokens);
-    FormatLater(bytes, [this, index, delta, held = std::vector(tokens.begin(), tokens.end())] {
-        Format(index, delta, held);
-    });
+    const std::optional<Usage> progress = ProgressOf(index);
+    if (IsSoon(bytes)) return Format(index, delta, tokens, progress);
+    FormatLater(bytes,
+                [this, index, delta, progress, held = std::vector(tokens.begin(), tokens.end())] {
+                    Format(index, delta, held, progress);
+                });
 }
 
 void Answer::Format(size_t index, const AnswerDelta& delta,
-                    std::span<const engine::SaidToken> tokens) {
+                    std::span<const engine::SaidToken> tokens,
+                    const std::optional<Usage>& progress) {
     std::string out;
+    if (progress) dialect_->Progress(*progress);
     dialect_->Delta(static_cast<int>(index), delta, tokens, out);
     Write(std::move(out));
 }
 
 void Answer::StreamEnd(size_t index) {
     std::string out;
+    if (const auto progress = ProgressOf(index)) dialect_->Progress(*progress);
     dialect_->EndChoice(static_cast<int>(index), choices_[index].choice.end, out);
     Write(std::move(out));
 }

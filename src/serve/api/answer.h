@@ -65,6 +65,7 @@ struct AnswerPlan {
     int64_t n = 1;                 // choices per prompt
     bool whole_calls = false;      // a stream sends each call in one piece
     bool keeps_tokens = false;     // see ChoiceEnd::tokens
+    bool timings = false;          // the dialect gets the progress of each part of a stream
     std::string tenant{};          // cache partition for compiled constraints
     // Most effort allowed for compiling constraints. If more is needed, planning fails with
     // `deferred`.
@@ -135,6 +136,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void Submit(std::vector<ChoicePlan> plans);
     void CancelAll();
     void Write(std::string text);
+    void OnPrefilled(size_t index, const Usage& usage);
     void OnText(size_t index, std::string_view text, const engine::SaidToken* token);
     void OnPrompt(size_t index, const engine::SaidToken& token);
     void Add(size_t index, chat::AnswerDelta delta);
@@ -147,8 +149,9 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void StreamEnd(size_t index);
     bool IsSoon(size_t bytes) const;
     void FormatLater(size_t bytes, std::function<void()> work);
+    std::optional<Usage> ProgressOf(size_t index) const;
     void Format(size_t index, const chat::AnswerDelta& delta,
-                std::span<const engine::SaidToken> tokens);
+                std::span<const engine::SaidToken> tokens, const std::optional<Usage>& progress);
     void EmitEcho(size_t index);
     chat::AnswerDelta Close(size_t index, const engine::Ending& ending);
     void AddUsage(size_t index, int64_t prompt_tokens, int64_t said_tokens);
@@ -168,11 +171,13 @@ class Answer : public std::enable_shared_from_this<Answer> {
         State(chat::AnswerParser p, const ChoicePlan& plan)
             : parser(std::move(p)),
               stop(plan.content_stops, plan.request.includes_stop),
-              min_tokens(plan.request.min_tokens) {}
+              min_tokens(plan.request.min_tokens),
+              prompt_tokens(std::ssize(plan.request.prompt)) {}
         chat::AnswerParser parser;
         ContentStops stop;
         const int64_t min_tokens;  // see engine::Request
-        int64_t said = 0;          // tokens
+        const int64_t prompt_tokens;
+        int64_t said = 0;  // tokens
         Choice choice;
         std::vector<engine::SaidToken> pending;  // tokens whose text has not been sent
         std::optional<std::string> echo{};       // held until its log-probabilities are known
@@ -183,12 +188,15 @@ class Answer : public std::enable_shared_from_this<Answer> {
         bool concluded = false;  // the engine was told to end the choice
         std::string written{};   // forced call: its text so far
         int64_t last_ns = 0;     // arrival time of the last token
+        Usage prefilled{};       // when the first token came
+        int64_t prefilled_ns = 0;
     };
 
     engine::Engine& engine_;
     std::shared_ptr<Exchange> exchange_;
     std::unique_ptr<Dialect> dialect_;
-    const bool stream_, one_call_, hides_reasoning_, content_tokens_, keeps_tokens_, ends_slowly_;
+    const bool stream_, one_call_, hides_reasoning_, content_tokens_, keeps_tokens_, ends_slowly_,
+        timings_;
     const Headers headers_;
     std::shared_ptr<SlotTable::Use> slot_;  // until the first choice is complete
     Observer observer_;

@@ -51,6 +51,9 @@ class Dialect {
     virtual bool repeats() const { return false; }
     // The number of the slot that remembers the text (llama/slots.h). Called before Begin.
     virtual void UseSlot(int64_t /*id*/) {}
+    // Counts and times of the choice that the next Delta or EndChoice is about, up to there. Only
+    // if the plan has `timings`.
+    virtual void Progress(const Usage& /*usage*/) {}
     virtual void Begin(std::string& out) = 0;
     // tokens: the delta's tokens; empty unless log-probabilities were requested.
     virtual void Delta(int choice, const chat::AnswerDelta& delta,

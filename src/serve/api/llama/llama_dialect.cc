@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "serve/api/sampling.h"
 
@@ -24,16 +25,18 @@ class LlamaDialect final : public Dialect {
 
     bool repeats() const override { return true; }
     void UseSlot(int64_t id) override { slot_ = id; }
+    void Progress(const Usage& usage) override { progress_ = usage; }
     void Begin(std::string&) override {}
     void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::SaidToken> tokens,
                std::string& out) override {
         new_line_ |= delta.content.find('\n') != std::string::npos;
-        Event({{"index", 0},
-               {"content", delta.content},
-               {"tokens", IdsOf(tokens)},
-               {"stop", false},
-               {"id_slot", slot_}},
-              out);
+        Json event{{"index", 0},
+                   {"content", delta.content},
+                   {"tokens", IdsOf(tokens)},
+                   {"stop", false},
+                   {"id_slot", slot_}};
+        if (progress_) event["timings"] = TimingsJson(*progress_);
+        Event(event, out);
     }
     void EndChoice(int, const ChoiceEnd& end, std::string&) override { end_ = end; }
     void End(const Usage& usage, std::string& out) override {
@@ -60,21 +63,6 @@ class LlamaDialect final : public Dialect {
     static void Event(const Json& json, std::string& out) {
         out += fmt::format("data: {}\n\n", Dump(json));
     }
-    static double Rate(int64_t count, double seconds) {
-        return seconds > 0 ? static_cast<double>(count) / seconds : 0;
-    }
-    static Json Timings(const Usage& usage) {
-        const int64_t computed = usage.prompt_tokens - usage.cached_tokens;
-        const double prompt_s = usage.first_token_s - usage.queue_s;
-        const double decode_s = usage.total_s - usage.first_token_s;
-        return {{"cache_n", usage.cached_tokens},
-                {"prompt_n", computed},
-                {"prompt_ms", 1000 * prompt_s},
-                {"prompt_per_second", Rate(computed, prompt_s)},
-                {"predicted_n", usage.said_tokens},
-                {"predicted_ms", 1000 * decode_s},
-                {"predicted_per_second", Rate(usage.said_tokens, decode_s)}};
-    }
     Json Final(const std::string& content, const Json& tokens, const Usage& usage) const {
         const bool word = !end_.stop_text.empty();
         const char* type = end_.finish == "length" ? "limit" : word ? "word" : "eos";
@@ -93,7 +81,7 @@ class LlamaDialect final : public Dialect {
                 {"stop_type", type},
                 {"stopping_word", end_.stop_text},
                 {"tokens_cached", usage.cached_tokens},
-                {"timings", Timings(usage)}};
+                {"timings", TimingsJson(usage)}};
     }
     // Keeps the members that the client requested; nested members by path.
     Json Chosen(Json answer) const {
@@ -119,7 +107,12 @@ class LlamaDialect final : public Dialect {
     int64_t slot_ = -1;
     ChoiceEnd end_;
     bool new_line_ = false;
+    std::optional<Usage> progress_;
 };
+
+double Rate(int64_t count, double seconds) {
+    return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
 
 }  // namespace
 

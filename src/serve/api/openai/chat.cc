@@ -563,6 +563,7 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
     if (options.error()) return options.error();
     request.prompt_logprobs = ReadPromptLogprobs(fields, plan.stream);
     const TokenNames token_names = ReadTokenNames(fields);
+    plan.timings = fields.Bool("timings_per_token", false);
     plan.hides_reasoning = !fields.Bool("include_reasoning", true);
     conversation.kept = ReadKeptTokens(fields, served, request.max_tokens);
     if (auto error = FinishRequest(fields, served, request, plan.left)) return error;
@@ -570,6 +571,7 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
                                                  conversation.older_calls);
     dialect->prompt_logprobs = request.prompt_logprobs >= 0;
     dialect->token_names = token_names;
+    dialect->timings = plan.timings;
     plan.dialect = std::move(dialect);
     if (auto error = PlanConversation(served, conversation, std::move(request), n, plan)) {
         return error;

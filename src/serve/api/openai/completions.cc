@@ -108,6 +108,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     }
     const bool echo = fields.Bool("echo", false);
     const TokenNames token_names = ReadTokenNames(fields);
+    plan.timings = fields.Bool("timings_per_token", false);
     plan.stream = fields.Bool("stream", false);
     const int prompt_logprobs = ReadPromptLogprobs(fields, plan.stream);
     const bool echo_logprobs = echo && request.logprobs >= 0;
@@ -126,6 +127,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
         std::make_unique<CompletionDialect>(served, request.adapter, usage, request.logprobs >= 0);
     dialect->prompt_logprobs = prompt_logprobs >= 0;
     dialect->token_names = token_names;
+    dialect->timings = plan.timings;
     plan.n = n;
     for (Prompt& prompt : prompts) {
         const std::string shown = echo ? EchoOf(served.tokenizer(), prompt, echo_logprobs) : "";

@@ -5,6 +5,8 @@
 #include <ctime>
 #include <string_view>
 
+#include "serve/api/llama/llama_dialect.h"
+
 namespace weft::serve {
 
 OpenAiDialect::OpenAiDialect(const Served& served, int32_t adapter, const char* prefix,
@@ -33,10 +35,11 @@ void OpenAiDialect::Fail(const ApiError& error, std::string& out) {
 
 void OpenAiDialect::Chunk(int choice, const std::string& said, const std::string& logprobs,
                           const std::string& finish, std::string& out) const {
-    out +=
-        fmt::format(R"(data: {},"choices":[{{"index":{},{},"logprobs":{},"finish_reason":{}}}]{}}})"
-                    "\n\n",
-                    head_, choice, said, logprobs, finish, usage_ ? R"(,"usage":null)" : "");
+    out += fmt::format(
+        R"(data: {},"choices":[{{"index":{},{},"logprobs":{},"finish_reason":{}}}]{}{}}})"
+        "\n\n",
+        head_, choice, said, logprobs, finish, usage_ ? R"(,"usage":null)" : "",
+        progress_ ? fmt::format(R"(,"timings":{})", Dump(TimingsJson(*progress_))) : "");
 }
 
 std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage& usage) {
@@ -65,6 +68,7 @@ std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage
     }
     out += "],";
     if (prompt_logprobs && apart) prompt_of(choices[0]);
+    if (timings) out += fmt::format(R"("timings":{},)", Dump(TimingsJson(usage)));
     out += fmt::format(R"("usage":{},"system_fingerprint":"weft-{}"}})", Dump(UsageJson(usage)),
                        WEFT_VERSION);
     return out;

@@ -2,6 +2,7 @@
 // chunk, [DONE], errors, and the envelope of a complete answer.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,9 @@ class OpenAiDialect : public Dialect {
   public:
     bool prompt_logprobs = false;  // a complete answer has vLLM's prompt_logprobs
     TokenNames token_names = TokenNames::kTexts;
+    bool timings = false;  // a complete answer has llama-server's timings
 
+    void Progress(const Usage& usage) override { progress_ = usage; }
     void Begin(std::string&) override {}
     void End(const Usage& usage, std::string& out) override;
     void Fail(const ApiError& error, std::string& out) override;
@@ -45,6 +48,7 @@ class OpenAiDialect : public Dialect {
     const char* const object_;
     const int64_t created_;
     const std::string head_;  // JSON prefix of every chunk
+    std::optional<Usage> progress_;
 };
 
 }  // namespace weft::serve
