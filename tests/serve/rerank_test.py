@@ -10,7 +10,7 @@ DOCUMENTS = ["The moon orbits the Earth.", "A cat sat on the mat.", "Yes.",
              "Stock prices fell sharply on Monday. " * 20]
 
 
-class Rerank(serving.ServedCase):
+class RerankCase(serving.ServedCase):
     words = ("--pooling", "rank")
 
     def ask(self, path, body, expected=200):
@@ -22,6 +22,8 @@ class Rerank(serving.ServedCase):
         answer = self.ask("/v1/rerank", {"query": QUERY, "documents": documents} | more)
         return {each["index"]: each["relevance_score"] for each in answer["results"]}
 
+
+class Rerank(RerankCase):
     def test_forms(self):
         answer = self.ask("/v1/rerank", {"model": "gpt-test", "query": QUERY,
                                          "documents": [*DOCUMENTS[:3], {"text": DOCUMENTS[3]}]})
@@ -74,9 +76,11 @@ class Rerank(serving.ServedCase):
                 ({"query": "q", "documents": ["a", {"text": 5}]}, "'documents'"),
                 ({"query": "q", "documents": ["a"] * 10_000}, "2048", "10000"),
                 ({"query": "q", "documents": ["a"], "top_n": 0}, "top_n"),
-                ({"query": "q", "documents": ["a", "x " * 3000]}, "documents[1]", "2048"),
-                ({"query": "q", "documents": ["a" * 10_000_000]}, "documents[0]"),
-                ({"query": "q " * 3000, "documents": ["a"]}, "'query'", "2048")):
+                ({"query": "q", "documents": ["a", "x " * 3000], "truncate": False},
+                 "documents[1]", "2048"),
+                ({"query": "q", "documents": ["a" * 10_000_000], "truncate": False},
+                 "documents[0]"),
+                ({"query": "q " * 3000, "documents": ["a", "b"]}, "'query'", "2048")):
             answer = self.ask("/v1/rerank", body, 400)
             for word in words:
                 self.assertIn(word, answer["error"]["message"])
@@ -84,6 +88,27 @@ class Rerank(serving.ServedCase):
         self.assertIn("/v1/rerank", answer["error"]["message"])
         answer = self.ask("/v1/completions", {"prompt": "a"}, 400)
         self.assertEqual(len(self.scores(DOCUMENTS)), 4)
+
+
+class LongTexts(RerankCase):
+    context = 256
+
+    def test_documents_lose_their_end(self):
+        """As in encoders, and in Qwen3-Reranker's own code: of a document, the beginning counts
+        that fits the context beside the query."""
+        begin = "The moon orbits the Earth, she said, and laughed. " * 10
+        long = begin * 10
+        scores = self.scores([long, long + "A cat.", "\u00e9" * 2_000_000, begin])
+        self.assertEqual(scores[0], scores[1])
+        self.assertNotEqual(scores[0], scores[3])
+
+        def tokens(**more):
+            return self.ask("/v1/rerank", {"query": QUERY, "documents": [long],
+                                           **more})["usage"]["prompt_tokens"]
+        self.assertIn(tokens(), range(256 - 8, 257))
+        self.assertIn(tokens(truncate_prompt_tokens=200), range(200 - 8, 201))
+        pairs = self.ask("/v1/score", {"text_1": QUERY, "text_2": [long]})
+        self.assertEqual(pairs["data"][0]["score"], scores[0])
 
 
 class Layouts(unittest.TestCase):
@@ -128,4 +153,5 @@ class OfEmbeddings(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    del RerankCase
     serving.main()

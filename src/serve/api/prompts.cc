@@ -68,6 +68,11 @@ Prompt OfText(Fields& fields, const Served& served, std::string text, const char
 
 }  // namespace
 
+std::string_view Beginning(const tokenizer::Tokenizer& tokenizer, std::string_view text,
+                           size_t count, bool markers) {
+    return PartWith(tokenizer, text, count, markers, false);
+}
+
 std::vector<int32_t> CutTokens(const tokenizer::Tokenizer& tokenizer, std::string_view text,
                                int64_t most, bool markers, bool cuts_begin) {
     const auto room = static_cast<size_t>(most);

@@ -33,6 +33,11 @@ std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char
 std::vector<int32_t> CutTokens(const tokenizer::Tokenizer& tokenizer, std::string_view text,
                                int64_t most, bool markers = false, bool cuts_begin = false);
 
+// The beginning of a text, with its first `count` tokens at least. Of a long text, the tokenizer
+// reads about as much as stays.
+std::string_view Beginning(const tokenizer::Tokenizer& tokenizer, std::string_view text,
+                           size_t count, bool markers = false);
+
 // Whether the texts of special tokens in a prompt become tokens: the member "parse_special".
 bool ReadsMarkers(Fields& fields, bool usual = true);
 

@@ -7,7 +7,9 @@
 #include <ctime>
 #include <iterator>
 #include <numeric>
+#include <span>
 
+#include "base/utf8.h"
 #include "serve/api/dialect.h"
 #include "serve/api/prompts.h"
 #include "serve/api/sampling.h"
@@ -64,14 +66,17 @@ struct Pairs {
     std::vector<NamedText> firsts, seconds;
     std::string prompt{};
     bool markers = false;  // the texts of special tokens become tokens
+    int64_t most = 0;      // tokens of a pair, or of a text of its own
+    bool cuts = true;      // longer ones are cut, else refused
     size_t size() const { return std::max(firsts.size(), seconds.size()); }
     size_t First(size_t pair) const { return firsts.size() == 1 ? 0 : pair; }
     size_t Second(size_t pair) const { return seconds.size() == 1 ? 0 : pair; }
 };
 
 std::optional<ApiError> Add(const Served& served, tokenizer::Tokenizer::Pair pair,
-                            const std::string& name, int32_t adapter, int64_t& tokens,
+                            const std::string& name, int64_t most, int32_t adapter, int64_t& tokens,
                             EmbeddingPlan& plan) {
+    if (std::ssize(pair.ids) > most) return TooLong({std::ssize(pair.ids), most, false}, name);
     tokens += std::ssize(pair.ids);
     if (tokens > kMostTokens) {
         return ApiError{400,
@@ -88,7 +93,6 @@ std::optional<ApiError> Add(const Served& served, tokenizer::Tokenizer::Pair pai
     if (const Status sound = served.engine->Check(request); !sound.ok()) {
         ApiError error = ErrorOf(sound.error());
         error.message = fmt::format("'{}': {}", name, error.message);
-        if (!served.engine->Fits(request)) error.code = kContextExceeded;
         if (sound.error().code == ErrorCode::kUsage) error.param = name;
         return error;
     }
@@ -96,15 +100,26 @@ std::optional<ApiError> Add(const Served& served, tokenizer::Tokenizer::Pair pai
     return {};
 }
 
-int64_t MostTokens(const Served& served) {
-    const int64_t most = served.head.most_tokens;
-    return most > 0 && most <= served.engine->context() ? most : 0;
-}
-
-std::optional<ApiError> CheckBytes(const Served& served, const NamedText& text) {
-    auto error = CheckPromptBytes(served, text.text.size(), text.name.c_str());
-    if (error) error->message = fmt::format("'{}': {}", text.name, error->message);
-    return error;
+// The pair of a query and a document. If it has more than `pairs.most` tokens, two plain texts are
+// cut as PairForm says; in the prompt of a model, the document loses its end.
+Result<tokenizer::Tokenizer::Pair> EncodeCut(const Served& served, const Pairs& pairs,
+                                             std::string_view query, std::string_view document) {
+    const tokenizer::Tokenizer& tokenizer = served.tokenizer();
+    document = Beginning(tokenizer, document, static_cast<size_t>(pairs.most) + 1, pairs.markers);
+    const auto encode = [&](std::string_view shown) {
+        return served.pairs->Encode(query, shown, pairs.prompt, pairs.most, pairs.markers);
+    };
+    auto pair = encode(document);
+    const auto more = [&] { return pair.ok() ? std::ssize(pair->ids) - pairs.most : 0; };
+    if (more() <= 0) return pair;
+    const std::vector<int32_t> words = tokenizer.Encode(document, {.add_special = false});
+    for (size_t kept = words.size(); kept > 0 && more() > 0;) {
+        kept -= std::min(kept, static_cast<size_t>(more()));
+        std::string shown = tokenizer.Decode(std::span(words).first(kept), false);
+        shown.resize(shown.size() - IncompleteTail(shown));
+        pair = encode(shown);
+    }
+    return pair;
 }
 
 std::optional<ApiError> AddPairs(const Served& served, const Pairs& pairs, int32_t adapter,
@@ -124,17 +139,22 @@ std::optional<ApiError> AddPairs(const Served& served, const Pairs& pairs, int32
         const NamedText& first = pairs.firsts[pairs.First(i)];
         const NamedText& second = pairs.seconds[pairs.Second(i)];
         for (const NamedText* text : {&first, &second}) {
-            if (auto error = CheckBytes(served, *text)) return error;
+            if (text == &second && pairs.cuts) continue;
+            if (auto error = CheckPromptBytes(served, text->text.size(), text->name.c_str())) {
+                return error;
+            }
         }
-        auto pair = served.pairs->Encode(first.text, second.text, pairs.prompt, MostTokens(served),
-                                         pairs.markers);
+        auto pair = pairs.cuts ? EncodeCut(served, pairs, first.text, second.text)
+                               : served.pairs->Encode(first.text, second.text, pairs.prompt, 0,
+                                                      pairs.markers);
         if (!pair.ok()) return ErrorOf(pair.error());
         while (pair->ids.size() > 1 && pair->ids.back() == served.head.padding) {
             pair->ids.pop_back();
         }
         pair->second = std::min(pair->second, pair->ids.size());
-        const std::string& name = pairs.seconds.size() == 1 ? first.name : second.name;
-        if (auto error = Add(served, std::move(*pair), name, adapter, tokens, plan)) {
+        const std::string& name =
+            pairs.cuts || pairs.seconds.size() == 1 ? first.name : second.name;
+        if (auto error = Add(served, std::move(*pair), name, pairs.most, adapter, tokens, plan)) {
             return error;
         }
     }
@@ -145,20 +165,21 @@ std::optional<ApiError> AddPairs(const Served& served, const Pairs& pairs, int32
 std::optional<ApiError> AddTexts(const Served& served, const Pairs& pairs, int32_t adapter,
                                  EmbeddingPlan& plan) {
     int64_t tokens = 0;
-    const int64_t most = MostTokens(served);
     const int64_t unpooled = UnpooledTokens(served, pairs.prompt);
     for (const auto* texts : {&pairs.firsts, &pairs.seconds}) {
         for (const NamedText& text : *texts) {
-            if (auto error = CheckBytes(served, text); error && most == 0) return error;
+            auto error = CheckPromptBytes(served, text.text.size(), text.name.c_str());
+            if (error && !pairs.cuts) return error;
             const std::string whole = pairs.prompt + text.text;
-            auto ids = most > 0 ? CutTokens(served.tokenizer(), whole, most, pairs.markers,
-                                            served.head.cuts_begin)
-                                : served.tokenizer().Encode(
-                                      whole, {.add_special = true, .parse_special = pairs.markers});
+            auto ids = pairs.cuts
+                           ? CutTokens(served.tokenizer(), whole, pairs.most, pairs.markers,
+                                       served.head.cuts_begin)
+                           : served.tokenizer().Encode(
+                                 whole, {.add_special = true, .parse_special = pairs.markers});
             const size_t end = ids.size();
-            if (auto error = Add(served, {std::move(ids), end}, text.name, adapter, tokens, plan)) {
-                return error;
-            }
+            error =
+                Add(served, {std::move(ids), end}, text.name, pairs.most, adapter, tokens, plan);
+            if (error) return error;
             plan.requests.back().pool_from = unpooled;
         }
     }
