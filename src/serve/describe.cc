@@ -28,6 +28,7 @@ Status NameModels(const ServerOptions& options, Served& served) {
     served.aliases = options.aliases;
     served.template_variables = options.template_variables;
     served.reasoning_budget = options.reasoning_budget;
+    served.media_as_text = options.media_as_text;
     served.aliases.push_back(options.job.model);
     for (const auto& [name, folder] : options.job.adapters) {
         if (served.AdapterOf(name) == 0) {

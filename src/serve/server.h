@@ -59,6 +59,7 @@ struct ServerOptions {
     // See Served.
     chat::OrderedJson template_variables = chat::OrderedJson::object();
     int64_t reasoning_budget = -1;
+    bool media_as_text = false;
     std::string metrics_prefix = "weft";
     // After a stop request, the server accepts requests for drain_delay_ms, while /ready already
     // fails, so that balancers notice. Running requests then have drain_ms, until their clients

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "serve/api/media.h"
+
 namespace weft::serve {
 namespace {
 
@@ -251,6 +253,63 @@ TEST(MessageInput, ResultsOfUnknownBlocks) {
               "tool: [a block of type zzz, which this model cannot see]\n");
     EXPECT_EQ(seen(R"([{"type": "text", "text": ""}])"), "tool: \n");
     EXPECT_NE(seen(R"([{"type": "text", "text": 5}])").find("must be a string"), std::string::npos);
+}
+
+Json Noted(const char* body, bool everywhere) {
+    Json json = Json::parse(body);
+    NoteMedia(json, everywhere);
+    return json;
+}
+
+TEST(Media, ResultsOfToolsGetNotes) {
+    const char* const body = R"({"messages": [
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]},
+        {"role": "tool", "tool_call_id": "1", "content": [
+            {"type": "text", "text": "Shot:"}, {"type": "image_url", "image_url": {"url": "x"}}]},
+        {"role": "tool", "content": "", "images": ["aGk="]}]})";
+    Json tools = Json::parse(body);
+    tools["messages"][1]["content"][1] = {{"type", "text"}, {"text", kImageNote}};
+    tools["messages"][2] = {{"role", "tool"}, {"content", kImageNote}};
+    EXPECT_EQ(Noted(body, false), tools);
+    tools["messages"][0]["content"][0] = {{"type", "text"}, {"text", kImageNote}};
+    EXPECT_EQ(Noted(body, true), tools);
+}
+
+TEST(Media, EveryKindGetsANote) {
+    const struct {
+        const char *part, *note;
+    } parts[] = {{R"({"type": "image", "source": {"type": "base64", "data": ""}})", "image"},
+                 {R"({"type": "input_image", "image_url": "x"})", "image"},
+                 {R"({"type": "input_audio", "input_audio": {}})", "recording"},
+                 {R"({"type": "video_url", "video_url": {}})", "video"},
+                 {R"({"type": "file", "file": {"file_id": "f"}})", "file"},
+                 {R"({"type": "input_file", "file_id": "f"})", "file"},
+                 {R"({"type": "document", "source": {"type": "base64", "data": ""}})", "document"},
+                 {R"({"type": "document", "source": {"type": "text", "data": "words"}})", nullptr},
+                 {R"({"type": "text", "text": "an image"})", nullptr},
+                 {R"({"type": "tool_result", "content": [{"type": "image"}]})", nullptr},
+                 {R"("a file")", nullptr}};
+    for (const auto& [part, note] : parts) {
+        for (const char* name : {"messages", "input"}) {
+            const Json given = Json::parse(part);
+            Json body{{name, {{{"role", "user"}, {"content", Json::array({given})}}}}};
+            NoteMedia(body, true);
+            const Json& now = body[name][0]["content"][0];
+            if (note == nullptr) {
+                EXPECT_EQ(now, given);
+            } else {
+                EXPECT_EQ(now["type"], "text");
+                EXPECT_NE(now["text"].get<std::string>().find(note), std::string::npos) << now;
+            }
+        }
+    }
+    const Json prompt = Noted(R"({"prompt": "What?", "images": ["aGk="]})", true);
+    EXPECT_EQ(prompt, Json({{"prompt", "What?\n" + std::string(kImageNote)}}));
+    for (const char* odd : {R"({"messages": 5})", R"({"messages": [5, null, {"content": 5}]})",
+                            R"({"messages": [{"role": 5, "content": [5], "images": {}}]})",
+                            R"({"input": "text", "images": []})"}) {
+        EXPECT_EQ(Noted(odd, true), Json::parse(odd));
+    }
 }
 
 }  // namespace

@@ -415,8 +415,50 @@ class Company(OpenAiCase):
         self.assertEqual(after["requests"]["cancelled"], before + 2)
 
 
+class Media(serving.ServedCase):
+    """--media-as-text: an image does not end an agent's session at every turn."""
+    context, words = 512, ("--media-as-text",)
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+
+    def test_a_note_replaces_an_image(self):
+        note = "[an image, which this model cannot see]"
+        asked = [{"role": "user", "content": [{"type": "text", "text": "What?"}, self.picture]}]
+        status, answer = self.server.json("POST", "/apply-template", {"messages": asked})
+        self.assertEqual(status, 200, answer)
+        self.assertIn("What?" + note, answer["prompt"])
+        image = {"type": "image", "source": {"type": "base64", "media_type": "image/png",
+                                             "data": "aGk="}}
+        for path, body in (
+                ("/v1/chat/completions", {"messages": asked, "max_tokens": 1}),
+                ("/v1/responses", {"max_output_tokens": 1, "input": [{
+                    "role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}),
+                ("/v1/messages", {"max_tokens": 1, "messages": [
+                    {"role": "user", "content": [image]}]}),
+                ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": [image]}]}),
+                ("/api/chat", {"model": "gpt-test", "stream": False, "options": {"num_predict": 1},
+                               "messages": [{"role": "user", "content": "What?",
+                                             "images": ["aGk="]}]}),
+                ("/api/generate", {"model": "gpt-test", "stream": False, "prompt": "What?",
+                                   "images": ["aGk="], "options": {"num_predict": 1}})):
+            status, answer = self.server.json("POST", path, body)
+            self.assertEqual(status, 200, (path, answer))
+
+
 class Refused(OpenAiCase):
     context = 128
+
+    def test_images(self):
+        """In a user's message; the result of a tool gets a note, as in the other APIs."""
+        asked = {"role": "user", "content": [Media.picture]}
+        body = self.refused(openai.BadRequestError, self.chat, messages=[asked])
+        self.assertEqual(body["code"], "unsupported_content")
+        call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        status, answer = self.server.json("POST", "/apply-template", {"messages": [
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call_1", "content": [Media.picture]}]})
+        self.assertEqual(status, 200, answer)
+        self.assertIn("[an image, which this model cannot see]", answer["prompt"])
 
     def test_context(self):
         long = [{"role": "user", "content": "word " * 300}]

@@ -322,6 +322,9 @@ void AddChat(const Command& app, ServeFlags& flags) {
     group.AddOption("--chat-template-kwargs JSON", flags.template_kwargs,
                     "Variables of the chat template for requests that do not set them, such as "
                     "'{\"enable_thinking\": false}'");
+    group.AddFlag("--media-as-text", flags.server.media_as_text,
+                  "Put a note in place of images, recordings and files in messages (default: "
+                  "refuse such a request, except in results of tools)");
 }
 
 // Limits of the HTTP layer (docs/serve-http.md).

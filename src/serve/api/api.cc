@@ -15,6 +15,7 @@
 #include "hw/cpu.h"
 #include "serve/api/gate.h"
 #include "serve/api/llama/llama_server.h"
+#include "serve/api/media.h"
 #include "serve/api/openai/input_items.h"
 #include "serve/api/openai/model_lists.h"
 #include "serve/api/openai/response_store.h"
@@ -439,6 +440,7 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort 
     plan.owner = OwnerOf(exchange->request());
     plan.responses = responses_;
     auto error = ParseBody(exchange->request().body, body);
+    if (!error) NoteMedia(body, served_.media_as_text);
     if (exchange->gone()) return;
     int64_t slot = -1;
     if (!error) error = ReadSlot(body, slots_->size(), slot);
@@ -632,6 +634,7 @@ void Api::ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply) {
     Headers headers = std::move(admitted.headers);
     Json body, answer;
     auto error = ParseBody(exchange->request().body, body);
+    if (!error) NoteMedia(body, served_.media_as_text);
     if (!error) error = reply(body, served_, answer);
     exchange->Release();
     admitted.Settle();

@@ -54,6 +54,7 @@ struct Served {
     // Variables of the chat template for requests that do not set them: an object.
     chat::OrderedJson template_variables = chat::OrderedJson::object();
     int64_t reasoning_budget = -1;  // most tokens of reasoning; -1: no limit
+    bool media_as_text = false;     // notes replace images, recordings and files of messages
     ModelCard card;
     bool on_cpu = true;  // no rank computes on a GPU
 

@@ -10,6 +10,7 @@
 
 #include "serve/api/constraint.h"
 #include "serve/api/dialect.h"
+#include "serve/api/media.h"
 #include "serve/api/openai/tool_choice.h"
 
 namespace weft::serve {
@@ -129,7 +130,7 @@ std::string ResultText(const Json& result) {
     }
     const std::string type = Fields(result).Text("type", "");
     if (type == "text") return Fields(result).Text("text", "");
-    if (type == "image") return "[an image, which this model cannot see]";
+    if (type == "image") return std::string(kImageNote);
     if (type == "document") {
         return DocumentText(result).value_or("[a document, which this model cannot read]");
     }

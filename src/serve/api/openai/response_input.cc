@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "serve/api/dialect.h"
+#include "serve/api/media.h"
 #include "serve/api/openai/response_store.h"
 
 namespace weft::serve {
@@ -75,7 +76,7 @@ std::string ResultText(const Json& result) {
         const std::string type = part.is_object() ? fields.Text("type", "") : "";
         const bool words = type == "text" || type == "input_text" || type == "output_text";
         if (!words && !IsImage(type)) return Dump(result);
-        text += words ? fields.Text("text", "") : "[an image, which this model cannot see]";
+        text += words ? fields.Text("text", "") : std::string(kImageNote);
     }
     return text;
 }
