@@ -130,6 +130,13 @@ ConversationForms FindForms(const Chat& chat) {
     return {FindCapabilities(chat, false), FindCapabilities(chat, true)};
 }
 
+void NameThinking(OrderedJson& variables) {
+    const auto thinks = variables.find("enable_thinking");
+    if (thinks == variables.end() || variables.contains("thinking")) return;
+    OrderedJson value = *thinks;
+    variables["thinking"] = std::move(value);
+}
+
 void WrapFunctions(OrderedJson& list) {
     for (OrderedJson& tool : list) {
         if (!tool.is_object() || tool.contains("function") || !tool.contains("name")) continue;

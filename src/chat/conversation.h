@@ -45,6 +45,10 @@ struct MessageFault {
 [[nodiscard]] std::optional<MessageFault> PrepareConversation(const ConversationForms& forms,
                                                               ChatInput& input);
 
+// Templates name their switch of reasoning `enable_thinking` or `thinking`. Sets the second
+// variable to the first, unless it is set.
+void NameThinking(OrderedJson& variables);
+
 // Wraps each bare function of `list` (OpenAI's legacy `functions`) in {"type": "function",
 // "function": ...}.
 void WrapFunctions(OrderedJson& list);

@@ -59,6 +59,20 @@ TEST_F(RunChat, ContentHasTheFormThatTheTemplateTakes) {
     }
 }
 
+TEST_F(RunChat, TheTemplateGetsItsVariables) {
+    const std::string model = Model(
+        "{% for m in messages %}{{ m.content }}{% endfor %}="
+        "{% if enable_thinking is defined and not enable_thinking %}off{% endif %}"
+        "{% if thinking is defined and not thinking %}!{% endif %}{{ mood }}");
+    const auto plain = static_cast<int>(std::string("Which?=").size());
+    EXPECT_EQ(PromptTokens(model), plain);
+    EXPECT_EQ(PromptTokens(model, {"--chat-template-kwargs", R"({"enable_thinking": false})"}),
+              plain + 4);
+    EXPECT_EQ(PromptTokens(model, {"--chat-template-kwargs",
+                                   R"({"enable_thinking": true, "mood": "calm"})"}),
+              plain + 4);
+}
+
 TEST_F(RunChat, ASystemMessageThatTheTemplateRefusesIsTheUsers) {
     const std::string source =
         "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"

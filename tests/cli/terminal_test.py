@@ -135,6 +135,9 @@ class Conversation(unittest.TestCase):
         self.assertRegex(terminal.ask("/retry"), r"\b85\b")
         kept = os.path.join(self.folder(), "talk.json")
         self.assertIn("Saved 2 messages", terminal.ask(f"/save {kept}"))
+        for word in ("on", "off"):
+            self.assertIn("no switch for reasoning", terminal.ask(f"/think {word}"))
+        self.assertIn("template's default", terminal.ask("/think"))
         model = self.with_template(
             "{% for m in messages %}{{ m.content }}{% endfor %}"
             "{% if enable_thinking is defined and enable_thinking %}\nWhat is 47 + 38?\n{% else %}"
@@ -447,6 +450,15 @@ class Prompts(unittest.TestCase):
     def test_forms_that_contradict(self):
         self.assertIn("--chat", run("--raw", "--chat", "-p", "a", status=2)[1])
         self.assertIn("--system", run("--raw", "--system", "b", "-p", "a", status=2)[1])
+        self.assertIn("--chat-template-kwargs", run("--raw", "--chat-template-kwargs", '{"a": 1}',
+                                                    "-p", "a", status=2)[1])
+
+    def test_reasoning_is_switched_off(self):
+        for flag in ("--no-thinking", "--think=false", "--reasoning-budget"):
+            self.assertIn("--chat-template-kwargs '{\"enable_thinking\": false}'",
+                          run(flag, "-p", "a", status=2)[1])
+        self.assertIn("is not a JSON object",
+                      run("--chat-template-kwargs", "[]", "-p", "a", status=2)[1])
 
     def test_pipes(self):
         want = run("-p", "What is 47 + 38?")[0]

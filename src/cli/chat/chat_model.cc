@@ -2,18 +2,20 @@
 
 #include <utility>
 
+#include "base/json.h"
 #include "chat/template/template_capabilities.h"
 
 namespace weft::cli {
 
-ChatModel::ChatModel(chat::Chat chat)
+ChatModel::ChatModel(chat::Chat chat, chat::OrderedJson variables)
     : chat_(std::move(chat)),
+      variables_(std::move(variables)),
       family_(chat::FamilyOf(chat_)),
       forms_{chat::FindCapabilities(chat_, false), {}} {}
 
-Result<ChatModel> ChatModel::Load(const ModelWords& words) {
+Result<ChatModel> ChatModel::Load(const ModelWords& words, chat::OrderedJson variables) {
     WEFT_ASSIGN(chat::Chat chat, chat::Chat::Load(words.source->meta(), *words.tokenizer));
-    return ChatModel(std::move(chat));
+    return ChatModel(std::move(chat), std::move(variables));
 }
 
 Result<ChatPrompt> ChatModel::MakePrompt(chat::ChatInput input) const {
@@ -21,8 +23,32 @@ Result<ChatPrompt> ChatModel::MakePrompt(chat::ChatInput input) const {
         return MakeError(ErrorCode::kUsage, "message {} of the conversation: {}", fault->at + 1,
                          fault->message);
     }
+    chat::OrderedJson variables = variables_;
+    if (input.extra.is_object()) variables.update(input.extra);
+    chat::NameThinking(variables);
+    input.extra = std::move(variables);
     WEFT_ASSIGN(const chat::Text text, chat_.Render(input));
     return ChatPrompt{chat_.Encode(text), chat::EndsInReasoning(text.view()), family_};
+}
+
+bool ChatModel::SwitchesThinking() const {
+    const auto prompt = [&](bool thinks) {
+        chat::ChatInput input = chat::OneQuestion("", "a");
+        input.extra = {{"enable_thinking", thinks}, {"thinking", thinks}};
+        const auto made = MakePrompt(std::move(input));
+        return made.ok() ? made->tokens : std::vector<int32_t>();
+    };
+    return prompt(true) != prompt(false);
+}
+
+Result<chat::OrderedJson> ParseVariables(const std::string& text) {
+    if (text.empty()) return chat::OrderedJson::object();
+    auto json = ParseOrderedJsonText(text);
+    if (json.ok() && json->is_object()) return json;
+    return MakeError(ErrorCode::kUsage,
+                     "--chat-template-kwargs: '{}' is not a JSON object{}. Write, for example, "
+                     "'{{\"enable_thinking\": false}}'",
+                     text.substr(0, 200), json.ok() ? "" : ": " + json.error().message);
 }
 
 }  // namespace weft::cli

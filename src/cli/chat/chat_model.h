@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -21,18 +22,26 @@ struct ChatPrompt {
 
 class ChatModel {
   public:
-    // The tokenizer of `words` must outlive the result. Errors: those of chat::Chat::Load.
-    static Result<ChatModel> Load(const ModelWords& words);
+    // The tokenizer of `words` must outlive the result. variables: the template's, an object.
+    // Errors: those of chat::Chat::Load.
+    static Result<ChatModel> Load(const ModelWords& words, chat::OrderedJson variables);
 
-    // input: has no tools. Errors: those of the model's template.
+    // input: has no tools; its own variables come before those of Load. Errors: those of the
+    // model's template.
     Result<ChatPrompt> MakePrompt(chat::ChatInput input) const;
+    // Whether `enable_thinking` changes the prompt.
+    bool SwitchesThinking() const;
 
   private:
-    explicit ChatModel(chat::Chat chat);
+    ChatModel(chat::Chat chat, chat::OrderedJson variables);
 
     chat::Chat chat_;
+    chat::OrderedJson variables_;
     chat::ToolCallFormat family_;
     chat::ConversationForms forms_;
 };
+
+// Reads the value of --chat-template-kwargs; "": no variables. Errors: kUsage.
+Result<chat::OrderedJson> ParseVariables(const std::string& text);
 
 }  // namespace weft::cli

@@ -86,8 +86,9 @@ std::optional<bool> SetOne(engine::Request& request, std::string_view name,
 
 }  // namespace
 
-ChatSession::ChatSession(std::string system, engine::Request settings, bool seeded)
-    : settings_(std::move(settings)), seeded_(seeded) {
+ChatSession::ChatSession(std::string system, engine::Request settings, bool seeded,
+                         bool switches_thinking)
+    : settings_(std::move(settings)), seeded_(seeded), switches_thinking_(switches_thinking) {
     SetSystem(system);
 }
 
@@ -277,8 +278,11 @@ ChatSession::Next ChatSession::Retry() {
     return {Act::kAsk};
 }
 
-// Templates name the variable `enable_thinking` or `thinking`.
 ChatSession::Next ChatSession::Think(std::string_view word) {
+    if (!switches_thinking_ && (word == "on" || word == "off")) {
+        return {Act::kTell,
+                "/think has no effect: the model's chat template has no switch for reasoning."};
+    }
     if (word == "on" || word == "off") {
         input_.extra = {{"enable_thinking", word == "on"}, {"thinking", word == "on"}};
     } else if (word == "default") {

@@ -15,8 +15,8 @@ namespace weft::cli {
 class ChatSession {
   public:
     // settings: sampling and length of every answer. seeded: use the settings' seed; otherwise each
-    // answer has a random seed.
-    ChatSession(std::string system, engine::Request settings, bool seeded);
+    // answer has a random seed. switches_thinking: the template has a switch for /think.
+    ChatSession(std::string system, engine::Request settings, bool seeded, bool switches_thinking);
 
     enum class Act { kAsk, kTell, kEnd };
     struct Next {
@@ -66,7 +66,7 @@ class ChatSession {
     std::string system_;
     chat::ChatInput input_;
     engine::Request settings_;
-    bool seeded_;
+    bool seeded_, switches_thinking_;
     std::vector<bool> left_out_;  // by message: excluded, the model does not get it
     bool pending_ = false;        // the last message is a question that did not fit the context
     std::string forgotten_;       // the last question, if it has no answer

@@ -35,9 +35,10 @@ constexpr const char* kRunFooter =
 
 struct RunFlags {
     CommonFlags common;
-    std::string prompt, file, system;
+    std::string prompt, file, system, template_kwargs;
     std::vector<std::string> words{};  // the prompt after MODEL
     bool chat = false, raw = false;
+    chat::OrderedJson variables = chat::OrderedJson::object();  // template_kwargs, parsed
     engine::Request request;
     SamplingFlags sampling;
     std::string sampling_by{};  // source of the sampling values
@@ -106,7 +107,10 @@ Result<std::string> PromptText(const RunFlags& flags) {
 
 Status CheckForm(const RunFlags& flags) {
     if (!flags.raw) return {};
-    const char* other = flags.chat ? "--chat" : !flags.system.empty() ? "--system" : nullptr;
+    const char* other = flags.chat                       ? "--chat"
+                        : !flags.system.empty()          ? "--system"
+                        : !flags.template_kwargs.empty() ? "--chat-template-kwargs"
+                                                         : nullptr;
     if (other == nullptr) return {};
     return MakeError(ErrorCode::kUsage,
                      "--raw uses the prompt as it is, {} its chat form: use one of them", other);
@@ -115,7 +119,7 @@ Status CheckForm(const RunFlags& flags) {
 // Whether the prompt is a chat message: requested, or the model has a template.
 Result<bool> IsChat(const RunFlags& flags, const model_files::Metadata& meta) {
     if (flags.raw) return false;
-    if (flags.chat || !flags.system.empty()) return true;
+    if (flags.chat || !flags.system.empty() || !flags.variables.empty()) return true;
     WEFT_ASSIGN(const std::string own, meta.StringOr("tokenizer.chat_template", ""));
     return !own.empty();
 }
@@ -124,7 +128,7 @@ Result<ChatPrompt> MakePrompt(const RunFlags& flags, const ModelWords& words) {
     WEFT_ASSIGN(const std::string text, PromptText(flags));
     WEFT_ASSIGN(const bool is_chat, IsChat(flags, words.source->meta()));
     if (!is_chat) return ChatPrompt{words.tokenizer->Encode(text, {.parse_special = true})};
-    WEFT_ASSIGN(const ChatModel model, ChatModel::Load(words));
+    WEFT_ASSIGN(const ChatModel model, ChatModel::Load(words, flags.variables));
     return model.MakePrompt(chat::OneQuestion(flags.system, text));
 }
 
@@ -245,6 +249,7 @@ Status RunPrompt(RunFlags& flags) {
     WEFT_TRY(flags.sampling.Check());
     WEFT_TRY(engine::CheckDraft(flags.draft));
     WEFT_TRY(CheckForm(flags));
+    WEFT_ASSIGN(flags.variables, ParseVariables(flags.template_kwargs));
     WEFT_TRY(FindDraft(flags.draft.model, flags.common.pull));
     engine::Job& job = flags.common.job;
     flags.request.adapter = job.adapters.empty() ? 0 : 1;
@@ -253,9 +258,10 @@ Status RunPrompt(RunFlags& flags) {
     ChooseSampling(flags, words);
     if (IsConversation(flags)) {
         if (!flags.run.Given("--predict")) flags.request.max_tokens = -1;
-        return RunChat(flags.common, words,
-                       {flags.system, flags.request, flags.has_seed(), flags.sampling_by},
-                       flags.draft);
+        return RunChat(
+            flags.common, words,
+            {flags.system, flags.request, flags.has_seed(), flags.sampling_by, flags.variables},
+            flags.draft);
     }
     WEFT_ASSIGN(const ChatPrompt prompt, MakePrompt(flags, words));
     flags.request.prompt = prompt.tokens;
@@ -329,6 +335,9 @@ void AddRun(const Command& app, int& status) {
         "Use the model's chat template (default if the model has one); fail if it has none");
     run.AddFlag("--raw", flags->raw, "Complete the prompt as it is, without a chat template");
     run.AddOption("--system", flags->system, "System message before the prompt");
+    run.AddOption("--chat-template-kwargs JSON", flags->template_kwargs,
+                  "Variables of the chat template; '{\"enable_thinking\": false}' turns reasoning "
+                  "off if the template has a switch for it");
     run.AddNumber("-n,--predict", flags->request.max_tokens, kLeastTokens, kMostTokens,
                   "Maximum tokens to generate (128; in a conversation -1); -1: until the model "
                   "stops or the context is full");

@@ -221,7 +221,7 @@ Status Converse(engine::Engine& engine, const ChatModel& model, ChatSession& ses
 Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& said,
                const engine::DraftOptions& draft) {
     engine::Job& job = flags.job;
-    const auto model = ChatModel::Load(words);
+    const auto model = ChatModel::Load(words, said.variables);
     if (!model.ok()) {
         return MakeError(model.error().code, "{}. Give a prompt with -p TEXT or -f FILE.",
                          model.error().message);
@@ -241,7 +241,7 @@ Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& s
                  : "");
     PrintErr("sampling: {} ({}; /set changes it)\n", engine::SamplingText(said.settings.sampler),
              said.sampling_by);
-    ChatSession session(said.system, said.settings, said.seeded);
+    ChatSession session(said.system, said.settings, said.seeded, model->SwitchesThinking());
     WEFT_TRY(Converse(*engine, *model, session, flags.cluster.stop));
     WEFT_ASSIGN(const std::vector<engine::RankReport> reports, engine->Finish());
     return job.trace ? WriteTrace(flags.trace_file, reports) : Status();

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "chat/chat.h"
 #include "cli/command_line/flags.h"
 #include "cli/models/model_words.h"
 #include "engine/batch/step_drafts.h"
@@ -16,6 +17,7 @@ struct ChatOptions {
     engine::Request settings;  // sampling, length and adapter of each answer
     bool seeded = false;       // settings has every answer's seed; false: random seeds
     std::string sampling_by;   // source of the sampling values
+    chat::OrderedJson variables = chat::OrderedJson::object();  // of the chat template
 };
 
 // Reads questions and shows answers until the user ends the conversation. flags: resolved. words:

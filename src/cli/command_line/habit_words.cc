@@ -134,10 +134,12 @@ constexpr Advice kAdvices[] = {
     {"-i --interactive -if --interactive-first",
      "'weft run MODEL' without a prompt, at a terminal, is a conversation"},
     {"--keepalive --keep-alive", "'weft serve MODEL' keeps the model loaded until it is stopped"},
-    {"--think --hidethinking --reasoning-format --reasoning-budget --reasoning-effort "
-     "--enable-reasoning --chat-template-kwargs --reasoning",
-     "the chat template decides. 'weft serve' takes --reasoning-budget and --chat-template-kwargs, "
-     "and reasoning_effort or chat_template_kwargs in each request"},
+    {"--think --no-think --thinking --no-thinking --enable-thinking --disable-thinking "
+     "--hidethinking --reasoning-format --reasoning-budget --reasoning-effort --enable-reasoning "
+     "--chat-template-kwargs --default-chat-template-kwargs --reasoning -rea",
+     "--chat-template-kwargs '{\"enable_thinking\": false}', of 'weft run' and 'weft serve', turns "
+     "reasoning off. 'weft serve' also takes --reasoning-budget, and each request "
+     "reasoning_effort"},
     {"--host --port", "'weft serve' listens: weft serve MODEL --host HOST --port PORT"},
     {"--api-key", "--api-key-file FILE; 'weft key new NAME' makes a key for it"},
     {"--gpu-memory-utilization --mem-fraction-static",

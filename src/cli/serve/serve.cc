@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <set>
 
-#include "base/json.h"
 #include "base/log.h"
 #include "base/log_format.h"
 #include "cli/bench/summary.h"
+#include "cli/chat/chat_model.h"
 #include "cli/command_line/duration.h"
 #include "cli/command_line/habit_words.h"
 #include "cli/command_line/habits.h"
@@ -396,15 +396,6 @@ std::string WithFolder(const std::string& model) {
     return word && std::filesystem::exists(model, ignored) ? "./" + model : model;
 }
 
-Result<chat::OrderedJson> ParseVariables(const std::string& text) {
-    auto json = ParseOrderedJsonText(text);
-    if (json.ok() && json->is_object()) return json;
-    return MakeError(ErrorCode::kUsage,
-                     "--chat-template-kwargs: '{}' is not a JSON object{}. Write, for example, "
-                     "'{{\"enable_thinking\": false}}'",
-                     text.substr(0, 200), json.ok() ? "" : ": " + json.error().message);
-}
-
 void ServeFlags::Begin() {
     if (log_format == "json") UseJsonLog();
 }
@@ -421,9 +412,7 @@ Status PrepareServer(ServeFlags& flags) {
     options.interrupted = flags.common.cluster.stop;
     WEFT_ASSIGN(options.max_responses_age_s,
                 ParseTime("--max-responses-age", flags.max_responses_age));
-    if (!flags.template_kwargs.empty()) {
-        WEFT_ASSIGN(options.template_variables, ParseVariables(flags.template_kwargs));
-    }
+    WEFT_ASSIGN(options.template_variables, ParseVariables(flags.template_kwargs));
     if (Reloads(options)) options.reload = CatchReloads();
     options.cluster = flags.common.cluster;
     EndAtAnySecondStop();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "chat/answer_calls.h"
+#include "chat/conversation.h"
 
 namespace weft::serve {
 namespace {
@@ -126,14 +127,7 @@ void FillVariables(const Served& served, Conversation& conversation) {
     for (const auto& [name, value] : served.template_variables.items()) {
         if (!extra.contains(name)) extra[name] = value;
     }
-    if (BudgetOf(served, conversation) == 0 && !extra.contains("enable_thinking")) {
-        extra["enable_thinking"] = false;
-    }
-    const auto thinks = extra.find("enable_thinking");
-    if (thinks != extra.end() && !extra.contains("thinking")) {
-        const Json value = *thinks;
-        extra["thinking"] = value;
-    }
+    chat::NameThinking(extra);
 }
 
 engine::Reasoning ReasoningOf(const Served& served, const Conversation& conversation,
