@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ class CacheTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         self.cache = Cache(self.folder / "hub")
-        self.env = {"HF_HUB_CACHE": str(self.cache.path)}
+        self.env = {"HF_HUB_CACHE": str(self.cache.path), "XDG_CACHE_HOME": str(self.folder)}
 
     def weft(self, *words, status=0, **env):
         done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=PATIENCE,
@@ -48,6 +49,17 @@ class List(CacheTest):
         self.assertEqual(self.list(), {})
         self.cache.path.mkdir()
         self.assertEqual(self.list(), {})
+
+    def test_the_file_of_quickstart(self):
+        own = self.folder / "weft"
+        own.mkdir()
+        (own / "notes.txt").write_text("no model")
+        shutil.copy(MODEL, own / "small-Q8_0.gguf")
+        name = str(own / "small-Q8_0.gguf")
+        self.assertIn(name, self.weft("list"))
+        listed = self.list()[name]
+        self.assertEqual((listed["path"], listed["type"], listed["state"], listed["bytes"]),
+                         (name, "Q8_0", "whole", os.path.getsize(MODEL)))
 
     def test_no_folder(self):
         self.cache.path.write_text("a file")

@@ -1,10 +1,13 @@
 // weft list, weft rm: list and remove the models in the cache folder.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 
+#include "base/home_folder.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "cli/commands.h"
@@ -18,7 +21,8 @@ namespace {
 
 constexpr const char* kListFooter =
     "The cache folder is the one that huggingface_hub uses ($HF_HUB_CACHE, $HF_HOME/hub,\n"
-    "~/.cache/huggingface/hub). Other commands, such as 'weft run', take NAME as MODEL.\n\n"
+    "~/.cache/huggingface/hub). GGUF files in Weft's own (~/.cache/weft) follow with their paths.\n"
+    "Other commands, such as 'weft run', take NAME as MODEL.\n\n"
     "Examples:\n"
     "  weft list\n"
     "  weft list --json\n"
@@ -40,6 +44,29 @@ struct RmFlags {
     bool yes = false, json = false;
 };
 
+// GGUF files in Weft's own cache folder: the model of ./quickstart. A path is their name.
+std::vector<hub::CachedModel> FilesOfQuickstart() {
+    std::vector<hub::CachedModel> models;
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator(CacheFolder(), none)) {
+        struct stat info {};
+        const std::string path = entry.path();
+        if (!path.ends_with(".gguf") || ::stat(path.c_str(), &info) != 0) continue;
+        hub::CachedModel& model = models.emplace_back();
+        model.path = path;
+        model.files = {path};
+        model.bytes = model.held_bytes = static_cast<uint64_t>(info.st_size);
+        model.modified_s = info.st_mtime;
+        model.used_s = std::max(info.st_atime, info.st_mtime);
+    }
+    std::ranges::sort(models, {}, &hub::CachedModel::path);
+    return models;
+}
+
+std::string ArgumentOf(const hub::CachedModel& model) {
+    return model.spec.name.empty() ? model.path : model.spec.Text();
+}
+
 // The type of most weights; "" if the file can't be read.
 std::string TypeOfWeights(const std::string& path) {
     const auto source = model_files::OpenModel(path);
@@ -54,7 +81,7 @@ std::string TypeOf(const hub::CachedModel& model) {
 
 Json ModelToJson(const hub::CachedModel& model) {
     constexpr const char* kTime = "%Y-%m-%dT%H:%M:%SZ";
-    return {{"name", model.spec.Text()},
+    return {{"name", ArgumentOf(model)},
             {"state", hub::HeldStateName(model.state)},
             {"type", TypeOf(model)},
             {"bytes", model.bytes},
@@ -67,7 +94,7 @@ Json ModelToJson(const hub::CachedModel& model) {
 
 // The name, made safe for a terminal.
 std::string NameOf(const hub::CachedModel& model) {
-    return Printable(model.spec.Text());
+    return Printable(ArgumentOf(model));
 }
 
 // The note beside the size; "" for a complete model.
@@ -120,7 +147,8 @@ Result<std::vector<hub::CachedModel>> ModelsThere(const hub::Config& config) {
 Status List(ListFlags& flags) {
     if (flags.names) return PrintNames(flags.json), Status();
     WEFT_ASSIGN(const hub::Config config, hub::ConfigFromEnvironment());
-    WEFT_ASSIGN(const std::vector<hub::CachedModel> models, ModelsThere(config));
+    WEFT_ASSIGN(std::vector<hub::CachedModel> models, ModelsThere(config));
+    std::ranges::move(FilesOfQuickstart(), std::back_inserter(models));
     if (flags.json) {
         Json list = Json::array();
         for (const hub::CachedModel& model : models) list.push_back(ModelToJson(model));
