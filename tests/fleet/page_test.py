@@ -28,6 +28,12 @@ from wait import until  # noqa: E402
 PAGE = "docs/two-mini-pcs.md"
 REPOSITORY, FILE = "Qwen/Qwen3-235B-A22B-GGUF", "Qwen3-235B-A22B-Q4_K_M.gguf"
 PACKAGE, TAR = "weft_0.1.0_amd64.deb", "weft-0.1.0-Linux-x86_64.tar.gz"
+# What a root without a network, systemd, GPU and laptop cannot run.
+NOT_TYPED = (
+    "sudo apt install ./thunderbolt", "sudo modprobe", "ibv_devices", "weft doctor --check",
+    "sudo ./quickstart", "(cd build", "sudo apt install mesa", "sudo usermod", "weft inspect",
+    "mkdir -p ~/.config/systemd", "systemctl", "sudo loginctl", "ssh -L", "weft key new",
+    "weft serve hf:Qwen/Qwen3-235B-A22B-GGUF:Q4_K_M --cluster home --host")
 WORDS = re.compile(r"(?:[a-z]{5}-){5}[a-z]{5}")
 
 
@@ -42,6 +48,11 @@ class Page:
             if block.language in pages.SHELLS or (block.language == "text" and not printed):
                 for line in pages.commands(block.text):
                     self.left[line] = line
+        for start in NOT_TYPED:
+            names = [line for line in self.left if line.startswith(start)]
+            assert names, f"the page has no command '{start}'"
+            for line in names:
+                del self.left[line]
         self.all = dict(self.left)
         self.text = text
         (self.toml,) = [block.text for block in pages.blocks(PAGE, text)
@@ -172,6 +183,7 @@ def read_from_1_to_5(a, b, package, tar):
     said = await_line(a, "weft hosts", r"^  a enp1s0f0 - b enp1s0f0  10 Gbit/s$")
     assert re.search(r"^b +\S+ GiB  0\.1\.0 ", said, re.MULTILINE), said
     assert "BW average[MiB/sec]" in a.type("weft net bw --cluster home")
+    a.type("weft doctor --cluster home", status=None)
     for reader in (a, b):
         assert re.search(r"\d+ checks|\[", reader.type("weft doctor", status=None))
 
@@ -186,6 +198,7 @@ def read_6(a, b):
                        for words in ((), ("--cluster", "home")))
     assert alone.strip() == together.strip(), (alone, together)
     assert "decode: " in a.type('weft run model.gguf -p "Hello" --cluster home')
+    assert "decode: " in a.type(f'weft run {hub} -p "Hello" --cluster home --weights-from 0')
     said = b.type(f'weft run {hub} -p "Hello" --cluster home -v')
     assert "decode: " in said, said
     a.page.says(r"^weft: rank 1 is b, \[fe80::\S+%enp1s0f0\]:7000$")
