@@ -59,6 +59,7 @@ CASES = {  # model_type, the model's sizes, LoraConfig
     "ofGptOss": ("gpt_oss", GPT_OSS, dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])),
     "latent": ("deepseek_v3", LATENT, dict(target_modules=[
         "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"])),
+    "otherNames": ("phi3", {}, dict(target_modules=ALL)),
     "router": ("qwen3_moe", MOE, dict(target_modules=QV, target_parameters=["mlp.gate.weight"])),
     # Not of training.
     "appliedDora": ("llama", {}, dict(target_modules=ALL, use_dora=True,

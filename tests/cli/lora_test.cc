@@ -189,7 +189,7 @@ TEST_F(Lora, IsRefusedByNameBeforeWeightsAreRead) {
                  {dora, {"lora_magnitude_vector' is missing"}},
                  {lengths, {"lora_magnitude_vector' has shape [9]", "288 elements"}},
                  {wide, {"has rank 5000", "expected 1 to 4096"}},
-                 {head, {"target_modules", "lm_head", "q_proj"}},
+                 {head, {"lm_head.lora_A.weight' is missing"}},
                  {saved, {"modules_to_save"}}};
     for (const auto& [folder, said] : cases) {
         const Ran ran =

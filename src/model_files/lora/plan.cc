@@ -97,13 +97,10 @@ const char* UseFolder(const ModelSource& source) {
 // The error for an item that selects no matrix; `plan` lists all matrices.
 Error NoTarget(const LoraPlan& plan, const std::string& word, const std::string& model,
                const Matrices& matrices) {
-    const std::string who =
-        plan.words.from.empty()
-            ? "--lora-targets " + plan.words.targets
-            : fmt::format("{}/adapter_config.json: target_modules", plan.words.from);
+    const std::string who = "--lora-targets " + plan.words.targets;
     const auto means = [&](const std::string& module) { return Means(word, module); };
     const auto fused = std::ranges::find_if(matrices.fused, means, &LoraTarget::module);
-    if (fused != matrices.fused.end() && plan.words.from.empty()) {
+    if (fused != matrices.fused.end()) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: Weft holds {} of {} as several matrices, and applies adapters of it "
                          "but trains none. Leave it out, or train it with PEFT",
@@ -126,7 +123,7 @@ Error NoTarget(const LoraPlan& plan, const std::string& word, const std::string&
         return MakeError(ErrorCode::kUnsupported,
                          "{}: {} has no matrix that a LoRA adapter of Weft can change", who, model);
     }
-    return MakeError(plan.words.from.empty() ? ErrorCode::kUsage : ErrorCode::kUnsupported,
+    return MakeError(ErrorCode::kUsage,
                      "{}: no layer of {} has '{}'. Expected all, attn, mlp, or some of: {}", who,
                      model, word, fmt::join(plan.Modules(), ", "));
 }
@@ -556,18 +553,11 @@ Result<LoraPlan> PlanLora(const ModelSource& source, const LoraOptions& words, L
         plan.words.seed = words.seed;
     }
     WEFT_ASSIGN(Matrices matrices, MatricesOf(source));
-    std::vector<std::string> wanted = ItemsOf(plan.words.targets);
-    std::erase_if(wanted, [&](const std::string& item) {  // a router, an embedding, experts
-        return std::ranges::any_of(names.modules, [&](const AdapterModule& module) {
-            const bool router =
-                std::ranges::count(matrices.routers, module.module, &LoraTarget::module) > 0;
-            return EndsWithModule(module.module, item) &&
-                   (router || !MergedTargets(source, matrices).Of(module).empty());
-        });
-    });
+    const std::vector<std::string> wanted = ItemsOf(plan.words.targets);
     std::vector<bool> chosen;
     const size_t lacking = Select(wanted, matrices.linears, chosen);
-    if (lacking != std::string::npos) {
+    // (PEFT ignores names in target_modules that no module has.)
+    if (lacking != std::string::npos && words.from.empty()) {
         plan.targets = std::move(matrices.linears);
         return NoTarget(plan, wanted[lacking], source.name(), matrices);
     }
@@ -582,6 +572,16 @@ Result<LoraPlan> PlanLora(const ModelSource& source, const LoraOptions& words, L
     for (size_t at = 0; at < chosen.size(); ++at) {
         const std::string& module = matrices.linears[at].module;
         if (chosen[at] && !present.contains(module)) absent.push_back({module, module});
+    }
+    for (const std::string& end : {std::string("model.lm_head"), matrices.embedding}) {
+        const auto names_it = [&](const std::string& item) { return EndsWithModule(end, item); };
+        const auto replaces = [&](const AdapterModule& whole) {
+            return whole.module.starts_with(end) || whole.module.starts_with("model.score.");
+        };
+        if (!matrices.embedding.empty() && !present.contains(end) &&
+            std::ranges::any_of(wanted, names_it) && std::ranges::none_of(names.wholes, replaces)) {
+            absent.push_back({end, end});
+        }
     }
     names.modules.insert(names.modules.end(), absent.begin(), absent.end());
     WEFT_TRY(FilePlanner(source, config, matrices, use, plan).Run(names));

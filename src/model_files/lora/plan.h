@@ -91,7 +91,7 @@ struct LoraPlan {
 };
 
 // Ignores adapter tensors in the source. The targets of an adapter in a folder are the matrices for
-// which its file has tensors.
+// which its file has tensors. As in PEFT, a name in target_modules that no layer has is ignored.
 // Errors: kUsage for invalid options, or a target that no layer has; kUnsupported for a model
 // without Hugging Face names, or tensors for another module; those of ReadAdapterConfig and
 // ReadAdapterNames.
