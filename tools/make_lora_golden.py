@@ -40,6 +40,11 @@ LATENT = dict(q_lora_rank=16, kv_lora_rank=24, qk_nope_head_dim=12, qk_rope_head
               v_head_dim=10, num_key_value_heads=4, n_routed_experts=4, num_experts_per_tok=2,
               moe_intermediate_size=32, n_group=1, topk_group=1, first_k_dense_replace=1,
               n_shared_experts=1)
+PICTURES = dict(whole=dict(
+    text_config=SIZES | dict(model_type="ministral3", tie_word_embeddings=False),
+    vision_config=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1,
+                       num_attention_heads=2, head_dim=16, patch_size=4, image_size=16),
+    tie_word_embeddings=False))
 QV = ["q_proj", "v_proj"]
 ALL = QV + ["k_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 CASES = {  # model_type, the model's sizes, LoraConfig
@@ -89,6 +94,7 @@ CASES = {  # model_type, the model's sizes, LoraConfig
     "appliedWholeWithBias": ("qwen2", {}, dict(target_modules=["q_proj"],
                                                modules_to_save=["k_proj", "v_proj"])),
     "appliedBiases": ("qwen2", {}, dict(target_modules=QV, bias="all")),
+    "appliedPictures": ("mistral3", PICTURES, dict(target_modules="all-linear")),
     # Of 'weft merge' only: norms of heads.
     "mergedNorms": ("gemma3_text", dict(query_pre_attn_scalar=8, sliding_window=4, **TIED),
                     dict(target_modules=QV, modules_to_save=["input_layernorm", "q_norm"])),
@@ -108,10 +114,12 @@ def fill(path, norm_base):
 
 def run(case):
     model_type, sizes, lora = CASES[case]
-    config = transformers.AutoConfig.for_model(model_type, **(SIZES | sizes))
+    config = transformers.AutoConfig.for_model(model_type, **sizes.get("whole", SIZES | sizes))
+    auto = (transformers.AutoModelForImageTextToText if "whole" in sizes
+            else transformers.AutoModelForCausalLM)
     with tempfile.TemporaryDirectory() as folder:
         base, adapter = pathlib.Path(folder) / "base", pathlib.Path(folder) / "adapter"
-        model = transformers.AutoModelForCausalLM.from_config(config)
+        model = auto.from_config(config)
         model.to(torch.float32).save_pretrained(base)
         tensors = fill(base / "model.safetensors", 1.0)
         words = dict(r=4, lora_alpha=4, task_type="CAUSAL_LM") | lora
@@ -122,7 +130,7 @@ def run(case):
         if case == "layers":
             torch.save(safetensors.torch.load_file(adapter / "adapter_model.safetensors"),
                        pathlib.Path(sys.argv[1]).with_suffix(".bin"))
-        loaded = transformers.AutoModelForCausalLM.from_pretrained(
+        loaded = auto.from_pretrained(
             base, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager")
         tokens = golden.tokens(ROWS, SIZES["vocab_size"])
         with torch.no_grad():

@@ -6,6 +6,7 @@
 
 #include "backend/device_list.h"
 #include "base/field_codec.h"
+#include "base/log.h"
 #include "cluster/frame.h"
 #include "engine/rank/host_ops.h"
 #include "engine/rank/sum_wire.h"
@@ -168,8 +169,10 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenModelOf(const Job& job) {
 
 Status CheckAdapters(const Job& job) {
     if (job.adapters.empty()) return {};
-    WEFT_ASSIGN([[maybe_unused]] const auto source,
-                model_files::OpenAdapted(job.model, job.adapters));
+    WEFT_ASSIGN(auto model, model_files::OpenModel(job.model));
+    WEFT_ASSIGN(const auto adapted,
+                model_files::AdaptedSource::Make(std::move(model), job.adapters));
+    for (const std::string& warning : adapted->Warnings()) Log(LogLevel::kWarning, "{}", warning);
     return {};
 }
 

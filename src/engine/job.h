@@ -104,8 +104,8 @@ Result<backend::DeviceSum> ParseDeviceSum(std::string_view name);
 
 // Opens the job's model, with its adapters and its draft head.
 Result<std::unique_ptr<model_files::ModelSource>> OpenModelOf(const Job& job);
-// Checks, before anything starts, that the job's adapters exist and fit its model. Errors: those of
-// model_files::AdaptedSource.
+// Checks, before anything starts, that the job's adapters exist and fit its model, and warns about
+// tensors of them that are left out. Errors: those of model_files::AdaptedSource.
 Status CheckAdapters(const Job& job);
 
 std::string JobToJson(const Job& job);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/log.h"
 #include "cluster/worker/memory_check.h"
 #include "engine/rank/device_options.h"
 #include "engine/start/verify_model.h"
@@ -287,6 +288,8 @@ Status Trainer::PlanProgram() {
     WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper_, *source_));
     if (options_.lora.on()) {
         WEFT_ASSIGN(lora_, PlanLora(*source_, options_.lora));
+        const std::string left_out = cluster_.rank() == 0 ? lora_.LeftOutText() : "";
+        if (!left_out.empty()) Log(LogLevel::kWarning, "{}", left_out);
         // (For all stages, so all ranks return the same error.)
         WEFT_ASSIGN(const model::ShardPlan plan,
                     model::PlanShards(hyper_, *source_, layout_.model));

@@ -123,6 +123,39 @@ INSTANTIATE_TEST_SUITE_P(Peft, LoraGolden, testing::ValuesIn(PeftCases()),
 INSTANTIATE_TEST_SUITE_P(Peft, TrainableGolden, testing::ValuesIn(TrainableCases()),
                          [](const auto& one) { return one.param; });
 
+// Adapters of other parts than the text model are left out with one warning.
+TEST(LoraNames, OtherPartsAreLeftOutWithOneWarning) {
+    const test::TempDir dir;
+    Peft().Write("appliedPictures", dir / "model");
+    WriteText(dir / "model/tokenizer.json", SmallTokenizer());
+    std::filesystem::create_directories(std::string(dir / "adapter"));
+    WriteText(dir / "adapter/adapter_config.json", Peft().Text("appliedPictures.adapter/config"));
+    auto tensors = Peft().Tensors("appliedPictures.adapter");
+    const auto write = [&] {
+        const std::string file = dir / "adapter/adapter_model.safetensors";
+        ASSERT_TRUE(WriteFile(file, SafetensorsFile(tensors)).ok());
+    };
+    write();
+    const Words words = {"logits", dir / "model",   "--tokens", "3,4",
+                         "--lora", dir / "adapter", "--local",  "2"};
+    const Ran ran = RunWeft(words);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    const std::string said = "tensors for multi_modal_projector, vision_tower";
+    const size_t at = ran.err.find(said);
+    EXPECT_NE(at, std::string::npos) << ran.err;
+    EXPECT_EQ(ran.err.find(said, at + 1), std::string::npos) << ran.err;
+    std::erase_if(tensors, [](const auto& entry) {
+        return entry.first.find("language_model") != std::string::npos;
+    });
+    write();
+    auto config = nlohmann::json::parse(Peft().Text("appliedPictures.adapter/config"));
+    config["target_modules"] = ".*vision_tower.*proj";
+    WriteText(dir / "adapter/adapter_config.json", config.dump());
+    const Ran none = RunWeft(words);
+    EXPECT_EQ(none.status, 1);
+    EXPECT_NE(none.err.find("It has no others"), std::string::npos) << none.err;
+}
+
 // Names without "base_model.model." or "model.", with the adapter's name, or of a compiled model.
 TEST(LoraNames, OtherSpellingsAreTheSameAdapter) {
     const test::TempDir dir;

@@ -1,6 +1,7 @@
 // weft merge: merges a LoRA adapter into a model's weights, as one GGUF file or a folder.
 #include <vector>
 
+#include "base/log.h"
 #include "cli/command_line/output_path.h"
 #include "cli/commands.h"
 #include "model_files/lora/merged_source.h"
@@ -30,6 +31,8 @@ Status Merge(MergeFlags& flags) {
         CheckOutput({.name = "--out", .path = flags.out, .folder = flags.format == "hf"}, inputs));
     WEFT_ASSIGN(const auto merged,
                 model_files::MergedSource::Make(std::move(model), flags.adapter));
+    const std::string left_out = merged->plan().LeftOutText();
+    if (!left_out.empty()) Log(LogLevel::kWarning, "{}", left_out);
     WEFT_TRY(train::WriteModel(*merged, {.path = flags.out,
                                          .format = flags.format,
                                          .type = flags.type,

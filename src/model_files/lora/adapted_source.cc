@@ -108,6 +108,15 @@ std::vector<std::string> AdaptedSource::Files() const {
     return paths;
 }
 
+std::vector<std::string> AdaptedSource::Warnings() const {
+    std::vector<std::string> warnings;
+    for (const auto& adapter : adapters_) {
+        const std::string left_out = adapter->plan().LeftOutText();
+        if (!left_out.empty()) warnings.push_back(left_out);
+    }
+    return warnings;
+}
+
 Status AdaptedSource::Add(const NamedAdapter& adapter) {
     WEFT_ASSIGN(auto merged, MergedSource::Make(under(), adapter.folder));
     for (const auto& [target, change] : merged->changes()) {

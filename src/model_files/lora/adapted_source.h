@@ -50,6 +50,8 @@ class AdaptedSource final : public SourceOver {
                                                        std::span<const NamedAdapter> adapters);
 
     std::vector<std::string> Files() const override;
+    // Warnings about tensors of adapters that are left out.
+    std::vector<std::string> Warnings() const;
 
   private:
     struct Place {

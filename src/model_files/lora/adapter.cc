@@ -365,7 +365,11 @@ Result<AdapterFile> AdapterFile::Open(const LoraPlan& plan) {
     }
     for (const LoraWhole& whole : plan.wholes) known.insert(whole.FileName());
     for (size_t at = 0; at < opened.saved.size(); ++at) {
-        if (known.contains(adapter.tensors_[at].name)) continue;
+        const std::string& name = adapter.tensors_[at].name;
+        const bool is_left_out = std::ranges::any_of(plan.left_out, [&](const std::string& part) {
+            return name.starts_with(kBase) && name.compare(kBase.size(), part.size(), part) == 0;
+        });
+        if (is_left_out || known.contains(name)) continue;
         return MakeError(ErrorCode::kUnsupported,
                          "{}: tensor '{}' is not A or B of a matrix that the adapter changes",
                          adapter.path(), hf::Shown(opened.saved[at]));

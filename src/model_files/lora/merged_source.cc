@@ -10,27 +10,38 @@ namespace {
 
 constexpr size_t kMostRecent = 8;  // tensors; several threads load weights
 
+Result<LoraPlan> PlanOf(const ModelSource& model, const std::string& adapter) {
+    LoraOptions words;
+    words.from = adapter;
+    return PlanLora(model, words, LoraUse::kApply);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<MergedSource>> MergedSource::Make(std::unique_ptr<ModelSource> model,
                                                          const std::string& adapter) {
-    const ModelSource& under = *model;
-    return Make(std::move(model), under, adapter);
+    WEFT_ASSIGN(const LoraPlan plan, PlanOf(*model, adapter));
+    return Make(std::move(model), plan);
 }
 
 Result<std::unique_ptr<MergedSource>> MergedSource::Make(const ModelSource& model,
                                                          const std::string& adapter) {
-    return Make(nullptr, model, adapter);
+    WEFT_ASSIGN(const LoraPlan plan, PlanOf(model, adapter));
+    return Make(nullptr, model, plan);
+}
+
+Result<std::unique_ptr<MergedSource>> MergedSource::Make(std::unique_ptr<ModelSource> model,
+                                                         const LoraPlan& plan) {
+    const ModelSource& under = *model;
+    return Make(std::move(model), under, plan);
 }
 
 Result<std::unique_ptr<MergedSource>> MergedSource::Make(std::unique_ptr<ModelSource> owned,
                                                          const ModelSource& model,
-                                                         const std::string& adapter) {
-    LoraOptions words;
-    words.from = adapter;
-    WEFT_ASSIGN(const LoraPlan plan, PlanLora(model, words, LoraUse::kApply));
+                                                         const LoraPlan& plan) {
     std::unique_ptr<MergedSource> made(new MergedSource(std::move(owned), model));
     WEFT_ASSIGN(made->file_, AdapterFile::Open(plan));
+    made->plan_ = plan;
     const auto at_end = [](const auto& one) {
         return one.tensor == kOutputTensor || one.tensor == kEmbeddingTensor;
     };

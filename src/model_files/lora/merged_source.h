@@ -40,6 +40,9 @@ class MergedSource final : public SourceOver {
     // Borrows the model.
     static Result<std::unique_ptr<MergedSource>> Make(const ModelSource& model,
                                                       const std::string& adapter);
+    // plan: of the model's tensors.
+    static Result<std::unique_ptr<MergedSource>> Make(std::unique_ptr<ModelSource> model,
+                                                      const LoraPlan& plan);
 
     // The changes that the adapter makes to a tensor.
     struct Change {
@@ -49,6 +52,7 @@ class MergedSource final : public SourceOver {
     // By the tensor's index in tensors().
     const std::map<size_t, Change>& changes() const { return changes_; }
     const std::string& path() const { return file_->path(); }
+    const LoraPlan& plan() const { return plan_; }
 
     using Pairs = std::shared_ptr<const std::vector<LoraPair>>;
     // Those of a changed tensor's targets. The last ones stay in memory.
@@ -65,7 +69,7 @@ class MergedSource final : public SourceOver {
         : SourceOver(model), owned_(std::move(owned)) {}
     static Result<std::unique_ptr<MergedSource>> Make(std::unique_ptr<ModelSource> owned,
                                                       const ModelSource& model,
-                                                      const std::string& adapter);
+                                                      const LoraPlan& plan);
     Change& ChangeOf(const std::string& tensor);
     // The model's tensor whose values a tensor has before the change.
     const TensorInfo& Below(size_t index) const;
@@ -85,6 +89,7 @@ class MergedSource final : public SourceOver {
     std::unique_ptr<ModelSource> owned_;
     std::optional<AdapterFile> file_;
     std::map<size_t, Change> changes_;
+    LoraPlan plan_;
     mutable std::mutex mutex_;
     mutable std::deque<std::pair<size_t, Pairs>> recent_;
 };

@@ -208,6 +208,16 @@ const LoraTarget* LoraPlan::Find(std::string_view tensor) const {
     return found == targets.end() ? nullptr : &*found;
 }
 
+std::string LoraPlan::LeftOutText() const {
+    if (left_out.empty()) return "";
+    std::vector<std::string> parts;
+    for (const std::string& part : left_out) parts.push_back(part.substr(6, part.size() - 7));
+    return fmt::format(
+        "{}: Weft applies adapters to the layers of the text model, and leaves out this one's "
+        "tensors for {}",
+        words.from, hf::Shown(fmt::format("{}", fmt::join(parts, ", "))));
+}
+
 namespace {
 
 // Whether an item selects each matrix, and each item some matrix. The index of an item without one;
@@ -339,6 +349,11 @@ class MergedTargets {
     std::map<std::string, const hf::ExportTensor*> experts_;
 };
 
+// In the names of classes that have the text model as a part, and in the names of other parts.
+constexpr std::string_view kNested = "language_model.";
+constexpr const char* kOtherParts[] = {"vision", "visual",      "image",
+                                       "audio",  "multi_modal", "speech"};
+
 // Plans what the file of an adapter has.
 class FilePlanner {
   public:
@@ -352,10 +367,15 @@ class FilePlanner {
           plan_(plan) {}
 
     Status Run(const AdapterNames& names) {
+        const auto is_nested = [](const AdapterModule& module) {
+            return module.saved.find(kNested) != module.saved.npos;
+        };
+        nested_ = std::ranges::any_of(names.modules, is_nested);
         std::vector<LoraTarget> all = matrices_.linears;
         all.insert(all.end(), matrices_.routers.begin(), matrices_.routers.end());
         std::vector<LoraTarget> others;
         for (const AdapterModule& module : names.modules) {
+            if (LeavesOut(module)) continue;
             const auto found = std::ranges::find(all, module.module, &LoraTarget::module);
             if (found != all.end()) {
                 WEFT_TRY(Scale(module, *found));
@@ -376,10 +396,27 @@ class FilePlanner {
             }
         }
         for (LoraTarget& target : others) plan_.targets.push_back(std::move(target));
-        return AddWholes(names);
+        WEFT_TRY(AddWholes(names));
+        if (!plan_.targets.empty() || !plan_.wholes.empty()) return {};
+        return MakeError(ErrorCode::kUnsupported, "{}. It has no others", plan_.LeftOutText());
     }
 
   private:
+    // Whether the module is in another part of a multimodal model.
+    bool LeavesOut(const AdapterModule& module) {
+        constexpr std::string_view kModel = "model.";
+        const std::string name = module.module + ".";
+        std::string part = name.substr(0, name.find('.', kModel.size()) + 1);
+        bool other = false;
+        if (part != "model.layers." && part != "model.lm_head." && part != "model.score.") {
+            const bool inside = module.saved.find(kNested) != module.saved.npos;
+            const auto has = [&](const char* word) { return part.find(word) != part.npos; };
+            other = !inside && (nested_ || std::ranges::any_of(kOtherParts, has));
+        }
+        if (other) plan_.left_out.insert(std::move(part));
+        return other;
+    }
+
     Result<std::vector<LoraTarget>> Others(const AdapterModule& module) const {
         std::vector<LoraTarget> more = merged_.Of(module);
         if (more.empty()) {
@@ -480,6 +517,7 @@ class FilePlanner {
         if (use_ != LoraUse::kApply) return {};
         WEFT_TRY(CheckSaved(names));
         for (const AdapterModule& whole : names.wholes) {
+            if (LeavesOut(whole)) continue;
             if (whole.module.ends_with(kTokenRows)) {
                 WEFT_TRY(AddTokenRows(whole));
                 continue;
@@ -516,6 +554,7 @@ class FilePlanner {
     const AdapterConfig& config_;
     const Matrices& matrices_;
     const MergedTargets merged_;
+    bool nested_ = false;  // the adapter's class has the text model as a part
     LoraUse use_;
     LoraPlan& plan_;
 };

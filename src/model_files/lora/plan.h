@@ -84,10 +84,15 @@ struct LoraPlan {
     std::vector<LoraTarget> targets;
     std::vector<LoraWhole> wholes;  // of kApply only
     std::set<std::string> partial;  // "q_proj": some layers with this module are no targets
+    // "model.vision_tower.": beginnings of modules for which the file has tensors, but which are
+    // not parts of the text model.
+    std::set<std::string> left_out;
     // Names for target_modules, without duplicates: "q_proj", or, of partial modules,
     // "model.layers.0.self_attn.q_proj".
     std::vector<std::string> Modules() const;
     const LoraTarget* Find(std::string_view tensor) const;
+    // A warning that names what is left out; "": nothing is.
+    std::string LeftOutText() const;
 };
 
 // Ignores adapter tensors in the source. The targets of an adapter in a folder are the matrices for
