@@ -40,11 +40,17 @@ LATENT = dict(q_lora_rank=16, kv_lora_rank=24, qk_nope_head_dim=12, qk_rope_head
               v_head_dim=10, num_key_value_heads=4, n_routed_experts=4, num_experts_per_tok=2,
               moe_intermediate_size=32, n_group=1, topk_group=1, first_k_dense_replace=1,
               n_shared_experts=1)
+GLM = dict(n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=32,
+           first_k_dense_replace=1, n_group=1, topk_group=1, num_nextn_predict_layers=1)
 PICTURES = dict(whole=dict(
     text_config=SIZES | dict(model_type="ministral3", tie_word_embeddings=False),
     vision_config=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1,
                        num_attention_heads=2, head_dim=16, patch_size=4, image_size=16),
     tie_word_embeddings=False))
+# Tensors of layers that predict tokens beyond the next, which transformers leaves out: their names,
+# and the names of tensors of the same shapes.
+DRAFTS = {"glm4_moe": ("model.layers.2.", "model.layers.1.", "model.layers.2.")}
+DRAFT_NORMS = {"glm4_moe": ["enorm", "hnorm", "shared_head.norm"]}
 QV = ["q_proj", "v_proj"]
 ALL = QV + ["k_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 CASES = {  # model_type, the model's sizes, LoraConfig
@@ -64,6 +70,7 @@ CASES = {  # model_type, the model's sizes, LoraConfig
     "ofGptOss": ("gpt_oss", GPT_OSS, dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])),
     "latent": ("deepseek_v3", LATENT, dict(target_modules=[
         "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"])),
+    "besideDrafts": ("glm4_moe", GLM, dict(target_modules=QV)),
     "otherNames": ("phi3", {}, dict(target_modules=ALL)),
     "router": ("qwen3_moe", MOE, dict(target_modules=QV, target_parameters=["mlp.gate.weight"])),
     # Not of training.
@@ -112,6 +119,20 @@ def fill(path, norm_base):
     return json.dumps({name: ["F32", shape] for name, shape in shapes.items()})
 
 
+def add_drafts(path, model_type, sizes):
+    """Adds a layer that predicts a token beyond the next to a model's file."""
+    if "num_nextn_predict_layers" not in sizes:
+        return
+    tensors = safetensors.torch.load_file(path)
+    layer, like, prefix = DRAFTS[model_type]
+    tensors |= {name.replace(like, layer): tensors[name].clone() for name in list(tensors)
+                if name.startswith(like)}
+    hidden = SIZES["hidden_size"]
+    tensors |= {f"{prefix}{norm}.weight": torch.zeros(hidden) for norm in DRAFT_NORMS[model_type]}
+    tensors[f"{prefix}eh_proj.weight"] = torch.zeros(hidden, 2 * hidden)
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+
+
 def run(case):
     model_type, sizes, lora = CASES[case]
     config = transformers.AutoConfig.for_model(model_type, **sizes.get("whole", SIZES | sizes))
@@ -121,6 +142,7 @@ def run(case):
         base, adapter = pathlib.Path(folder) / "base", pathlib.Path(folder) / "adapter"
         model = auto.from_config(config)
         model.to(torch.float32).save_pretrained(base)
+        add_drafts(base / "model.safetensors", model_type, sizes)
         tensors = fill(base / "model.safetensors", 1.0)
         words = dict(r=4, lora_alpha=4, task_type="CAUSAL_LM") | lora
         # (A saved copy of a tied embedding would get the values of another name.)

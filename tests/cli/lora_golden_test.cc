@@ -3,6 +3,8 @@
 // merge' writes, and of an adapter that Weft reads and writes again.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "model_files/lora/adapter.h"
 #include "support/hf_folder.h"
 #include "support/hf_quantize.h"
@@ -122,6 +124,46 @@ INSTANTIATE_TEST_SUITE_P(Peft, LoraGolden, testing::ValuesIn(PeftCases()),
                          [](const auto& one) { return one.param; });
 INSTANTIATE_TEST_SUITE_P(Peft, TrainableGolden, testing::ValuesIn(TrainableCases()),
                          [](const auto& one) { return one.param; });
+
+model_files::LoraPlan PlanOf(const std::string& model, const model_files::LoraOptions& words,
+                             model_files::LoraUse use = model_files::LoraUse::kTrain) {
+    const auto source = model_files::OpenModel(model);
+    EXPECT_TRUE(source.ok()) << source.error().message;
+    if (!source.ok()) return {};
+    auto plan = model_files::PlanLora(**source, words, use);
+    EXPECT_TRUE(plan.ok()) << plan.error().message;
+    return plan.ok() ? *std::move(plan) : model_files::LoraPlan();
+}
+
+// The class in transformers lacks the layers that predict tokens beyond the next: training leaves
+// them out, and so does an adapter of an older Weft.
+TEST(LoraNames, DraftLayersHaveNoAdapters) {
+    const test::TempDir dir;
+    Peft().Write("besideDrafts", dir / "model");
+    model_files::LoraOptions fresh;
+    fresh.rank = 2;
+    const model_files::LoraPlan made = PlanOf(dir / "model", fresh);
+    EXPECT_FALSE(made.targets.empty());
+    for (const model_files::LoraTarget& target : made.targets) {
+        EXPECT_FALSE(target.tensor.starts_with("blk.2.")) << target.tensor;
+    }
+    auto tensors = Peft().Tensors("besideDrafts.adapter");
+    for (const char* part : {"lora_A", "lora_B"}) {
+        const std::string end = fmt::format(".self_attn.q_proj.{}.weight", part);
+        tensors["base_model.model.model.layers.2" + end] =
+            tensors.at("base_model.model.model.layers.1" + end);
+    }
+    model_files::LoraOptions older;
+    older.from = dir / "adapter";
+    std::filesystem::create_directories(older.from);
+    WriteText(older.from + "/adapter_config.json", Peft().Text("besideDrafts.adapter/config"));
+    ASSERT_TRUE(
+        WriteFile(older.from + "/adapter_model.safetensors", SafetensorsFile(tensors)).ok());
+    const model_files::LoraPlan read = PlanOf(dir / "model", older);
+    EXPECT_EQ(read.targets.size(), 4u);
+    EXPECT_EQ(read.left_out, std::set<std::string>{"model.layers.2."});
+    EXPECT_TRUE(model_files::AdapterFile::Open(read).ok());
+}
 
 // Adapters of other parts than the text model are left out with one warning.
 TEST(LoraNames, OtherPartsAreLeftOutWithOneWarning) {

@@ -40,6 +40,7 @@ struct Matrices {
     std::vector<LoraTarget> routers;      // can be adapted, but training's "all" leaves them out
     std::vector<LoraTarget> fused;        // of a module that holds queries, keys and values
     std::vector<std::string> experts;     // modules of experts, which share one tensor
+    std::set<std::string> drafts;         // "model.layers.46.": predict tokens beyond the next
     std::string embedding;  // "model.embed_tokens"; empty if adapters cannot change it
 };
 
@@ -47,9 +48,26 @@ std::string ModuleOf(const hf::ExportTensor& tensor) {
     return tensor.name.substr(0, tensor.name.size() - kWeight.size());
 }
 
+// "model.layers.46." of "blk.46.attn_q.weight"; "": of no layer.
+std::string LayerOf(const std::string& tensor) {
+    constexpr std::string_view kBegin = "blk.";
+    const size_t end = tensor.find('.', kBegin.size());
+    if (!tensor.starts_with(kBegin) || end == tensor.npos) return "";
+    return fmt::format("model.layers.{}.", tensor.substr(kBegin.size(), end - kBegin.size()));
+}
+
 Result<Matrices> MatricesOf(const ModelSource& source) {
     Matrices all;
     WEFT_ASSIGN(all.names, hf::FolderNames(source, kAdapterPrefix));
+    // The model's class in transformers lacks the layers that predict tokens beyond the next.
+    for (const TensorInfo& tensor : source.tensors()) {
+        if (tensor.name.find(".nextn.") != tensor.name.npos) {
+            all.drafts.insert(LayerOf(tensor.name));
+        }
+    }
+    std::erase_if(all.names, [&](const hf::ExportTensor& tensor) {
+        return all.drafts.contains(LayerOf(tensor.from->name));
+    });
     WEFT_ASSIGN(const bool scaled, hf::HasScaledEnds(source));
     if (scaled) {
         std::erase_if(all.names, [](const hf::ExportTensor& tensor) {
@@ -402,13 +420,15 @@ class FilePlanner {
     }
 
   private:
-    // Whether the module is in another part of a multimodal model.
+    // Whether the module is in another part of a multimodal model, or in a layer that predicts
+    // tokens beyond the next.
     bool LeavesOut(const AdapterModule& module) {
-        constexpr std::string_view kModel = "model.";
+        constexpr std::string_view kModel = "model.", kLayers = "model.layers.";
         const std::string name = module.module + ".";
-        std::string part = name.substr(0, name.find('.', kModel.size()) + 1);
-        bool other = false;
-        if (part != "model.layers." && part != "model.lm_head." && part != "model.score.") {
+        const size_t begin = (name.starts_with(kLayers) ? kLayers : kModel).size();
+        std::string part = name.substr(0, name.find('.', begin) + 1);
+        bool other = matrices_.drafts.contains(part);
+        if (begin == kModel.size() && part != "model.lm_head." && part != "model.score.") {
             const bool inside = module.saved.find(kNested) != module.saved.npos;
             const auto has = [&](const char* word) { return part.find(word) != part.npos; };
             other = !inside && (nested_ || std::ranges::any_of(kOtherParts, has));
