@@ -63,7 +63,7 @@ CASES = {  # model_type, the model's sizes, LoraConfig
     "ranks": ("llama", {}, dict(target_modules=ALL, use_rslora=True, rank_pattern={
         "q_proj": 2, "layers.1.self_attn.v_proj": 7, r".*\.1\..*(up|down)_proj": 3})),
     "alphas": ("llama", {}, dict(target_modules=ALL, rank_pattern={"v_proj": 2}, alpha_pattern={
-        "v_proj": 3, "model.layers.1.mlp.down_proj": 5.5})),
+        "v_proj": 3, "model.layers.1.mlp.down_proj": 5.5, "q_proj": 6, "self_attn.*": 2})),
     "fused": ("phi3", {}, dict(target_modules=["qkv_proj", "gate_up_proj"],
                                rank_pattern={"qkv_proj": 6})),
     "attentionOfMoe": ("qwen3_moe", MOE, dict(target_modules=QV)),

@@ -48,7 +48,7 @@ constexpr std::string_view kHarmless[] = {
     // Initialization of A and B, which init_lora_weights names.
     "loftq_config", "eva_config", "corda_config", "lora_ga_config",
     // The names of the adapter's tensors show these.
-    "exclude_modules", "layers_to_transform", "layers_pattern", "target_parameters",
+    "exclude_modules", "layers_to_transform", "layers_pattern",
     // GPT-2 stores its weights transposed. A and B have the same shapes with and without this key.
     "fan_in_fan_out",
     // The backward pass; tied weights outside the adapter.
@@ -57,6 +57,7 @@ constexpr std::string_view kRead[] = {"r",
                                       "lora_alpha",
                                       "use_rslora",
                                       "target_modules",
+                                      "target_parameters",
                                       "rank_pattern",
                                       "alpha_pattern",
                                       "lora_dropout",
@@ -239,6 +240,9 @@ Result<AdapterConfig> ParseAdapterConfig(const Config& config, std::string_view 
     WEFT_ASSIGN(read.dora, config.BoolOr({"use_dora"}, false));
     if (!MeansNothing(config.json().value("modules_to_save", Json()))) {
         WEFT_ASSIGN(read.saved, config.Strings({"modules_to_save"}));
+    }
+    if (!MeansNothing(config.json().value("target_parameters", Json()))) {
+        WEFT_ASSIGN(read.parameters, config.Strings({"target_parameters"}));
     }
     WEFT_ASSIGN(read.tokens, ReadTokens(config));
     WEFT_ASSIGN(words.targets, ListedTargets(config));

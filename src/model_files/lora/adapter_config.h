@@ -3,7 +3,7 @@
 // A supported adapter is two matrices per weight, which change y = x . W^T to y = x . W^T + scale *
 // (x . A^T) . B^T with the model's own W. Every key is one of
 //   read      r, rank_pattern, lora_alpha, alpha_pattern, use_rslora, target_modules,
-//             lora_dropout, init_lora_weights
+//             target_parameters, lora_dropout, init_lora_weights
 //   shown     by the names of the adapter's tensors (exclude_modules, layers_to_transform,
 //             layers_pattern), so that the key needs no reading
 //   harmless  does not change y: the adapter's origin, its initialization, speed-ups of training
@@ -43,7 +43,8 @@ struct AdapterConfig {
     LoraOptions words;
     std::vector<ModuleNumber> ranks, alphas;
     bool dora = false;
-    std::vector<std::string> saved;  // modules_to_save
+    std::vector<std::string> saved;       // modules_to_save
+    std::vector<std::string> parameters;  // target_parameters
     // trainable_token_indices: tokens whose rows were trained, by module.
     std::map<std::string, std::vector<int64_t>> tokens;
     // `module`: the name in the Hugging Face model. The first pattern that fits counts, as in PEFT.

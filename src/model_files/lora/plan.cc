@@ -471,8 +471,9 @@ class FilePlanner {
             return name + (down ? ".down_proj" : ".gate_up_proj");
         }
         const std::string parameter = name + std::string(kWeight);
-        const bool own = config_.RankOf(parameter) != config_.words.rank ||
-                         config_.AlphaOf(parameter) != config_.words.alpha;
+        const bool own = std::ranges::any_of(config_.parameters, [&](const std::string& one) {
+            return EndsWithModule(parameter, one);
+        });
         return own ? parameter : name;
     }
 
