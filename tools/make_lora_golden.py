@@ -72,6 +72,10 @@ CASES = {  # model_type, the model's sizes, LoraConfig
         "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"])),
     "besideDrafts": ("glm4_moe", GLM, dict(target_modules=QV)),
     "otherNames": ("phi3", {}, dict(target_modules=ALL)),
+    # PEFT takes these names in target_modules for experts.
+    "parameters": ("glm4_moe", GLM, dict(target_modules=QV, target_parameters=[
+        f"{module}.{part}_proj.weight" for part in ("gate", "up", "down")
+        for module in ("layers.0.mlp", "shared_experts")])),
     "router": ("qwen3_moe", MOE, dict(target_modules=QV, target_parameters=["mlp.gate.weight"])),
     # Not of training.
     "appliedDora": ("llama", {}, dict(target_modules=ALL, use_dora=True,

@@ -165,6 +165,39 @@ TEST(LoraNames, DraftLayersHaveNoAdapters) {
     EXPECT_TRUE(model_files::AdapterFile::Open(read).ok());
 }
 
+// PEFT gives modules with the names of experts' modules no adapter by target_modules.
+TEST(LoraNames, ModulesThatExpertsHaveTooAreParameters) {
+    const test::TempDir dir;
+    Peft().Write("parameters", dir / "model");
+    model_files::LoraOptions words;
+    words.rank = 2;
+    words.targets = "q_proj,v_proj,gate_proj,up_proj,down_proj";
+    auto base = model_files::OpenModel(dir / "model");
+    ASSERT_TRUE(base.ok()) << base.error().message;
+    auto trained = train::WithAdapters(*std::move(base), words);
+    ASSERT_TRUE(trained.ok()) << trained.error().message;
+    const model_files::LoraPlan plan = PlanOf(dir / "model", words);
+    const auto files = model_files::PlanAdapter(**trained, plan, "base");
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    const auto config = nlohmann::json::parse(files->config);
+    EXPECT_EQ(config["target_modules"], (nlohmann::json{"q_proj", "v_proj"}));
+    const auto peft = nlohmann::json::parse(Peft().Text("parameters.adapter/config"));
+    const std::set<std::string> ends = peft["target_parameters"];
+    std::set<std::string> met;
+    for (const std::string name : config["target_parameters"]) {
+        const auto end =
+            std::ranges::find_if(ends, [&](const std::string& one) { return name.ends_with(one); });
+        ASSERT_NE(end, ends.end()) << name;
+        met.insert(*end);
+    }
+    EXPECT_EQ(met, ends);
+    std::set<std::string> names;
+    for (const auto& tensor : files->tensors) names.insert(tensor.saved);
+    for (const auto& [name, tensor] : Peft().Tensors("parameters.adapter")) {
+        EXPECT_TRUE(names.contains(name)) << name;
+    }
+}
+
 // Adapters of other parts than the text model are left out with one warning.
 TEST(LoraNames, OtherPartsAreLeftOutWithOneWarning) {
     const test::TempDir dir;

@@ -85,9 +85,12 @@ Json TargetsOf(const LoraPlan& plan, bool multimodal, const hf::LayerPath& path)
     return fmt::format("{}({})", before, fmt::join(ends, "|"));
 }
 
-// A router is no linear layer in transformers; PEFT adapts its weight as a parameter.
-bool IsRouter(const LoraTarget& target) {
-    return target.tensor.ends_with(".ffn_gate_inp.weight");
+// Whether PEFT adapts the weight as a parameter. A router is no linear layer in transformers. PEFT
+// takes the name of an expert's module in target_modules for all experts, which transformers 5
+// holds in one tensor, and then leaves out dense MLPs and shared experts with modules of that name.
+bool IsParameter(const LoraPlan& plan, const LoraTarget& target) {
+    const std::string last = target.module.substr(target.module.rfind('.') + 1);
+    return target.tensor.ends_with(".ffn_gate_inp.weight") || plan.of_experts.contains(last);
 }
 
 std::string ConfigText(const LoraPlan& plan, const std::string& model, bool multimodal,
@@ -96,10 +99,11 @@ std::string ConfigText(const LoraPlan& plan, const std::string& model, bool mult
     const LoraOptions& words = plan.words;
     Json ranks = Json::object(), alphas = Json::object(), parameters = Json::array();
     LoraPlan modules = plan;
-    std::erase_if(modules.targets, IsRouter);
+    std::erase_if(modules.targets,
+                  [&](const LoraTarget& target) { return IsParameter(plan, target); });
     for (const LoraTarget& target : plan.targets) {
         std::string module = SavedModule(target.module, path);
-        if (IsRouter(target)) {
+        if (IsParameter(plan, target)) {
             module += ".weight";
             parameters.push_back(module);
         }
@@ -118,7 +122,8 @@ std::string ConfigText(const LoraPlan& plan, const std::string& model, bool mult
                    {"bias", "none"},
                    {"fan_in_fan_out", false},
                    {"inference_mode", true},
-                   {"target_modules", TargetsOf(modules, multimodal, path)}};
+                   {"target_modules", Json::array()}};
+    if (!modules.targets.empty()) config["target_modules"] = TargetsOf(modules, multimodal, path);
     if (!parameters.empty()) config["target_parameters"] = parameters;
     if (task == AdapterTask::kScores) config["modules_to_save"] = {"score"};
     return config.dump(2) + "\n";

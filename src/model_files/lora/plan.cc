@@ -613,6 +613,7 @@ Result<LoraPlan> PlanLora(const ModelSource& source, const LoraOptions& words, L
         plan.words.seed = words.seed;
     }
     WEFT_ASSIGN(Matrices matrices, MatricesOf(source));
+    for (const std::string& expert : matrices.experts) plan.of_experts.insert(LastName(expert));
     const std::vector<std::string> wanted = ItemsOf(plan.words.targets);
     std::vector<bool> chosen;
     const size_t lacking = Select(wanted, matrices.linears, chosen);

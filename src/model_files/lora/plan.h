@@ -82,8 +82,9 @@ std::string WithoutPath(std::string name);
 struct LoraPlan {
     LoraOptions words;  // with rank, alpha etc. from the adapter's folder, if any
     std::vector<LoraTarget> targets;
-    std::vector<LoraWhole> wholes;  // of kApply only
-    std::set<std::string> partial;  // "q_proj": some layers with this module are no targets
+    std::vector<LoraWhole> wholes;     // of kApply only
+    std::set<std::string> partial;     // "q_proj": some layers with this module are no targets
+    std::set<std::string> of_experts;  // "gate_proj": single experts have such a module
     // "model.vision_tower.": beginnings of modules for which the file has tensors, but which are
     // not parts of the text model.
     std::set<std::string> left_out;
