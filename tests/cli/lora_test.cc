@@ -179,6 +179,10 @@ TEST_F(Lora, IsRefusedByNameBeforeWeightsAreRead) {
     const std::string head = Adapter(model, {.config = {{"target_modules", {"lm_head"}}}}, "head");
     const std::string saved =
         Adapter(model, {.config = {{"modules_to_save", {"lm_head"}}}}, "saved");
+    model::Hyper longer = OddHyper();
+    longer.vocab += 2;
+    WriteTinyGguf(dir_ / "longer.gguf", {.hyper = longer});
+    const std::string resized = Adapter(dir_ / "longer.gguf", {.whole = true}, "resized");
     std::filesystem::create_directories(dir_ / "empty");
     const struct {
         std::string folder;
@@ -190,6 +194,7 @@ TEST_F(Lora, IsRefusedByNameBeforeWeightsAreRead) {
                  {lengths, {"lora_magnitude_vector' has shape [9]", "288 elements"}},
                  {wide, {"has rank 5000", "expected 1 to 4096"}},
                  {head, {"lm_head.lora_A.weight' is missing"}},
+                 {resized, {"embed_tokens.weight' has rows for", "resize_token_embeddings()"}},
                  {saved, {"modules_to_save"}}};
     for (const auto& [folder, said] : cases) {
         const Ran ran =

@@ -437,6 +437,18 @@ class FilePlanner {
         return other;
     }
 
+    // `rows`: of tokens, in an adapter that changes the embedding or the output matrix.
+    Status CheckTokens(const AdapterModule& module, int64_t rows) const {
+        const TensorInfo* const table = source_.FindTensor("token_embd.weight");
+        if (table == nullptr || rows == 0 || rows == table->rows) return {};
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "{}: '{}' has rows for {} tokens, and {} has rows for {}. Was the adapter "
+            "trained after resize_token_embeddings()? Merge it with PEFT into the "
+            "model of that size, and use the merged model with the adapter's tokenizer",
+            plan_.words.from, hf::Shown(module.saved), rows, source_.name(), table->rows);
+    }
+
     Result<std::vector<LoraTarget>> Others(const AdapterModule& module) const {
         std::vector<LoraTarget> more = merged_.Of(module);
         if (more.empty()) {
@@ -447,6 +459,9 @@ class FilePlanner {
                              UseFolder(source_));
         }
         const bool head = more[0].tensor == "output.weight";
+        if (head || module.embedding) {
+            WEFT_TRY(CheckTokens(module, module.embedding ? module.a_cols : module.b_rows));
+        }
         const bool fused = more[0].runs.stride > 0 && more[0].form == LoraTarget::Form::kMatrix;
         const bool scales = config_.dora && !fused && (!head || module.embedding);
         if (use_ == LoraUse::kApply && !scales) {
@@ -517,10 +532,12 @@ class FilePlanner {
         const TensorInfo* const table = source_.FindTensor("token_embd.weight");
         const bool embedding = module == matrices_.embedding;
         const auto found = config_.tokens.find(LastName(module));
-        const bool fits =
-            table != nullptr && !matrices_.embedding.empty() &&
-            (embedding || module == "model.lm_head") && found != config_.tokens.end() &&
-            std::ranges::all_of(found->second, [&](int64_t token) { return token < table->rows; });
+        if (table != nullptr && found != config_.tokens.end() && !found->second.empty()) {
+            const int64_t last = *std::ranges::max_element(found->second);
+            WEFT_TRY(CheckTokens(rows, std::max(last + 1, table->rows)));
+        }
+        const bool fits = table != nullptr && !matrices_.embedding.empty() &&
+                          (embedding || module == "model.lm_head") && found != config_.tokens.end();
         if (!fits) {
             return MakeError(ErrorCode::kUnsupported,
                              "{}: '{}' is not one of rows of {} that trainable_token_indices lists",
@@ -549,13 +566,17 @@ class FilePlanner {
                        InFile(tensor.name) == whole.module;
             };
             const auto found = std::ranges::find_if(matrices_.names, is);
+            const bool head = whole.module == "model.lm_head.weight";
+            if (head || whole.module == matrices_.embedding + std::string(kWeight)) {
+                WEFT_TRY(CheckTokens(whole, whole.b_rows));
+            }
             if (found != matrices_.names.end()) {
                 plan_.wholes.push_back(
                     {found->from->name, whole.module, found->pairs_of, found->add, {}});
                 continue;
             }
             const bool tied = !matrices_.embedding.empty();  // the model uses its embedding
-            if (whole.module == "model.lm_head.weight" && tied) {
+            if (head && tied) {
                 plan_.wholes.push_back({"output.weight", whole.module, 0, 0, {}});
                 continue;
             }
