@@ -42,6 +42,17 @@ LATENT = dict(q_lora_rank=16, kv_lora_rank=24, qk_nope_head_dim=12, qk_rope_head
               n_shared_experts=1)
 GLM = dict(n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=32,
            first_k_dense_replace=1, n_group=1, topk_group=1, num_nextn_predict_layers=1)
+DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=12,
+             linear_value_head_dim=8, linear_conv_kernel_dim=4,
+             layer_types=["linear_attention", "full_attention"])
+DELTA_QWEN = DELTA | dict(rope_parameters={
+    "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})
+DELTA_EXPERTS = DELTA_QWEN | MOE | dict(shared_expert_intermediate_size=48)
+FALCON = dict(mamba_d_ssm=64, mamba_n_heads=4, mamba_d_head=16, mamba_d_state=12, mamba_d_conv=4,
+              mamba_chunk_size=8, embedding_multiplier=3.3, lm_head_multiplier=0.4,
+              key_multiplier=0.7, attention_in_multiplier=1.3, attention_out_multiplier=0.9,
+              ssm_in_multiplier=1.2, ssm_out_multiplier=0.6, mlp_multipliers=[0.7, 1.5],
+              ssm_multipliers=[0.5, 0.8, 1.4, 0.9, 1.1])
 PICTURES = dict(whole=dict(
     text_config=SIZES | dict(model_type="ministral3", tie_word_embeddings=False),
     vision_config=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1,
@@ -49,8 +60,12 @@ PICTURES = dict(whole=dict(
     tie_word_embeddings=False))
 # Tensors of layers that predict tokens beyond the next, which transformers leaves out: their names,
 # and the names of tensors of the same shapes.
-DRAFTS = {"glm4_moe": ("model.layers.2.", "model.layers.1.", "model.layers.2.")}
-DRAFT_NORMS = {"glm4_moe": ["enorm", "hnorm", "shared_head.norm"]}
+DRAFTS = {
+    "glm4_moe": ("model.layers.2.", "model.layers.1.", "model.layers.2."),
+    "qwen3_5_text": ("mtp.layers.0.", "model.layers.1.", "mtp."),
+}
+DRAFT_NORMS = {"glm4_moe": ["enorm", "hnorm", "shared_head.norm"],
+               "qwen3_5_text": ["pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"]}
 QV = ["q_proj", "v_proj"]
 ALL = QV + ["k_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 CASES = {  # model_type, the model's sizes, LoraConfig
@@ -106,6 +121,14 @@ CASES = {  # model_type, the model's sizes, LoraConfig
                                                modules_to_save=["k_proj", "v_proj"])),
     "appliedBiases": ("qwen2", {}, dict(target_modules=QV, bias="all")),
     "appliedPictures": ("mistral3", PICTURES, dict(target_modules="all-linear")),
+    "appliedDeltas": ("qwen3_5_text", DELTA_QWEN | dict(mtp_num_hidden_layers=1), dict(
+        target_modules="all-linear")),
+    "appliedDeltasDora": ("qwen3_5_text", DELTA_QWEN, dict(target_modules=[
+        "in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj"], use_dora=True)),
+    "appliedDeltasTogether": ("qwen3_next", DELTA_EXPERTS, dict(target_modules="all-linear")),
+    "appliedDeltasOfOlmo": ("olmo_hybrid", DELTA, dict(
+        target_modules="all-linear", rank_pattern={"k_proj": 2})),
+    "appliedFalconH1": ("falcon_h1", FALCON, dict(target_modules=ALL + ["in_proj"])),
     # Of 'weft merge' only: norms of heads.
     "mergedNorms": ("gemma3_text", dict(query_pre_attn_scalar=8, sliding_window=4, **TIED),
                     dict(target_modules=QV, modules_to_save=["input_layernorm", "q_norm"])),
@@ -125,7 +148,7 @@ def fill(path, norm_base):
 
 def add_drafts(path, model_type, sizes):
     """Adds a layer that predicts a token beyond the next to a model's file."""
-    if "num_nextn_predict_layers" not in sizes:
+    if not {"num_nextn_predict_layers", "mtp_num_hidden_layers"} & set(sizes):
         return
     tensors = safetensors.torch.load_file(path)
     layer, like, prefix = DRAFTS[model_type]
@@ -133,7 +156,8 @@ def add_drafts(path, model_type, sizes):
                 if name.startswith(like)}
     hidden = SIZES["hidden_size"]
     tensors |= {f"{prefix}{norm}.weight": torch.zeros(hidden) for norm in DRAFT_NORMS[model_type]}
-    tensors[f"{prefix}eh_proj.weight"] = torch.zeros(hidden, 2 * hidden)
+    both = "fc" if prefix == "mtp." else "eh_proj"
+    tensors[f"{prefix}{both}.weight"] = torch.zeros(hidden, 2 * hidden)
     safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
 
 

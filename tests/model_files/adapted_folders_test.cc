@@ -37,14 +37,13 @@ std::vector<float> Values(const std::string& name, int64_t count) {
     return values;
 }
 
-// Matrices that no adapter changes: the model has them multiplied by factors, in another order, or
-// as two, or PEFT adapts none.
+// Matrices that no adapter changes: the model has them in another order, or as two, or PEFT adapts
+// none.
 struct Refused {
     std::string_view family;  // "*": all that begin so
     std::string_view end;     // how it begins
 };
-constexpr Refused kRefused[] = {{"falconH1*", ""},
-                                {"longcatFlash", ""},
+constexpr Refused kRefused[] = {{"longcatFlash", ""},
                                 {"hyV4*", "self_attn.indexer.wk"},
                                 {"hyV4*", "self_attn.indexer.wq_b"},
                                 {"hyV4*", "self_attn.kv_a"},
@@ -56,7 +55,6 @@ constexpr Refused kRefused[] = {{"falconH1*", ""},
                                 {"graniteMoeWindows", "block_sparse_moe.router"},
                                 {"mamba2", "mixer.out_proj"},
                                 {"nemotronH*", "mixer.out_proj"},
-                                {"olmoHybrid*", "linear_attn"},
                                 {"hyV4", "mlp.gate_proj"},
                                 {"hyV4", "mlp.shared_experts.gate_proj"},
                                 {"*", "self_attn.kv_b_proj"}};

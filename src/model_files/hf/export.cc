@@ -494,6 +494,9 @@ class FusedNames {
     static Result<FusedNames> Of(const ModelSource& source, const Family& family,
                                  int64_t head_dim) {
         FusedNames names(family, head_dim);
+        if (family.adapted != nullptr) {
+            WEFT_ASSIGN(names.adapted_, family.adapted(source));
+        }
         if (family.qkv.module.empty()) return names;
         const std::string count = fmt::format("{}.attention.head_count", family.architecture);
         WEFT_ASSIGN(const int64_t heads, source.meta().Int(count, 1, 1 << 16));
@@ -511,10 +514,12 @@ class FusedNames {
     }
 
     // Whether it has added the tensor's names.
-    bool Add(const TensorInfo& tensor, std::vector<ExportTensor>& plan) const {
+    bool Add(const ModelSource& source, const TensorInfo& tensor,
+             std::vector<ExportTensor>& plan) const {
         const auto name = SplitName(tensor.name);
         if (!name || name->kind != "weight" || tensor.dim_count != 2) return false;
-        return AddQkv(tensor, *name, plan) || AddMlp(tensor, *name, plan);
+        return AddAdapted(source, tensor, *name, plan) || AddQkv(tensor, *name, plan) ||
+               AddMlp(tensor, *name, plan);
     }
 
   private:
@@ -532,6 +537,26 @@ class FusedNames {
         named.rows = tensor.rows;
         named.runs = runs;
         return named;
+    }
+
+    bool AddAdapted(const ModelSource& source, const TensorInfo& tensor, const LayerName& name,
+                    std::vector<ExportTensor>& plan) const {
+        bool any = false;
+        for (const AdaptedPart& part : adapted_) {
+            const int64_t rows = part.rows > 0 ? part.rows : tensor.rows;
+            if (part.tensor != name.module || part.row_begin + rows > tensor.rows) continue;
+            const RowRuns whole = {0, rows, rows};
+            ExportTensor named =
+                Named(tensor, name, part.module, part.runs.stride > 0 ? part.runs : whole);
+            named.row_begin = part.row_begin;
+            named.rows = rows;
+            named.columns = part.columns;
+            const std::string factor = tensor.name.substr(0, tensor.name.rfind('.')) + ".scale";
+            if (source.FindTensor(factor) == nullptr) named.factor = part.factor;
+            plan.push_back(std::move(named));
+            any = true;
+        }
+        return any;
     }
 
     bool AddQkv(const TensorInfo& tensor, const LayerName& name,
@@ -572,6 +597,7 @@ class FusedNames {
     int64_t head_dim_;
     std::vector<Part> qkv_;
     int64_t qkv_rows_ = 0;
+    std::vector<AdaptedPart> adapted_;
 };
 
 // The family of the folder from which the model is, or could be.
@@ -643,7 +669,7 @@ Result<std::vector<ExportTensor>> FolderNames(const ModelSource& source, std::st
     };
     for (const TensorInfo& tensor : source.tensors()) {
         if (tensor.name.starts_with(skip) || (reordered && is_reordered(tensor.name))) continue;
-        if (parts.Add(tensor, names)) continue;
+        if (parts.Add(source, tensor, names)) continue;
         const Status named = naming.Add(tensor, names);
         if (!named.ok() && named.error().code != ErrorCode::kUnsupported) return named.error();
     }

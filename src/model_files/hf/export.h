@@ -49,8 +49,11 @@ struct ExportTensor {
     float add = 0;        // to each value: GGUF includes the 1 of Gemma's norms in the weights
     RowRuns runs = {};    // of the folder's tensor, if it holds more than this one
     bool turned = false;  // [in, out] in the folder
-    bool routes = false;  // written as F32, as in transformers, so that rounding changes no choice
-                          // of experts
+    // Of names for adapters only.
+    RowRuns columns = {};  // of the folder's matrix
+    double factor = 1;     // of the folder's values, which gives the model's
+    bool routes = false;   // written as F32, as in transformers, so that rounding changes no choice
+                           // of experts
 };
 
 // All of a new folder except the weights' values. The source's own folder is read only for this

@@ -20,6 +20,10 @@
 #include "model_files/hf/rope.h"
 #include "model_files/hf/row_runs.h"
 
+namespace weft::model_files {
+class ModelSource;
+}  // namespace weft::model_files
+
 namespace weft::model_files::hf {
 
 class Assembly;
@@ -124,6 +128,14 @@ struct QkvRows {
 };
 std::optional<QkvRows> RowsOf(QkvOrder order, int64_t heads, int64_t kv_heads, int64_t head_dim);
 
+// A matrix of the folder that Family::layer divides, reorders or multiplies, as adapters name it.
+struct AdaptedPart {
+    std::string_view tensor, module;  // "attn_qkv", "linear_attn.in_proj_qkv"
+    int64_t row_begin = 0, rows = 0;  // of the tensor; rows == 0: all
+    RowRuns runs = {}, columns = {};  // of the folder's matrix
+    double factor = 1;                // of the weights, unless the model has it as a tensor
+};
+
 struct EndScales {
     double embedding = 1, output = 1;
 };
@@ -180,6 +192,8 @@ struct Family {
     // Converts a layer's tensors that rules cannot describe (prefix: "model.layers.3."); may be
     // null.
     Status (*layer)(Assembly& assembly, int64_t layer, const std::string& prefix) = nullptr;
+    // The matrices of layers that only adapters name, beside those of rules; may be null.
+    Result<std::vector<AdaptedPart>> (*adapted)(const ModelSource& source) = nullptr;
     bool pairs = false;  // rows of Q and K: halves in HF, neighboring pairs in GGUF
     // Fused expert tensors may be stored as [experts, in, out].
     bool turned_experts = false;

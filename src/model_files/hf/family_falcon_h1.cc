@@ -3,6 +3,7 @@
 // (Assembly::AddScaled).
 #include <algorithm>
 
+#include "model_files/hf/folder_config.h"
 #include "model_files/hf/mamba.h"
 
 namespace weft::model_files::hf {
@@ -79,33 +80,71 @@ Status CheckBiases(const Assembly& assembly, const std::string& prefix) {
     return {};
 }
 
-Status FalconTensors(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    const Config& config = assembly.config();
-    WEFT_ASSIGN(const MambaShape shape, FalconShape(config));
+struct FalconLinear {
+    const char *gguf, *name;
+    float scale, of_bias;
+};
+// The matrices of attention and MLP.
+Result<std::vector<FalconLinear>> FalconLinears(const Config& config) {
     WEFT_ASSIGN(const float in, Multiplier(config, "attention_in_multiplier"));
     WEFT_ASSIGN(const float key, Multiplier(config, "key_multiplier"));
     WEFT_ASSIGN(const float out, Multiplier(config, "attention_out_multiplier"));
     WEFT_ASSIGN(const std::vector<float> mlp, Multipliers(config, "mlp_multipliers", 2));
-    const struct {
-        const char *gguf, *name;
-        float scale, of_bias;
-    } all[] = {{"attn_q", "self_attn.q_proj", in, 1},
-               {"attn_k", "self_attn.k_proj", in * key, key},
-               {"attn_v", "self_attn.v_proj", in, 1},
-               {"attn_output", "self_attn.o_proj", out, out},
-               {"ffn_gate", "feed_forward.gate_proj", mlp[0], mlp[0]},
-               {"ffn_up", "feed_forward.up_proj", 1, 1},
-               {"ffn_down", "feed_forward.down_proj", mlp[1], mlp[1]}};
-    for (const auto& [gguf, name, scale, of_bias] : all) {
+    return std::vector<FalconLinear>{{"attn_q", "self_attn.q_proj", in, 1},
+                                     {"attn_k", "self_attn.k_proj", in * key, key},
+                                     {"attn_v", "self_attn.v_proj", in, 1},
+                                     {"attn_output", "self_attn.o_proj", out, out},
+                                     {"ffn_gate", "feed_forward.gate_proj", mlp[0], mlp[0]},
+                                     {"ffn_up", "feed_forward.up_proj", 1, 1},
+                                     {"ffn_down", "feed_forward.down_proj", mlp[1], mlp[1]}};
+}
+
+Result<MambaScales> FalconScales(const Config& config) {
+    MambaScales scales;
+    WEFT_ASSIGN(scales.in, Multipliers(config, "ssm_multipliers", 5));
+    WEFT_ASSIGN(scales.input, Multiplier(config, "ssm_in_multiplier"));
+    WEFT_ASSIGN(scales.out, Multiplier(config, "ssm_out_multiplier"));
+    return scales;
+}
+
+// (A GGUF file does not have the multipliers.)
+Result<std::vector<AdaptedPart>> FalconParts(const ModelSource& source) {
+    std::vector<AdaptedPart> parts;
+    if (source.folder().empty()) return parts;
+    WEFT_ASSIGN(const FolderConfig folder, ReadFolderConfig(source.folder()));
+    WEFT_ASSIGN(const std::vector<FalconLinear> linears, FalconLinears(folder.config));
+    for (const FalconLinear& one : linears) {
+        parts.push_back({.tensor = one.gguf, .module = one.name, .factor = one.scale});
+    }
+    WEFT_ASSIGN(const MambaShape s, FalconShape(folder.config));
+    WEFT_ASSIGN(const MambaScales scales, FalconScales(folder.config));
+    const int64_t rows[] = {s.inner(), s.inner(), s.shared(), s.shared(), s.heads};
+    const int64_t all = 2 * s.inner() + 2 * s.shared() + s.heads;
+    int64_t begin = 0;
+    for (size_t i = 0; i < scales.in.size(); begin += rows[i++]) {
+        parts.push_back({"ssm_in",
+                         "mamba.in_proj",
+                         begin,
+                         rows[i],
+                         {begin, rows[i], all},
+                         {},
+                         scales.in[i] * scales.input});
+    }
+    parts.push_back({.tensor = "ssm_out", .module = "mamba.out_proj", .factor = scales.out});
+    return parts;
+}
+
+Status FalconTensors(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    const Config& config = assembly.config();
+    WEFT_ASSIGN(const MambaShape shape, FalconShape(config));
+    WEFT_ASSIGN(const std::vector<FalconLinear> linears, FalconLinears(config));
+    for (const auto& [gguf, name, scale, of_bias] : linears) {
         WEFT_TRY(assembly.AddScaledLinear(Assembly::Block(layer, gguf), prefix + name, 0,
                                           {{kMostFalconColumns, scale}},
                                           {{kMostFalconColumns, of_bias}}));
     }
     WEFT_TRY(CheckBiases(assembly, prefix));
-    MambaScales scales;
-    WEFT_ASSIGN(scales.in, Multipliers(config, "ssm_multipliers", 5));
-    WEFT_ASSIGN(scales.input, Multiplier(config, "ssm_in_multiplier"));
-    WEFT_ASSIGN(scales.out, Multiplier(config, "ssm_out_multiplier"));
+    WEFT_ASSIGN(const MambaScales scales, FalconScales(config));
     WEFT_TRY(AddMamba(assembly, layer, prefix + "mamba.", shape, scales));
     const bool norms = assembly.Has(prefix + "mamba.norm.weight");
     WEFT_ASSIGN(const bool said, config.BoolOr({"mamba_rms_norm"}, false));
@@ -131,6 +170,7 @@ constexpr Family kFalconFamilies[] = {
      .rules = {kFalconRules},
      .meta = FalconMeta,
      .layer = FalconTensors,
+     .adapted = FalconParts,
      .adjust = FalconAdjust,
      .defaults = R"({"max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
                      "num_key_value_heads": 8, "mamba_n_heads": 128, "mamba_n_groups": 1,

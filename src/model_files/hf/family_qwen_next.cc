@@ -255,6 +255,71 @@ Status NextLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     return together ? delta.Together() : delta.Apart();
 }
 
+// ---- Names for adapters
+// --------------------------------------------------------------------------
+
+Result<DeltaShape> ShapeOf(const ModelSource& source) {
+    WEFT_ASSIGN(const std::string architecture, source.meta().String("general.architecture"));
+    const auto number = [&](const char* key) {
+        return source.meta().Int(fmt::format("{}.ssm.{}", architecture, key), 1, 1 << 20);
+    };
+    DeltaShape s{};
+    WEFT_ASSIGN(s.key_heads, number("group_count"));
+    WEFT_ASSIGN(s.heads, number("time_step_rank"));
+    WEFT_ASSIGN(s.key_dim, number("state_size"));
+    WEFT_ASSIGN(const int64_t values, number("inner_size"));
+    s.value_dim = values / s.heads;
+    if (s.heads % s.key_heads == 0 && s.values() == values) return s;
+    return MakeError(ErrorCode::kCorrupt, "{}: {} value heads, {} key heads and {} values",
+                     source.name(), s.heads, s.key_heads, values);
+}
+
+// As Together().
+Result<std::vector<AdaptedPart>> TogetherParts(const ModelSource& source) {
+    WEFT_ASSIGN(const DeltaShape s, ShapeOf(source));
+    constexpr std::string_view kAll = "linear_attn.in_proj_qkvz";
+    const int64_t own = s.each() * s.value_dim, head = 2 * (s.key_dim + own), keys = s.keys();
+    return std::vector<AdaptedPart>{
+        {"attn_qkv", kAll, 0, keys, {0, s.key_dim, head}},
+        {"attn_qkv", kAll, keys, keys, {s.key_dim, s.key_dim, head}},
+        {"attn_qkv", kAll, 2 * keys, s.values(), {2 * s.key_dim, own, head}},
+        {"attn_gate", kAll, 0, s.values(), {2 * s.key_dim + own, own, head}},
+        {"ssm_ba", "linear_attn.in_proj_ba"},
+        {"ssm_out", "linear_attn.out_proj"}};
+}
+
+// As Apart().
+Result<std::vector<AdaptedPart>> ApartParts(const ModelSource& source) {
+    WEFT_ASSIGN(const DeltaShape s, ShapeOf(source));
+    constexpr std::string_view kQkv = "linear_attn.in_proj_qkv";
+    const int64_t keys = 2 * s.keys(), all = keys + s.values();
+    const auto in_turn = [&](int64_t width, int64_t before) {
+        return RowRuns{before, width, s.each() * width, s.key_heads * width,
+                       before + s.heads * width};
+    };
+    return std::vector<AdaptedPart>{
+        {"attn_qkv", kQkv, 0, keys, {0, keys, all}},
+        {"attn_qkv", kQkv, keys, s.values(), in_turn(s.value_dim, keys)},
+        {"attn_gate", "linear_attn.in_proj_z", 0, s.values(), in_turn(s.value_dim, 0)},
+        {"ssm_alpha", "linear_attn.in_proj_a", 0, s.heads, in_turn(1, 0)},
+        {"ssm_beta", "linear_attn.in_proj_b", 0, s.heads, in_turn(1, 0)},
+        {"ssm_out", "linear_attn.out_proj", 0, 0, {}, in_turn(s.value_dim, 0)}};
+}
+
+// As Separate().
+Result<std::vector<AdaptedPart>> SeparateParts(const ModelSource& source) {
+    WEFT_ASSIGN(const DeltaShape s, ShapeOf(source));
+    const int64_t keys = s.keys(), values = s.values();
+    return std::vector<AdaptedPart>{
+        {"attn_qkv", "linear_attn.q_proj", 0, keys, {0, keys, keys}},
+        {"attn_qkv", "linear_attn.k_proj", keys, keys, {0, keys, keys}},
+        {"attn_qkv", "linear_attn.v_proj", 2 * keys, values, {0, values, values}},
+        {"attn_gate", "linear_attn.g_proj"},
+        {"ssm_alpha", "linear_attn.a_proj"},
+        {"ssm_beta", "linear_attn.b_proj"},
+        {"ssm_out", "linear_attn.o_proj"}};
+}
+
 // ---- OLMo-Hybrid --------------------------------------------------------------------------------
 
 // In released models rope_parameters, or its base, is null: attention has no positions.
@@ -333,6 +398,7 @@ constexpr Family kNextFamilies[] = {
      .rules = {kOlmoHybridRules, kNextAttentionRules, kMlpRules},
      .meta = OlmoHybridMeta,
      .layer = OlmoHybridLayer,
+     .adapted = SeparateParts,
      .adjust = OlmoHybridAdjust,
      .defaults = R"({"max_position_embeddings": 65536, "linear_conv_kernel_dim": 4,
                      "linear_allow_neg_eigval": true})",
@@ -343,6 +409,7 @@ constexpr Family kNextFamilies[] = {
      .meta = NextMeta,
      .routing = "norm_topk_prob",
      .layer = NextLayer,
+     .adapted = TogetherParts,
      .norm_add = 1,
      .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256, "num_experts": 512,
                     "num_experts_per_tok": 10, "moe_intermediate_size": 512,
@@ -361,6 +428,7 @@ constexpr Family kNextFamilies[] = {
      .rules = {kNextRules, kNextAttentionRules, kMlpRules},
      .meta = NextMeta,
      .layer = NextLayer,
+     .adapted = ApartParts,
      .norm_add = 1,
      .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256,
                     "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
@@ -375,6 +443,7 @@ constexpr Family kNextFamilies[] = {
      .rules = {kNextRules, kNextAttentionRules, kMoeRules, kSharedExpertRules},
      .meta = NextMeta,
      .layer = NextLayer,
+     .adapted = ApartParts,
      .norm_add = 1,
      .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256, "num_experts": 256,
                     "num_experts_per_tok": 8, "moe_intermediate_size": 512,

@@ -160,11 +160,14 @@ void AdaptedSource::AddParts(const MergedSource& merged, size_t target,
         return add('w', tensor.name, type, tensor.rows, tensor.cols);
     }
     const bool stack = tensor.dim_count == 3;
-    place.rank = stack ? kLeastRank : 0;
+    std::map<std::string_view, int64_t> ranks;  // modules that are rows of the tensor
     bool dora = false;
     for (const LoraTarget& one : change.targets) {
-        place.rank = std::max(place.rank, one.rank);
+        ranks[one.module] = one.rank;
         dora = dora || one.dora;
+    }
+    for (const auto& [module, rank] : ranks) {
+        place.rank = stack ? std::max({place.rank, rank, kLeastRank}) : place.rank + rank;
     }
     add('a', tensor.name, type, place.rank * (stack ? tensor.dims[2] : 1), tensor.cols);
     add('b', tensor.name, type, tensor.rows, place.rank);
@@ -213,18 +216,20 @@ Status AdaptedSource::PairValues(const Place& place, int64_t cols, int64_t begin
     for (int64_t i = 0; i < count; ++i) {
         const int64_t at = begin + i, r = at % place.rank;
         const int64_t row = is_b ? at : at / place.rank * each;  // of the tensor
+        const bool stack = tensor.dim_count == 3;
         const auto values = out.subspan(static_cast<size_t>(i * cols), static_cast<size_t>(cols));
         for (const LoraPair& pair : *pairs) {
-            const int64_t own = row - pair.row_begin;
+            const int64_t own = is_b || stack ? row - pair.row_begin : 0;
             if (own < 0 || own >= pair.rows) continue;
             if (is_b) {
                 const float scale = pair.scale * gains[static_cast<size_t>(i)];
                 for (int64_t c = 0; c < pair.rank; ++c) {
-                    values[static_cast<size_t>(c)] =
+                    values[static_cast<size_t>(pair.rank_begin + c)] =
                         pair.b[static_cast<size_t>(own * pair.rank + c)] * scale;
                 }
-            } else if (r < pair.rank) {
-                const int64_t from = own / (pair.rows / pair.experts) * pair.rank + r;
+            } else if (r >= pair.rank_begin && r < pair.rank_begin + pair.rank) {
+                const int64_t from =
+                    own / (pair.rows / pair.experts) * pair.rank + r - pair.rank_begin;
                 std::copy_n(pair.a.begin() + from * cols, cols, values.begin());
             }
         }

@@ -442,7 +442,17 @@ Status AdapterFile::Read(const LoraTarget& target, bool is_b, int64_t row, int64
                          std::span<float> out) const {
     const SafeTensor* tensor = Find(is_b ? target.NameB() : target.NameA());
     WEFT_CHECK(tensor != nullptr);
-    if (!is_b) return ReadInOrder(*tensor, tensor->shape[1], 0, row, rows, out);
+    if (!is_b) {
+        WEFT_TRY(ReadInOrder(*tensor, target.cols, 0, row, rows, out));
+        if (target.columns.stride == 0) return {};
+        const std::vector<float> saved(out.begin(), out.end());
+        for (int64_t i = 0; i < std::ssize(out); ++i) {
+            const int64_t col = i % target.cols;
+            out[static_cast<size_t>(i)] =
+                saved[static_cast<size_t>(i - col + target.columns.Of(col))];
+        }
+        return {};
+    }
     return ReadRuns(*tensor, tensor->shape[1], target, row, rows, out);
 }
 
@@ -533,6 +543,7 @@ Result<std::vector<float>> AdapterFile::ReadLengths(const LoraTarget& target) co
                 FindFloats(target.NameOfLengths(), target.runs.All(target.rows)));
     std::vector<float> lengths(static_cast<size_t>(target.rows));
     WEFT_TRY(ReadRuns(*saved, 1, target, 0, target.rows, lengths));
+    for (float& length : lengths) length *= static_cast<float>(target.factor);
     return lengths;
 }
 

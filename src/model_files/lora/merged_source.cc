@@ -84,6 +84,8 @@ Result<MergedSource::Pairs> MergedSource::PairsOf(size_t index) const {
         }
     }
     std::vector<LoraPair> read;
+    std::map<std::string, int64_t> begins;  // by module
+    int64_t ranks = 0;
     const auto found = changes_.find(index);
     for (const LoraTarget& target :
          found == changes_.end() ? std::vector<LoraTarget>() : found->second.targets) {
@@ -93,6 +95,11 @@ Result<MergedSource::Pairs> MergedSource::PairsOf(size_t index) const {
         pair.row_begin = target.row_begin;
         pair.rows = target.rows;
         pair.experts = target.experts;
+        if (tensors()[index].dim_count == 2) {
+            const auto [begin, first] = begins.try_emplace(target.module, ranks);
+            pair.rank_begin = begin->second;
+            if (first) ranks += target.rank;
+        }
         WEFT_ASSIGN(pair.a, file_->ReadWhole(target, false));
         WEFT_ASSIGN(pair.b, file_->ReadWhole(target, true));
         if (target.dora) {

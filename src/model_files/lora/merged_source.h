@@ -25,6 +25,7 @@ inline constexpr const char* kOutputTensor = "output.weight";
 struct LoraPair {
     float scale = 0;
     int64_t rank = 0, row_begin = 0, rows = 0, experts = 1;
+    int64_t rank_begin = 0;      // after the ranks of other modules that are rows of a matrix
     std::vector<float> a, b;     // [experts, rank, cols], [rows, rank]
     std::vector<float> lengths;  // DoRA's, of the rows; empty: none
 };

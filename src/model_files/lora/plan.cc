@@ -88,6 +88,8 @@ Result<Matrices> MatricesOf(const ModelSource& source) {
         if (tensor.runs.stride > 0) {
             target.row_begin = tensor.row_begin;
             target.runs = tensor.runs;
+            target.columns = tensor.columns;
+            target.factor = tensor.factor;
             all.fused.push_back(std::move(target));
             continue;
         }
@@ -100,7 +102,7 @@ void SetScale(LoraTarget& target, int64_t rank, double alpha, bool rslora) {
     const auto r = static_cast<double>(rank);
     target.rank = rank;
     target.alpha = alpha;
-    target.scale = alpha / (rslora ? std::sqrt(r) : r);
+    target.scale = target.factor * alpha / (rslora ? std::sqrt(r) : r);
 }
 
 std::string LastName(const std::string& module) {
@@ -120,7 +122,7 @@ Error NoTarget(const LoraPlan& plan, const std::string& word, const std::string&
     const auto fused = std::ranges::find_if(matrices.fused, means, &LoraTarget::module);
     if (fused != matrices.fused.end()) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: Weft holds {} of {} as several matrices, and applies adapters of it "
+                         "{}: Weft holds {} of {} in another form, and applies adapters of it "
                          "but trains none. Leave it out, or train it with PEFT",
                          who, fused->module, model);
     }

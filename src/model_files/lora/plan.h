@@ -57,6 +57,8 @@ struct LoraTarget {
     int64_t experts = 1;  // of kExperts, with rows / experts rows each
     // The target's rows of B, which queries, keys and values may share, or an expert's gate and up.
     hf::RowRuns runs = {};
+    hf::RowRuns columns = {};  // of A
+    double factor = 1;         // of the folder's values, which gives the model's; part of `scale`
     std::string NameA() const;
     std::string NameB() const;
     std::string NameOfLengths() const;  // of dora
