@@ -129,7 +129,8 @@ CASES = {  # model_type, the model's sizes, LoraConfig
     "appliedDeltasOfOlmo": ("olmo_hybrid", DELTA, dict(
         target_modules="all-linear", rank_pattern={"k_proj": 2})),
     "appliedFalconH1": ("falcon_h1", FALCON, dict(target_modules=ALL + ["in_proj"])),
-    # Of 'weft merge' only: norms of heads.
+    # Of 'weft merge' only: latents' keys and values, norms of heads.
+    "mergedLatents": ("deepseek_v3", LATENT, dict(target_modules=["kv_b_proj", "q_a_proj"])),
     "mergedNorms": ("gemma3_text", dict(query_pre_attn_scalar=8, sliding_window=4, **TIED),
                     dict(target_modules=QV, modules_to_save=["input_layernorm", "q_norm"])),
 }

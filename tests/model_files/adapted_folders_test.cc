@@ -37,8 +37,7 @@ std::vector<float> Values(const std::string& name, int64_t count) {
     return values;
 }
 
-// Matrices that no adapter changes: the model has them in another order, or as two, or PEFT adapts
-// none.
+// Matrices that no adapter changes: the model has them in another order, or PEFT adapts none.
 struct Refused {
     std::string_view family;  // "*": all that begin so
     std::string_view end;     // how it begins
@@ -46,7 +45,7 @@ struct Refused {
 constexpr Refused kRefused[] = {{"longcatFlash", ""},
                                 {"hyV4*", "self_attn.indexer.wk"},
                                 {"hyV4*", "self_attn.indexer.wq_b"},
-                                {"hyV4*", "self_attn.kv_a"},
+                                {"hyV4*", "self_attn.kv_"},
                                 {"hyV4*", "self_attn.linear_gate"},
                                 {"hyV4*", "self_attn.q_b"},
                                 {"deepseekV3Halves", "self_attn.kv_a"},
@@ -56,8 +55,7 @@ constexpr Refused kRefused[] = {{"longcatFlash", ""},
                                 {"mamba2", "mixer.out_proj"},
                                 {"nemotronH*", "mixer.out_proj"},
                                 {"hyV4", "mlp.gate_proj"},
-                                {"hyV4", "mlp.shared_experts.gate_proj"},
-                                {"*", "self_attn.kv_b_proj"}};
+                                {"hyV4", "mlp.shared_experts.gate_proj"}};
 
 bool IsRefused(std::string_view family, std::string_view end) {
     return std::ranges::any_of(kRefused, [&](const Refused& one) {

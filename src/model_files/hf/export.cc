@@ -497,6 +497,10 @@ class FusedNames {
         if (family.adapted != nullptr) {
             WEFT_ASSIGN(names.adapted_, family.adapted(source));
         }
+        for (const RuleOf<std::string>& rule : RulesOf(family)) {
+            if (rule.gguf != "attn_kv_a_mqa") continue;
+            names.kv_b_ = rule.hf.substr(0, rule.hf.rfind('.') + 1) + "kv_b_proj";
+        }
         if (family.qkv.module.empty()) return names;
         const std::string count = fmt::format("{}.attention.head_count", family.architecture);
         WEFT_ASSIGN(const int64_t heads, source.meta().Int(count, 1, 1 << 16));
@@ -517,7 +521,8 @@ class FusedNames {
     bool Add(const ModelSource& source, const TensorInfo& tensor,
              std::vector<ExportTensor>& plan) const {
         const auto name = SplitName(tensor.name);
-        if (!name || name->kind != "weight" || tensor.dim_count != 2) return false;
+        if (!name || name->kind != "weight") return false;
+        if (tensor.dim_count == 3) return AddHeads(source, tensor, *name, plan);
         return AddAdapted(source, tensor, *name, plan) || AddQkv(tensor, *name, plan) ||
                AddMlp(tensor, *name, plan);
     }
@@ -556,7 +561,29 @@ class FusedNames {
             plan.push_back(std::move(named));
             any = true;
         }
+        if (name.module == "attn_kv_b" && !kv_b_.empty()) {
+            plan.push_back(Named(tensor, name, kv_b_, {0, tensor.rows, tensor.rows}));
+            any = true;
+        }
         return any;
+    }
+
+    // Latent attention has a stack of each head's transposed keys, and one of its values.
+    bool AddHeads(const ModelSource& source, const TensorInfo& tensor, const LayerName& name,
+                  std::vector<ExportTensor>& plan) const {
+        const bool keys = name.module == "attn_k_b";
+        if (kv_b_.empty() || (!keys && name.module != "attn_v_b")) return false;
+        const auto find = [&](const char* module) {
+            return source.FindTensor(fmt::format("blk.{}.{}.weight", name.layer, module));
+        };
+        const TensorInfo *k = find("attn_k_b"), *v = find("attn_v_b");
+        if (k == nullptr || v == nullptr || k->dim_count != 3 || v->dim_count != 3) return false;
+        const int64_t plain = k->cols, value = v->dims[1];
+        const RowRuns runs =
+            keys ? RowRuns{0, plain, plain + value} : RowRuns{plain, value, plain + value};
+        plan.push_back(Named(tensor, name, kv_b_, runs));
+        plan.back().keys = keys;
+        return true;
     }
 
     bool AddQkv(const TensorInfo& tensor, const LayerName& name,
@@ -598,6 +625,7 @@ class FusedNames {
     std::vector<Part> qkv_;
     int64_t qkv_rows_ = 0;
     std::vector<AdaptedPart> adapted_;
+    std::string kv_b_;  // the module of latent attention that AddHeads divides; empty: none
 };
 
 // The family of the folder from which the model is, or could be.

@@ -52,6 +52,7 @@ struct ExportTensor {
     // Of names for adapters only.
     RowRuns columns = {};  // of the folder's matrix
     double factor = 1;     // of the folder's values, which gives the model's
+    bool keys = false;     // a stack of the transposed rows of each head
     bool routes = false;   // written as F32, as in transformers, so that rounding changes no choice
                            // of experts
 };

@@ -391,6 +391,9 @@ Status AdapterFile::CheckTarget(const LoraTarget& target) const {
         case LoraTarget::Form::kEmbedding:
             WEFT_TRY(Check(a, target.rank, target.rows));
             return Check(b, target.cols, target.rank);
+        case LoraTarget::Form::kKeys:
+            WEFT_TRY(Check(a, target.rank, target.rows / target.experts));
+            return Check(b, target.runs.All(target.experts * target.cols), target.rank);
         case LoraTarget::Form::kExperts: break;
     }
     const int64_t all = target.rank * target.experts;
@@ -519,6 +522,20 @@ Result<std::vector<float>> AdapterFile::ReadWhole(const LoraTarget& target, bool
                     out[static_cast<size_t>(c * rows + r)] =
                         values[static_cast<size_t>(r * cols + c)];
                 }
+            }
+            return out;
+        }
+        case LoraTarget::Form::kKeys: {
+            const int64_t latent = target.rows / experts, rows = experts * target.cols;
+            WEFT_ASSIGN(const std::vector<float> a, Values(target.NameA(), rank * latent));
+            std::vector<float> b(static_cast<size_t>(rows * rank));
+            WEFT_TRY(ReadRuns(*Find(target.NameB()), rank, target, 0, rows, b));
+            for (size_t i = 0; i < out.size(); ++i) {
+                const auto at = static_cast<int64_t>(i), width = is_b ? rank : target.cols;
+                const int64_t row = at / width, col = at % width;
+                out[i] = is_b ? a[static_cast<size_t>(col * latent + row % latent)]
+                              : b[static_cast<size_t>((row / rank * target.cols + col) * rank +
+                                                      row % rank)];
             }
             return out;
         }

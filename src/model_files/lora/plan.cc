@@ -80,16 +80,21 @@ Result<Matrices> MatricesOf(const ModelSource& source) {
         const bool matrix =
             tensor.name.starts_with("model.layers.") && tensor.name.ends_with(kWeight);
         if (!matrix) continue;
-        if (tensor.from->dim_count == 3) all.experts.push_back(ModuleOf(tensor));
-        if (tensor.from->dim_count != 2) continue;
+        const bool fused = tensor.runs.stride > 0;
+        if (tensor.from->dim_count == 3 && !fused) all.experts.push_back(ModuleOf(tensor));
+        if (tensor.from->dim_count != 2 && !fused) continue;
         const bool router = tensor.from->name.ends_with(".ffn_gate_inp.weight");
         LoraTarget target{tensor.from->name, ModuleOf(tensor), tensor.rows, tensor.from->cols,
                           tensor.pairs_of};
-        if (tensor.runs.stride > 0) {
+        if (fused) {
             target.row_begin = tensor.row_begin;
             target.runs = tensor.runs;
             target.columns = tensor.columns;
             target.factor = tensor.factor;
+            if (tensor.keys) {
+                target.form = LoraTarget::Form::kKeys;
+                target.experts = tensor.from->dims[2];
+            }
             all.fused.push_back(std::move(target));
             continue;
         }
@@ -132,12 +137,6 @@ Error NoTarget(const LoraPlan& plan, const std::string& word, const std::string&
                          "{}: '{}' is {} of {}, and adapters for experts are not supported. Leave "
                          "it out: the experts then stay unchanged",
                          who, word, *expert, model);
-    }
-    if (word.ends_with("kv_b_proj")) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: Weft holds '{}' of {} as two matrices in another order, and changes "
-                         "neither by adapters. Merge the adapter with PEFT's merge_and_unload",
-                         who, word, model);
     }
     if (plan.Modules().empty()) {
         return MakeError(ErrorCode::kUnsupported,
@@ -277,7 +276,9 @@ class MergedTargets {
         : source_(source), names_(matrices.names), embedding_(matrices.embedding) {
         for (const LoraTarget& part : matrices.fused) fused_[part.module].push_back(part);
         for (const hf::ExportTensor& tensor : names_) {
-            if (tensor.from->dim_count == 3) experts_.try_emplace(ModuleOf(tensor), &tensor);
+            const bool fused = tensor.runs.stride > 0;
+            if (tensor.from->dim_count == 3 && !fused)
+                experts_.try_emplace(ModuleOf(tensor), &tensor);
         }
     }
 

@@ -42,7 +42,8 @@ struct LoraTarget {
     enum class Form : uint8_t {
         kMatrix,
         kEmbedding,  // the file has A and B of the transposed matrix
-        kExperts     // one tensor for all experts: the file has their A and B interleaved
+        kExperts,    // one tensor for all experts: the file has their A and B interleaved
+        kKeys        // a stack of each head's transposed rows: each has its rows of B as A
     };
     std::string tensor;  // "blk.0.attn_q.weight"
     std::string module;  // "model.layers.0.self_attn.q_proj"
