@@ -4,6 +4,7 @@
 
 #include "hw/cpu.h"
 #include "model_files/hf/export.h"
+#include "model_files/lora/merged_folder.h"
 #include "quantize/quantize.h"
 
 namespace weft::train {
@@ -93,6 +94,18 @@ Status Write(const model_files::ModelSource& source, const ResultPlan& plan,
 Status WriteModel(const model_files::ModelSource& source, const WriteModelOptions& words) {
     WEFT_ASSIGN(const ResultPlan plan, PlanModel(source, words));
     return Write(source, plan, words);
+}
+
+Status WriteMerged(const model_files::MergedSource& merged, const WriteModelOptions& words) {
+    const auto plan = PlanModel(merged, words);
+    const bool other = !plan.ok() && plan.error().code == ErrorCode::kUnsupported;
+    if (!other || words.format != "hf" || merged.folder().empty()) {
+        return plan.ok() ? Write(merged, *plan, words) : Status(plan.error());
+    }
+    WEFT_ASSIGN(const model_files::MergedFolder folder, model_files::MergeInFolder(merged));
+    WEFT_ASSIGN(const model_files::hf::FolderPlan whole,
+                model_files::PlanMergedFolder(folder, words.path, SafeTypeOf(words.type)));
+    return WriteFolder(*folder.merged, whole, words);
 }
 
 Status CheckExport(const TrainExportOptions& words) {

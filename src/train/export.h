@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "model_files/hf/export.h"
 #include "model_files/lora/adapter.h"
+#include "model_files/lora/merged_source.h"
 #include "model_files/model_file.h"
 #include "quantize/quantize.h"
 
@@ -34,6 +35,8 @@ struct WriteModelOptions {
 // Writes a model. Tensors with a block type are quantized again. Errors: CheckExport's, those of
 // quantize::WriteQuantized and model_files::hf::ExportFolder.
 Status WriteModel(const model_files::ModelSource& source, const WriteModelOptions& words);
+// As WriteModel. A folder that only MergeInFolder can write has all parts of the model's folder.
+Status WriteMerged(const model_files::MergedSource& merged, const WriteModelOptions& words);
 
 // kUsage: unknown format or type.
 Status CheckExport(const TrainExportOptions& words);

@@ -33,12 +33,12 @@ Status Merge(MergeFlags& flags) {
                 model_files::MergedSource::Make(std::move(model), flags.adapter));
     const std::string left_out = merged->plan().LeftOutText();
     if (!left_out.empty()) Log(LogLevel::kWarning, "{}", left_out);
-    WEFT_TRY(train::WriteModel(*merged, {.path = flags.out,
-                                         .format = flags.format,
-                                         .type = flags.type,
-                                         .threads = flags.threads,
-                                         .replace = flags.force,
-                                         .stop = CatchInterrupts()}));
+    WEFT_TRY(train::WriteMerged(*merged, {.path = flags.out,
+                                          .format = flags.format,
+                                          .type = flags.type,
+                                          .threads = flags.threads,
+                                          .replace = flags.force,
+                                          .stop = CatchInterrupts()}));
     if (flags.json) {
         PrintJson({{"out", flags.out}, {"merged", merged->changes().size()}});
     } else {

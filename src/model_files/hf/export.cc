@@ -44,7 +44,9 @@ constexpr std::string_view kCompanions[] = {"tokenizer.json",
                                             "generation_config.json",
                                             "sentence_bert_config.json",
                                             "config_sentence_transformers.json",
-                                            "preprocessor_config.json"};
+                                            "preprocessor_config.json",
+                                            "processor_config.json",
+                                            "video_preprocessor_config.json"};
 
 DType DTypeOf(SafeType type) {
     if (type == SafeType::kF32) return DType::kF32;
@@ -140,10 +142,12 @@ struct Shard {
 
 // The tensor's type in a folder of `type`.
 SafeType TypeIn(const ExportTensor& tensor, SafeType type) {
+    if (tensor.bytes) return tensor.bytes->type;
     return tensor.routes ? SafeType::kF32 : type;
 }
 
 uint64_t BytesOf(const ExportTensor& tensor, SafeType type) {
+    if (tensor.bytes) return tensor.from->bytes;
     return static_cast<uint64_t>(tensor.rows * tensor.from->cols) *
            SafeTypeBytes(TypeIn(tensor, type));
 }
@@ -171,6 +175,7 @@ std::vector<Shard> MakeShards(std::vector<ExportTensor> tensors, const ExportOpt
             Json shape = Json::array({tensor.from->cols});
             const bool matrix = tensor.matrix || tensor.from->dim_count > 1;
             if (matrix) shape.insert(shape.begin(), tensor.rows);
+            if (tensor.shape) shape = *tensor.shape;
             const SafeType type = TypeIn(tensor, options.type);
             header[tensor.name] = {{"dtype", std::string(SafeTypeName(type))},
                                    {"shape", shape},
@@ -273,6 +278,13 @@ class ShardWriter {
         const SafeType type = TypeIn(tensor, options_.type);
         const DType to = DTypeOf(type);
         const auto rows = static_cast<size_t>(strip.rows);
+        if (tensor.bytes) {
+            const uint64_t each = from.bytes / static_cast<uint64_t>(from.rows);
+            const uint64_t begin = static_cast<uint64_t>(strip.row) * each;
+            b.raw.resize(rows * each);
+            WEFT_TRY(tensor.bytes->file->ReadAt(tensor.bytes->offset + begin, b.raw));
+            return file_.WriteAt(shard_.offsets[strip.tensor] + begin, b.raw);
+        }
         b.raw.resize(rows * static_cast<size_t>(RowBytes(from.dtype, from.cols)));
         WEFT_TRY(source_.ReadRows(from, tensor.row_begin + strip.row, strip.rows, 0, from.cols,
                                   b.raw, nullptr));
@@ -704,6 +716,17 @@ Result<std::vector<ExportTensor>> FolderNames(const ModelSource& source, std::st
     return names;
 }
 
+namespace {
+
+Status CheckOther(const ModelSource& source, const std::string& folder) {
+    std::error_code ignored;
+    if (source.folder().empty() || !fs::equivalent(folder, source.folder(), ignored)) return {};
+    return MakeError(ErrorCode::kDenied,
+                     "{}: this is the folder of the model itself. Choose another one", folder);
+}
+
+}  // namespace
+
 Result<FolderPlan> PlanFolder(const ModelSource& source, const std::string& folder, SafeType type) {
     FolderPlan plan;
     WEFT_ASSIGN(plan.config, ExportConfig(source, type));
@@ -714,10 +737,28 @@ Result<FolderPlan> PlanFolder(const ModelSource& source, const std::string& fold
     plan.files.merge(modules);
     for (const ExportTensor& tensor : plan.tensors) plan.bytes += BytesOf(tensor, type);
     for (const auto& [name, text] : plan.files) plan.bytes += text.size();
-    std::error_code ignored;
-    if (source.folder().empty() || !fs::equivalent(folder, source.folder(), ignored)) return plan;
-    return MakeError(ErrorCode::kDenied,
-                     "{}: this is the folder of the model itself. Choose another one", folder);
+    WEFT_TRY(CheckOther(source, folder));
+    return plan;
+}
+
+Result<FolderPlan> PlanCopy(const ModelSource& source, std::vector<ExportTensor> tensors,
+                            const std::string& folder, SafeType type) {
+    WEFT_TRY(CheckOther(source, folder));
+    FolderPlan plan;
+    WEFT_ASSIGN(const Config config, Config::Read(source.folder() + "/config.json"));
+    plan.config = config.json();
+    std::vector<Json*> parts = {&plan.config};
+    if (plan.config.contains("text_config")) parts.push_back(&plan.config["text_config"]);
+    for (Json* const part : parts) {
+        if (!part->is_object()) continue;
+        part->erase("torch_dtype");
+        (*part)["dtype"] = TypeWord(type);
+    }
+    plan.tensors = std::move(tensors);
+    WEFT_ASSIGN(plan.files, TokenizerFiles(source));
+    for (const ExportTensor& tensor : plan.tensors) plan.bytes += BytesOf(tensor, type);
+    for (const auto& [name, text] : plan.files) plan.bytes += text.size();
+    return plan;
 }
 
 namespace {

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,13 @@ struct ExportOptions {
 // Whether ExportFolder writes files of this name.
 bool IsExportedName(std::string_view name);
 
+// A tensor that is copied from a file.
+struct ExportBytes {
+    SafeType type;
+    const WeightFile* file;
+    uint64_t offset;
+};
+
 // A tensor to write, and its source.
 struct ExportTensor {
     std::string name;  // "model.layers.0.self_attn.q_proj.weight"
@@ -49,6 +57,8 @@ struct ExportTensor {
     float add = 0;        // to each value: GGUF includes the 1 of Gemma's norms in the weights
     RowRuns runs = {};    // of the folder's tensor, if it holds more than this one
     bool turned = false;  // [in, out] in the folder
+    std::optional<std::vector<int64_t>> shape{};  // of PlanCopy: in the file
+    std::optional<ExportBytes> bytes{};           // of PlanCopy: is not converted
     // Of names for adapters only.
     RowRuns columns = {};  // of the folder's matrix
     double factor = 1;     // of the folder's values, which gives the model's
@@ -70,6 +80,10 @@ struct FolderPlan {
 // and that `folder` is not the folder of `source`, which must outlive the plan. Errors: those of
 // ExportFolder.
 Result<FolderPlan> PlanFolder(const ModelSource& source, const std::string& folder, SafeType type);
+
+// The same for a copy of the source's folder, with its config.json and these tensors.
+Result<FolderPlan> PlanCopy(const ModelSource& source, std::vector<ExportTensor> tensors,
+                            const std::string& folder, SafeType type);
 
 // Writes the model into `folder`, which is created. Replaces a model there as a whole
 // (FinishTogether): until all files are written, the old ones stay. kDenied: the folder has files,
@@ -100,6 +114,8 @@ Result<bool> HasScaledEnds(const ModelSource& source);
 // does.
 Result<std::string> ExportType(const ModelSource& source);
 
+// "float32", as in config.json.
+std::string TypeWord(SafeType type);
 // config.json of a model whose weights are written as `type`.
 Result<Json> ExportConfig(const ModelSource& source, SafeType type);
 

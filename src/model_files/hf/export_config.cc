@@ -65,11 +65,6 @@ Error Unsupported(const ModelSource& source, std::string_view what) {
                      source.name(), what);
 }
 
-std::string TypeWord(SafeType type) {
-    if (type == SafeType::kF32) return "float32";
-    return type == SafeType::kF16 ? "float16" : "bfloat16";
-}
-
 // The double given by the shortest decimal of a float.
 double Short(double value) {
     return std::stod(fmt::format("{}", static_cast<float>(value)));
@@ -559,6 +554,11 @@ Result<Json> ConfigOfFolder(const ModelSource& source) {
 }
 
 }  // namespace
+
+std::string TypeWord(SafeType type) {
+    if (type == SafeType::kF32) return "float32";
+    return type == SafeType::kF16 ? "float16" : "bfloat16";
+}
 
 Result<std::string> ExportType(const ModelSource& source) {
     if (source.folder().empty()) {

@@ -1,0 +1,225 @@
+#include "model_files/lora/merged_folder.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "model_files/hf/json.h"
+#include "model_files/hf/safetensors.h"
+
+namespace weft::model_files {
+namespace {
+
+using hf::SafeTensor;
+using hf::SafeType;
+
+bool IsFloat(SafeType type) {
+    return type == SafeType::kF32 || type == SafeType::kF16 || type == SafeType::kBF16;
+}
+
+// A tensor of other numbers has its bytes as columns.
+TensorInfo InfoOf(const SafeTensor& tensor) {
+    TensorInfo info{};
+    info.name = tensor.name;
+    info.dtype = tensor.type == SafeType::kF16    ? DType::kF16
+                 : tensor.type == SafeType::kBF16 ? DType::kBF16
+                                                  : DType::kF32;
+    info.cols = tensor.shape.empty() ? 1 : tensor.shape.back();
+    info.rows = 1;
+    for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) info.rows *= tensor.shape[i];
+    if (!IsFloat(tensor.type)) info.cols *= static_cast<int64_t>(hf::SafeTypeBytes(tensor.type));
+    info.dim_count = tensor.shape.size() > 1 ? 2 : 1;
+    info.dims = {info.cols, info.rows, 1, 1};
+    info.bytes = tensor.bytes;
+    return info;
+}
+
+}  // namespace
+
+// The tensors of a folder, under their own names.
+class FolderTensors final : public ModelSource {
+  public:
+    FolderTensors(const ModelSource& model, hf::TensorFiles files)
+        : model_(model), files_(std::move(files)) {
+        for (const SafeTensor& tensor : files_.tensors()) tensors_.push_back(InfoOf(tensor));
+        for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
+    }
+
+    const std::vector<SafeTensor>& saved() const { return files_.tensors(); }
+    hf::ExportBytes Bytes(size_t index) const {
+        const SafeTensor& tensor = saved()[index];
+        return {tensor.type, &files_.file(tensor), tensor.offset};
+    }
+
+    // Gives a tensor of an expert the values that the merged model has for all experts.
+    void TakeFrom(const TensorInfo& all, int64_t row_begin, size_t index) {
+        tensors_[index].dtype = all.dtype;
+        tensors_[index].bytes =
+            static_cast<uint64_t>(tensors_[index].rows * RowBytes(all.dtype, all.cols));
+        taken_[index] = {&all, row_begin};
+    }
+    bool IsTaken(size_t index) const { return taken_.contains(index); }
+
+    const std::string& name() const override { return model_.name(); }
+    const Metadata& meta() const override { return model_.meta(); }
+    std::string folder() const override { return model_.folder(); }
+    const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+    const TensorInfo* FindTensor(std::string_view tensor) const override {
+        const auto found = index_.find(tensor);
+        return found == index_.end() ? nullptr : &tensors_[found->second];
+    }
+    Status ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
+                    int64_t col_begin, int64_t col_count, std::span<std::byte> out,
+                    uint64_t* bytes_read) const override {
+        WEFT_CHECK(col_begin == 0 && col_count == tensor.cols);
+        const size_t index = index_.find(tensor.name)->second;
+        if (const auto at = taken_.find(index); at != taken_.end()) {
+            const auto& [all, begin] = at->second;
+            return model_.ReadRows(*all, begin + row_begin, row_count, 0, col_count, out,
+                                   bytes_read);
+        }
+        const SafeTensor& from = saved()[index];
+        const uint64_t row_bytes = from.bytes / static_cast<uint64_t>(tensor.rows);
+        if (bytes_read != nullptr) *bytes_read += out.size();
+        return files_.file(from).ReadAt(from.offset + static_cast<uint64_t>(row_begin) * row_bytes,
+                                        out);
+    }
+    Result<std::string> Fingerprint() const override { return model_.Fingerprint(); }
+
+  private:
+    const ModelSource& model_;
+    const hf::TensorFiles files_;
+    std::vector<TensorInfo> tensors_;  // as saved()
+    std::map<std::string, size_t, std::less<>> index_;
+    std::map<size_t, std::pair<const TensorInfo*, int64_t>> taken_;  // the first row
+};
+
+namespace {
+
+// Gives the plan the names and the order of the folder's tensors.
+class Renaming {
+  public:
+    explicit Renaming(FolderTensors& folder) : folder_(folder) {
+        for (size_t i = 0; i < folder.saved().size(); ++i) {
+            places_.emplace(PlaceOf(folder.saved()[i].name), i);
+        }
+    }
+
+    Result<LoraPlan> Of(const LoraPlan& plan) const {
+        LoraPlan renamed = plan;
+        renamed.targets.clear();
+        std::set<std::string> taken;  // a module may be several targets
+        for (LoraTarget target : plan.targets) {
+            if (target.form == LoraTarget::Form::kExperts) {
+                renamed.left_out.insert(target.module + ".");
+                continue;
+            }
+            if (!taken.insert(target.module).second) continue;
+            WEFT_ASSIGN(const TensorInfo* tensor, Find(target.module + ".weight"));
+            const bool is_keys = target.form == LoraTarget::Form::kKeys;
+            if (is_keys) target.form = LoraTarget::Form::kMatrix;
+            target.tensor = tensor->name;
+            target.rows = tensor->rows;
+            target.cols = tensor->cols;
+            target.pairs_of = target.row_begin = 0;
+            target.runs = target.columns = {};
+            target.experts = 1;
+            target.scale /= target.factor;
+            target.factor = 1;
+            renamed.targets.push_back(std::move(target));
+        }
+        for (LoraWhole& whole : renamed.wholes) {
+            WEFT_ASSIGN(const TensorInfo* tensor, Find(whole.name));
+            whole.tensor = tensor->name;
+            whole.pairs_of = whole.height = 0;
+            whole.add = 0;
+        }
+        return renamed;
+    }
+
+    // Takes the tensors of single experts whose adapters are one tensor. names: of `merged`.
+    Status TakeExperts(const LoraPlan& plan, const std::vector<hf::ExportTensor>& names) {
+        for (const LoraTarget& target : plan.targets) {
+            if (target.form != LoraTarget::Form::kExperts) continue;
+            int64_t rows = 0;
+            for (const hf::ExportTensor& name : names) {
+                if (name.from->name != target.tensor) continue;
+                WEFT_ASSIGN(const TensorInfo* tensor, Find(name.name));
+                if (tensor->rows != name.rows || tensor->cols != name.from->cols) break;
+                folder_.TakeFrom(*name.from, name.row_begin,
+                                 static_cast<size_t>(tensor - folder_.tensors().data()));
+                rows += name.rows;
+            }
+            if (rows != target.rows) return NoPlace(target.module);
+        }
+        return {};
+    }
+
+  private:
+    // The same for all names that a tensor has in classes of transformers.
+    static std::string PlaceOf(const std::string& name) {
+        return ModuleInMemory(WithoutPath(name));
+    }
+
+    Error NoPlace(const std::string& name) const {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: the adapter changes '{}', and the folder has no tensor of F32, F16 "
+                         "or BF16 for it; write a GGUF file instead (--save-format gguf)",
+                         folder_.name(), hf::Shown(name));
+    }
+
+    Result<const TensorInfo*> Find(const std::string& name) const {
+        const auto found = places_.find(PlaceOf(name));
+        if (found == places_.end() || !IsFloat(folder_.saved()[found->second].type)) {
+            return NoPlace(name);
+        }
+        return &folder_.tensors()[found->second];
+    }
+
+    FolderTensors& folder_;
+    std::map<std::string, size_t> places_;
+};
+
+// The type of most weights.
+SafeType MainType(const std::vector<SafeTensor>& tensors) {
+    std::map<SafeType, uint64_t> bytes;
+    for (const SafeTensor& tensor : tensors) {
+        if (IsFloat(tensor.type)) bytes[tensor.type] += tensor.bytes;
+    }
+    const auto most = std::ranges::max_element(
+        bytes, [](const auto& a, const auto& b) { return a.second < b.second; });
+    return most == bytes.end() ? SafeType::kF32 : most->first;
+}
+
+}  // namespace
+
+Result<MergedFolder> MergeInFolder(const MergedSource& merged) {
+    WEFT_ASSIGN(hf::TensorFiles files, hf::TensorFiles::Open(merged.folder(), nullptr, true));
+    auto folder = std::make_unique<FolderTensors>(merged, std::move(files));
+    const FolderTensors* const tensors = folder.get();
+    WEFT_ASSIGN(const std::vector<hf::ExportTensor> names, hf::FolderNames(merged, kAdapterPrefix));
+    Renaming renaming(*folder);
+    WEFT_TRY(renaming.TakeExperts(merged.plan(), names));
+    WEFT_ASSIGN(const LoraPlan plan, renaming.Of(merged.plan()));
+    WEFT_ASSIGN(auto made, MergedSource::Make(std::move(folder), plan));
+    return MergedFolder{tensors, std::move(made)};
+}
+
+Result<hf::FolderPlan> PlanMergedFolder(const MergedFolder& source, const std::string& folder,
+                                        SafeType type) {
+    const std::vector<SafeTensor>& saved = source.folder->saved();
+    const SafeType main = MainType(saved);
+    std::vector<hf::ExportTensor> tensors;
+    for (size_t i = 0; i < saved.size(); ++i) {
+        if (saved[i].bytes == 0) continue;
+        const TensorInfo* const from = &source.merged->tensors()[i];
+        hf::ExportTensor tensor{saved[i].name, from, 0, 0, from->rows};
+        tensor.shape = saved[i].shape;
+        const bool changes = source.merged->changes().contains(i) || source.folder->IsTaken(i);
+        if (!changes && saved[i].type != main) tensor.bytes = source.folder->Bytes(i);
+        tensors.push_back(std::move(tensor));
+    }
+    return hf::PlanCopy(*source.merged, std::move(tensors), folder, type);
+}
+
+}  // namespace weft::model_files
