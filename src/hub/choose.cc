@@ -114,8 +114,12 @@ Result<Choice> ByTag(const std::map<std::string, Group>& groups, const RepoSpec&
 }
 
 bool IsSetting(const std::string& path) {
-    if (path.find('/') != path.npos) return false;
+    constexpr std::string_view kTemplates = "additional_chat_templates/";
     const std::string name = LowerCase(path);
+    if (path.starts_with(kTemplates) && path.find('/', kTemplates.size()) == path.npos) {
+        return name.ends_with(".jinja");
+    }
+    if (path.find('/') != path.npos) return false;
     if (name.ends_with(".index.json")) return name == kIndex;
     return name.ends_with(".json") || name.ends_with(".model") || name.ends_with(".tiktoken") ||
            name.ends_with(".jinja") || name == "merges.txt" || name == "vocab.txt";

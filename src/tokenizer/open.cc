@@ -50,19 +50,25 @@ Result<std::unique_ptr<Tokenizer>> Read(const std::string& path, const Tokenizer
     return Error{made.error().code, path + ": " + made.error().message};
 }
 
-// The template in a file's JSON: a text, or a list of {name, template}.
-std::string TemplateIn(const json& object) {
+// The templates in a file's JSON: a text, a list of {name, template}, or an object of texts.
+ChatTemplates TemplatesIn(const json& object) {
     const json value = object.is_object() ? object.value("chat_template", json()) : json();
-    if (value.is_string()) return value.get<std::string>();
-    if (!value.is_array()) return {};
-    std::string chosen;
-    for (const json& entry : value) {
-        const json name = entry.is_object() ? entry.value("name", json()) : json();
-        const json text = entry.is_object() ? entry.value("template", json()) : json();
-        if (!text.is_string()) continue;
-        if (chosen.empty() || name == "default") chosen = text.get<std::string>();
+    ChatTemplates found;
+    std::string first;
+    const auto add = [&](const json& name, const json& text) {
+        if (!name.is_string() || !text.is_string() || text == "") return;
+        if (first.empty()) first = text.get<std::string>();
+        found.insert_or_assign(name.get<std::string>(), text.get<std::string>());
+    };
+    if (value.is_string()) add(kDefaultTemplate, value);
+    for (const auto& [key, entry] : value.items()) {
+        if (value.is_object()) add(key, entry);
+        if (value.is_array() && entry.is_object()) {
+            add(entry.value("name", json("")), entry.value("template", json()));
+        }
     }
-    return chosen;
+    if (!first.empty()) found.emplace(kDefaultTemplate, first);
+    return found;
 }
 
 }  // namespace
@@ -101,17 +107,41 @@ Result<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& path) {
     return Read(path, hints);
 }
 
-Result<std::string> ReadChatTemplate(const std::string& folder) {
+std::vector<std::string> FindMoreTemplates(const std::string& folder) {
+    std::vector<std::string> found;
+    std::error_code error;
+    const fs::path more = fs::path(folder) / kMoreTemplates;
+    for (fs::directory_iterator at(more, error), end; !error && at != end; at.increment(error)) {
+        const std::string name = at->path().filename().string();
+        if (name.ends_with(".jinja") && Exists(at->path())) {
+            found.push_back(fmt::format("{}/{}", kMoreTemplates, name));
+        }
+    }
+    std::ranges::sort(found);
+    return found;
+}
+
+Result<ChatTemplates> ReadChatTemplates(const std::string& folder) {
+    ChatTemplates templates;
     const std::string jinja = folder + "/chat_template.jinja";
-    if (Exists(jinja)) return ReadModelText(jinja, kMostTemplateBytes);
+    if (Exists(jinja)) {
+        WEFT_ASSIGN(templates[kDefaultTemplate], ReadModelText(jinja, kMostTemplateBytes));
+    }
+    for (const std::string& name : FindMoreTemplates(folder)) {
+        WEFT_ASSIGN(templates[fs::path(name).stem().string()],
+                    ReadModelText(folder + "/" + name, kMostTemplateBytes));
+    }
     for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
         const std::string path = folder + "/" + name;
-        if (!Exists(path)) continue;
+        if (templates.contains(kDefaultTemplate) || !Exists(path)) continue;
         WEFT_ASSIGN(const std::string text, ReadModelText(path, kMostTemplateBytes));
         const auto parsed = ParseJson(text);
         if (!parsed.ok()) return Error{parsed.error().code, path + ": " + parsed.error().message};
-        std::string found = TemplateIn(*parsed);
-        if (!found.empty()) return found;
+        templates.merge(TemplatesIn(*parsed));
+    }
+    if (!templates.empty()) {
+        templates.emplace(kDefaultTemplate, templates.begin()->second);
+        return templates;
     }
     return MakeError(ErrorCode::kNotFound,
                      "{}: no chat template: neither chat_template.jinja nor a 'chat_template' in "

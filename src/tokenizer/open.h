@@ -15,8 +15,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "tokenizer/tokenizer.h"
@@ -33,9 +35,16 @@ Result<std::unique_ptr<Tokenizer>> OpenTokenizerFolder(const std::string& folder
 // Opens a folder or a single file, with the files beside it.
 Result<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& path);
 
-// The folder's chat template (Jinja): chat_template.jinja, else `chat_template` in
-// tokenizer_config.json (in a list, the template named "default"), else chat_template.json.
-// kNotFound: none exists.
-Result<std::string> ReadChatTemplate(const std::string& folder);
+// The folder's chat templates (Jinja) by name, as transformers reads them: chat_template.jinja is
+// "default", additional_chat_templates/NAME.jinja is NAME. Without chat_template.jinja, also those
+// of `chat_template` in tokenizer_config.json, else in chat_template.json: a text, which is
+// "default", or a list or object of names and texts. If none is named "default", the first one also
+// has that name. kNotFound: none exists.
+using ChatTemplates = std::map<std::string, std::string>;
+inline constexpr const char* kDefaultTemplate = "default";
+Result<ChatTemplates> ReadChatTemplates(const std::string& folder);
+// The files of additional_chat_templates, by their paths in the folder.
+inline constexpr const char* kMoreTemplates = "additional_chat_templates";
+std::vector<std::string> FindMoreTemplates(const std::string& folder);
 
 }  // namespace weft::tokenizer

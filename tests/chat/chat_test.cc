@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "model_files/gguf.h"
+#include "model_files/gguf_writer.h"
 #include "support/chat_render.h"
 #include "support/tiny_vocabulary.h"
 
@@ -67,6 +69,26 @@ TEST(Chat, TheModelsOwnTemplateWins) {
     ASSERT_FALSE(bad.ok());
     EXPECT_NE(bad.error().message.find("line 2"), std::string::npos);
     EXPECT_NE(bad.error().message.find("--raw"), std::string::npos);
+}
+
+TEST(Chat, ToolsMayHaveATemplateOfTheirOwn) {
+    model_files::GgufWriter writer;
+    writer.String("tokenizer.chat_template", "D {{ messages[0].content }}");
+    writer.String("tokenizer.chat_template.tool_use",
+                  "T {{ tools | length }} {{ messages[0].content }}");
+    const std::vector<std::byte> header = writer.Header();
+    auto parsed = model_files::ParseGguf(header, header.size(), "header");
+    ASSERT_TRUE(parsed.ok());
+    const model_files::Metadata meta("header", std::move(parsed->entries));
+    const auto tokenizer = WithTokens({});
+    const auto chat = Chat::Load(meta, *tokenizer);
+    ASSERT_TRUE(chat.ok()) << chat.error().message;
+    ChatInput input = OneQuestion("", "Hi");
+    EXPECT_EQ(chat->Render(input)->bytes(), "D Hi");
+    input.tools = OrderedJson::array();
+    EXPECT_EQ(chat->Render(input)->bytes(), "D Hi");
+    input.tools.push_back({{"type", "function"}, {"function", {{"name", "f"}}}});
+    EXPECT_EQ(chat->Render(input)->bytes(), "T 1 Hi");
 }
 
 TEST(Chat, MessagesCannotForgeATurn) {

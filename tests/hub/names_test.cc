@@ -115,6 +115,13 @@ TEST(HubNames, ChoiceOfFolder) {
                      "o/n"),
               "config.json modules.json 1_Pooling/config.json 2_Dense/config.json "
               "2_Dense/model.safetensors model.safetensors -> ");
+    EXPECT_EQ(
+        Chosen({"config.json", "model.safetensors", "chat_template.jinja",
+                "additional_chat_templates/tool_use.jinja", "additional_chat_templates/x/y.jinja",
+                "additional_chat_templates/z.txt", "other/tool_use.jinja"},
+               "o/n"),
+        "config.json chat_template.jinja additional_chat_templates/tool_use.jinja "
+        "model.safetensors -> ");
     EXPECT_EQ(Chosen({"config.json", "model.safetensors.index.json", "pytorch_model.bin.index.json",
                       "a.safetensors"},
                      "o/n"),

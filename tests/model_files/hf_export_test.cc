@@ -559,6 +559,38 @@ TEST(HfExportFolders, AnotherModelsTokenizerIsRemoved) {
     }
 }
 
+// All chat templates of a folder, and of a GGUF file made from one, reach the new folder.
+TEST(HfExportFolders, EachChatTemplateIsCopied) {
+    OwnFolder folder("llama", Json::object());
+    WriteText(folder.dir / "model/chat_template.jinja", "D");
+    std::filesystem::create_directories(folder.dir / "model/additional_chat_templates");
+    WriteText(folder.dir / "model/additional_chat_templates/tool_use.jinja", "T");
+    WriteText(folder.dir / "model/additional_chat_templates/a-b.jinja", "AB");
+    const auto source = Open(folder.dir / "model");
+    const model_files::Metadata& meta = source->meta();
+    EXPECT_EQ(meta.String("tokenizer.chat_template").value(), "D");
+    EXPECT_EQ(meta.String("tokenizer.chat_template.tool_use").value(), "T");
+    EXPECT_EQ(meta.String("tokenizer.chat_template.a_b").value(), "AB");
+    EXPECT_EQ(meta.Strings("tokenizer.chat_templates").value(),
+              (std::vector<std::string_view>{"a_b", "tool_use"}));
+    std::filesystem::create_directories(folder.dir / "hf/additional_chat_templates");
+    WriteText(folder.dir / "hf/additional_chat_templates/old.jinja", "of another model");
+    const Status done = model_files::hf::ExportFolder(*source, folder.dir / "hf",
+                                                      {.type = SafeType::kF32, .replace = true});
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    EXPECT_EQ(tokenizer::ReadChatTemplates(folder.dir / "hf").value(),
+              (tokenizer::ChatTemplates{{"a-b", "AB"}, {"default", "D"}, {"tool_use", "T"}}));
+    support::TinyFile file{.hyper = support::TrainHyper()};
+    file.chat_template = "D";
+    file.tool_template = "T";
+    WriteTinyGguf(folder.dir / "m.gguf", file);
+    ASSERT_TRUE(model_files::hf::ExportFolder(*Open(folder.dir / "m.gguf"), folder.dir / "of_gguf",
+                                              {.type = SafeType::kF32})
+                    .ok());
+    EXPECT_EQ(tokenizer::ReadChatTemplates(folder.dir / "of_gguf").value(),
+              (tokenizer::ChatTemplates{{"default", "D"}, {"tool_use", "T"}}));
+}
+
 // As in transformers: rounding would change the choice of experts.
 TEST(HfExportFolders, RoutersStayF32) {
     OwnFolder folder("glm4moe", Json::object());
@@ -693,7 +725,7 @@ TEST(HfExportTokenizer, IdsAreTheSame) {
                       tokenizer::TokenizerConfigJson(data, "{{ x }}"));
             const auto theirs = tokenizer::OpenTokenizerFolder(dir.path());
             ASSERT_TRUE(theirs.ok()) << theirs.error().message;
-            EXPECT_EQ(tokenizer::ReadChatTemplate(dir.path()).value(), "{{ x }}");
+            EXPECT_EQ(tokenizer::ReadChatTemplates(dir.path()).value().at("default"), "{{ x }}");
             const auto ours = tokenizer::Tokenizer::Make(data);
             ASSERT_TRUE(ours.ok());
             EXPECT_EQ((*theirs)->data().bos, data.bos);

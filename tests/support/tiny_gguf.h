@@ -35,6 +35,7 @@ struct TinyFile {
     int64_t vocabulary = 0;  // tokens of the tokenizer; 0: the embedding's rows
     std::optional<tokenizer::TokenizerData> tokenizer{};  // replaces WriteVocabulary's
     std::string chat_template{};                          // empty: none
+    std::string tool_template{};                          // for conversations with tools
 };
 
 // Nine query heads over three KV heads of 32 columns; no power of two except where K-quants need
@@ -238,6 +239,9 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     WriteBools(writer, name + ".attention.indexer.types", h.indexer.own);
     if (!file.chat_template.empty()) {
         writer.String("tokenizer.chat_template", file.chat_template);
+    }
+    if (!file.tool_template.empty()) {
+        writer.String("tokenizer.chat_template.tool_use", file.tool_template);
     }
     if (file.tokenizer) {
         model_files::WriteTokenizer(*file.tokenizer, writer);

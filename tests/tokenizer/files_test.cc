@@ -469,7 +469,45 @@ TEST(TokenizerJson, OnigurumaExpressions) {
     }
 }
 
-TEST(TokenizerFolder, MissingAndTemplates) {
+// As transformers: chat_template.jinja and the folder's other templates come before those of
+// tokenizer_config.json.
+TEST(TokenizerFolder, ChatTemplates) {
+    const test::TempDir temporary;
+    const fs::path folder = temporary.path();
+    const auto put = [&](const char* name, const std::string& text) {
+        std::ofstream(folder / name) << text;
+    };
+    const auto read = [&] {
+        const auto templates = ReadChatTemplates(folder.string());
+        return templates.ok() ? *templates : ChatTemplates{{"error", templates.error().message}};
+    };
+    EXPECT_EQ(ReadChatTemplates(folder.string()).error().code, ErrorCode::kNotFound);
+    put("chat_template.json", R"({"chat_template": "processor"})");
+    EXPECT_EQ(read(), (ChatTemplates{{"default", "processor"}}));
+    const ChatTemplates both = {{"default", "D"}, {"tool_use", "T"}};
+    put("tokenizer_config.json",
+        R"({"chat_template": [{"name": "tool_use", "template": "T"},
+                              {"name": "default", "template": "D"}, {"name": 1}, "x"]})");
+    EXPECT_EQ(read(), both);
+    put("tokenizer_config.json", R"({"chat_template": {"default": "D", "tool_use": "T"}})");
+    EXPECT_EQ(read(), both);
+    put("tokenizer_config.json",
+        R"({"chat_template": [{"name": "rag", "template": "R"}, {"name": "a", "template": "A"}]})");
+    EXPECT_EQ(read(), (ChatTemplates{{"a", "A"}, {"default", "R"}, {"rag", "R"}}));
+    put("tokenizer_config.json", R"({"chat_template": "one"})");
+    EXPECT_EQ(read(), (ChatTemplates{{"default", "one"}}));
+    fs::create_directory(folder / "additional_chat_templates");
+    put("additional_chat_templates/tool_use.jinja", "own tools");
+    put("additional_chat_templates/notes.txt", "none");
+    EXPECT_EQ(read(), (ChatTemplates{{"default", "one"}, {"tool_use", "own tools"}}));
+    put("tokenizer_config.json",
+        R"({"chat_template": [{"name": "default", "template": "D"},
+                              {"name": "rag", "template": "R"}]})");
+    put("chat_template.jinja", "own file");
+    EXPECT_EQ(read(), (ChatTemplates{{"default", "own file"}, {"tool_use", "own tools"}}));
+}
+
+TEST(TokenizerFolder, MissingFiles) {
     const test::TempDir temporary;
     const fs::path folder = temporary.path();
     const auto put = [&](const char* name, const std::string& text) {
@@ -477,19 +515,11 @@ TEST(TokenizerFolder, MissingAndTemplates) {
     };
     EXPECT_EQ(OpenTokenizerFolder(folder.string()).error().code, ErrorCode::kNotFound);
     EXPECT_EQ(OpenTokenizerFolder((folder / "none").string()).error().code, ErrorCode::kNotFound);
-    EXPECT_EQ(ReadChatTemplate(folder.string()).error().code, ErrorCode::kNotFound);
     put("tekken.json", "{}");
     const auto tekken = OpenTokenizerFolder(folder.string());
     EXPECT_EQ(tekken.error().code, ErrorCode::kNotFound);
     EXPECT_NE(tekken.error().message.find("tekken.json"), std::string::npos);
-    put("tokenizer_config.json",
-        R"({"chat_template": [{"name": "tool", "template": "T"},
-                              {"name": "default", "template": "D"}]})");
-    EXPECT_EQ(ReadChatTemplate(folder.string()).value(), "D");
-    put("tokenizer_config.json", R"({"chat_template": "one", "bos_token": {"content": "<s>"}})");
-    EXPECT_EQ(ReadChatTemplate(folder.string()).value(), "one");
-    put("chat_template.jinja", "own file");
-    EXPECT_EQ(ReadChatTemplate(folder.string()).value(), "own file");
+    put("tokenizer_config.json", R"({"bos_token": {"content": "<s>"}})");
     put("tokenizer.json", SmallJson().dump());
     put("generation_config.json", R"({"eos_token_id": [4, 33]})");
     const auto made = OpenTokenizerFolder(folder.string());

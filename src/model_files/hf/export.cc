@@ -1,6 +1,7 @@
 #include "model_files/hf/export.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -367,8 +368,8 @@ Status WriteWeights(const ModelSource& source, std::vector<ExportTensor> tensors
 // Texts by file name.
 using TextFiles = std::map<std::string, std::string>;
 
-// The files of kCompanions, the file of the tokenizer, and the Python code of models and tokenizers
-// that are not part of transformers ("auto_map" in the JSON files).
+// The files of kCompanions, the file of the tokenizer, more chat templates, and the Python code of
+// models and tokenizers that are not part of transformers ("auto_map" in the JSON files).
 Result<TextFiles> ReadCompanions(const std::string& from) {
     std::set<std::string> names(std::begin(kCompanions), std::end(kCompanions));
     std::error_code failed;
@@ -377,6 +378,7 @@ Result<TextFiles> ReadCompanions(const std::string& from) {
     for (fs::directory_iterator at(from, failed), end; !failed && at != end; at.increment(failed)) {
         if (at->path().extension() == ".py") names.insert(at->path().filename());
     }
+    for (const std::string& name : tokenizer::FindMoreTemplates(from)) names.insert(name);
     TextFiles files;
     for (const std::string& name : names) {
         const fs::path file = fs::path(from) / name;
@@ -384,6 +386,26 @@ Result<TextFiles> ReadCompanions(const std::string& from) {
         WEFT_ASSIGN(files[name], ReadTextFile(file));
     }
     return files;
+}
+
+// If the model has several chat templates, adds them all as files, which transformers prefers to
+// those of tokenizer_config.json. Metadata must not choose the path of a file.
+Status AddTemplates(const Metadata& meta, TextFiles& files) {
+    constexpr size_t kMostName = 64;
+    const std::string key = "tokenizer.chat_template", before = key + ".";
+    WEFT_ASSIGN(const std::string chat, meta.StringOr(key, ""));
+    const auto is_plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+    for (const MetaEntry& entry : meta.entries()) {
+        if (!entry.key.starts_with(before)) continue;
+        const std::string_view name = entry.key.substr(before.size());
+        if (name.empty() || name.size() > kMostName || !std::ranges::all_of(name, is_plain)) {
+            continue;
+        }
+        WEFT_ASSIGN(files[fmt::format("{}/{}.jinja", tokenizer::kMoreTemplates, name)],
+                    meta.String(entry.key));
+        if (!chat.empty()) files["chat_template.jinja"] = chat;
+    }
+    return {};
 }
 
 // Only under the known names: metadata must not choose file names.
@@ -402,6 +424,7 @@ Result<TextFiles> KeptFiles(const ModelSource& source) {
     WEFT_ASSIGN(const Config config,
                 Config::Parse(text == files.end() ? "{}" : text->second, source.name()));
     if (!chat.empty() && !config.Has("chat_template")) files["chat_template.jinja"] = chat;
+    WEFT_TRY(AddTemplates(source.meta(), files));
     return files;
 }
 
@@ -425,9 +448,11 @@ Result<TextFiles> TokenizerFiles(const ModelSource& source) {
         if (id >= 0 && std::ranges::find(ends, Json(id)) == ends.end()) ends.push_back(id);
     }
     if (!ends.empty()) generation["eos_token_id"] = ends;
-    return TextFiles{{"tokenizer.json", *tokenizer},
-                     {"tokenizer_config.json", tokenizer::TokenizerConfigJson(data, chat)},
-                     {"generation_config.json", generation.dump(2) + "\n"}};
+    TextFiles files = {{"tokenizer.json", *tokenizer},
+                       {"tokenizer_config.json", tokenizer::TokenizerConfigJson(data, chat)},
+                       {"generation_config.json", generation.dump(2) + "\n"}};
+    WEFT_TRY(AddTemplates(meta, files));
+    return files;
 }
 
 // Adds one matrix per expert; the expert's number replaces the '*' in the name.
@@ -793,6 +818,10 @@ void RemoveLeftParts(const std::string& folder) {
 std::vector<std::string> StaleFiles(const std::string& folder, const NewFiles& files) {
     std::vector<std::string> stale;
     std::error_code failed;
+    for (const std::string& name : tokenizer::FindMoreTemplates(folder)) {
+        const std::string path = folder + "/" + name;
+        if (std::ranges::find(files, path, &OutputFile::path) == files.end()) stale.push_back(path);
+    }
     for (fs::directory_iterator at(folder, failed), end; !failed && at != end;
          at.increment(failed)) {
         const std::string name = at->path().filename(), path = folder + "/" + name;

@@ -1,6 +1,9 @@
 #include "model_files/hf/folder_config.h"
 
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
+#include <map>
 
 #include "base/file_kind.h"
 #include "model_files/folder_kind.h"
@@ -11,6 +14,32 @@
 namespace weft::model_files::hf {
 namespace {
 
+constexpr const char* kChatTemplateKey = "tokenizer.chat_template";
+constexpr size_t kMostTemplateName = 64;
+
+// As llama.cpp's converter: one key for the default template, one for each other template, whose
+// name may have letters, digits and '_', and the list of the other names.
+Status WriteChatTemplates(const std::string& path, GgufWriter& writer) {
+    const Result<tokenizer::ChatTemplates> found = tokenizer::ReadChatTemplates(path);
+    if (!found.ok() && found.error().code == ErrorCode::kNotFound) return {};
+    if (!found.ok()) return found.error();
+    std::map<std::string, std::string_view> others;
+    for (const auto& [name, text] : *found) {
+        std::string key = name.substr(0, kMostTemplateName);
+        std::ranges::replace_if(
+            key, [](unsigned char c) { return !std::isalnum(c); }, '_');
+        if (name != tokenizer::kDefaultTemplate && !key.empty()) others.emplace(key, text);
+    }
+    writer.String(kChatTemplateKey, found->at(tokenizer::kDefaultTemplate));
+    std::vector<std::string> names;
+    for (const auto& [name, text] : others) {
+        writer.String(fmt::format("{}.{}", kChatTemplateKey, name), text);
+        names.push_back(name);
+    }
+    if (!names.empty()) writer.Strings("tokenizer.chat_templates", names);
+    return {};
+}
+
 Result<std::vector<std::byte>> MakeMetadata(const std::string& path, const Family& family,
                                             const Config& config, const TensorFacts& facts) {
     GgufWriter writer;
@@ -18,9 +47,7 @@ Result<std::vector<std::byte>> MakeMetadata(const std::string& path, const Famil
     writer.String("general.type", "model");
     writer.String("general.name",
                   std::filesystem::path(path).lexically_normal().filename().string());
-    const Result<std::string> chat = tokenizer::ReadChatTemplate(path);
-    if (chat.ok()) writer.String("tokenizer.chat_template", *chat);
-    if (!chat.ok() && chat.error().code != ErrorCode::kNotFound) return chat.error();
+    WEFT_TRY(WriteChatTemplates(path, writer));
     WriteSamplingKeys(ReadGenerationConfig(path), writer);
     MetaWriter meta(writer, family, facts);
     WEFT_TRY(family.meta == nullptr ? WriteCommon(config, meta) : family.meta(config, meta));
