@@ -1,5 +1,6 @@
 #include "model_files/read_tokenizer.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/log.h"
@@ -115,6 +116,38 @@ Status ReadIds(const Metadata& meta, tokenizer::TokenizerData& data) {
     return {};
 }
 
+// Files of other converters do not say that the markers of Phi-3's vocabulary take the white space
+// behind them. llama.cpp has this rule, too.
+void MarkPhi3(tokenizer::TokenizerData& data) {
+    constexpr std::string_view kOthers[] = {"<unk>", "<s>", "<|endoftext|>"};
+    const bool phi = data.model == "llama" &&
+                     std::ranges::find(data.tokens, "<|placeholder1|>") != data.tokens.end();
+    for (size_t id = 0; phi && id < std::min(data.tokens.size(), data.types.size()); ++id) {
+        const auto type = static_cast<tokenizer::TokenType>(data.types[id]);
+        const bool marker =
+            type == tokenizer::TokenType::kControl || type == tokenizer::TokenType::kUserDefined;
+        if (marker && std::ranges::find(kOthers, data.tokens[id]) == std::end(kOthers)) {
+            data.rstrip.push_back(static_cast<int32_t>(id));
+        }
+    }
+}
+
+// Ids out of range mark no token.
+Status ReadFlags(const Metadata& meta, tokenizer::TokenizerData& data) {
+    const auto count = static_cast<int64_t>(data.tokens.size());
+    bool has = false;
+    for (const auto& [key, ids] : kFlagKeys) {
+        if (!meta.Has(key)) continue;
+        has = true;
+        WEFT_ASSIGN(const std::vector<int64_t> read, meta.Ints(key));
+        for (const int64_t id : read) {
+            if (id >= 0 && id < count) (data.*ids).push_back(static_cast<int32_t>(id));
+        }
+    }
+    if (!has) MarkPhi3(data);
+    return {};
+}
+
 Status ReadUnigram(const Metadata& meta, tokenizer::TokenizerData& data) {
     WEFT_ASSIGN(data.remove_extra_spaces, meta.BoolOr(Key("remove_extra_whitespaces"), false));
     const std::string key = Key("precompiled_charsmap");
@@ -201,6 +234,7 @@ Result<tokenizer::TokenizerData> ReadTokenizer(const Metadata& meta) {
     }
     WEFT_TRY(ReadArrays(meta, data));
     WEFT_TRY(ReadIds(meta, data));
+    WEFT_TRY(ReadFlags(meta, data));
     if (data.model == "t5") WEFT_TRY(ReadUnigram(meta, data));
     return data;
 }

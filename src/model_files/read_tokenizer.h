@@ -11,6 +11,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "base/result.h"
 #include "model_files/metadata.h"
@@ -22,6 +23,17 @@ namespace weft::model_files {
 
 inline constexpr const char* kKeptJsonKey = "tokenizer.huggingface.json";
 inline constexpr const char* kKeptPrefix = "tokenizer.weft.";
+
+// Keys of Weft for what GGUF cannot express: ids of added tokens that take white space, or that
+// match only as words of their own.
+struct FlagKey {
+    const char* key;
+    std::vector<int32_t> tokenizer::TokenizerData::*ids;
+};
+inline constexpr FlagKey kFlagKeys[] = {
+    {"tokenizer.huggingface.lstrip", &tokenizer::TokenizerData::lstrip},
+    {"tokenizer.huggingface.rstrip", &tokenizer::TokenizerData::rstrip},
+    {"tokenizer.huggingface.single_word", &tokenizer::TokenizerData::single_word}};
 
 // Whether the model has a tokenizer of any kind; a model may have only weights.
 bool HasTokenizer(const ModelSource& source);

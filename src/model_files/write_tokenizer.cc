@@ -32,6 +32,9 @@ void WriteTokenizer(const tokenizer::TokenizerData& data, GgufWriter& writer) {
     writer.I32s(GgmlKey("token_type"), data.types);
     if (!data.merges.empty()) writer.Strings(GgmlKey("merges"), data.merges);
     WriteIds(data, writer);
+    for (const auto& [key, ids] : kFlagKeys) {
+        if (!(data.*ids).empty()) writer.I32s(key, data.*ids);
+    }
     writer.Bool(GgmlKey("add_bos_token"), data.add_bos);
     writer.Bool(GgmlKey("add_eos_token"), data.add_eos);
     if (data.model == "llama") writer.Bool(GgmlKey("add_space_prefix"), data.add_space_prefix);

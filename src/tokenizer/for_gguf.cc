@@ -168,12 +168,16 @@ bool SameIds(const Tokenizer& ours, const Tokenizer& theirs) {
         if (!SameIds(ours, theirs, probe)) return false;
     }
     if (!SameIdsOfTokens(ours, theirs) || !SameIdsOfMixtures(ours, theirs)) return false;
-    // Adds at most a hundred markers to a text.
+    // At most a thousand markers, beside words and beside white space that they may take. (The
+    // user-defined tokens of a SentencePiece file follow rules that no reader of GGUF has.)
+    const bool user = theirs.data().model != "sentencepiece";
     std::string marked = "begin";
     int count = 0;
-    for (int32_t id = 0; id < theirs.vocab_size() && count < 100; ++id) {
-        if (theirs.Type(id) != TokenType::kControl) continue;
-        marked += theirs.data().tokens[static_cast<size_t>(id)] + "word" + std::to_string(id);
+    for (int32_t id = 0; id < theirs.vocab_size() && count < 1000; ++id) {
+        const TokenType type = theirs.Type(id);
+        if (type != TokenType::kControl && !(user && type == TokenType::kUserDefined)) continue;
+        const std::string& marker = theirs.data().tokens[static_cast<size_t>(id)];
+        marked += fmt::format("{0}word{1}{0} \nx\n {0} y {0}\n", marker, id);
         ++count;
     }
     const EncodeOptions all{.add_special = true, .parse_special = true};

@@ -106,8 +106,9 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Make(TokenizerData data) {
     TokenizerParts parts;
     WEFT_ASSIGN(parts.vocabulary, Vocabulary::Make(std::move(data)));
     WEFT_ASSIGN(parts.model, MakeModel(*parts.vocabulary));
-    parts.always = SpecialEntries(*parts.vocabulary, false);
-    parts.on_request = SpecialEntries(*parts.vocabulary, true);
+    using enum TokenType;
+    parts.always = SpecialEntries(*parts.vocabulary, {kUserDefined});
+    parts.on_request = SpecialEntries(*parts.vocabulary, {kUserDefined, kControl, kUnknown});
     return Assemble(std::move(parts));
 }
 

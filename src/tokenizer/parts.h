@@ -1,9 +1,11 @@
 // Parts of a Tokenizer, made by the reader of each file format.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
+#include "tokenizer/hints.h"
 #include "tokenizer/model.h"
 #include "tokenizer/special.h"
 
@@ -20,8 +22,12 @@ struct TokenizerParts {
     bool user_bytes_by_model = false;
 };
 
-// Entries for all user-defined tokens; with `all`, also for control and unknown tokens.
-std::vector<SpecialScanner::Entry> SpecialEntries(const Vocabulary& vocabulary, bool all);
+// Entries for the tokens of these types.
+std::vector<SpecialScanner::Entry> SpecialEntries(const Vocabulary& vocabulary,
+                                                  std::initializer_list<TokenType> types);
+
+// Adds the token's lstrip, rstrip and single_word to the lists of `data`.
+void AddFlags(const AddedToken& token, TokenizerData& data);
 
 // Sets the type of tokens that begin or end a text or a turn to control. Finds these tokens by the
 // ids in `data` and by known names. Otherwise a "</s>" in a user's text would become such a token.

@@ -129,6 +129,7 @@ Status ReadAdded(const json& root, Reading& reading) {
         const bool own = at < reading.data.tokens.size() && !reading.data.tokens[at].empty();
         if (!own) reading.outside.push_back(read.id);
         WEFT_TRY(PutToken(read.text, id, reading));
+        AddFlags(read, reading.data);
         reading.added.push_back(std::move(read));
     }
     return {};

@@ -171,6 +171,7 @@ void SetIds(const TokenizerHints& hints, Model& model) {
 Status AddTokens(const TokenizerHints& hints, Model& model) {
     TokenizerData& data = model.data;
     for (const AddedToken& token : hints.added) {
+        AddFlags(token, data);
         const auto at = static_cast<size_t>(token.id);
         if (at > data.tokens.size() + 65536) {
             return MakeError(ErrorCode::kCorrupt,
@@ -192,18 +193,6 @@ Status AddTokens(const TokenizerHints& hints, Model& model) {
             static_cast<int32_t>(token.special ? TokenType::kControl : TokenType::kUserDefined);
     }
     return {};
-}
-
-std::vector<SpecialScanner::Entry> EntriesOf(const Vocabulary& vocabulary, TokenType first,
-                                             TokenType second) {
-    std::vector<SpecialScanner::Entry> entries;
-    for (int32_t id = 0; id < vocabulary.size(); ++id) {
-        const TokenType type = vocabulary.Type(id);
-        if ((type == first || type == second) && !vocabulary.Text(id).empty()) {
-            entries.push_back({vocabulary.Text(id), id});
-        }
-    }
-    return entries;
 }
 
 // SentencePiece's encoding of a text. Owns the objects that its normalizer refers to.
@@ -237,7 +226,7 @@ Result<std::unique_ptr<Tokenizer>> ReadSentencePiece(std::string_view bytes,
     const Vocabulary& vocabulary = *parts.vocabulary;
 
     auto kept = std::make_unique<const SpecialScanner>(
-        EntriesOf(vocabulary, TokenType::kUserDefined, TokenType::kUserDefined));
+        SpecialEntries(vocabulary, {TokenType::kUserDefined}));
     model.rules.kept = kept.get();
     PipelineParts pipeline;
     NormalizeSteps steps;
@@ -249,7 +238,7 @@ Result<std::unique_ptr<Tokenizer>> ReadSentencePiece(std::string_view bytes,
         WEFT_ASSIGN(pipeline.model, MakeSpmWordModel(vocabulary, model.byte_fallback));
     }
     parts.model = std::make_unique<SentencePieceModel>(std::move(kept), std::move(pipeline));
-    parts.on_request = EntriesOf(vocabulary, TokenType::kControl, TokenType::kUnknown);
+    parts.on_request = SpecialEntries(vocabulary, {TokenType::kControl, TokenType::kUnknown});
     parts.user_bytes_by_model = true;
     return Tokenizer::Assemble(std::move(parts));
 }

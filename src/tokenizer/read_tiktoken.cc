@@ -203,7 +203,7 @@ Result<std::unique_ptr<Tokenizer>> ReadTiktoken(std::string_view text,
     pipeline.words = std::move(words.words);
     WEFT_ASSIGN(pipeline.model, MakeBytePairModel(vocabulary, merges, true));
     parts.model = MakePipeline(std::move(pipeline));
-    parts.on_request = SpecialEntries(vocabulary, true);
+    parts.on_request = SpecialEntries(vocabulary, {TokenType::kControl});
     return Tokenizer::Assemble(std::move(parts));
 }
 

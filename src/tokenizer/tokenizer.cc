@@ -185,14 +185,32 @@ void TypeMarkers(TokenizerData& data, bool normal_ones) {
     }
 }
 
-std::vector<SpecialScanner::Entry> SpecialEntries(const Vocabulary& vocabulary, bool all) {
+void AddFlags(const AddedToken& token, TokenizerData& data) {
+    if (token.takes_left) data.lstrip.push_back(token.id);
+    if (token.takes_right) data.rstrip.push_back(token.id);
+    if (token.single_word) data.single_word.push_back(token.id);
+}
+
+std::vector<SpecialScanner::Entry> SpecialEntries(const Vocabulary& vocabulary,
+                                                  std::initializer_list<TokenType> types) {
     std::vector<SpecialScanner::Entry> entries;
+    std::vector<size_t> place(vocabulary.data().tokens.size(), SIZE_MAX);  // in entries, by id
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
-        const TokenType type = vocabulary.Type(id);
-        const bool wanted = type == TokenType::kUserDefined ||
-                            (all && (type == TokenType::kControl || type == TokenType::kUnknown));
-        if (wanted && !vocabulary.Text(id).empty()) entries.push_back({vocabulary.Text(id), id});
+        const bool wanted = std::ranges::find(types, vocabulary.Type(id)) != types.end();
+        if (!wanted || vocabulary.Text(id).empty()) continue;
+        place[static_cast<size_t>(id)] = entries.size();
+        entries.push_back({vocabulary.Text(id), id});
     }
+    const auto mark = [&](const std::vector<int32_t>& ids, bool SpecialScanner::Entry::*flag) {
+        for (const int32_t id : ids) {
+            if (vocabulary.Has(id) && place[static_cast<size_t>(id)] != SIZE_MAX) {
+                entries[place[static_cast<size_t>(id)]].*flag = true;
+            }
+        }
+    };
+    mark(vocabulary.data().lstrip, &SpecialScanner::Entry::takes_left);
+    mark(vocabulary.data().rstrip, &SpecialScanner::Entry::takes_right);
+    mark(vocabulary.data().single_word, &SpecialScanner::Entry::single_word);
     return entries;
 }
 

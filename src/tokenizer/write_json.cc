@@ -81,14 +81,18 @@ bool IsUnused(const TokenizerData& data, size_t id) {
 
 json AddedTokens(const TokenizerData& data) {
     json added = json::array();
+    const auto set = [](const std::vector<int32_t>& ids) {
+        return std::unordered_set<size_t>(ids.begin(), ids.end());
+    };
+    const auto left = set(data.lstrip), right = set(data.rstrip), alone = set(data.single_word);
     for (size_t id = 0; id < data.tokens.size(); ++id) {
         if (!IsAdded(data, id)) continue;
         const bool special = static_cast<TokenType>(data.types[id]) != TokenType::kUserDefined;
         added.push_back({{"id", id},
                          {"content", data.tokens[id]},
-                         {"single_word", false},
-                         {"lstrip", false},
-                         {"rstrip", false},
+                         {"single_word", alone.contains(id)},
+                         {"lstrip", left.contains(id)},
+                         {"rstrip", right.contains(id)},
                          {"normalized", false},
                          {"special", special}});
     }

@@ -19,6 +19,7 @@
 #include "tokenizer/for_gguf.h"
 #include "tokenizer/kept_json.h"
 #include "tokenizer/open.h"
+#include "tokenizer/write_json.h"
 
 namespace weft::model_files {
 namespace {
@@ -131,6 +132,90 @@ TEST(TokenizerToGguf, NamesThePreTokenizer) {
         ASSERT_TRUE(WriteFile(dir / "tokenizer.json", std::as_bytes(std::span(text))).ok());
         EXPECT_EQ(Found(dir.path(), texts), kind);
     }
+}
+
+// Added tokens that take white space or must be words of their own: ids by tokenizers 0.23.1, of
+// the folder, of the GGUF file, and of a folder made from it.
+TEST(TokenizerToGguf, KeepsTheFlagsOfAddedTokens) {
+    json file = WriteTokenizerReadJson(kFolder + "files/llama3/tokenizer.json");
+    file["added_tokens"] = json::array();
+    const auto add = [&](int id, const char* text, bool special, std::vector<std::string> flags) {
+        json token = {{"id", id}, {"content", text}, {"special", special}};
+        for (const std::string& flag : flags) token[flag] = true;
+        file["added_tokens"].push_back(token);
+    };
+    add(309, "the", false, {"single_word"});
+    add(420, "<|user|>", true, {"rstrip"});
+    add(421, "<|end|>", true, {"rstrip"});
+    add(422, "<mask>", true, {"lstrip"});
+    add(423, "<x>", false, {"lstrip", "rstrip"});
+    add(424, "[S]", true, {"single_word"});
+    const test::TempDir dir;
+    const auto write = [&](const std::string& text) {
+        EXPECT_TRUE(WriteFile(dir / "tokenizer.json", std::as_bytes(std::span(text))).ok());
+        return tokenizer::OpenTokenizerFolder(dir.path());
+    };
+    const auto folder = write(file.dump());
+    ASSERT_TRUE(folder.ok()) << folder.error().message;
+    const auto data = tokenizer::TokenizerForGguf(dir.path(), 432);
+    ASSERT_TRUE(data.ok()) << data.error().message;
+    EXPECT_EQ(data->pre, "llama-bpe");
+    const auto ours = ThroughGguf(*data);
+    ASSERT_TRUE(ours.ok()) << ours.error().message;
+    const auto exported = write(tokenizer::TokenizerJson(*data).value());
+    ASSERT_TRUE(exported.ok()) << exported.error().message;
+    const std::pair<const char*, std::vector<int32_t>> cases[] = {
+        {"<|user|>\nhi<|end|>\n<|user|> \n you", {420, 71, 72, 421, 420, 88, 268}},
+        {"a <mask> b", {64, 422, 220, 65}},
+        {"a <x> \n b", {64, 423, 65}},
+        {"x[S]y [S] z[S]", {87, 58, 50, 60, 88, 220, 424, 220, 89, 58, 50, 60}},
+        {"the them the", {309, 258, 76, 220, 309}}};
+    for (const auto& [text, ids] : cases) {
+        for (const auto* tokenizer : {&*folder, &*ours, &*exported}) {
+            EXPECT_EQ((*tokenizer)->Encode(text, {.add_special = false, .parse_special = true}),
+                      ids)
+                << text;
+        }
+    }
+}
+
+// As in llama.cpp: files of other converters do not have Weft's keys.
+TEST(ReadTokenizer, MarkersOfPhi3TakeTheWhiteSpaceBehindThem) {
+    for (const char* last : {"<|placeholder1|>", "<|other|>"}) {
+        tokenizer::TokenizerData data = tokenizer::TinySpm();
+        for (const char* marker : {"<|endoftext|>", "<|user|>", last}) {
+            data.tokens.push_back(marker);
+            data.types.push_back(static_cast<int32_t>(tokenizer::TokenType::kControl));
+            data.scores.push_back(0);
+        }
+        const auto read = ThroughGguf(data);
+        ASSERT_TRUE(read.ok()) << read.error().message;
+        const tokenizer::EncodeOptions options{.add_special = false, .parse_special = true};
+        const auto encode = [&](const char* text) { return (*read)->Encode(text, options); };
+        const bool phi = std::string_view(last) == "<|placeholder1|>";
+        EXPECT_EQ(encode("<|user|>\n") == encode("<|user|>"), phi);
+        EXPECT_NE(encode("<|endoftext|>\n"), encode("<|endoftext|>"));
+        // A file with the keys says all.
+        data.lstrip = {static_cast<int32_t>(data.tokens.size()) - 2};
+        const auto told = ThroughGguf(data);
+        ASSERT_TRUE(told.ok()) << told.error().message;
+        EXPECT_NE((*told)->Encode("<|user|>\n", options), encode("<|user|>"));
+        EXPECT_EQ((*told)->Encode("\n<|user|>", options), encode("<|user|>"));
+    }
+}
+
+// The normalizer of the folder removes the marker before its text is searched for markers.
+TEST(TokenizerToGguf, RefusesMarkersThatAreFoundElsewhere) {
+    json file = WriteTokenizerReadJson(kFolder + "files/llama3/tokenizer.json");
+    file["added_tokens"] =
+        json::array({{{"id", 420}, {"content", "<x>"}, {"special", false}, {"normalized", true}}});
+    file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "<x>"}}}, {"content", ""}};
+    const test::TempDir dir;
+    const std::string text = file.dump();
+    ASSERT_TRUE(WriteFile(dir / "tokenizer.json", std::as_bytes(std::span(text))).ok());
+    const auto data = tokenizer::TokenizerForGguf(dir.path(), 432);
+    ASSERT_FALSE(data.ok());
+    EXPECT_EQ(data.error().code, ErrorCode::kUnsupported);
 }
 
 std::string ReadWhole(const std::string& path) {
