@@ -1,23 +1,27 @@
-// Fuzzes tiktoken files: one letter for the family, the file up to an empty line, text to encode.
+// Fuzzes tiktoken files and tekken.json: one letter for the family, the file up to an empty line,
+// text to encode.
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <string_view>
 
 #include "base/check.h"
+#include "tokenizer/read_tekken.h"
 #include "tokenizer/read_tiktoken.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     using namespace weft::tokenizer;
     std::string_view input(reinterpret_cast<const char*>(bytes), size);
     TokenizerHints hints;
-    const char* types[] = {"kimi_k2", "llama", "qwen2", "gpt_oss", "", "other"};
+    const char* types[] = {"kimi_k2", "llama", "qwen2", "gpt_oss", "", "other", "tekken"};
     if (!input.empty()) {
         hints.model_type = types[static_cast<uint8_t>(input[0]) % std::size(types)];
         input.remove_prefix(1);
     }
     const size_t cut = input.find("\n\n");
-    const auto tokenizer = ReadTiktoken(input.substr(0, cut), hints);
+    const bool tekken = hints.model_type == "tekken";
+    const auto tokenizer = tekken ? ReadTekken(input.substr(0, cut), hints)
+                                  : ReadTiktoken(input.substr(0, cut), hints);
     if (!tokenizer.ok()) {
         WEFT_CHECK(!tokenizer.error().message.empty());
         return 0;

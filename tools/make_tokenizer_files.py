@@ -4,11 +4,13 @@ on a page of text with the real families' expressions, and the results of indepe
 implementations for the texts of make_tokenizer_golden.py.
 
   files/NAME/tokenizer.json or tokenizer.model or tiktoken.model (with config.json), and ids.json:
-                the ids of each text by Hugging Face tokenizers, sentencepiece or tiktoken
+                the ids of each text by Hugging Face tokenizers, sentencepiece or tiktoken; tekken.json
+                by mistral_common
   splits.json   by pre-tokenizer name, one number per text: a hash of the ends of its words, split
                 by the family's expressions in Hugging Face tokenizers
 
-Made with Python 3.11, tokenizers 0.23.3, tiktoken 0.14, sentencepiece 0.2.3, seed 20.
+Made with Python 3.11, tokenizers 0.23.3, tiktoken 0.14, sentencepiece 0.2.3,
+mistral_common 1.13.1, seed 20.
 Usage: make_tokenizer_files.py OUT_DIR
 """
 import base64
@@ -19,6 +21,7 @@ import sys
 
 import sentencepiece
 import tiktoken
+from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from make_tokenizer_golden import (DEEPSEEK, DEFAULT, GPT2, LLAMA3, QWEN2, corpus, hard_texts)
 from tokenizers import AddedToken, Regex, Tokenizer, models, trainers
 from tokenizers import decoders as D
@@ -255,6 +258,24 @@ def write(folder, name, file, content, ids):
     (folder / name / "ids.json").write_text(text + "\n")
 
 
+def tekken_file(folder, tokens, texts):
+    """The last token is one more than the model has."""
+    special = [{"rank": i, "token_str": name, "is_control": True}
+               for i, name in enumerate(("<|unk|>", "<|begin|>", "<|end|>"))]
+    vocabulary = [{"rank": i, "token_bytes": base64.b64encode(t).decode(), "token_str": None}
+                  for i, t in enumerate(tokens)]
+    config = {"pattern": "|".join(FAMILIES["tekken"]), "num_vocab_tokens": len(tokens),
+              "default_vocab_size": len(tokens) + 4, "default_num_special_tokens": 5,
+              "version": "v7"}
+    content = json.dumps({"config": config, "vocab": vocabulary, "special_tokens": special})
+    path = folder / "tekken.json"
+    path.write_text(content.replace("}, {", "},\n{") + "\n")
+    model = Tekkenizer.from_file(path)
+    content = path.read_bytes()
+    path.unlink()
+    return content, [model.encode(t, bos=False, eos=False) for t in texts]
+
+
 def main():
     out = pathlib.Path(sys.argv[1])
     texts = hard_texts()
@@ -277,6 +298,9 @@ def main():
     write(files, "tiktoken_kimi", "tiktoken.model", b"".join(lines),
           [encoding.encode(t, allowed_special="all") for t in texts])
     (files / "tiktoken_kimi" / "config.json").write_text('{"model_type": "kimi_k2"}\n')
+    content, ids = tekken_file(files, [bytes([b]) for b in range(256)] + sorted(
+        (t for t in ranks if len(t) > 1), key=ranks.get), texts)
+    write(files, "tekken", "tekken.json", content, ids)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,12 @@ constexpr Form kForms[] = {
      "{% if add_generation_prompt %}"
      "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
      "{% endif %}"},
+    {{"[SYSTEM_PROMPT]", "[INST]", "[/INST]"},
+     "{{ bos_token }}{% for message in messages %}"
+     "{% if message.role == 'user' %}{{ '[INST]' + message.content + '[/INST]' }}"
+     "{% elif message.role == 'assistant' %}{{ message.content + eos_token }}"
+     "{% else %}{{ '[SYSTEM_PROMPT]' + message.content + '[/SYSTEM_PROMPT]' }}{% endif %}"
+     "{% endfor %}"},
 };
 
 bool Has(const tokenizer::Tokenizer& tokenizer, std::string_view marker) {
@@ -158,7 +164,7 @@ Result<Chat> Chat::Make(std::string_view chat_template, const tokenizer::Tokeniz
             return MakeError(
                 ErrorCode::kUnsupported,
                 "chat: the model has no chat template, and its vocabulary lacks the markers of "
-                "ChatML and Llama 3. {}",
+                "ChatML, Llama 3 and Mistral. {}",
                 kWithout);
         }
         chat_template = form->text;

@@ -4,6 +4,8 @@
 // vocabulary:
 //   ChatML   <|im_start|>ROLE\nCONTENT<|im_end|>\n ...               (SmolLM2, Qwen)
 //   Llama 3  <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|> ...
+//   Mistral  [SYSTEM_PROMPT]CONTENT[/SYSTEM_PROMPT][INST]CONTENT[/INST]CONTENT</s> ...
+//            (mistral_common's versions 7 to 13, without tools)
 //
 // Templates expect a message's content as a string, as a list of parts, or either; a content value
 // acts as both (chat/template/value.h). Make and Load render probe messages, to find the roles

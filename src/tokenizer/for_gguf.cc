@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <tuple>
 
 #include "base/file.h"
 #include "base/utf8.h"
@@ -104,6 +105,25 @@ Result<std::vector<std::string>> MergesOf(const json& root) {
                    entry[1].is_string()) {
             merges.push_back(entry[0].get<std::string>() + " " + entry[1].get<std::string>());
         }
+    }
+    return merges;
+}
+
+// The merges of a file with ranks (tiktoken, tekken.json), as transformers converts them: in the
+// order of the tokens, every two tokens that join to one.
+Result<std::vector<std::string>> MergesOfRanks(const TokenizerData& data) {
+    std::vector<std::string> merges;
+    if (data.model != "tiktoken" && data.model != "tekken") return merges;
+    WEFT_ASSIGN(const auto vocabulary, Vocabulary::Make(data));
+    std::vector<PairMerge> pairs;
+    for (int32_t id = 0; id < vocabulary->size(); ++id) {
+        if (vocabulary->Type(id) == TokenType::kNormal) AppendSplits(*vocabulary, id, pairs);
+    }
+    std::ranges::sort(pairs, {}, [](const PairMerge& pair) {
+        return std::tuple(pair.rank, pair.left, pair.right);
+    });
+    for (const PairMerge& pair : pairs) {
+        merges.push_back(vocabulary->Text(pair.left) + " " + vocabulary->Text(pair.right));
     }
     return merges;
 }
@@ -306,6 +326,8 @@ Result<TokenizerData> TokenizerForGguf(const std::string& folder, int64_t vocabu
         WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostBytes));
         WEFT_ASSIGN(const json root, ParseJson(text));
         WEFT_ASSIGN(merges, MergesOf(root));
+    } else {
+        WEFT_ASSIGN(merges, MergesOfRanks(base));
     }
     Search search(*tokenizer, base);
     const bool found =

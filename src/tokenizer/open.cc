@@ -7,6 +7,7 @@
 #include "tokenizer/hints.h"
 #include "tokenizer/read_json.h"
 #include "tokenizer/read_sentencepiece.h"
+#include "tokenizer/read_tekken.h"
 #include "tokenizer/read_tiktoken.h"
 
 namespace weft::tokenizer {
@@ -43,9 +44,10 @@ Result<std::unique_ptr<Tokenizer>> Read(const std::string& path, const Tokenizer
                          path, hints.model_type);
     }
     WEFT_ASSIGN(const std::string text, ReadModelText(path, kMostTokenizerBytes));
-    auto made = path.ends_with(".json")   ? ReadTokenizerJson(text, hints)
-                : LooksLikeTiktoken(text) ? ReadTiktoken(text, hints)
-                                          : ReadSentencePiece(text, hints);
+    auto made = path.ends_with(kTekkenFile) ? ReadTekken(text, hints)
+                : path.ends_with(".json")   ? ReadTokenizerJson(text, hints)
+                : LooksLikeTiktoken(text)   ? ReadTiktoken(text, hints)
+                                            : ReadSentencePiece(text, hints);
     if (made.ok()) return made;
     return Error{made.error().code, path + ": " + made.error().message};
 }
@@ -78,18 +80,13 @@ Result<std::string> FindTokenizerFile(const std::string& folder) {
                              "sentencepiece.bpe.model"}) {
         if (Exists(folder + "/" + name)) return folder + "/" + name;
     }
-    const std::string tiktoken = FindEnding(folder, ".tiktoken");
+    const std::string tiktoken =
+        Exists(folder + "/" + kTekkenFile) ? kTekkenFile : FindEnding(folder, ".tiktoken");
     if (!tiktoken.empty()) return folder + "/" + tiktoken;
-    if (Exists(folder + "/tekken.json")) {
-        return MakeError(ErrorCode::kNotFound,
-                         "{}: the only tokenizer is tekken.json, which Weft does not read. Put the "
-                         "model's tokenizer.json beside it, or use a GGUF file of the model.",
-                         folder);
-    }
     std::error_code error;
     return MakeError(ErrorCode::kNotFound,
                      "{}: {}; expected tokenizer.json, tiktoken.model, tokenizer.model, "
-                     "spiece.model or *.tiktoken",
+                     "spiece.model, tekken.json or *.tiktoken",
                      folder, fs::is_directory(folder, error) ? "no tokenizer" : "no such folder");
 }
 

@@ -5,6 +5,7 @@
 //   tiktoken.model                  tiktoken (read_tiktoken.h)
 //   tokenizer.model, spiece.model   SentencePiece (read_sentencepiece.h), or tiktoken if the file
 //                                   begins like a tiktoken file
+//   tekken.json                     Mistral's (read_tekken.h)
 //   *.tiktoken                      tiktoken
 // Optional files beside the tokenizer file: tokenizer_config.json (added tokens, names of bos and
 // eos, add_bos_token), special_tokens_map.json (names), generation_config.json and config.json (ids

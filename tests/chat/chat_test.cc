@@ -54,6 +54,10 @@ TEST(Chat, TheVocabularyChoosesATemplate) {
     EXPECT_EQ(MakeChat("", *llama).Render(OneQuestion("", " Hi\n"))->bytes(),
               "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
               "<|start_header_id|>assistant<|end_header_id|>\n\n");
+    // As mistral_common writes conversations for its tokenizers from version 7 on.
+    const auto mistral = WithTokens({"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]"});
+    EXPECT_EQ(MakeChat("", *mistral).Render(input)->bytes(),
+              "[SYSTEM_PROMPT]Be kind[/SYSTEM_PROMPT][INST] Hi\n[/INST]");
     const auto neither = WithTokens({});
     const auto refused = Chat::Make("", *neither);
     ASSERT_FALSE(refused.ok());

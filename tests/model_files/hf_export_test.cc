@@ -525,8 +525,9 @@ TEST(HfExportFolders, PartsOfKilledExportsAreRemoved) {
 
 // The result has the file that FindTokenizerFile finds, whatever its name.
 TEST(HfExportFolders, EachTokenizerFileIsCopied) {
-    for (const std::string name : {"tokenizer.json", "tiktoken.model", "tokenizer.model",
-                                   "spiece.model", "sentencepiece.bpe.model", "qwen.tiktoken"}) {
+    for (const std::string name :
+         {"tokenizer.json", "tiktoken.model", "tokenizer.model", "spiece.model",
+          "sentencepiece.bpe.model", "qwen.tiktoken", "tekken.json"}) {
         OwnFolder folder("glm4moe", Json::object());
         std::filesystem::remove(folder.dir / "model/tokenizer.json");
         WriteText(folder.dir / "model/" + name, "a tokenizer");
@@ -538,8 +539,9 @@ TEST(HfExportFolders, EachTokenizerFileIsCopied) {
 
 // The tokenizer of another model would be read beside the new files.
 TEST(HfExportFolders, AnotherModelsTokenizerIsRemoved) {
-    for (const std::string name : {"tokenizer.json", "tiktoken.model", "tokenizer.model",
-                                   "spiece.model", "sentencepiece.bpe.model", "qwen.tiktoken"}) {
+    for (const std::string name :
+         {"tokenizer.json", "tiktoken.model", "tokenizer.model", "spiece.model",
+          "sentencepiece.bpe.model", "qwen.tiktoken", "tekken.json"}) {
         OwnFolder folder("glm4moe", Json::object());
         std::filesystem::remove(folder.dir / "model/tokenizer.json");
         const std::string out = folder.dir / "hf";

@@ -507,6 +507,88 @@ TEST(TokenizerFolder, ChatTemplates) {
     EXPECT_EQ(read(), (ChatTemplates{{"default", "own file"}, {"tool_use", "own tools"}}));
 }
 
+// A file with the 256 bytes and `tokens`, in base64.
+json TekkenJson(int64_t specials, const std::vector<std::string>& tokens) {
+    json vocabulary = json::array();
+    const auto add = [&](const std::string& base64) {
+        vocabulary.push_back({{"rank", vocabulary.size()}, {"token_bytes", base64}});
+    };
+    for (int byte = 0; byte < 256; ++byte) {
+        constexpr std::string_view kDigits =
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        const auto at = static_cast<size_t>(byte);
+        add({kDigits[at >> 2], kDigits[(at & 3) << 4], '=', '='});
+    }
+    for (const std::string& token : tokens) add(token);
+    return json{
+        {"config",
+         {{"pattern",
+           R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+           R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+           R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+          {"default_num_special_tokens", specials},
+          {"default_vocab_size", 256 + std::ssize(tokens) + specials}}},
+        {"vocab", vocabulary}};
+}
+
+// Ids by mistral_common 1.13.1.
+TEST(TekkenFiles, GiveTheIdsOfMistralCommon) {
+    const test::TempDir folder;
+    const auto open = [&](const json& contents) {
+        std::ofstream(folder / "tekken.json") << contents.dump();
+        return OpenTokenizerFolder(folder.path());
+    };
+    // " t", "he", " the", "ing", "in", "ll", "hell", "o w", U+597D, U+00E9
+    const std::vector<std::string> tokens = {
+        "IHQ=", "aGU=", "IHRoZQ==", "aW5n", "aW4=", "bGw=", "aGVsbA==", "byB3", "5aW9", "w6k="};
+    const auto made = open(TekkenJson(24, tokens));
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const std::pair<const char*, std::vector<int32_t>> cases[] = {
+        {"hello world the thing", {1, 286, 135, 56, 143, 135, 138, 132, 124, 282, 280, 128, 283}},
+        {"The caf\xC3\xA9 \xE5\xA5\xBD\xE7\x9A\x84 12",
+         {1, 108, 281, 56, 123, 121, 126, 289, 56, 253, 189, 213, 255, 178, 156, 56, 73, 74}},
+        {"  x\n\n[INST]", {1, 56, 56, 144, 34, 34, 115, 97, 102, 107, 108, 117}},
+        {"e\xCC\x81t \t", {1, 125, 228, 153, 140, 56, 33}}};
+    for (const auto& [text, ids] : cases) EXPECT_EQ((*made)->Encode(text), ids) << text;
+    EXPECT_EQ((*made)->Encode("[INST]x", {.parse_special = true}),
+              (std::vector<int32_t>{1, 3, 144}));
+    EXPECT_EQ((*made)->Find("[TOOL_CONTENT]"), 19);
+    EXPECT_EQ((*made)->Find("<SPECIAL_23>"), 23);
+    EXPECT_TRUE((*made)->IsEog(2));
+    // Models of version 3 have no system prompts.
+    json old = TekkenJson(24, tokens);
+    old["config"]["version"] = "v3";
+    EXPECT_EQ(open(old).value()->Find("[SYSTEM_PROMPT]"), -1);
+    // A list of special tokens, and a model with fewer tokens than the file has.
+    json other = TekkenJson(8, tokens);
+    other["config"]["default_vocab_size"] = 269;
+    for (const char* name : {"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[THINK]"}) {
+        json& list = other["special_tokens"];
+        const size_t rank = list.size();
+        list.push_back({{"rank", rank}, {"token_str", name}, {"is_control", true}});
+    }
+    const auto small = open(other);
+    ASSERT_TRUE(small.ok()) << small.error().message;
+    EXPECT_EQ((*small)->Encode("hello world the thing"),
+              (std::vector<int32_t>{1, 265, 116, 116, 119, 40, 127, 119, 122, 116, 108, 266, 264,
+                                    112, 267}));
+    EXPECT_EQ((*small)->vocab_size(), 269);
+    const std::pair<const char*, const char*> faults[] = {
+        {"/config/pattern", "pattern"},
+        {"/config/default_num_special_tokens", "default_num_special_tokens"},
+        {"/config/default_vocab_size", "default_vocab_size"},
+        {"/vocab/7/token_bytes", "vocab[7]"},
+        {"/vocab/7/rank", "vocab[7]"},
+        {"/special_tokens/2/rank", "special_tokens[2]"}};
+    for (const auto& [where, part] : faults) {
+        json wrong = other;
+        wrong[json::json_pointer(where)] = -1;
+        const auto refused = open(wrong);
+        ASSERT_FALSE(refused.ok()) << where;
+        EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
+    }
+}
+
 TEST(TokenizerFolder, MissingFiles) {
     const test::TempDir temporary;
     const fs::path folder = temporary.path();
@@ -515,10 +597,6 @@ TEST(TokenizerFolder, MissingFiles) {
     };
     EXPECT_EQ(OpenTokenizerFolder(folder.string()).error().code, ErrorCode::kNotFound);
     EXPECT_EQ(OpenTokenizerFolder((folder / "none").string()).error().code, ErrorCode::kNotFound);
-    put("tekken.json", "{}");
-    const auto tekken = OpenTokenizerFolder(folder.string());
-    EXPECT_EQ(tekken.error().code, ErrorCode::kNotFound);
-    EXPECT_NE(tekken.error().message.find("tekken.json"), std::string::npos);
     put("tokenizer_config.json", R"({"bos_token": {"content": "<s>"}})");
     put("tokenizer.json", SmallJson().dump());
     put("generation_config.json", R"({"eos_token_id": [4, 33]})");
