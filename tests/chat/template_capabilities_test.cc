@@ -482,6 +482,31 @@ TEST(TemplateCapabilities, ResultsThatNeedTheName) {
     }
 }
 
+// A result whose id is no call's belongs to the first call that has no result.
+TEST(TemplateCapabilities, ResultsOfUnknownIdsHaveNames) {
+    const std::string source =
+        "{% for m in messages %}{% if m.role == 'tool' %}{% if 'name' in m %}"
+        "<{{ m.name }}={{ m.content }}>{% else %}{{ raise_exception('no name') }}{% endif %}"
+        "{% else %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
+        "[{{ c.function.name }} {{ c.function.arguments.values() | first }}]{% endfor %}{% endif %}"
+        "{% endfor %}";
+    ChatInput input = OneQuestion("", "x");
+    input.messages.push_back({{"role", "assistant"}, {"content", ""}});
+    for (const char* name : {"f", "g", "h"}) {
+        OrderedJson call = CallOf(std::string("call_") + name, {{"city", name}});
+        call["function"]["name"] = name;
+        input.messages.back()["tool_calls"].push_back(call);
+    }
+    input.messages.push_back(Result("other", "1"));
+    input.messages.push_back(Result("call_f", "2"));
+    input.messages.push_back(Result("another", "3"));
+    input.messages.push_back(Result("more", "4"));
+    EXPECT_EQ(Fitted(source, input), "x[f f][g g][h h]<f=2><g=1><h=3><unknown=4>");
+    input = OneQuestion("", "x");
+    input.messages.push_back(Result("none", "5"));
+    EXPECT_EQ(Fitted(source, input), "x<unknown=5>");
+}
+
 // Reasoning before a call, in the template's own place.
 TEST(TemplateCapabilities, ReasoningWhereTheTemplateReadsIt) {
     const std::string calls =

@@ -143,6 +143,18 @@ void FitArguments(const TemplateCapabilities& form, OrderedJson& function) {
     }
 }
 
+std::string NameOf(const OrderedJson& call) {
+    const auto function = call.is_object() ? call.find("function") : call.end();
+    const bool has = function != call.end() && function->is_object();
+    return has ? TextMember(*function, "name") : "";
+}
+
+// Gives a result without a name that of its function.
+void NameResult(const TemplateCapabilities& form, const std::string& name, OrderedJson& message) {
+    if (!form.named_results || !HasRole(message, "tool")) return;
+    if (TextMember(message, "name").empty()) message["name"] = name;
+}
+
 // Assigns ids to calls and results in order: the original ones, short ones, or ones that name the
 // function. Missing ids are generated.
 class IdFitter {
@@ -175,8 +187,7 @@ class IdFitter {
         }
         message["tool_call_id"] = fitted;
         const auto name = form_.named_results ? name_of_.find(fitted) : name_of_.end();
-        if (!form_.named_results || !TextMember(message, "name").empty()) return;
-        message["name"] = name != name_of_.end() ? name->second : "unknown";
+        if (name != name_of_.end()) NameResult(form_, name->second, message);
     }
 
   private:
@@ -184,11 +195,6 @@ class IdFitter {
         size_t open = 0;      // calls without a result
         size_t answered = 0;  // answered calls that are still in order_
     };
-    static std::string NameOf(const OrderedJson& call) {
-        const auto function = call.find("function");
-        const bool has = function != call.end() && function->is_object();
-        return has ? TextMember(*function, "name") : "";
-    }
     std::string NamedId(const OrderedJson& call) const {
         return fmt::format("functions.{}:{}", NameOf(call), number_);
     }
@@ -322,20 +328,27 @@ class Results {
 
 // Sorts results by the order of their calls, since most templates show no ids. Results without a
 // known call come last.
-OrderedJson InOrderOfCalls(OrderedJson& messages) {
+OrderedJson InOrderOfCalls(const TemplateCapabilities& form, OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
     for (size_t i = 0; i < messages.size(); ++i) {
         OrderedJson& message = messages[i];
         if (!HasRole(message, "assistant") || !HasCalls(message)) {
+            NameResult(form, "unknown", message);
             fitted.push_back(std::move(message));
             continue;
         }
         Results results(messages, i);
         OrderedJson ordered = OrderedJson::array();
+        std::deque<std::string> open;  // names of the calls without a result of their own
         for (const OrderedJson& call : message["tool_calls"]) {
-            results.TakeOwn(CallId(call), ordered);
+            if (!results.TakeOwn(CallId(call), ordered)) open.push_back(NameOf(call));
         }
+        size_t rest = ordered.size();
         results.TakeRest(ordered);
+        for (; rest < ordered.size(); ++rest) {
+            NameResult(form, open.empty() ? "unknown" : open.front(), ordered[rest]);
+            if (!open.empty()) open.pop_front();
+        }
         fitted.push_back(std::move(message));
         for (OrderedJson& result : ordered) fitted.push_back(std::move(result));
     }
@@ -842,7 +855,7 @@ void FitToolTurns(const TemplateCapabilities& form, OrderedJson& messages) {
     for (OrderedJson& message : messages) {
         if (message.is_object()) FitMessage(form, &message == &messages.back(), message, ids);
     }
-    messages = InOrderOfCalls(messages);
+    messages = InOrderOfCalls(form, messages);
     if (form.text_apart) messages = TextApart(form, messages);
     if (form.tool_responses) ReadResponses(messages);
     if (form.one_call) messages = OneCallEach(form, messages);

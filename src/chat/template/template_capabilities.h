@@ -83,6 +83,7 @@ ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& for
 //    the function's name;
 //  - results are sorted in the order of their calls, and get the name of the call's function and
 //    their content as JSON if needed;
+//  - a result without a known id gets the name of the first call without a result of its own;
 //  - reasoning moves where the template reads it;
 //  - text beside calls moves to a message before them if the template would drop it. With
 //    tool_responses, text beside calls that follow results is left out, because the template has
