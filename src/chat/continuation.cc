@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 
 #include "chat/answer_calls.h"
 #include "chat/tool_words.h"
@@ -9,8 +10,7 @@
 namespace weft::chat {
 namespace {
 
-constexpr const char* kReasoning = "reasoning_content";
-constexpr const char* kReasoningNames[] = {kReasoning, "thinking", "reasoning"};
+constexpr const char* kReasoning = kReasoningMembers[0];
 constexpr std::string_view kProbe = "continuedhere";
 // Text that begins no call in any format.
 constexpr std::string_view kAnyText = "x x";
@@ -18,11 +18,33 @@ constexpr std::string_view kAnyText = "x x";
 // Gives the message's reasoning the name kReasoning.
 void NameReasoning(OrderedJson& message) {
     std::string reasoning;
-    for (const char* name : kReasoningNames) {
+    for (const char* name : kReasoningMembers) {
         if (reasoning.empty()) reasoning = TextMember(message, name);
         message.erase(name);
     }
     if (!reasoning.empty()) message[kReasoning] = reasoning;
+}
+
+// Makes a text of content that FitConversation divided into a reasoning, which NameReasoning has
+// read, and a text. Returns whether it did.
+bool JoinParts(OrderedJson& message) {
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_array()) return false;
+    std::string text;
+    for (const OrderedJson& part : *content) text += TextMember(part, "text");
+    *content = std::move(text);
+    return true;
+}
+
+// The content that JoinParts has joined.
+OrderedJson PartsOf(const OrderedJson& message) {
+    OrderedJson parts = OrderedJson::array();
+    for (const auto& [type, member, name] :
+         {std::tuple("thinking", kReasoning, "thinking"), std::tuple("text", "content", "text")}) {
+        const std::string text = TextMember(message, member);
+        if (!text.empty()) parts.push_back({{"type", type}, {name, text}});
+    }
+    return parts;
 }
 
 // Moves a reasoning at the beginning of the content to its own member. Returns its text with
@@ -62,7 +84,7 @@ std::optional<size_t> FindProbe(const Text& text, size_t messages) {
 
 bool HasWords(const OrderedJson& message) {
     const auto has = [&](const char* name) { return !TextMember(message, name).empty(); };
-    return has("content") || std::ranges::any_of(kReasoningNames, has);
+    return has("content") || std::ranges::any_of(kReasoningMembers, has);
 }
 
 std::string ClosedThought(ToolCallFormat family) {
@@ -73,6 +95,7 @@ Result<ContinuedPrompt> RenderContinued(const Chat& chat, ChatInput input, ToolC
                                         ContinuedPart part) {
     OrderedJson& last = input.messages.back();
     NameReasoning(last);
+    const bool in_parts = JoinParts(last);
     const std::string ended = SplitReasoning(last, family);
     const bool only_reasoning = ended.empty() && TextMember(last, "content").empty();
     const bool reasons =
@@ -83,6 +106,7 @@ Result<ContinuedPrompt> RenderContinued(const Chat& chat, ChatInput input, ToolC
     const auto source = static_cast<uint32_t>(kMessageWords + messages - 1);
     if (reasons) last["content"] = "";
     last[member] = kProbe;
+    if (in_parts) last["content"] = PartsOf(last);
     last.erase(kPartsMember);
     input.add_generation_prompt = false;
     const auto probed = chat.Render(input);

@@ -167,6 +167,36 @@ TEST(Continuation, AfterReasoning) {
     EXPECT_FALSE(asked->in_reasoning);
 }
 
+// Ministral 3: reasoning and text are parts of the content.
+TEST(Continuation, OfAReasoningThatIsAPart) {
+    const auto vocabulary = Vocabulary();
+    const auto chat = Chat::Make(
+        "{% for m in messages %}{% if m.role == 'user' %}[INST]{{ m.content }}[/INST]"
+        "{% elif m.role == 'assistant' %}{% if m.content is string %}{{ m.content }}{% else %}"
+        "{% for b in m.content %}{% if b.type == 'text' %}{{ b.text }}"
+        "{% elif b.type == 'thinking' %}[THINK]{{ b.thinking }}[/THINK]{% endif %}{% endfor %}"
+        "{% endif %}{% for c in m.tool_calls or [] %}[TOOL_CALLS]{{ c.function.name }}[ARGS]"
+        "{{ c.function.arguments | tojson }}{% endfor %}</s>"
+        "{% elif m.role == 'tool' %}[TOOL_RESULTS]{{ m.content }}[/TOOL_RESULTS]{% endif %}"
+        "{% endfor %}",
+        *vocabulary);
+    ASSERT_TRUE(chat.ok());
+    const std::string head = "[INST]What is it?[/INST]";
+    for (const ChatInput& input : {Begun("It is", "Hm."), Begun("[THINK]Hm.[/THINK]It is")}) {
+        const auto prompt = Continue(*chat, input);
+        ASSERT_TRUE(prompt.ok());
+        EXPECT_EQ(prompt->text.bytes(), head + "[THINK]Hm.[/THINK]It is");
+        EXPECT_FALSE(prompt->in_reasoning);
+        EXPECT_EQ(Parsed(*chat, *prompt, " a fox").content, " a fox");
+    }
+    EXPECT_EQ(Continue(*chat, Begun("It is"))->text.bytes(), head + "It is");
+    const auto thought = Continue(*chat, Begun("", "Hm"));
+    ASSERT_TRUE(thought.ok());
+    EXPECT_EQ(thought->text.bytes(), head + "[THINK]Hm");
+    EXPECT_TRUE(thought->in_reasoning);
+    EXPECT_EQ(Parsed(*chat, *thought, ", yes.[/THINK]A fox").reasoning, ", yes.");
+}
+
 // A template that shows no reasoning gets the one that has ended as it was written.
 TEST(Continuation, AfterAnEmptyReasoningThatTheTemplateOmits) {
     const auto vocabulary = Vocabulary();

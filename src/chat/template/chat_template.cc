@@ -19,9 +19,6 @@ constexpr size_t kMostRole = 64;
 constexpr int kMostJsonDepth = 150;
 constexpr size_t kMostTemplateValues = size_t{1} << 17;  // of messages, tools and variables
 
-// Names of a message's reasoning; current templates read the first.
-constexpr const char* kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
-
 bool IsRole(std::string_view role) {
     return !role.empty() && role.size() <= kMostRole &&
            std::all_of(role.begin(), role.end(), [](char c) {
@@ -213,7 +210,7 @@ class Importer {
         const uint32_t source = SourceOf(turn.at);
         const bool results = turn.results > turn.at + 1, answered = turn.end > turn.results;
         const OrderedJson* reasoning = nullptr;
-        for (const char* name : kReasoning) {
+        for (const char* name : kReasoningMembers) {
             const auto found = message.find(name);
             if (reasoning == nullptr && found != message.end() && !found->is_null()) {
                 reasoning = &*found;
@@ -224,7 +221,8 @@ class Importer {
             dict.Add(jinja::MakeText(meter_, key, source), std::move(value));
         };
         for (const auto& [key, value] : message.items()) {
-            if ((reasoning != nullptr && key == kReasoning[0]) || key == kLossMember) continue;
+            if ((reasoning != nullptr && key == kReasoningMembers[0]) || key == kLossMember)
+                continue;
             if (key == kPartsMember || (key == "content" && answered)) continue;
             if (key == kResponsesMember) {
                 if (!results) add(key, From(value, kOtherWords));
@@ -240,8 +238,9 @@ class Importer {
             add("content", Content(answer, TextMember(answer, "content"), SourceOf(turn.results)));
         }
         if (reasoning != nullptr) {
-            add(kReasoning[0], From(*reasoning, source));
-            if (!message.contains(kReasoning[1])) add(kReasoning[1], From(*reasoning, source));
+            add(kReasoningMembers[0], From(*reasoning, source));
+            if (!message.contains(kReasoningMembers[1]))
+                add(kReasoningMembers[1], From(*reasoning, source));
         }
         return std::move(dict).Finish();
     }

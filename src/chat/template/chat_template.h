@@ -41,6 +41,9 @@ inline constexpr const char* kResponsesMember = "tool_responses";
 // response.
 inline constexpr const char* kResponseMember = "response";
 
+// Message members that hold reasoning; templates get it under the first two names.
+inline constexpr const char* kReasoningMembers[] = {"reasoning_content", "thinking", "reasoning"};
+
 // Message member: whether training learns the message (OpenAI's name). Hidden from templates.
 inline constexpr const char* kLossMember = "weight";
 

@@ -223,12 +223,12 @@ class IdFitter {
     size_t number_ = 0;                                       // number of the next call
 };
 
-// Puts the reasoning where the template reads it. last: the message is the conversation's last.
-void FitThought(const TemplateCapabilities& form, bool last, OrderedJson& message) {
+// Puts the reasoning where the template reads it.
+void FitThought(const TemplateCapabilities& form, OrderedJson& message) {
     using enum TemplateCapabilities::ThoughtAs;
     const bool calls = HasCalls(message);
     const std::string text = TextMember(message, "content");
-    for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    for (const char* name : kReasoningMembers) {
         const std::string thought = TextMember(message, name);
         if (thought.empty()) continue;
         switch (form.thought_as) {
@@ -242,7 +242,6 @@ void FitThought(const TemplateCapabilities& form, bool last, OrderedJson& messag
                 if (calls && !message.contains("tool_plan")) message["tool_plan"] = thought;
                 return;
             case kPart:
-                if (last && !calls) return;  // RenderContinued continues a text
                 message["content"] =
                     OrderedJson::array({{{"type", "thinking"}, {"thinking", thought}}});
                 if (text.empty()) return;
@@ -252,7 +251,7 @@ void FitThought(const TemplateCapabilities& form, bool last, OrderedJson& messag
     }
 }
 
-void FitMessage(const TemplateCapabilities& form, bool last, OrderedJson& message, IdFitter& ids) {
+void FitMessage(const TemplateCapabilities& form, OrderedJson& message, IdFitter& ids) {
     if (HasRole(message, "tool")) ids.Result(message);
     if (!HasRole(message, "assistant")) return;
     const auto content = message.find("content");
@@ -260,11 +259,11 @@ void FitMessage(const TemplateCapabilities& form, bool last, OrderedJson& messag
     if (!HasCalls(message)) {
         message.erase("tool_calls");
         if (empty) message["content"] = "";
-        FitThought(form, last, message);
+        FitThought(form, message);
         return;
     }
     if (empty) message["content"] = form.null_content ? OrderedJson(nullptr) : OrderedJson("");
-    FitThought(form, last, message);
+    FitThought(form, message);
     ids.Message();
     for (OrderedJson& call : message["tool_calls"]) {
         if (!call.is_object()) continue;
@@ -853,7 +852,7 @@ void FitToolTurns(const TemplateCapabilities& form, OrderedJson& messages) {
     if (!messages.is_array()) return;
     IdFitter ids(form);
     for (OrderedJson& message : messages) {
-        if (message.is_object()) FitMessage(form, &message == &messages.back(), message, ids);
+        if (message.is_object()) FitMessage(form, message, ids);
     }
     messages = InOrderOfCalls(form, messages);
     if (form.text_apart) messages = TextApart(form, messages);
