@@ -208,6 +208,36 @@ OrderedJson FitSystems(bool join_opening, bool late_as_user, OrderedJson& messag
     return fitted;
 }
 
+OrderedJson FitTurns(bool join, bool answer, OrderedJson& messages) {
+    const auto is_text = [](const OrderedJson& message) {
+        const auto content = message.find("content");
+        return content != message.end() && content->is_string() && !HasCalls(message);
+    };
+    const auto weight = [](const OrderedJson& message) {
+        return message.value(kLossMember, OrderedJson());
+    };
+    OrderedJson fitted = OrderedJson::array();
+    for (OrderedJson& message : messages) {
+        const bool user = HasRole(message, "user");
+        const bool reasons = std::ranges::any_of(kReasoningMembers, [&](const char* name) {
+            return !TextMember(message, name).empty();
+        });
+        const bool same = !fitted.empty() && HasRole(fitted.back(), user ? "user" : "assistant") &&
+                          (user || HasRole(message, "assistant"));
+        if (join && same && !reasons && is_text(fitted.back()) && is_text(message) &&
+            weight(fitted.back()) == weight(message)) {
+            AddWords(fitted.back(), TextMember(message, "content"), "\n\n");
+            fitted.back().erase(kPartsMember);  // the sizes are those of the text before
+            continue;
+        }
+        if (answer && user && !fitted.empty() && HasRole(fitted.back(), "tool")) {
+            fitted.push_back({{"role", "assistant"}, {"content", "OK."}, {kLossMember, 0}});
+        }
+        fitted.push_back(std::move(message));
+    }
+    return fitted;
+}
+
 void SystemAsUser(OrderedJson& messages) {
     if (messages.empty() || !HasRole(messages[0], "system")) return;
     if (messages.size() < 2 || !HasRole(messages[1], "user")) {

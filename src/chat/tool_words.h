@@ -45,6 +45,10 @@ void AddSystemWords(OrderedJson& messages, const std::string& words);
 // other system messages into user messages, joined with adjacent ones, since such templates may
 // require user and assistant to alternate.
 OrderedJson FitSystems(bool join_opening, bool late_as_user, OrderedJson& messages);
+// join: joins consecutive user messages, and consecutive texts of the assistant, by an empty line.
+// Messages that have calls, that have a reasoning of their own, or whose training weight differs
+// stay. answer: inserts a text of the assistant between results and a user message.
+OrderedJson FitTurns(bool join, bool answer, OrderedJson& messages);
 // Moves the first system message into the first user message.
 void SystemAsUser(OrderedJson& messages);
 

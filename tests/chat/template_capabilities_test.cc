@@ -507,6 +507,63 @@ TEST(TemplateCapabilities, ResultsOfUnknownIdsHaveNames) {
     EXPECT_EQ(Fitted(source, input), "x<unknown=5>");
 }
 
+// Templates that raise "roles must alternate": consecutive messages of one role are joined, as
+// mistral_common, Anthropic's API and Ollama do.
+TEST(TemplateCapabilities, TurnsThatMustAlternate) {
+    const std::string raise =
+        "{{ raise_exception('Conversation roles must alternate user/assistant/...') }}";
+    const std::string gemma =
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}" +
+        raise + "{% endif %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}";
+    const std::string mistral =
+        "{% set ns = namespace(index=0) %}{% set rest = messages %}"
+        "{% if messages[0].role == 'system' %}<system>{{ messages[0].content }}"
+        "{% set rest = messages[1:] %}{% endif %}"
+        "{% for m in rest %}"
+        "{% if m.role == 'user' or (m.role == 'assistant' and not m.tool_calls) %}"
+        "{% if (m.role == 'user') != (ns.index % 2 == 0) %}" +
+        raise +
+        "{% endif %}{% set ns.index = ns.index + 1 %}{% endif %}{% endfor %}"
+        "{% for m in rest %}{% if m.role not in ['user', 'assistant', 'tool'] %}" +
+        raise +
+        "{% endif %}<{{ m.role }}>"
+        "{% if m.role == 'assistant' and not m.tool_calls and not m.content %}" +
+        raise +
+        "{% endif %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+        "[{{ c.function.arguments.values() | first }}]{% endfor %}{% endfor %}";
+    const std::string free = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+    ChatInput input = OneQuestion("S", "a");
+    const auto add = [&](const char* role, const char* text) {
+        input.messages.push_back({{"role", role}, {"content", text}});
+    };
+    add("user", "b");
+    add("assistant", "c");
+    add("assistant", "d");
+    add("user", "e");
+    add("user", "");
+    add("user", "f");
+    EXPECT_EQ(Fitted(gemma, input), "<user>S\n\na\n\nb<assistant>c\n\nd<user>e\n\nf");
+    EXPECT_EQ(Fitted(mistral, input), "<system>S<user>a\n\nb<assistant>c\n\nd<user>e\n\nf");
+    EXPECT_EQ(Fitted(free, input),
+              "<system>S<user>a<user>b<assistant>c<assistant>d<user>e<user><user>f");
+    // Parts of a joined message are those of the whole.
+    input.messages[1][kPartsMember] = {1};
+    EXPECT_EQ(Fitted(mistral, input), "<system>S<user>a\n\nb<assistant>c\n\nd<user>e\n\nf");
+    // A question behind a result, as agents add reminders.
+    ChatInput rounds = TwoRounds();
+    rounds.messages.push_back({{"role", "user"}, {"content", "y"}});
+    rounds.messages.push_back({{"role", "user"}, {"content", "z"}});
+    EXPECT_EQ(Fitted(mistral, rounds),
+              "<user>x<assistant>[Paris][Rome]<tool>fine<tool>hot<assistant>[Ulm]<tool>cold"
+              "<assistant>OK.<user>y\n\nz");
+    EXPECT_NE(Fitted(gemma, rounds).find("cold\n</tool_response>\ny\n\nz"), std::string::npos)
+        << Fitted(gemma, rounds);
+    // Training: the inserted answer is not learned, and messages of other weights stay apart.
+    FitConversation(FindCapabilities(ChatOf(mistral), false), rounds);
+    EXPECT_EQ(rounds.messages[rounds.messages.size() - 2][kLossMember], 0);
+}
+
 // Reasoning before a call, in the template's own place.
 TEST(TemplateCapabilities, ReasoningWhereTheTemplateReadsIt) {
     const std::string calls =

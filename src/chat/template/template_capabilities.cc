@@ -619,6 +619,41 @@ TemplateCapabilities WithSystems(const Chat& chat, TemplateCapabilities form, bo
     return form;
 }
 
+// Whether every text of a conversation is shown that has consecutive messages of one role, or
+// (results) a question behind results.
+bool ShowsRows(const Chat& chat, const TemplateCapabilities& form, bool with_tools, bool results) {
+    ChatInput input = results ? Probe({with_tools}) : OneQuestion("", "Do it.");
+    if (with_tools) input.tools = Offered();
+    input.now_s = 1;
+    std::vector<const char*> texts;
+    const auto add = [&](const char* role, const char* text) {
+        input.messages.push_back({{"role", role}, {"content", text}});
+        texts.push_back(text);
+    };
+    if (!results) {
+        add("user", kProbeSecond);
+        add("assistant", "Done.");
+        add("assistant", kProbeResult);
+    }
+    add("user", kProbeText);
+    FitConversation(form, input);
+    const auto text = chat.Render(input, kProbeLimits);
+    return text.ok() && std::ranges::all_of(texts, [&](const char* words) {
+               return text->view().find(words) != std::string_view::npos;
+           });
+}
+
+// `form`, adjusted so that user and assistant alternate if the template needs it.
+TemplateCapabilities WithTurns(const Chat& chat, TemplateCapabilities form, bool with_tools) {
+    for (const bool results : {false, true}) {
+        if (ShowsRows(chat, form, with_tools, results)) continue;
+        TemplateCapabilities fitted = form;
+        (results ? fitted.answers_results : fitted.alternates) = true;
+        if (ShowsRows(chat, fitted, with_tools, results)) form = fitted;
+    }
+    return form;
+}
+
 // An example call in DeepSeek's format; its templates show calls but no functions.
 std::string CallExample(const Chat& chat) {
     if (FamilyOf(chat.source()) != ToolCallFormat::kDeepSeek) return "";
@@ -811,6 +846,7 @@ ToolCallFormat FamilyOf(const Chat& chat) {
 TemplateCapabilities FindCapabilities(const Chat& chat, bool with_tools) {
     TemplateCapabilities form = WithSystem(chat, FindTurnForm(chat, with_tools), with_tools);
     form = WithSystems(chat, std::move(form), with_tools);
+    form = WithTurns(chat, std::move(form), with_tools);
     return with_tools ? WithFunctions(chat, form) : form;
 }
 
@@ -846,6 +882,9 @@ void FitConversation(const TemplateCapabilities& form, ChatInput& input) {
         }
     }
     if (form.system_as_user || (form.system_lost && results)) SystemAsUser(input.messages);
+    if (form.alternates || form.answers_results) {
+        input.messages = FitTurns(form.alternates, form.answers_results, input.messages);
+    }
 }
 
 void FitToolTurns(const TemplateCapabilities& form, OrderedJson& messages) {

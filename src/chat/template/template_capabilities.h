@@ -43,6 +43,10 @@ struct TemplateCapabilities {
     bool one_system = false;
     // Shows no system message after the first user message: its text becomes user text.
     bool late_system_as_user = false;
+    // User and assistant must alternate (Gemma 2, Mistral): consecutive messages of one are joined.
+    bool alternates = false;
+    // A question behind results needs an answer before it (Mistral): "OK." is inserted.
+    bool answers_results = false;
     // Functions need a description and parameters: empty ones are added where they are missing.
     bool whole_functions = false;
     // OLMo 3: the template reads functions, calls and results as text, from members of the message
