@@ -59,6 +59,7 @@ void JsonRepair::End(std::string& out) {
 // Returns whether the character belongs to the held word or comma.
 bool JsonRepair::TakeHeld(char c, std::string& out) {
     const bool comma = held_[0] == ',';
+    if (comma && c == ',') return true;
     if (comma ? IsIn(c, " \t\r\n") : IsWordLetter(c)) {
         held_ += c;
         return true;

@@ -1,6 +1,6 @@
 // Repairs JSON that a model wrote, as it arrives, where the meaning is plain: unescaped line ends
 // and tabs in strings, a backslash before a letter that JSON does not escape, a comma before a
-// closing bracket, and Python's True, False and None. Valid JSON stays as it is.
+// closing bracket or another comma, and Python's True, False and None. Valid JSON stays as it is.
 #pragma once
 
 #include <string>

@@ -455,6 +455,41 @@ TEST(Answer, ArgumentsThatAreCutOff) {
     }
 }
 
+// A second repair changes nothing.
+TEST(Answer, JsonIsRepairedWhereItsMeaningIsPlain) {
+    const std::pair<const char*, const char*> cases[] = {
+        {R"({"x": 1,,})", R"({"x": 1})"},
+        {R"({"x": 1, , "y": [2,],})", R"({"x": 1,  "y": [2]})"},
+        {R"(["a:\u0041b", "C:\/x"])", R"(["a:\u0041b", "C:\/x"])"}};
+    for (const auto& [text, repaired] : cases) {
+        EXPECT_EQ(Repaired(text), repaired);
+        EXPECT_EQ(Repaired(repaired), repaired);
+    }
+}
+
+// Whole answers and streams have the same arguments, also where they are no JSON.
+TEST(Answer, BadArgumentsAreTheSameInAStream) {
+    for (const char* arguments :
+         {R"({"x": 1,,})", R"({"x": 1 2})", R"({"x": })", R"({x: 1})", R"({,"x": 1})",
+          R"({"p": "C:\work\new"})", R"({"x": 1,,"y": 2})", R"({"x": [1,,]})"}) {
+        const std::string text =
+            fmt::format("<tool_call>{{\"name\": \"f\", \"arguments\": {}}}</tool_call>", arguments);
+        AnswerParser whole(ToolCallFormat::kQwen, false, false);
+        AnswerDelta said = whole.Push(text);
+        AnswerDelta rest = whole.Finish();
+        std::ranges::move(rest.tool_calls, std::back_inserter(said.tool_calls));
+        AnswerParser stream(ToolCallFormat::kQwen, false, true);
+        std::string streamed;
+        for (const AnswerDelta& delta : {stream.Push(text), stream.Finish()}) {
+            for (const CallPart& part : delta.call_parts) streamed += part.arguments;
+        }
+        ASSERT_EQ(said.tool_calls.size(), 1u) << arguments;
+        const OrderedJson json = OrderedJson::parse(streamed, nullptr, false);
+        EXPECT_EQ(said.tool_calls[0].ArgumentsText(), json.is_discarded() ? streamed : json.dump())
+            << arguments;
+    }
+}
+
 TEST(Answer, StreamsArgumentsAsWritten) {
     AnswerParser parser(ToolCallFormat::kQwen, false, true);
     EXPECT_TRUE(parser.Push("<tool_call>\n{\"name\": \"f\", \"arg").empty());
