@@ -7,6 +7,11 @@
 namespace weft::chat {
 namespace {
 
+constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
+constexpr std::string_view kEscapes = "\"\\/bfnrtu";
+constexpr size_t kUnicodeLetters = 6;  // \u0123
+constexpr std::string_view kDrives = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
 bool IsIn(char c, std::string_view letters) {
     return letters.find(c) != letters.npos;
 }
@@ -37,9 +42,14 @@ void AppendInString(char c, std::string& out) {
 
 void JsonRepair::Take(char c, std::string& out) {
     if (c == kLetters) return;
+    if (in_path_ && TakePath(c, out)) return;
     if (!held_.empty() && (in_string_ ? TakeEscape(c, out) : TakeHeld(c, out))) return;
+    const auto [letter, drive, colon] = before_;
+    before_ = {drive, colon, c};
     if (in_string_ ? c == '\\' : c == ',' || IsWordLetter(c)) {
         held_ = c;
+        in_path_ = in_string_ && colon == ':' && IsIn(drive, kDrives) && !IsWordLetter(letter);
+        spaces_ = 0;
         return;
     }
     if (c == '"') in_string_ = !in_string_;
@@ -47,6 +57,7 @@ void JsonRepair::Take(char c, std::string& out) {
 }
 
 void JsonRepair::End(std::string& out) {
+    if (in_path_) EndPath(out);
     constexpr std::pair<std::string_view, std::string_view> kWords[] = {
         {"True", "true"}, {"False", "false"}, {"None", "null"}};
     std::string held = std::exchange(held_, {});
@@ -71,17 +82,71 @@ bool JsonRepair::TakeHeld(char c, std::string& out) {
 
 // Returns whether the character belongs to the held escape, which is a lone backslash otherwise.
 bool JsonRepair::TakeEscape(char c, std::string& out) {
-    constexpr size_t kUnicodeLetters = 6;  // \u0123
     const bool unicode = held_.size() > 1;
-    if (!IsIn(c, unicode ? "0123456789abcdefABCDEF" : "\"\\/bfnrtu")) {
+    if (!IsIn(c, unicode ? kHexDigits : kEscapes)) {
         out += '\\';
         End(out);
         return false;
     }
     held_ += c;
+    before_ = {};
     if ((unicode || c == 'u') && held_.size() < kUnicodeLetters) return true;
     End(out);
     return true;
+}
+
+// Returns whether the character belongs to the held path, which may go on behind it.
+bool JsonRepair::TakePath(char c, std::string& out) {
+    constexpr size_t kMostBytes = 1024;
+    constexpr int kMostSpaces = 2;         // C:\Program Files (x86)\node
+    if (held_.size() == 1 && c == '\\') {  // it is escaped as JSON has it
+        in_path_ = false;
+        return TakeEscape(c, out);
+    }
+    const size_t last = c == ':' ? held_.rfind('\\') : 0;
+    const bool is_drive = c == ':' && held_.size() == last + 3 && IsIn(held_[last + 1], "nrt") &&
+                          IsIn(held_[last + 2], kDrives) && !held_.substr(0, last).ends_with('\\');
+    if (is_drive) {  // the path of another line
+        const std::string next = held_.substr(last);
+        held_.resize(last);
+        EndPath(out);
+        out += next;
+        before_ = {'\0', '\0', next.back()};
+        return false;
+    }
+    spaces_ = c == '\\' ? 0 : spaces_ + (c == ' ');
+    if (IsIn(c, "\"'`<>|*?:,;&\t\r\n") || spaces_ > kMostSpaces || held_.size() == kMostBytes) {
+        EndPath(out);
+        return false;
+    }
+    held_ += c;
+    return true;
+}
+
+// If one backslash of a path begins no escape, none does.
+void JsonRepair::EndPath(std::string& out) {
+    in_path_ = false;
+    const std::string path = std::exchange(held_, {});
+    const auto begins_escape = [&](size_t at) {
+        const size_t end = at + kUnicodeLetters;
+        if (path[at + 1] != 'u') return IsIn(path[at + 1], kEscapes);
+        return end <= path.size() && path.find_first_not_of(kHexDigits, at + 2) >= end;
+    };
+    bool lone = false;
+    for (size_t at = 0; at + 1 < path.size(); ++at) {
+        if (path[at] == '\\') lone = lone || !begins_escape(at++);
+    }
+    for (size_t at = 0; at < path.size(); ++at) {
+        if (path[at] != '\\') {
+            AppendInString(path[at], out);
+        } else if (at + 1 == path.size()) {
+            held_ = '\\';  // an escape that goes on behind the path
+        } else if (lone && path[at + 1] != '\\') {
+            out += "\\\\";
+        } else {
+            out.append(path, at++, 2);
+        }
+    }
 }
 
 std::string Repaired(std::string_view text) {

@@ -1,8 +1,10 @@
 // Repairs JSON that a model wrote, as it arrives, where the meaning is plain: unescaped line ends
-// and tabs in strings, a backslash before a letter that JSON does not escape, a comma before a
-// closing bracket or another comma, and Python's True, False and None. Valid JSON stays as it is.
+// and tabs in strings, a backslash before a letter that JSON does not escape, and then also the
+// other backslashes of a Windows path (C:\work\new), a comma before a closing bracket or another
+// comma, and Python's True, False and None. Valid JSON stays as it is.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -19,10 +21,16 @@ class JsonRepair {
   private:
     bool TakeHeld(char c, std::string& out);
     bool TakeEscape(char c, std::string& out);
+    bool TakePath(char c, std::string& out);
+    void EndPath(std::string& out);
 
     bool in_string_ = false;
-    // In a string an escape, elsewhere a word, or a comma and the blanks behind it.
+    bool in_path_ = false;
+    // In a path its text behind the drive, else in a string an escape, elsewhere a word, or a comma
+    // and the blanks behind it.
     std::string held_;
+    std::array<char, 3> before_{};  // the last characters of the string
+    int spaces_ = 0;                // of the path, since its last backslash
 };
 
 std::string Repaired(std::string_view text);

@@ -460,6 +460,19 @@ TEST(Answer, JsonIsRepairedWhereItsMeaningIsPlain) {
     const std::pair<const char*, const char*> cases[] = {
         {R"({"x": 1,,})", R"({"x": 1})"},
         {R"({"x": 1, , "y": [2,],})", R"({"x": 1,  "y": [2]})"},
+        {R"("C:\work\new")", R"("C:\\work\\new")"},
+        {R"("C:\new\work\table")", R"("C:\\new\\work\\table")"},
+        {R"("C:\Program Files (x86)\node\n.exe")", R"("C:\\Program Files (x86)\\node\\n.exe")"},
+        {R"("D:\q\u12\r is here now\nand\tso")", R"("D:\\q\\u12\\r is here now\nand\tso")"},
+        {R"("C:\a\x\nD:\q\new.py:12\nend")", R"("C:\\a\\x\nD:\\q\\new.py:12\nend")"},
+        {R"("open('C:\work\new')\nprint 1")", R"("open('C:\\work\\new')\nprint 1")"},
+        {R"("say \"C:\work\new\" now\n")", R"("say \"C:\\work\\new\" now\n")"},
+        {R"("C:\work\\new\")", R"("C:\\work\\new\")"},
+        {R"("grep \d+\nprint 1")", R"("grep \\d+\nprint 1")"},
+        {R"("abc:\work\new")", R"("abc:\\work\new")"},
+        // Valid JSON.
+        {R"("C:\new\table")", R"("C:\new\table")"},
+        {R"("C:\\work\\new\n")", R"("C:\\work\\new\n")"},
         {R"(["a:\u0041b", "C:\/x"])", R"(["a:\u0041b", "C:\/x"])"}};
     for (const auto& [text, repaired] : cases) {
         EXPECT_EQ(Repaired(text), repaired);
