@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "model/architecture.h"
+#include "model/rope_notes.h"
 
 namespace weft::model {
 namespace {
@@ -23,8 +24,24 @@ class Reader {
           windowed_dim_(windowed_dim == 0 ? rotary_dim : windowed_dim),
           context_(context) {}
 
+    const std::vector<std::string>& notes() const { return notes_; }
+
     Result<Ropes> Run() {
         WEFT_ASSIGN(const double given, Base("freq_base", 10000.0));
+        if (!Has("freq_base")) {
+            notes_.push_back(
+                fmt::format("{}: has no {}freq_base; Weft takes {}, as llama.cpp "
+                            "does",
+                            source_.name(), prefix_, given));
+        }
+        WEFT_ASSIGN(const std::string unread,
+                    source_.meta().StringOr(prefix_ + "scaling.unread", ""));
+        if (!unread.empty()) {
+            notes_.push_back(
+                fmt::format("{}: the RoPE parameters of config.json have {}, "
+                            "which Weft ignores, as transformers does",
+                            source_.name(), unread));
+        }
         WEFT_ASSIGN(const double base, Raised(given));
         WEFT_TRY(ReadScaling());
         WEFT_ASSIGN(const std::vector<float> factors, Factors("rope_freqs.weight"));
@@ -122,33 +139,34 @@ class Reader {
 
     Status ReadMagnitude() {
         WEFT_ASSIGN(const double factor, Number("scaling.attn_factor", 1e-3, 1e3, 1.0));
-        magnitude_ = factor;
-        if (type_ != "yarn") {
-            WEFT_ASSIGN(const double other, Number("scaling.yarn_attn_factor", 1e-3, 1e3, 1.0));
-            magnitude_ *= other;
+        double usual = 1;
+        if (type_ == "yarn") {
+            WEFT_ASSIGN(beta_fast_, Number("scaling.yarn_beta_fast", 1e-3, 1e6, 32.0));
+            WEFT_ASSIGN(beta_slow_, Number("scaling.yarn_beta_slow", 1e-3, 1e6, 1.0));
+            WEFT_ASSIGN(ropes_.yarn_log_multiplier,
+                        Number("scaling.yarn_log_multiplier", -1e3, 1e3, 0.0));
+            ropes_.yarn_factor = factor_;
+            if (traits_.pools_windows) return {};  // no magnitude, even if the file has one
+            // gpt-oss does not truncate the ends of the ramp, and its GGUF files don't say so.
+            WEFT_ASSIGN(truncate_, source_.meta().BoolOr(prefix_ + "scaling.yarn_truncate",
+                                                         traits_.truncates_yarn));
+            // The magnitude m(1). With mscale_all_dim (yarn_log_multiplier), it is
+            // m(mscale) / m(mscale_all_dim), which is 1 for equal values.
+            if (ropes_.yarn_log_multiplier == 0 && factor_ > 1) usual = 0.1 * std::log(factor_) + 1;
+        }
+        constexpr const char* kOther = "scaling.yarn_attn_factor";
+        const double least = traits_.whole_magnitude ? 1e-3 : -1e3;
+        WEFT_ASSIGN(const double other, Number(kOther, least, 1e3, usual));
+        if (traits_.whole_magnitude) {  // under either key, as OLMo 3's converters write it
+            magnitude_ = Has("scaling.attn_factor") ? factor : other;
             return {};
         }
-        WEFT_ASSIGN(beta_fast_, Number("scaling.yarn_beta_fast", 1e-3, 1e6, 32.0));
-        WEFT_ASSIGN(beta_slow_, Number("scaling.yarn_beta_slow", 1e-3, 1e6, 1.0));
-        WEFT_ASSIGN(ropes_.yarn_log_multiplier,
-                    Number("scaling.yarn_log_multiplier", -1e3, 1e3, 0.0));
-        ropes_.yarn_factor = factor_;
-        if (traits_.pools_windows) {  // no magnitude, even if the file has one
-            magnitude_ = 1;
-            return {};
-        }
-        // gpt-oss does not truncate the ends of the ramp, and its GGUF files don't say so.
-        WEFT_ASSIGN(truncate_, source_.meta().BoolOr(prefix_ + "scaling.yarn_truncate",
-                                                     traits_.truncates_yarn));
-        // The default is the magnitude m(1). A file with mscale_all_dim (yarn_log_multiplier) has
-        // the default m(mscale) / m(mscale_all_dim), which is 1 for equal values; writers store
-        // other magnitudes explicitly.
-        const double usual =
-            ropes_.yarn_log_multiplier != 0 || factor_ <= 1 ? 1.0 : 0.1 * std::log(factor_) + 1.0;
-        WEFT_ASSIGN(const double given, Number("scaling.yarn_attn_factor", 1e-3, 1e3, usual));
-        // OLMo 3's converter writes the full magnitude; others write the factor on top of m(1).
-        const bool whole = traits_.whole_magnitude && Has("scaling.attn_factor");
-        magnitude_ = whole ? factor : factor * given;
+        magnitude_ = factor * usual;
+        if (other < 0 || std::abs(other / usual - 1) <= 1e-6) return {};
+        notes_.push_back(
+            fmt::format("{}: {}{} is {}, which Weft ignores, as llama.cpp does: RoPE's magnitude "
+                        "is {:.6g}",
+                        source_.name(), prefix_, kOther, other, magnitude_));
         return {};
     }
     // A tensor of rotary_dim / 2 divisors; empty if the file has none of that name. In Step 3.5 it
@@ -229,6 +247,7 @@ class Reader {
     bool truncate_ = true;  // round the ends of YaRN's ramp to whole pairs
     double factor_ = 1, magnitude_ = 1, beta_fast_ = 32, beta_slow_ = 1;
     Ropes ropes_;
+    std::vector<std::string> notes_;
 };
 
 }  // namespace
@@ -247,6 +266,14 @@ void Ropes::TurnBack() {
 Result<Ropes> ReadRopes(const model_files::ModelSource& source, const std::string& architecture,
                         int64_t rotary_dim, int64_t windowed_dim, int64_t context) {
     return Reader(source, architecture, rotary_dim, windowed_dim, context).Run();
+}
+
+std::vector<std::string> RopeNotes(const model_files::ModelSource& source, const Hyper& hyper) {
+    if (!hyper.rotates) return {};
+    Reader reader(source, hyper.architecture, hyper.rotary_dim, hyper.windowed_heads.rotary_dim,
+                  hyper.context);
+    (void)reader.Run();
+    return reader.notes();
 }
 
 }  // namespace weft::model

@@ -11,6 +11,7 @@
 #include "cluster/worker/memory_check.h"
 #include "engine/rank/device_options.h"
 #include "engine/start/verify_model.h"
+#include "model/rope_notes.h"
 #include "model_files/hf/folder.h"
 #include "model_files/hf/scratch.h"
 #include "tensor/quant.h"
@@ -216,6 +217,11 @@ Status Trainer::Plan() {
     }
     WEFT_ASSIGN(source_, WithAdapters(std::move(source_), options_.lora));
     WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
+    if (cluster_.rank() == 0) {
+        for (const std::string& note : model::RopeNotes(*source_, hyper_)) {
+            Log(LogLevel::kWarning, "{}", note);
+        }
+    }
     WEFT_ASSIGN(layout_,
                 MakeTrainLayout(cluster_.size(), cluster_.rank(), LayoutWordsOf(options_)));
     micro_.SetContext(layout_.context_rank(), layout_.cp);

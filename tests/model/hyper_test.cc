@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/rope_notes.h"
 #include "support/golden_experts.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
@@ -23,6 +24,10 @@ class HyperTest : public testing::Test {
         hyper.hidden = 64;
         hyper.ffn = 128;  // for two ranks
         return {.hyper = hyper};
+    }
+    std::vector<std::string> Notes(const TinyFile& file) {
+        const auto hyper = Read(file);
+        return model::RopeNotes(*source_, *hyper);
     }
     void ExpectRefused(const TinyFile& file, ErrorCode code, const std::string& what) {
         const auto hyper = Read(file);
@@ -125,7 +130,7 @@ TEST_F(HyperTest, ContextIncludesTheYarnExtension) {
 }
 
 // Keys have the same meaning as in llama.cpp: rope.scaling.attn_factor multiplies the type's
-// magnitude; in OLMo 3's files it is the whole magnitude.
+// magnitude, and yarn_attn_factor changes nothing; in OLMo 3's files either is the whole magnitude.
 TEST_F(HyperTest, RopeKeysCountAsInLlamaCpp) {
     TinyFile file = File("qwen2");
     const model::Rope plain = Read(file)->ropes.all;
@@ -142,7 +147,7 @@ TEST_F(HyperTest, RopeKeysCountAsInLlamaCpp) {
     file.strings = {{"rope.scaling.type", "linear"}};
     file.numbers["rope.scaling.attn_factor"] = 1.5;
     file.numbers["rope.scaling.yarn_attn_factor"] = 2;
-    EXPECT_FLOAT_EQ(Read(file)->ropes.all.magnitude, 3);
+    EXPECT_FLOAT_EQ(Read(file)->ropes.all.magnitude, 1.5);
     const double yarn = 0.1 * std::log(4.0) + 1;
     for (const char* architecture : {"qwen2", "olmo2"}) {
         file = File(architecture);
@@ -150,6 +155,18 @@ TEST_F(HyperTest, RopeKeysCountAsInLlamaCpp) {
         file.numbers = {{"rope.scaling.factor", 4}, {"rope.scaling.attn_factor", 1.25}};
         const bool whole = std::string_view(architecture) == "olmo2";
         EXPECT_NEAR(Read(file)->ropes.all.magnitude, whole ? 1.25 : 1.25 * yarn, 1e-6);
+        EXPECT_EQ(Notes(file), std::vector<std::string>());
+        // DeepSeek-R1-0528-Qwen3-8B: 1 / m(4), from config.json's attn_factor.
+        file.numbers = {{"rope.scaling.factor", 4}, {"rope.scaling.yarn_attn_factor", 1 / yarn}};
+        EXPECT_NEAR(Read(file)->ropes.all.magnitude, whole ? 1 / yarn : yarn, 1e-6);
+        const std::vector<std::string> notes = Notes(file);
+        ASSERT_EQ(notes.size(), whole ? 0u : 1u);
+        if (whole) continue;
+        EXPECT_NE(notes[0].find("yarn_attn_factor"), std::string::npos);
+        for (const double usual : {yarn, -1.0}) {
+            file.numbers["rope.scaling.yarn_attn_factor"] = usual;
+            EXPECT_EQ(Notes(file), std::vector<std::string>()) << usual;
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "model/rope_notes.h"
 #include "model_files/hf/folder.h"
 #include "quantize/quantize.h"
 #include "support/hf_folder.h"
@@ -113,6 +114,37 @@ TEST_P(RopeGolden, LogitsAreThoseOfTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(All, RopeGolden, testing::ValuesIn(CaseNames()),
                          [](const auto& one) { return one.param; });
+
+// transformers ignores these keys with a warning; vLLM applies attn_factor and
+// extrapolation_factor.
+TEST(RopeKeys, ThatNothingReadsAreNamed) {
+    const test::TempDir dir;
+    const Json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
+    const auto ropes_of = [&](const Json& more, const std::string& family) {
+        Json params = yarn;
+        params.update(more);
+        WriteFolder(dir / "model", family, {{"rope_parameters", params}});
+        const auto source = model_files::hf::OpenFolder(dir / "model");
+        EXPECT_TRUE(source.ok()) << source.error().message;
+        const model::Hyper hyper = model::ReadHyper(**source).value();
+        return std::pair(hyper.ropes.all, model::RopeNotes(**source, hyper));
+    };
+    const auto plain = ropes_of(Json::object(), "llama");
+    EXPECT_EQ(plain.second, std::vector<std::string>());
+    const Json neutral = {{"attn_factor", 1}, {"extrapolation_factor", 1.0}, {"alpha", nullptr}};
+    EXPECT_EQ(ropes_of(neutral, "llama"), plain);
+    const Json unread = {{"attn_factor", 0.8782488562869419},
+                         {"extrapolation_factor", 0.5},
+                         {"apply_yarn_scaling", false},
+                         {"alpha", 1000.0}};
+    for (const auto& [key, value] : unread.items()) {
+        const auto [rope, notes] = ropes_of({{key, value}}, "llama");
+        EXPECT_EQ(rope, plain.first) << key;
+        ASSERT_EQ(notes.size(), 1u) << key;
+        EXPECT_NE(notes[0].find(key), std::string::npos) << notes[0];
+        EXPECT_NE(notes[0].find(value.dump()), std::string::npos) << notes[0];
+    }
+}
 
 // ---- What is refused ----------------------------------------------------------------------------
 

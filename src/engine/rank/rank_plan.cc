@@ -24,6 +24,7 @@
 #include "engine/rank/sum_wire.h"
 #include "engine/start/layout_choice.h"
 #include "model/adapters.h"
+#include "model/rope_notes.h"
 #include "model_files/draft_source.h"
 #include "model_files/lora/adapted_source.h"
 
@@ -300,6 +301,9 @@ Status Rank::PlanShard() {
     place_ = PlaceOf(job_, plan);
     one_host_ = cluster_.fabric().transport == "shm";
     if (cluster_.rank() == 0) {
+        for (const std::string& note : model::RopeNotes(*source_, hyper_)) {
+            Log(LogLevel::kWarning, "{}", note);
+        }
         for (const std::string& note : plan.notes) Log(LogLevel::kInfo, "{}", note);
     }
     return CheckKvTypes(hyper_, KvTypesOf(job_), source_->name());

@@ -14,6 +14,29 @@ constexpr std::string_view kFull = "full_attention", kSliding = "sliding_attenti
 constexpr std::string_view kWindowedBase = "windowed_rope_theta";
 constexpr std::string_view kRopeTypes[] = {"default",  "linear", "dynamic",     "yarn",
                                            "longrope", "llama3", "proportional"};
+// Keys that a type of RoPE reads, or that change no text: mrope_interleaved orders the positions of
+// images.
+constexpr std::string_view kKnownKeys[] = {"rope_theta",
+                                           "rope_type",
+                                           "type",
+                                           "factor",
+                                           "beta_fast",
+                                           "beta_slow",
+                                           "mscale",
+                                           "mscale_all_dim",
+                                           "attention_factor",
+                                           "truncate",
+                                           "short_factor",
+                                           "long_factor",
+                                           "low_freq_factor",
+                                           "short_mscale",
+                                           "high_freq_factor",
+                                           "mrope_section",
+                                           "long_mscale",
+                                           "llama_4_scaling_beta",
+                                           "mrope_interleaved",
+                                           "partial_rotary_factor",
+                                           "original_max_position_embeddings"};
 
 // m(s) of YaRN (Peng et al. 2023).
 double Magnitude(double factor, double by) {
@@ -32,6 +55,7 @@ class Resolver {
         WEFT_TRY(SetSections());
         WEFT_TRY(SetTemperature());
         WEFT_TRY(SetScaling());
+        SetUnread();
         out_["rope_theta"] = theta_;
         Json over = {{"rope_parameters", std::move(out_)},
                      {"rope_scaling", nullptr},
@@ -335,6 +359,18 @@ class Resolver {
         return {};
     }
 
+    // Names the keys that transformers ignores and another program may apply: vLLM multiplies
+    // YaRN's magnitude by attn_factor. The value 1 is neutral.
+    void SetUnread() {
+        std::vector<std::string> unread;
+        for (const auto& [key, value] : params_.json().items()) {
+            if (value.is_null() || value == 1) continue;
+            if (std::ranges::find(kKnownKeys, key) != std::end(kKnownKeys)) continue;
+            unread.push_back(fmt::format("'{}': {}", Shown(key), Shown(value.dump())));
+        }
+        if (!unread.empty()) out_["unread"] = fmt::format("{}", fmt::join(unread, ", "));
+    }
+
     const Config& config_;
     const RopeTraits& traits_;
     const Config& defaults_;
@@ -443,6 +479,8 @@ Result<std::vector<RopeVector>> RopeVectors(const Config& config) {
 
 Status WriteRopeScaling(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
+    WEFT_ASSIGN(const std::string unread, rope.params.StringOr({"unread"}, ""));
+    if (!unread.empty()) meta.String("rope.scaling.unread", unread);
     // The last two are stored as tensors.
     if (rope.type == "default" || rope.type == "llama3" || rope.type == "proportional") return {};
     if (rope.type == "dynamic") {  // like "default" up to the trained context
