@@ -36,7 +36,7 @@ Status ReadNorm(const model_files::ModelSource& source, const std::string& prefi
     hyper.plain_norms = norms == Norms::kPlainLayer || norms == Norms::kPlainRms;
     const bool centered = hyper.layer_norm && !has_rms;
     const std::string key = centered ? prefix + "attention.layer_norm_epsilon" : rms;
-    WEFT_ASSIGN(const double eps, source.meta().F64Or(key, 1e-5));
+    WEFT_ASSIGN(const double eps, source.meta().F64(key));
     hyper.rms_eps = static_cast<float>(eps);
     if (eps >= 0 && eps < 1) return {};
     return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected 0 to 1", source.name(), key, eps);

@@ -170,6 +170,45 @@ TEST_F(HyperTest, RopeKeysCountAsInLlamaCpp) {
     }
 }
 
+// llama.cpp refuses files without the epsilon, and takes 10000 as the base.
+TEST_F(HyperTest, KeysThatFilesLack) {
+    for (const auto& [architecture, epsilon] :
+         {std::pair{"llama", "llama.attention.layer_norm_rms_epsilon"},
+          std::pair{"stablelm", "stablelm.attention.layer_norm_epsilon"},
+          std::pair{"cohere2", "cohere2.attention.layer_norm_epsilon"},
+          std::pair{"mpt", "mpt.attention.layer_norm_epsilon"}}) {
+        const std::string prefix = std::string(architecture) + ".";
+        for (const bool has : {false, true}) {
+            model_files::GgufWriter writer;
+            writer.String("general.architecture", architecture);
+            for (const char* key : {"block_count", "embedding_length", "feed_forward_length",
+                                    "attention.head_count"}) {
+                writer.U32(prefix + key, 8);
+            }
+            writer.U32(prefix + "attention.key_length", 8);
+            if (has) writer.F32(epsilon, 1e-5f);
+            const int64_t dims[] = {8, 5};
+            writer.Tensor("token_embd.weight", DType::kF32, dims,
+                          std::vector<std::byte>(size_t{8} * 5 * 4));
+            ASSERT_TRUE(WriteFile(dir_ / "lacks.gguf", writer.File()).ok());
+            source_ = model_files::OpenModel(dir_ / "lacks.gguf").value();
+            const auto hyper = model::ReadHyper(*source_);
+            ASSERT_EQ(hyper.ok(), has) << architecture;
+            if (!has) {
+                EXPECT_NE(hyper.error().message.find(epsilon), std::string::npos)
+                    << hyper.error().message;
+                continue;
+            }
+            const bool rotates = std::string_view(architecture) != "mpt";
+            const std::vector<std::string> notes = model::RopeNotes(*source_, *hyper);
+            ASSERT_EQ(notes.size(), rotates ? 1u : 0u) << architecture;
+            if (!rotates) continue;
+            EXPECT_NE(notes[0].find(prefix + "rope.freq_base"), std::string::npos);
+            EXPECT_NE(notes[0].find("10000"), std::string::npos);
+        }
+    }
+}
+
 // NTK scaling of Hunyuan's files: the base times alpha^(dim / (dim - 2)).
 TEST_F(HyperTest, AlphaRaisesTheBaseOrIsRefused) {
     TinyFile file = File("hunyuan-dense");
@@ -318,6 +357,7 @@ TEST_F(HyperTest, HeadsOfSizeZeroAreRefused) {
     }
     writer.U32("llama.embedding_length", 32);
     writer.U32("llama.attention.head_count", 64);
+    writer.F32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
     writer.Tensor("token_embd.weight", DType::kF32, std::vector<int64_t>{32, 2},
                   std::vector<std::byte>(256));
     const std::string path = dir_ / "headless.gguf";
