@@ -1,10 +1,13 @@
-// A model whose logits are not numbers: scores of a prompt fail as answers do.
+// A model whose logits are not numbers: scores of a prompt, logits and the perplexity fail as
+// answers do.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 
 #include "engine/engine.h"
+#include "engine/start/measure.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -22,20 +25,60 @@ class Ear final : public Listener {
     std::optional<Error> error;
 };
 
+// A file whose last norm begins with `number`.
+void WriteDamaged(const std::string& path, float number) {
+    support::WriteTinyGguf(path, {.hyper = support::OddHyper()});
+    const auto source = model_files::OpenModel(path);
+    ASSERT_TRUE(source.ok()) << source.error().message;
+    const model_files::TensorInfo* norm = (*source)->FindTensor("output_norm.weight");
+    ASSERT_NE(norm, nullptr);
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(norm->offset));
+    file.write(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+TEST(DamagedScores, EndMeasurements) {
+    const test::TempDir dir;
+    const std::string path = dir / "tiny.gguf";
+    const std::vector<int32_t> tokens = {97, 98, 99};
+    const std::function<Status(StepRunner&)> measures[] = {
+        [&](StepRunner& runner) -> Status {
+            WEFT_TRY(Logits(runner, tokens, false));
+            return {};
+        },
+        [&](StepRunner& runner) -> Status {
+            WEFT_TRY(Logits(runner, tokens, true));
+            return {};
+        },
+        [](StepRunner& runner) -> Status {
+            WEFT_TRY(ScoreText(runner, std::string(200, 'a'), 32, [](int64_t, int64_t, double) {}));
+            return {};
+        }};
+    for (const float number : {std::nanf(""), INFINITY, 1.0f}) {
+        WriteDamaged(path, number);
+        for (const auto& measure : measures) {
+            Job job;
+            job.model = path;
+            job.threads = 1;
+            job.ctx = 32;
+            job.self_test = false;
+            job.max_outputs = 16;
+            const auto runner = StepRunner::Start({}, job);
+            ASSERT_TRUE(runner.ok()) << runner.error().message;
+            const Status end = measure(**runner);
+            EXPECT_EQ(end.ok(), number == 1.0f) << number;
+            if (end.ok()) continue;
+            EXPECT_EQ(end.error().code, ErrorCode::kCorrupt);
+            EXPECT_NE(end.error().message.find("logits are not finite"), std::string::npos)
+                << end.error().message;
+        }
+    }
+}
+
 TEST(DamagedScores, EndTheRequestWithTheErrorOfItsAnswer) {
     const test::TempDir dir;
     const std::string path = dir / "tiny.gguf";
-    support::WriteTinyGguf(path, {.hyper = support::OddHyper()});
-    {
-        const auto source = model_files::OpenModel(path);
-        ASSERT_TRUE(source.ok()) << source.error().message;
-        const model_files::TensorInfo* norm = (*source)->FindTensor("output_norm.weight");
-        ASSERT_NE(norm, nullptr);
-        std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-        const float nan = std::nanf("");
-        file.seekp(static_cast<std::streamoff>(norm->offset));
-        file.write(reinterpret_cast<const char*>(&nan), sizeof nan);
-    }
+    WriteDamaged(path, std::nanf(""));
     for (const int64_t max_tokens : {0, 4}) {
         for (const int prompt_logprobs : {-1, 2}) {
             if (max_tokens == 0 && prompt_logprobs < 0) continue;  // reads no logits

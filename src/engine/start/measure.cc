@@ -8,6 +8,7 @@
 #include "base/deadline.h"
 #include "engine/batch/scheduler.h"
 #include "engine/rank/sum_wire.h"
+#include "engine/sampling/sampler.h"
 
 namespace weft::engine {
 namespace {
@@ -17,6 +18,16 @@ double NegativeLogLikelihood(std::span<const float> logits, int32_t target) {
     double sum = 0;
     for (float logit : logits) sum += std::exp(static_cast<double>(logit) - best);
     return std::log(sum) - (static_cast<double>(logits[static_cast<size_t>(target)]) - best);
+}
+
+// Errors: kCorrupt, if a row has NaN or no finite maximum.
+Status CheckLogits(std::span<const float> logits, size_t vocab) {
+    for (size_t at = 0; at < logits.size(); at += vocab) {
+        const auto row = logits.subspan(at, vocab);
+        const auto nan = std::ranges::find_if(row, [](float logit) { return std::isnan(logit); });
+        WEFT_TRY(CheckBest(nan == row.end() ? std::ranges::max(row) : *nan));
+    }
+    return {};
 }
 
 std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab) {
@@ -83,6 +94,7 @@ class Rows {
     Result<std::span<const float>> Logits() {
         const auto rows = static_cast<int64_t>(runner_.step().output_rows.size());
         WEFT_TRY(runner_.rank().ReadLogits(rows, buffer_));
+        WEFT_TRY(CheckLogits(buffer_, static_cast<size_t>(runner_.rank().hyper().vocab)));
         return std::span<const float>(buffer_);
     }
 
