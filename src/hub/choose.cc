@@ -120,7 +120,7 @@ bool IsSetting(const std::string& path) {
         return name.ends_with(".jinja");
     }
     if (path.find('/') != path.npos) return false;
-    if (name.ends_with(".index.json")) return name == kIndex;
+    if (name.ends_with(".index.json")) return false;
     return name.ends_with(".json") || name.ends_with(".model") || name.ends_with(".tiktoken") ||
            name.ends_with(".jinja") || name == "merges.txt" || name == "vocab.txt";
 }
@@ -139,18 +139,29 @@ bool IsShard(const std::string& path) {
     return path.find('/') == path.npos && LowerCase(path).ends_with(".safetensors");
 }
 
+bool IsTorchShard(const std::string& path) {
+    return path.find('/') == path.npos && path.starts_with("pytorch_model") &&
+           path.ends_with(".bin");
+}
+
+// The files of a folder with safetensors, else with pytorch_model.bin or its shards.
 Choice Folder(const std::vector<RepoFile>& files) {
     Choice choice;
-    const auto whole = std::ranges::find(files, "model.safetensors", &RepoFile::path);
+    const bool torch = std::ranges::none_of(files, IsShard, &RepoFile::path);
+    const char* const single = torch ? "pytorch_model.bin" : "model.safetensors";
+    const char* const index = torch ? "pytorch_model.bin.index.json" : kIndex;
+    const auto whole = std::ranges::find(files, single, &RepoFile::path);
     const RepoFile* alone = whole == files.end() ? nullptr : &*whole;
     for (const RepoFile& file : files) {
-        if (file.path == kIndex && alone != nullptr) continue;  // (safetensors.h: not read)
-        if (file.path == kIndex) choice.index = kIndex;
-        if (IsSetting(file.path) || IsOfModule(file.path)) choice.files.push_back(file);
+        const bool lists =
+            file.path == index && alone == nullptr;  // (safetensors.h: else not read)
+        if (lists) choice.index = index;
+        if (lists || IsSetting(file.path) || IsOfModule(file.path)) choice.files.push_back(file);
     }
     if (!choice.index.empty()) return choice;
     for (const RepoFile& file : files) {
-        if (alone != nullptr ? &file == alone : IsShard(file.path)) choice.files.push_back(file);
+        const bool shard = torch ? IsTorchShard(file.path) : IsShard(file.path);
+        if (alone != nullptr ? &file == alone : shard) choice.files.push_back(file);
     }
     return choice;
 }
@@ -197,10 +208,11 @@ std::vector<Offer> OffersAmong(const std::vector<RepoFile>& files) {
     const auto has = [&](const auto& is) {
         return std::ranges::any_of(files, [&](const RepoFile& file) { return is(file.path); });
     };
-    if (has([](const std::string& path) { return path == "config.json"; }) && has(IsShard)) {
+    const auto groups = GgufGroups(files);
+    const bool weights = has(IsShard) || (groups.empty() && has(IsTorchShard));
+    if (weights && has([](const std::string& path) { return path == "config.json"; })) {
         offers.push_back({Folder(files), "", true});
     }
-    const auto groups = GgufGroups(files);
     for (const auto& [key, group] : groups) {
         const std::string& path = group.parts.front().path;
         const std::string type = TypeInName(path);
@@ -228,11 +240,12 @@ Result<Choice> Choose(const std::vector<RepoFile>& files, const RepoSpec& spec) 
         return ByTag(groups, spec);
     }
     const bool config = has([](const std::string& path) { return path == "config.json"; });
-    if (config && has(IsShard)) return Folder(files);
+    if (config && (has(IsShard) || (groups.empty() && has(IsTorchShard)))) return Folder(files);
     if (groups.size() == 1) return FromGroup(groups.begin()->second, spec);
     if (groups.empty()) {
         return MakeError(ErrorCode::kNotFound,
-                         "{}: no GGUF file, and no safetensors with a config.json, among its {} "
+                         "{}: no GGUF file, and no safetensors or pytorch_model.bin with a "
+                         "config.json, among its {} "
                          "files. To get one file, use hf:{}:FILE",
                          spec.Text(), files.size(), spec.Repo());
     }

@@ -3,7 +3,7 @@
 //     a path           that file; for a split GGUF, all its parts
 //     Q4_K_M           the GGUF with this in its name, all its parts
 //     (nothing)        a Hugging Face folder: settings, tokenizer, safetensors. If there are no
-//                      safetensors, the only GGUF
+//                      safetensors, the only GGUF; if there is no GGUF, pytorch_model.bin
 //
 // The same rules find a model in the cache. Errors: kNotFound and kUsage list the available files,
 // with sizes.

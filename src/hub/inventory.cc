@@ -101,7 +101,8 @@ bool TakeShards(const std::string& snapshot, const std::vector<RepoFile>& files,
     for (const RepoFile& file : files) {
         const bool known =
             std::ranges::find(choice.files, file.path, &RepoFile::path) != choice.files.end();
-        if (!known && file.path.ends_with(".safetensors")) choice.files.push_back(file);
+        const bool weights = file.path.ends_with(".safetensors") || file.path.ends_with(".bin");
+        if (!known && weights) choice.files.push_back(file);
     }
     return false;
 }

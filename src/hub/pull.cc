@@ -64,7 +64,8 @@ Result<std::vector<RepoFile>> ListFiles(Connection& connection, const Config& co
 }
 
 bool IsWeights(const std::string& path) {
-    return path.ends_with(".safetensors") || path.ends_with(".gguf") || path.ends_with(".GGUF");
+    return path.ends_with(".safetensors") || path.ends_with(".bin") || path.ends_with(".gguf") ||
+           path.ends_with(".GGUF");
 }
 
 // The state of one pull.
@@ -125,7 +126,9 @@ class Puller {
     Status BringShard(const std::vector<RepoFile>& files) {
         std::vector<RepoFile> others, weights;
         for (const RepoFile& file : files) {
-            (IsWeights(file.path) ? weights : others).push_back(file);
+            // (A zip has its directory at the end: pytorch_model.bin is brought whole.)
+            const bool divided = IsWeights(file.path) && !file.path.ends_with(".bin");
+            (divided ? weights : others).push_back(file);
         }
         WEFT_TRY(BringAll(others));
         std::map<std::string, PulledFile> parts;

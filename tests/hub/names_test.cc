@@ -126,6 +126,17 @@ TEST(HubNames, ChoiceOfFolder) {
                       "a.safetensors"},
                      "o/n"),
               "config.json model.safetensors.index.json -> model.safetensors.index.json");
+    // Only if there are no safetensors and no GGUF files.
+    EXPECT_EQ(Chosen({"config.json", "pytorch_model.bin", "tf_model.h5", "flax_model.msgpack",
+                      "merges.txt", "training_args.bin"},
+                     "o/n"),
+              "config.json merges.txt pytorch_model.bin -> ");
+    EXPECT_EQ(Chosen({"config.json", "pytorch_model.bin.index.json",
+                      "pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"},
+                     "o/n"),
+              "config.json pytorch_model.bin.index.json -> pytorch_model.bin.index.json");
+    EXPECT_EQ(Chosen({"config.json", "pytorch_model.bin", "x-Q4_0.gguf"}, "o/n"),
+              "x-Q4_0.gguf -> x-Q4_0.gguf");
     // A whole file comes before an index, as in transformers.
     EXPECT_EQ(Chosen({"config.json", "model.safetensors.index.json", "a.safetensors",
                       "model.safetensors"},

@@ -43,6 +43,30 @@ TEST_F(Folder, Opens) {
     EXPECT_EQ(Error(), "");
 }
 
+// Names of published pytorch_model.bin: of the class without a head, with copies of a tied
+// embedding, and with tables that transformers computes.
+TEST(OlderFolders, HaveOtherNames) {
+    const struct {
+        const char *name, *from, *to, *more, *copied;
+    } folders[] = {{"opt", "model.decoder.", "decoder.", "", ""},
+                   {"biogpt", "", "", "output_projection.weight", "biogpt.embed_tokens.weight"},
+                   {"xglm", "", "", "model.embed_positions.weights", "model.layer_norm.weight"}};
+    for (const auto& [name, from, to, more, copied] : folders) {
+        const HfGolden golden(support::TestData(fmt::format("/families/{}.safetensors", name)));
+        std::map<std::string, SafeBytes> tensors;
+        for (const auto& [tensor, bytes] : golden.Tensors(name)) {
+            const bool begins = *from != 0 && tensor.starts_with(from);
+            tensors[begins ? to + tensor.substr(std::strlen(from)) : tensor] = bytes;
+        }
+        if (*more != 0) tensors[more] = tensors.at(copied);
+        const test::TempDir dir;
+        support::WriteText(dir / "config.json", golden.Text(std::string(name) + "/config"));
+        support::WriteTensors(dir.path(), tensors);
+        const auto opened = OpenFolder(dir.path());
+        EXPECT_TRUE(opened.ok()) << opened.error().message;
+    }
+}
+
 TEST_F(Folder, NamesTheMissingTensor) {
     tensors_.erase("model.layers.1.mlp.up_proj.weight");
     ExpectError("tensor 'model.layers.1.mlp.up_proj.weight' is missing; a llama model needs it");

@@ -137,7 +137,7 @@ TEST(Safetensors, EveryTruncationIsAnError) {
 
 TEST(ShardIndex, MustStayInItsFolder) {
     for (const char* name : {"../x.safetensors", "/etc/x.safetensors", "a/b.safetensors",
-                             "..\\\\x.safetensors", "x.bin", "", "x\\u0000.safetensors"}) {
+                             "..\\\\x.safetensors", "x.pt", "", "x\\u0000.safetensors"}) {
         const auto index =
             ParseIndex(std::string(R"({"weight_map":{"t":")") + name + "\"}}", "index.json");
         ASSERT_FALSE(index.ok()) << name;

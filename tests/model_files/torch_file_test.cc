@@ -42,6 +42,40 @@ class TorchFile : public testing::Test {
     std::string bytes_;
 };
 
+// A folder without safetensors: one file, or the shards of an index.
+TEST_F(TorchFile, IsReadAsAFoldersWeights) {
+    const auto read = Read(bytes_);
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    const auto open = [&](size_t expected) {
+        const auto files = TensorFiles::Open(dir_.path());
+        if (!files.ok()) ADD_FAILURE() << files.error().message;
+        if (!files.ok()) return 0;
+        EXPECT_EQ(files->tensors().size(), expected);
+        int second = 0;
+        for (const SafeTensor& tensor : *read) {
+            const SafeTensor* found = files->Find(tensor.name);
+            if (found == nullptr) continue;
+            EXPECT_EQ(found->offset, tensor.offset);
+            EXPECT_EQ(found->shape, tensor.shape);
+            second += found->shard;
+        }
+        return second;
+    };
+    support::WriteText(dir_ / "pytorch_model.bin", bytes_);
+    EXPECT_EQ(open(read->size()), 0);
+    std::filesystem::rename(dir_ / "pytorch_model.bin", dir_ / "pytorch_model-1.bin");
+    std::filesystem::copy_file(dir_ / "pytorch_model-1.bin", dir_ / "pytorch_model-2.bin");
+    nlohmann::json map;
+    for (size_t i = 0; i < read->size(); ++i) {
+        map[(*read)[i].name] = fmt::format("pytorch_model-{}.bin", i % 2 + 1);
+    }
+    support::WriteText(dir_ / "pytorch_model.bin.index.json",
+                       nlohmann::json{{"weight_map", map}}.dump());
+    EXPECT_EQ(open(read->size()), static_cast<int>(read->size() / 2));
+    support::WriteTensors(dir_.path(), {{"safe", {"U8", {1}, {std::byte{1}}}}});
+    EXPECT_EQ(open(1), 0);  // safetensors come first
+}
+
 TEST_F(TorchFile, HasTheTensorsOfTheSafetensorsFile) {
     const support::HfGolden golden(support::TestData("/lora_golden.safetensors"));
     const auto expected = golden.Tensors("layers.adapter");

@@ -622,6 +622,7 @@ Status Assembly::FindPrefix() {
                                               "gpt_neox.",
                                               "gpt_neox_japanese.",
                                               "model.decoder.",
+                                              "decoder.",
                                               "biogpt.",
                                               "model.text_model.",
                                               "bert.",
@@ -711,8 +712,8 @@ Status Assembly::AddEnds() {
     if (norm_bias != nullptr) AddVector("output_norm.bias", std::move(norm_bias));
     if (family_.encoder) return AddEncoderHead();
     bool tied = true, found = false;
-    for (const char* name :
-         {"lm_head", "language_model.lm_head", "output", "head", "embed_out", "decoder"}) {
+    for (const char* name : {"lm_head", "language_model.lm_head", "output", "head", "embed_out",
+                             "decoder", "output_projection"}) {
         WEFT_ASSIGN(MatrixPtr head, Linear(name));
         WEFT_ASSIGN(const bool same, IsHeadTied(head, embedding));
         tied = tied && same;
@@ -841,8 +842,9 @@ bool Assembly::Unneeded(const std::string& name) const {
                                                           "model.embed_vision.",
                                                           "model.audio_tower.",
                                                           "model.embed_audio."};
-    constexpr std::array<std::string_view, 18> kEnds = {".rotary_emb.inv_freq",
-                                                        ".attn.bias",  // a mask
+    constexpr std::array<std::string_view, 19> kEnds = {".rotary_emb.inv_freq",
+                                                        ".embed_positions.weights",  // of sines
+                                                        ".attn.bias",                // a mask
                                                         ".attention.bias",
                                                         ".causal_mask",
                                                         ".k_scale",

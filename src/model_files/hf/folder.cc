@@ -125,8 +125,7 @@ Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path, ReadPla
         WEFT_ASSIGN(quantization, ReadQuantizationFile(path));
     }
     if (quantization.method == Method::kMlx) WEFT_TRY(CheckMlxFamily(*read.family, path));
-    const bool head = IsHeadFamily(*read.family);
-    WEFT_ASSIGN(TensorFiles opened, TensorFiles::Open(path, plan, head));
+    WEFT_ASSIGN(TensorFiles opened, TensorFiles::Open(path, plan));
     auto files = std::make_unique<TensorFiles>(std::move(opened));
     Assembly assembly(path, *read.family, read.config, quantization, *files);
     WEFT_ASSIGN(Assembled assembled, std::move(assembly).Run());

@@ -16,8 +16,11 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr std::string_view kSingle = "model.safetensors";
-constexpr std::string_view kIndex = "model.safetensors.index.json";
+// Names of one file of weights and of the index of several, in order of preference.
+constexpr struct {
+    const char *single, *index;
+} kWeightNames[] = {{"model.safetensors", "model.safetensors.index.json"},
+                    {"pytorch_model.bin", "pytorch_model.bin.index.json"}};
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMostIndexBytes = 100'000'000;
 constexpr size_t kMostDims = 8;
@@ -308,11 +311,12 @@ Result<ShardIndex> ParseIndex(std::string_view text, std::string_view where) {
         if (!file.is_string()) return map.Corrupt(tensor, "the name of a shard");
         const auto name = file.get<std::string>();
         const bool plain = name.find('/') == name.npos && name.find('\\') == name.npos &&
-                           name.find('\0') == name.npos && name.ends_with(".safetensors");
+                           name.find('\0') == name.npos &&
+                           (name.ends_with(".safetensors") || name.ends_with(".bin"));
         if (!plain) {
             return MakeError(ErrorCode::kCorrupt,
                              "{}: tensor '{}' has the file '{}'; expected the plain name of a "
-                             ".safetensors file in the same folder",
+                             ".safetensors or .bin file in the same folder",
                              where, Shown(tensor), Shown(name));
         }
         files.emplace(name, 0);
@@ -334,6 +338,11 @@ Result<ShardIndex> ParseIndex(std::string_view text, std::string_view where) {
 
 Status TensorFiles::AddFile(const std::string& path, ReadPlan* plan) {
     WEFT_ASSIGN(WeightFile file, WeightFile::Open(path, plan));
+    if (path.ends_with(".bin")) {
+        WEFT_ASSIGN(std::vector<SafeTensor> tensors, ReadTorchFile(file));
+        Take(std::move(file), std::move(tensors), {});
+        return {};
+    }
     std::vector<std::byte> bytes(std::min(kLengthBytes, file.size_bytes()));
     WEFT_TRY(file.ReadAt(0, bytes));
     const auto read = ReadLength(bytes, file.size_bytes(), path);
@@ -389,50 +398,60 @@ Status TensorFiles::NeedKeys() {
     return missing;
 }
 
-Result<TensorFiles> TensorFiles::Open(const std::string& folder, ReadPlan* plan, bool torch) {
+bool HasWeights(const std::string& folder) {
     const std::filesystem::path base(folder);
-    const std::string single = base / kSingle, index_path = base / kIndex;
+    std::error_code ignored;
+    return std::ranges::any_of(kWeightNames, [&](const auto& names) {
+        return std::filesystem::exists(base / names.single, ignored) ||
+               std::filesystem::exists(base / names.index, ignored);
+    });
+}
+
+Result<TensorFiles> TensorFiles::Open(const std::string& folder, ReadPlan* plan) {
+    const std::filesystem::path base(folder);
     TensorFiles files;
     std::error_code ignored;
-    const bool whole = std::filesystem::exists(single, ignored);
-    if (whole || !std::filesystem::exists(index_path, ignored)) {
-        const std::string older = base / "pytorch_model.bin";
-        if (torch && !whole && std::filesystem::exists(older, ignored)) {
-            WEFT_ASSIGN(WeightFile file, WeightFile::Open(older, plan));
-            WEFT_ASSIGN(std::vector<SafeTensor> tensors, ReadTorchFile(file));
-            files.Take(std::move(file), std::move(tensors), {});
+    for (const auto& [single, index] : kWeightNames) {
+        if (std::filesystem::exists(base / single, ignored)) {
+            WEFT_TRY(files.AddFile(base / single, plan));
             WEFT_TRY(files.Index());
-            return files;
+        } else if (std::filesystem::exists(base / index, ignored)) {
+            WEFT_TRY(files.AddShards(folder, index, plan));
+        } else {
+            continue;
         }
-        if (!whole) {
-            const std::string kind = FolderKind(folder);
-            return MakeError(ErrorCode::kNotFound, "{}: neither {} nor {}. {}", folder, kSingle,
-                             kIndex, kind.empty() ? "Weft reads safetensors" : "It is " + kind);
-        }
-        WEFT_TRY(files.AddFile(single, plan));
-        WEFT_TRY(files.Index());
         WEFT_TRY(files.NeedKeys());
         return files;
     }
+    const std::string kind = FolderKind(folder);
+    return MakeError(ErrorCode::kNotFound, "{}: neither {} nor {}. {}", folder,
+                     kWeightNames[0].single, kWeightNames[0].index,
+                     kind.empty() ? "Weft reads safetensors" : "It is " + kind);
+}
+
+Status TensorFiles::AddShards(const std::string& folder, const char* index_name, ReadPlan* plan) {
+    const std::filesystem::path base(folder);
+    const std::string index_path = base / index_name;
     WEFT_ASSIGN(const std::string text, ReadModelText(index_path, kMostIndexBytes));
     WEFT_ASSIGN(const ShardIndex index, ParseIndex(text, index_path));
     for (const std::string& name : index.files) {
-        const Status added = files.AddFile(base / name, plan);
-        if (added.ok()) continue;
-        const bool is_there = std::filesystem::exists(base / name, ignored);
-        if (is_there || added.error().code != ErrorCode::kNotFound) return added.error();
-        return MakeError(ErrorCode::kNotFound, "{}: shard {} of {} listed in {} is missing", folder,
-                         name, index.files.size(), kIndex);
+        const Status added = AddFile(base / name, plan);
+        std::error_code ignored;
+        if (!added.ok()) {
+            const bool is_there = std::filesystem::exists(base / name, ignored);
+            if (is_there || added.error().code != ErrorCode::kNotFound) return added.error();
+            return MakeError(ErrorCode::kNotFound, "{}: shard {} of {} listed in {} is missing",
+                             folder, name, index.files.size(), index_name);
+        }
     }
-    WEFT_TRY(files.Index());
-    WEFT_TRY(files.NeedKeys());
+    WEFT_TRY(Index());
     for (const auto& [name, shard] : index.shard_of) {
-        const SafeTensor* tensor = files.Find(name);
+        const SafeTensor* tensor = Find(name);
         if (tensor != nullptr && tensor->shard == shard) continue;
         return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is not in {}, against {}", folder,
-                         Shown(name), index.files[static_cast<size_t>(shard)], kIndex);
+                         Shown(name), index.files[static_cast<size_t>(shard)], index_name);
     }
-    return files;
+    return {};
 }
 
 const SafeTensor* TensorFiles::Find(std::string_view name) const {

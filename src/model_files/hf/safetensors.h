@@ -74,18 +74,20 @@ struct ShardIndex {
     std::unordered_map<std::string, int> shard_of;  // tensor -> index in `files`
 };
 
-// Parses `model.safetensors.index.json`. File names must not contain a path, so that an index can't
-// point outside its folder.
+// Parses `model.safetensors.index.json` or `pytorch_model.bin.index.json`. File names must not
+// contain a path, so that an index can't point outside its folder.
 Result<ShardIndex> ParseIndex(std::string_view text, std::string_view where);
+
+// Whether TensorFiles::Open finds weights in the folder.
+bool HasWeights(const std::string& folder);
 
 // All tensors of a folder. Thread: immutable; its files may be read from any thread.
 class TensorFiles {
   public:
-    // Errors: kNotFound, with both names, if the folder has neither model.safetensors nor its
-    // index.
-    // plan (may be null): weight_file.h. torch: pytorch_model.bin serves as well (torch_file.h).
-    static Result<TensorFiles> Open(const std::string& folder, ReadPlan* plan = nullptr,
-                                    bool torch = false);
+    // Reads model.safetensors, or the shards of its index; if the folder has neither,
+    // pytorch_model.bin (torch_file.h), or the shards of its index. plan (may be null):
+    // weight_file.h. Errors: kNotFound, with both names and the folder's kind.
+    static Result<TensorFiles> Open(const std::string& folder, ReadPlan* plan = nullptr);
 
     const std::vector<SafeTensor>& tensors() const { return tensors_; }
     const SafeTensor* Find(std::string_view name) const;
@@ -99,6 +101,7 @@ class TensorFiles {
   private:
     TensorFiles() = default;
     Status AddFile(const std::string& path, ReadPlan* plan);
+    Status AddShards(const std::string& folder, const char* index_name, ReadPlan* plan);
     void Take(WeightFile file, std::vector<SafeTensor> tensors, std::span<const std::byte> header);
     Status NeedKeys();
     Status Index();

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "model_files/hf/folder_config.h"
+#include "model_files/hf/safetensors.h"
 #include "model_files/synthetic_weights.h"
 #include "tokenizer/open.h"
 
@@ -160,11 +161,9 @@ Status CheckTokenizer(const std::string& path, const Config& config) {
 }  // namespace
 
 bool LacksWeights(const std::string& path) {
-    const auto has = [&](const char* name) {
-        std::error_code ignored;
-        return std::filesystem::exists(std::filesystem::path(path) / name, ignored);
-    };
-    return has("config.json") && !has("model.safetensors") && !has("model.safetensors.index.json");
+    std::error_code ignored;
+    return std::filesystem::exists(std::filesystem::path(path) / "config.json", ignored) &&
+           !HasWeights(path);
 }
 
 Result<std::unique_ptr<ModelSource>> OpenScratch(const std::string& path, uint64_t seed) {

@@ -17,7 +17,7 @@
 
 namespace weft::model_files::hf {
 
-// Whether `path` is a folder with a config.json and no safetensors files.
+// Whether `path` is a folder with a config.json and no weights (safetensors.h).
 bool LacksWeights(const std::string& path);
 
 // Ignores any weights in the folder. Supports Llama, Qwen 2 and Qwen 3.

@@ -194,7 +194,7 @@ SafeType MainType(const std::vector<SafeTensor>& tensors) {
 }  // namespace
 
 Result<MergedFolder> MergeInFolder(const MergedSource& merged) {
-    WEFT_ASSIGN(hf::TensorFiles files, hf::TensorFiles::Open(merged.folder(), nullptr, true));
+    WEFT_ASSIGN(hf::TensorFiles files, hf::TensorFiles::Open(merged.folder()));
     auto folder = std::make_unique<FolderTensors>(merged, std::move(files));
     const FolderTensors* const tensors = folder.get();
     WEFT_ASSIGN(const std::vector<hf::ExportTensor> names, hf::FolderNames(merged, kAdapterPrefix));
