@@ -203,14 +203,40 @@ TEST_F(Shards, AWholeFileComesFirst) {
     }
 }
 
+// An edited model may keep the former tensor in another shard; the index names the new one.
+TEST_F(Shards, TheIndexDecides) {
+    const SafeBytes other{"U8", {1}, {std::byte{2}}};
+    for (const bool first : {true, false}) {
+        Write("a.safetensors", {{"s", first ? one_ : other}, {"t", other}});
+        Write("b.safetensors", {{"s", first ? other : one_}, {"u", other}});
+        Index(fmt::format(R"({{"weight_map":{{"s":"{}.safetensors","t":"a.safetensors",)"
+                          R"("u":"b.safetensors"}}}})",
+                          first ? "a" : "b"));
+        const auto opened = TensorFiles::Open(dir_.path());
+        ASSERT_TRUE(opened.ok()) << opened.error().message;
+        EXPECT_EQ(opened->tensors().size(), 3u);
+        const SafeTensor* tensor = opened->Find("s");
+        ASSERT_NE(tensor, nullptr);
+        std::byte value{};
+        ASSERT_TRUE(opened->file(*tensor).ReadAt(tensor->offset, std::span(&value, 1)).ok());
+        EXPECT_EQ(value, std::byte{1}) << first;
+    }
+}
+
 TEST_F(Shards, MissingOrDifferentOnesAreErrors) {
     Write("a.safetensors", {{"s", one_}});
     Index(R"({"weight_map":{"s":"a.safetensors","t":"b.safetensors"}})");
     EXPECT_NE(Error().find("shard b.safetensors of 2"), std::string::npos) << Error();
     Write("b.safetensors", {{"u", one_}});
     EXPECT_NE(Error().find("tensor 't' is not in b.safetensors"), std::string::npos) << Error();
-    Write("b.safetensors", {{"t", one_}, {"s", one_}});
-    EXPECT_NE(Error().find("tensor 's' is in"), std::string::npos) << Error();
+    Write("b.safetensors", {{"t", one_}});
+    EXPECT_EQ(Error(), "");
+    Write("a.safetensors", {{"s", one_}, {"u", one_}});
+    Write("b.safetensors", {{"t", one_}, {"u", one_}});
+    EXPECT_NE(Error().find("tensor 'u' is in"), std::string::npos) << Error();
+    Write("a.safetensors", {{"s", one_}, {"t", one_}});
+    Write("b.safetensors", {});
+    EXPECT_NE(Error().find("tensor 't' is not in b.safetensors"), std::string::npos) << Error();
 }
 
 }  // namespace

@@ -429,12 +429,15 @@ Result<TensorFiles> TensorFiles::Open(const std::string& folder, ReadPlan* plan)
                      kind.empty() ? "Weft reads safetensors" : "It is " + kind);
 }
 
+// The index decides which shard a tensor is read from: shards of an edited model may still hold the
+// former tensor.
 Status TensorFiles::AddShards(const std::string& folder, const char* index_name, ReadPlan* plan) {
     const std::filesystem::path base(folder);
     const std::string index_path = base / index_name;
     WEFT_ASSIGN(const std::string text, ReadModelText(index_path, kMostIndexBytes));
     WEFT_ASSIGN(const ShardIndex index, ParseIndex(text, index_path));
     for (const std::string& name : index.files) {
+        const size_t before = tensors_.size();
         const Status added = AddFile(base / name, plan);
         std::error_code ignored;
         if (!added.ok()) {
@@ -443,11 +446,16 @@ Status TensorFiles::AddShards(const std::string& folder, const char* index_name,
             return MakeError(ErrorCode::kNotFound, "{}: shard {} of {} listed in {} is missing",
                              folder, name, index.files.size(), index_name);
         }
+        const auto elsewhere = [&](const SafeTensor& tensor) {
+            const auto found = index.shard_of.find(tensor.name);
+            return found != index.shard_of.end() && found->second != tensor.shard;
+        };
+        const auto first = tensors_.begin() + static_cast<ptrdiff_t>(before);
+        tensors_.erase(std::remove_if(first, tensors_.end(), elsewhere), tensors_.end());
     }
     WEFT_TRY(Index());
     for (const auto& [name, shard] : index.shard_of) {
-        const SafeTensor* tensor = Find(name);
-        if (tensor != nullptr && tensor->shard == shard) continue;
+        if (Find(name) != nullptr) continue;
         return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is not in {}, against {}", folder,
                          Shown(name), index.files[static_cast<size_t>(shard)], index_name);
     }
