@@ -15,13 +15,17 @@
 #include <vector>
 
 #include "base/confine.h"
+#include "base/dangling_link.h"
 
 namespace weft {
 namespace {
 
 Error IoError(const std::string& path, const char* what) {
-    const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
-    return MakeError(code, "{}: cannot {}: {}", path, what, std::strerror(errno));
+    const int error = errno;
+    const std::string link = error == ENOENT ? DanglingLink(path) : "";
+    if (!link.empty()) return MakeError(ErrorCode::kIo, "{} {}", path, link);
+    const ErrorCode code = error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
+    return MakeError(code, "{}: cannot {}: {}", path, what, std::strerror(error));
 }
 
 // (A mapping uses address space, not memory.)

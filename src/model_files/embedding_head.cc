@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <numbers>
 
+#include "base/dangling_link.h"
 #include "base/file_kind.h"
 #include "model_files/hf/json.h"
 #include "model_files/hf/safetensors.h"
@@ -17,7 +17,6 @@
 namespace weft::model_files {
 namespace {
 
-namespace fs = std::filesystem;
 using hf::Config;
 using hf::Json;
 using hf::Shown;
@@ -412,10 +411,9 @@ std::optional<DenseActivation> ActivationOfName(std::string_view name) {
 Result<EmbeddingHead> ReadEmbeddingHead(const ModelSource& source) {
     const Metadata& meta = source.meta();
     WEFT_ASSIGN(const std::string architecture, meta.StringOr("general.architecture", ""));
-    std::error_code ignored;
     const std::string folder = source.folder();
     EmbeddingHead head;
-    const bool sentences = !folder.empty() && fs::exists(folder + "/modules.json", ignored);
+    const bool sentences = !folder.empty() && IsListed(folder + "/modules.json");
     WEFT_ASSIGN(const int64_t positions,
                 meta.IntOr(architecture + ".context_length", 0, INT32_MAX, 0));
     if (sentences) {

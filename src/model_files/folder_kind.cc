@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/bare_words.h"
+#include "base/dangling_link.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "model_files/gguf_folder.h"
@@ -132,6 +133,17 @@ std::string NestedKind(const fs::path& folder, const Names& names, size_t& left)
                        Joined(models));
 }
 
+// A snapshot of the Hub's cache whose blobs are missing.
+std::string LinkKind(const fs::path& folder, const Names& names) {
+    for (const std::string& name : names.files) {
+        const auto ends = [&](const char* end) { return name.ends_with(end); };
+        if (!std::ranges::any_of(std::array{".safetensors", ".bin", ".gguf"}, ends)) continue;
+        const std::string link = DanglingLink(folder / name);
+        if (!link.empty()) return fmt::format("a folder whose {} {}", name, link);
+    }
+    return "";
+}
+
 std::string PartKind(const Names& names) {
     constexpr std::string_view kParts[] = {".incomplete", ".part",     ".partial",
                                            ".aria2",      ".download", ".crdownload"};
@@ -195,6 +207,7 @@ std::string FolderKind(const std::string& folder) {
     if (kind.empty()) kind = MarkedKind(names);
     if (kind.empty()) kind = OllamaKind(folder, names, left);
     if (kind.empty()) kind = NestedKind(folder, names, left);
+    if (kind.empty()) kind = LinkKind(folder, names);
     if (kind.empty()) kind = PartKind(names);
     if (kind.empty()) kind = WeightsKind(names);
     if (!kind.empty()) return kind;
@@ -208,8 +221,7 @@ std::string FolderKind(const std::string& folder) {
 }
 
 bool HoldsModel(const std::string& folder) {
-    std::error_code ignored;
-    return fs::exists(fs::path(folder) / "config.json", ignored) || IsGgufFolder(folder);
+    return IsListed(fs::path(folder) / "config.json") || IsGgufFolder(folder);
 }
 
 }  // namespace weft::model_files

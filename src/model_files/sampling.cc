@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bare_words.h"
+#include "base/dangling_link.h"
 #include "base/file_kind.h"
 #include "base/json.h"
 
@@ -119,8 +120,7 @@ bool SamplingHints::any() const {
 SamplingHints ReadGenerationConfig(const std::string& folder) {
     SamplingHints hints;
     const std::string path = std::filesystem::path(folder) / "generation_config.json";
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored)) return hints;
+    if (!IsListed(path)) return hints;
     hints.file = path;
     const auto text = ReadModelText(path, kMostGenerationBytes);
     if (!text.ok()) {

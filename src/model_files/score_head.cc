@@ -1,7 +1,6 @@
 #include "model_files/score_head.h"
 
-#include <filesystem>
-
+#include "base/dangling_link.h"
 #include "model_files/hf/json.h"
 #include "tensor/quant.h"
 
@@ -37,8 +36,7 @@ void Subtract(DenseStep& dense) {
 }
 
 bool IsOfModules(const std::string& folder) {
-    std::error_code ignored;
-    return !folder.empty() && std::filesystem::exists(folder + "/modules.json", ignored);
+    return !folder.empty() && IsListed(folder + "/modules.json");
 }
 
 // As CrossEncoder of sentence-transformers 6.2 chooses it.

@@ -1,8 +1,7 @@
 #include "tokenizer/hints.h"
 
-#include <filesystem>
-
 #include "base/bare_words.h"
+#include "base/dangling_link.h"
 #include "base/file_kind.h"
 #include "base/json.h"
 
@@ -177,8 +176,7 @@ Result<TokenizerHints> ReadHints(const std::string& folder) {
     TokenizerHints hints;
     for (const char* name : kHintFiles) {
         const std::string path = folder + "/" + name;
-        std::error_code error;
-        if (!std::filesystem::exists(path, error)) continue;
+        if (!IsListed(path)) continue;
         WEFT_ASSIGN(const std::string text, ReadModelText(path, kMostHintBytes));
         auto parsed = ParseJson(text);
         Status status = parsed.ok() ? AddHints(name, *parsed, hints) : Status(parsed.error());

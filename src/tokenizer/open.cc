@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/dangling_link.h"
 #include "base/file_kind.h"
 #include "tokenizer/hints.h"
 #include "tokenizer/read_json.h"
@@ -18,9 +19,10 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kMostTemplateBytes = 64 << 20;
 
+// Also true for a link to a missing file: opening it fails by its name.
 bool Exists(const std::string& path) {
     std::error_code error;
-    return fs::is_regular_file(path, error);
+    return fs::is_regular_file(path, error) || !DanglingLink(path).empty();
 }
 
 // The first name in alphabetical order that ends with `ending`; empty: none.

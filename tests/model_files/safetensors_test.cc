@@ -223,6 +223,35 @@ TEST_F(Shards, TheIndexDecides) {
     }
 }
 
+// A snapshot of the Hub's cache that was copied without its blobs.
+TEST_F(Shards, LinksToMissingFilesAreNamed) {
+    const auto link = [&](const char* name) {
+        std::filesystem::create_symlink("../../blobs/gone", dir_ / name);
+    };
+    const auto expect = [&](const char* name) {
+        const std::string error = Error();
+        for (const char* word : {name, "../../blobs/gone, which does not exist", "cp -L"}) {
+            EXPECT_NE(error.find(word), std::string::npos) << word << ": " << error;
+        }
+    };
+    support::WriteText(dir_ / "config.json", "{}");
+    link("model.safetensors");
+    expect("model.safetensors");
+    std::filesystem::remove(dir_ / "model.safetensors");
+    Index(R"({"weight_map":{"s":"a.safetensors"}})");
+    link("a.safetensors");
+    expect("a.safetensors");
+    std::filesystem::remove(dir_ / "model.safetensors.index.json");
+    link("model.safetensors.index.json");
+    expect("model.safetensors.index.json");
+    std::filesystem::remove(dir_ / "model.safetensors.index.json");
+    expect("a.safetensors");  // among others, of no known name
+    Write("model.safetensors", {{"s", one_}});
+    link("model.safetensors.index.json");
+    link("README.json");
+    EXPECT_EQ(Error(), "");  // needs neither of these
+}
+
 TEST_F(Shards, MissingOrDifferentOnesAreErrors) {
     Write("a.safetensors", {{"s", one_}});
     Index(R"({"weight_map":{"s":"a.safetensors","t":"b.safetensors"}})");

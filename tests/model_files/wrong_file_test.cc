@@ -366,6 +366,36 @@ TEST_F(WrongFile, FoldersAreNamed) {
     Expect("folder1", {"LoRA adapter", "its base model"});
 }
 
+// Files that opening a model reads are named; others are not missed.
+TEST_F(WrongFile, LinksToMissingFilesAreNamed) {
+    const support::HfGolden golden;
+    const std::pair<const char*, bool> files[] = {{"config.json", true},
+                                                  {"chat_template.jinja", true},
+                                                  {"chat_template.json", true},
+                                                  {"tokenizer_config.json", true},
+                                                  {"hf_quant_config.json", true},
+                                                  {"model.safetensors", true},
+                                                  {"model.safetensors.index.json", false},
+                                                  {"pytorch_model.bin", false},
+                                                  {"tokenizer.model", false},
+                                                  {"vocab.json", false},
+                                                  {"notes.json", false}};
+    for (const auto& [name, read] : files) {
+        const std::string folder = std::string("links-") + name;
+        WriteFolder(folder, json::parse(golden.Text("llama/config")));
+        support::WriteTensors(dir_ / folder, golden.Tensors("llama"));
+        std::filesystem::remove(dir_ / (folder + "/" + name));
+        std::filesystem::create_symlink("../blobs/gone", dir_ / (folder + "/" + name));
+        if (read) {
+            Expect(folder, {name, "../blobs/gone, which does not exist", "cp -L"});
+        } else {
+            EXPECT_EQ(ErrorOf(folder), "") << name;
+        }
+    }
+    std::filesystem::create_symlink("gone.gguf", dir_ / "link.gguf");
+    Expect("link.gguf", {"is a link to gone.gguf, which does not exist"});
+}
+
 // ---- Folders of GGUF files ----------------------------------------------------------------------
 
 TEST_F(WrongFile, TheOnlyModelOfAFolderIsUsed) {

@@ -44,6 +44,26 @@ TEST(HintFiles, MayHaveNonFiniteNumbers) {
     }
 }
 
+// A link to a missing file is not an absent file.
+TEST(TokenizerFolders, NameLinksToMissingFiles) {
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "vocab.json"}) {
+        const test::TempDir dir;
+        fs::copy(kFolder + "files/gpt2", dir.path());
+        std::ofstream(dir / "merges.txt") << "";
+        fs::remove(dir / name);
+        fs::create_symlink("../blobs/gone", dir / name);
+        const auto opened = OpenTokenizerFolder(dir.path());
+        if (std::string_view(name) == "vocab.json") {  // not read beside tokenizer.json
+            EXPECT_TRUE(opened.ok());
+            continue;
+        }
+        ASSERT_FALSE(opened.ok()) << name;
+        EXPECT_NE(opened.error().message.find(std::string(name) + " is a link to ../blobs/gone"),
+                  std::string::npos)
+            << opened.error().message;
+    }
+}
+
 // Ids of another model's file would be wrong without an error.
 TEST(TiktokenFiles, MustBeOfTheModel) {
     constexpr std::string_view kDigits =

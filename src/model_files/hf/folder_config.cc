@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 
+#include "base/dangling_link.h"
 #include "base/file_kind.h"
 #include "model_files/folder_kind.h"
 #include "model_files/gguf.h"
@@ -62,8 +63,7 @@ Result<std::vector<std::byte>> MakeMetadata(const std::string& path, const Famil
 
 Result<FolderConfig> ReadFolderConfig(const std::string& path) {
     const std::string config_path = std::filesystem::path(path) / "config.json";
-    std::error_code ignored;
-    if (!std::filesystem::exists(config_path, ignored)) {
+    if (!IsListed(config_path)) {
         const std::string kind = FolderKind(path);
         return MakeError(ErrorCode::kNotFound, "{}: no config.json and no GGUF file. {}", path,
                          kind.empty() ? "Give the folder or the file of a model" : "It is " + kind);

@@ -1,9 +1,9 @@
 #include "model_files/hf/json.h"
 
 #include <cmath>
-#include <filesystem>
 
 #include "base/bare_words.h"
+#include "base/dangling_link.h"
 #include "base/file_kind.h"
 #include "base/json.h"
 
@@ -58,8 +58,7 @@ Result<Config> Config::Parse(std::string_view text, std::string_view where) {
 }
 
 Result<Config> Config::ReadIfThere(const std::string& path) {
-    std::error_code ignored;
-    return std::filesystem::exists(path, ignored) ? Read(path) : Config(path);
+    return IsListed(path) ? Read(path) : Config(path);
 }
 
 Result<Config> Config::Read(const std::string& path) {

@@ -1,8 +1,8 @@
 #include "model_files/hf/quantization.h"
 
 #include <algorithm>
-#include <filesystem>
 
+#include "base/dangling_link.h"
 #include "base/file_kind.h"
 
 namespace weft::model_files::hf {
@@ -297,8 +297,7 @@ Result<Quantization> ReadQuantizationFile(const std::string& folder) {
                   {"quant_config.json", "awq"}};
     for (const auto& [name, usual] : kFiles) {
         const std::string path = folder + "/" + name;
-        std::error_code ignored;
-        if (!std::filesystem::exists(path, ignored)) continue;
+        if (!IsListed(path)) continue;
         WEFT_ASSIGN(const std::string text, ReadModelText(path, kMostConfigBytes));
         WEFT_ASSIGN(const Config config, Config::Parse(text, path));
         const bool nested = config.Has("quantization");

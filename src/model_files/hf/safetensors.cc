@@ -8,6 +8,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "base/dangling_link.h"
 #include "base/file_kind.h"
 #include "model_files/folder_kind.h"
 #include "model_files/hf/json.h"
@@ -400,22 +401,19 @@ Status TensorFiles::NeedKeys() {
 
 bool HasWeights(const std::string& folder) {
     const std::filesystem::path base(folder);
-    std::error_code ignored;
     return std::ranges::any_of(kWeightNames, [&](const auto& names) {
-        return std::filesystem::exists(base / names.single, ignored) ||
-               std::filesystem::exists(base / names.index, ignored);
+        return IsListed(base / names.single) || IsListed(base / names.index);
     });
 }
 
 Result<TensorFiles> TensorFiles::Open(const std::string& folder, ReadPlan* plan) {
     const std::filesystem::path base(folder);
     TensorFiles files;
-    std::error_code ignored;
     for (const auto& [single, index] : kWeightNames) {
-        if (std::filesystem::exists(base / single, ignored)) {
+        if (IsListed(base / single)) {
             WEFT_TRY(files.AddFile(base / single, plan));
             WEFT_TRY(files.Index());
-        } else if (std::filesystem::exists(base / index, ignored)) {
+        } else if (IsListed(base / index)) {
             WEFT_TRY(files.AddShards(folder, index, plan));
         } else {
             continue;
@@ -439,9 +437,8 @@ Status TensorFiles::AddShards(const std::string& folder, const char* index_name,
     for (const std::string& name : index.files) {
         const size_t before = tensors_.size();
         const Status added = AddFile(base / name, plan);
-        std::error_code ignored;
         if (!added.ok()) {
-            const bool is_there = std::filesystem::exists(base / name, ignored);
+            const bool is_there = IsListed(base / name);
             if (is_there || added.error().code != ErrorCode::kNotFound) return added.error();
             return MakeError(ErrorCode::kNotFound, "{}: shard {} of {} listed in {} is missing",
                              folder, name, index.files.size(), index_name);

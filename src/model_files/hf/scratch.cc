@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <unordered_map>
 
+#include "base/dangling_link.h"
 #include "model_files/hf/folder_config.h"
 #include "model_files/hf/safetensors.h"
 #include "model_files/synthetic_weights.h"
@@ -161,9 +162,7 @@ Status CheckTokenizer(const std::string& path, const Config& config) {
 }  // namespace
 
 bool LacksWeights(const std::string& path) {
-    std::error_code ignored;
-    return std::filesystem::exists(std::filesystem::path(path) / "config.json", ignored) &&
-           !HasWeights(path);
+    return IsListed(std::filesystem::path(path) / "config.json") && !HasWeights(path);
 }
 
 Result<std::unique_ptr<ModelSource>> OpenScratch(const std::string& path, uint64_t seed) {

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "base/dangling_link.h"
 #include "base/file_kind.h"
 #include "base/output_file.h"
 #include "model_files/folder_kind.h"
@@ -286,9 +287,7 @@ Result<Opened> OpenTensors(const std::string& folder) {
 }  // namespace
 
 std::string AdapterTensorsPath(const std::string& folder) {
-    std::error_code ignored;
-    const bool older = !std::filesystem::exists(folder + kTensorsName, ignored) &&
-                       std::filesystem::exists(folder + kOlderName, ignored);
+    const bool older = !IsListed(folder + kTensorsName) && IsListed(folder + kOlderName);
     return folder + (older ? kOlderName : kTensorsName);
 }
 
@@ -301,8 +300,7 @@ Result<AdapterConfig> ReadAdapterConfig(const std::string& folder, LoraUse use) 
                          "supported: use the adapter that the file was converted from",
                          folder);
     }
-    if (std::filesystem::is_directory(folder, ignored) &&
-        !std::filesystem::exists(folder + kAdapterConfigName, ignored)) {
+    if (std::filesystem::is_directory(folder, ignored) && !IsListed(folder + kAdapterConfigName)) {
         const std::string kind =
             HoldsModel(folder) ? "a model, not an adapter" : FolderKind(folder);
         return MakeError(ErrorCode::kNotFound,
