@@ -440,7 +440,9 @@ Status ReadFfn(const model_files::ModelSource& source, const std::string& prefix
     const std::string of_experts = prefix + "expert_feed_forward_length";
     const model_files::MetaEntry* entry = source.meta().Find(key);
     if (entry == nullptr || entry->type != model_files::MetaType::kArray) {
-        const bool experts = entry == nullptr && source.meta().Has(of_experts);
+        // (Ollama's files of Qwen 3.5 with experts have 0.)
+        const auto given = source.meta().IntOr(key, 0, kMostColumns, 0);
+        const bool experts = given.ok() && *given == 0 && source.meta().Has(of_experts);
         WEFT_ASSIGN(hyper.ffn, source.meta().Int(experts ? of_experts : key, 1, kMostColumns));
         return {};
     }

@@ -79,6 +79,7 @@ void TranslateOllamaKeys(std::vector<MetaEntry>& entries) {
 }
 
 std::string TranslateOllamaTensor(std::string_view name) {
+    if (name.ends_with(".ssm_dt")) return std::string(name) + ".bias";     // Qwen 3.5
     constexpr std::string_view kScale = ".ffn_gate_inp.per_expert_scale";  // Gemma 4's experts
     if (!name.ends_with(kScale)) return std::string(name);
     name.remove_suffix(kScale.size());

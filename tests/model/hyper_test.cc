@@ -390,6 +390,37 @@ TEST_F(HyperTest, AModelWithoutAnMlpIsRefused) {
         << hyper.error().message;
 }
 
+// In Ollama's files of Qwen 3.5 with experts.
+TEST_F(HyperTest, AWidthOfZeroIsThatOfAnExpert) {
+    for (const bool experts : {true, false}) {
+        model_files::GgufWriter writer;
+        writer.String("general.architecture", "qwen3moe");
+        for (const char* key : {"block_count", "embedding_length", "attention.head_count"}) {
+            writer.U32(std::string("qwen3moe.") + key, 8);
+        }
+        writer.U32("qwen3moe.attention.key_length", 8);
+        writer.F32("qwen3moe.attention.layer_norm_rms_epsilon", 1e-5f);
+        writer.U32("qwen3moe.feed_forward_length", 0);
+        if (experts) {
+            writer.U32("qwen3moe.expert_feed_forward_length", 12);
+            writer.U32("qwen3moe.expert_count", 4);
+            writer.U32("qwen3moe.expert_used_count", 2);
+        }
+        writer.Tensor("token_embd.weight", DType::kF32, std::vector<int64_t>{8, 5},
+                      std::vector<std::byte>(160));
+        ASSERT_TRUE(WriteFile(dir_ / "zero.gguf", writer.File()).ok());
+        source_ = model_files::OpenModel(dir_ / "zero.gguf").value();
+        const auto hyper = model::ReadHyper(*source_);
+        ASSERT_EQ(hyper.ok(), experts);
+        if (experts) {
+            EXPECT_EQ(hyper->ffn, 12);
+            continue;
+        }
+        EXPECT_NE(hyper.error().message.find("feed_forward_length"), std::string::npos)
+            << hyper.error().message;
+    }
+}
+
 // Without its bias, norm or scale, a model's answers would be wrong without an error.
 TEST_F(HyperTest, UnusedTensorsAreRefused) {
     TinyFile file = File("llama");

@@ -78,9 +78,10 @@ TEST_F(OllamaKeys, OfMistral3) {
     }
 }
 
-TEST_F(OllamaKeys, TensorOfGemma4) {
+TEST_F(OllamaKeys, TensorsOfGemma4AndQwen35) {
     const int64_t dims[] = {8};
-    for (const char* name : {"blk.2.ffn_gate_inp.per_expert_scale", "blk.2.ffn_gate_inp.scale"}) {
+    for (const char* name : {"blk.2.ffn_gate_inp.per_expert_scale", "blk.2.ffn_gate_inp.scale",
+                             "blk.2.ssm_dt", "blk.3.ssm_dt.weight", "blk.3.ssm_dt.bias"}) {
         writer_.Tensor(name, DType::kF32, dims, std::vector<std::byte>(32));
     }
     const std::vector<std::byte> file = writer_.File();
@@ -88,6 +89,9 @@ TEST_F(OllamaKeys, TensorOfGemma4) {
     ASSERT_TRUE(parsed.ok()) << parsed.error().message;
     EXPECT_EQ(parsed->tensors[0].name, "blk.2.ffn_down_exps.scale");
     EXPECT_EQ(parsed->tensors[1].name, "blk.2.ffn_gate_inp.scale");
+    EXPECT_EQ(parsed->tensors[2].name, "blk.2.ssm_dt.bias");
+    EXPECT_EQ(parsed->tensors[3].name, "blk.3.ssm_dt.weight");
+    EXPECT_EQ(parsed->tensors[4].name, "blk.3.ssm_dt.bias");
 }
 
 TEST_F(OllamaKeys, TokenizerOfGemma4) {
