@@ -171,7 +171,8 @@ TEST(Gptq, AllZeroPointsInBothFormatsAndBothForms) {
 }
 
 constexpr double kF32Step = 0x1p-22;  // for a scale that is rounded twice, and the product
-constexpr double kBf16Step = 0x1p-8;  // (compressed-tensors rounds NVFP4 values to BF16)
+// (compressed-tensors rounds NVFP4 values to BF16, and mx.dequantize those of BF16 scales.)
+constexpr double kBf16Step = 0x1p-8;
 
 INSTANTIATE_TEST_SUITE_P(
     Weights, Packed,
@@ -188,8 +189,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"moNvfp4", DType::kNVFP4, kF32Step, true}, Case{"moMxfp8", DType::kBF16, 0, true},
         Case{"mlx4", DType::kQ4_1, 0, true}, Case{"mlx4Bf16", DType::kQ4_1, 0, true},
         Case{"mlx2", DType::kQ4_1, 0, true}, Case{"mlx3", DType::kQ4_1, 0, true},
-        Case{"mlx5", DType::kQ5_1, 0, true}, Case{"mlx6", DType::kBF16, 0, true},
-        Case{"mlx8", DType::kBF16, 0, true}, Case{"mlxMxfp4", DType::kMXFP4, 0, true},
+        Case{"mlx5", DType::kQ5_1, 0, true}, Case{"mlx6", DType::kF16, kBf16Step, true},
+        Case{"mlx8", DType::kF16, kBf16Step, true}, Case{"mlxMxfp4", DType::kMXFP4, 0, true},
         Case{"mlxMxfp8", DType::kBF16, 0, true}, Case{"mlxNvfp4", DType::kNVFP4, 0, true},
         Case{"mlxNvfp4Narrow", DType::kBF16, 0, true}, Case{"bnbNf4", DType::kBF16, 0, true},
         Case{"bnbNf4Nested", DType::kBF16, 0, true}, Case{"bnbFp4", DType::kBF16, 0, true},

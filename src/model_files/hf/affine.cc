@@ -16,7 +16,7 @@ namespace {
 // w = q * scale + bias. The codes of a row are a bit stream, least significant bit first.
 class AffineMatrix final : public Matrix {
   public:
-    // dtype: kQ4_1 for at most 4 bits, kQ5_1 for 5, kBF16 or kF32. scales, biases: F32.
+    // dtype: kQ4_1 for at most 4 bits, kQ5_1 for 5, kF16 or kF32. scales, biases: F32.
     AffineMatrix(DType dtype, int bits, int64_t group, const ByteRows& codes, MatrixPtr scales,
                  MatrixPtr biases)
         : Matrix(dtype, scales->rows(), scales->cols() * group),
@@ -69,6 +69,12 @@ class AffineMatrix final : public Matrix {
             for (size_t c = 0; c < values.size(); ++c) {
                 const int64_t group = (block.col + static_cast<int64_t>(c)) / group_;
                 values[c] = static_cast<float>(codes[c]) * scales[group] + biases[group];
+            }
+            const float most = std::fabs(*std::ranges::max_element(
+                values, {}, [](float value) { return std::fabs(value); }));
+            if (dtype() == DType::kF16 && most > 65504) {
+                return MakeError(ErrorCode::kUnsupported,
+                                 "a weight is {}; float16 holds up to 65504", most);
             }
             QuantizeRow(dtype(), values, to);
         }
@@ -258,7 +264,8 @@ Result<MatrixPtr> LinearMaker::MakeAffine(int64_t rows, int64_t cols) const {
     WEFT_ASSIGN(const DType type, TypeOf(*scales, "scales", true));
     WEFT_ASSIGN(MatrixPtr scale, Scales(*scales, rows, groups));
     WEFT_ASSIGN(MatrixPtr bias, Scales(*biases, rows, groups));
-    DType dtype = parts_.exact ? DType::kF32 : DType::kBF16;
+    // (BF16 would round codes of 8 bits: it has as many.)
+    DType dtype = parts_.exact ? DType::kF32 : DType::kF16;
     if (type != DType::kF32 && q_.group % 32 == 0) {
         if (q_.bits <= 4) dtype = DType::kQ4_1;
         if (q_.bits == 5) dtype = DType::kQ5_1;
