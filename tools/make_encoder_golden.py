@@ -39,6 +39,11 @@ MODERN = SIZES | {"num_hidden_layers": 5, "local_attention": 8, "global_attn_eve
                   "classifier_activation": "gelu", "bos_token_id": 1, "eos_token_id": 2,
                   "cls_token_id": 1, "sep_token_id": 2, "reference_compile": False}
 
+EMBEDDING_GEMMA = dict(hidden_size=96, intermediate_size=160, num_hidden_layers=7, head_dim=16,
+                       num_attention_heads=6, num_key_value_heads=2, vocab_size=83,
+                       max_position_embeddings=64, pad_token_id=0, sliding_window=12,
+                       query_pre_attn_scalar=16, use_bidirectional_attention=True)
+
 # name: model_type, config, whether it has a classifier
 CASES = {
     "bert": ("bert", SIZES, True),
@@ -49,6 +54,7 @@ CASES = {
     "modernBertMean": ("modernbert", MODERN | {
         "classifier_pooling": "mean", "mlp_bias": True, "attention_bias": True,
         "norm_bias": True}, True),
+    "embeddingGemma": ("gemma3_text", EMBEDDING_GEMMA, False),
 }
 PAIRS = [("what is a moon", "the moon is near"), ("what is a moon", "a cat sat on the mat"),
          ("no", "yes"), ("Why?", "because of the sun, the wind and the rain of a summer day")]

@@ -80,7 +80,7 @@ struct Traits {
 
     // ---- Attention ----
     bool norms_heads_by_experts = false;  // Llama 4's norm of heads, unless it has 128 experts
-    bool norms_embedding = false;         // token_embd_norm, before the first layer (BLOOM)
+    bool norms_embedding = false;         // token_embd_norm, before the first layer
     bool layer_inputs = false;            // embedding_length_per_layer_input, shared_kv_layers
     bool alt_up = false;                  // the keys of alt_up.h
     bool rotates_latents = true;

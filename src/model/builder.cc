@@ -64,7 +64,7 @@ bool IsOfEnds(std::string_view name, const Hyper& hyper) {
     if (name == "position_embd.weight" || name == "token_embd_proj.weight") return true;
     if (begins("output_proj")) return true;
     if (begins("token_embd_norm.")) {
-        return hyper.encoder || TraitsOf(hyper.architecture).norms_embedding;
+        return TraitsOf(hyper.architecture).norms_embedding;
     }
     if (hyper.encoder && begins("token_types.")) return true;
     if (hyper.windowing.streams > 0 && begins("output_hc_")) return true;
@@ -131,7 +131,8 @@ ValueId Builder::Placed(ValueId x) {
     const auto* const info = source_.FindTensor("position_embd.weight");
     if (info != nullptr) x = Add(x, Positions(*info));
     if (hyper_.token_types > 0) x = Add(x, Types());
-    return hyper_.encoder ? Norm(x, "token_embd_norm", hyper_.hidden) : x;
+    const bool normed = TraitsOf(hyper_.architecture).norms_embedding;
+    return normed ? Norm(x, "token_embd_norm", hyper_.hidden) : x;
 }
 
 ValueId Builder::Types() {

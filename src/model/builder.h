@@ -369,8 +369,8 @@ class Builder {
     std::string OutputNorm() const;
     program::RmsNorm NormOf(int64_t group) const;
     program::ValueId Activated(program::ValueId x);  // with Hyper::ungated
-    // Adds the vectors of each token's position and type, if the file has tables of them. An
-    // encoder applies a norm to the sum.
+    // Adds the vectors of each token's position and type, if the file has tables of them. Some
+    // families apply a norm to the sum (Traits::norms_embedding).
     program::ValueId Placed(program::ValueId x);
     program::ValueId Positions(const model_files::TensorInfo& info);
     program::ValueId Types();

@@ -39,11 +39,6 @@ static ValueId BuildModernBert(Builder& b, ValueId x) {
     return x;
 }
 
-static ValueId BuildModernBertDecoder(Builder& b, ValueId x) {
-    const bool first = b.shard().first_stage() && b.shard().layers.begin == 0;
-    return BuildModernBert(b, first ? b.Norm(x, "token_embd_norm", b.hyper().hidden) : x);
-}
-
 namespace {
 
 constexpr Architecture kBertTable[] = {
@@ -52,8 +47,11 @@ constexpr Architecture kBertTable[] = {
                 "LayerNorm behind each part",
                 "bert, roberta, distilbert"},
      .build = BuildBert,
-     .traits =
-         {.encoder = true, .norms = Norms::kLayer, .ungated = Ungated::kGelu, .rotates = false}},
+     .traits = {.encoder = true,
+                .norms = Norms::kLayer,
+                .ungated = Ungated::kGelu,
+                .rotates = false,
+                .norms_embedding = true}},
     {.family = {"modern-bert", "ModernBERT: gte-modernbert, ModernBERT-embed (folders)",
                 "an encoder: attention to later tokens, within windows except in each third layer",
                 "modernBert, modernBertMean"},
@@ -64,11 +62,12 @@ constexpr Architecture kBertTable[] = {
                 .norms = Norms::kLayer,
                 .ungated = Ungated::kGelu,
                 .gates_ungated = true,
-                .windowed_base = 10000}},
+                .windowed_base = 10000,
+                .norms_embedding = true}},
     {.family = {"modern-bert-decoder", "Ettin decoders (folders)",
                 "LayerNorm, GeGLU, windows, RoPE of two bases, a dense layer before the output",
                 "modernBertDecoder"},
-     .build = BuildModernBertDecoder,
+     .build = BuildModernBert,
      .traits = {.norms = Norms::kLayer,
                 .ungated = Ungated::kGelu,
                 .gates_ungated = true,

@@ -19,10 +19,6 @@ static ValueId BuildNormedLayers(Builder& b, ValueId x, bool neighbors) {
     };
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;
-    const bool enters = b.shard().first_stage() && layers.begin == 0;
-    if (enters && TraitsOf(b.hyper().architecture).norms_embedding) {
-        x = b.Norm(x, "token_embd_norm", hidden);
-    }
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
         const bool before = !b.Has("layer_output_norm.weight");

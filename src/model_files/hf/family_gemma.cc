@@ -21,7 +21,7 @@ Status SoftCap(const Config& config, MetaWriter& meta, std::string_view key) {
 }
 
 Status GemmaMeta(const Config& config, MetaWriter& meta, bool (*slides)(int64_t layer)) {
-    WEFT_TRY(config.MustBe("use_bidirectional_attention", false));
+    WEFT_TRY(config.MustBe("use_bidirectional_attention", meta.family().encoder));
     WEFT_TRY(WriteCommon(config, meta, kGelu));
     WEFT_TRY(SoftCap(config, meta, "attn_logit_softcapping"));
     WEFT_TRY(SoftCap(config, meta, "final_logit_softcapping"));
@@ -74,6 +74,29 @@ constexpr Rule kVaultRules[] = {
     {"ffn_norm", "pre_feedforward_layernorm", Form::kNorm},
 };
 
+Result<bool> SeesLaterTokens(const Config& config) {
+    return config.BoolOr({"use_bidirectional_attention"}, false);
+}
+
+// EmbeddingGemma is an encoder.
+constexpr Family Gemma3(bool encoder) {
+    return {.model_type = "gemma3_text",
+            .also = "gemma3",
+            .architecture = encoder ? "gemma-embedding" : "gemma3",
+            .rules = {kNormRules, kAttentionRules, kQkNormRules, kMlpRules},
+            .meta = Gemma3Meta,
+            .norm_add = 1,
+            .defaults = R"({"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4,
+                            "max_position_embeddings": 131072, "rope_theta": 1000000.0,
+                            "rope_local_base_freq": 10000.0, "sliding_window": 4096,
+                            "query_pre_attn_scalar": 256, "tie_word_embeddings": true,
+                            "vocab_size": 262208})",
+            .rope = {.by_layer_type = true, .windowed_base = "rope_local_base_freq"},
+            .encoder = encoder,
+            .fits = encoder ? SeesLaterTokens : nullptr,
+            .caps = "attn_logit_softcapping final_logit_softcapping"};
+}
+
 constexpr Family kFamilies[] = {
     {.model_type = "gemma",
      .architecture = "gemma",
@@ -103,19 +126,8 @@ constexpr Family kFamilies[] = {
                      "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
                      "tie_word_embeddings": true})",
      .caps = "attn_logit_softcapping final_logit_softcapping"},
-    {.model_type = "gemma3_text",
-     .also = "gemma3",
-     .architecture = "gemma3",
-     .rules = {kNormRules, kAttentionRules, kQkNormRules, kMlpRules},
-     .meta = Gemma3Meta,
-     .norm_add = 1,
-     .defaults = R"({"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4,
-                     "max_position_embeddings": 131072, "rope_theta": 1000000.0,
-                     "rope_local_base_freq": 10000.0, "sliding_window": 4096,
-                     "query_pre_attn_scalar": 256, "tie_word_embeddings": true,
-                     "vocab_size": 262208})",
-     .rope = {.by_layer_type = true, .windowed_base = "rope_local_base_freq"},
-     .caps = "attn_logit_softcapping final_logit_softcapping"},
+    Gemma3(true),
+    Gemma3(false),
 };
 
 }  // namespace
