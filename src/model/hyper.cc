@@ -755,10 +755,11 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_TRY(CheckType(source));
     WEFT_ASSIGN(hyper.architecture, source.meta().String("general.architecture"));
     if (!IsSupported(hyper.architecture)) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: architecture '{}'{} is not supported. Supported: {}.", source.name(),
-                         hyper.architecture, model_files::WhyRefused(hyper.architecture),
-                         SupportedArchitectures());
+        const std::string why = model_files::WhyRefused(hyper.architecture);
+        return MakeError(
+            ErrorCode::kUnsupported, "{}: architecture '{}' is not supported{}", source.name(),
+            hyper.architecture,
+            why.empty() ? fmt::format(". Supported: {}.", SupportedArchitectures()) : ": " + why);
     }
     WEFT_ASSIGN(const int64_t beyond, ReadBody(source, hyper));
     WEFT_ASSIGN(const model_files::TensorInfo* table, source.NeedTensor("token_embd.weight"));

@@ -11,7 +11,7 @@ namespace weft::model_files {
 struct RefusedModel {
     std::string_view architecture;  // general.architecture in GGUF files; empty: there are no such
                                     // files
-    std::string_view model_type;    // in config.json
+    std::string_view model_type;    // in config.json; that of its text_config may end in "_text"
     std::string_view models;        // "DeepSeek V4 Flash, Pro"
     std::string_view needs;         // "KV compressors, hyper-connections"
 };
@@ -19,7 +19,7 @@ struct RefusedModel {
 // Sorted by model.
 std::span<const RefusedModel> RefusedModels();
 
-// " (DeepSeek V4 Flash, Pro; it needs KV compressors, hyper-connections)" for an architecture or a
+// "DeepSeek V4 Flash, Pro; it needs KV compressors, hyper-connections" for an architecture or a
 // model type; "": not listed.
 std::string WhyRefused(std::string_view word);
 

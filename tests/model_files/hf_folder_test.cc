@@ -101,6 +101,25 @@ TEST_F(Folder, RefusesMoreLayersThanItsConfigHas) {
 TEST_F(Folder, RefusesOtherModelsByName) {
     config_["model_type"] = "xlstm";
     ExpectError("model_type 'xlstm' is not supported. Supported: RefinedWeb, ");
+    // Known models, also by the type of the text part, are refused by their reason.
+    const struct {
+        const char *outer, *inner, *needs;
+    } known[] = {{"qwen4_exp", "qwen4_exp_text", "Qwen3.8-Flash-Next; it needs hyper-connections"},
+                 {"kimi_k3", "kimi_k3_text", "Kimi-K3; it needs"},
+                 {"deepseek_v41", "", "DeepSeek V4.1; it needs"},
+                 {"deepseek_v41_text", "", "DeepSeek V4.1; it needs"},
+                 {"some_wrapper", "kimi_k3_text", "Kimi-K3; it needs"}};
+    for (const auto& [outer, inner, needs] : known) {
+        config_["model_type"] = outer;
+        config_["text_config"] = json::object();
+        if (*inner != 0) config_["text_config"]["model_type"] = inner;
+        config_["vision_config"] = json::object();
+        ExpectError(std::string("model_type '") + outer + "' is not supported: ");
+        ExpectError(needs);
+        EXPECT_EQ(Error().find("Supported:"), std::string::npos) << Error();
+    }
+    config_.erase("text_config");
+    config_.erase("vision_config");
     config_["model_type"] = "llama";
     config_["hidden_act"] = "quick_gelu";
     ExpectError("'hidden_act' is \"quick_gelu\"; expected a known activation");

@@ -119,8 +119,8 @@ TEST(ConfigJson, LayersOfOtherKindsAreRefused) {
 
 TEST(ConfigJson, UnsupportedModelsNameTheMissingFeature) {
     ExpectShapeRefused(Config({{"model_type", "kimi_k3"}}),
-                       "model_type 'kimi_k3' (Kimi-K3; it needs gates by column, "
-                       "blocks of residuals) is not supported");
+                       "model_type 'kimi_k3' is not supported: Kimi-K3; it needs gates by column, "
+                       "blocks of residuals");
     ExpectShapeRefused(Config({{"model_type", "nosuch"}}), "model_type 'nosuch' is not supported");
 }
 

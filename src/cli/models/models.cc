@@ -92,10 +92,17 @@ std::string ModelTables() {
     return text;
 }
 
+// Letters and digits: "Qwen 3.8", "qwen3.8" and "qwen-3_8" are one name.
+std::string Bare(std::string_view name) {
+    std::string bare = LowerCase(name);
+    std::erase_if(bare, [](char c) { return c == ' ' || c == '-' || c == '_' || c == '.'; });
+    return bare;
+}
+
 // Whether any of the words contains `word`.
 bool Holds(const std::string& word, std::initializer_list<std::string_view> words) {
     return std::ranges::any_of(words, [&](std::string_view each) {
-        return LowerCase(each).find(word) != std::string::npos;
+        return Bare(each).find(Bare(word)) != std::string::npos;
     });
 }
 

@@ -18,7 +18,7 @@ static ValueId BuildQwen3Next(Builder& b, ValueId x) {
 namespace {
 
 constexpr Architecture kQwen3NextTable[] = {
-    {.family = {"qwen35", "Qwen 3.5, 3.6 (dense, text)",
+    {.family = {"qwen35", "Qwen 3.5, 3.6, Qwen3.8-27B (dense, text)",
                 "gated delta nets, gated attention, partial RoPE", "qwen35"},
      .build = BuildQwen3Next,
      .traits = {.draft_head = true, .recurrent = Recurrent::Kind::kDeltaNet, .cycles = true}},

@@ -75,11 +75,16 @@ Result<const Family*> FindFamily(const Config& config) {
         }
     }
     if (type.empty()) return config.Corrupt("model_type", "the type of a language model");
+    for (const std::string& name : {type, inner}) {
+        const std::string why = WhyRefused(name);
+        if (why.empty()) continue;
+        return MakeError(ErrorCode::kUnsupported, "{}: model_type '{}' is not supported: {}",
+                         config.where(), Shown(type), why);
+    }
     const bool sees = config.Has("vision_config");
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: model_type '{}'{}{} is not supported. Supported: {}.", config.where(),
-                     Shown(type), WhyRefused(inner), sees ? ", a vision-language model," : "",
-                     SupportedModelTypes());
+                     "{}: model_type '{}'{} is not supported. Supported: {}.", config.where(),
+                     Shown(type), sees ? ", a vision-language model," : "", SupportedModelTypes());
 }
 
 Result<int64_t> PublishedDraftHeads(const Config& config, const Family& family) {
