@@ -1,11 +1,13 @@
 // Fuzzes tokenizer.json: the file is the input up to a line "---", the rest is text to encode. The
-// part before a line "+++" is the tokenizer_config.json that a GGUF file stores with it.
+// part before a line "+++" is the tokenizer_config.json that a GGUF file stores with it. A file
+// with a line "===" is a vocab.json and a merges.txt.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "base/check.h"
 #include "tokenizer/kept_json.h"
+#include "tokenizer/read_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     using namespace weft::tokenizer;
@@ -17,6 +19,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     }
     const size_t cut = input.find("\n---\n");
     kept.json = input.substr(0, cut);
+    if (const size_t merges = kept.json.find("\n===\n"); merges != kept.json.npos) {
+        TokenizerHints hints;
+        hints.tokenizer_class = "GPT2Tokenizer";
+        const std::string_view both = kept.json;
+        const auto joined = JoinVocabulary(both.substr(0, merges), both.substr(merges + 5), hints);
+        if (!joined.ok()) return 0;
+        kept.json = std::string(*joined);
+    }
     const auto tokenizer = MakeTokenizer(kept);
     if (!tokenizer.ok()) {
         WEFT_CHECK(!tokenizer.error().message.empty());

@@ -11,7 +11,6 @@
 #include <random>
 #include <tuple>
 
-#include "base/file.h"
 #include "base/utf8.h"
 #include "tokenizer/hints.h"
 #include "tokenizer/model.h"
@@ -21,8 +20,6 @@ namespace weft::tokenizer {
 namespace {
 
 using nlohmann::json;
-
-constexpr uint64_t kMostBytes = uint64_t{512} << 20;
 
 // One name for each distinct way to split words, the most common first.
 constexpr std::array kPreTokenizers = {"llama-bpe",
@@ -320,12 +317,12 @@ Result<TokenizerData> TokenizerForGguf(const std::string& folder, int64_t vocabu
     WEFT_ASSIGN(const auto tokenizer, OpenTokenizerFolder(folder));
     WEFT_ASSIGN(TokenizerData base, BaseOf(*tokenizer, folder, vocabulary));
     std::vector<std::string> merges;
-    const std::string path = folder + "/tokenizer.json";
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(path, ignored)) {
-        WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostBytes));
-        WEFT_ASSIGN(const json root, ParseJson(text));
+    const auto text = TokenizerJsonOf(folder);
+    if (text.ok()) {
+        WEFT_ASSIGN(const json root, ParseJson(*text));
         WEFT_ASSIGN(merges, MergesOf(root));
+    } else if (text.error().code != ErrorCode::kNotFound) {
+        return text.error();
     } else {
         WEFT_ASSIGN(merges, MergesOfRanks(base));
     }

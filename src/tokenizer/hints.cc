@@ -52,6 +52,7 @@ Status AddTokenizerConfig(const json& contents, TokenizerHints& hints) {
     AddTexts(fields, hints);
     if (fields.Find("add_bos_token")) hints.add_bos = fields.BoolOr("add_bos_token", false);
     if (fields.Find("add_eos_token")) hints.add_eos = fields.BoolOr("add_eos_token", false);
+    hints.add_prefix_space = fields.BoolOr("add_prefix_space", false);
     hints.tokenizer_class = fields.TextOr("tokenizer_class", "");
     const json* added = fields.Find("added_tokens_decoder");
     if (added != nullptr && !added->is_object())

@@ -28,6 +28,7 @@ struct AddedToken {
 struct TokenizerHints {
     std::string bos, eos, unk, pad;  // texts of the tokens; empty: not specified
     std::optional<bool> add_bos, add_eos;
+    bool add_prefix_space = false;
     int32_t bos_id = -1, eos_id = -1;
     std::vector<int32_t> ends;      // ids that end a generation
     std::vector<AddedToken> added;  // added_tokens_decoder

@@ -31,7 +31,7 @@ Result<std::string> ConfigOf(const std::string& text) {
 Result<KeptJson> ReadKeptJson(const std::string& folder) {
     const std::filesystem::path path(folder);
     KeptJson kept;
-    WEFT_ASSIGN(kept.json, ReadTextFile(path / "tokenizer.json", kMostTokenizerBytes));
+    WEFT_ASSIGN(kept.json, TokenizerJsonOf(folder));
     for (const char* name : kHintFiles) {
         std::error_code ignored;
         if (!std::filesystem::is_regular_file(path / name, ignored)) continue;

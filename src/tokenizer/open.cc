@@ -36,6 +36,40 @@ std::string FindEnding(const std::string& folder, std::string_view ending) {
     return found;
 }
 
+bool IsVocabulary(const std::string& path) {
+    return fs::path(path).filename() == "vocab.json";
+}
+
+// The ids of added tokens by their texts, which transformers before 4.34 wrote.
+Status AddTokensOf(const std::string& path, TokenizerHints& hints) {
+    if (!hints.added.empty() || !IsListed(path)) return {};
+    WEFT_ASSIGN(const std::string text, ReadModelText(path, kMostHintBytes));
+    const auto ids = ParseJson(text);
+    if (!ids.ok()) return Error{ids.error().code, path + ": " + ids.error().message};
+    if (!ids->is_object()) return MakeError(ErrorCode::kCorrupt, "{}: not a JSON object", path);
+    for (const auto& [token, id] : ids->items()) {
+        if (!id.is_number_integer() || id < 0 || id >= kMostTokens) {
+            return MakeError(ErrorCode::kCorrupt, "{}: '{}' has no id", path, token.substr(0, 80));
+        }
+        const auto named = {hints.bos, hints.eos, hints.unk, hints.pad};
+        const bool special = std::ranges::find(named, token) != named.end();
+        hints.added.push_back(
+            {.id = id, .text = token, .special = special, .normalized = !special});
+    }
+    return {};
+}
+
+// The text of a file; of vocab.json, the tokenizer.json that it makes with merges.txt beside it.
+Result<std::string> TextOf(const std::string& path, const TokenizerHints& hints) {
+    WEFT_ASSIGN(std::string text, ReadModelText(path, kMostTokenizerBytes));
+    if (!IsVocabulary(path)) return text;
+    const std::string beside = fs::path(path).replace_filename("merges.txt");
+    WEFT_ASSIGN(const std::string merges, ReadModelText(beside, kMostTokenizerBytes));
+    TokenizerHints all = hints;
+    WEFT_TRY(AddTokensOf(fs::path(path).replace_filename("added_tokens.json"), all));
+    return JoinVocabulary(text, merges, all);
+}
+
 Result<std::unique_ptr<Tokenizer>> Read(const std::string& path, const TokenizerHints& hints) {
     // transformers gives the tokens of these files other ids.
     if (path.ends_with("sentencepiece.bpe.model") &&
@@ -45,12 +79,13 @@ Result<std::unique_ptr<Tokenizer>> Read(const std::string& path, const Tokenizer
                          "tokenizer.json",
                          path, hints.model_type);
     }
-    WEFT_ASSIGN(const std::string text, ReadModelText(path, kMostTokenizerBytes));
-    auto made = path.ends_with(kTekkenFile) ? ReadTekken(text, hints)
-                : path.ends_with(".json")   ? ReadTokenizerJson(text, hints)
-                : LooksLikeTiktoken(text)   ? ReadTiktoken(text, hints)
-                                            : ReadSentencePiece(text, hints);
-    if (made.ok()) return made;
+    const auto text = TextOf(path, hints);
+    auto made = !text.ok()                    ? text.error()
+                : path.ends_with(kTekkenFile) ? ReadTekken(*text, hints)
+                : path.ends_with(".json")     ? ReadTokenizerJson(*text, hints)
+                : LooksLikeTiktoken(*text)    ? ReadTiktoken(*text, hints)
+                                              : ReadSentencePiece(*text, hints);
+    if (made.ok() || made.error().message.starts_with(path)) return made;
     return Error{made.error().code, path + ": " + made.error().message};
 }
 
@@ -85,10 +120,13 @@ Result<std::string> FindTokenizerFile(const std::string& folder) {
     const std::string tiktoken =
         Exists(folder + "/" + kTekkenFile) ? kTekkenFile : FindEnding(folder, ".tiktoken");
     if (!tiktoken.empty()) return folder + "/" + tiktoken;
+    if (Exists(folder + "/vocab.json") && Exists(folder + "/merges.txt")) {
+        return folder + "/vocab.json";
+    }
     std::error_code error;
     return MakeError(ErrorCode::kNotFound,
                      "{}: {}; expected tokenizer.json, tiktoken.model, tokenizer.model, "
-                     "spiece.model, tekken.json or *.tiktoken",
+                     "spiece.model, tekken.json, *.tiktoken, or vocab.json with merges.txt",
                      folder, fs::is_directory(folder, error) ? "no tokenizer" : "no such folder");
 }
 
@@ -96,6 +134,18 @@ Result<std::unique_ptr<Tokenizer>> OpenTokenizerFolder(const std::string& folder
     WEFT_ASSIGN(const std::string path, FindTokenizerFile(folder));
     WEFT_ASSIGN(const TokenizerHints hints, ReadHints(folder));
     return Read(path, hints);
+}
+
+Result<std::string> TokenizerJsonOf(const std::string& folder) {
+    WEFT_ASSIGN(const std::string path, FindTokenizerFile(folder));
+    if (!path.ends_with(".json") || path.ends_with(kTekkenFile)) {
+        return MakeError(ErrorCode::kNotFound, "{}: not a tokenizer.json", path);
+    }
+    TokenizerHints hints;
+    if (IsVocabulary(path)) {
+        WEFT_ASSIGN(hints, ReadHints(folder));
+    }
+    return TextOf(path, hints);
 }
 
 Result<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& path) {

@@ -7,6 +7,7 @@
 //                                   begins like a tiktoken file
 //   tekken.json                     Mistral's (read_tekken.h)
 //   *.tiktoken                      tiktoken
+//   vocab.json and merges.txt       BPE of GPT2Tokenizer (OPT; read_json.h)
 // Optional files beside the tokenizer file: tokenizer_config.json (added tokens, names of bos and
 // eos, add_bos_token), special_tokens_map.json (names), generation_config.json and config.json (ids
 // that end a generation, model_type).
@@ -30,6 +31,10 @@ inline constexpr uint64_t kMostTokenizerBytes = uint64_t{512} << 20;
 
 // The first tokenizer file in the order above.
 Result<std::string> FindTokenizerFile(const std::string& folder);
+
+// The text of tokenizer.json; if FindTokenizerFile chooses vocab.json, the joined text
+// (read_json.h). kNotFound: the folder's tokenizer has another format.
+Result<std::string> TokenizerJsonOf(const std::string& folder);
 
 Result<std::unique_ptr<Tokenizer>> OpenTokenizerFolder(const std::string& folder);
 

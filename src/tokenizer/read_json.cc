@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "base/utf8.h"
 #include "tokenizer/byte_spelling.h"
 #include "tokenizer/frame.h"
 #include "tokenizer/json_steps.h"
@@ -278,7 +280,89 @@ Result<std::unique_ptr<Tokenizer>> Build(const json& root, Fields& model, Readin
     return Tokenizer::Assemble(std::move(parts));
 }
 
+// A line for each merge, below lines of comments ("#version: 0.2").
+Result<json> ReadMergeLines(std::string_view text, size_t tokens) {
+    if (!IsUtf8(text)) return MakeError(ErrorCode::kCorrupt, "merges.txt is not UTF-8");
+    const size_t most = 16 * tokens;  // a token is the result of a few merges
+    json merges = json::array();
+    while (!text.empty()) {
+        const size_t end = text.find('\n');
+        std::string_view line = text.substr(0, end);
+        text.remove_prefix(end == text.npos ? text.size() : end + 1);
+        if (line.ends_with('\r')) line.remove_suffix(1);
+        if (line.empty() || line.starts_with("#version")) continue;
+        if (merges.size() >= most) {
+            return MakeError(ErrorCode::kCorrupt, "merges.txt has over {} merges for {} tokens",
+                             most, tokens);
+        }
+        merges.push_back(line);
+    }
+    return merges;
+}
+
+json AddedTokensOf(const json& vocab, const TokenizerHints& hints) {
+    json added = json::array();
+    const auto add = [&](const AddedToken& token) {
+        added.push_back({{"id", token.id},
+                         {"content", token.text},
+                         {"special", token.special},
+                         {"lstrip", token.takes_left},
+                         {"rstrip", token.takes_right},
+                         {"single_word", token.single_word},
+                         {"normalized", token.normalized}});
+    };
+    std::set<std::string> names;
+    for (const AddedToken& token : hints.added) {
+        names.insert(token.text);
+        add(token);
+    }
+    for (const std::string& text : {hints.bos, hints.eos, hints.unk, hints.pad}) {
+        const auto found = vocab.find(text);
+        if (found == vocab.end() || !found->is_number_integer() || !names.insert(text).second) {
+            continue;
+        }
+        add({.id = found->get<int32_t>(), .text = text, .special = true});
+    }
+    return added;
+}
+
+// Without a class, transformers takes that of the model's type.
+bool IsOfGpt2(const TokenizerHints& hints) {
+    constexpr std::string_view kTypes[] = {"gpt2", "gpt_neo", "gptj", "opt"};
+    const std::string_view name = hints.tokenizer_class;
+    if (name.empty()) return std::ranges::find(kTypes, hints.model_type) != std::end(kTypes);
+    return name == "GPT2Tokenizer" || name == "GPT2TokenizerFast";
+}
+
 }  // namespace
+
+Result<std::string> JoinVocabulary(std::string_view vocab, std::string_view merges,
+                                   const TokenizerHints& hints) {
+    if (!IsOfGpt2(hints)) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "the vocabulary of a tokenizer of class '{}'; Weft reads that of "
+                         "GPT2Tokenizer. Add the model's tokenizer.json, which save_pretrained of "
+                         "transformers writes",
+                         hints.tokenizer_class.substr(0, 80));
+    }
+    WEFT_ASSIGN(json tokens, ParseJson(vocab));
+    if (!tokens.is_object()) {
+        return MakeError(ErrorCode::kCorrupt, "the file is of type {}; expected an object",
+                         tokens.type_name());
+    }
+    WEFT_ASSIGN(json list, ReadMergeLines(merges, tokens.size()));
+    const json bytes = {{"type", "ByteLevel"},
+                        {"add_prefix_space", hints.add_prefix_space},
+                        {"trim_offsets", true},
+                        {"use_regex", true}};
+    json added = AddedTokensOf(tokens, hints);
+    const json joined = {
+        {"model", {{"type", "BPE"}, {"vocab", std::move(tokens)}, {"merges", std::move(list)}}},
+        {"added_tokens", std::move(added)},
+        {"pre_tokenizer", bytes},
+        {"decoder", bytes}};
+    return joined.dump();
+}
 
 Result<std::unique_ptr<Tokenizer>> ReadTokenizerJson(std::string_view text,
                                                      const TokenizerHints& hints) {

@@ -16,4 +16,10 @@ namespace weft::tokenizer {
 Result<std::unique_ptr<Tokenizer>> ReadTokenizerJson(std::string_view text,
                                                      const TokenizerHints& hints);
 
+// The tokenizer.json that transformers' GPT2Tokenizer makes of its vocab.json and merges.txt:
+// byte-level BPE, with added_tokens_decoder of tokenizer_config.json and the named tokens that the
+// vocabulary has. kUnsupported: `hints` name another class.
+Result<std::string> JoinVocabulary(std::string_view vocab, std::string_view merges,
+                                   const TokenizerHints& hints);
+
 }  // namespace weft::tokenizer

@@ -44,6 +44,108 @@ TEST(HintFiles, MayHaveNonFiniteNumbers) {
     }
 }
 
+// Files of GPT2Tokenizer give the ids of the same tokenizer.json, and obey add_bos_token.
+TEST(VocabularyFiles, AreThoseOfTheJson) {
+    const json whole = Read(kFolder + "files/gpt2/tokenizer.json");
+    const auto expected = OpenTokenizerFolder(kFolder + "files/gpt2");
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    const test::TempDir dir;
+    std::ofstream(dir / "vocab.json") << whole["model"]["vocab"];
+    std::ofstream merges(dir / "merges.txt");
+    merges << "#version: 0.2\n";
+    for (const json& pair : whole["model"]["merges"]) {
+        merges << pair[0].get<std::string>() << " " << pair[1].get<std::string>() << "\n";
+    }
+    merges.close();
+    json config = {{"tokenizer_class", "GPT2Tokenizer"},
+                   {"add_prefix_space", true},
+                   {"bos_token", "A"},
+                   {"eos_token", {{"content", "<|im_end|>"}, {"__type", "AddedToken"}}}};
+    for (const json& token : whole["added_tokens"]) {
+        config["added_tokens_decoder"][std::to_string(token["id"].get<int>())] = token;
+    }
+    const int32_t bos = whole["model"]["vocab"]["A"];
+    for (const bool add_bos : {false, true}) {
+        config["add_bos_token"] = add_bos;
+        std::ofstream(dir / "tokenizer_config.json") << config;
+        const auto opened = OpenTokenizerFolder(dir.path());
+        ASSERT_TRUE(opened.ok()) << opened.error().message;
+        for (const std::string text : {"the cat", " and the tool<|im_end|>", "1234 \n\n x<s>"}) {
+            std::vector<int32_t> ids = (*expected)->Encode(text);
+            EXPECT_EQ((*opened)->Encode(text, {.add_special = false}), ids) << text;
+            if (add_bos) ids.insert(ids.begin(), bos);
+            EXPECT_EQ((*opened)->Encode(text, {.add_special = true}), ids) << text;
+        }
+    }
+    // Without the class, config.json's type of model has it.
+    config.erase("tokenizer_class");
+    std::ofstream(dir / "tokenizer_config.json") << config;
+    EXPECT_FALSE(OpenTokenizerFolder(dir.path()).ok());
+    std::ofstream(dir / "config.json") << R"({"model_type": "opt"})";
+    EXPECT_TRUE(OpenTokenizerFolder(dir.path()).ok());
+    // Older folders name added tokens in a file of their own.
+    config.erase("added_tokens_decoder");
+    std::ofstream(dir / "tokenizer_config.json") << config;
+    std::ofstream(dir / "added_tokens.json") << R"({"<tool>": 420, "<|im_end|>": 421})";
+    const auto older = OpenTokenizerFolder(dir.path());
+    ASSERT_TRUE(older.ok()) << older.error().message;
+    EXPECT_EQ((*older)->Encode("<tool>", {.add_special = false}), std::vector<int32_t>{420});
+    EXPECT_EQ((*older)->Encode("<|im_end|>", {.add_special = false, .parse_special = true}),
+              std::vector<int32_t>{421});
+    for (const char* broken : {"[1]", "{", R"({"a": -1})", R"({"a": "b"})", R"({"a": 99999999})"}) {
+        std::ofstream(dir / "added_tokens.json") << broken;
+        EXPECT_FALSE(OpenTokenizerFolder(dir.path()).ok()) << broken;
+    }
+    fs::remove(dir / "added_tokens.json");
+    config["tokenizer_class"] = "BioGptTokenizer";
+    std::ofstream(dir / "tokenizer_config.json") << config;
+    const auto refused = OpenTokenizerFolder(dir.path());
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("'BioGptTokenizer'"), std::string::npos);
+}
+
+// Broken files are errors, and cost no more than their size.
+TEST(VocabularyFiles, AreHostile) {
+    TokenizerHints hints;
+    hints.tokenizer_class = "GPT2Tokenizer";
+    const json model = Read(kFolder + "files/gpt2/tokenizer.json")["model"];
+    json vocab = model["vocab"];
+    const json& pair = model["merges"][0];
+    const std::string good = vocab.dump();
+    const std::string merge = pair[0].get<std::string>() + " " + pair[1].get<std::string>();
+    const auto error = [&](const std::string& tokens, const std::string& merges) {
+        const auto joined = JoinVocabulary(tokens, merges, hints);
+        if (!joined.ok()) return joined.error().message;
+        const auto made = ReadTokenizerJson(*joined, hints);
+        return made.ok() ? std::string() : made.error().message;
+    };
+    EXPECT_EQ(error(good, ""), "");
+    EXPECT_EQ(error(good, std::string(10'000'000, '\n')), "");
+    EXPECT_EQ(error(good, merge + "\n" + merge + "\r\n" + merge), "");
+    for (size_t cut = 0; cut < good.size(); cut += 101) {
+        EXPECT_NE(error(good.substr(0, cut), merge), "") << cut;
+    }
+    const std::pair<std::string, const char*> merges[] = {
+        {merge + "\xff\n", "UTF-8"},
+        {std::string(1'000'000, 'a'), "merges[0]"},
+        {merge + "\nt\n", "merges[1]"},
+        {"t nosuchtoken", "merges[0]"},
+        {std::string(1, '\0') + " h", "merges[0]"}};
+    for (const auto& [text, word] : merges) {
+        EXPECT_NE(error(good, text).find(word), std::string::npos) << error(good, text);
+    }
+    std::string many;
+    for (size_t i = 0; i <= 16 * vocab.size(); ++i) many += merge + "\n";
+    EXPECT_NE(error(good, many).find("merges.txt has over"), std::string::npos);
+    for (const json& id : {json(-1), json("1"), json(1.5), json(int64_t{1} << 40), json()}) {
+        vocab["t"] = id;
+        EXPECT_NE(error(vocab.dump(), "").find("'t' has no id"), std::string::npos) << id;
+    }
+    vocab["t"] = vocab["h"];
+    EXPECT_NE(error(vocab.dump(), "").find("both have the id"), std::string::npos);
+    for (const char* other : {"[]", "1", "\"a\"", "null", ""}) EXPECT_NE(error(other, ""), "");
+}
+
 // A link to a missing file is not an absent file.
 TEST(TokenizerFolders, NameLinksToMissingFiles) {
     for (const char* name : {"tokenizer.json", "tokenizer_config.json", "vocab.json"}) {

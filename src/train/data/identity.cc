@@ -40,8 +40,12 @@ Result<uint64_t> TokenizerSum(const model_files::ModelSource& source,
     Sum sum;
     if (!source.folder().empty()) {
         WEFT_ASSIGN(const std::string path, tokenizer::FindTokenizerFile(source.folder()));
-        WEFT_ASSIGN(const std::string text, ReadTextFile(path, tokenizer::kMostTokenizerBytes));
-        sum.Add(text);
+        auto text = tokenizer::TokenizerJsonOf(source.folder());
+        if (!text.ok() && text.error().code == ErrorCode::kNotFound) {
+            text = ReadTextFile(path, tokenizer::kMostTokenizerBytes);
+        }
+        if (!text.ok()) return text.error();
+        sum.Add(*text);
     } else {
         for (const model_files::MetaEntry& entry : source.meta().entries()) {
             if (!entry.key.starts_with("tokenizer.") || IsChat(entry.key)) continue;
