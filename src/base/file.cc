@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,21 +25,6 @@ Error IoError(const std::string& path, const char* what) {
     if (!link.empty()) return MakeError(ErrorCode::kIo, "{} {}", path, link);
     const ErrorCode code = error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
     return MakeError(code, "{}: cannot {}: {}", path, what, std::strerror(error));
-}
-
-// (A mapping uses address space, not memory.)
-Error MapError(const std::string& path, uint64_t size_bytes) {
-    const int error = errno;
-    rlimit limit{};
-    if (error != ENOMEM || ::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-        return MakeError(ErrorCode::kIo, "{}: cannot map its {} bytes: {}", path, size_bytes,
-                         std::strerror(error));
-    }
-    return MakeError(ErrorCode::kOutOfMemory,
-                     "{}: cannot map its {} bytes: the address space of this process is limited to "
-                     "{} bytes ('ulimit -v {}'). Run 'ulimit -v unlimited': a mapped file needs "
-                     "addresses, not memory",
-                     path, size_bytes, limit.rlim_cur, limit.rlim_cur / 1024);
 }
 
 }  // namespace
@@ -192,31 +176,6 @@ Result<bool> File::CopyThroughMapping(uint64_t offset, uint64_t stride, uint64_t
     }
     ::munmap(map, end - begin);
     return true;
-}
-
-Result<MappedFile> MappedFile::Open(const std::string& path) {
-    WEFT_ASSIGN(File file, File::Open(path));
-    if (file.size_bytes() == 0)
-        return MakeError(ErrorCode::kCorrupt, "{}: the file is empty", path);
-    void* data = ::mmap(nullptr, file.size_bytes(), PROT_READ, MAP_PRIVATE, file.fd_, 0);
-    if (data == MAP_FAILED) return MapError(path, file.size_bytes());
-    return MappedFile(path, static_cast<const std::byte*>(data), file.size_bytes());
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-    std::swap(path_, other.path_);
-    std::swap(data_, other.data_);
-    std::swap(size_bytes_, other.size_bytes_);
-    return *this;
-}
-
-MappedFile::~MappedFile() {
-    if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_bytes_);
 }
 
 Result<std::string> ReadTextFile(const std::string& path, uint64_t most_bytes) {

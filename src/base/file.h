@@ -1,4 +1,4 @@
-// Files: read-only mappings, positional reads, and whole small files. Errors name the path.
+// Files: positional reads, and whole small files. Errors name the path.
 #pragma once
 
 #include <atomic>
@@ -56,7 +56,6 @@ class File {
     Error CutShort(uint64_t offset, uint64_t needed) const;
     File(std::string path, int fd, uint64_t size)
         : path_(std::move(path)), fd_(fd), size_bytes_(size) {}
-    friend class MappedFile;
     std::string path_;
     int fd_ = -1;
     // A second descriptor of the same file, which the first direct read opens and which bypasses
@@ -64,27 +63,6 @@ class File {
     static constexpr int kUntried = -2;
     mutable std::atomic<int> direct_fd_{kUntried};
     uint64_t size_bytes_ = 0;
-};
-
-// A whole file mapped read-only. If another process truncates the file, an access raises SIGBUS. So
-// only headers are read through a long-lived mapping; large data is read by File::ReadAt and
-// ReadStrided.
-class MappedFile {
-  public:
-    static Result<MappedFile> Open(const std::string& path);
-    MappedFile(MappedFile&& other) noexcept;
-    MappedFile& operator=(MappedFile&& other) noexcept;
-    ~MappedFile();
-
-    const std::string& path() const { return path_; }
-    std::span<const std::byte> bytes() const { return {data_, size_bytes_}; }
-
-  private:
-    MappedFile(std::string path, const std::byte* data, size_t size)
-        : path_(std::move(path)), data_(data), size_bytes_(size) {}
-    std::string path_;
-    const std::byte* data_ = nullptr;
-    size_t size_bytes_ = 0;
 };
 
 // The whole file as text. Errors: kUnsupported if it has more than `most_bytes`.

@@ -53,36 +53,36 @@ struct OpenedPart {
     GgufHeader header;
 };
 
-// A copy of the header's bytes; its entries then point into the copy.
-std::vector<std::byte> CopyOf(std::span<const std::byte> file, GgufHeader& header) {
-    file = file.first(std::min<uint64_t>(header.data_offset, file.size()));
-    std::vector<std::byte> copy(file.begin(), file.end());
-    for (MetaEntry& entry : header.entries) {
-        const auto at = [&](const void* view) {
-            return copy.data() + (static_cast<const std::byte*>(view) - file.data());
-        };
-        entry.key = {reinterpret_cast<const char*>(at(entry.key.data())), entry.key.size()};
-        entry.bytes = {at(entry.bytes.data()), entry.bytes.size()};
-    }
-    return copy;
-}
-
 // No header is longer; the most that is requested of a partial file.
 constexpr uint64_t kMostHeaderBytes = 256 << 20;
 
+// Of the first read; that of another part, without metadata, is shorter.
+constexpr uint64_t kFirstBytes = 1 << 20;
+
+// The header is read, not mapped: a file that is cut meanwhile would end the process by SIGBUS.
 Result<OpenedPart> OpenPart(const std::string& path, ReadPlan* plan) {
-    WEFT_ASSIGN(const MappedFile map, MappedFile::Open(path));
     WEFT_ASSIGN(WeightFile file, WeightFile::Open(path, plan));
-    const uint64_t size = map.bytes().size(), there = std::min(file.Prefix(), size);
-    auto header = ParseGguf(map.bytes().first(there), size, path);
-    if (there < size && there < kMostHeaderBytes) {
+    const uint64_t size = file.size_bytes(), there = file.Prefix();
+    if (size == 0) return MakeError(ErrorCode::kCorrupt, "{}: the file is empty", path);
+    std::vector<std::byte> bytes;
+    for (uint64_t most = kFirstBytes;; most *= 4) {
+        const uint64_t read = bytes.size();
+        bytes.resize(std::min({there, most, kMostHeaderBytes}));
+        WEFT_TRY(file.ReadAt(read, std::span(bytes).subspan(read)));
+        auto header = ParseGguf(bytes, size, path);
         // With more bytes it can be decided whether the header is wrong or just longer.
-        const uint64_t more = std::min(size, std::max<uint64_t>(there * 2, 1 << 20));
-        WEFT_TRY(file.Need({0, header.ok() ? std::min(header->data_offset, size) : more}));
+        if (!header.ok() && bytes.size() < std::min(there, kMostHeaderBytes)) continue;
+        if (there < size && there < kMostHeaderBytes) {
+            const uint64_t more = std::min(size, std::max<uint64_t>(there * 2, 1 << 20));
+            WEFT_TRY(file.Need({0, header.ok() ? std::min(header->data_offset, size) : more}));
+        }
+        if (!header.ok()) return header.error();
+        std::vector<std::byte> own(bytes.begin(),
+                                   bytes.begin() + static_cast<ptrdiff_t>(std::min<uint64_t>(
+                                                       header->data_offset, bytes.size())));
+        WEFT_ASSIGN(GgufHeader parsed, ParseGguf(own, size, path));
+        return OpenedPart{std::move(own), std::move(file), std::move(parsed)};
     }
-    if (!header.ok()) return header.error();
-    std::vector<std::byte> bytes = CopyOf(map.bytes(), *header);
-    return OpenedPart{std::move(bytes), std::move(file), std::move(header).value()};
 }
 
 // Checks that the split keys of `part` match its file name.

@@ -2,7 +2,6 @@
 #include "base/file.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -99,42 +98,11 @@ TEST(File, RefusesOtherThanRegularFiles) {
     const std::string fifo = dir / "fifo";
     ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
     ExpectError(File::Open(fifo), ErrorCode::kIo, fifo, "not a regular file");  // and does not wait
-    ExpectError(MappedFile::Open(dir / "absent"), ErrorCode::kNotFound, "absent", "No such file");
-    Write(dir / "empty", "");
-    ExpectError(MappedFile::Open(dir / "empty"), ErrorCode::kCorrupt, "empty", "empty");
     if (::geteuid() != 0) {
         Write(dir / "secret", "x");
         ASSERT_EQ(::chmod((dir / "secret").c_str(), 0), 0);
         ExpectError(File::Open(dir / "secret"), ErrorCode::kIo, "secret", "Permission denied");
     }
-}
-
-TEST(MappedFile, ShowsTheBytes) {
-    const TempDir dir;
-    const std::string content(10'000, 'z');
-    Write(dir / "file", content);
-    Result<MappedFile> file = MappedFile::Open(dir / "file");
-    ASSERT_TRUE(file.ok());
-    const MappedFile moved(std::move(*file));
-    const auto bytes = moved.bytes();
-    EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), content);
-}
-
-TEST(MappedFile, NamesTheLimitThatPreventsTheMapping) {
-    const TempDir dir;
-    Write(dir / "large", "x");
-    ASSERT_EQ(::truncate((dir / "large").c_str(), 4ll << 30), 0);
-    uint64_t pages = 0;  // of this process's address space
-    std::ifstream("/proc/self/statm") >> pages;
-    rlimit before{};
-    ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
-    rlimit limit = before;
-    limit.rlim_cur = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) + (1u << 30);
-    ASSERT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
-    const Result<MappedFile> file = MappedFile::Open(dir / "large");
-    ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
-    ExpectError(file, ErrorCode::kOutOfMemory, dir / "large", "4294967296 bytes");
-    ExpectError(file, ErrorCode::kOutOfMemory, "ulimit -v unlimited", "address space");
 }
 
 TEST(TextFiles, AreReadCompletelyUpToTheLimit) {
