@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -62,6 +63,18 @@ File& File::operator=(File&& other) noexcept {
 File::~File() {
     if (fd_ >= 0) ::close(fd_);
     if (direct_fd_ >= 0) ::close(direct_fd_);
+}
+
+Result<FileStamp> File::Stamp() const {
+    struct stat found {};
+    if (::fstat(fd_, &found) != 0) return IoError(path_, "stat");
+    const auto ns = [](const timespec& time) {
+        return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+    };
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME_COARSE, &now);  // the clock of the files' times
+    return FileStamp{found.st_dev,      found.st_ino,      static_cast<uint64_t>(found.st_size),
+                     ns(found.st_mtim), ns(found.st_ctim), ns(now)};
 }
 
 thread_local int DirectReads::depth_ = 0;

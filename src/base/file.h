@@ -25,6 +25,18 @@ class DirectReads {
     static thread_local int depth_;
 };
 
+// What identifies an open file, and tells whether it was changed.
+struct FileStamp {
+    uint64_t device = 0, inode = 0, size_bytes = 0;
+    int64_t modified_ns = 0, changed_ns = 0;  // of the content; of the content or its description
+    int64_t seen_ns = 0;                      // when the stamp was taken
+    // Whether the content is the same, unless somebody set the time of its last change.
+    bool SameContent(const FileStamp& other) const {
+        return device == other.device && inode == other.inode && size_bytes == other.size_bytes &&
+               modified_ns == other.modified_ns;
+    }
+};
+
 // A file opened for reading. Owns the descriptor. ReadAt may be called from any thread.
 class File {
   public:
@@ -35,6 +47,8 @@ class File {
 
     const std::string& path() const { return path_; }
     uint64_t size_bytes() const { return size_bytes_; }
+    // Of now. Errors: kIo.
+    Result<FileStamp> Stamp() const;
     // Fills all of `out` from byte `offset`. Errors: kIo; kCorrupt (the file is too short).
     Status ReadAt(uint64_t offset, std::span<std::byte> out) const;
     // Reads pieces of piece_bytes bytes each into `out`, one after another, until `out` is full.

@@ -18,8 +18,21 @@ std::map<std::string, hub::RangeSet> ReadPlan::Take() {
 
 Result<WeightFile> WeightFile::Open(const std::string& path, ReadPlan* plan) {
     WEFT_ASSIGN(File file, File::Open(path));
+    WEFT_ASSIGN(const FileStamp opened, file.Stamp());
     WEFT_ASSIGN(std::optional<hub::RangeSet> held, hub::HeldRanges(path));
-    return WeightFile(std::move(file), std::move(held), plan);
+    return WeightFile(std::move(file), std::move(held), opened, plan);
+}
+
+// (A second 'weft pull --shard' adds to a partial file.)
+Status WeightFile::CheckUnchanged() const {
+    if (is_partial()) return {};
+    WEFT_ASSIGN(const FileStamp now, file_.Stamp());
+    if (now.SameContent(opened_)) return {};
+    return MakeError(ErrorCode::kIo,
+                     "{}: the file was changed while Weft used it, so its weights may be those of "
+                     "two models. Start again; to replace a model that is in use, write a new file "
+                     "and rename it",
+                     path());
 }
 
 Status WeightFile::Need(hub::ByteRange range) const {
@@ -62,8 +75,10 @@ Status WeightFile::ReadStrided(uint64_t offset, uint64_t stride, uint64_t piece_
     if (held_ && !held_->Contains(all)) {
         for (uint64_t i = 0; i < count; ++i) WEFT_TRY(Need(piece(i)));
     }
-    return count == 1 ? file_.ReadAt(offset, out)
-                      : file_.ReadStrided(offset, stride, piece_bytes, out);
+    const bool whole = count == 1 || stride == piece_bytes;
+    WEFT_TRY(whole ? file_.ReadAt(offset, out)
+                   : file_.ReadStrided(offset, stride, piece_bytes, out));
+    return CheckUnchanged();
 }
 
 }  // namespace weft::model_files

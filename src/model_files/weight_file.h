@@ -3,6 +3,8 @@
 // A partial file (hub/part.h) has the full length, with holes. A read that touches a hole is an
 // error that says so.
 //
+// A complete file that is changed while it is open fails at the next read.
+//
 // With a ReadPlan, reads only determine which bytes a shard needs.
 #pragma once
 
@@ -59,20 +61,26 @@ class WeightFile {
     // As Need, for bytes that decide which other bytes are read: they are really read even after
     // Pretend().
     Status NeedKey(hub::ByteRange range);
-    // As File::ReadAt; kNotFound for a hole.
+    // As File::ReadAt; kNotFound for a hole; kIo if the file was changed since the opening.
     Status ReadAt(uint64_t offset, std::span<std::byte> out) const;
     Status ReadStrided(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
                        std::span<std::byte> out) const;
 
   private:
-    WeightFile(File file, std::optional<hub::RangeSet> held, ReadPlan* plan)
-        : file_(std::move(file)), held_(std::move(held)), plan_(plan) {}
+    WeightFile(File file, std::optional<hub::RangeSet> held, const FileStamp& opened,
+               ReadPlan* plan)
+        : file_(std::move(file)),
+          held_(std::move(held)),
+          opened_(opened),
+          plan_(plan) {}
+    Status CheckUnchanged() const;
     bool Pretends(hub::ByteRange range) const {
         return plan_ != nullptr && plan_->pretends() && !keys_.Contains(range);
     }
     File file_;
     std::optional<hub::RangeSet> held_;  // nullopt: the file is complete
     hub::RangeSet keys_;
+    FileStamp opened_;
     ReadPlan* plan_;
 };
 

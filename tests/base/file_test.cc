@@ -1,6 +1,7 @@
 // Files: content that is read back, and errors that name the path and the reason.
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -103,6 +104,22 @@ TEST(File, RefusesOtherThanRegularFiles) {
         ASSERT_EQ(::chmod((dir / "secret").c_str(), 0), 0);
         ExpectError(File::Open(dir / "secret"), ErrorCode::kIo, "secret", "Permission denied");
     }
+}
+
+TEST(File, AStampTellsWhetherTheContentChanged) {
+    const TempDir dir;
+    Write(dir / "a", "some");
+    Write(dir / "b", "some");
+    const auto opened = File::Open(dir / "a");
+    const FileStamp before = opened->Stamp().value();
+    EXPECT_EQ(before.size_bytes, 4u);
+    EXPECT_FALSE(before.SameContent(File::Open(dir / "b")->Stamp().value()));
+    ASSERT_EQ(::chmod((dir / "a").c_str(), 0600), 0);
+    EXPECT_TRUE(before.SameContent(opened->Stamp().value()));
+    timespec times[2] = {{0, UTIME_OMIT}, {1000, 7}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, (dir / "a").c_str(), times, 0), 0);
+    EXPECT_FALSE(before.SameContent(opened->Stamp().value()));
+    EXPECT_EQ(opened->Stamp()->modified_ns, 1'000'000'000'007);
 }
 
 TEST(TextFiles, AreReadCompletelyUpToTheLimit) {
