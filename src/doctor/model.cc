@@ -14,6 +14,7 @@
 #include "hw/cpu.h"
 #include "model_files/content.h"
 #include "model_files/model_file.h"
+#include "model_files/weight_file.h"
 
 namespace weft::doctor {
 namespace {
@@ -98,7 +99,8 @@ void Compare(const std::vector<Copy>& copies, Findings& out) {
 Result<std::string> ModelContentText(const std::string& word,
                                      const std::function<void(double done)>& progress) {
     WEFT_ASSIGN(const auto source, model_files::OpenModel(word));
-    const std::vector<std::string> paths = source->Files();
+    std::vector<std::string> paths;
+    for (const model_files::WeightFile* file : source->Files()) paths.push_back(file->path());
     if (paths.empty()) {
         return MakeError(ErrorCode::kUsage, "--model {}: this model has no files", word);
     }

@@ -30,9 +30,9 @@ DraftedSource::DraftedSource(std::unique_ptr<ModelSource> model, std::unique_ptr
     }
 }
 
-std::vector<std::string> DraftedSource::Files() const {
-    std::vector<std::string> files = under().Files();
-    for (std::string& file : head_->Files()) files.push_back(std::move(file));
+std::vector<const WeightFile*> DraftedSource::Files() const {
+    std::vector<const WeightFile*> files = under().Files();
+    for (const WeightFile* file : head_->Files()) files.push_back(file);
     return files;
 }
 

@@ -20,7 +20,7 @@ class DraftedSource final : public SourceOver {
     DraftedSource(std::unique_ptr<ModelSource> model, std::unique_ptr<ModelSource> head);
 
     const Metadata& meta() const override { return meta_; }
-    std::vector<std::string> Files() const override;
+    std::vector<const WeightFile*> Files() const override;
     const TensorInfo* FindNeeded(std::string_view tensor,
                                  std::span<const int64_t> dims) const override;
     // Of both.

@@ -241,10 +241,10 @@ Status Gguf::FoldScales() {
     return {};
 }
 
-std::vector<std::string> Gguf::Files() const {
-    std::vector<std::string> paths;
-    for (const Part& part : parts_) paths.push_back(part.file.path());
-    return paths;
+std::vector<const WeightFile*> Gguf::Files() const {
+    std::vector<const WeightFile*> files;
+    for (const Part& part : parts_) files.push_back(&part.file);
+    return files;
 }
 
 const TensorInfo* Gguf::FindTensor(std::string_view tensor) const {

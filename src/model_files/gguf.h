@@ -51,7 +51,7 @@ class Gguf final : public ModelSource {
 
     const std::string& name() const override { return path_; }
     const Metadata& meta() const override { return meta_; }
-    std::vector<std::string> Files() const override;
+    std::vector<const WeightFile*> Files() const override;
     const std::vector<TensorInfo>& tensors() const override { return tensors_; }
     const TensorInfo* FindTensor(std::string_view tensor) const override;
     Status ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,

@@ -51,8 +51,10 @@ class ModelSource {
     // The path, or "synthetic:NAME:dtype", for messages.
     virtual const std::string& name() const = 0;
     virtual const Metadata& meta() const = 0;
-    // Paths of the files that ReadRows reads; empty: tensors come from no file of this host.
-    virtual std::vector<std::string> Files() const { return {}; }
+    // The files that ReadRows reads for the model; empty: tensors come from no file of this host.
+    virtual std::vector<const WeightFile*> Files() const { return {}; }
+    // The files of LoRA adapters beside the model (lora/adapted_source.h).
+    virtual std::vector<const WeightFile*> AdapterFiles() const { return {}; }
     // The folder with the tokenizer's files; empty: the tokenizer is in the metadata.
     virtual std::string folder() const { return {}; }
     virtual const std::vector<TensorInfo>& tensors() const = 0;

@@ -16,7 +16,8 @@ class SourceOver : public ModelSource {
   public:
     const std::string& name() const override { return under_->name(); }
     const Metadata& meta() const override { return under_->meta(); }
-    std::vector<std::string> Files() const override { return under_->Files(); }
+    std::vector<const WeightFile*> Files() const override { return under_->Files(); }
+    std::vector<const WeightFile*> AdapterFiles() const override { return under_->AdapterFiles(); }
     std::string folder() const override { return under_->folder(); }
     // The tensors of the underlying model, in its order, then the added tensors.
     const std::vector<TensorInfo>& tensors() const override { return tensors_; }

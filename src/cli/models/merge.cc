@@ -5,6 +5,7 @@
 #include "cli/command_line/output_path.h"
 #include "cli/commands.h"
 #include "model_files/lora/merged_source.h"
+#include "model_files/weight_file.h"
 #include "train/export.h"
 
 namespace weft::cli {
@@ -25,8 +26,8 @@ struct MergeFlags {
 
 Status Merge(MergeFlags& flags) {
     WEFT_ASSIGN(auto model, model_files::OpenModel(flags.model));
-    std::vector<std::string> inputs = model->Files();
-    inputs.insert(inputs.end(), {flags.model, flags.adapter});
+    std::vector<std::string> inputs = {flags.model, flags.adapter};
+    for (const model_files::WeightFile* file : model->Files()) inputs.push_back(file->path());
     WEFT_TRY(
         CheckOutput({.name = "--out", .path = flags.out, .folder = flags.format == "hf"}, inputs));
     WEFT_ASSIGN(const auto merged,

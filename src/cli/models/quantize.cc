@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "cli/command_line/output_path.h"
 #include "cli/commands.h"
+#include "model_files/weight_file.h"
 
 namespace weft::cli {
 namespace {
@@ -131,8 +132,8 @@ void PrintSummary(const QuantizeFlags& flags, const model_files::ModelSource& so
 
 // The result must not replace any of the model's files, because it is made from them.
 Status CheckPaths(const QuantizeFlags& flags, const model_files::ModelSource& source) {
-    std::vector<std::string> inputs = source.Files();
-    inputs.insert(inputs.end(), {flags.in, flags.imatrix});
+    std::vector<std::string> inputs = {flags.in, flags.imatrix};
+    for (const model_files::WeightFile* file : source.Files()) inputs.push_back(file->path());
     return CheckOutput({"OUT", flags.out}, inputs);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "hw/cpu.h"
+#include "model_files/weight_file.h"
 #include "net/offer.h"
 
 namespace weft::engine {
@@ -124,7 +125,10 @@ Error Explain(cluster::Cluster& cluster, const std::vector<bool>& reads,
 
 Status VerifyModel(cluster::Cluster& cluster, const model_files::ModelSource& source,
                    std::optional<model_files::Content>& content, std::atomic<int64_t>& ticks) {
-    const Words paths = source.Files();
+    Words paths;
+    for (const auto& files : {source.Files(), source.AdapterFiles()}) {
+        for (const model_files::WeightFile* file : files) paths.push_back(file->path());
+    }
     WEFT_ASSIGN(const std::string id, model_files::CopyId(paths));
     WEFT_ASSIGN(const Words ids, cluster.AllGather("copy of the model", net::BootId() + id,
                                                    Deadline::In(kVerifyMs)));

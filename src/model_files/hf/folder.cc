@@ -34,10 +34,10 @@ class FolderModel final : public ModelSource {
 
     const std::string& name() const override { return path_; }
     const Metadata& meta() const override { return meta_; }
-    std::vector<std::string> Files() const override {
-        std::vector<std::string> paths;
-        for (const WeightFile& file : files_->files()) paths.push_back(file.path());
-        return paths;
+    std::vector<const WeightFile*> Files() const override {
+        std::vector<const WeightFile*> files;
+        for (const WeightFile& file : files_->files()) files.push_back(&file);
+        return files;
     }
     std::string folder() const override { return path_; }
     const std::vector<TensorInfo>& tensors() const override { return tensors_; }

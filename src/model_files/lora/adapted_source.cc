@@ -5,6 +5,7 @@
 #include <set>
 
 #include "model_files/hf/json.h"
+#include "model_files/lora/adapter_config.h"
 #include "model_files/score_head.h"
 #include "tensor/quant.h"
 
@@ -102,10 +103,12 @@ Result<std::unique_ptr<AdaptedSource>> AdaptedSource::Make(std::unique_ptr<Model
     return made;
 }
 
-std::vector<std::string> AdaptedSource::Files() const {
-    std::vector<std::string> paths = SourceOver::Files();
-    for (const auto& adapter : adapters_) paths.push_back(adapter->path());
-    return paths;
+std::vector<const WeightFile*> AdaptedSource::AdapterFiles() const {
+    std::vector<const WeightFile*> files;
+    for (size_t i = 0; i < adapters_.size(); ++i) {
+        files.insert(files.end(), {&configs_[i], &adapters_[i]->file()});
+    }
+    return files;
 }
 
 std::vector<std::string> AdaptedSource::Warnings() const {
@@ -119,6 +122,8 @@ std::vector<std::string> AdaptedSource::Warnings() const {
 
 Status AdaptedSource::Add(const NamedAdapter& adapter) {
     WEFT_ASSIGN(auto merged, MergedSource::Make(under(), adapter.folder));
+    WEFT_ASSIGN(WeightFile config, WeightFile::Open(adapter.folder + kAdapterConfigName));
+    configs_.push_back(std::move(config));
     for (const auto& [target, change] : merged->changes()) {
         if (!IsOfScoreHead(merged->tensors()[target].name)) continue;
         return MakeError(ErrorCode::kUnsupported,

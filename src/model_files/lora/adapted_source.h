@@ -24,6 +24,7 @@
 
 #include "model_files/lora/merged_source.h"
 #include "model_files/source_over.h"
+#include "model_files/weight_file.h"
 
 namespace weft::model_files {
 
@@ -49,7 +50,7 @@ class AdaptedSource final : public SourceOver {
     static Result<std::unique_ptr<AdaptedSource>> Make(std::unique_ptr<ModelSource> model,
                                                        std::span<const NamedAdapter> adapters);
 
-    std::vector<std::string> Files() const override;
+    std::vector<const WeightFile*> AdapterFiles() const override;
     // Warnings about tensors of adapters that are left out.
     std::vector<std::string> Warnings() const;
 
@@ -80,6 +81,7 @@ class AdaptedSource final : public SourceOver {
                    uint64_t* bytes_read) const override;
 
     std::vector<std::unique_ptr<MergedSource>> adapters_;  // each borrows under()
+    std::vector<WeightFile> configs_;                      // adapter_config.json of each adapter
     std::vector<Place> places_;                            // of the tensors that follow the model's
 };
 

@@ -49,6 +49,7 @@ class AdapterFile {
     static Result<AdapterFile> Open(const LoraPlan& plan);
 
     const std::string& path() const { return file_.path(); }
+    const WeightFile& file() const { return file_; }
     // Reads rows [row, row + rows) of A or B of a target, all columns, in the model's row order.
     // Errors: kIo; kCorrupt, with the tensor's name: a value is not finite.
     Status Read(const LoraTarget& target, bool is_b, int64_t row, int64_t rows,

@@ -54,6 +54,7 @@ class MergedSource final : public SourceOver {
     const std::map<size_t, Change>& changes() const { return changes_; }
     const std::string& path() const { return file_->path(); }
     const LoraPlan& plan() const { return plan_; }
+    const WeightFile& file() const { return file_->file(); }
 
     using Pairs = std::shared_ptr<const std::vector<LoraPair>>;
     // Those of a changed tensor's targets. The last ones stay in memory.
