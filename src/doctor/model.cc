@@ -14,7 +14,6 @@
 #include "hw/cpu.h"
 #include "model_files/content.h"
 #include "model_files/model_file.h"
-#include "model_files/weight_file.h"
 
 namespace weft::doctor {
 namespace {
@@ -99,9 +98,8 @@ void Compare(const std::vector<Copy>& copies, Findings& out) {
 Result<std::string> ModelContentText(const std::string& word,
                                      const std::function<void(double done)>& progress) {
     WEFT_ASSIGN(const auto source, model_files::OpenModel(word));
-    std::vector<std::string> paths;
-    for (const model_files::WeightFile* file : source->Files()) paths.push_back(file->path());
-    if (paths.empty()) {
+    const std::vector<const model_files::WeightFile*> files = source->Files();
+    if (files.empty()) {
         return MakeError(ErrorCode::kUsage, "--model {}: this model has no files", word);
     }
     model_files::ReadContentOptions options{.threads = AllowedCores().size(), .anew = true};
@@ -109,7 +107,7 @@ Result<std::string> ModelContentText(const std::string& word,
         if (progress) progress(static_cast<double>(done) / static_cast<double>(all));
         return {};
     };
-    WEFT_ASSIGN(const model_files::Content content, model_files::ReadContent(paths, options));
+    WEFT_ASSIGN(const model_files::Content content, model_files::ReadContent(files, options));
     std::string text;
     for (const FileContent& file : content.files) {
         text += model_files::FileContentToJson(file, SIZE_MAX) + "\n";

@@ -2,15 +2,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstring>
-#include <ctime>
-#include <filesystem>
-#include <mutex>
 #include <utility>
 
 #include "base/field_codec.h"
@@ -20,8 +14,6 @@
 #include "base/log.h"
 #include "base/on_threads.h"
 #include "base/output_file.h"
-#include "hub/digest.h"
-#include "model_files/weight_file.h"
 
 namespace weft::model_files {
 namespace {
@@ -29,7 +21,7 @@ namespace {
 constexpr uint64_t kReadBytes = uint64_t{1} << 20;  // of one read
 constexpr uint64_t kMostCacheBytes = uint64_t{64} << 20;
 constexpr int64_t kNsPerS = 1'000'000'000;
-constexpr size_t kHashDigits = 64, kShortDigits = 16;
+constexpr size_t kSumDigits = 32, kShortDigits = 16;
 // A later write within one tick of the kernel's clock would leave the times as they are.
 constexpr int64_t kTickNs = 20'000'000;
 
@@ -37,177 +29,162 @@ constexpr auto kFileFields = [](auto& file, auto& visit) {
     visit("path", file.path);
     visit("bytes", file.bytes);
     visit("chunk_bytes", file.chunk_bytes, FieldRange{1, 1e18});
-    visit("hashes", file.hashes);
+    visit("sums", file.sums);
 };
 
 struct CacheEntry {
     std::string stamp;
-    std::vector<std::string> hashes;
+    std::vector<std::string> sums;
 };
 
 constexpr auto kCacheFields = [](auto& entry, auto& visit) {
     visit("stamp", entry.stamp);
-    visit("hashes", entry.hashes);
+    visit("sums", entry.sums);
 };
 
 std::string HashOf(const std::string& text) {
     return Hex(Sha256(std::as_bytes(std::span(text))));
 }
 
-uint64_t ChunksOf(uint64_t bytes) {
-    return (bytes + kHashedBytes - 1) / kHashedBytes;
+std::string TextOf(const FileStamp& stamp) {
+    return fmt::format("{} {} {} {} {}", stamp.device, stamp.inode, stamp.size_bytes,
+                       stamp.modified_ns, stamp.changed_ns);
 }
 
-struct Stamp {
-    std::string file, text;  // identify the file, and its content
-    int64_t changed_ns = 0;
-};
-
-Result<Stamp> StampOf(const std::string& path) {
-    struct stat found {};
-    if (::stat(path.c_str(), &found) != 0) {
-        return MakeError(ErrorCode::kIo, "{}: {}", path, std::strerror(errno));
-    }
-    Stamp stamp;
-    stamp.file = fmt::format("{} {}", found.st_dev, found.st_ino);
-    stamp.changed_ns = found.st_ctim.tv_sec * kNsPerS + found.st_ctim.tv_nsec;
-    stamp.text = fmt::format("{} {} {}.{:09} {}", stamp.file, found.st_size, found.st_mtim.tv_sec,
-                             found.st_mtim.tv_nsec, stamp.changed_ns);
-    return stamp;
+// Whether a later write would give the file other times.
+bool IsSettled(const FileStamp& stamp) {
+    return stamp.seen_ns - stamp.changed_ns >= kTickNs;
 }
 
 // ---- The cache ----------------------------------------------------------------------------------
 
 // "": the user has no cache folder.
-std::string CachePath(const Stamp& stamp) {
+std::string CachePath(const FileStamp& stamp) {
     const std::string folder = CacheFolder();
     if (folder.empty()) return "";
-    return fmt::format("{}/content/{}.json", folder, HashOf(stamp.file).substr(0, kShortDigits));
+    const std::string file = fmt::format("{} {}", stamp.device, stamp.inode);
+    return fmt::format("{}/content/{}.json", folder, HashOf(file).substr(0, kShortDigits));
 }
 
-// Fills the hashes of `file`. Returns false if the cache does not have them.
-bool ReadCache(const Stamp& stamp, FileContent& file) {
-    const auto text = ReadTextFile(CachePath(stamp), kMostCacheBytes);
+// Empty: the cache does not have the sums.
+std::vector<std::string> ReadCache(const WeightFile& file) {
+    if (file.is_partial()) return {};
+    const auto text = ReadTextFile(CachePath(file.opened()), kMostCacheBytes);
     CacheEntry entry;
-    if (!text.ok() || !DecodeFields("cached hashes", *text, kCacheFields, entry).ok()) return false;
-    const bool fits = entry.stamp == stamp.text && entry.hashes.size() == ChunksOf(file.bytes) &&
-                      std::ranges::all_of(entry.hashes, [](const std::string& hash) {
-                          return hash.size() == kHashDigits;
-                      });
-    if (fits) file.hashes = std::move(entry.hashes);
-    return fits;
+    if (!text.ok() || !DecodeFields("cached sums", *text, kCacheFields, entry).ok()) return {};
+    const bool fits =
+        entry.stamp == TextOf(file.opened()) && entry.sums.size() == file.sums().sums().size() &&
+        std::ranges::all_of(entry.sums,
+                            [](const std::string& sum) { return sum.size() == kSumDigits; });
+    return fits ? std::move(entry.sums) : std::vector<std::string>();
 }
 
 // If the write fails, the next job reads the file again.
-void WriteCache(const Stamp& stamp, const FileContent& file, int64_t now_ns) {
-    const std::string path = CachePath(stamp);
-    if (path.empty() || now_ns - stamp.changed_ns < kTickNs) return;
-    const CacheEntry entry{stamp.text, file.hashes};
+void WriteCache(const WeightFile& file, const FileContent& content) {
+    const std::string path = CachePath(file.opened());
+    if (path.empty() || file.is_partial() || !IsSettled(file.opened())) return;
+    const CacheEntry entry{TextOf(file.opened()), content.sums};
     if (ReplaceFile(path, EncodeFields(entry, kCacheFields)).ok()) return;
-    Log(LogLevel::kDebug, "the hashes of {} could not be kept in {}", file.path, path);
+    Log(LogLevel::kDebug, "the sums of {} could not be kept in {}", file.path(), path);
 }
 
 // ---- Reading ------------------------------------------------------------------------------------
 
-struct OpenFile {
-    WeightFile file;
-    Stamp stamp;
-    bool cached = false;
+// A part of a file whose bytes are to be added to its sums, within one of their ranges.
+struct Part {
+    const WeightFile* file;
+    hub::ByteRange range;
 };
 
-Result<OpenFile> OpenWhole(const std::string& path) {
-    WEFT_ASSIGN(Stamp stamp, StampOf(path));
-    WEFT_ASSIGN(WeightFile file, WeightFile::Open(path));
-    if (!file.is_partial()) return OpenFile{std::move(file), std::move(stamp)};
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: only whole files can be compared, and 'weft pull --shard' downloaded a "
-                     "part of this one. Pull the whole model (without --shard)",
-                     path);
-}
-
-// Hashes the chunks of all files that the cache lacks, on several threads.
-class Hasher {
-  public:
-    Hasher(const std::vector<OpenFile>& opened, std::vector<FileContent>& files,
-           const ReadContentOptions& options)
-        : opened_(opened), files_(files), options_(options) {
-        for (size_t i = 0; i < files.size(); ++i) {
-            if (opened[i].cached) continue;
-            all_ += files[i].bytes;
-            files[i].hashes.resize(ChunksOf(files[i].bytes));
-            for (size_t chunk = 0; chunk < files[i].hashes.size(); ++chunk) {
-                chunks_.emplace_back(i, chunk);
+std::vector<Part> MissingParts(const WeightFile& file) {
+    std::vector<Part> parts;
+    for (const hub::ByteRange& held : file.Held()) {
+        for (const hub::ByteRange& missing : file.sums().MissingOf(held)) {
+            for (uint64_t at = missing.begin; at < missing.end;) {
+                const uint64_t end = std::min(missing.end, at - at % kSummedBytes + kSummedBytes);
+                parts.push_back({&file, {at, end}});
+                at = end;
             }
         }
     }
+    return parts;
+}
 
-    Result<uint64_t> Run() {
-        WEFT_TRY(OnThreads(options_.threads, chunks_.size(), [this](size_t i) {
-            std::vector<std::byte> piece(kReadBytes);
-            return HashChunk(chunks_[i].first, chunks_[i].second, piece);
-        }));
-        return all_;
-    }
-
-  private:
-    Status HashChunk(size_t index, size_t chunk, std::span<std::byte> piece) {
-        FileContent& file = files_[index];
-        const uint64_t begin = chunk * kHashedBytes;
-        const uint64_t end = std::min(begin + kHashedBytes, file.bytes);
-        hub::Digest digest(true, end - begin);
-        for (uint64_t at = begin; at < end; at += piece.size()) {
-            const auto part = piece.first(std::min<uint64_t>(piece.size(), end - at));
-            WEFT_TRY(opened_[index].file.ReadAt(at, part));
-            digest.Add(part);
-            const uint64_t done = done_ += part.size();
-            if (options_.progress) WEFT_TRY(options_.progress(done, all_));
+// Returns the number of bytes that were read.
+Result<uint64_t> ReadParts(const std::vector<Part>& parts, const ReadContentOptions& options) {
+    uint64_t all = 0;
+    for (const Part& part : parts) all += part.range.end - part.range.begin;
+    std::atomic<uint64_t> done{0};
+    const Status read = OnThreads(options.threads, parts.size(), [&](size_t i) -> Status {
+        std::vector<std::byte> piece(kReadBytes);
+        const auto& [file, range] = parts[i];
+        for (uint64_t at = range.begin; at < range.end; at += piece.size()) {
+            piece.resize(std::min<uint64_t>(kReadBytes, range.end - at));
+            WEFT_TRY(file->ReadAt(at, piece));  // adds to the sums
+            const uint64_t now = done += piece.size();
+            if (options.progress) WEFT_TRY(options.progress(now, all));
         }
-        file.hashes[chunk] = digest.Finish();
         return {};
+    });
+    if (!read.ok()) return read.error();
+    return all;
+}
+
+// The sums of a file of which all was read.
+FileContent ContentOf(const WeightFile& file) {
+    FileContent content{.path = file.path(), .bytes = file.size_bytes(), .sums = {}};
+    hub::RangeSet held;
+    for (const hub::ByteRange& range : file.Held()) held.Add(range);
+    uint64_t begin = 0;
+    for (const ByteSum& sum : file.sums().sums()) {
+        const uint64_t end = std::min(begin + kSummedBytes, content.bytes);
+        const bool whole = held.Contains({begin, end});
+        content.sums.push_back(
+            fmt::format("{}{:016x}{:016x}", whole ? "" : kPartly, sum.high, sum.low));
+        begin = end;
     }
-
-    const std::vector<OpenFile>& opened_;
-    std::vector<FileContent>& files_;
-    const ReadContentOptions& options_;
-    std::vector<std::pair<size_t, size_t>> chunks_;  // file, chunk
-    uint64_t all_ = 0;
-    std::atomic<uint64_t> done_{0};
-    std::atomic<size_t> next_{0};
-    std::mutex mutex_;
-    Status error_;
-};
-
-int64_t WallNs() {
-    timespec now{};
-    ::clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * kNsPerS + now.tv_nsec;
+    return content;
 }
 
 // ---- Comparing ----------------------------------------------------------------------------------
+
+bool IsPartly(const std::string& sum) {
+    return sum.starts_with(kPartly);
+}
+
+// The chunks that differ, of those that are known to both.
+std::vector<size_t> OtherChunks(const FileContent& a, const FileContent& b) {
+    std::vector<size_t> chunks;
+    for (size_t i = 0; i < std::min(a.sums.size(), b.sums.size()); ++i) {
+        const bool known = !IsPartly(a.sums[i]) && !IsPartly(b.sums[i]);
+        if (known && a.sums[i] != b.sums[i]) chunks.push_back(i);
+    }
+    return chunks;
+}
+
+bool Agree(const FileContent& a, const FileContent& b) {
+    return a.bytes == b.bytes && a.chunk_bytes == b.chunk_bytes && OtherChunks(a, b).empty();
+}
 
 // How `odd` differs from `good`.
 std::string Difference(const FileContent& odd, const FileContent& good) {
     if (odd.bytes != good.bytes) {
         return fmt::format("{} bytes instead of {}", odd.bytes, good.bytes);
     }
-    std::vector<size_t> chunks;
-    for (size_t i = 0; i < std::min(odd.hashes.size(), good.hashes.size()); ++i) {
-        if (odd.hashes[i] != good.hashes[i]) chunks.push_back(i);
-    }
-    if (chunks.empty()) return "the hashes are of other ranges";
+    const std::vector<size_t> chunks = OtherChunks(odd, good);
+    if (chunks.empty()) return "the sums are of other ranges";
     const uint64_t begin = chunks.front() * good.chunk_bytes;
     const uint64_t end = std::min(begin + good.chunk_bytes, good.bytes);
-    const std::string more =
-        chunks.size() == 1
-            ? ""
-            : fmt::format(" and {} more of {} such ranges", chunks.size() - 1, good.hashes.size());
+    const std::string more = chunks.size() == 1 ? ""
+                                                : fmt::format(" and {} more of {} such ranges",
+                                                              chunks.size() - 1, good.sums.size());
     return fmt::format("bytes {} to {}{}", begin, end - 1, more);
 }
 
 }  // namespace
 
 std::string FileContent::Digest() const {
-    return HashOf(fmt::format("{} {} {}", bytes, chunk_bytes, fmt::join(hashes, " ")));
+    return HashOf(fmt::format("{} {} {}", bytes, chunk_bytes, fmt::join(sums, " ")));
 }
 
 uint64_t Content::bytes() const {
@@ -219,77 +196,97 @@ uint64_t Content::bytes() const {
 std::string Content::Digest() const {
     std::string text;
     for (const FileContent& file : files) text += file.Digest();
-    return HashOf(text);
+    return files.empty() ? "" : HashOf(text);
 }
 
-Result<Content> ReadContent(std::span<const std::string> paths, const ReadContentOptions& options) {
-    Content content;
-    std::vector<OpenFile> opened;
-    for (const std::string& path : paths) {
-        WEFT_ASSIGN(OpenFile one, OpenWhole(path));
-        FileContent& file = content.files.emplace_back();
-        file.path = path;
-        file.bytes = one.file.size_bytes();
-        one.cached = !options.anew && ReadCache(one.stamp, file);
-        opened.push_back(std::move(one));
+Result<Content> ReadContent(WeightFiles files, const ReadContentOptions& options) {
+    std::vector<std::vector<std::string>> cached;
+    std::vector<Part> missing;
+    for (const WeightFile* file : files) {
+        cached.push_back(options.anew ? std::vector<std::string>() : ReadCache(*file));
+        if (!cached.back().empty()) continue;
+        file->sums().TurnOn(true);
+        for (const Part& part : MissingParts(*file)) missing.push_back(part);
     }
-    const int64_t now_ns = WallNs();
-    WEFT_ASSIGN(content.read_bytes, Hasher(opened, content.files, options).Run());
-    for (size_t i = 0; i < opened.size(); ++i) {
-        WEFT_ASSIGN(const Stamp after, StampOf(paths[i]));
-        if (after.text != opened[i].stamp.text) {
-            return MakeError(ErrorCode::kIo, "{}: the file changed while Weft read it", paths[i]);
+    Content content;
+    WEFT_ASSIGN(content.read_bytes, ReadParts(missing, options));
+    for (size_t i = 0; i < files.size(); ++i) {
+        FileContent& one = content.files.emplace_back(ContentOf(*files[i]));
+        if (!cached[i].empty()) {
+            one.sums = std::move(cached[i]);
+            continue;
         }
-        if (!opened[i].cached) WriteCache(after, content.files[i], now_ns);
+        files[i]->sums().TurnOn(false);
+        WriteCache(*files[i], one);  // (each read has checked that the file is unchanged)
     }
     return content;
 }
 
-Result<std::string> CopyId(std::span<const std::string> paths) {
+Result<std::optional<Content>> KnownContent(WeightFiles files) {
+    for (const WeightFile* file : files) {
+        const bool known = !ReadCache(*file).empty() || MissingParts(*file).empty();
+        if (!known) return std::optional<Content>();
+    }
+    WEFT_ASSIGN(Content content, ReadContent(files, {}));
+    return std::optional<Content>(std::move(content));
+}
+
+void HashReads(WeightFiles files) {
+    for (const WeightFile* file : files) file->sums().TurnOn(ReadCache(*file).empty());
+}
+
+// A time of whole seconds may be that of an image, which many hosts have with other contents.
+std::string CopyId(WeightFiles files, const std::string& machine) {
     std::string text;
-    for (const std::string& path : paths) {
-        WEFT_ASSIGN(const Stamp stamp, StampOf(path));
-        text += stamp.text + "\n";
+    for (const WeightFile* file : files) {
+        FileStamp stamp = file->opened();
+        const bool exact = stamp.changed_ns % kNsPerS != 0;
+        if (exact) stamp.device = 0;  // each machine has its own number
+        text += fmt::format("{} {}\n", exact ? "" : machine, TextOf(stamp));
     }
     return HashOf(text);
 }
 
 std::string FileContentToJson(const FileContent& file, size_t most) {
-    const size_t each = (file.hashes.size() + most - 1) / std::max<size_t>(1, most);
+    const size_t each = (file.sums.size() + most - 1) / std::max<size_t>(1, most);
     FileContent sent = file;
-    sent.hashes.clear();
+    sent.sums.clear();
     sent.chunk_bytes = file.chunk_bytes * std::max<size_t>(1, each);
-    for (size_t i = 0; i < file.hashes.size(); i += each) {
-        const auto first = file.hashes.begin() + static_cast<ptrdiff_t>(i);
-        const auto count = static_cast<ptrdiff_t>(std::min(each, file.hashes.size() - i));
-        const std::string joined = fmt::format("{}", fmt::join(first, first + count, " "));
-        sent.hashes.push_back((each == 1 ? joined : HashOf(joined)).substr(0, kShortDigits));
+    for (size_t i = 0; i < file.sums.size(); i += each) {
+        const auto some = std::span(file.sums).subspan(i, std::min(each, file.sums.size() - i));
+        const std::string joined = fmt::format("{}", fmt::join(some, " "));
+        const bool partly = std::ranges::any_of(some, IsPartly);
+        const std::string text = each == 1 ? joined : (partly ? kPartly : "") + HashOf(joined);
+        sent.sums.push_back(text.substr(0, kShortDigits));
     }
     return EncodeFields(sent, kFileFields);
 }
 
 Result<FileContent> FileContentFromJson(const std::string& text) {
     FileContent file;
-    WEFT_TRY(DecodeFields("hashes of a model file", text, kFileFields, file));
+    WEFT_TRY(DecodeFields("sums of a model file", text, kFileFields, file));
     return file;
 }
 
 std::string CompareCopies(std::span<const FileCopy> copies) {
-    std::vector<std::string> digests;
-    for (const FileCopy& copy : copies) digests.push_back(copy.file.Digest());
-    const auto good = std::ranges::max_element(digests, {}, [&](const std::string& digest) {
-        return std::ranges::count(digests, digest);
-    });
-    const auto odd = std::ranges::find_if(digests, [&](const auto& one) { return one != *good; });
-    if (odd == digests.end()) return "";
-    std::vector<std::string> with, without;
-    for (size_t i = 0; i < copies.size(); ++i) {
-        (digests[i] == *good ? with : without).push_back(copies[i].host);
+    std::vector<int64_t> friends;  // by copy: the number of copies that agree with it
+    for (const FileCopy& copy : copies) {
+        friends.push_back(std::ranges::count_if(
+            copies, [&](const FileCopy& other) { return Agree(copy.file, other.file); }));
     }
-    const FileCopy& bad = copies[static_cast<size_t>(odd - digests.begin())];
-    const std::string text = fmt::format(
-        "{} on {} differs from that on {}: {}", bad.file.path, bad.host, fmt::join(with, ", "),
-        Difference(bad.file, copies[static_cast<size_t>(good - digests.begin())].file));
+    const auto good = std::ranges::max_element(friends) - friends.begin();
+    const FileContent& most = copies[static_cast<size_t>(good)].file;
+    const auto odd =
+        std::ranges::find_if(copies, [&](const FileCopy& copy) { return !Agree(copy.file, most); });
+    if (odd == copies.end()) return "";
+    std::vector<std::string> with, without;
+    for (const FileCopy& copy : copies) {
+        (Agree(copy.file, most) ? with : without).push_back(copy.host);
+    }
+    const FileCopy& bad = *odd;
+    const std::string text =
+        fmt::format("{} on {} differs from that on {}: {}", bad.file.path, bad.host,
+                    fmt::join(with, ", "), Difference(bad.file, most));
     if (with.size() > 1 && with.size() > without.size()) {
         return fmt::format("{}. {} of {} copies agree: copy the file again to {}", text,
                            with.size(), copies.size(), fmt::join(without, ", "));

@@ -1,8 +1,9 @@
-// The content of model files: SHA-256 of each chunk of 64 MiB, to find copies of a model that
-// differ between hosts.
+// The content of model files: a sum of each 64 MiB (base/byte_sum.h), by which ranks, kept
+// pages and records recognize a model, and which finds copies that differ between hosts.
 //
-// Hashes of whole files are kept in CacheFolder()/content, under the file's device, inode, size and
-// times of its last change, so a file is read once. A cache file is hostile input; an invalid one
+// Reads that load weights add to the sums (weight_file.h); ReadContent reads what is missing. The
+// sums of whole files are kept in CacheFolder()/content, under the file's device, inode, size and
+// times of its last change, so a file is summed once. A cache file is hostile input; an invalid one
 // counts as missing. A disk that damages bytes without a write leaves these times as they are, so
 // only ReadContentOptions::anew finds such damage.
 #pragma once
@@ -10,22 +11,29 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "model_files/model_file.h"
+#include "model_files/weight_file.h"
 
 namespace weft::model_files {
 
-inline constexpr uint64_t kHashedBytes = uint64_t{64} << 20;
+inline constexpr const char* kPartly = "~";
+
+using WeightFiles = std::span<const WeightFile* const>;
 
 struct FileContent {
     std::string path;
     uint64_t bytes = 0;
-    uint64_t chunk_bytes = kHashedBytes;  // of each hash; the last chunk may be shorter
-    std::vector<std::string> hashes;      // SHA-256 of each chunk, in hex
-    // SHA-256 (hex) of the size and the hashes, which is not the SHA-256 of the file.
+    uint64_t chunk_bytes = kSummedBytes;  // of each sum; the last chunk may be shorter
+    // The sum of each chunk, in hex. A chunk that is only partly there (a partial file) has the sum
+    // of that part, after kPartly.
+    std::vector<std::string> sums;
+    // SHA-256 (hex) of the size and the sums, which is not the SHA-256 of the file.
     std::string Digest() const;
 };
 
@@ -33,7 +41,7 @@ struct Content {
     std::vector<FileContent> files;
     uint64_t read_bytes = 0;  // bytes that were read now; the rest comes from the cache
     uint64_t bytes() const;
-    // SHA-256 (hex) over the digests of all files.
+    // SHA-256 (hex) over the digests of all files; "": no files.
     std::string Digest() const;
 };
 
@@ -45,14 +53,18 @@ struct ReadContentOptions {
     std::function<Status(uint64_t done, uint64_t all)> progress{};
 };
 
-// paths: those of ModelSource::Files. Errors: those of File; kUnsupported for a partial file of
-// `weft pull --shard`; kIo if a file changes meanwhile.
-Result<Content> ReadContent(std::span<const std::string> paths, const ReadContentOptions& options);
+// Reads what the sums of `files` lack, unless the cache has them. Errors: those of WeightFile.
+Result<Content> ReadContent(WeightFiles files, const ReadContentOptions& options);
+// The content if the cache has it, or all was read; nullopt: ReadContent would read.
+Result<std::optional<Content>> KnownContent(WeightFiles files);
+// From here on, reads of the files add to their sums, unless the cache has them.
+void HashReads(WeightFiles files);
 
-// A text that differs unless `paths` are the same unchanged files on this machine. Errors: kIo.
-Result<std::string> CopyId(std::span<const std::string> paths);
+// A text that differs unless `files` are the same unchanged files, seen from this machine or from
+// another one (a network file system). machine: names this machine.
+std::string CopyId(WeightFiles files, const std::string& machine);
 
-// FileContent as JSON, at most `most` hashes of 16 digits: a hash covers several chunks if the file
+// FileContent as JSON, at most `most` sums of 16 digits: a sum covers several chunks if the file
 // has more than `most` chunks. FromJson: errors: kCorrupt.
 std::string FileContentToJson(const FileContent& file, size_t most);
 Result<FileContent> FileContentFromJson(const std::string& text);
@@ -63,7 +75,7 @@ struct FileCopy {
     FileContent file;
 };
 // The byte range that differs, the copies that agree and those that do not, and the next step; "":
-// all copies are equal.
+// all copies are equal, as far as chunks are known to both of two copies.
 std::string CompareCopies(std::span<const FileCopy> copies);
 
 }  // namespace weft::model_files

@@ -16,11 +16,52 @@ std::map<std::string, hub::RangeSet> ReadPlan::Take() {
     return std::exchange(files_, {});
 }
 
+FileSums::FileSums(uint64_t size_bytes) : sums_((size_bytes + kSummedBytes - 1) / kSummedBytes) {}
+
+void FileSums::Add(uint64_t offset, std::span<const std::byte> bytes) {
+    if (!on_.load(std::memory_order_relaxed)) return;
+    const hub::ByteRange all{offset, offset + bytes.size()};
+    const auto is_new = [&] {
+        uint64_t missing_bytes = 0;
+        for (const hub::ByteRange& r : added_.MissingOf(all)) missing_bytes += r.end - r.begin;
+        return missing_bytes == bytes.size();
+    };
+    {
+        const std::lock_guard lock(mutex_);
+        if (!is_new()) return;
+    }
+    std::vector<ByteSum> parts;  // by range of kSummedBytes, from that of `offset` on
+    for (uint64_t at = all.begin; at < all.end;) {
+        const uint64_t end = std::min(all.end, at - at % kSummedBytes + kSummedBytes);
+        parts.emplace_back().Add(at, bytes.subspan(at - all.begin, end - at));
+        at = end;
+    }
+    const std::lock_guard lock(mutex_);
+    if (!is_new()) return;  // another thread has added some of them
+    added_.Add(all);
+    for (size_t i = 0; i < parts.size(); ++i) sums_[offset / kSummedBytes + i].Add(parts[i]);
+}
+
+std::vector<hub::ByteRange> FileSums::MissingOf(hub::ByteRange range) const {
+    const std::lock_guard lock(mutex_);
+    return added_.MissingOf(range);
+}
+
+std::vector<ByteSum> FileSums::sums() const {
+    const std::lock_guard lock(mutex_);
+    return sums_;
+}
+
 Result<WeightFile> WeightFile::Open(const std::string& path, ReadPlan* plan) {
     WEFT_ASSIGN(File file, File::Open(path));
     WEFT_ASSIGN(const FileStamp opened, file.Stamp());
     WEFT_ASSIGN(std::optional<hub::RangeSet> held, hub::HeldRanges(path));
     return WeightFile(std::move(file), std::move(held), opened, plan);
+}
+
+std::vector<hub::ByteRange> WeightFile::Held() const {
+    if (held_) return held_->ranges();
+    return {{0, size_bytes()}};
 }
 
 // (A second 'weft pull --shard' adds to a partial file.)
@@ -78,7 +119,9 @@ Status WeightFile::ReadStrided(uint64_t offset, uint64_t stride, uint64_t piece_
     const bool whole = count == 1 || stride == piece_bytes;
     WEFT_TRY(whole ? file_.ReadAt(offset, out)
                    : file_.ReadStrided(offset, stride, piece_bytes, out));
-    return CheckUnchanged();
+    WEFT_TRY(CheckUnchanged());
+    if (whole) sums_->Add(offset, out);
+    return {};
 }
 
 }  // namespace weft::model_files

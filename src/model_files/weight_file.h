@@ -3,19 +3,24 @@
 // A partial file (hub/part.h) has the full length, with holes. A read that touches a hole is an
 // error that says so.
 //
-// A complete file that is changed while it is open fails at the next read.
+// A file can sum the bytes that it reads (FileSums), so that the hash of a file costs no second
+// read (content.h). A complete file that is changed while it is open fails at the next read.
 //
 // With a ReadPlan, reads only determine which bytes a shard needs.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "base/byte_sum.h"
 #include "base/file.h"
 #include "base/result.h"
 #include "hub/part.h"
@@ -45,6 +50,29 @@ class ReadPlan {
     std::map<std::string, hub::RangeSet> files_;
 };
 
+// Bytes of each sum of a file; the last range may be shorter.
+inline constexpr uint64_t kSummedBytes = uint64_t{64} << 20;
+
+// The sums of a file's bytes that were read so far. Thread: any, concurrently.
+class FileSums {
+  public:
+    explicit FileSums(uint64_t size_bytes);
+    // Whether Add adds; at first, it does not.
+    void TurnOn(bool on) { on_ = on; }
+    // Adds bytes of the file, unless some of them were added before.
+    void Add(uint64_t offset, std::span<const std::byte> bytes);
+    // The parts of `range` that were not added.
+    std::vector<hub::ByteRange> MissingOf(hub::ByteRange range) const;
+    // By range of kSummedBytes.
+    std::vector<ByteSum> sums() const;
+
+  private:
+    std::atomic<bool> on_{false};
+    mutable std::mutex mutex_;
+    hub::RangeSet added_;
+    std::vector<ByteSum> sums_;
+};
+
 class WeightFile {
   public:
     // plan (may be null) must outlive the file. Errors: those of File; kCorrupt for a partial file
@@ -54,6 +82,12 @@ class WeightFile {
     const std::string& path() const { return file_.path(); }
     uint64_t size_bytes() const { return file_.size_bytes(); }
     bool is_partial() const { return held_.has_value(); }
+    // The parts of the file that are there.
+    std::vector<hub::ByteRange> Held() const;
+    // At the opening.
+    const FileStamp& opened() const { return opened_; }
+    // Of contiguous reads while they are on.
+    FileSums& sums() const { return *sums_; }
     // Bytes present from the file's start to the first hole.
     uint64_t Prefix() const { return held_ ? held_->Prefix() : size_bytes(); }
     // kNotFound if some of the range is missing, which is then recorded in the plan.
@@ -72,6 +106,7 @@ class WeightFile {
         : file_(std::move(file)),
           held_(std::move(held)),
           opened_(opened),
+          sums_(std::make_unique<FileSums>(file_.size_bytes())),
           plan_(plan) {}
     Status CheckUnchanged() const;
     bool Pretends(hub::ByteRange range) const {
@@ -81,6 +116,7 @@ class WeightFile {
     std::optional<hub::RangeSet> held_;  // nullopt: the file is complete
     hub::RangeSet keys_;
     FileStamp opened_;
+    std::unique_ptr<FileSums> sums_;
     ReadPlan* plan_;
 };
 

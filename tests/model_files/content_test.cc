@@ -1,12 +1,14 @@
-// Hashes of model files: their values, the cache, and the text about copies that differ.
+// Sums of model files: their values, the cache, and the text about copies that differ.
 #include "model_files/content.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "base/hash.h"
 #include "support/limits.h"
@@ -14,6 +16,17 @@
 
 namespace weft::model_files {
 namespace {
+
+struct Opened {
+    explicit Opened(const std::vector<std::string>& paths) {
+        for (const std::string& path : paths) {
+            files.push_back(std::make_unique<WeightFile>(*WeightFile::Open(path)));
+            all.push_back(files.back().get());
+        }
+    }
+    std::vector<std::unique_ptr<WeightFile>> files;
+    std::vector<const WeightFile*> all;
+};
 
 class ContentTest : public testing::Test {
   protected:
@@ -26,7 +39,7 @@ class ContentTest : public testing::Test {
     // A file of two chunks and a part, mostly holes.
     std::string WriteLarge(const std::string& name) {
         const std::string path = Write(name, "begin");
-        std::filesystem::resize_file(path, 2 * kHashedBytes + 1000);
+        std::filesystem::resize_file(path, 2 * kSummedBytes + 1000);
         return path;
     }
     static void Put(const std::string& path, uint64_t at, char byte) {
@@ -35,11 +48,12 @@ class ContentTest : public testing::Test {
         file.put(byte);
     }
     static Content Read(const std::vector<std::string>& paths, bool anew = false) {
-        auto content = ReadContent(paths, {.threads = 2, .anew = anew});
+        const Opened opened(paths);
+        auto content = ReadContent(opened.all, {.threads = 2, .anew = anew});
         EXPECT_TRUE(content.ok()) << content.error().message;
         return content.ok() ? *content : Content();
     }
-    // Reads until the cache has the hashes, which a file that was just written does not get.
+    // Reads until the cache has the sums, which a file that was just written does not get.
     static bool Keeps(const std::string& path) {
         const Deadline deadline = test::Limit(10'000);
         while (Read({path}).read_bytes > 0) {
@@ -54,18 +68,82 @@ class ContentTest : public testing::Test {
     test::TempDir dir_;
 };
 
-TEST_F(ContentTest, HashesAreSha256OfEachChunk) {
-    const Content content = Read({Write("a", "abc"), WriteLarge("b"), Write("empty", "")});
+std::string SumOf(uint64_t place, std::span<const std::byte> bytes) {
+    ByteSum sum;
+    sum.Add(place, bytes);
+    return fmt::format("{:016x}{:016x}", sum.high, sum.low);
+}
+
+TEST_F(ContentTest, SumsAreThoseOfEachChunk) {
+    const std::string large = WriteLarge("b");
+    Put(large, 2 * kSummedBytes + 7, 'x');
+    const Content content = Read({Write("a", "abc"), large, Write("empty", "")});
     ASSERT_EQ(content.files.size(), 3u);
-    EXPECT_EQ(content.files[0].hashes,  // FIPS 180-4, example 1
-              std::vector<std::string>{
-                  "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"});
-    EXPECT_EQ(content.files[1].hashes.size(), 3u);
-    const std::vector<std::byte> rest(1000);
-    EXPECT_EQ(content.files[1].hashes[2], Hex(Sha256(rest)));
-    EXPECT_TRUE(content.files[2].hashes.empty());
-    EXPECT_EQ(content.bytes(), 3 + 2 * kHashedBytes + 1000);
+    const auto text = [](const std::string& bytes) { return std::as_bytes(std::span(bytes)); };
+    EXPECT_EQ(content.files[0].sums, std::vector<std::string>{SumOf(0, text("abc"))});
+    EXPECT_EQ(content.files[1].sums,
+              (std::vector<std::string>{SumOf(0, text("begin")), SumOf(0, {}),
+                                        SumOf(2 * kSummedBytes + 7, text("x"))}));
+    EXPECT_TRUE(content.files[2].sums.empty());
+    EXPECT_EQ(content.bytes(), 3 + 2 * kSummedBytes + 1000);
     EXPECT_EQ(content.read_bytes, content.bytes());
+}
+
+// Reads that load weights, some of them several times and some by columns.
+TEST_F(ContentTest, BytesThatWereReadAreNotReadAgain) {
+    const std::string path = WriteLarge("a");
+    Put(path, kSummedBytes - 3, 'x');
+    const Content expected = Read({path}, true);
+    const Opened opened({path});
+    const WeightFile& file = *opened.files[0];
+    std::vector<std::byte> bytes(5000);
+    ASSERT_TRUE(file.ReadAt(100, bytes).ok());  // not yet
+    HashReads(opened.all);
+    ASSERT_TRUE(file.ReadAt(kSummedBytes - 2000, bytes).ok());  // of two chunks
+    ASSERT_TRUE(file.ReadAt(kSummedBytes - 2000, bytes).ok());
+    ASSERT_TRUE(file.ReadAt(kSummedBytes - 100, bytes).ok());       // in part
+    ASSERT_TRUE(file.ReadStrided(0, 10'000, 1000, bytes).ok());     // columns
+    ASSERT_TRUE(file.ReadStrided(20'000, 1000, 1000, bytes).ok());  // all columns
+    EXPECT_FALSE(KnownContent(opened.all).value().has_value());
+    const Content content = ReadContent(opened.all, {}).value();
+    EXPECT_EQ(content.Digest(), expected.Digest());
+    EXPECT_EQ(content.read_bytes, 2 * kSummedBytes + 1000 - 10'000);
+    const auto known = KnownContent(opened.all);
+    ASSERT_TRUE(known->has_value());
+    EXPECT_EQ((*known)->read_bytes, 0u);
+}
+
+TEST_F(ContentTest, AFileThatIsChangedWhileItIsOpenFails) {
+    for (const bool is_cut : {false, true}) {
+        const std::string path = Write(fmt::format("a{}", is_cut), std::string(10'000, 'w'));
+        // (A write in the same tick of the kernel's clock would not be seen.)
+        const auto now = std::filesystem::file_time_type::clock::now();
+        std::filesystem::last_write_time(path, now - std::chrono::hours(1));
+        const Opened opened({path});
+        std::vector<std::byte> bytes(100);
+        ASSERT_TRUE(opened.files[0]->ReadAt(0, bytes).ok());
+        Put(path, 50, 'x');
+        if (is_cut) std::filesystem::resize_file(path, 5000);
+        const Status read = opened.files[0]->ReadAt(0, bytes);
+        ASSERT_FALSE(read.ok());
+        EXPECT_NE(read.error().message.find(path + ": the file was changed while Weft used it"),
+                  std::string::npos)
+            << read.error().message;
+        EXPECT_FALSE(ReadContent(opened.all, {}).ok());  // it would read
+    }
+}
+
+// The bytes of a hole are not compared.
+TEST_F(ContentTest, PartialFilesAgreeInWhatBothHave) {
+    const auto file = [](std::vector<std::string> sums) {
+        return FileContent{.path = "m", .bytes = 3 * kSummedBytes, .sums = std::move(sums)};
+    };
+    const auto whole = file({"aa", "bb", "cc"});
+    const std::vector<FileCopy> alike{
+        {"x", whole}, {"y", file({"~1", "bb", "~2"})}, {"z", file({"aa", "~3", "~4"})}};
+    EXPECT_EQ(CompareCopies(alike), "");
+    const std::vector<FileCopy> other{{"x", whole}, {"y", file({"~1", "bX", "~2"})}};
+    EXPECT_NE(CompareCopies(other).find("bytes 67108864 to 134217727"), std::string::npos);
 }
 
 TEST_F(ContentTest, UnchangedFilesAreReadOnce) {
@@ -87,7 +165,7 @@ TEST_F(ContentTest, ABrokenCacheFileCountsAsMissing) {
     const std::string path = Write("a", "some weights");
     ASSERT_TRUE(Keeps(path));
     const Content before = Read({path});
-    for (const std::string text : {"", "{}", R"({"stamp": "", "hashes": [1]})", "[[[["}) {
+    for (const std::string text : {"", "{}", R"({"stamp": "", "sums": [1]})", "[[[["}) {
         for (const auto& entry : std::filesystem::directory_iterator(dir_ / "cache/weft/content")) {
             std::ofstream(entry.path()) << text;
         }
@@ -105,30 +183,33 @@ TEST_F(ContentTest, WithoutACacheFolderFilesAreRead) {
 }
 
 TEST_F(ContentTest, AnErrorOfTheProgressEndsTheWork) {
-    const std::string path = WriteLarge("a");
+    const Opened opened({WriteLarge("a")});
     uint64_t last = 0;
     const auto content =
-        ReadContent(std::vector{path}, {.progress = [&](uint64_t done, uint64_t all) -> Status {
+        ReadContent(opened.all, {.progress = [&](uint64_t done, uint64_t all) -> Status {
                         EXPECT_GT(done, last);
-                        EXPECT_EQ(all, 2 * kHashedBytes + 1000);
+                        EXPECT_EQ(all, 2 * kSummedBytes + 1000);
                         last = done;
-                        if (done < kHashedBytes) return {};
+                        if (done < kSummedBytes) return {};
                         return MakeError(ErrorCode::kCancelled, "enough");
                     }});
     ASSERT_FALSE(content.ok());
     EXPECT_EQ(content.error().message, "enough");
-    EXPECT_EQ(last, kHashedBytes);
+    EXPECT_EQ(last, kSummedBytes);
 }
 
 TEST_F(ContentTest, AnIdIsOfOneUnchangedCopy) {
     const std::string a = Write("a", "some weights"), b = Write("b", "some weights");
     std::filesystem::create_symlink(a, dir_ / "link");
-    const auto id = [](const std::string& path) { return CopyId(std::vector{path}).value(); };
+    const auto id = [](const std::string& path, const std::string& machine = "here") {
+        return CopyId(Opened({path}).all, machine);
+    };
     EXPECT_EQ(id(a), id(dir_ / "link"));
+    EXPECT_EQ(id(a), id(a, "there"));  // by a network file system
     EXPECT_NE(id(a), id(b));
-    const auto none = CopyId(std::vector<std::string>{dir_ / "none"});
-    ASSERT_FALSE(none.ok());
-    EXPECT_EQ(none.error().code, ErrorCode::kIo);
+    const std::string before = id(a);
+    std::filesystem::permissions(a, std::filesystem::perms::owner_read);
+    EXPECT_NE(id(a), before);
 }
 
 // ---- Copies -------------------------------------------------------------------------------------
@@ -136,12 +217,12 @@ TEST_F(ContentTest, AnIdIsOfOneUnchangedCopy) {
 TEST_F(ContentTest, ADifferenceNamesTheRangeAndTheNextStep) {
     const std::string a = WriteLarge("a"), b = WriteLarge("b");
     EXPECT_EQ(CompareCopies(std::vector{CopyOf("x", a), CopyOf("y", b)}), "");
-    Put(b, kHashedBytes + 7, 'X');
+    Put(b, kSummedBytes + 7, 'X');
     EXPECT_EQ(CompareCopies(std::vector{CopyOf("x", a), CopyOf("y", b)}),
               b + " on y differs from that on x: bytes 67108864 to 134217727. Compare 'sha256sum' "
                   "of the file on each host with the publisher's value to find the bad copy, and "
                   "copy the file there again");
-    Put(b, 2 * kHashedBytes + 999, 'X');
+    Put(b, 2 * kSummedBytes + 999, 'X');
     const std::string two = CompareCopies(std::vector{CopyOf("x", a), CopyOf("y", b)});
     EXPECT_NE(two.find("bytes 67108864 to 134217727 and 1 more of 3 such ranges."), two.npos)
         << two;
@@ -176,16 +257,16 @@ TEST_F(ContentTest, SizesAreComparedFirst) {
 }
 
 TEST_F(ContentTest, MessagesShortenToLongerRanges) {
-    FileContent file{.path = "m", .bytes = 5 * kHashedBytes - 1, .hashes = {}};
-    for (int i = 0; i < 5; ++i) file.hashes.push_back(std::string(64, static_cast<char>('a' + i)));
+    FileContent file{.path = "m", .bytes = 5 * kSummedBytes - 1, .sums = {}};
+    for (int i = 0; i < 5; ++i) file.sums.push_back(std::string(64, static_cast<char>('a' + i)));
     const FileContent same = FileContentFromJson(FileContentToJson(file, 5)).value();
-    EXPECT_EQ(same.chunk_bytes, kHashedBytes);
-    EXPECT_EQ(same.hashes[4], std::string(16, 'e'));
+    EXPECT_EQ(same.chunk_bytes, kSummedBytes);
+    EXPECT_EQ(same.sums[4], std::string(16, 'e'));
     const FileContent shorter = FileContentFromJson(FileContentToJson(file, 3)).value();
-    EXPECT_EQ(shorter.chunk_bytes, 2 * kHashedBytes);
-    ASSERT_EQ(shorter.hashes.size(), 3u);
+    EXPECT_EQ(shorter.chunk_bytes, 2 * kSummedBytes);
+    ASSERT_EQ(shorter.sums.size(), 3u);
     FileContent other = file;
-    other.hashes[4][60] = 'x';
+    other.sums[4][60] = 'x';
     const FileContent odd = FileContentFromJson(FileContentToJson(other, 3)).value();
     const std::string text = CompareCopies(std::vector<FileCopy>{{"x", shorter}, {"y", odd}});
     EXPECT_NE(text.find("bytes 268435456 to 335544318."), text.npos) << text;

@@ -23,6 +23,7 @@ constexpr size_t kRoundBytes = 16 << 20, kHashBytes = 20;
 constexpr size_t kFileDigits = 16;
 
 using Words = std::vector<std::string>;
+using Files = std::vector<const model_files::WeightFile*>;
 
 std::string HostName(const cluster::Cluster& cluster, size_t rank) {
     return fmt::format("rank {} (host {})", rank, cluster.host(static_cast<int>(rank)).name);
@@ -37,7 +38,7 @@ std::vector<bool> Readers(const Words& ids) {
     return reads;
 }
 
-Status Read(cluster::Cluster& cluster, const Words& paths,
+Status Read(cluster::Cluster& cluster, const Files& files,
             std::optional<model_files::Content>& content, std::atomic<int64_t>& ticks) {
     if (content) return {};
     const PinnedThread pinned(cluster.cores());  // a device may have pinned it to one core
@@ -52,7 +53,7 @@ Status Read(cluster::Cluster& cluster, const Words& paths,
         const net::PeerMonitor* monitor = cluster.monitor();
         return monitor != nullptr && monitor->Failed() ? Status(monitor->Failure()) : Status();
     };
-    WEFT_ASSIGN(content, model_files::ReadContent(paths, options));
+    WEFT_ASSIGN(content, model_files::ReadContent(files, options));
     return {};
 }
 
@@ -125,13 +126,11 @@ Error Explain(cluster::Cluster& cluster, const std::vector<bool>& reads,
 
 Status VerifyModel(cluster::Cluster& cluster, const model_files::ModelSource& source,
                    std::optional<model_files::Content>& content, std::atomic<int64_t>& ticks) {
-    Words paths;
-    for (const auto& files : {source.Files(), source.AdapterFiles()}) {
-        for (const model_files::WeightFile* file : files) paths.push_back(file->path());
-    }
-    WEFT_ASSIGN(const std::string id, model_files::CopyId(paths));
-    WEFT_ASSIGN(const Words ids, cluster.AllGather("copy of the model", net::BootId() + id,
-                                                   Deadline::In(kVerifyMs)));
+    Files files = source.Files();
+    for (const model_files::WeightFile* file : source.AdapterFiles()) files.push_back(file);
+    const std::string id = model_files::CopyId(files, net::BootId());
+    WEFT_ASSIGN(const Words ids,
+                cluster.AllGather("copy of the model", id, Deadline::In(kVerifyMs)));
     const std::vector<bool> reads = Readers(ids);
     const auto copies = std::ranges::count(reads, true);
     if (copies == 1) {
@@ -143,7 +142,7 @@ Status VerifyModel(cluster::Cluster& cluster, const model_files::ModelSource& so
     const auto rank = static_cast<size_t>(cluster.rank());
     // (The slowest rank's progress is shown.)
     cluster.SetLoaded(reads[rank] ? 0 : 1000);
-    if (reads[rank]) WEFT_TRY(Read(cluster, paths, content, ticks));
+    if (reads[rank]) WEFT_TRY(Read(cluster, files, content, ticks));
     const std::string mine =
         reads[rank] ? fmt::format("{} {}", content->Digest(), content->read_bytes) : "";
     WEFT_ASSIGN(const Words all,
