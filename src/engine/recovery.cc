@@ -14,7 +14,9 @@
 #include "engine/rank/weight_stream.h"
 #include "engine/start/examine.h"
 #include "engine/start/layout_choice.h"
+#include "engine/start/verify_model.h"
 #include "model/shard.h"
+#include "model_files/content.h"
 
 namespace weft::engine {
 namespace {
@@ -236,21 +238,33 @@ Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, 
 // Compares the files of a new rank 0 with those of the epochs before: a file that was replaced
 // while the job runs would change the model in the middle of answers. (The other ranks compare
 // theirs with rank 0's.)
-static Status CheckFiles(const Rank& rank, const std::string& before) {
-    WEFT_ASSIGN(std::string now, rank.source().Fingerprint());
-    if (!rank.job().adapters.empty()) {
-        WEFT_ASSIGN(const std::string adapters, model_files::FingerprintOfAdapters(rank.source()));
-        now += adapters;
+static Status CheckFiles(const Rank& rank, const RankFiles& before) {
+    const auto files = AllFiles(rank.source());
+    const auto same = [](const model_files::WeightFile* file, const FileStamp& stamp) {
+        return file->opened().SameContent(stamp);
+    };
+    if (std::ranges::equal(files, before.stamps, same)) return {};
+    if (before.identity.whole) {  // the same bytes may be in new files
+        WEFT_ASSIGN(const std::string model, model_files::ReadIdentity(rank.source()));
+        WEFT_ASSIGN(const std::string adapters, model_files::ReadAdaptersIdentity(rank.source()));
+        if (model == before.identity.model && adapters == before.identity.adapters) return {};
     }
-    if (now == before) return {};
     return MakeError(ErrorCode::kDenied,
                      "{}: the file {}has changed since the job began, and rank 0 has to load it "
                      "again. Start the job again, or put the former file back",
                      rank.source().name(), rank.job().adapters.empty() ? "" : "or an adapter ");
 }
 
+RankFiles FilesOf(const Rank& rank) {
+    RankFiles files{{}, rank.identity()};
+    for (const model_files::WeightFile* file : AllFiles(rank.source())) {
+        files.stamps.push_back(file->opened());
+    }
+    return files;
+}
+
 Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
-                const std::string& files) {
+                const std::optional<RankFiles>& files) {
     std::unique_ptr<model_files::ModelSource> source;
     if (job.feed && cluster.size() > 1) {
         // Every rank takes part, also one that has its weights.
@@ -259,7 +273,7 @@ Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>
     }
     if (rank == nullptr) {
         WEFT_ASSIGN(rank, Rank::Make(job, cluster, std::move(source)));
-        if (!files.empty() && cluster.rank() == 0) WEFT_TRY(CheckFiles(*rank, files));
+        if (files && cluster.rank() == 0) WEFT_TRY(CheckFiles(*rank, *files));
     } else {
         rank->TakeCache(job);
     }
@@ -297,7 +311,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
     if (!cluster.recovers()) return error;
     const int64_t begin_ns = NowNs();
     const int ranks = cluster.size();
-    const std::string files = rank == nullptr ? "" : rank->files_fingerprint();
+    const auto files = rank == nullptr ? std::nullopt : std::optional(FilesOf(*rank));
     // A job that has run has its draft model, too.
     const bool has_draft = asked != nullptr;
     Recovery recovery;

@@ -10,9 +10,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "engine/job.h"
@@ -36,11 +38,18 @@ struct Asked {
     int ranks = 1;
 };
 
-// Makes `rank` if it is null, then calls Rank::Enter. files: Rank::files_fingerprint of the epochs
-// before; "": there were none. Errors: those of Rank; kDenied (the files of rank 0 have changed);
+// What rank 0 knows of the files of its model and adapters.
+struct RankFiles {
+    std::vector<FileStamp> stamps;
+    ModelIdentity identity;
+};
+RankFiles FilesOf(const Rank& rank);
+
+// Makes `rank` if it is null, then calls Rank::Enter. files: those of the epochs before; nullopt:
+// there were none. Errors: those of Rank; kDenied (the files of rank 0 have changed);
 // pass them to Recover.
 Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
-                const std::string& files = "");
+                const std::optional<RankFiles>& files = std::nullopt);
 
 // Starts rank 0: calls OpenRank and, if another rank is lost meanwhile, Recover. Errors: why the
 // job ended; the cluster already knows the error.

@@ -14,6 +14,8 @@
 #include "base/log.h"
 #include "base/on_threads.h"
 #include "base/output_file.h"
+#include "hw/cpu.h"
+#include "model_files/lora/adapted_source.h"
 
 namespace weft::model_files {
 namespace {
@@ -245,6 +247,24 @@ std::string CopyId(WeightFiles files, const std::string& machine) {
         text += fmt::format("{} {}\n", exact ? "" : machine, TextOf(stamp));
     }
     return HashOf(text);
+}
+
+std::string IdentityOf(const std::string& fingerprint, const std::string& digest) {
+    return digest.empty() ? fingerprint : HashOf(fingerprint + digest);
+}
+
+Result<std::string> ReadIdentity(const ModelSource& source) {
+    WEFT_ASSIGN(const std::string fingerprint, source.Fingerprint());
+    const std::vector<const WeightFile*> files = source.Files();
+    if (std::ranges::any_of(files, &WeightFile::is_partial)) return fingerprint;
+    WEFT_ASSIGN(const Content content, ReadContent(files, {.threads = AllowedCores().size()}));
+    return IdentityOf(fingerprint, content.Digest());
+}
+
+Result<std::string> ReadAdaptersIdentity(const ModelSource& source) {
+    const std::vector<const WeightFile*> files = source.AdapterFiles();
+    WEFT_ASSIGN(const Content content, ReadContent(files, {.threads = AllowedCores().size()}));
+    return IdentityOf(FingerprintOfAdapters(source), content.Digest());
 }
 
 std::string FileContentToJson(const FileContent& file, size_t most) {

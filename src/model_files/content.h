@@ -64,6 +64,15 @@ void HashReads(WeightFiles files);
 // another one (a network file system). machine: names this machine.
 std::string CopyId(WeightFiles files, const std::string& machine);
 
+// SHA-256 (hex) of a fingerprint (ModelSource::Fingerprint) and of the digest of the files to which
+// it belongs: equal for the same bytes only. Without files, the fingerprint.
+std::string IdentityOf(const std::string& fingerprint, const std::string& digest);
+// The identities of a model and of its adapters ("": none), whose files are read on all of the
+// process's cores if need be. Of a partial file, only the header counts. Errors: those of
+// ReadContent.
+Result<std::string> ReadIdentity(const ModelSource& source);
+Result<std::string> ReadAdaptersIdentity(const ModelSource& source);
+
 // FileContent as JSON, at most `most` sums of 16 digits: a sum covers several chunks if the file
 // has more than `most` chunks. FromJson: errors: kCorrupt.
 std::string FileContentToJson(const FileContent& file, size_t most);

@@ -84,9 +84,8 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenVerified(const TrainerOpti
     WEFT_ASSIGN(auto source, OpenSource(options));
     if (!options.verify_model || cluster.size() == 1) return source;
     std::atomic<int64_t> ticks{0};
-    std::optional<model_files::Content> content;  // (a recovered run reads the cached hashes)
     cluster.SetProgress([&ticks] { return ticks.load(std::memory_order_relaxed); });
-    const Status equal = engine::VerifyModel(cluster, *source, content, ticks);
+    const auto equal = engine::AgreeOnModel(cluster, *source, {.anew = true}, ticks);
     cluster.SetProgress(ProcessWork);
     if (!equal.ok()) return equal.error();
     return source;

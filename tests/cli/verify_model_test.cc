@@ -1,5 +1,5 @@
-// --verify-model: ranks whose copies of the model differ in one byte do not start; equal copies
-// run, and their hashes are read once.
+// Ranks whose copies of the model differ in one byte do not start; equal copies run, and are summed
+// once. --verify-model sums them at each start.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -8,10 +8,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "model_files/model_file.h"
+#include "base/file.h"
+#include "support/flip_bit.h"
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
+#include "support/tiny_adapter.h"
 #include "support/tiny_gguf.h"
 #include "support/wait.h"
 
@@ -65,25 +67,18 @@ class VerifyModel : public testing::Test {
         }
         return ran;
     }
-    // Changes a byte of a weight that the model's fingerprint does not sample.
-    void Damage(const std::string& folder) const {
-        const std::string path = (dir_ / folder) + "/tiny.gguf";
-        uint64_t at = 0;
-        {
-            const auto source = model_files::OpenModel(path);
-            const auto* tensor = (*source)->FindTensor("blk.1.ffn_up.weight");
-            ASSERT_GT(tensor->bytes, 100'000u);
-            at = tensor->offset + tensor->bytes / 4;
-        }
-        std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-        file.seekg(static_cast<std::streamoff>(at));
-        const char byte = static_cast<char>(file.get());
-        file.seekp(static_cast<std::streamoff>(at));
-        file.put(static_cast<char>(byte ^ 1));
-    }
+    void Damage(const std::string& folder) const { FlipBit((dir_ / folder) + "/tiny.gguf"); }
 
     const test::TempDir dir_;
 };
+
+// The place of the last digit of "lora_alpha": 16.
+int64_t PlaceOfAlpha(const std::string& path) {
+    const std::string text = ReadTextFile(path).value(), name = "\"lora_alpha\":";
+    const size_t at = text.find_first_of("0123456789", text.find(name));
+    EXPECT_NE(at, text.npos) << text;
+    return static_cast<int64_t>(at + 1);
+}
 
 void ExpectSays(const Ran& ran, const std::vector<std::string>& said) {
     for (const std::string& word : said) {
@@ -93,37 +88,52 @@ void ExpectSays(const Ran& ran, const std::vector<std::string>& said) {
 
 TEST_F(VerifyModel, OneOtherByteIsFound) {
     Damage("there");
-    const Ran blind = Run({"here", "there"}, {"--tp", "2"});
-    EXPECT_EQ(blind.status, 0) << blind.err;  // the reason for the option
-    for (const Words& layout : {Words{"--tp", "2"}, Words{"--pp", "2"}}) {
-        const Ran ran = Run({"here", "there"}, layout + Words{"--verify-model"});
+    for (const Words& layout : {Words{"--tp", "2"}, Words{"--pp", "2"}, Words{"--verify-model"}}) {
+        const Ran ran = Run({"here", "there"}, layout);
         EXPECT_EQ(ran.status, 1) << ran.err;
         EXPECT_EQ(ran.out, "");
         const auto size = fs::file_size(std::string(dir_ / "here/tiny.gguf"));
-        ExpectSays(ran, {"--verify-model: tiny.gguf on rank 1 (host 127.0.0.1",
-                         ") differs from that on rank 0 (host ",
-                         fmt::format(": bytes 0 to {}. Compare 'sha256sum'", size - 1)});
+        ExpectSays(ran,
+                   {"tiny.gguf on rank 1 (host 127.0.0.1", ") differs from that on rank 0 (host ",
+                    fmt::format(": bytes 0 to {}. Compare 'sha256sum'", size - 1)});
+    }
+}
+
+TEST_F(VerifyModel, AnAdapterWithOneOtherByteIsFound) {
+    for (const char* folder : {"here", "there"}) {
+        WriteTinyAdapter((dir_ / folder) + "/adapter", (dir_ / folder) + "/tiny.gguf", {});
+    }
+    const Words words = {"--tp", "2", "--lora", "adapter"};
+    EXPECT_EQ(Run({"here", "there"}, words).status, 0);
+    for (const char* const name : {"adapter_model.safetensors", "adapter_config.json"}) {
+        const std::string path = (dir_ / "there/adapter/") + name;
+        const int64_t at = path.ends_with("json") ? PlaceOfAlpha(path) : -1;
+        FlipBit(path, at);
+        const Ran ran = Run({"here", "there"}, words);
+        EXPECT_EQ(ran.status, 1) << ran.err;
+        ExpectSays(ran, {fmt::format("adapter/{} on rank 1 (host 127.0.0.1", name)});
+        FlipBit(path, at);
     }
 }
 
 TEST_F(VerifyModel, TheOddOneOfThreeIsNamed) {
     Damage("here");
-    const Ran ran = Run({"here", "there", "third"}, {"--tp", "3", "--verify-model"});
+    const Ran ran = Run({"here", "there", "third"}, {"--tp", "3"});
     EXPECT_EQ(ran.status, 1) << ran.err;
     ExpectSays(ran, {"tiny.gguf on rank 0 (host ", " differs from that on rank 1 (host 127.0.0.1",
                      "2 of 3 copies agree: copy the file again to rank 0 (host "});
 }
 
-TEST_F(VerifyModel, EqualCopiesRunAndAreReadOnce) {
-    const Words words = {"--tp", "2", "--verify-model"};
-    const Ran plain = Run({"here", "there"}, {"--tp", "2"});
-    Ran ran = Run({"here", "there"}, words);
+TEST_F(VerifyModel, EqualCopiesRunAndAreSummedOnce) {
+    const Words words = {"--tp", "2"};
+    const auto sums = [&] { return fs::exists(std::string(dir_ / "cache/there/weft/content")); };
+    const Ran plain = Run({"here", "there"}, words);
+    ASSERT_EQ(plain.status, 0) << plain.err;
+    EXPECT_TRUE(sums());
+    const Ran ran = Run({"here", "there"}, words + Words{"--verify-model"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out, plain.out);
     ExpectSays(ran, {"--verify-model: 2 copies of the model are equal (", "; read "});
-    const Ran again = Run({"here", "there"}, words);
-    ASSERT_EQ(again.status, 0) << again.err;
-    ExpectSays(again, {"2 copies of the model are equal (", "; cached hashes)"});
     Damage("there");
     EXPECT_EQ(Run({"here", "there"}, words).status, 1);
 }
@@ -142,7 +152,7 @@ TEST_F(VerifyModel, TrainingComparesToo) {
     Damage("there");
     const Ran ran = RunJob({"here", "there"}, train);
     EXPECT_EQ(ran.status, 1) << ran.err;
-    ExpectSays(ran, {"--verify-model: tiny.gguf on rank 1 (host 127.0.0.1"});
+    ExpectSays(ran, {"tiny.gguf on rank 1 (host 127.0.0.1"});
     const Words elastic = {"--elastic", "--local",      "2",         "--save-every",
                            "1",         "--output-dir", dir_ / "out"};
     const Ran refused = In("here", job + elastic)->Wait();

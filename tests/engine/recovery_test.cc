@@ -13,6 +13,7 @@
 #include "engine/recovery.h"
 #include "net/local.h"
 #include "support/fake_cluster.h"
+#include "support/flip_bit.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -202,7 +203,8 @@ TEST_F(EngineRecovery, ReportsRecoveries) {
 
 // A rank whose place changes loads again, and finds another model under the same name.
 TEST_F(EngineRecovery, RefusesAModelThatWasReplaced) {
-    for (const bool is_replaced : {false, true}) {
+    for (const std::string how : {"", "header", "a bit", "cut"}) {
+        const bool is_replaced = !how.empty();
         test::FakeHub hub(1);
         test::FakeCluster cluster(hub, 0, 1);
         cluster.next_epoch = [&](test::FakeCluster& self, const Error& error,
@@ -216,12 +218,14 @@ TEST_F(EngineRecovery, RefusesAModelThatWasReplaced) {
         std::vector<engine::Recovery> recoveries;
         ASSERT_TRUE(OpenRank(job_, cluster, rank).ok());
         support::TinyFile file{.hyper = support::OddHyper()};
-        if (is_replaced) file.rope_base = 20000;
-        std::filesystem::remove(dir_ / "tiny.gguf");  // the rank has mapped the old file
+        if (how == "header") file.rope_base = 20000;
+        std::filesystem::remove(dir_ / "tiny.gguf");
         support::WriteTinyGguf(dir_ / "tiny.gguf", file);
+        if (how == "a bit") support::FlipBit(dir_ / "tiny.gguf");
+        if (how == "cut") std::filesystem::resize_file(std::string(dir_ / "tiny.gguf"), 1000);
         const Status status = Recover(job_, cluster, rank, loss_, recoveries);
-        ASSERT_EQ(status.ok(), !is_replaced);
-        if (status.ok()) continue;
+        ASSERT_EQ(status.ok(), !is_replaced) << how;
+        if (status.ok() || how == "cut") continue;
         EXPECT_NE(status.error().message.find("the file has changed since the job began"),
                   std::string::npos)
             << status.error().message;

@@ -8,9 +8,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "engine/rank/rank.h"
+#include "model_files/content.h"
 #include "net/local.h"
 #include "support/fake_cluster.h"
 #include "support/lavapipe.h"
@@ -28,11 +31,16 @@ class Proof : public testing::Test {
         ::setenv("XDG_CACHE_HOME", (dir_ / "cache").c_str(), 1);
         support::WriteTinyGguf(dir_ / "good.gguf",
                                {.hyper = support::OddHyper(), .dtype = DType::kQ8_0});
+        KeepSums("good.gguf");  // several ranks use a record if they know the whole file
     }
     void TearDown() override { ::unsetenv("XDG_CACHE_HOME"); }
 
-    // A copy of the model with a different row `row` in a tensor.
+    // A copy of the model with a different row `row` in a tensor, whose sums are the model's.
     void Spoil(const std::string& tensor, int64_t row) {
+        Damage(tensor, row);
+        KeepSumsOfSoundCopy();
+    }
+    void Damage(const std::string& tensor, int64_t row) {
         const auto source = model_files::OpenModel(dir_ / "good.gguf");
         ASSERT_TRUE(source.ok());
         const model_files::TensorInfo* info = (*source)->FindTensor(tensor);
@@ -51,6 +59,38 @@ class Proof : public testing::Test {
             const uint64_t at = info->offset + static_cast<uint64_t>(row) * row_bytes + block;
             file.seekp(static_cast<std::streamoff>(at + 2));  // after the block's scale
             file.write(std::string(32, '\x55').data(), 32);
+        }
+    }
+
+    // A disk that damages a file leaves its times as they are. So the sums that are kept of the
+    // damaged copy are those of the sound one: the ranks find no difference by them.
+    void KeepSumsOfSoundCopy() {
+        std::filesystem::remove_all(dir_ / "cache/weft/content");
+        const auto good = KeepSums("good.gguf"), bad = KeepSums("bad.gguf");
+        std::ifstream sound(good), damaged(bad);
+        nlohmann::json entry = nlohmann::json::parse(damaged);
+        entry["sums"] = nlohmann::json::parse(sound)["sums"];
+        std::ofstream(bad, std::ios::trunc) << entry.dump();
+    }
+    // Reads a file until its sums are kept, in the file that it returns. (They are kept once a
+    // later write would give the file another time.)
+    std::filesystem::path KeepSums(const std::string& name) {
+        const auto all = [&] {
+            std::set<std::filesystem::path> paths;
+            std::error_code none;
+            for (const auto& entry :
+                 std::filesystem::directory_iterator(dir_ / "cache/weft/content", none)) {
+                paths.insert(entry.path());
+            }
+            return paths;
+        };
+        const auto before = all();
+        while (true) {
+            const auto source = model_files::OpenModel(dir_ / name);
+            EXPECT_TRUE(source.ok() && model_files::ReadIdentity(**source).ok());
+            for (const auto& path : all()) {
+                if (!before.contains(path)) return path;
+            }
         }
     }
 

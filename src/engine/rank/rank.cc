@@ -21,6 +21,7 @@
 #include "hw/cpu.h"
 #include "model/adapters.h"
 #include "model/load.h"
+#include "model_files/content.h"
 #include "net/link.h"
 
 namespace weft::engine {
@@ -80,16 +81,9 @@ Status Rank::Enter() {
     cluster_.SetPhase("load");
     WEFT_ASSIGN(fingerprint_, source_->Fingerprint());
     WEFT_TRY(cluster_.Agree("model file", fingerprint_, Deadline::In(kAgreeMs)));
-    if (!job_.adapters.empty() && (!IsFed() || cluster_.rank() == 0)) {
-        WEFT_ASSIGN(adapters_, model_files::FingerprintOfAdapters(*source_));
-    }
-    if (!job_.adapters.empty() && !IsFed()) {
-        WEFT_TRY(cluster_.Agree("LoRA adapters", adapters_, Deadline::In(kAgreeMs)));
-    }
-    if (job_.verify_model && !IsFed() && cluster_.size() > 1) {
-        cluster_.SetPhase("model verification");
-        WEFT_TRY(VerifyModel(cluster_, *source_, content_, loaded_));
-        cluster_.SetPhase("load");
+    if (!job_.adapters.empty()) {
+        WEFT_TRY(cluster_.Agree("LoRA adapters", model_files::FingerprintOfAdapters(*source_),
+                                Deadline::In(kAgreeMs)));
     }
     WEFT_TRY(AgreeOnLayout());
     WEFT_TRY(AgreeOnHost());
@@ -98,12 +92,29 @@ Status Rank::Enter() {
     entered_ = true;
     WEFT_TRY(JoinGroups());
     WEFT_TRY(EnterPages());
+    model_files::HashReads(AllFiles(*source_));
     WEFT_TRY(Load());
     WEFT_TRY(cluster_.Barrier("loaded", Deadline::In(kAgreeMs)));
+    WEFT_TRY(AgreeOnBytes());
+    WEFT_TRY(NamePages());
     cluster_.SetPhase("self-test");
-    WEFT_TRY(RunSelfTest(fingerprint_));
+    WEFT_TRY(RunSelfTest(identity_.model));
     WEFT_TRY(WarmUp());
     cluster_.SetPhase(nullptr);
+    return {};
+}
+
+// The identity is that of kept pages and slots, of the model that a host that joins or a rank that
+// starts again must have, and of the self-test's record, which a rank alone leaves. (Experts on a
+// drive are not read for the record.)
+Status Rank::AgreeOnBytes() {
+    cluster_.SetPhase("model verification");
+    const bool alone = cluster_.size() == 1;
+    VerifyOptions options;
+    options.needed = !job_.cache_dir.empty() || !job_.slot_dir.empty() || cluster_.recovers() ||
+                     (alone && job_.self_test && !job_.weights_on_drive);
+    options.anew = job_.verify_model && !alone;
+    WEFT_ASSIGN(identity_, AgreeOnModel(cluster_, *source_, options, loaded_));
     return {};
 }
 

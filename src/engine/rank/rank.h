@@ -31,12 +31,12 @@
 #include "engine/rank/step_message.h"
 #include "engine/report.h"
 #include "engine/sampling/logits_row.h"
+#include "engine/start/model_identity.h"
 #include "engine/start/self_test.h"
 #include "fabric/table.h"
 #include "hw/power.h"
 #include "model/draft_head.h"
 #include "model/model.h"
-#include "model_files/content.h"
 #include "model_files/model_file.h"
 
 namespace weft::engine {
@@ -59,17 +59,11 @@ class Rank {
     // possible without the other ranks. identities: those of the ranks' devices, by rank; empty:
     // unknown. freed_bytes: memory that ranks of this host would free before the host joins.
     Status CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes);
-    // Fingerprint of the model's file, and the device identities of all ranks (empty if they are
-    // not compared). Valid after Enter.
+    // Of the model and of the job's adapters, and the device identities of all ranks (empty if they
+    // are not compared). Valid after Enter.
     const std::string& fingerprint() const { return fingerprint_; }
-    // The fingerprint of the job's adapters. Empty: the job has no adapters, or this rank receives
-    // them from rank 0.
-    const std::string& adapters_fingerprint() const { return adapters_; }
+    const ModelIdentity& identity() const { return identity_; }
     const std::vector<std::string>& identities() const { return identities_; }
-    // Rank 0: of the model's file and the adapters together. "": Enter has not read them.
-    std::string files_fingerprint() const {
-        return job_.adapters.empty() == adapters_.empty() ? fingerprint_ + adapters_ : "";
-    }
     // Whether `job` gives this rank the same shard and the same place on its host in the current
     // epoch of the cluster. If not, make another Rank.
     bool Serves(const Job& job) const;
@@ -237,7 +231,9 @@ class Rank {
     Status RunPart(const StepData& step, const program::OpRange& ops);
     Status RunDraftHead(const StepData& step);
     Status ReadDraftTokens();
+    Status AgreeOnBytes();
     Status EnterPages();
+    Status NamePages();
     Status CheckKeyed(const StepData& step) const;
     Result<int64_t> RunKeyed(const StepData& step);
     Result<SlotResult> RunSlot(const StepData& step, SlotHead head);
@@ -249,15 +245,15 @@ class Rank {
     void SetWarmUpStep(int64_t sequences, int64_t rows, int64_t position, int32_t adapter,
                        StepData& step) const;
     // The self-test (run_self_test.cc).
-    Status RunSelfTest(const std::string& fingerprint);
+    Status RunSelfTest(const std::string& model);
     // The recorded result of a job with one rank. The record comes from the same kind of device as
     // that of rank device_of; -1: there is no record.
     struct DeviceRecord {
         SelfTestRecord of_one{};
         int device_of = -1;
     };
-    std::string SelfTestPath(const std::string& fingerprint, const std::string& identity) const;
-    Result<DeviceRecord> FindRecord(const std::string& fingerprint) const;
+    std::string SelfTestPath(const std::string& model, const std::string& identity) const;
+    Result<DeviceRecord> FindRecord(const std::string& model) const;
     bool IsUnlike(int stage, const DeviceRecord& record) const;
     Status LeaveRecord(const std::string& path, int64_t tokens);
     Result<std::vector<OpDigest>> RunSelfTestPrompt(int64_t tokens, bool blocks);
@@ -312,8 +308,8 @@ class Rank {
     int64_t kv_pages_ = 0;
     bool entered_ = false;  // Enter was called before
     bool warm_ = false;     // executable_ has run WarmUp
-    std::string fingerprint_, adapters_;
-    std::optional<model_files::Content> content_;  // with Job::verify_model
+    std::string fingerprint_;
+    ModelIdentity identity_;
     std::vector<std::string> identities_;
     std::vector<uint8_t> is_loaded_;           // by ValueId; each thread writes other entries
     std::shared_ptr<backend::Device> device_;  // shared by two Ranks if there is a draft model

@@ -31,17 +31,22 @@ std::string ShardText(const program::Program& program, int rank, const backend::
 
 }  // namespace
 
-// Opens the tiers in the first epoch. All ranks then have the hashes of all shares.
+// Opens the tiers in the first epoch.
 Status Rank::EnterPages() {
-    if (!job_.keeps_pages()) return {};
-    if (pages_ == nullptr) {
-        auto opened = RankPages::Open(job_);
-        if (!opened.ok()) {
-            return MakeError(opened.error().code, "rank {} (host {}): {}", cluster_.rank(),
-                             cluster_.host(cluster_.rank()).name, opened.error().message);
-        }
-        pages_ = *std::move(opened);
+    if (!job_.keeps_pages() || pages_ != nullptr) return {};
+    auto opened = RankPages::Open(job_);
+    if (!opened.ok()) {
+        return MakeError(opened.error().code, "rank {} (host {}): {}", cluster_.rank(),
+                         cluster_.host(cluster_.rank()).name, opened.error().message);
     }
+    pages_ = *std::move(opened);
+    return {};
+}
+
+// All ranks have the hashes of all shares, and rank 0 the keys. (Without a folder, the model may be
+// unknown; its pages then end with the process.)
+Status Rank::NamePages() {
+    if (pages_ == nullptr) return {};
     const std::string text =
         ShardText(program_, cluster_.rank(), device_->info(), hyper_, job_.ctx);
     const Sha256Digest shard = Sha256(std::as_bytes(std::span(text)));
@@ -50,9 +55,9 @@ Status Rank::EnterPages() {
                 cluster_.AllGather("kept pages", Hex(shard), Deadline::In(kAgreeMs)));
     if (cluster_.rank() != 0) return {};
     const std::string job = fmt::format(
-        "{} {} {} {} {} {} {}", fingerprint_, WEFT_VERSION, SumWireName(wire_),
+        "{} {} {} {} {} {} {}", identity_.model, WEFT_VERSION, SumWireName(wire_),
         SumWireName(prompt_wire_), OverlapName(job_.overlap), job_.exact, fmt::join(shards, " "));
-    page_keys_.emplace(job, adapters_, page_tokens());
+    page_keys_.emplace(job, identity_.adapters, page_tokens());
     Log(LogLevel::kInfo, "{}", pages_->Text());
     return {};
 }

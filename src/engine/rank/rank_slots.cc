@@ -94,7 +94,7 @@ Result<Rank::SlotResult> Rank::SaveSlot(int64_t step_number, const std::string& 
                                         std::vector<int32_t> tokens, int32_t adapter,
                                         std::vector<KeyedPage> pages) {
     SlotHead head;
-    head.model = DigestOf(fingerprint_);
+    head.model = DigestOf(identity_.model);
     head.job = page_keys_->Identity(adapter);
     head.adapter = adapter;
     head.tokens = std::move(tokens);
@@ -112,7 +112,7 @@ Result<Rank::SlotResult> Rank::SaveSlot(int64_t step_number, const std::string& 
 Result<SlotHead> Rank::ReadSlot(const std::string& name) const {
     WEFT_ASSIGN(const auto file, SlotFile::Open(pages_->SlotPath(name, 0)));
     const SlotHead& head = file->head();
-    if (head.model != DigestOf(fingerprint_)) {
+    if (head.model != DigestOf(identity_.model)) {
         return MakeError(ErrorCode::kUsage,
                          "the file was saved with another model. Serve that model, or save the "
                          "slot again with this one");

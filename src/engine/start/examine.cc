@@ -1,12 +1,14 @@
 #include "engine/start/examine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/field_codec.h"
 #include "cluster/frame.h"
 #include "engine/rank/weight_stream.h"
+#include "engine/start/verify_model.h"
 #include "hw/cpu.h"
-#include "model_files/lora/adapted_source.h"
+#include "model_files/content.h"
 
 namespace weft::engine {
 namespace {
@@ -67,6 +69,7 @@ class Prospect final : public cluster::Cluster {
 
 constexpr auto kTermsFields = [](auto& terms, auto& visit) {
     visit("fingerprint", terms.fingerprint);
+    visit("identity", terms.identity);
     visit("adapters", terms.adapters);
     visit("identities", terms.identities);
     visit("boots", terms.boots);
@@ -90,8 +93,15 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenSame(const Job& job, const
     WEFT_ASSIGN(auto source, OpenModelOf(job));
     WEFT_ASSIGN(const std::string fingerprint, source->Fingerprint());
     WEFT_TRY(CheckSame("model file", source->name(), fingerprint, terms.fingerprint));
-    if (!job.adapters.empty()) {
-        WEFT_ASSIGN(const std::string adapters, model_files::FingerprintOfAdapters(*source));
+    // (The ranks compare the parts of a partial file.)
+    const auto files = AllFiles(*source);
+    if (std::ranges::any_of(files, &model_files::WeightFile::is_partial)) return source;
+    if (!terms.identity.empty()) {
+        WEFT_ASSIGN(const std::string identity, model_files::ReadIdentity(*source));
+        WEFT_TRY(CheckSame("model file", source->name(), identity, terms.identity));
+    }
+    if (!terms.adapters.empty()) {
+        WEFT_ASSIGN(const std::string adapters, model_files::ReadAdaptersIdentity(*source));
         WEFT_TRY(CheckSame("LoRA adapters", source->name(), adapters, terms.adapters));
     }
     return source;
@@ -122,12 +132,14 @@ Status TellTerms(Rank& rank) {
     if (!cluster.recovers()) return {};
     Terms terms;
     terms.fingerprint = rank.fingerprint();
+    if (rank.identity().whole && !rank.job().feed) {
+        terms.identity = rank.identity().model;
+        terms.adapters = rank.identity().adapters;
+    }
     terms.identities = rank.identities();
     for (int r = 0; r < cluster.size(); ++r) terms.boots.push_back(cluster.host(r).boot_id);
     if (rank.job().feed) {
         WEFT_ASSIGN(terms.header, StreamHeader(rank.source()));
-    } else {
-        terms.adapters = rank.adapters_fingerprint();
     }
     cluster.SetJoinFingerprint(EncodeTerms(terms));
     return {};

@@ -1,9 +1,8 @@
 // Checks whether a host could be a rank of a running job (cluster/join/join_check.h), before the
-// other ranks interrupt their work to admit the host. The host opens the model and compares it with
-// the job's, compiles the Program of its share for its device, and checks that it has enough
-// memory; it reads no weights. Checks that need all ranks follow in the new epoch: links, measured
-// shares
-// (--tensor-split auto), and memory that ranks of one host share.
+// other ranks interrupt their work to admit the host. The host opens the model and compares all its
+// bytes with the job's (once: model_files/content.h), compiles the Program of its share for its
+// device, and checks that it has enough memory. Checks that need all ranks follow in the new epoch:
+// links, measured shares (--tensor-split auto), and memory that ranks of one host share.
 #pragma once
 
 #include <string>
@@ -17,7 +16,8 @@ namespace weft::engine {
 
 // Properties that a joining host must match.
 struct Terms {
-    std::string fingerprint, adapters;    // fingerprints of the model and of its adapters
+    std::string fingerprint;              // of the model's header
+    std::string identity, adapters;       // of the bytes (ModelIdentity); "": not known
     std::vector<std::string> identities;  // of the ranks' devices, by rank; empty: devices are not
                                           // compared
     std::vector<std::string> boots;       // boot ids of the ranks' hosts, by rank: equal for ranks

@@ -59,18 +59,18 @@ constexpr const char* kNext =
 }  // namespace
 
 // identity: of the device that makes the record. "": no record, because a synthetic model has no
-// file.
-std::string Rank::SelfTestPath(const std::string& fingerprint, const std::string& identity) const {
-    if (job_.model.starts_with("synthetic:")) return "";
+// file, or the model's identity is not known.
+std::string Rank::SelfTestPath(const std::string& model, const std::string& identity) const {
+    if (model.empty() || job_.model.starts_with("synthetic:")) return "";
     const char* what = job_.outputs == model::Outputs::kHidden ? "-hidden" : "";
-    return RecordPath(fmt::format("{}-{}-{}-{}{}", fingerprint, WEFT_VERSION, identity,
-                                  KvTypesOf(job_).Name(), what));
+    return RecordPath(
+        fmt::format("{}-{}-{}-{}{}", model, WEFT_VERSION, identity, KvTypesOf(job_).Name(), what));
 }
 
 // Record of one rank alone on this rank's device, or else on that of another stage.
-Result<Rank::DeviceRecord> Rank::FindRecord(const std::string& fingerprint) const {
+Result<Rank::DeviceRecord> Rank::FindRecord(const std::string& model) const {
     for (size_t rank = 0; rank < identities_.size(); ++rank) {
-        const std::string path = SelfTestPath(fingerprint, identities_[rank]);
+        const std::string path = SelfTestPath(model, identities_[rank]);
         if (path.empty()) break;
         if (auto found = ReadRecord(path); found.ok()) {
             return DeviceRecord{*std::move(found), static_cast<int>(rank)};
@@ -154,18 +154,18 @@ double Rank::OpTolerance(const DeviceRecord& record) const {
     return hyper_.moe.experts > 0 ? HUGE_VAL : kUnlikeOpTolerance;
 }
 
-Status Rank::RunSelfTest(const std::string& fingerprint) {
+Status Rank::RunSelfTest(const std::string& model) {
     if (!job_.self_test) return {};
     const int64_t tokens = std::min({kSelfTestTokens, job_.chunk, job_.ctx});
     const bool recorded = tokens == kSelfTestTokens;
     if (cluster_.size() == 1) {
-        return recorded ? LeaveRecord(SelfTestPath(fingerprint, device_->info().identity), tokens)
+        return recorded ? LeaveRecord(SelfTestPath(model, device_->info().identity), tokens)
                         : Status();
     }
     const int64_t begin_ns = NowNs();
     DeviceRecord record;
     if (cluster_.rank() == 0 && recorded) {
-        if (auto found = FindRecord(fingerprint); found.ok()) record = *std::move(found);
+        if (auto found = FindRecord(model); found.ok()) record = *std::move(found);
     }
     const std::vector<float> expected = record.of_one.logits;
     // If stages round differently, logits are too coarse to show which rank differs, so each rank

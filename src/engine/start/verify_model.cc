@@ -3,14 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/field_codec.h"
 #include "base/log.h"
 #include "hw/cpu.h"
-#include "model_files/weight_file.h"
+#include "model_files/content.h"
+#include "model_files/lora/adapted_source.h"
 #include "net/offer.h"
 
 namespace weft::engine {
@@ -18,31 +20,31 @@ namespace {
 
 // A wait restarts while another rank reads.
 constexpr int64_t kVerifyMs = 600'000;
-// Bytes of the hashes of all ranks, and of one hash.
-constexpr size_t kRoundBytes = 16 << 20, kHashBytes = 20;
+// Bytes of the sums of all ranks, and of one sum.
+constexpr size_t kRoundBytes = 16 << 20, kSumBytes = 20;
 constexpr size_t kFileDigits = 16;
 
-using Words = std::vector<std::string>;
+using model_files::Content;
 using Files = std::vector<const model_files::WeightFile*>;
+using Words = std::vector<std::string>;
 
 std::string HostName(const cluster::Cluster& cluster, size_t rank) {
     return fmt::format("rank {} (host {})", rank, cluster.host(static_cast<int>(rank)).name);
 }
 
-// Whether a rank reads its copy: the first of the ranks with the same id.
+// Whether a rank reads its copy: the first of the ranks with the same id. "": it has no files.
 std::vector<bool> Readers(const Words& ids) {
     std::vector<bool> reads;
     for (auto id = ids.begin(); id != ids.end(); ++id) {
-        reads.push_back(std::find(ids.begin(), id, *id) == id);
+        reads.push_back(!id->empty() && std::find(ids.begin(), id, *id) == id);
     }
     return reads;
 }
 
-Status Read(cluster::Cluster& cluster, const Files& files,
-            std::optional<model_files::Content>& content, std::atomic<int64_t>& ticks) {
-    if (content) return {};
+Result<Content> Read(cluster::Cluster& cluster, const Files& files, bool anew,
+                     std::atomic<int64_t>& ticks) {
     const PinnedThread pinned(cluster.cores());  // a device may have pinned it to one core
-    model_files::ReadContentOptions options{.threads = cluster.cores().size()};
+    model_files::ReadContentOptions options{.threads = cluster.cores().size(), .anew = anew};
     options.progress = [&](uint64_t done, uint64_t all) -> Status {
         ++ticks;
         cluster.SetLoaded(static_cast<int>(1000.0 * static_cast<double>(done) /
@@ -53,32 +55,41 @@ Status Read(cluster::Cluster& cluster, const Files& files,
         const net::PeerMonitor* monitor = cluster.monitor();
         return monitor != nullptr && monitor->Failed() ? Status(monitor->Failure()) : Status();
     };
-    WEFT_ASSIGN(content, model_files::ReadContent(files, options));
-    return {};
+    return model_files::ReadContent(files, options);
 }
 
-// The index of the first file whose digests differ; -1: the number of files differs.
-int64_t FirstOtherFile(const Words& digests, const std::vector<bool>& reads) {
-    std::vector<Words> files;
+// The files whose digests differ. Errors: kDenied: the number of files differs.
+Result<std::vector<size_t>> OtherFiles(const cluster::Cluster& cluster, const Words& digests,
+                                       const std::vector<bool>& reads) {
+    std::vector<Words> lists;
+    std::string counts;
     for (size_t rank = 0; rank < digests.size(); ++rank) {
         if (!reads[rank]) continue;
         std::istringstream words(digests[rank]);
-        Words& list = files.emplace_back();
+        Words& list = lists.emplace_back();
         for (std::string word; words >> word;) list.push_back(word);
+        counts += fmt::format("{}{} on {}", counts.empty() ? "" : ", ", list.size(),
+                              HostName(cluster, rank));
     }
-    for (size_t i = 0; i < files.front().size(); ++i) {
-        for (const Words& list : files) {
-            if (list.size() == files.front().size() && list[i] != files.front()[i]) {
-                return static_cast<int64_t>(i);
-            }
-        }
+    const Words& first = lists.front();
+    std::vector<size_t> others;
+    for (const Words& list : lists) {
+        if (list.size() == first.size()) continue;
+        return MakeError(ErrorCode::kDenied,
+                         "the copies of the model have different numbers of files: {}. Copy the "
+                         "same files to every host",
+                         counts);
     }
-    return -1;
+    for (size_t i = 0; i < first.size(); ++i) {
+        const auto differs = [&](const Words& list) { return list[i] != first[i]; };
+        if (std::ranges::any_of(lists, differs)) others.push_back(i);
+    }
+    return others;
 }
 
-// Collective: finds the file and the range that differ. content: null unless this rank reads.
-Error Explain(cluster::Cluster& cluster, const std::vector<bool>& reads,
-              const model_files::Content* content) {
+// Collective: finds the file and the range that differ. Parts of partial files that only one copy
+// has cannot differ. content: null unless this rank reads.
+Status Explain(cluster::Cluster& cluster, const std::vector<bool>& reads, const Content* content) {
     const auto gather = [&](const char* name, const std::string& mine) {
         return cluster.AllGather(name, mine, Deadline::In(kVerifyMs));
     };
@@ -86,85 +97,128 @@ Error Explain(cluster::Cluster& cluster, const std::vector<bool>& reads,
     for (size_t i = 0; content != nullptr && i < content->files.size(); ++i) {
         digests += content->files[i].Digest().substr(0, kFileDigits) + " ";
     }
-    const auto all = gather("digests of model files", digests);
-    if (!all.ok()) return all.error();
-    const int64_t index = FirstOtherFile(*all, reads);
-    if (index < 0) {
-        std::string counts;
-        for (size_t rank = 0; rank < all->size(); ++rank) {
+    WEFT_ASSIGN(const Words all, gather("digests of model files", digests));
+    WEFT_ASSIGN(const std::vector<size_t> others, OtherFiles(cluster, all, reads));
+    for (const size_t index : others) {
+        const size_t most = kRoundBytes / all.size() / kSumBytes;
+        const std::string mine =
+            content == nullptr ? "" : FileContentToJson(content->files[index], most);
+        WEFT_ASSIGN(const Words texts, gather("sums of a model file", mine));
+        std::vector<model_files::FileCopy> copies;
+        for (size_t rank = 0; rank < texts.size(); ++rank) {
             if (!reads[rank]) continue;
-            counts += fmt::format("{}{} on {}", counts.empty() ? "" : ", ",
-                                  std::ranges::count((*all)[rank], ' '), HostName(cluster, rank));
+            WEFT_ASSIGN(auto file, model_files::FileContentFromJson(texts[rank]));
+            copies.push_back({HostName(cluster, rank), std::move(file)});
         }
-        return MakeError(ErrorCode::kDenied,
-                         "--verify-model: the copies of the model have different numbers of "
-                         "files: {}. Copy the same files to every host",
-                         counts);
+        const std::string text = model_files::CompareCopies(copies);
+        if (text.empty()) continue;
+        if (cluster.rank() != 0) {  // rank 0 reports for all
+            WEFT_TRY(cluster.Barrier("comparison of the model", Deadline::In(kVerifyMs)));
+        }
+        return MakeError(ErrorCode::kDenied, "{}", text);
     }
-    const size_t most = kRoundBytes / all->size() / kHashBytes;
-    std::string mine;
-    if (content != nullptr) {
-        mine = FileContentToJson(content->files[static_cast<size_t>(index)], most);
+    return {};
+}
+
+// What a rank that reads tells the others.
+struct Told {
+    std::string model, adapters;  // digests
+    uint64_t read_bytes = 0;
+    bool partial = false;
+};
+
+constexpr auto kToldFields = [](auto& told, auto& visit) {
+    visit("model", told.model);
+    visit("adapters", told.adapters);
+    visit("read_bytes", told.read_bytes);
+    visit("partial", told.partial);
+};
+
+// The identity of `copies`, which agree.
+Result<ModelIdentity> IdentityOf(const model_files::ModelSource& source,
+                                 const std::vector<Told>& copies) {
+    Told all = copies.front();
+    for (const Told& copy : copies) all.partial |= copy.partial;
+    for (size_t i = 1; i < copies.size() && all.partial; ++i) {
+        all.model += copies[i].model;
+        all.adapters += copies[i].adapters;
     }
-    const auto texts = gather("hashes of a model file", mine);
-    if (!texts.ok()) return texts.error();
-    std::vector<model_files::FileCopy> copies;
-    for (size_t rank = 0; rank < texts->size(); ++rank) {
-        if (!reads[rank]) continue;
-        auto file = model_files::FileContentFromJson((*texts)[rank]);
-        if (!file.ok()) return file.error();
-        copies.push_back({HostName(cluster, rank), *std::move(file)});
-    }
-    if (cluster.rank() != 0) {  // rank 0 reports for all
-        const Status verdict = cluster.Barrier("comparison of the model", Deadline::In(kVerifyMs));
-        if (!verdict.ok()) return verdict.error();
-    }
-    return MakeError(ErrorCode::kDenied, "--verify-model: {}", model_files::CompareCopies(copies));
+    WEFT_ASSIGN(const std::string fingerprint, source.Fingerprint());
+    return ModelIdentity{
+        model_files::IdentityOf(fingerprint, all.model),
+        model_files::IdentityOf(model_files::FingerprintOfAdapters(source), all.adapters),
+        !all.partial};
+}
+
+void LogEqual(bool loud, const std::vector<Told>& copies) {
+    uint64_t read_bytes = 0;
+    for (const Told& copy : copies) read_bytes += copy.read_bytes;
+    Log(loud ? LogLevel::kInfo : LogLevel::kDebug, "{}{} of the model {} ({}; {})",
+        loud ? "--verify-model: " : "",
+        copies.size() == 1 ? "the copy" : fmt::format("{} copies", copies.size()),
+        copies.size() == 1 ? "is summed" : "are equal", copies.front().model.substr(0, kFileDigits),
+        read_bytes == 0 ? "no bytes read"
+                        : fmt::format("read {:.2f} GB", static_cast<double>(read_bytes) * 1e-9));
 }
 
 }  // namespace
 
-Status VerifyModel(cluster::Cluster& cluster, const model_files::ModelSource& source,
-                   std::optional<model_files::Content>& content, std::atomic<int64_t>& ticks) {
-    Files files = source.Files();
+std::vector<const model_files::WeightFile*> AllFiles(const model_files::ModelSource& source) {
+    std::vector<const model_files::WeightFile*> files = source.Files();
     for (const model_files::WeightFile* file : source.AdapterFiles()) files.push_back(file);
-    const std::string id = model_files::CopyId(files, net::BootId());
-    WEFT_ASSIGN(const Words ids,
-                cluster.AllGather("copy of the model", id, Deadline::In(kVerifyMs)));
+    return files;
+}
+
+Result<ModelIdentity> AgreeOnModel(cluster::Cluster& cluster,
+                                   const model_files::ModelSource& source,
+                                   const VerifyOptions& options, std::atomic<int64_t>& ticks) {
+    const Files files = AllFiles(source);
+    std::optional<Content> content;
+    if (!options.anew) {
+        WEFT_ASSIGN(content, model_files::KnownContent(files));
+    }
+    for (const model_files::WeightFile* file : files) file->sums().TurnOn(false);
+    const auto gather = [&](const char* name, const std::string& mine) {
+        return cluster.AllGather(name, mine, Deadline::In(kVerifyMs));
+    };
+    const std::string id = files.empty() ? "" : CopyId(files, net::BootId());
+    WEFT_ASSIGN(const Words ids, gather("copy of the model", id));
+    WEFT_ASSIGN(const Words known, gather("known copy", content ? "known" : ""));
     const std::vector<bool> reads = Readers(ids);
     const auto copies = std::ranges::count(reads, true);
-    if (copies == 1) {
-        if (cluster.rank() == 0) {
-            Log(LogLevel::kInfo, "--verify-model: all ranks read the same copy of the model");
-        }
-        return {};
-    }
+    if (copies == 0) return IdentityOf(source, {Told()});
     const auto rank = static_cast<size_t>(cluster.rank());
+    if (copies == 1 && options.anew && cluster.size() > 1 && rank == 0) {
+        Log(LogLevel::kInfo, "--verify-model: all ranks read the same copy of the model");
+    }
+    const auto reader = static_cast<size_t>(std::ranges::find(reads, true) - reads.begin());
+    if (copies == 1 && !options.needed && known[reader].empty()) return ModelIdentity();
     // (The slowest rank's progress is shown.)
     cluster.SetLoaded(reads[rank] ? 0 : 1000);
-    if (reads[rank]) WEFT_TRY(Read(cluster, files, content, ticks));
-    const std::string mine =
-        reads[rank] ? fmt::format("{} {}", content->Digest(), content->read_bytes) : "";
+    Told mine;
+    if (reads[rank]) {
+        if (!content) {
+            WEFT_ASSIGN(content, Read(cluster, files, options.anew, ticks));
+        }
+        const auto of_model = static_cast<ptrdiff_t>(source.Files().size());
+        Content model{.files = {content->files.begin(), content->files.begin() + of_model}};
+        Content adapters{.files = {content->files.begin() + of_model, content->files.end()}};
+        mine = {model.Digest(), adapters.Digest(), content->read_bytes, false};
+        mine.partial = std::ranges::any_of(files, &model_files::WeightFile::is_partial);
+    }
     WEFT_ASSIGN(const Words all,
-                cluster.AllGather("content of the model", mine, Deadline::In(kVerifyMs)));
-    std::string first;
-    uint64_t read_bytes = 0;
-    for (const std::string& word : all) {
-        if (word.empty()) continue;
-        const size_t blank = std::min(word.find(' '), word.size());
-        read_bytes += std::strtoull(word.c_str() + blank, nullptr, 10);
-        const std::string digest = word.substr(0, blank);
-        if (first.empty()) first = digest;
-        if (digest != first) return Explain(cluster, reads, reads[rank] ? &*content : nullptr);
+                gather("content of the model", reads[rank] ? EncodeFields(mine, kToldFields) : ""));
+    std::vector<Told> told;
+    for (size_t i = 0; i < all.size(); ++i) {
+        if (!reads[i]) continue;
+        WEFT_TRY(DecodeFields("content of the model", all[i], kToldFields, told.emplace_back()));
     }
-    if (cluster.rank() == 0) {
-        Log(LogLevel::kInfo, "--verify-model: {} copies of the model are equal ({}; {})", copies,
-            first.substr(0, kFileDigits),
-            read_bytes == 0
-                ? "cached hashes"
-                : fmt::format("read {:.2f} GB", static_cast<double>(read_bytes) * 1e-9));
-    }
-    return {};
+    const bool equal = std::ranges::all_of(told, [&](const Told& copy) {
+        return copy.model == told[0].model && copy.adapters == told[0].adapters;
+    });
+    if (!equal) WEFT_TRY(Explain(cluster, reads, reads[rank] ? &*content : nullptr));
+    if (rank == 0) LogEqual(options.anew && copies > 1, told);
+    return IdentityOf(source, told);
 }
 
 }  // namespace weft::engine

@@ -1,23 +1,34 @@
-// --verify-model: compares the contents of the model's files on all hosts.
+// Whether all ranks have the same model, by all bytes of its files (model_files/content.h).
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "cluster/cluster.h"
-#include "model_files/content.h"
+#include "engine/start/model_identity.h"
 #include "model_files/model_file.h"
 
 namespace weft::engine {
 
-// Collective. One rank for each copy (a host's, or one of several on a host) hashes the files of
-// `source` (model_files/content.h), unless `content` has the hashes of an earlier call. Then all
-// ranks compare the copies. Rank 0 logs the result.
+struct VerifyOptions {
+    bool needed = false;  // the identity is needed even if all ranks read the same copy
+    bool anew = false;    // --verify-model: sum all bytes now, and log the result on rank 0
+};
+
+// Collective, after the ranks loaded their shards. The files that several ranks see as the same
+// unchanged ones are one copy. If there are several copies, or the identity is needed, one rank of
+// each copy reads what the loading did not read, unless the sums are in the cache; then all ranks
+// compare the copies. Ends the hashing of the files' reads.
 // ticks: grows while this rank reads. Thread: reads on all cores of the process.
 // Errors: kDenied: the copies differ; those of model_files::ReadContent.
-Status VerifyModel(cluster::Cluster& cluster, const model_files::ModelSource& source,
-                   std::optional<model_files::Content>& content, std::atomic<int64_t>& ticks);
+Result<ModelIdentity> AgreeOnModel(cluster::Cluster& cluster,
+                                   const model_files::ModelSource& source,
+                                   const VerifyOptions& options, std::atomic<int64_t>& ticks);
+
+// All files of the model and of its adapters.
+std::vector<const model_files::WeightFile*> AllFiles(const model_files::ModelSource& source);
 
 }  // namespace weft::engine

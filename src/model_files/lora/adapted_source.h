@@ -98,7 +98,7 @@ AdaptedParts AdaptedPartsOf(const ModelSource& source);
 // table behind the other. 0: the adapter uses the model's.
 int32_t FirstTokenOf(const ModelSource& source, int32_t adapter);
 
-// A hash of samples of each adapter's values; "": no adapters.
-Result<std::string> FingerprintOfAdapters(const ModelSource& source);
+// A hash of the names and shapes of the adapters' tensors; "": no adapters.
+std::string FingerprintOfAdapters(const ModelSource& source);
 
 }  // namespace weft::model_files
