@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/engine.h"
+#include "support/flip_bit.h"
 #include "support/hf_folder.h"
 #include "support/hf_quantize.h"
 #include "support/lavapipe.h"
@@ -22,6 +23,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kPage = 64;
+
+// The file with the weights of a model.
+std::string WeightsOf(const std::string& model) {
+    return fs::is_directory(model) ? model + "/model.safetensors" : model;
+}
 
 // Tokens and log-probabilities of an answer.
 using Answer = std::vector<std::pair<int32_t, float>>;
@@ -144,6 +150,11 @@ TEST_P(KeptPagesOf, ServeNobodyElse) {
     RunAll(*engine, {KeptRequest(1, 5 * kPage, "another"), KeptRequest(3, 5 * kPage)});
     EXPECT_EQ(engine->stats().schedule.kept_hit, 0);
     job.kv_dtype = DType::kF32;
+    engine = Open(job);
+    RunAll(*engine, {KeptRequest(1, 5 * kPage)});
+    EXPECT_EQ(engine->stats().schedule.kept_hit, 0);
+    job.kv_dtype = JobFor(2048).kv_dtype;
+    support::FlipBit(WeightsOf(dir_ / "model"));
     engine = Open(job);
     RunAll(*engine, {KeptRequest(1, 5 * kPage)});
     EXPECT_EQ(engine->stats().schedule.kept_hit, 0);

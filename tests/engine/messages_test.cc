@@ -40,6 +40,7 @@ TEST(Job, SurvivesTheWay) {
 // The header of a fed model may be any bytes.
 TEST(Terms, SurviveTheWay) {
     Terms terms;
+    terms.identity = "bytes";
     terms.fingerprint = "0123";
     terms.identities = {"cpu-a", "", "vulkan"};
     terms.boots = {"x", "y"};
@@ -47,6 +48,7 @@ TEST(Terms, SurviveTheWay) {
     const auto back = DecodeTerms(EncodeTerms(terms));
     ASSERT_TRUE(back.ok()) << back.error().message;
     EXPECT_EQ(back->fingerprint, terms.fingerprint);
+    EXPECT_EQ(back->identity, terms.identity);
     EXPECT_EQ(back->adapters, "");
     EXPECT_EQ(back->identities, terms.identities);
     EXPECT_EQ(back->boots, terms.boots);

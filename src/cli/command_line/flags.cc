@@ -321,8 +321,8 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
     group.AddFlag("--verify", flags.job.verify,
                   "Compare checksums of the tensor ranks at every step");
     group.AddFlag("--verify-model", flags.job.verify_model,
-                  "Compare the contents of the model's files on all hosts (SHA-256, cached) before "
-                  "the first step");
+                  "Read all bytes of the hosts' copies of the model before the first step, also if "
+                  "Weft compared them before, and log the result");
     AddJson(app, flags.json);
 }
 
