@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "model/model.h"
+#include "model_files/content.h"
 #include "train/data/open.h"
 #include "train/lora/lora_source.h"
 #include "train/output_folder.h"
@@ -175,13 +176,15 @@ Status ExamineForTraining(const cluster::JoinRequest& request) {
     if (seed.is_number_unsigned()) job.trainer.seed = seed.get<uint64_t>();
     WEFT_ASSIGN(auto opened, OpenSource(job.trainer));
     WEFT_ASSIGN(const auto source, WithAdapters(std::move(opened), job.trainer.lora));
-    WEFT_ASSIGN(const std::string model, source->Fingerprint());
-    if (const nlohmann::json theirs = terms.value("model", nlohmann::json());
-        theirs.is_string() && theirs != model) {
-        return MakeError(ErrorCode::kDenied,
-                         "{} is not rank 0's model ({} here, {} there). Copy the same files to "
-                         "every host",
-                         source->name(), model, theirs.get<std::string>());
+    const nlohmann::json expected = terms.value("model", nlohmann::json());
+    if (expected.is_string() && expected != "") {
+        WEFT_ASSIGN(const std::string model, model_files::ReadIdentity(*source));
+        if (expected != model) {
+            return MakeError(ErrorCode::kDenied,
+                             "{} is not rank 0's model ({} here, {} there). Copy the same files to "
+                             "every host",
+                             source->name(), model, expected.get<std::string>());
+        }
     }
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     WEFT_TRY(SetSequence(hyper, job.data.sequence));

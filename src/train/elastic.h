@@ -40,7 +40,7 @@ void TellOfEpoch(const cluster::EpochInfo& next, int before, int now, const std:
 class Growth {
   public:
     explicit Growth(cluster::Cluster& cluster) : cluster_(cluster) {}
-    // Sets what a worker must match to join. model: the model's fingerprint.
+    // Sets what a worker must match to join. model: the model's identity; "": unknown.
     void TellTerms(const TrainJob& job, const std::string& model, const DataIdentity& data) const;
     // Number of workers that can become ranks now; 0: none, or not all have answered yet. Cheap.
     int Ready(const TrainJob& job);

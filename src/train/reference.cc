@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "model_files/content.h"
 #include "model_files/read_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 #include "train/data_walk.h"
@@ -76,7 +77,10 @@ Status ReferenceTable::Open(const model_files::ModelSource& source, const DataId
         WEFT_TRY(CheckTokens(*opened, data.tokenizer.get()));
     }
     if (!HasReference(job_.trainer.preference.loss)) return {};
-    WEFT_ASSIGN(const std::string model, (opened == nullptr ? source : *opened).Fingerprint());
+    std::string model;  // rank 0 reads and writes the file
+    if (cluster_.rank() == 0) {
+        WEFT_ASSIGN(model, model_files::ReadIdentity(opened == nullptr ? source : *opened));
+    }
     const std::string key = KeyOf(model, content);
     complete_ = complete_ && key == key_;
     key_ = key;

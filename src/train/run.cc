@@ -96,9 +96,8 @@ class Run {
     // Runs from the model's file or a checkpoint to the end.
     Status Once() {
         stops_.Enter(StopScope::Phase::kLoading);
-        summary_.stopped = false;
         rollout_left_ = 0;
-        bad_record_ = trial_failed_ = false;
+        summary_.stopped = bad_record_ = trial_failed_ = false;
         stop_fault_.clear();
         save_fault_.clear();
         // Errors in options and data are reported before a large model is loaded.
@@ -106,7 +105,8 @@ class Run {
         WEFT_ASSIGN(const TrainLayout layout,
                     MakeTrainLayout(cluster_.size(), cluster_.rank(), LayoutWordsOf(t)));
         WEFT_TRY(CheckTrainer(t));
-        WEFT_ASSIGN(auto source, OpenVerified(t, cluster_));
+        cluster_.SetProgress(ProcessWork);  // also for the data, until the trainer sets its own
+        WEFT_ASSIGN(auto source, OpenSource(t));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
         WEFT_TRY(SetSequence(hyper, job_.data.sequence));
         TakeJobWords();
@@ -260,8 +260,8 @@ class Run {
         if (cluster_.rank() != 0) return {};
         cluster_.NoteAllReady();
         if (!job_.elastic) return {};
-        WEFT_ASSIGN(const std::string model, trainer.source().Fingerprint());
-        growth_.TellTerms(job_, model, content_);
+        const engine::ModelIdentity& model = trainer.identity();
+        growth_.TellTerms(job_, model.whole ? model.model : "", content_);
         return {};
     }
 
@@ -635,7 +635,7 @@ class Run {
     Status Steps(Trainer& trainer, Loader& loader, const OpenedData& data, int64_t next,
                  int64_t steps) {
         summary_.steps = summary_.resumed_at = next - 1;
-        WEFT_ASSIGN(model_, trainer.source().Fingerprint());
+        model_ = trainer.identity().model;
         const std::unique_ptr<Saver> made = MakeSaver(trainer);
         Saver& saver = *made;
         trainer.SetBeforeUpdate([&] { return Finish(saver); });
@@ -959,7 +959,7 @@ class Run {
     // and another attempt would not help.
     std::string stop_fault_;
     std::string save_fault_;  // why the checkpoint before the stop is missing, on all ranks
-    std::string model_;       // fingerprint of the trained model
+    std::string model_;       // identity of the trained model
     std::optional<uint64_t> model_seed_;  // of the checkpoint, if it is not the job's
     bool failed_ = false;
     Status device_;  // of the last Trainer

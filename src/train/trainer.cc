@@ -12,6 +12,7 @@
 #include "engine/rank/device_options.h"
 #include "engine/start/verify_model.h"
 #include "model/rope_notes.h"
+#include "model_files/content.h"
 #include "model_files/hf/folder.h"
 #include "model_files/hf/scratch.h"
 #include "tensor/quant.h"
@@ -76,19 +77,6 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenBase(const TrainerOptions&
 Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOptions& options) {
     WEFT_ASSIGN(auto source, OpenBase(options));
     return WithHead(std::move(source), options.vectors, options.seed);
-}
-
-Result<std::unique_ptr<model_files::ModelSource>> OpenVerified(const TrainerOptions& options,
-                                                               cluster::Cluster& cluster) {
-    cluster.SetProgress(ProcessWork);  // also for the data, until the trainer sets its own
-    WEFT_ASSIGN(auto source, OpenSource(options));
-    if (!options.verify_model || cluster.size() == 1) return source;
-    std::atomic<int64_t> ticks{0};
-    cluster.SetProgress([&ticks] { return ticks.load(std::memory_order_relaxed); });
-    const auto equal = engine::AgreeOnModel(cluster, *source, {.anew = true}, ticks);
-    cluster.SetProgress(ProcessWork);
-    if (!equal.ok()) return equal.error();
-    return source;
 }
 
 Result<std::vector<model::Shard>> ShardsOf(const TrainLayout& layout, const model::Hyper& hyper,
@@ -196,7 +184,9 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
     } else {
         WEFT_ASSIGN(trainer->groups_, JoinGroups(cluster, trainer->layout_));
     }
+    model_files::HashReads(trainer->source_->Files());
     WEFT_TRY(trainer->state_->Load(*trainer->training_, *trainer->source_, cluster));
+    WEFT_TRY(trainer->AgreeOnBytes());
     WEFT_TRY(trainer->LoadReference());
     WEFT_TRY(trainer->reward_models_.Load(cluster));
     WEFT_TRY(trainer->rule_->Start(*trainer->training_));
@@ -208,6 +198,18 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
     cluster.SetProgress([t = trainer.get()] { return t->training_->progress(); });
     cluster.SetPhase("train");
     return trainer;
+}
+
+// The identity is that of checkpoints, too. (A job of one rank has nothing to compare.)
+Status Trainer::AgreeOnBytes() {
+    const bool anew = options_.verify_model && cluster_.size() > 1;
+    std::atomic<int64_t> ticks{0};  // (ProcessWork counts the reads)
+    WEFT_ASSIGN(identity_,
+                engine::AgreeOnModel(cluster_, *source_, {.needed = true, .anew = anew}, ticks));
+    if (!identity_.whole) {  // of a partial file, the header decides whether training goes on
+        WEFT_ASSIGN(identity_.model, source_->Fingerprint());
+    }
+    return {};
 }
 
 Status Trainer::Plan() {
@@ -667,10 +669,13 @@ Status Trainer::LoadReference() {
                          "of the same shape",
                          source->name(), tensor.name, source_->name());
     }
+    model_files::HashReads(source->Files());
     for (const program::ModelChunk& chunk : reference_) {
         WEFT_TRY(LoadFrozen(*training_, chunk.first_value, chunk.end_value, *source, cluster_));
     }
-    return {};
+    std::atomic<int64_t> ticks{0};
+    const auto agreed = engine::AgreeOnModel(cluster_, *source, {}, ticks);
+    return agreed.ok() ? Status() : Status(agreed.error());
 }
 
 // Sets reference_logps_ of the completions of this rank.

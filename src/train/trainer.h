@@ -16,6 +16,7 @@
 #include "backend/device.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "engine/start/model_identity.h"
 #include "model/hyper.h"
 #include "model_files/model_file.h"
 #include "train/data/loader.h"
@@ -83,16 +84,12 @@ struct TrainerOptions {
     VectorOptions vectors;
     bool resumes = false;       // a checkpoint has the state: advice keeps its form
     bool time_ops = false;      // record the duration of each op (op_seconds)
-    bool verify_model = false;  // compare the bytes of the model on all hosts (OpenVerified)
+    bool verify_model = false;  // read all bytes of the model, and log that all hosts have the same
 };
 
 // The initial model of the training, without adapters, with a score head if the loss needs one.
 // Errors: those of model_files::OpenModel, model_files::hf::OpenScratch and WithHead.
 Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOptions& options);
-// OpenSource; with verify_model, all ranks then compare their copies of the files. Collective.
-// Errors: those of OpenSource and engine::VerifyModel.
-Result<std::unique_ptr<model_files::ModelSource>> OpenVerified(const TrainerOptions& options,
-                                                               cluster::Cluster& cluster);
 
 // Checks the options' ranges. Errors: kUsage; the message names the flags.
 Status CheckTrainer(const TrainerOptions& options);
@@ -213,6 +210,8 @@ class Trainer {
                                              const ChooseToken& choose);
 
     const model_files::ModelSource& source() const { return *source_; }
+    // Of the model before training.
+    const engine::ModelIdentity& identity() const { return identity_; }
     const model::Hyper& hyper() const { return hyper_; }
     const TrainerOptions& options() const { return options_; }
     const TrainLayout& layout() const { return layout_; }
@@ -257,6 +256,7 @@ class Trainer {
     Trainer(const TrainerOptions& options, cluster::Cluster& cluster)
         : options_(options), cluster_(cluster) {}
     Status Plan();
+    Status AgreeOnBytes();
     Status PlanOn(std::shared_ptr<backend::Device> device, bool may_fail);
     Status AgreeOnSums();
     Status PlanProgram();
@@ -303,6 +303,7 @@ class Trainer {
     TrainerOptions options_;
     cluster::Cluster& cluster_;
     std::unique_ptr<model_files::ModelSource> source_;
+    engine::ModelIdentity identity_;
     model::Hyper hyper_;
     TrainLayout layout_;
     LoraPlan lora_;

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "checkpoint_case.h"
+#include "model_files/content.h"
 #include "support/tiny_gguf.h"
 #include "train/checkpoint/source.h"
 #include "train/settings.h"
@@ -298,7 +299,7 @@ TEST(Checkpoint, IsAModelToRead) {
     SavingJob job(dir.path());
     auto manifest = job.Write(5, {{{array, TensorRegion::Whole(array)}}});
     ASSERT_TRUE(manifest.ok());
-    manifest->model = (*source)->Fingerprint().value();
+    manifest->model = model_files::ReadIdentity(**source).value();
     ASSERT_TRUE(CommitCheckpoint(dir.path(), *manifest, 0).ok());
     const auto checkpoint = Checkpoint::Open(StepFolder(dir.path(), 5));
     ASSERT_TRUE(checkpoint.ok());

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "model_files/content.h"
 #include "support/fake_cluster.h"
 #include "support/temp_dir.h"
 
@@ -112,10 +113,10 @@ TEST(Elastic, RandomWeightsHaveTheSeedOfRankZero) {
     job.trainer.seed = 5;
     const auto model = OpenSource(job.trainer);
     ASSERT_TRUE(model.ok()) << model.error().message;
-    const std::string fingerprint = (*model)->Fingerprint().value();
+    const std::string identity = model_files::ReadIdentity(**model).value();
     job.trainer.seed = 6;  // of new data
     const auto is_other_model = [&](uint64_t seed) {
-        const nlohmann::json terms = {{"model", fingerprint}, {"model_seed", seed}};
+        const nlohmann::json terms = {{"model", identity}, {"model_seed", seed}};
         const Status fit = ExamineForTraining({1, 2, TrainJobToJson(job), terms.dump()});
         return !fit.ok() && fit.error().message.find("is not rank 0's model") != std::string::npos;
     };

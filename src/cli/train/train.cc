@@ -1079,8 +1079,8 @@ void AddTrainingFlags(const Command& app, TrainFlags& flags) {
                 "Start from random weights (by --seed); MODEL is a folder with config.json, "
                 "tokenizer.json and tokenizer_config.json");
     app.AddFlag("--verify-model", job.trainer.verify_model,
-                "Compare the contents of the model's files on all hosts (SHA-256, cached) before "
-                "the first update");
+                "Read all bytes of the hosts' copies of the model before the first update, also if "
+                "Weft compared them before, and log the result");
     shown.AddOption("--steps", job.steps, "Number of updates (0: set by --epochs)");
     shown.AddOption("--epochs", job.epochs, "Number of passes over the data");
     shown.AddOption("--micro-batch,--batch-size-per-device", job.trainer.micro_batch,

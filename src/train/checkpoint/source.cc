@@ -1,13 +1,14 @@
 #include "train/checkpoint/source.h"
 
+#include "model_files/content.h"
 #include "train/pieces.h"
 
 namespace weft::train {
 
 Result<CheckpointSource> CheckpointSource::Make(const model_files::ModelSource& source,
                                                 const Checkpoint& checkpoint) {
-    WEFT_ASSIGN(const std::string fingerprint, source.Fingerprint());
-    if (fingerprint != checkpoint.manifest().model) {
+    WEFT_ASSIGN(const std::string identity, model_files::ReadIdentity(source));
+    if (identity != checkpoint.manifest().model) {
         return MakeError(
             ErrorCode::kDenied,
             "{}: was trained from another model than {}, or from another adapter of --lora-from. "

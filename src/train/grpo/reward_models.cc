@@ -1,6 +1,7 @@
 #include "train/grpo/reward_models.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -9,6 +10,8 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "chat/chat.h"
+#include "engine/start/verify_model.h"
+#include "model_files/content.h"
 #include "model_files/read_tokenizer.h"
 #include "train/data/day.h"
 #include "train/data/preference.h"
@@ -136,7 +139,11 @@ class RewardModels::Model {
         WEFT_ASSIGN(const std::string fingerprint, source_->Fingerprint());
         WEFT_TRY(cluster.Agree("reward model", fingerprint, Deadline::In(kAgreeMs)));
         const auto values = static_cast<program::ValueId>(executable_->program().values.size());
-        return LoadFrozen(*executable_, 0, values, *source_, cluster);
+        model_files::HashReads(source_->Files());
+        WEFT_TRY(LoadFrozen(*executable_, 0, values, *source_, cluster));
+        std::atomic<int64_t> ticks{0};
+        const auto agreed = engine::AgreeOnModel(cluster, *source_, {}, ticks);
+        return agreed.ok() ? Status() : Status(agreed.error());
     }
 
     Result<std::vector<double>> Score(std::span<const Judged> completions,
