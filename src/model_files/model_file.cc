@@ -1,9 +1,7 @@
 #include "model_files/model_file.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "base/on_threads.h"
 #include "hub/cache.h"
 #include "hub/short_names.h"
 #include "hub/spec.h"
@@ -11,7 +9,6 @@
 #include "model_files/gguf_folder.h"
 #include "model_files/hf/folder.h"
 #include "model_files/synthetic.h"
-#include "model_files/weight_file.h"
 #include "tensor/quant.h"
 
 namespace weft::model_files {
@@ -51,28 +48,6 @@ void FingerprintMaker::Add(std::span<const std::byte> bytes) {
 
 void FingerprintMaker::Add(uint64_t number) {
     Add(std::as_bytes(std::span(&number, 1)));
-}
-
-Status FingerprintMaker::AddSamples(std::span<const Region> regions) {
-    constexpr size_t kPieces = 3, kReaders = 16, kOfReader = 16;
-    constexpr uint64_t kPieceBytes = 4096;
-    const size_t before = digests_.size();
-    digests_.resize(before + regions.size() * kPieces * sizeof(Sha256Digest));
-    std::byte* const digests = digests_.data() + before;
-    const size_t readers = std::min(kReaders, 1 + regions.size() / kOfReader);
-    return OnThreads(readers, regions.size(), [&](size_t i) -> Status {
-        const auto& [file, offset, bytes] = regions[i];
-        std::array<std::byte, kPieceBytes> buffer;
-        const uint64_t size = std::min(kPieceBytes, bytes);
-        const auto piece = std::span(buffer).first(size);
-        size_t number = i * kPieces;
-        for (const uint64_t at : {uint64_t{0}, (bytes - size) / 2, bytes - size}) {
-            WEFT_TRY(file->ReadAt(offset + at, piece));
-            const Sha256Digest digest = Sha256(piece);
-            std::memcpy(digests + number++ * sizeof digest, digest.data(), sizeof digest);
-        }
-        return {};
-    });
 }
 
 std::string FingerprintMaker::Finish() const {

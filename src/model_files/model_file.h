@@ -77,9 +77,9 @@ class ModelSource {
                             int64_t col_begin, int64_t col_count, std::span<std::byte> out,
                             uint64_t* bytes_read) const = 0;
 
-    // SHA-256 (hex) over metadata, tensor table, file sizes and samples of each tensor's bytes: two
-    // hosts hold the same model if their fingerprints are equal. Cheap: reads about 12 KiB per
-    // tensor.
+    // SHA-256 (hex) over metadata, tensor table and file sizes: two hosts make the same plan if
+    // their fingerprints are equal. Cheap: reads no tensor's bytes, by which content.h tells models
+    // apart.
     virtual Result<std::string> Fingerprint() const = 0;
 
     // Errors: kNotFound, with the model's name.
@@ -107,13 +107,6 @@ class FingerprintMaker {
   public:
     void Add(std::span<const std::byte> bytes);
     void Add(uint64_t number);
-    // Adds the first, middle and last 4 KiB of each region. Reads several at once, because each
-    // read waits for the disk or the network. Errors: those of WeightFile::ReadAt.
-    struct Region {
-        const WeightFile* file;
-        uint64_t offset, bytes;
-    };
-    Status AddSamples(std::span<const Region> regions);
     std::string Finish() const;
 
   private:

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <random>
 
+#include "model_files/content.h"
 #include "model_files/gguf_writer.h"
 #include "support/temp_dir.h"
 
@@ -237,7 +238,7 @@ TEST(Gguf, ReadsColumnsOfLargeTensors) {
     }
 }
 
-TEST(Gguf, FingerprintSeesMetadataShapesAndData) {
+TEST(Gguf, IdentitySeesMetadataShapesAndEachByte) {
     TempDir dir;
     const auto print = [&](uint32_t value, int64_t cols, uint8_t byte, size_t at) {
         GgufWriter writer;
@@ -247,16 +248,18 @@ TEST(Gguf, FingerprintSeesMetadataShapesAndData) {
         const int64_t dims[] = {cols, 4096};
         writer.Tensor("t", DType::kF32, dims, data);
         Result<Gguf> gguf = WriteAndOpen(writer, dir / "print.gguf");
-        return *gguf->Fingerprint();
+        return std::pair(*gguf->Fingerprint(), *ReadIdentity(*gguf));
     };
-    const std::string base = print(1, 8, 0, 0);
-    EXPECT_EQ(base.size(), 64u);
+    const auto base = print(1, 8, 0, 0);
+    EXPECT_EQ(base.first.size(), 64u);
+    EXPECT_EQ(base.second.size(), 64u);
     EXPECT_EQ(base, print(1, 8, 0, 0));
-    EXPECT_NE(base, print(2, 8, 0, 0));
-    EXPECT_NE(base, print(1, 16, 0, 0));
-    EXPECT_NE(base, print(1, 8, 7, 0));
-    EXPECT_NE(base, print(1, 8, 7, 8 * 4 * 4096 - 1));
-    EXPECT_NE(base, print(1, 8, 7, 8 * 4 * 2048));
+    EXPECT_NE(base.first, print(2, 8, 0, 0).first);
+    EXPECT_NE(base.first, print(1, 16, 0, 0).first);
+    for (const size_t at : {size_t{0}, size_t{8 * 4 * 1000 + 3}, size_t{8 * 4 * 4096 - 1}}) {
+        EXPECT_EQ(base.first, print(1, 8, 7, at).first);  // reads no weights
+        EXPECT_NE(base.second, print(1, 8, 7, at).second) << at;
+    }
 }
 
 // A split model in three parts; `edit` may change a part's keys: (no, count, total).

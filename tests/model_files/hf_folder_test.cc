@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "model_files/content.h"
 #include "model_files/gguf.h"
 #include "model_files/hf/family.h"
 #include "support/hf_folder.h"
@@ -239,14 +240,21 @@ TEST_F(Folder, NeedsItsOutputMatrix) {
     ExpectError("tensor 'score.weight' is missing, which LlamaForSequenceClassification has");
 }
 
-TEST_F(Folder, HasAFingerprintOfItsWeights) {
-    EXPECT_EQ(Error(), "");
-    const std::string before = OpenFolder(dir_.path()).value()->Fingerprint().value();
-    EXPECT_EQ(Error(), "");
-    EXPECT_EQ(OpenFolder(dir_.path()).value()->Fingerprint().value(), before);
-    tensors_["model.norm.weight"].data[5] ^= std::byte{1};
-    EXPECT_EQ(Error(), "");
-    EXPECT_NE(OpenFolder(dir_.path()).value()->Fingerprint().value(), before);
+TEST_F(Folder, HasAnIdentityOfItsBytes) {
+    const auto identity = [&] {
+        EXPECT_EQ(Error(), "");  // writes the folder
+        return ReadIdentity(*OpenFolder(dir_.path()).value()).value();
+    };
+    const std::string before = identity();
+    EXPECT_EQ(identity(), before);
+    for (auto& [name, tensor] : tensors_) {
+        std::byte& middle = tensor.data[tensor.data.size() / 3];
+        middle ^= std::byte{1};
+        EXPECT_NE(identity(), before) << name;
+        middle ^= std::byte{1};
+    }
+    config_["rope_theta"] = 12345.0;
+    EXPECT_NE(identity(), before);
 }
 
 // ---- Metadata -----------------------------------------------------------------------------------

@@ -71,9 +71,6 @@ class FolderModel final : public ModelSource {
     std::unordered_map<std::string_view, size_t> index_;
 };
 
-// The most tensors that are sampled: a model with 256 experts per layer has 100,000 tensors.
-constexpr size_t kMostSampled = 4096;
-
 Result<std::string> FolderModel::Fingerprint() const {
     FingerprintMaker maker;
     maker.Add(std::as_bytes(std::span(config_text_)));
@@ -81,13 +78,6 @@ Result<std::string> FolderModel::Fingerprint() const {
         maker.Add(std::as_bytes(std::span(digest)));
     }
     for (const WeightFile& file : files_->files()) maker.Add(file.size_bytes());
-    const std::vector<SafeTensor>& tensors = files_->tensors();
-    const size_t step = std::max<size_t>(1, (tensors.size() + kMostSampled - 1) / kMostSampled);
-    std::vector<FingerprintMaker::Region> regions;
-    for (size_t i = 0; i < tensors.size(); i += step) {
-        regions.push_back({&files_->file(tensors[i]), tensors[i].offset, tensors[i].bytes});
-    }
-    WEFT_TRY(maker.AddSamples(regions));
     return maker.Finish();
 }
 
