@@ -11,8 +11,11 @@
 
 #include "checkpoint_case.h"
 #include "model_files/content.h"
+#include "support/flip_bit.h"
+#include "support/tiny_adapter.h"
 #include "support/tiny_gguf.h"
 #include "train/checkpoint/source.h"
+#include "train/lora/lora_source.h"
 #include "train/settings.h"
 
 namespace weft::train {
@@ -316,6 +319,22 @@ TEST(Checkpoint, IsAModelToRead) {
     ASSERT_TRUE(job.Save(6, {{{array, TensorRegion::Whole(array)}}}).ok());
     const auto other = Checkpoint::Open(StepFolder(dir.path(), 6));
     EXPECT_EQ(CheckpointSource::Make(**source, *other).error().code, ErrorCode::kDenied);
+}
+
+TEST(Checkpoint, IsOfAllBytesOfTheAdapterThatItContinues) {
+    const TempDir dir;
+    support::WriteTinyGguf(dir / "tiny.gguf", {.hyper = support::OddHyper()});
+    support::WriteTinyAdapter(dir / "adapter", dir / "tiny.gguf", {});
+    const auto identity = [&] {
+        LoraOptions words;
+        words.from = dir / "adapter";
+        const auto source = WithAdapters(model_files::OpenModel(dir / "tiny.gguf").value(), words);
+        return model_files::ReadIdentity(**source).value();
+    };
+    const std::string before = identity();
+    EXPECT_EQ(identity(), before);
+    support::FlipBit(dir / "adapter/adapter_model.safetensors");
+    EXPECT_NE(identity(), before);
 }
 
 // A new field of a job is compared with that of a checkpoint, or is listed here.

@@ -57,13 +57,19 @@ Status LoraSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count, i
     return {};
 }
 
+std::vector<const model_files::WeightFile*> LoraSource::Files() const {
+    std::vector<const model_files::WeightFile*> files = SourceOver::Files();
+    if (file_) files.push_back(&file_->file());
+    return files;
+}
+
 Result<std::string> LoraSource::Fingerprint() const {
     WEFT_ASSIGN(const std::string model, under().Fingerprint());
     const LoraOptions& words = plan_.words;
     // (The seed is not included: every checkpoint has A as trained, and all ranks get the seed from
-    // one job. The 0 keeps fingerprints of old checkpoints that included it.)
+    // one job.)
     std::string text =
-        fmt::format("{} lora {} {} {} 0", model, words.rank, words.alpha, words.rslora);
+        fmt::format("{} lora {} {} {}", model, words.rank, words.alpha, words.rslora);
     model_files::FingerprintMaker maker;
     for (const LoraTarget& target : plan_.targets) {
         text += " " + target.module;
@@ -71,17 +77,6 @@ Result<std::string> LoraSource::Fingerprint() const {
         if (own) text += fmt::format(":{}:{}", target.rank, target.alpha);
     }
     maker.Add(std::as_bytes(std::span(text)));
-    if (!file_) return maker.Finish();
-    for (const LoraTarget& target : plan_.targets) {
-        for (const bool is_b : {false, true}) {
-            const int64_t rows = is_b ? target.rows : target.rank;
-            std::vector<float> row(static_cast<size_t>(is_b ? target.rank : target.cols));
-            for (const int64_t at : {int64_t{0}, rows - 1}) {
-                WEFT_TRY(file_->Read(target, is_b, at, 1, row));
-                maker.Add(std::as_bytes(std::span(row)));
-            }
-        }
-    }
     return maker.Finish();
 }
 
