@@ -612,6 +612,8 @@ class Run {
                                  reference_.TakeGroups());
         }
         WEFT_ASSIGN(base_, WithAdapters(std::move(source), job_.trainer.lora));
+        // (The other ranks compare their files with rank 0's.)
+        if (cluster_.rank() == 0) WEFT_TRY(CheckModel(*base_, *checkpoint));
         WEFT_ASSIGN(CheckpointSource trained, CheckpointSource::Make(*base_, *checkpoint));
         TrainerOptions options = job_.trainer;
         options.resumes = true;

@@ -306,6 +306,7 @@ TEST(Checkpoint, IsAModelToRead) {
     ASSERT_TRUE(CommitCheckpoint(dir.path(), *manifest, 0).ok());
     const auto checkpoint = Checkpoint::Open(StepFolder(dir.path(), 5));
     ASSERT_TRUE(checkpoint.ok());
+    EXPECT_TRUE(CheckModel(**source, *checkpoint).ok());
     const auto model = CheckpointSource::Make(**source, *checkpoint);
     ASSERT_TRUE(model.ok()) << model.error().message;
     for (const model_files::TensorInfo& tensor : model->tensors()) {
@@ -318,7 +319,7 @@ TEST(Checkpoint, IsAModelToRead) {
     }
     ASSERT_TRUE(job.Save(6, {{{array, TensorRegion::Whole(array)}}}).ok());
     const auto other = Checkpoint::Open(StepFolder(dir.path(), 6));
-    EXPECT_EQ(CheckpointSource::Make(**source, *other).error().code, ErrorCode::kDenied);
+    EXPECT_EQ(CheckModel(**source, *other).error().code, ErrorCode::kDenied);
 }
 
 TEST(Checkpoint, IsOfAllBytesOfTheAdapterThatItContinues) {
@@ -335,6 +336,27 @@ TEST(Checkpoint, IsOfAllBytesOfTheAdapterThatItContinues) {
     EXPECT_EQ(identity(), before);
     support::FlipBit(dir / "adapter/adapter_model.safetensors");
     EXPECT_NE(identity(), before);
+}
+
+// Earlier builds kept a hash of samples, with which nothing can be compared.
+TEST(Checkpoint, OfAnEarlierBuildIsOfAnyModel) {
+    const TempDir dir;
+    support::WriteTinyGguf(dir / "tiny.gguf", {.hyper = support::OddHyper()});
+    const auto source = model_files::OpenModel(dir / "tiny.gguf");
+    const Array array{kWeightKind, "w", 4, 4, SafeType::kF32};
+    SavingJob job(dir.path());
+    ASSERT_TRUE(job.Save(5, {{{array, TensorRegion::Whole(array)}}}).ok());
+    const std::string path = StepFolder(dir.path(), 5) + "/" + kManifestName;
+    Json manifest = Json::parse(ReadTextFile(path).value());
+    manifest["model"] = manifest["model_identity"];
+    manifest.erase("model_identity");
+    manifest.erase("sha256");
+    const std::string text = manifest.dump();
+    manifest["sha256"] = Hex(Sha256(std::as_bytes(std::span(text))));
+    std::ofstream(path) << manifest.dump();
+    const auto checkpoint = Checkpoint::Open(StepFolder(dir.path(), 5));
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+    EXPECT_TRUE(CheckModel(**source, *checkpoint).ok());
 }
 
 // A new field of a job is compared with that of a checkpoint, or is listed here.

@@ -14,6 +14,8 @@ using model_files::hf::SafeTensor;
 using model_files::hf::Shown;
 
 constexpr int64_t kVersion = 1;
+// ("model" was a hash of samples.)
+constexpr const char* kModelKey = "model_identity";
 constexpr int64_t kMostSteps = int64_t{1} << 53;
 constexpr size_t kMostFiles = 65'536;
 constexpr size_t kMostArrays = 1 << 20;
@@ -198,7 +200,7 @@ Result<StoredPiece> PieceOf(const Json& json, const SafeTensor& tensor, const st
 std::string ManifestText(const Manifest& manifest) {
     Json json = {{"format", kManifestFormat}, {"version", kVersion},
                  {"step", manifest.step},     {"sequence", manifest.sequence},
-                 {"model", manifest.model},   {"state", manifest.state},
+                 {kModelKey, manifest.model}, {"state", manifest.state},
                  {"files", Json::array()},    {"arrays", Json::array()}};
     for (const CheckpointFile& file : manifest.files) json["files"].push_back(FileJson(file));
     for (const Array& array : manifest.arrays) json["arrays"].push_back(ArrayJson(array));
@@ -223,7 +225,7 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view where) {
     Manifest manifest;
     WEFT_ASSIGN(manifest.step, config.NeedInt({"step"}, 0, kMostSteps));
     WEFT_ASSIGN(manifest.sequence, config.NeedInt({"sequence"}, 0, kMostSteps));
-    WEFT_ASSIGN(manifest.model, config.StringOr({"model"}, ""));
+    WEFT_ASSIGN(manifest.model, config.StringOr({kModelKey}, ""));
     manifest.state = json.value("state", Json::object());
     if (!manifest.state.is_object()) return Wrong(where, "its state is not an object");
     const Json files = json.value("files", Json()), arrays = json.value("arrays", Json());

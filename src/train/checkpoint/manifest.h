@@ -47,7 +47,7 @@ struct CheckpointFile {
 struct Manifest {
     int64_t step = 0;      // number of completed updates
     int64_t sequence = 0;  // later checkpoints in a folder have larger numbers
-    std::string model;     // ModelSource::Fingerprint
+    std::string model;     // engine::ModelIdentity::model; "": of an earlier build
     // Any other state that the job restores.
     model_files::hf::Json state = model_files::hf::Json::object();
     std::vector<CheckpointFile> files;  // by rank

@@ -1,20 +1,33 @@
 #include "train/checkpoint/source.h"
 
+#include "base/log.h"
 #include "model_files/content.h"
 #include "train/pieces.h"
 
 namespace weft::train {
 
+// (The job wrote the fingerprint if a rank had only a part of the files.)
+Status CheckModel(const model_files::ModelSource& source, const Checkpoint& checkpoint) {
+    const std::string& trained = checkpoint.manifest().model;
+    if (trained.empty()) {
+        Log(LogLevel::kWarning,
+            "{} is of an earlier build, which did not keep a hash of all bytes of the model: Weft "
+            "cannot check that {} is the model that training began with",
+            checkpoint.folder(), source.name());
+        return {};
+    }
+    WEFT_ASSIGN(const std::string fingerprint, source.Fingerprint());
+    if (trained == fingerprint) return {};
+    WEFT_ASSIGN(const std::string identity, model_files::ReadIdentity(source));
+    if (trained == identity) return {};
+    return MakeError(ErrorCode::kDenied,
+                     "{}: was trained from another model than {}, or from another adapter of "
+                     "--lora-from. Use the model and the adapter that training began with",
+                     checkpoint.folder(), source.name());
+}
+
 Result<CheckpointSource> CheckpointSource::Make(const model_files::ModelSource& source,
                                                 const Checkpoint& checkpoint) {
-    WEFT_ASSIGN(const std::string identity, model_files::ReadIdentity(source));
-    if (identity != checkpoint.manifest().model) {
-        return MakeError(
-            ErrorCode::kDenied,
-            "{}: was trained from another model than {}, or from another adapter of --lora-from. "
-            "Use the model and the adapter that training began with",
-            checkpoint.folder(), source.name());
-    }
     CheckpointSource made(source, checkpoint);
     for (size_t i = 0; i < made.tensors().size(); ++i) {
         const model_files::TensorInfo& tensor = made.tensors()[i];

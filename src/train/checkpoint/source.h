@@ -12,8 +12,8 @@ inline constexpr char kWeightKind[] = "weight";
 
 class CheckpointSource final : public model_files::SourceOver {
   public:
-    // `source` and `checkpoint` must outlive this object. Errors: kDenied: the checkpoint is of
-    // another model; kCorrupt: a weight is missing or has another shape.
+    // `source` and `checkpoint` must outlive this object. Errors: kCorrupt: a weight is missing or
+    // has another shape.
     static Result<CheckpointSource> Make(const model_files::ModelSource& source,
                                          const Checkpoint& checkpoint);
 
@@ -26,5 +26,9 @@ class CheckpointSource final : public model_files::SourceOver {
 
     const Checkpoint* checkpoint_;
 };
+
+// Whether `checkpoint` was trained from `source`, of which all files are read if need be
+// (ReadIdentity). Logs a warning for a checkpoint of an earlier build. Errors: kDenied.
+Status CheckModel(const model_files::ModelSource& source, const Checkpoint& checkpoint);
 
 }  // namespace weft::train
