@@ -14,6 +14,7 @@
 #include "cluster/cluster_impl.h"
 #include "cluster/join/gather.h"
 #include "net/socket.h"
+#include "support/flip_bit.h"
 #include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
@@ -304,6 +305,19 @@ TEST_F(Unfit, OneWithAnotherModelOfThatName) {
     const auto root = Start(Relative());
     const auto second = Worker(elsewhere);
     ExpectSentAway(*root, *second, "differs from rank 0's model file (");
+}
+
+// Rank 0 reads all of its copy only now, so the ranks compare the copies in the larger epoch.
+TEST_F(Unfit, OneWithOtherWeightsIsLeftAgain) {
+    const std::string elsewhere = dir_ / "elsewhere";
+    ASSERT_EQ(::mkdir(elsewhere.c_str(), 0700), 0);
+    std::filesystem::copy_file(here_ + "/tiny.gguf", elsewhere + "/tiny.gguf");
+    support::FlipBit(elsewhere + "/tiny.gguf");
+    const auto root = Start(Relative());
+    const auto second = Worker(elsewhere);
+    ASSERT_TRUE(UntilSaid(*root, " could not join: ")) << root->Err();
+    EXPECT_NE(root->Err().find("tiny.gguf on rank 2 (host "), std::string::npos) << root->Err();
+    ExpectTheAnswerOfOne(*root);
 }
 
 TEST_F(Unfit, OneWithTooLittleMemoryForItsShare) {

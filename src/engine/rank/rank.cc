@@ -104,14 +104,14 @@ Status Rank::Enter() {
     return {};
 }
 
-// The identity is that of kept pages and slots, of the model that a host that joins or a rank that
-// starts again must have, and of the self-test's record, which a rank alone leaves. (Experts on a
-// drive are not read for the record.)
+// Kept pages and slots need the identity, and the self-test's record, which a rank alone leaves.
+// (Experts on a drive are not read for the record.) A host that joins is compared whenever there is
+// a second copy.
 Status Rank::AgreeOnBytes() {
     cluster_.SetPhase("model verification");
     const bool alone = cluster_.size() == 1;
     VerifyOptions options;
-    options.needed = !job_.cache_dir.empty() || !job_.slot_dir.empty() || cluster_.recovers() ||
+    options.needed = !job_.cache_dir.empty() || !job_.slot_dir.empty() ||
                      (alone && job_.self_test && !job_.weights_on_drive);
     options.anew = job_.verify_model && !alone;
     WEFT_ASSIGN(identity_, AgreeOnModel(cluster_, *source_, options, loaded_));

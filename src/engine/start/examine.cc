@@ -9,6 +9,7 @@
 #include "engine/start/verify_model.h"
 #include "hw/cpu.h"
 #include "model_files/content.h"
+#include "net/offer.h"
 
 namespace weft::engine {
 namespace {
@@ -69,6 +70,7 @@ class Prospect final : public cluster::Cluster {
 
 constexpr auto kTermsFields = [](auto& terms, auto& visit) {
     visit("fingerprint", terms.fingerprint);
+    visit("copy", terms.copy);
     visit("identity", terms.identity);
     visit("adapters", terms.adapters);
     visit("identities", terms.identities);
@@ -95,15 +97,13 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenSame(const Job& job, const
     WEFT_TRY(CheckSame("model file", source->name(), fingerprint, terms.fingerprint));
     // (The ranks compare the parts of a partial file.)
     const auto files = AllFiles(*source);
-    if (std::ranges::any_of(files, &model_files::WeightFile::is_partial)) return source;
-    if (!terms.identity.empty()) {
-        WEFT_ASSIGN(const std::string identity, model_files::ReadIdentity(*source));
-        WEFT_TRY(CheckSame("model file", source->name(), identity, terms.identity));
-    }
-    if (!terms.adapters.empty()) {
-        WEFT_ASSIGN(const std::string adapters, model_files::ReadAdaptersIdentity(*source));
-        WEFT_TRY(CheckSame("LoRA adapters", source->name(), adapters, terms.adapters));
-    }
+    const bool partial = std::ranges::any_of(files, &model_files::WeightFile::is_partial);
+    if (partial || CopyId(files, net::BootId()) == terms.copy) return source;
+    // (If rank 0's identity is not known, the ranks compare the sums, which the cache then has.)
+    WEFT_ASSIGN(const std::string identity, model_files::ReadIdentity(*source));
+    WEFT_TRY(CheckSame("model file", source->name(), identity, terms.identity));
+    WEFT_ASSIGN(const std::string adapters, model_files::ReadAdaptersIdentity(*source));
+    WEFT_TRY(CheckSame("LoRA adapters", source->name(), adapters, terms.adapters));
     return source;
 }
 
@@ -132,6 +132,7 @@ Status TellTerms(Rank& rank) {
     if (!cluster.recovers()) return {};
     Terms terms;
     terms.fingerprint = rank.fingerprint();
+    if (!rank.job().feed) terms.copy = CopyId(AllFiles(rank.source()), net::BootId());
     if (rank.identity().whole && !rank.job().feed) {
         terms.identity = rank.identity().model;
         terms.adapters = rank.identity().adapters;

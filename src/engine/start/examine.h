@@ -1,8 +1,9 @@
 // Checks whether a host could be a rank of a running job (cluster/join/join_check.h), before the
 // other ranks interrupt their work to admit the host. The host opens the model and compares all its
-// bytes with the job's (once: model_files/content.h), compiles the Program of its share for its
-// device, and checks that it has enough memory. Checks that need all ranks follow in the new epoch:
-// links, measured shares (--tensor-split auto), and memory that ranks of one host share.
+// bytes with the job's (once, unless its files are rank 0's: model_files/content.h), compiles the
+// Program of its share for its device, and checks that it has enough memory. Checks that need all
+// ranks follow in the new epoch: links, measured shares (--tensor-split auto), and memory that
+// ranks of one host share.
 #pragma once
 
 #include <string>
@@ -17,6 +18,7 @@ namespace weft::engine {
 // Properties that a joining host must match.
 struct Terms {
     std::string fingerprint;              // of the model's header
+    std::string copy;                     // rank 0's files (model_files::CopyId)
     std::string identity, adapters;       // of the bytes (ModelIdentity); "": not known
     std::vector<std::string> identities;  // of the ranks' devices, by rank; empty: devices are not
                                           // compared
