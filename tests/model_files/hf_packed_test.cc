@@ -253,6 +253,7 @@ TEST(Quantization, SeparateConfigFilesAreRead) {
     EXPECT_EQ(read()->group, 0);
     EXPECT_TRUE(read()->any_order);
     EXPECT_TRUE(read()->zero_plus_one);
+    EXPECT_NE(read()->file_text.find("damp_percent"), std::string::npos);  // of the fingerprint
     support::WriteText(dir / "hf_quant_config.json", R"({"quantization": {"quant_algo": null}})");
     EXPECT_EQ(read()->method, Method::kGptq);  // (quantizes only the KV cache)
     support::WriteText(dir / "quantize_config.json", "[");

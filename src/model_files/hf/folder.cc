@@ -124,7 +124,7 @@ Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path, ReadPla
         WEFT_ASSIGN(read, ParseFolderConfig(std::move(read.text), path, assembled.facts));
     }
     return std::unique_ptr<ModelSource>(std::make_unique<FolderModel>(
-        path, std::move(read.text), std::move(files), std::move(read.header),
+        path, read.text + quantization.file_text, std::move(files), std::move(read.header),
         std::move(read.entries), std::move(assembled)));
 }
 

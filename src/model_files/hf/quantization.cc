@@ -305,7 +305,9 @@ Result<Quantization> ReadQuantizationFile(const std::string& folder) {
         const std::string_view method = usual;
         if (method == "modelopt" && !inside.Has("quant_algo")) continue;
         WEFT_ASSIGN(const std::string named, config.StringOr({"quant_method"}, usual));
-        return ReadByMethod(nested ? inside : config, named, text);
+        WEFT_ASSIGN(Quantization read, ReadByMethod(nested ? inside : config, named, text));
+        read.file_text = text;
+        return read;
     }
     return Quantization{};
 }

@@ -61,6 +61,7 @@ struct Quantization : Scheme {
     std::vector<Override> overrides;
     std::map<std::string, Scheme> classes;  // "Linear", "Embedding"
     bool only_named = false;  // a quantized module that no member above names is an error
+    std::string file_text;    // of ReadQuantizationFile's file
 
     // The scheme of a module; nullptr: none (only_named). Exact names take precedence over
     // expressions, and expressions over classes. Tries the folder's name of the module, then the
