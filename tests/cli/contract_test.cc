@@ -395,6 +395,10 @@ TEST_F(Contract, ModelsByName) {
         EXPECT_EQ(each["runs"], false);
         EXPECT_EQ(each["needs"], "gates by column, blocks of residuals");
     }
+    const Ran spaced = RunWeft({"models", "qwen 3.8"});
+    EXPECT_NE(spaced.out.find("Qwen3.8-27B"), std::string::npos) << spaced.out;
+    EXPECT_EQ(spaced.out.find("qwen3-8b"), std::string::npos) << spaced.out;
+    EXPECT_EQ(RunWeft({"models", "deepseek-v4.1"}).out, RunWeft({"models", "DeepSeek V4.1"}).out);
     bool named = false;
     for (const json& each : RunWeft({"models", "qwen35", "--json"}).Json()) {
         for (const json& name : each["names"]) {

@@ -92,10 +92,10 @@ std::string ModelTables() {
     return text;
 }
 
-// Letters and digits: "Qwen 3.8", "qwen3.8" and "qwen-3_8" are one name.
+// "DeepSeek V4.1" and "deepseek-v4.1" are one name; "Qwen 3.8" and "qwen3-8b" differ by the dot.
 std::string Bare(std::string_view name) {
     std::string bare = LowerCase(name);
-    std::erase_if(bare, [](char c) { return c == ' ' || c == '-' || c == '_' || c == '.'; });
+    std::erase_if(bare, [](char c) { return c == ' ' || c == '-' || c == '_'; });
     return bare;
 }
 
