@@ -6,7 +6,6 @@
 #include <initializer_list>
 #include <iterator>
 #include <map>
-#include <ranges>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -431,11 +430,11 @@ void Constraints::Keep(Entry entry) {
     for (;;) {
         size_t bytes = known_.front().bytes();
         std::map<std::string_view, std::pair<size_t, size_t>> held;  // count and bytes, by tenant
-        for (const Entry& one : known_ | std::views::drop(1)) {
-            auto& [count, size] = held[one.tenant];
+        for (auto one = std::next(known_.begin()); one != known_.end(); ++one) {
+            auto& [count, size] = held[one->tenant];
             ++count;
-            size += one.bytes();
-            bytes += one.bytes();
+            size += one->bytes();
+            bytes += one->bytes();
         }
         const bool too_many = known_.size() > kMost;
         if (held.empty() || (!too_many && bytes <= most_bytes_)) return;
