@@ -42,7 +42,7 @@ uint64_t WordOf(std::span<const std::byte> data, uint64_t first) {
     return word;
 }
 
-// The sum over `data`, whose first byte is byte `first` of a window and whose last is in it.
+// The sum over `data`, which begins at byte `first` of a window and ends within the window.
 Uint128 SumOfWindow(uint64_t first, std::span<const std::byte> data) {
     size_t i = first / 8;
     Uint128 sums[2] = {};

@@ -25,7 +25,7 @@ class DirectReads {
     static thread_local int depth_;
 };
 
-// What identifies an open file, and tells whether it was changed.
+// The identity of an open file, and the times that a change of the file changes.
 struct FileStamp {
     uint64_t device = 0, inode = 0, size_bytes = 0;
     int64_t modified_ns = 0, changed_ns = 0;  // of the content; of the content or its description
@@ -47,7 +47,7 @@ class File {
 
     const std::string& path() const { return path_; }
     uint64_t size_bytes() const { return size_bytes_; }
-    // Of now. Errors: kIo.
+    // The stamp of this moment. Errors: kIo.
     Result<FileStamp> Stamp() const;
     // Fills all of `out` from byte `offset`. Errors: kIo; kCorrupt (the file is too short).
     Status ReadAt(uint64_t offset, std::span<std::byte> out) const;

@@ -38,7 +38,7 @@ struct Asked {
     int ranks = 1;
 };
 
-// What rank 0 knows of the files of its model and adapters.
+// The files of rank 0's model and adapters, by which rank 0 notices that they were replaced.
 struct RankFiles {
     std::vector<FileStamp> stamps;
     ModelIdentity identity;

@@ -1,4 +1,4 @@
-// What a user should know of a file's RoPE keys: defaults that the file does not state, and keys
+// Notes for the user about a file's RoPE keys: defaults that the file does not state, and keys
 // that change nothing.
 #pragma once
 

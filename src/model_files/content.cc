@@ -237,7 +237,7 @@ void HashReads(WeightFiles files) {
     for (const WeightFile* file : files) file->sums().TurnOn(ReadCache(*file).empty());
 }
 
-// A time of whole seconds may be that of an image, which many hosts have with other contents.
+// Files from an image have times of whole seconds, and may have other contents on each host.
 std::string CopyId(WeightFiles files, const std::string& machine) {
     std::string text;
     for (const WeightFile* file : files) {

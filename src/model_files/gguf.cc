@@ -56,7 +56,7 @@ struct OpenedPart {
 // No header is longer; the most that is requested of a partial file.
 constexpr uint64_t kMostHeaderBytes = 256 << 20;
 
-// Of the first read; that of another part, without metadata, is shorter.
+// The size of the first read. The header of a part without metadata is shorter than this.
 constexpr uint64_t kFirstBytes = 1 << 20;
 
 // The header is read, not mapped: a file that is cut meanwhile would end the process by SIGBUS.

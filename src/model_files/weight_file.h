@@ -57,7 +57,7 @@ inline constexpr uint64_t kSummedBytes = uint64_t{64} << 20;
 class FileSums {
   public:
     explicit FileSums(uint64_t size_bytes);
-    // Whether Add adds; at first, it does not.
+    // Add has an effect while the sums are on. At first, they are off.
     void TurnOn(bool on) { on_ = on; }
     // Adds bytes of the file, unless some of them were added before.
     void Add(uint64_t offset, std::span<const std::byte> bytes);
@@ -86,7 +86,7 @@ class WeightFile {
     std::vector<hub::ByteRange> Held() const;
     // At the opening.
     const FileStamp& opened() const { return opened_; }
-    // Of contiguous reads while they are on.
+    // The sums of contiguous reads, which count while the sums are on.
     FileSums& sums() const { return *sums_; }
     // Bytes present from the file's start to the first hole.
     uint64_t Prefix() const { return held_ ? held_->Prefix() : size_bytes(); }

@@ -210,7 +210,7 @@ class Trainer {
                                              const ChooseToken& choose);
 
     const model_files::ModelSource& source() const { return *source_; }
-    // Of the model before training.
+    // The identity of the model before training.
     const engine::ModelIdentity& identity() const { return identity_; }
     const model::Hyper& hyper() const { return hyper_; }
     const TrainerOptions& options() const { return options_; }

@@ -59,8 +59,8 @@ class Rank {
     // possible without the other ranks. identities: those of the ranks' devices, by rank; empty:
     // unknown. freed_bytes: memory that ranks of this host would free before the host joins.
     Status CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes);
-    // Of the model and of the job's adapters, and the device identities of all ranks (empty if they
-    // are not compared). Valid after Enter.
+    // The hash of the model's header, the identities of model and adapters, and those of all ranks'
+    // devices (empty if they are not compared). Valid after Enter.
     const std::string& fingerprint() const { return fingerprint_; }
     const ModelIdentity& identity() const { return identity_; }
     const std::vector<std::string>& identities() const { return identities_; }

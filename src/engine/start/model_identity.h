@@ -5,7 +5,7 @@
 
 namespace weft::engine {
 
-// Of the model that the ranks of a job have, and of its adapters (model_files::IdentityOf).
+// The identities (model_files::IdentityOf) of the model and the adapters that all ranks have.
 struct ModelIdentity {
     std::string model, adapters;  // "": not known; no adapters
     bool whole = false;           // it is known, and of whole files: another job's is comparable

@@ -120,25 +120,25 @@ Status Explain(cluster::Cluster& cluster, const std::vector<bool>& reads, const 
     return {};
 }
 
-// What a rank that reads tells the others.
-struct Told {
+// The report of a rank that has read its copy to the other ranks.
+struct CopyReport {
     std::string model, adapters;  // digests
     uint64_t read_bytes = 0;
     bool partial = false;
 };
 
-constexpr auto kToldFields = [](auto& told, auto& visit) {
-    visit("model", told.model);
-    visit("adapters", told.adapters);
-    visit("read_bytes", told.read_bytes);
-    visit("partial", told.partial);
+constexpr auto kReportFields = [](auto& report, auto& visit) {
+    visit("model", report.model);
+    visit("adapters", report.adapters);
+    visit("read_bytes", report.read_bytes);
+    visit("partial", report.partial);
 };
 
 // The identity of `copies`, which agree.
 Result<ModelIdentity> IdentityOf(const model_files::ModelSource& source,
-                                 const std::vector<Told>& copies) {
-    Told all = copies.front();
-    for (const Told& copy : copies) all.partial |= copy.partial;
+                                 const std::vector<CopyReport>& copies) {
+    CopyReport all = copies.front();
+    for (const CopyReport& copy : copies) all.partial |= copy.partial;
     for (size_t i = 1; i < copies.size() && all.partial; ++i) {
         all.model += copies[i].model;
         all.adapters += copies[i].adapters;
@@ -150,9 +150,9 @@ Result<ModelIdentity> IdentityOf(const model_files::ModelSource& source,
         !all.partial};
 }
 
-void LogEqual(bool loud, const std::vector<Told>& copies) {
+void LogEqual(bool loud, const std::vector<CopyReport>& copies) {
     uint64_t read_bytes = 0;
-    for (const Told& copy : copies) read_bytes += copy.read_bytes;
+    for (const CopyReport& copy : copies) read_bytes += copy.read_bytes;
     Log(loud ? LogLevel::kInfo : LogLevel::kDebug, "{}{} of the model {} ({}; {})",
         loud ? "--verify-model: " : "",
         copies.size() == 1 ? "the copy" : fmt::format("{} copies", copies.size()),
@@ -186,7 +186,7 @@ Result<ModelIdentity> AgreeOnModel(cluster::Cluster& cluster,
     WEFT_ASSIGN(const Words known, gather("known copy", content ? "known" : ""));
     const std::vector<bool> reads = Readers(ids);
     const auto copies = std::ranges::count(reads, true);
-    if (copies == 0) return IdentityOf(source, {Told()});
+    if (copies == 0) return IdentityOf(source, {CopyReport()});
     const auto rank = static_cast<size_t>(cluster.rank());
     if (copies == 1 && options.anew && cluster.size() > 1 && rank == 0) {
         Log(LogLevel::kInfo, "--verify-model: all ranks read the same copy of the model");
@@ -195,7 +195,7 @@ Result<ModelIdentity> AgreeOnModel(cluster::Cluster& cluster,
     if (copies == 1 && !options.needed && known[reader].empty()) return ModelIdentity();
     // (The slowest rank's progress is shown.)
     cluster.SetLoaded(reads[rank] ? 0 : 1000);
-    Told mine;
+    CopyReport mine;
     if (reads[rank]) {
         if (!content) {
             WEFT_ASSIGN(content, Read(cluster, files, options.anew, ticks));
@@ -206,19 +206,20 @@ Result<ModelIdentity> AgreeOnModel(cluster::Cluster& cluster,
         mine = {model.Digest(), adapters.Digest(), content->read_bytes, false};
         mine.partial = std::ranges::any_of(files, &model_files::WeightFile::is_partial);
     }
-    WEFT_ASSIGN(const Words all,
-                gather("content of the model", reads[rank] ? EncodeFields(mine, kToldFields) : ""));
-    std::vector<Told> told;
+    WEFT_ASSIGN(const Words all, gather("content of the model",
+                                        reads[rank] ? EncodeFields(mine, kReportFields) : ""));
+    std::vector<CopyReport> reports;
     for (size_t i = 0; i < all.size(); ++i) {
         if (!reads[i]) continue;
-        WEFT_TRY(DecodeFields("content of the model", all[i], kToldFields, told.emplace_back()));
+        WEFT_TRY(
+            DecodeFields("content of the model", all[i], kReportFields, reports.emplace_back()));
     }
-    const bool equal = std::ranges::all_of(told, [&](const Told& copy) {
-        return copy.model == told[0].model && copy.adapters == told[0].adapters;
+    const bool equal = std::ranges::all_of(reports, [&](const CopyReport& copy) {
+        return copy.model == reports[0].model && copy.adapters == reports[0].adapters;
     });
     if (!equal) WEFT_TRY(Explain(cluster, reads, reads[rank] ? &*content : nullptr));
-    if (rank == 0) LogEqual(options.anew && copies > 1, told);
-    return IdentityOf(source, told);
+    if (rank == 0) LogEqual(options.anew && copies > 1, reports);
+    return IdentityOf(source, reports);
 }
 
 }  // namespace weft::engine

@@ -57,9 +57,9 @@ struct ExportTensor {
     float add = 0;        // to each value: GGUF includes the 1 of Gemma's norms in the weights
     RowRuns runs = {};    // of the folder's tensor, if it holds more than this one
     bool turned = false;  // [in, out] in the folder
-    std::optional<std::vector<int64_t>> shape{};  // of PlanCopy: in the file
-    std::optional<ExportBytes> bytes{};           // of PlanCopy: is not converted
-    // Of names for adapters only.
+    std::optional<std::vector<int64_t>> shape{};  // set by PlanCopy: the shape in the file
+    std::optional<ExportBytes> bytes{};  // set by PlanCopy: bytes that are copied as they are
+    // Only names for adapters set the next three members.
     RowRuns columns = {};  // of the folder's matrix
     double factor = 1;     // of the folder's values, which gives the model's
     bool keys = false;     // a stack of the transposed rows of each head

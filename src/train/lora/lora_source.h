@@ -19,7 +19,7 @@ class LoraSource final : public model_files::SourceOver {
     static Result<std::unique_ptr<LoraSource>> Make(std::unique_ptr<model_files::ModelSource> model,
                                                     const LoraOptions& words);
 
-    // Those of the model, and that of the adapter that training continues.
+    // The files of the model and of the adapter that training continues.
     std::vector<const model_files::WeightFile*> Files() const override;
     // Depends on the model and the adapter options.
     Result<std::string> Fingerprint() const override;
