@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "serve/api/gate.h"
+#include "serve/api/media.h"
 #include "serve/api/openai/input_items.h"
 #include "serve/api/openai/response_store.h"
 #include "serve/api/routes.h"
@@ -88,12 +89,14 @@ void Check(std::string_view path, std::string_view text) {
     if (route == nullptr) return;
     Json body;
     if (const auto error = ParseBody(text, body)) return CheckError(path, *error);
+    NoteMedia(body, text.size() % 2 == 0);
     if (route->plan != nullptr) return CheckPlan(at, path, *route, body);
     if (route->reply != nullptr) {
         Json answer;
         const auto error = route->reply(body, at.served, answer);
         return error ? CheckError(path, *error) : WEFT_CHECK(answer.is_object());
     }
+    if (route->embed == nullptr) return;  // a path of slots
     EmbeddingPlan plan;
     if (const auto error = route->embed(body, at.served, plan)) return CheckError(path, *error);
     for (const engine::Request& request : plan.requests) CheckRequest(at, path, request);

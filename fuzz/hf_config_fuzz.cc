@@ -19,8 +19,8 @@ Status Use(std::string_view text) {
     const auto quantization = hf::ReadQuantization(config);
     if (quantization.ok() && quantization->group < 0) std::abort();
     GgufWriter writer;
-    hf::MetaWriter meta(writer, family->architecture);
-    WEFT_TRY(family->meta(config, meta));
+    hf::MetaWriter meta(writer, *family);
+    WEFT_TRY(family->meta == nullptr ? hf::WriteCommon(config, meta) : family->meta(config, meta));
     const std::vector<std::byte> header = writer.Header();
     if (!ParseGguf(header, header.size(), "fuzz").ok()) std::abort();
     WEFT_ASSIGN(const hf::RopeConfig rope, hf::ReadRope(config));

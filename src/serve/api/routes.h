@@ -13,7 +13,7 @@
 
 namespace weft::serve {
 
-// Exactly one of `plan`, `embed` and `reply` is set.
+// At most one of `plan`, `embed` and `reply` is set; none: the Api handles the path itself (slots).
 struct Route {
     std::string_view method, path;
     std::optional<ApiError> (*plan)(const Json&, const Served&, AnswerPlan&) = nullptr;
