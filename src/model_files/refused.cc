@@ -20,8 +20,8 @@ std::span<const RefusedModel> RefusedModels() {
 }
 
 std::string WhyRefused(std::string_view word) {
-    constexpr std::string_view kText = "_text";
-    if (word.ends_with(kText)) word.remove_suffix(kText.size());
+    constexpr std::string_view kTextSuffix = "_text";
+    if (word.ends_with(kTextSuffix)) word.remove_suffix(kTextSuffix.size());
     if (word.empty()) return {};
     for (const RefusedModel& model : kRefusedModels) {
         if (word != model.architecture && word != model.model_type) continue;

@@ -482,7 +482,7 @@ void Builder::DialAll() {
     for (int peer = 0; peer < options_.size; peer++) {
         if (Joins(peer) && Dials(peer)) peers.push_back(peer);
     }
-    std::ranges::stable_partition(peers, [&](int peer) {
+    std::stable_partition(peers.begin(), peers.end(), [&](int peer) {
         return options_.needs[static_cast<size_t>(peer)] == LinkNeed::kNeeded;
     });
     if (!peers.empty()) BeginDials(std::move(peers));
