@@ -102,6 +102,9 @@ Result<Fd> Dial(const Address& address, const std::string& name, const Deadline&
                              name);
         }
     }
+    if (last.message.starts_with(net::kNameFault)) {
+        return MakeError(last.code, "{}: {}", name, last.message);
+    }
     if (last.code == ErrorCode::kTimeout) {
         return MakeError(ErrorCode::kTimeout,
                          "{}: no answer within {} ms. Is the host up, and is its port open in the "

@@ -137,14 +137,14 @@ Result<AddressList> Resolve(const std::string& host, uint16_t port, bool listen,
     if (!done() && IsReadable(cancel)) return Cancelled();
     if (!done()) {
         return MakeError(ErrorCode::kTimeout,
-                         "address '{}': no name server answered within {} ms. Is the host name "
-                         "right? A numeric address needs none.",
-                         host, deadline.length_ms());
+                         "{}{}': no name server answered within {} ms. Is the host name right? A "
+                         "numeric address needs none.",
+                         kNameFault, host, deadline.length_ms());
     }
     lock.unlock();
     if (is_name) Forget(look_up);
     if (look_up->error != 0) {
-        return MakeError(ErrorCode::kIo, "address '{}': {}. Is the host name right?", host,
+        return MakeError(ErrorCode::kIo, "{}{}': {}. Is the host name right?", kNameFault, host,
                          ::gai_strerror(look_up->error));
     }
     return AddressList(look_up, look_up->found);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/deadline.h"
 #include "base/fd.h"
@@ -33,6 +34,8 @@ Result<uint16_t> BoundPort(int fd);
 // The local address of a socket: numeric, without scope, an IPv4 address in IPv4 notation even on a
 // dual-stack socket. "": not a TCP socket.
 std::string BoundHost(int fd);
+// The beginning of DialTcp's errors about the name of the host, which was not called then.
+inline constexpr std::string_view kNameFault = "address '";
 // Returns a connected, non-blocking socket. cancel: a descriptor (-1: none); when it becomes
 // readable, the call fails with kCancelled. An address of `host` that is silent does not keep the
 // call from the next one.

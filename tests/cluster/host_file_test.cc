@@ -79,5 +79,17 @@ TEST(Dialling, WithoutTimeForACallNothingIsSaidOfTheListener) {
     EXPECT_EQ(fd.error().code, ErrorCode::kTimeout) << fd.error().message;
 }
 
+TEST(Dialling, AFaultOfTheNameBlamesNeitherHostNorFirewall) {
+    const auto fd = Dial({"a-host-that-nobody-knows.invalid", 7000}, "worker n0", Deadline::In(50));
+    ASSERT_FALSE(fd.ok());
+    const std::string& message = fd.error().message;
+    EXPECT_TRUE(message.starts_with("worker n0: address 'a-host-that-nobody-knows.invalid': "))
+        << message;
+    EXPECT_NE(message.find("Is the host name right?"), std::string::npos) << message;
+    for (const char* other : {"firewall", "weft worker"}) {
+        EXPECT_EQ(message.find(other), std::string::npos) << message;
+    }
+}
+
 }  // namespace
 }  // namespace weft::cluster

@@ -428,6 +428,15 @@ TEST_F(Meeting, RanksAreRejectedAmongUnknownCallers) {
     ranks.join();
 }
 
+TEST_F(Meeting, ARankZeroWithoutAnAddressIsAFaultOfItsName) {
+    const auto nobody =
+        DialRankZero({{"a-host-that-nobody-knows.invalid", 7000}}, Deadline::In(50));
+    ASSERT_FALSE(nobody.ok());
+    EXPECT_NE(nobody.error().message.find("Is the host name right?"), std::string::npos);
+    EXPECT_EQ(nobody.error().message.find("Was it started?"), std::string::npos)
+        << nobody.error().message;
+}
+
 TEST_F(Meeting, EndedRankZeroIsDistinguishedFromAnAbsentOne) {
     Result<Fd> dialed = DialRankZero({address_}, Deadline::In(2000));
     std::thread rank([&] {

@@ -127,6 +127,9 @@ Result<Fd> DialRankZero(const std::vector<Address>& addresses, const Deadline& d
         }
         ::usleep(static_cast<useconds_t>(std::min(kRedialMs, deadline.left_ms()) * 1000));
     } while (!deadline.expired());
+    if (last.message.starts_with(net::kNameFault)) {
+        return MakeError(last.code, "rank 0: {}", last.message);
+    }
     return MakeError(last.code, "rank 0: {} (tried for {} ms). Was it started?", last.message,
                      deadline.length_ms());
 }
