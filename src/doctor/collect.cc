@@ -336,7 +336,6 @@ Result<std::string> SshName(const std::string& host) {
 
 Finding Unreachable(const std::string& host, const Error& error,
                     const std::optional<LossyPath>& lost) {
-    constexpr int kLeastMtu = 1280;  // of IPv6 (RFC 8200)
     if (!lost) {
         return {"reachable",
                 Severity::kFail,
@@ -351,12 +350,13 @@ Finding Unreachable(const std::string& host, const Error& error,
     std::string fix = fmt::format(
         "enable jumbo frames on the switch's ports and both hosts, or set this MTU on both hosts: "
         "sudo ip link set dev {} mtu {}",
-        path.device.empty() ? "DEVICE" : ShellWord(path.device), std::max(path.passed, kLeastMtu));
-    if (path.passed < kLeastMtu) {
+        path.device.empty() ? "DEVICE" : ShellWord(path.device),
+        std::max(path.passed, net::kLeastMtu));
+    if (path.passed < net::kLeastMtu) {
         fix += fmt::format(
             "; but this path loses packets of {} bytes or less, too: first repair the tunnel or "
             "device between the hosts that drops them",
-            kLeastMtu);
+            net::kLeastMtu);
     }
     return {"reachable",
             Severity::kFail,

@@ -16,6 +16,9 @@
 
 namespace weft::net {
 
+// The kernel takes IPv6 off an interface with a smaller MTU (RFC 8200).
+inline constexpr int kLeastMtu = 1280;
+
 struct PathMtu {
     std::string device;  // outgoing interface; "": unknown
     int device_mtu = 0;  // MTU of that interface; 0: unknown

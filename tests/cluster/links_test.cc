@@ -8,6 +8,7 @@
 #include "base/deadline.h"
 #include "cluster/cluster_impl.h"
 #include "cluster/frame.h"
+#include "cluster/watch/path_fault.h"
 #include "support/limits.h"
 
 namespace weft::cluster {
@@ -208,6 +209,16 @@ TEST(Links, DecisionsAboutThousandsOfRanksTakeNoMinutes) {
     const auto ring = [](int a, int b) { return std::abs(a - b) == 1; };
     EXPECT_EQ(ChainOf(kRanks, ring).size(), static_cast<size_t>(kRanks));
     EXPECT_LT(NowNs() - begin_ns, test::LimitNs(300));
+}
+
+// An interface with an MTU below 1280 has no IPv6, over which hosts find each other.
+TEST(Paths, NoCureTakesIpv6Away) {
+    const auto cure = [](int passed) {
+        return PathFaultText({"eth0", 9000, 9000, passed}, "", "");
+    };
+    EXPECT_NE(cure(1280).find("sudo ip link set dev eth0 mtu 1280"), std::string::npos);
+    EXPECT_EQ(cure(576).find("ip link set"), std::string::npos) << cure(576);
+    EXPECT_NE(cure(576).find("Raise it to 1280 or more"), std::string::npos) << cure(576);
 }
 
 }  // namespace

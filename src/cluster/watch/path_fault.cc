@@ -25,13 +25,20 @@ bool IsOfLinks(ErrorCode code) {
 std::string PathFaultText(const net::PathMtu& path, const std::string& way,
                           const std::string& place) {
     const std::string device = path.device.empty() ? "the interface" : path.device;
+    const std::string cure =
+        path.passed < net::kLeastMtu
+            ? fmt::format("Raise it to {} or more: an interface with less has no IPv6",
+                          net::kLeastMtu)
+            : fmt::format(
+                  "On both hosts: sudo ip link set dev {} mtu {} (there by its own name), "
+                  "or raise the MTU of the device between them",
+                  device, path.passed);
     return fmt::format(
         "The path {} silently drops large packets: {} bytes arrive, {} do not. MTU of {} {}: {}; "
         "the other end takes {}{}. A device between the hosts (a switch without jumbo frames, a "
-        "tunnel) has a smaller MTU. On both hosts: sudo ip link set dev {} mtu {} (there by its "
-        "own name), or raise the MTU of the device between them",
+        "tunnel) has a smaller MTU. {}",
         way, path.passed, path.largest, device, place, path.device_mtu, path.largest,
-        path.largest < path.device_mtu ? "" : " or more", device, path.passed);
+        path.largest < path.device_mtu ? "" : " or more", cure);
 }
 
 std::string PathFaultTo(const std::string& name, const std::string& address) {

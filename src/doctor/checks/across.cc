@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "doctor/checks/checks.h"
+#include "net/path_mtu.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -54,9 +55,8 @@ EndPair FarthestEnds(const std::vector<End>& ends) {
 
 // The cure changes the end whose MTU fewer ends have.
 void ReportMtus(const std::vector<End>& ends, const End& least, const End& most, Findings& out) {
-    constexpr int kLeastMtu = 1280;  // of IPv6
     const auto like = [&](const End& end) { return std::ranges::count(ends, end.mtu, &End::mtu); };
-    const bool lower = like(least) > like(most) && least.mtu >= kLeastMtu;
+    const bool lower = like(least) > like(most) && least.mtu >= net::kLeastMtu;
     const End &wrong = lower ? most : least, &right = lower ? least : most;
     Report<found::kMtuDiffers>(
         out, least.name(), least.mtu, most.name(), most.mtu, ShellWord(wrong.view->host()),
@@ -74,14 +74,14 @@ std::string LinkText(const HostView& view, const Path& path) {
 
 // Ethernet's MTU passes switches without jumbo frames; the least MTU of IPv6 passes most tunnels.
 void ReportPathMtu(HostView& view, const Path& path, const std::string& link, Findings& out) {
-    constexpr int kEthernetMtu = 1500, kLeastMtu = 1280;
+    constexpr int kEthernetMtu = 1500;
     const bool jumbo = path.mtu > kEthernetMtu;
     std::string fix = "raise the MTU of the tunnel between the hosts";
-    if (path.mtu > kLeastMtu) {
+    if (path.mtu > net::kLeastMtu) {
         fix = fmt::format("{} on all hosts: {}",
                           jumbo ? "turn on jumbo frames on the switch's ports, or"
                                 : fix + fmt::format(" to {}, or", path.mtu),
-                          SetMtu(view, path.device, jumbo ? kEthernetMtu : kLeastMtu));
+                          SetMtu(view, path.device, jumbo ? kEthernetMtu : net::kLeastMtu));
     }
     Report<found::kPathMtu>(out, link, path.mtu,
                             jumbo ? "a device between the hosts (a switch without jumbo frames)"
