@@ -397,9 +397,11 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     root.loaded = options.loaded;
     root.gathers = options.launched != nullptr || NamesHosts(options);
     auto control = std::make_unique<Control>(root);
-    WEFT_TRY(Gather(*control, options, key, dial_in.get(), cluster->ticket(), assignment.hosts));
-    control->Assign(assignment);
     Control& words = *control;
+    const Status gathered =
+        Gather(words, options, key, dial_in.get(), cluster->ticket(), assignment.hosts);
+    if (!gathered.ok()) return words.ReportFailure(gathered.error());
+    words.Assign(assignment);
     cluster->SetControl(std::move(control));
     cluster->SetHosts(HostsOf(options, assignment.hosts));
     const Status joinable = cluster->SetDialIn(std::move(dial_in));

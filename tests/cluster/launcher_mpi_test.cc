@@ -364,6 +364,22 @@ TEST_F(Launch, ARankZeroThatCannotBeginEndsTheOthersAtOnce) {
         << followed.err;
 }
 
+TEST_F(Launch, ProcessesOfOneRankAllSaySo) {
+    const std::string key = dir_ / "key";
+    Write(key, "a-shared-key-of-the-tests", 0600);
+    const uint16_t port = FreePort();
+    const auto variables = [&](int rank) {
+        return VariablesOf(false, rank, port, key) + Words{"WORLD_SIZE=3"};
+    };
+    support::Weft root(Run(4), variables(0)), one(Run(4), variables(1)), two(Run(4), variables(1));
+    for (support::Weft* process : {&root, &one, &two}) {
+        const support::Ran ran = process->Wait(20'000);
+        EXPECT_EQ(ran.status, 2) << ran.err;
+        EXPECT_NE(ran.err.find("two processes are rank 1 of 3"), std::string::npos) << ran.err;
+        EXPECT_LT(ran.seconds, test::LimitSeconds(6));
+    }
+}
+
 TEST_F(Launch, AServerUnderVariablesEndsAtOnceWithAllItsRanks) {
     const std::string key = dir_ / "key";
     Write(key, "a-shared-key-of-the-tests", 0600);

@@ -314,6 +314,23 @@ TEST_F(Meeting, ARankThatLeavesEndsTheWaitOrIsWaitedForAgain) {
     }
 }
 
+// A stranger who says the same ends no job.
+TEST_F(Meeting, TwoProcessesOfOneRankEndTheWait) {
+    std::thread ranks([&] {
+        EXPECT_TRUE(Arrive(1).ok());
+        EXPECT_FALSE(Arrive(1, "another key, of another user").ok());
+        EXPECT_TRUE(Arrive(1).ok());
+    });
+    const int64_t begin = NowNs();
+    const auto gathered = Gather(60'000);
+    ranks.join();
+    ASSERT_FALSE(gathered.ok());
+    EXPECT_EQ(gathered.error().code, ErrorCode::kUsage);
+    EXPECT_NE(gathered.error().message.find("two processes are rank 1 of 3: "), std::string::npos)
+        << gathered.error().message;
+    EXPECT_LT(NowNs() - begin, test::LimitNs(20'000));
+}
+
 // A worker whose protocol differs from that of a launcher's ranks.
 TEST_F(Meeting, WorkerIsToldThatNoJobWaitsForIt) {
     std::thread worker([&] {

@@ -77,11 +77,9 @@ Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& regis
                    const Gathering& gathering) {
     RendezvousState rendezvous(size, registry, gathering);
     AdmissionListener admission(
-        listener, size, key, gathering.timeout_ms, [&](const DialHello& hello, bool) {
-            std::optional<std::string> why = OfThisJob(hello, size);
-            if (why.has_value() || !rendezvous.Has(hello.rank)) return why;
-            return std::optional(fmt::format("rank {} has connected already", hello.rank));
-        });
+        listener, size, key, gathering.timeout_ms,
+        [&](const DialHello& hello, bool) { return OfThisJob(hello, size); });
+    std::vector<std::string> here(static_cast<size_t>(size));  // the ranks that came
     const Deadline& deadline = gathering.deadline;
     while (true) {
         WEFT_ASSIGN(const bool complete, rendezvous.Complete());
@@ -99,7 +97,19 @@ Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& regis
                                fmt::join(rendezvous.Missing(), ", "), size);
         });
         WEFT_ASSIGN(auto arrivals, admission.Turn(std::min<int64_t>(deadline.left_ms(), kTurnMs)));
-        for (Arrival& arrival : arrivals) rendezvous.Take(std::move(arrival));
+        for (Arrival& arrival : arrivals) {
+            const int rank = arrival.rank;
+            const std::string who = ArrivalText(arrival);
+            if (rendezvous.Has(rank)) {
+                registry.Take(std::move(arrival));  // it gets the error, too
+                return MakeError(ErrorCode::kUsage,
+                                 "two processes are rank {} of {}: {} and {}. Start each process "
+                                 "with a rank of its own, from 0 to {}",
+                                 rank, size, here[static_cast<size_t>(rank)], who, size - 1);
+            }
+            here[static_cast<size_t>(rank)] = who;
+            rendezvous.Take(std::move(arrival));
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 namespace weft::cluster {
 
 // Rank 0: waits for ranks 1 to size - 1 and gives them to `registry`. Errors: kTimeout (names the
-// missing ranks), kIo, kCancelled.
+// missing ranks), kUsage (two processes have one rank; the registry has both), kIo, kCancelled.
 Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& registry,
                    const Gathering& gathering);
 // Call on rank 0 if there is no job: closes the connection of each rank that dials.

@@ -140,7 +140,13 @@ Status Launched::MeetAtAddress(const LaunchOptions& options) {
     }
     WEFT_ASSIGN(key_, ReadKeyFile(key_file));
     addresses_.push_back({launcher_.host, launcher_.port});
-    return launcher_.rank == 0 ? Listen("", launcher_.port) : Status();
+    if (launcher_.rank != 0) return {};
+    const Status listens = Listen("", launcher_.port);
+    if (listens.ok()) return {};
+    return MakeError(listens.error().code,
+                     "rank 0: {}. Is another process of this host rank 0, too? {} must give each "
+                     "process a rank of its own",
+                     listens.error().message, launcher_.name);
 }
 
 Status Launched::Gather(RankRegistry& registry, int64_t timeout_ms, const std::atomic<bool>* stop) {

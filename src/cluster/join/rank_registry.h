@@ -33,7 +33,7 @@ std::string ArrivalText(const Arrival& arrival);
 class RankRegistry {
   public:
     virtual ~RankRegistry() = default;
-    // Adds a rank whose place is free.
+    // Adds a rank. If its place is taken, the caller ends the job.
     virtual void Take(Arrival arrival) = 0;
     struct Gone {
         int rank;
