@@ -50,6 +50,7 @@ class Teller final : public train::TrainListener {
     }
     void OnStep(const train::StepLine& line) override {
         losses_[line.step] = line.loss;
+        if (outcome_ != nullptr) outcome_->steps = line.step + 1;
         if (undisturbed_ != nullptr) {
             const double expected = undisturbed_->at(line.step);
             if (!(std::abs(line.loss - expected) <= kTolerance * expected) && wrong_.empty()) {
