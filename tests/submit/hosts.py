@@ -84,15 +84,18 @@ class Hosts:
             raise AssertionError(f"{words}: {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout
 
+    def pids_on(self, node):
+        words = subprocess.run(["ip", "netns", "pids", f"{self.mark}{node}"], capture_output=True,
+                               text=True, check=True).stdout.split()
+        return [int(word) for word in words]
+
     def weft_on(self, node):
         """The processes of weft on a node, except `weft submit` and `weft job`."""
-        pids = subprocess.run(["ip", "netns", "pids", f"{self.mark}{node}"], capture_output=True,
-                              text=True, check=True).stdout.split()
         found = []
-        for pid in pids:
+        for pid in self.pids_on(node):
             try:
                 if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "weft":
-                    found.append(int(pid))
+                    found.append(pid)
             except OSError:
                 pass
         return found

@@ -37,8 +37,13 @@ class Ray(hosts.Hosts):
                                  self.address(0), "--port", "6379", "--dashboard-host", "0.0.0.0",
                                  "--temp-dir", self.folder / "r"))
         self.until(lambda: "ray_version" in self.get("/api/version"), "the head")
-        self.daemon(*self.inside(1, self.ray, "start", *common, "--node-ip-address",
-                                 self.address(1), "--address", f"{self.address(0)}:6379"))
+        self.start_second = lambda: self.daemon(
+            *self.inside(1, self.ray, "start", *common, "--node-ip-address", self.address(1),
+                         "--address", f"{self.address(0)}:6379"))
+        self.start_second()
+        self.await_second()
+
+    def await_second(self):
         self.until(lambda: self.get("/nodes?view=summary").count('"ALIVE"') >= NODES,
                    "the second node")
 
@@ -47,13 +52,13 @@ class Ray(hosts.Hosts):
         return self.run(sys.executable, "-c", ask, URL + path)
 
 
-def train(root, folder, steps):
+def train(root, folder, steps, save_every=1_000_000):
     data = folder / "data.jsonl"
     data.write_text("".join(json.dumps({"question": f"What is {a} + {b}?", "answer": str(a + b)})
                             + "\n" for a in range(5) for b in range(5)))
     return ("train", pathlib.Path(root) / "models/abacus/model.gguf", "--data", data,
             "--output-dir", folder / "out", "--seq-len", "64", "--steps", steps, "-t", "1", "--dp",
-            NODES, "--resume", "auto", "--save-every", "1000000")
+            NODES, "--resume", "auto", "--save-every", save_every)
 
 
 def submit(ray, weft, name, *words, program=None):
@@ -105,6 +110,23 @@ def test_a_killed_rank_is_started_again(ray, weft, root):
     ray.until(lambda: not ray.weft_on(0) and not ray.weft_on(1), "the ranks' end")
 
 
+def test_a_lost_node_is_waited_for(ray, weft, root):
+    """Training continues from its checkpoint."""
+    submit(ray, weft, "node", *train(root, ray.folder, 1_000_000, save_every=20))
+    ray.until(lambda: list((ray.folder / "out").glob("checkpoints/*/manifest.json")), "checkpoint")
+    for pid in ray.pids_on(1):
+        os.kill(pid, signal.SIGKILL)
+    ray.until(lambda: "restart 1 of 3" in ray.run(weft, "job", "logs", "node"), "the restart")
+    ray.start_second()
+    ray.until(lambda: re.search(r"(?s)restart 1 of 3.*\bstep\b",
+                                ray.run(weft, "job", "logs", "node")), "steps of the restart")
+    log = ray.run(weft, "job", "logs", "node")
+    first = re.search(r"(?s)restart 1 of 3.*?\bstep (\d+)", log)
+    assert int(first.group(1)) > 20, log
+    ray.run(weft, "job", "cancel", "node", status=0)
+    ray.until(lambda: not ray.weft_on(0) and not ray.weft_on(1), "the ranks' end")
+
+
 SLOW = f"""#!/bin/sh
 . {WAIT}
 echo begun
@@ -136,7 +158,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="wr", ignore_cleanup_errors=True) as folder, \
             Ray(folder, ray) as cluster:
         tests = [test_a_job_with_its_log, test_a_job_that_fails, test_stop_saves_a_checkpoint,
-                 test_a_killed_rank_is_started_again, test_a_stop_waits_for_the_ranks]
+                 test_a_killed_rank_is_started_again, test_a_lost_node_is_waited_for,
+                 test_a_stop_waits_for_the_ranks]
         for test in tests:
             if len(sys.argv) > 4 and test.__name__ not in sys.argv[4:]:
                 continue
