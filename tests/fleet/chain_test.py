@@ -11,7 +11,7 @@ import re
 
 from recable_test import asked, await_answer
 from spaces import await_others, cable, limits, main, words_of
-from unreached_test import ABACUS
+from unreached_test import ABACUS, train_words
 
 
 def up_all(hosts):
@@ -23,6 +23,12 @@ def up_all(hosts):
 def run(host, model, *words):
     return host.run("run", model, "--greedy", "-p", "ab", "-n", "12", "--raw", "-t", "1",
                     "--ignore-eos", "--timeout-ms", limits.timeout_ms(4000), *words)
+
+
+def losses(ran):
+    assert ran.returncode == 0, ran
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    return [line["loss"] for line in lines if "loss" in line]
 
 
 def ring(room):
@@ -51,6 +57,12 @@ def test_a_ring_of_four(room, _):
     assert ran.returncode == 3, ran
     assert re.search(r"rank \d \(host \w.* cannot reach rank \d \(host \w", ran.stderr), ran
     assert "--pp 4 works, because pipeline stages need links between" in ran.stderr, ran
+    # Training as a pipeline gives the losses of one process.
+    words = train_words(room, "--no-output", "--steps", "2", "--grad-accum", "4", "--json")
+    alone = losses(a.run(*words))
+    staged = losses(a.run(*words, "--cluster", "home", "--pp", "4"))
+    assert len(alone) == 2 and len(staged) == 2, (alone, staged)
+    assert all(abs(x - y) <= 1e-3 * x for x, y in zip(alone, staged)), (alone, staged)
     # The opposite host is known, and that only neighbors have cables is no fault.
     ran = a.run("hosts", "--json")
     assert ran.returncode == 0, ran

@@ -241,9 +241,22 @@ TEST(ManyRanks, EachGroupHasItsLinks) {
             EXPECT_TRUE(rank == 0 || has(rank, rank & (rank - 1)));
         }
     }
-    for (const Shape& shape : {Shape{4, 4, 4}, {1, 1, 300}, {128, 1, 1}}) {
+    for (const Shape& shape : {Shape{4, 4, 4}, {1, 1, 300}, {128, 1, 1}, {1, 2, 1}, {1, 7, 1}}) {
         const auto layout = MakeTrainLayout(shape.ranks(), 0, {.tp = shape.tp, .pp = shape.pp});
         EXPECT_TRUE(LinksOf(layout.value(), shape.ranks()).pairs.empty());
+    }
+}
+
+// Hosts with cables to their neighbors only; the control network joins rank 0 with each.
+TEST(ManyRanks, AShortPipelineNeedsLinksOfNeighborsAndOfRankZero) {
+    for (int ranks = 3; ranks <= 6; ++ranks) {
+        const auto layout = MakeTrainLayout(ranks, 0, {.pp = ranks});
+        const cluster::LinkNeeds needs = LinksOf(layout.value(), ranks);
+        EXPECT_FALSE(needs.pairs.empty() || needs.spare);
+        for (const auto& pair : needs.pairs) {
+            EXPECT_TRUE(pair.few_bytes ? pair.a == 0 : pair.b == pair.a + 1)
+                << ranks << ": " << pair.a << " " << pair.b;
+        }
     }
 }
 

@@ -47,8 +47,16 @@ Channels CutWindow(size_t window, bool contexts) {
 
 // With more ranks, sums over all ranks go along a tree, and only ranks of a group have links.
 constexpr int kMostAllLinked = 64;
+// In a tree of so many ranks, each edge joins neighbors or is rank 0's.
+constexpr int kMostOfChain = 6;
+
+// A pipeline alone: hosts in a ring or a chain have cables only to their neighbors.
+bool IsChain(const TrainLayout& layout, int ranks) {
+    return layout.pp() == ranks && ranks > 2 && ranks <= kMostOfChain;
+}
 
 bool AllLinked(const TrainLayout& layout, int ranks) {
+    if (IsChain(layout, ranks)) return false;
     return ranks <= kMostAllLinked || layout.dp == ranks || layout.tp() == ranks;
 }
 
@@ -252,6 +260,8 @@ cluster::LinkNeeds LinksOf(const TrainLayout& layout, int ranks) {
         if (stage + 1 < layout.pp()) add(rank, stage + 1, r, t);
         if (stage == 0) add(rank, layout.pp() - 1, r, t);  // tied embeddings, chunks
     }
+    // (Rank 0 reaches each host over the network of the control messages.)
+    for (auto& pair : links.pairs) pair.few_bytes = IsChain(layout, ranks) && pair.b > pair.a + 1;
     return links;
 }
 

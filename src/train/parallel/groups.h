@@ -57,7 +57,8 @@ struct TrainGroups {
 };
 
 // The data links that the groups of a job with `ranks` ranks use. layout: of any rank. Up to 64
-// ranks, and if a data or tensor group has all ranks, each rank has a link to each other.
+// ranks, and if a data or tensor group has all ranks, each rank has a link to each other, except in
+// a pipeline of 3 to 6 ranks: its links join neighbors, and rank 0 with each rank.
 cluster::LinkNeeds LinksOf(const TrainLayout& layout, int ranks);
 
 // Whether any link uses MPI, whose calls must all come from one thread.
