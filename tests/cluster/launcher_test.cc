@@ -389,6 +389,9 @@ TEST_F(Meeting, EndsWhenTheUserWishesSo) {
     user.join();
     ASSERT_FALSE(gathered.ok());
     EXPECT_EQ(gathered.error().code, ErrorCode::kCancelled);
+    // Launchers stop all ranks if one fails.
+    EXPECT_TRUE(gathered.error().message.starts_with("stopped while rank(s) 1, 2 of 3 had not "))
+        << gathered.error().message;
     EXPECT_LT(NowNs() - begin, test::LimitNs(5000));
 }
 

@@ -82,8 +82,15 @@ Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& regis
     std::vector<std::string> here(static_cast<size_t>(size));  // the ranks that came
     const Deadline& deadline = gathering.deadline;
     while (true) {
-        WEFT_ASSIGN(const bool complete, rendezvous.Complete());
-        if (complete) return {};
+        const Result<bool> complete = rendezvous.Complete();
+        if (!complete.ok() && complete.error().code == ErrorCode::kCancelled) {
+            return MakeError(ErrorCode::kCancelled,
+                             "stopped while rank(s) {} of {} had not connected, by the user or by "
+                             "the launcher. If one of them failed, its own last line says why",
+                             fmt::join(rendezvous.Missing(), ", "), size);
+        }
+        if (!complete.ok()) return complete.error();
+        if (*complete) return {};
         if (deadline.expired()) {
             const std::string& refusal = admission.last_refusal();
             return MakeError(ErrorCode::kTimeout,

@@ -570,7 +570,7 @@ void Control::Stop() {
         Lock lock(mutex_);
         progress_ = nullptr;
         taken_ = true;
-        const VerdictMessage left{ErrorCode::kCancelled, -1,
+        const VerdictMessage left{ErrorCode::kPeerLost, -1,
                                   RankTextLocked(options_.rank) + " left the job", ""};
         if (!verdict_.has_value() && !ended_) {
             if (is_root())
