@@ -19,6 +19,7 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "base/shell_word.h"
+#include "base/text.h"
 #include "submit/quote.h"
 #include "submit/ssh_rank.h"
 
@@ -27,6 +28,7 @@ namespace {
 
 constexpr size_t kMostSaid = 1 << 20;  // bytes of a client's answer
 constexpr int kInterrupted = 128 + SIGINT;
+constexpr int64_t kStateMs = 10'000;
 
 const char* HowToGet(const std::string& client) {
     if (client == "sbatch") return "It comes with Slurm (Debian: slurm-client)";
@@ -204,6 +206,60 @@ const char* KindOf(const Submitted& job) {
     return job.serves ? "leaderworkerset" : "jobset";
 }
 
+// Commands that print a state alone.
+std::vector<std::string> StateCommand(const Submitted& job) {
+    const auto field = [&](const char* path) {
+        return WithPlace(
+            job, "--namespace=",
+            {"kubectl", "get", KindOf(job), job.name, std::string("--output=jsonpath=") + path});
+    };
+    switch (job.target.engine) {
+        case Engine::kKubeRay: return field("{.status.jobDeploymentStatus}");
+        case Engine::kKubernetes:
+            if (job.serves) return field("{.status.readyReplicas} of {.spec.replicas} ready");
+            return field("{.status.terminalState}{.status.replicatedJobsStatus[0].ready}");
+        case Engine::kSlurm:
+        case Engine::kRay:
+        case Engine::kSsh: break;
+    }
+    return StatusCommand(job);
+}
+
+// Ray prints sentences: "Status for job 'tune': RUNNING", "Job 'tune' succeeded".
+std::string RayState(const std::string& said, const std::string& name) {
+    const size_t at = said.rfind(LowerCase("'" + name + "'"));
+    std::string state;
+    size_t first = said.npos;
+    for (const char* word : {"pending", "running", "stopped", "succeeded", "failed"}) {
+        const size_t found = at == said.npos ? at : said.find(word, at + name.size());
+        if (found >= first) continue;
+        first = found;
+        state = word;
+    }
+    return state;
+}
+
+std::string PodsState(const Submitted& job, const std::string& text) {
+    const bool nothing = text.empty() || text == "0";
+    if (job.target.engine == Engine::kKubeRay) return nothing ? "pending" : text;
+    if (job.serves) return text.starts_with("of ") ? "0 " + text : text;  // none is ready
+    if (text == "1") return "running";  // the JobSet's one job is ready
+    return nothing ? "pending" : text.substr(0, text.find_first_of("01"));
+}
+
+// The different states of hosts ("a: running"), or of the parts of a job of Slurm.
+std::string StatesOfParts(const std::string& said, bool all_answered) {
+    std::vector<std::string> states;
+    for (std::string_view line : Lines(said)) {
+        if (const size_t colon = line.rfind(": "); colon != line.npos)
+            line.remove_prefix(colon + 2);
+        if (line.empty() || std::ranges::count(states, line) > 0) continue;
+        states.emplace_back(line);
+    }
+    if (!all_answered) states.emplace_back("unknown");
+    return fmt::format("{}", fmt::join(states, ", "));
+}
+
 }  // namespace
 
 std::string NotesFolder() {
@@ -331,6 +387,25 @@ std::vector<std::string> StatusCommand(const Submitted& job) {
                            "elif [ -n \"$pid\" ]; then echo running; else echo lost; fi");
     }
     return {};
+}
+
+std::string StateOf(const Submitted& job) {
+    const auto ran = RunChild(StateCommand(job), Deadline::In(kStateMs));
+    const bool good = ran.ok() && ran->status == 0;
+    const std::string said = ran.ok() ? LowerCase(ran->out) : "";
+    std::string state;
+    switch (job.target.engine) {
+        case Engine::kRay:
+            if (good) state = RayState(said + LowerCase(ran->err), job.name);
+            break;
+        case Engine::kKubeRay:
+        case Engine::kKubernetes:
+            if (good) state = PodsState(job, std::string(Trim(std::string_view(said))));
+            break;
+        case Engine::kSlurm:
+        case Engine::kSsh: state = StatesOfParts(said, good); break;
+    }
+    return state.empty() ? "unknown" : Printable(state);
 }
 
 std::vector<std::string> LogCommand(const Submitted& job, bool follow) {

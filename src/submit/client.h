@@ -41,6 +41,11 @@ std::vector<std::string> StatusCommand(const Submitted& job);
 std::vector<std::string> LogCommand(const Submitted& job, bool follow);
 std::vector<std::string> CancelCommand(const Submitted& job);
 
+// A job's state in the engine's own words, in small letters: "running", "2 of 2 ready", or those of
+// all hosts: "ended with status 0, running". Asks for ten seconds at most. "unknown": the client
+// fails or is not installed; StatusCommand prints the reason.
+std::string StateOf(const Submitted& job);
+
 // Runs a client with this program's standard streams; returns its status. Errors: kNotFound, kIo.
 Result<int> RunClient(const std::vector<std::string>& words);
 // Runs a client; returns the client's standard output. Errors: those of RunClient; kIo if the

@@ -7,6 +7,7 @@ own kinds are validated by the package kubernetes-validate where that is install
 """
 import ast
 import functools
+import json
 import os
 import pathlib
 import stat
@@ -99,6 +100,9 @@ class SubmitTest(unittest.TestCase):
                               env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL)
         self.assertEqual(done.returncode, status, done.stderr)
         return (done.stdout if status == 0 else done.stderr).decode(errors="replace")
+
+    def states(self):
+        return [job["state"] for job in json.loads(self.weft("job", "list", "--json"))]
 
     def file(self, to, *words, nodes=2):
         """The output of --dry-run. words: flags, "--" and the command."""

@@ -208,6 +208,10 @@ exit $most""")
                          ["train", "my model.gguf", "--data", "d", "--output-dir", "o"])
         self.client("squeue", '[[ " $* " == *" --jobs=4711 "* ]] && echo PENDING')
         self.assertEqual(self.weft("job", "status", "tune"), "PENDING\n")
+        self.assertEqual(self.states(), ["pending"])
+        self.client("squeue", "exit 1")
+        self.client("scontrol", "exit 1")
+        self.assertEqual(self.states(), ["unknown"])
         (self.folder / "tune-4711.log").write_text("what it printed\n")
         self.assertEqual(self.weft("job", "logs", "tune"), "what it printed\n")
         self.notes_words("scancel")
@@ -293,6 +297,7 @@ class Ssh(SubmitTest):
     def test_a_job(self):
         self.submit(*HOSTILE_COMMAND)
         self.status("a: ended with status 5\nme@b: ended with status 5\n")
+        self.assertEqual(self.states(), ["ended with status 5"])
         keys = set()
         for rank, host in enumerate(("a", "me@b")):
             home = self.folder / "hosts" / host
@@ -327,6 +332,7 @@ class Ssh(SubmitTest):
         program = self.bin / "ssh"
         program.write_text(program.read_text().replace("!= down", "!= a"))
         self.assertIn("refused", self.weft("job", "status", "tune", status=1))
+        self.assertEqual(self.states(), ["running, unknown"])
         self.ssh("$host")
         self.weft("job", "cancel", "tune")
 
@@ -570,6 +576,11 @@ class Pods(PodsCase):
         self.assertEqual(self.words("kubectl", 1)[:2], ["create", "-f"])
         self.weft("job", "status", "tune")
         self.assertEqual(self.words("kubectl", 2), ["get", "jobset", "tune", "--namespace=ml"])
+        for said, state in (("", "pending"), ("0", "pending"), ("1", "running"),
+                            ("Failed0", "failed"), ("Completed", "completed")):
+            self.client("kubectl", f"[[ $* == *--output=jsonpath=* ]] && printf '%s' '{said}'")
+            self.assertEqual(self.states(), [state])
+        self.notes_words("kubectl", 'echo created')
         self.weft("job", "logs", "-f", "tune")
         self.assertEqual(self.words("kubectl", 3),
                          ["logs", "job/tune-rank-0", "--follow", "--namespace=ml"])
@@ -644,6 +655,12 @@ class Ray(SubmitTest):
         self.assertEqual(words[-3:], ["--", "python3", "weft_tune.py"])
         self.assertEqual(command_of((self.folder / "driver.py").read_text()),
                          ["weft", *TRAIN])
+        for said, state in (("Status for job 'tune': RUNNING\nStatus message: fine", "running"),
+                            ("a warning\n---\nJob 'tune' succeeded\n---", "succeeded")):
+            self.client("ray", f'[ "$*" = "job status tune --address=http://head:8265" ] && '
+                               f'echo "{said}" >&2')
+            self.assertEqual(self.states(), [state])
+        self.notes_words("ray")
         self.weft("job", "logs", "-f", "tune")
         self.assertEqual(self.words("ray", 1), ["job", "logs", "tune", "--follow",
                                                 "--address=http://head:8265"])

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/on_threads.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "cli/commands.h"
@@ -228,18 +229,27 @@ Status RunSubmit(SubmitFlags& flags) {
 }
 
 Status ListJobs(JobFlags& flags) {
+    constexpr size_t kAtOnce = 16;
+    const std::vector<submit::Submitted> jobs = submit::ReadNotes();
+    std::vector<std::string> states(jobs.size());
+    WEFT_TRY(OnThreads(kAtOnce, jobs.size(), [&](size_t i) -> Status {
+        states[i] = submit::StateOf(jobs[i]);
+        return {};
+    }));
     Json json = Json::array();
-    for (const submit::Submitted& job : submit::ReadNotes()) {
+    for (size_t i = 0; i < jobs.size(); ++i) {
+        const submit::Submitted& job = jobs[i];
         json.push_back({{"name", job.name},
                         {"to", submit::EngineName(job.target.engine)},
                         {"place", job.target.place},
                         {"id", job.id},
+                        {"state", states[i]},
                         {"at", job.at_s},
                         {"command", job.command}});
         if (flags.json) continue;
-        PrintOut("{:<24} {:<8} {:<10} {}  {}\n", job.name, submit::EngineName(job.target.engine),
-                 job.id.empty() ? "-" : job.id, UtcText(job.at_s, "%Y-%m-%d %H:%M"),
-                 Printable(submit::ShellWords(job.command)));
+        PrintOut("{:<24} {:<8} {:<10} {:<10} {}  {}\n", job.name,
+                 submit::EngineName(job.target.engine), job.id.empty() ? "-" : job.id, states[i],
+                 UtcText(job.at_s, "%Y-%m-%d %H:%M"), Printable(submit::ShellWords(job.command)));
     }
     if (flags.json) PrintJson(json);
     return {};
@@ -363,7 +373,8 @@ void AddJob(const Command& app, int& status) {
     const Command jobs = app.AddCommand("job", "Show or end jobs of 'weft submit'", kJobFooter);
     jobs.NeedsCommand();
     const Command list = AddJobCommand(jobs, flags, "list",
-                                       "List the jobs submitted from this host", status, ListJobs);
+                                       "List the jobs submitted from this host, with their states",
+                                       status, ListJobs);
     AddJson(list, flags->json);
     AddJobCommand(jobs, flags, "status", "Show the state of a job", status, ShowStatus);
     const Command logs =
