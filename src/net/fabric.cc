@@ -230,7 +230,7 @@ Status Builder::Open() {
 // Listens for ranks that share memory with this one. Where the system has no memory for that, these
 // ranks use TCP.
 Status Builder::ListenShared() {
-    if (!MemoryFile("weft-link").valid()) {
+    if (!SealableFile("weft-link").valid()) {
         const char* const why = std::strerror(errno);
         if (options_.transport == Transport::kShm) {
             return MakeError(ErrorCode::kIo,

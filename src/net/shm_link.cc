@@ -184,7 +184,7 @@ class ShmLink final : public BaseLink {
 }  // namespace
 
 Result<Fd> ShmRegion::Create(size_t window_bytes) {
-    Fd fd = MemoryFile("weft-link");
+    Fd fd = SealableFile("weft-link");
     if (!fd.valid()) {
         return MakeError(ErrorCode::kIo, "shared memory: memfd_create: {}", std::strerror(errno));
     }

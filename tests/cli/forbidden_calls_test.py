@@ -7,12 +7,14 @@ cause.
 """
 import ctypes
 import errno
+import json
 import os
 import pathlib
 import platform
 import struct
 import subprocess
 import sys
+import tempfile
 import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -66,6 +68,16 @@ class ForbiddenCalls(unittest.TestCase):
         done = run(PROGRAM, *ASK, *two, "--transport", "shm", forbidden=MEMFD_CREATE)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("memfd_create: Operation not permitted", done.stderr)
+
+    def test_input_of_a_command(self):
+        with tempfile.TemporaryDirectory() as folder:
+            data, line = os.path.join(folder, "data.jsonl"), os.path.join(folder, "line")
+            pathlib.Path(data).write_text('{"text": "3 + 4 = 7"}\n')
+            done = run(PROGRAM, "train", MODEL, "--data", data, "--no-output", "--steps", "1",
+                       "--seq-len", "16", "-t", "1", "--on-step", f"cat >{line}",
+                       forbidden=MEMFD_CREATE)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(pathlib.Path(line).read_text())["step"], 1)
 
     def test_memory_files_that_nobody_executes(self):
         """The setting counts for a namespace of processes; only root may make one here."""
