@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/fd.h"
+#include "base/start_thread.h"
 
 namespace weft {
 namespace {
@@ -155,7 +156,12 @@ Result<pid_t> StartChild(const std::string& file, std::vector<std::string> words
     ::posix_spawn_file_actions_destroy(&actions);
     ::posix_spawnattr_destroy(&attributes);
     if (failed == 0) return pid;
-    return MakeError(ErrorCode::kIo, "{}: cannot start: {}", file, std::strerror(failed));
+    std::string why = std::strerror(failed);
+    // (Without permission for the file, clone3 itself is permitted: it finds no arguments.)
+    if (failed == EPERM && ::syscall(SYS_clone3, nullptr, 0) < 0 && errno == EPERM) {
+        why += std::string(". ") + kForbidsClone3;
+    }
+    return MakeError(ErrorCode::kIo, "{}: cannot start: {}", file, why);
 }
 
 Result<ChildResult> RunChild(std::vector<std::string> words,

@@ -42,11 +42,8 @@ Status StartThread(std::thread& thread, const std::function<void()>& work,
             return {};
         } catch (const std::system_error& error) {
             if (error.code().value() == EPERM) {  // not a limit: no wait changes it
-                return MakeError(ErrorCode::kIo,
-                                 "the system started no thread: {}. A container's seccomp profile "
-                                 "forbids clone3: update the container runtime (Docker 20.10.10 or "
-                                 "newer), or pass --security-opt seccomp=unconfined",
-                                 error.code().message());
+                return MakeError(ErrorCode::kIo, "the system started no thread: {}. {}",
+                                 error.code().message(), kForbidsClone3);
             }
             if (!deadline.expired()) {
                 std::this_thread::sleep_for(kPause);

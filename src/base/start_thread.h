@@ -12,6 +12,10 @@
 namespace weft {
 
 inline constexpr int64_t kThreadMs = 5000;
+// What EPERM for a new thread or process means.
+inline constexpr const char* kForbidsClone3 =
+    "A container's seccomp profile forbids clone3: update the container runtime (Docker 20.10.10 "
+    "or newer), or pass --security-opt seccomp=unconfined";
 
 struct ThreadOptions {
     int64_t wait_ms = kThreadMs;  // time for tries; 0: a single try

@@ -58,6 +58,9 @@ class ForbiddenCalls(unittest.TestCase):
         done = run(PROGRAM, *ASK, "-t", "1", "--local", "2", forbidden=CLONE3)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(cause, done.stderr)
+        done = run(PROGRAM, "submit", "--to", "ssh", "--hosts", "a", "--", "run", "m",
+                   forbidden=CLONE3)  # another process
+        self.assertIn(cause, done.stderr)
 
     def test_memory_files(self):
         two = ("-t", "1", "--local", "2", "--tp", "2")
