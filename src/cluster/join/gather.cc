@@ -81,6 +81,7 @@ Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& regis
         [&](const DialHello& hello, bool) { return OfThisJob(hello, size); });
     std::vector<std::string> here(static_cast<size_t>(size));  // the ranks that came
     const Deadline& deadline = gathering.deadline;
+    const std::string to = gathering.place.empty() ? "" : " to " + gathering.place;
     while (true) {
         const Result<bool> complete = rendezvous.Complete();
         if (!complete.ok() && complete.error().code == ErrorCode::kCancelled) {
@@ -94,14 +95,15 @@ Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& regis
         if (deadline.expired()) {
             const std::string& refusal = admission.last_refusal();
             return MakeError(ErrorCode::kTimeout,
-                             "rank(s) {} did not connect within {} ms. Did the launcher start "
-                             "them, and can they reach this host's ports?{}",
-                             fmt::join(rendezvous.Missing(), ", "), deadline.length_ms(),
+                             "rank(s) {} did not connect{} within {} ms. Did the launcher start "
+                             "them, each with a rank of its own, and can they reach this host's "
+                             "ports?{}",
+                             fmt::join(rendezvous.Missing(), ", "), to, deadline.length_ms(),
                              refusal.empty() ? "" : " Turned away: " + refusal);
         }
         rendezvous.Tell([&] {
-            return fmt::format("waiting for rank(s) {} of {}",
-                               fmt::join(rendezvous.Missing(), ", "), size);
+            return fmt::format("waiting for rank(s) {} of {} to connect{}",
+                               fmt::join(rendezvous.Missing(), ", "), size, to);
         });
         WEFT_ASSIGN(auto arrivals, admission.Turn(std::min<int64_t>(deadline.left_ms(), kTurnMs)));
         for (Arrival& arrival : arrivals) {

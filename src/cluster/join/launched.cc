@@ -152,7 +152,11 @@ Status Launched::MeetAtAddress(const LaunchOptions& options) {
 Status Launched::Gather(RankRegistry& registry, int64_t timeout_ms, const std::atomic<bool>* stop) {
     gathered_ = true;
     return GatherRanks(listener_.get(), launcher_.size, key_, registry,
-                       {timeout_ms, Deadline::In(std::max(start_ms_, timeout_ms)), stop, false});
+                       {.timeout_ms = timeout_ms,
+                        .deadline = Deadline::In(std::max(start_ms_, timeout_ms)),
+                        .stop = stop,
+                        .may_return = false,
+                        .place = addresses_.front().Text()});
 }
 
 // If rank 0 hangs up but still listens, it either had many callers without the key, or has no more

@@ -56,6 +56,7 @@ struct Gathering {
     bool may_return = true;   // a lost rank may come again; false: it ends the wait
     uint64_t ticket = 0;      // of the job, for busy workers (waiting_line.h)
     bool calls_back = false;  // lost ranks of the running job
+    std::string place{};      // rank 0's address, which a launcher's ranks dial; for messages
 };
 
 // Tracks which of the ranks 1 to size - 1 are connected. Thread: one.
