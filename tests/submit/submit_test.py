@@ -429,7 +429,7 @@ class Ssh(SubmitTest):
             other.wait()
 
     def test_a_file_of_hosts(self):
-        (self.folder / "hosts.txt").write_text("# two\na slots=1\n\nme@b  # the other\n")
+        (self.folder / "hosts.txt").write_text("\ufeffa slots=1\n# two\n\nme@b  # other\n")
         text = self.weft("submit", "--to", "ssh", "-N", "2", "--hostfile", "hosts.txt", "--dry-run",
                          "--", "run", "m")
         self.assertIn("for host in a me@b; do", text)

@@ -115,6 +115,7 @@ Status ResolveSshHosts(SubmitFlags& flags) {
             return MakeError(ErrorCode::kUsage, "--hosts and --hostfile exclude each other");
         }
         WEFT_ASSIGN(text, ReadTextFile(flags.hostfile, 1 << 20));
+        if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // a byte order mark
     }
     std::ranges::replace(text, ',', '\n');
     std::istringstream lines(text);
