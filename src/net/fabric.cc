@@ -239,7 +239,12 @@ Status Builder::ListenShared() {
                              "profile.",
                              why);
         }
-        Log(LogLevel::kWarning,
+        const auto& hosts = options_.hosts;
+        const auto own = static_cast<size_t>(options_.rank);
+        const bool first =
+            hosts.empty() ? own == 0  // of the ranks on this host
+                          : std::ranges::find(hosts, hosts[own]) - hosts.begin() == options_.rank;
+        Log(first ? LogLevel::kWarning : LogLevel::kDebug,
             "memfd_create: {}: ranks of this host use TCP instead of shared memory", why);
         return {};
     }
