@@ -119,7 +119,7 @@ struct ClusterOptions {
     // Returns the data links that `job` needs with `ranks` ranks. If null, each rank needs a link
     // to each other rank.
     std::function<LinkNeeds(const std::string& job, int ranks)> links_of{};
-    // Whether errors of the first links name the layouts of a served model that need fewer.
+    // Whether errors of the first links name the layouts that need fewer.
     bool names_layouts = false;
     // With elastic: called if two ranks cannot reach each other, so that the job must begin with
     // fewer ranks. Returns `job`, changed for the ranks `kept` of `ranks` ranks. The Cluster's

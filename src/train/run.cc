@@ -20,6 +20,7 @@
 #include "train/evaluate.h"
 #include "train/grpo/rollouts.h"
 #include "train/lora/lora_source.h"
+#include "train/parallel/groups.h"
 #include "train/process_work.h"
 #include "train/reference.h"
 #include "train/resume.h"
@@ -1015,6 +1016,9 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
     const int ranks = cluster::RanksOf(options);
     WEFT_TRY(PlanRecovery(job, ranks, options));
     options.links_of = LinksOfJob;
+    const auto stages = MakeTrainLayout(ranks, 0, {.pp = ranks});
+    const bool fewer = stages.ok() && !LinksOf(*stages, ranks).pairs.empty();
+    options.names_layouts = fewer && job.trainer.pp != ranks;
     WEFT_TRY(cluster::CheckOptions(options));
     WEFT_ASSIGN(const auto cluster, cluster::Cluster::Launch(options, TrainJobToJson(job)));
     if (cluster->size() != ranks) {

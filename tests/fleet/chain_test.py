@@ -63,6 +63,9 @@ def test_a_ring_of_four(room, _):
     staged = losses(a.run(*words, "--cluster", "home", "--pp", "4"))
     assert len(alone) == 2 and len(staged) == 2, (alone, staged)
     assert all(abs(x - y) <= 1e-3 * x for x, y in zip(alone, staged)), (alone, staged)
+    # Other layouts need more links, and the error names this one.
+    ran = a.run(*words, "--cluster", "home", "--timeout-ms", limits.timeout_ms(2000))
+    assert ran.returncode == 3 and "--pp 4 works" in ran.stderr, ran
     # The opposite host is known, and that only neighbors have cables is no fault.
     ran = a.run("hosts", "--json")
     assert ran.returncode == 0, ran

@@ -663,7 +663,7 @@ Status CheckFlags(TrainFlags& flags) {
 }
 
 Status ResolveTrain(TrainFlags& flags) {
-    flags.common.hosts_beyond = flags.job.trainer.pp > 1;
+    flags.common.hosts_beyond = true;  // --pp may need cables only between neighbors
     WEFT_TRY(Resolve(flags.common));
     WEFT_TRY(ResolveLayout(flags));
     WEFT_TRY(ResolveValues(flags));
