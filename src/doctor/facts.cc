@@ -162,6 +162,10 @@ std::string ProvenDevice(HostView& view) {
     return "";
 }
 
+bool LacksProvider(HostView& view, const std::string& device) {
+    return Contains(view.Text("probe/register_memory/" + device), "no user-space driver");
+}
+
 std::vector<std::string> ConfFiles(HostView& view, const std::string& folder) {
     std::vector<std::string> paths;
     for (const std::string& name : view.List(folder)) {

@@ -37,6 +37,8 @@ std::string KernelRelease(HostView& view);  // "6.14.0-37-generic"; "": unknown
 std::optional<Version> KernelVersion(HostView& view);
 // "mlx5_0: registered 67108864", for the first RDMA device that registered memory; "": none.
 std::string ProvenDevice(HostView& view);
+// Whether libibverbs found no provider for the RDMA device when this process tried to use it.
+bool LacksProvider(HostView& view, const std::string& device);
 // The paths of the files in `folder` whose names end with ".conf", in order.
 std::vector<std::string> ConfFiles(HostView& view, const std::string& folder);
 // A value of /proc/meminfo in bytes.

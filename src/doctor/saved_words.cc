@@ -38,7 +38,7 @@ package packages is not installed firmware amdgpu amd graphics nvidia mlnx ofed 
 linux-base ii hi rdma-core rdma mesa vulkan radeon intel providers ibverbs ibverbs-providers
 libibverbs drivers gpu saved git 0ubuntu# AMD RYZEN Ryzen AI MAX Max MAX+ Max+ hypervisor avx2
 avx512bw avx512_vnni avx512f fma f16c asimd MemTotal MemAvailable SwapTotal SwapFree partition file
-kubernetes containerd
+kubernetes containerd confined relay peer-relay so user-space knows
 dev zram# Module Installed Memory Device Size Speed Configured Other Reboot required to ensure that
 your system benefits from these updates Tcp OutSegs RetransSegs RtoAlgorithm RtoMin RtoMax MaxConn
 ActiveOpens PassiveOpens AttemptFails EstabResets CurrEstab InSegs InErrs OutRsts InCsumErrors

@@ -95,7 +95,7 @@ void RunMemlock(HostView& view, Findings& out) {
     // Registering memory with an RDMA device is the strongest proof.
     for (const std::string& device : view.List("sys/class/infiniband")) {
         const Reading proof = view.Probe("register_memory/" + device);
-        if (!proof.found()) continue;
+        if (!proof.found() || LacksProvider(view, device)) continue;  // rdma-library reports it
         const bool fine = proof.text.starts_with("registered");
         ReportUnless<found::kMemlockDevice>(fine, out, device, Trim(proof.text), soft, needed);
         if (!fine) out.AskCost(TcpQuestion(view));

@@ -204,6 +204,80 @@ Package ReadPackage(HostView& view) {
     return package;
 }
 
+// The private ABI of rdma-core releases (IBVERBS_PABI_VERSION), newest first. libibverbs loads only
+// providers of its own ABI; their files are called "libmlx5-rdmav34.so".
+struct VerbsAbi {
+    Version since;
+    int64_t abi;
+};
+constexpr VerbsAbi kVerbsAbis[] = {{{{65, 0, 0}}, 65}, {{{64, 0, 0}}, 64}, {{{59, 0, 0}}, 59},
+                                   {{{57, 0, 0}}, 57}, {{{34, 0, 0}}, 34}, {{{33, 0, 0}}, 33}};
+constexpr Version kFirstUnknownAbi = {{66, 0, 0}};
+
+// The system's libibverbs, and its providers for one kind of card.
+struct VerbsLibrary {
+    std::string version;  // "44.0", that of its rdma-core; "": unknown
+    int64_t abi = 0;      // 0: unknown
+    std::vector<std::string> providers;
+    bool Fits() const {
+        const std::string end = fmt::format("-rdmav{}.so", abi);
+        return abi == 0 || providers.empty() ||
+               std::ranges::any_of(providers,
+                                   [&](const std::string& file) { return file.ends_with(end); });
+    }
+    std::string Text() const {
+        return fmt::format("libibverbs{}{}", version.empty() ? "" : " " + version,
+                           abi == 0 ? "" : fmt::format(" (ABI {})", abi));
+    }
+};
+
+// driver: the kernel's driver of the card.
+VerbsLibrary ReadVerbsLibrary(HostView& view, std::string_view driver) {
+    constexpr std::pair<std::string_view, std::string_view> kProviders[] = {
+        {"mlx5_core", "mlx5"},  {"mlx4_core", "mlx4"}, {"ice", "irdma"}, {"i40e", "irdma"},
+        {"bnxt_en", "bnxt_re"}, {"cxgb4", "cxgb4"},    {"qede", "qedr"}, {"ionic", "ionic"}};
+    constexpr const char* kFolders[] = {"usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu",
+                                        "usr/lib64", "usr/lib"};
+    VerbsLibrary library;
+    for (const std::string folder : kFolders) {
+        // "libibverbs.so.1.14.44.0"
+        const Reading link = view.Link(folder + "/libibverbs.so.1");
+        if (!link.found()) continue;
+        library.version = After(After(link.text, ".so.1."), ".");
+        const auto version = ParseVersion(library.version);
+        for (const auto& [since, abi] : kVerbsAbis) {
+            const bool known = version && *version >= since && *version < kFirstUnknownAbi;
+            if (known && library.abi == 0) library.abi = abi;
+        }
+        for (const std::string& file : view.List(folder + "/libibverbs")) {
+            for (const auto& [kernel, name] : kProviders) {
+                const bool fits =
+                    kernel == driver && file.starts_with(fmt::format("lib{}-rdmav", name));
+                if (fits) library.providers.push_back(file);
+            }
+        }
+        break;
+    }
+    return library;
+}
+
+// Reports RDMA devices that libibverbs does not see, since it loads no provider for them.
+bool CheckProviders(HostView& view, Findings& out) {
+    std::set<std::string> seen;
+    for (const RdmaPort& port : RdmaPorts(view)) {
+        if (port.software() || !seen.insert(port.device).second) continue;
+        const PciDevice* card = FindPci(view, port.pci);
+        const VerbsLibrary library = ReadVerbsLibrary(view, card == nullptr ? "" : card->driver);
+        if (!LacksProvider(view, port.device) && library.Fits()) continue;
+        Report<found::kRdmaProvider>(
+            out, port.device, library.Text(),
+            library.providers.empty() ? "none that is known" : Joined(library.providers));
+        out.AskCost(TcpQuestion(view));
+        return true;
+    }
+    return false;
+}
+
 std::string StateText(const RdmaPort& port) {
     return fmt::format("{}: state {}, physical {}, {} {}", port.Text(), port.state,
                        port.physical.empty() ? "unknown" : port.physical, port.link_layer,
@@ -410,9 +484,11 @@ void RunRdmaLibrary(HostView& view, Findings& out) {
     if (!HasRdma(view)) return;
     const auto [text, missing] = ReadPackage(view);
     if (text.empty()) {
-        if (missing) Report<found::kRdmaCoreMissing>(out);
+        if (missing) return Report<found::kRdmaCoreMissing>(out);
+        CheckProviders(view, out);
         return;
     }
+    if (CheckProviders(view, out)) return;
     const auto version = PackageVersion(text);
     if (!version) return;
     ReportUnless<found::kRdmaCore>(*version >= kOld, out,
