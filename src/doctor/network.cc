@@ -488,7 +488,32 @@ void AddVpnPaths(HostView& host, HostView& other, std::vector<Path>& paths) {
     }
 }
 
+// Lines of `tailscale status`: `100.88.1.2 host-b user@ linux active; relay "fra", tx 12 rx 34`.
+std::set<std::string> ReadRelayed(HostView& view) {
+    std::set<std::string> addresses;
+    const Reading status = TailscaleStatus(view);
+    for (std::string_view line : Lines(status.text)) {
+        const auto words = Words(line);
+        if (words.empty() || !ParseIpv4(words[0])) continue;
+        const size_t active = line.find(" active;");
+        if (active == line.npos) continue;
+        if (ContainsAny(line.substr(active), " relay| peer-relay")) addresses.emplace(words[0]);
+    }
+    return addresses;
+}
+
 }  // namespace
+
+Reading TailscaleStatus(HostView& view) {
+    const bool used = std::ranges::any_of(NetDevices(view), [](const NetDevice& device) {
+        return device.name.starts_with("tailscale");
+    });
+    return used || !view.Complete() ? view.Command("tailscale status") : Reading();
+}
+
+const std::set<std::string>& RelayedAddresses(HostView& view) {
+    return view.Derived(ReadRelayed);
+}
 
 std::vector<Path> PathsFrom(HostView& host, Hosts hosts) {
     std::vector<Path> paths;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,10 @@ bool SaysInfiniband(std::string_view ip, std::string_view interface);
 bool IsOfContainers(std::string_view name);
 // Whether VPNs give such names to their interfaces: Tailscale, WireGuard, ZeroTier, Nebula.
 bool IsVpn(std::string_view name);
+// Output of `tailscale status`, if Tailscale has an interface.
+Reading TailscaleStatus(HostView& view);
+// The addresses of hosts to which Tailscale sends packets through a relay (DERP).
+const std::set<std::string>& RelayedAddresses(HostView& view);
 // Whether the name is safe as an argument of a command line.
 bool IsPlainName(std::string_view name);
 // Whether the driver is one of USB network adapters.

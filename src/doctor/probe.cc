@@ -122,13 +122,16 @@ bool IsThere(const char* path) {
     return ::access(path, F_OK) == 0;
 }
 
-// Container, its kind, and the boot loader, as words of SystemTags.
+// Container, its kind, its confinement, and the boot loader, as words of SystemTags.
 std::string System() {
     std::string words = FirstBytes("/run/systemd/container");
     if (IsThere("/run/.containerenv")) words += " podman";
     if (IsThere("/.dockerenv")) words += " docker";
     if (IsThere("/var/run/secrets/kubernetes.io")) words += " kubernetes";
     if (IsThere("/dev/.lxc") || IsThere("/dev/lxd")) words += " lxc";
+    // The type of SELinux for programs in containers.
+    if (FirstBytes("/proc/self/attr/current").find(":container_t:") != words.npos)
+        words += " confined";
     if (IsThere("/run/ostree-booted")) words += " ostree";
     if (IsThere("/etc/default/limine")) words += " limine";
     // The loader writes its name in UTF-16 after four bytes of attributes.

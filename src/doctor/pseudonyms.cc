@@ -50,10 +50,11 @@ constexpr std::string_view kNumbered =
     "eth ib wlan usb thunderbolt bond team br docker virbr vnet tun tap wg dummy sit gre vlan "
     "vxlan "
     "rxe rxe_ siw mlx4_ mlx5_ mlx5_bond_ bnxt_re bnxt_re_bond irdma qedr hfi1_ cxgb4_ cxgb3_ lxcbr "
-    "lxdbr podman cni macvlan efa_ ifb gretap ip6tnl ipvlan";
+    "lxdbr podman cni macvlan efa_ ifb gretap ip6tnl ipvlan tailscale nebula";
 constexpr std::string_view kPlaced = "en ib wl ww sl roce";
 // Prefixes that checks use, in otherwise private names.
-constexpr std::string_view kBeginnings = "docker br- virbr cni podman lxc veth thunderbolt rxe";
+constexpr std::string_view kBeginnings =
+    "docker br- virbr cni podman lxc veth thunderbolt rxe tailscale wg zt nebula";
 
 // Whether the address is in one of these networks, so that it is not public.
 bool IsHere(const Ipv4& address) {

@@ -86,6 +86,7 @@ constexpr SavedRow kRows[] = {
     {"cmd/ip_-j_<addr|route><more>", kIp},
     {"cmd/ip_<route|addr|link|-4|-br|-d_link><more>", kTable},
     {"cmd/ip_a", kTable},
+    {"cmd/tailscale_status", kLines, "*; relay|*; peer-relay"},
     {"cmd/ping_-c_1_-W_1_-M_do_-s_<n>_<ip>", kLines,
      "*time=|*packet loss|*not found|*not permitted"},
     {"sys/bus/thunderbolt/devices/<id>/<rx_speed|rx_lanes>", kValue},

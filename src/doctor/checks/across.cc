@@ -91,7 +91,7 @@ void ReportPathMtu(HostView& view, const Path& path, const std::string& link, Fi
 
 // large: the answer to a ping with a full packet.
 void CheckPath(HostView& view, const Path& path, const Reading& large, Findings& out) {
-    constexpr double kSlowMs = 2;
+    constexpr double kSlowMs = 2, kFarMs = 10;
     const Reading small = view.Command(PingCommand(path, kSmallPacket));
     const std::string link = LinkText(view, path);
     if (ContainsAny(large.text, "not found|not permitted")) {
@@ -99,8 +99,11 @@ void CheckPath(HostView& view, const Path& path, const Reading& large, Findings&
     } else if (Contains(large.text, " 0% packet loss")) {
         const auto ms = NumberAfter(large.text, " time=");
         const bool slow = ms && *ms >= kSlowMs;
-        ReportUnless<found::kPathSlow>(!slow, out, link, path.mtu,
-                                       ms ? fmt::format(", {:g} ms both ways", *ms) : "", kSlowMs);
+        ReportAs<found::kPathSlow>(!slow           ? kOk
+                                   : *ms >= kFarMs ? kWarn
+                                                   : kNote,
+                                   out, link, path.mtu,
+                                   ms ? fmt::format(", {:g} ms both ways", *ms) : "", kSlowMs);
         const NetDevice* device = slow ? FindNetDevice(view, path.device) : nullptr;
         const auto fast = device == nullptr ? std::nullopt : PortLink(*device);
         if (!fast) return;
@@ -305,6 +308,10 @@ void AcrossPath(Hosts hosts, Findings& out) {
         std::string why;
         const std::vector<Path> paths = PathsFrom(*host, hosts);
         for (const Path& path : paths) {
+            if (path.vpn && RelayedAddresses(*host).contains(path.address)) {
+                Report<found::kPathRelayed>(out, LinkText(*host, path));
+                continue;
+            }
             const Reading large = host->Command(PingCommand(path, path.mtu));
             if (large.found()) CheckPath(*host, path, large, out);
             if (!large.refused()) continue;

@@ -366,6 +366,13 @@ void RunThunderbolt(HostView& view, Findings& out) {
     CheckCableRdma(view, out);
 }
 
+// The other hosts may be phones or laptops, not ranks; across-path warns of ranks.
+void RunVpnRelay(HostView& view, Findings& out) {
+    const std::set<std::string>& relayed = RelayedAddresses(view);
+    if (!relayed.empty()) return Report<found::kVpnRelayed>(out, ListText(relayed));
+    if (TailscaleStatus(view).found()) out.Ok("Tailscale relays to no host");
+}
+
 void RunRoceFlowControl(HostView& view, Findings& out) {
     for (const RdmaPort& port : RdmaPorts(view)) {
         if (!port.ethernet() || !port.active() || port.software()) continue;
