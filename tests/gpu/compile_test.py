@@ -19,15 +19,16 @@ import threading
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "weft"
 HOST_LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 EMULATED = pathlib.Path(__file__).parent / "standin/emulated.h"
-TARGETS = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1151", "gfx1201", "sm_75", "sm_80",
-           "sm_89", "sm_90", "sm_120", "sm_121", "sm_75@12", "sm_90@12", "host"]
-# Folders of hiprtc, and its library there: the older one does not know gfx12.
+TARGETS = ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201",
+           "sm_75", "sm_80", "sm_89", "sm_90", "sm_120", "sm_121", "sm_75@12", "sm_90@12", "host"]
+# Folders of hiprtc, and its library there: the older one does not know gfx12 and gfx950.
 OLDER, NEWER = ("hip", "libamdhip64.so.5"), ("hip-6", "libhiprtc.so.6")
 NO_MATRICES = ["gfx1030"]
 MOST_SHARED = 64 << 10
 # Bytes of scratch of kernels that do not fit into registers. Attention on matrix units has tiles of
 # 64 rows, 64 keys and 128 dims; RADV spills, too, with 32 lanes (2 KB).
-SCRATCH = {("attention_matrix", "gfx90a"): 196, ("attention_matrix", "gfx942"): 196,
+SCRATCH = {("attention_matrix", "gfx908"): 196, ("attention_matrix", "gfx950"): 196,
+           ("attention_matrix", "gfx90a"): 196, ("attention_matrix", "gfx942"): 196,
            ("attention_matrix", "gfx1100"): 880, ("attention_matrix", "gfx1151"): 880,
            ("attention_matrix", "gfx1201"): 452}
 
@@ -104,7 +105,7 @@ def compile_all(target, options, roomy, paths):
 # --- the test ---
 
 def hiprtc_of(target):
-    return NEWER if target.startswith("gfx12") else OLDER
+    return NEWER if target.startswith(("gfx12", "gfx950")) else OLDER
 
 
 def nvrtc_of(target):

@@ -140,6 +140,7 @@ class Faults(unittest.TestCase):
                 ("cuda", {"WEFT_STANDIN_INIT": "7"}, "the driver does not start: result 7."),
                 ("cuda", {"CUDA_VISIBLE_DEVICES": ""}, "Does CUDA_VISIBLE_DEVICES= hide it?"),
                 ("hip", {"WEFT_STANDIN_ARCH": "gfx1201"}, "'gfx1201' needs ROCm 6.3 or later"),
+                ("hip", {"WEFT_STANDIN_ARCH": "gfx950"}, "'gfx950' needs ROCm 7.0 or later"),
                 ("cuda", {"WEFT_STANDIN_DEVICES": "0"}, "this machine has no CUDA device")):
             failed = subprocess.run([PROGRAM, *ASK, "--device", device], capture_output=True,
                                     text=True, timeout=PATIENCE,

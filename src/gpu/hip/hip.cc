@@ -90,9 +90,13 @@ struct Family {
     uint32_t least_version = 0;
 };
 constexpr Family kFamilies[] = {
-    {"gfx90a", 64, true},  // MI200
-    {"gfx942", 64, true},  // MI300
-    {"gfx103", 32, false}, {"gfx11", 32, true}, {"gfx12", 32, true, 60'300'000},
+    {"gfx908", 64, true},              // MI100
+    {"gfx90a", 64, true},              // MI200
+    {"gfx942", 64, true},              // MI300
+    {"gfx950", 64, true, 70'000'000},  // MI350
+    {"gfx103", 32, false},
+    {"gfx11", 32, true},
+    {"gfx12", 32, true, 60'300'000},
 };
 
 std::string Version(int number) {

@@ -2,7 +2,7 @@
 // summed in float32. An invocation holds kEach elements of a matrix; the layout is that of the
 // target's matrix instruction:
 //
-//     gfx908 to gfx942  MFMA 16x16x16, 64 lanes
+//     gfx908 to gfx950  MFMA 16x16x16, 64 lanes
 //     gfx11             WMMA 16x16x16, 32 lanes; both halves of the lanes hold all of A and B
 //     gfx12             WMMA 16x16x16, 32 lanes
 //     CUDA              mma.m16n8k16, twice (sm_75: m16n8k8, four times)
