@@ -121,9 +121,7 @@ class TrainSearcher {
         cut.dp = wishes_.dp > 0 ? wishes_.dp : most_ranks_ / (tp * pp);
         cut.ep = wishes_.ep;
         if (cut.dp == 0 || cut.ranks() > links_.ranks()) return;
-        // With --tp, uses the default of `weft train`; else enables sequence parallelism.
-        cut.sequence_parallel =
-            tp > 1 && cut.cp == 1 && wishes_.sequence_parallel.value_or(wishes_.tp == 0);
+        cut.sequence_parallel = tp > 1 && cut.cp == 1 && wishes_.sequence_parallel.value_or(true);
         const bool whole = walk_.job().update.kind == train::UpdateKind::kMuon;
         if (whole && (tp > 1 || (wishes_.zero > 0 && cut.replicas() > 1))) {
             return Refuse("--optim muon needs whole matrices: --tp 1 and --zero 0");

@@ -16,7 +16,7 @@ struct TrainWishes {
     int tp = 0, pp = 0, dp = 0, ep = 0, virtual_stages = 0;
     int cp = 1;
     int zero = -1;                          // -1: searched
-    std::optional<bool> sequence_parallel;  // nullopt: searched if tp is searched, too
+    std::optional<bool> sequence_parallel;  // nullopt: on where it is possible
     std::optional<program::Recompute> recompute;
     // 0: searched; without a global batch, among powers of two and the largest micro-batch that
     // fits.

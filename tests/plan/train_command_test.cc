@@ -19,6 +19,37 @@ const Words kAsked{"plan", "llama-3.1-8b", "--train", "--machines",    "2xh100",
                    "3",    "--tp",         "1",       "--pp",          "1",      "--seq-len",
                    "2048", "--recompute",  "none",    "--micro-batch", "2",      "--explain"};
 
+// Llama 3.1 405B was trained with TP 8 and PP 16 on H100 GPUs of 80 GB, with sequence parallelism.
+TEST(PlanTrainCommand, GivenTensorRanksHaveSequenceParallelism) {
+    const Words asked{"plan",
+                      "llama-3.1-405b",
+                      "--train",
+                      "--machines",
+                      "16xh100",
+                      "--tp",
+                      "8",
+                      "--pp",
+                      "16",
+                      "--seq-len",
+                      "8192",
+                      "--recompute",
+                      "full",
+                      "--global-batch",
+                      "128",
+                      "--json",
+                      "--micro-batch",
+                      "1",
+                      "--virtual-stages",
+                      "1"};
+    const auto layout = [&](const Words& more) {
+        return nlohmann::json(RunWeft(asked + more).Json()["layouts"][0]);
+    };
+    const auto best = layout({});
+    EXPECT_EQ(best["layout"], "tp8 sp pp16");
+    EXPECT_EQ(best["fits"], true);
+    EXPECT_EQ(layout({"--sequence-parallel", "off"})["fits"], false);
+}
+
 TEST(PlanTrainCommand, TableAndJsonSayTheSame) {
     const Ran table = RunWeft(kAsked);
     ASSERT_EQ(table.status, 0) << table.err;

@@ -357,7 +357,7 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
         .OneOf({"auto", "none", "selective", "full"})
         .ShowDefault();
     add("--sequence-parallel", flags.sequence_parallel,
-        "Sequence parallelism of tensor ranks (auto: on where --tp is searched)")
+        "Sequence parallelism of tensor ranks (auto: on without --cp; weft train needs the flag)")
         .OneOf({"auto", "on", "off"})
         .ShowDefault();
     add("--micro-batch", wishes.micro_batch, "Sequences of a micro-batch (default: searched)")
