@@ -107,6 +107,8 @@ struct OtherType {
 struct KnownNames {
     std::vector<Known> models;               // by name
     std::map<std::string, OtherType> types;  // by Bare name
+    // Types of experts in files of Unsloth ("ud_experts"), by Bare name without UD-.
+    std::map<std::string, std::string> ud_experts;
 };
 
 KnownNames ReadKnownNames() {
@@ -125,6 +127,9 @@ KnownNames ReadKnownNames() {
     std::ranges::sort(known.models, {}, &Known::name);
     for (const auto& [ends, types] : aliases.at("other_types").items()) {
         for (const auto& [name, as] : types.items()) known.types[Bare(name)] = {as, ends};
+    }
+    for (const auto& [name, type] : aliases.at("ud_experts").items()) {
+        known.ud_experts[Bare(name)] = type;
     }
     return known;
 }
@@ -278,8 +283,13 @@ Result<quantize::QuantizeOptions> FindWeightType(std::string_view type) {
     quantize::QuantizeOptions options;
     options.sizes_only = true;
     std::string name = Lowered(type);
+    const bool dynamic = name.starts_with("ud-");
     for (const std::string_view script : {"ud-", "i1-", "mlx-"}) {
         if (name.starts_with(script)) name.erase(0, script.size());
+    }
+    const auto experts = Names().ud_experts.find(Bare(name));
+    if (dynamic && experts != Names().ud_experts.end()) {
+        options.rules.push_back({"_exps[.]weight", *DTypeOfName(experts->second)});
     }
     if (const auto other = Names().types.find(Bare(name)); other != Names().types.end()) {
         const auto& [as, ends] = other->second;

@@ -144,6 +144,7 @@ Result<PlannedTensor> Planner::Choose(const model_files::TensorInfo& tensor) {
     if (CompiledRule* rule = RuleFor(tensor); rule != nullptr) {
         rule->used = true;
         planned.to = rule->rule->type;
+        if (options_.sizes_only) planned.to = Fallback(planned.to, tensor.cols);
         if (tensor.cols % Info(planned.to).block_elements != 0) {
             return MakeError(ErrorCode::kUsage,
                              "--tensor '{}={}': {} has rows of {}; expected whole blocks of {}",
@@ -240,7 +241,7 @@ Result<QuantizePlan> Planner::Make() {
         plan.tensors.push_back(planned);
     }
     for (const CompiledRule& rule : rules_) {
-        if (rule.used) continue;
+        if (rule.used || options_.sizes_only) continue;
         return MakeError(ErrorCode::kUsage,
                          "--tensor '{}={}' matches no tensor that is quantized; 'weft inspect {}' "
                          "lists the tensors",

@@ -30,7 +30,7 @@ struct QuantizeOptions {
     bool allow_requantize = false;  // quantize even tensors that are already quantized
     const Importance* importance = nullptr;
     // Plan only sizes. A missing importance matrix is then no error, and IQ types are mixed as if
-    // there were one.
+    // there were one. A rule may match no tensor, and Fallback() replaces its type, too.
     bool sizes_only = false;
     // The next step in errors about a missing importance matrix.
     const char* importance_advice =

@@ -254,6 +254,21 @@ TEST(Types, HaveTheirSize) {
     // Embeddings and logits, 1.05e9 of the weights, stay BF16.
     EXPECT_NEAR(bits("AWQ"), (4.25 * 6.98 + 16 * 1.05) / 8.03, 0.05);
     EXPECT_NEAR(bits("fp8"), (8.5 * 6.98 + 16 * 1.05) / 8.03, 0.05);
+    // Unsloth's files of DeepSeek-R1-0528.
+    for (const auto& [type, gigabytes] : {std::pair("UD-IQ1_S", 185.0),
+                                          {"UD-IQ1_M", 200},
+                                          {"UD-IQ2_XXS", 216},
+                                          {"UD-Q2_K_XL", 251},
+                                          {"UD-Q3_K_XL", 296},
+                                          {"UD-Q4_K_XL", 384},
+                                          {"UD-Q5_K_XL", 481}}) {
+        const auto source = OpenShape(fmt::format("deepseek-v3:{}", type));
+        ASSERT_TRUE(source.ok()) << source.error().message;
+        const double bytes = static_cast<double>((*source)->TotalBytes()) * 1e-9;
+        EXPECT_NEAR(bytes / gigabytes, 1, 0.08) << type;
+    }
+    // 1,408 columns are no whole blocks of Q4_K.
+    EXPECT_TRUE(OpenShape("deepseek-v2-lite:UD-Q4_K_XL").ok());
     const auto wrong = FindWeightType("Q9_K");
     ASSERT_FALSE(wrong.ok());
     EXPECT_NE(wrong.error().message.find("UD-Q4_K_XL and its kin"), std::string::npos);
