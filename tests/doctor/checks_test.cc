@@ -115,6 +115,14 @@ TEST(DoctorChecks, FindWhatTheSnapshotsHold) {
     }
 }
 
+TEST(DoctorChecks, AnUnsetParameterHasNoValue) {
+    Views views =
+        Open({support::TestData("/../doctor/data/kernel-parameters/good-pages-alone.txt")});
+    const std::vector<Finding> findings = RunOne("kernel-parameters", views);
+    ASSERT_EQ(findings.size(), 1U);
+    EXPECT_EQ(findings[0].read, "ttm.pages_limit=30146560 (115.0 GiB)");
+}
+
 TEST(DoctorChecks, EachCureInAFixExists) {
     constexpr std::string_view kFixes[] = {
 #define FINDING(name, severity, read, expected, why, fix) fix,

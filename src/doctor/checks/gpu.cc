@@ -182,22 +182,24 @@ std::optional<double> ValueOf(std::string_view line, std::string_view name) {
 }
 
 void CheckMemoryParameters(HostView& view, std::string_view line, Findings& out) {
-    const auto gtt_mib = ValueOf(line, "amdgpu.gttsize");
+    // -1 is the driver's own choice, as a parameter that is not set.
+    const double gtt_mib = ValueOf(line, "amdgpu.gttsize").value_or(-1);
     const std::string parameter = fmt::format("{}.pages_limit", TtmModule(view));
-    const auto pages = ValueOf(line, parameter);
+    const double pages = ValueOf(line, parameter).value_or(-1);
     const auto ram = MemInfo(view, "MemTotal");
-    if (!gtt_mib && !pages) return;
-    const double gtt = gtt_mib.value_or(0) * (1 << 20), limit = pages.value_or(0) * 4096;
+    if (gtt_mib < 0 && pages < 0) return;
+    const double gtt = gtt_mib * (1 << 20), limit = pages * 4096;
     const std::string gtt_size = SizeText(gtt), limit_size = SizeText(limit);
-    const std::string read =
-        fmt::format("amdgpu.gttsize={:.0f} ({}), {}={:.0f} ({})", gtt_mib.value_or(0), gtt_size,
-                    parameter, pages.value_or(0), limit_size);
+    std::vector<std::string> set;
+    if (gtt_mib >= 0) set.push_back(fmt::format("amdgpu.gttsize={:.0f} ({})", gtt_mib, gtt_size));
+    if (pages >= 0) set.push_back(fmt::format("{}={:.0f} ({})", parameter, pages, limit_size));
+    const std::string read = ListText(set);
     const std::string fix = BorrowForModels(view);
     if (ram && (gtt > *ram || limit > *ram)) {
         Report<found::kParametersTooLarge>(out, read, SizeText(*ram), fix);
-    } else if (gtt_mib && pages && *gtt_mib > 0 && limit < gtt * 0.98) {
+    } else if (gtt_mib > 0 && pages >= 0 && limit < gtt * 0.98) {
         Report<found::kParametersDiffer>(out, read, limit_size, gtt_size, fix);
-    } else if (gtt_mib && !pages) {
+    } else if (gtt_mib >= 0 && pages < 0) {
         Report<found::kParameterOld>(out, read, fix);
     } else {
         out.Ok(read);
