@@ -527,7 +527,8 @@ class Predictor {
             {parts.sync + parts.hops + parts.hand_over, tables ? tables->sync.spread() : guess},
             {parts.host, machine.host ? std::hypot(machine.host->bandwidth.spread(), guess) : 0},
             {parts.drive, machine.host && machine.host->drive ? machine.host->drive->spread() : 0}};
-        const double form = tables ? kTablesSpread : SpreadOfRates(machine);
+        double form = tables ? kTablesSpread : SpreadOfRates(machine);
+        if (!tables && !walk_.unmeasured().empty()) form = std::max(form, kUnmeasuredSpread);
         double squares = form * form;
         for (const auto& [seconds, spread] : terms) {
             const double share = seconds / parts.total() * spread;

@@ -124,6 +124,9 @@ class StepTimer {
         }
         if (rates_ != nullptr) return AddMeasured(list, op, cost, all);
         all.overhead += weft_.op_s + (op.Is(Trait::kRouter) ? weft_.router_s : 0);
+        if (const UnmeasuredOp* unlike = FindUnmeasured(program::OpName(op.kind()))) {
+            all.overhead += weft_.op_s * weft_.unmeasured * unlike->ops;
+        }
         const double memory = BytesOf(cost) / place_.machine->sustained_bytes_per_s();
         if (op.Is(Trait::kAttention)) {
             all.cache += memory / weft_.cache;
@@ -428,8 +431,18 @@ Result<ModelWalk> ModelWalk::Make(const model_files::ModelSource& source, KvType
     ModelWalk walk;
     walk.source_ = &source;
     WEFT_ASSIGN(walk.hyper_, model::ReadHyper(source));
-    walk.options_.kv_dtype = kv_dtype;
     walk.kind_of_layer_ = LayerKinds(source, walk.hyper_);
+    WEFT_ASSIGN(const model::ShardPlan whole, model::PlanShards(walk.hyper_, source, {}));
+    WEFT_ASSIGN(const RankWork work, walk.WorkOf(whole.shards[0]));
+    std::set<std::string_view> parts;
+    for (const Piece& piece : work.pieces) {
+        for (const program::Op& op : piece.program.ops) {
+            const UnmeasuredOp* unlike = FindUnmeasured(program::OpName(op.kind()));
+            if (unlike != nullptr) parts.insert(unlike->part);
+        }
+    }
+    walk.unmeasured_.assign(parts.begin(), parts.end());
+    walk.options_.kv_dtype = kv_dtype;  // (Predict refuses what no head takes.)
     return walk;
 }
 

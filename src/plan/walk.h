@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -55,6 +56,8 @@ class ModelWalk {
     const model::Hyper& hyper() const { return hyper_; }
     const model_files::ModelSource& source() const { return *source_; }
     KvTypes kv_dtype() const { return options_.kv_dtype; }
+    // The parts of the model of which no run is measured ("an indexer").
+    const std::vector<std::string_view>& unmeasured() const { return unmeasured_; }
     // Kind of each layer, as a number.
     const std::vector<int>& kind_of_layer() const { return kind_of_layer_; }
     std::span<const int> KindsOf(const model::Span& layers) const {
@@ -75,6 +78,7 @@ class ModelWalk {
     model::Hyper hyper_;
     model::BuildOptions options_;
     std::vector<int> kind_of_layer_;
+    std::vector<std::string_view> unmeasured_;
 };
 
 // Seconds of a step, by cause.

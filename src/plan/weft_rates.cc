@@ -17,13 +17,29 @@ namespace {
 // a sum of 2 KiB within a submission in 8.7 us; a submission and its wait in 28 us.
 constexpr const char* kMeasuredGpu = "h200";
 constexpr WeftRates kGpu = {3.9e-6, 15e-6,  8.7e-6, 28e-6,  0.52, 0.123,
-                            0.52,   0.0455, 0.175,  0.0076, 64};
+                            0.52,   0.0455, 0.175,  0.0076, 64,   1};
 
 // Two cores of an AMD EPYC (Zen 4). From `weft plan --measure` on 2026-11-27: Q4_0 read at 61 of 67
 // GB/s, an F16 cache at 22 GB/s, other values at 4.3 GB/s, attention at 0.12 TFLOP/s. From
 // docs/architecture.md: 4, 8 and 16 sequences in 13.4, 19.9 and 31.7 ms. 64 FLOP per clock give
 // 0.45 TFLOP/s.
-constexpr WeftRates kProcessor = {0.5e-6, 4e-6, 3e-6, 10e-6, 0.90, 0.33, 0.065, 1.0, 1.4, 0.27, 0};
+constexpr WeftRates kProcessor = {0.5e-6, 4e-6, 3e-6, 10e-6, 0.90, 0.33,
+                                  0.065,  1.0,  1.4,  0.27,  0,    0};
+
+// The times relative to a norm's are from a timeline of Weft: five layers like those of DeepSeek V4
+// Flash (hidden size 4096, 4 streams, 20 iterations) on a core of an EPYC, one row, December 2026:
+// a norm takes 1.5 us. 0: the time of the op is that of its bytes.
+constexpr std::string_view kStreams = "several residual streams", kPooled = "pooled windows";
+constexpr UnmeasuredOp kUnmeasuredOps[] = {
+    {"stream_weights", kStreams, 1},     {"merge_streams", kStreams, 2.1},
+    {"mix_streams", kStreams, 8.8},      {"pool_windows", kPooled, 5.5},
+    {"window_attention", kPooled, 0.6},  {"index_top_k", "an indexer", 0.6},
+    {"index_blocks", "an indexer", 0.6}, {"latent_attention", "latent attention", 0}};
+
+// llama.cpp computes each of these ops as tens of its own. With this factor, DeepSeek V4 Flash on a
+// Strix Halo has the speed that its owners report for ROCm (16 tok/s; Vulkan: 9), and GLM 5.3 Flash
+// over two of them 12 tok/s (10).
+constexpr double kUnmeasuredOfLlama = 11;
 
 // llama.cpp on a family of GPUs, a row of machines/families.json: the share of the data sheet's
 // bandwidth at which it reads weights, the time of an op of Weft's Programs in microseconds, and
@@ -88,6 +104,7 @@ WeftRates RatesOf(const Family& family, const Machine& machine) {
     rates.rows = rates.tiles * kGpu.rows / kGpu.tiles;
     rates.attention = rates.tiles * (by_device ? kGpu.attention / kGpu.tiles : kAttention);
     rates.expert_rows = by_device ? kGpu.expert_rows : kExpertRows;
+    rates.unmeasured = kUnmeasuredOfLlama;
     return rates;
 }
 
@@ -145,6 +162,11 @@ WeftRates RatesOfExperts(const Machine& processor) {
     WeftRates rates = RatesOfKind(processor);
     rates.weights = std::min(rates.weights, kExpertsOfChannels / kSustained);
     return rates;
+}
+
+const UnmeasuredOp* FindUnmeasured(std::string_view op) {
+    const auto* const found = std::ranges::find(kUnmeasuredOps, op, &UnmeasuredOp::name);
+    return found == std::end(kUnmeasuredOps) ? nullptr : found;
 }
 
 std::string OriginOfRates(const Machine& machine) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/machine.h"
@@ -26,7 +27,19 @@ struct WeftRates {
     // Shares of the device's compute reached in products of few rows, of many rows, and attention.
     double rows, tiles, attention;
     double expert_rows;
+    // Time of an op without a measured row, as a multiple of UnmeasuredOp::ops x op_s, beyond op_s.
+    double unmeasured;
 };
+
+// An op of which no run on a GPU is measured, neither with Weft nor with llama.cpp in
+// tests/data/plan/llama_cpp.tsv.
+struct UnmeasuredOp {
+    std::string_view name;  // program::OpName
+    std::string_view part;  // the part of a model that has such ops
+    double ops;             // its time relative to that of a norm of one row
+};
+// Null: the op is measured.
+const UnmeasuredOp* FindUnmeasured(std::string_view op);
 
 // The rates on this machine: those of its family; without a family, those of its kind of device.
 WeftRates RatesOfKind(const Machine& machine);
@@ -42,6 +55,8 @@ std::string OriginOfRates(const Machine& machine);
 // Standard deviation of a prediction on this machine, in addition to the spread of the machine's
 // figures.
 double SpreadOfRates(const Machine& machine);
+// The least standard deviation if the model has ops of which no run is measured.
+inline constexpr double kUnmeasuredSpread = 0.4;
 
 // Weft's speed as a multiple of llama.cpp's Vulkan on the H200 (docs/gpu.md): decode of 1.2 B Q4_0
 // 1.04 and of 7.4 B Q4_K 1.07, prompts 0.71 and 0.66.

@@ -24,6 +24,10 @@ struct MeasuredFigure {
     Workload load;
 };
 
+bool Contains(const std::vector<std::string_view>& parts, std::string_view part) {
+    return std::ranges::find(parts, part) != parts.end();
+}
+
 double PredictedRate(const ClusterSpec& cluster, const MeasuredFigure& figure) {
     const auto shape = OpenWalk(figure.model);
     EXPECT_TRUE(shape.ok()) << shape.error().message;
@@ -121,6 +125,36 @@ class PublishedRows {
   private:
     std::vector<double> errors_;
 };
+
+// Owners' reports of llama.cpp: DeepSeek V4 Flash on a Strix Halo by ROCm (Vulkan: 9 tok/s), and
+// GLM 5.3 Flash over two of them.
+TEST(Figures, OpsWithoutAMeasuredRowCountAsOwnersReport) {
+    struct Report {
+        const char *model, *machines;
+        int stages;
+        double tok_s;
+    };
+    for (const auto& [model, machines, stages, tok_s] :
+         {Report{"deepseek-v4-flash:q2_k", "strix-halo", 1, 16},
+          Report{"glm-5.3-flash:q4_k_m", "2xstrix-halo", 2, 10}}) {
+        const ClusterSpec cluster = *Library::Open()->ParseCluster(machines);
+        const auto shape = OpenWalk(model);
+        ASSERT_TRUE(shape.ok()) << shape.error().message;
+        EXPECT_TRUE(Contains(shape->walk.unmeasured(), "several residual streams")) << model;
+        EXPECT_TRUE(Contains(shape->walk.unmeasured(), "an indexer")) << model;
+        model::Layout layout;
+        layout.pp = stages;
+        const auto p = Predict(shape->walk, cluster, layout, {.context = 4096});
+        ASSERT_TRUE(p.ok()) << p.error().message;
+        EXPECT_TRUE(p->tok_s >= 0.6 * tok_s && p->tok_s <= 1.6 * tok_s) << model << p->tok_s;
+        EXPECT_TRUE(p->spread >= kUnmeasuredSpread * p->tok_s) << model;
+    }
+    for (const Published& row : ReadPublished()) {
+        const auto shape = OpenWalk(row.model);
+        ASSERT_TRUE(shape.ok()) << shape.error().message;
+        EXPECT_TRUE(shape->walk.unmeasured().empty()) << row.model;
+    }
+}
 
 TEST(Figures, OtherDevicesAreComputedFromLlamaCpp) {
     const Library library = *Library::Open();

@@ -490,10 +490,16 @@ Status RunPlan(PlanFlags& flags) {
     PlanRun run;
     WEFT_TRY(FillRun(flags, run));
     WEFT_TRY(SizeWork(flags, run.shape.walk.hyper()));
-    if (flags.backwards()) return PrintOffers(flags, run);
+    if (flags.backwards()) {
+        AddNote(run.shape.note, UnmeasuredNote(run.shape.walk));
+        return PrintOffers(flags, run);
+    }
     const plan::ModelWalk& walk = run.shape.walk;
     WEFT_ASSIGN(const plan::ClusterSpec cluster, run.library.ParseCluster(flags.machines));
     AddNote(run.shape.note, NotMeasuredNote(cluster));
+    const bool tables = std::ranges::all_of(
+        cluster.hosts, [](const plan::Machine& host) { return host.measured.has_value(); });
+    if (!tables) AddNote(run.shape.note, UnmeasuredNote(walk));
     WEFT_ASSIGN(const plan::Plan found, plan::Search(walk, cluster, run.library, flags.load));
     const plan::Prediction& best = found.layouts[0];
     const std::string fits_as = best.fits() ? std::string() : TypeThatFits(flags, run, cluster);
@@ -623,6 +629,12 @@ std::string NotMeasuredNote(const plan::ClusterSpec& cluster) {
     }
     if (parts.empty()) return {};
     return fmt::format("not measured with Weft, but computed: {}", fmt::join(parts, "; "));
+}
+
+std::string UnmeasuredNote(const plan::ModelWalk& walk) {
+    if (walk.unmeasured().empty()) return {};
+    return fmt::format("no model with {} is measured: the time of these ops is an estimate",
+                       fmt::join(walk.unmeasured(), " and "));
 }
 
 std::string AnswerWords(const plan::Workload& load) {

@@ -58,6 +58,8 @@ std::string FitText(double needed_bytes, double room_bytes, bool fits);
 std::string HostsText(const plan::ClusterSpec& cluster);
 // "not measured: Weft's speed on strix-halo is ..."; "" if all machines are measured.
 std::string NotMeasuredNote(const plan::ClusterSpec& cluster);
+// Names the parts of the model of which no run is measured; "": there are none.
+std::string UnmeasuredNote(const plan::ModelWalk& walk);
 // "0.31 s", "4.2 s", "38 s", "14.2 min", "14.6 h".
 std::string SecondsText(double seconds);
 // Decimals of a rate that show two of its digits, at least `least`: 52 has none, 5.2 one, 0.012
