@@ -525,7 +525,11 @@ std::vector<Path> PathsFrom(HostView& host, Hosts hosts) {
                 if (MayCarry(device)) AddPaths(device, theirs, other->host(), paths);
             }
         }
-        if (paths.size() == before) AddVpnPaths(host, *other, paths);
+        // Two homes often have the same subnet.
+        const bool homes =
+            std::ranges::all_of(paths.begin() + static_cast<ptrdiff_t>(before), paths.end(),
+                                [](const Path& path) { return ParseIpv4(path.address)->IsHome(); });
+        if (homes) AddVpnPaths(host, *other, paths);
     }
     return paths;
 }

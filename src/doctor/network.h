@@ -102,7 +102,8 @@ double FastestMode(std::string_view ethtool);
 // lowest metric. Returns null if there is no route.
 const Route* RouteTo(HostView& view, const Ipv4& to);
 
-// A path to another host over a subnet that both share, or else over the VPNs that both may have.
+// A path to another host over a subnet that both share, or, if they share none but home networks,
+// over the VPNs that both may have.
 struct Path {
     std::string device, address, peer;  // own interface; peer's address; peer's name
     int mtu = 0;                        // of `device`

@@ -139,6 +139,18 @@ bool AnswersPing(HostView& view, const Path& path) {
     });
 }
 
+// Whether a path of the other kind (over a VPN, or not) leads to the peer and answers.
+bool AnswersOtherwise(HostView& view, const Path& path, const std::vector<Path>& paths) {
+    return std::ranges::any_of(paths, [&](const Path& other) {
+        return other.peer == path.peer && other.vpn != path.vpn && AnswersPing(view, other);
+    });
+}
+
+// Whether the hosts are in different homes with one subnet, which a VPN joins.
+bool IsOfTwoHomes(HostView& view, const Path& path, const std::vector<Path>& paths) {
+    return !path.vpn && !AnswersPing(view, path) && AnswersOtherwise(view, path, paths);
+}
+
 // outcomes: a line "ADDRESS PORT OUTCOME" for each port of each peer (doctor/reach.h). listened:
 // whether the peer took part. Returns false if the path was not tested.
 bool CheckPorts(HostView& view, const Path& path, std::string_view outcomes, bool listened,
@@ -308,8 +320,13 @@ void AcrossPath(Hosts hosts, Findings& out) {
         std::string why;
         const std::vector<Path> paths = PathsFrom(*host, hosts);
         for (const Path& path : paths) {
+            if (path.vpn && AnswersOtherwise(*host, path, paths)) continue;
             if (path.vpn && RelayedAddresses(*host).contains(path.address)) {
                 Report<found::kPathRelayed>(out, LinkText(*host, path));
+                continue;
+            }
+            if (IsOfTwoHomes(*host, path, paths)) {
+                Report<found::kPathTwoHomes>(out, LinkText(*host, path));
                 continue;
             }
             const Reading large = host->Command(PingCommand(path, path.mtu));
@@ -337,6 +354,10 @@ void AcrossPorts(Hosts hosts, Findings& out) {
         size_t untested = 0;
         const std::vector<Path> paths = PathsFrom(*host, hosts);
         for (const Path& path : paths) {
+            // across-path reports such a path.
+            const bool other =
+                path.vpn ? AnswersOtherwise(*host, path, paths) : IsOfTwoHomes(*host, path, paths);
+            if (other) continue;
             const bool listened = Listened(*host, path, hosts);
             const bool checked = CheckPorts(*host, path, outcomes.text, listened, out);
             if (checked || !path.vpn) joined.insert(std::minmax(host->host(), path.peer));
