@@ -8,8 +8,9 @@
 
 models/abacus/model.gguf is the model; Weft writes it as a folder in float32 (an update with a rate
 of 0), and the initial adapter of --lora 4. The file has the records, and for each curve the data,
-the options and the numbers of each update: loss, gradient norm, and TRL's metrics. No randomness:
-records come in their order. TRL computes in float64.
+the options and the numbers of each update: loss, gradient norm, and TRL's metrics. The curves below
+"continued" start from the adapter of three updates of "dpo_lora" by Weft. No randomness: records
+come in their order. TRL computes in float64.
 """
 import json
 import os
@@ -69,6 +70,7 @@ CURVES = {
     "kto": ("singles", 8, False, dict(loss="kto", desirable_weight=1.5, undesirable_weight=0.75)),
     "kto_of_pairs": ("pairs", 16, False, dict(loss="kto", beta=0.3)),
 }
+CONTINUED = ("dpo", "ipo", "kto_of_pairs")
 
 
 def trainer_of(loss):
@@ -141,10 +143,23 @@ def main():
             curves[name] = dict(data=data, batch=batch, adapter=adapter, options=options,
                                 steps=steps)
             print(name, [round(step["loss"], 6) for step in steps])
+        with open(folder + "/pairs.jsonl", "w") as file:
+            file.writelines(json.dumps(record) + "\n" for record in DATA["pairs"])
+        subprocess.run([weft, "train", abacus + "/model.gguf", "--data", folder + "/pairs.jsonl",
+                        "--seq-len", "127", "--no-shuffle", "--dtype", "f32", "--weight-decay", "0",
+                        "--lr", str(LR), "--eps", str(EPSILON), "--lora", "4", "--loss", "dpo",
+                        "--beta", "0.15", "--steps", "3", "--micro-batch", "4", "--output-dir",
+                        folder + "/trained"], check=True)
+        continued = {}
+        for name in CONTINUED:
+            data, batch, _, options = CURVES[name]
+            continued[name] = curve_of(base, folder + "/trained", tokenizer, DATA[data], batch,
+                                       True, options)
+            print("continued", name, [round(step["loss"], 6) for step in continued[name]])
     with open(out, "w") as file:
         json.dump(dict(made_by=dict(trl=trl.__version__, transformers=transformers.__version__,
                                     torch=torch.__version__),
-                       lr=LR, eps=EPSILON, data=DATA, curves=curves),
+                       lr=LR, eps=EPSILON, data=DATA, curves=curves, continued=continued),
                   file, indent=1)
         file.write("\n")
 

@@ -31,16 +31,6 @@ Result<uint64_t> SumOfFile(const std::string& path, uint64_t seed) {
     return seed;
 }
 
-Result<uint64_t> SumOfAdapter(const std::string& folder) {
-    uint64_t sum = 0;
-    if (folder.empty()) return sum;
-    for (const std::string& path :
-         {folder + model_files::kAdapterConfigName, model_files::AdapterTensorsPath(folder)}) {
-        WEFT_ASSIGN(sum, SumOfFile(path, sum));
-    }
-    return sum;
-}
-
 struct RankData {
     DataIdentity data;
     uint64_t adapter = 0;
@@ -76,6 +66,16 @@ std::string Difference(const RankData& theirs, const RankData& first) {
 }
 
 }  // namespace
+
+Result<uint64_t> SumOfAdapter(const std::string& folder) {
+    uint64_t sum = 0;
+    if (folder.empty()) return sum;
+    for (const std::string& path :
+         {folder + model_files::kAdapterConfigName, model_files::AdapterTensorsPath(folder)}) {
+        WEFT_ASSIGN(sum, SumOfFile(path, sum));
+    }
+    return sum;
+}
 
 Status AgreeOnData(cluster::Cluster& cluster, const DataIdentity& mine,
                    const std::string& adapter) {

@@ -16,6 +16,9 @@
 
 namespace weft::train {
 
+// The checksum of an adapter's files; 0 for an empty name. Errors: those of files.
+Result<uint64_t> SumOfAdapter(const std::string& folder);
+
 // Call on all ranks before the first step. adapter: the folder of the adapter from which LoRA
 // continues, or empty; also compares this adapter's files. Errors, the same on all ranks: kUsage if
 // a rank's data differs from rank 0's; the message has the ranks, their hosts and the difference.

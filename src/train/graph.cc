@@ -250,10 +250,9 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
     const auto widen = [&](ValueId id) { wide[static_cast<size_t>(id)] = true; };
     if (output != program::kNoValue) widen(output);
     std::vector<bool> adapter(program.values.size(), false);
-    if (!adapters.weights.empty()) {
-        for (const auto& [weight, gradient] : differentiated.gradients) {
-            adapter[static_cast<size_t>(weight)] = adapter[static_cast<size_t>(gradient)] = true;
-        }
+    for (const ValueId weight : adapters.weights) adapter[static_cast<size_t>(weight)] = true;
+    for (const auto& [weight, gradient] : differentiated.gradients) {
+        if (adapter[static_cast<size_t>(weight)]) adapter[static_cast<size_t>(gradient)] = true;
     }
     // (A gradient that passes through both a weight and its adapter is as narrow as its value.)
     std::set<ValueId> branches(adapters.sums.begin(), adapters.sums.end());
@@ -420,8 +419,8 @@ program::Op GatherOf(const program::ChunkedProgram& all, size_t chunk, ValueId u
 
 // Makes the weights of values [first, end), those of the last chunk, views of the weights with the
 // same names in `chunk`. Weights that are shares (ZeRO 3) are views of whole units, which the last
-// chunk's backward ops gather.
-void ShareWeights(program::ChunkedProgram& all, size_t chunk, ValueId first) {
+// chunk's backward ops gather. adapters: false leaves adapters as they are.
+void ShareWeights(program::ChunkedProgram& all, size_t chunk, ValueId first, bool adapters) {
     program::Program& program = all.program;
     std::unordered_map<std::string, ValueId> trained_weights;  // by name
     for (ValueId id = all.chunks[chunk].first_value; id < all.chunks[chunk].end_value; ++id) {
@@ -431,6 +430,7 @@ void ShareWeights(program::ChunkedProgram& all, size_t chunk, ValueId first) {
     const size_t count = program.values.size();
     for (auto id = static_cast<size_t>(first); id < count; ++id) {
         if (program.values[id].storage != program::Storage::kWeight) continue;
+        if (!adapters && program.values[id].slice.name.starts_with(kAdapterPrefix)) continue;
         const auto found = trained_weights.find(program.values[id].name);
         WEFT_CHECK(found != trained_weights.end());
         const ValueId trained = found->second;
@@ -476,21 +476,21 @@ Status AddGenerator(TrainingGraph& graph, size_t chunk, const model::Hyper& hype
         {options.rows, options.target.logits_bytes, options.generated_rows, false});
     const ValueId first =
         program::AppendChunk(graph.program, std::move(expanded), program::kNoValue);
-    ShareWeights(graph.program, chunk, first);
+    ShareWeights(graph.program, chunk, first, true);
     return {};
 }
 
 // A chunk without a backward pass. Returns its first value.
 Result<ValueId> AddForward(program::ChunkedProgram& all, const model::Hyper& hyper,
                            const model::Shard& shard, const model_files::ModelSource& source,
-                           const GraphOptions& options, bool frozen) {
-    WEFT_ASSIGN(Forward forward,
-                BuildForward(hyper, shard, source, options, {.adapts = false, .frozen = frozen}));
+                           const GraphOptions& options, const ForwardKind& kind) {
+    WEFT_ASSIGN(Forward forward, BuildForward(hyper, shard, source, options, kind));
     program::Differentiated ends;
     const size_t end = ends.backward_begin = forward.program.ops.size();
     ends.program = std::move(forward.program);
     if (options.dtype != DType::kF32) {
-        NarrowTypes(ends, {}, options, options.vectors ? forward.loss : program::kNoValue);
+        NarrowTypes(ends, forward.adapters, options,
+                    options.vectors ? forward.loss : program::kNoValue);
     }
     program::ExpandedLoss expanded;
     if (options.vectors) {
@@ -516,10 +516,12 @@ Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper,
     for (size_t i = 0; i < shards.size() && options.generated_rows > 0; ++i) {
         WEFT_TRY(AddGenerator(graph, i, hyper, shards[i], source, options));
     }
+    // (The adapter of --lora-from belongs to the model before training.)
+    const bool adapts = options.lora != nullptr && !options.lora->words.from.empty();
     for (size_t i = 0; i < shards.size() && options.reference; ++i) {
-        WEFT_ASSIGN(const ValueId first,
-                    AddForward(graph.program, hyper, shards[i], source, options, false));
-        if (options.lora != nullptr) ShareWeights(graph.program, i, first);
+        WEFT_ASSIGN(const ValueId first, AddForward(graph.program, hyper, shards[i], source,
+                                                    options, {.adapts = adapts}));
+        if (options.lora != nullptr) ShareWeights(graph.program, i, first, false);
     }
     return graph;
 }
@@ -530,7 +532,8 @@ Result<program::ChunkedProgram> BuildScoringGraph(const model::Hyper& hyper,
                                                   const GraphOptions& options) {
     program::ChunkedProgram program;
     for (const model::Shard& shard : shards) {
-        WEFT_TRY(AddForward(program, hyper, shard, source, options, true));
+        WEFT_TRY(
+            AddForward(program, hyper, shard, source, options, {.adapts = false, .frozen = true}));
     }
     return program;
 }

@@ -54,8 +54,9 @@ struct TrainingGraph {
     // shard. It has forward and predict ops, reads the weights of the shard's training chunk in
     // place, and has a KV cache. With ZeRO 3 it reads copies of whole units instead, and has
     // backward ops that gather them. With `reference`, there is one more chunk per shard, with
-    // forward and evaluate ops of the model before training: with adapters, the model without them,
-    // whose weights it reads in place; otherwise it has weights of its own.
+    // forward and evaluate ops of the model before training. With adapters, it reads the model's
+    // weights in place, and has a copy of the adapters if they are those of a file
+    // (LoraOptions::from), else none; otherwise it has weights of its own.
     program::ChunkedProgram program;
     std::vector<program::FlatBucket> units;  // units of the trained weights
 };

@@ -11,6 +11,7 @@
 #include "model_files/read_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 #include "train/data_walk.h"
+#include "train/dataset_agreement.h"
 
 namespace weft::train {
 namespace {
@@ -20,17 +21,17 @@ using model_files::hf::Json;
 constexpr char kFileName[] = "reference.bin";
 constexpr int64_t kTellNs = 10'000'000'000;
 
-// The options of a model that is only evaluated. An adapter at its start leaves the model as it is,
-// and needs less memory than the training of all weights.
+// The options of a model that is only evaluated. The model before training has the adapter of
+// --lora-from, as in TRL; a new adapter leaves a model as it is, and needs less memory than the
+// training of all weights.
 TrainerOptions OptionsApart(const TrainerOptions& trainer) {
     TrainerOptions apart = trainer;
+    if (trainer.preference.ref_model.empty()) return apart;
+    apart.model = trainer.preference.ref_model;
+    apart.from_scratch = false;
     if (trainer.lora.on()) {
         apart.lora.from.clear();
         apart.lora.rank = std::max<int64_t>(1, trainer.lora.rank);
-    }
-    if (!trainer.preference.ref_model.empty()) {
-        apart.model = trainer.preference.ref_model;
-        apart.from_scratch = false;
     }
     return apart;
 }
@@ -52,19 +53,23 @@ Status CheckTokens(const model_files::ModelSource& reference, const tokenizer::T
 
 }  // namespace
 
-std::string ReferenceTable::KeyOf(const std::string& model, const DataIdentity& content) const {
+Result<std::string> ReferenceTable::KeyOf(const std::string& model,
+                                          const DataIdentity& content) const {
     Json data = JsonOf(content);
     data.erase("name");
-    const Json key = {{"version", 1},
-                      {"model", model},
-                      {"data", data},
-                      {"pairs", TakesPairs(job_.trainer.preference.loss)},
-                      {"sequence", job_.data.sequence},
-                      {"long", job_.data.longs},
-                      {"seed", job_.data.seed},
-                      {"day", job_.data.day},
-                      {"dtype", FlagOf(job_.trainer.dtype)},
-                      {"lora", job_.trainer.lora.on()}};
+    Json key = {{"version", 1},
+                {"model", model},
+                {"data", data},
+                {"pairs", TakesPairs(job_.trainer.preference.loss)},
+                {"sequence", job_.data.sequence},
+                {"long", job_.data.longs},
+                {"seed", job_.data.seed},
+                {"day", job_.data.day},
+                {"dtype", FlagOf(job_.trainer.dtype)},
+                {"lora", job_.trainer.lora.on()}};
+    if (job_.trainer.preference.ref_model.empty() && !job_.trainer.lora.from.empty()) {
+        WEFT_ASSIGN(key["adapter"], SumOfAdapter(job_.trainer.lora.from));
+    }
     return key.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
@@ -77,11 +82,12 @@ Status ReferenceTable::Open(const model_files::ModelSource& source, const DataId
         WEFT_TRY(CheckTokens(*opened, data.tokenizer.get()));
     }
     if (!HasReference(job_.trainer.preference.loss)) return {};
-    std::string model;  // rank 0 reads and writes the file
+    std::string key;  // on rank 0, which reads and writes the file
     if (cluster_.rank() == 0) {
-        WEFT_ASSIGN(model, model_files::ReadIdentity(opened == nullptr ? source : *opened));
+        WEFT_ASSIGN(const std::string model,
+                    model_files::ReadIdentity(opened == nullptr ? source : *opened));
+        WEFT_ASSIGN(key, KeyOf(model, content));
     }
-    const std::string key = KeyOf(model, content);
     complete_ = complete_ && key == key_;
     key_ = key;
     const uint64_t train = data.set->size(Part::kTrain) * kMostAnswers;
@@ -98,9 +104,8 @@ Status ReferenceTable::Open(const model_files::ModelSource& source, const DataId
 
 Status ReferenceTable::ComputeApart(bool begins, const OpenedData& data) {
     if (!HasReference(job_.trainer.preference.loss) || found_) return {};
-    const TrainerOptions& trainer = job_.trainer;
-    if (begins && trainer.preference.ref_model.empty() && trainer.lora.from.empty()) return {};
-    WEFT_ASSIGN(const auto apart, Trainer::Make(OptionsApart(trainer), cluster_));
+    if (begins && job_.trainer.preference.ref_model.empty()) return {};
+    WEFT_ASSIGN(const auto apart, Trainer::Make(OptionsApart(job_.trainer), cluster_));
     WEFT_TRY(Compute(*apart, data));
     groups_ = apart->TakeGroups();
     return {};

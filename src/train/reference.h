@@ -3,8 +3,9 @@
 // They are computed once, before the first update, and kept in memory and in a file of the output
 // folder, which a job that resumes reads. The file names what it depends on (model, data, type,
 // ...); a file of other data is computed again. The reference model is --ref-model, or the model
-// before training: without a checkpoint, it is the one in training (an adapter begins at zero).
-// Otherwise it is loaded before the model in training, and released.
+// before training, with the adapter of --lora-from: without a checkpoint, it is the one in training
+// (a new adapter begins at zero). Otherwise it is loaded before the model in training, and
+// released.
 //
 // File: a line of JSON with the key; float64 values, kMostAnswers for each record of the training
 // part, and then of the test part; their checksum (base/hash.h).
@@ -50,7 +51,7 @@ class ReferenceTable {
     Status ComputeOrShare(Trainer& trainer, const OpenedData& data);
 
   private:
-    std::string KeyOf(const std::string& model, const DataIdentity& content) const;
+    Result<std::string> KeyOf(const std::string& model, const DataIdentity& content) const;
     bool Load();
     void Save() const;
     Status Compute(Trainer& trainer, const OpenedData& data);

@@ -651,16 +651,18 @@ void Trainer::ScoreCompletions(const Batch& batch, size_t begin, std::span<const
     }
 }
 
-// The weights of the model before training, if they are apart from those in training.
+// The weights of the model before training that are apart from those in training: all, or the
+// adapter of --lora-from.
 Status Trainer::LoadReference() {
-    if (reference_.empty() || options_.lora.on()) return {};
+    if (reference_.empty() || (options_.lora.on() && options_.lora.from.empty())) return {};
     TrainerOptions before = options_;
     const std::string& other = options_.preference.ref_model;
     if (!other.empty()) {
         before.model = other;
         before.from_scratch = false;
     }
-    WEFT_ASSIGN(const auto source, OpenSource(before));
+    WEFT_ASSIGN(auto model, OpenSource(before));
+    WEFT_ASSIGN(const auto source, WithAdapters(std::move(model), options_.lora));
     for (const model_files::TensorInfo& tensor : source_->tensors()) {
         const model_files::TensorInfo* const same = source->FindTensor(tensor.name);
         if (same != nullptr && same->rows == tensor.rows && same->cols == tensor.cols) continue;

@@ -30,7 +30,7 @@ Status CheckGrpo(const TrainerOptions& o) {
         return refuse("--ref-model and --beta 0", "the loss has no reference model. Add --beta");
     }
     if (!reference.empty() && o.lora.on()) {
-        return refuse("--ref-model and --lora", "the reference is the model without adapters");
+        return refuse("--ref-model and --lora", "the reference is the model before training");
     }
     return {};
 }

@@ -179,6 +179,41 @@ class Curves(Rewards):
             self.assertIn(name, head)
 
 
+    def test_an_adapter_that_continues_is_part_of_the_reference(self):
+        """TRL copies it (GRPOTrainer: the adapter "ref"), so the first update has no divergence."""
+        adapter, out = (str(self.folder / name) for name in ("adapter", "out"))
+
+        def adapted(*more):
+            length = "while read x; do echo ${#x}; done"
+            words = self.words("--reward-cmd", length, "--temperature", "3", *more)
+            words[1:3] = [MODEL + "/model.gguf"]
+            first = words.index("--dtype")
+            del words[first:first + 2 * ("--dtype" in more)]
+            return self.lines(self.run_weft(words).stdout)
+
+        adapted("--micro-batch", "8", "--steps", "3", "--lr", "1e-2", "--lora", "4",
+                "--output-dir", adapter)
+        words = ("--lora-from", adapter, "--beta", "0.5")
+        wanted = adapted(*words, "--micro-batch", "8", "--steps", "3")
+        self.assertEqual(wanted[0]["kl"], 0)
+        self.assertGreater(wanted[2]["kl"], 1e-5)
+        layouts = (("--local", "2", "--micro-batch", "4", "--zero", "3"),
+                   ("--local", "2", "--micro-batch", "8", "--tp", "2"),
+                   ("--local", "2", "--micro-batch", "4", "--grad-accum", "2", "--pp", "2"))
+        for layout in some(layouts, 1):
+            with self.subTest(layout=layout):
+                lines = adapted(*words, *layout, "--steps", "3")
+                self.expect_equal(lines, wanted)
+                self.assertTrue(abs(lines[2]["kl"] - wanted[2]["kl"]) <= TOLERANCE)
+        narrow = adapted(*words, "--micro-batch", "8", "--steps", "1", "--dtype", "bf16")
+        self.assertEqual(narrow[0]["kl"], 0)
+        save = ("--micro-batch", "8", "--output-dir", out, "--save-every", "2")
+        begun = adapted(*words, *save, "--steps", "2")
+        rest = adapted(*words, *save, "--steps", "3", "--resume", "auto")
+        self.assertEqual([(line["loss"], line["kl"]) for line in begun + rest],
+                         [(line["loss"], line["kl"]) for line in wanted])
+
+
 class Models(Rewards):
     """Rewards by reward models."""
 

@@ -804,7 +804,7 @@ void AddPreferenceFlags(const Command& app, train::PreferenceOptions& preference
     app.AddOption(
         "--ref-model", preference.ref_model,
         "dpo, ipo, kto and grpo: reference model, a file or folder (default: MODEL before "
-        "training; with --lora, MODEL without adapters)");
+        "training: with --lora without adapters, with --lora-from with that adapter)");
 }
 
 void AddVectorFlags(const Command& app, train::TrainJob& job) {
