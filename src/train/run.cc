@@ -98,7 +98,7 @@ class Run {
     Status Once() {
         stops_.Enter(StopScope::Phase::kLoading);
         rollout_left_ = 0;
-        summary_.stopped = bad_record_ = trial_failed_ = false;
+        summary_.stopped = bad_record_ = no_rewards_ = trial_failed_ = false;
         stop_fault_.clear();
         save_fault_.clear();
         // Errors in options and data are reported before a large model is loaded.
@@ -227,7 +227,7 @@ class Run {
     bool EndsTheJob(const Error& error) const {
         const net::PeerMonitor* monitor = cluster_.monitor();
         const bool judged = monitor != nullptr && monitor->Failed();
-        return IsOwnFault(error.code) && !judged && !with_joiners_;
+        return (IsOwnFault(error.code) || no_rewards_) && !judged && !with_joiners_;
     }
 
     Status WithTrainer(Trainer& trainer, Loader& loader, const OpenedData& data, int64_t first,
@@ -825,7 +825,10 @@ class Run {
         if (cluster_.rank() == 0) TellNote(*data.set);
         batch_read_ = **std::move(read);
         if (!rollouts_) return &batch_read_;
-        WEFT_ASSIGN(rollout_, rollouts_->Next(trainer, batch_read_, RolloutSeed(step)));
+        auto made = rollouts_->Next(trainer, batch_read_, RolloutSeed(step));
+        no_rewards_ = !made.ok() && rollouts_->no_rewards();
+        if (!made.ok()) return made.error();
+        rollout_ = *std::move(made);
         rollout_left_ = job_.trainer.grpo.iterations - 1;
         return &rollout_.batch;
     }
@@ -854,13 +857,14 @@ class Run {
         return saver.Begin(step, StateOf(trainer, loader), SaveRoom::kWithoutResult);
     }
 
-    // Updates failed. If all ranks have the same fault (a bad record, a gradient or a loss over the
-    // test part that is not finite), saves the updates before it. Returns the error, with the
-    // checkpoint in its message.
+    // Updates failed. If all ranks have the same fault (a bad record, completions without rewards,
+    // a gradient or a loss over the test part that is not finite), saves the updates before it.
+    // Returns the error, with the checkpoint in its message.
     Error WithUpdatesSaved(const Trainer& trainer, const Loader& loader, Saver& saver,
                            Error error) {
         const int64_t step = summary_.steps;
-        const bool shared = bad_record_ || trial_failed_ || trainer.diverged();
+        const bool no_batch = bad_record_ || no_rewards_;
+        const bool shared = no_batch || trial_failed_ || trainer.diverged();
         if (!shared || job_.save.folder.empty() || step == summary_.resumed_at) return error;
         if (cluster_.rank() == 0) {
             Log(LogLevel::kWarning, "{}: training stops; a checkpoint of step {} is written",
@@ -873,7 +877,7 @@ class Run {
         Status saved = Finish(saver);
         if (saved.ok() && saver.last() != folder) {
             // (After a divergence, an older checkpoint may be the better one.)
-            const SaveRoom room = bad_record_ ? SaveRoom::kWithoutResult : SaveRoom::kSpare;
+            const SaveRoom room = no_batch ? SaveRoom::kWithoutResult : SaveRoom::kSpare;
             saved = saver.Begin(step, StateOf(trainer, loader), room);
             if (saved.ok()) saved = Finish(saver);
         }
@@ -968,6 +972,7 @@ class Run {
     Status device_;  // of the last Trainer
     bool evaluates_ = false;
     bool bad_record_ = false;    // the last batch could not be read
+    bool no_rewards_ = false;    // the last completions could not be judged
     bool trial_failed_ = false;  // the last evaluation or samples failed
     Cursor cursor_;              // position in the data after the last complete update
     bool test_part_read_ = false, samples_noted_ = false;

@@ -437,6 +437,31 @@ class Faults(Rewards):
                         "--reward-cmd", command, "--reward-timeout", "2"), status=1)
                     self.assertIn(part, done.stderr)
 
+    def test_a_judge_that_fails_loses_no_update(self):
+        """The updates before it are in a checkpoint, from which the job continues."""
+        broken = self.folder / "broken"
+        (self.folder / "fails.py").write_text(FAILS)
+        command = f"{sys.executable} {self.folder}/fails.py {broken} "
+        words = ("--steps", "5", "--output-dir", str(self.folder / "out"), "--reward-timeout", "5")
+        for turn, (how, part) in enumerate((("end", "for the second time"),
+                                            ("say", "answer 1 is 'a number'"),
+                                            ("hang", "0 of 8 answers within 5 s"))):
+            # (With --save-every, ranks that were lost would be restarted.)
+            layout = (("--local", "2", "--micro-batch", "4", "--save-every", "4"),
+                      ("--micro-batch", "8"))[turn % 2]
+            with self.subTest(how=how):
+                broken.write_text("")
+                (self.folder / "broken.judged").unlink(missing_ok=True)
+                begun = self.words(*words, *layout, "--overwrite", "--reward-cmd", command + how)
+                done = self.run_weft(begun, status=1)
+                self.assertIn(part, done.stderr)
+                self.assertIn("step-00000002 has all updates before it: --resume auto goes on",
+                              done.stderr)
+                broken.unlink()
+                begun.remove("--overwrite")
+                rest = self.lines(self.run_weft([*begun, "--resume", "auto"]).stdout)
+                self.assertEqual([line["step"] for line in rest], [3, 4, 5])
+
     def test_a_long_prompt_is_told_with_options_that_grpo_takes(self):
         with open(self.data, "a", encoding="utf-8") as data:
             data.write(json.dumps({"prompt": "a long prompt " * 40}) + "\n")
@@ -467,6 +492,24 @@ class Faults(Rewards):
                              status=2)
         self.assertIn("--group with --loss sft: the loss does not use it", done.stderr)
 
+
+# Judges 16 completions. Then, if the file is there, it ends without an answer, hangs (it reads more
+# lines than there are) or answers with words.
+FAILS = """
+import itertools, os, sys
+path, how = sys.argv[1:]
+number = itertools.count(16 if os.path.exists(path + ".judged") else 0)
+for line in sys.stdin:
+    i = next(number)
+    if i >= 16 and os.path.exists(path):
+        open(path + ".judged", "w").close()
+        if how == "hang":
+            sys.stdin.read()
+        if how == "say":
+            print("a number", flush=True)
+        sys.exit(1)
+    print(i % 3, flush=True)
+"""
 
 # Changes or removes the job's inputs when the first completion comes: between the start of the job
 # and its result.

@@ -23,17 +23,23 @@ std::vector<std::string> GrpoNames(const GrpoOptions& options) {
     return names;
 }
 
+namespace {
+
+// The error of a job that ends.
+Status EndOf(cluster::Cluster& cluster) {
+    const net::PeerMonitor* const monitor = cluster.monitor();
+    if (monitor != nullptr && monitor->Failed()) return monitor->Failure();
+    if (!cluster.stop_requested()) return {};
+    return MakeError(ErrorCode::kCancelled, "stopped by the user");
+}
+
+}  // namespace
+
 Result<Rollouts> Rollouts::Make(const GrpoOptions& options, const OpenedData& data,
                                 cluster::Cluster& cluster) {
     Rollouts rollouts(options, data, cluster);
     if (cluster.rank() != 0) return rollouts;
-    const auto ends = [&cluster]() -> Status {
-        const net::PeerMonitor* const monitor = cluster.monitor();
-        if (monitor != nullptr && monitor->Failed()) return monitor->Failure();
-        if (!cluster.stop_requested()) return {};
-        return MakeError(ErrorCode::kCancelled, "stopped by the user");
-    };
-    WEFT_ASSIGN(rollouts.rewards_, Rewards::Make(options, ends));
+    WEFT_ASSIGN(rollouts.rewards_, Rewards::Make(options, [&cluster] { return EndOf(cluster); }));
     // (Before the data are counted and a large model is loaded.)
     for (const std::string& model : options.models) WEFT_TRY(OpenRewardModel(model));
     return rollouts;
@@ -114,42 +120,62 @@ Sequence Rollouts::SequenceOf(const std::vector<int32_t>& prompt, const Completi
 // Reward models judge on all ranks, all else on rank 0; all ranks get the result.
 Result<Rollouts::Judgement> Rollouts::Judge(Trainer& trainer, const Batch& prompts,
                                             std::span<const Completion> completions) {
-    std::vector<double> numbers(completions.size() + options_.rewards());
-    const auto rewards = std::span(numbers).first(completions.size());
-    const auto means = std::span(numbers).subspan(completions.size());
+    no_rewards_ = false;
+    std::vector<chat::OrderedJson> records;
+    std::vector<Judged> judged;
     if (rewards_ || !options_.models.empty()) {
-        WEFT_TRY(JudgeInto(trainer, prompts, completions, rewards, means));
+        WEFT_ASSIGN(records, RecordsOf(prompts));
+        for (size_t i = 0; i < completions.size(); ++i) {
+            judged.push_back({&records[i / static_cast<size_t>(options_.group)],
+                              data_.tokenizer->Decode(completions[i].tokens),
+                              completions[i].tokens});
+        }
     }
+    const auto of_models = trainer.ScoreByModels(judged);
+    if (!of_models.ok()) {  // (A reward that is not finite is one on all ranks.)
+        no_rewards_ = of_models.error().code == ErrorCode::kCorrupt;
+        return of_models.error();
+    }
+    // 1 if rank 0 has the rewards; the reward of each completion; the mean of each kind of reward.
+    std::vector<double> numbers(1 + completions.size() + options_.rewards());
+    const auto rewards = std::span(numbers).subspan(1, completions.size());
+    const auto means = std::span(numbers).subspan(1 + completions.size());
+    const Status scored =
+        rewards_ ? ScoreOnFirst(trainer, judged, *of_models, rewards, means) : Status();
+    if (!scored.ok()) WEFT_TRY(EndOf(cluster_));
+    numbers[0] = scored.ok() ? 1 : 0;
     WEFT_TRY(trainer.ShareFromFirst(std::as_writable_bytes(std::span(numbers))));
+    if (numbers[0] == 0) return FaultOfFirst(scored);
     return Judgement{{rewards.begin(), rewards.end()}, {means.begin(), means.end()}};
 }
 
-// The other ranks wait for as long as rewards take, which have a deadline of their own
-// (--reward-timeout).
-Result<std::vector<std::vector<double>>> Rollouts::ScoreOnFirst(Trainer& trainer,
-                                                                std::span<const Judged> judged) {
-    const WorkScope judges(cluster_, trainer.executable(), NowNs);
-    return rewards_->Score(judged);
+// The fault of rank 0's judges, on all ranks: the first of them to report it ends the job. (No rank
+// is lost, also if a judge took too long.)
+Error Rollouts::FaultOfFirst(const Status& scored) {
+    const auto said = cluster_.AllGather("rewards", scored.ok() ? "" : scored.error().message,
+                                         Deadline::In(kAgreeMs));
+    if (!said.ok()) return said.error();
+    no_rewards_ = true;
+    return {ErrorCode::kIo, said->front()};
 }
 
-Status Rollouts::JudgeInto(Trainer& trainer, const Batch& prompts,
-                           std::span<const Completion> completions, std::span<double> rewards,
-                           std::span<double> means) {
+Result<std::vector<chat::OrderedJson>> Rollouts::RecordsOf(const Batch& prompts) const {
     std::vector<chat::OrderedJson> records;
     for (const Sequence& each : prompts.sequences) {
         if (each.begins.empty()) continue;
         WEFT_ASSIGN(chat::OrderedJson record, data_.set->ReadJson(Part::kTrain, each.record));
         records.push_back(std::move(record));
     }
-    std::vector<Judged> judged;
-    for (size_t i = 0; i < completions.size(); ++i) {
-        const chat::OrderedJson& record = records[i / static_cast<size_t>(options_.group)];
-        judged.push_back(
-            {&record, data_.tokenizer->Decode(completions[i].tokens), completions[i].tokens});
-    }
-    WEFT_ASSIGN(const auto of_models, trainer.ScoreByModels(judged));
-    if (!rewards_) return {};
-    WEFT_ASSIGN(auto values, ScoreOnFirst(trainer, judged));
+    return records;
+}
+
+// The other ranks wait for as long as rewards take, which have a deadline of their own
+// (--reward-timeout).
+Status Rollouts::ScoreOnFirst(Trainer& trainer, std::span<const Judged> judged,
+                              std::span<const std::vector<double>> of_models,
+                              std::span<double> rewards, std::span<double> means) {
+    const WorkScope judges(cluster_, trainer.executable(), NowNs);
+    WEFT_ASSIGN(auto values, rewards_->Score(judged));
     values.insert(values.end(), of_models.begin(), of_models.end());
     std::ranges::copy(rewards_->SumsOf(values), rewards.begin());
     for (size_t i = 0; i < values.size(); ++i) means[i] = MeanOf(values[i]).mean;

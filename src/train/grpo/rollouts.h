@@ -39,6 +39,9 @@ class Rollouts {
     // Generator::Run, RewardModels::Score and Rewards::Score; kCorrupt (a token beyond the
     // tokenizer).
     Result<Rollout> Next(Trainer& trainer, const Batch& prompts, uint64_t seed);
+    // Whether the last Next failed because completions could not be judged. All ranks then have an
+    // error, and nothing has changed.
+    bool no_rewards() const { return no_rewards_; }
 
   private:
     struct Judgement {
@@ -46,13 +49,13 @@ class Rollouts {
     };
     Rollouts(const GrpoOptions& options, const OpenedData& data, cluster::Cluster& cluster)
         : options_(options), data_(data), cluster_(cluster) {}
-    Result<std::vector<std::vector<double>>> ScoreOnFirst(Trainer& trainer,
-                                                          std::span<const Judged> judged);
     Result<Judgement> Judge(Trainer& trainer, const Batch& prompts,
                             std::span<const Completion> completions);
-    Status JudgeInto(Trainer& trainer, const Batch& prompts,
-                     std::span<const Completion> completions, std::span<double> rewards,
-                     std::span<double> means);
+    Error FaultOfFirst(const Status& scored);
+    Result<std::vector<chat::OrderedJson>> RecordsOf(const Batch& prompts) const;
+    Status ScoreOnFirst(Trainer& trainer, std::span<const Judged> judged,
+                        std::span<const std::vector<double>> of_models, std::span<double> rewards,
+                        std::span<double> means);
     bool Counts(const Completion& completion) const {
         return completion.ended || !options_.mask_truncated;
     }
@@ -63,6 +66,7 @@ class Rollouts {
     const OpenedData& data_;
     cluster::Cluster& cluster_;
     std::optional<Rewards> rewards_;
+    bool no_rewards_ = false;
 };
 
 }  // namespace weft::train
