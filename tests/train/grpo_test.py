@@ -462,6 +462,20 @@ class Faults(Rewards):
                 rest = self.lines(self.run_weft([*begun, "--resume", "auto"]).stdout)
                 self.assertEqual([line["step"] for line in rest], [3, 4, 5])
 
+    def test_completions_without_a_reward_are_told(self):
+        (self.folder / "fails.py").write_text(FAILS)
+        command = f"{sys.executable} {self.folder}/fails.py {self.folder}/no null"
+        done = self.run_weft(self.words("--steps", "4", "--micro-batch", "8", "--reward-cmd",
+                                        command))
+        self.assertEqual(re.findall(r"(\d+ of 8) completions of an update got no reward",
+                                    done.stderr), ["1 of 8", "8 of 8"])
+        self.assertEqual([line["grad_norm"] > 0 for line in self.lines(done.stdout)],
+                         [True, True, False, False])
+        # Another judge's reward counts alone.
+        done = self.run_weft(self.words("--steps", "4", "--micro-batch", "8", "--reward-cmd",
+                                        command, "--reward-regex", "7"))
+        self.assertNotIn("got no reward", done.stderr)
+
     def test_a_long_prompt_is_told_with_options_that_grpo_takes(self):
         with open(self.data, "a", encoding="utf-8") as data:
             data.write(json.dumps({"prompt": "a long prompt " * 40}) + "\n")
@@ -494,21 +508,22 @@ class Faults(Rewards):
 
 
 # Judges 16 completions. Then, if the file is there, it ends without an answer, hangs (it reads more
-# lines than there are) or answers with words.
+# lines than there are) or answers with words. With null, one completion of the second update has no
+# reward, then none has one.
 FAILS = """
 import itertools, os, sys
 path, how = sys.argv[1:]
 number = itertools.count(16 if os.path.exists(path + ".judged") else 0)
 for line in sys.stdin:
     i = next(number)
-    if i >= 16 and os.path.exists(path):
+    if how != "null" and i >= 16 and os.path.exists(path):
         open(path + ".judged", "w").close()
         if how == "hang":
             sys.stdin.read()
         if how == "say":
             print("a number", flush=True)
         sys.exit(1)
-    print(i % 3, flush=True)
+    print("null" if how == "null" and (i == 8 or i >= 16) else i % 3, flush=True)
 """
 
 # Changes or removes the job's inputs when the first completion comes: between the start of the job

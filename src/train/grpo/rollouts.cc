@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "base/deadline.h"
+#include "base/log.h"
+#include "base/printable.h"
 #include "train/grpo/loss.h"
 #include "train/process_work.h"
 
@@ -179,7 +181,23 @@ Status Rollouts::ScoreOnFirst(Trainer& trainer, std::span<const Judged> judged,
     values.insert(values.end(), of_models.begin(), of_models.end());
     std::ranges::copy(rewards_->SumsOf(values), rewards.begin());
     for (size_t i = 0; i < values.size(); ++i) means[i] = MeanOf(values[i]).mean;
+    TellUnrewarded(judged, rewards);
     return {};
+}
+
+// Warns if more completions of an update lack a reward than ever before.
+void Rollouts::TellUnrewarded(std::span<const Judged> judged, std::span<const double> rewards) {
+    const auto lacks = [](double reward) { return std::isnan(reward); };
+    const auto count = std::ranges::count_if(rewards, lacks);
+    if (count <= most_unrewarded_) return;
+    most_unrewarded_ = count;
+    const auto first = std::ranges::find_if(rewards, lacks) - rewards.begin();
+    constexpr size_t kShownBytes = 200;
+    const std::string_view text = judged[static_cast<size_t>(first)].text;
+    Log(LogLevel::kWarning,
+        "{} of {} completions of an update got no reward: each judge gave null. Nothing is learned "
+        "from such completions. The first one: '{}'",
+        count, rewards.size(), Printable(text.substr(0, kShownBytes)));
 }
 
 }  // namespace weft::train

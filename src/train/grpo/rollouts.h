@@ -56,6 +56,7 @@ class Rollouts {
     Status ScoreOnFirst(Trainer& trainer, std::span<const Judged> judged,
                         std::span<const std::vector<double>> of_models, std::span<double> rewards,
                         std::span<double> means);
+    void TellUnrewarded(std::span<const Judged> judged, std::span<const double> rewards);
     bool Counts(const Completion& completion) const {
         return completion.ended || !options_.mask_truncated;
     }
@@ -67,6 +68,7 @@ class Rollouts {
     cluster::Cluster& cluster_;
     std::optional<Rewards> rewards_;
     bool no_rewards_ = false;
+    int64_t most_unrewarded_ = 0;  // completions of an update without a reward
 };
 
 }  // namespace weft::train
