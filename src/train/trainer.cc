@@ -1071,8 +1071,9 @@ Error Trainer::Diverged(const Batch& batch, const StepReport& report) {
     diverged_ = true;
     return MakeError(ErrorCode::kCorrupt,
                      "step {}: the loss is {}, the gradient norm {}{}: training has diverged. Use "
-                     "a lower --lr or a longer warm-up",
-                     number(), report.loss, report.grad_norm, *where);
+                     "a lower --lr or a longer warm-up{}",
+                     number(), report.loss, report.grad_norm, *where,
+                     options_.grpo.on ? ", or smaller rewards" : "");
 }
 
 Status Trainer::SetProgress(const TrainerProgress& progress) {

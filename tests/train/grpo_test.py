@@ -429,6 +429,7 @@ class Faults(Rewards):
                 ("exit 7", "--reward-cmd 'exit 7' ended with status 7 after 0 of 8 answers, for "
                            "the second time"),
                 ("while read x; do echo often; done", "answer 1 is 'often'; expected a finite"),
+                ("while read x; do echo 1e308; done", "answer 1 is '1e308'; expected a finite"),
                 ("cat > /dev/null", "0 of 8 answers within 2 s")):
             for ranks in (1, 2):
                 with self.subTest(command=command, ranks=ranks):
@@ -475,6 +476,13 @@ class Faults(Rewards):
         done = self.run_weft(self.words("--steps", "4", "--micro-batch", "8", "--reward-cmd",
                                         command, "--reward-regex", "7"))
         self.assertNotIn("got no reward", done.stderr)
+
+    def test_rewards_beyond_float32(self):
+        for weights, status in (("1", 0), ("2", 1)):
+            done = self.run_weft(self.words(
+                "--steps", "1", "--micro-batch", "8", "--reward-cmd",
+                "while read x; do echo 3e38; done", "--reward-weights", weights), status=status)
+            self.assertEqual("Use smaller --reward-weights" in done.stderr, status == 1)
 
     def test_a_long_prompt_is_told_with_options_that_grpo_takes(self):
         with open(self.data, "a", encoding="utf-8") as data:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -103,8 +104,10 @@ Result<double> MarginOf(const OrderedJson& record) {
     const OrderedJson* value = record.is_object() ? Member(record, "margin") : nullptr;
     if (value == nullptr) return 0.0;
     const auto number = NumberOf(*value);
-    if (number && std::isfinite(*number)) return *number;
-    return MakeError(ErrorCode::kCorrupt, "'margin' is {}; expected a number", Shown(*value));
+    constexpr double kMost = std::numeric_limits<float>::max();
+    if (number && std::abs(*number) <= kMost) return *number;
+    return MakeError(ErrorCode::kCorrupt, "'margin' is {}; expected a number of at most {:g}",
+                     Shown(*value), kMost);
 }
 
 Result<std::vector<std::string>> TextsOf(const OrderedJson& record) {

@@ -181,11 +181,11 @@ Status RewardCommand::TakeAnswers(Worker& worker) const {
         const std::string_view line = std::string_view(worker.from).substr(begin, end - begin);
         if (worker.done()) return NoCompletion(line);
         const std::optional<double> reward = RewardOf(line);
-        if (!reward || std::isinf(*reward)) {
+        if (!reward || std::abs(*reward) > kMostReward) {
             return MakeError(ErrorCode::kCorrupt,
-                             "{}: answer {} is '{}'; expected a finite number, null, or "
-                             "{{\"reward\": number}} on a line of its own",
-                             Name(), worker.answered + 1, Shown(line));
+                             "{}: answer {} is '{}'; expected a finite number (at most {:g}), "
+                             "null, or {{\"reward\": number}} on a line of its own",
+                             Name(), worker.answered + 1, Shown(line), kMostReward);
         }
         worker.rewards[worker.answered++] = *reward;
         begin = end + 1;

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,9 @@
 #include "base/result.h"
 
 namespace weft::train {
+
+// Rewards are finite numbers of float32, as in TRL: sums of larger ones overflow.
+inline constexpr double kMostReward = std::numeric_limits<float>::max();
 
 class RewardCommand {
   public:

@@ -181,6 +181,13 @@ Status Rollouts::ScoreOnFirst(Trainer& trainer, std::span<const Judged> judged,
     values.insert(values.end(), of_models.begin(), of_models.end());
     std::ranges::copy(rewards_->SumsOf(values), rewards.begin());
     for (size_t i = 0; i < values.size(); ++i) means[i] = MeanOf(values[i]).mean;
+    for (const double reward : rewards) {
+        if (!(std::abs(reward) > kMostReward)) continue;
+        return MakeError(ErrorCode::kCorrupt,
+                         "the weighted rewards of a completion sum up to {:g}; expected at most "
+                         "{:g}, the largest float32. Use smaller --reward-weights",
+                         reward, kMostReward);
+    }
     TellUnrewarded(judged, rewards);
     return {};
 }
