@@ -6,12 +6,12 @@
 #include <iterator>
 #include <new>
 #include <numeric>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/json_digits.h"
+#include "base/printable.h"
 
 namespace weft {
 namespace {
@@ -37,6 +37,8 @@ class Cursor {
   private:
     const char** at_;
 };
+
+constexpr size_t kShownBytes = 100;  // of a repeated key
 
 // Marks a binary value, which JSON text does not have, as the digits of an integer.
 constexpr uint64_t kDigitsSubtype = 0x6469'6769'7473;
@@ -66,10 +68,6 @@ class Builder {
         if (keys_.size() - frames_.back().keys >= limits_.keys) {
             return Over("an object with more than {} members", limits_.keys);
         }
-        if (limits_.unique && !frames_.back().known.insert(key).second) {
-            offset_ = static_cast<size_t>(at_ - begin_);
-            return Fail(ErrorCode::kCorrupt, "a repeated key in an object");
-        }
         keys_.push_back(std::move(key));
         return true;
     }
@@ -78,6 +76,7 @@ class Builder {
         const Frame frame = std::move(frames_.back());
         Json object(Json::value_t::object);
         FillObject(frame, object.template get_ref<typename Json::object_t&>());
+        if (error_) return false;
         keys_.resize(frame.keys);
         return Close(frame, std::move(object));
     }
@@ -111,8 +110,7 @@ class Builder {
 
   private:
     struct Frame {
-        size_t values, keys;          // counts before this container
-        std::set<std::string> known;  // its keys, if they must be unique
+        size_t values, keys;  // counts before this container
     };
 
     template <typename T>
@@ -128,7 +126,7 @@ class Builder {
     bool Open() {
         if (frames_.size() >= limits_.depth) return Over("nested deeper than {}", limits_.depth);
         if (!Count()) return false;
-        frames_.push_back({values_.size(), keys_.size(), {}});
+        frames_.push_back({values_.size(), keys_.size()});
         return true;
     }
     bool Close(const Frame& frame, Json value) {
@@ -140,7 +138,9 @@ class Builder {
 
     void FillObject(const Frame& frame, nlohmann::json::object_t& object) {
         for (size_t i = frame.keys; i < keys_.size(); ++i) {
-            object.insert_or_assign(std::move(keys_[i]), ValueOf(frame, i));
+            const auto [at, first] =
+                object.insert_or_assign(std::move(keys_[i]), ValueOf(frame, i));
+            if (!first) Repeated(at->first);
         }
     }
     void FillObject(const Frame& frame, nlohmann::ordered_json::object_t& object) {
@@ -166,6 +166,7 @@ class Builder {
             size_t end = begin + 1;
             while (end < order_.size() && keys_[order_[end]] == keys_[order_[begin]]) ++end;
             if (end - begin > 1) {
+                Repeated(keys_[order_[begin]]);
                 ValueOf(frame, order_[begin]) = std::move(ValueOf(frame, order_[end - 1]));
             }
             for (size_t i = begin + 1; i < end; ++i) {
@@ -173,6 +174,12 @@ class Builder {
             }
             begin = end;
         }
+    }
+    void Repeated(std::string_view key) {
+        if (!limits_.unique) return;
+        offset_ = static_cast<size_t>(at_ - begin_);
+        Fail(ErrorCode::kCorrupt, fmt::format("a repeated key in an object: '{}'",
+                                              Printable(key.substr(0, kShownBytes))));
     }
     Json& ValueOf(const Frame& frame, size_t key) {
         return values_[frame.values + key - frame.keys];

@@ -5,7 +5,7 @@
 // Time and memory are linear in the text's size, and nothing recurses. A parsed value has at most
 // `depth` levels, so that it can be copied, compared, dumped and walked recursively.
 // If an object has a key twice, the last value counts; in an ordered object it is at the place of
-// the first one. With `unique`, a repeated key is an error.
+// the first one. With `unique`, a repeated key is an error, which names it.
 // A byte order mark is skipped. Half a surrogate pair, NaN, and numbers outside the range of a
 // double are errors.
 //

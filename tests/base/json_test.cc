@@ -157,7 +157,12 @@ TEST(JsonText, RepeatedKeysAreErrorsOnRequest) {
     ASSERT_FALSE(twice.ok());
     EXPECT_EQ(twice.error().code, ErrorCode::kCorrupt);
     EXPECT_TRUE(twice.error().message.starts_with("line 2, ")) << twice.error().message;
-    EXPECT_FALSE(ParseOrderedJsonText(R"({"a":1,"a":1})", unique).ok());
+    EXPECT_TRUE(twice.error().message.ends_with(": 'a'")) << twice.error().message;
+    for (const char* text : {R"({"a":1,"a":1})", R"([{"b":{"c":1,"a":[],"b":3,"a":{}}}])"}) {
+        const auto ordered = ParseOrderedJsonText(text, unique);
+        ASSERT_FALSE(ordered.ok()) << text;
+        EXPECT_TRUE(ordered.error().message.ends_with("a repeated key in an object: 'a'")) << text;
+    }
     EXPECT_TRUE(ParseJsonText(R"([{"a":1,"b":{"a":2}},{"a":1}])", unique).ok());
 }
 

@@ -376,7 +376,7 @@ TEST(DataForms, RecordsWithMediaAreErrors) {
             const std::string member = form + ", \"" + name + "\": ";
             for (const char* value : {R"(["a.jpg"])", R"("a.jpg")", R"({"path": "a.jpg"})"}) {
                 const std::string error = read(member + value + "}");
-                EXPECT_NE(error.find("line 1: the record has '" + name + "', and training reads"),
+                EXPECT_NE(error.find("line 1: it has '" + name + "', and training reads"),
                           std::string::npos)
                     << error;
             }
@@ -391,7 +391,16 @@ TEST(DataForms, RecordsWithMediaAreErrors) {
         EXPECT_EQ(read(member + value + "}"), read(forms[0] + "}")) << value;
     }
     const std::string error = read(member + R"([null, {"bytes": null, "path": "a.jpg"}]})");
-    EXPECT_NE(error.find("the record has 'image'"), std::string::npos) << error;
+    EXPECT_NE(error.find("it has 'image'"), std::string::npos) << error;
+    // A message of Ollama has its pictures itself.
+    const auto told = [&](const std::string& name) {
+        return read(R"({"messages": [{"role": "user", "content": "U", ")" + name +
+                    R"(": ["a.jpg"]}, {"role": "assistant", "content": "A"}]})");
+    };
+    EXPECT_NE(told("images").find("line 1: message 1 of 'messages': it has 'images', and training"),
+              std::string::npos)
+        << told("images");
+    EXPECT_EQ(told("names"), kAsked + kAnswered + "|");
 }
 
 TEST(DataForms, Tables) {
@@ -437,6 +446,26 @@ TEST(DataForms, Tables) {
     EXPECT_TRUE(marked("t.csv", "text\nfine\n\xE4\n").find("t.csv: line 3: not UTF-8") !=
                 std::string::npos);
     EXPECT_TRUE(marked("t.csv", "text\n").find("no records") != std::string::npos);
+    // Columns with one name, of which only one could be read.
+    EXPECT_TRUE(
+        marked("t.csv", "\nprompt,completion,Prompt\na,b,c\n")
+            .starts_with("error: t.csv: line 2: the first row has the column 'prompt' twice"));
+    EXPECT_EQ(marked("t.csv", "prompt,completion,,\na,b,,\n"), "a[b" + e);
+}
+
+// As pyarrow, with which datasets reads JSON lines and Parquet files.
+TEST(DataForms, RepeatedKeysAreErrors) {
+    const TempDir folder;
+    for (const std::string record :
+         {R"({"text": "a", "text": "b"})", R"({"text": "a", "n": NaN, "text": "b"})",
+          R"({"text": "a", "n": [{"text": 1, "text": 1}]})"}) {
+        const std::string said = FileMarked({WriteText(folder, "k.jsonl", record + "\n")});
+        EXPECT_NE(said.find("k.jsonl: line 1: not valid JSON: "), std::string::npos) << said;
+        EXPECT_NE(said.find("a repeated key in an object: 'text'"), std::string::npos) << said;
+    }
+    const std::string text = R"([{\"role\": \"user\", \"role\": \"user\", \"content\": \"U\"}])";
+    const std::string said = Marked(R"({"messages": ")" + text + "\"}");
+    EXPECT_NE(said.find("a repeated key in an object: 'role'"), std::string::npos) << said;
 }
 
 // Line ends of classic Mac OS, in tables and elsewhere; within quotes they belong to the field.

@@ -11,6 +11,7 @@
 #include "chat/conversation.h"
 #include "chat/tool_words.h"
 #include "model_files/hf/json.h"
+#include "train/data/record.h"
 
 namespace weft::train {
 namespace {
@@ -178,7 +179,7 @@ Status UseOpenAiNames(OrderedJson& message) {
 Result<OrderedJson> ListOf(const OrderedJson& value, std::string_view name, std::string_view what) {
     OrderedJson list = value;
     if (value.is_string()) {
-        auto parsed = ParseOrderedJsonText(value.get_ref<const std::string&>());
+        auto parsed = ParseOrderedJsonText(value.get_ref<const std::string&>(), {.unique = true});
         if (!parsed.ok()) {
             return MakeError(ErrorCode::kCorrupt,
                              "'{}' is a string that is not JSON ({}); expected {} (Python's print "
@@ -226,7 +227,8 @@ Result<OrderedJson> ListOfMessages(const OrderedJson& value, std::string_view na
     WEFT_ASSIGN(OrderedJson list, ListOf(value, name, "a list of messages"));
     for (size_t i = 0; i < list.size(); ++i) {
         if (!list[i].is_object()) continue;
-        Status good = UseOpenAiNames(list[i]);
+        Status good = RefuseMedia(list[i]);
+        if (good.ok()) good = UseOpenAiNames(list[i]);
         if (good.ok()) good = CheckCalls(list[i]);
         if (!good.ok()) {
             return MakeError(good.error().code, "message {} of '{}': {}", i + 1, name,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <initializer_list>
 #include <span>
 #include <utility>
@@ -363,9 +364,11 @@ std::string WithoutNan(std::string_view text) {
         }
         for (const std::string_view word : {"NaN", "Infinity", "-Infinity"}) {
             if (at >= text.size() || !text.substr(at).starts_with(word)) continue;
+            const size_t end = at + word.size();
+            if (end < text.size() && std::isalnum(static_cast<unsigned char>(text[end]))) continue;
             plain.append(text, taken, at - taken).append("null");
-            taken = at + word.size();
-            at = taken - 1;
+            taken = end;
+            at = end - 1;
         }
     }
     return taken == 0 ? "" : plain.append(text, taken);
@@ -401,11 +404,12 @@ Status RefusePreference(const RecordJson& record) {
 
 Result<RecordJson> ParseRecordJson(std::string_view text) {
     constexpr JsonLimits kLimits{
-        .bytes = SIZE_MAX, .depth = kRecordDepth, .values = size_t{1} << 24};
+        .bytes = SIZE_MAX, .depth = kRecordDepth, .values = size_t{1} << 24, .unique = true};
     auto parsed = ParseOrderedJsonText(text, kLimits);
     if (parsed.ok()) return parsed;
     if (const std::string plain = WithoutNan(text); !plain.empty()) {
-        if (auto again = ParseOrderedJsonText(plain, kLimits); again.ok()) return again;
+        parsed = ParseOrderedJsonText(plain, kLimits);
+        if (parsed.ok()) return parsed;
     }
     const bool limit = parsed.error().code == ErrorCode::kUnsupported;
     return MakeError(ErrorCode::kCorrupt, "{}: {}", limit ? "too much JSON" : "not valid JSON",
@@ -431,8 +435,8 @@ Status RefuseMedia(const RecordJson& record) {
         const bool holds = value != nullptr && (value->is_structured() || value->is_string());
         if (!holds || HoldsNothing(*value)) continue;
         return MakeError(ErrorCode::kUnsupported,
-                         "the record has '{}', and training reads text alone. To learn the text "
-                         "without it, remove '{}' from the record",
+                         "it has '{}', and training reads text alone. To learn the text without "
+                         "it, remove '{}'",
                          name, name);
     }
     return {};

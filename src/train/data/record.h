@@ -68,7 +68,8 @@ using Record = std::variant<TokensRecord, ChatRecord, PairRecord, InstructionRec
 Result<Record> ParseRecord(std::string_view json);
 // The JSON value of a record.
 Result<chat::OrderedJson> ParseRecordJson(std::string_view json);
-// Refuses pictures, sounds and films: a model that does not get them learns to invent.
+// Refuses pictures, sounds and films in members of a record or of one of its messages: a model that
+// does not get them learns to invent.
 Status RefuseMedia(const chat::OrderedJson& record);
 // Converts an object.
 Result<Record> RecordOfObject(chat::OrderedJson record);

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "base/hash.h"
+#include "model_files/hf/json.h"
 #include "train/data/random.h"
 #include "train/data/record_form.h"
 #include "train/data/table.h"
@@ -165,9 +167,22 @@ class RecordScanner {
         std::string row(std::min<uint64_t>(end_ - begin_, kBufferBytes), '\0');
         WEFT_TRY(out_.file_.ReadAt(begin_, std::as_writable_bytes(std::span(row))));
         out_.columns_ = ColumnsOf(row, out_.delimiter_);
-        if (!out_.columns_.empty()) return {};
+        if (!out_.columns_.empty()) return CheckColumns();
         return MakeError(ErrorCode::kCorrupt, "{}: the first row does not name the columns",
                          out_.WhereByte(begin_));
+    }
+
+    // (Spreadsheets write columns without names and values.)
+    Status CheckColumns() const {
+        std::set<std::string_view> seen{};
+        for (const std::string& name : out_.columns_) {
+            if (name.empty() || seen.insert(name).second) continue;
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: the first row has the column '{}' twice (in upper or lower "
+                             "case). Rename one of them, or remove it",
+                             out_.WhereByte(begin_), model_files::hf::Shown(name));
+        }
+        return {};
     }
 
     void ScanLines(std::string_view text, uint64_t base) {
