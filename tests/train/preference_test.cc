@@ -278,33 +278,34 @@ TEST(Preference, APairIsOneSequence) {
         WriteText(folder, "data.jsonl",
                   "{\"prompt\": \"ab\", \"chosen\": \"cdefgh\", \"rejected\": \"i\"}\n"
                   "{\"prompt\": \"abcdefgh\", \"chosen\": \"i\", \"rejected\": \"j\"}\n"
-                  "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n");
+                  "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n"
+                  "{\"prompt\": \"ab\", \"chosen\": \"cdefgh\", \"rejected\": \"CDEFGH\"}\n");
     DataOptions options;
     options.specs = {path};
     options.loss = LossKind::kDpo;
     const auto set = Must(DataSet::Open(options, ByteEncoder()));
-    LoaderOptions loading{.sequence = 6, .global_batch = 3, .shuffle = false, .epochs = 1};
+    LoaderOptions loading{.sequence = 6, .global_batch = 4, .shuffle = false, .epochs = 1};
     loading.pack = false;
-    std::vector<double> reference(3 * kMostAnswers);
+    std::vector<double> reference(4 * kMostAnswers);
     reference[2 * kMostAnswers + 1] = -7;
     loading.reference[0] = reference;
     Loader loader = Must(Loader::Make(*set, loading));
     const auto batch = Must(loader.Next());
     ASSERT_TRUE(batch);
-    ASSERT_EQ(batch->sequences.size(), 3u);
-    EXPECT_EQ(batch->samples_of[0], 2u);
-    EXPECT_EQ(batch->samples_of[1], 2u);
+    ASSERT_EQ(batch->sequences.size(), 4u);
+    EXPECT_EQ(batch->samples_of[0], 3u);
+    EXPECT_EQ(batch->samples_of[1], 3u);
     const Sequence& first = batch->sequences[0];
     EXPECT_EQ(first.begins, (std::vector<int32_t>{0, 6}));  // the first answer is cut to 6
     EXPECT_EQ(first.used, 9);
     EXPECT_EQ(first.targets[6], -1);  // the border between the answers is not learned
     EXPECT_EQ(batch->sequences[1].record, 2u);
     EXPECT_EQ(batch->sequences[1].reference, (std::vector<double>{0, -7}));
-    EXPECT_EQ(loader.counts().cut_off, 1u);  // nothing of the second record's answers is left
-    EXPECT_EQ(loader.counts().truncated, 2u);
+    EXPECT_EQ(loader.counts().cut_off, 1u);    // nothing of the second record's answers is left
+    EXPECT_EQ(loader.counts().truncated, 3u);  // records, of which the last one lost two ends
     Loader counting = Must(Loader::Make(*set, loading));
     counting.CountOnly();
-    EXPECT_EQ(Must(counting.Next())->global_sequences, 2u);
+    EXPECT_EQ(Must(counting.Next())->global_sequences, 3u);
 }
 
 // ---- Losses -------------------------------------------------------------------------------------

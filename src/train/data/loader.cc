@@ -333,8 +333,11 @@ void Loader::TakePreference(Sample sample, std::vector<Piece>& pieces, uint64_t&
     Piece piece{{}, pieces.size(), 0};
     piece.sample.roles = std::move(sample.roles);
     piece.sample.label = sample.label;
+    const uint64_t truncated = counts_.truncated;
     for (Sample& each : SplitPacked(std::move(sample))) {
-        if (!Shorten(each)) return;
+        const bool used = Shorten(each);
+        counts_.truncated = std::min(counts_.truncated, truncated + 1);  // one sample
+        if (!used) return;
         Sample& whole = piece.sample;
         whole.starts.resize(whole.tokens.size() + each.tokens.size(), 0);
         whole.starts[whole.tokens.size()] = 1;

@@ -105,7 +105,7 @@ bool IsBadRecord(const Error& error);
 
 struct LoaderCounts {
     uint64_t samples = 0;    // samples used in sequences
-    uint64_t truncated = 0;  // kTruncate
+    uint64_t truncated = 0;  // kTruncate; a preference counts once
     uint64_t too_long = 0;   // kSkip
     uint64_t bad = 0;        // invalid records
     uint64_t no_loss = 0;    // skipped, because no token is learned (or is left to learn)
