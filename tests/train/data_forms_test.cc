@@ -431,6 +431,23 @@ TEST(DataForms, Tables) {
                      "messages,n\n\"[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"U\"\"}, "
                      "{\"\"role\"\": \"\"assistant\"\", \"\"content\"\": \"\"A\"\"}]\",3\n"),
               kAsked + kAnswered + "|");
+    const std::string asks = R"("[{""role"": ""user"", ""content"": ""U""}]")";
+    const std::string answers = R"("[{""content"": ""A"", ""from"": ""gpt""}]")";
+    EXPECT_EQ(marked("t.csv", "prompt,completion\n" + asks + "," + answers + "\n"),
+              kAsked + kAnswered + "|");
+    EXPECT_EQ(marked("t.csv", "prompt,completion\n" + asks + ",A\n"), kAsked + kAnswered + "|");
+    EXPECT_EQ(marked("t.csv", "prompt,completion\na,\"[{\"\"n\"\": 1}]\"\n[{,[\n"),
+              "a[[{\"n\": 1}]" + e + "[{[[" + e);
+    EXPECT_EQ(marked("t.csv", "prompt,completion\na,\"[{\"\"role\"\": \"\"victim\"\"}]\"\n"),
+              "a[[{\"role\": \"victim\"}]" + e);
+    EXPECT_EQ(marked("t.csv", "prompt,completion\na,[{'role': 'victim'}]\n"),
+              "a[[{'role': 'victim'}]" + e);
+    for (const char* text : {"[{'role': 'user'}]", "[{'n': 1, 'from' : 'gpt'}]"}) {
+        EXPECT_NE(marked("t.csv", fmt::format("prompt,completion\n\"{}\",b\n", text))
+                      .find("t.csv: line 2: 'prompt' is a string that is not JSON"),
+                  std::string::npos)
+            << text;
+    }
     // Errors name the line.
     EXPECT_TRUE(marked("t.csv", "prompt,completion\n\"a\nb\",c\nd,e,f\n")
                     .find("error: t.csv: line 4: 3 fields; the first row names 2 columns") !=

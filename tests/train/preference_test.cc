@@ -74,6 +74,8 @@ TEST(Preference, Conversations) {
     }
     EXPECT_EQ(AnswersOf(R"({"prompt": "a", "chosen": " [b", "rejected": "[1]"})"),
               "+a[ [b<|endoftext|>]-a[[1]<|endoftext|>]");
+    EXPECT_EQ(AnswersOf(R"({"prompt": "a", "chosen": "[{\"n\": 1}]", "rejected": "[{b"})"),
+              "+a[[{\"n\": 1}]<|endoftext|>]-a[[{b<|endoftext|>]");
     EXPECT_EQ(AnswersOf("{\"chosen\": [" + chosen + "], \"rejected\": [" + rejected + "]}"),
               "no 'prompt', and 'chosen' and 'rejected' have 0 first messages in common, of 1 and "
               "1; expected the same first messages in both, and then other answers");

@@ -129,6 +129,25 @@ Status CheckCalls(const OrderedJson& message) {
     return {};
 }
 
+// Whether a text names a role as messages do, in JSON or in Python: 'role': 'user'.
+bool NamesRole(std::string_view text) {
+    const auto quoted = [](std::string_view rest) {
+        return rest.starts_with('"') || rest.starts_with('\'');
+    };
+    for (const std::string_view name : {"role", "from"}) {
+        for (size_t at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
+            std::string_view rest = text.substr(at + name.size());
+            if (!quoted(rest)) continue;
+            rest = Trim(rest.substr(1));
+            if (!rest.starts_with(':')) continue;
+            rest = Trim(rest.substr(1));
+            const size_t end = quoted(rest) ? rest.find(rest[0], 1) : rest.npos;
+            if (end != rest.npos && !RoleNamed(rest.substr(1, end - 1)).empty()) return true;
+        }
+    }
+    return false;
+}
+
 // Renames a message's ShareGPT members and roles; other messages stay unchanged.
 Status UseOpenAiNames(OrderedJson& message) {
     const char* const member = message.contains("role") ? "role" : "from";
@@ -215,6 +234,25 @@ bool IsListOfObjects(const OrderedJson& value) {
     }
     return value.is_array() &&
            std::ranges::all_of(value, [](const OrderedJson& each) { return each.is_object(); });
+}
+
+bool HoldsMessages(const OrderedJson& value) {
+    if (!value.is_string()) return value.is_array();
+    const std::string_view text = Trim(value.get_ref<const std::string&>());
+    if (!text.starts_with('[')) return false;
+    const std::string_view object = Trim(text.substr(1));
+    if (!object.starts_with('{')) return false;
+    const auto list = ParseOrderedJsonText(text);
+    if (!list.ok()) return NamesRole(text);
+    // (Another JSON may have roles, too, such as those of an event.)
+    bool known = false;
+    for (const OrderedJson& each : *list) {
+        if (!each.is_object()) return false;
+        const auto role = each.find(each.contains("role") ? "role" : "from");
+        if (role == each.end() || !role->is_string()) return false;
+        known = known || !RoleNamed(role->get_ref<const std::string&>()).empty();
+    }
+    return known;
 }
 
 std::string RoleNamed(std::string_view said) {

@@ -45,18 +45,14 @@ Error Lacks(const char* name, LossKind loss) {
 
 // A string, or a list of messages with OpenAI's names.
 Result<OrderedJson> TextOrMessages(const OrderedJson& value, const char* name) {
-    // (An answer may begin with a bracket.)
-    const std::string_view text =
-        value.is_string() ? Trim(value.get_ref<const std::string&>()) : std::string_view();
-    const bool list = text.starts_with('[') && Trim(text.substr(1)).starts_with('{');
+    const bool list = HoldsMessages(value);
     if (!list) {
         if (auto made = TextOfValue(value)) return OrderedJson(*std::move(made));
     }
-    const bool messages =
-        list || (value.is_array() && std::ranges::all_of(value, [](const OrderedJson& each) {
-                     return each.is_object();
-                 }));
-    if (!messages) {
+    const bool others = value.is_array() && std::ranges::any_of(value, [](const OrderedJson& each) {
+                            return !each.is_object();
+                        });
+    if (!list || others) {
         return MakeError(ErrorCode::kCorrupt, "'{}' is {}; expected a string or a list of messages",
                          name, value.is_array() ? "a list of other values" : KindOf(value));
     }
