@@ -389,11 +389,30 @@ Status Trainer::CheckMemory(bool planned) {
     const backend::MemoryUse use = planned ? training_->memory() : backend::MemoryUse{kNoMemory};
     const uint64_t bytes =
         use.weight_bytes + use.kv_bytes + use.arena_bytes - use.host_bytes + reward_models_.bytes();
-    return cluster::CheckMemory(
-        cluster_,
-        engine::MemoryNeeds(*device_, bytes,
-                            kOverheadBytes + use.host_bytes + cluster::WindowsBytes(cluster_)),
-        source_->name() + " in training", options_.grpo.on ? kHeldWithRewards : kHeld, "");
+    WEFT_ASSIGN(const uint64_t of_loss, HostBytesOfLoss());
+    return cluster::CheckMemory(cluster_,
+                                engine::MemoryNeeds(*device_, bytes,
+                                                    kOverheadBytes + use.host_bytes + of_loss +
+                                                        cluster::WindowsBytes(cluster_)),
+                                source_->name() + " in training",
+                                options_.grpo.on ? kHeldWithRewards : kHeld, "");
+}
+
+// What the loss holds beside the Program. (The weights of rows of other losses are small.)
+Result<uint64_t> Trainer::HostBytesOfLoss() const {
+    const VectorOptions& vectors = options_.vectors;
+    if (!vectors.on() || layout_.stage + 1 != layout_.pp()) return 0;
+    model_files::EmbeddingHead head;
+    if (!HasHead(vectors.loss)) {
+        WEFT_ASSIGN(head, model_files::ReadEmbeddingHead(*source_));
+    }
+    WEFT_ASSIGN(const model_files::Pooling pooling, PoolingOf(vectors, head));
+    const bool all_rows = pooling == model_files::Pooling::kMean;
+    const int64_t of_text = all_rows ? options_.sequence : 1;
+    const int64_t own = options_.micro_batch * options_.accumulation;
+    const auto number = [](int64_t x) { return static_cast<uint64_t>(x); };
+    return VectorLossBytes(vectors, number(options_.micro_batch * vectors.texts * of_text),
+                           number(vector_columns_), number(own * layout_.dp), number(own));
 }
 
 // Whether these options would fit on the open device. Collective.

@@ -264,6 +264,7 @@ class Trainer {
     Status PlanUpdate(program::ChunkedProgram& list);
     bool Overlaps() const;
     Status CheckMemory(bool planned);
+    Result<uint64_t> HostBytesOfLoss() const;
     bool FitsWith(const TrainerOptions& options) const;
     Status RunPasses(const Batch& batch, bool evaluates);
     // kBoth: kForward, then kBackward.

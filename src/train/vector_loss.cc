@@ -228,6 +228,16 @@ Result<Pooling> PoolingOf(const VectorOptions& options, const model_files::Embed
                      "expected last, mean or cls over all tokens");
 }
 
+uint64_t VectorLossBytes(const VectorOptions& options, uint64_t rows, uint64_t columns,
+                         uint64_t records, uint64_t own) {
+    uint64_t floats = 2 * rows * columns;
+    if (options.joins()) {
+        const auto texts = static_cast<uint64_t>(options.texts);
+        floats += (2 * records + own) * texts * columns + records * records * (texts - 1);
+    }
+    return floats * sizeof(float);
+}
+
 std::vector<std::string> VectorNames(const VectorOptions& options) {
     if (options.loss == LossKind::kReward) return {"accuracy", "margin", "mean_reward"};
     return {"accuracy"};

@@ -44,6 +44,13 @@ Status CheckVectors(const VectorOptions& options);
 Result<model_files::Pooling> PoolingOf(const VectorOptions& options,
                                        const model_files::EmbeddingHead& head);
 
+// Bytes of the host's memory that the loss takes on a rank with the last stage, beside the Program:
+// of a micro-batch, the output rows and the derivatives by them; with joins(), of an update, the
+// vectors of all `records`, also as unit vectors, the derivatives by the vectors of `own` records,
+// and the cosines of anchors and candidates.
+uint64_t VectorLossBytes(const VectorOptions& options, uint64_t rows, uint64_t columns,
+                         uint64_t records, uint64_t own);
+
 // Values of a batch, summed over its records; a rank has the part of its own records.
 struct VectorSums {
     enum Name { kLoss, kAccuracy, kMargin, kReward, kNames };

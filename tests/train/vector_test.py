@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -303,6 +304,27 @@ class Memory(Vectors):
             return json.loads(done.stdout.splitlines()[-1])["peak_rss_bytes"][0]
 
         self.assertLess(peak("16") - peak("1"), 20e6)
+
+    def test_the_rows_vectors_and_cosines_are_counted(self):
+        """Of 192 columns, in float32."""
+        data = self.write("few", [dict(anchor="a", positive="b")] * 4)
+
+        def needs(pooling, passes):
+            done = subprocess.run(
+                [PROGRAM, "train", MODEL, "--data", data, "--loss", "contrastive", "--pooling",
+                 pooling, "--steps", "1", "--seq-len", "127", "--micro-batch", "64",
+                 "--grad-accum", passes, "-t", "1", "--dtype", "f32", "--no-output"],
+                capture_output=True, text=True, timeout=PATIENCE,
+                env=dict(os.environ, WEFT_MEMORY_MIB="70"))
+            self.assertEqual(done.returncode, 1, done.stderr)
+            return int(re.search(r"rank 0: (\d+) MiB", done.stderr).group(1))
+
+        last, mean, several = needs("last", "1"), needs("mean", "1"), needs("mean", "16")
+        # All rows of 64 x 2 texts instead of their last ones, and the derivatives by them.
+        self.assertTrue(abs(mean - last - 64 * 2 * 126 * 192 * 8 / 2**20) <= 1, (mean, last))
+        # 1,024 records instead of 64: three times their vectors, and the square of cosines.
+        more = (1024 - 64) * 2 * 192 * 3 + 1024**2 - 64**2
+        self.assertTrue(abs(several - mean - more * 4 / 2**20) <= 1, (several, mean))
 
 
 class Refusals(Vectors):
