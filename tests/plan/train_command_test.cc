@@ -79,6 +79,23 @@ TEST(PlanTrainCommand, TableAndJsonSayTheSame) {
     EXPECT_EQ(estimate.out, table.out);
 }
 
+TEST(PlanTrainCommand, EstimateHasAHelpOfItsOwn) {
+    const Ran help = RunWeft({"train", "estimate", "--help"});
+    ASSERT_EQ(help.status, 0) << help.err;
+    for (const char* part : {"Usage: weft train estimate", "  weft train estimate llama-3.1-70b",
+                             "--machines", "--explain", "--reward-model"}) {
+        EXPECT_NE(help.out.find(part), std::string::npos) << part << "\n" << help.out;
+    }
+    for (const char* part : {"  weft plan ", "--kv-dtype", "--measure", "Needs: --train"}) {
+        EXPECT_EQ(help.out.find(part), std::string::npos) << part;
+    }
+    const Ran wrong = RunWeft({"train", "estimate", "llama-3.1-8b", "--nonsense"});
+    EXPECT_NE(wrong.err.find("'weft train estimate' has no flag --nonsense"), std::string::npos)
+        << wrong.err;
+    const Ran none = RunWeft({"train", "estimate", "llama-3.1-8b"});
+    EXPECT_NE(none.err.find("--machines is missing"), std::string::npos) << none.err;
+}
+
 // Slow updates are not printed as 0 tokens/s, and long times not in seconds.
 TEST(PlanTrainCommand, SlowRatesHaveDecimals) {
     const Words slow{"plan", "llama-3.1-405b", "--train", "--sequences", "1000"};

@@ -331,7 +331,7 @@ std::span<const ValueSynonym> ValueSynonyms() {
 std::span<const Advice> AdvicesOf(std::string_view command) {
     if (command == "weft train") return kTrainingAdvices;
     if (command.starts_with("weft net ") || command == "weft hosts list" ||
-        command == "weft plan") {
+        command == "weft plan" || command == "weft train estimate") {
         return kRemovedFlags;
     }
     return IsInference(command) ? std::span<const Advice>(kAdvices) : std::span<const Advice>();

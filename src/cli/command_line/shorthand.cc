@@ -24,13 +24,8 @@ void ExpandBench(std::vector<std::string>& words) {
 void ExpandTrain(std::vector<std::string>& words) {
     if (words.empty() || words[0] != "train") return;
     const std::string next = words.size() > 1 ? words[1] : "";
-    if (next == "estimate") {
-        words.erase(words.begin());
-        words[0] = "plan";
-        words.push_back("--train");
-    } else if (next != "data" && next != "run") {
-        words.insert(words.begin() + 1, ImpliedBy("train"));
-    }
+    if (next == "data" || next == "run" || next == "estimate") return;
+    words.insert(words.begin() + 1, ImpliedBy("train"));
 }
 
 // `weft help run` is `weft run --help`; `weft version` is `weft --version`.

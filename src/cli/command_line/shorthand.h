@@ -22,7 +22,6 @@ std::string TypedName(const std::string& full_name);
 // weft hosts --json   weft hosts list --json
 // weft bench serve     weft bench-serve: it takes no MODEL, as weft bench does
 // weft train MODEL     weft train run MODEL
-// weft train estimate MODEL    weft plan MODEL --train
 void ExpandShorthand(std::vector<std::string>& words);
 
 }  // namespace weft::cli

@@ -16,7 +16,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kPlanFooter =
+constexpr const char* kPlanExamples =
     "Examples:\n"
     "  weft plan gpt-oss-120b --machines 4xstrix-halo,roce --context 4096\n"
     "  weft plan gpt-oss-120b --machines rtx-3090+128gb\n"
@@ -24,17 +24,7 @@ constexpr const char* kPlanFooter =
     "  weft plan model.gguf --machines 8xmy-machine.json,tcp --batch 16 --json\n"
     "  weft plan qwen3-235b-a22b:q4_k_m --want 20tok/s --budget 8000EUR\n"
     "  weft train estimate llama-3.1-70b --machines 8xh100 --seq-len 4096 --global-batch 1024\n"
-    "  weft plan --measure --hosts b,c --key-file weft.key -o lab.json\n\n"
-    "MODEL is a GGUF file, a Hugging Face folder, a config.json, synthetic:NAME, or the name of a\n"
-    "well-known model, NAME[:TYPE]. TYPE is a type of 'weft quantize', or 4bit, 8bit, FP8, AWQ,\n"
-    "UD-Q4_K_XL, ... No weights are read.\n"
-    "--machines COUNTxMACHINE[:DEVICES][+MEMORY][+COUNTxMACHINE],WIRE: COUNT hosts, each with\n"
-    "DEVICES devices. MACHINE is a name in machines/machines.json, a processor (ryzen-9-7950x), "
-    "or\n"
-    "the path of a machine file. MEMORY of a host of GPUs (128gb, 64gb-ddr4): its processor "
-    "computes\n"
-    "the experts that do not fit into the GPUs.\n"
-    "docs/plan.md states which figures are measured.";
+    "  weft plan --measure --hosts b,c --key-file weft.key -o lab.json\n\n";
 
 constexpr size_t kMostLayouts = 12;  // in the table
 
@@ -666,11 +656,9 @@ void AddPlan(const Command& app, int& status) {
     auto flags = std::make_shared<PlanFlags>();
     const Command command = app.AddCommand(
         "plan", "Predict speed, memory and the best layout of Weft on machines that you describe");
-    command.Footer(kPlanFooter);
-    command.AddOption("MODEL", flags->model, "Model file, folder, config.json or name");
-    command.AddOption(
-        "--machines", flags->machines,
-        "Hosts and their wire, such as 4xstrix-halo,roce or dgx-spark+rtx-3090:2,10gbe");
+    command.Footer(std::string(kPlanExamples) + kPlanWords);
+    command.AddOption("MODEL", flags->model, kPlanModelHelp);
+    command.AddOption("--machines", flags->machines, kMachinesHelp);
     AddInferenceOptions(command, *flags);
     command.AddFlag("--explain", flags->explain,
                     "Show the parts of the best layout's time and the command that runs it");

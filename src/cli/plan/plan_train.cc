@@ -370,4 +370,24 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
         .Range(int64_t{1}, int64_t{1} << 32);
 }
 
+void AddEstimate(const Command& train, int& status) {
+    auto flags = std::make_shared<PlanTrainFlags>();
+    const std::string examples =
+        "Examples:\n"
+        "  weft train estimate llama-3.1-70b --machines 8xh100 --seq-len 4096 --global-batch 1024\n"
+        "  weft train estimate qwen3-8b:q4_k_m --machines strix-halo --lora-rank 16 --explain\n\n"
+        "'weft plan MODEL --train' is the same command.\n\n";
+    const Command command = train.AddCommand(
+        "estimate",
+        "Predict speed, memory and the best layout of a training on machines that you "
+        "describe",
+        examples + kPlanWords);
+    command.AddOption("MODEL", flags->model, kPlanModelHelp).Required();
+    command.AddOption("--machines", flags->machines, kMachinesHelp).Required();
+    command.AddFlag("--explain", flags->explain, "Show the parts of the best layout's time");
+    AddJson(command, flags->json);
+    AddPlanTrainFlags(command, *flags, nullptr);
+    SetCallback(command, flags, flags->json, status, RunPlanTrain);
+}
+
 }  // namespace weft::cli

@@ -16,6 +16,7 @@
 #include "base/printable.h"
 #include "cli/command_line/duration.h"
 #include "cli/commands.h"
+#include "cli/plan/plan_train.h"
 #include "cli/terminal/loading_line.h"
 #include "cli/train/train_ds.h"
 #include "hw/cpu.h"
@@ -1117,6 +1118,7 @@ void AddTrain(const Command& app, int& status) {
     const Command train = app.AddCommand("train", "Train a model; inspect its data");
     train.NeedsCommand();
     AddTrainData(train, status);
+    AddEstimate(train, status);
     // `weft train MODEL ...` means `weft train run MODEL ...` (main.cc).
     const Command command =
         train.AddCommand("run", "Fine-tune a model, or train it from random weights", kTrainFooter);
