@@ -16,7 +16,7 @@
 namespace weft::train {
 namespace {
 
-// Time for a lost rank to restart, or for its worker to be called.
+// Time for a lost rank to restart, or for a rank that an elastic job needs to return.
 constexpr int64_t kRejoinMs = 60'000;
 // The same if the other ranks can continue without it: a late rank joins again.
 constexpr int64_t kElasticRejoinMs = 10'000;
@@ -116,7 +116,9 @@ Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options) 
     }
     const bool recovers = job.save.every > 0 && job.save.max_restarts > 0;
     if (recovers && ranks > 1 && options.launched == nullptr && options.rejoin_ms == 0) {
-        options.rejoin_ms = shrinks ? kElasticRejoinMs : kRejoinMs;
+        // (Without --elastic, the other hosts do not wait for a host that has died.)
+        const bool waits = options.elastic || !cluster::NamesHosts(options);
+        options.rejoin_ms = shrinks ? kElasticRejoinMs : waits ? kRejoinMs : options.timeout_ms;
     }
     return {};
 }

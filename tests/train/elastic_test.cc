@@ -77,6 +77,25 @@ TEST(Elastic, TheTypeOfGradientsStays) {
     EXPECT_EQ(GradientTypeOf(Resize(larger, 1)->trainer, 1), DType::kF32);
 }
 
+// A host that has died does not keep the others for longer than a timeout, unless they need it.
+TEST(Elastic, WaitsForALostRankAsLongAsItHelps) {
+    const auto wait_ms = [](int tp, bool elastic, bool hosts) {
+        TrainJob job = SomeJob();
+        job.trainer.tp = tp;
+        cluster::ClusterOptions options;
+        options.elastic = elastic;
+        options.timeout_ms = 7000;
+        if (hosts) options.hosts = {"b:7000", "c:7000"};
+        EXPECT_TRUE(PlanRecovery(job, 3, options).ok());
+        return options.rejoin_ms;
+    };
+    EXPECT_EQ(wait_ms(1, false, true), 7000);
+    EXPECT_EQ(wait_ms(3, false, true), 7000);
+    EXPECT_EQ(wait_ms(1, true, true), 10'000);
+    EXPECT_EQ(wait_ms(3, true, true), 60'000);
+    EXPECT_EQ(wait_ms(1, false, false), 60'000);  // rank 0 starts its local ranks again
+}
+
 TEST(Elastic, GoingOnTakesCheckpoints) {
     for (const bool folder : {false, true}) {
         TrainJob job = SomeJob();

@@ -926,8 +926,8 @@ void AddResultFlags(const Command& app, TrainFlags& flags) {
         "host of --hosts or --cluster that is back, and workers that connect (--expect-workers), "
         "join at the next update. The batch and the loss curve stay the same");
     app.AddNumber("--restart-timeout-ms", flags.common.cluster.rejoin_ms, 1, 3'600'000,
-                  "Milliseconds to wait for a lost rank (default: 60000; 10000 if --elastic can "
-                  "continue with fewer ranks)");
+                  "Milliseconds to wait for a lost rank (default: --timeout-ms; 60000 for local "
+                  "ranks and if --elastic needs the rank, 10000 if it does not)");
 }
 
 void AddOptimizerFlags(const Command& app, TrainFlags& flags) {
