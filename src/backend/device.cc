@@ -67,8 +67,11 @@ Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const Device
 Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& options) {
     WEFT_TRY(CheckDeviceName(name));
     const std::string chosen = name == kAuto ? ChooseAuto(options).names[0] : name;
-    if (on_gpu::IsName(chosen)) return on_gpu::Describe(chosen, options);
-    return DescribeCpu(LevelFor(options));
+    const DeviceInfo host = DescribeCpu(LevelFor(options));
+    if (!on_gpu::IsName(chosen)) return host;
+    WEFT_ASSIGN(DeviceInfo gpu, on_gpu::Describe(chosen, options));
+    return options.host_ops.any() ? DescribePlaced(std::move(gpu), host, options.host_ops)
+                                  : std::move(gpu);
 }
 
 Result<MemoryPool> DescribePool(const std::string& name) {

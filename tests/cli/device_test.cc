@@ -69,6 +69,16 @@ TEST_F(Devices, TensorRanksOfUnlikeOnesAreRefusedAndStagesAreNot) {
     }
     const Ran stages = RunWeft(Command(hosts + Words{"--pp", "2"}));
     EXPECT_EQ(stages.status, 0) << stages.err;
+    // Without a layout, also with shares: the layout that runs.
+    for (const Words& shares : {Words(), Words{"--tensor-split", "1,1"}}) {
+        const Ran open = RunWeft(Command(hosts + shares));
+        EXPECT_EQ(open.status, 0) << open.err;
+        EXPECT_EQ(open.out, stages.out);
+        for (const std::string& said : {std::string("layout: --pp 2, because rank 0 "), best,
+                                        std::string("cpu-reference"), std::string("--tp 2")}) {
+            EXPECT_NE(open.err.find(said), std::string::npos) << said << " in " << open.err;
+        }
+    }
     const Ran unproven = RunWeft(Command(hosts + Words{"--tp", "2", "--skip-self-test"}));
     EXPECT_EQ(unproven.status, 0) << unproven.err;
     ::kill(worker.pid(), SIGTERM);

@@ -199,18 +199,29 @@ TEST(LayoutChoice, AppliesOnlyWithoutLayoutFlags) {
     net::Fabric fabric;
     fabric.links.resize(2);
     test::FakeCluster cluster(hub, 0, 2, std::move(fabric));
-    EXPECT_FALSE(ChoosesLayout(Job(), cluster)) << "both ranks are on one host";
+    EXPECT_TRUE(ChoosesLayout(Job(), cluster));
+    EXPECT_FALSE(MeasuresLayouts(Job(), cluster)) << "both ranks are on one host";
     cluster.SetBoot(1, "another boot");
     EXPECT_TRUE(ChoosesLayout(Job(), cluster));
+    EXPECT_TRUE(MeasuresLayouts(Job(), cluster));
     for (const auto& said : {+[](Job& job) { job.tp = 2; }, +[](Job& job) { job.pp = 2; },
-                             +[](Job& job) { job.ep = 2; },
-                             +[](Job& job) {
-                                 job.split = {2, 1};
-                             }}) {
+                             +[](Job& job) { job.ep = 2; }}) {
         Job job;
         said(job);
         EXPECT_FALSE(ChoosesLayout(job, cluster));
     }
+    // Such jobs are tensor ranks, unless the devices differ.
+    for (const auto& said : {+[](Job& job) {
+                                 job.split = {2, 1};
+                             },
+                             +[](Job& job) { job.draft_head = true; }}) {
+        Job job;
+        said(job);
+        EXPECT_TRUE(ChoosesLayout(job, cluster));
+        EXPECT_FALSE(MeasuresLayouts(job, cluster));
+    }
+    test::FakeCluster apart(hub, 0, 2);
+    EXPECT_FALSE(ChoosesLayout(Job(), apart)) << "a host that may join has no links";
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ class TensorRanks : public testing::Test {
     void SetUp() override {
         support::WriteTinyGguf(dir_ / "experts.gguf", support::ExpertGoldenFile("mixtral"));
     }
-    // The logits of a prompt. layers: by rank.
-    std::vector<float> Logits(std::array<int64_t, 2> layers) {
+    // The logits of a prompt. layers: by rank. tp, pp: those of the job; layout_: what ran.
+    std::vector<float> Logits(std::array<int64_t, 2> layers, int tp = 2, int pp = 1) {
         test::FakeHub hub(2);
         auto fabrics = *net::MakeLocalFabrics(2, net::Transport::kShm, 4 << 20);
         std::vector<float> logits;
@@ -56,7 +56,7 @@ class TensorRanks : public testing::Test {
             threads.emplace_back([&, number] {
                 const auto index = static_cast<size_t>(number);
                 test::FakeCluster cluster(hub, number, 2, std::move(fabrics[index]));
-                const Status ran = RunRank(cluster, DeviceWith(layers[index]), logits);
+                const Status ran = RunRank(cluster, DeviceWith(layers[index]), tp, pp, logits);
                 EXPECT_TRUE(ran.ok()) << ran.error().message;
                 if (!ran.ok()) cluster.ReportFailure(ran.error());
             });
@@ -65,12 +65,16 @@ class TensorRanks : public testing::Test {
         return logits;
     }
 
+    model::Layout layout_;
+    test::TempDir dir_;
+
   private:
-    Status RunRank(test::FakeCluster& cluster, std::shared_ptr<backend::Device> device,
-                   std::vector<float>& logits) {
+    Status RunRank(test::FakeCluster& cluster, std::shared_ptr<backend::Device> device, int tp,
+                   int pp, std::vector<float>& logits) {
         Job job;
         job.model = dir_ / "experts.gguf";
-        job.tp = 2;
+        job.tp = tp;
+        job.pp = pp;
         job.ctx = job.kv_tokens = 64;
         job.chunk = 16;
         job.self_test = false;
@@ -82,6 +86,7 @@ class TensorRanks : public testing::Test {
             WEFT_TRY(rank->Receive(step));
             return rank->Run(step);
         }
+        layout_ = rank->layout();
         const std::vector<int32_t> tokens = {3, 1, 4, 1, 5, 9, 2, 6};
         step.number = 1;
         step.Append(tokens, 0, {.pages = {0}});
@@ -89,8 +94,6 @@ class TensorRanks : public testing::Test {
         WEFT_TRY(rank->Run(step));
         return rank->ReadLogits(1, logits);
     }
-
-    test::TempDir dir_;
 };
 
 TEST_F(TensorRanks, RunStepsInPartsTogether) {
@@ -106,6 +109,18 @@ TEST_F(TensorRanks, RunStepsInPartsTogether) {
         }
         // (The bound of tests/backend/placed_test.cc.)
         EXPECT_FALSE(!(std::sqrt(error / size) <= 2e-5)) << std::sqrt(error / size);
+    }
+}
+
+// The choice between tensor ranks and stages comes after the comparison of the devices.
+TEST_F(TensorRanks, AnOpenLayoutOfUnlikeDevicesIsAPipeline) {
+    for (const std::array<int64_t, 2> layers : {std::array<int64_t, 2>{0, 1}, {1, 0}, {1, 1}}) {
+        const bool alike = layers[0] == layers[1];
+        const std::vector<float> want = Logits(layers, alike ? 2 : 1, alike ? 1 : 2);
+        ASSERT_FALSE(want.empty());
+        EXPECT_EQ(Logits(layers, 0, 0), want);
+        EXPECT_EQ(layout_.pp, alike ? 1 : 2);
+        EXPECT_EQ(layout_.tp, alike ? 2 : 1);
     }
 }
 

@@ -18,13 +18,7 @@ class PlacedDevice final : public Device {
         : device_(std::move(device)),
           host_(std::move(host)),
           host_ops_(host_ops),
-          info_(device_->info()) {
-        info_.identity =
-            fmt::format("{}, with {}{} layers' experts and {} layers on {}", info_.identity,
-                        host_ops.fill ? "at least " : "", host_ops.expert_layers, host_ops.layers,
-                        host_->info().identity);
-        info_.uses_host_cores = true;
-    }
+          info_(DescribePlaced(device_->info(), host_->info(), host_ops)) {}
 
     const DeviceInfo& info() const override { return info_; }
     MemoryPool pool() const override { return device_->pool(); }
@@ -120,6 +114,15 @@ Result<std::unique_ptr<Executable>> PlacedDevice::CompileWith(
 }
 
 }  // namespace
+
+DeviceInfo DescribePlaced(DeviceInfo device, const DeviceInfo& host,
+                          const program::HostOps& host_ops) {
+    device.identity = fmt::format("{}, with {}{} layers' experts and {} layers on {}",
+                                  device.identity, host_ops.fill ? "at least " : "",
+                                  host_ops.expert_layers, host_ops.layers, host.identity);
+    device.uses_host_cores = true;
+    return device;
+}
 
 std::shared_ptr<Device> MakePlacedDevice(std::shared_ptr<Device> device,
                                          std::shared_ptr<Device> host,

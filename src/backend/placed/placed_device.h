@@ -10,8 +10,10 @@
 
 namespace weft::backend {
 
-// host: a processor. host_ops: the ops that it runs. The DeviceInfo is the device's, with both
-// identities.
+// The DeviceInfo of a placed device: the device's, with both identities. host_ops: the ops that the
+// host, a processor, runs.
+DeviceInfo DescribePlaced(DeviceInfo device, const DeviceInfo& host,
+                          const program::HostOps& host_ops);
 std::shared_ptr<Device> MakePlacedDevice(std::shared_ptr<Device> device,
                                          std::shared_ptr<Device> host,
                                          const program::HostOps& host_ops);

@@ -173,11 +173,13 @@ class Rank {
     // Measurements for --tensor-split auto and for the choice of a layout.
     struct Speeds {
         std::vector<RankSpeed> ranks;
-        std::string text;            // log text about all ranks
-        backend::DeviceInfo device;  // of this rank
+        std::string text;  // log text about all ranks
     };
     Result<Speeds> MeasureSpeeds();
+    Result<backend::DeviceInfo> DescribeDevice() const;
     Status ChooseLayout();
+    Status MeasureLayouts(const backend::DeviceInfo& info);
+    void UseStages(const std::string& why);
     Status UseStagesIfApart();
     Status ChooseShares();
     Status PlanShard();
@@ -207,6 +209,7 @@ class Rank {
     void TellProgress();
     Status CheckPlaces();
     Status CheckDevices();
+    std::string UnlikeText(size_t rank, size_t other, const std::vector<std::string>& all) const;
     Error UnlikeDevices(size_t rank, size_t other, const std::vector<std::string>& all) const;
     std::vector<cluster::MemoryNeed> Needs(int64_t tokens) const;
     std::string CacheText() const;

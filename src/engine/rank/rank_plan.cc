@@ -71,6 +71,13 @@ int RanksOfHost(const cluster::Cluster& cluster) {
     return ranks;
 }
 
+// How devices with these identities give the same bits.
+const char* EqualDevices(std::string_view identity, std::string_view other) {
+    return identity.starts_with("cpu-") && other.starts_with("cpu-")
+               ? "set WEFT_CPU on the better one"
+               : "use devices of one kind and driver for both (--device)";
+}
+
 // A further sentence for a jittery network; "": it is not.
 std::string JitterText(const LayoutCosts& costs, double typical_us) {
     const double mean_us = typical_us + costs.tail_s * 1e6;
@@ -200,7 +207,6 @@ Result<Rank::Speeds> Rank::MeasureSpeeds() {
                                                device->info().name),
                                    Deadline::In(kPlacesMs)));
     Speeds speeds;
-    speeds.device = device->info();
     for (const std::string& one : all) {
         char* end = nullptr;
         RankSpeed& its = speeds.ranks.emplace_back();
@@ -223,43 +229,79 @@ Status Rank::UseStagesIfApart() {
     const auto apart =
         std::ranges::find_if(missing, [](const std::string& pair) { return !pair.empty(); });
     if (apart == missing.end()) return {};
+    UseStages(*apart + " have no data link, which tensor ranks need");
+    return {};
+}
+
+// The layout stays in later epochs.
+void Rank::UseStages(const std::string& why) {
     job_.tp = 1;
     job_.pp = cluster_.size();
-    if (cluster_.rank() != 0) return {};
-    Log(LogLevel::kInfo, "layout: --pp {}, because {} have no data link, which tensor ranks need",
-        job_.pp, *apart);
-    return {};
+    if (cluster_.rank() == 0) Log(LogLevel::kInfo, "layout: --pp {}, because {}", job_.pp, why);
+}
+
+// The device that Plan is going to open.
+Result<backend::DeviceInfo> Rank::DescribeDevice() const {
+    if (device_ != nullptr) return device_->info();
+    WEFT_ASSIGN(const std::string name,
+                backend::DeviceOfRank(job_.device, cluster_.rank(), cluster_.size()));
+    auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
+    options.local_rank = LocalRankOf(cluster_, job_.device);
+    WEFT_ASSIGN(options.host_ops, HostOpsOf(job_, hyper_));
+    return backend::DescribeDevice(name, options);
+}
+
+// Tensor ranks need devices that give the same bits. Ranks that lack them become stages, if the
+// model has enough layers. (A device that cannot be described fails when Plan opens it.)
+Status Rank::ChooseLayout() {
+    const auto info = DescribeDevice();
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather("device of the layout", info.ok() ? info->identity : "",
+                                   Deadline::In(kPlacesMs)));
+    const auto other =
+        std::ranges::find_if(all, [&](const std::string& one) { return one != all[0]; });
+    const bool known = std::ranges::count(all, "") == 0;
+    if (known && other != all.end() && std::cmp_less_equal(cluster_.size(), hyper_.layers)) {
+        const auto rank = static_cast<size_t>(other - all.begin());
+        UseStages(fmt::format(
+            "{}: tensor ranks need devices that give the same bits. For --tp {}, "
+            "{}",
+            UnlikeText(0, rank, all), cluster_.size(), EqualDevices(all[0], all[rank])));
+        return {};
+    }
+    const bool measures = MeasuresLayouts(job_, cluster_);
+    job_.tp = cluster_.size();
+    job_.pp = 1;
+    return measures && info.ok() ? MeasureLayouts(*info) : Status();
 }
 
 // Tensor ranks or stages: the layout that rank 0 estimates as faster for a whole answer. It stays
 // in later epochs.
-Status Rank::ChooseLayout() {
+Status Rank::MeasureLayouts(const backend::DeviceInfo& info) {
     const int ranks = cluster_.size();
     std::vector<int> everyone(static_cast<size_t>(ranks));
     std::iota(everyone.begin(), everyone.end(), 0);
     WEFT_TRY(JoinTensor(everyone));
-    job_.tp = ranks;
-    job_.pp = 1;
-    if (!(coll::PredictedUs(tensor_->tuning(), 1) > 0)) return {};  // not measured
-    WEFT_ASSIGN(const Speeds speeds, MeasureSpeeds());
+    const coll::Tuning& tuning = tensor_->tuning();
+    if (!(coll::PredictedUs(tuning, 1) > 0)) return {};  // not measured
     LayoutCosts costs = CostsOf(job_, hyper_, *source_);
     costs.ranks = ranks;
+    SumWires wires = AutoSumWires(info, true, tuning);
+    if (job_.wire != backend::SumWire::kAuto) wires = {job_.wire, job_.wire};
+    if (job_.prompt_wire != backend::SumWire::kAuto) wires.prompts = job_.prompt_wire;
+    const DType sums = info.target.float64_reductions ? DType::kF64 : DType::kF32;
+    costs.sum_bytes = backend::SumBytes(wires.all, sums, hyper_.hidden);
+    costs.prompt_sum_bytes = backend::SumBytes(wires.prompts, sums, hyper_.hidden);
+    WEFT_ASSIGN(const Speeds speeds, MeasureSpeeds());
     costs.tail_s = table_.tail_us * 1e-6;
     costs.bytes_per_s =
         std::ranges::min_element(speeds.ranks, {}, &RankSpeed::bytes_per_s)->bytes_per_s;
-    SumWires wires = AutoSumWires(speeds.device, true, tensor_->tuning());
-    if (job_.wire != backend::SumWire::kAuto) wires = {job_.wire, job_.wire};
-    if (job_.prompt_wire != backend::SumWire::kAuto) wires.prompts = job_.prompt_wire;
-    const DType sums = speeds.device.target.float64_reductions ? DType::kF64 : DType::kF32;
-    costs.sum_bytes = backend::SumBytes(wires.all, sums, hyper_.hidden);
-    costs.prompt_sum_bytes = backend::SumBytes(wires.prompts, sums, hyper_.hidden);
-    const LayoutSeconds seconds = EstimateLayouts(costs, tensor_->tuning());
+    const LayoutSeconds seconds = EstimateLayouts(costs, tuning);
+    const double sum_us = coll::PredictedUs(tuning, static_cast<size_t>(costs.sum_bytes));
     const bool wins = seconds.stages_win() && ranks <= hyper_.layers;
     WEFT_ASSIGN(const std::vector<std::string> words,
                 cluster_.AllGather("layout", wins ? "stages" : "tensor", Deadline::In(kPlacesMs)));
     const bool stages = words[0] == "stages";
-    const double tensor_us =
-        coll::PredictedUs(tensor_->tuning(), static_cast<size_t>(costs.sum_bytes));
     if (stages) {
         std::swap(job_.tp, job_.pp);
         tensor_.reset();
@@ -272,7 +314,7 @@ Status Rank::ChooseLayout() {
             "arithmetic){}",
             stages ? "pp" : "tp", ranks, costs.prompt, costs.answer,
             stages ? seconds.stages : seconds.tensor, stages ? seconds.tensor : seconds.stages,
-            stages ? "tp" : "pp", ranks, JitterText(costs, tensor_us));
+            stages ? "tp" : "pp", ranks, JitterText(costs, sum_us));
     }
     return {};
 }
@@ -505,18 +547,19 @@ Status Rank::CheckDevices() {
     return {};
 }
 
-Error Rank::UnlikeDevices(size_t rank, size_t other, const std::vector<std::string>& all) const {
+std::string Rank::UnlikeText(size_t rank, size_t other, const std::vector<std::string>& all) const {
     const auto who = [&](size_t r) {
         const std::string& host = cluster_.host(static_cast<int>(r)).name;
         return host.empty() ? fmt::format("rank {}", r) : fmt::format("rank {} (host {})", r, host);
     };
-    const bool cpus = all[rank].starts_with("cpu-") && all[other].starts_with("cpu-");
+    return fmt::format("{} computes on {}, {} on {}", who(rank), all[rank], who(other), all[other]);
+}
+
+Error Rank::UnlikeDevices(size_t rank, size_t other, const std::vector<std::string>& all) const {
     return MakeError(ErrorCode::kUsage,
-                     "{} computes on {}, {} on {}: tensor ranks need devices that give the same "
-                     "bits. Use --pp between these ranks, or {}",
-                     who(rank), all[rank], who(other), all[other],
-                     cpus ? "set WEFT_CPU on the better one"
-                          : "use devices of one kind and driver for both (--device)");
+                     "{}: tensor ranks need devices that give the same bits. Use --pp between "
+                     "these ranks, or {}",
+                     UnlikeText(rank, other, all), EqualDevices(all[rank], all[other]));
 }
 
 Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes) {

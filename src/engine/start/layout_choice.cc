@@ -34,7 +34,7 @@ double TokenBytes(const model_files::ModelSource& source, const model::Hyper& hy
 }  // namespace
 
 bool LeavesLayoutOpen(const Job& job) {
-    return !job.draft_head && job.tp == 0 && job.pp == 0 && job.ep == 0 && job.split.empty();
+    return job.tp == 0 && job.pp == 0 && job.ep == 0;
 }
 
 namespace {
@@ -50,8 +50,11 @@ size_t CountOf(cluster::Cluster& cluster, std::string Host::*member) {
 }  // namespace
 
 bool ChoosesLayout(const Job& job, cluster::Cluster& cluster) {
-    if (!LeavesLayoutOpen(job)) return false;
-    if (cluster.size() < 2 || cluster.fabric().links.empty()) return false;
+    return LeavesLayoutOpen(job) && cluster.size() > 1 && !cluster.fabric().links.empty();
+}
+
+bool MeasuresLayouts(const Job& job, cluster::Cluster& cluster) {
+    if (job.draft_head || !job.split.empty()) return false;
     return std::cmp_equal(CountOf(cluster, &cluster::HostInfo::boot_id), cluster.size());
 }
 

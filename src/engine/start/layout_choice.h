@@ -1,7 +1,8 @@
-// Chooses the layout of ranks on several hosts when the user names none: tensor parallelism, which
-// computes a token faster, or pipeline parallelism, which sends fewer bytes. The layout with the
-// smaller estimated time of a whole answer wins. The estimate uses the collectives' measured times
-// and the measured read speed of the weights.
+// Chooses the layout when the user names none: tensor parallelism, which computes a token faster,
+// or pipeline parallelism, which sends fewer bytes. Ranks whose devices do not give the same bits
+// can only be a pipeline. For ranks on several hosts, the layout with the smaller estimated time of
+// a whole answer wins. The estimate uses the collectives' measured times and the measured read
+// speed of the weights.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,13 @@
 
 namespace weft::engine {
 
-// Whether the job sets none of tp, pp, ep, split and draft_head.
+// Whether the job sets none of tp, pp and ep.
 bool LeavesLayoutOpen(const Job& job);
-// Whether this file chooses the layout: it is open, the ranks are linked, and each has its own
-// host.
+// Whether this file chooses the layout: it is open, and there are several linked ranks.
 bool ChoosesLayout(const Job& job, cluster::Cluster& cluster);
+// Whether ranks with equal devices measure both layouts: each has its own host, and the job has
+// neither shares of ranks nor a draft head. Otherwise they are tensor ranks.
+bool MeasuresLayouts(const Job& job, cluster::Cluster& cluster);
 // Whether the ranks must look for missing links before they choose a layout: it is open, and there
 // are three hosts or more.
 bool MayLackLinks(const Job& job, cluster::Cluster& cluster);
