@@ -52,6 +52,16 @@ std::string Line(const Recovery& recovery, const std::string& why) {
                        recovery.ranks, recovery.ranks == 1 ? "" : "s", recovery.seconds);
 }
 
+// The end of rank 0's log line, if answers in progress may change. before, after: the identities of
+// the ranks' devices; empty: unknown.
+std::string DevicesText(std::vector<std::string> before, const std::vector<std::string>& after) {
+    if (before.empty() || before == after) return "";
+    before.insert(before.end(), after.begin(), after.end());
+    if (AreAlike(std::move(before))) return "";
+    return ". The devices do not all give the same bits: answers in progress may continue with "
+           "other tokens";
+}
+
 // Lays out `left` ranks in the style of `like`.
 void LayOut(Job& job, const model::Layout& like, int left) {
     if (like.tp == 1 && like.pp > 1) {
@@ -312,6 +322,8 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
     const int64_t begin_ns = NowNs();
     const int ranks = cluster.size();
     const auto files = rank == nullptr ? std::nullopt : std::optional(FilesOf(*rank));
+    std::vector<std::string> devices;
+    if (rank != nullptr) devices = rank->identities();
     // A job that has run has its draft model, too.
     const bool has_draft = asked != nullptr;
     Recovery recovery;
@@ -359,7 +371,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             }
             cluster.NoteAllReady();
             WEFT_TRY(TellTerms(*rank));
-            recovery.text = Line(recovery, why);
+            recovery.text = Line(recovery, why) + DevicesText(devices, rank->identities());
             const bool well = recovery.lost.empty() && !recovery.joined.empty();
             LogLine(well ? LogLevel::kInfo : LogLevel::kWarning, recovery.text);
             recoveries.push_back(std::move(recovery));

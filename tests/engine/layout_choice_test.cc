@@ -224,5 +224,12 @@ TEST(LayoutChoice, AppliesOnlyWithoutLayoutFlags) {
     EXPECT_FALSE(ChoosesLayout(Job(), apart)) << "a host that may join has no links";
 }
 
+TEST(LayoutChoice, UnlikeDevicesAreThoseWithOtherBits) {
+    EXPECT_TRUE(AreAlike({}));
+    EXPECT_TRUE(AreAlike({"", "cpu-avx2", "cpu-avx2", ""}));
+    EXPECT_FALSE(AreAlike({"cpu-avx2", "", "cpu-avx512"}));
+    EXPECT_FALSE(AreAlike({"cpu-avx2", "cpu-avx2", "vulkan-1"}));
+}
+
 }  // namespace
 }  // namespace weft::engine

@@ -124,5 +124,40 @@ TEST_F(TensorRanks, AnOpenLayoutOfUnlikeDevicesIsAPipeline) {
     }
 }
 
+// A host that may join a pipeline, as rank 1.
+TEST_F(TensorRanks, AJoiningStageGivesTheBitsOfTheOthers) {
+    const std::string own = DeviceWith(0)->info().identity;
+    const auto fits = [&](const std::vector<std::string>& identities, bool self_test = true) {
+        test::FakeHub hub(2);
+        test::FakeCluster cluster(hub, 1, 2);
+        cluster.memory = {"0 0", "0 0"};
+        Job job;
+        job.model = dir_ / "experts.gguf";
+        job.pp = 2;
+        job.ctx = job.kv_tokens = 64;
+        job.self_test = self_test;
+        const auto rank = Rank::Make(job, cluster, nullptr, DeviceWith(0));
+        EXPECT_TRUE(rank.ok()) << rank.error().message;
+        return rank.ok() ? (*rank)->CheckAlone(identities, 0) : Status(rank.error());
+    };
+    EXPECT_TRUE(fits({own}).ok()) << fits({own}).error().message;
+    EXPECT_TRUE(fits({own, "cpu-other"}).ok()) << "in the place of an unlike rank";
+    EXPECT_TRUE(fits({"cpu-other", own}).ok()) << "the ranks are unlike already";
+    EXPECT_TRUE(fits({}).ok()) << "the ranks do not compare their devices";
+    EXPECT_TRUE(fits({"cpu-other"}, false).ok());
+    for (const auto& identities :
+         {std::vector<std::string>{"cpu-other"}, {"cpu-other", ""}, {"cpu-other", "cpu-other"}}) {
+        const Status refused = fits(identities);
+        ASSERT_FALSE(refused.ok());
+        EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+        for (const char* said :
+             {"rank 0 (host a) computes on cpu-other, rank 1 (host b) on cpu-",
+              "answers in progress would change", "WEFT_CPU", "--skip-self-test"}) {
+            EXPECT_NE(refused.error().message.find(said), std::string::npos)
+                << refused.error().message;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace weft::engine

@@ -18,6 +18,7 @@ os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
 
 import serving  # noqa: E402
 from processes import children  # noqa: E402
+from wait import until  # noqa: E402
 
 WAIT_S = 60
 REQUEST = {"prompt": "What is 47 + 38?", "max_tokens": 100, "temperature": 0, "ignore_eos": True,
@@ -47,9 +48,9 @@ class Joins(unittest.TestCase):
             probe.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{probe.getsockname()[1]}"
 
-    def worker(self):
+    def worker(self, stderr=subprocess.DEVNULL, **env):
         worker = subprocess.Popen([serving.PROGRAM, "worker", "--join", self.address, "--key-file",
-                                   self.key], stderr=subprocess.DEVNULL)
+                                   self.key], stderr=stderr, env={**os.environ, **env})
         self.workers.append(worker)
         self.addCleanup(worker.wait)
         self.addCleanup(worker.terminate)
@@ -114,6 +115,24 @@ class Joins(unittest.TestCase):
             server.close()
         finally:
             server.process.kill()
+
+    def test_a_host_with_other_bits_stays_out_of_a_pipeline(self):
+        """Answers would go on with other tokens. Hosts with equal devices join."""
+        self.worker()
+        server = serving.Server(256, "--expect-workers", "1", "--listen", self.address,
+                                "--key-file", str(self.key), "--elastic", "--transport", "tcp",
+                                "--pp", "2")
+        try:
+            alone = streamed(server)
+            with open(self.key.parent / "other", "w+", encoding="utf-8") as said:
+                self.worker(stderr=said, WEFT_CPU="reference")
+                until(lambda: "cpu-reference: these devices do not give the same bits" in
+                      pathlib.Path(said.name).read_text("utf-8"), "the refusal")
+            self.assertEqual(len(server.status()["ranks"]), 2)
+            self.assertEqual(streamed(server), alone)
+        finally:
+            server.process.kill()
+            server.process.stdout.close()
 
 
 if __name__ == "__main__":

@@ -562,17 +562,29 @@ Error Rank::UnlikeDevices(size_t rank, size_t other, const std::vector<std::stri
                      UnlikeText(rank, other, all), EqualDevices(all[rank], all[other]));
 }
 
+// Compares this rank, which may join, with its tensor group or, if the running ranks are alike,
+// with any of them: answers in progress move to the new stages.
 Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes) {
     const auto tp = static_cast<size_t>(shard_.layout.tp);
     const auto me = static_cast<size_t>(cluster_.rank());
     std::vector<std::string> all = identities;
-    all.resize(static_cast<size_t>(cluster_.size()));
-    for (size_t other = me / tp * tp; job_.self_test && other < me / tp * tp + tp; ++other) {
-        if (other == me || all[other].empty()) continue;
+    all.resize(std::max(all.size(), static_cast<size_t>(cluster_.size())));
+    const bool alike = AreAlike(all);
+    const auto in_group = [&](size_t rank) { return rank != me && rank / tp == me / tp; };
+    size_t other = 0;
+    while (other < all.size() && (all[other].empty() || !(alike || in_group(other)))) ++other;
+    if (job_.self_test && other < all.size()) {
         const auto unlike = [&] { return all[other] != device_->info().identity; };
-        if (unlike() && may_move_) WEFT_TRY(MoveToCpu("the other tensor ranks have no such GPU"));
-        all[me] = device_->info().identity;
-        if (unlike()) return UnlikeDevices(other, me, all);
+        if (unlike() && may_move_) WEFT_TRY(MoveToCpu("the other ranks have no such GPU"));
+        if (unlike()) {
+            all[me] = device_->info().identity;
+            if (in_group(other)) return UnlikeDevices(other, me, all);
+            return MakeError(ErrorCode::kUsage,
+                             "{}: these devices do not give the same bits, so answers in progress "
+                             "would change. Before the job starts, {}; --skip-self-test lets "
+                             "unlike hosts join",
+                             UnlikeText(other, me, all), EqualDevices(all[other], all[me]));
+        }
     }
     // (If a GPU of `auto` is too small, all ranks would have to move, which a joining worker must
     // not cause.)

@@ -36,7 +36,7 @@ Status TellTerms(Rank& rank);
 
 // Runs the checks on the worker that wants to join. Errors: those of Rank::Make on this host;
 // kDenied (the worker has a different model); kUsage (the worker's device does not compute the same
-// bits as the ranks' devices); kOutOfMemory.
+// bits as those of its tensor group, or as those of all ranks, which are alike); kOutOfMemory.
 Status Examine(const cluster::JoinRequest& request);
 
 }  // namespace weft::engine

@@ -1,6 +1,7 @@
 #include "engine/start/layout_choice.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <string>
 
@@ -32,6 +33,11 @@ double TokenBytes(const model_files::ModelSource& source, const model::Hyper& hy
 }
 
 }  // namespace
+
+bool AreAlike(std::vector<std::string> identities) {
+    std::erase(identities, "");
+    return std::ranges::adjacent_find(identities, std::not_equal_to<>()) == identities.end();
+}
 
 bool LeavesLayoutOpen(const Job& job) {
     return job.tp == 0 && job.pp == 0 && job.ep == 0;

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "cluster/cluster.h"
 #include "coll/tuning.h"
@@ -16,6 +18,9 @@
 
 namespace weft::engine {
 
+// Whether all devices with these identities (DeviceInfo::identity) give the same bits, as far as
+// they are known. "": an unknown one.
+bool AreAlike(std::vector<std::string> identities);
 // Whether the job sets none of tp, pp and ep.
 bool LeavesLayoutOpen(const Job& job);
 // Whether this file chooses the layout: it is open, and there are several linked ranks.
