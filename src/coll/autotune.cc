@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 #include "coll/choose.h"
@@ -21,12 +21,7 @@ constexpr double kMostRateSeconds = 2;
 constexpr int kRounds = 2;
 constexpr int64_t kMostCalls = 200;
 constexpr int64_t kLeastCalls = 3;
-// MeasureTailUs takes the mean over a series of all_reduces, as many as a few tokens need. The
-// series has kSeriesParts parts and ends early after kMostSeriesUs.
-constexpr size_t kSeriesBytes = 8192;
-constexpr int64_t kSeriesCalls = 16;
-constexpr int kSeriesParts = 16;
-constexpr double kMostSeriesUs = 600'000;
+constexpr int kSeriesCalls = 8;  // of a series, between two looks at the time
 // Calls to check a cached table, and number of tries.
 constexpr int64_t kCheckCalls = 31;
 constexpr int kCheckTries = 3;
@@ -52,9 +47,6 @@ class Trial {
         std::nth_element(us_.begin(), middle, us_.end());
         return *middle;
     }
-
-    // Returns the sum of the times that the last MedianUs measured, in us.
-    double SumUs() const { return std::accumulate(us_.begin(), us_.end(), 0.0); }
 
     // Sends the first rank's values to all.
     template <typename T>
@@ -188,24 +180,29 @@ Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options) {
     return Share(trial, tuning);
 }
 
-Result<double> MeasureTailUs(Comm& comm, const net::PeerMonitor* monitor) {
-    if (comm.size() == 1) return 0.0;
-    Trial trial(comm, monitor, kSeriesBytes);
-    const Choice choice = comm.tuning().For(Collective::kAllReduce, kSeriesBytes);
-    const double typical_us = PredictedUs(comm.tuning(), kSeriesBytes);
-    double sum_us = 0;
-    int64_t calls = 0;
-    for (int part = 0; part < kSeriesParts; ++part) {
-        WEFT_TRY(trial.MedianUs(kSeriesBytes, choice, kSeriesCalls));
-        sum_us += trial.SumUs();
+Result<SeriesUs> MeasureSeries(Comm& comm, const SeriesOptions& options) {
+    if (comm.size() == 1) return SeriesUs();
+    Trial trial(comm, options.monitor, options.bytes);
+    const Choice choice = comm.tuning().For(Collective::kAllReduce, options.bytes);
+    WEFT_TRY(trial.MedianUs(options.bytes, choice, 1));  // (The ranks begin together.)
+    const int64_t begin_ns = NowNs();
+    double sum = 0, squares = 0, calls = 0;
+    for (uint64_t go_on = 1; go_on == 1;) {
+        for (int i = 0; i < kSeriesCalls; ++i) {
+            if (options.compute) WEFT_TRY(options.compute());
+            WEFT_ASSIGN(const double us, trial.MedianUs(options.bytes, choice, 1));
+            sum += us;
+            squares += us * us;
+        }
         calls += kSeriesCalls;
-        uint64_t go_on = sum_us < kMostSeriesUs ? 1 : 0;
+        go_on = SecondsSince(begin_ns) < options.seconds ? 1 : 0;
         WEFT_TRY(trial.Agree(go_on));
-        if (go_on == 0) break;
     }
-    double tail_us = std::max(0.0, sum_us / static_cast<double>(calls) - typical_us);
-    WEFT_TRY(trial.Agree(tail_us));
-    return tail_us;
+    SeriesUs series;
+    series.mean_us = sum / calls;
+    const double variance = squares / calls - series.mean_us * series.mean_us;
+    series.error_us = std::sqrt(std::max(0.0, variance) / calls);
+    return series;
 }
 
 Result<bool> TuningHolds(Comm& comm, const Tuning& tuning, const net::PeerMonitor* monitor) {

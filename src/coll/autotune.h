@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "base/result.h"
 #include "coll/comm.h"
@@ -37,11 +38,21 @@ struct TuneOptions {
 // that they never fall as sizes grow (coll/time_table.h).
 Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options);
 
-// Microseconds by which an all_reduce of 8 KiB, in a series of up to 256 as in a few decode steps,
-// takes longer on average than comm.tuning() says: the tail, which the medians of the table leave
-// out. A step waits for all of its all_reduces, so on a jittery link the tail decides. Takes up to
-// 0.6 s, or 16 calls. 0: no tail, or the table has no times.
-Result<double> MeasureTailUs(Comm& comm, const net::PeerMonitor* monitor);
+// A series of all_reduces as in decode steps: before each, every rank computes.
+struct SeriesOptions {
+    size_t bytes = 0;                   // of an all_reduce
+    std::function<Status()> compute{};  // what a step computes between two all_reduces; may be null
+    double seconds = 0.3;
+    const net::PeerMonitor* monitor = nullptr;  // may be null
+};
+// Microseconds of an all_reduce, on the first rank. A step waits for all of its all_reduces, so
+// the mean counts, which on a jittery link is far above the median. error_us: the mean's standard
+// error.
+struct SeriesUs {
+    double mean_us = 0, error_us = 0;
+};
+// Repeats all_reduce with the algorithm of comm.tuning() for about options.seconds, or 8 calls.
+Result<SeriesUs> MeasureSeries(Comm& comm, const SeriesOptions& options);
 
 // Whether the times in a table are still right: measures two of its sizes again (which takes a few
 // milliseconds) and returns true if neither time differs from the table by more than a factor of

@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kTableExchangeMs = 60'000;
 constexpr uint64_t kMostCacheBytes = 256 << 10;
 // Increased when the measurement changes: older tables are then measured again.
-constexpr int kTables = 4;
+constexpr int kTables = 5;
 
 // The properties that times depend on, as the group's first rank sees them.
 std::string Fingerprint(cluster::Cluster& cluster, const std::vector<int>& members) {
@@ -61,13 +61,7 @@ bool IsLossless(const coll::Tuning& tuning) {
 struct Word {
     bool crowded = false;
     std::string table{};  // of a group's first rank: the text of the cached table; "": none
-    double tail_us = 0;   // cached with it
 };
-
-bool HasTail(const nlohmann::json& json) {
-    const auto tail = json.find("tail_us");
-    return tail != json.end() && tail->is_number() && tail->get<double>() >= 0;
-}
 
 // Reads a table with this fingerprint from the file, if it has one.
 void ReadCache(const std::string& path, const std::string& fingerprint, Word& word) {
@@ -76,22 +70,20 @@ void ReadCache(const std::string& path, const std::string& fingerprint, Word& wo
     if (!text.ok()) return;
     const nlohmann::json json = JsonOrDiscarded(*text);
     if (!json.is_object() || !json.contains("fingerprint") || !json.contains("table")) return;
-    if (json["fingerprint"] != fingerprint || !json["table"].is_object() || !HasTail(json)) return;
+    if (json["fingerprint"] != fingerprint || !json["table"].is_object()) return;
     std::string table =
         json["table"].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     const auto tuning = coll::Tuning::FromJson(table);
     if (!tuning.ok() || !IsLossless(*tuning) || !coll::IsMonotonic(*tuning)) return;
     word.table = std::move(table);
-    word.tail_us = json["tail_us"].get<double>();
 }
 
 // If the write fails, the next run measures again.
-void WriteCache(const std::string& path, const std::string& fingerprint, const coll::Tuning& tuning,
-                double tail_us) {
+void WriteCache(const std::string& path, const std::string& fingerprint,
+                const coll::Tuning& tuning) {
     if (path.empty()) return;
     const nlohmann::ordered_json json{
         {"fingerprint", fingerprint},
-        {"tail_us", tail_us},
         {"table", nlohmann::ordered_json::parse(tuning.ToJson(), nullptr, false)}};
     if (ReplaceFile(path, json.dump(1) + "\n").ok()) return;
     Log(LogLevel::kDebug, "the fabric's table could not be kept in {}", path);
@@ -100,12 +92,11 @@ void WriteCache(const std::string& path, const std::string& fingerprint, const c
 Result<Word> ReadWord(const std::string& text) {
     const nlohmann::json json = JsonOrDiscarded(text);
     const bool good = json.is_object() && json.contains("crowded") && json.contains("table") &&
-                      json["crowded"].is_boolean() && json["table"].is_string() && HasTail(json);
+                      json["crowded"].is_boolean() && json["table"].is_string();
     if (!good)
         return MakeError(ErrorCode::kCorrupt,
                          "a rank's report about the fabric's table is malformed");
-    return Word{json["crowded"].get<bool>(), json["table"].get<std::string>(),
-                json["tail_us"].get<double>()};
+    return Word{json["crowded"].get<bool>(), json["table"].get<std::string>()};
 }
 
 coll::TuneOptions OptionsFor(cluster::Cluster& cluster, const std::vector<int>& members) {
@@ -146,8 +137,7 @@ Result<NetTableSource> TuneGroup(cluster::Cluster& cluster, coll::Comm& comm,
     if (first) source.path = CachePath(fingerprint);
     Word mine{cluster.cores_shared()};
     if (first && mode == NetTable::kAuto) ReadCache(source.path, fingerprint, mine);
-    const nlohmann::json word{
-        {"crowded", mine.crowded}, {"table", mine.table}, {"tail_us", mine.tail_us}};
+    const nlohmann::json word{{"crowded", mine.crowded}, {"table", mine.table}};
     WEFT_ASSIGN(const std::vector<std::string> words,
                 cluster.AllGather("net table", word.dump(), Deadline::In(kTableExchangeMs)));
     Word decisive;
@@ -171,15 +161,13 @@ Result<NetTableSource> TuneGroup(cluster::Cluster& cluster, coll::Comm& comm,
         WEFT_ASSIGN(const bool holds, coll::TuningHolds(comm, cached, cluster.monitor()));
         if (holds) {
             comm.SetTuning(std::move(cached));
-            source.tail_us = decisive.tail_us;
             return took(NetTableSource::kCached);
         }
         source.why = "the table of an earlier run no longer holds";
     }
     WEFT_ASSIGN(coll::Tuning measured, coll::MeasureTuning(comm, OptionsFor(cluster, members)));
     comm.SetTuning(measured);
-    WEFT_ASSIGN(source.tail_us, coll::MeasureTailUs(comm, cluster.monitor()));
-    if (first) WriteCache(source.path, fingerprint, measured, source.tail_us);
+    if (first) WriteCache(source.path, fingerprint, measured);
     return took(NetTableSource::kMeasured);
 }
 

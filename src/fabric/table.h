@@ -30,9 +30,6 @@ struct NetTableSource {
     std::string why;   // why the table is built-in or new: "more ranks than cores"
     std::string path;  // of the cache file; "": none
     double took_ms = 0;
-    // The tail of an all_reduce (coll::MeasureTailUs), as measured with the table; the same on all
-    // ranks.
-    double tail_us = 0;
 };
 
 // Sets the table of `comm`, the communicator of `members` (ranks of the cluster, ascending,

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -232,6 +233,46 @@ TEST(Measure, ChecksEveryCollective) {
             }
         });
     }
+}
+
+// The ranks compute as often as they sum, so that no rank waits for a sum that another one skips.
+TEST(Series, AlternatesWithComputing) {
+    auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, kMeasureWindow).value();
+    std::array<int, 2> computed{};
+    test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+        const auto comm = CommOver(fabric);
+        int& own = computed[static_cast<size_t>(fabric.rank)];
+        const auto compute = [&] {
+            ++own;
+            return Status();
+        };
+        for (const double seconds : {0.0, 0.02}) {
+            const auto series =
+                MeasureSeries(*comm, {.bytes = 4096, .compute = compute, .seconds = seconds});
+            ASSERT_TRUE(series.ok()) << series.error().message;
+            EXPECT_GT(series->mean_us, 0);
+            EXPECT_FALSE(!(series->error_us >= 0 && series->error_us <= 1e7));
+            if (seconds == 0) {
+                EXPECT_EQ(own, 8);
+            }
+        }
+        ASSERT_TRUE(MeasureSeries(*comm, {.bytes = 4096, .seconds = 0}).ok());
+    });
+    EXPECT_EQ(computed[0], computed[1]);
+    EXPECT_GT(computed[0], 8);
+}
+
+TEST(Series, EndsWithTheComputingThatFails) {
+    auto pair = net::MakeLocalFabrics(2, net::Transport::kShm, kMeasureWindow).value();
+    test::OnThreads(pair, [&](net::Fabric& fabric) {
+        const auto comm = CommOver(fabric);
+        const auto series = MeasureSeries(
+            *comm, {.bytes = 4096, .compute = [] {
+                        return Status(MakeError(ErrorCode::kPeerLost, "the device is gone"));
+                    }});
+        ASSERT_FALSE(series.ok());
+        EXPECT_EQ(series.error().message, "the device is gone");
+    });
 }
 
 TEST(Autotune, AllRanksHoldTheSameSoundTable) {

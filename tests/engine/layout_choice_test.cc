@@ -180,6 +180,30 @@ TEST(LayoutChoice, ATailIsForStages) {
     EXPECT_NEAR(jittery.stages - calm.stages, 2 * (4096 + 1) * 1e-3, 1e-6);
 }
 
+// Of a series of sums, mean and doubt count: rare, long delays.
+TEST(LayoutChoice, TheTailHasTheDoubtOfAShortSeries) {
+    const coll::Tuning table = MeasuredTable(60, 1.1e9);
+    LayoutCosts costs = LargeModel(128, 4096);
+    const double typical_us = coll::PredictedUs(table, 2880 * 4);
+    costs.SetTail({.mean_us = typical_us + 100, .error_us = 30}, table);
+    EXPECT_NEAR(costs.tail_s, 160e-6, 1e-9);
+    costs.SetTail({.mean_us = typical_us / 2, .error_us = 0}, table);
+    EXPECT_EQ(costs.tail_s, 0);
+    // 36 layers with two sums each, over two ranks.
+    EXPECT_NEAR(costs.piece_bytes(), 3.2e9 / 144, 1);
+}
+
+// Tensor ranks also gather a token's logits; the last stage sends what was asked for.
+TEST(LayoutChoice, LogitsAreForStages) {
+    const coll::Tuning table = MeasuredTable(60, 1.1e9);
+    LayoutCosts costs = LargeModel(128, 4096);
+    const LayoutSeconds before = EstimateLayouts(costs, table);
+    costs.logits_bytes = 600'000;
+    const LayoutSeconds now = EstimateLayouts(costs, table);
+    EXPECT_NEAR(now.tensor - before.tensor, 4096 * coll::PredictedUs(table, 300'000) * 1e-6, 1e-9);
+    EXPECT_EQ(now.stages, before.stages);
+}
+
 TEST(LayoutChoice, NearlyEqualTimesChooseStages) {
     EXPECT_TRUE((LayoutSeconds{.tensor = 1, .stages = 1.05}.stages_win()));
     EXPECT_FALSE((LayoutSeconds{.tensor = 1, .stages = 1.15}.stages_win()));

@@ -61,10 +61,11 @@ TEST(MeasureSpeed, OfTheProcessor) {
         const auto device = backend::OpenDevice("cpu", {});
         ASSERT_TRUE(device.ok()) << device.error().message;
         int ready = 0;
-        const auto speed = MeasureSpeed(**device, type, [&]() -> Status {
+        const auto mark = [&] {
             ++ready;
-            return {};
-        });
+            return Status();
+        };
+        const auto speed = MeasureSpeed(**device, type, {.ready = mark});
         ASSERT_TRUE(speed.ok()) << speed.error().message;
         EXPECT_EQ(ready, 1);
         // Real memory is slower than 100 TB/s and faster than 1 MB/s.
@@ -73,10 +74,27 @@ TEST(MeasureSpeed, OfTheProcessor) {
         EXPECT_GT(speed->room_bytes, 0u);
     }
     const auto device = backend::OpenDevice("cpu", {});
-    const auto stopped = MeasureSpeed(**device, DType::kQ8_0, []() -> Status {
-        return MakeError(ErrorCode::kCancelled, "stopped");
-    });
+    const auto stop = [] { return Status(MakeError(ErrorCode::kCancelled, "stopped")); };
+    const auto stopped = MeasureSpeed(**device, DType::kQ8_0, {.ready = stop});
     EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+}
+
+// Pieces of any size, as of small and large models: more calls than there are matrices.
+TEST(MeasureSpeed, ComputesInPieces) {
+    for (const double bytes : {1.0, 3e6, 40e6, 1e9}) {
+        const auto device = backend::OpenDevice("cpu", {});
+        int computed = 0;
+        const auto then = [&](const std::function<Status()>& compute_piece) -> Status {
+            for (; computed < (bytes > 1e7 ? 4 : 100); ++computed) WEFT_TRY(compute_piece());
+            return MakeError(ErrorCode::kCancelled, "stopped");
+        };
+        const auto stopped =
+            MeasureSpeed(**device, DType::kQ4_K,
+                         {.ready = [] { return Status(); }, .piece_bytes = bytes, .then = then});
+        ASSERT_FALSE(stopped.ok());
+        EXPECT_EQ(stopped.error().message, "stopped") << bytes;
+        EXPECT_GE(computed, 4);
+    }
 }
 
 // As many ranks as a job may have.

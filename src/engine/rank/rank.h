@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -175,7 +176,8 @@ class Rank {
         std::vector<RankSpeed> ranks;
         std::string text;  // log text about all ranks
     };
-    Result<Speeds> MeasureSpeeds();
+    using AfterSpeed = std::function<Status(const std::function<Status()>& compute_piece)>;
+    Result<Speeds> MeasureSpeeds(double piece_bytes = 0, const AfterSpeed& then = nullptr);
     Result<backend::DeviceInfo> DescribeDevice() const;
     Status ChooseLayout();
     Status MeasureLayouts(const backend::DeviceInfo& info);

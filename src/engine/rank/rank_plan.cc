@@ -84,7 +84,7 @@ std::string JitterText(const LayoutCosts& costs, double typical_us) {
     if (mean_us < 1.5 * typical_us) return "";
     return fmt::format(
         ". The network is jittery: an all-reduce takes {:.0f} us at the median and {:.0f} us on "
-        "average",
+        "average in decode steps",
         typical_us, mean_us);
 }
 
@@ -190,17 +190,17 @@ Status Rank::OpenSource() {
     return {};
 }
 
-// All ranks measure at the same time.
-Result<Rank::Speeds> Rank::MeasureSpeeds() {
+// All ranks measure at the same time. piece_bytes, then: as in SpeedTrial.
+Result<Rank::Speeds> Rank::MeasureSpeeds(double piece_bytes, const AfterSpeed& then) {
     const int rank = cluster_.rank(), ranks = cluster_.size();
     WEFT_ASSIGN(const std::string name, backend::DeviceOfRank(job_.device, rank, ranks));
     auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
     options.local_rank = LocalRankOf(cluster_, job_.device);
     WEFT_ASSIGN(const auto device, backend::OpenDevice(name, options));
+    const auto ready = [&] { return cluster_.Barrier("speed", Deadline::In(kPlacesMs)); };
     WEFT_ASSIGN(const RankSpeed speed,
-                MeasureSpeed(*device, MeasuredType(source_->MainType()), [&]() -> Status {
-                    return cluster_.Barrier("speed", Deadline::In(kPlacesMs));
-                }));
+                MeasureSpeed(*device, MeasuredType(source_->MainType()),
+                             {.ready = ready, .piece_bytes = piece_bytes, .then = then}));
     WEFT_ASSIGN(const std::vector<std::string> all,
                 cluster_.AllGather("speed",
                                    fmt::format("{:.0f} {} {}", speed.bytes_per_s, speed.room_bytes,
@@ -292,8 +292,15 @@ Status Rank::MeasureLayouts(const backend::DeviceInfo& info) {
     const DType sums = info.target.float64_reductions ? DType::kF64 : DType::kF32;
     costs.sum_bytes = backend::SumBytes(wires.all, sums, hyper_.hidden);
     costs.prompt_sum_bytes = backend::SumBytes(wires.prompts, sums, hyper_.hidden);
-    WEFT_ASSIGN(const Speeds speeds, MeasureSpeeds());
-    costs.tail_s = table_.tail_us * 1e-6;
+    const auto measure_sums = [&](const std::function<Status()>& compute) -> Status {
+        WEFT_ASSIGN(const coll::SeriesUs series,
+                    coll::MeasureSeries(*tensor_, {.bytes = static_cast<size_t>(costs.sum_bytes),
+                                                   .compute = compute,
+                                                   .monitor = cluster_.monitor()}));
+        costs.SetTail(series, tuning);
+        return {};
+    };
+    WEFT_ASSIGN(const Speeds speeds, MeasureSpeeds(costs.piece_bytes(), measure_sums));
     costs.bytes_per_s =
         std::ranges::min_element(speeds.ranks, {}, &RankSpeed::bytes_per_s)->bytes_per_s;
     const LayoutSeconds seconds = EstimateLayouts(costs, tuning);

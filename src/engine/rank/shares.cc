@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <utility>
 
 #include "base/deadline.h"
 
@@ -13,8 +14,9 @@ namespace {
 
 using program::ValueId;
 
-// Matrices larger than any cache, of a shape that all weight types support.
-constexpr int64_t kSide = 4096;
+// Sides of the square matrices, which all weight types support, and the side if no piece is asked
+// for. All matrices together are larger than any cache.
+constexpr int64_t kLeastSide = 1024, kSide = 4096, kSideStep = 256;
 constexpr int64_t kMeasuredBytes = 96 << 20;
 // For a GPU, whose caches are larger and whose steps start slowly; at most this share of its free
 // memory.
@@ -29,18 +31,26 @@ constexpr double kWeightsShare = 0.75;
 constexpr double kAlike = 1.1;
 constexpr double kShares = 100;  // sum of all shares
 
-program::Value WeightOf(const char* name, int64_t number, DType dtype, int64_t rows) {
+program::Value WeightOf(const char* name, int64_t number, DType dtype, int64_t rows,
+                        int64_t columns) {
     program::Value value;
     value.name = fmt::format("{}{}", name, number);
     value.dtype = dtype;
-    value.shape = {rows, kSide};
+    value.shape = {rows, columns};
     value.storage = program::Storage::kWeight;
     value.slice.name = value.name;
     return value;
 }
 
+int64_t SideOf(DType dtype, double piece_bytes) {
+    if (piece_bytes == 0) return kSide;
+    const double element = static_cast<double>(RowBytes(dtype, kSide)) / kSide;
+    const auto side = static_cast<int64_t>(std::sqrt(piece_bytes / element));
+    return std::clamp(side / kSideStep * kSideStep, kLeastSide, kSide);
+}
+
 // Multiplies one row by one matrix after another. last: the result.
-program::Program ProductsOf(DType dtype, int64_t matrices, ValueId& last) {
+program::Program ProductsOf(DType dtype, int64_t matrices, int64_t side, ValueId& last) {
     program::Program program;
     program::Value tokens;
     tokens.name = "tokens";
@@ -48,17 +58,17 @@ program::Program ProductsOf(DType dtype, int64_t matrices, ValueId& last) {
     tokens.shape = {program::kTokens};
     tokens.storage = program::Storage::kInput;
     const ValueId input = program.AddValue(std::move(tokens));
-    const ValueId table = program.AddValue(WeightOf("table", 0, DType::kF32, 1));
-    const program::Shape row{program::kTokens, kSide};
+    const ValueId table = program.AddValue(WeightOf("table", 0, DType::kF32, 1, side));
+    const program::Shape row{program::kTokens, side};
     last = program.Emit(program::Embedding{}, {input, table}, "x", row);
     for (int64_t i = 0; i < matrices; ++i) {
-        const ValueId weight = program.AddValue(WeightOf("w", i, dtype, kSide));
+        const ValueId weight = program.AddValue(WeightOf("w", i, dtype, side, side));
         last = program.Emit(program::MatMul{}, {last, weight}, fmt::format("y{}", i), row);
     }
     return program;
 }
 
-Status RunOnce(backend::Executable& executable, int64_t number) {
+Status RunOnce(backend::Executable& executable, const program::OpRange& ops, int64_t number) {
     const int32_t token = 0, position = 0, page = 0;
     const backend::StepSequence sequence{0, 1, 0, {&page, 1}};
     backend::Step step;
@@ -66,7 +76,16 @@ Status RunOnce(backend::Executable& executable, int64_t number) {
     step.tokens = {&token, 1};
     step.positions = {&position, 1};
     step.sequences = {&sequence, 1};
-    return executable.Run(executable.whole(), step, {});
+    return executable.Run(ops, step, {});
+}
+
+// Multiplies by `count` of the matrices, in each call by the next ones.
+std::function<Status()> PieceOf(backend::Executable& executable, size_t count) {
+    return [&executable, count, at = size_t{1}, number = int64_t{kMostSteps} + 2]() mutable {
+        if (at + count > executable.whole().end) at = 1;  // op 0 is the embedding
+        const size_t begin = std::exchange(at, at + count);
+        return RunOnce(executable, {begin, at}, number++);
+    };
 }
 
 // Moves what exceeds the room of a rank to the others, in proportion to their speeds.
@@ -121,12 +140,12 @@ DType MeasuredType(std::string_view main_type) {
     return type == kDTypes.end() ? DType::kF16 : type->dtype;
 }
 
-Result<RankSpeed> MeasureSpeed(backend::Device& device, DType weights,
-                               const std::function<Status()>& ready) {
-    const int64_t each = RowBytes(weights, kSide) * kSide;
+Result<RankSpeed> MeasureSpeed(backend::Device& device, DType weights, const SpeedTrial& trial) {
+    const int64_t side = SideOf(weights, trial.piece_bytes);
+    const int64_t each = RowBytes(weights, side) * side;
     const int64_t matrices = std::max<int64_t>(1, BytesToMeasure(device) / each);
     ValueId last = program::kNoValue;
-    const program::Program program = ProductsOf(weights, matrices, last);
+    const program::Program program = ProductsOf(weights, matrices, side, last);
     backend::CompileOptions options;
     options.max_tokens = 1;
     options.kv_pages = 1;
@@ -141,16 +160,21 @@ Result<RankSpeed> MeasureSpeed(backend::Device& device, DType weights,
                                             return Status();
                                         }));
     }
-    WEFT_TRY(RunOnce(*executable, 1));  // compiles kernels, touches memory
+    WEFT_TRY(RunOnce(*executable, executable->whole(), 1));  // compiles kernels, touches memory
     const backend::MemoryPool pool = device.pool();
-    WEFT_TRY(ready());
+    WEFT_TRY(trial.ready());
     const int64_t begin_ns = NowNs();
     double fastest_s = INFINITY;
     for (int step = 0; step < kMostSteps; ++step) {
         const int64_t step_ns = NowNs();
         if (step >= kLeastSteps && step_ns - begin_ns > kMeasureNs) break;
-        WEFT_TRY(RunOnce(*executable, step + 2));
+        WEFT_TRY(RunOnce(*executable, executable->whole(), step + 2));
         fastest_s = std::min(fastest_s, SecondsSince(step_ns));
+    }
+    if (trial.then) {
+        const auto count = static_cast<int64_t>(trial.piece_bytes / static_cast<double>(each));
+        WEFT_TRY(trial.then(
+            PieceOf(*executable, static_cast<size_t>(std::clamp<int64_t>(count, 1, matrices)))));
     }
     const double bytes = static_cast<double>(each * matrices);
     return RankSpeed{bytes / std::max(fastest_s, 1e-9), pool.free_bytes};

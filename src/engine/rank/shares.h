@@ -25,12 +25,21 @@ struct RankSpeed {
 // (ModelSource::MainType).
 DType MeasuredType(std::string_view main_type);
 
-// ready: called once, after preparation and before the measurement. It waits for the other ranks,
-// so that the ranks of one host measure at the same time and compete for the host's memory
-// bandwidth. Takes about 100 MiB of device memory and half a second. Errors: the device's, those of
-// `ready`.
-Result<RankSpeed> MeasureSpeed(backend::Device& device, DType weights,
-                               const std::function<Status()>& ready);
+struct SpeedTrial {
+    // Called once, after preparation and before the measurement. It waits for the other ranks, so
+    // that the ranks of one host measure at the same time and compete for the host's memory
+    // bandwidth.
+    std::function<Status()> ready;
+    // Not 0: weight bytes that a decode step reads between two all-reduces. The matrices are at
+    // most as large as these, if possible.
+    double piece_bytes = 0;
+    // Called after the measurement, with a function that computes with about `piece_bytes` of
+    // weights. May be null.
+    std::function<Status(const std::function<Status()>& compute_piece)> then{};
+};
+// Takes about 100 MiB of device memory and half a second, besides `then`. Errors: the device's,
+// those of the trial's functions.
+Result<RankSpeed> MeasureSpeed(backend::Device& device, DType weights, const SpeedTrial& trial);
 
 // Shares for model::MakeLayout, in the order of ranks. Empty means even shares: no rank is a tenth
 // faster than another, and all have enough memory. With several stages of tensor ranks, returns the

@@ -112,7 +112,17 @@ LayoutCosts CostsOf(const Job& job, const model::Hyper& hyper,
     costs.answer = answers ? std::min(kUsualAnswer, costs.prompt) : 0;
     costs.chunk = std::max<int64_t>(job.step_rows(), 1);
     costs.token_bytes = TokenBytes(source, hyper);
+    costs.logits_bytes = answers ? hyper.vocab * static_cast<int64_t>(sizeof(float)) : 0;
     return costs;
+}
+
+double LayoutCosts::piece_bytes() const {
+    return token_bytes / static_cast<double>(ranks * kSumsOfALayer * std::max<int64_t>(1, layers));
+}
+
+void LayoutCosts::SetTail(const coll::SeriesUs& series, const coll::Tuning& tuning) {
+    const double typical_us = coll::PredictedUs(tuning, static_cast<size_t>(sum_bytes));
+    tail_s = std::max(0.0, series.mean_us + 2 * series.error_us - typical_us) * 1e-6;
 }
 
 LayoutSeconds EstimateLayouts(const LayoutCosts& c, const coll::Tuning& tuning) {
@@ -126,6 +136,7 @@ LayoutSeconds EstimateLayouts(const LayoutCosts& c, const coll::Tuning& tuning) 
     const double chunks = static_cast<double>(c.prompt) / static_cast<double>(rows);
     const auto sums = static_cast<double>(kSumsOfALayer * c.layers);
     const double token_s = c.token_bytes / c.bytes_per_s;
+    const double logits_s = c.logits_bytes > 0 ? sum_s(c.logits_bytes / c.ranks) + c.tail_s : 0;
     // A message takes about half of an all-reduce, which is a round trip.
     const double hops = static_cast<double>(c.ranks - 1) / 2;
     // The tail is added to each sum; with stages, to each of a token's messages, of which the last
@@ -133,7 +144,7 @@ LayoutSeconds EstimateLayouts(const LayoutCosts& c, const coll::Tuning& tuning) 
     const double ring_tail_s = c.ranks * c.tail_s;
     LayoutSeconds seconds;
     seconds.tensor = chunks * sums * (sum_s(rows * c.prompt_sum_bytes) + c.tail_s) +
-                     answer * (token_s / c.ranks + sums * (row_s + c.tail_s));
+                     answer * (token_s / c.ranks + sums * (row_s + c.tail_s) + logits_s);
     seconds.stages = (chunks + hops) * sum_s(rows * c.sum_bytes) / 2 + chunks * ring_tail_s +
                      answer * (token_s + hops * row_s + ring_tail_s);
     return seconds;

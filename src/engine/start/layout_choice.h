@@ -1,8 +1,8 @@
 // Chooses the layout when the user names none: tensor parallelism, which computes a token faster,
 // or pipeline parallelism, which sends fewer bytes. Ranks whose devices do not give the same bits
 // can only be a pipeline. For ranks on several hosts, the layout with the smaller estimated time of
-// a whole answer wins. The estimate uses the collectives' measured times and the measured read
-// speed of the weights.
+// a whole answer wins. The estimate uses the collectives' measured times, the measured read speed
+// of the weights, and all-reduces that alternate with computing as in decode steps.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cluster/cluster.h"
+#include "coll/autotune.h"
 #include "coll/tuning.h"
 #include "engine/job.h"
 #include "model/hyper.h"
@@ -44,12 +45,18 @@ struct LayoutCosts {
     int64_t layers = 0;
     // Bytes that an all-reduce of one row sums: of a generated token, and of a prompt.
     int64_t sum_bytes = 0, prompt_sum_bytes = 0;
-    int64_t prompt = 0;      // tokens
-    int64_t answer = 0;      // tokens
-    int64_t chunk = 512;     // most rows of a step
-    double tail_s = 0;       // by which a mean all-reduce exceeds its median (coll/autotune.h)
-    double token_bytes = 0;  // weight bytes that all ranks together read per token
-    double bytes_per_s = 0;  // read speed of the slowest rank
+    int64_t logits_bytes = 0;  // that a tensor rank sends to each other one for a token
+    int64_t prompt = 0;        // tokens
+    int64_t answer = 0;        // tokens
+    int64_t chunk = 512;       // most rows of a step
+    double tail_s = 0;         // by which an all-reduce of a token exceeds its median
+    double token_bytes = 0;    // weight bytes that all ranks together read per token
+    double bytes_per_s = 0;    // read speed of the slowest rank
+    // Weight bytes that a tensor rank reads between two all-reduces of a token.
+    double piece_bytes() const;
+    // Sets tail_s. It has two standard errors of the mean: on a link with rare, long delays, tensor
+    // parallelism must win by the doubt that a short series leaves.
+    void SetTail(const coll::SeriesUs& series, const coll::Tuning& tuning);
 };
 
 // Costs for a prompt of half the job's context, and an answer of at most 512 tokens (0 for
