@@ -117,7 +117,7 @@ class Joins(unittest.TestCase):
             server.process.kill()
 
     def test_a_host_with_other_bits_stays_out_of_a_pipeline(self):
-        """Answers would go on with other tokens. Hosts with equal devices join."""
+        """Answers would go on with other tokens."""
         self.worker()
         server = serving.Server(256, "--expect-workers", "1", "--listen", self.address,
                                 "--key-file", str(self.key), "--elastic", "--transport", "tcp",
@@ -133,6 +133,23 @@ class Joins(unittest.TestCase):
         finally:
             server.process.kill()
             server.process.stdout.close()
+
+    def test_a_replacement_has_the_place_in_the_layout_that_was_chosen(self):
+        """The job names no layout, and its devices can only be stages."""
+        self.worker(WEFT_CPU="reference")
+        server = serving.Server(256, "--expect-workers", "1", "--listen", self.address,
+                                "--key-file", str(self.key), "--transport", "tcp")
+        try:
+            alone = streamed(server)
+            self.assertEqual(server.status()["layout"]["pp"], 2)
+            self.worker(WEFT_CPU="reference")
+            self.workers[0].terminate()
+            server.wait_for(lambda s: s["recoveries"] and s["state"] == "serving", WAIT_S)
+            self.assertEqual(server.status()["layout"]["pp"], 2)
+            self.assertEqual(streamed(server), alone)
+            server.close()
+        finally:
+            server.process.kill()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include "base/field_codec.h"
 #include "cluster/frame.h"
 #include "engine/rank/weight_stream.h"
+#include "engine/start/layout_choice.h"
 #include "engine/start/verify_model.h"
 #include "hw/cpu.h"
 #include "model_files/content.h"
@@ -75,6 +76,8 @@ constexpr auto kTermsFields = [](auto& terms, auto& visit) {
     visit("adapters", terms.adapters);
     visit("identities", terms.identities);
     visit("boots", terms.boots);
+    visit("tp", terms.tp, FieldRange{0, cluster::kMostRanks});
+    visit("pp", terms.pp, FieldRange{0, cluster::kMostRanks});
 };
 
 Status CheckSame(const std::string& what, const std::string& name, const std::string& mine,
@@ -138,6 +141,8 @@ Status TellTerms(Rank& rank) {
         terms.adapters = rank.identity().adapters;
     }
     terms.identities = rank.identities();
+    terms.tp = rank.layout().tp;
+    terms.pp = rank.layout().pp;
     for (int r = 0; r < cluster.size(); ++r) terms.boots.push_back(cluster.host(r).boot_id);
     if (rank.job().feed) {
         WEFT_ASSIGN(terms.header, StreamHeader(rank.source()));
@@ -152,6 +157,10 @@ Status Examine(const cluster::JoinRequest& request) {
     if (job.feed && terms.header.empty()) return {};
     const bool measured = job.split_auto;  // by shares that are not known yet
     job.split_auto = job.power = false;
+    if (LeavesLayoutOpen(job) && terms.tp * terms.pp == request.size) {
+        job.tp = terms.tp;
+        job.pp = terms.pp;
+    }
     Prospect cluster(request, terms.boots);
     WEFT_ASSIGN(auto source, OpenSame(job, terms));
     WEFT_ASSIGN(const auto rank, Rank::Make(job, cluster, std::move(source)));

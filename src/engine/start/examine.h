@@ -25,6 +25,7 @@ struct Terms {
     std::vector<std::string> boots;       // boot ids of the ranks' hosts, by rank: equal for ranks
                                           // on one host
     std::string header;                   // header of a model that rank 0 streams (weight_stream.h)
+    int tp = 0, pp = 0;                   // layout of the ranks, if the job leaves it open
 };
 // The terms as CBOR, because the header is binary.
 std::string EncodeTerms(const Terms& terms);
