@@ -17,6 +17,7 @@
 #include "doctor/save.h"
 #include "doctor/text.h"
 #include "support/paths.h"
+#include "support/read_bytes.h"
 
 namespace weft::doctor {
 namespace {
@@ -29,15 +30,10 @@ struct Format {
     std::vector<std::string> markers;
 };
 
-std::string WholeFile(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::vector<Format> Formats() {
     std::vector<Format> formats;
     for (const auto& file : fs::directory_iterator(support::TestData("/doctor"))) {
-        const std::string text = WholeFile(file.path());
+        const std::string text = support::ReadBytes(file.path());
         Format format{file.path().filename(), ParseTextSnapshot(text, "format").value(), {}};
         for (std::string_view line : Lines(text)) {
             constexpr std::string_view kKey = "# private:";

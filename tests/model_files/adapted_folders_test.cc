@@ -31,8 +31,9 @@ std::vector<float> FloatsOf(const SafeBytes& tensor) {
 
 std::vector<float> Values(const std::string& name, int64_t count) {
     std::vector<float> values;
+    const support::Stream stream(name);
     for (int64_t i = 0; i < count; ++i) {
-        values.push_back(static_cast<float>(support::Formula(name, static_cast<uint32_t>(i))));
+        values.push_back(static_cast<float>(stream[static_cast<size_t>(i)]));
     }
     return values;
 }

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "support/hf_folder.h"
+#include "support/read_bytes.h"
 #include "support/temp_dir.h"
 
 namespace weft::model_files::hf {
@@ -16,8 +17,7 @@ namespace {
 class TorchFile : public testing::Test {
   protected:
     void SetUp() override {
-        std::ifstream file(support::TestData("/lora_golden.bin"), std::ios::binary);
-        bytes_.assign(std::istreambuf_iterator<char>(file), {});
+        bytes_ = support::ReadBytes(support::TestData("/lora_golden.bin"));
         ASSERT_GT(bytes_.size(), 1000u);
     }
     Result<std::vector<SafeTensor>> Read(const std::string& bytes) {

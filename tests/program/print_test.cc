@@ -4,25 +4,20 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 
 #include "program/differentiate.h"
 #include "support/paths.h"
+#include "support/read_bytes.h"
 #include "support/tiny_model.h"
 
 namespace weft::program {
 namespace {
 
-std::string ReadWhole(const std::string& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
 void ExpectGolden(const Program& program, const std::string& name) {
     const std::string path = support::TestData("/programs/") + name;
     const std::string text = Print(program);
     if (std::getenv("WEFT_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
-    const std::string golden = ReadWhole(path);
+    const std::string golden = support::ReadBytes(path);
     ASSERT_FALSE(golden.empty()) << "no " << path;
     size_t at = 0;
     while (at < text.size() && at < golden.size() && text[at] == golden[at]) ++at;

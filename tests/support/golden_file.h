@@ -7,20 +7,19 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "support/paths.h"
+#include "support/read_bytes.h"
 
 namespace weft::support {
 
 class GoldenFile {
   public:
     explicit GoldenFile(const std::string& path) {
-        std::ifstream file(path, std::ios::binary);
-        bytes_.assign(std::istreambuf_iterator<char>(file), {});
+        bytes_ = ReadBytes(path);
         EXPECT_GT(bytes_.size(), 8u) << path;
         if (bytes_.size() <= 8) return;
         uint64_t header_bytes = 0;

@@ -25,6 +25,7 @@
 #include "support/limits.h"
 #include "support/paths.h"
 #include "support/process.h"
+#include "support/read_bytes.h"
 
 namespace weft::support {
 
@@ -209,8 +210,7 @@ struct Matrix {
 
 // Reads a float32 .npy file without Weft's own reader.
 inline Matrix ReadNpy(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    const std::string bytes = ReadBytes(path);
     Matrix matrix;
     EXPECT_GT(bytes.size(), 10u) << path;
     if (bytes.size() <= 10) return matrix;

@@ -35,9 +35,9 @@ inline std::vector<std::byte> AdapterBytes(const std::string& name, int64_t coun
                                            bool bf16, double offset) {
     std::vector<float> values;
     std::vector<uint16_t> halves;
+    const Stream stream(name);
     for (int64_t i = 0; i < count; ++i) {
-        const auto value = static_cast<float>(
-            offset + static_cast<double>(Formula(name, static_cast<uint32_t>(i))) * scale);
+        const auto value = static_cast<float>(offset + stream[static_cast<size_t>(i)] * scale);
         values.push_back(value);
         halves.push_back(F32ToBF16(value));
     }

@@ -26,12 +26,23 @@ inline uint32_t Fnv1a(std::string_view text) {
     return hash;
 }
 
-// Element i of the stream `name`: uniform in [-1, 1), exact in float.
+// The stream `name`: element i is uniform in [-1, 1), exact in float.
+class Stream {
+  public:
+    explicit Stream(std::string_view name) : seed_(Fnv1a(name)) {}
+    double operator[](size_t i) const {
+        uint32_t h = static_cast<uint32_t>(i) * 2654435761u + seed_;
+        h = (h ^ (h >> 15)) * 2246822519u;
+        h = (h ^ (h >> 13)) * 3266489917u;
+        return static_cast<double>((h ^ (h >> 16)) >> 8) / 8388608.0 - 1.0;
+    }
+
+  private:
+    uint32_t seed_;
+};
+
 inline double Formula(std::string_view name, uint32_t i) {
-    uint32_t h = i * 2654435761u + Fnv1a(name);
-    h = (h ^ (h >> 15)) * 2246822519u;
-    h = (h ^ (h >> 13)) * 3266489917u;
-    return static_cast<double>((h ^ (h >> 16)) >> 8) / 8388608.0 - 1.0;
+    return Stream(name)[i];
 }
 
 // A vector has one row, as in a file.
@@ -52,9 +63,10 @@ inline TinyTensor MakeTensor(const std::string& name, int64_t rows, int64_t cols
                          : decay  ? 0.75
                          : vector ? 0.25
                                   : std::sqrt(3.0 / static_cast<double>(cols));
-    for (size_t i = 0; i < tensor.data.size(); ++i) {
-        const double u = Formula(name, static_cast<uint32_t>(i));
-        tensor.data[i] = static_cast<float>(mean + u * scale);
+    const Stream stream(name);
+    float* values = tensor.data.data();  // (operators of vectors are calls at -O0)
+    for (size_t i = 0, end = tensor.data.size(); i < end; ++i) {
+        values[i] = static_cast<float>(mean + stream[i] * scale);
     }
     return tensor;
 }

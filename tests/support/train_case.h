@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "support/read_bytes.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 #include "support/train_run.h"
@@ -31,10 +32,7 @@ class TrainCase : public testing::Test {
         for (const auto& line : JsonLines(text)) steps[line.value("step", int64_t{0})] = line;
         return steps;
     }
-    static std::string Slurp(const std::string& path) {
-        std::ifstream file(path, std::ios::binary);
-        return {std::istreambuf_iterator<char>(file), {}};
-    }
+    static std::string Slurp(const std::string& path) { return ReadBytes(path); }
     static void Put(const std::string& path, const std::string& text) {
         std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
     }

@@ -44,9 +44,8 @@ inline Batch MakeBatch(const model::Hyper& hyper, const std::vector<int32_t>& le
     }
     batch.output_rows.push_back(batch.output_rows.front());
     const size_t count = batch.output_rows.size() * static_cast<size_t>(hyper.vocab);
-    for (size_t i = 0; i < count; ++i) {
-        batch.dlogits.push_back(Formula("dlogits", static_cast<uint32_t>(i)));
-    }
+    const Stream stream("dlogits");
+    for (size_t i = 0; i < count; ++i) batch.dlogits.push_back(stream[i]);
     return batch;
 }
 

@@ -9,6 +9,7 @@
 #include "model_files/lora/adapter.h"
 #include "support/hf_folder.h"
 #include "support/hf_quantize.h"
+#include "support/read_bytes.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 #include "train/lora/lora_source.h"
@@ -19,11 +20,6 @@ namespace {
 
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
-
-std::string TextOf(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // A folder of Gemma 3's text model, alone or within the multimodal class.
 void WriteGemma(const std::string& folder, bool multimodal) {
@@ -67,8 +63,8 @@ TEST_P(AdapterNames, AreThoseOfTheModelsClass) {
     const std::string tensors = dir / "adapter/adapter_model.safetensors";
     const std::string path = multimodal ? "model.language_model.layers.0." : "model.layers.0.";
     const std::string name = "base_model.model." + path + "self_attn.q_proj.lora_A.weight";
-    EXPECT_NE(TextOf(tensors).find('"' + name + '"'), std::string::npos) << name;
-    const Json config = Json::parse(TextOf(dir / "adapter/adapter_config.json"));
+    EXPECT_NE(support::ReadBytes(tensors).find('"' + name + '"'), std::string::npos) << name;
+    const Json config = Json::parse(support::ReadBytes(dir / "adapter/adapter_config.json"));
     if (multimodal) {
         EXPECT_EQ(config["target_modules"], R"(model\.language_model\..*\.(down_proj|q_proj))");
     } else {
@@ -79,8 +75,9 @@ TEST_P(AdapterNames, AreThoseOfTheModelsClass) {
     ASSERT_TRUE(
         WriteFiles(**trained, *plan, dir / "vectors", model_files::AdapterTask::kFeatures).ok());
     const std::string inner = "base_model.model." + path.substr(6) + "self_attn.q_proj.lora_A";
-    EXPECT_NE(TextOf(dir / "vectors/adapter_model.safetensors").find('"' + inner), inner.npos);
-    const Json vectors = Json::parse(TextOf(dir / "vectors/adapter_config.json"));
+    EXPECT_NE(support::ReadBytes(dir / "vectors/adapter_model.safetensors").find('"' + inner),
+              inner.npos);
+    const Json vectors = Json::parse(support::ReadBytes(dir / "vectors/adapter_config.json"));
     EXPECT_EQ(vectors["task_type"], "FEATURE_EXTRACTION");
     if (multimodal) {
         EXPECT_EQ(vectors["target_modules"], R"(language_model\..*\.(down_proj|q_proj))");
@@ -95,7 +92,7 @@ TEST_P(AdapterNames, AreThoseOfTheModelsClass) {
     for (const std::string& other :
          {path, std::string("language_model.model.layers.0."), std::string("model.layers.0.")}) {
         // (Blanks keep the length of the header.)
-        std::string text = TextOf(tensors);
+        std::string text = support::ReadBytes(tensors);
         const std::string from = path.substr(0, path.size() - 2),
                           to = other.substr(0, other.size() - 2);
         for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + 1)) {
@@ -163,7 +160,7 @@ TEST_P(FamilyAdapterNames, AreThoseOfTheFolder) {
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     const Status written = WriteFiles(**trained, *plan, dir / "adapter");
     ASSERT_TRUE(written.ok()) << written.error().message;
-    const std::string file = TextOf(dir / "adapter/adapter_model.safetensors");
+    const std::string file = support::ReadBytes(dir / "adapter/adapter_model.safetensors");
     uint64_t length = 0;
     std::memcpy(&length, file.data(), sizeof length);
     const auto tensors = golden.Tensors(GetParam());
