@@ -15,7 +15,6 @@
 #include "gpu/spirv/translate.h"
 #include "shaders/shaders.h"
 #include "support/nightly.h"
-#include "support/paths.h"
 
 namespace weft::test {
 
@@ -38,12 +37,11 @@ class EmulatedKernel {
         std::filesystem::create_directories(folder);
         const std::string source = folder / (name + ".cc"), library = folder / (name + ".so");
         std::ofstream(source) << text_.source;
-        const std::string header = support::TestData("/../gpu/standin/emulated.h");
         const std::string checks =
             Nightly() ? "-fsanitize=undefined -fno-sanitize-recover=undefined " : "";
         const std::string command =
-            "c++ -std=c++20 -O1 -w -shared -fPIC -fno-strict-aliasing -ffp-contract=off " + checks +
-            "-DWEFT_EMULATED -include " + header + " " + source + " -o " + library;
+            STANDIN_CXX " -std=c++20 -O1 -w -shared -fPIC -fno-strict-aliasing -ffp-contract=off " +
+            checks + "-DWEFT_EMULATED -include " STANDIN_HEADER " " + source + " -o " + library;
         if (std::system(command.c_str()) != 0) {
             ADD_FAILURE() << "does not compile: " << command;
             return;

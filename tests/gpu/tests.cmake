@@ -15,8 +15,16 @@ if(weft_vulkan)
   target_compile_definitions(gpu_tests PRIVATE $<$<BOOL:${WEFT_SMALL_MATRIX_UNITS}>:WEFT_SMALL_MATRIX_UNITS>)
 endif()
 
-# Stand-ins for the libraries of CUDA and HIP, which run kernels on the processor (standin/).
+# Stand-ins for the libraries of CUDA and HIP, which run kernels on the processor (standin/). Their
+# header is precompiled: the compiler takes emulated.h.gch if the flags are those of its users.
 set(standin_folder ${CMAKE_BINARY_DIR}/standin)
+set(emulated ${standin_folder}/emulated.h)
+add_custom_command(OUTPUT ${emulated}.gch DEPENDS ${CMAKE_CURRENT_LIST_DIR}/standin/emulated.h
+  COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_CURRENT_LIST_DIR}/standin/emulated.h ${emulated}
+  COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -O1 -w -fPIC -fno-strict-aliasing -ffp-contract=off
+    -DWEFT_EMULATED -x c++-header ${emulated} -o ${emulated}.gch
+  COMMENT "Precompiling emulated.h")
+add_custom_target(standin_header DEPENDS ${emulated}.gch)
 function(standin target source file)
   add_library(${target} MODULE ${CMAKE_SOURCE_DIR}/tests/gpu/standin/${source})
   set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${file} SUFFIX ""
@@ -24,13 +32,13 @@ function(standin target source file)
   target_compile_features(${target} PRIVATE cxx_std_20)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Werror -fno-sanitize=all)
   target_compile_definitions(${target} PRIVATE ${ARGN}
-    STANDIN_HEADER="${CMAKE_SOURCE_DIR}/tests/gpu/standin/emulated.h"
+    STANDIN_HEADER="${emulated}"
     STANDIN_CACHE="${standin_folder}/compiled" STANDIN_CXX="${CMAKE_CXX_COMPILER}")
   target_link_options(${target} PRIVATE -fno-sanitize=all)
   target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
   add_dependencies(standin ${target})
 endfunction()
-add_custom_target(standin)
+add_custom_target(standin DEPENDS standin_header)
 standin(standin_cuda driver.cc libcuda.so.1)
 standin(standin_nvrtc compiler.cc libnvrtc.so.12)
 standin(standin_hip driver.cc libamdhip64.so.6 STANDIN_HIP)
@@ -44,6 +52,8 @@ function(standin_test name api)
 endfunction()
 if(weft_vulkan)
   add_dependencies(gpu_tests standin)
+  target_compile_definitions(gpu_tests PRIVATE
+    STANDIN_HEADER="${emulated}" STANDIN_CXX="${CMAKE_CXX_COMPILER}")
   foreach(api cuda hip)
     standin_test(gpu.standin ${api} COMMAND gpu_tests --gtest_filter=GpuDevice.*:Native*)
   endforeach()
