@@ -8,8 +8,8 @@ submission, and whole models, beside llama.cpp's Vulkan build if it is present.
 M: a GGUF file (llama.cpp reads the same file) or synthetic:NAME. --llama: a folder with
 llama-bench, built with -DGGML_VULKAN=ON; default: searched on PATH. Each round runs weft and
 llama.cpp in turn; ratios are taken within a round. Run nothing else meanwhile. Needs the release
-build: ./test builds it, or cmake --preset release && cmake --build build --target weft gpu_bench
-gpu_gemm_bench.
+build: ./test --nightly builds it, or cmake --preset release && cmake --build build --target weft
+gpu_bench gpu_gemm_bench.
 """
 import argparse
 import json
