@@ -239,6 +239,8 @@ function(weft_optimized_first target)
   target_link_options(${target} PRIVATE -Wl,--whole-archive ${files} -Wl,--no-whole-archive)
 endfunction()
 
+find_program(weft_gold ld.gold)
+mark_as_advanced(weft_gold)
 # weft_tests(FOLDER [DEPS...]): one GoogleTest program from tests/FOLDER/*_test.cc, and *_data.cc for
 # what several of them use.
 function(weft_tests folder)
@@ -265,6 +267,9 @@ function(weft_tests folder)
     weft_optimized_first(${folder}_tests ${ARGN})
   endif()
   add_dependencies(${folder}_tests weft)
+  if(weft_gold)  # half of the time to link
+    target_link_options(${folder}_tests PRIVATE -fuse-ld=gold)
+  endif()
   # Tests of whole jobs have several processes and deadlines, so they run one at a time, beside
   # other tests.
   set(alone "")
