@@ -1,5 +1,6 @@
 #include "chat/json_repair.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "chat/answer_grammar.h"
@@ -18,6 +19,11 @@ bool IsIn(char c, std::string_view letters) {
 
 bool IsWordLetter(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+// The length of the escape that begins at path[at].
+size_t LettersOf(const std::string& path, size_t at) {
+    return at + 1 < path.size() && path[at + 1] == 'u' ? kUnicodeLetters : 2;
 }
 
 void AppendInString(char c, std::string& out) {
@@ -57,7 +63,7 @@ void JsonRepair::Take(char c, std::string& out) {
 }
 
 void JsonRepair::End(std::string& out) {
-    if (in_path_) EndPath(out);
+    if (in_path_) EndPath(true, out);
     constexpr std::pair<std::string_view, std::string_view> kWords[] = {
         {"True", "true"}, {"False", "false"}, {"None", "null"}};
     std::string held = std::exchange(held_, {});
@@ -109,28 +115,31 @@ bool JsonRepair::TakePath(char c, std::string& out) {
     if (is_drive) {  // the path of another line
         const std::string next = held_.substr(last);
         held_.resize(last);
-        EndPath(out);
+        EndPath(false, out);
         out += next;
         before_ = {'\0', '\0', next.back()};
         return false;
     }
     spaces_ = c == '\\' ? 0 : spaces_ + (c == ' ');
     if (IsIn(c, "\"'`<>|*?:,;&\t\r\n") || spaces_ > kMostSpaces || held_.size() == kMostBytes) {
-        EndPath(out);
+        EndPath(IsIn(c, kHexDigits), out);
         return false;
     }
     held_ += c;
     return true;
 }
 
-// If one backslash of a path begins no escape, none does.
-void JsonRepair::EndPath(std::string& out) {
+// If one backslash of a path begins no escape, none does. goes_on: the last escape may go on behind
+// the path, which is then held.
+void JsonRepair::EndPath(bool goes_on, std::string& out) {
     in_path_ = false;
     const std::string path = std::exchange(held_, {});
     const auto begins_escape = [&](size_t at) {
         const size_t end = at + kUnicodeLetters;
         if (path[at + 1] != 'u') return IsIn(path[at + 1], kEscapes);
-        return end <= path.size() && path.find_first_not_of(kHexDigits, at + 2) >= end;
+        return (goes_on || end <= path.size()) &&
+               std::min(path.find_first_not_of(kHexDigits, at + 2), path.size()) >=
+                   std::min(end, path.size());
     };
     bool lone = false;
     for (size_t at = 0; at + 1 < path.size(); ++at) {
@@ -139,10 +148,11 @@ void JsonRepair::EndPath(std::string& out) {
     for (size_t at = 0; at < path.size(); ++at) {
         if (path[at] != '\\') {
             AppendInString(path[at], out);
-        } else if (at + 1 == path.size()) {
-            held_ = '\\';  // an escape that goes on behind the path
-        } else if (lone && path[at + 1] != '\\') {
+        } else if (at + 1 < path.size() && lone && path[at + 1] != '\\') {
             out += "\\\\";
+        } else if (at + LettersOf(path, at) > path.size()) {
+            held_ = path.substr(at);
+            return;
         } else {
             out.append(path, at++, 2);
         }

@@ -22,7 +22,7 @@ class JsonRepair {
     bool TakeHeld(char c, std::string& out);
     bool TakeEscape(char c, std::string& out);
     bool TakePath(char c, std::string& out);
-    void EndPath(std::string& out);
+    void EndPath(bool goes_on, std::string& out);
 
     bool in_string_ = false;
     bool in_path_ = false;

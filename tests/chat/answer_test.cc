@@ -480,6 +480,36 @@ TEST(Answer, JsonIsRepairedWhereItsMeaningIsPlain) {
     }
 }
 
+// Escapes that are long enough for a path of Windows ("A:\n...") are none.
+TEST(Answer, ValidJsonIsNotRepaired) {
+    const std::vector<std::string> parts = {
+        R"(\u4f60)", R"(\n)", R"(\\)", "ab", R"(\ud83d\ude00)", "f", R"(\/)", R"(\"A:)", " "};
+    size_t state = 7;
+    for (size_t count = 1; count < 400; count += 7) {
+        std::string text = R"({"q": "A:\u95ee)";
+        for (size_t i = 0; i < count; ++i) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            // Runs of one part, since a space or a quote ends a path.
+            const size_t choice = (state >> 33) % (3 * parts.size());
+            text += choice < parts.size() ? parts[choice] : parts[i / 200 * 2];
+        }
+        text += R"(", "n": [1, true, null]})";
+        ASSERT_TRUE(OrderedJson::accept(text)) << text;
+        EXPECT_EQ(Repaired(text), text);
+        if (count < 380) continue;
+        for (size_t end = 1; end < text.size(); ++end) {
+            EXPECT_EQ(Repaired(text.substr(0, end)), text.substr(0, end));
+        }
+    }
+    for (size_t letters = 150; letters < 190; ++letters) {  // around the most bytes of a path
+        for (const char* before : {"", "x", "xy", "xyz", "xyzx", "xyzxy"}) {
+            std::string text = fmt::format("\"A:\\n{}", before);
+            for (size_t i = 0; i < letters; ++i) text += R"(\u4f60)";
+            EXPECT_EQ(Repaired(text + '"'), text + '"');
+        }
+    }
+}
+
 // Whole answers and streams have the same arguments, also where they are no JSON.
 TEST(Answer, BadArgumentsAreTheSameInAStream) {
     for (const char* arguments :
