@@ -213,8 +213,9 @@ OrderedJson FitTurns(bool join, bool answer, OrderedJson& messages) {
         const auto content = message.find("content");
         return content != message.end() && content->is_string() && !HasCalls(message);
     };
-    const auto weight = [](const OrderedJson& message) {
-        return message.value(kLossMember, OrderedJson());
+    const auto is_left_out = [](const OrderedJson& message) {
+        const auto weight = message.find(kLossMember);
+        return weight != message.end() && *weight == 0;
     };
     OrderedJson fitted = OrderedJson::array();
     for (OrderedJson& message : messages) {
@@ -225,7 +226,7 @@ OrderedJson FitTurns(bool join, bool answer, OrderedJson& messages) {
         const bool same = !fitted.empty() && HasRole(fitted.back(), user ? "user" : "assistant") &&
                           (user || HasRole(message, "assistant"));
         if (join && same && !reasons && is_text(fitted.back()) && is_text(message) &&
-            weight(fitted.back()) == weight(message)) {
+            is_left_out(fitted.back()) == is_left_out(message)) {
             AddWords(fitted.back(), TextMember(message, "content"), "\n\n");
             fitted.back().erase(kPartsMember);  // the sizes are those of the text before
             continue;

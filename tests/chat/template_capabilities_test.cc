@@ -550,6 +550,13 @@ TEST(TemplateCapabilities, TurnsThatMustAlternate) {
     // Parts of a joined message are those of the whole.
     input.messages[1][kPartsMember] = {1};
     EXPECT_EQ(Fitted(mistral, input), "<system>S<user>a\n\nb<assistant>c\n\nd<user>e\n\nf");
+    // Training: a turn without a weight is learned, as one of weight 1.
+    input.messages[3][kLossMember] = 1;
+    EXPECT_EQ(Fitted(mistral, input), "<system>S<user>a\n\nb<assistant>c\n\nd<user>e\n\nf");
+    ChatInput apart = input;
+    apart.messages[3][kLossMember] = 0;
+    FitConversation(FindCapabilities(ChatOf(mistral), false), apart);
+    EXPECT_EQ(apart.messages.size(), 5u);  // S, a b, c, d, e f
     // A question behind a result, as agents add reminders.
     ChatInput rounds = TwoRounds();
     rounds.messages.push_back({{"role", "user"}, {"content", "y"}});
