@@ -25,12 +25,18 @@ bool IsId(const json& value) {
 }
 
 void AddTexts(const Fields& fields, TokenizerHints& hints) {
-    const std::pair<const char*, std::string*> named[] = {{"bos_token", &hints.bos},
-                                                          {"eos_token", &hints.eos},
-                                                          {"unk_token", &hints.unk},
-                                                          {"pad_token", &hints.pad}};
+    const std::pair<const char*, std::string*> named[] = {
+        {"bos_token", &hints.bos},  {"eos_token", &hints.eos}, {"unk_token", &hints.unk},
+        {"sep_token", &hints.sep},  {"pad_token", &hints.pad}, {"cls_token", &hints.cls},
+        {"mask_token", &hints.mask}};
     for (const auto& [key, text] : named) {
+        if (fields.Has(key)) hints.given.insert(key);
         if (text->empty()) *text = TokenText(fields.Find(key));
+    }
+    for (const char* key : {"extra_special_tokens", "additional_special_tokens"}) {
+        const json* list = fields.Find(key);
+        if (!hints.more.empty() || list == nullptr || !list->is_array()) continue;
+        for (const json& token : *list) hints.more.push_back(TokenText(&token));
     }
 }
 
@@ -87,6 +93,10 @@ const json* Fields::Find(const char* key) const {
     if (!object_.is_object()) return nullptr;
     const auto found = object_.find(key);
     return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+bool Fields::Has(const char* key) const {
+    return object_.is_object() && object_.contains(key);
 }
 
 std::string Fields::Text(const char* key) {

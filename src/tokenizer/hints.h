@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,9 @@ struct AddedToken {
 };
 
 struct TokenizerHints {
-    std::string bos, eos, unk, pad;  // texts of the tokens; empty: not specified
+    std::string bos, eos, unk, sep, pad, cls, mask;  // texts of the tokens; empty: not specified
+    std::vector<std::string> more;                   // extra_special_tokens
+    std::set<std::string> given;  // "bos_token": keys of tokens in the files, also with null
     std::optional<bool> add_bos, add_eos;
     bool add_prefix_space = false;
     int32_t bos_id = -1, eos_id = -1;
@@ -47,6 +50,7 @@ class Fields {
 
     // nullptr if the field is absent or null.
     const nlohmann::json* Find(const char* key) const;
+    bool Has(const char* key) const;    // also with null
     std::string Text(const char* key);  // required
     std::string TextOr(const char* key, std::string fallback);
     bool BoolOr(const char* key, bool fallback);

@@ -51,7 +51,7 @@ Status AddTokensOf(const std::string& path, TokenizerHints& hints) {
         if (!id.is_number_integer() || id < 0 || id >= kMostTokens) {
             return MakeError(ErrorCode::kCorrupt, "{}: '{}' has no id", path, token.substr(0, 80));
         }
-        const auto named = {hints.bos, hints.eos, hints.unk, hints.pad};
+        const std::vector<std::string> named = NamedTokens(hints);
         const bool special = std::ranges::find(named, token) != named.end();
         hints.added.push_back(
             {.id = id, .text = token, .special = special, .normalized = !special});
@@ -59,18 +59,19 @@ Status AddTokensOf(const std::string& path, TokenizerHints& hints) {
     return {};
 }
 
-// The text of a file; of vocab.json, the tokenizer.json that it makes with merges.txt beside it.
-Result<std::string> TextOf(const std::string& path, const TokenizerHints& hints) {
+// The text of a file; of vocab.json, the tokenizer.json that it makes with merges.txt beside it,
+// and the rest of the hints.
+Result<std::string> TextOf(const std::string& path, TokenizerHints& hints) {
     WEFT_ASSIGN(std::string text, ReadModelText(path, kMostTokenizerBytes));
     if (!IsVocabulary(path)) return text;
     const std::string beside = fs::path(path).replace_filename("merges.txt");
     WEFT_ASSIGN(const std::string merges, ReadModelText(beside, kMostTokenizerBytes));
-    TokenizerHints all = hints;
-    WEFT_TRY(AddTokensOf(fs::path(path).replace_filename("added_tokens.json"), all));
-    return JoinVocabulary(text, merges, all);
+    AddClassTokens(hints);
+    WEFT_TRY(AddTokensOf(fs::path(path).replace_filename("added_tokens.json"), hints));
+    return JoinVocabulary(text, merges, hints);
 }
 
-Result<std::unique_ptr<Tokenizer>> Read(const std::string& path, const TokenizerHints& hints) {
+Result<std::unique_ptr<Tokenizer>> Read(const std::string& path, TokenizerHints hints) {
     // transformers gives the tokens of these files other ids.
     if (path.ends_with("sentencepiece.bpe.model") &&
         (hints.model_type == "xlm-roberta" || hints.model_type == "camembert")) {
@@ -132,8 +133,8 @@ Result<std::string> FindTokenizerFile(const std::string& folder) {
 
 Result<std::unique_ptr<Tokenizer>> OpenTokenizerFolder(const std::string& folder) {
     WEFT_ASSIGN(const std::string path, FindTokenizerFile(folder));
-    WEFT_ASSIGN(const TokenizerHints hints, ReadHints(folder));
-    return Read(path, hints);
+    WEFT_ASSIGN(TokenizerHints hints, ReadHints(folder));
+    return Read(path, std::move(hints));
 }
 
 Result<std::string> TokenizerJsonOf(const std::string& folder) {
@@ -152,8 +153,8 @@ Result<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& path) {
     std::error_code error;
     if (fs::is_directory(path, error)) return OpenTokenizerFolder(path);
     const std::string folder = fs::path(path).parent_path().string();
-    WEFT_ASSIGN(const TokenizerHints hints, ReadHints(folder.empty() ? "." : folder));
-    return Read(path, hints);
+    WEFT_ASSIGN(TokenizerHints hints, ReadHints(folder.empty() ? "." : folder));
+    return Read(path, std::move(hints));
 }
 
 std::vector<std::string> FindMoreTemplates(const std::string& folder) {

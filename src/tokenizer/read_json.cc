@@ -311,17 +311,19 @@ json AddedTokensOf(const json& vocab, const TokenizerHints& hints) {
                          {"single_word", token.single_word},
                          {"normalized", token.normalized}});
     };
-    std::set<std::string> names;
+    std::set<std::string> names = {""};
+    auto next = static_cast<int32_t>(vocab.size());
     for (const AddedToken& token : hints.added) {
         names.insert(token.text);
+        next = std::max(next, token.id + 1);
         add(token);
     }
-    for (const std::string& text : {hints.bos, hints.eos, hints.unk, hints.pad}) {
+    for (const std::string& text : NamedTokens(hints)) {
+        if (!names.insert(text).second) continue;
         const auto found = vocab.find(text);
-        if (found == vocab.end() || !found->is_number_integer() || !names.insert(text).second) {
-            continue;
-        }
-        add({.id = found->get<int32_t>(), .text = text, .special = true});
+        const bool is_new = found == vocab.end();
+        if (!is_new && !found->is_number_integer()) continue;
+        add({.id = is_new ? next++ : found->get<int32_t>(), .text = text, .special = true});
     }
     return added;
 }
@@ -335,6 +337,20 @@ bool IsOfGpt2(const TokenizerHints& hints) {
 }
 
 }  // namespace
+
+std::vector<std::string> NamedTokens(const TokenizerHints& hints) {
+    std::vector<std::string> named = {hints.bos, hints.eos, hints.unk, hints.sep,
+                                      hints.pad, hints.cls, hints.mask};
+    named.insert(named.end(), hints.more.begin(), hints.more.end());
+    return named;
+}
+
+void AddClassTokens(TokenizerHints& hints) {
+    constexpr const char* kToken = "<|endoftext|>";
+    if (!hints.given.contains("bos_token")) hints.bos = kToken;
+    if (!hints.given.contains("eos_token")) hints.eos = kToken;
+    if (!hints.given.contains("unk_token")) hints.unk = kToken;
+}
 
 Result<std::string> JoinVocabulary(std::string_view vocab, std::string_view merges,
                                    const TokenizerHints& hints) {

@@ -104,6 +104,47 @@ TEST(VocabularyFiles, AreThoseOfTheJson) {
     EXPECT_NE(refused.error().message.find("'BioGptTokenizer'"), std::string::npos);
 }
 
+// The ids of GPT2Tokenizer of transformers 5.24: the class has tokens that no file names
+// (DialoGPT's files name none), and a named token that the vocabulary lacks gets the next id.
+TEST(VocabularyFiles, HaveTheTokensOfTheirClass) {
+    const json model = Read(kFolder + "files/gpt2/tokenizer.json")["model"];
+    json with = model["vocab"];
+    with["<|endoftext|>"] = with.size();
+    const json none = {{"model_max_length", 1024}};
+    const json named = {{"pad_token", "[PAD]"},
+                        {"mask_token", "<m>"},
+                        {"sep_token", {{"content", "<sep>"}, {"__type", "AddedToken"}}},
+                        {"extra_special_tokens", {"<x>", "<y>"}}};
+    const json nulls = {{"bos_token", nullptr}, {"eos_token", nullptr}, {"unk_token", nullptr}};
+    struct Case {
+        json vocabulary, config;
+        const char* text;
+        std::vector<int32_t> ids;
+    };
+    const Case cases[] = {
+        {with, none, "the<|endoftext|>cat", {83, 257, 420, 66, 64, 83}},
+        {model["vocab"], none, "the<|endoftext|>cat", {83, 257, 420, 66, 64, 83}},
+        {with, none, "<y>", {27, 88, 29}},
+        {with, named, "the[PAD]cat<|endoftext|>", {83, 257, 422, 66, 64, 83, 420}},
+        {with, named, "<x><y><m><sep>", {424, 425, 423, 421}},
+        {with, nulls, "<|endoftext|>", {27, 91, 282, 67, 78, 69, 283, 87, 83, 91, 29}}};
+    for (const auto& [vocabulary, config, text, ids] : cases) {
+        const test::TempDir dir;
+        std::ofstream(dir / "config.json") << R"({"model_type": "gpt2"})";
+        std::ofstream(dir / "tokenizer_config.json") << config;
+        std::ofstream(dir / "vocab.json") << vocabulary;
+        std::ofstream merges(dir / "merges.txt");
+        for (const json& pair : model["merges"]) {
+            merges << pair[0].get<std::string>() << " " << pair[1].get<std::string>() << "\n";
+        }
+        merges.close();
+        const auto opened = OpenTokenizerFolder(dir.path());
+        ASSERT_TRUE(opened.ok()) << opened.error().message;
+        EXPECT_EQ((*opened)->Encode(text, {.add_special = false, .parse_special = true}), ids)
+            << config << text;
+    }
+}
+
 // Broken files are errors, and cost no more than their size.
 TEST(VocabularyFiles, AreHostile) {
     TokenizerHints hints;
