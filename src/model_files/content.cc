@@ -219,6 +219,7 @@ Result<Content> ReadContent(WeightFiles files, const ReadContentOptions& options
             continue;
         }
         files[i]->sums().TurnOn(false);
+        if (!MissingParts(*files[i]).empty()) continue;  // another caller turned the sums off
         WriteCache(*files[i], one);  // (each read has checked that the file is unchanged)
     }
     return content;

@@ -21,25 +21,26 @@ FileSums::FileSums(uint64_t size_bytes) : sums_((size_bytes + kSummedBytes - 1) 
 void FileSums::Add(uint64_t offset, std::span<const std::byte> bytes) {
     if (!on_.load(std::memory_order_relaxed)) return;
     const hub::ByteRange all{offset, offset + bytes.size()};
-    const auto is_new = [&] {
-        uint64_t missing_bytes = 0;
-        for (const hub::ByteRange& r : added_.MissingOf(all)) missing_bytes += r.end - r.begin;
-        return missing_bytes == bytes.size();
-    };
-    {
+    for (std::vector<hub::ByteRange> missing = MissingOf(all); !missing.empty();) {
+        std::vector<std::pair<uint64_t, ByteSum>> parts;  // by range of kSummedBytes
+        for (const hub::ByteRange& range : missing) {
+            for (uint64_t at = range.begin; at < range.end;) {
+                const uint64_t end = std::min(range.end, at - at % kSummedBytes + kSummedBytes);
+                parts.emplace_back(at / kSummedBytes, ByteSum())
+                    .second.Add(at, bytes.subspan(at - all.begin, end - at));
+                at = end;
+            }
+        }
         const std::lock_guard lock(mutex_);
-        if (!is_new()) return;
+        std::vector<hub::ByteRange> now = added_.MissingOf(all);
+        if (std::ranges::equal(now, missing, {}, &hub::ByteRange::begin, &hub::ByteRange::begin) &&
+            std::ranges::equal(now, missing, {}, &hub::ByteRange::end, &hub::ByteRange::end)) {
+            added_.Add(all);
+            for (const auto& [index, sum] : parts) sums_[index].Add(sum);
+            return;
+        }
+        missing = std::move(now);  // another thread has added some of them
     }
-    std::vector<ByteSum> parts;  // by range of kSummedBytes, from that of `offset` on
-    for (uint64_t at = all.begin; at < all.end;) {
-        const uint64_t end = std::min(all.end, at - at % kSummedBytes + kSummedBytes);
-        parts.emplace_back().Add(at, bytes.subspan(at - all.begin, end - at));
-        at = end;
-    }
-    const std::lock_guard lock(mutex_);
-    if (!is_new()) return;  // another thread has added some of them
-    added_.Add(all);
-    for (size_t i = 0; i < parts.size(); ++i) sums_[offset / kSummedBytes + i].Add(parts[i]);
 }
 
 std::vector<hub::ByteRange> FileSums::MissingOf(hub::ByteRange range) const {

@@ -59,7 +59,7 @@ class FileSums {
     explicit FileSums(uint64_t size_bytes);
     // Add has an effect while the sums are on. At first, they are off.
     void TurnOn(bool on) { on_ = on; }
-    // Adds bytes of the file, unless some of them were added before.
+    // Adds those bytes of the file that were not added before.
     void Add(uint64_t offset, std::span<const std::byte> bytes);
     // The parts of `range` that were not added.
     std::vector<hub::ByteRange> MissingOf(hub::ByteRange range) const;
