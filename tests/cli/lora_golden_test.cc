@@ -169,6 +169,23 @@ model_files::LoraPlan PlanOf(const std::string& model, const model_files::LoraOp
     return plan.ok() ? *std::move(plan) : model_files::LoraPlan();
 }
 
+// A module that Weft holds as several matrices: each layer has it.
+TEST(LoraNames, AFileWithoutALayerIsNotWhole) {
+    const test::TempDir dir;
+    Peft().Write("mergedLatents", dir / "model");
+    const std::string adapter = dir / "adapter";
+    std::filesystem::create_directories(adapter);
+    WriteText(adapter + "/adapter_config.json", Peft().Text("mergedLatents.adapter/config"));
+    auto tensors = Peft().Tensors("mergedLatents.adapter");
+    std::erase_if(tensors, [](const auto& entry) {
+        return entry.first.find("layers.1.self_attn.kv_b_proj") != std::string::npos;
+    });
+    ASSERT_TRUE(WriteFile(adapter + "/adapter_model.safetensors", SafetensorsFile(tensors)).ok());
+    const Ran ran = RunWeft({"merge", dir / "model", "--lora", adapter, "-o", dir / "m.gguf"});
+    EXPECT_EQ(ran.status, 1);
+    EXPECT_NE(ran.err.find("kv_b_proj.lora_A.weight' is missing"), std::string::npos) << ran.err;
+}
+
 // The class in transformers lacks the layers that predict tokens beyond the next: training leaves
 // them out, and so does an adapter of an older Weft.
 TEST(LoraNames, DraftLayersHaveNoAdapters) {

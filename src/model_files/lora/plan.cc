@@ -658,6 +658,18 @@ Result<LoraPlan> PlanLora(const ModelSource& source, const LoraOptions& words, L
         const std::string& module = matrices.linears[at].module;
         if (chosen[at] && !present.contains(module)) absent.push_back({module, module});
     }
+    // (An adapter that Weft trained lists names that fused modules may have, too, and has no such
+    // module.)
+    for (const std::string& word : wanted) {
+        std::set<std::string> fused;
+        for (const LoraTarget& part : matrices.fused) {
+            if (Means(word, part.module)) fused.insert(part.module);
+        }
+        const size_t held = std::erase_if(
+            fused, [&](const std::string& module) { return present.contains(module); });
+        if (held == 0) continue;
+        for (const std::string& module : fused) absent.push_back({module, module});
+    }
     for (const std::string& end : {std::string("model.lm_head"), matrices.embedding}) {
         const auto names_it = [&](const std::string& item) { return EndsWithModule(end, item); };
         const auto replaces = [&](const AdapterModule& whole) {
