@@ -35,6 +35,7 @@ SIZES = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_atte
 MOE = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, decoder_sparse_step=1,
            norm_topk_prob=True)
 TIED = dict(tie_word_embeddings=True)
+HEADS = dict(num_key_value_heads=4, intermediate_size=128)  # as BLOOM and GPT-2 have them
 GPT_OSS = dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=4)
 LATENT = dict(q_lora_rank=16, kv_lora_rank=24, qk_nope_head_dim=12, qk_rope_head_dim=8,
               v_head_dim=10, num_key_value_heads=4, n_routed_experts=4, num_experts_per_tok=2,
@@ -128,6 +129,18 @@ CASES = {  # model_type, the model's sizes, LoraConfig
     "appliedDeltasTogether": ("qwen3_next", DELTA_EXPERTS, dict(target_modules="all-linear")),
     "appliedDeltasOfOlmo": ("olmo_hybrid", DELTA, dict(
         target_modules="all-linear", rank_pattern={"k_proj": 2})),
+    # Folders that Weft cannot make from its own tensors, of tied models.
+    "appliedDeltasTied": ("qwen3_5_text", DELTA_QWEN | TIED, dict(
+        target_modules=["q_proj", "embed_tokens"])),
+    "appliedDeltasWhole": ("qwen3_5_text", DELTA_QWEN | TIED, dict(
+        target_modules=QV, modules_to_save=["embed_tokens"])),
+    "appliedDeltasTokens": ("qwen3_5_text", DELTA_QWEN | TIED, dict(
+        target_modules=QV, trainable_token_indices=[
+            int(token) for token in golden.tokens(ROWS, 83)[2:5]])),
+    "appliedBloomTied": ("bloom", TIED | HEADS, dict(
+        target_modules=["query_key_value", "lm_head"])),
+    "appliedGpt2": ("gpt2", TIED | HEADS, dict(
+        target_modules=["c_attn", "c_proj", "wte"], fan_in_fan_out=True)),
     "appliedFalconH1": ("falcon_h1", FALCON, dict(target_modules=ALL + ["in_proj"])),
     # Of 'weft merge' only: latents' keys and values, norms of heads.
     "mergedLatents": ("deepseek_v3", LATENT, dict(target_modules=["kv_b_proj", "q_a_proj"])),

@@ -121,7 +121,8 @@ TEST_P(MergedFolder, HasTheLogitsOfPeft) {
 INSTANTIATE_TEST_SUITE_P(Peft, MergedFolder,
                          testing::Values("ofGptOss", "latent", "appliedPictures", "appliedDeltas",
                                          "appliedDeltasTogether", "appliedFalconH1",
-                                         "mergedLatents"));
+                                         "mergedLatents", "appliedDeltasTied", "appliedDeltasWhole",
+                                         "appliedDeltasTokens", "appliedBloomTied", "appliedGpt2"));
 
 class TrainableGolden : public LoraGolden {};
 

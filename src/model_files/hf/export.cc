@@ -700,6 +700,12 @@ Result<LayerPath> LayerPathOf(const ModelSource& source) {
     return LayerPath{fmt::format("{}.", family->path), std::string(family->layers)};
 }
 
+Result<std::string> OutputModuleOf(const ModelSource& source) {
+    WEFT_ASSIGN(const Family* family, NamingFamily(source));
+    if (family->encoder || HasScoreHead(source)) return std::string();
+    return std::string(family->path == "gpt_neox_japanese" ? "embed_out" : "lm_head");
+}
+
 Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip) {
     WEFT_ASSIGN(const Family* family, FamilyOf(source));
     WEFT_ASSIGN(const int64_t head_dim, HeadDimOf(source, *family));
@@ -768,7 +774,7 @@ Result<FolderPlan> PlanFolder(const ModelSource& source, const std::string& fold
 }
 
 Result<FolderPlan> PlanCopy(const ModelSource& source, std::vector<ExportTensor> tensors,
-                            const std::string& folder, SafeType type) {
+                            const std::string& folder, SafeType type, bool untied) {
     WEFT_TRY(CheckOther(source, folder));
     FolderPlan plan;
     WEFT_ASSIGN(const Config config, Config::Read(source.folder() + "/config.json"));
@@ -779,6 +785,7 @@ Result<FolderPlan> PlanCopy(const ModelSource& source, std::vector<ExportTensor>
         if (!part->is_object()) continue;
         part->erase("torch_dtype");
         (*part)["dtype"] = TypeWord(type);
+        if (untied) (*part)["tie_word_embeddings"] = false;
     }
     plan.tensors = std::move(tensors);
     WEFT_ASSIGN(plan.files, TokenizerFiles(source));

@@ -81,9 +81,10 @@ struct FolderPlan {
 // ExportFolder.
 Result<FolderPlan> PlanFolder(const ModelSource& source, const std::string& folder, SafeType type);
 
-// The same for a copy of the source's folder, with its config.json and these tensors.
+// The same for a copy of the source's folder, with its config.json and these tensors. untied: they
+// have an output matrix beside the embedding, whatever config.json says.
 Result<FolderPlan> PlanCopy(const ModelSource& source, std::vector<ExportTensor> tensors,
-                            const std::string& folder, SafeType type);
+                            const std::string& folder, SafeType type, bool untied);
 
 // Writes the model into `folder`, which is created. Replaces a model there as a whole
 // (FinishTogether): until all files are written, the old ones stay. kDenied: the folder has files,
@@ -107,6 +108,8 @@ struct LayerPath {
     std::string before, layers;
 };
 Result<LayerPath> LayerPathOf(const ModelSource& source);
+// The output matrix in that class: "lm_head"; "": the class generates no text.
+Result<std::string> OutputModuleOf(const ModelSource& source);
 // Whether the model may have the folder's embedding and output matrix multiplied by factors.
 Result<bool> HasScaledEnds(const ModelSource& source);
 

@@ -1,6 +1,7 @@
 #include "model_files/lora/merged_folder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -41,24 +42,33 @@ class FolderTensors final : public ModelSource {
   public:
     FolderTensors(const ModelSource& model, hf::TensorFiles files)
         : model_(model), files_(std::move(files)) {
-        for (const SafeTensor& tensor : files_.tensors()) tensors_.push_back(InfoOf(tensor));
-        for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
+        for (const SafeTensor& tensor : files_.tensors()) Add(tensor);
     }
 
-    const std::vector<SafeTensor>& saved() const { return files_.tensors(); }
+    // Adds a tensor that the files lack: the caller says from where it is taken.
+    void Add(SafeTensor tensor) {
+        tensors_.push_back(InfoOf(tensor));
+        index_.emplace(tensor.name, saved_.size());
+        saved_.push_back(std::move(tensor));
+    }
+    const std::vector<SafeTensor>& saved() const { return saved_; }
     hf::ExportBytes Bytes(size_t index) const {
         const SafeTensor& tensor = saved()[index];
         return {tensor.type, &files_.file(tensor), tensor.offset};
     }
 
-    // Gives a tensor of an expert the values that the merged model has for all experts.
-    void TakeFrom(const TensorInfo& all, int64_t row_begin, size_t index) {
-        tensors_[index].dtype = all.dtype;
-        tensors_[index].bytes =
-            static_cast<uint64_t>(tensors_[index].rows * RowBytes(all.dtype, all.cols));
-        taken_[index] = {&all, row_begin};
+    // Gives a tensor the values of the merged model's tensor: its rows from row_begin on, or, if
+    // the folder has the tensor turned, its columns.
+    void TakeFrom(const hf::ExportTensor& from, size_t index) {
+        TensorInfo& tensor = tensors_[index];
+        tensor.dtype = from.from->dtype;
+        tensor.bytes = static_cast<uint64_t>(tensor.rows * RowBytes(tensor.dtype, tensor.cols));
+        taken_[index] = from;
     }
     bool IsTaken(size_t index) const { return taken_.contains(index); }
+    void SetUntied() { untied_ = true; }
+    // Whether the merged model has an output matrix beside its embedding.
+    bool untied() const { return untied_; }
 
     const std::string& name() const override { return model_.name(); }
     const Metadata& meta() const override { return model_.meta(); }
@@ -74,9 +84,10 @@ class FolderTensors final : public ModelSource {
         WEFT_CHECK(col_begin == 0 && col_count == tensor.cols);
         const size_t index = index_.find(tensor.name)->second;
         if (const auto at = taken_.find(index); at != taken_.end()) {
-            const auto& [all, begin] = at->second;
-            return model_.ReadRows(*all, begin + row_begin, row_count, 0, col_count, out,
-                                   bytes_read);
+            const hf::ExportTensor& all = at->second;
+            if (all.turned) return ReadTurned(*all.from, row_begin, row_count, out, bytes_read);
+            return model_.ReadRows(*all.from, all.row_begin + row_begin, row_count, 0, col_count,
+                                   out, bytes_read);
         }
         const SafeTensor& from = saved()[index];
         const uint64_t row_bytes = from.bytes / static_cast<uint64_t>(tensor.rows);
@@ -87,11 +98,29 @@ class FolderTensors final : public ModelSource {
     Result<std::string> Fingerprint() const override { return model_.Fingerprint(); }
 
   private:
+    // Columns [begin, begin + count) of a tensor, as rows.
+    Status ReadTurned(const TensorInfo& tensor, int64_t begin, int64_t count,
+                      std::span<std::byte> out, uint64_t* bytes_read) const {
+        std::vector<std::byte> columns(out.size());
+        WEFT_TRY(model_.ReadRows(tensor, 0, tensor.rows, begin, count, columns, bytes_read));
+        const auto rows = static_cast<size_t>(tensor.rows), width = static_cast<size_t>(count);
+        const size_t bytes = out.size() / (rows * width);  // of an element
+        for (size_t row = 0; row < rows; ++row) {
+            for (size_t col = 0; col < width; ++col) {
+                std::memcpy(&out[(col * rows + row) * bytes], &columns[(row * width + col) * bytes],
+                            bytes);
+            }
+        }
+        return {};
+    }
+
     const ModelSource& model_;
     const hf::TensorFiles files_;
+    std::vector<SafeTensor> saved_;
     std::vector<TensorInfo> tensors_;  // as saved()
     std::map<std::string, size_t, std::less<>> index_;
-    std::map<size_t, std::pair<const TensorInfo*, int64_t>> taken_;  // the first row
+    std::map<size_t, hf::ExportTensor> taken_;
+    bool untied_ = false;
 };
 
 namespace {
@@ -110,7 +139,7 @@ class Renaming {
         renamed.targets.clear();
         std::set<std::string> taken;  // a module may be several targets
         for (LoraTarget target : plan.targets) {
-            if (target.form == LoraTarget::Form::kExperts) {
+            if (taken_.contains(target.tensor)) {
                 renamed.left_out.insert(target.module + ".");
                 continue;
             }
@@ -128,8 +157,16 @@ class Renaming {
             target.factor = 1;
             renamed.targets.push_back(std::move(target));
         }
+        std::erase_if(renamed.wholes, [&](const LoraWhole& whole) {
+            if (!taken_.contains(whole.tensor)) return false;
+            renamed.left_out.insert(whole.name);
+            return true;
+        });
         for (LoraWhole& whole : renamed.wholes) {
-            WEFT_ASSIGN(const TensorInfo* tensor, Find(whole.name));
+            std::string name = whole.name;
+            const size_t rows = name.find(kTokenRows);
+            if (rows != name.npos) name.replace(rows, kTokenRows.size(), ".weight");
+            WEFT_ASSIGN(const TensorInfo* tensor, Find(name));
             whole.tensor = tensor->name;
             whole.pairs_of = whole.height = 0;
             whole.add = 0;
@@ -137,21 +174,54 @@ class Renaming {
         return renamed;
     }
 
-    // Takes the tensors of single experts whose adapters are one tensor. names: of `merged`.
-    Status TakeExperts(const LoraPlan& plan, const std::vector<hf::ExportTensor>& names) {
+    // Takes the tensors that the folder has in another form: of single experts whose adapters are
+    // one tensor, and turned ones. names: of `merged`.
+    Status TakeOthers(const LoraPlan& plan, const std::vector<hf::ExportTensor>& names) {
+        std::set<std::string> turned;
+        for (const hf::ExportTensor& name : names) {
+            if (name.turned) turned.insert(name.from->name);
+        }
         for (const LoraTarget& target : plan.targets) {
-            if (target.form != LoraTarget::Form::kExperts) continue;
+            const bool turns = turned.contains(target.tensor);
+            if (target.form != LoraTarget::Form::kExperts && !turns) continue;
+            taken_.insert(target.tensor);
             int64_t rows = 0;
             for (const hf::ExportTensor& name : names) {
                 if (name.from->name != target.tensor) continue;
                 WEFT_ASSIGN(const TensorInfo* tensor, Find(name.name));
-                if (tensor->rows != name.rows || tensor->cols != name.from->cols) break;
-                folder_.TakeFrom(*name.from, name.row_begin,
-                                 static_cast<size_t>(tensor - folder_.tensors().data()));
+                const auto shape = std::pair(name.rows, name.from->cols);
+                if (shape != (turns ? std::pair(tensor->cols, tensor->rows)
+                                    : std::pair(tensor->rows, tensor->cols))) {
+                    break;
+                }
+                folder_.TakeFrom(name, IndexOf(tensor));
                 rows += name.rows;
             }
             if (rows != target.rows) return NoPlace(target.module);
         }
+        return {};
+    }
+
+    // Adds the output matrix that `merged` has if the adapter changes a model that uses its
+    // embedding as the output matrix. module: of the output matrix in the folder's class.
+    Status AddOutput(const MergedSource& merged, const std::string& module,
+                     const std::vector<hf::ExportTensor>& names) {
+        const TensorInfo* const output = merged.FindTensor(kOutputTensor);
+        if (!merged.plan().ChangesEnds() || output == nullptr || module.empty()) return {};
+        folder_.SetUntied();
+        const std::string name = module + ".weight";
+        if (places_.contains(PlaceOf(name))) return {};
+        const auto table = std::ranges::find_if(
+            names, [](const auto& one) { return one.from->name == kEmbeddingTensor; });
+        if (table == names.end()) return NoPlace(kEmbeddingTensor);
+        WEFT_ASSIGN(const TensorInfo* like, Find(table->name));
+        SafeTensor saved = folder_.saved()[IndexOf(like)];
+        saved.name = name;
+        const size_t index = folder_.saved().size();
+        folder_.Add(std::move(saved));
+        folder_.TakeFrom({name, output, 0, 0, output->rows}, index);
+        places_.emplace(PlaceOf(name), index);
+        taken_.insert(kOutputTensor);
         return {};
     }
 
@@ -176,8 +246,13 @@ class Renaming {
         return &folder_.tensors()[found->second];
     }
 
+    size_t IndexOf(const TensorInfo* tensor) const {
+        return static_cast<size_t>(tensor - folder_.tensors().data());
+    }
+
     FolderTensors& folder_;
     std::map<std::string, size_t> places_;
+    std::set<std::string> taken_;  // tensors of the merged model
 };
 
 // The type of most weights.
@@ -198,8 +273,10 @@ Result<MergedFolder> MergeInFolder(const MergedSource& merged) {
     auto folder = std::make_unique<FolderTensors>(merged, std::move(files));
     const FolderTensors* const tensors = folder.get();
     WEFT_ASSIGN(const std::vector<hf::ExportTensor> names, hf::FolderNames(merged, kAdapterPrefix));
+    WEFT_ASSIGN(const std::string output, hf::OutputModuleOf(merged));
     Renaming renaming(*folder);
-    WEFT_TRY(renaming.TakeExperts(merged.plan(), names));
+    WEFT_TRY(renaming.AddOutput(merged, output, names));
+    WEFT_TRY(renaming.TakeOthers(merged.plan(), names));
     WEFT_ASSIGN(const LoraPlan plan, renaming.Of(merged.plan()));
     WEFT_ASSIGN(auto made, MergedSource::Make(std::move(folder), plan));
     return MergedFolder{tensors, std::move(made)};
@@ -219,7 +296,7 @@ Result<hf::FolderPlan> PlanMergedFolder(const MergedFolder& source, const std::s
         if (!changes && saved[i].type != main) tensor.bytes = source.folder->Bytes(i);
         tensors.push_back(std::move(tensor));
     }
-    return hf::PlanCopy(*source.merged, std::move(tensors), folder, type);
+    return hf::PlanCopy(*source.merged, std::move(tensors), folder, type, source.folder->untied());
 }
 
 }  // namespace weft::model_files

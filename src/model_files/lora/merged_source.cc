@@ -42,14 +42,9 @@ Result<std::unique_ptr<MergedSource>> MergedSource::Make(std::unique_ptr<ModelSo
     std::unique_ptr<MergedSource> made(new MergedSource(std::move(owned), model));
     WEFT_ASSIGN(made->file_, AdapterFile::Open(plan));
     made->plan_ = plan;
-    const auto at_end = [](const auto& one) {
-        return one.tensor == kOutputTensor || one.tensor == kEmbeddingTensor;
-    };
     const TensorInfo* embedding = made->FindTensor(kEmbeddingTensor);
     const int64_t hidden = embedding != nullptr ? embedding->cols : 0;
-    const bool ends =
-        std::ranges::any_of(plan.targets, at_end) || std::ranges::any_of(plan.wholes, at_end);
-    if (ends && embedding != nullptr && made->FindTensor(kOutputTensor) == nullptr) {
+    if (plan.ChangesEnds() && embedding != nullptr && made->FindTensor(kOutputTensor) == nullptr) {
         made->AddMatrix(kOutputTensor, DType::kF32, embedding->rows, embedding->cols);
     }
     for (const LoraWhole& whole : plan.wholes) {

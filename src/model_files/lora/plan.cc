@@ -32,7 +32,6 @@ bool Means(const std::string& word, const std::string& module) {
 }
 
 constexpr std::string_view kWeight = ".weight";
-constexpr std::string_view kTokenRows = ".token_adapter.trainable_tokens_delta";
 
 struct Matrices {
     std::vector<hf::ExportTensor> names;  // of all tensors with a name in the folder
@@ -225,6 +224,13 @@ std::vector<std::string> LoraPlan::Modules() const {
 const LoraTarget* LoraPlan::Find(std::string_view tensor) const {
     const auto found = std::ranges::find(targets, tensor, &LoraTarget::tensor);
     return found == targets.end() ? nullptr : &*found;
+}
+
+bool LoraPlan::ChangesEnds() const {
+    const auto at_end = [](const auto& one) {
+        return one.tensor == "token_embd.weight" || one.tensor == "output.weight";
+    };
+    return std::ranges::any_of(targets, at_end) || std::ranges::any_of(wholes, at_end);
 }
 
 std::string LoraPlan::LeftOutText() const {

@@ -82,6 +82,9 @@ std::string ModuleInMemory(std::string name);
 // "layers.3.mlp" from "transformer.h.3.mlp": the name below the text model of any class.
 std::string WithoutPath(std::string name);
 
+// Behind the name of a module in the name of its replaced rows.
+inline constexpr std::string_view kTokenRows = ".token_adapter.trainable_tokens_delta";
+
 struct LoraPlan {
     LoraOptions words;  // with rank, alpha etc. from the adapter's folder, if any
     std::vector<LoraTarget> targets;
@@ -95,6 +98,8 @@ struct LoraPlan {
     // "model.layers.0.self_attn.q_proj".
     std::vector<std::string> Modules() const;
     const LoraTarget* Find(std::string_view tensor) const;
+    // Whether it changes the embedding or the output matrix.
+    bool ChangesEnds() const;
     // A warning that names what is left out; "": nothing is.
     std::string LeftOutText() const;
 };
