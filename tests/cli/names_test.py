@@ -116,6 +116,24 @@ class Models(NamesTest):
         said = self.refused("show", "qwen3-30b-a3b:q8_0", status=1)
         self.assertNotIn("Did you mean", said)
 
+    def test_files_beside_the_hub(self):
+        cache = self.folder / "cache"
+        path = cache / "weft/m.gguf"
+        (cache / "weft/d.gguf").mkdir(parents=True)
+        path.write_bytes(b"GGUF")
+
+        def listed():
+            return [model["name"] for model in json.loads(
+                self.weft("list", "--json", XDG_CACHE_HOME=str(cache)))]
+        self.assertEqual(listed(), [str(path)])
+        said = self.weft("rm", str(path), status=2, XDG_CACHE_HOME=str(cache))
+        self.assertIn(f"cannot ask whether to remove {path}", said)
+        removed = self.weft("rm", listed()[0], "--yes", "--json", XDG_CACHE_HOME=str(cache))
+        self.assertEqual(json.loads(removed), {"removed": [
+            {"name": str(path), "freed_bytes": 4, "kept_bytes": 0}]})
+        self.assertFalse(path.exists())
+        self.assertEqual(listed(), [])
+
     # A known name that is not in the cache: the error gives its repository and the next step.
     def test_names_of_plan_that_are_not_here(self):
         for command in ("run", "show", "inspect"):

@@ -29,7 +29,9 @@ constexpr const char* kListFooter =
     "  weft list --names";
 
 constexpr const char* kRmFooter =
-    "Files that another revision of the repository shares stay.\n\n"
+    "MODEL may also be the path of a GGUF file in ~/.cache/weft. Files that another revision of "
+    "the\n"
+    "repository shares stay.\n\n"
     "Examples:\n"
     "  weft rm Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
     "  weft rm qwen3:8b --yes\n"
@@ -52,6 +54,7 @@ std::vector<hub::CachedModel> FilesOfQuickstart() {
         struct stat info {};
         const std::string path = entry.path();
         if (!path.ends_with(".gguf") || ::stat(path.c_str(), &info) != 0) continue;
+        if (!S_ISREG(info.st_mode)) continue;
         hub::CachedModel& model = models.emplace_back();
         model.path = path;
         model.files = {path};
@@ -179,8 +182,13 @@ Result<std::vector<hub::CachedModel>> ModelsToRemove(const RmFlags& flags,
     WEFT_ASSIGN(const std::vector<hub::CachedModel> all, ModelsThere(config));
     std::vector<hub::CachedModel> models;
     for (const std::string& word : flags.models) {
-        const std::string spec = SpecOfModel(word);
-        WEFT_ASSIGN(const auto named, hub::MatchCached(all, spec.empty() ? word : spec));
+        std::vector<hub::CachedModel> named = FilesOfQuickstart();
+        const std::string path = std::filesystem::absolute(word).lexically_normal();
+        std::erase_if(named, [&](const hub::CachedModel& file) { return file.path != path; });
+        if (named.empty()) {
+            const std::string spec = SpecOfModel(word);
+            WEFT_ASSIGN(named, hub::MatchCached(all, spec.empty() ? word : spec));
+        }
         for (const hub::CachedModel& model : named) {
             const bool twice = std::ranges::any_of(models, [&](const hub::CachedModel& other) {
                 return other.path == model.path && other.files == model.files;
@@ -189,6 +197,16 @@ Result<std::vector<hub::CachedModel>> ModelsToRemove(const RmFlags& flags,
         }
     }
     return models;
+}
+
+Result<hub::Removed> RemoveModel(const hub::Config& config, const hub::CachedModel& model) {
+    if (!model.spec.name.empty()) return hub::RemoveCached(config, model);
+    std::error_code error;
+    const bool link = std::filesystem::is_symlink(model.path, error);
+    std::filesystem::remove(model.path, error);
+    if (error)
+        return MakeError(ErrorCode::kIo, "cannot remove {}: {}", model.path, error.message());
+    return hub::Removed{.freed_bytes = link ? 0 : model.held_bytes};
 }
 
 Status Remove(RmFlags& flags) {
@@ -200,14 +218,14 @@ Status Remove(RmFlags& flags) {
             return MakeError(ErrorCode::kUsage,
                              "cannot ask whether to remove {}, because standard input is not a "
                              "terminal: add --yes",
-                             models.size() == 1 ? models[0].spec.Text() : "these models");
+                             models.size() == 1 ? ArgumentOf(models[0]) : "these models");
         }
         if (!Agrees(models)) return MakeError(ErrorCode::kCancelled, "nothing was removed");
     }
     Json removed = Json::array();
     for (const hub::CachedModel& model : models) {
-        WEFT_ASSIGN(const hub::Removed done, hub::RemoveCached(config, model));
-        removed.push_back({{"name", model.spec.Text()},
+        WEFT_ASSIGN(const hub::Removed done, RemoveModel(config, model));
+        removed.push_back({{"name", ArgumentOf(model)},
                            {"freed_bytes", done.freed_bytes},
                            {"kept_bytes", done.kept_bytes}});
         if (flags.json) continue;
