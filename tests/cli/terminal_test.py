@@ -142,8 +142,11 @@ class Conversation(unittest.TestCase):
             "{% for m in messages %}{{ m.content }}{% endfor %}"
             "{% if enable_thinking is defined and enable_thinking %}\nWhat is 47 + 38?\n{% else %}"
             "\nWhat is 12 * 7?\n{% endif %}")
+        terminal = self.begin("-n", "2", "--chat-template-kwargs", '{"enable_thinking": true}',
+                              model=model)
+        self.assertIn("thinking: on (default)", terminal.ask("/think"))
         terminal = self.begin("-n", "8", model=model)
-        self.assertIn("template's default", terminal.ask("/think"))
+        self.assertIn("thinking: off (default)", terminal.ask("/think"))
         off = terminal.ask("Hm.")
         self.assertIn("thinking: on", terminal.ask("/think on"))
         terminal.ask("/clear")

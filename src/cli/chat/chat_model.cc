@@ -31,14 +31,23 @@ Result<ChatPrompt> ChatModel::MakePrompt(chat::ChatInput input) const {
     return ChatPrompt{chat_.Encode(text), chat::EndsInReasoning(text.view()), family_};
 }
 
+std::vector<int32_t> ChatModel::Probe(std::optional<bool> thinks) const {
+    chat::ChatInput input = chat::OneQuestion("", "a");
+    if (thinks) input.extra = {{"enable_thinking", *thinks}, {"thinking", *thinks}};
+    const auto made = MakePrompt(std::move(input));
+    return made.ok() ? made->tokens : std::vector<int32_t>();
+}
+
 bool ChatModel::SwitchesThinking() const {
-    const auto prompt = [&](bool thinks) {
-        chat::ChatInput input = chat::OneQuestion("", "a");
-        input.extra = {{"enable_thinking", thinks}, {"thinking", thinks}};
-        const auto made = MakePrompt(std::move(input));
-        return made.ok() ? made->tokens : std::vector<int32_t>();
-    };
-    return prompt(true) != prompt(false);
+    return Probe(true) != Probe(false);
+}
+
+std::optional<bool> ChatModel::UsualThinking() const {
+    if (!SwitchesThinking()) return {};
+    const std::vector<int32_t> usual = Probe({});
+    return usual == Probe(true)    ? std::optional(true)
+           : usual == Probe(false) ? std::optional(false)
+                                   : std::nullopt;
 }
 
 Result<chat::OrderedJson> ParseVariables(const std::string& text) {

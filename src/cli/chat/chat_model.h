@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,12 @@ class ChatModel {
     Result<ChatPrompt> MakePrompt(chat::ChatInput input) const;
     // Whether `enable_thinking` changes the prompt.
     bool SwitchesThinking() const;
+    // The value of `enable_thinking` whose prompt is the one without it; nullopt: none.
+    std::optional<bool> UsualThinking() const;
 
   private:
+    // Tokens of a question with this `enable_thinking`; nullopt: without it.
+    std::vector<int32_t> Probe(std::optional<bool> thinks) const;
     ChatModel(chat::Chat chat, chat::OrderedJson variables);
 
     chat::Chat chat_;

@@ -87,8 +87,11 @@ std::optional<bool> SetOne(engine::Request& request, std::string_view name,
 }  // namespace
 
 ChatSession::ChatSession(std::string system, engine::Request settings, bool seeded,
-                         bool switches_thinking)
-    : settings_(std::move(settings)), seeded_(seeded), switches_thinking_(switches_thinking) {
+                         bool switches_thinking, std::optional<bool> usual_thinking)
+    : settings_(std::move(settings)),
+      seeded_(seeded),
+      switches_thinking_(switches_thinking),
+      usual_thinking_(usual_thinking) {
     SetSystem(system);
 }
 
@@ -290,10 +293,12 @@ ChatSession::Next ChatSession::Think(std::string_view word) {
     } else if (!word.empty()) {
         return {Act::kTell, fmt::format("'{}' is not valid: /think on, off or default.", word)};
     }
-    const bool set = input_.extra.is_object();
-    return {Act::kTell, fmt::format("thinking: {}", !set ? "the template's default"
-                                                    : input_.extra["thinking"] ? "on"
-                                                                               : "off")};
+    const auto name = [](bool on) { return on ? "on" : "off"; };
+    if (input_.extra.is_object()) {
+        return {Act::kTell, fmt::format("thinking: {}", name(input_.extra["thinking"] == true))};
+    }
+    if (!usual_thinking_) return {Act::kTell, "thinking: the template's default"};
+    return {Act::kTell, fmt::format("thinking: {} (default)", name(*usual_thinking_))};
 }
 
 void ChatSession::NoteAnswer(std::string text) {

@@ -16,7 +16,9 @@ class ChatSession {
   public:
     // settings: sampling and length of every answer. seeded: use the settings' seed; otherwise each
     // answer has a random seed. switches_thinking: the template has a switch for /think.
-    ChatSession(std::string system, engine::Request settings, bool seeded, bool switches_thinking);
+    // usual_thinking: its value if the user sets none, if known.
+    ChatSession(std::string system, engine::Request settings, bool seeded, bool switches_thinking,
+                std::optional<bool> usual_thinking);
 
     enum class Act { kAsk, kTell, kEnd };
     struct Next {
@@ -67,6 +69,7 @@ class ChatSession {
     chat::ChatInput input_;
     engine::Request settings_;
     bool seeded_, switches_thinking_;
+    std::optional<bool> usual_thinking_;
     std::vector<bool> left_out_;  // by message: excluded, the model does not get it
     bool pending_ = false;        // the last message is a question that did not fit the context
     std::string forgotten_;       // the last question, if it has no answer

@@ -241,7 +241,8 @@ Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& s
                  : "");
     PrintErr("sampling: {} ({}; /set changes it)\n", engine::SamplingText(said.settings.sampler),
              said.sampling_by);
-    ChatSession session(said.system, said.settings, said.seeded, model->SwitchesThinking());
+    ChatSession session(said.system, said.settings, said.seeded, model->SwitchesThinking(),
+                        model->UsualThinking());
     WEFT_TRY(Converse(*engine, *model, session, flags.cluster.stop));
     WEFT_ASSIGN(const std::vector<engine::RankReport> reports, engine->Finish());
     return job.trace ? WriteTrace(flags.trace_file, reports) : Status();
