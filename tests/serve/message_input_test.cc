@@ -252,6 +252,11 @@ TEST(MessageInput, ResultsOfUnknownBlocks) {
     EXPECT_EQ(seen(R"([{"type": "zzz"}])"),
               "tool: [a block of type zzz, which this model cannot see]\n");
     EXPECT_EQ(seen(R"([{"type": "text", "text": ""}])"), "tool: \n");
+    EXPECT_EQ(seen(R"([{"type": "audio", "source": {"type": "base64", "data": "AAAA"}},
+        {"type": "sound", "source": {"type": "base64", "data": "AAAA"}}, {"type": "text",
+         "text": "ok"}])"),
+              "tool: [a recording, which this model cannot hear]\n"
+              "[a file, which this model cannot read]\nok\n");
     EXPECT_NE(seen(R"([{"type": "text", "text": 5}])").find("must be a string"), std::string::npos);
 }
 
@@ -288,6 +293,9 @@ TEST(Media, EveryKindGetsANote) {
                  {R"({"type": "document", "source": {"type": "text", "data": "words"}})", nullptr},
                  {R"({"type": "text", "text": "an image"})", nullptr},
                  {R"({"type": "tool_result", "content": [{"type": "image"}]})", nullptr},
+                 {R"({"type": "resource", "resource": {"uri": "u", "blob": "AA"}})", "file"},
+                 {R"({"type": "zzz", "source": {"type": "base64", "data": "AA"}})", "file"},
+                 {R"({"type": "resource", "resource": {"uri": "u", "text": "T"}})", nullptr},
                  {R"("a file")", nullptr}};
     for (const auto& [part, note] : parts) {
         for (const char* name : {"messages", "input"}) {
@@ -305,6 +313,12 @@ TEST(Media, EveryKindGetsANote) {
     }
     const Json prompt = Noted(R"({"prompt": "What?", "images": ["aGk="]})", true);
     EXPECT_EQ(prompt, Json({{"prompt", "What?\n" + std::string(kImageNote)}}));
+    const Json list = Noted(R"({"messages": [{"role": "user", "images": ["aGk="],
+        "content": [{"type": "text", "text": "What?"}]}]})",
+                            true);
+    EXPECT_EQ(list["messages"][0], Json::parse(R"({"role": "user", "content": [
+        {"type": "text", "text": "What?"},
+        {"type": "text", "text": "[an image, which this model cannot see]"}]})"));
     for (const char* odd : {R"({"messages": 5})", R"({"messages": [5, null, {"content": 5}]})",
                             R"({"messages": [{"role": 5, "content": [5], "images": {}}]})",
                             R"({"input": "text", "images": []})"}) {

@@ -1,6 +1,7 @@
 // Tools and items of the Responses API, as the model and the client see them.
 #include "serve/api/openai/response_tools.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -252,6 +253,34 @@ TEST(ResponseInput, ReadsEveryKindOfItem) {
     EXPECT_EQ(Names(read.conversation.input.tools), "crm__find more ");
     EXPECT_EQ(read.input.effort, "low");
     EXPECT_FALSE(read.input.compacts);
+}
+
+// Each part of a result by itself: no bytes of a medium reach the prompt.
+TEST(ResponseInput, PartsOfResults) {
+    const struct {
+        const char *result, *seen;
+    } cases[] = {
+        {R"([{"type": "input_text", "text": "ok "}, {"type": "input_image", "image_url": "data:"},
+             {"type": "input_file", "file_data": "AAAA"}])",
+         "ok [an image, which this model cannot see][a file, which this model cannot read]"},
+        {R"([{"type": "input_audio", "input_audio": {"data": "AAAA"}}])",
+         "[a recording, which this model cannot hear]"},
+        {R"([{"type": "logs", "logs": "1"}, {"type": "image", "url": "data:"}])",
+         R"({"type":"logs","logs":"1"}[an image, which this model cannot see])"},
+        {R"([{"type": "image", "data": "AAAA"},
+             {"type": "resource", "resource": {"uri": "u", "blob": "AAAA"}}])",
+         "[an image, which this model cannot see][a file, which this model cannot read]"},
+        {R"({"type": "computer_screenshot", "image_url": "data:"})",
+         "[an image, which this model cannot see]"},
+        {R"([{"type": "a", "x": 1}, {"type": "b"}])", R"([{"type":"a","x":1},{"type":"b"}])"},
+        {R"([])", ""}};
+    for (const auto& [result, seen] : cases) {
+        const std::string items = fmt::format(
+            R"([{{"type": "function_call_output", "call_id": "a", "output": {}}}])", result);
+        const Read read = ReadItems(items.c_str());
+        ASSERT_FALSE(read.error) << result;
+        EXPECT_EQ(read.conversation.input.messages[0]["content"], seen) << result;
+    }
 }
 
 TEST(ResponseInput, RejectsUnreadableItems) {

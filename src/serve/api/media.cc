@@ -5,6 +5,8 @@
 namespace weft::serve {
 namespace {
 
+constexpr std::string_view kFileNote = "[a file, which this model cannot read]";
+
 // Words within the types of parts, and the notes.
 struct Medium {
     std::string_view word, note;
@@ -14,33 +16,29 @@ constexpr Medium kMedia[] = {{"image", kImageNote},
                              {"audio", "[a recording, which this model cannot hear]"},
                              {"video", "[a video, which this model cannot see]"},
                              {"document", "[a document, which this model cannot read]"},
-                             {"file", "[a file, which this model cannot read]"},
-                             {"upload", "[a file, which this model cannot read]"}};
+                             {"file", kFileNote},
+                             {"upload", kFileNote}};
 
-// The note for a part of a content; "": the part may be text.
-std::string_view NoteOf(const Json& part) {
-    if (!part.is_object()) return "";
-    Fields fields(part);
-    const std::string type = fields.Text("type", "");
-    const std::string source = Fields(fields.Object("source")).Text("type", "");
-    if (type == "document" && (source == "text" || source == "content")) return "";
-    for (const auto& [word, note] : kMedia) {
-        if (type.find(word) != std::string::npos) return note;
-    }
-    return "";
-}
-
-// Ollama's `images`: notes behind the text of the member `text`.
+// Ollama's `images`: notes behind the member `text`, a text or a list of parts. Readers refuse
+// others.
 void NoteImages(Json& json, const char* text) {
     const auto images = json.find("images");
     if (images == json.end() || !images->is_array() || images->empty()) return;
-    std::string words = Fields(json).Text(text, "");
-    for (size_t i = 0; i < images->size(); ++i) {
+    const size_t count = images->size();
+    Json content = json.value(text, Json());
+    if (content.is_null()) content = "";
+    if (!content.is_string() && !content.is_array()) return;
+    for (size_t i = 0; i < count; ++i) {
+        if (content.is_array()) {
+            content.push_back({{"type", "text"}, {"text", kImageNote}});
+            continue;
+        }
+        std::string& words = content.get_ref<std::string&>();
         if (!words.empty()) words += '\n';
         words += kImageNote;
     }
     json.erase("images");
-    json[text] = std::move(words);
+    json[text] = std::move(content);
 }
 
 void NoteMessage(Json& message, bool everywhere) {
@@ -57,6 +55,19 @@ void NoteMessage(Json& message, bool everywhere) {
 }
 
 }  // namespace
+
+std::string_view NoteOf(const Json& part) {
+    if (!part.is_object()) return "";
+    Fields fields(part);
+    const std::string type = fields.Text("type", "");
+    const std::string source = Fields(fields.Object("source")).Text("type", "");
+    if (type == "document" && (source == "text" || source == "content")) return "";
+    for (const auto& [word, note] : kMedia) {
+        if (type.find(word) != std::string::npos) return note;
+    }
+    const bool blob = Fields(fields.Object("resource")).Has("blob");  // of the protocol MCP
+    return blob || source == "base64" ? kFileNote : "";
+}
 
 void NoteMedia(Json& body, bool everywhere) {
     if (everywhere) NoteImages(body, "prompt");

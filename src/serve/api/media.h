@@ -8,6 +8,9 @@
 
 namespace weft::serve {
 
+// The note for a part of a content; "": the part may be text.
+std::string_view NoteOf(const Json& part);
+
 inline constexpr std::string_view kImageNote = "[an image, which this model cannot see]";
 
 // Puts a note in place of each one in a request's tool messages, so that an agent whose tool

@@ -130,10 +130,8 @@ std::string ResultText(const Json& result) {
     }
     const std::string type = Fields(result).Text("type", "");
     if (type == "text") return Fields(result).Text("text", "");
-    if (type == "image") return std::string(kImageNote);
-    if (type == "document") {
-        return DocumentText(result).value_or("[a document, which this model cannot read]");
-    }
+    if (const std::string_view note = NoteOf(result); !note.empty()) return std::string(note);
+    if (type == "document") return DocumentText(result).value_or("");
     if (type == "tool_reference") {
         return fmt::format("The tool {} is now available.", Fields(result).Text("tool_name", ""));
     }

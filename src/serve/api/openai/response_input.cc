@@ -59,33 +59,32 @@ constexpr ItemKind kKinds[] = {
     {"ghost_snapshot", Use::kNothing},
 };
 
-bool IsImage(std::string_view type) {
-    return type.find("image") != std::string_view::npos ||
-           type.find("screenshot") != std::string_view::npos;
+bool IsWords(const Json& part) {
+    const Json type = part.is_object() ? part.value("type", Json()) : Json();
+    return type == "text" || type == "input_text" || type == "output_text";
 }
 
-// A tool's result as text. An image becomes a note, so that an agent whose tool returned one can go
-// on.
+// A tool's result as text. Images, recordings and files become notes, so that an agent whose tool
+// returned one can go on. Other parts are shown as JSON.
 std::string ResultText(const Json& result) {
     if (result.is_null()) return "";
     if (result.is_string()) return result.get<std::string>();
     const Json list = result.is_array() ? result : Json::array({result});
+    const auto is_known = [](const Json& part) { return IsWords(part) || !NoteOf(part).empty(); };
+    if (!std::ranges::any_of(list, is_known)) return list.empty() ? "" : Dump(result);
     std::string text;
     for (const Json& part : list) {
-        Fields fields(part);
-        const std::string type = part.is_object() ? fields.Text("type", "") : "";
-        const bool words = type == "text" || type == "input_text" || type == "output_text";
-        if (!words && !IsImage(type)) return Dump(result);
-        text += words ? fields.Text("text", "") : std::string(kImageNote);
+        const std::string_view note = NoteOf(part);
+        text += IsWords(part)   ? Fields(part).Text("text", "")
+                : !note.empty() ? std::string(note)
+                                : Dump(part);
     }
     return text;
 }
 
 bool LacksText(const Json& result) {
     return result.is_array() && std::ranges::any_of(result, [](const Json& part) {
-               const Json type = part.is_object() ? part.value("type", Json()) : Json();
-               const bool words = type == "text" || type == "input_text" || type == "output_text";
-               return words && !part.value("text", Json()).is_string();
+               return IsWords(part) && !part.value("text", Json()).is_string();
            });
 }
 
