@@ -34,6 +34,23 @@ TEST(SlotTableTest, AnIdleSlotWithTheSameBeginningIsChosen) {
     EXPECT_EQ(table->TextOf("a", 1).adapter, 2);
 }
 
+// A slot's number tells a request nothing about texts that have another salt.
+TEST(SlotTableTest, TextsOfOtherSaltsAreNotCompared) {
+    const auto table = std::make_shared<SlotTable>(3, 64, false);
+    const auto slot_of = [&](const char* tenant) {
+        engine::Request request = RequestOf(1, 10);
+        request.tenant = tenant;
+        return table->Begin("a", -1, request)->id();
+    };
+    EXPECT_EQ(slot_of("alice"), 0);
+    EXPECT_EQ(slot_of("bob"), 1);
+    EXPECT_EQ(slot_of("alice"), 0);
+    EXPECT_EQ(slot_of(""), 2);
+    EXPECT_EQ(table->TextOf("a", 1).tenant, "bob");
+    table->Put("a", 1, {{5, 6}, 0, "carol"});
+    EXPECT_EQ(table->TextOf("a", 1).tenant, "carol");
+}
+
 // Requests at the same time get slots of their own.
 TEST(SlotTableTest, RequestsAtTheSameTimeShareNoSlot) {
     constexpr size_t kThreads = 4;

@@ -87,6 +87,32 @@ class Slots(unittest.TestCase):
                 server.close()
                 shutil.rmtree(other)
 
+    def test_a_salted_text_stays_within_its_salt(self):
+        server = self.serve()
+
+        def cached(**more):
+            body = {"prompt": TEXT, "n_predict": 1, **more}
+            status, answer = server.json("POST", "/completion", body)
+            self.assertEqual(status, 200, answer)
+            return answer["tokens_cached"]
+        for _ in range(2):
+            cached(cache_salt="a", id_slot=0)
+        self.assertEqual(act(server, "save", 0)[0], 200)
+        self.assertEqual(cached(), 0)
+        server.close()
+        for salt, other in (("a", None), (None, "a")):
+            server = self.serve()
+            body = {"filename": "talk.bin", "cache_salt": salt}
+            status, back = server.json("POST", "/slots/0?action=restore", body)
+            self.assertEqual(status, 200, back)
+            self.assertEqual(cached(cache_salt=other), 0)
+            self.assertGreater(cached(cache_salt=salt), PAGE)
+            if salt is None:
+                body["cache_salt"] = 5
+                self.refused(server.json("POST", "/slots/0?action=restore", body), 400,
+                             "invalid_type", "cache_salt")
+            server.close()
+
     def test_the_list_says_what_slots_hold(self):
         server = self.serve("--max-seqs", "2")
         status, slots = server.json("GET", "/slots")

@@ -456,6 +456,7 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort 
     }
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
     if (!plan.reply.empty()) {
+        NoteMembers(*exchange, plan.left, admitted.headers);
         return Send(*exchange, std::move(admitted.headers), plan.reply_type, std::move(plan.reply));
     }
     std::optional<Refusal> full;
@@ -503,6 +504,7 @@ void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {
     if (error || !plan.reply.empty()) admitted.Settle();
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
     if (!plan.reply.empty()) {
+        NoteMembers(*exchange, plan.left, admitted.headers);
         return Send(*exchange, std::move(admitted.headers), "application/json", plan.reply);
     }
     std::vector<engine::Request*> requests;
@@ -609,9 +611,7 @@ bool Api::Charge(Exchange& exchange, std::span<engine::Request* const> requests,
         request->priority = key.limits.priority;
         request->weight = key.limits.weight;
         request->limit = key.limits.concurrent;
-        // A salt divides the key's part of the cache.
-        const std::string salt = std::exchange(request->tenant, admitted.tenant);
-        if (!salt.empty()) request->tenant += '\0' + salt;
+        request->tenant = admitted.TenantWith(request->tenant);
         const auto prompt = static_cast<int64_t>(request->prompt.size());
         const int64_t room = std::max<int64_t>(0, served_.engine->context() - prompt);
         const int64_t most = request->max_tokens < 0 ? room : std::min(room, request->max_tokens);

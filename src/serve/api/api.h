@@ -92,6 +92,10 @@ class Api {
         Headers headers{};            // headers of the answer
         std::shared_ptr<Limiter::Ticket> ticket{};
 
+        // The cache namespace of a request with this salt, which divides the key's part.
+        std::string TenantWith(const std::string& salt) const {
+            return !key || salt.empty() ? tenant + salt : tenant + '\0' + salt;
+        }
         // For a request that needs no generation: charges no tokens. Called before the answer is
         // sent, because the client's next request may need the ticket's place.
         void Settle() {

@@ -69,6 +69,7 @@ void Api::SaveSlot(const std::shared_ptr<Exchange>& exchange, SlotTable::Text te
     prefill.max_tokens = 0;
     engine::Request* const request = &prefill;
     if (!Charge(*exchange, {&request, 1}, admitted)) return;
+    prefill.tenant = slot.tenant = text.tenant;  // the text's part of the prefix cache
     KeepTicket(admitted.ticket, slot);
     auto listener =
         std::make_shared<SlotPrefill>(*served_.engine, std::move(slot), std::move(admitted.ticket));
@@ -109,17 +110,18 @@ void Api::ChangeSlot(const std::shared_ptr<Exchange>& exchange) {
     engine::SlotRequest slot;
     slot.file = owner.empty() ? ask.filename : owner + "/" + ask.filename;
     slot.restores = ask.action == SlotAsk::Action::kRestore;
-    slot.tenant = admitted.tenant;
+    slot.tenant = admitted.TenantWith(ask.salt);
     slot.key = owner;
     slot.gone = [exchange] { return exchange->gone(); };
-    slot.done = [this, exchange, ask, owner](const Result<engine::SlotRequest::Done>& done) {
+    slot.done = [this, exchange, ask, owner,
+                 tenant = slot.tenant](const Result<engine::SlotRequest::Done>& done) {
         if (!done.ok()) {
             const std::string& folder = served_.slot_folder;
             return Refuse(*exchange,
                           SlotError(done.error(), owner.empty() ? folder : folder + "/" + owner));
         }
         if (ask.action == SlotAsk::Action::kRestore) {
-            slots_->Put(owner, ask.id, {done->tokens, done->adapter});
+            slots_->Put(owner, ask.id, {done->tokens, done->adapter, tenant});
         }
         exchange->Send(200, kJsonHeaders, Dump(SlotAnswer(ask, *done)));
     };

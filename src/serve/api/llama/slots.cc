@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/page_store/slot_file.h"
+#include "serve/api/sampling.h"
 
 namespace weft::serve {
 namespace {
@@ -56,6 +57,7 @@ int64_t SlotTable::Choose(const Slots& slots, const engine::Request& request) co
         const bool idle = slot.use == nullptr;
         const size_t least = std::get<1>(best_rank);
         const bool may = slot.text != nullptr && slot.adapter == request.adapter &&
+                         slot.tenant == request.tenant &&
                          (least == 0 || (slot.text->size() >= least &&
                                          (*slot.text)[least - 1] == prompt[least - 1]));
         size_t same = 0;
@@ -119,6 +121,7 @@ std::shared_ptr<SlotTable::Use> SlotTable::Begin(const std::string& owner, int64
     auto use = std::make_shared<Use>(shared_from_this(), owner, id, slot.number);
     slot.use = use.get();
     slot.adapter = request.adapter;
+    slot.tenant = request.tenant;
     Set(slot, std::move(text));
     return use;
 }
@@ -145,7 +148,7 @@ SlotTable::Text SlotTable::TextOf(const std::string& owner, int64_t id) const {
         const auto found = owners_.find(owner);
         if (found != owners_.end()) slot = found->second[static_cast<size_t>(id)];
     }
-    return {slot.text == nullptr ? Tokens() : *slot.text, slot.adapter};
+    return {slot.text == nullptr ? Tokens() : *slot.text, slot.adapter, slot.tenant};
 }
 
 void SlotTable::Put(const std::string& owner, int64_t id, Text text) {
@@ -156,6 +159,7 @@ void SlotTable::Put(const std::string& owner, int64_t id, Text text) {
     slot.prompt = slot.cached = std::ssize(text.tokens);
     slot.max_tokens = 0;
     slot.adapter = text.adapter;
+    slot.tenant = std::move(text.tenant);
     Set(slot, std::make_shared<const Tokens>(std::move(text.tokens)));
 }
 
@@ -236,6 +240,9 @@ std::optional<ApiError> ReadSlotAsk(std::string_view id, std::string_view action
     if (action == "restore") ask.action = SlotAsk::Action::kRestore;
     Fields fields(body);
     ask.filename = fields.Text("filename", "");
+    engine::Request restored;
+    ReadCaching(fields, restored);
+    ask.salt = restored.tenant;
     if (fields.error()) return fields.error();
     if (engine::IsSlotName(ask.filename) && ask.filename.find('/') == std::string::npos) return {};
     return ApiError{400,

@@ -3,9 +3,9 @@
 // Weft's sequences need no slots. Here, a slot is what a client may name: it remembers the last
 // text of the requests that used it, so that this text's part of the KV cache can be saved under a
 // name. Each API key has slots of its own, as many as sequences run at once. A request without
-// id_slot gets a slot as in llama-server: an idle one whose text begins like the prompt, else the
-// one that was idle for the longest time. Slots limit nothing: if two requests use one, it
-// remembers the text of the later one.
+// id_slot gets a slot as in llama-server: an idle one whose text begins like the prompt and has the
+// same cache_salt, else the one that was idle for the longest time. Slots limit nothing: if two
+// requests use one, it remembers the text of the later one.
 #pragma once
 
 #include <atomic>
@@ -31,6 +31,7 @@ class SlotTable : public std::enable_shared_from_this<SlotTable> {
     struct Text {
         std::vector<int32_t> tokens;
         int32_t adapter = 0;
+        std::string tenant{};  // engine::Request::tenant
     };
 
     // slots: of each owner. context: most tokens of a sequence.
@@ -79,8 +80,9 @@ class SlotTable : public std::enable_shared_from_this<SlotTable> {
     struct Slot {
         std::shared_ptr<const Tokens> text{};  // null: none
         int32_t adapter = 0;
-        uint64_t number = 0;  // of the last request; 0: none
-        uint64_t used = 0;    // order of the last use
+        std::string tenant{};  // of the text
+        uint64_t number = 0;   // of the last request; 0: none
+        uint64_t used = 0;     // order of the last use
         int64_t prompt = 0, cached = 0, max_tokens = -1;
         const Use* use = nullptr;  // the request that runs
         int64_t tokens() const { return text == nullptr ? 0 : std::ssize(*text); }
@@ -114,6 +116,7 @@ struct SlotAsk {
     Action action = Action::kSave;
     int64_t id = 0;
     std::string filename;
+    std::string salt{};  // cache_salt of a restored text
 };
 // Errors: 400: the slot, the action, or the file's name.
 std::optional<ApiError> ReadSlotAsk(std::string_view id, std::string_view action, const Json& body,

@@ -5,6 +5,7 @@
 
 #include "base/deadline.h"
 #include "serve/api/dialect.h"
+#include "serve/api/members.h"
 #include "serve/api/ollama/ollama.h"
 #include "serve/api/prompts.h"
 #include "serve/api/sampling.h"
@@ -19,7 +20,8 @@ int64_t Room(const Served& served) {
 }
 
 std::optional<ApiError> AddText(const Json& json, const std::string& name, bool truncates,
-                                const Served& served, int32_t adapter, EmbeddingPlan& plan) {
+                                const Served& served, const engine::Request& each,
+                                EmbeddingPlan& plan) {
     if (!json.is_string()) {
         return ApiError{400, fmt::format("'{}' must be a string.", name), name, "invalid_type"};
     }
@@ -34,7 +36,7 @@ std::optional<ApiError> AddText(const Json& json, const std::string& name, bool 
     if (!truncates) {
         if (auto error = CheckPromptBytes(served, text.size(), name.c_str())) return error;
     }
-    engine::Request request;
+    engine::Request request = each;
     request.prompt =
         truncates ? CutTokens(served.tokenizer(), text, Room(served), false, served.head.cuts_begin)
                   : served.tokenizer().Encode(text, {.add_special = true});
@@ -43,12 +45,21 @@ std::optional<ApiError> AddText(const Json& json, const std::string& name, bool 
     }
     request.pooling = served.head.poolings;
     request.pool_from = UnpooledTokens(served, served.head.prompt);
-    request.adapter = adapter;
     if (const Status sound = served.engine->Check(request); !sound.ok()) {
         return ErrorOf(sound.error());
     }
     plan.requests.push_back(std::move(request));
     return {};
+}
+
+// The members that both routes share. Call it after the readers of the others.
+engine::Request ReadEach(Fields& fields, const Served& served, int32_t adapter,
+                         EmbeddingPlan& plan) {
+    engine::Request each;
+    each.adapter = adapter;
+    ReadCaching(fields, each);
+    CheckMembers(fields, served, plan.left);
+    return each;
 }
 
 std::string VectorList(const std::vector<std::string>& vectors) {
@@ -84,8 +95,9 @@ std::optional<ApiError> PlanOllamaEmbed(const Json& body, const Served& served,
     };
     plan.dimensions = fields.Integer("dimensions", 0, 0, served.embedding_columns());
     const bool truncates = fields.Bool("truncate", true);
-    if (fields.error()) return fields.error();
     const Json& input = fields.Get("input");
+    const engine::Request each = ReadEach(fields, served, model.adapter, plan);
+    if (fields.error()) return fields.error();
     const bool one = input.is_string();
     if (input.is_null() || input == "" || (input.is_array() && input.empty())) {
         plan.reply = EmbedBody(model.asked, begin_ns, 0, {});
@@ -97,10 +109,9 @@ std::optional<ApiError> PlanOllamaEmbed(const Json& body, const Served& served,
                                     kMostEmbeddingTexts),
                         "input", "invalid_type"};
     }
-    if (one) return AddText(input, "input", truncates, served, model.adapter, plan);
+    if (one) return AddText(input, "input", truncates, served, each, plan);
     for (size_t i = 0; i < input.size(); ++i) {
-        error =
-            AddText(input[i], fmt::format("input[{}]", i), truncates, served, model.adapter, plan);
+        error = AddText(input[i], fmt::format("input[{}]", i), truncates, served, each, plan);
         if (error) return error;
     }
     return {};
@@ -117,11 +128,13 @@ std::optional<ApiError> PlanOllamaEmbeddings(const Json& body, const Served& ser
         return fmt::format(R"({{"embedding":{}}})", vectors.front());
     };
     const Json& prompt = fields.Get("prompt");
+    const engine::Request each = ReadEach(fields, served, model.adapter, plan);
+    if (fields.error()) return fields.error();
     if (prompt.is_null() || prompt == "") {
         plan.reply = R"({"embedding":[]})";
         return {};
     }
-    return AddText(prompt, "prompt", true, served, model.adapter, plan);
+    return AddText(prompt, "prompt", true, served, each, plan);
 }
 
 }  // namespace weft::serve
