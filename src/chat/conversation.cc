@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -119,6 +121,22 @@ Fault CheckResponses(const OrderedJson& message) {
     return Wrong(kResponsesMember, "'tool_responses' must be a list of objects.");
 }
 
+// From the least on.
+constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
+                                         "high", "xhigh",   "max"};
+
+std::vector<std::string> FindEfforts(const Chat& chat) {
+    if (chat.source().find("reasoning_effort") == std::string::npos) return {};
+    std::vector<std::string> taken;
+    for (const std::string_view effort : kEfforts) {
+        ChatInput input = OneQuestion("", "Do it.");
+        input.extra = {{"reasoning_effort", effort}};
+        if (chat.Render(input).ok()) taken.emplace_back(effort);
+    }
+    if (taken.size() == std::size(kEfforts)) taken.clear();
+    return taken;
+}
+
 }  // namespace
 
 void AddThought(std::string thought, OrderedJson& message) {
@@ -127,7 +145,20 @@ void AddThought(std::string thought, OrderedJson& message) {
 }
 
 ConversationForms FindForms(const Chat& chat) {
-    return {FindCapabilities(chat, false), FindCapabilities(chat, true)};
+    return {FindCapabilities(chat, false), FindCapabilities(chat, true), FindEfforts(chat)};
+}
+
+std::string NearestEffort(const ConversationForms& forms, const std::string& effort) {
+    const auto place = [](std::string_view word) { return std::ranges::find(kEfforts, word); };
+    if (forms.efforts.empty() || place(effort) == std::end(kEfforts)) return effort;
+    const auto distance = [&](const std::string& other) {
+        return std::abs(place(other) - place(effort));
+    };
+    std::string nearest = forms.efforts.front();
+    for (const std::string& other : forms.efforts) {
+        if (distance(other) <= distance(nearest)) nearest = other;
+    }
+    return nearest;
 }
 
 void NameThinking(OrderedJson& variables) {

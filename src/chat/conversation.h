@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "chat/chat.h"
 #include "chat/template/template_capabilities.h"
@@ -17,6 +19,9 @@ namespace weft::chat {
 // The forms that a template accepts for conversations without and with tools.
 struct ConversationForms {
     TemplateCapabilities plain, tools;
+    // The values of `reasoning_effort` that the template accepts, from the least on; empty: it
+    // rejects none.
+    std::vector<std::string> efforts{};
 
     const TemplateCapabilities& Of(const ChatInput& input) const {
         return input.tools.is_array() && !input.tools.empty() ? tools : plain;
@@ -24,6 +29,10 @@ struct ConversationForms {
 };
 // Renders probe conversations to find the forms (template_capabilities.h). Call once per model.
 ConversationForms FindForms(const Chat& chat);
+
+// The accepted effort that is nearest to `effort`, the greater of two; `effort` itself if the
+// template accepts it or if it is no known effort.
+std::string NearestEffort(const ConversationForms& forms, const std::string& effort);
 
 // An invalid message. `code`: missing, invalid_type, unsupported_content or invalid_value.
 struct MessageFault {

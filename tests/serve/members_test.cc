@@ -127,6 +127,10 @@ TEST_F(Members, PartsOfAConversationAreRefused) {
             const Json nothing = value.is_array() ? Json::array() : Json("");
             EXPECT_EQ(Refusal(api, {{name, nothing}}), "") << api.name << name;
         }
+        const Json empty = Json::parse(R"({"internal": [], "visible": []})");
+        EXPECT_EQ(Refusal(api, {{"history", empty}}), "") << api.name;
+        const Json said = Json::parse(R"({"internal": [["Hi", ""]], "visible": []})");
+        EXPECT_NE(Refusal(api, {{"history", said}}), "") << api.name;
     }
     EXPECT_NE(Refusal(Apis()[0], {{"system", "Be brief."}}), "");
     EXPECT_EQ(Refusal(Apis()[3], {{"system", "Be brief."}}), "");
@@ -465,7 +469,9 @@ TEST_F(Members, EffortsAndSwitchesOfTheReasoning) {
         for (const auto& [asked, shown] : cases) {
             const engine::Request request = Planned(api, Json::parse(asked));
             EXPECT_EQ(engine_->tokenizer().Decode(request.prompt), shown) << name << asked;
-            EXPECT_EQ(LeftOut(api, Json::parse(asked)), "") << name << asked;
+            const bool summary = std::string_view(asked).find("summary") != std::string::npos;
+            EXPECT_EQ(LeftOut(api, Json::parse(asked)), summary ? "reasoning.summary" : "")
+                << name << asked;
         }
         EXPECT_NE(Refusal(api, {{"thinking", {{"type", "often"}}}}).find("thinking.type"),
                   std::string::npos);
@@ -474,6 +480,98 @@ TEST_F(Members, EffortsAndSwitchesOfTheReasoning) {
     EXPECT_EQ(engine_->tokenizer().Decode(Planned(Apis()[0], {{"reasoning_effort", "low"}}).prompt),
               "a[True]");
     served_.template_variables = Json::object();
+}
+
+// A switch of the request comes before a server's variable, whichever name the template reads.
+TEST_F(Members, SwitchesComeBeforeTheServersVariables) {
+    auto usual = std::move(served_.chat);
+    served_.chat = chat::Chat::Make(
+                       "{% for m in messages %}{{ m.content }}{% endfor %}"
+                       "{{ 'on' if thinking else 'off' }}",
+                       engine_->tokenizer())
+                       .value();
+    for (const bool server : {false, true}) {
+        served_.template_variables = {{"thinking", server}};
+        const auto shown = [&](const char* asked) {
+            return engine_->tokenizer().Decode(Planned(Apis()[0], Json::parse(asked)).prompt);
+        };
+        EXPECT_EQ(shown("{}"), server ? "aon" : "aoff");
+        for (const char* off : {R"({"enable_thinking": false})", R"({"reasoning_effort": "none"})",
+                                R"({"think": false})", R"({"thinking": {"type": "disabled"}})",
+                                R"({"chat_template_kwargs": {"enable_thinking": false}})"}) {
+            EXPECT_EQ(shown(off), "aoff") << server << off;
+        }
+        EXPECT_EQ(shown(R"({"reasoning_effort": "high"})"), "aon") << server;
+        EXPECT_EQ(shown(R"({"think": true})"), "aon") << server;
+    }
+    served_.template_variables = Json::object();
+    served_.chat = std::move(usual);
+}
+
+// Mistral's templates raise an exception for other efforts, and Claude Code sends one with each
+// request.
+TEST_F(Members, AnEffortThatTheTemplateRejectsIsReplaced) {
+    auto usual = std::move(served_.chat);
+    const auto forms = served_.forms;
+    served_.chat = chat::Chat::Make(
+                       "{% set e = reasoning_effort or 'none' %}"
+                       "{% if e not in ['none', 'high'] %}"
+                       "{{ raise_exception('no such effort') }}{% endif %}"
+                       "{% for m in messages %}{{ m.content }}{% endfor %}[{{ e }}]",
+                       engine_->tokenizer())
+                       .value();
+    served_.forms = chat::FindForms(*served_.chat);
+    EXPECT_EQ(served_.forms.efforts, (std::vector<std::string>{"none", "high"}));
+    const struct {
+        const char *asked, *shown, *left_out;
+    } cases[] = {{R"({})", "a[none]", ""},
+                 {R"({"reasoning_effort": "none"})", "a[none]", ""},
+                 {R"({"reasoning_effort": "minimal"})", "a[none]", "reasoning_effort"},
+                 {R"({"output_config": {"effort": "low"}})", "a[high]", "output_config.effort"},
+                 {R"({"reasoning": {"effort": "medium"}})", "a[high]", "reasoning.effort"},
+                 {R"({"think": "max"})", "a[high]", "think"},
+                 {R"({"output_config": {"effort": "high"}})", "a[high]", ""},
+                 {R"({"thinking": {"type": "enabled"}})", "a[high]", ""},
+                 {R"({"thinking": {"type": "disabled"}})", "a[none]", ""}};
+    for (const ApiRow& api : Apis()) {
+        const std::string name = api.name;
+        if (name != "chat" && name != "responses" && name != "messages") continue;
+        for (const auto& [asked, shown, left_out] : cases) {
+            const Json members = Json::parse(asked);
+            EXPECT_EQ(engine_->tokenizer().Decode(Planned(api, members).prompt), shown)
+                << name << asked;
+            EXPECT_EQ(LeftOut(api, members), left_out) << name << asked;
+        }
+        EXPECT_NE(Refusal(api, {{"reasoning_effort", "odd"}}), "");
+    }
+    served_.template_variables = {{"reasoning_effort", "high"}};
+    EXPECT_EQ(engine_->tokenizer().Decode(Planned(Apis()[0], {{"think", false}}).prompt),
+              "a[none]");
+    served_.template_variables = Json::object();
+    served_.chat = std::move(usual);
+    served_.forms = forms;
+}
+
+TEST_F(Members, InnerMembersOfTheReasoningAreNamed) {
+    for (const ApiRow& api : Apis()) {
+        const std::string name = api.name;
+        if (name != "chat" && name != "responses" && name != "messages") continue;
+        const auto left = [&](const char* asked) { return LeftOut(api, Json::parse(asked)); };
+        EXPECT_EQ(left(R"({"thinking": {"type": "enabled", "display": "omitted"}})"),
+                  "thinking.display");
+        EXPECT_EQ(left(R"({"reasoning": {"efort": "none", "x": null, "y": false}})"),
+                  "reasoning.efort");
+        EXPECT_EQ(left(R"({"output_config": {"task_budget": {"total": 5}}})"),
+                  "output_config.task_budget");
+        EXPECT_EQ(left(R"({"output_config": {"format": {"type": "json_object"}}})"),
+                  name == "messages" ? "" : "output_config.format");
+        for (const bool hides : {false, true}) {
+            AnswerPlan plan;
+            ASSERT_FALSE(Plan(api, {{"reasoning", {{"exclude", hides}}}}, plan)) << name;
+            EXPECT_EQ(plan.hides_reasoning, hides) << name;
+            EXPECT_EQ(plan.left.left_out, "") << name;
+        }
+    }
 }
 
 TEST_F(Members, ConstraintsOfOtherServers) {

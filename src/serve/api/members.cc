@@ -20,6 +20,12 @@ bool IsNothing(const Json& value) {
            (value.is_structured() && value.empty());
 }
 
+// Whether the value holds no text, number or switch, as text-generation-webui's empty history does.
+bool HoldsNothing(const Json& value) {
+    if (value.is_structured()) return std::ranges::all_of(value, HoldsNothing);
+    return value.is_null() || value == "";
+}
+
 bool IsNotPositive(const Json& value) {
     return IsNothing(value) || (value.is_number() && value.get<double>() <= 0);
 }
@@ -95,8 +101,8 @@ constexpr Refused kRefused[] = {
     {"thread_id"},
     {"parent_message_id"},
     {"session_params"},
-    {"history"},
-    {"chat_history"},
+    {"history", HoldsNothing},
+    {"chat_history", HoldsNothing},
     {"system"},
     {"system_prompt"},
     {"preamble"},
@@ -172,11 +178,12 @@ constexpr std::string_view kLeftOut[] = {
     "reasoning_in_content", "thinking_forced_open", "generation_prompt", "chat_format",
     "timings_per_token", "return_progress", "backend_sampling", "speculative.n_max",
     "speculative.n_min", "speculative.p_min", "speculative.type", "thinking_budget_tokens",
-    "reasoning_budget_tokens", "return_tokens", "response_fields",
+    "reasoning_budget_tokens", "return_tokens", "response_fields", "cache_salt",
     // Ollama
     "num_keep", "num_batch", "num_gpu", "main_gpu", "num_gqa", "num_thread", "numa", "low_vram",
     "f16_kv", "logits_all", "vocab_only", "use_mmap", "use_mlock", "embedding_only",
     "rope_frequency_base", "rope_frequency_scale", "num_ctx", "think", "draft_num_predict",
+    "options",
     // Anthropic
     "container", "output_config", "output_format", "thinking",
     // text-generation-webui, KoboldCpp, TabbyAPI
@@ -255,6 +262,15 @@ void CheckMembers(Fields& fields, const Served& served, LeftMembers& left) {
                 fmt::format("the member {} of a request is unknown and has no effect", safe));
             if (!IsNothing(value)) AddNames(left.left_out, safe.substr(1, safe.size() - 2));
         }
+    }
+}
+
+void AddUnread(const Fields& part, std::string& names) {
+    size_t count = 0;
+    for (const auto& [name, value] : part.Unread()) {
+        if (IsNothing(*value) || ++count > kMostUnknown) continue;
+        const std::string safe = SafeName(part.PathOf(name.c_str()));
+        AddNames(names, safe.substr(1, safe.size() - 2));
     }
 }
 

@@ -25,6 +25,9 @@ struct LeftMembers {
 // Call it after all readers. Fails if a member's value would need another answer.
 void CheckMembers(Fields& fields, const Served& served, LeftMembers& left);
 
+// Adds the names of members that no call of `part`, an inner object, has read, with their paths.
+void AddUnread(const Fields& part, std::string& names);
+
 // Adds the names of `more` to a list "NAME,NAME", each once.
 void AddNames(std::string& names, std::string_view more);
 

@@ -7,6 +7,7 @@
 
 #include "chat/answer_calls.h"
 #include "chat/conversation.h"
+#include "serve/api/members.h"
 
 namespace weft::serve {
 namespace {
@@ -17,15 +18,16 @@ int64_t BudgetOf(const Served& served, const Conversation& conversation) {
 
 // What a request asks for, by the first member that says so.
 struct ThinkingWish {
-    std::string effort;
+    std::string effort, effort_member;
     std::optional<bool> on{};
     std::optional<int64_t> budget{};
 };
 
 // Reads a member that is a switch, an effort, or an object with both and a budget.
-void ReadWish(Fields& fields, const char* name, ThinkingWish& wish) {
+void ReadWish(Fields& fields, const char* name, Conversation& conversation, ThinkingWish& wish) {
     const Json& value = fields.Get(name);
     std::string effort = value.is_string() ? value.get<std::string>() : "";
+    std::string member = fields.PathOf(name);
     std::optional<bool> on;
     if (value.is_boolean()) on = value == true;
     if (!value.is_string() && !value.is_boolean()) {
@@ -35,13 +37,20 @@ void ReadWish(Fields& fields, const char* name, ThinkingWish& wish) {
             on = of.Choice("type", "", {"enabled", "disabled", "adaptive", "auto"}) != "disabled";
         }
         effort = of.Text("effort", "");
+        member = of.PathOf("effort");
+        if (of.Bool("exclude", false)) conversation.hides_reasoning = true;
         for (const char* budget : {"budget_tokens", "max_tokens"}) {
             if (!of.Has(budget) || on == false) continue;
             wish.budget = of.Integer(budget, -1, -1, INT64_MAX);
         }
+        if (of.PathOf("format") == conversation.constraint.param) of.Get("format");
+        AddUnread(of, conversation.left_out);
         fields.Adopt(of);
     }
-    if (wish.effort.empty()) wish.effort = std::move(effort);
+    if (wish.effort.empty() && !effort.empty()) {
+        wish.effort = std::move(effort);
+        wish.effort_member = std::move(member);
+    }
     if (!wish.on) wish.on = on;
 }
 
@@ -97,10 +106,11 @@ engine::Reasoning OfMessages(const Served& served, bool constrained, int64_t bud
 }  // namespace
 
 void ReadThinking(Fields& fields, Conversation& conversation, const std::string& later) {
-    ThinkingWish wish{.effort = fields.Text("reasoning_effort", "")};
+    ThinkingWish wish{.effort = fields.Text("reasoning_effort", ""),
+                      .effort_member = conversation.effort_member};
     if (fields.Has("enable_thinking")) wish.on = fields.Bool("enable_thinking", true);
     for (const char* name : {"thinking", "think", "reasoning", "output_config"}) {
-        ReadWish(fields, name, wish);
+        ReadWish(fields, name, conversation, wish);
     }
     if (!later.empty()) wish.effort = later;
     if (wish.budget) conversation.reasoning_budget = wish.budget;
@@ -114,8 +124,38 @@ void ReadThinking(Fields& fields, Conversation& conversation, const std::string&
     if (wish.on && !extra.contains("enable_thinking")) extra["enable_thinking"] = *wish.on;
     if (wish.effort.empty()) return;
     extra["reasoning_effort"] = wish.effort;
+    conversation.effort_member = std::move(wish.effort_member);
     conversation.reasons = wish.effort != "none";
 }
+
+namespace {
+
+// Templates that accept few efforts, such as Mistral's, which takes "none" and "high": another
+// effort becomes the nearest one, and without an effort the switch chooses one if there is no other
+// switch.
+void FitEffort(const Served& served, Conversation& conversation) {
+    constexpr const char* kName = "reasoning_effort";
+    Json& extra = conversation.input.extra;
+    const std::vector<std::string>& efforts = served.forms.efforts;
+    if (efforts.empty()) return;
+    if (const auto given = extra.find(kName); given != extra.end()) {
+        if (!given->is_string()) return;
+        const std::string nearest = chat::NearestEffort(served.forms, *given);
+        if (*given != nearest) AddNames(conversation.left_out, conversation.effort_member);
+        *given = nearest;
+        return;
+    }
+    const auto on = extra.find("enable_thinking");
+    const bool switches = served.chat->source().find("enable_thinking") != std::string::npos;
+    if (on == extra.end() || !on->is_boolean() || switches || efforts.front() != "none") return;
+    const bool thinks = *on == true;
+    const Json usual = served.template_variables.value(kName, Json("none"));
+    if (!thinks || usual == "none") {
+        extra[kName] = thinks ? chat::NearestEffort(served.forms, "high") : "none";
+    }
+}
+
+}  // namespace
 
 void FillVariables(const Served& served, Conversation& conversation) {
     Json& extra = conversation.input.extra;
@@ -124,6 +164,8 @@ void FillVariables(const Served& served, Conversation& conversation) {
     if ((none || conversation.reasons) && !extra.contains("enable_thinking")) {
         extra["enable_thinking"] = !none && *conversation.reasons;
     }
+    chat::NameThinking(extra);  // a switch of the request comes before the server's variables
+    FitEffort(served, conversation);
     for (const auto& [name, value] : served.template_variables.items()) {
         if (!extra.contains(name)) extra[name] = value;
     }

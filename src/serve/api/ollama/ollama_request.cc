@@ -244,6 +244,7 @@ std::optional<ApiError> PlanOllamaChat(const Json& body, const Served& served, A
     Conversation conversation = ReadConversation(conversing);
     if (conversing.error()) return conversing.error();
     conversation.input.extra = std::move(asked.extra);
+    conversation.effort_member = "think";
     conversation.constraint = std::move(asked.constraint);
     plan.dialect = MakeOllamaDialect(served, std::move(asked.words));
     return PlanConversation(served, conversation, std::move(asked.request), 1, plan);
@@ -318,6 +319,7 @@ std::optional<ApiError> PlanQuestion(const std::string& system, const std::strin
     Conversation conversation;
     conversation.input = chat::OneQuestion(system, prompt);
     conversation.input.extra = std::move(asked.extra);
+    conversation.effort_member = "think";
     conversation.constraint = std::move(asked.constraint);
     auto error = PlanConversation(served, conversation, std::move(asked.request), 1, plan);
     if (error) error->param = "prompt";

@@ -511,6 +511,8 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     ChatPrompt prompt;
     const PromptUse use = conversation.kept ? PromptUse::kReturned : PromptUse::kComputed;
     if (auto error = MakePrompt(served, conversation, prompt, use)) return error;
+    AddNames(plan.left.left_out, conversation.left_out);
+    if (conversation.hides_reasoning) plan.hides_reasoning = true;
     if (conversation.kept) KeepLast(prompt.tokens, *conversation.kept, -1);
     request.prompt = prompt.tokens;
     plan.reading = {.tokenizer = &served.tokenizer(), .shows_special = request.show_special};
