@@ -574,6 +574,53 @@ TEST_F(Members, InnerMembersOfTheReasoningAreNamed) {
     }
 }
 
+// Routes whose answer is a prompt name what has no effect, too.
+TEST_F(Members, RoutesWithoutAnAnswerNameThem) {
+    const Json messages = Apis()[0].body["messages"];
+    const struct {
+        std::optional<ApiError> (*plan)(const Json&, const Served&, AnswerPlan&);
+        Json body;
+    } routes[] = {{ApplyTemplate, {{"messages", messages}}},
+                  {CountMessageTokens, {{"messages", messages}}},
+                  {PlanTokenize, {{"messages", messages}}},
+                  {PlanTokenize, {{"content", "a"}}},
+                  {PlanTokenize, {{"prompt", "a"}}}};
+    for (const auto& [route, whole] : routes) {
+        Json body = whole;
+        body.update({{"tempratur", 1}, {"cache_salt", "s"}, {"user", "u"}});
+        AnswerPlan plan;
+        ASSERT_FALSE(route(body, served_, plan)) << body;
+        EXPECT_EQ(plan.left.left_out, "tempratur,cache_salt") << body;
+        EXPECT_TRUE(plan.left.notices.empty()) << body;
+        EXPECT_NE(plan.reply, "") << body;
+    }
+}
+
+TEST_F(Members, StopsOfTwoNames) {
+    const Json two{{"stop", {"x"}}, {"stop_sequences", {"y"}}};
+    EXPECT_EQ(Planned(Apis()[3], two).stop, std::vector<std::string>{"y"});
+    EXPECT_EQ(LeftOut(Apis()[3], two), "stop");
+    EXPECT_EQ(LeftOut(Apis()[3], {{"stop", Json::array()}, {"stop_sequences", {"y"}}}), "");
+    EXPECT_EQ(LeftOut(Apis()[0], two), "stop_sequences");
+}
+
+TEST_F(Members, EmbeddingsHaveASalt) {
+    const auto poolings = std::exchange(served_.head.poolings, {});  // the engine generates
+    for (const auto& [plan_of, name] :
+         {std::pair(&PlanOllamaEmbed, "input"), std::pair(&PlanOllamaEmbeddings, "prompt")}) {
+        Json body{{"model", "m"}, {name, "a"}, {"cache_salt", "abc"}, {"colour", "red"}};
+        EmbeddingPlan plan;
+        const auto error = plan_of(body, served_, plan);
+        ASSERT_FALSE(error) << error->message;
+        EXPECT_EQ(plan.requests[0].tenant, "abc") << name;
+        EXPECT_EQ(plan.left.left_out, "colour") << name;
+        body["cache_salt"] = "";
+        const auto refused = plan_of(body, served_, plan);
+        EXPECT_TRUE(refused && refused->param == "cache_salt") << name;
+    }
+    served_.head.poolings = poolings;
+}
+
 TEST_F(Members, ConstraintsOfOtherServers) {
     const auto constrained = [&](const Json& members) {
         const engine::Request request = Planned(Apis()[0], members);

@@ -237,6 +237,9 @@ TEST_F(Http, CallsOutOfOrderHaveNoEffect) {
 TEST_F(Http, CorsAndOptions) {
     Start({.allow_origins = {"https://chat.example"}});
     const std::string from = "Origin: https://chat.example\r\n";
+    EXPECT_NE(
+        Ask(Get("/echo", from)).Header("Access-Control-Expose-Headers").find("X-Weft-Left-Out"),
+        std::string::npos);
     EXPECT_EQ(Ask(Get("/echo", from)).Header("Access-Control-Allow-Origin"),
               "https://chat.example");
     EXPECT_EQ(Ask(Get("/echo", from)).Header("Vary"), "Origin");

@@ -69,9 +69,9 @@ TEST_F(Turns, SystemMessagesAmongMessages) {
             "cache_control": {"type": "ephemeral"}}]},
         {"role": "user", "content": "c"}, {"role": "system", "content": "U"}])")}};
     EXPECT_EQ(Prompt(PlanMessages, body), "<system>S<user>a<assistant>b<system>T<user>c<system>U");
-    Json counted;
+    AnswerPlan counted;
     ASSERT_FALSE(CountMessageTokens(body, served_, counted));
-    EXPECT_GT(counted["input_tokens"], 10);
+    EXPECT_GT(Json::parse(counted.reply)["input_tokens"], 10);
     EXPECT_EQ(Messages(R"([{"role": "tool", "content": "a"}])"),
               "error: messages.0.role: Invalid value for 'messages.0.role': 'tool'. Supported "
               "values are: 'user', 'assistant', 'system'.");
@@ -204,8 +204,8 @@ TEST_F(Turns, OfNothingAreRefused) {
         passing["clear_at"] = "next_user_message";
         for (const Json& list : {Json::array({system}), Json::array({passing, system, passing})}) {
             nothing(PlanMessages, "messages", list);
-            Json answer;
-            EXPECT_TRUE(CountMessageTokens({{"messages", list}}, served_, answer)) << list;
+            AnswerPlan plan;
+            EXPECT_TRUE(CountMessageTokens({{"messages", list}}, served_, plan)) << list;
         }
     }
     for (const char* content : {"null", "\"\"", "[]"}) {

@@ -30,7 +30,7 @@ constexpr Route kPosts[] = {
     {.method = "POST", .path = "/v1/responses", .plan = PlanResponse},
     {.method = "POST", .path = "/v1/responses/compact", .plan = PlanCompaction},
     {.method = "POST", .path = "/v1/messages", .plan = PlanMessages},
-    {.method = "POST", .path = "/v1/messages/count_tokens", .reply = CountMessageTokens},
+    {.method = "POST", .path = "/v1/messages/count_tokens", .plan = CountMessageTokens},
     // llama-server's paths without "/v1".
     {.method = "POST", .path = "/chat/completions", .plan = PlanChat},
     {.method = "POST", .path = "/completions", .plan = PlanCompletion},
@@ -39,7 +39,7 @@ constexpr Route kPosts[] = {
     {.method = "POST", .path = "/infill", .plan = PlanInfill},
     {.method = "POST", .path = "/tokenize", .plan = PlanTokenize},
     {.method = "POST", .path = "/detokenize", .reply = Detokenize},
-    {.method = "POST", .path = "/apply-template", .reply = ApplyTemplate},
+    {.method = "POST", .path = "/apply-template", .plan = ApplyTemplate},
     {.method = "POST", .path = kSlotsBelow},
 };
 

@@ -112,7 +112,7 @@ Headers CorsHeaders(const HttpRequest& request, const std::vector<std::string>& 
                          "X-Request-Id, Request-Id, Retry-After, X-RateLimit-Limit-Requests, "
                          "X-RateLimit-Limit-Tokens, X-RateLimit-Remaining-Requests, "
                          "X-RateLimit-Remaining-Tokens, X-RateLimit-Reset-Requests, "
-                         "X-RateLimit-Reset-Tokens");
+                         "X-RateLimit-Reset-Tokens, X-Weft-Left-Out");
     return headers;
 }
 

@@ -239,7 +239,8 @@ std::string AnthropicError(const ApiError& error) {
     std::string message = error.message;
     if (error.full) {  // Claude Code compacts its conversation upon these words
         const FullContext& full = *error.full;
-        message = fmt::format("prompt is too long: {} tokens > {} maximum", full.tokens,
+        message = fmt::format("prompt is too long: {}{} tokens > {} maximum",
+                              full.at_least ? "at least " : "", full.tokens,
                               full.context - (full.answers ? 1 : 0));
     }
     Json body{{"type", type()}, {"message", std::move(message)}};
@@ -258,6 +259,10 @@ std::optional<ApiError> PlanMessages(const Json& body, const Served& served, Ans
     Conversation conversation = ReadConversationOf(fields, plan.notices);
     engine::Request request;
     ReadSampling(fields, served, request);
+    const std::string other = fields.RequestName("stop");
+    if (!request.stop.empty() && other != fields.RequestName("stop_sequences")) {
+        AddNames(plan.left.left_out, other);
+    }
     if (fields.Has("stop_sequences")) request.stop = ReadStops(fields, "stop_sequences");
     if (!fields.Has("max_tokens")) {
         fields.Fail("max_tokens", "max_tokens: Field required", "missing");
@@ -275,15 +280,19 @@ std::optional<ApiError> PlanMessages(const Json& body, const Served& served, Ans
     return {};
 }
 
-std::optional<ApiError> CountMessageTokens(const Json& body, const Served& served, Json& answer) {
+std::optional<ApiError> CountMessageTokens(const Json& body, const Served& served,
+                                           AnswerPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
     std::set<std::string> notices;  // the request that is counted repeats them
     Conversation conversation = ReadConversationOf(fields, notices);
+    CheckMembers(fields, served, plan.left);
+    plan.left.notices.clear();
     if (fields.error()) return fields.error();
     ChatPrompt prompt;
     if (auto error = MakePrompt(served, conversation, prompt, PromptUse::kReturned)) return error;
-    answer = {{"input_tokens", prompt.tokens.size()}};
+    AddNames(plan.left.left_out, conversation.left_out);
+    plan.reply = Dump({{"input_tokens", prompt.tokens.size()}});
     return {};
 }
 

@@ -16,7 +16,8 @@ namespace weft::serve {
 std::optional<ApiError> PlanMessages(const Json& body, const Served& served, AnswerPlan& plan);
 
 // Takes the same request and answers {"input_tokens": N}.
-std::optional<ApiError> CountMessageTokens(const Json& body, const Served& served, Json& answer);
+std::optional<ApiError> CountMessageTokens(const Json& body, const Served& served,
+                                           AnswerPlan& plan);
 
 // prompt_tokens: the count in the stream's first event.
 std::unique_ptr<Dialect> MakeMessagesDialect(const Served& served, int64_t prompt_tokens,

@@ -211,12 +211,21 @@ std::optional<ApiError> CheckPieces(bool pieces, size_t tokens, const char* para
         param, "invalid_value"};
 }
 
+// CheckMembers for a request whose answer is a prompt or its tokens: the members that choose the
+// tokens of an answer are named, but are not unknown.
+void NameUnread(Fields& fields, const Served& served, AnswerPlan& plan) {
+    CheckMembers(fields, served, plan.left);
+    plan.left.notices.clear();
+}
+
 // llama-server's form: {"content"}.
-std::optional<ApiError> TokenizeContent(Fields& fields, const Served& served, std::string& answer) {
+std::optional<ApiError> TokenizeContent(Fields& fields, const Served& served, AnswerPlan& plan) {
+    std::string& answer = plan.reply;
     const std::string text = PlainText(fields, "content");
-    const bool special = fields.Bool("add_special", false);
+    const bool special = fields.Bool("add_special", fields.Bool("add_special_tokens", false));
     const bool parse = fields.Bool("parse_special", true);
     const bool pieces = fields.Bool("with_pieces", false);
+    NameUnread(fields, served, plan);
     if (fields.error()) return fields.error();
     const std::vector<int32_t> tokens =
         served.tokenizer().Encode(text, {.add_special = special, .parse_special = parse});
@@ -239,17 +248,18 @@ std::optional<ApiError> PlanTokenize(const Json& body, const Served& served, Ans
     if (auto error = CheckModel(fields, served)) return error;
     const bool conversation = fields.Has("messages");
     if (fields.Has("content") && !conversation && !fields.Has("prompt")) {
-        return TokenizeContent(fields, served, plan.reply);
+        return TokenizeContent(fields, served, plan);
     }
     const bool special = fields.Bool("add_special_tokens", fields.Bool("add_special", true));
     const bool pieces = fields.Bool("with_pieces", fields.Bool("return_token_strs", false));
     std::vector<int32_t> tokens;
     if (conversation) {
         Conversation said = ReadConversation(fields);
-        CheckMembers(fields, served, plan.left);
+        NameUnread(fields, served, plan);
         if (fields.error()) return fields.error();
         ChatPrompt prompt;
         if (auto error = MakePrompt(served, said, prompt, PromptUse::kReturned)) return error;
+        AddNames(plan.left.left_out, said.left_out);
         tokens = std::move(prompt.tokens);
     } else {
         if (!fields.Has("prompt")) {
@@ -258,6 +268,7 @@ std::optional<ApiError> PlanTokenize(const Json& body, const Served& served, Ans
         }
         const std::string text = PlainText(fields, "prompt");
         const bool markers = ReadsMarkers(fields);  // as /v1/completions reads it
+        NameUnread(fields, served, plan);
         if (fields.error()) return fields.error();
         tokens =
             served.tokenizer().Encode(text, {.add_special = special, .parse_special = markers});
@@ -304,16 +315,16 @@ std::optional<ApiError> Detokenize(const Json& body, const Served& served, Json&
     return {};
 }
 
-std::optional<ApiError> ApplyTemplate(const Json& body, const Served& served, Json& answer) {
+std::optional<ApiError> ApplyTemplate(const Json& body, const Served& served, AnswerPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
     Conversation conversation = ReadConversation(fields);
-    LeftMembers left;
-    CheckMembers(fields, served, left);
+    NameUnread(fields, served, plan);
     if (fields.error()) return fields.error();
     ChatPrompt prompt;
     if (auto error = MakePrompt(served, conversation, prompt, PromptUse::kReturned)) return error;
-    answer = {{"prompt", std::move(prompt.text)}};
+    AddNames(plan.left.left_out, conversation.left_out);
+    plan.reply = Dump({{"prompt", std::move(prompt.text)}});
     return {};
 }
 

@@ -27,7 +27,7 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
 std::optional<ApiError> PlanTokenize(const Json& body, const Served& served, AnswerPlan& plan);
 std::optional<ApiError> Detokenize(const Json& body, const Served& served, Json& answer);
 // Renders a conversation to its prompt text.
-std::optional<ApiError> ApplyTemplate(const Json& body, const Served& served, Json& answer);
+std::optional<ApiError> ApplyTemplate(const Json& body, const Served& served, AnswerPlan& plan);
 
 // The server's settings.
 Json PropsJson(const Served& served);
