@@ -281,6 +281,12 @@ TEST(FullContexts, EachApiHasItsOwnWords) {
     EXPECT_TRUE(
         message(llama).starts_with("request (900 tokens) exceeds the available context "
                                    "size (256 tokens), try increasing it"));
+    const ApiError bound = TooLong({.tokens = 900, .context = 256, .at_least = true}, "messages");
+    for (const char* path :
+         {"/v1/messages", "/v1/chat/completions", "/v1/responses", "/completion", "/api/chat"}) {
+        EXPECT_NE(ErrorFor(path, bound).find("at least 900 tokens"), std::string::npos) << path;
+        EXPECT_EQ(ErrorFor(path, error).find("at least 900"), std::string::npos) << path;
+    }
     EXPECT_TRUE(sent("/api/chat")["error"].get<std::string>().starts_with(
         "the prompt is longer than the context length currently available to the model"));
     const ApiError text = TooLong({.tokens = 300, .context = 256, .answers = false}, "input[1]");

@@ -107,6 +107,9 @@ class LongTexts(RerankCase):
                                            **more})["usage"]["prompt_tokens"]
         self.assertIn(tokens(), range(256 - 8, 257))
         self.assertIn(tokens(truncate_prompt_tokens=200), range(200 - 8, 201))
+        status, answer = self.server.json("POST", "/v1/rerank", {
+            "query": QUERY, "documents": [long], "truncate_prompt_tokens": 0})
+        self.assertEqual((status, answer["error"]["param"]), (400, "truncate_prompt_tokens"))
         pairs = self.ask("/v1/score", {"text_1": QUERY, "text_2": [long]})
         self.assertEqual(pairs["data"][0]["score"], scores[0])
 

@@ -240,6 +240,9 @@ std::optional<ApiError> PlanPairs(Fields& fields, const Served& served, Pairs& p
         pairs.most = std::min(pairs.most, served.head.most_tokens);
     }
     const int64_t asked = fields.Integer("truncate_prompt_tokens", -1, -1, pairs.most);
+    if (asked == 0) {
+        fields.Fail("truncate_prompt_tokens", "'truncate_prompt_tokens' must be -1 or at least 1.");
+    }
     if (asked > 0) pairs.most = asked;
     engine::Request each;
     ReadCaching(fields, each);

@@ -119,15 +119,16 @@ double Rate(int64_t count, double seconds) {
 std::string LlamaError(const ApiError& error) {
     if (!error.full) return OpenAiError(error);
     const FullContext& full = *error.full;
-    return Dump({{"error",
-                  {{"code", error.code},
-                   {"message", fmt::format("request ({} tokens) exceeds the available context size "
-                                           "({} tokens), try increasing it",
-                                           full.tokens, full.context)},
-                   {"type", "exceed_context_size_error"},
-                   {"param", error.param},
-                   {"n_prompt_tokens", full.tokens},
-                   {"n_ctx", full.context}}}});
+    return Dump(
+        {{"error",
+          {{"code", error.code},
+           {"message", fmt::format("request ({}{} tokens) exceeds the available context size "
+                                   "({} tokens), try increasing it",
+                                   full.at_least ? "at least " : "", full.tokens, full.context)},
+           {"type", "exceed_context_size_error"},
+           {"param", error.param},
+           {"n_prompt_tokens", full.tokens},
+           {"n_ctx", full.context}}}});
 }
 
 Json TimingsJson(const Usage& usage) {

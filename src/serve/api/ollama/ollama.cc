@@ -52,9 +52,10 @@ std::string OllamaError(const ApiError& error) {
             ? "the input length exceeds the context length"
             : "the prompt is longer than the context length currently available to the model";
     return Dump(
-        {{"error", fmt::format("{}: {} tokens, at most {}; shorten it, or start the server "
+        {{"error", fmt::format("{}: {}{} tokens, at most {}; shorten it, or start the server "
                                "with a larger --ctx",
-                               words, full.tokens, full.context - (full.answers ? 1 : 0))}});
+                               words, full.at_least ? "at least " : "", full.tokens,
+                               full.context - (full.answers ? 1 : 0))}});
 }
 
 std::string OllamaTime() {
