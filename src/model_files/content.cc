@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <filesystem>
+#include <map>
 #include <utility>
 
 #include "base/field_codec.h"
@@ -26,6 +31,9 @@ constexpr int64_t kNsPerS = 1'000'000'000;
 constexpr size_t kSumDigits = 32, kShortDigits = 16;
 // A later write within one tick of the kernel's clock would leave the times as they are.
 constexpr int64_t kTickNs = 20'000'000;
+constexpr size_t kMostEntries = 1000;  // of the cache
+// A read from which on a log line says what is read: some seconds, from a disk.
+constexpr uint64_t kLongRead = uint64_t{1} << 30;
 
 constexpr auto kFileFields = [](auto& file, auto& visit) {
     visit("path", file.path);
@@ -53,6 +61,18 @@ std::string TextOf(const FileStamp& stamp) {
                        stamp.modified_ns, stamp.changed_ns);
 }
 
+// The stamp under which the sums are kept. A device without a disk (major number 0: btrfs, ZFS) gets
+// another number at each boot, so the file system's own id counts, if it has one. (Two mounted
+// images of one disk have equal ids, but disks of their own.)
+FileStamp KeptStamp(const WeightFile& file) {
+    FileStamp stamp = file.opened();
+    struct statfs system {};
+    if (::statfs(file.path().c_str(), &system) != 0) return stamp;
+    const auto id = std::bit_cast<uint64_t>(system.f_fsid);
+    if (id != 0 && ::gnu_dev_major(stamp.device) == 0) stamp.device = id;
+    return stamp;
+}
+
 // Whether a later write would give the file other times.
 bool IsSettled(const FileStamp& stamp) {
     return stamp.seen_ns - stamp.changed_ns >= kTickNs;
@@ -71,22 +91,40 @@ std::string CachePath(const FileStamp& stamp) {
 // Empty: the cache does not have the sums.
 std::vector<std::string> ReadCache(const WeightFile& file) {
     if (file.is_partial()) return {};
-    const auto text = ReadTextFile(CachePath(file.opened()), kMostCacheBytes);
+    const FileStamp stamp = KeptStamp(file);
+    const auto text = ReadTextFile(CachePath(stamp), kMostCacheBytes);
     CacheEntry entry;
     if (!text.ok() || !DecodeFields("cached sums", *text, kCacheFields, entry).ok()) return {};
     const bool fits =
-        entry.stamp == TextOf(file.opened()) && entry.sums.size() == file.sums().sums().size() &&
+        entry.stamp == TextOf(stamp) && entry.sums.size() == file.sums().sums().size() &&
         std::ranges::all_of(entry.sums,
                             [](const std::string& sum) { return sum.size() == kSumDigits; });
     return fits ? std::move(entry.sums) : std::vector<std::string>();
 }
 
+// Removes the entries that were written first, if there are too many.
+void DropOldEntries(const std::filesystem::path& folder) {
+    std::error_code gone;
+    std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> entries;
+    std::filesystem::directory_iterator entry(folder, gone);
+    for (; entry != std::filesystem::directory_iterator(); entry.increment(gone)) {
+        entries.emplace_back(entry->last_write_time(gone), entry->path());
+    }
+    if (entries.size() <= kMostEntries) return;
+    std::ranges::sort(entries);
+    entries.resize(entries.size() - kMostEntries);
+    for (const auto& [time, path] : entries) std::filesystem::remove(path, gone);
+}
+
 // If the write fails, the next job reads the file again.
 void WriteCache(const WeightFile& file, const FileContent& content) {
-    const std::string path = CachePath(file.opened());
+    const FileStamp stamp = KeptStamp(file);
+    const std::string path = CachePath(stamp);
     if (path.empty() || file.is_partial() || !IsSettled(file.opened())) return;
-    const CacheEntry entry{TextOf(file.opened()), content.sums};
-    if (ReplaceFile(path, EncodeFields(entry, kCacheFields)).ok()) return;
+    const CacheEntry entry{TextOf(stamp), content.sums};
+    if (ReplaceFile(path, EncodeFields(entry, kCacheFields)).ok()) {
+        return DropOldEntries(std::filesystem::path(path).parent_path());
+    }
     Log(LogLevel::kDebug, "the sums of {} could not be kept in {}", file.path(), path);
 }
 
@@ -112,26 +150,6 @@ std::vector<Part> MissingParts(const WeightFile& file) {
     return parts;
 }
 
-// Returns the number of bytes that were read.
-Result<uint64_t> ReadParts(const std::vector<Part>& parts, const ReadContentOptions& options) {
-    uint64_t all = 0;
-    for (const Part& part : parts) all += part.range.end - part.range.begin;
-    std::atomic<uint64_t> done{0};
-    const Status read = OnThreads(options.threads, parts.size(), [&](size_t i) -> Status {
-        std::vector<std::byte> piece(kReadBytes);
-        const auto& [file, range] = parts[i];
-        for (uint64_t at = range.begin; at < range.end; at += piece.size()) {
-            piece.resize(std::min<uint64_t>(kReadBytes, range.end - at));
-            WEFT_TRY(file->ReadAt(at, piece));  // adds to the sums
-            const uint64_t now = done += piece.size();
-            if (options.progress) WEFT_TRY(options.progress(now, all));
-        }
-        return {};
-    });
-    if (!read.ok()) return read.error();
-    return all;
-}
-
 // The sums of a file of which all was read.
 FileContent ContentOf(const WeightFile& file) {
     FileContent content{.path = file.path(), .bytes = file.size_bytes(), .sums = {}};
@@ -146,6 +164,43 @@ FileContent ContentOf(const WeightFile& file) {
         begin = end;
     }
     return content;
+}
+
+void TellOfLongRead(const std::vector<Part>& parts, size_t files, uint64_t all) {
+    if (all < kLongRead) return;
+    Log(LogLevel::kInfo, "reading {:.1f} GB of {}{}, to compare all bytes of the model",
+        static_cast<double>(all) * 1e-9, parts.front().file->path(),
+        files == 1 ? "" : fmt::format(" and {} more of its files", files - 1));
+}
+
+// Keeps the sums of each file once it is read, so that a read that is cut short goes on with the
+// next file. Returns the number of bytes that were read.
+Result<uint64_t> ReadParts(const std::vector<Part>& parts, const ReadContentOptions& options) {
+    uint64_t all = 0;
+    std::map<const WeightFile*, std::atomic<size_t>> left;  // parts
+    for (const Part& part : parts) {
+        all += part.range.end - part.range.begin;
+        ++left[part.file];
+    }
+    TellOfLongRead(parts, left.size(), all);
+    std::atomic<uint64_t> done{0};
+    const Status read = OnThreads(options.threads, parts.size(), [&](size_t i) -> Status {
+        std::vector<std::byte> piece(kReadBytes);
+        const auto& [file, range] = parts[i];
+        for (uint64_t at = range.begin; at < range.end; at += piece.size()) {
+            piece.resize(std::min<uint64_t>(kReadBytes, range.end - at));
+            WEFT_TRY(file->ReadAt(at, piece));  // adds to the sums
+            const uint64_t now = done += piece.size();
+            if (options.progress) WEFT_TRY(options.progress(now, all));
+        }
+        // (Each read has checked that the file is unchanged. Another caller may have turned the
+        // sums off.)
+        if (--left.at(file) > 0 || !MissingParts(*file).empty()) return {};
+        WriteCache(*file, ContentOf(*file));
+        return {};
+    });
+    if (!read.ok()) return read.error();
+    return all;
 }
 
 // ---- Comparing ----------------------------------------------------------------------------------
@@ -201,14 +256,16 @@ std::string Content::Digest() const {
     return files.empty() ? "" : HashOf(text);
 }
 
-Result<Content> ReadContent(WeightFiles files, const ReadContentOptions& options) {
-    std::vector<std::vector<std::string>> cached;
+// cached: the sums of each file that the cache has.
+static Result<Content> ReadRest(WeightFiles files, std::vector<std::vector<std::string>> cached,
+                                const ReadContentOptions& options) {
     std::vector<Part> missing;
-    for (const WeightFile* file : files) {
-        cached.push_back(options.anew ? std::vector<std::string>() : ReadCache(*file));
-        if (!cached.back().empty()) continue;
-        file->sums().TurnOn(true);
-        for (const Part& part : MissingParts(*file)) missing.push_back(part);
+    for (size_t i = 0; i < files.size(); ++i) {
+        if (!cached[i].empty()) continue;
+        files[i]->sums().TurnOn(true);
+        const std::vector<Part> parts = MissingParts(*files[i]);
+        if (parts.empty()) WriteCache(*files[i], ContentOf(*files[i]));
+        missing.insert(missing.end(), parts.begin(), parts.end());
     }
     Content content;
     WEFT_ASSIGN(content.read_bytes, ReadParts(missing, options));
@@ -219,18 +276,24 @@ Result<Content> ReadContent(WeightFiles files, const ReadContentOptions& options
             continue;
         }
         files[i]->sums().TurnOn(false);
-        if (!MissingParts(*files[i]).empty()) continue;  // another caller turned the sums off
-        WriteCache(*files[i], one);  // (each read has checked that the file is unchanged)
     }
     return content;
 }
 
+Result<Content> ReadContent(WeightFiles files, const ReadContentOptions& options) {
+    std::vector<std::vector<std::string>> cached(files.size());
+    for (size_t i = 0; i < files.size() && !options.anew; ++i) cached[i] = ReadCache(*files[i]);
+    return ReadRest(files, std::move(cached), options);
+}
+
 Result<std::optional<Content>> KnownContent(WeightFiles files) {
+    std::vector<std::vector<std::string>> cached;
     for (const WeightFile* file : files) {
-        const bool known = !ReadCache(*file).empty() || MissingParts(*file).empty();
+        cached.push_back(ReadCache(*file));
+        const bool known = !cached.back().empty() || MissingParts(*file).empty();
         if (!known) return std::optional<Content>();
     }
-    WEFT_ASSIGN(Content content, ReadContent(files, {}));
+    WEFT_ASSIGN(Content content, ReadRest(files, std::move(cached), {}));
     return std::optional<Content>(std::move(content));
 }
 

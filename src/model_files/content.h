@@ -2,8 +2,9 @@
 // pages and records recognize a model, and which finds copies that differ between hosts.
 //
 // Reads that load weights add to the sums (weight_file.h); ReadContent reads what is missing. The
-// sums of whole files are kept in CacheFolder()/content, under the file's device, inode, size and
-// times of its last change, so a file is summed once. A cache file is hostile input; an invalid one
+// sums of whole files are kept in CacheFolder()/content, under the file's device (or the id of its
+// file system), inode, size and times of its last change, so a file is summed once. The folder
+// keeps the last 1,000 files. A cache file is hostile input; an invalid one
 // counts as missing. A disk that damages bytes without a write leaves these times as they are, so
 // only ReadContentOptions::anew finds such damage.
 #pragma once
@@ -53,7 +54,8 @@ struct ReadContentOptions {
     std::function<Status(uint64_t done, uint64_t all)> progress{};
 };
 
-// Reads what the sums of `files` lack, unless the cache has them. Errors: those of WeightFile.
+// Reads what the sums of `files` lack, unless the cache has them, which gets those of each file as
+// soon as the file is read. Errors: those of WeightFile.
 Result<Content> ReadContent(WeightFiles files, const ReadContentOptions& options);
 // The content if the cache has it, or all was read; nullopt: ReadContent would read.
 Result<std::optional<Content>> KnownContent(WeightFiles files);

@@ -212,6 +212,51 @@ TEST_F(ContentTest, AnIdIsOfOneUnchangedCopy) {
     EXPECT_NE(id(a), before);
 }
 
+TEST_F(ContentTest, AReadThatIsCutShortGoesOnWithTheNextFile) {
+    const std::string first = Write("a", "some weights"), second = Write("b", "more weights");
+    // (Sums of a file that was just written are not kept.)
+    ASSERT_TRUE(Keeps(Write("later", "c")));
+    const Opened opened({first, second});
+    const auto cut = ReadContent(opened.all, {.progress = [&](uint64_t done, uint64_t) -> Status {
+                                     if (done <= 12) return {};
+                                     return MakeError(ErrorCode::kCancelled, "enough");
+                                 }});
+    ASSERT_FALSE(cut.ok());
+    EXPECT_EQ(Read({first, second}).read_bytes, 12u);
+}
+
+TEST_F(ContentTest, TheCacheKeepsTheLastFiles) {
+    const std::string path = Write("a", "some weights");
+    const std::filesystem::path folder = dir_ / "cache/weft/content";
+    std::filesystem::create_directories(folder);
+    const auto before = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+    for (int i = 0; i < 1010; ++i) {
+        const auto entry = folder / fmt::format("{}.json", i);
+        std::ofstream(entry) << "{}";
+        std::filesystem::last_write_time(entry, before + std::chrono::seconds(i));
+    }
+    ASSERT_TRUE(Keeps(path));
+    EXPECT_EQ(Read({path}).read_bytes, 0u);
+    const std::filesystem::directory_iterator entries(folder);
+    EXPECT_EQ(std::distance(begin(entries), end(entries)), 1000);
+    EXPECT_FALSE(std::filesystem::exists(folder / "10.json"));
+    EXPECT_TRUE(std::filesystem::exists(folder / "11.json"));
+}
+
+// A user sees what the program does for minutes. (A file of holes is read fast.)
+TEST_F(ContentTest, ALogLineSaysThatALongReadBegins) {
+    const std::string path = Write("a", "begin");
+    std::filesystem::resize_file(path, uint64_t{1} << 30);
+    const Opened opened({path, Write("b", "end")});
+    testing::internal::CaptureStderr();
+    const auto stop = [](uint64_t, uint64_t) -> Status {
+        return MakeError(ErrorCode::kCancelled, "enough");
+    };
+    EXPECT_FALSE(ReadContent(opened.all, {.progress = stop}).ok());
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_NE(log.find("reading 1.1 GB of " + path + " and 1 more of its files"), log.npos) << log;
+}
+
 // ---- Copies -------------------------------------------------------------------------------------
 
 TEST_F(ContentTest, ADifferenceNamesTheRangeAndTheNextStep) {
