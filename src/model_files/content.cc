@@ -35,6 +35,36 @@ constexpr size_t kMostEntries = 1000;  // of the cache
 // A read from which on a log line says what is read: some seconds, from a disk.
 constexpr uint64_t kLongRead = uint64_t{1} << 30;
 
+// Types of file systems (statfs(2)) that one machine has for itself. Hosts that were cloned from
+// one disk image have equal inodes and times there. Other file systems, also unknown ones, may be
+// seen by several machines.
+constexpr uint64_t kLocalTypes[] = {
+    0xEF53,      // ext2, ext3, ext4
+    0x58465342,  // XFS
+    0x9123683E,  // btrfs
+    0x2FC12FC1,  // ZFS
+    0xF2F52010,  // F2FS
+    0xCA451A4E,  // bcachefs
+    0x01021994,  // tmpfs
+    0x858458F6,  // ramfs
+    0x958458F6,  // hugetlbfs
+    0x794C7630,  // overlayfs
+    0x2011BAB0,  // exFAT
+    0x4D44,      // FAT
+    0x5346544E,  // NTFS
+    0x7366746E,  // NTFS3
+    0x3153464A,  // JFS
+    0x52654973,  // ReiserFS
+    0x3434,      // NILFS2
+    0x482B,      // HFS+
+    0x4244,      // HFS
+    0x24051905,  // UBIFS
+    0x15013346,  // UDF
+    0x9660,      // ISO 9660
+    0x73717368,  // squashfs
+    0xE0F5E1E2,  // EROFS
+};
+
 constexpr auto kFileFields = [](auto& file, auto& visit) {
     visit("path", file.path);
     visit("bytes", file.bytes);
@@ -61,15 +91,28 @@ std::string TextOf(const FileStamp& stamp) {
                        stamp.modified_ns, stamp.changed_ns);
 }
 
-// The stamp under which the sums are kept. A device without a disk (major number 0: btrfs, ZFS) gets
+struct Place {
+    bool local = true;  // no other machine sees the file
+    uint64_t device = 0;
+};
+
+// The file system of a file. A device without a disk (major number 0: NFS, btrfs, ZFS) gets
 // another number at each boot, so the file system's own id counts, if it has one. (Two mounted
 // images of one disk have equal ids, but disks of their own.)
+Place PlaceOf(const WeightFile& file) {
+    Place place{.device = file.opened().device};
+    struct statfs system {};
+    if (::statfs(file.path().c_str(), &system) != 0) return place;
+    place.local = std::ranges::count(kLocalTypes, static_cast<uint64_t>(system.f_type)) > 0;
+    const auto id = std::bit_cast<uint64_t>(system.f_fsid);
+    if (id != 0 && ::gnu_dev_major(place.device) == 0) place.device = id;
+    return place;
+}
+
+// The stamp under which the sums are kept.
 FileStamp KeptStamp(const WeightFile& file) {
     FileStamp stamp = file.opened();
-    struct statfs system {};
-    if (::statfs(file.path().c_str(), &system) != 0) return stamp;
-    const auto id = std::bit_cast<uint64_t>(system.f_fsid);
-    if (id != 0 && ::gnu_dev_major(stamp.device) == 0) stamp.device = id;
+    stamp.device = PlaceOf(file).device;
     return stamp;
 }
 
@@ -301,14 +344,14 @@ void HashReads(WeightFiles files) {
     for (const WeightFile* file : files) file->sums().TurnOn(ReadCache(*file).empty());
 }
 
-// Files from an image have times of whole seconds, and may have other contents on each host.
+// Files of an archive have times of whole seconds, and may have other contents on each host.
 std::string CopyId(WeightFiles files, const std::string& machine) {
     std::string text;
     for (const WeightFile* file : files) {
         FileStamp stamp = file->opened();
-        const bool exact = stamp.changed_ns % kNsPerS != 0;
-        if (exact) stamp.device = 0;  // each machine has its own number
-        text += fmt::format("{} {}\n", exact ? "" : machine, TextOf(stamp));
+        const bool shared = stamp.changed_ns % kNsPerS != 0 && !PlaceOf(*file).local;
+        if (shared) stamp.device = 0;  // each machine has its own number
+        text += fmt::format("{} {}\n", shared ? "" : machine, TextOf(stamp));
     }
     return HashOf(text);
 }

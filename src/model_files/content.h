@@ -62,8 +62,8 @@ Result<std::optional<Content>> KnownContent(WeightFiles files);
 // From here on, reads of the files add to their sums, unless the cache has them.
 void HashReads(WeightFiles files);
 
-// A text that differs unless `files` are the same unchanged files, seen from this machine or from
-// another one (a network file system). machine: names this machine.
+// A text that differs unless `files` are the same unchanged files, seen from this machine or, on a
+// file system of several machines (such as NFS), from another one. machine: names this machine.
 std::string CopyId(WeightFiles files, const std::string& machine);
 
 // SHA-256 (hex) of a fingerprint (ModelSource::Fingerprint) and of the digest of the files to which

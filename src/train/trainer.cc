@@ -200,9 +200,9 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
     return trainer;
 }
 
-// The identity is that of checkpoints, too. (A job of one rank has nothing to compare.)
+// The identity is that of checkpoints, too.
 Status Trainer::AgreeOnBytes() {
-    const bool anew = options_.verify_model && cluster_.size() > 1;
+    const bool anew = options_.verify_model;
     std::atomic<int64_t> ticks{0};  // (ProcessWork counts the reads)
     WEFT_ASSIGN(identity_,
                 engine::AgreeOnModel(cluster_, *source_, {.needed = true, .anew = anew}, ticks));

@@ -170,7 +170,10 @@ TEST_F(VerifyModel, RanksOfOneCopyCompareNothing) {
     EXPECT_FALSE(fs::exists(std::string(dir_ / "cache/here/weft/content")));
     const Ran ran = RunWeft(run + Words{"--tp", "2", "--verify-model"});
     EXPECT_EQ(ran.status, 0) << ran.err;
-    ExpectSays(ran, {"--verify-model: all ranks read the same copy of the model"});
+    ExpectSays(ran, {"--verify-model: the copy of the model is summed (", "; read "});
+    const Ran alone = RunWeft(run + Words{"--verify-model"});
+    EXPECT_EQ(alone.status, 0) << alone.err;
+    ExpectSays(alone, {"--verify-model: the copy of the model is summed (", "; read "});
     const Ran fed = RunWeft(run + Words{"--tp", "2", "--verify-model", "--weights-from", "0"});
     EXPECT_EQ(fed.status, 2);
     ExpectSays(fed, {"--verify-model", "--weights-from 0"});

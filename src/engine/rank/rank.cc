@@ -113,7 +113,7 @@ Status Rank::AgreeOnBytes() {
     VerifyOptions options;
     options.needed = !job_.cache_dir.empty() || !job_.slot_dir.empty() ||
                      (alone && job_.self_test && !job_.weights_on_drive);
-    options.anew = job_.verify_model && !alone;
+    options.anew = job_.verify_model;
     WEFT_ASSIGN(identity_, AgreeOnModel(cluster_, *source_, options, loaded_));
     return {};
 }

@@ -181,20 +181,20 @@ Result<ModelIdentity> AgreeOnModel(cluster::Cluster& cluster,
     const auto gather = [&](const char* name, const std::string& mine) {
         return cluster.AllGather(name, mine, Deadline::In(kVerifyMs));
     };
-    const std::string id = files.empty() ? "" : CopyId(files, net::BootId());
+    std::string id = files.empty() ? "" : CopyId(files, net::BootId());
+    // (A host's memory may have another byte than the file.)
+    if (options.anew && !files.empty()) id += net::BootId();
     WEFT_ASSIGN(const Words ids, gather("copy of the model", id));
     WEFT_ASSIGN(const Words known, gather("known copy", content ? "known" : ""));
     const std::vector<bool> reads = Readers(ids);
     const auto copies = std::ranges::count(reads, true);
     if (copies == 0) return IdentityOf(source, {CopyReport()});
     const auto rank = static_cast<size_t>(cluster.rank());
-    if (copies == 1 && options.anew && cluster.size() > 1 && rank == 0) {
-        Log(LogLevel::kInfo, "--verify-model: all ranks read the same copy of the model");
-    }
     const auto reader = static_cast<size_t>(std::ranges::find(reads, true) - reads.begin());
-    if (copies == 1 && !options.needed && known[reader].empty()) return ModelIdentity();
+    const bool needed = options.needed || options.anew;
+    if (copies == 1 && !needed && known[reader].empty()) return ModelIdentity();
     // (The slowest rank's progress is shown.)
-    cluster.SetLoaded(reads[rank] ? 0 : 1000);
+    cluster.SetLoaded(reads[rank] && !content ? 0 : 1000);
     CopyReport mine;
     if (reads[rank]) {
         if (!content) {
@@ -218,7 +218,7 @@ Result<ModelIdentity> AgreeOnModel(cluster::Cluster& cluster,
         return copy.model == reports[0].model && copy.adapters == reports[0].adapters;
     });
     if (!equal) WEFT_TRY(Explain(cluster, reads, reads[rank] ? &*content : nullptr));
-    if (rank == 0) LogEqual(options.anew && copies > 1, reports);
+    if (rank == 0) LogEqual(options.anew, reports);
     return IdentityOf(source, reports);
 }
 

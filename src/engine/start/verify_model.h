@@ -15,15 +15,16 @@ namespace weft::engine {
 
 struct VerifyOptions {
     bool needed = false;  // the identity is needed even if all ranks read the same copy
-    bool anew = false;    // --verify-model: sum all bytes now, and log the result on rank 0
+    bool anew = false;    // --verify-model: one rank of each machine sums all bytes now, and rank 0
+                          // logs the result
 };
 
 // Collective, after the ranks loaded their shards. The files that several ranks see as the same
-// unchanged ones are one copy. If there are several copies, or the identity is needed, one rank of
-// each copy reads what the loading did not read, unless the sums are in the cache; then all ranks
-// compare the copies. Ends the hashing of the files' reads.
-// ticks: grows while this rank reads. Thread: reads on all cores of the process.
-// Errors: kDenied: the copies differ; those of model_files::ReadContent.
+// unchanged ones (model_files::CopyId) are one copy. If there are several copies, or the identity
+// is needed, one rank of each copy reads what the loading did not read, unless the sums are in the
+// cache; then all ranks compare the copies. Ends the hashing of the files' reads. ticks: grows
+// while this rank reads. Thread: reads on all cores of the process. Errors: kDenied: the copies
+// differ; those of model_files::ReadContent.
 Result<ModelIdentity> AgreeOnModel(cluster::Cluster& cluster,
                                    const model_files::ModelSource& source,
                                    const VerifyOptions& options, std::atomic<int64_t>& ticks);
