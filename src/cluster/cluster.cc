@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "base/process_work.h"
 #include "cluster/cluster_impl.h"
 #include "cluster/join/dial.h"
 #include "cluster/join/launched.h"
@@ -183,9 +184,11 @@ Result<AssignMessage> AwaitFirstAssignment(Control& control, const JoinValidator
                     control.WaitForJoinRequest(deadline));
         if (!asked.has_value()) return control.WaitForAssignment(deadline);
         Status fit = CheckReach(asked->reach);
+        control.SetProgress(ProcessWork);  // (the check may read for hours)
         if (fit.ok() && validator) {
             fit = validator({asked->rank, asked->size, asked->job, asked->terms, folders});
         }
+        control.SetProgress(nullptr);
         control.AnswerJoinRequest(*asked, fit);
     }
 }

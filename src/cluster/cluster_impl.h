@@ -198,13 +198,13 @@ class ClusterImpl final : public Cluster {
     Status FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo& info);
     void NapUnlessStopped(int64_t ms) const;
     Status AwaitEpoch();
-    void CallBack(const std::vector<int>& lost, const Deadline& rejoin);
+    void CallBack(const std::vector<int>& lost, const Deadline& rejoin, bool needed);
     Deadline ReturnTime(std::vector<int>& lost, const Replan& replan, const Deadline& rejoin) const;
     void RecallAbsent();
     void CallBackHosts(const std::vector<int>& lost, const Deadline& rejoin);
     void CallBackHost(int rank, const Deadline& rejoin);
     std::vector<std::string> WaysToWorker(const NamedHost& host) const;
-    void AwaitWorkers(std::vector<int> lost, const Deadline& rejoin);
+    void AwaitWorkers(std::vector<int> lost, const Deadline& rejoin, bool needed);
     JoinRequest JoinRequestFor(int size, const std::string& job) const;
     std::vector<std::string> ReachFrom(const std::string& host) const;
     Result<std::vector<int>> AwaitSurvivors();

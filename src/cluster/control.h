@@ -66,6 +66,8 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     // Rank 0: links of this epoch; errors name both ends of a stalled link.
     void SetLinks(LinkTable links);
     void SetProgress(std::function<int64_t()> progress);
+    // The other ranks see progress of this rank, and wait for it.
+    void NoteMove();
     void SetPhase(const char* phase);
     void SetLoaded(int thousandths) { own_loaded_.store(thousandths); }
 

@@ -7,6 +7,7 @@
 //     all        Rendezvous, as at the start
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "base/on_threads.h"
@@ -133,7 +134,7 @@ Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo&
             Log(LogLevel::kWarning, "{} lost; waiting up to {:.0f} s for its return",
                 NamesOf(*lost), static_cast<double>(until.left_ms()) * 1e-3);
         }
-        CallBack(called, until);
+        CallBack(called, until, !options_.elastic || !CheckRestPlans(*lost, replan).ok());
         lost = AwaitSurvivors();
         if (!lost.ok()) return control_->GiveUp(lost.error());
     }
@@ -305,11 +306,18 @@ std::string ClusterImpl::NamesOf(const std::vector<int>& ranks) const {
 }
 
 Error ClusterImpl::NotBack(const std::string& why, const std::vector<int>& lost) const {
+    const std::string checked = dial_in_ == nullptr ? "" : dial_in_->Checked();
+    const std::string still =
+        checked.empty() ? ""
+                        : fmt::format(
+                              " The check whether {} can take a place had not ended: does the "
+                              "disk or network file system of its model answer?",
+                              checked);
     return MakeError(ErrorCode::kPeerLost,
-                     "{}. Within {} ms (--restart-timeout-ms) these ranks did not come back: {}. "
+                     "{}. Within {} ms (--restart-timeout-ms) these ranks did not come back: {}.{} "
                      "The job has ended on all ranks; mend the cause and start it again, or give "
                      "--elastic to continue without them.",
-                     why, options_.rejoin_ms, NamesOf(lost));
+                     why, options_.rejoin_ms, NamesOf(lost), still);
 }
 
 // How long to wait for the lost ranks. If an elastic job can continue without them, it waits a
@@ -340,9 +348,10 @@ void ClusterImpl::RecallAbsent() {
 
 // Starts new processes for lost ranks, as far as possible until the deadline. (Processes or
 // descriptors may be short for some seconds.)
-void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin) {
+// needed: the job cannot continue without the ranks.
+void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin, bool needed) {
     if (!options_.hosts.empty()) return CallBackHosts(lost, rejoin);
-    if (dial_in_ != nullptr) return AwaitWorkers(lost, rejoin);
+    if (dial_in_ != nullptr) return AwaitWorkers(lost, rejoin, needed);
     // The lost processes' memory must be free before new ones need it.
     control_->AwaitReaped(rejoin);
     for (int rank : lost) {
@@ -361,9 +370,28 @@ void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin)
     }
 }
 
-// Any waiting or new worker may take a lost rank's place, if it passes the check.
-void ClusterImpl::AwaitWorkers(std::vector<int> lost, const Deadline& rejoin) {
-    while (!lost.empty() && !rejoin.expired() && !stop_requested() && !control_->should_stop()) {
+// Any waiting or new worker may take a lost rank's place, if it passes the check. A worker may read
+// its copy of the model for longer than the ranks wait for others: if the ranks are needed, the
+// time begins again with each progress of a worker.
+void ClusterImpl::AwaitWorkers(std::vector<int> lost, const Deadline& rejoin, bool needed) {
+    Deadline end = rejoin;
+    int64_t moved_ns = 0;
+    bool told = false;
+    while (!lost.empty() && !end.expired() && !stop_requested() && !control_->should_stop()) {
+        if (const int64_t last_ns = dial_in_->LastMoveNs(); needed && last_ns > moved_ns) {
+            moved_ns = last_ns;
+            const Deadline later = Deadline::From(last_ns, rejoin.length_ms());
+            if (later.at_ns() > end.at_ns()) end = later;
+            control_->NoteMove();
+        }
+        const std::string checked = told || !rejoin.expired() ? "" : dial_in_->Checked();
+        if (!checked.empty()) {
+            told = true;
+            Log(LogLevel::kInfo,
+                "{} still reads the model for the check whether it can take the place of {}; the "
+                "job waits while the check makes progress",
+                checked, NamesOf(lost));
+        }
         if (const std::optional<Error> broken = dial_in_->Failure(); broken.has_value()) {
             return Log(LogLevel::kError, "{}", broken->message);
         }

@@ -1,18 +1,13 @@
-// How much work this process has done: for the time before ops run (reading and tokenizing data,
-// loading weights), in which ranks with slow disks or few cores may take hours longer than others.
+// A rank's work outside its ops, as a part of its progress.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 
 #include "backend/executable.h"
+#include "base/process_work.h"
 #include "cluster/cluster.h"
 
 namespace weft::train {
-
-// Grows while the process computes or reads files, and stays the same while it waits. Leaves
-// out the calling thread, which is the one that sends heartbeats (Cluster::SetProgress).
-int64_t ProcessWork();
 
 // While it exists, `work` is part of the rank's progress: the rank reads or writes a checkpoint, or
 // judges completions. (Ranks that wait for each other in ops may spin, so ops count alone

@@ -19,6 +19,7 @@
 #include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
+#include "support/sim_time.h"
 #include "support/temp_dir.h"
 #include "support/wait.h"
 
@@ -391,6 +392,36 @@ TEST(DialInTest, SilentWorkerDoesNotBlockOthers) {
     EXPECT_TRUE(test::Until([&] {
         return dial_in->NextFit({2}, {2, 4, "other", "terms"}).has_value();
     }));
+}
+
+// A worker may read its copy of the model for hours, but not stand still.
+TEST(DialInTest, TheCheckLastsWhileItMakesProgress) {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    Channel worker(Fd(ends[0]), {});
+    test::Timeline time;
+    CandidateCheck check(Channel(Fd(ends[1]), {}), 5000);
+    check.Ask({1, 2, "job", "terms"});
+    int64_t progress = 0;
+    const auto turn = [&](int64_t moves) {
+        time.Pass(60'000 * kNsPerMs);
+        worker.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{.progress = progress += moves}));
+        check.Turn();
+        EXPECT_TRUE(worker.Receive([](FrameType, View) {}).ok());
+    };
+    for (int minute = 0; minute < 300; ++minute) turn(1);
+    EXPECT_FALSE(check.fault().has_value());
+    const int64_t last_ns = check.moved_ns();
+    EXPECT_EQ(last_ns, NowNs());
+    for (int minute = 0; minute < 10; ++minute) turn(0);
+    EXPECT_EQ(check.moved_ns(), last_ns);
+    EXPECT_FALSE(check.fault().has_value());
+    turn(0);
+    ASSERT_TRUE(check.fault().has_value());
+    EXPECT_EQ(check.fault()->code, ErrorCode::kTimeout);
+    EXPECT_TRUE(check.fault()->message.starts_with(
+        "it neither read nor computed for 600 s during the check whether it can be rank 1. "))
+        << check.fault()->message;
 }
 
 TEST(DialInTest, UnsuitableWorkerIsRejected) {

@@ -51,17 +51,14 @@ class Growth : public testing::Test {
         return {"run", dir_ / "tiny.gguf", "-p", "hello", "-n", "60000", "-t", "1", "--ignore-eos"};
     }
     Words Dialled(int workers, const Words& more) const {
-        return Words{"--transport",
-                     "tcp",
-                     "--elastic",
-                     "--expect-workers",
-                     std::to_string(workers),
-                     "--listen",
-                     Address(),
-                     "--key-file",
-                     dir_ / "key",
-                     "--timeout-ms",
-                     std::to_string(test::TimeoutMs(1500))} +
+        return Expecting(workers, Words{"--elastic"} + more);
+    }
+    Words Expecting(int workers, const Words& more) const {
+        return Words{"--transport",      "tcp",
+                     "--expect-workers", std::to_string(workers),
+                     "--listen",         Address(),
+                     "--key-file",       dir_ / "key",
+                     "--timeout-ms",     std::to_string(test::TimeoutMs(1500))} +
                more;
     }
     std::string Address() const { return fmt::format("127.0.0.1:{}", port_); }
@@ -398,6 +395,47 @@ bool PlaysAlong(Channel& channel) {
         if (asked) channel.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{}));
     }
     return assigned;
+}
+
+// A worker that sums its copy of the model for longer than rank 0 waits for others.
+TEST_F(Unfit, ASlowOneTakesALostPlace) {
+    std::filesystem::current_path(here_);
+    constexpr int64_t kWindowMs = 500;
+    Weft root(Command() +
+              Expecting(1, {"--tp", "2", "--restart-timeout-ms", std::to_string(kWindowMs)}));
+    ASSERT_TRUE(test::Until([&] { return root.Out().size() > 20; })) << root.Err();
+    auto knocked = Knock();
+    ASSERT_TRUE(knocked.ok()) << knocked.error().message;
+    Channel channel = ChannelOf(std::move(*knocked));
+    const auto children = test::ChildrenOf(first_->pid());
+    first_->Signal(SIGKILL);
+    for (const pid_t child : children) ::kill(child, SIGKILL);
+    int64_t asked = 0, asked_ns = 0, progress = 0;
+    bool assigned = false, answered = false;
+    const Deadline deadline = Deadline::In(60'000);
+    while (!assigned && !deadline.expired()) {
+        test::Readable(channel.fd(), Deadline::In(20));  // and then a heartbeat
+        const Status heard = channel.Receive([&](FrameType type, View payload) {
+            assigned |= type == FrameType::kAssign;
+            if (type != FrameType::kExamine) return;
+            asked = DecodeExamine(payload)->number;
+            asked_ns = NowNs();
+        });
+        ASSERT_TRUE(heard.ok()) << root.Err();
+        if (asked == 0) continue;
+        channel.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{.progress = ++progress}));
+        if (answered || NowNs() - asked_ns < 4 * kWindowMs * kNsPerMs) continue;
+        channel.Send(FrameType::kExamined, Encode(ExaminedMessage{asked, true}));
+        answered = true;
+    }
+    EXPECT_TRUE(assigned) << root.Err();
+    EXPECT_NE(root.Err().find(") still reads the model for the check whether it can take the "
+                              "place of rank 1 (host "),
+              std::string::npos)
+        << root.Err();
+    EXPECT_NE(root.Err().find(") takes the place of rank 1"), std::string::npos) << root.Err();
+    ::kill(root.pid(), SIGINT);
+    EXPECT_EQ(root.Wait().status, 130);
 }
 
 // The pause is the wait for a silent rank plus the time in which the others form again.

@@ -6,8 +6,9 @@
 namespace weft::cluster {
 namespace {
 
-// Time to read all of the model's files, on a slow disk. (A worker that dies is silent.)
-constexpr int64_t kMostExamNs = 3'600'000 * kNsPerMs;
+// How long a worker may neither compute nor read (base/process_work.h), such as from a disk that
+// hangs. It may take hours to read its copy of the model. (A worker that dies is silent.)
+constexpr int64_t kMostStillNs = 600'000 * kNsPerMs;
 
 }  // namespace
 
@@ -21,6 +22,7 @@ void CandidateCheck::Ask(const JoinRequest& request, const std::vector<std::stri
     if (same && asked_.number > 0) return;
     asked_ = {asked_.number + 1, request.rank, request.size, request.job, request.terms, reach};
     fit_ = false;
+    moved_ns_ = 0;
     asked_ns_ = NowNs();
     channel_.Send(FrameType::kExamine, Encode(asked_));
 }
@@ -38,10 +40,12 @@ void CandidateCheck::Turn() {
               fmt::format("silent for {} ms during the check whether it can be rank {}", silent_ms,
                           asked_.rank));
     }
-    if (IsAsked() && !fit_ && now - asked_ns_ > kMostExamNs) {
-        Blame(ErrorCode::kTimeout,
-              fmt::format("it did not answer within {} s whether it can be rank {}",
-                          kMostExamNs / kNsPerMs / 1000, asked_.rank));
+    if (IsAsked() && !fit_ && now - std::max(asked_ns_, moved_ns_) > kMostStillNs) {
+        Blame(
+            ErrorCode::kTimeout,
+            fmt::format("it neither read nor computed for {} s during the check whether it can be "
+                        "rank {}. Does the disk or network file system of its model answer?",
+                        kMostStillNs / kNsPerMs / 1000, asked_.rank));
     }
     if (now - beat_ns_ >= std::clamp<int64_t>(timeout_ms_ / 10, 10, 200) * kNsPerMs) {
         beat_ns_ = now;
@@ -61,7 +65,12 @@ void CandidateCheck::OnFrame(FrameType type, View payload) {
         if (!report.ok()) return Blame(ErrorCode::kCorrupt, report.error().message);
         return Blame(ErrorCode::kPeerLost, report->reason.empty() ? report->text : report->reason);
     }
-    if (type == FrameType::kHeartbeat) return;
+    if (type == FrameType::kHeartbeat) {
+        const auto beat = DecodeHeartbeat(payload);
+        if (!beat.ok()) return Blame(ErrorCode::kCorrupt, beat.error().message);
+        if (std::exchange(progress_, beat->progress) != beat->progress) moved_ns_ = heard_ns_;
+        return;
+    }
     Blame(
         ErrorCode::kCorrupt,
         fmt::format("it sent a control frame of type {} during the check whether it can be a rank",

@@ -32,6 +32,8 @@ class CandidateCheck {
     // Why the worker can't join; nullopt: it may. The text follows "b (10.0.0.2:51840) can't join:
     // " in messages.
     const std::optional<Error>& fault() const { return fault_; }
+    // When the worker, whose answer is due, last made progress (NowNs); 0: never.
+    int64_t moved_ns() const { return IsAsked() && !fit_ ? moved_ns_ : 0; }
     // Tells the worker that it is rejected, if it is still connected. The worker then ends the
     // process that wanted to join.
     void SendAway(const Error& why);
@@ -48,7 +50,8 @@ class CandidateCheck {
 
     Channel channel_;
     int64_t timeout_ms_;
-    int64_t asked_ns_ = 0, heard_ns_ = 0, beat_ns_ = 0;
+    int64_t asked_ns_ = 0, heard_ns_ = 0, beat_ns_ = 0, moved_ns_ = 0;
+    int64_t progress_ = 0;  // in the worker's last heartbeat
     ExamineMessage asked_{.number = 0};
     bool fit_ = false;
     std::optional<Error> fault_;

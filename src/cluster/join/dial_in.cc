@@ -258,6 +258,26 @@ Arrival DialIn::Take(size_t index, int rank) {
     return arrival;
 }
 
+int64_t DialIn::LastMoveNs() const {
+    const std::lock_guard lock(mutex_);
+    int64_t last_ns = 0;
+    for (const Waiting& waiting : waiting_) {
+        if (waiting.check != nullptr) last_ns = std::max(last_ns, waiting.check->moved_ns());
+    }
+    return last_ns;
+}
+
+std::string DialIn::Checked() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> who;
+    for (const Waiting& waiting : waiting_) {
+        if (waiting.check != nullptr && !waiting.check->fit()) {
+            who.push_back(ArrivalText(waiting.arrival));
+        }
+    }
+    return fmt::format("{}", fmt::join(who, ", "));
+}
+
 std::string DialIn::LastRefusal() const {
     const std::lock_guard lock(mutex_);
     return last_refusal_;

@@ -51,6 +51,10 @@ class DialIn {
     // `request` (request.rank is ignored). Call it repeatedly: it also sends the request to new
     // workers.
     std::optional<Arrival> NextFit(const std::vector<int>& places, const JoinRequest& request);
+    // When a worker that is being checked last made progress (NowNs); 0: none did.
+    int64_t LastMoveNs() const;
+    // The workers that are being checked, as text; "": none.
+    std::string Checked() const;
     // The worker that was last rejected, and why; "": none.
     std::string LastRefusal() const;
     // Why workers can't dial in any more; nullopt: they can.

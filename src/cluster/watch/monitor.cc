@@ -59,6 +59,11 @@ void Control::SetProgress(std::function<int64_t()> progress) {
     own_moved_ns_ = NowNs();
 }
 
+void Control::NoteMove() {
+    const Lock lock(mutex_);
+    own_moved_ns_ = NowNs();
+}
+
 void Control::Wake() const {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t put = ::write(wake_.get(), &one, sizeof one);
