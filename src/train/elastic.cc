@@ -6,8 +6,8 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "engine/start/examine.h"
 #include "model/model.h"
-#include "model_files/content.h"
 #include "train/data/open.h"
 #include "train/lora/lora_source.h"
 #include "train/output_folder.h"
@@ -123,9 +123,11 @@ Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options) 
     return {};
 }
 
-void Growth::TellTerms(const TrainJob& job, const std::string& model,
+void Growth::TellTerms(const TrainJob& job, const engine::Terms& model,
                        const DataIdentity& data) const {
-    const nlohmann::json terms = {{"model", model},
+    const nlohmann::json terms = {{"model", model.identity},
+                                  {"fingerprint", model.fingerprint},
+                                  {"copy", model.copy},
                                   {"data", JsonOf(data)},
                                   {"folder", FolderToken(job.save.folder)},
                                   {"model_seed", job.trainer.seed}};
@@ -178,16 +180,15 @@ Status ExamineForTraining(const cluster::JoinRequest& request) {
     if (seed.is_number_unsigned()) job.trainer.seed = seed.get<uint64_t>();
     WEFT_ASSIGN(auto opened, OpenSource(job.trainer));
     WEFT_ASSIGN(const auto source, WithAdapters(std::move(opened), job.trainer.lora));
-    const nlohmann::json expected = terms.value("model", nlohmann::json());
-    if (expected.is_string() && expected != "") {
-        WEFT_ASSIGN(const std::string model, model_files::ReadIdentity(*source));
-        if (expected != model) {
-            return MakeError(ErrorCode::kDenied,
-                             "{} is not rank 0's model ({} here, {} there). Copy the same files to "
-                             "every host",
-                             source->name(), model, expected.get<std::string>());
-        }
-    }
+    const auto text = [&](const char* name) {
+        const nlohmann::json value = terms.value(name, nlohmann::json());
+        return value.is_string() ? value.get<std::string>() : "";
+    };
+    engine::Terms model;
+    model.identity = text("model");
+    model.fingerprint = text("fingerprint");
+    model.copy = text("copy");
+    WEFT_TRY(engine::CheckCopy(*source, model, "Copy the same files to every host"));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     WEFT_TRY(SetSequence(hyper, job.data.sequence));
     WEFT_ASSIGN(const OpenedData data, OpenData(*source, job.data, hyper.vocab));

@@ -12,6 +12,10 @@
 #include "train/data/identity.h"
 #include "train/train_job.h"
 
+namespace weft::engine {
+struct Terms;
+}  // namespace weft::engine
+
 namespace weft::train {
 
 // Fixes those settings of a job that must not change with the number of ranks (global batch,
@@ -40,8 +44,8 @@ void TellOfEpoch(const cluster::EpochInfo& next, int before, int now, const std:
 class Growth {
   public:
     explicit Growth(cluster::Cluster& cluster) : cluster_(cluster) {}
-    // Sets what a worker must match to join. model: the model's identity; "": unknown.
-    void TellTerms(const TrainJob& job, const std::string& model, const DataIdentity& data) const;
+    // Sets what a worker must match to join. model: as in engine::TermsOf.
+    void TellTerms(const TrainJob& job, const engine::Terms& model, const DataIdentity& data) const;
     // Number of workers that can become ranks now; 0: none, or not all have answered yet. Cheap.
     int Ready(const TrainJob& job);
     // Ignores the waiting workers as long as the number of ranks stays the same, and logs that the

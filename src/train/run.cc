@@ -9,6 +9,7 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "engine/rank/device_options.h"
+#include "engine/start/examine.h"
 #include "hw/cpu.h"
 #include "train/batch_ahead.h"
 #include "train/checkpoint/source.h"
@@ -261,8 +262,9 @@ class Run {
         if (cluster_.rank() != 0) return {};
         cluster_.NoteAllReady();
         if (!job_.elastic) return {};
-        const engine::ModelIdentity& model = trainer.identity();
-        growth_.TellTerms(job_, model.whole ? model.model : "", content_);
+        WEFT_ASSIGN(const engine::Terms model,
+                    engine::TermsOf(trainer.source(), trainer.identity()));
+        growth_.TellTerms(job_, model, content_);
         return {};
     }
 

@@ -137,7 +137,8 @@ TEST(Elastic, RandomWeightsHaveTheSeedOfRankZero) {
     const auto is_other_model = [&](uint64_t seed) {
         const nlohmann::json terms = {{"model", identity}, {"model_seed", seed}};
         const Status fit = ExamineForTraining({1, 2, TrainJobToJson(job), terms.dump()});
-        return !fit.ok() && fit.error().message.find("is not rank 0's model") != std::string::npos;
+        return !fit.ok() &&
+               fit.error().message.find("differs from rank 0's model file") != std::string::npos;
     };
     EXPECT_FALSE(is_other_model(5));
     EXPECT_TRUE(is_other_model(6));

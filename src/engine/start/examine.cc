@@ -80,15 +80,6 @@ constexpr auto kTermsFields = [](auto& terms, auto& visit) {
     visit("pp", terms.pp, FieldRange{0, cluster::kMostRanks});
 };
 
-Status CheckSame(const std::string& what, const std::string& name, const std::string& mine,
-                 const std::string& theirs) {
-    if (theirs.empty() || mine == theirs) return {};
-    return MakeError(ErrorCode::kDenied,
-                     "{} differs from rank 0's {} ({} here, {} there). Copy the same file to every "
-                     "host, or give --weights-from 0",
-                     name, what, mine, theirs);
-}
-
 // Opens the model from this host, or as rank 0 would stream it.
 Result<std::unique_ptr<model_files::ModelSource>> OpenSame(const Job& job, const Terms& terms) {
     if (job.feed) {
@@ -96,17 +87,8 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenSame(const Job& job, const
         return std::unique_ptr<model_files::ModelSource>(std::move(fed));
     }
     WEFT_ASSIGN(auto source, OpenModelOf(job));
-    WEFT_ASSIGN(const std::string fingerprint, source->Fingerprint());
-    WEFT_TRY(CheckSame("model file", source->name(), fingerprint, terms.fingerprint));
-    // (The ranks compare the parts of a partial file.)
-    const auto files = AllFiles(*source);
-    const bool partial = std::ranges::any_of(files, &model_files::WeightFile::is_partial);
-    if (partial || CopyId(files, net::BootId()) == terms.copy) return source;
-    // (If rank 0's identity is not known, the ranks compare the sums, which the cache then has.)
-    WEFT_ASSIGN(const std::string identity, model_files::ReadIdentity(*source));
-    WEFT_TRY(CheckSame("model file", source->name(), identity, terms.identity));
-    WEFT_ASSIGN(const std::string adapters, model_files::ReadAdaptersIdentity(*source));
-    WEFT_TRY(CheckSame("LoRA adapters", source->name(), adapters, terms.adapters));
+    WEFT_TRY(
+        CheckCopy(*source, terms, "Copy the same file to every host, or give --weights-from 0"));
     return source;
 }
 
@@ -130,15 +112,44 @@ Result<Terms> DecodeTerms(const std::string& bytes) {
     return terms;
 }
 
+Result<Terms> TermsOf(const model_files::ModelSource& source, const ModelIdentity& identity) {
+    Terms terms;
+    WEFT_ASSIGN(terms.fingerprint, source.Fingerprint());
+    terms.copy = CopyId(AllFiles(source), net::BootId());
+    if (identity.whole) {
+        terms.identity = identity.model;
+        terms.adapters = identity.adapters;
+    }
+    return terms;
+}
+
+Status CheckCopy(const model_files::ModelSource& source, const Terms& terms,
+                 const std::string& advice) {
+    const auto check = [&](const char* what, const std::string& mine, const std::string& theirs) {
+        if (theirs.empty() || mine == theirs) return Status();
+        return Status(MakeError(ErrorCode::kDenied,
+                                "{} differs from rank 0's {} ({} here, {} there). {}",
+                                source.name(), what, mine, theirs, advice));
+    };
+    WEFT_ASSIGN(const std::string fingerprint, source.Fingerprint());
+    WEFT_TRY(check("model file", fingerprint, terms.fingerprint));
+    const auto files = AllFiles(source);
+    const bool partial = std::ranges::any_of(files, &model_files::WeightFile::is_partial);
+    if (partial || CopyId(files, net::BootId()) == terms.copy) return {};
+    // (If rank 0's identity is not known, the ranks compare the sums, which the cache then has.)
+    WEFT_ASSIGN(const std::string identity, model_files::ReadIdentity(source));
+    WEFT_TRY(check("model file", identity, terms.identity));
+    WEFT_ASSIGN(const std::string adapters, model_files::ReadAdaptersIdentity(source));
+    return check("LoRA adapters", adapters, terms.adapters);
+}
+
 Status TellTerms(Rank& rank) {
     cluster::Cluster& cluster = rank.cluster();
     if (!cluster.recovers()) return {};
     Terms terms;
     terms.fingerprint = rank.fingerprint();
-    if (!rank.job().feed) terms.copy = CopyId(AllFiles(rank.source()), net::BootId());
-    if (rank.identity().whole && !rank.job().feed) {
-        terms.identity = rank.identity().model;
-        terms.adapters = rank.identity().adapters;
+    if (!rank.job().feed) {
+        WEFT_ASSIGN(terms, TermsOf(rank.source(), rank.identity()));
     }
     terms.identities = rank.identities();
     terms.tp = rank.layout().tp;
