@@ -250,27 +250,33 @@ Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, 
 // theirs with rank 0's.)
 static Status CheckFiles(const Rank& rank, const RankFiles& before) {
     const auto files = AllFiles(rank.source());
-    const auto same = [](const model_files::WeightFile* file, const FileStamp& stamp) {
-        return file->opened().SameContent(stamp);
+    const auto same = [](const model_files::WeightFile* file, const RankFiles::One& one) {
+        FileStamp now = file->opened();
+        if (one.partial) now.modified_ns = one.stamp.modified_ns;
+        return now.SameContent(one.stamp);
     };
-    if (std::ranges::equal(files, before.stamps, same)) return {};
+    if (std::ranges::equal(files, before.files, same)) return {};
     if (before.identity.whole) {  // the same bytes may be in new files
         WEFT_ASSIGN(const std::string model, model_files::ReadIdentity(rank.source()));
         WEFT_ASSIGN(const std::string adapters, model_files::ReadAdaptersIdentity(rank.source()));
         if (model == before.identity.model && adapters == before.identity.adapters) return {};
     }
-    return MakeError(ErrorCode::kDenied,
-                     "{}: the file {}has changed since the job began, and rank 0 has to load it "
-                     "again. Start the job again, or put the former file back",
-                     rank.source().name(), rank.job().adapters.empty() ? "" : "or an adapter ");
+    return MakeError(
+        ErrorCode::kDenied,
+        "{}: the file {}{}, and rank 0 has to load it again. Start the job again",
+        rank.source().name(), rank.job().adapters.empty() ? "" : "or an adapter ",
+        before.identity.whole
+            ? "has changed since the job began"
+            : "was written, fetched or touched since the job began, which has no sum of the former "
+              "bytes to compare (its ranks read one copy)");
 }
 
 RankFiles FilesOf(const Rank& rank) {
-    RankFiles files{{}, rank.identity()};
+    RankFiles before{{}, rank.identity()};
     for (const model_files::WeightFile* file : AllFiles(rank.source())) {
-        files.stamps.push_back(file->opened());
+        before.files.push_back({file->opened(), file->is_partial()});
     }
-    return files;
+    return before;
 }
 
 Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,

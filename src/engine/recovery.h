@@ -40,7 +40,11 @@ struct Asked {
 
 // The files of rank 0's model and adapters, by which rank 0 notices that they were replaced.
 struct RankFiles {
-    std::vector<FileStamp> stamps;
+    struct One {
+        FileStamp stamp;
+        bool partial = false;  // 'weft pull --shard' may add to the file
+    };
+    std::vector<One> files;
     ModelIdentity identity;
 };
 RankFiles FilesOf(const Rank& rank);

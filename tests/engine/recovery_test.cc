@@ -14,6 +14,7 @@
 #include "net/local.h"
 #include "support/fake_cluster.h"
 #include "support/flip_bit.h"
+#include "support/partial_file.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -147,6 +148,24 @@ class EngineRecovery : public testing::Test {
         return info;
     }
 
+    // Whether a rank whose place changes loads its model again after `change`.
+    Status LoadsAgain(const std::function<void()>& change) {
+        test::FakeHub hub(1);
+        test::FakeCluster cluster(hub, 0, 1);
+        cluster.next_epoch = [&](test::FakeCluster& self, const Error& error,
+                                 const auto&) -> Result<cluster::EpochInfo> {
+            if (error.code != ErrorCode::kPeerLost) return error;
+            self.SetCores({1});
+            self.Become(0, 1, JobToJson(job_));
+            return cluster::EpochInfo();
+        };
+        std::unique_ptr<Rank> rank;
+        std::vector<engine::Recovery> recoveries;
+        EXPECT_TRUE(OpenRank(job_, cluster, rank).ok());
+        change();
+        return Recover(job_, cluster, rank, loss_, recoveries);
+    }
+
     test::TempDir dir_;
     Job job_;
     const Error loss_{ErrorCode::kPeerLost, "rank 1 was lost"};
@@ -206,31 +225,51 @@ TEST_F(EngineRecovery, RefusesAModelThatWasReplaced) {
     job_.self_test = true;  // the rank leaves a record, which needs all bytes
     for (const std::string how : {"", "header", "a bit", "cut"}) {
         const bool is_replaced = !how.empty();
-        test::FakeHub hub(1);
-        test::FakeCluster cluster(hub, 0, 1);
-        cluster.next_epoch = [&](test::FakeCluster& self, const Error& error,
-                                 const auto&) -> Result<cluster::EpochInfo> {
-            if (error.code != ErrorCode::kPeerLost) return error;
-            self.SetCores({1});
-            self.Become(0, 1, JobToJson(job_));
-            return cluster::EpochInfo();
-        };
-        std::unique_ptr<Rank> rank;
-        std::vector<engine::Recovery> recoveries;
-        ASSERT_TRUE(OpenRank(job_, cluster, rank).ok());
-        support::TinyFile file{.hyper = support::OddHyper()};
-        if (how == "header") file.rope_base = 20000;
-        std::filesystem::remove(dir_ / "tiny.gguf");
-        support::WriteTinyGguf(dir_ / "tiny.gguf", file);
-        if (how == "a bit") support::FlipBit(dir_ / "tiny.gguf");
-        if (how == "cut") std::filesystem::resize_file(std::string(dir_ / "tiny.gguf"), 1000);
-        const Status status = Recover(job_, cluster, rank, loss_, recoveries);
+        const Status status = LoadsAgain([&] {
+            support::TinyFile file{.hyper = support::OddHyper()};
+            if (how == "header") file.rope_base = 20000;
+            std::filesystem::remove(dir_ / "tiny.gguf");
+            support::WriteTinyGguf(dir_ / "tiny.gguf", file);
+            if (how == "a bit") support::FlipBit(dir_ / "tiny.gguf");
+            if (how == "cut") std::filesystem::resize_file(std::string(dir_ / "tiny.gguf"), 1000);
+        });
         ASSERT_EQ(status.ok(), !is_replaced) << how;
         if (status.ok() || how == "cut") continue;
         EXPECT_NE(status.error().message.find("the file has changed since the job began"),
                   std::string::npos)
             << status.error().message;
     }
+}
+
+// Ranks of one copy read their weights only, so a later file can't be compared.
+TEST_F(EngineRecovery, SaysWhenAFileOfAnUnknownModelWasTouched) {
+    EXPECT_TRUE(LoadsAgain([] {}).ok());
+    const Status touched = LoadsAgain([this] {
+        std::filesystem::last_write_time(std::string(dir_ / "tiny.gguf"),
+                                         std::filesystem::file_time_type::clock::now());
+    });
+    ASSERT_FALSE(touched.ok());
+    EXPECT_EQ(touched.error().code, ErrorCode::kDenied);
+    EXPECT_TRUE(touched.error().message.ends_with(
+        "tiny.gguf: the file was written, fetched or touched since the job began, which has no sum "
+        "of the former bytes to compare (its ranks read one copy), and rank 0 has to load it "
+        "again. Start the job again"))
+        << touched.error().message;
+}
+
+// 'weft pull --shard' for other ranks writes into the file.
+TEST_F(EngineRecovery, APartialFileMayGrow) {
+    support::MakePartial(dir_ / "tiny.gguf");
+    const std::string part = std::filesystem::read_symlink(std::string(dir_ / "tiny.gguf"));
+    EXPECT_TRUE(LoadsAgain([&] {
+                    std::filesystem::last_write_time(part,
+                                                     std::filesystem::file_time_type::clock::now());
+                }).ok());
+    const Status replaced = LoadsAgain([&] {
+        std::filesystem::copy_file(part, part + ".new");
+        std::filesystem::rename(part + ".new", part);
+    });
+    EXPECT_EQ(replaced.error().code, ErrorCode::kDenied);
 }
 
 // Two heads have no three parts, but the three layers have.
