@@ -258,6 +258,9 @@ Saver::Saver(const SaveOptions& words, cluster::Cluster& cluster, const TrainSta
       source_(source),
       writer_(words.folder, cluster.rank(), cluster.cores()) {
     manifest_.model = std::move(model);
+    if (const auto fingerprint = source.Fingerprint(); fingerprint.ok()) {
+        manifest_.fingerprint = *fingerprint;
+    }
     for (const std::string& name : state.trained_tensors()) {
         const model_files::TensorInfo* tensor = source.FindTensor(name);
         WEFT_CHECK(tensor != nullptr);

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "support/flip_bit.h"
+#include "support/partial_file.h"
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
@@ -158,6 +159,19 @@ TEST_F(VerifyModel, TrainingComparesToo) {
     const Ran refused = In("here", job + elastic)->Wait();
     EXPECT_EQ(refused.status, 2) << refused.err;
     ExpectSays(refused, {"--verify-model does not work with --elastic"});
+}
+
+TEST_F(VerifyModel, TrainingResumesWithAPartOfTheModel) {
+    const std::string model = dir_ / "here/tiny.gguf";
+    WriteTinyGguf(model, {.hyper = OddHyper()});
+    const Words job = Words{"train", model, "-t", "1", "--seq-len", "16", "--save-every", "1"} +
+                      Words{"--data", "synthetic:random-tokens:20:8", "--output-dir", dir_ / "out"};
+    const Ran first = In("here", job + Words{"--steps", "1"})->Wait();
+    ASSERT_EQ(first.status, 0) << first.err;
+    MakePartial(model);
+    const Ran more = In("here", job + Words{"--steps", "2", "--resume", "auto"})->Wait();
+    EXPECT_EQ(more.status, 0) << more.err;
+    ExpectSays(more, {"Weft compares the metadata and shapes of ", "a part of the files here"});
 }
 
 TEST_F(VerifyModel, RanksOfOneCopyCompareNothing) {

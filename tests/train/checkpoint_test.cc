@@ -12,6 +12,7 @@
 #include "checkpoint_case.h"
 #include "model_files/content.h"
 #include "support/flip_bit.h"
+#include "support/partial_file.h"
 #include "support/tiny_adapter.h"
 #include "support/tiny_gguf.h"
 #include "train/checkpoint/source.h"
@@ -320,6 +321,42 @@ TEST(Checkpoint, IsAModelToRead) {
     ASSERT_TRUE(job.Save(6, {{{array, TensorRegion::Whole(array)}}}).ok());
     const auto other = Checkpoint::Open(StepFolder(dir.path(), 6));
     EXPECT_EQ(CheckModel(**source, *other).error().code, ErrorCode::kDenied);
+}
+
+// 'weft pull --shard' downloads a part of the files, of which only the header can be compared.
+TEST(Checkpoint, OfWholeFilesIsOfAPartOfThemToo) {
+    const TempDir dir;
+    for (const char* name : {"whole.gguf", "part.gguf"}) {
+        support::WriteTinyGguf(dir / name, {.hyper = support::OddHyper()});
+    }
+    support::WriteTinyGguf(dir / "other.gguf", {.hyper = support::OddHyper(), .rope_base = 20000});
+    support::MakePartial(dir / "part.gguf");
+    support::MakePartial(dir / "other.gguf");
+    const auto open = [&](const char* name) { return model_files::OpenModel(dir / name).value(); };
+    SavingJob job(dir.path());
+    int64_t step = 0;
+    const auto fits = [&](const char* trained, const char* now) {
+        auto manifest = job.Write(
+            ++step,
+            {{{{"k", "w", 4, 4, SafeType::kF32}, TensorRegion::Whole({"k", "w", 4, 4, {}})}}});
+        EXPECT_TRUE(manifest.ok());
+        manifest->model = model_files::ReadIdentity(*open(trained)).value();
+        manifest->fingerprint = open(trained)->Fingerprint().value();
+        EXPECT_TRUE(CommitCheckpoint(dir.path(), *manifest, 0).ok());
+        const auto checkpoint = Checkpoint::Open(StepFolder(dir.path(), step));
+        testing::internal::CaptureStderr();
+        const Status fit = CheckModel(*open(now), *checkpoint);
+        const std::string log = testing::internal::GetCapturedStderr();
+        const bool warns = log.find("compares the metadata and shapes of") != log.npos;
+        EXPECT_EQ(warns, fit.ok() && (trained + std::string(now)) != "whole.ggufwhole.gguf");
+        return fit.ok();
+    };
+    EXPECT_TRUE(fits("whole.gguf", "whole.gguf"));
+    EXPECT_TRUE(fits("whole.gguf", "part.gguf"));
+    EXPECT_TRUE(fits("part.gguf", "part.gguf"));
+    EXPECT_TRUE(fits("part.gguf", "whole.gguf"));
+    EXPECT_FALSE(fits("whole.gguf", "other.gguf"));
+    EXPECT_FALSE(fits("part.gguf", "other.gguf"));
 }
 
 TEST(Checkpoint, IsOfAllBytesOfTheAdapterThatItContinues) {

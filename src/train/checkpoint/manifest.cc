@@ -16,6 +16,7 @@ using model_files::hf::Shown;
 constexpr int64_t kVersion = 1;
 // ("model" was a hash of samples.)
 constexpr const char* kModelKey = "model_identity";
+constexpr const char* kHeaderKey = "model_fingerprint";
 constexpr int64_t kMostSteps = int64_t{1} << 53;
 constexpr size_t kMostFiles = 65'536;
 constexpr size_t kMostArrays = 1 << 20;
@@ -200,8 +201,9 @@ Result<StoredPiece> PieceOf(const Json& json, const SafeTensor& tensor, const st
 std::string ManifestText(const Manifest& manifest) {
     Json json = {{"format", kManifestFormat}, {"version", kVersion},
                  {"step", manifest.step},     {"sequence", manifest.sequence},
-                 {kModelKey, manifest.model}, {"state", manifest.state},
-                 {"files", Json::array()},    {"arrays", Json::array()}};
+                 {kModelKey, manifest.model}, {kHeaderKey, manifest.fingerprint},
+                 {"state", manifest.state},   {"files", Json::array()},
+                 {"arrays", Json::array()}};
     for (const CheckpointFile& file : manifest.files) json["files"].push_back(FileJson(file));
     for (const Array& array : manifest.arrays) json["arrays"].push_back(ArrayJson(array));
     json["sha256"] = DigestOf(json);
@@ -226,6 +228,7 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view where) {
     WEFT_ASSIGN(manifest.step, config.NeedInt({"step"}, 0, kMostSteps));
     WEFT_ASSIGN(manifest.sequence, config.NeedInt({"sequence"}, 0, kMostSteps));
     WEFT_ASSIGN(manifest.model, config.StringOr({kModelKey}, ""));
+    WEFT_ASSIGN(manifest.fingerprint, config.StringOr({kHeaderKey}, ""));
     manifest.state = json.value("state", Json::object());
     if (!manifest.state.is_object()) return Wrong(where, "its state is not an object");
     const Json files = json.value("files", Json()), arrays = json.value("arrays", Json());

@@ -47,7 +47,10 @@ struct CheckpointFile {
 struct Manifest {
     int64_t step = 0;      // number of completed updates
     int64_t sequence = 0;  // later checkpoints in a folder have larger numbers
-    std::string model;     // engine::ModelIdentity::model; "": of an earlier build
+    // engine::ModelIdentity::model, or the fingerprint if a rank had a part of the files only; "":
+    // of an earlier build.
+    std::string model;
+    std::string fingerprint{};  // ModelSource::Fingerprint; "": of an earlier build
     // Any other state that the job restores.
     model_files::hf::Json state = model_files::hf::Json::object();
     std::vector<CheckpointFile> files;  // by rank

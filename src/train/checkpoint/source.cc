@@ -1,12 +1,14 @@
 #include "train/checkpoint/source.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "base/log.h"
 #include "model_files/content.h"
 #include "train/pieces.h"
 
 namespace weft::train {
 
-// (The job wrote the fingerprint if a rank had only a part of the files.)
 Status CheckModel(const model_files::ModelSource& source, const Checkpoint& checkpoint) {
     const std::string& trained = checkpoint.manifest().model;
     if (trained.empty()) {
@@ -16,8 +18,19 @@ Status CheckModel(const model_files::ModelSource& source, const Checkpoint& chec
             checkpoint.folder(), source.name());
         return {};
     }
+    const std::vector<const model_files::WeightFile*> files = source.Files();
+    const bool partial = std::ranges::any_of(files, &model_files::WeightFile::is_partial);
     WEFT_ASSIGN(const std::string fingerprint, source.Fingerprint());
-    if (trained == fingerprint) return {};
+    const std::string& header = checkpoint.manifest().fingerprint;
+    if (trained == fingerprint || (partial && header == fingerprint)) {
+        if (files.empty()) return {};  // random weights
+        Log(LogLevel::kWarning,
+            "{}: Weft compares the metadata and shapes of {} only, because 'weft pull --shard' "
+            "downloaded a part of the files {}",
+            checkpoint.folder(), source.name(),
+            trained == fingerprint ? "with which the checkpoint was trained" : "here");
+        return {};
+    }
     WEFT_ASSIGN(const std::string identity, model_files::ReadIdentity(source));
     if (trained == identity) return {};
     return MakeError(ErrorCode::kDenied,
