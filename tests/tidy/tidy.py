@@ -20,13 +20,20 @@ Rules (docs/develop.md says why):
   statics     no object of a GPU's driver in a static: it would outlive libraries that clean up at
               the program's exit
   blanks      no tabs, no blanks at the end of a line, a newline at the end of the file
+  budget      no folder of size.tsv has more lines than its limit there, each folder of src/ has a
+              limit, and no limit is more than SLACK above the lines
 """
+import collections
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 
 MOST_FUNCTION_LINES = 70
 MOST_COLUMNS = 100
+SLACK = 300  # lines
+COUNTED = {".h", ".cc", ".c", ".inc", ".comp", ".glsl", ".py", ".sh", ".js", ".html", ".cmake"}
 LEAST_CONTRACT_CHARACTERS = 40
 FOLDERS = ("src", "tests", "bench", "fuzz", "tools", "web")
 CODE = {".h", ".cc", ".py", ".js", ".css", ".html"}
@@ -375,6 +382,52 @@ def files_of(root):
             yield root / name
 
 
+def lines_of(folder):
+    """Of code: golden values are no lines that anybody reads."""
+    return sum(path.read_bytes().count(b"\n") for path in folder.rglob("*")
+               if path.suffix in COUNTED and path.is_file())
+
+
+def check_budget(table, root):
+    """The rows of size.tsv: folder, most lines, what users got for the last raise."""
+    limits = set()
+    for number, line in enumerate(table.read_text().splitlines(), 1):
+        if number == 1 or not line:
+            continue
+        folder, limit, _ = line.split("\t")
+        limits.add(folder)
+        lines, limit = lines_of(root / folder), int(limit)
+        if lines > limit:
+            yield number, (f"{folder} has {lines} lines, at most {limit}: remove {lines - limit}, "
+                           "or raise the limit and say what users get for it")
+        elif limit - lines > SLACK:
+            yield number, f"{folder} has {lines} lines: lower the limit of {limit}"
+    for folder in sorted(root.glob("src/*/")):
+        if f"src/{folder.name}" not in limits:
+            yield 1, f"no limit for src/{folder.name}"
+
+
+def growth(root):
+    """'src/serve +20 -3, tests +40 -0': of the uncommitted changes, else of the last commit."""
+    if not shutil.which("git"):
+        return ""
+    for since in ("HEAD", "HEAD~1"):
+        stat = subprocess.run(["git", "-c", "safe.directory=*", "-C", root, "diff", "--numstat",
+                               since, "--", "src", "tests"], capture_output=True, text=True)
+        if stat.stdout:
+            break
+    counts = collections.defaultdict(lambda: [0, 0])
+    for line in stat.stdout.splitlines():
+        added, removed, path = line.split("\t", 2)
+        parts = path.split("/")
+        count = counts["/".join(parts[:2]) if parts[0] == "src" else parts[0]]
+        if added != "-":  # (a binary file)
+            count[0] += int(added)
+            count[1] += int(removed)
+    return ", ".join(f"{folder} +{added} -{removed}"
+                     for folder, (added, removed) in sorted(counts.items()))
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
     folders = folders_of(root)
@@ -388,8 +441,13 @@ def main():
     if house.is_file():
         lines = house.read_text().split("\n")
         reports += [("docs/architecture.md", *report) for report in check_house(lines, folders)]
+    budget = root / "tests/tidy/size.tsv"
+    if budget.is_file():
+        reports += [("tests/tidy/size.tsv", *report) for report in check_budget(budget, root)]
     for place, number, message in reports:
         print(f"{place}:{number}: {message}")
+    if grown := growth(root):
+        print(f"tidy: lines: {grown}")
     broken = len(reports)
     print(f"tidy: {checked} files, {broken} places to mend")
     return 1 if broken or not checked else 0

@@ -56,6 +56,24 @@ class Tidy(unittest.TestCase):
         self.put("src/base/families/gemma.cc", 'bool x = architecture == "gemma3";\n')
         self.assertEqual(self.run_tidy()[0], 0)
 
+    def test_budget(self):
+        table = "tests/tidy/size.tsv"
+        self.put(table, "folder\tmost lines\twhy\nsrc/base\t2\t\nsrc/net\t5\tmore\n")
+        self.assertEqual(self.run_tidy()[0], 0)
+        self.expect(table, "folder\tmost lines\twhy\nsrc/base\t1\t\nsrc/net\t5\t\n",
+                    "2: src/base has 2 lines, at most 1: remove 1")
+        self.expect(table, "folder\tmost lines\twhy\nsrc/base\t2\t\nsrc/net\t900\t\n",
+                    "3: src/net has 5 lines: lower the limit of 900")
+        self.expect(table, "folder\tmost lines\twhy\nsrc/base\t2\t\n",
+                    "1: no limit for src/net")
+
+    def test_growth(self):
+        git = ["git", "-C", self.root, "-c", "user.name=a", "-c", "user.email=a"]
+        for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a"]):
+            subprocess.run([*git, *words], check=True)
+        self.put("src/net/b.cc", "int a;\nint b;\n")
+        self.assertIn("tidy: lines: src/net +2 -5\n", self.run_tidy()[1])
+
     def test_libraries(self):
         self.put("src/net/b.cc", "int x;\n")
         line = "2: net names weft_base, but includes nothing of base/"
