@@ -54,6 +54,18 @@ void ReadWish(Fields& fields, const char* name, Conversation& conversation, Thin
     if (!wish.on) wish.on = on;
 }
 
+// Takes an effort that is a switch, as several programs write it, for one.
+void ReadSwitchWord(ThinkingWish& wish) {
+    constexpr std::pair<std::string_view, std::optional<bool>> kWords[] = {
+        {"off", false}, {"false", false},  {"disabled", false}, {"on", true},
+        {"true", true}, {"enabled", true}, {"auto", {}},        {"default", {}}};
+    const auto* const word =
+        std::ranges::find(kWords, wish.effort, [](const auto& row) { return row.first; });
+    if (word == std::end(kWords)) return;
+    wish.effort = word->second == false ? "none" : "";
+    if (!wish.on) wish.on = word->second;
+}
+
 std::vector<int32_t> Markers(const Served& served, std::string_view text) {
     return served.tokenizer().Encode(text, {.add_special = false, .parse_special = true});
 }
@@ -113,6 +125,7 @@ void ReadThinking(Fields& fields, Conversation& conversation, const std::string&
         ReadWish(fields, name, conversation, wish);
     }
     if (!later.empty()) wish.effort = later;
+    ReadSwitchWord(wish);
     if (wish.budget) conversation.reasoning_budget = wish.budget;
     for (const char* name :
          {"thinking_token_budget", "thinking_budget_tokens", "reasoning_budget_tokens"}) {
