@@ -398,7 +398,8 @@ Status Trainer::CheckMemory(bool planned) {
                                 options_.grpo.on ? kHeldWithRewards : kHeld, "");
 }
 
-// What the loss holds beside the Program. (The weights of rows of other losses are small.)
+// Bytes of the host's memory that the loss takes on this rank, beside the Program. Losses other
+// than those of vectors take little.
 Result<uint64_t> Trainer::HostBytesOfLoss() const {
     const VectorOptions& vectors = options_.vectors;
     if (!vectors.on() || layout_.stage + 1 != layout_.pp()) return 0;

@@ -180,7 +180,8 @@ TEST(LayoutChoice, ATailIsForStages) {
     EXPECT_NEAR(jittery.stages - calm.stages, 2 * (4096 + 1) * 1e-3, 1e-6);
 }
 
-// Of a series of sums, mean and doubt count: rare, long delays.
+// The tail includes two standard errors of the mean, because a short series may miss rare, long
+// delays.
 TEST(LayoutChoice, TheTailHasTheDoubtOfAShortSeries) {
     const coll::Tuning table = MeasuredTable(60, 1.1e9);
     LayoutCosts costs = LargeModel(128, 4096);
