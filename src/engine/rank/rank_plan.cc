@@ -71,6 +71,12 @@ int RanksOfHost(const cluster::Cluster& cluster) {
     return ranks;
 }
 
+backend::DeviceOptions OptionsOf(const Job& job, const cluster::Cluster& cluster) {
+    auto options = DeviceOptionsOf(cluster, job.threads, job.reference, job.exact);
+    options.local_rank = LocalRankOf(cluster, job.device);
+    return options;
+}
+
 // How devices with these identities give the same bits.
 const char* EqualDevices(std::string_view identity, std::string_view other) {
     return identity.starts_with("cpu-") && other.starts_with("cpu-")
@@ -104,8 +110,7 @@ Status Rank::Plan() {
     const int rank = cluster_.rank(), ranks = cluster_.size();
     WEFT_ASSIGN(const std::string name, backend::DeviceOfRank(job_.device, rank, ranks));
     if (name != backend::kAutoDevice) return CompileOn(name);
-    auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
-    options.local_rank = LocalRankOf(cluster_, job_.device);
+    auto options = OptionsOf(job_, cluster_);
     const backend::AutoChoice choice = backend::ChooseAuto(options);
     if (!choice.left_out.empty()) {
         Log(LogLevel::kWarning, "--device auto skips {}", choice.left_out);
@@ -136,8 +141,7 @@ bool Rank::MayShareExperts(const Status& compiled) const {
 
 // Opens a device and compiles the program for it.
 Status Rank::CompileOn(const std::string& name, Experts experts) {
-    auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
-    options.local_rank = LocalRankOf(cluster_, job_.device);
+    auto options = OptionsOf(job_, cluster_);
     DropExecutable();
     device_.reset();
     WEFT_ASSIGN(options.host_ops, HostOpsOf(job_, hyper_));
@@ -194,8 +198,7 @@ Status Rank::OpenSource() {
 Result<Rank::Speeds> Rank::MeasureSpeeds(double piece_bytes, const AfterSpeed& then) {
     const int rank = cluster_.rank(), ranks = cluster_.size();
     WEFT_ASSIGN(const std::string name, backend::DeviceOfRank(job_.device, rank, ranks));
-    auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
-    options.local_rank = LocalRankOf(cluster_, job_.device);
+    auto options = OptionsOf(job_, cluster_);
     WEFT_ASSIGN(const auto device, backend::OpenDevice(name, options));
     const auto ready = [&] { return cluster_.Barrier("speed", Deadline::In(kPlacesMs)); };
     WEFT_ASSIGN(const RankSpeed speed,
@@ -245,8 +248,7 @@ Result<backend::DeviceInfo> Rank::DescribeDevice() const {
     if (device_ != nullptr) return device_->info();
     WEFT_ASSIGN(const std::string name,
                 backend::DeviceOfRank(job_.device, cluster_.rank(), cluster_.size()));
-    auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
-    options.local_rank = LocalRankOf(cluster_, job_.device);
+    auto options = OptionsOf(job_, cluster_);
     WEFT_ASSIGN(options.host_ops, HostOpsOf(job_, hyper_));
     return backend::DescribeDevice(name, options);
 }
