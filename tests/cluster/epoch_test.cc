@@ -139,6 +139,24 @@ TEST(Ends, AChildThatDiesIsNamedHoweverItsLinksEnded) {
     EXPECT_NE(told.message.find("rank 1 (host b) was lost"), std::string::npos) << told.message;
 }
 
+// kCancelled would say that the user stopped the job.
+TEST(Ends, ARankThatLeavesWithoutAnErrorIsLost) {
+    Control::Options options;
+    options.timeout_ms = kEpochTimeoutMs;
+    auto control = std::make_unique<Control>(options);
+    Pair other = Connect();
+    control->AddPeer(1, std::move(other.near), other.session, 0);
+    control->SetHosts({"a", "b"});
+    ASSERT_TRUE(control->Start().ok());
+    control->Assign(Assignment(0, 1, {"a", "b"}));
+    other.far->Await(FrameType::kAssign);
+    std::thread leaves([&] { control.reset(); });
+    const auto verdict = DecodeVerdict(other.far->Await(FrameType::kVerdict));
+    leaves.join();
+    ASSERT_TRUE(verdict.ok());
+    EXPECT_EQ(verdict->code, ErrorCode::kPeerLost);
+}
+
 TEST_F(RootEpoch, IgnoresFramesOfOlderEpochs) {
     two_->Close();
     const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));

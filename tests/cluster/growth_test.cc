@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "base/file.h"
@@ -378,21 +379,28 @@ TEST_F(Unfit, WorkerThatDoesNotAnswerTheRequest) {
 
 // ---- Newcomers that fail in the epoch that they joined ------------------------------------------
 
-// Claims that it could be a rank, and continues until it is one. True: it is.
-bool PlaysAlong(Channel& channel) {
-    bool asked = false, assigned = false;
+// Claims, exam_ms after it is asked, that it could be a rank, and continues until it is one. Until
+// it claims that, it makes progress. True: it is a rank.
+bool PlaysAlong(Channel& channel, int64_t exam_ms = 0) {
+    std::optional<ExamineMessage> asked;
+    int64_t asked_ns = 0, progress = 0;
+    bool assigned = false;
     const Deadline deadline = Deadline::In(60'000);
     while (!assigned && !deadline.expired()) {
         test::Readable(channel.fd(), Deadline::In(20));  // and then a heartbeat
         const Status heard = channel.Receive([&](FrameType type, View payload) {
             assigned |= type == FrameType::kAssign;
             if (type != FrameType::kExamine) return;
-            asked = true;
-            const auto request = DecodeExamine(payload);
-            channel.Send(FrameType::kExamined, Encode(ExaminedMessage{request->number, true}));
+            asked = *DecodeExamine(payload);
+            asked_ns = NowNs();
         });
         if (!heard.ok()) return false;
-        if (asked) channel.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{}));
+        if (asked_ns == 0) continue;
+        progress += asked ? 1 : 0;
+        channel.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{.progress = progress}));
+        if (!asked || NowNs() - asked_ns < exam_ms * kNsPerMs) continue;
+        channel.Send(FrameType::kExamined, Encode(ExaminedMessage{asked->number, true}));
+        asked.reset();
     }
     return assigned;
 }
@@ -410,25 +418,7 @@ TEST_F(Unfit, ASlowOneTakesALostPlace) {
     const auto children = test::ChildrenOf(first_->pid());
     first_->Signal(SIGKILL);
     for (const pid_t child : children) ::kill(child, SIGKILL);
-    int64_t asked = 0, asked_ns = 0, progress = 0;
-    bool assigned = false, answered = false;
-    const Deadline deadline = Deadline::In(60'000);
-    while (!assigned && !deadline.expired()) {
-        test::Readable(channel.fd(), Deadline::In(20));  // and then a heartbeat
-        const Status heard = channel.Receive([&](FrameType type, View payload) {
-            assigned |= type == FrameType::kAssign;
-            if (type != FrameType::kExamine) return;
-            asked = DecodeExamine(payload)->number;
-            asked_ns = NowNs();
-        });
-        ASSERT_TRUE(heard.ok()) << root.Err();
-        if (asked == 0) continue;
-        channel.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{.progress = ++progress}));
-        if (answered || NowNs() - asked_ns < 4 * kWindowMs * kNsPerMs) continue;
-        channel.Send(FrameType::kExamined, Encode(ExaminedMessage{asked, true}));
-        answered = true;
-    }
-    EXPECT_TRUE(assigned) << root.Err();
+    EXPECT_TRUE(PlaysAlong(channel, 4 * kWindowMs)) << root.Err();
     EXPECT_NE(root.Err().find(") still reads the model for the check whether it can take the "
                               "place of rank 1 (host "),
               std::string::npos)

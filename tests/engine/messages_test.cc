@@ -43,6 +43,7 @@ TEST(Terms, SurviveTheWay) {
     terms.identity = "bytes";
     terms.fingerprint = "0123";
     terms.identities = {"cpu-a", "", "vulkan"};
+    terms.tp = 2;
     terms.pp = 3;
     terms.boots = {"x", "y"};
     for (int i = 0; i < 512; ++i) terms.header += static_cast<char>(i * 7);
@@ -52,6 +53,7 @@ TEST(Terms, SurviveTheWay) {
     EXPECT_EQ(back->identity, terms.identity);
     EXPECT_EQ(back->adapters, "");
     EXPECT_EQ(back->identities, terms.identities);
+    EXPECT_EQ(back->tp, 2);
     EXPECT_EQ(back->pp, 3);
     EXPECT_EQ(back->boots, terms.boots);
     EXPECT_EQ(back->header, terms.header);
