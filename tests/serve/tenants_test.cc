@@ -413,7 +413,7 @@ TEST_F(Tenants, APlaceIsFreeWhenTheClientHasItsAnswer) {
         int status;
         size_t most_bytes = SIZE_MAX;
     };
-    const Json said{{"prompt", {97}}, {"max_tokens", 3}};
+    const Json said{{"prompt", {97}}, {"max_tokens", 3}, {"ignore_eos", true}};
     const auto with = [](Json body, const Json& more) { return body.update(more), body; };
     const Row rows[] = {
         {"/v1/completions", said, 200},
