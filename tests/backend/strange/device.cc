@@ -39,6 +39,8 @@ class StrangeExecutable final : public Executable {
             const HiddenMemory::Collects collects(made->memory_);
             WEFT_ASSIGN(made->inner_, inner.Compile(std::move(program), options));
         }
+        // Threads read experts from the drive between the calls.
+        if (!made->inner_->expert_use().empty()) made->memory_.KeepOpen();
         { const HiddenMemory::Opened hides_at_its_end(made->memory_); }
         return std::unique_ptr<Executable>(std::move(made));
     }

@@ -27,6 +27,8 @@ class HiddenMemory {
         HiddenMemory& memory_;
     };
     void Add(std::span<std::byte> range) { ranges_.push_back(range); }
+    // From now on, threads of the device use the memory at any time, so it stays accessible.
+    void KeepOpen() { ++opened_; }
 
   private:
     void Protect(int protection) const;
