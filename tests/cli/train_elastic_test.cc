@@ -48,6 +48,7 @@ class TrainElastic : public testing::Test {
         port_ = net::BoundPort(fd.get()).value();
         std::filesystem::current_path(dir_ / "");
     }
+    void TearDown() override { std::filesystem::current_path(before_); }
     Words Command(const std::string& out, const Words& more) const {
         return Words{"train",
                      "tiny.gguf",
@@ -135,6 +136,7 @@ class TrainElastic : public testing::Test {
         }
     }
 
+    const std::filesystem::path before_ = std::filesystem::current_path();
     test::TempDir dir_;
     uint16_t port_ = 0;
 };
