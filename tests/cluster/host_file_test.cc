@@ -62,6 +62,39 @@ TEST(HostFile, InvalidHostIsRejectedWithItsLine) {
     }
 }
 
+// As "scontrol show hostnames" of Slurm expands them.
+TEST(HostFile, RangesOfHostsAreExpanded) {
+    EXPECT_EQ(Parsed("node[01-04]"), (HostList{"node01", "node02", "node03", "node04"}));
+    EXPECT_EQ(
+        Parsed("n[8-10,2,007]-ib:7001 slots=1\nb"),
+        (HostList{"n8-ib:7001", "n9-ib:7001", "n10-ib:7001", "n2-ib:7001", "n007-ib:7001", "b"}));
+    EXPECT_EQ(Parsed("r[1-2]n[08-09],x:7000"),
+              (HostList{"r1n08", "r1n09", "r2n08", "r2n09", "x:7000"}));
+    EXPECT_EQ(Parsed("n[0-1] slots=1"), HostList{"n1"}) << "without this host";
+    EXPECT_EQ(
+        Parsed("[fd00::3]:7001\n[fe80::1%eth0]:7000\n::1\nm\xC3\xBCller\nhost_7"),
+        (HostList{"[fd00::3]:7001", "[fe80::1%eth0]:7000", "::1", "m\xC3\xBCller", "host_7"}));
+    EXPECT_EQ(*ExpandHosts("a,,b[1-2],", ""), (HostList{"a", "b1", "b2"}));
+}
+
+TEST(HostFile, TextOfOtherProgramsIsNoHost) {
+    for (const char* word : {"[workers]", "[all:vars]", "[workers:children]", "10.0.0.0/24",
+                             "*.local", "-", "n?", "n[1-", "n[4-1]", "n[a-b]", "n[]", "n[1-99999]",
+                             "http://b:7000/", "b;c", "{\"hosts\":", "b+4", "n[1-100][1-100]"}) {
+        const std::string said = Refused(std::string("b\n") + word);
+        EXPECT_TRUE(said.starts_with(std::string("hosts:2: '") + word + "' is not a host; "))
+            << said;
+    }
+    using namespace std::string_literals;
+    for (const std::string& text : {"\xFF\xFEl\0o\0"s, "\0l\0o"s, "127.0.0.1:7000\0\n"s}) {
+        EXPECT_EQ(Refused(text),
+                  "hosts is not UTF-8 text (UTF-16?); convert it: iconv -f UTF-16 -t UTF-8 hosts > "
+                  "hosts.txt");
+    }
+    EXPECT_EQ(Refused("b slots=0"),
+              "hosts:1: slots=0 gives b no rank, but each line is a rank. Remove the line");
+}
+
 TEST(HostFile, AHostWithoutAPortGetsThatOfWorkers) {
     EXPECT_EQ(WithWorkerPort("n1"), "n1:7000");
     EXPECT_EQ(WithWorkerPort("10.0.0.2"), "10.0.0.2:7000");

@@ -213,7 +213,7 @@ void AddRankFlags(const Command& app, CommonFlags& flags) {
                     "address, port 7000)");
     group.AddOption("--wait TIME", flags.wait,
                     "Maximum time to wait for the hosts, as 90s or 10m (default: --hosts 3/4 of "
-                    "--timeout-ms, --expect-workers 10m, ranks of a launcher 1m)");
+                    "--timeout-ms, --expect-workers 10m; ranks of a launcher wait at least 1m)");
     group.AddOption("--key-file", flags.cluster.key_file,
                     "File with the key that the workers share");
     group.AddNumber("--timeout-ms", flags.cluster.timeout_ms, 200, 3'600'000,
@@ -454,10 +454,7 @@ Result<int64_t> ContextAsked(const CommonFlags& flags) {
 
 Status ResolveHosts(CommonFlags& flags) {
     std::vector<std::string>& hosts = flags.cluster.hosts;
-    hosts.clear();
-    for (const std::string_view host : Split(flags.hosts, ',')) {
-        if (!host.empty()) hosts.emplace_back(host);
-    }
+    WEFT_ASSIGN(hosts, cluster::ExpandHosts(flags.hosts, "--hosts: "));
     if (!flags.hostfile.empty()) {
         if (!hosts.empty()) {
             return MakeError(ErrorCode::kUsage, "--hosts and --hostfile exclude each other");
