@@ -201,6 +201,25 @@ TEST(LauncherTable, ContradictingVariablesAreNamed) {
                 {"RANK and WORLD_SIZE", 0, 3, -1, "n0", 29500, ""});
 }
 
+// Half of torchrun's pair: this process would run alone, while the other ranks wait for it.
+TEST(LauncherTable, HalfOfAPairIsAnError) {
+    const Variables meeting = {{"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"}};
+    for (const Variables& half :
+         {Variables{{"RANK", ""}, {"WORLD_SIZE", "2"}}, Variables{{"WORLD_SIZE", "2"}},
+          Variables{{"RANK", "0"}, {"WORLD_SIZE", ""}}, Variables{{"RANK", "1"}}}) {
+        const auto refused = Look(Together(meeting, half));
+        ASSERT_FALSE(refused.ok());
+        EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+        const std::string& said = refused.error().message;
+        EXPECT_NE(said.find("both for each process: set "), said.npos) << said;
+        EXPECT_TRUE(Look(half).ok()) << "without an address of rank 0 they are another program's";
+        EXPECT_TRUE(Look(Together(Together(meeting, half), {{"WEFT_LAUNCHER", "none"}})).ok());
+    }
+    const auto alone = Look(Together(meeting, {{"WORLD_SIZE", "1"}}));
+    ASSERT_TRUE(alone.ok());
+    EXPECT_FALSE(alone->has_value());
+}
+
 TEST(LauncherTable, InvalidVariablesAreNamed) {
     const std::pair<Variables, const char*> wrong[] = {
         {Together(Torchrun(), {{"RANK", "8"}}), "RANK=8 and WORLD_SIZE=8"},

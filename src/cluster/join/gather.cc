@@ -32,7 +32,8 @@ std::optional<std::string> OfThisJob(const DialHello& hello, int size) {
     if (hello.size == 0) {
         return "it is a worker, but this job expects no workers (--expect-workers)";
     }
-    return fmt::format("it is rank {} of {}, of another job", hello.rank, hello.size);
+    return fmt::format("it is rank {} of {}, of another job: this job has {} ranks", hello.rank,
+                       hello.size, size);
 }
 
 // ---- Other ranks --------------------------------------------------------------------------------
@@ -77,8 +78,10 @@ Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& regis
                    const Gathering& gathering) {
     RendezvousState rendezvous(size, registry, gathering);
     AdmissionListener admission(
-        listener, size, key, gathering.timeout_ms,
-        [&](const DialHello& hello, bool) { return OfThisJob(hello, size); });
+        listener, size, key, gathering.timeout_ms, [&](const DialHello& hello, bool proved) {
+            // A rank learns the reason, once it has proved the key.
+            return proved || hello.size == 0 ? OfThisJob(hello, size) : std::nullopt;
+        });
     std::vector<std::string> here(static_cast<size_t>(size));  // the ranks that came
     const Deadline& deadline = gathering.deadline;
     const std::string to = gathering.place.empty() ? "" : " to " + gathering.place;

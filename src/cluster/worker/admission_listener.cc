@@ -118,16 +118,17 @@ void AdmissionListener::TellWhy(const Caller& caller, const std::string& why) {
     Session session = caller.handshake->session();
     Bytes frame;
     SealFrame(session, frame, FrameType::kVerdict,
-              Encode(VerdictMessage{
-                  ErrorCode::kDenied, -1,
-                  fmt::format("rank 0 does not take this worker into its job: {}", why), ""}));
+              Encode(VerdictMessage{ErrorCode::kDenied, -1,
+                                    fmt::format("rank 0 does not take this {} into its job: {}",
+                                                caller.hello.size == 0 ? "worker" : "rank", why),
+                                    ""}));
     [[maybe_unused]] const bool sent = SendNow(caller.fd.get(), frame);
 }
 
 bool AdmissionListener::LetsIn(const Caller& caller, bool proved) {
     const std::optional<std::string> why = judge_(caller.hello, proved);
     if (!why.has_value()) return true;
-    if (proved && caller.hello.size == 0) TellWhy(caller, *why);
+    if (proved && !why->empty()) TellWhy(caller, *why);
     if (!why->empty()) Drop(caller, proved ? *why : *why + " (before it proved the key)");
     return false;
 }
