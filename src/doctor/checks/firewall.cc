@@ -365,12 +365,17 @@ Devices PrivateOf(const Devices& devices) {
     return kept.empty() ? devices : kept;
 }
 
-// The fix where no private subnet is known.
-std::string WithoutSubnets(const Devices& devices) {
-    const auto is_private = [](const NetDevice& device) {
-        return std::ranges::any_of(device.addresses, &Ipv4::InPrivateNetwork);
-    };
-    return devices.empty() || std::ranges::any_of(devices, is_private) ? kOpenIt : kOpenHosts;
+// The fix where no private subnet is known. Without devices, all of the host's count.
+std::string WithoutSubnets(HostView& view, const Devices& devices) {
+    bool any = false, any_private = false;
+    for (const NetDevice& device : devices.empty() ? NetDevices(view) : devices) {
+        for (const Ipv4& own : device.addresses) {
+            if (device.name == "lo") continue;
+            any = true;
+            any_private = any_private || own.InPrivateNetwork();
+        }
+    }
+    return any && !any_private ? kOpenHosts : kOpenIt;
 }
 
 std::string TrustSubnets(const Devices& devices) {
@@ -410,7 +415,7 @@ std::string AllowInNixos(HostView& view, bool nft, const Devices& devices) {
 std::string FixOf(HostView& view, const FilterRules& rules, const Devices& devices,
                   const std::string& command) {
     const std::string subnets = SubnetsOf(devices, ",");
-    if (subnets.empty()) return WithoutSubnets(devices);
+    if (subnets.empty()) return WithoutSubnets(view, devices);
     const auto any = [&](std::string_view parts) {
         return std::ranges::any_of(rules.inputs,
                                    [&](const auto& input) { return ContainsAny(input, parts); }) ||
@@ -490,7 +495,7 @@ void CheckZones(HostView& view, const Devices& devices, Findings& out) {
     ReportAs<found::kZoneClosed>(
         shut.empty() ? kWarn : SeverityOf(shut, devices), out,
         interface.empty() ? "all interfaces" : interface, closed->name,
-        SubnetsOf(shut, ",").empty() ? WithoutSubnets(shut) : TrustSubnets(shut));
+        SubnetsOf(shut, ",").empty() ? WithoutSubnets(view, shut) : TrustSubnets(shut));
 }
 
 bool CheckUfw(HostView& view, const Devices& devices, Findings& out) {
@@ -507,7 +512,7 @@ bool CheckUfw(HostView& view, const Devices& devices, Findings& out) {
     } else {
         ReportAs<found::kUfwClosed>(
             devices.empty() ? kWarn : SeverityOf(closed, devices), out, NamesOf(closed),
-            SubnetsOf(closed, ",").empty() ? WithoutSubnets(closed) : AllowInUfw(closed));
+            SubnetsOf(closed, ",").empty() ? WithoutSubnets(view, closed) : AllowInUfw(closed));
     }
     return true;
 }
