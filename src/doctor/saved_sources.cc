@@ -25,7 +25,7 @@ constexpr std::string_view kCounters =
 constexpr std::string_view kKernelParameters =
     "iommu|iommu.passthrough|intel_iommu|amd_iommu|amdgpu.gttsize|amdgpu.cwsr_enable|"
     "ttm.pages_limit|ttm.page_pool_size|amdttm.pages_limit|amdttm.page_pool_size|pcie_aspm|"
-    "pcie_aspm.policy|nomodeset|mitigations|numa|initrd";
+    "pcie_aspm.policy|nomodeset|mitigations|numa|mem|maxcpus|nr_cpus|nosmp|acpi|initrd";
 constexpr std::string_view kMemoryKeys =
     "Memory Device|Size:|Speed:|Configured Memory Speed:|Locator:|Bank Locator:|"
     "Number Of Devices:";

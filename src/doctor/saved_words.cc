@@ -48,6 +48,7 @@ temporarily unavailable space left Connection regular time it did end within mus
 running dmesg read buffer connect the in open filtered one_way all_reduce ping icmp_seq ttl
 transmitted received loss found iommu iommu.passthrough intel_iommu amd_iommu amdgpu.gttsize
 amdgpu.cwsr_enable ttm.pages_limit ttm.page_pool_size amdttm.pages_limit amdttm.page_pool_size
+mem maxcpus nr_cpus nosmp acpi noacpi
 pcie_aspm pcie_aspm.policy nomodeset mitigations numa pt force nopt noforce strict initrd options
 mlx4_core mlx5_core ttm ice irdma ixgbe i40e log_num_mgm_entry_size port_type_array num_vfs
 probe_vf gttsize pages_limit page_pool_size roce_mode enable_guc NVreg_EnableGpuFirmware

@@ -1,6 +1,10 @@
 // Checks GPUs: drivers, device files, Vulkan, memory split of an APU, kernel parameters; kernel,
 // ROCm and firmware of AMD GPUs.
 #include "doctor/gpu.h"
+
+#include <cmath>
+
+#include "base/text.h"
 #include "doctor/checks/checks.h"
 
 namespace weft::doctor::checks {
@@ -344,6 +348,56 @@ void RunGpuMemory(HostView& view, Findings& out) {
     }
 }
 
+// Parameters that take memory or processors from the machine, without a message. `binds`: whether
+// the value is at most what the machine still has, so that the parameter may be the reason.
+struct TakingParameter {
+    const char* name;
+    bool (*binds)(HostView& view, std::string_view value);
+    const char* effect;
+};
+
+bool BindsMemory(HostView& view, std::string_view value) {
+    const auto ram = MemInfo(view, "MemTotal");
+    const size_t unit =
+        std::string_view("KMGT").find(value.empty() ? '?' : UpperCase(value).back());
+    const bool named = unit != std::string_view::npos;
+    const auto count = Number(value.substr(0, value.size() - (named ? 1 : 0)));
+    const double bytes = count.value_or(0) * std::pow(1024.0, named ? unit + 1.0 : 0.0);
+    return bytes > 0 && (!ram || bytes < *ram * 1.5);
+}
+
+bool BindsProcessors(HostView& view, std::string_view value) {
+    const auto most = Number(value), now = Number(view.Probe("cpus").text);
+    return most && (!now || *most <= std::max(*now, 1.0));
+}
+
+// (Boards with ARM processors describe themselves by a device tree.)
+bool IsX86(HostView& view, std::string_view value) {
+    return value == "off" && Contains(view.Text("proc/cpuinfo"), "physical id");
+}
+
+constexpr TakingParameter kTaking[] = {
+    {"mem", BindsMemory, "the kernel uses no memory above this size"},
+    {"maxcpus", BindsProcessors, "the kernel starts no more processors than this"},
+    {"nr_cpus", BindsProcessors, "the kernel uses no more processors than this"},
+    {"nosmp", [](HostView&, std::string_view) { return true; }, "the kernel uses one processor"},
+    {"acpi", IsX86,
+     "the kernel knows neither the machine's memory nodes nor its power states, and may use one "
+     "processor"},
+};
+
+void CheckTakingParameters(HostView& view, std::string_view line, Findings& out) {
+    for (const std::string_view word : Words(line)) {
+        const size_t equals = std::min(word.find('='), word.size());
+        for (const TakingParameter& taking : kTaking) {
+            if (word.substr(0, equals) != taking.name) continue;
+            if (!taking.binds(view, word.substr(std::min(equals + 1, word.size())))) continue;
+            Report<found::kTakingParameter>(out, word, taking.effect,
+                                            RemoveParameter(view, std::string(word)));
+        }
+    }
+}
+
 void RunKernelParameters(HostView& view, Findings& out) {
     const Reading line = view.Read("proc/cmdline");
     if (!line.found()) return;
@@ -353,6 +407,7 @@ void RunKernelParameters(HostView& view, Findings& out) {
     });
     if (nomodeset && !AmdGpus(view).empty()) Report<found::kNomodeset>(out);
     if (ValueOf(line.text, "amdgpu.cwsr_enable") == 0) Report<found::kCwsrOff>(out);
+    CheckTakingParameters(view, line.text, out);
     if (out.empty()) out.Ok("no parameter on the kernel's command line that hurts");
 }
 

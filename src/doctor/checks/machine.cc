@@ -262,8 +262,9 @@ size_t Sockets(HostView& view) {
 void RunNumaBalancing(HostView& view, Findings& out) {
     const Reading parameters = view.Read("proc/cmdline");
     const size_t sockets = Sockets(view);
-    if (sockets > 1 && IsIn(Words(parameters.text), "numa=off")) {
-        return Report<found::kNumaOff>(out, sockets);
+    for (const char* off : {"numa=off", "numa=noacpi"}) {
+        if (sockets < 2 || !IsIn(Words(parameters.text), off)) continue;
+        return Report<found::kNumaOff>(out, sockets, off, RemoveParameter(view, off));
     }
     const std::string state = view.Text("proc/sys/kernel/numa_balancing");
     const size_t nodes = Numbered(view, "sys/devices/system/node", "node").size();
