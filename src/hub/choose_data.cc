@@ -20,6 +20,7 @@ using nlohmann::json;
 
 constexpr size_t kMostStars = 6, kMostPatterns = 1024;
 constexpr size_t kMostShown = 32;
+constexpr std::string_view kArrow = ".arrow";
 
 // Words of the usual splits, as in the package datasets (data_files.py, SPLIT_KEYWORDS).
 const std::map<std::string, std::vector<std::string>> kSplitWords = {
@@ -111,7 +112,7 @@ Error NoSplit(const RepoSpec& spec, const std::set<std::string>& splits) {
     other.split = splits.empty() ? "" : Shown(*splits.begin());
     if (splits.empty()) {
         return MakeError(ErrorCode::kNotFound,
-                         "{}: no file of its split '{}' ends in .parquet, .jsonl, .json, .arrow, "
+                         "{}: no file of its split '{}' ends in .parquet, .jsonl, .json, "
                          ".csv, .tsv or .txt",
                          spec.Text(), spec.split);
     }
@@ -255,17 +256,27 @@ Result<Files> ByFolders(const Files& files, const RepoSpec& spec) {
 }  // namespace
 
 Result<Files> ChooseData(const Files& files, const RepoSpec& spec, std::string_view info) {
-    const auto data =
-        Filtered(files, [](const std::string& p) { return !DataFormatOf(p).empty(); });
-    const std::vector<DataConfig> configs = ConfigsOf(info);
-    if (configs.empty() &&
-        std::ranges::find(files, spec.name + ".py", &RepoFile::path) != files.end()) {
+    const auto data = Filtered(files, [](const std::string& p) {
+        const std::string format = DataFormatOf(p);
+        return !format.empty() && format != kArrow;
+    });
+    const auto refused = [&](const std::string& why) {
         RepoSpec converted = spec;
         converted.revision = kConvertedRevision;
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: its program {}.py makes the data; Weft runs no programs of data "
-                         "sets. The Hub converts most of them to Parquet files: use {}",
-                         spec.Text(), spec.name, converted.Text());
+                         "{}: {}. The Hub converts most data sets to Parquet files: use {}",
+                         spec.Text(), why, converted.Text());
+    };
+    const std::vector<DataConfig> configs = ConfigsOf(info);
+    const std::string program = spec.name + ".py";
+    if (configs.empty() && std::ranges::find(files, program, &RepoFile::path) != files.end()) {
+        return refused(fmt::format(
+            "its program {} makes the data; Weft runs no programs of data sets", program));
+    }
+    if (data.empty() && std::ranges::any_of(files, [](const RepoFile& file) {
+            return DataFormatOf(file.path) == kArrow;
+        })) {
+        return refused("its files are Arrow files, which Weft does not read");
     }
     WEFT_ASSIGN(Files chosen,
                 configs.empty() ? ByFolders(data, spec) : ByConfigs(data, configs, spec));

@@ -14,7 +14,8 @@ inline constexpr size_t kMostDataFiles = 4096;
 std::string_view WithoutCompression(std::string_view path);
 
 // ".csv" from "data/Train.CSV.gz", in lower case. Empty: the file holds no records (a hidden file,
-// a license, a description of the data, or a format that Weft does not read).
+// a license, a description of the data, or another format). Training refuses ".arrow" files; their
+// format is here so that a folder with such files is an error.
 std::string DataFormatOf(std::string_view path);
 
 }  // namespace weft::hub

@@ -132,9 +132,17 @@ TEST(DataChoice, TooManyFiles) {
     ExpectNone("o/n:en", paths, {}, "the split has 4097 files; 'weft train' reads at most 4096");
 }
 
+TEST(DataChoice, ArrowFilesAreLeftOutOrRefused) {
+    ExpectNone("o/n", {"train/data-00000-of-00001.arrow", "train/state.json"}, {},
+               "o/n: its files are Arrow files, which Weft does not read. The Hub converts most "
+               "data sets to Parquet files: use hf:datasets/o/n@refs/convert/parquet");
+    ExpectChosen("o/n", {"train/data-00000-of-00001.arrow", "train/0.parquet"}, {},
+                 {"train/0.parquet"});
+}
+
 TEST(DataChoice, ProgramsAreNotRun) {
     ExpectNone("o/n:c/test", {"n.py", "data.zip"}, {},
-               "Weft runs no programs of data sets. The Hub converts most of them to Parquet "
+               "Weft runs no programs of data sets. The Hub converts most data sets to Parquet "
                "files: use hf:datasets/o/n@refs/convert/parquet:c/test");
     const Paths converted = {"train/test/0000.parquet", "train/train/0000.parquet",
                              "train/train/0001.parquet", "z/train/0000.parquet"};

@@ -13,6 +13,7 @@
 #include "model_files/content.h"
 #include "support/flip_bit.h"
 #include "support/partial_file.h"
+#include "support/temp_dir.h"
 #include "support/tiny_adapter.h"
 #include "support/tiny_gguf.h"
 #include "train/checkpoint/source.h"
@@ -23,6 +24,7 @@ namespace weft::train {
 namespace {
 
 namespace fs = std::filesystem;
+using test::TempDir;
 
 TEST(TensorRegion, RunsAndCoverAreThoseOfEveryElement) {
     std::mt19937 random(1);

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "train/data/data_files.h"
 #include "train/data_case.h"
 
 namespace weft::train {
@@ -206,6 +207,32 @@ TEST(RecordFile, BrokenFramesNameTheByte) {
     said("\x1f\x8b\x08", "gzip");
     said("PAR1xxxx", "Parquet");
     said("\xff\xfe{", "UTF-16");
+}
+
+// The error has the line of Python that writes the file as Parquet.
+TEST(RecordFile, ArrowFilesAreRefused) {
+    const TempDir folder;
+    const std::string arrow = folder / "a-0.arrow", parquet = folder / "a-0.parquet";
+    const auto said = [&](const std::string& head, const std::string& python) {
+        WriteText(folder, "a-0.arrow", head + std::string(100, '\0'));
+        EXPECT_EQ(Must(DataFiles({folder.path()})).files, std::vector<std::string>{arrow});
+        const auto opened = RecordFile::Open(arrow);
+        ASSERT_FALSE(opened.ok());
+        EXPECT_EQ(opened.error().code, ErrorCode::kUnsupported);
+        EXPECT_EQ(opened.error().message,
+                  arrow +
+                      ": an Arrow file, which Weft does not read. Write it as Parquet with "
+                      "this line of Python, and train on that file: " +
+                      python);
+    };
+    const std::string feather =
+        "import pyarrow.feather, pyarrow.parquet; pyarrow.parquet.write_"
+        "table(pyarrow.feather.read_table('" +
+        arrow + "'), '" + parquet + "')";
+    said("ARROW1", feather);
+    said("FEA1", feather);
+    said("\xff\xff\xff\xff\x10", "import datasets; datasets.load_dataset('arrow', data_files='" +
+                                     arrow + "', split='train').to_parquet('" + parquet + "')");
 }
 
 TEST(RecordFile, TooLongRecordsAreCountedAndLeftOut) {

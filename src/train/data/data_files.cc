@@ -22,7 +22,7 @@ constexpr std::string_view kTestWords[] = {
     "validation", "valid",   "dev",     "val",     "test",   "eval",  "testing",
     "evaluation", "testset", "holdout", "heldout", "valset", "devset"};
 constexpr const char* kTakenNames =
-    ".json, .jsonl, .ndjson, .csv, .tsv, .parquet, .arrow or .txt (also .gz)";
+    ".json, .jsonl, .ndjson, .csv, .tsv, .parquet or .txt (also .gz)";
 constexpr size_t kMostFolders = 65536, kMostFound = 1 << 20;
 
 bool IsLetter(char c) {

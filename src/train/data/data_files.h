@@ -18,10 +18,10 @@ struct DataFileList {
 
 // Returns the files in a fixed order. A file in `paths` stays as it is. A folder is replaced by the
 // files in it and its subfolders, also those behind links, whose names end in .json, .jsonl,
-// .ndjson, .csv, .tsv, .txt, .arrow or .parquet in upper or lower case (or are compressed files of
-// these kinds), sorted by path. A folder counts once, however many links lead to it. Skips hidden
-// files, descriptions of data sets (dataset_info.json and similar) and texts about them
-// (LICENSE.txt and similar).
+// .ndjson, .csv, .tsv, .txt or .parquet in upper or lower case (or are compressed files of these
+// kinds, or .arrow, which training refuses), sorted by path. A folder counts once, however many
+// links lead to it. Skips hidden files, descriptions of data sets (dataset_info.json and similar)
+// and texts about them (LICENSE.txt and similar).
 //
 // If a file's path in the folder has the word "train" (or "training"), the files with "test",
 // "valid", "val", "dev", "eval" or a longer form of these are left out, as the package datasets

@@ -1,7 +1,10 @@
 #include "train/data/record_form.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <optional>
 
 #include "base/text.h"
@@ -16,14 +19,35 @@ namespace {
 constexpr std::string_view kUtf8Bom = "\xEF\xBB\xBF";
 constexpr std::string_view kBlankBytes = " \t\n\r";
 
+// How Arrow files begin, and the line of Python that writes one ({0}) as Parquet ({1}): streams
+// (save_to_disk of the package datasets, and its cache), and both versions of Feather.
+constexpr const char* kFromStream =
+    "import datasets; datasets.load_dataset('arrow', data_files='{0}', "
+    "split='train').to_parquet('{1}')";
+constexpr const char* kFromFeather =
+    "import pyarrow.feather, pyarrow.parquet; "
+    "pyarrow.parquet.write_table(pyarrow.feather.read_table('{0}'), '{1}')";
+constexpr struct {
+    std::string_view magic;
+    const char* convert;
+} kArrow[] = {{"\xff\xff\xff\xff", kFromStream}, {"ARROW1", kFromFeather}, {"FEA1", kFromFeather}};
+
 Status RefuseOtherFormats(const std::string& path, std::string_view head) {
     const auto named = [&](std::string_view what) {
         return MakeError(
             ErrorCode::kUnsupported,
-            "{}: {}; expected Parquet, Arrow, JSON lines, a JSON array, CSV, TSV or plain "
-            "text, also compressed with gzip, zstd, xz or bzip2",
+            "{}: {}; expected Parquet, JSON lines, a JSON array, CSV, TSV or plain text, also "
+            "compressed with gzip, zstd, xz or bzip2",
             path, what);
     };
+    for (const auto& [magic, convert] : kArrow) {
+        if (!head.starts_with(magic)) continue;
+        const std::string parquet = std::filesystem::path(path).replace_extension(".parquet");
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: an Arrow file, which Weft does not read. Write it as Parquet with "
+                         "this line of Python, and train on that file: {}",
+                         path, fmt::format(fmt::runtime(convert), path, parquet));
+    }
     if (head.starts_with("PK\x03\x04")) return named("a zip file");
     if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff")) return named("UTF-16 text");
     return {};

@@ -29,7 +29,6 @@
 #include "base/home_folder.h"
 #include "base/text.h"
 #include "hub/data_format.h"
-#include "train/data/arrow_stream.h"
 #include "train/data/parquet.h"
 
 namespace weft::train {
@@ -390,11 +389,9 @@ UnpackedName::~UnpackedName() {
 Result<UnpackedFile> OpenUnpacked(const std::string& path) {
     WEFT_ASSIGN(File file, File::Open(path));
     WEFT_ASSIGN(const std::string first, HeadAt(file, 0));
-    const bool arrow = IsArrow(first);
-    if (arrow || first.starts_with(kParquetMagic)) {
+    if (first.starts_with(kParquetMagic)) {
         const Fill fill = [&](Unpacking& to) {
-            const auto take = [&](std::string_view lines) { return to.Write(lines); };
-            return arrow ? ReadArrow(file, take) : ReadParquet(file, take);
+            return ReadParquet(file, [&](std::string_view lines) { return to.Write(lines); });
         };
         return SharedRecords(file, fill).Open();
     }

@@ -35,11 +35,11 @@ struct UnpackedFile {
     UnpackedName name;  // without a file, if `file` is the one that was asked for
 };
 
-// Opens the file. A compressed file is unpacked, and an Arrow or Parquet file becomes JSON lines,
+// Opens the file. A compressed file is unpacked, and a Parquet file becomes JSON lines,
 // in a file in a folder of this user in $TMPDIR (or /var/tmp, or /tmp). The processes of a host
 // share that file: one writes it, and the others wait as long as it grows. Unpacking fails if less
 // than kRoomLeft bytes of that disk would stay free. Memory: buffers of 2 MiB and the
-// decompressor's own, for any file size; of Arrow and Parquet files, at most kMostColumnBytes and a
+// decompressor's own, for any file size; of Parquet files, at most kMostColumnBytes and a
 // record. Errors: those of File, kCorrupt (a damaged or truncated file), kUnsupported (the unpacked
 // file does not fit on the disk, or is larger than both 1 GiB and kMostRatio times the compressed
 // file), kIo (no file can be made).
