@@ -3,8 +3,9 @@
 
     python3 tools/make_parquet_golden.py tests/data/parquet
 
-Made with pyarrow 26.0.1, polars 2.1.0 and duckdb 2.0.1. records.jsonl has the records of all files
-without members that are null. times.parquet and times.jsonl have columns of other types.
+Made with pyarrow 26.0.1, polars 2.1.0, duckdb 2.0.1 and datasets 5.2.0. records.jsonl has the records
+of all files without members that are null. times.parquet and types.parquet have columns of other
+types, json.parquet columns of datasets' type Json, and the JSON lines of these names their records.
 """
 import datetime
 import decimal
@@ -12,6 +13,7 @@ import json
 import pathlib
 import sys
 
+import datasets
 import duckdb
 import polars
 import pyarrow as pa
@@ -107,11 +109,68 @@ def write_times(out):
          "price": 0.07, "u8": 0, "u64": 1, "half": -2.0, "map": [], "bytes": ""}])
 
 
+# Members whose types or members differ, and texts that are almost JSON.
+JSON_RECORDS = [
+    {"top": "yes", "list": [{"role": "user", "content": "a\n\"b\""}, None], "in": {"x": {"city": "é"}}},
+    {"top": 42, "list": [], "in": {"x": [1, 2.5, True, None]}},
+    {"list": [{"role": "tool", "calls": [{"n": {"k": None}}]}, "3."], "in": {}},
+    {"top": [{"type": "text"}], "list": [], "in": {"x": "{"}},
+]
+
+LONG = "a text of more than twelve bytes"
+WHEN = datetime.datetime(2024, 2, 29, 23, 59, 58, 123456)
+UNREAD = {"unread": True}
+# By column: type, two values (the second record also has nulls), their JSON values.
+TYPES = {
+    "text": (pa.string(), ["plain", LONG], ["plain", LONG]),
+    "view": (pa.string_view(), [LONG, "é"], [LONG, "é"]),
+    "views": (pa.list_(pa.string_view()), [["a", LONG * 2, None], []], [["a", LONG * 2, None], []]),
+    "kind": (pa.dictionary(pa.int8(), pa.string()), ["b", "a"], ["b", "a"]),
+    "kinds": (pa.list_(pa.dictionary(pa.int32(), pa.large_string())), [["x", None], ["y", "x"]],
+              [["x", None], ["y", "x"]]),
+    "level": (pa.dictionary(pa.uint16(), pa.int64()), [-7, None], [-7, None]),
+    "map": (pa.map_(pa.string(), pa.int64()), [[("a", 1), ("b", None)], []],
+            [[{"key": "a", "value": 1}, {"key": "b"}], []]),
+    "pair": (pa.list_(pa.float32(), 2), [[0.5, -1], None], [[0.5, -1.0], None]),
+    "time": (pa.time64("us"), [WHEN.time(), None], ["23:59:58.123456", None]),
+    "second": (pa.time32("s"), [WHEN.time().replace(microsecond=0), None], ["23:59:58", None]),
+    "duration": (pa.duration("ms"), [datetime.timedelta(seconds=1.5), None], [1500, None]),
+    "when": (pa.timestamp("us"), [WHEN, None], ["2024-02-29T23:59:58.123456", None]),
+    "price": (pa.decimal128(9, 2), [decimal.Decimal("-12.05"), None], [-12.05, None]),
+    "half": (pa.float16(), [0.5, None], [0.5, None]),
+    "bytes": (pa.binary(), [b"text", b"\xff\xd8\xff"], ["text", UNREAD]),
+    "uuid": (pa.binary(16), [bytes(range(16)), None], [UNREAD, None]),
+    "huge": (pa.decimal128(38, 0), [decimal.Decimal(10 ** 21), decimal.Decimal(-5)], [UNREAD, -5]),
+    "far": (pa.timestamp("s"), [2 ** 50, 0], [UNREAD, "1970-01-01T00:00:00"]),
+}
+
+
+def write_types(out):
+    made = {name: pa.array(values, type) for name, (type, values, _) in TYPES.items()}
+    table = pa.table(made | {"nest": pa.StructArray.from_arrays([made["bytes"]], ["bytes"])})
+    pq.write_table(table, out / "types.parquet", store_schema=False)
+    records = [{name: json[i] for name, (_, _, json) in TYPES.items()} for i in range(2)]
+    write_lines(out / "types.jsonl",
+                [record | {"nest": {"bytes": record["bytes"]}} for record in records])
+
+
+def write_json(out):
+    features = datasets.Features({"top": datasets.Json(), "list": [datasets.Json()],
+                                  "in": {"x": datasets.Json()}})
+    records = [{"top": None} | one | {"in": {"x": None} | one["in"]} for one in JSON_RECORDS]
+    datasets.Dataset.from_list(records, features=features).to_parquet(out / "json.parquet")
+    with open(out / "json.jsonl", "w", encoding="utf-8") as lines:
+        for record in JSON_RECORDS:
+            lines.write(json.dumps(record) + "\n")
+
+
 def main():
     out = pathlib.Path(sys.argv[1])
     out.mkdir(exist_ok=True)
     write_records(out)
     write_times(out)
+    write_types(out)
+    write_json(out)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <span>
 
 #include "support/memory_file.h"
 #include "support/paths.h"
@@ -64,8 +65,32 @@ TEST(Parquet, OtherTypesAreText) {
 // Bytes that are no text, ids of a fixed size and numbers out of range keep no file from being
 // read.
 TEST(Parquet, ColumnsOfAllTypesAreRead) {
-    ExpectLines("../arrow/types.parquet",
-                JsonLines(Must(ReadTextFile(Golden("../arrow/types.jsonl")))));
+    ExpectLines("types.parquet", JsonLines(Must(ReadTextFile(Golden("types.jsonl")))));
+}
+
+// Columns of JSON texts are values of the record, as in the JSON lines that they come from.
+TEST(Parquet, ColumnsOfJsonAreValues) {
+    ExpectLines("json.parquet", JsonLines(Must(ReadTextFile(Golden("json.jsonl")))));
+}
+
+// A text that JSON's parser would read as another number stays a text.
+TEST(Parquet, NumbersInColumnsOfJsonKeepTheirDigits) {
+    std::string taken;
+    const RecordLines::Take take = [&](std::string_view text) {
+        taken += text;
+        return Status();
+    };
+    RecordLines lines(take);
+    Scalar type;
+    type.kind = Scalar::kJson;
+    lines.Begin('[');
+    for (const std::string_view text :
+         {"42", "1.5", "1.50", "18.00", "1e3", "18446744073709551616"}) {
+        lines.Value(type, std::as_bytes(std::span(text)), "answer");
+    }
+    lines.End(']');
+    ASSERT_TRUE(lines.EndRecord().ok() && lines.Flush().ok());
+    EXPECT_EQ(taken, "[42,1.5,\"1.50\",\"18.00\",\"1e3\",\"18446744073709551616\"]\n");
 }
 
 TEST(Parquet, FilesAndFoldersAreData) {
