@@ -757,6 +757,22 @@ Status CheckOther(const ModelSource& source, const std::string& folder) {
                      "{}: this is the folder of the model itself. Choose another one", folder);
 }
 
+// Gives tensors the shapes that they have in the source's folder: [1, 64] of a vector.
+Status KeepShapes(const ModelSource& source, std::vector<ExportTensor>& tensors) {
+    if (source.folder().empty()) return {};
+    const auto files = TensorFiles::Open(source.folder());
+    if (!files.ok()) return {};  // a configuration alone (--from-scratch)
+    for (ExportTensor& tensor : tensors) {
+        const SafeTensor* const saved = files->Find(tensor.name);
+        if (saved == nullptr) continue;
+        int64_t elements = 1;  // (the format's reader has checked the product)
+        for (const int64_t size : saved->shape) elements *= size;
+        // (Packed weights have fewer.)
+        if (elements == tensor.rows * tensor.from->cols) tensor.shape = saved->shape;
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<FolderPlan> PlanFolder(const ModelSource& source, const std::string& folder, SafeType type) {
@@ -764,6 +780,7 @@ Result<FolderPlan> PlanFolder(const ModelSource& source, const std::string& fold
     WEFT_ASSIGN(plan.config, ExportConfig(source, type));
     WEFT_TRY(SetScoreConfig(source, plan.config));
     WEFT_ASSIGN(plan.tensors, PlanExport(source));
+    WEFT_TRY(KeepShapes(source, plan.tensors));
     WEFT_ASSIGN(plan.files, TokenizerFiles(source));
     WEFT_ASSIGN(TextFiles modules, ModuleFiles(source));
     plan.files.merge(modules);

@@ -57,7 +57,7 @@ struct ExportTensor {
     float add = 0;        // to each value: GGUF includes the 1 of Gemma's norms in the weights
     RowRuns runs = {};    // of the folder's tensor, if it holds more than this one
     bool turned = false;  // [in, out] in the folder
-    std::optional<std::vector<int64_t>> shape{};  // set by PlanCopy: the shape in the file
+    std::optional<std::vector<int64_t>> shape{};  // the shape in the source's folder, if any
     std::optional<ExportBytes> bytes{};  // set by PlanCopy: bytes that are copied as they are
     // Only names for adapters set the next three members.
     RowRuns columns = {};  // of the folder's matrix
