@@ -50,7 +50,9 @@ class Tidy(unittest.TestCase):
     def test_families(self):
         report = "1: compares an architecture's name"
         for code in ('if (h.architecture == "gemma3") F();', 'x = arch.architecture() != "llama";',
-                     'return architecture.starts_with("gemma");'):
+                     'return architecture.starts_with("gemma");',
+                     'if (model.type == "phi3") F();', 'if (f.model_type.starts_with("q")) F();',
+                     'return "gemma" == shape.architecture;'):
             self.expect("src/base/c.cc", code + "\n", report)
         self.put("src/base/c.cc", "int x;\n")
         self.put("src/base/families/gemma.cc", 'bool x = architecture == "gemma3";\n')
@@ -96,9 +98,17 @@ class Tidy(unittest.TestCase):
         self.expect("docs/architecture.md", row, "1: net: src/CMakeLists.txt says: none")
         self.expect("docs/architecture.md", row, "1: no row for the folder base")
         self.expect("docs/architecture.md", row + "| `odd` | x | |\n", "2: odd: ")
-        self.put("docs/architecture.md", "| `base` | errors | |\n| `net` | links | |\n")
+        rows = "| `base` | errors | |\n| `net` | links | |\n"
+        self.put("docs/architecture.md", rows)
         status, out = self.run_tidy()
         self.assertEqual(status, 0, out)
+        self.put("src/net/tcp/a.cc", "int x;\n")
+        self.put("src/net/shm/ring/a.cc", "int x;\n")
+        self.expect("docs/architecture.md", rows, "1: no row for the folder net/tcp")
+        deep = rows + "| `net/tcp`, `shm` | kinds |\n| `net/shm/ring`%s | a ring |\n"
+        self.expect("docs/architecture.md", deep % ", `x`", "4: there is no folder src/net/shm/x")
+        self.put("docs/architecture.md", deep % "")
+        self.assertEqual(self.run_tidy()[0], 0)
 
     def test_sizes(self):
         self.expect("src/net/d.cc", "// " + "x" * 98 + "\n", "1: 101 columns")
