@@ -58,7 +58,7 @@ void PrintVersion(bool json) {
                    {"kernels", device.kernels},
                    {"kernels_built", device.kernels_built},
                    {"gpus", GpusJson(gpus)},
-                   {"gpus_none", gpus.none},
+                   {"gpus_none", NoGpuText(gpus)},
                    {"shaders", ShadersJson()},
                    {"transports", transports},
                    {"mpi_plugins", plugins},

@@ -62,8 +62,8 @@ Cards ListCards() {
     for (Card& card : all.cards) AddMissing(lists, card);
     if (!all.cards.empty()) return all;
     for (const Listed& list : lists) {
-        if (all.none.find(list.reason) != all.none.npos) continue;  // a build without kernels
-        all.none += (all.none.empty() ? "" : "; ") + list.reason;
+        const bool listed = std::ranges::find(all.none, list.reason) != all.none.end();
+        if (!listed) all.none.push_back(list.reason);  // a build without kernels has one reason
     }
     return all;
 }

@@ -27,8 +27,8 @@ struct Card {
 bool IsSameCard(const Description& a, const Description& b);
 
 struct Cards {
-    std::vector<Card> cards;  // in the order in which the drivers list them
-    std::string none;         // why `cards` is empty
+    std::vector<Card> cards;        // in the order in which the drivers list them
+    std::vector<std::string> none;  // why `cards` is empty: a reason of each driver
 };
 Cards ListCards();
 

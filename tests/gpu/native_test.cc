@@ -1,6 +1,7 @@
 // The drivers of CUDA and HIP on their stand-ins (standin/driver.cc): faults come out as named
 // errors, and nothing leaks. WEFT_TEST_API names the driver.
 #include <dlfcn.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 
@@ -385,7 +386,7 @@ TEST_F(NativeFaults, AStopEndsTheCompilation) {
 
 TEST_F(NativeFaults, ACardIsListedWithItsDrivers) {
     const Cards found = ListCards();
-    ASSERT_FALSE(found.cards.empty()) << found.none;
+    ASSERT_FALSE(found.cards.empty()) << fmt::format("{}", fmt::join(found.none, "; "));
     for (const Card& card : found.cards) {
         if (card.best().api != test::TestApi()) continue;
         EXPECT_EQ(card.best().name, "Stand-in");

@@ -1,5 +1,7 @@
 #include "backend/gpu/gpu_device.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -208,7 +210,8 @@ GpuChoice ChooseGpus(int local_rank) {
     GpuChoice choice;
     if (!CheckBuilt().ok()) return choice;
     const gpu::Cards found = gpu::ListCards();
-    if (found.cards.empty()) Log(LogLevel::kDebug, "--device auto: no GPU: {}", found.none);
+    if (found.cards.empty())
+        Log(LogLevel::kDebug, "--device auto: no GPU: {}", fmt::join(found.none, "; "));
     std::vector<gpu::Description> all;
     for (const gpu::Card& card : found.cards) all.push_back(card.best());
     for (const gpu::Description* gpu : InOrder(all, local_rank)) {

@@ -48,6 +48,18 @@ std::string ShadersText() {
                        fmt::join(lacking, ", "));
 }
 
+// Prints `text` behind a head of 14 columns, in lines of 100 columns. Breaks at spaces.
+void PrintWrapped(std::string_view head, std::string_view text) {
+    constexpr size_t kIndent = 14, kColumns = 100 - kIndent;
+    for (; !text.empty(); head = {}) {
+        size_t end = text.size() <= kColumns ? text.npos : text.rfind(' ', kColumns);
+        if (end == text.npos && text.size() > kColumns) end = text.find(' ');  // a long word
+        end = std::min(end, text.size());
+        PrintOut("{:<{}}{}\n", head, kIndent, text.substr(0, end));
+        text.remove_prefix(std::min(text.size(), end + 1));
+    }
+}
+
 }  // namespace
 
 Json GpusJson(const gpu::Cards& list) {
@@ -91,12 +103,16 @@ Json GpusJson(const gpu::Cards& list) {
     return gpus;
 }
 
+std::string NoGpuText(const gpu::Cards& list) {
+    return fmt::format("{}", fmt::join(list.none, "; "));
+}
+
 Json ShadersJson() {
     return {{"count", shaders::Names().size()}, {"lacking", shaders::FeaturesLacking()}};
 }
 
 void PrintGpuLines(const gpu::Cards& list) {
-    if (list.cards.empty()) PrintOut("gpus           none: {}\n", list.none);
+    if (list.cards.empty()) PrintOut("gpus           none: {}\n", NoGpuText(list));
     for (const gpu::Card& card : list.cards) {
         const gpu::Description& one = card.best();
         PrintOut("{:<14} {} ({}, {}, {}){}{}\n", NameOf(one), one.name, one.driver,
@@ -107,7 +123,8 @@ void PrintGpuLines(const gpu::Cards& list) {
 }
 
 void PrintGpus(const gpu::Cards& list) {
-    if (list.cards.empty()) PrintOut("no gpu: {}\n", list.none);
+    if (list.cards.empty()) PrintOut("no gpu\n");
+    for (const std::string& reason : list.none) PrintWrapped("  because", reason);
     for (const gpu::Card& card : list.cards) {
         const gpu::Description& one = card.best();
         PrintOut("{}: {}\n", NameOf(one), one.name);
@@ -116,7 +133,7 @@ void PrintGpus(const gpu::Cards& list) {
             PrintOut("  also        {}{}{}\n", NameOf(device),
                      device.unusable.empty() ? "" : ", which can't be used: ", device.unusable);
         }
-        for (const std::string& reason : card.missing) PrintOut("  not {}\n", reason);
+        for (const std::string& reason : card.missing) PrintWrapped("  not", reason);
         PrintOut("  driver      {} (version {:#x})\n", one.driver, one.driver_version);
         PrintOut("  {:<12}{}, {:04x}:{:04x}, {}\n", gpu::ApiName(one.api), one.api_version,
                  one.vendor_id, one.device_id, gpu::KindName(one.kind));

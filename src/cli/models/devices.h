@@ -7,6 +7,8 @@
 namespace weft::cli {
 
 Json GpusJson(const gpu::Cards& list);
+// Why the list has no card, in one line; "" if it has one.
+std::string NoGpuText(const gpu::Cards& list);
 Json ShadersJson();
 void PrintGpuLines(
     const gpu::Cards& list);             // for --version: one line per GPU, and one about shaders

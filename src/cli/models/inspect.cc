@@ -139,7 +139,8 @@ void PrintModel(const model_files::ModelSource& source) {
 void InspectDevices(bool json) {
     const gpu::Cards gpus = gpu::ListCards();
     if (json)
-        PrintJson({{"gpus", GpusJson(gpus)}, {"gpus_none", gpus.none}, {"shaders", ShadersJson()}});
+        PrintJson(
+            {{"gpus", GpusJson(gpus)}, {"gpus_none", NoGpuText(gpus)}, {"shaders", ShadersJson()}});
     else
         PrintGpus(gpus);
 }
