@@ -403,14 +403,53 @@ TEST(DataForms, RecordsWithMediaAreErrors) {
     EXPECT_EQ(told("names"), kAsked + kAnswered + "|");
 }
 
+// The marked samples of a file in the folder, or its error, without the folder's path.
+std::string MarkedIn(const TempDir& folder, const std::string& name, const std::string& text) {
+    std::string said = FileMarked({WriteText(folder, name, text)});
+    const std::string place = folder / "";
+    for (size_t at; (at = said.find(place)) != said.npos;) said.erase(at, place.size());
+    return said;
+}
+
+TEST(DataForms, ConversationsInTables) {
+    const TempDir folder;
+    const std::string e = "<|endoftext|>]|";
+    const auto marked = [&](const std::string& name, const std::string& text) {
+        return MarkedIn(folder, name, text);
+    };
+    const std::string asks = R"("[{""role"": ""user"", ""content"": ""U""}]")";
+    const std::string answers = R"("[{""content"": ""A"", ""from"": ""gpt""}]")";
+    EXPECT_EQ(marked("t.csv", "prompt,completion\n" + asks + "," + answers + "\n"),
+              kAsked + kAnswered + "|");
+    EXPECT_EQ(marked("t.csv", "prompt,completion\n" + asks + ",A\n"), kAsked + kAnswered + "|");
+    EXPECT_EQ(marked("t.csv", "prompt,completion\na,\"[{\"\"n\"\": 1}]\"\n[{,[\n"),
+              "a[[{\"n\": 1}]" + e + "[{[[" + e);
+    EXPECT_EQ(marked("t.csv", "prompt,completion\na,\"[{\"\"role\"\": \"\"victim\"\"}]\"\n"),
+              "a[[{\"role\": \"victim\"}]" + e);
+    EXPECT_EQ(marked("t.csv", "prompt,completion\na,[{'role': 'victim'}]\n"),
+              "a[[{'role': 'victim'}]" + e);
+    // Without a content, in a file that can hold lists, and of an instruction: texts.
+    const std::string ann = R"("[{""name"": ""Ann"", ""role"": ""user""}]")";
+    EXPECT_EQ(marked("t.csv", "prompt,completion\na," + ann + "\n"),
+              R"(a[[{"name": "Ann", "role": "user"}])" + e);
+    const std::string json = R"([{\"role\": \"user\", \"content\": \"U\"}])";
+    EXPECT_EQ(marked("t.jsonl", R"({"prompt": "a", "completion": ")" + json + "\"}\n"),
+              R"(a[[{"role": "user", "content": "U"}])" + e);
+    EXPECT_EQ(marked("t.csv", "instruction,response\na," + asks + "\n").find("error"),
+              std::string::npos);
+    for (const char* text : {"[{'role': 'user'}]", "[{'n': 1, 'from' : 'gpt'}]"}) {
+        EXPECT_NE(marked("t.csv", fmt::format("prompt,completion\n\"{}\",b\n", text))
+                      .find("t.csv: line 2: 'prompt' is a string that is not JSON"),
+                  std::string::npos)
+            << text;
+    }
+}
+
 TEST(DataForms, Tables) {
     const TempDir folder;
     const std::string e = "<|endoftext|>]|";
     const auto marked = [&](const std::string& name, const std::string& text) {
-        std::string said = FileMarked({WriteText(folder, name, text)});
-        const std::string place = folder / "";
-        for (size_t at; (at = said.find(place)) != said.npos;) said.erase(at, place.size());
-        return said;
+        return MarkedIn(folder, name, text);
     };
     const std::string wanted = "a[b" + e + "c, d[\"e\"\nf" + e;
     EXPECT_EQ(marked("t.csv", "prompt,completion\na,b\n\"c, d\",\"\"\"e\"\"\nf\"\n"), wanted);
@@ -431,23 +470,6 @@ TEST(DataForms, Tables) {
                      "messages,n\n\"[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"U\"\"}, "
                      "{\"\"role\"\": \"\"assistant\"\", \"\"content\"\": \"\"A\"\"}]\",3\n"),
               kAsked + kAnswered + "|");
-    const std::string asks = R"("[{""role"": ""user"", ""content"": ""U""}]")";
-    const std::string answers = R"("[{""content"": ""A"", ""from"": ""gpt""}]")";
-    EXPECT_EQ(marked("t.csv", "prompt,completion\n" + asks + "," + answers + "\n"),
-              kAsked + kAnswered + "|");
-    EXPECT_EQ(marked("t.csv", "prompt,completion\n" + asks + ",A\n"), kAsked + kAnswered + "|");
-    EXPECT_EQ(marked("t.csv", "prompt,completion\na,\"[{\"\"n\"\": 1}]\"\n[{,[\n"),
-              "a[[{\"n\": 1}]" + e + "[{[[" + e);
-    EXPECT_EQ(marked("t.csv", "prompt,completion\na,\"[{\"\"role\"\": \"\"victim\"\"}]\"\n"),
-              "a[[{\"role\": \"victim\"}]" + e);
-    EXPECT_EQ(marked("t.csv", "prompt,completion\na,[{'role': 'victim'}]\n"),
-              "a[[{'role': 'victim'}]" + e);
-    for (const char* text : {"[{'role': 'user'}]", "[{'n': 1, 'from' : 'gpt'}]"}) {
-        EXPECT_NE(marked("t.csv", fmt::format("prompt,completion\n\"{}\",b\n", text))
-                      .find("t.csv: line 2: 'prompt' is a string that is not JSON"),
-                  std::string::npos)
-            << text;
-    }
     // Errors name the line.
     EXPECT_TRUE(marked("t.csv", "prompt,completion\n\"a\nb\",c\nd,e,f\n")
                     .find("error: t.csv: line 4: 3 fields; the first row names 2 columns") !=

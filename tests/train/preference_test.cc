@@ -7,6 +7,7 @@
 #include <set>
 
 #include "support/paths.h"
+#include "train/data/messages.h"
 #include "train/data/packed_ids.h"
 #include "train/data_case.h"
 #include "train/preference_loss.h"
@@ -65,13 +66,19 @@ TEST(Preference, Conversations) {
         "\"chosen\": [" + user + "," + chosen + "], \"rejected\": [" + user + "," + rejected + "]}";
     EXPECT_EQ(AnswersOf("{" + whole), answers);
     EXPECT_EQ(AnswersOf("{\"prompt\": \"Sky?\"," + whole), answers);
-    // As texts of JSON, on one line or several.
+    // A table's texts of JSON, on one line or several.
     for (const char* open : {"[", " [", "[\n  "}) {
-        const OrderedJson texts{{"prompt", open + user + "]"},
-                                {"chosen", open + chosen + "]"},
-                                {"rejected", open + rejected + "]"}};
+        OrderedJson texts{{"prompt", open + user + "]"},
+                          {"chosen", open + chosen + "]"},
+                          {"rejected", open + rejected + "]"}};
+        ASSERT_TRUE(ReadListsOfTable(texts).ok());
         EXPECT_EQ(AnswersOf(texts.dump()), answers) << texts;
     }
+    OrderedJson mixed{{"chosen", R"([{"role": "user", "content": "A"}])"},
+                      {"rejected", R"([{"role": "admin", "content": "A"}])"}};
+    const OrderedJson before = mixed;
+    ASSERT_TRUE(ReadListsOfTable(mixed).ok());
+    EXPECT_EQ(mixed, before);  // both are texts
     EXPECT_EQ(AnswersOf(R"({"prompt": "a", "chosen": " [b", "rejected": "[1]"})"),
               "+a[ [b<|endoftext|>]-a[[1]<|endoftext|>]");
     EXPECT_EQ(AnswersOf(R"({"prompt": "a", "chosen": "[{\"n\": 1}]", "rejected": "[{b"})"),

@@ -13,6 +13,7 @@
 #include "base/open_files.h"
 #include "base/utf8.h"
 #include "train/data/data_files.h"
+#include "train/data/messages.h"
 #include "train/data/preference.h"
 #include "train/data/random.h"
 #include "train/data/table.h"
@@ -39,6 +40,7 @@ Result<OrderedJson> ObjectOfRow(const RecordFile& file, std::string_view text) {
     }
     OrderedJson record = OrderedJson::object();
     for (size_t i = 0; i < fields.size(); ++i) record[columns[i]] = std::move(fields[i]);
+    WEFT_TRY(ReadListsOfTable(record));
     return record;
 }
 

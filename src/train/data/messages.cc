@@ -194,6 +194,26 @@ Status UseOpenAiNames(OrderedJson& message) {
     return {};
 }
 
+// Whether a text is the JSON of a list of messages. A list in another notation that names a role
+// (Python's print) counts, too: ListOf names its fault.
+bool HoldsMessages(std::string_view text) {
+    text = Trim(text);
+    if (!text.starts_with('[') || !Trim(text.substr(1)).starts_with('{')) return false;
+    const auto list = ParseOrderedJsonText(text);
+    if (!list.ok()) return NamesRole(text);
+    // (Another JSON may have roles, too, such as those of an event or of members of a team.)
+    bool known = false;
+    for (const OrderedJson& each : *list) {
+        if (!each.is_object()) return false;
+        const auto role = each.find(each.contains("role") ? "role" : "from");
+        if (role == each.end() || !role->is_string()) return false;
+        const auto has = [&each](const char* name) { return each.contains(name); };
+        if (!std::ranges::any_of(kContentNames, has) && !has("tool_calls")) return false;
+        known = known || !RoleNamed(role->get_ref<const std::string&>()).empty();
+    }
+    return known;
+}
+
 // A list, or the text of one.
 Result<OrderedJson> ListOf(const OrderedJson& value, std::string_view name, std::string_view what) {
     OrderedJson list = value;
@@ -236,29 +256,30 @@ bool IsListOfObjects(const OrderedJson& value) {
            std::ranges::all_of(value, [](const OrderedJson& each) { return each.is_object(); });
 }
 
-bool HoldsMessages(const OrderedJson& value) {
-    if (!value.is_string()) return value.is_array();
-    const std::string_view text = Trim(value.get_ref<const std::string&>());
-    if (!text.starts_with('[')) return false;
-    const std::string_view object = Trim(text.substr(1));
-    if (!object.starts_with('{')) return false;
-    const auto list = ParseOrderedJsonText(text);
-    if (!list.ok()) return NamesRole(text);
-    // (Another JSON may have roles, too, such as those of an event.)
-    bool known = false;
-    for (const OrderedJson& each : *list) {
-        if (!each.is_object()) return false;
-        const auto role = each.find(each.contains("role") ? "role" : "from");
-        if (role == each.end() || !role->is_string()) return false;
-        known = known || !RoleNamed(role->get_ref<const std::string&>()).empty();
-    }
-    return known;
-}
-
 std::string RoleNamed(std::string_view said) {
     const std::string lower = LowerCase(said);
     const auto known = std::ranges::find(kRoleNames, lower, &RoleName::said);
     return known == std::end(kRoleNames) ? "" : std::string(known->role);
+}
+
+Status ReadListsOfTable(OrderedJson& row) {
+    const auto read = [&row](std::initializer_list<const char*> names) -> Status {
+        for (const char* name : names) {
+            const auto cell = row.find(name);
+            if (cell == row.end()) continue;
+            if (!HoldsMessages(cell->get_ref<const std::string&>())) return {};
+        }
+        for (const char* name : names) {
+            const auto cell = row.find(name);
+            if (cell == row.end()) continue;
+            WEFT_ASSIGN(*cell, ListOf(*cell, name, "a list of messages"));
+        }
+        return {};
+    };
+    WEFT_TRY(read({"chosen", "rejected"}));
+    if (!row.contains("prompt")) return {};  // a response may belong to an instruction
+    for (const char* name : {"prompt", "completion", "response"}) WEFT_TRY(read({name}));
+    return {};
 }
 
 Result<OrderedJson> ListOfMessages(const OrderedJson& value, std::string_view name) {

@@ -26,10 +26,10 @@ std::string_view KindOf(const chat::OrderedJson& value);
 // Whether the value is a list of objects, or a text that may be the JSON of one.
 bool IsListOfObjects(const chat::OrderedJson& value);
 
-// Whether the value of a prompt or an answer is a list, or the JSON text of a list of messages, as
-// tables have it; other texts are texts. A list in another notation that names a role (Python's
-// print) counts, too: ListOfMessages names its fault.
-bool HoldsMessages(const chat::OrderedJson& value);
+// Replaces texts of a table's row by the lists of messages whose JSON they are: a prompt and
+// answers. Both answers of a preference stay texts if one is another text. (Records of other files
+// have lists; as in TRL, a string there is a text.)
+Status ReadListsOfTable(chat::OrderedJson& row);
 
 // value: a list of messages, or a string with such a list as JSON. name: the list's name in errors.
 Result<chat::OrderedJson> ListOfMessages(const chat::OrderedJson& value, std::string_view name);

@@ -45,23 +45,16 @@ Error Lacks(const char* name, LossKind loss) {
 
 // A string, or a list of messages with OpenAI's names.
 Result<OrderedJson> TextOrMessages(const OrderedJson& value, const char* name) {
-    const bool list = HoldsMessages(value);
-    if (!list) {
-        if (auto made = TextOfValue(value)) return OrderedJson(*std::move(made));
-    }
-    const bool others = value.is_array() && std::ranges::any_of(value, [](const OrderedJson& each) {
-                            return !each.is_object();
-                        });
-    if (!list || others) {
+    if (auto made = TextOfValue(value)) return OrderedJson(*std::move(made));
+    const bool objects = value.is_array() && std::ranges::all_of(value, [](const auto& each) {
+                             return each.is_object();
+                         });
+    if (!objects) {
         return MakeError(ErrorCode::kCorrupt, "'{}' is {}; expected a string or a list of messages",
                          name, value.is_array() ? "a list of other values" : KindOf(value));
     }
-    WEFT_ASSIGN(OrderedJson made, ListOfMessages(value, name));
-    const bool objects =
-        std::ranges::all_of(made, [](const OrderedJson& message) { return message.is_object(); });
-    if (!made.empty() && objects) return made;
-    return MakeError(ErrorCode::kCorrupt, "'{}' is {}; expected messages", name,
-                     made.empty() ? "an empty list" : "a list of other values");
+    if (!value.empty()) return ListOfMessages(value, name);
+    return MakeError(ErrorCode::kCorrupt, "'{}' is an empty list; expected messages", name);
 }
 
 Result<OrderedJson> AnswerOf(const OrderedJson& record, const char* name, LossKind loss) {

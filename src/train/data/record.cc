@@ -174,7 +174,7 @@ Status AddMessages(const RecordJson& record, Keys keys, const char* role, Record
     if (value == nullptr) {
         return MakeError(ErrorCode::kCorrupt, "no '{}' in the record", *keys.begin());
     }
-    if (!HoldsMessages(*value)) {
+    if (!value->is_array()) {
         const auto text = TextOfValue(*value);
         if (!text) return WrongType(NameIn(record, keys), "a string or a list of messages", *value);
         messages.push_back({{"role", role}, {"content", *text}});
@@ -188,7 +188,7 @@ Status AddMessages(const RecordJson& record, Keys keys, const char* role, Record
 Result<Record> ParsePair(const RecordJson& record) {
     const RecordJson* prompt = Find(record, {"prompt"});
     const RecordJson* completion = Find(record, kCompletion);
-    const bool told = (prompt != nullptr && HoldsMessages(*prompt)) || HoldsMessages(*completion);
+    const bool told = (prompt != nullptr && prompt->is_array()) || completion->is_array();
     WEFT_ASSIGN(const std::string system, SystemOf(record));
     if (!told && !system.empty()) {  // an instruction: the system message has no place in a pair
         InstructionRecord made;
