@@ -2,6 +2,7 @@
 #include "cluster/join/launcher.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -329,6 +330,34 @@ TEST_F(Meeting, TwoProcessesOfOneRankEndTheWait) {
     EXPECT_NE(gathered.error().message.find("two processes are rank 1 of 3: "), std::string::npos)
         << gathered.error().message;
     EXPECT_LT(NowNs() - begin, test::LimitNs(20'000));
+}
+
+TEST_F(Meeting, ARankOfAnotherSizeIsToldWhy) {
+    std::thread rank([&] {
+        auto fd = DialRankZero({address_}, Deadline::In(2000));
+        ASSERT_TRUE(fd.ok());
+        auto proved =
+            ProveRank(std::move(*fd), 1, 4, Key("the right key of this test"), Deadline::In(3000));
+        ASSERT_TRUE(proved.ok()) << proved.error().message;
+        pollfd entry{proved->fd.get(), POLLIN, 0};
+        ASSERT_EQ(::poll(&entry, 1, 3000), 1);
+        Bytes in(4096);
+        const ssize_t got = ::recv(proved->fd.get(), in.data(), in.size(), 0);
+        ASSERT_GT(got, 0);
+        size_t consumed = 0;
+        const auto frame = ParseFrame(View(in).first(static_cast<size_t>(got)), true, &consumed);
+        ASSERT_TRUE(frame.ok() && frame->has_value());
+        const auto verdict = OpenFrame(proved->session, **frame);
+        ASSERT_TRUE(verdict.ok()) << verdict.error().message;
+        const std::string_view text(reinterpret_cast<const char*>(verdict->data()),
+                                    verdict->size());
+        EXPECT_NE(text.find("it is rank 1 of 4, of another job: this job has 3 ranks"), text.npos);
+    });
+    const auto gathered = Gather(700);
+    rank.join();
+    ASSERT_FALSE(gathered.ok());
+    EXPECT_NE(gathered.error().message.find("this job has 3 ranks"), std::string::npos)
+        << gathered.error().message;
 }
 
 // A worker whose protocol differs from that of a launcher's ranks.
