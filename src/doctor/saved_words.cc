@@ -292,6 +292,19 @@ std::string SavedWord(std::string_view word, UnknownWord unknown, Source source,
     return kept;
 }
 
+// name="/dev/dri/renderD128": the name of a device file is not private.
+bool IsDeviceFile(std::string_view bare) {
+    constexpr size_t kMostName = 24;
+    const size_t quote = bare.find("=\"");
+    if (quote == bare.npos) return false;
+    const std::string_view path = bare.substr(quote + 2);
+    return BeginsWithOneOf(path, "/dev/infiniband/ /dev/dri/ /dev/kfd /dev/nvidia") &&
+           path.size() < kMostName + std::string_view("/dev/infiniband/").size() &&
+           path.find_first_not_of(
+               "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/"
+               "_-") == path.npos;
+}
+
 }  // namespace
 
 bool IsKnownWord(std::string_view word) {
@@ -336,6 +349,7 @@ std::string SavedWords(std::string_view line, UnknownWord unknown, Pseudonyms& n
 std::string SavedLogWord(std::string_view word, Pseudonyms& names) {
     constexpr ptrdiff_t kMostDigits = 9;  // "1024.000"
     const std::string_view bare = Bare(word);
+    if (IsDeviceFile(bare)) return std::string(word);
     if (bare.empty() || bare.starts_with("pid=") || bare.starts_with("name=")) return "";
     const auto& log = Known().log;
     if (log.contains(LowerCase(word)) || log.contains(LowerCase(bare))) return std::string(word);
