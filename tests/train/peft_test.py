@@ -41,6 +41,31 @@ CASES = [("Llama", {}, ["--lora-alpha", "16"]),
          ("GPTJ", dict(n_embd=64, n_layer=2, n_head=4, rotary_dim=8, num_key_value_heads=4,
                        intermediate_size=256), []),
          ("Mamba2", dict(num_heads=8, head_dim=16, state_size=16, n_groups=2), [])]
+# Adapters of PEFT's own making, merged as a folder that transformers reads.
+OWN = [("GPTNeoX", dict(num_key_value_heads=4), dict(target_modules=["lm_head", "dense"])),
+       ("GPTNeoX", dict(num_key_value_heads=4),
+        dict(target_modules=["dense"], modules_to_save=["lm_head"])),
+       ("Llama", dict(tie_word_embeddings=True), dict(target_modules=["lm_head", "q_proj"]))]
+
+
+def check_own(program, folder, torch, peft, model_class, base, how):
+    """Merges an adapter of random numbers and compares with PEFT."""
+    adapter, merged = os.path.join(folder, "adapter"), os.path.join(folder, "merged")
+    made = peft.get_peft_model(model_class.from_pretrained(base, dtype=torch.float32),
+                               peft.LoraConfig(r=4, task_type="CAUSAL_LM", **how)).eval()
+    ids = torch.tensor([TOKENS])
+    with torch.no_grad():
+        for one in made.parameters():
+            if one.requires_grad:
+                one.add_(torch.randn_like(one) * 0.1)
+        expected = made(ids).logits
+    made.save_pretrained(adapter)
+    weft(program, "merge", base, "--lora", adapter, "-o", merged, "--save-format", "hf")
+    with torch.no_grad():
+        got = model_class.from_pretrained(merged, dtype=torch.float32)(ids).logits
+    error = ((got - expected).abs().max() / expected.abs().max()).item()
+    print(f"{model_class.__name__} {how}: merged logits differ by {error:.2g}")
+    assert error <= TOLERANCE, error
 
 
 def main():
@@ -88,6 +113,14 @@ def main():
                   f"{effect:.2g}")
             assert effect > 0.01, "the adapter says nothing"
             assert error <= TOLERANCE, error
+        for number, (family, more, how) in enumerate(OWN):
+            model_class = getattr(transformers, family + "ForCausalLM")
+            own = os.path.join(folder, f"own{number}")
+            base = os.path.join(own, "base")
+            model_class(getattr(transformers, family + "Config")(**CONFIG | more)).save_pretrained(
+                base)
+            tokenizer.save(os.path.join(base, "tokenizer.json"))
+            check_own(program, own, torch, peft, model_class, base, how)
     return 0
 
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "model_files/hf/draft_folder.h"
+#include "model_files/hf/export.h"
 
 namespace weft::model_files::hf {
 namespace {
@@ -712,14 +713,13 @@ Status Assembly::AddEnds() {
     if (norm_bias != nullptr) AddVector("output_norm.bias", std::move(norm_bias));
     if (family_.encoder) return AddEncoderHead();
     bool tied = true, found = false;
-    for (const char* name : {"lm_head", "language_model.lm_head", "output", "head", "embed_out",
-                             "decoder", "output_projection"}) {
+    for (const std::string name : OutputNames()) {
         WEFT_ASSIGN(MatrixPtr head, Linear(name));
         WEFT_ASSIGN(const bool same, IsHeadTied(head, embedding));
         tied = tied && same;
         found = found || head != nullptr;
         if (head != nullptr && !same) add("output", std::move(head), scales.output);
-        WEFT_ASSIGN(MatrixPtr bias, Column(name + std::string(".bias")));
+        WEFT_ASSIGN(MatrixPtr bias, Column(name + ".bias"));
         if (bias != nullptr) AddVector("output.bias", std::move(bias));
     }
     WEFT_ASSIGN(const bool scores, AddScoreHead());

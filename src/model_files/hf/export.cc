@@ -700,6 +700,13 @@ Result<LayerPath> LayerPathOf(const ModelSource& source) {
     return LayerPath{fmt::format("{}.", family->path), std::string(family->layers)};
 }
 
+std::span<const char* const> OutputNames() {
+    static constexpr const char* kNames[] = {
+        "lm_head", "language_model.lm_head", "output", "head", "embed_out",
+        "decoder", "output_projection"};
+    return kNames;
+}
+
 Result<std::string> OutputModuleOf(const ModelSource& source) {
     WEFT_ASSIGN(const Family* family, NamingFamily(source));
     if (family->encoder || HasScoreHead(source)) return std::string();

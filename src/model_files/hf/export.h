@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,8 @@ struct LayerPath {
     std::string before, layers;
 };
 Result<LayerPath> LayerPathOf(const ModelSource& source);
+// The names that folders give the output matrix: "lm_head", "embed_out", ...
+std::span<const char* const> OutputNames();
 // The output matrix in that class: "lm_head"; "": the class generates no text.
 Result<std::string> OutputModuleOf(const ModelSource& source);
 // Whether the model may have the folder's embedding and output matrix multiplied by factors.

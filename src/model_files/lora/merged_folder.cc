@@ -202,6 +202,17 @@ class Renaming {
         return {};
     }
 
+    // Finds the folder's output matrix by the name that its class gives the module, too: GPT-NeoX's
+    // lm_head is saved as embed_out.
+    void NameOutput(const std::string& module) {
+        for (const std::string name : hf::OutputNames()) {
+            const auto saved = places_.find(PlaceOf(name + ".weight"));
+            if (saved == places_.end() || module.empty()) continue;
+            places_.emplace(PlaceOf(module + ".weight"), saved->second);
+            return;
+        }
+    }
+
     // Adds the output matrix that `merged` has if the adapter changes a model that uses its
     // embedding as the output matrix. module: of the output matrix in the folder's class.
     Status AddOutput(const MergedSource& merged, const std::string& module,
@@ -275,6 +286,7 @@ Result<MergedFolder> MergeInFolder(const MergedSource& merged) {
     WEFT_ASSIGN(const std::vector<hf::ExportTensor> names, hf::FolderNames(merged, kAdapterPrefix));
     WEFT_ASSIGN(const std::string output, hf::OutputModuleOf(merged));
     Renaming renaming(*folder);
+    renaming.NameOutput(output);
     WEFT_TRY(renaming.AddOutput(merged, output, names));
     WEFT_TRY(renaming.TakeOthers(merged.plan(), names));
     WEFT_ASSIGN(const LoraPlan plan, renaming.Of(merged.plan()));
