@@ -402,7 +402,15 @@ Status Trainer::CheckMemory(bool planned) {
 // than those of vectors take little.
 Result<uint64_t> Trainer::HostBytesOfLoss() const {
     const VectorOptions& vectors = options_.vectors;
-    if (!vectors.on() || layout_.stage + 1 != layout_.pp()) return 0;
+    if (!vectors.on()) return 0;
+    const auto number = [](int64_t x) { return static_cast<uint64_t>(x); };
+    const int64_t own = options_.micro_batch * options_.accumulation;
+    const uint64_t records = number(own * layout_.dp);
+    WEFT_TRY(CheckVectorBatch(vectors, records));
+    if (layout_.stage + 1 != layout_.pp()) {  // passes the sum of all vectors on
+        return vectors.joins() ? records * number(vectors.texts * vector_columns_) * sizeof(float)
+                               : 0;
+    }
     model_files::EmbeddingHead head;
     if (!HasHead(vectors.loss)) {
         WEFT_ASSIGN(head, model_files::ReadEmbeddingHead(*source_));
@@ -410,10 +418,8 @@ Result<uint64_t> Trainer::HostBytesOfLoss() const {
     WEFT_ASSIGN(const model_files::Pooling pooling, PoolingOf(vectors, head));
     const bool all_rows = pooling == model_files::Pooling::kMean;
     const int64_t of_text = all_rows ? options_.sequence : 1;
-    const int64_t own = options_.micro_batch * options_.accumulation;
-    const auto number = [](int64_t x) { return static_cast<uint64_t>(x); };
     return VectorLossBytes(vectors, number(options_.micro_batch * vectors.texts * of_text),
-                           number(vector_columns_), number(own * layout_.dp), number(own));
+                           number(vector_columns_), records, number(own));
 }
 
 // Whether these options would fit on the open device. Collective.
@@ -609,16 +615,6 @@ Status Trainer::ReadVectors(const Batch& batch) {
     if (!options_.vectors.joins()) return {};
     const auto texts = static_cast<size_t>(options_.vectors.texts);
     const auto columns = static_cast<size_t>(vector_columns_);
-    // The cosines of anchors and candidates, which grow with the square of the batch.
-    constexpr uint64_t kMostCosines = uint64_t{1} << 28;
-    const uint64_t records = batch.global_sequences;
-    if (records > 0 && records * (texts - 1) > kMostCosines / records) {
-        return MakeError(ErrorCode::kUsage,
-                         "--loss contrastive: {} records an update with {} texts each have {} "
-                         "pairs of an anchor and a candidate; expected at most {}. Use a smaller "
-                         "--micro-batch or --grad-accum",
-                         records, texts, records * records * (texts - 1), kMostCosines);
-    }
     vectors_.assign(batch.all * texts * columns, 0.0f);
     reads_vectors_ = true;
     const Status ran = RunPasses(batch, true);
@@ -633,8 +629,8 @@ Status Trainer::ReadVectors(const Batch& batch) {
         WEFT_TRY(groups_.world->AllReduce(std::span<float>(vectors_), tag));
     }
     vector_sums_ = {};
-    vector_slopes_.assign(batch.sequences.size() * texts * columns, 0.0f);
     if (layout_.stage + 1 != layout_.pp()) return {};
+    vector_slopes_.assign(batch.sequences.size() * texts * columns, 0.0f);
     const PinnedThread pinned(cluster_.cores());
     const VectorSums sums = train::JoinVectors(
         options_.vectors,

@@ -228,6 +228,19 @@ Result<Pooling> PoolingOf(const VectorOptions& options, const model_files::Embed
                      "expected last, mean or cls over all tokens");
 }
 
+Status CheckVectorBatch(const VectorOptions& options, uint64_t records) {
+    if (!options.joins() || records == 0) return {};
+    // They grow with the square of the batch.
+    constexpr uint64_t kMostCosines = uint64_t{1} << 28;
+    const auto candidates = static_cast<uint64_t>(options.texts - 1);
+    if (records * candidates <= kMostCosines / records) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--loss contrastive: {} records an update with {} texts each have {} "
+                     "pairs of an anchor and a candidate; expected at most {}. Use a smaller "
+                     "--micro-batch or --grad-accum",
+                     records, options.texts, records * records * candidates, kMostCosines);
+}
+
 uint64_t VectorLossBytes(const VectorOptions& options, uint64_t rows, uint64_t columns,
                          uint64_t records, uint64_t own) {
     uint64_t floats = 2 * rows * columns;

@@ -40,6 +40,9 @@ struct VectorOptions {
 // Errors: kUsage; the message names the flag.
 Status CheckVectors(const VectorOptions& options);
 
+// records: of an update. Errors: kUsage (more cosines of anchors and candidates than memory holds).
+Status CheckVectorBatch(const VectorOptions& options, uint64_t records);
+
 // The poolings that training supports: a row is an output if the pooling reads it.
 Result<model_files::Pooling> PoolingOf(const VectorOptions& options,
                                        const model_files::EmbeddingHead& head);

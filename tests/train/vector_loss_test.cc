@@ -87,6 +87,18 @@ TEST(VectorLoss, DerivativesOfJoinedVectors) {
     }
 }
 
+// 2^28 cosines of anchors and candidates at most, before a model is loaded.
+TEST(VectorLoss, BatchesOfTooManyPairsAreRefused) {
+    VectorOptions joins;
+    joins.loss = LossKind::kContrastive;
+    joins.texts = 3;
+    EXPECT_TRUE(CheckVectorBatch(joins, 11'585).ok());
+    EXPECT_NE(CheckVectorBatch(joins, 11'586).error().message.find("Use a smaller --micro-batch"),
+              std::string::npos);
+    EXPECT_TRUE(CheckVectorBatch(joins, 0).ok());
+    EXPECT_TRUE(CheckVectorBatch(VectorOptions(), 1 << 20).ok());
+}
+
 TEST(VectorLoss, PoolingAndItsDerivative) {
     const std::vector<float> rows = {1, 2, 3, 5, 8, 5};
     std::vector<float> vector(2), back(6);
