@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "train/parallel/groups.h"
 #include "train/parallel/pipeline.h"
 
 namespace weft::train {
@@ -275,6 +276,19 @@ std::string Order(const PipelinePlace& place, int64_t micro_batches) {
                                    static_cast<char>('A' + pass.chunk), pass.micro_batch);
     }
     return order;
+}
+
+// A chain's ends exchange the gradient of tied embeddings, which is few bytes; interleaved stages
+// also send activations there.
+TEST(Pipeline, EndsOfAChainSendFewBytesWithoutChunks) {
+    for (const int chunks : {1, 2}) {
+        const auto layout = MakeTrainLayout(4, 0, {.pp = 4, .chunks = chunks});
+        ASSERT_TRUE(layout.ok());
+        const cluster::LinkNeeds links = LinksOf(*layout, 4);
+        ASSERT_NE(links.Find(0, 3), nullptr);
+        EXPECT_EQ(links.Find(0, 3)->few_bytes, chunks == 1);
+        EXPECT_FALSE(links.Find(0, 1)->few_bytes);
+    }
 }
 
 // The last stage runs backward at once; each earlier stage is one pass further ahead.

@@ -260,8 +260,10 @@ cluster::LinkNeeds LinksOf(const TrainLayout& layout, int ranks) {
         if (stage + 1 < layout.pp()) add(rank, stage + 1, r, t);
         if (stage == 0) add(rank, layout.pp() - 1, r, t);  // tied embeddings, chunks
     }
-    // (Rank 0 reaches each host over the network of the control messages.)
-    for (auto& pair : links.pairs) pair.few_bytes = IsChain(layout, ranks) && pair.b > pair.a + 1;
+    // (Rank 0 reaches each host over the network of the control messages. Interleaved stages send
+    // activations from the last host to the first.)
+    const bool few = IsChain(layout, ranks) && layout.chunks == 1;
+    for (auto& pair : links.pairs) pair.few_bytes = few && pair.b > pair.a + 1;
     return links;
 }
 
