@@ -119,7 +119,15 @@ TEST_F(Members, PartsOfAConversationAreRefused) {
     const Json parts = Json::parse(R"({"previous_message_id": "msg_1",
         "previous_interaction_id": "i", "history": [["Hi", "Hello"]],
         "chat_history": [{"role": "USER", "message": "Hi"}], "preamble": "Be brief.",
-        "turns": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]})");
+        "turns": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
+        "previousResponseId": "resp_1", "systemPrompt": "Be brief.", "system_message": "Be brief.",
+        "systemInstruction": {"parts": [{"text": "Be brief."}]}, "system_instruction": "Be brief.",
+        "custom_system_prompt": "Be brief.", "conversations": [{"from": "human", "value": "Hi"}],
+        "conversation_history": [{"from": "human", "value": "Hi"}], "messageHistory": ["Hi"],
+        "contents": [{"parts": [{"text": "Hi"}]}], "cached_content": "cachedContents/1",
+        "context_id": "ctx-1", "last_message_id": "m", "assistant_prefill": "Sure",
+        "multi_modal_data": {"image": "x"}, "lora_request": {"name": "x"}, "loras": ["x"],
+        "x-shareGPT": [{"from": "human", "value": "Hi"}], "conversationId": "c"})");
     for (const ApiRow& api : Apis()) {
         for (const auto& [name, value] : parts.items()) {
             EXPECT_NE(Refusal(api, {{name, value}}).find(name), std::string::npos)
@@ -131,6 +139,11 @@ TEST_F(Members, PartsOfAConversationAreRefused) {
         EXPECT_EQ(Refusal(api, {{"history", empty}}), "") << api.name;
         const Json said = Json::parse(R"({"internal": [["Hi", ""]], "visible": []})");
         EXPECT_NE(Refusal(api, {{"history", said}}), "") << api.name;
+        // Open WebUI sends ids of its own.
+        const Json ids{{"chat_id", "c"}, {"session_id", "s"}, {"save_history", true}};
+        EXPECT_EQ(LeftOut(api, ids), "chat_id,session_id,save_history") << api.name;
+        EXPECT_NE(Refusal(api, {{"images", {"iVBORw0KGgo="}}}), "") << api.name;
+        EXPECT_EQ(Refusal(api, {{"images", Json::array()}}), "") << api.name;
     }
     EXPECT_NE(Refusal(Apis()[0], {{"system", "Be brief."}}), "");
     EXPECT_EQ(Refusal(Apis()[3], {{"system", "Be brief."}}), "");

@@ -63,11 +63,15 @@ constexpr Refused kRefused[] = {
     {"logits_processors"},
     {"structural_tag"},
     {"prompt_embeds"},
+    {"multi_modal_data"},
+    {"lora_request"},
     {"repetition_detection"},
     // SGLang
     {"stop_regex"},
     {"custom_logit_processor"},
     {"lora_path"},
+    {"video_data"},
+    {"audio_data"},
     // llama-server
     {"mirostat"},
     {"dynatemp_range", IsNotPositive},
@@ -76,6 +80,7 @@ constexpr Refused kRefused[] = {
     {"grammar_lazy"},
     {"lora"},
     {"image_data"},
+    {"images"},
     // text-generation-webui and others
     {"mirostat_mode"},
     {"dynamic_temperature"},
@@ -89,6 +94,8 @@ constexpr Refused kRefused[] = {
     {"eta_cutoff"},
     {"tfs", IsAtLeastOne},
     {"tfs_z", IsAtLeastOne},
+    {"loras"},
+    {"adapter_id"},
     // transformers
     {"num_beams", IsAtMostOne},
     {"num_beam_groups", IsAtMostOne},
@@ -100,12 +107,15 @@ constexpr Refused kRefused[] = {
     {"conversation_id"},
     {"thread_id"},
     {"parent_message_id"},
+    {"last_message_id"},
+    {"last_response_id"},
+    {"context_id"},
+    {"cached_content"},
+    {"conversations"},
     {"session_params"},
-    {"history", HoldsNothing},
-    {"chat_history", HoldsNothing},
     {"system"},
-    {"system_prompt"},
     {"preamble"},
+    {"response_prefix"},
     {"instructions"},
     // where a request has one answer
     {"n", IsOne},
@@ -195,6 +205,29 @@ constexpr std::string_view kLeftOut[] = {
 constexpr std::string_view kUsuallyTrue[] = {"spaces_between_special_tokens", "stream_reasoning",
                                              "parse_tool_calls", "truncate", "shift"};
 
+// The name in lower case without '_' and '-': previousResponseId is previous_response_id.
+std::string Folded(std::string_view name) {
+    std::string folded;
+    for (const char c : name) {
+        if (c == '_' || c == '-') continue;
+        folded += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    }
+    return folded;
+}
+
+const Refused* FindRefused(const std::string& folded) {
+    const auto* const found = std::ranges::find_if(kRefused, [&](const Refused& row) {
+        auto rest = folded.begin();
+        for (const char c : row.name) {
+            if (c == '_') continue;
+            if (rest == folded.end() || *rest != c) return false;
+            ++rest;
+        }
+        return rest == folded.end();
+    });
+    return found == std::end(kRefused) ? nullptr : found;
+}
+
 bool Has(std::span<const std::string_view> names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();
 }
@@ -207,16 +240,25 @@ void Refuse(Fields& fields, const std::string& name, std::string_view advice = {
                 "unsupported_value");
 }
 
-// Whether the value is a conversation: a list of messages.
+// Whether the value is a conversation: a list of messages, in OpenAI's form, ShareGPT's or
+// Gemini's.
 bool IsConversation(const Json& value) {
     return value.is_array() && !value.empty() && std::ranges::all_of(value, [](const Json& each) {
-               return each.is_object() && each.contains("role");
+               return each.is_object() && (each.contains("role") || each.contains("parts") ||
+                                           (each.contains("from") && each.contains("value")));
            });
 }
 
 // Whether an unknown member carries a part of the conversation, or names one that it continues.
-bool CarriesConversation(std::string_view name, const Json& value) {
-    const bool continues = name.starts_with("previous_") && name.ends_with("_id");
+bool CarriesConversation(std::string_view folded, const Json& value) {
+    constexpr std::string_view kTexts[] = {"history",           "prefill",
+                                           "systemprompt",      "systemmessage",
+                                           "systeminstruction", "systeminstructions",
+                                           "developermessage"};
+    const bool text =
+        std::ranges::any_of(kTexts, [&](std::string_view end) { return folded.ends_with(end); });
+    if (text && (value.is_string() || value.is_structured())) return !HoldsNothing(value);
+    const bool continues = folded.starts_with("previous") && folded.ends_with("id");
     return IsConversation(value) || (continues && !IsNothing(value));
 }
 
@@ -247,14 +289,14 @@ void CheckMembers(Fields& fields, const Served& served, LeftMembers& left) {
     // (A search for each member's value would take quadratic time.)
     for (const auto& [name, found] : fields.Unread()) {
         const Json& value = *found;
-        const auto* const refused = std::ranges::find(kRefused, name, &Refused::name);
-        if (refused != std::end(kRefused)) {
+        const std::string folded = Folded(name);
+        if (const Refused* const refused = FindRefused(folded)) {
             if (!refused->neutral(value)) Refuse(fields, name);
         } else if (Has(kUsuallyTrue, name)) {
             if (!IsTrue(value)) AddNames(left.left_out, name);
         } else if (Has(kLeftOut, name) || Fields::HasOtherNames(name)) {
             if (!IsNothing(value)) AddNames(left.left_out, name);
-        } else if (CarriesConversation(name, value)) {
+        } else if (CarriesConversation(folded, value)) {
             Refuse(fields, name);
         } else if (!Has(kWithoutEffect, name) && left.notices.size() < kMostUnknown) {
             const std::string safe = SafeName(name);
