@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -125,16 +126,29 @@ Fault CheckResponses(const OrderedJson& message) {
 constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
                                          "high", "xhigh",   "max"};
 
-std::vector<std::string> FindEfforts(const Chat& chat) {
-    if (chat.source().find("reasoning_effort") == std::string::npos) return {};
-    std::vector<std::string> taken;
+// The prompt of a question with these variables; nullopt: the template rejects them.
+std::optional<std::string> Probe(const Chat& chat, OrderedJson variables) {
+    ChatInput input = OneQuestion("", "Do it.");
+    input.extra = std::move(variables);
+    const auto text = chat.Render(input);
+    return text.ok() ? std::optional(std::string(text->view())) : std::nullopt;
+}
+
+void FindThinking(const Chat& chat, ConversationForms& forms) {
+    const auto with = [&](bool on) {
+        return Probe(chat, {{"enable_thinking", on}, {"thinking", on}});
+    };
+    forms.switches_thinking = with(true) != with(false);
+    if (chat.source().find("reasoning_effort") == std::string::npos) return;
+    std::set<std::string> prompts;
     for (const std::string_view effort : kEfforts) {
-        ChatInput input = OneQuestion("", "Do it.");
-        input.extra = {{"reasoning_effort", effort}};
-        if (chat.Render(input).ok()) taken.emplace_back(effort);
+        const auto prompt = Probe(chat, {{"reasoning_effort", effort}});
+        if (!prompt) continue;
+        forms.efforts.emplace_back(effort);
+        prompts.insert(*prompt);
     }
-    if (taken.size() == std::size(kEfforts)) taken.clear();
-    return taken;
+    forms.reads_effort = prompts.size() > 1;
+    if (forms.efforts.size() == std::size(kEfforts)) forms.efforts.clear();
 }
 
 }  // namespace
@@ -145,7 +159,9 @@ void AddThought(std::string thought, OrderedJson& message) {
 }
 
 ConversationForms FindForms(const Chat& chat) {
-    return {FindCapabilities(chat, false), FindCapabilities(chat, true), FindEfforts(chat)};
+    ConversationForms forms{FindCapabilities(chat, false), FindCapabilities(chat, true)};
+    FindThinking(chat, forms);
+    return forms;
 }
 
 std::string NearestEffort(const ConversationForms& forms, const std::string& effort) {

@@ -22,6 +22,8 @@ struct ConversationForms {
     // The values of `reasoning_effort` that the template accepts, from the least on; empty: it
     // rejects none.
     std::vector<std::string> efforts{};
+    bool reads_effort = false;       // `reasoning_effort` changes the prompt
+    bool switches_thinking = false;  // `enable_thinking` or `thinking` changes the prompt
 
     const TemplateCapabilities& Of(const ChatInput& input) const {
         return input.tools.is_array() && !input.tools.empty() ? tools : plain;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "serve/api/anthropic/messages.h"
 #include "serve/api/llama/llama_server.h"
@@ -51,8 +52,7 @@ class Members : public testing::Test {
         engine_ = support::StartTinyEngine(*dir_ / "m");
         served_.engine = engine_.get();
         served_.name = "m";
-        served_.chat = chat::Chat::Make(kTemplate, engine_->tokenizer()).value();
-        served_.forms = chat::FindForms(*served_.chat);
+        Use(kTemplate);
         served_.constraints = std::make_unique<Constraints>(engine_->tokenizer());
         served_.longest_piece_bytes = 1;
     }
@@ -60,6 +60,16 @@ class Members : public testing::Test {
         served_ = {};
         engine_.reset();
         dir_.reset();
+    }
+
+    void TearDown() override {
+        Use(kTemplate);
+        served_.template_variables = Json::object();
+        served_.card.thinking = false;
+    }
+    static void Use(const std::string& form) {
+        served_.chat = chat::Chat::Make(form, engine_->tokenizer()).value();
+        served_.forms = chat::FindForms(*served_.chat);
     }
 
     // Plans a request of `api` with these members.
@@ -483,6 +493,14 @@ TEST_F(Members, EffortsAndSwitchesOfTheReasoning) {
          "a[True]"},
         {R"({"chat_template_kwargs": {"enable_thinking": false}, "think": true})", "a[False]"},
         {R"({"chat_template_kwargs": {"reasoning_effort": "none"}})", "a"},
+        {R"({"thinking_budget": 0})", "a[False]"},
+        {R"({"reasoning_budget": 0})", "a[False]"},
+        {R"({"enableThinking": false})", "a[False]"},
+        {R"({"enable_reasoning": true})", "a[True]"},
+        {R"({"reasoning": {"max_tokens": 0}})", "a[False]"},
+        {R"({"reasoning": {"max_tokens": 9, "enabled": false}})", "a[False]"},
+        {R"({"reasoning": {"max_tokens": 9, "effort": "none"}})", "a[False]"},
+        {R"({"reasoning": {"max_tokens": 9, "exclude": true}})", "a[True]"},
         {R"({"thinking_token_budget": 0, "reasoning_effort": "high"})", "a[False]"}};
     for (const ApiRow& api : Apis()) {
         const std::string name = api.name;
@@ -500,17 +518,11 @@ TEST_F(Members, EffortsAndSwitchesOfTheReasoning) {
     served_.template_variables = {{"enable_thinking", false}};
     EXPECT_EQ(engine_->tokenizer().Decode(Planned(Apis()[0], {{"reasoning_effort", "low"}}).prompt),
               "a[True]");
-    served_.template_variables = Json::object();
 }
 
 // A switch of the request comes before a server's variable, whichever name the template reads.
 TEST_F(Members, SwitchesComeBeforeTheServersVariables) {
-    auto usual = std::move(served_.chat);
-    served_.chat = chat::Chat::Make(
-                       "{% for m in messages %}{{ m.content }}{% endfor %}"
-                       "{{ 'on' if thinking else 'off' }}",
-                       engine_->tokenizer())
-                       .value();
+    Use("{% for m in messages %}{{ m.content }}{% endfor %}{{ 'on' if thinking else 'off' }}");
     for (const bool server : {false, true}) {
         served_.template_variables = {{"thinking", server}};
         const auto shown = [&](const char* asked) {
@@ -525,23 +537,59 @@ TEST_F(Members, SwitchesComeBeforeTheServersVariables) {
         EXPECT_EQ(shown(R"({"reasoning_effort": "high"})"), "aon") << server;
         EXPECT_EQ(shown(R"({"think": true})"), "aon") << server;
     }
-    served_.template_variables = Json::object();
-    served_.chat = std::move(usual);
+}
+
+TEST_F(Members, ASwitchOfReasoningIsNoSmallValue) {
+    for (const ApiRow& api : Apis()) {
+        EXPECT_EQ(LeftOut(api, {{"show_reasoning", false}, {"thinking_mode", 0}, {"a", 0}}),
+                  "show_reasoning,thinking_mode");
+        EXPECT_EQ(LeftOut(api, {{"web_search_options", Json::object()}, {"enable_search", false}}),
+                  "web_search_options");
+        EXPECT_EQ(LeftOut(api, {{"reasoning_in_content", false}}), "");
+    }
+    EXPECT_EQ(LeftOut(Apis()[1], {{"thinking_budget", 0}}), "thinking_budget");
+}
+
+// The template decides, not the model's name: DeepSeek R1's and MiniMax M2's always reason.
+TEST_F(Members, ASwitchThatTheTemplateDoesNotObeyIsNamed) {
+    const std::pair<std::string, bool> templates[] = {
+        {"<think>", true}, {"", false}, {"{{ thinking }}", true}, {"{{ reasoning_effort }}", true}};
+    const struct {
+        const char* asked;
+        std::array<const char*, 4> left_out;  // by template
+    } cases[] = {
+        {R"({"thinking": {"type": "disabled"}})", {"thinking.type", "", "", "thinking.type"}},
+        {R"({"thinking": {"type": "enabled"}})", {"", "thinking.type", "", ""}},
+        {R"({"reasoning_effort": "high"})", {"reasoning_effort", "reasoning_effort", "", ""}},
+        {R"({"reasoning": {"effort": "none"}})", {"reasoning.effort", "", "", ""}},
+        {R"({"reasoning": {"max_tokens": 9}})", {"", "reasoning.max_tokens", "", ""}},
+        {R"({"reasoning": "off"})", {"reasoning", "", "", ""}},
+        {R"({"enable_reasoning": false})", {"enable_reasoning", "", "", "enable_reasoning"}},
+        {R"({"thinking_budget": 0})", {"", "", "", ""}}};
+    for (size_t i = 0; i < std::size(templates); ++i) {
+        Use("{% for m in messages %}{{ m.content }}{% endfor %}" + templates[i].first);
+        served_.card.thinking = templates[i].second;
+        for (const size_t api : {0, 2, 3}) {
+            for (const auto& [asked, left_out] : cases) {
+                EXPECT_EQ(LeftOut(Apis()[api], Json::parse(asked)), left_out[i]) << i << asked;
+            }
+        }
+        for (const size_t api : {5, 6}) {
+            Json body = Apis()[api].body;
+            body["think"] = false;
+            AnswerPlan plan;
+            ASSERT_FALSE(Apis()[api].plan(body, served_, plan));
+            EXPECT_EQ(plan.left.left_out, i == 0 || i == 3 ? "think" : "") << api << i;
+        }
+    }
 }
 
 // Mistral's templates raise an exception for other efforts, and Claude Code sends one with each
 // request.
 TEST_F(Members, AnEffortThatTheTemplateRejectsIsReplaced) {
-    auto usual = std::move(served_.chat);
-    const auto forms = served_.forms;
-    served_.chat = chat::Chat::Make(
-                       "{% set e = reasoning_effort or 'none' %}"
-                       "{% if e not in ['none', 'high'] %}"
-                       "{{ raise_exception('no such effort') }}{% endif %}"
-                       "{% for m in messages %}{{ m.content }}{% endfor %}[{{ e }}]",
-                       engine_->tokenizer())
-                       .value();
-    served_.forms = chat::FindForms(*served_.chat);
+    Use("{% set e = reasoning_effort or 'none' %}{% if e not in ['none', 'high'] %}"
+        "{{ raise_exception('no such effort') }}{% endif %}"
+        "{% for m in messages %}{{ m.content }}{% endfor %}[{{ e }}]");
     EXPECT_EQ(served_.forms.efforts, (std::vector<std::string>{"none", "high"}));
     const struct {
         const char *asked, *shown, *left_out;
@@ -568,9 +616,6 @@ TEST_F(Members, AnEffortThatTheTemplateRejectsIsReplaced) {
     served_.template_variables = {{"reasoning_effort", "high"}};
     EXPECT_EQ(engine_->tokenizer().Decode(Planned(Apis()[0], {{"think", false}}).prompt),
               "a[none]");
-    served_.template_variables = Json::object();
-    served_.chat = std::move(usual);
-    served_.forms = forms;
 }
 
 TEST_F(Members, InnerMembersOfTheReasoningAreNamed) {
@@ -578,8 +623,8 @@ TEST_F(Members, InnerMembersOfTheReasoningAreNamed) {
         const std::string name = api.name;
         if (name != "chat" && name != "responses" && name != "messages") continue;
         const auto left = [&](const char* asked) { return LeftOut(api, Json::parse(asked)); };
-        EXPECT_EQ(left(R"({"thinking": {"type": "enabled", "display": "omitted"}})"),
-                  "thinking.display");
+        EXPECT_EQ(left(R"({"thinking": {"display": "omitted", "clear_thinking": false}})"),
+                  "thinking.display,thinking.clear_thinking");
         EXPECT_EQ(left(R"({"reasoning": {"efort": "none", "x": null, "y": false}})"),
                   "reasoning.efort");
         EXPECT_EQ(left(R"({"output_config": {"task_budget": {"total": 5}}})"),

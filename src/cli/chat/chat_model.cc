@@ -11,7 +11,7 @@ ChatModel::ChatModel(chat::Chat chat, chat::OrderedJson variables)
     : chat_(std::move(chat)),
       variables_(std::move(variables)),
       family_(chat::FamilyOf(chat_)),
-      forms_{chat::FindCapabilities(chat_, false), {}} {}
+      forms_(chat::FindForms(chat_)) {}
 
 Result<ChatModel> ChatModel::Load(const ModelWords& words, chat::OrderedJson variables) {
     WEFT_ASSIGN(chat::Chat chat, chat::Chat::Load(words.source->meta(), *words.tokenizer));
@@ -39,7 +39,7 @@ std::vector<int32_t> ChatModel::Probe(std::optional<bool> thinks) const {
 }
 
 bool ChatModel::SwitchesThinking() const {
-    return Probe(true) != Probe(false);
+    return forms_.switches_thinking;
 }
 
 std::optional<bool> ChatModel::UsualThinking() const {

@@ -33,6 +33,9 @@ constexpr const char* kNames[][10] = {
     {"n", "n_cmpl", "num_return_sequences", "candidate_count"},
     {"include_stop_str_in_output", "no_stop_trim"},
     {"add_special_tokens", "add_bos_token"},
+    {"enable_thinking", "enable_reasoning", "enableThinking"},
+    {"thinking_token_budget", "thinking_budget_tokens", "reasoning_budget_tokens",
+     "thinking_budget", "reasoning_budget", "thinkingBudget"},
 };
 
 const char* TypeOf(const Json& value) {

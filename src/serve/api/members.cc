@@ -174,11 +174,11 @@ constexpr std::string_view kLeftOut[] = {
     "reasoning", "max_tool_calls", "parallel_tool_calls", "functions", "function_call", "tools",
     "tool_choice", "logprobs", "top_logprobs", "suffix", "context_management", "stop",
     // vLLM
-    "early_stopping", "return_token_ids", "prompt_logprobs", "echo", "thinking_token_budget",
-    "mm_processor_kwargs", "media_io_kwargs", "kv_transfer_params", "vllm_xargs",
-    "guided_decoding_backend", "guided_whitespace_pattern", "truncate_prompt_tokens",
-    "return_tokens_as_token_ids", "encoding_format", "dimensions", "normalize", "use_activation",
-    "continue_final_message", "add_generation_prompt", "chat_template_kwargs", "enable_thinking",
+    "early_stopping", "return_token_ids", "prompt_logprobs", "echo", "mm_processor_kwargs",
+    "media_io_kwargs", "kv_transfer_params", "vllm_xargs", "guided_decoding_backend",
+    "guided_whitespace_pattern", "truncate_prompt_tokens", "return_tokens_as_token_ids",
+    "encoding_format", "dimensions", "normalize", "use_activation", "continue_final_message",
+    "add_generation_prompt", "chat_template_kwargs",
     // SGLang
     "return_hidden_states", "return_routed_experts", "custom_params",
     // llama-server
@@ -187,8 +187,8 @@ constexpr std::string_view kLeftOut[] = {
     "mirostat_eta", "grammar_triggers", "preserved_tokens", "reasoning_format",
     "reasoning_in_content", "thinking_forced_open", "generation_prompt", "chat_format",
     "timings_per_token", "return_progress", "backend_sampling", "speculative.n_max",
-    "speculative.n_min", "speculative.p_min", "speculative.type", "thinking_budget_tokens",
-    "reasoning_budget_tokens", "return_tokens", "response_fields", "cache_salt",
+    "speculative.n_min", "speculative.p_min", "speculative.type", "return_tokens",
+    "response_fields", "cache_salt",
     // Ollama
     "num_keep", "num_batch", "num_gpu", "main_gpu", "num_gqa", "num_thread", "numa", "low_vram",
     "f16_kv", "logits_all", "vocab_only", "use_mmap", "use_mlock", "embedding_only",
@@ -204,6 +204,9 @@ constexpr std::string_view kLeftOut[] = {
 // Members of text-generation-webui that default to true.
 constexpr std::string_view kUsuallyTrue[] = {"spaces_between_special_tokens", "stream_reasoning",
                                              "parse_tool_calls", "truncate", "shift"};
+
+// Members of llama-server that default to false, though their names speak of reasoning.
+constexpr std::string_view kUsuallyFalse[] = {"reasoning_in_content", "thinking_forced_open"};
 
 // The name in lower case without '_' and '-': previousResponseId is previous_response_id.
 std::string Folded(std::string_view name) {
@@ -230,6 +233,16 @@ const Refused* FindRefused(const std::string& folded) {
 
 bool Has(std::span<const std::string_view> names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();
+}
+
+// Whether the value asks for nothing. 0 and false switch reasoning off, and an empty object of
+// options switches a search on.
+bool AsksForNothing(std::string_view name, const Json& value) {
+    if (!IsNothing(value) || Has(kUsuallyFalse, name)) return IsNothing(value);
+    const std::string folded = Folded(name);
+    const auto names = [&](const char* word) { return folded.find(word) != folded.npos; };
+    if (names("think") || names("reason")) return !value.is_number() && !value.is_boolean();
+    return !(names("search") && value.is_object());
 }
 
 void Refuse(Fields& fields, const std::string& name, std::string_view advice = {}) {
@@ -295,14 +308,15 @@ void CheckMembers(Fields& fields, const Served& served, LeftMembers& left) {
         } else if (Has(kUsuallyTrue, name)) {
             if (!IsTrue(value)) AddNames(left.left_out, name);
         } else if (Has(kLeftOut, name) || Fields::HasOtherNames(name)) {
-            if (!IsNothing(value)) AddNames(left.left_out, name);
+            if (!AsksForNothing(name, value)) AddNames(left.left_out, name);
         } else if (CarriesConversation(folded, value)) {
             Refuse(fields, name);
         } else if (!Has(kWithoutEffect, name) && left.notices.size() < kMostUnknown) {
             const std::string safe = SafeName(name);
             left.notices.insert(
                 fmt::format("the member {} of a request is unknown and has no effect", safe));
-            if (!IsNothing(value)) AddNames(left.left_out, safe.substr(1, safe.size() - 2));
+            if (!AsksForNothing(name, value))
+                AddNames(left.left_out, safe.substr(1, safe.size() - 2));
         }
     }
 }
@@ -310,7 +324,7 @@ void CheckMembers(Fields& fields, const Served& served, LeftMembers& left) {
 void AddUnread(const Fields& part, std::string& names) {
     size_t count = 0;
     for (const auto& [name, value] : part.Unread()) {
-        if (IsNothing(*value) || ++count > kMostUnknown) continue;
+        if (AsksForNothing(name, *value) || ++count > kMostUnknown) continue;
         const std::string safe = SafeName(part.PathOf(name.c_str()));
         AddNames(names, safe.substr(1, safe.size() - 2));
     }

@@ -20,6 +20,7 @@ int64_t BudgetOf(const Served& served, const Conversation& conversation) {
 struct ThinkingWish {
     std::string effort, effort_member;
     std::optional<bool> on{};
+    std::string on_member{};
     std::optional<int64_t> budget{};
 };
 
@@ -29,11 +30,16 @@ void ReadWish(Fields& fields, const char* name, Conversation& conversation, Thin
     std::string effort = value.is_string() ? value.get<std::string>() : "";
     std::string member = fields.PathOf(name);
     std::optional<bool> on;
+    std::string on_member = member;
     if (value.is_boolean()) on = value == true;
     if (!value.is_string() && !value.is_boolean()) {
         Fields of(fields.Object(name), fields.PathOf(name) + ".");
-        if (of.Has("enabled")) on = of.Bool("enabled", true);
+        if (of.Has("enabled")) {
+            on_member = of.PathOf("enabled");
+            on = of.Bool("enabled", true);
+        }
         if (of.Has("type")) {
+            on_member = of.PathOf("type");
             on = of.Choice("type", "", {"enabled", "disabled", "adaptive", "auto"}) != "disabled";
         }
         effort = of.Text("effort", "");
@@ -42,6 +48,9 @@ void ReadWish(Fields& fields, const char* name, Conversation& conversation, Thin
         for (const char* budget : {"budget_tokens", "max_tokens"}) {
             if (!of.Has(budget) || on == false) continue;
             wish.budget = of.Integer(budget, -1, -1, INT64_MAX);
+            if (on || !effort.empty() || *wish.budget <= 0) continue;
+            on = true;  // as OpenRouter documents
+            on_member = of.PathOf(budget);
         }
         if (of.PathOf("format") == conversation.constraint.param) of.Get("format");
         AddUnread(of, conversation.left_out);
@@ -51,7 +60,10 @@ void ReadWish(Fields& fields, const char* name, Conversation& conversation, Thin
         wish.effort = std::move(effort);
         wish.effort_member = std::move(member);
     }
-    if (!wish.on) wish.on = on;
+    if (!wish.on && on) {
+        wish.on = on;
+        wish.on_member = std::move(on_member);
+    }
 }
 
 // Takes an effort that is a switch, as several programs write it, for one.
@@ -63,7 +75,9 @@ void ReadSwitchWord(ThinkingWish& wish) {
         std::ranges::find(kWords, wish.effort, [](const auto& row) { return row.first; });
     if (word == std::end(kWords)) return;
     wish.effort = word->second == false ? "none" : "";
-    if (!wish.on) wish.on = word->second;
+    if (wish.on || word->second != true) return;
+    wish.on = true;
+    wish.on_member = wish.effort_member;
 }
 
 std::vector<int32_t> Markers(const Served& served, std::string_view text) {
@@ -120,18 +134,21 @@ engine::Reasoning OfMessages(const Served& served, bool constrained, int64_t bud
 void ReadThinking(Fields& fields, Conversation& conversation, const std::string& later) {
     ThinkingWish wish{.effort = fields.Text("reasoning_effort", ""),
                       .effort_member = conversation.effort_member};
-    if (fields.Has("enable_thinking")) wish.on = fields.Bool("enable_thinking", true);
+    if (fields.Has("enable_thinking")) {
+        wish.on_member = fields.RequestName("enable_thinking");
+        wish.on = fields.Bool("enable_thinking", true);
+    }
     for (const char* name : {"thinking", "think", "reasoning", "output_config"}) {
         ReadWish(fields, name, conversation, wish);
     }
     if (!later.empty()) wish.effort = later;
     ReadSwitchWord(wish);
     if (wish.budget) conversation.reasoning_budget = wish.budget;
-    for (const char* name :
-         {"thinking_token_budget", "thinking_budget_tokens", "reasoning_budget_tokens"}) {
-        if (fields.Has(name))
-            conversation.reasoning_budget = fields.Integer(name, -1, -1, INT64_MAX);
+    if (fields.Has("thinking_token_budget")) {
+        conversation.reasoning_budget = fields.Integer("thinking_token_budget", -1, -1, INT64_MAX);
     }
+    conversation.switched = wish.on;
+    conversation.switch_member = std::move(wish.on_member);
     Json& extra = conversation.input.extra;
     if (!extra.is_object()) extra = Json::object();
     if (wish.on && !extra.contains("enable_thinking")) extra["enable_thinking"] = *wish.on;
@@ -159,12 +176,29 @@ void FitEffort(const Served& served, Conversation& conversation) {
         return;
     }
     const auto on = extra.find("enable_thinking");
-    const bool switches = served.chat->source().find("enable_thinking") != std::string::npos;
-    if (on == extra.end() || !on->is_boolean() || switches || efforts.front() != "none") return;
+    if (on == extra.end() || !on->is_boolean() || served.forms.switches_thinking ||
+        efforts.front() != "none") {
+        return;
+    }
     const bool thinks = *on == true;
     const Json usual = served.template_variables.value(kName, Json("none"));
     if (!thinks || usual == "none") {
         extra[kName] = thinks ? chat::NearestEffort(served.forms, "high") : "none";
+    }
+}
+
+// Names a switch and an effort that the template does not obey, unless the model does anyway what
+// they ask for.
+void NameUnheard(const Served& served, Conversation& conversation) {
+    const chat::ConversationForms& forms = served.forms;
+    if (forms.switches_thinking) return;
+    const bool thinks = served.card.thinking;
+    const bool by_effort = !forms.efforts.empty() && forms.efforts.front() == "none";
+    if (conversation.switched && !by_effort && *conversation.switched != thinks) {
+        AddNames(conversation.left_out, conversation.switch_member);
+    }
+    if (conversation.reasons && !forms.reads_effort && (*conversation.reasons || thinks)) {
+        AddNames(conversation.left_out, conversation.effort_member);
     }
 }
 
@@ -179,6 +213,7 @@ void FillVariables(const Served& served, Conversation& conversation) {
     }
     chat::NameThinking(extra);  // a switch of the request comes before the server's variables
     FitEffort(served, conversation);
+    NameUnheard(served, conversation);
     for (const auto& [name, value] : served.template_variables.items()) {
         if (!extra.contains(name)) extra[name] = value;
     }

@@ -14,10 +14,10 @@ namespace weft::serve {
 
 // Reads whether and how much the model reasons, under the names of several servers:
 //   an effort   reasoning_effort, reasoning.effort, output_config.effort, think as a text;
-//   a switch    enable_thinking, thinking.type, think, reasoning.enabled;
+//   a switch    enable_thinking (enable_reasoning), thinking.type, think, reasoning.enabled;
 //   reasoning.exclude, which hides the reasoning;
-//   a budget    vLLM's thinking_token_budget, llama-server's thinking_budget_tokens and
-//               reasoning_budget_tokens, thinking.budget_tokens, reasoning.max_tokens.
+//   a budget    vLLM's thinking_token_budget with its other names (fields.cc);
+//               thinking.budget_tokens and reasoning.max_tokens, which also switch reasoning on.
 // Call it after ReadTemplateVariables: chat_template_kwargs comes before the switches. Other
 // members of these objects go to conversation.left_out, except output_config.format if the
 // conversation has its constraint. later: an effort that replaces the request's; may be empty.
@@ -25,9 +25,10 @@ void ReadThinking(Fields& fields, Conversation& conversation, const std::string&
 
 // Sets `enable_thinking` if neither the request's variables nor its switches did: a budget of 0
 // turns it off; an effort turns it on or, with "none", off (vLLM's rule). An effort that the
-// template rejects becomes the nearest one that it accepts, and left_out names the request's. Then
-// adds the server's variables of the chat template that the request does not set. Templates that
-// name the variable `thinking` get it, too.
+// template rejects becomes the nearest one that it accepts, and left_out names the request's. It
+// also names a switch and an effort that the template does not obey. Then adds the server's
+// variables of the chat template that the request does not set. Templates that name the variable
+// `thinking` get it, too.
 void FillVariables(const Served& served, Conversation& conversation);
 
 // The reasoning with which an answer to the prompt may begin. constrained: a constraint follows it.

@@ -8,6 +8,7 @@
 #include "base/deadline.h"
 #include "serve/api/llama/fim.h"
 #include "serve/api/llama/llama_server.h"
+#include "serve/api/members.h"
 #include "serve/api/ollama/ollama.h"
 #include "serve/api/ollama/ollama_dialect.h"
 #include "serve/api/openai/chat.h"
@@ -108,6 +109,15 @@ void ReadThink(Fields& fields, const Served& served, OllamaRequest& out) {
     }
     out.extra = {{"enable_thinking", think != false}};
     if (level) out.extra["reasoning_effort"] = think == "max" ? Json("high") : think;
+}
+
+// Moves what the request asks for beside its messages to the conversation.
+void Converse(OllamaRequest& asked, Conversation& conversation) {
+    conversation.switch_member = conversation.effort_member = "think";
+    if (!asked.extra.is_null()) conversation.switched = asked.extra["enable_thinking"] == true;
+    if (asked.extra.contains("reasoning_effort")) conversation.reasons = true;
+    conversation.input.extra = std::move(asked.extra);
+    conversation.constraint = std::move(asked.constraint);
 }
 
 // Reads seconds or a string such as "5m". Apart from 0, the value has no effect.
@@ -243,9 +253,7 @@ std::optional<ApiError> PlanOllamaChat(const Json& body, const Served& served, A
     Fields conversing(as_openai);
     Conversation conversation = ReadConversation(conversing);
     if (conversing.error()) return conversing.error();
-    conversation.input.extra = std::move(asked.extra);
-    conversation.effort_member = "think";
-    conversation.constraint = std::move(asked.constraint);
+    Converse(asked, conversation);
     plan.dialect = MakeOllamaDialect(served, std::move(asked.words));
     return PlanConversation(served, conversation, std::move(asked.request), 1, plan);
 }
@@ -279,6 +287,7 @@ std::optional<ApiError> PlanTokens(std::vector<int32_t> prompt, const Served& se
     if (auto error = ConstrainText(plan, served, asked.constraint, asked.request)) return error;
     choice.request = std::move(asked.request);
     choice.request.prompt = std::move(prompt);
+    if (!asked.extra.is_null()) AddNames(plan.left.left_out, "think");  // no template is used
     plan.choices.push_back(std::move(choice));
     return {};
 }
@@ -318,9 +327,7 @@ std::optional<ApiError> PlanQuestion(const std::string& system, const std::strin
     }
     Conversation conversation;
     conversation.input = chat::OneQuestion(system, prompt);
-    conversation.input.extra = std::move(asked.extra);
-    conversation.effort_member = "think";
-    conversation.constraint = std::move(asked.constraint);
+    Converse(asked, conversation);
     auto error = PlanConversation(served, conversation, std::move(asked.request), 1, plan);
     if (error) error->param = "prompt";
     plan.prompt_name = "prompt";

@@ -26,6 +26,8 @@ struct Conversation {
     std::optional<chat::ContinuedPart> continued{};
     std::optional<int64_t> reasoning_budget{};       // absent: the server's
     std::optional<bool> reasons{};                   // whether the effort asks for reasoning
+    std::optional<bool> switched{};                  // the value of the switch of reasoning
+    std::string switch_member{};                     // the request's member with the switch
     bool hides_reasoning = false;                    // AnswerPlan::hides_reasoning
     std::string effort_member = "reasoning_effort";  // the request's member with the effort
     std::string left_out{};  // members without effect, as LeftMembers::left_out
