@@ -71,6 +71,12 @@ LFM2.5-1.2B=lfm2-1.2b Granite-4-H-Small=granite-4.0-h-small-32b
 granite-4.0-h-tiny=granite-4.0-h-tiny-7b Falcon-H1-34B=falcon-h1-34b
 Ling-3.0-flash=ling-3.0-flash-124b nvidia/NVIDIA-Nemotron-Nano-9B-v2=nemotron-nano-9b-v2
 nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16=nemotron-3-nano-30b-a3b
+nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4=nemotron-3-ultra-550b-a55b
+nvidia/nemotron-3-ultra-550b-a55b=nemotron-3-ultra-550b-a55b
+nemotron-3-ultra-550b=nemotron-3-ultra-550b-a55b
+CohereLabs/command-a-plus-05-2026-fp8=command-a-plus-218b-a25b
+CohereLabs/command-a-plus-05-2026-bf16=command-a-plus-218b-a25b
+command-a-plus=command-a-plus-218b-a25b
 nvidia/Llama-3_3-Nemotron-Super-49B-v1_5=llama-3.3-nemotron-super-49b
 LiquidAI/LFM2-24B-A2B=lfm2-24b-a2b granite-4.0-micro=granite-4.0-micro-3b
 ibm-granite/granite-3.1-3b-a800m-instruct=granite-3.1-3b-a800m
@@ -96,7 +102,7 @@ constexpr const char* kNoModels = R"(
 qwen3 qwen3-4bit qwen3-80b qwen3-next-30b : hf: llama-3.1-8b-vision deepseek-r1:9b qwen3-8b:q9 / -
 mistral-large-3 llama-31-8b llama-3-18b qwen3-8b-v2 mistral-large DeepSeek-V3.2-Exp
 phi-4-multimodal Yi-1.5-34B Qwen3.8 Qwen4-exp DeepSeek-V4.1-Flash GLM-5-next MiniMax-M1 Kimi-K3
-MiMo-V2.5-Pro Nemotron-3-Ultra Nemotron-Nano-8B-v2 Llama-3.3-Nemotron-Super-50B gemma-4-12b
+MiMo-V2.5-Pro Nemotron-Nano-8B-v2 Llama-3.3-Nemotron-Super-50B gemma-4-12b
 gemma-3n-e4b Mistral-Large-3 Mistral-Large-3-675B-Instruct-2512 Mistral-Medium-3.5 Devstral-3-123B
 Devstral-Small-3-24B granite-4.0-medium AI21-Jamba-Mini-1.7 Ring-2.5-1T Laguna EXAONE-4.5-33B
 North Command-A-Vision command-r-08-2024 Apertus-1.5-70B OLMo-Hybrid-32B Olmo-3.1-32B

@@ -520,7 +520,8 @@ nemotron-nano-9b-v2=8.89 nemotron-nano-12b-v2=12.31 nemotron-super-49b=49.9 lfm2
 muse-glimmer=27.85 mistral-large-4=1050.1 deepseek-v4-flash=284.0 hy4=770.0 glm-5.3-flash=313.3
 apertus-8b=8.05 apertus-70b=70.6 starcoder2-3b=3.03 starcoder2-7b=7.17 starcoder2-15b=15.96
 phi-3.5-moe=41.9 stablelm-2-1.6b=1.644 stablelm-2-12b=12.14 minitron-4b=4.19 nemotron-4-340b=341.0
-afm-4.5b=4.62 glm-4-9b-chat=9.4 olmo-hybrid-7b=7.43)";
+afm-4.5b=4.62 glm-4-9b-chat=9.4 olmo-hybrid-7b=7.43 nemotron-3-ultra=550.0
+command-a-plus=218.0)";
 
 TEST(Shapes, AllHaveTheirSize) {
     std::istringstream table(kBillions);
