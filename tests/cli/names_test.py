@@ -396,7 +396,8 @@ class Habits(NamesTest):
                      "--api-key", "--gpu-memory-utilization", "--dtype", "--quantization",
                      "--enable-expert-parallel", "--trust-remote-code", "--enforce-eager",
                      "--tool-call-parser", "--tokenizer", "--revision", "--download-dir",
-                     "--data-parallel-size", "--cpu-offload-gb", "--keepalive", "--metrics"), 6):
+                     "--data-parallel-size", "--cpu-offload-gb", "--keepalive", "--model-dir",
+                     "--metrics"), 6):
             said = self.refused("serve", MODEL, flag, "1")
             self.assertIn(f"'weft serve' has no flag {flag}: ", said)
             advised = set(re.findall(r"--[a-z][a-z-]+", said.split(f"{flag}: ")[1]))

@@ -640,6 +640,14 @@ TEST_F(Members, InnerMembersOfTheReasoningAreNamed) {
     }
 }
 
+TEST_F(Members, ToolsThatAreLeftOutAreNamed) {
+    const Json openai = Json::parse(R"([{"type": "function", "function": {"name": "f"}}])");
+    EXPECT_EQ(LeftOut(Apis()[3], {{"tools", openai}}), "tools");
+    const Json search = Json::parse(R"([{"type": "web_search"}, {"type": "web_search"}])");
+    EXPECT_EQ(LeftOut(Apis()[2], {{"tools", search}}), "tools");
+    EXPECT_EQ(LeftOut(Apis()[2], {{"text", {{"verbosity", "low"}}}}), "text.verbosity");
+}
+
 // Routes whose answer is a prompt name what has no effect, too.
 TEST_F(Members, RoutesWithoutAnAnswerNameThem) {
     const Json messages = Apis()[0].body["messages"];

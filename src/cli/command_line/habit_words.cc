@@ -133,7 +133,7 @@ constexpr Advice kAdvices[] = {
      "'weft serve' takes a response_format in each request (docs/structured.md)"},
     {"-i --interactive -if --interactive-first",
      "'weft run MODEL' without a prompt, at a terminal, is a conversation"},
-    {"--models-dir --models-preset --models-autoload --models-max",
+    {"--model-dir --models-dir --models-preset --models-autoload --models-max",
      "'weft serve MODEL MODEL' serves several models and loads each on demand; --max-loaded N "
      "limits how many are loaded"},
     {"--keepalive --keep-alive", "'weft serve MODEL' keeps the model loaded until it is stopped"},

@@ -11,6 +11,7 @@
 #include "serve/api/constraint.h"
 #include "serve/api/dialect.h"
 #include "serve/api/media.h"
+#include "serve/api/members.h"
 #include "serve/api/openai/tool_choice.h"
 
 namespace weft::serve {
@@ -417,6 +418,7 @@ void ReadTools(Fields& fields, const MessageReader& read, Conversation& conversa
             return fields.Fail(tool.error()->param.c_str(),
                                tool.error()->param + ": " + tool.error()->message);
         }
+        if (function.is_null()) AddNames(conversation.left_out, "tools");
         if (function.is_null() || read.removed.contains(name)) continue;
         if (waits && !read.loaded.contains(name)) continue;
         conversation.input.tools.push_back(std::move(function));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "serve/api/constraint.h"
+#include "serve/api/members.h"
 #include "serve/api/openai/tool_choice.h"
 
 namespace weft::serve {
@@ -97,6 +98,7 @@ void ResponseTools::ReadOne(Fields& fields, const Json& json, const std::string&
     const bool space = type == "namespace", custom = type == "custom";
     if (!space && !custom && type != "function") {
         LeaveOut(tool, type);
+        AddNames(conversation.left_out, "tools");
         return fields.Adopt(tool);
     }
     if (name.empty()) tool.Fail("name", "A tool must have a name.");

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "serve/api/constraint.h"
+#include "serve/api/members.h"
 #include "serve/api/openai/chat.h"
 #include "serve/api/openai/input_items.h"
 #include "serve/api/openai/response_input.h"
@@ -44,6 +45,7 @@ void ReadTextFormat(Fields& fields, const Json& update, Conversation& conversati
     const Json& format = update.is_null() ? text.Get("format") : update;
     conversation.constraint = ReadConstraintOf(text, format, "format");
     fields.Adopt(text);
+    AddUnread(text, conversation.left_out);
     if (conversation.constraint.kind.empty()) conversation.constraint = ReadConstraint(fields);
 }
 
