@@ -127,6 +127,50 @@ class AdaptedFolders : public testing::TestWithParam<std::string> {
         support::WriteText((dir_ / name) + "/adapter_config.json", config.dump());
     }
 
+    void WriteWith(const std::string& name, const Tensors& tensors, const nlohmann::json& more,
+                   const std::string& module) const {
+        WriteAdapter(name, tensors, {module});
+        const std::string path = (dir_ / name) + "/adapter_config.json";
+        nlohmann::json config = nlohmann::json::parse(*ReadTextFile(path));
+        config.update(more);
+        support::WriteText(path, config.dump());
+    }
+
+    // The first module of these names; "": none.
+    std::string FindModule(std::initializer_list<const char*> names) const {
+        for (const auto& [name, tensor] : tensors_) {
+            if (!name.ends_with(kWeight) || name.find("vis") != name.npos) continue;
+            const std::string module = name.substr(0, name.size() - kWeight.size());
+            const std::string last = module.substr(module.rfind('.') + 1);
+            if (std::ranges::find(names, last) != names.end()) return module;
+        }
+        return "";
+    }
+
+    // Compares a tensor of the adapter's model with that of the folder "merged"; `other`: its name
+    // there, if the folder has one matrix for both ends.
+    void ExpectSame(const std::string& adapter, const std::string& tensor,
+                    const std::string& other = "") const {
+        SCOPED_TRACE(adapter + " " + tensor);
+        const auto got = Merged(adapter);
+        ASSERT_TRUE(got.ok()) << got.error().message;
+        const auto expected = OpenModel(dir_ / "merged");
+        ASSERT_TRUE(expected.ok()) << expected.error().message;
+        const TensorInfo* const a = (*got)->FindTensor(tensor);
+        const TensorInfo* b = (*expected)->FindTensor(tensor);
+        if (b == nullptr) b = (*expected)->FindTensor(other);
+        ASSERT_TRUE(a != nullptr && b != nullptr);
+        const ModelSource& merged = **got;
+        const auto x = merged.ReadFloats(*a), y = (*expected)->ReadFloats(*b);
+        ASSERT_TRUE(x.ok() && y.ok() && x->size() == y->size());
+        double most = 0, size = 0;
+        for (size_t i = 0; i < x->size(); ++i) {
+            most = std::max<double>(most, std::abs((*x)[i] - (*y)[i]));
+            size = std::max<double>(size, std::abs((*y)[i]));
+        }
+        EXPECT_LE(most, 1e-6 * size);
+    }
+
     Result<std::unique_ptr<MergedSource>> Merged(const std::string& adapter) const {
         WEFT_ASSIGN(auto model, OpenModel(dir_ / "base"));
         return MergedSource::Make(std::move(model), dir_ / adapter);
@@ -199,6 +243,84 @@ TEST_P(AdaptedFolders, AreTheMergedFolders) {
         for (size_t i = 0; i < a->size(); ++i) most = std::max(most, std::abs((*a)[i] - (*b)[i]));
         EXPECT_LE(most, 1e-5) << tensor.name;
     }
+}
+
+std::vector<float> Turned(const SafeBytes& matrix) {
+    const std::vector<float> values = FloatsOf(matrix);
+    const auto rows = static_cast<size_t>(matrix.shape[0]),
+               cols = static_cast<size_t>(matrix.shape[1]);
+    std::vector<float> turned(values.size());
+    for (size_t row = 0; row < rows; ++row) {
+        for (size_t col = 0; col < cols; ++col) turned[col * rows + row] = values[row * cols + col];
+    }
+    return turned;
+}
+
+// As A and B, as a whole matrix, and as rows of tokens, whatever the embedding's name and factor.
+TEST_P(AdaptedFolders, EmbeddingsAreThoseOfTheMergedFolders) {
+    const std::string module =
+        FindModule({"embed_tokens", "wte", "embeddings", "embedding", "word_embeddings", "embed_in",
+                    "tok_embeddings", "tokens_embed"});
+    if (module.empty()) return;
+    const std::string name = "base_model.model." + module, own = module + std::string(kWeight);
+    Tensors linear, adapter, whole = tensors_;
+    Adapt(module, linear, whole);
+    WriteFolder("merged", whole);
+    const SafeBytes a = linear.at(name + ".lora_A.weight"), b = linear.at(name + ".lora_B.weight");
+    const Tensors embedding = {{name + ".lora_embedding_A",
+                                {"F32", {kRank, b.shape[0]}, support::BytesOfValues(Turned(b))}},
+                               {name + ".lora_embedding_B",
+                                {"F32", {a.shape[1], kRank}, support::BytesOfValues(Turned(a))}}};
+    WriteAdapter("pairs", embedding, {module});
+    ExpectSame("pairs", "token_embd.weight");
+
+    std::string layer;
+    for (const auto& [tensor, values] : tensors_) {
+        const std::string end = EndOf(tensor, values);
+        if (!end.empty() && !IsRefused(GetParam(), end)) layer = tensor;
+    }
+    if (layer.empty()) return;
+    layer.resize(layer.size() - kWeight.size());
+    Tensors one, unused = tensors_;
+    Adapt(layer, one, unused);
+    Tensors saved = one, rows = one;
+    saved[name + ".weight"] = whole.at(own);
+    // (PEFT ignores names that no layer has, and takes names of containers.)
+    const std::string last = module.substr(module.rfind('.') + 1);
+    WriteWith("saved", saved, {{"modules_to_save", {last, "a_module_of_others", "score"}}}, layer);
+    ExpectSame("saved", "token_embd.weight");
+    WriteWith("lost", one, {{"modules_to_save", {last}}}, layer);
+    const auto lost = Merged("lost");
+    ASSERT_FALSE(lost.ok());
+    EXPECT_EQ(lost.error().code, ErrorCode::kCorrupt) << lost.error().message;
+
+    const SafeBytes& table = whole.at(own);
+    const int64_t cols = table.shape[1];
+    const std::vector<float> values = FloatsOf(table);
+    std::vector<float> before = FloatsOf(tensors_.at(own)), deltas;
+    for (const int64_t token : {3, 1}) {
+        const auto from = values.begin() + token * cols;
+        deltas.insert(deltas.end(), from, from + cols);
+        std::copy_n(from, cols, before.begin() + token * cols);
+    }
+    rows[name + std::string(kTokenRows)] = {"F32", {2, cols}, support::BytesOfValues(deltas)};
+    WriteWith("rows", rows, {{"trainable_token_indices", {3, 1}}}, layer);
+    Tensors some = tensors_;
+    some[own] = {"F32", table.shape, support::BytesOfValues(before)};
+    WriteFolder("merged", some);
+    ExpectSame("rows", "token_embd.weight");
+    const std::string head = FindModule({"lm_head", "embed_out", "output_projection", "output"});
+    if (head.empty()) ExpectSame("rows", "output.weight", "token_embd.weight");
+}
+
+TEST_P(AdaptedFolders, OutputsAreThoseOfTheMergedFolders) {
+    const std::string module = FindModule({"lm_head", "embed_out", "output_projection", "output"});
+    if (module.empty()) return;
+    Tensors adapter, whole = tensors_;
+    Adapt(module, adapter, whole);
+    WriteAdapter("pairs", adapter, {module});
+    WriteFolder("merged", whole);
+    ExpectSame("pairs", "output.weight");
 }
 
 // A matrix that the folder has turned replaces none here.

@@ -79,7 +79,7 @@ TEST_F(AdapterConfigFile, HarmlessKeysAreAccepted) {
         EXPECT_TRUE(Read(change, LoraUse::kApply).ok()) << change;
         EXPECT_FALSE(Read(change).ok()) << change;
     }
-    EXPECT_EQ(Read({{"trainable_token_indices", {5, 7}}}, LoraUse::kApply)->tokens["embed_tokens"],
+    EXPECT_EQ(Read({{"trainable_token_indices", {5, 7}}}, LoraUse::kApply)->tokens[""],
               (std::vector<int64_t>{5, 7}));
     for (const json& wrong :
          {json{{"trainable_token_indices", "5"}}, json{{"trainable_token_indices", {-5}}},

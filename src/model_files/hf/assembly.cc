@@ -724,7 +724,8 @@ Status Assembly::AddEnds() {
     }
     WEFT_ASSIGN(const bool scores, AddScoreHead());
     if (!tied && !found && !scores) WEFT_TRY(CheckMissingHead());
-    if ((!tied && found) || scales.embedding == scales.output) return {};
+    const bool alike = scales.embedding == scales.output && (folded || scales.output == 1);
+    if ((!tied && found) || alike) return {};
     if (!folded) {  // one table for both, with a separate factor for the output
         AddVector("output.scale", FromFloats({static_cast<float>(scales.output)}));
         return {};

@@ -15,6 +15,7 @@
 #include "base/output_file.h"
 #include "model_files/hf/export_vectors.h"
 #include "model_files/hf/family.h"
+#include "model_files/hf/folder_config.h"
 #include "model_files/read_tokenizer.h"
 #include "model_files/sampling.h"
 #include "model_files/score_head.h"
@@ -111,12 +112,14 @@ const RuleOf<std::string>* FindRule(const std::vector<RuleOf<std::string>>& rule
 struct End {
     std::string_view gguf, hf;
 };
-// {}: Family::embedding or Family::final_norm.
-constexpr End kEnds[] = {
-    {"token_embd.weight", "model.{}.weight"}, {"output_norm.weight", "model.{}.weight"},
-    {"output_norm.bias", "model.{}.bias"},    {"output.weight", "lm_head.weight"},
-    {"output.bias", "lm_head.bias"},          {"cls.output.weight", "score.weight"},
-    {"cls.output.bias", "score.bias"}};
+// {}: Family::embedding, Family::output or Family::final_norm.
+constexpr End kEnds[] = {{"token_embd.weight", "model.{}.weight"},
+                         {"output_norm.weight", "model.{}.weight"},
+                         {"output_norm.bias", "model.{}.bias"},
+                         {"output.weight", "{}.weight"},
+                         {"output.bias", "{}.bias"},
+                         {"cls.output.weight", "score.weight"},
+                         {"cls.output.bias", "score.bias"}};
 
 Result<int64_t> HeadDimOf(const ModelSource& source, const Family& family) {
     const std::string prefix(family.architecture);
@@ -478,8 +481,10 @@ class Naming {
     Status Add(const TensorInfo& tensor, std::vector<ExportTensor>& plan) const {
         const auto* end = std::ranges::find(kEnds, tensor.name, &End::gguf);
         if (end != std::end(kEnds)) {
-            const std::string_view module =
-                tensor.name == "token_embd.weight" ? family_.embedding : family_.final_norm;
+            const std::string_view module = tensor.name == "token_embd.weight" ? family_.embedding
+                                            : tensor.name.starts_with("output.")
+                                                ? family_.output
+                                                : family_.final_norm;
             plan.push_back(
                 {fmt::format(fmt::runtime(end->hf), module), &tensor, 0, 0, tensor.rows});
             if (tensor.name == "output_norm.weight" && !family_.plain_final_norm) {
@@ -690,9 +695,21 @@ Result<const Family*> NamingFamily(const ModelSource& source) {
 
 }  // namespace
 
-Result<bool> HasScaledEnds(const ModelSource& source) {
+Result<std::optional<EndFactors>> EndFactorsOf(const ModelSource& source) {
     WEFT_ASSIGN(const Family* family, NamingFamily(source));
-    return family->ends != nullptr;
+    EndFactors factors;
+    factors.tied = source.FindTensor("output.weight") == nullptr;
+    if (family->ends == nullptr) return std::optional(factors);
+    if (source.folder().empty()) return std::optional<EndFactors>();
+    WEFT_ASSIGN(const FolderConfig folder, ReadFolderConfig(source.folder()));
+    WEFT_ASSIGN(const EndScales scales, family->ends(folder.config));
+    // (Then the model has two matrices for the folder's one.)
+    if (scales.embedding != scales.output && !factors.tied) {
+        WEFT_ASSIGN(factors.tied, folder.config.BoolOr({"tie_word_embeddings"}, false));
+    }
+    if (source.FindTensor("token_embd.scale") == nullptr) factors.embedding = scales.embedding;
+    if (source.FindTensor("output.scale") == nullptr) factors.output = scales.output;
+    return std::optional(factors);
 }
 
 Result<LayerPath> LayerPathOf(const ModelSource& source) {
@@ -710,7 +727,7 @@ std::span<const char* const> OutputNames() {
 Result<std::string> OutputModuleOf(const ModelSource& source) {
     WEFT_ASSIGN(const Family* family, NamingFamily(source));
     if (family->encoder || HasScoreHead(source)) return std::string();
-    return std::string(family->path == "gpt_neox_japanese" ? "embed_out" : "lm_head");
+    return std::string(family->output);
 }
 
 Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip) {

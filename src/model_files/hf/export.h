@@ -113,8 +113,13 @@ Result<LayerPath> LayerPathOf(const ModelSource& source);
 std::span<const char* const> OutputNames();
 // The output matrix in that class: "lm_head"; "": the class generates no text.
 Result<std::string> OutputModuleOf(const ModelSource& source);
-// Whether the model may have the folder's embedding and output matrix multiplied by factors.
-Result<bool> HasScaledEnds(const ModelSource& source);
+// The factors of the folder's embedding and output matrix that give the model's.
+struct EndFactors {
+    double embedding = 1, output = 1;
+    bool tied = false;  // the folder has one matrix for both
+};
+// Nothing: a GGUF file whose weights have factors that it does not state.
+Result<std::optional<EndFactors>> EndFactorsOf(const ModelSource& source);
 
 // model_type of the config.json that ExportConfig makes. Reads less of the model than ExportConfig
 // does.

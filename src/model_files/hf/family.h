@@ -210,9 +210,10 @@ struct Family {
     // The module of the norm after all layers; empty: none.
     std::string_view final_norm = "norm";
     bool encoder = false;  // has no output matrix; the folder may have heads of pre-training
-    std::string_view layers = "layers";  // the module of the layers
-    std::string_view path = "model";     // its place in the class that generates text
-    bool plain_norms = false;            // norms have no weights
+    std::string_view layers = "layers";   // the module of the layers
+    std::string_view path = "model";      // its place in the class that generates text
+    std::string_view output = "lm_head";  // the module of the output matrix in that class
+    bool plain_norms = false;             // norms have no weights
     // If several families have the same model_type, the first whose `fits` returns true is used;
     // null: fits any config.
     Result<bool> (*fits)(const Config& config) = nullptr;

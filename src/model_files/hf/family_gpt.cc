@@ -524,6 +524,7 @@ constexpr Family kGptFamilies[] = {
                      "tie_word_embeddings": true})",
      .final_norm = "layer_norm",
      .path = "biogpt",
+     .output = "output_projection",
      .ends = RootScale,
      .layer_norm = "biogpt_norm_eps",
      .more_tensors = kEveryBias},
@@ -601,6 +602,7 @@ constexpr Family kGptFamilies[] = {
      .embedding = "embed_in",
      .final_norm = "final_layer_norm",
      .path = "gpt_neox_japanese",
+     .output = "embed_out",
      .layer_norm = "layer_norm_eps",
      .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias "
                      "output_norm.bias attn_output.bias"},

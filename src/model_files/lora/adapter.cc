@@ -578,7 +578,8 @@ Status AdapterFile::ReadRows(const LoraWhole& whole, const TensorInfo& tensor, i
     } else {
         WEFT_TRY(ReadInOrder(*saved, tensor.cols, whole.pairs_of, row, rows, out));
     }
-    for (float& value : out) value -= whole.add;
+    const auto factor = static_cast<float>(whole.factor);
+    for (float& value : out) value = value * factor - whole.add;
     return {};
 }
 

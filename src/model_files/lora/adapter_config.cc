@@ -159,13 +159,13 @@ Result<std::string> ListedTargets(const Config& config) {
     return fmt::format("{}", fmt::join(modules, ","));
 }
 
-// trainable_token_indices: a list for embed_tokens, or an object of lists by module.
+// trainable_token_indices: a list for the embedding, or an object of lists by module.
 Result<std::map<std::string, std::vector<int64_t>>> ReadTokens(const Config& config) {
     constexpr const char* kKey = "trainable_token_indices";
     std::map<std::string, std::vector<int64_t>> read;
     Json all = config.json().value(kKey, Json());
     if (MeansNothing(all)) return read;
-    if (all.is_array()) all = {{"embed_tokens", all}};
+    if (all.is_array()) all = {{"", all}};
     if (!all.is_object()) return config.Corrupt(kKey, "a list of tokens");
     for (const auto& [module, tokens] : all.items()) {
         const auto is_token = [](const Json& token) {
@@ -244,6 +244,7 @@ Result<AdapterConfig> ParseAdapterConfig(const Config& config, std::string_view 
     if (!MeansNothing(config.json().value("target_parameters", Json()))) {
         WEFT_ASSIGN(read.parameters, config.Strings({"target_parameters"}));
     }
+    read.scores = config.json().value("task_type", Json()) == "SEQ_CLS";
     WEFT_ASSIGN(read.tokens, ReadTokens(config));
     WEFT_ASSIGN(words.targets, ListedTargets(config));
     WEFT_ASSIGN(read.ranks, ReadPattern(config, text, "rank_pattern"));

@@ -45,7 +45,9 @@ struct AdapterConfig {
     bool dora = false;
     std::vector<std::string> saved;       // modules_to_save
     std::vector<std::string> parameters;  // target_parameters
-    // trainable_token_indices: tokens whose rows were trained, by module.
+    bool scores = false;                  // task_type is SEQ_CLS
+    // trainable_token_indices: tokens whose rows were trained, by the end of a module's name; "":
+    // the embedding, whatever its name.
     std::map<std::string, std::vector<int64_t>> tokens;
     // `module`: the name in the Hugging Face model. The first pattern that fits counts, as in PEFT.
     int64_t RankOf(const std::string& module) const;

@@ -86,8 +86,9 @@ class FolderTensors final : public ModelSource {
         if (const auto at = taken_.find(index); at != taken_.end()) {
             const hf::ExportTensor& all = at->second;
             if (all.turned) return ReadTurned(*all.from, row_begin, row_count, out, bytes_read);
-            return model_.ReadRows(*all.from, all.row_begin + row_begin, row_count, 0, col_count,
-                                   out, bytes_read);
+            WEFT_TRY(model_.ReadRows(*all.from, all.row_begin + row_begin, row_count, 0, col_count,
+                                     out, bytes_read));
+            return all.factor == 1 ? Status() : Divide(tensor, all.factor, row_count, out);
         }
         const SafeTensor& from = saved()[index];
         const uint64_t row_bytes = from.bytes / static_cast<uint64_t>(tensor.rows);
@@ -98,6 +99,15 @@ class FolderTensors final : public ModelSource {
     Result<std::string> Fingerprint() const override { return model_.Fingerprint(); }
 
   private:
+    static Status Divide(const TensorInfo& tensor, double factor, int64_t rows,
+                         std::span<std::byte> out) {
+        std::vector<float> values(static_cast<size_t>(rows * tensor.cols));
+        DequantizeRow(tensor.dtype, out, values);
+        for (float& value : values) value = static_cast<float>(value / factor);
+        QuantizeRow(tensor.dtype, values, out);
+        return {};
+    }
+
     // Columns [begin, begin + count) of a tensor, as rows.
     Status ReadTurned(const TensorInfo& tensor, int64_t begin, int64_t count,
                       std::span<std::byte> out, uint64_t* bytes_read) const {
@@ -170,6 +180,7 @@ class Renaming {
             whole.tensor = tensor->name;
             whole.pairs_of = whole.height = 0;
             whole.add = 0;
+            whole.factor = 1;
         }
         return renamed;
     }
@@ -230,7 +241,11 @@ class Renaming {
         saved.name = name;
         const size_t index = folder_.saved().size();
         folder_.Add(std::move(saved));
-        folder_.TakeFrom({name, output, 0, 0, output->rows}, index);
+        WEFT_ASSIGN(const auto factors, hf::EndFactorsOf(merged));
+        if (!factors) return NoPlace(module);
+        hf::ExportTensor taken{name, output, 0, 0, output->rows};
+        taken.factor = factors->output;
+        folder_.TakeFrom(taken, index);
         places_.emplace(PlaceOf(name), index);
         taken_.insert(kOutputTensor);
         return {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/text.h"
@@ -40,7 +41,15 @@ struct Matrices {
     std::vector<LoraTarget> fused;        // of a module that holds queries, keys and values
     std::vector<std::string> experts;     // modules of experts, which share one tensor
     std::set<std::string> drafts;         // "model.layers.46.": predict tokens beyond the next
-    std::string embedding;  // "model.embed_tokens"; empty if adapters cannot change it
+    // "model.embed_tokens" and "model.lm_head"; empty: the class has no such matrix.
+    std::string embedding, output;
+    std::optional<hf::EndFactors> factors;  // of both, if they are known
+    // Of the folder's values of a module, which gives the model's.
+    double FactorOf(std::string_view module) const {
+        if (module.empty() || !factors) return 1;
+        if (module == embedding) return factors->embedding;
+        return module == output ? factors->output : 1;
+    }
 };
 
 std::string ModuleOf(const hf::ExportTensor& tensor) {
@@ -67,12 +76,9 @@ Result<Matrices> MatricesOf(const ModelSource& source) {
     std::erase_if(all.names, [&](const hf::ExportTensor& tensor) {
         return all.drafts.contains(LayerOf(tensor.from->name));
     });
-    WEFT_ASSIGN(const bool scaled, hf::HasScaledEnds(source));
-    if (scaled) {
-        std::erase_if(all.names, [](const hf::ExportTensor& tensor) {
-            return tensor.from->name == "token_embd.weight" || tensor.from->name == "output.weight";
-        });
-    }
+    WEFT_ASSIGN(all.factors, hf::EndFactorsOf(source));
+    WEFT_ASSIGN(all.output, hf::OutputModuleOf(source));
+    if (!all.output.empty()) all.output = ModuleInMemory("model." + all.output);
     for (hf::ExportTensor& tensor : all.names) {
         tensor.name = ModuleInMemory(std::move(tensor.name));
         if (tensor.from->name == "token_embd.weight") all.embedding = ModuleOf(tensor);
@@ -162,11 +168,14 @@ Status CheckWords(const LoraOptions& words) {
 }  // namespace
 
 std::string ModuleInMemory(std::string name) {
-    constexpr std::string_view kSaved = "block_sparse_moe.gate", kInMemory = "mlp.gate";
-    for (size_t at = name.find(kSaved); at != name.npos; at = name.find(kSaved, at + 1)) {
-        const size_t end = at + kSaved.size();
-        if (end == name.size() || name[end] == '.' || name[end] == ',') {
-            name.replace(at, kSaved.size(), kInMemory);
+    constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+        {"block_sparse_moe.gate", "mlp.gate"}, {"embed_out", "lm_head"}};
+    for (const auto& [saved, in_memory] : kNames) {
+        for (size_t at = name.find(saved); at != name.npos; at = name.find(saved, at + 1)) {
+            const size_t end = at + saved.size();
+            if (end == name.size() || name[end] == '.' || name[end] == ',') {
+                name.replace(at, saved.size(), in_memory);
+            }
         }
     }
     return name;
@@ -279,7 +288,7 @@ std::string InFile(const std::string& name) {
 class MergedTargets {
   public:
     MergedTargets(const ModelSource& source, const Matrices& matrices)
-        : source_(source), names_(matrices.names), embedding_(matrices.embedding) {
+        : source_(source), names_(matrices.names), matrices_(matrices) {
         for (const LoraTarget& part : matrices.fused) fused_[part.module].push_back(part);
         for (const hf::ExportTensor& tensor : names_) {
             const bool fused = tensor.runs.stride > 0;
@@ -289,8 +298,8 @@ class MergedTargets {
     }
 
     std::vector<LoraTarget> Of(const AdapterModule& module) const {
-        const bool end = module.module == embedding_ || module.module == "model.lm_head";
-        if (end && !embedding_.empty()) return {End(module)};
+        const bool end = module.module == matrices_.embedding || module.module == matrices_.output;
+        if (end && !matrices_.embedding.empty()) return {End(module)};
         if (const auto parts = fused_.find(module.module); parts != fused_.end()) {
             return parts->second;
         }
@@ -306,9 +315,10 @@ class MergedTargets {
     LoraTarget End(const AdapterModule& module) const {
         const TensorInfo* embedding = source_.FindTensor("token_embd.weight");
         WEFT_CHECK(embedding != nullptr);
-        const bool head = module.module == "model.lm_head";
+        const bool head = module.module == matrices_.output;
         LoraTarget target{head ? "output.weight" : embedding->name, module.module, embedding->rows,
                           embedding->cols, 0};
+        target.factor = matrices_.FactorOf(module.module);
         if (module.embedding) target.form = LoraTarget::Form::kEmbedding;
         return target;
     }
@@ -370,7 +380,7 @@ class MergedTargets {
 
     const ModelSource& source_;
     const std::vector<hf::ExportTensor>& names_;
-    const std::string& embedding_;
+    const Matrices& matrices_;
     // By module. Folders of single experts have tens of thousands.
     std::map<std::string, std::vector<LoraTarget>> fused_;
     std::map<std::string, const hf::ExportTensor*> experts_;
@@ -437,7 +447,7 @@ class FilePlanner {
         const size_t begin = (name.starts_with(kLayers) ? kLayers : kModel).size();
         std::string part = name.substr(0, name.find('.', begin) + 1);
         bool other = matrices_.drafts.contains(part);
-        if (begin == kModel.size() && part != "model.lm_head." && part != "model.score.") {
+        if (begin == kModel.size() && part != matrices_.output + "." && part != "model.score.") {
             const bool inside = module.saved.find(kNested) != module.saved.npos;
             const auto has = [&](const char* word) { return part.find(word) != part.npos; };
             other = !inside && (nested_ || std::ranges::any_of(kOtherParts, has));
@@ -458,7 +468,18 @@ class FilePlanner {
             plan_.words.from, hf::Shown(module.saved), rows, source_.name(), table->rows);
     }
 
+    // An error if `name` is the embedding or the output matrix, and its factor is not known.
+    Status CheckFactor(const AdapterModule& module, std::string_view name) const {
+        const bool end = name == matrices_.embedding || name == matrices_.output;
+        if (!end || name.empty() || matrices_.factors.has_value()) return {};
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: has '{}', and the file of {} does not state by what factor it "
+                         "multiplied this matrix. Use the model's Hugging Face folder",
+                         plan_.words.from, hf::Shown(module.saved), source_.name());
+    }
+
     Result<std::vector<LoraTarget>> Others(const AdapterModule& module) const {
+        WEFT_TRY(CheckFactor(module, module.module));
         std::vector<LoraTarget> more = merged_.Of(module);
         if (more.empty()) {
             return MakeError(ErrorCode::kUnsupported,
@@ -516,17 +537,20 @@ class FilePlanner {
         return {};
     }
 
-    // Each module that the config says was saved.
+    // Each module of the model that the config says was saved. As in PEFT, a name means the modules
+    // whose names end with it, and is ignored if there are none.
     Status CheckSaved(const AdapterNames& names) const {
         for (const std::string& saved : config_.saved) {
             // (PEFT lists both names of a score head, of which a class has one.)
             const bool of_head = saved == "classifier" || saved == "score";
-            const auto is = [&](const AdapterModule& whole) {
-                const std::string name = whole.module + ".";
-                if (of_head && name.find(".score.") != name.npos) return true;
-                return name.find("." + saved + ".") != name.npos;
+            const auto means = [&](std::string_view tensor) {
+                return tensor.find((of_head ? "score" : saved) + ".") != tensor.npos;
             };
-            if (std::ranges::any_of(names.wholes, is)) continue;
+            const bool has =
+                of_head ? config_.scores
+                        : means(matrices_.output + ".") ||
+                              std::ranges::any_of(matrices_.names, means, &hf::ExportTensor::name);
+            if (!has || std::ranges::any_of(names.wholes, means, &AdapterModule::module)) continue;
             return MakeError(ErrorCode::kCorrupt,
                              "{}/adapter_config.json: modules_to_save has '{}', but no tensor of "
                              "the adapter is of such a module. Save the adapter again",
@@ -539,24 +563,29 @@ class FilePlanner {
     Status AddTokenRows(const AdapterModule& rows) {
         const std::string module = rows.module.substr(0, rows.module.size() - kTokenRows.size());
         const TensorInfo* const table = source_.FindTensor("token_embd.weight");
+        WEFT_TRY(CheckFactor(rows, module));
+        const std::string saved = rows.saved.substr(0, rows.saved.size() - kTokenRows.size());
         const bool embedding = module == matrices_.embedding;
-        const auto found = config_.tokens.find(LastName(module));
+        const auto found = std::ranges::find_if(
+            config_.tokens, [&](const auto& one) { return saved.ends_with(one.first); });
         if (table != nullptr && found != config_.tokens.end() && !found->second.empty()) {
             const int64_t last = *std::ranges::max_element(found->second);
             WEFT_TRY(CheckTokens(rows, std::max(last + 1, table->rows)));
         }
         const bool fits = table != nullptr && !matrices_.embedding.empty() &&
-                          (embedding || module == "model.lm_head") && found != config_.tokens.end();
+                          (embedding || module == matrices_.output) &&
+                          found != config_.tokens.end();
         if (!fits) {
             return MakeError(ErrorCode::kUnsupported,
                              "{}: '{}' is not one of rows of {} that trainable_token_indices lists",
                              plan_.words.from, hf::Shown(rows.saved), source_.name());
         }
-        const bool tied = source_.FindTensor("output.weight") == nullptr;
-        if (embedding) plan_.wholes.push_back({table->name, rows.module, 0, 0, found->second});
-        if (!embedding || tied) {
-            plan_.wholes.push_back({"output.weight", rows.module, 0, 0, found->second});
-        }
+        const auto add = [&](const std::string& tensor, const std::string& of) {
+            plan_.wholes.push_back(
+                {tensor, rows.module, 0, 0, found->second, 0, matrices_.FactorOf(of)});
+        };
+        if (embedding) add(table->name, module);
+        if (!embedding || matrices_.factors->tied) add("output.weight", matrices_.output);
         return {};
     }
 
@@ -575,22 +604,28 @@ class FilePlanner {
                        InFile(tensor.name) == whole.module;
             };
             const auto found = std::ranges::find_if(matrices_.names, is);
-            const bool head = whole.module == "model.lm_head.weight";
-            if (head || whole.module == matrices_.embedding + std::string(kWeight)) {
+            const bool matrix = whole.module.ends_with(kWeight);
+            const std::string module =
+                matrix ? whole.module.substr(0, whole.module.size() - kWeight.size()) : "";
+            WEFT_TRY(CheckFactor(whole, module));
+            const bool head = matrix && module == matrices_.output;
+            if (head || (matrix && module == matrices_.embedding)) {
                 WEFT_TRY(CheckTokens(whole, whole.b_rows));
             }
+            LoraWhole replaced{"", whole.module};
+            replaced.factor = matrices_.FactorOf(module);
             if (found != matrices_.names.end()) {
-                plan_.wholes.push_back(
-                    {found->from->name, whole.module, found->pairs_of, found->add, {}});
-                continue;
+                replaced.tensor = found->from->name;
+                replaced.pairs_of = found->pairs_of;
+                replaced.add = found->add;
+            } else if (head && !matrices_.embedding.empty()) {  // the model uses its embedding
+                replaced.tensor = "output.weight";
+            } else if (whole.module == "model.score.weight" && whole.b_rows > 0) {
+                replaced.tensor = "cls.output.weight";
+                replaced.height = whole.b_rows;
             }
-            const bool tied = !matrices_.embedding.empty();  // the model uses its embedding
-            if (head && tied) {
-                plan_.wholes.push_back({"output.weight", whole.module, 0, 0, {}});
-                continue;
-            }
-            if (whole.module == "model.score.weight" && whole.b_rows > 0) {
-                plan_.wholes.push_back({"cls.output.weight", whole.module, 0, 0, {}, whole.b_rows});
+            if (!replaced.tensor.empty()) {
+                plan_.wholes.push_back(std::move(replaced));
                 continue;
             }
             return MakeError(ErrorCode::kUnsupported,
@@ -676,12 +711,12 @@ Result<LoraPlan> PlanLora(const ModelSource& source, const LoraOptions& words, L
         if (held == 0) continue;
         for (const std::string& module : fused) absent.push_back({module, module});
     }
-    for (const std::string& end : {std::string("model.lm_head"), matrices.embedding}) {
+    for (const std::string& end : {matrices.output, matrices.embedding}) {
         const auto names_it = [&](const std::string& item) { return EndsWithModule(end, item); };
         const auto replaces = [&](const AdapterModule& whole) {
             return whole.module.starts_with(end) || whole.module.starts_with("model.score.");
         };
-        if (!matrices.embedding.empty() && !present.contains(end) &&
+        if (!matrices.embedding.empty() && !end.empty() && !present.contains(end) &&
             std::ranges::any_of(wanted, names_it) && std::ranges::none_of(names.wholes, replaces)) {
             absent.push_back({end, end});
         }

@@ -73,11 +73,12 @@ struct LoraWhole {
     float add = 0;                // to the model's values, which gives the file's
     std::vector<int64_t> rows{};  // if not empty, only these rows are replaced
     int64_t height = 0;           // rows of a score head that the model lacks
+    double factor = 1;            // of the file's values, which gives the model's
     std::string FileName() const;
 };
 
-// A module's name in the classes of transformers 5, from the name in a folder: both call the router
-// of Mixtral and of its relatives differently.
+// A module's name in the classes of transformers 5, from the name in a folder: they call the router
+// of Mixtral and of its relatives, and the output matrix of GPT-NeoX, differently.
 std::string ModuleInMemory(std::string name);
 // "layers.3.mlp" from "transformer.h.3.mlp": the name below the text model of any class.
 std::string WithoutPath(std::string name);
