@@ -122,7 +122,8 @@ INSTANTIATE_TEST_SUITE_P(Peft, MergedFolder,
                          testing::Values("ofGptOss", "latent", "appliedPictures", "appliedDeltas",
                                          "appliedDeltasTogether", "appliedFalconH1",
                                          "mergedLatents", "appliedDeltasTied", "appliedDeltasWhole",
-                                         "appliedDeltasTokens", "appliedBloomTied", "appliedGpt2"));
+                                         "appliedDeltasTokens", "appliedBloomTied", "appliedGpt2",
+                                         "appliedExpertsOfGptOss"));
 
 class TrainableGolden : public LoraGolden {};
 

@@ -392,6 +392,9 @@ Status AdapterFile::CheckTarget(const LoraTarget& target) const {
         case LoraTarget::Form::kKeys:
             WEFT_TRY(Check(a, target.rank, target.rows / target.experts));
             return Check(b, target.runs.All(target.experts * target.cols), target.rank);
+        case LoraTarget::Form::kTurned:
+            WEFT_TRY(Check(a, target.rank * target.experts, target.rows / target.experts));
+            return Check(b, target.cols, target.rank * target.experts);
         case LoraTarget::Form::kExperts: break;
     }
     const int64_t all = target.rank * target.experts;
@@ -534,6 +537,21 @@ Result<std::vector<float>> AdapterFile::ReadWhole(const LoraTarget& target, bool
                 out[i] = is_b ? a[static_cast<size_t>(col * latent + row % latent)]
                               : b[static_cast<size_t>((row / rank * target.cols + col) * rank +
                                                       row % rank)];
+            }
+            return out;
+        }
+        case LoraTarget::Form::kTurned: {
+            // A is each expert's transposed B, and B its transposed A.
+            const int64_t in = target.rows / experts, cols = is_b ? rank : target.cols;
+            WEFT_ASSIGN(const std::vector<float> values,
+                        Values(is_b ? target.NameA() : target.NameB(),
+                               rank * experts * (is_b ? in : target.cols)));
+            for (size_t i = 0; i < out.size(); ++i) {
+                const auto at = static_cast<int64_t>(i);
+                const int64_t row = at / cols, col = at % cols;
+                out[i] = values[static_cast<size_t>(is_b ? (row / in * rank + col) * in + row % in
+                                                         : (col * rank + row % rank) * experts +
+                                                               row / rank)];
             }
             return out;
         }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "model_files/hf/json.h"
@@ -138,7 +139,8 @@ namespace {
 // Gives the plan the names and the order of the folder's tensors.
 class Renaming {
   public:
-    explicit Renaming(FolderTensors& folder) : folder_(folder) {
+    Renaming(FolderTensors& folder, const MergedSource& merged)
+        : folder_(folder), turns_experts_(HasPairedExperts(merged)) {
         for (size_t i = 0; i < folder.saved().size(); ++i) {
             places_.emplace(PlaceOf(folder.saved()[i].name), i);
         }
@@ -154,15 +156,18 @@ class Renaming {
                 continue;
             }
             if (!taken.insert(target.module).second) continue;
-            WEFT_ASSIGN(const TensorInfo* tensor, Find(target.module + ".weight"));
+            const std::optional<Stack> stack = StackOf(target);
+            WEFT_ASSIGN(const TensorInfo* tensor,
+                        stack ? Result(stack->tensor) : Find(target.module + ".weight"));
             const bool is_keys = target.form == LoraTarget::Form::kKeys;
             if (is_keys) target.form = LoraTarget::Form::kMatrix;
+            if (stack) target.form = stack->form;
             target.tensor = tensor->name;
             target.rows = tensor->rows;
             target.cols = tensor->cols;
             target.pairs_of = target.row_begin = 0;
             target.runs = target.columns = {};
-            target.experts = 1;
+            if (!stack) target.experts = 1;
             target.scale /= target.factor;
             target.factor = 1;
             renamed.targets.push_back(std::move(target));
@@ -194,7 +199,7 @@ class Renaming {
         }
         for (const LoraTarget& target : plan.targets) {
             const bool turns = turned.contains(target.tensor);
-            if (target.form != LoraTarget::Form::kExperts && !turns) continue;
+            if ((target.form != LoraTarget::Form::kExperts || StackOf(target)) && !turns) continue;
             taken_.insert(target.tensor);
             int64_t rows = 0;
             for (const hf::ExportTensor& name : names) {
@@ -257,6 +262,30 @@ class Renaming {
         return ModuleInMemory(WithoutPath(name));
     }
 
+    // The folder's tensor of all experts, if it has their matrices in one.
+    struct Stack {
+        const TensorInfo* tensor;
+        LoraTarget::Form form;
+    };
+    std::optional<Stack> StackOf(const LoraTarget& target) const {
+        constexpr std::string_view kBase = ".base_layer";
+        if (target.form != LoraTarget::Form::kExperts) return std::nullopt;
+        std::string name = target.module;
+        if (name.ends_with(kBase)) name.resize(name.size() - kBase.size());
+        const bool down = target.tensor.find("_down_") != target.tensor.npos;
+        const auto found = places_.find(PlaceOf(name + (down ? ".down_proj" : ".gate_up_proj")));
+        if (found == places_.end()) return std::nullopt;
+        const SafeTensor& saved = folder_.saved()[found->second];
+        const int64_t in = target.cols, out = target.runs.All(target.rows / target.experts);
+        using Shape = std::vector<int64_t>;
+        const bool plain = saved.shape == Shape{target.experts, out, in};
+        const bool turned = saved.shape == Shape{target.experts, in, out};
+        if (!IsFloat(saved.type) || (!plain && !turned)) return std::nullopt;
+        return Stack{&folder_.tensors()[found->second], turned && (turns_experts_ || !plain)
+                                                            ? LoraTarget::Form::kTurned
+                                                            : LoraTarget::Form::kExperts};
+    }
+
     Error NoPlace(const std::string& name) const {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: the adapter changes '{}', and the folder has no tensor of F32, F16 "
@@ -277,6 +306,7 @@ class Renaming {
     }
 
     FolderTensors& folder_;
+    const bool turns_experts_;  // also those whose shape does not show it
     std::map<std::string, size_t> places_;
     std::set<std::string> taken_;  // tensors of the merged model
 };
@@ -300,7 +330,7 @@ Result<MergedFolder> MergeInFolder(const MergedSource& merged) {
     const FolderTensors* const tensors = folder.get();
     WEFT_ASSIGN(const std::vector<hf::ExportTensor> names, hf::FolderNames(merged, kAdapterPrefix));
     WEFT_ASSIGN(const std::string output, hf::OutputModuleOf(merged));
-    Renaming renaming(*folder);
+    Renaming renaming(*folder, merged);
     renaming.NameOutput(output);
     WEFT_TRY(renaming.AddOutput(merged, output, names));
     WEFT_TRY(renaming.TakeOthers(merged.plan(), names));

@@ -203,6 +203,12 @@ std::string WithoutPath(std::string name) {
     return name;
 }
 
+bool HasPairedExperts(const ModelSource& source) {
+    return std::ranges::any_of(source.tensors(), [](const TensorInfo& tensor) {
+        return tensor.name.ends_with(".ffn_gate_exps.bias");
+    });
+}
+
 std::string LoraTarget::NameA() const {
     const char* end = form == Form::kEmbedding ? "lora_embedding_A" : "lora_A.weight";
     return fmt::format("{}model.{}.{}", kAdapterPrefix, module, end);
@@ -352,7 +358,8 @@ class MergedTargets {
         };
         const int64_t wide = gate->rows / experts;
         if (module.a_cols == gate->cols && module.b_rows == 2 * wide) {
-            if (IsInterleaved()) return {target(*gate, {0, 1, 2}), target(*up, {1, 1, 2})};
+            if (HasPairedExperts(source_))
+                return {target(*gate, {0, 1, 2}), target(*up, {1, 1, 2})};
             return {target(*gate, {0, wide, 2 * wide}), target(*up, {wide, wide, 2 * wide})};
         }
         if (module.a_cols == down->cols && module.b_rows == down->rows / experts) {
@@ -361,18 +368,10 @@ class MergedTargets {
         return {};
     }
 
-    // Whether the rows of gate and up alternate in the folder: in the family whose experts have
-    // biases (gpt-oss).
-    bool IsInterleaved() const {
-        return std::ranges::any_of(source_.tensors(), [](const TensorInfo& tensor) {
-            return tensor.name.ends_with(".ffn_gate_exps.bias");
-        });
-    }
-
     // Only if the folder has the tensor as one matrix per expert, gate before up, or interleaved:
     // other models may exchange them.
     const TensorInfo* FindExperts(const std::string& name) const {
-        if (IsInterleaved()) return source_.FindTensor(name);
+        if (HasPairedExperts(source_)) return source_.FindTensor(name);
         const auto of = [&](const hf::ExportTensor& tensor) { return tensor.from->name == name; };
         const auto found = std::ranges::find_if(names_, of);
         return found != names_.end() && found->from->dim_count == 3 ? found->from : nullptr;

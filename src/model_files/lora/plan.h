@@ -43,6 +43,7 @@ struct LoraTarget {
         kMatrix,
         kEmbedding,  // the file has A and B of the transposed matrix
         kExperts,    // one tensor for all experts: the file has their A and B interleaved
+        kTurned,     // kExperts in a folder that has [experts, in, out]
         kKeys        // a stack of each head's transposed rows: each has its rows of B as A
     };
     std::string tensor;  // "blk.0.attn_q.weight"
@@ -55,7 +56,7 @@ struct LoraTarget {
     Form form = Form::kMatrix;
     int64_t row_begin = 0;
     bool dora = false;    // each row has a trained length
-    int64_t experts = 1;  // of kExperts, with rows / experts rows each
+    int64_t experts = 1;  // of kExperts and kTurned, with rows / experts rows each
     // The target's rows of B, which queries, keys and values may share, or an expert's gate and up.
     hf::RowRuns runs = {};
     hf::RowRuns columns = {};  // of A
@@ -82,6 +83,10 @@ struct LoraWhole {
 std::string ModuleInMemory(std::string name);
 // "layers.3.mlp" from "transformer.h.3.mlp": the name below the text model of any class.
 std::string WithoutPath(std::string name);
+
+// Whether the folder has experts as [experts, in, out], and the rows of gate and up alternate: in
+// the family whose experts have biases (gpt-oss).
+bool HasPairedExperts(const ModelSource& source);
 
 // Behind the name of a module in the name of its replaced rows.
 inline constexpr std::string_view kTokenRows = ".token_adapter.trainable_tokens_delta";
