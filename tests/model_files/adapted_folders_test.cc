@@ -323,6 +323,28 @@ TEST_P(AdaptedFolders, OutputsAreThoseOfTheMergedFolders) {
     ExpectSame("pairs", "output.weight");
 }
 
+TEST_P(AdaptedFolders, MatricesOutsideOfLayersAreThoseOfTheMergedFolders) {
+    constexpr std::pair<const char*, const char*> kParts[] = {
+        {"altup_projections.", "altup_proj"},
+        {"altup_unembed_projections.", "altup_unembd_proj"},
+        {"per_layer_model_projection.", "per_layer_model_proj"},
+        {"project_in.", "token_embd_proj"},
+        {"project_out.", "output_proj"}};
+    Tensors adapter, whole = tensors_;
+    std::set<std::string> changed;
+    for (const auto& [name, tensor] : tensors_) {
+        for (const auto& [part, gguf] : kParts) {
+            if (name.find(part) == name.npos) continue;
+            Adapt(name.substr(0, name.size() - kWeight.size()), adapter, whole);
+            changed.insert(gguf + std::string(kWeight));
+        }
+    }
+    if (changed.empty()) return;
+    WriteAdapter("outside", adapter, changed);
+    WriteFolder("merged", whole);
+    for (const std::string& tensor : changed) ExpectSame("outside", tensor);
+}
+
 // A matrix that the folder has turned replaces none here.
 TEST(TurnedFolder, ModulesThatReplaceItAreRefused) {
     const support::HfGolden golden(support::TestData("/families/gpt2.safetensors"));

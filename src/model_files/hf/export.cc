@@ -112,14 +112,22 @@ const RuleOf<std::string>* FindRule(const std::vector<RuleOf<std::string>>& rule
 struct End {
     std::string_view gguf, hf;
 };
-// {}: Family::embedding, Family::output or Family::final_norm.
+// {}: Family::embedding, Family::output or Family::final_norm. *: as in AddExperts.
 constexpr End kEnds[] = {{"token_embd.weight", "model.{}.weight"},
                          {"output_norm.weight", "model.{}.weight"},
                          {"output_norm.bias", "model.{}.bias"},
                          {"output.weight", "{}.weight"},
                          {"output.bias", "{}.bias"},
                          {"cls.output.weight", "score.weight"},
-                         {"cls.output.bias", "score.bias"}};
+                         {"cls.output.bias", "score.bias"},
+                         // OPT
+                         {"token_embd_proj.weight", "model.project_in.weight"},
+                         {"output_proj.weight", "model.project_out.weight"},
+                         // Gemma 3n and 4
+                         {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
+                         {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"},
+                         {"altup_proj.weight", "model.altup_projections.*.weight"},
+                         {"altup_unembd_proj.weight", "model.altup_unembed_projections.*.weight"}};
 
 Result<int64_t> HeadDimOf(const ModelSource& source, const Family& family) {
     const std::string prefix(family.architecture);
@@ -485,8 +493,14 @@ class Naming {
                                             : tensor.name.starts_with("output.")
                                                 ? family_.output
                                                 : family_.final_norm;
-            plan.push_back(
-                {fmt::format(fmt::runtime(end->hf), module), &tensor, 0, 0, tensor.rows});
+            ExportTensor named{fmt::format(fmt::runtime(end->hf), module), &tensor, 0, 0,
+                               tensor.rows};
+            if (end->hf.find('*') != end->hf.npos) {
+                if (tensor.dim_count != 3) return NoPlace(source_, "tensor '" + tensor.name + "'");
+                AddExperts(named, plan);
+                return {};
+            }
+            plan.push_back(std::move(named));
             if (tensor.name == "output_norm.weight" && !family_.plain_final_norm) {
                 plan.back().add = -family_.norm_add;
             }

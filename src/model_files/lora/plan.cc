@@ -297,9 +297,10 @@ class MergedTargets {
         : source_(source), names_(matrices.names), matrices_(matrices) {
         for (const LoraTarget& part : matrices.fused) fused_[part.module].push_back(part);
         for (const hf::ExportTensor& tensor : names_) {
-            const bool fused = tensor.runs.stride > 0;
-            if (tensor.from->dim_count == 3 && !fused)
-                experts_.try_emplace(ModuleOf(tensor), &tensor);
+            const bool outside = !tensor.name.starts_with("model.layers.");
+            const bool matrix = tensor.from->dim_count == 3 ||
+                                (outside && tensor.from->dim_count == 2 && !tensor.turned);
+            if (matrix && tensor.runs.stride == 0) parts_.try_emplace(ModuleOf(tensor), &tensor);
         }
     }
 
@@ -309,8 +310,8 @@ class MergedTargets {
         if (const auto parts = fused_.find(module.module); parts != fused_.end()) {
             return parts->second;
         }
-        const auto found = experts_.find(module.module);
-        if (found == experts_.end()) return Experts(module);
+        const auto found = parts_.find(module.module);
+        if (found == parts_.end()) return Experts(module);
         const hf::ExportTensor& tensor = *found->second;
         LoraTarget target{tensor.from->name, module.module, tensor.rows, tensor.from->cols, 0};
         target.row_begin = tensor.row_begin;
@@ -380,9 +381,10 @@ class MergedTargets {
     const ModelSource& source_;
     const std::vector<hf::ExportTensor>& names_;
     const Matrices& matrices_;
-    // By module. Folders of single experts have tens of thousands.
+    // By module. parts_: matrices outside of layers and those of single experts, of which folders
+    // have tens of thousands.
     std::map<std::string, std::vector<LoraTarget>> fused_;
-    std::map<std::string, const hf::ExportTensor*> experts_;
+    std::map<std::string, const hf::ExportTensor*> parts_;
 };
 
 // In the names of classes that have the text model as a part, and in the names of other parts.
