@@ -405,7 +405,7 @@ Result<uint64_t> Trainer::HostBytesOfLoss() const {
     if (!vectors.on()) return 0;
     const auto number = [](int64_t x) { return static_cast<uint64_t>(x); };
     const int64_t own = options_.micro_batch * options_.accumulation;
-    const uint64_t records = number(own * layout_.dp);
+    const uint64_t records = number(own * layout_.streams());
     WEFT_TRY(CheckVectorBatch(vectors, records));
     if (layout_.stage + 1 != layout_.pp()) {  // passes the sum of all vectors on
         return vectors.joins() ? records * number(vectors.texts * vector_columns_) * sizeof(float)
