@@ -260,7 +260,7 @@ TEST(MessageInput, ResultsOfUnknownBlocks) {
     EXPECT_NE(seen(R"([{"type": "text", "text": 5}])").find("must be a string"), std::string::npos);
 }
 
-Json Noted(const char* body, bool everywhere) {
+Json Noted(std::string_view body, bool everywhere) {
     Json json = Json::parse(body);
     NoteMedia(json, everywhere);
     return json;
@@ -313,6 +313,16 @@ TEST(Media, EveryKindGetsANote) {
     }
     const Json prompt = Noted(R"({"prompt": "What?", "images": ["aGk="]})", true);
     EXPECT_EQ(prompt, Json({{"prompt", "What?\n" + std::string(kImageNote)}}));
+    // Images have one note, so that a body of empty texts does not grow.
+    const Json images(std::vector<std::string>(100'000, ""));
+    for (const Json& content : {Json(""), Json::array()}) {
+        const Json body{
+            {"messages", {{{"role", "tool"}, {"content", content}, {"images", images}}}}};
+        const std::string noted = Noted(body.dump(), false).dump();
+        EXPECT_NE(noted.find("[100000 images, which this model cannot see]"), noted.npos)
+            << content;
+        EXPECT_LT(noted.size(), 200u);
+    }
     const Json list = Noted(R"({"messages": [{"role": "user", "images": ["aGk="],
         "content": [{"type": "text", "text": "What?"}]}]})",
                             true);
