@@ -601,7 +601,12 @@ TEST_F(Members, AnEffortThatTheTemplateRejectsIsReplaced) {
                  {R"({"think": "max"})", "a[high]", "think"},
                  {R"({"output_config": {"effort": "high"}})", "a[high]", ""},
                  {R"({"thinking": {"type": "enabled"}})", "a[high]", ""},
-                 {R"({"thinking": {"type": "disabled"}})", "a[none]", ""}};
+                 {R"({"thinking": {"type": "disabled"}})", "a[none]", ""},
+                 {R"({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}})",
+                  "a[none]", "output_config.effort"},
+                 {R"({"enable_thinking": false, "reasoning_effort": "medium"})", "a[none]",
+                  "reasoning_effort"},
+                 {R"({"enable_thinking": true, "reasoning_effort": "none"})", "a[none]", ""}};
     for (const ApiRow& api : Apis()) {
         const std::string name = api.name;
         if (name != "chat" && name != "responses" && name != "messages") continue;

@@ -161,26 +161,26 @@ void ReadThinking(Fields& fields, Conversation& conversation, const std::string&
 namespace {
 
 // Templates that accept few efforts, such as Mistral's, which takes "none" and "high": another
-// effort becomes the nearest one, and without an effort the switch chooses one if there is no other
-// switch.
+// effort becomes the nearest one. If there is no other switch, the switch chooses an effort where
+// the request has none, and "off" comes before any effort.
 void FitEffort(const Served& served, Conversation& conversation) {
     constexpr const char* kName = "reasoning_effort";
     Json& extra = conversation.input.extra;
     const std::vector<std::string>& efforts = served.forms.efforts;
     if (efforts.empty()) return;
+    const auto on = extra.find("enable_thinking");
+    const bool switches = on != extra.end() && on->is_boolean() && efforts.front() == "none" &&
+                          !served.forms.switches_thinking;
+    const bool thinks = switches && *on == true;
     if (const auto given = extra.find(kName); given != extra.end()) {
         if (!given->is_string()) return;
-        const std::string nearest = chat::NearestEffort(served.forms, *given);
-        if (*given != nearest) AddNames(conversation.left_out, conversation.effort_member);
-        *given = nearest;
+        const std::string fit =
+            switches && !thinks ? "none" : chat::NearestEffort(served.forms, *given);
+        if (*given != fit) AddNames(conversation.left_out, conversation.effort_member);
+        *given = fit;
         return;
     }
-    const auto on = extra.find("enable_thinking");
-    if (on == extra.end() || !on->is_boolean() || served.forms.switches_thinking ||
-        efforts.front() != "none") {
-        return;
-    }
-    const bool thinks = *on == true;
+    if (!switches) return;
     const Json usual = served.template_variables.value(kName, Json("none"));
     if (!thinks || usual == "none") {
         extra[kName] = thinks ? chat::NearestEffort(served.forms, "high") : "none";
