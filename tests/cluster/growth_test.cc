@@ -379,9 +379,9 @@ TEST_F(Unfit, WorkerThatDoesNotAnswerTheRequest) {
 
 // ---- Newcomers that fail in the epoch that they joined ------------------------------------------
 
-// Claims, exam_ms after it is asked, that it could be a rank, and continues until it is one. Until
-// it claims that, it makes progress. True: it is a rank.
-bool PlaysAlong(Channel& channel, int64_t exam_ms = 0) {
+// Claims, exam_ms after it is asked, that it could be a rank (or, without `fit`, that it could
+// not), and continues until it is one. Until it answers, it makes progress. True: it is a rank.
+bool PlaysAlong(Channel& channel, int64_t exam_ms = 0, bool fit = true) {
     std::optional<ExamineMessage> asked;
     int64_t asked_ns = 0, progress = 0;
     bool assigned = false;
@@ -399,7 +399,9 @@ bool PlaysAlong(Channel& channel, int64_t exam_ms = 0) {
         progress += asked ? 1 : 0;
         channel.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{.progress = progress}));
         if (!asked || NowNs() - asked_ns < exam_ms * kNsPerMs) continue;
-        channel.Send(FrameType::kExamined, Encode(ExaminedMessage{asked->number, true}));
+        channel.Send(
+            FrameType::kExamined,
+            Encode(ExaminedMessage{asked->number, fit, ErrorCode::kDenied, "another copy"}));
         asked.reset();
     }
     return assigned;
@@ -426,6 +428,30 @@ TEST_F(Unfit, ASlowOneTakesALostPlace) {
     EXPECT_NE(root.Err().find(") takes the place of rank 1"), std::string::npos) << root.Err();
     ::kill(root.pid(), SIGINT);
     EXPECT_EQ(root.Wait().status, 130);
+}
+
+// One that does not fit in the end, and dials again each time.
+TEST_F(Unfit, ASlowOneThatDoesNotFitIsNotAwaitedAgain) {
+    std::filesystem::current_path(here_);
+    constexpr int64_t kWindowMs = 500;
+    Weft root(Command() +
+              Expecting(1, {"--tp", "2", "--restart-timeout-ms", std::to_string(kWindowMs)}));
+    ASSERT_TRUE(test::Until([&] { return root.Out().size() > 20; })) << root.Err();
+    const auto children = test::ChildrenOf(first_->pid());
+    first_->Signal(SIGKILL);
+    for (const pid_t child : children) ::kill(child, SIGKILL);
+    std::thread player([&] {
+        for (auto knocked = Knock(); knocked.ok(); knocked = Knock()) {
+            Channel channel = ChannelOf(std::move(*knocked));
+            EXPECT_FALSE(PlaysAlong(channel, 2 * kWindowMs, false));
+        }
+    });
+    const auto ran = root.Wait();
+    player.join();
+    EXPECT_EQ(ran.status, 3) << ran.err;
+    EXPECT_NE(ran.err.find("these ranks did not come back: rank 1 (host "), std::string::npos);
+    EXPECT_NE(ran.err.find(") can't join: another copy"), std::string::npos) << ran.err;
+    EXPECT_EQ(ran.err.find("had not ended"), std::string::npos) << ran.err;
 }
 
 // The pause is the wait for a silent rank plus the time in which the others form again.

@@ -262,7 +262,8 @@ int64_t DialIn::LastMoveNs() const {
     const std::lock_guard lock(mutex_);
     int64_t last_ns = 0;
     for (const Waiting& waiting : waiting_) {
-        if (waiting.check != nullptr) last_ns = std::max(last_ns, waiting.check->moved_ns());
+        if (waiting.check == nullptr || IsDeferred(waiting.arrival)) continue;
+        last_ns = std::max(last_ns, waiting.check->moved_ns());
     }
     return last_ns;
 }
@@ -271,9 +272,8 @@ std::string DialIn::Checked() const {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> who;
     for (const Waiting& waiting : waiting_) {
-        if (waiting.check != nullptr && !waiting.check->fit()) {
-            who.push_back(ArrivalText(waiting.arrival));
-        }
+        if (waiting.check == nullptr || IsDeferred(waiting.arrival)) continue;
+        if (!waiting.check->fit()) who.push_back(ArrivalText(waiting.arrival));
     }
     return fmt::format("{}", fmt::join(who, ", "));
 }

@@ -51,9 +51,10 @@ class DialIn {
     // `request` (request.rank is ignored). Call it repeatedly: it also sends the request to new
     // workers.
     std::optional<Arrival> NextFit(const std::vector<int>& places, const JoinRequest& request);
-    // When a worker that is being checked last made progress (NowNs); 0: none did.
+    // When a worker that is being checked last made progress (NowNs); 0: none did. Workers of hosts
+    // that were refused lately do not count.
     int64_t LastMoveNs() const;
-    // The workers that are being checked, as text; "": none.
+    // The workers that are being checked, without those, as text; "": none.
     std::string Checked() const;
     // The worker that was last rejected, and why; "": none.
     std::string LastRefusal() const;
