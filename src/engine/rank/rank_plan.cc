@@ -274,7 +274,7 @@ Status Rank::ChooseLayout() {
     const bool measures = MeasuresLayouts(job_, cluster_);
     job_.tp = cluster_.size();
     job_.pp = 1;
-    return measures && info.ok() ? MeasureLayouts(*info) : Status();
+    return measures && known ? MeasureLayouts(*info) : Status();
 }
 
 // Tensor ranks or stages: the layout that rank 0 estimates as faster for a whole answer. It stays
@@ -584,7 +584,10 @@ Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t fre
     while (other < all.size() && (all[other].empty() || !(alike || in_group(other)))) ++other;
     if (job_.self_test && other < all.size()) {
         const auto unlike = [&] { return all[other] != device_->info().identity; };
-        if (unlike() && may_move_) WEFT_TRY(MoveToCpu("the other ranks have no such GPU"));
+        // (Tensor ranks move in the job, too; a stage would compute on its GPU.)
+        if (unlike() && may_move_ && in_group(other)) {
+            WEFT_TRY(MoveToCpu("the other tensor ranks have no such GPU"));
+        }
         if (unlike()) {
             all[me] = device_->info().identity;
             if (in_group(other)) return UnlikeDevices(other, me, all);
