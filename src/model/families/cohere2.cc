@@ -43,7 +43,7 @@ constexpr Architecture kCohere2Table[] = {
                 "cohere2"},
      .build = BuildCohere2,
      .traits = {.window_pattern = 4, .norms = Norms::kByKey, .logit_factor = true}},
-    {.family = {"cohere2moe", "Cohere 2 with experts",
+    {.family = {"cohere2moe", "Command A+, Cohere 2 with experts",
                 "as cohere2; leading dense layers, a shared expert", "cohere2Moe"},
      .build = BuildCohere2,
      .experts = true,

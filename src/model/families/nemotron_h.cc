@@ -34,7 +34,7 @@ constexpr Architecture kNemotronHTable[] = {
      .traits = {.ungated = Ungated::kReluSquared,
                 .rotates = false,
                 .recurrent = Recurrent::Kind::kMamba2}},
-    {.family = {"nemotron_h_moe", "Nemotron 3 (Nano, Super)",
+    {.family = {"nemotron_h_moe", "Nemotron 3 (Nano, Super, Ultra)",
                 "the same, with ungated experts, a shared one, latent experts",
                 "nemotronHMoe, nemotronHLatent"},
      .build = BuildNemotronH,
