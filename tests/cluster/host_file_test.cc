@@ -106,6 +106,14 @@ TEST(HostFile, AHostWithoutAPortGetsThatOfWorkers) {
     }
 }
 
+TEST(HostFile, ALongWordIsRefusedByItsBeginning) {
+    std::string word = "n";
+    for (int i = 0; i < 40'000; ++i) word += "[1]";
+    const auto refused = ExpandHosts(word, "--hosts: ");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_LT(refused.error().message.size(), 400u);
+}
+
 TEST(Dialling, WithoutTimeForACallNothingIsSaidOfTheListener) {
     const auto fd = Dial({"127.0.0.1", 1}, "worker n0", Deadline::In(0), -1);
     ASSERT_FALSE(fd.ok());

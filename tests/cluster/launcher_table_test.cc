@@ -204,17 +204,25 @@ TEST(LauncherTable, ContradictingVariablesAreNamed) {
 // Half of torchrun's pair: this process would run alone, while the other ranks wait for it.
 TEST(LauncherTable, HalfOfAPairIsAnError) {
     const Variables meeting = {{"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"}};
+    const auto check = [](const Variables& variables) {
+        return CheckHalfLauncher([&](const char* name) {
+            const auto found = variables.find(name);
+            return found == variables.end() ? nullptr : found->second.c_str();
+        });
+    };
     for (const Variables& half :
-         {Variables{{"RANK", ""}, {"WORLD_SIZE", "2"}}, Variables{{"WORLD_SIZE", "2"}},
+         {Variables{{"RANK", ""}, {"WORLD_SIZE", "2"}},
           Variables{{"RANK", "0"}, {"WORLD_SIZE", ""}}, Variables{{"RANK", "1"}}}) {
-        const auto refused = Look(Together(meeting, half));
+        const Status refused = check(Together(meeting, half));
         ASSERT_FALSE(refused.ok());
         EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
         const std::string& said = refused.error().message;
         EXPECT_NE(said.find("both for each process: set "), said.npos) << said;
-        EXPECT_TRUE(Look(half).ok()) << "without an address of rank 0 they are another program's";
-        EXPECT_TRUE(Look(Together(Together(meeting, half), {{"WEFT_LAUNCHER", "none"}})).ok());
+        EXPECT_TRUE(check(half).ok()) << "without an address of rank 0 they are another program's";
+        EXPECT_TRUE(check(Together(Together(meeting, half), {{"WEFT_LAUNCHER", "none"}})).ok());
+        EXPECT_TRUE(Look(Together(meeting, half)).ok()) << "flags may name the ranks";
     }
+    EXPECT_TRUE(check(Together(meeting, {{"WORLD_SIZE", "2"}})).ok()) << "a batch script";
     const auto alone = Look(Together(meeting, {{"WORLD_SIZE", "1"}}));
     ASSERT_TRUE(alone.ok());
     EXPECT_FALSE(alone->has_value());

@@ -128,7 +128,11 @@ int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
     const auto launcher = cluster::FindLauncher(::getenv);
     if (!launcher.ok()) return Fail(launcher.error(), flags.json);
     if (!launcher->has_value()) {
-        if (!NamesRanks(flags)) WarnOfLoneTask();
+        if (NamesRanks(flags)) return command();
+        if (const Status half = cluster::CheckHalfLauncher(::getenv); !half.ok()) {
+            return Fail(half.error(), flags.json);
+        }
+        WarnOfLoneTask();
         return command();
     }
     if (!NamesRanks(flags)) return RunLaunched(flags, **launcher, transports, command);

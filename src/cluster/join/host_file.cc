@@ -147,12 +147,13 @@ Result<std::vector<std::string>> ExpandHosts(std::string_view list, const std::s
         const std::string_view name = list.substr(0, end);
         list.remove_prefix(std::min(list.size(), end + 1));
         const size_t first = hosts.size();
-        const bool known = name.empty() || ExpandName(name, 0, hosts);
+        constexpr size_t kMostName = 1024;  // DNS knows 253 bytes
+        const bool known = name.empty() || (name.size() <= kMostName && ExpandName(name, 0, hosts));
         if (known && (hosts.size() == first || MayBeHost(hosts[first]))) continue;
         return MakeError(ErrorCode::kUsage,
                          "{}'{}' is not a host; expected b, b:7000, [IPV6]:7000 or a range as "
                          "b[01-04], with at most {} hosts",
-                         where, name, kMostRanks);
+                         where, name.substr(0, 100), kMostRanks);
     }
     return hosts;
 }

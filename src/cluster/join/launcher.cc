@@ -4,6 +4,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "base/log.h"
 #include "cluster/frame.h"
 
 namespace weft::cluster {
@@ -113,22 +114,6 @@ Status FindMeeting(const Variables& env, const Row& row, Launcher& launcher) {
     return row.also == std::string_view("SLURM_STEP_ID") ? MeetInStep(env, launcher) : Status();
 }
 
-// A pod or a shell may set RANK or WORLD_SIZE for another program. Beside MASTER_ADDR and
-// MASTER_PORT the two are a launcher's, whose other ranks wait for this one: half of them is an
-// error.
-Status CheckPair(const Variables& env, const Row& row) {
-    if (!env.Has(row.host) || !env.Has(row.port) || env.Has(row.rank) == env.Has(row.size)) {
-        return {};
-    }
-    const bool size = env.Has(row.size);
-    if (size && env.Text(row.size) == "1") return {};
-    return MakeError(ErrorCode::kUsage,
-                     "the environment has {}={}, {} and {}, but no value in {}. A launcher sets "
-                     "both for each process: set {}, or ignore them with WEFT_LAUNCHER=none",
-                     size ? row.size : row.rank, env.Text(size ? row.size : row.rank), row.host,
-                     row.port, size ? row.rank : row.size, size ? row.rank : row.size);
-}
-
 // The MPI library of the processes. PMIx gives no size, so it needs another launcher's.
 Status FindMpi(const Variables& env, const Row& row, Launcher& launcher) {
     launcher.mpi = row.mpi;
@@ -209,6 +194,30 @@ std::string FirstOfHostList(const std::string& list) {
     return host + list.substr(close + 1, list.find_first_of("[,", close) - close - 1);
 }
 
+// A pod or a shell may set RANK or WORLD_SIZE for another program. Beside MASTER_ADDR and
+// MASTER_PORT the two are a launcher's, whose other ranks wait for this one.
+Status CheckHalfLauncher(const Environment& get) {
+    const Variables env(get);
+    const Row& row = kRows[kTorchrunRow];
+    if (!env.Text("WEFT_LAUNCHER").empty() || !env.Has(row.host) || !env.Has(row.port) ||
+        env.Has(row.rank) == env.Has(row.size)) {
+        return {};
+    }
+    const bool size = env.Has(row.size);
+    if (size && env.Text(row.size) == "1") return {};
+    const std::string half = fmt::format(
+        "the environment has {}={}, {} and {}, but no value in {}", size ? row.size : row.rank,
+        env.Text(size ? row.size : row.rank), row.host, row.port, size ? row.rank : row.size);
+    if (get(row.rank) == nullptr) {  // a batch script, from which srun may start the ranks
+        Log(LogLevel::kWarning, "{}: this process runs alone", half);
+        return {};
+    }
+    return MakeError(ErrorCode::kUsage,
+                     "{}. A launcher sets both for each process: set {}, or ignore them with "
+                     "WEFT_LAUNCHER=none",
+                     half, size ? row.rank : row.size);
+}
+
 int LoneTaskOf(const Environment& get) {
     const Variables env(get);
     const auto number = [&](const char* name) -> uint64_t {
@@ -247,8 +256,6 @@ Result<std::optional<Launcher>> FindLauncher(const Environment& get) {
         if (!found.has_value()) found = launcher;
         if (!by_torchrun || torchrun) return found;
     }
-    const Row& pair = kRows[kTorchrunRow];
-    if (!any && (chosen.empty() || chosen == pair.word)) WEFT_TRY(CheckPair(env, pair));
     if (any || chosen.empty()) return found;
     return MakeError(ErrorCode::kUsage,
                      "WEFT_LAUNCHER={}: the environment lacks its variables. Unset it, or start "

@@ -42,6 +42,10 @@ using Environment = std::function<const char*(const char*)>;
 // (contradicting variables: a rank beyond the size, or two launchers that disagree).
 Result<std::optional<Launcher>> FindLauncher(const Environment& get);
 
+// Call it if there is no launcher and the command names no ranks. Errors: kUsage (RANK or
+// WORLD_SIZE lacks a value beside the address of rank 0). Warns if RANK is not set at all.
+Status CheckHalfLauncher(const Environment& get);
+
 // Number of tasks in the Slurm job, if this process is the only one because srun did not start it
 // (a batch script, a shell of salloc); 1: a single task, or another situation.
 int LoneTaskOf(const Environment& get);
