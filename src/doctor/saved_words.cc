@@ -298,7 +298,7 @@ bool IsDeviceFile(std::string_view bare) {
     const size_t quote = bare.find("=\"");
     if (quote == bare.npos) return false;
     const std::string_view path = bare.substr(quote + 2);
-    return BeginsWithOneOf(path, "/dev/infiniband/ /dev/dri/ /dev/kfd /dev/nvidia") &&
+    return BeginsWithOneOf(path, "/dev/infiniband/ /dev/dri/ /dev/kfd /dev/nvidia nvidia") &&
            path.size() < kMostName + std::string_view("/dev/infiniband/").size() &&
            path.find_first_not_of(
                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/"

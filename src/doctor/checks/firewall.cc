@@ -369,8 +369,8 @@ Devices PrivateOf(const Devices& devices) {
 std::string WithoutSubnets(HostView& view, const Devices& devices) {
     bool any = false, any_private = false;
     for (const NetDevice& device : devices.empty() ? NetDevices(view) : devices) {
+        if (device.name == "lo" || IsOfContainers(device.name) || IsVpn(device.name)) continue;
         for (const Ipv4& own : device.addresses) {
-            if (device.name == "lo") continue;
             any = true;
             any_private = any_private || own.InPrivateNetwork();
         }

@@ -367,6 +367,7 @@ bool BindsMemory(HostView& view, std::string_view value) {
 }
 
 bool BindsProcessors(HostView& view, std::string_view value) {
+    if (IsVirtualMachine(view)) return false;  // WSL boots with the number that the guest has
     const auto most = Number(value), now = Number(view.Probe("cpus").text);
     return most && (!now || *most <= std::max(*now, 1.0));
 }
