@@ -501,6 +501,9 @@ TEST_F(Members, EffortsAndSwitchesOfTheReasoning) {
         {R"({"reasoning": {"max_tokens": 9, "enabled": false}})", "a[False]"},
         {R"({"reasoning": {"max_tokens": 9, "effort": "none"}})", "a[False]"},
         {R"({"reasoning": {"max_tokens": 9, "exclude": true}})", "a[True]"},
+        {R"({"reasoning": {"max_tokens": 9}, "reasoning_effort": "none"})", "a[False]"},
+        {R"({"reasoning": {"max_tokens": 9}, "output_config": {"effort": "none"}})", "a[False]"},
+        {R"({"reasoning": {"max_tokens": 9}, "thinking_token_budget": 0})", "a[False]"},
         {R"({"thinking_token_budget": 0, "reasoning_effort": "high"})", "a[False]"}};
     for (const ApiRow& api : Apis()) {
         const std::string name = api.name;

@@ -22,6 +22,7 @@ struct ThinkingWish {
     std::optional<bool> on{};
     std::string on_member{};
     std::optional<int64_t> budget{};
+    std::string budget_member{};
 };
 
 // Reads a member that is a switch, an effort, or an object with both and a budget.
@@ -48,9 +49,7 @@ void ReadWish(Fields& fields, const char* name, Conversation& conversation, Thin
         for (const char* budget : {"budget_tokens", "max_tokens"}) {
             if (!of.Has(budget) || on == false) continue;
             wish.budget = of.Integer(budget, -1, -1, INT64_MAX);
-            if (on || !effort.empty() || *wish.budget <= 0) continue;
-            on = true;  // as OpenRouter documents
-            on_member = of.PathOf(budget);
+            wish.budget_member = of.PathOf(budget);
         }
         if (of.PathOf("format") == conversation.constraint.param) of.Get("format");
         AddUnread(of, conversation.left_out);
@@ -147,10 +146,15 @@ void ReadThinking(Fields& fields, Conversation& conversation, const std::string&
     if (fields.Has("thinking_token_budget")) {
         conversation.reasoning_budget = fields.Integer("thinking_token_budget", -1, -1, INT64_MAX);
     }
-    conversation.switched = wish.on;
-    conversation.switch_member = std::move(wish.on_member);
     Json& extra = conversation.input.extra;
     if (!extra.is_object()) extra = Json::object();
+    const bool asked = wish.on || !wish.effort.empty() || extra.contains("reasoning_effort");
+    if (!asked && wish.budget && *conversation.reasoning_budget > 0) {
+        wish.on = true;  // as OpenRouter documents
+        wish.on_member = std::move(wish.budget_member);
+    }
+    conversation.switched = wish.on;
+    conversation.switch_member = std::move(wish.on_member);
     if (wish.on && !extra.contains("enable_thinking")) extra["enable_thinking"] = *wish.on;
     if (wish.effort.empty()) return;
     extra["reasoning_effort"] = wish.effort;

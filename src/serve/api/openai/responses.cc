@@ -42,7 +42,8 @@ void LimitSummary(const Served& served, int64_t prompt_tokens, int64_t& max_toke
 // update: the format of a later configuration_update; null: none.
 void ReadTextFormat(Fields& fields, const Json& update, Conversation& conversation) {
     Fields text(fields.Object("text"), "text.");
-    const Json& format = update.is_null() ? text.Get("format") : update;
+    const Json& own = text.Get("format");
+    const Json& format = update.is_null() ? own : update;
     conversation.constraint = ReadConstraintOf(text, format, "format");
     fields.Adopt(text);
     AddUnread(text, conversation.left_out);
