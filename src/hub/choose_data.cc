@@ -273,9 +273,11 @@ Result<Files> ChooseData(const Files& files, const RepoSpec& spec, std::string_v
         return refused(fmt::format(
             "its program {} makes the data; Weft runs no programs of data sets", program));
     }
-    if (data.empty() && std::ranges::any_of(files, [](const RepoFile& file) {
-            return DataFormatOf(file.path) == kArrow;
-        })) {
+    std::map<std::string, size_t> all;
+    for (const RepoFile& file : files) ++all[DataFormatOf(file.path)];
+    all.erase("");
+    const size_t arrows = std::exchange(all[std::string(kArrow)], 0);
+    if (arrows > 0 && std::ranges::all_of(all, [&](const auto& c) { return c.second < arrows; })) {
         return refused("its files are Arrow files, which Weft does not read");
     }
     WEFT_ASSIGN(Files chosen,

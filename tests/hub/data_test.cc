@@ -136,6 +136,7 @@ TEST(DataChoice, ArrowFilesAreLeftOutOrRefused) {
     ExpectNone("o/n", {"train/data-00000-of-00001.arrow", "train/state.json"}, {},
                "o/n: its files are Arrow files, which Weft does not read. The Hub converts most "
                "data sets to Parquet files: use hf:datasets/o/n@refs/convert/parquet");
+    ExpectNone("o/n", {"a.arrow", "b.arrow", "notes.txt", "labels.json"}, {}, "are Arrow files");
     ExpectChosen("o/n", {"train/data-00000-of-00001.arrow", "train/0.parquet"}, {},
                  {"train/0.parquet"});
 }

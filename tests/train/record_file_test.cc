@@ -221,8 +221,8 @@ TEST(RecordFile, ArrowFilesAreRefused) {
         EXPECT_EQ(opened.error().code, ErrorCode::kUnsupported);
         EXPECT_EQ(opened.error().message,
                   arrow +
-                      ": an Arrow file, which Weft does not read. Write it as Parquet with "
-                      "this line of Python, and train on that file: " +
+                      ": an Arrow file, which Weft does not read. Write each such file as Parquet "
+                      "with this line of Python, and train on the result: " +
                       python);
     };
     const std::string feather =
@@ -233,6 +233,13 @@ TEST(RecordFile, ArrowFilesAreRefused) {
     said("FEA1", feather);
     said("\xff\xff\xff\xff\x10", "import datasets; datasets.load_dataset('arrow', data_files='" +
                                      arrow + "', split='train').to_parquet('" + parquet + "')");
+    // All files of a folder of save_to_disk.
+    WriteText(folder, "state.json", "{}");
+    const std::string message = RecordFile::Open(arrow).error().message;
+    EXPECT_NE(message.find("Write its folder as Parquet"), message.npos) << message;
+    EXPECT_TRUE(message.ends_with("load_from_disk('" + folder.path() + "').to_parquet('" +
+                                  folder.path() + ".parquet')"))
+        << message;
 }
 
 TEST(RecordFile, TooLongRecordsAreCountedAndLeftOut) {

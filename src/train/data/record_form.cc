@@ -27,6 +27,8 @@ constexpr const char* kFromStream =
 constexpr const char* kFromFeather =
     "import pyarrow.feather, pyarrow.parquet; "
     "pyarrow.parquet.write_table(pyarrow.feather.read_table('{0}'), '{1}')";
+constexpr const char* kFromFolder =
+    "import datasets; datasets.load_from_disk('{0}').to_parquet('{1}')";
 constexpr struct {
     std::string_view magic;
     const char* convert;
@@ -42,11 +44,18 @@ Status RefuseOtherFormats(const std::string& path, std::string_view head) {
     };
     for (const auto& [magic, convert] : kArrow) {
         if (!head.starts_with(magic)) continue;
-        const std::string parquet = std::filesystem::path(path).replace_extension(".parquet");
+        // (A folder of save_to_disk has several such files and this one.)
+        namespace fs = std::filesystem;
+        const fs::path folder = fs::path(path).parent_path();
+        std::error_code absent;
+        const bool saved = fs::exists(folder / "state.json", absent);
+        const fs::path from = saved ? folder : fs::path(path);
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: an Arrow file, which Weft does not read. Write it as Parquet with "
-                         "this line of Python, and train on that file: {}",
-                         path, fmt::format(fmt::runtime(convert), path, parquet));
+                         "{}: an Arrow file, which Weft does not read. Write {} as Parquet with "
+                         "this line of Python, and train on the result: {}",
+                         path, saved ? "its folder" : "each such file",
+                         fmt::format(fmt::runtime(saved ? kFromFolder : convert), from.string(),
+                                     fs::path(from).replace_extension(".parquet").string()));
     }
     if (head.starts_with("PK\x03\x04")) return named("a zip file");
     if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff")) return named("UTF-16 text");
