@@ -437,6 +437,8 @@ TEST(DataForms, ConversationsInTables) {
               R"(a[[{"role": "user", "content": "U"}])" + e);
     EXPECT_EQ(marked("t.csv", "instruction,response\na," + asks + "\n").find("error"),
               std::string::npos);
+    // Columns of other forms may have another notation.
+    EXPECT_EQ(marked("t.csv", "text,prompt\nall,[{'role': 'user'}]\n"), "[all" + e);
     for (const char* text : {"[{'role': 'user'}]", "[{'n': 1, 'from' : 'gpt'}]"}) {
         EXPECT_NE(marked("t.csv", fmt::format("prompt,completion\n\"{}\",b\n", text))
                       .find("t.csv: line 2: 'prompt' is a string that is not JSON"),

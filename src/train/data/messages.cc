@@ -263,7 +263,11 @@ std::string RoleNamed(std::string_view said) {
 }
 
 Status ReadListsOfTable(OrderedJson& row) {
-    const auto read = [&row](std::initializer_list<const char*> names) -> Status {
+    // A column in another notation is an error unless the record may have another form.
+    const auto has = [&row](const char* name) { return row.contains(name); };
+    constexpr const char* kOthers[] = {"text", "messages", "conversations"};
+    const bool other = std::ranges::any_of(kOthers, has);
+    const auto read = [&](std::initializer_list<const char*> names) -> Status {
         for (const char* name : names) {
             const auto cell = row.find(name);
             if (cell == row.end()) continue;
@@ -272,12 +276,14 @@ Status ReadListsOfTable(OrderedJson& row) {
         for (const char* name : names) {
             const auto cell = row.find(name);
             if (cell == row.end()) continue;
-            WEFT_ASSIGN(*cell, ListOf(*cell, name, "a list of messages"));
+            auto list = ListOf(*cell, name, "a list of messages");
+            if (!list.ok()) return other ? Status() : Status(list.error());
+            *cell = std::move(list).value();
         }
         return {};
     };
     WEFT_TRY(read({"chosen", "rejected"}));
-    if (!row.contains("prompt")) return {};  // a response may belong to an instruction
+    if (!has("prompt")) return {};  // a response may belong to an instruction
     for (const char* name : {"prompt", "completion", "response"}) WEFT_TRY(read({name}));
     return {};
 }
