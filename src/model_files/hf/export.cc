@@ -799,7 +799,9 @@ Status CheckOther(const ModelSource& source, const std::string& folder) {
 Status KeepShapes(const ModelSource& source, std::vector<ExportTensor>& tensors) {
     if (source.folder().empty()) return {};
     const auto files = TensorFiles::Open(source.folder());
-    if (!files.ok()) return {};  // a configuration alone (--from-scratch)
+    if (!files.ok()) {  // not found: a configuration alone (--from-scratch)
+        return files.error().code == ErrorCode::kNotFound ? Status() : Status(files.error());
+    }
     for (ExportTensor& tensor : tensors) {
         const SafeTensor* const saved = files->Find(tensor.name);
         if (saved == nullptr) continue;

@@ -181,6 +181,8 @@ class Renaming {
             std::string name = whole.name;
             const size_t rows = name.find(kTokenRows);
             if (rows != name.npos) name.replace(rows, kTokenRows.size(), ".weight");
+            // (The folder may hold a copy of the embedding as its output matrix.)
+            if (whole.tensor == kOutputTensor && !output_.empty()) name = output_ + ".weight";
             WEFT_ASSIGN(const TensorInfo* tensor, Find(name));
             whole.tensor = tensor->name;
             whole.pairs_of = whole.height = 0;
@@ -221,6 +223,7 @@ class Renaming {
     // Finds the folder's output matrix by the name that its class gives the module, too: GPT-NeoX's
     // lm_head is saved as embed_out.
     void NameOutput(const std::string& module) {
+        output_ = module;
         for (const std::string name : hf::OutputNames()) {
             const auto saved = places_.find(PlaceOf(name + ".weight"));
             if (saved == places_.end() || module.empty()) continue;
@@ -309,6 +312,7 @@ class Renaming {
     const bool turns_experts_;  // also those whose shape does not show it
     std::map<std::string, size_t> places_;
     std::set<std::string> taken_;  // tensors of the merged model
+    std::string output_;           // the module of the output matrix; "": none
 };
 
 // The type of most weights.
