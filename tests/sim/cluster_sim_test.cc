@@ -36,6 +36,10 @@ class ClusterSim : public ::testing::Test {
     ClusterSim() {
         std::ofstream(key_) << "a key of the simulated cluster\n";
         ::chmod(key_.c_str(), 0600);
+        // Without a cache folder. (The sums of a file are kept only if it was written some time
+        // ago, by the real clock.)
+        ::setenv("XDG_CACHE_HOME", "none", 1);
+        ::setenv("HOME", "none", 1);
     }
     using Make = std::function<std::unique_ptr<Workload>(const Plan& plan)>;
 
