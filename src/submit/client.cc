@@ -28,7 +28,6 @@ namespace {
 
 constexpr size_t kMostSaid = 1 << 20;  // bytes of a client's answer
 constexpr int kInterrupted = 128 + SIGINT;
-constexpr int64_t kStateMs = 10'000;
 
 const char* HowToGet(const std::string& client) {
     if (client == "sbatch") return "It comes with Slurm (Debian: slurm-client)";
@@ -389,8 +388,9 @@ std::vector<std::string> StatusCommand(const Submitted& job) {
     return {};
 }
 
-std::string StateOf(const Submitted& job) {
-    const auto ran = RunChild(StateCommand(job), Deadline::In(kStateMs));
+std::string StateOf(const Submitted& job, const Deadline& deadline) {
+    if (deadline.expired()) return "unknown";
+    const auto ran = RunChild(StateCommand(job), deadline);
     const bool good = ran.ok() && ran->status == 0;
     const std::string said = ran.ok() ? LowerCase(ran->out) : "";
     std::string state;

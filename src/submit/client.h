@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/result.h"
 #include "submit/job.h"
 
@@ -42,9 +43,9 @@ std::vector<std::string> LogCommand(const Submitted& job, bool follow);
 std::vector<std::string> CancelCommand(const Submitted& job);
 
 // A job's state in the engine's own words, in small letters: "running", "2 of 2 ready", or those of
-// all hosts: "ended with status 0, running". Asks for ten seconds at most. "unknown": the client
-// fails or is not installed; StatusCommand prints the reason.
-std::string StateOf(const Submitted& job);
+// all hosts: "ended with status 0, running". "unknown": the client fails, is not installed, or does
+// not answer before the deadline; StatusCommand prints the reason.
+std::string StateOf(const Submitted& job, const Deadline& deadline);
 
 // Runs a client with this program's standard streams; returns its status. Errors: kNotFound, kIo.
 Result<int> RunClient(const std::vector<std::string>& words);

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -239,6 +240,16 @@ exit $most""")
          status=2))
         self.weft("job", "cancel", "tune", "--forget")
         self.assertEqual(json.loads(self.weft("job", "list", "--json")), [])
+
+    def test_a_scheduler_that_hangs(self):
+        """All jobs of a list share one deadline."""
+        self.client("sbatch", "echo 4711")
+        self.client("squeue", "exec sleep infinity")
+        for number in range(17):
+            self.weft("submit", "--to", "slurm", "--name", f"tune-{number}", "--", *TRAIN)
+        begin = time.monotonic()
+        self.assertEqual(self.states(), ["unknown"] * 17)
+        self.assertLess(time.monotonic() - begin, 18)
 
     def test_what_the_client_says(self):
         self.client("sbatch", "echo 'sbatch: error: no such partition' >&2; exit 1")

@@ -231,10 +231,11 @@ Status RunSubmit(SubmitFlags& flags) {
 
 Status ListJobs(JobFlags& flags) {
     constexpr size_t kAtOnce = 16;
+    const Deadline deadline = Deadline::In(10'000);  // of all jobs
     const std::vector<submit::Submitted> jobs = submit::ReadNotes();
     std::vector<std::string> states(jobs.size());
     WEFT_TRY(OnThreads(kAtOnce, jobs.size(), [&](size_t i) -> Status {
-        states[i] = submit::StateOf(jobs[i]);
+        states[i] = submit::StateOf(jobs[i], deadline);
         return {};
     }));
     Json json = Json::array();
