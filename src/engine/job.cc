@@ -87,6 +87,7 @@ constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit("verify", job.verify);
     visit("verify_model", job.verify_model);
     visit("self_test", job.self_test);
+    visit("any_device", job.any_device);
     visit("warm_up", job.warm_up);
     visit.Named("net_table", job.net_table, fabric::NetTableName, fabric::ParseNetTable);
     visit.Named("overlap", job.overlap, OverlapName, ParseOverlap);

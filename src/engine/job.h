@@ -62,10 +62,11 @@ struct Job {
     bool exact = false;          // do not round activations
     bool trace = false;          // record op timings
     bool power = false;          // read power sensors
-    bool self_test = true;  // with several ranks: compare their results before the first request
-                            // (self_test.h)
-    bool warm_up = false;   // run steps before the first request, so that GPUs compile kernels
-    bool verify = false;    // compare checksums of replicated values on all ranks at every step
+    bool self_test = true;    // with several ranks: compare their results before the first request
+                              // (self_test.h)
+    bool any_device = false;  // the ranks' devices were unlike before a loss: any device may join
+    bool warm_up = false;     // run steps before the first request, so that GPUs compile kernels
+    bool verify = false;      // compare checksums of replicated values on all ranks at every step
     bool verify_model = false;  // compare the contents of the model's files on all hosts before the
                                 // first step (verify_model.h)
     fabric::NetTable net_table = fabric::NetTable::kAuto;

@@ -347,6 +347,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                 WEFT_ASSIGN(last, ReplanJob(last, size, kept, asked, rank.get()));
             }
             KeepWires(rank.get(), last);
+            last.any_device |= !AreAlike(devices);  // the ranks that are left may be alike
             return JobToJson(last);
         });
         if (!next.ok()) {

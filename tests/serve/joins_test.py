@@ -134,6 +134,23 @@ class Joins(unittest.TestCase):
             server.process.kill()
             server.process.stdout.close()
 
+    def test_a_host_returns_to_a_pipeline_of_unlike_hosts(self):
+        """The devices were unlike before the loss."""
+        self.worker(WEFT_CPU="reference")
+        server = serving.Server(256, "--expect-workers", "1", "--listen", self.address,
+                                "--key-file", str(self.key), "--elastic", "--transport", "tcp",
+                                "--pp", "2")
+        try:
+            self.workers[0].terminate()
+            server.wait_for(lambda s: len(s["ranks"]) == 1 and s["state"] == "serving", WAIT_S)
+            self.worker(WEFT_CPU="reference")
+            server.wait_for(lambda s: len(s["ranks"]) == 2 and s["state"] == "serving", WAIT_S)
+            self.assertIsNotNone(streamed(server))
+            server.close()
+        finally:
+            server.process.kill()
+            server.process.stdout.close()
+
     def test_a_replacement_has_the_place_in_the_layout_that_was_chosen(self):
         """The job names no layout, and its devices can only be stages."""
         self.worker(WEFT_CPU="reference")

@@ -571,14 +571,14 @@ Error Rank::UnlikeDevices(size_t rank, size_t other, const std::vector<std::stri
                      UnlikeText(rank, other, all), EqualDevices(all[rank], all[other]));
 }
 
-// Compares this rank, which may join, with its tensor group or, if the running ranks are alike,
-// with any of them: answers in progress move to the new stages.
+// Compares this rank, which may join, with its tensor group or, if the job's ranks have always been
+// alike, with any of them: answers in progress move to the new stages.
 Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes) {
     const auto tp = static_cast<size_t>(shard_.layout.tp);
     const auto me = static_cast<size_t>(cluster_.rank());
     std::vector<std::string> all = identities;
     all.resize(std::max(all.size(), static_cast<size_t>(cluster_.size())));
-    const bool alike = AreAlike(all);
+    const bool alike = !job_.any_device && AreAlike(all);
     const auto in_group = [&](size_t rank) { return rank != me && rank / tp == me / tp; };
     size_t other = 0;
     while (other < all.size() && (all[other].empty() || !(alike || in_group(other)))) ++other;
