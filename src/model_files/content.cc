@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <filesystem>
@@ -123,11 +125,16 @@ bool IsSettled(const FileStamp& stamp) {
 
 // ---- The cache ----------------------------------------------------------------------------------
 
-// "": the user has no cache folder.
-std::string CachePath(const FileStamp& stamp) {
+// "": the user has no cache folder. Hosts that share the folder have entries of their own for local
+// files, which may have equal stamps on cloned hosts.
+std::string CachePath(const WeightFile& opened) {
     const std::string folder = CacheFolder();
     if (folder.empty()) return "";
-    const std::string file = fmt::format("{} {}", stamp.device, stamp.inode);
+    const Place place = PlaceOf(opened);
+    std::array<char, 256> host{};
+    if (place.local) ::gethostname(host.data(), host.size() - 1);
+    const std::string file =
+        fmt::format("{} {} {}", place.device, opened.opened().inode, host.data());
     return fmt::format("{}/content/{}.json", folder, HashOf(file).substr(0, kShortDigits));
 }
 
@@ -135,7 +142,7 @@ std::string CachePath(const FileStamp& stamp) {
 std::vector<std::string> ReadCache(const WeightFile& file) {
     if (file.is_partial()) return {};
     const FileStamp stamp = KeptStamp(file);
-    const auto text = ReadTextFile(CachePath(stamp), kMostCacheBytes);
+    const auto text = ReadTextFile(CachePath(file), kMostCacheBytes);
     CacheEntry entry;
     if (!text.ok() || !DecodeFields("cached sums", *text, kCacheFields, entry).ok()) return {};
     const bool fits =
@@ -162,7 +169,7 @@ void DropOldEntries(const std::filesystem::path& folder) {
 // If the write fails, the next job reads the file again.
 void WriteCache(const WeightFile& file, const FileContent& content) {
     const FileStamp stamp = KeptStamp(file);
-    const std::string path = CachePath(stamp);
+    const std::string path = CachePath(file);
     if (path.empty() || file.is_partial() || !IsSettled(file.opened())) return;
     const CacheEntry entry{TextOf(stamp), content.sums};
     if (ReplaceFile(path, EncodeFields(entry, kCacheFields)).ok()) {

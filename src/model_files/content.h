@@ -3,7 +3,8 @@
 //
 // Reads that load weights add to the sums (weight_file.h); ReadContent reads what is missing. The
 // sums of whole files are kept in CacheFolder()/content, under the file's device (or the id of its
-// file system), inode, size and times of its last change, so a file is summed once. The folder
+// file system), inode, size and times of its last change, so a file is summed once. A file that no
+// other machine sees is kept for this host's name: cloned hosts may share the folder. The folder
 // keeps the last 1,000 files. A cache file is hostile input; an invalid one
 // counts as missing. A disk that damages bytes without a write leaves these times as they are, so
 // only ReadContentOptions::anew finds such damage.

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -159,6 +162,29 @@ TEST_F(ContentTest, UnchangedFilesAreReadOnce) {
     const Content changed = Read({path});
     EXPECT_EQ(changed.read_bytes, 12u);
     EXPECT_NE(changed.Digest(), cached.Digest());
+}
+
+// Hosts that were cloned from one image may have other bytes under an equal stamp.
+TEST_F(ContentTest, AHostThatSharesTheFolderReadsItsOwnFiles) {
+    const std::string path = Write("a", "abc");
+    ASSERT_TRUE(Keeps(path));
+    enum : int { kReads, kFinds, kNoNamespace };
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        const bool apart =
+            ::unshare(CLONE_NEWUTS) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWUTS) == 0;
+        if (!apart || ::sethostname("clone", 5) != 0) ::_exit(kNoNamespace);
+        ::_exit(*KnownContent(Opened({path}).all) ? kFinds : kReads);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == kNoNamespace) {
+        GTEST_SKIP() << "this system allows no namespace with a host name of its own";
+    }
+    EXPECT_EQ(WEXITSTATUS(status), kReads);
+    EXPECT_EQ(Read({path}).read_bytes, 0);
 }
 
 TEST_F(ContentTest, ABrokenCacheFileCountsAsMissing) {
