@@ -21,7 +21,7 @@ constexpr double kMostRateSeconds = 2;
 constexpr int kRounds = 2;
 constexpr int64_t kMostCalls = 200;
 constexpr int64_t kLeastCalls = 3;
-constexpr int kSeriesCalls = 8;  // of a series, between two looks at the time
+constexpr size_t kSeriesCalls = 8;  // of a series, between two looks at the time
 // Calls to check a cached table, and number of tries.
 constexpr int64_t kCheckCalls = 31;
 constexpr int kCheckTries = 3;
@@ -48,6 +48,7 @@ class Trial {
         return *middle;
     }
 
+    Status Sum(std::span<float> values) { return comm_.AllReduce(values, net::OpTag()); }
     // Sends the first rank's values to all.
     template <typename T>
     Status Agree(std::span<T> values) {
@@ -186,19 +187,37 @@ Result<SeriesUs> MeasureSeries(Comm& comm, const SeriesOptions& options) {
     const Choice choice = comm.tuning().For(Collective::kAllReduce, options.bytes);
     WEFT_TRY(trial.MedianUs(options.bytes, choice, 1));  // (The ranks begin together.)
     const int64_t begin_ns = NowNs();
+    const auto ranks = static_cast<size_t>(comm.size());
+    const auto own = static_cast<size_t>(comm.rank());
     double sum = 0, squares = 0, calls = 0;
+    std::vector<double> all_computed_us(ranks);
     for (uint64_t go_on = 1; go_on == 1;) {
-        for (int i = 0; i < kSeriesCalls; ++i) {
+        std::array<double, kSeriesCalls> call_us{};
+        std::vector<float> computed_us(kSeriesCalls * ranks);  // by call and rank
+        for (size_t i = 0; i < kSeriesCalls; ++i) {
+            const int64_t compute_ns = NowNs();
             if (options.compute) WEFT_TRY(options.compute());
-            WEFT_ASSIGN(const double us, trial.MedianUs(options.bytes, choice, 1));
+            computed_us[i * ranks + own] = static_cast<float>(NowNs() - compute_ns) * 1e-3f;
+            WEFT_ASSIGN(call_us[i], trial.MedianUs(options.bytes, choice, 1));
+        }
+        WEFT_TRY(trial.Sum(computed_us));  // (The others' places are 0.)
+        for (size_t i = 0; i < kSeriesCalls; ++i) {
+            const auto ranks_us = std::span(computed_us).subspan(i * ranks, ranks);
+            const double wait_us = std::ranges::max(ranks_us) - ranks_us[0];
+            const double us = std::max(0.0, call_us[i] - wait_us);
             sum += us;
             squares += us * us;
+            for (size_t rank = 0; rank < ranks; ++rank) all_computed_us[rank] += ranks_us[rank];
         }
         calls += kSeriesCalls;
         go_on = SecondsSince(begin_ns) < options.seconds ? 1 : 0;
         WEFT_TRY(trial.Agree(go_on));
     }
+    const auto [fastest, slowest] = std::ranges::minmax_element(all_computed_us);
     SeriesUs series;
+    series.slowest = static_cast<int>(slowest - all_computed_us.begin());
+    series.slowest_us = *slowest / calls;
+    series.fastest_us = *fastest / calls;
     series.mean_us = sum / calls;
     const double variance = squares / calls - series.mean_us * series.mean_us;
     series.error_us = std::sqrt(std::max(0.0, variance) / calls);

@@ -45,11 +45,15 @@ struct SeriesOptions {
     double seconds = 0.3;
     const net::PeerMonitor* monitor = nullptr;  // may be null
 };
-// Microseconds of an all_reduce, on the first rank. A step waits for all of its all_reduces, so
-// the mean counts, which on a jittery link is far above the median. error_us: the mean's standard
-// error.
+// Microseconds of an all_reduce, on the first rank, without its wait for ranks that computed for
+// longer: a slow host is no fault of the network. A step waits for all of its all_reduces, so the
+// mean counts, which on a jittery link is far above the median. error_us: the mean's standard
+// error. slowest: the rank that computed for the longest time, slowest_us on average; fastest_us:
+// the shortest average of a rank.
 struct SeriesUs {
     double mean_us = 0, error_us = 0;
+    int slowest = 0;
+    double slowest_us = 0, fastest_us = 0;
 };
 // Repeats all_reduce with the algorithm of comm.tuning() for about options.seconds, or 8 calls.
 Result<SeriesUs> MeasureSeries(Comm& comm, const SeriesOptions& options);

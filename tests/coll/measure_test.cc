@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/deadline.h"
 #include "coll/autotune.h"
 #include "coll/link_probe.h"
 #include "support/ranks.h"
@@ -260,6 +261,27 @@ TEST(Series, AlternatesWithComputing) {
     });
     EXPECT_EQ(computed[0], computed[1]);
     EXPECT_GT(computed[0], 8);
+}
+
+// A busy host delays the sums, which take no longer over the network.
+TEST(Series, TellsASlowRankFromASlowNetwork) {
+    constexpr int64_t kSlowMs = 20;
+    auto fabrics = net::MakeLocalFabrics(3, net::Transport::kShm, kMeasureWindow).value();
+    test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+        const auto comm = CommOver(fabric);
+        const auto compute = [&] {
+            const Deadline slow = Deadline::In(fabric.rank == 2 ? kSlowMs : 0);
+            while (!slow.expired()) std::this_thread::yield();
+            return Status();
+        };
+        const auto series = MeasureSeries(*comm, {.bytes = 4096, .compute = compute, .seconds = 0});
+        ASSERT_TRUE(series.ok()) << series.error().message;
+        if (fabric.rank != 0) return;
+        EXPECT_FALSE(!(series->mean_us < 500 * kSlowMs)) << series->mean_us;
+        EXPECT_EQ(series->slowest, 2);
+        EXPECT_FALSE(!(series->slowest_us >= 1000 * kSlowMs)) << series->slowest_us;
+        EXPECT_FALSE(!(series->fastest_us < series->slowest_us)) << series->fastest_us;
+    });
 }
 
 TEST(Series, EndsWithTheComputingThatFails) {

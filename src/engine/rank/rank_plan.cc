@@ -84,6 +84,20 @@ const char* EqualDevices(std::string_view identity, std::string_view other) {
                : "use devices of one kind and driver for both (--device)";
 }
 
+std::string Who(const cluster::Cluster& cluster, size_t rank) {
+    const std::string& host = cluster.host(static_cast<int>(rank)).name;
+    return host.empty() ? fmt::format("rank {}", rank)
+                        : fmt::format("rank {} (host {})", rank, host);
+}
+
+// A further sentence if a rank computes far slower than another one, which all-reduces wait for.
+std::string SlowText(const cluster::Cluster& cluster, const coll::SeriesUs& series) {
+    if (!(series.slowest_us > 1.5 * series.fastest_us)) return "";
+    return fmt::format(
+        ". {} computes slowest: {:.0f} us between two all-reduces, and the fastest rank {:.0f} us",
+        Who(cluster, static_cast<size_t>(series.slowest)), series.slowest_us, series.fastest_us);
+}
+
 // A further sentence for a jittery network; "": it is not.
 std::string JitterText(const LayoutCosts& costs, double typical_us) {
     const double mean_us = typical_us + costs.tail_s * 1e6;
@@ -294,8 +308,9 @@ Status Rank::MeasureLayouts(const backend::DeviceInfo& info) {
     const DType sums = info.target.float64_reductions ? DType::kF64 : DType::kF32;
     costs.sum_bytes = backend::SumBytes(wires.all, sums, hyper_.hidden);
     costs.prompt_sum_bytes = backend::SumBytes(wires.prompts, sums, hyper_.hidden);
+    coll::SeriesUs series;
     const auto measure_sums = [&](const std::function<Status()>& compute) -> Status {
-        WEFT_ASSIGN(const coll::SeriesUs series,
+        WEFT_ASSIGN(series,
                     coll::MeasureSeries(*tensor_, {.bytes = static_cast<size_t>(costs.sum_bytes),
                                                    .compute = compute,
                                                    .monitor = cluster_.monitor()}));
@@ -320,10 +335,10 @@ Status Rank::MeasureLayouts(const backend::DeviceInfo& info) {
         Log(LogLevel::kInfo,
             "layout: --{} {}. A prompt of {} tokens and {} tokens of answer take an estimated "
             "{:.3g} s over this network, and {:.3g} s with --{} {} (both without the prompt's "
-            "arithmetic){}",
+            "arithmetic){}{}",
             stages ? "pp" : "tp", ranks, costs.prompt, costs.answer,
             stages ? seconds.stages : seconds.tensor, stages ? seconds.tensor : seconds.stages,
-            stages ? "tp" : "pp", ranks, JitterText(costs, sum_us));
+            stages ? "tp" : "pp", ranks, JitterText(costs, sum_us), SlowText(cluster_, series));
     }
     return {};
 }
@@ -557,11 +572,8 @@ Status Rank::CheckDevices() {
 }
 
 std::string Rank::UnlikeText(size_t rank, size_t other, const std::vector<std::string>& all) const {
-    const auto who = [&](size_t r) {
-        const std::string& host = cluster_.host(static_cast<int>(r)).name;
-        return host.empty() ? fmt::format("rank {}", r) : fmt::format("rank {} (host {})", r, host);
-    };
-    return fmt::format("{} computes on {}, {} on {}", who(rank), all[rank], who(other), all[other]);
+    return fmt::format("{} computes on {}, {} on {}", Who(cluster_, rank), all[rank],
+                       Who(cluster_, other), all[other]);
 }
 
 Error Rank::UnlikeDevices(size_t rank, size_t other, const std::vector<std::string>& all) const {
