@@ -8,6 +8,8 @@
 namespace weft::doctor::checks {
 namespace {
 
+constexpr double kSlowMs = 2;  // a round trip within one home or rack takes less
+
 // ---- across-mtu: MTU on both ends of a subnet.
 
 struct End {
@@ -91,7 +93,7 @@ void ReportPathMtu(HostView& view, const Path& path, const std::string& link, Fi
 
 // large: the answer to a ping with a full packet.
 void CheckPath(HostView& view, const Path& path, const Reading& large, Findings& out) {
-    constexpr double kSlowMs = 2, kFarMs = 10;
+    constexpr double kFarMs = 10;
     const Reading small = view.Command(PingCommand(path, kSmallPacket));
     const std::string link = LinkText(view, path);
     if (ContainsAny(large.text, "not found|not permitted")) {
@@ -146,9 +148,24 @@ bool AnswersOtherwise(HostView& view, const Path& path, const std::vector<Path>&
     });
 }
 
-// Whether the hosts are in different homes with one subnet, which a VPN joins.
+// Whether pings were sent over the path and all were lost.
+bool LosesPings(HostView& view, const Path& path) {
+    return std::ranges::all_of(std::array{path.mtu, kSmallPacket}, [&](int bytes) {
+        return Contains(view.Command(PingCommand(path, bytes)).text, " 100% packet loss");
+    });
+}
+
+// Whether the hosts are in different homes with one subnet, which a VPN joins: their own addresses
+// do not answer, and a round trip over the VPN takes longer than one in a home.
 bool IsOfTwoHomes(HostView& view, const Path& path, const std::vector<Path>& paths) {
-    return !path.vpn && !AnswersPing(view, path) && AnswersOtherwise(view, path, paths);
+    if (path.vpn || !LosesPings(view, path)) return false;
+    return std::ranges::any_of(paths, [&](const Path& other) {
+        if (other.peer != path.peer || !other.vpn) return false;
+        return std::ranges::any_of(std::array{other.mtu, kSmallPacket}, [&](int bytes) {
+            const std::string text = view.Command(PingCommand(other, bytes)).text;
+            return NumberAfter(text, " time=").value_or(0) >= kSlowMs;
+        });
+    });
 }
 
 // outcomes: a line "ADDRESS PORT OUTCOME" for each port of each peer (doctor/reach.h). listened:
