@@ -283,20 +283,28 @@ TEST(Media, ResultsOfToolsGetNotes) {
 TEST(Media, EveryKindGetsANote) {
     const struct {
         const char *part, *note;
-    } parts[] = {{R"({"type": "image", "source": {"type": "base64", "data": ""}})", "image"},
-                 {R"({"type": "input_image", "image_url": "x"})", "image"},
-                 {R"({"type": "input_audio", "input_audio": {}})", "recording"},
-                 {R"({"type": "video_url", "video_url": {}})", "video"},
-                 {R"({"type": "file", "file": {"file_id": "f"}})", "file"},
-                 {R"({"type": "input_file", "file_id": "f"})", "file"},
-                 {R"({"type": "document", "source": {"type": "base64", "data": ""}})", "document"},
-                 {R"({"type": "document", "source": {"type": "text", "data": "words"}})", nullptr},
-                 {R"({"type": "text", "text": "an image"})", nullptr},
-                 {R"({"type": "tool_result", "content": [{"type": "image"}]})", nullptr},
-                 {R"({"type": "resource", "resource": {"uri": "u", "blob": "AA"}})", "file"},
-                 {R"({"type": "zzz", "source": {"type": "base64", "data": "AA"}})", "file"},
-                 {R"({"type": "resource", "resource": {"uri": "u", "text": "T"}})", nullptr},
-                 {R"("a file")", nullptr}};
+    } parts[] = {
+        {R"({"type": "image", "source": {"type": "base64", "data": ""}})", "image"},
+        {R"({"type": "input_image", "image_url": "x"})", "image"},
+        {R"({"type": "input_audio", "input_audio": {}})", "recording"},
+        {R"({"type": "video_url", "video_url": {}})", "video"},
+        {R"({"type": "file", "file": {"file_id": "f"}})", "file"},
+        {R"({"type": "input_file", "file_id": "f"})", "file"},
+        {R"({"type": "document", "source": {"type": "base64", "data": ""}})", "document"},
+        {R"({"type": "document", "source": {"type": "text", "data": "words"}})", nullptr},
+        {R"({"type": "text", "text": "an image"})", nullptr},
+        {R"({"type": "tool_result", "content": [{"type": "image"}]})", nullptr},
+        {R"({"type": "resource", "resource": {"uri": "u", "blob": "AA"}})", "file"},
+        {R"({"type": "zzz", "source": {"type": "base64", "data": "AA"}})", "file"},
+        {R"({"type": "resource", "resource": {"uri": "u", "text": "T"}})", nullptr},
+        {R"({"type": "user_profile", "profile": "x"})", nullptr},
+        {R"({"type": "text_image_note", "text": "x"})", nullptr},
+        {R"({"type": "videogame", "text": "x"})", nullptr},
+        {R"({"type": "documentation", "url": "x"})", nullptr},
+        {R"({"type": "image_url", "text": "A caption", "image_url": {}})", "A caption\n[an image"},
+        {R"({"type": "container_upload", "file_id": "f"})", "file"},
+        {R"({"type": "computer_screenshot", "image_url": "x"})", "image"},
+        {R"("a file")", nullptr}};
     for (const auto& [part, note] : parts) {
         for (const char* name : {"messages", "input"}) {
             const Json given = Json::parse(part);

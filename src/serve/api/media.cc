@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <string>
 
 namespace weft::serve {
@@ -9,17 +11,22 @@ namespace {
 
 constexpr std::string_view kFileNote = "[a file, which this model cannot read]";
 
-// Words within the types of parts, and the notes.
+// The types of parts in the clients' APIs, and their notes.
 struct Medium {
-    std::string_view word, note;
+    std::string_view note;
+    std::array<std::string_view, 11> types;
 };
-constexpr Medium kMedia[] = {{"image", kImageNote},
-                             {"screenshot", kImageNote},
-                             {"audio", "[a recording, which this model cannot hear]"},
-                             {"video", "[a video, which this model cannot see]"},
-                             {"document", "[a document, which this model cannot read]"},
-                             {"file", kFileNote},
-                             {"upload", kFileNote}};
+constexpr Medium kMedia[] = {
+    {kImageNote,
+     {"image", "image_url", "input_image", "output_image", "image_file", "image_data",
+      "image_embeds", "image_pil", "screenshot", "computer_screenshot", "input_screenshot"}},
+    {"[a recording, which this model cannot hear]",
+     {"audio", "audio_url", "input_audio", "output_audio", "audio_file", "audio_data",
+      "audio_embeds"}},
+    {"[a video, which this model cannot see]",
+     {"video", "video_url", "input_video", "video_file", "video_data", "video_embeds"}},
+    {"[a document, which this model cannot read]", {"document", "document_url", "input_document"}},
+    {kFileNote, {"file", "input_file", "file_url", "file_data", "upload", "container_upload"}}};
 
 // Ollama's `images`: a note behind the member `text`, a text or a list of parts. Readers refuse
 // others. (One note for all: a body of 3 MB has a million empty images.)
@@ -52,24 +59,28 @@ void NoteMessage(Json& message, bool everywhere) {
     const auto content = message.find("content");
     if (content == message.end() || !content->is_array()) return;
     for (Json& part : *content) {
-        const std::string_view note = NoteOf(part);
+        const std::string note = NoteOf(part);
         if (!note.empty()) part = {{"type", "text"}, {"text", note}};
     }
 }
 
 }  // namespace
 
-std::string_view NoteOf(const Json& part) {
+std::string NoteOf(const Json& part) {
     if (!part.is_object()) return "";
     Fields fields(part);
     const std::string type = fields.Text("type", "");
     const std::string source = Fields(fields.Object("source")).Text("type", "");
     if (type == "document" && (source == "text" || source == "content")) return "";
-    for (const auto& [word, note] : kMedia) {
-        if (type.find(word) != std::string::npos) return note;
-    }
+    const auto* const medium = std::ranges::find_if(kMedia, [&](const Medium& each) {
+        return !type.empty() && std::ranges::find(each.types, type) != each.types.end();
+    });
     const bool blob = Fields(fields.Object("resource")).Has("blob");  // of the protocol MCP
-    return blob || source == "base64" ? kFileNote : "";
+    const bool known = medium != std::end(kMedia);
+    if (!known && !blob && source != "base64") return "";
+    const std::string words = fields.Text("text", "");
+    return fmt::format("{}{}{}", words, words.empty() ? "" : "\n",
+                       known ? medium->note : kFileNote);
 }
 
 void NoteMedia(Json& body, bool everywhere) {

@@ -2,14 +2,15 @@
 // refuse them, so that nothing is dropped in silence; this replaces them by notes before.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "serve/api/fields.h"
 
 namespace weft::serve {
 
-// The note for a part of a content; "": the part may be text.
-std::string_view NoteOf(const Json& part);
+// The note for a part of a content, behind the part's member `text`; "": the part may be text.
+std::string NoteOf(const Json& part);
 
 inline constexpr std::string_view kImageNote = "[an image, which this model cannot see]";
 

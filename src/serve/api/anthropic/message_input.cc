@@ -131,7 +131,7 @@ std::string ResultText(const Json& result) {
     }
     const std::string type = Fields(result).Text("type", "");
     if (type == "text") return Fields(result).Text("text", "");
-    if (const std::string_view note = NoteOf(result); !note.empty()) return std::string(note);
+    if (std::string note = NoteOf(result); !note.empty()) return note;
     if (type == "document") return DocumentText(result).value_or("");
     if (type == "tool_reference") {
         return fmt::format("The tool {} is now available.", Fields(result).Text("tool_name", ""));

@@ -74,10 +74,8 @@ std::string ResultText(const Json& result) {
     if (!std::ranges::any_of(list, is_known)) return list.empty() ? "" : Dump(result);
     std::string text;
     for (const Json& part : list) {
-        const std::string_view note = NoteOf(part);
-        text += IsWords(part)   ? Fields(part).Text("text", "")
-                : !note.empty() ? std::string(note)
-                                : Dump(part);
+        const std::string note = NoteOf(part);
+        text += IsWords(part) ? Fields(part).Text("text", "") : !note.empty() ? note : Dump(part);
     }
     return text;
 }
