@@ -152,6 +152,9 @@ TEST_F(Members, PartsOfAConversationAreRefused) {
         // Open WebUI sends ids of its own.
         const Json ids{{"chat_id", "c"}, {"session_id", "s"}, {"save_history", true}};
         EXPECT_EQ(LeftOut(api, ids), "chat_id,session_id,save_history") << api.name;
+        const Json settings = Json::parse(R"({"use_prefill": "auto", "filters": [
+            {"from": "2020", "value": "2021"}], "roles": [{"role": "admin"}]})");
+        EXPECT_EQ(LeftOut(api, settings), "use_prefill,filters,roles") << api.name;
         EXPECT_NE(Refusal(api, {{"images", {"iVBORw0KGgo="}}}), "") << api.name;
         EXPECT_EQ(Refusal(api, {{"images", Json::array()}}), "") << api.name;
     }

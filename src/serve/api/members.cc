@@ -6,6 +6,8 @@
 #include <array>
 #include <string_view>
 
+#include "base/text.h"
+
 namespace weft::serve {
 namespace {
 
@@ -253,13 +255,25 @@ void Refuse(Fields& fields, const std::string& name, std::string_view advice = {
                 "unsupported_value");
 }
 
-// Whether the value is a conversation: a list of messages, in OpenAI's form, ShareGPT's or
-// Gemini's.
+// Whether the object is a message, in OpenAI's form, Gemini's or ShareGPT's.
+bool IsMessage(const Json& value) {
+    constexpr const char* kContents[] = {"content", "parts", "message", "text", "tool_calls"};
+    constexpr std::string_view kSpeakers[] = {
+        "human",  "user", "gpt",   "assistant", "chatgpt",       "bing",       "bard",
+        "system", "tool", "model", "function",  "function_call", "observation"};
+    if (!value.is_object()) return false;
+    const auto parts = value.find("parts");
+    if (parts != value.end() && parts->is_array()) return true;
+    const auto has = [&](const char* name) { return value.contains(name); };
+    if (has("role")) return std::ranges::any_of(kContents, has);
+    const Json from = value.value("from", Json());
+    return from.is_string() && has("value") &&
+           Has(kSpeakers, LowerCase(from.get_ref<const std::string&>()));
+}
+
+// Whether the value is a list of messages.
 bool IsConversation(const Json& value) {
-    return value.is_array() && !value.empty() && std::ranges::all_of(value, [](const Json& each) {
-               return each.is_object() && (each.contains("role") || each.contains("parts") ||
-                                           (each.contains("from") && each.contains("value")));
-           });
+    return value.is_array() && !value.empty() && std::ranges::all_of(value, IsMessage);
 }
 
 // Whether an unknown member carries a part of the conversation, or names one that it continues.
@@ -268,8 +282,10 @@ bool CarriesConversation(std::string_view folded, const Json& value) {
                                            "systemprompt",      "systemmessage",
                                            "systeminstruction", "systeminstructions",
                                            "developermessage"};
-    const bool text =
-        std::ranges::any_of(kTexts, [&](std::string_view end) { return folded.ends_with(end); });
+    const bool setting = folded.starts_with("use") && !folded.starts_with("user");
+    const bool text = !setting && std::ranges::any_of(kTexts, [&](std::string_view end) {
+        return folded.ends_with(end);
+    });
     if (text && (value.is_string() || value.is_structured())) return !HoldsNothing(value);
     const bool continues = folded.starts_with("previous") && folded.ends_with("id");
     return IsConversation(value) || (continues && !IsNothing(value));
