@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/json_digits.h"
+#include "chat/answer.h"
 #include "chat/tool_words.h"
 
 namespace weft::chat {
@@ -139,6 +140,8 @@ void FindThinking(const Chat& chat, ConversationForms& forms) {
         return Probe(chat, {{"enable_thinking", on}, {"thinking", on}});
     };
     forms.switches_thinking = with(true) != with(false);
+    const auto plain = Probe(chat, OrderedJson::object());
+    forms.opens_reasoning = plain && EndsInReasoning(*plain);
     if (chat.source().find("reasoning_effort") == std::string::npos) return;
     std::set<std::string> prompts;
     for (const std::string_view effort : kEfforts) {
@@ -164,9 +167,13 @@ ConversationForms FindForms(const Chat& chat) {
     return forms;
 }
 
+bool IsEffort(std::string_view word) {
+    return std::ranges::find(kEfforts, word) != std::end(kEfforts);
+}
+
 std::string NearestEffort(const ConversationForms& forms, const std::string& effort) {
     const auto place = [](std::string_view word) { return std::ranges::find(kEfforts, word); };
-    if (forms.efforts.empty() || place(effort) == std::end(kEfforts)) return effort;
+    if (forms.efforts.empty() || !IsEffort(effort)) return effort;
     const auto distance = [&](const std::string& other) {
         return std::abs(place(other) - place(effort));
     };

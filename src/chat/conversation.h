@@ -23,6 +23,7 @@ struct ConversationForms {
     // rejects none.
     std::vector<std::string> efforts{};
     bool reads_effort = false;       // `reasoning_effort` changes the prompt
+    bool opens_reasoning = false;    // the prompt ends within reasoning
     bool switches_thinking = false;  // `enable_thinking` or `thinking` changes the prompt
 
     const TemplateCapabilities& Of(const ChatInput& input) const {
@@ -32,6 +33,8 @@ struct ConversationForms {
 // Renders probe conversations to find the forms (template_capabilities.h). Call once per model.
 ConversationForms FindForms(const Chat& chat);
 
+// Whether the word is an effort that some template accepts: "none" to "max".
+bool IsEffort(std::string_view word);
 // The accepted effort that is nearest to `effort`, the greater of two; `effort` itself if the
 // template accepts it or if it is no known effort.
 std::string NearestEffort(const ConversationForms& forms, const std::string& effort);

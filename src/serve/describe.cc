@@ -10,6 +10,7 @@
 #include "model/hyper.h"
 #include "model_files/read_tokenizer.h"
 #include "model_files/score_head.h"
+#include "serve/api/reasoning.h"
 
 namespace weft::serve {
 std::string NameOfModel(const std::string& words) {
@@ -109,6 +110,7 @@ void ReadTemplate(const model_files::ModelSource& source, const tokenizer::Token
         served.family = chat::FamilyOf(*chat);
         served.chat.emplace(std::move(*chat));
         served.forms = chat::FindForms(*served.chat);
+        FitServersEffort(served);
         const chat::TemplateCapabilities& form = served.forms.tools;
         served.call_frame =
             chat::FindCallFrame(*served.chat, form, chat::CallFamily(served.family, form));

@@ -13,6 +13,7 @@
 #include "serve/api/openai/chat.h"
 #include "serve/api/openai/completions.h"
 #include "serve/api/openai/responses.h"
+#include "serve/api/reasoning.h"
 #include "serve/api/rerank.h"
 #include "serve/api/sampling.h"
 #include "support/temp_dir.h"
@@ -98,6 +99,24 @@ class Members : public testing::Test {
         const auto error = Plan(api, members, plan);
         EXPECT_FALSE(error) << api.name << members << (error ? error->message : "");
         return plan.left.left_out;
+    }
+
+    // Expects prompts, and that nothing is left out but a summary.
+    struct AskedRow {
+        const char *asked, *shown;
+    };
+    static void Expect(std::span<const AskedRow> cases) {
+        for (const ApiRow& api : Apis()) {
+            const std::string name = api.name;
+            if (name != "chat" && name != "responses" && name != "messages") continue;
+            for (const auto& [asked, shown] : cases) {
+                const engine::Request request = Planned(api, Json::parse(asked));
+                EXPECT_EQ(engine_->tokenizer().Decode(request.prompt), shown) << name << asked;
+                const bool summary = std::string_view(asked).find("summary") != std::string::npos;
+                EXPECT_EQ(LeftOut(api, Json::parse(asked)), summary ? "reasoning.summary" : "")
+                    << name << asked;
+            }
+        }
     }
 
     static inline std::unique_ptr<test::TempDir> dir_;
@@ -463,9 +482,7 @@ TEST_F(Members, TheTemplateGetsItsVariables) {
 // vLLM's rule (ChatCompletionRequest.build_chat_params): unless the variables say otherwise, an
 // effort turns the reasoning on, and "none" turns it off. The switches of other servers come first.
 TEST_F(Members, EffortsAndSwitchesOfTheReasoning) {
-    const struct {
-        const char *asked, *shown;
-    } cases[] = {
+    const AskedRow cases[] = {
         {R"({"reasoning_effort": "none"})", "a[False]"},
         {R"({"reasoning_effort": "minimal"})", "a[True]"},
         {R"({"reasoning_effort": "high"})", "a[True]"},
@@ -473,6 +490,13 @@ TEST_F(Members, EffortsAndSwitchesOfTheReasoning) {
         {R"({"reasoning_effort": "off"})", "a[False]"},
         {R"({"reasoning_effort": "disabled"})", "a[False]"},
         {R"({"reasoning_effort": "auto"})", "a"},
+        {R"({"reasoning_effort": "NONE"})", "a[False]"},
+        {R"({"reasoning_effort": "Off"})", "a[False]"},
+        {R"({"reasoning": {"effort": "DISABLED"}})", "a[False]"},
+        {R"({"think": "False"})", "a[False]"},
+        {R"({"reasoning_effort": "high", "thinking": "disabled"})", "a[False]"},
+        {R"({"reasoning_effort": "high", "think": "off"})", "a[False]"},
+        {R"({"reasoning_effort": "auto", "output_config": {"effort": "none"}})", "a[False]"},
         {R"({"reasoning": {"effort": "off"}})", "a[False]"},
         {R"({"reasoning": "off"})", "a[False]"},
         {R"({"reasoning": "on"})", "a[True]"},
@@ -495,9 +519,28 @@ TEST_F(Members, EffortsAndSwitchesOfTheReasoning) {
         {R"({"chat_template_kwargs": {"enable_thinking": true}, "reasoning_effort": "none"})",
          "a[True]"},
         {R"({"chat_template_kwargs": {"enable_thinking": false}, "think": true})", "a[False]"},
-        {R"({"chat_template_kwargs": {"reasoning_effort": "none"}})", "a"},
+        {R"({"chat_template_kwargs": {"reasoning_effort": "none"}})", "a"}};
+    Expect(cases);
+    for (const size_t at : {0, 2, 3}) {
+        const ApiRow& api = Apis()[at];
+        EXPECT_NE(Refusal(api, {{"thinking", {{"type", "often"}}}}).find("thinking.type"),
+                  std::string::npos);
+    }
+    served_.template_variables = {{"enable_thinking", false}};
+    EXPECT_EQ(engine_->tokenizer().Decode(Planned(Apis()[0], {{"reasoning_effort", "low"}}).prompt),
+              "a[True]");
+}
+
+TEST_F(Members, BudgetsSwitchTheReasoning) {
+    const AskedRow cases[] = {
         {R"({"thinking_budget": 0})", "a[False]"},
         {R"({"reasoning_budget": 0})", "a[False]"},
+        {R"({"thinking_budget": "auto"})", "a"},
+        {R"({"thinking_budget": "dynamic"})", "a"},
+        {R"({"thinking_budget": "low"})", "a[True]"},
+        {R"({"reasoning_budget": "NONE"})", "a[False]"},
+        {R"({"reasoning": {"max_tokens": "auto"}})", "a"},
+        {R"({"thinking": {"budget_tokens": "off"}})", "a[False]"},
         {R"({"enableThinking": false})", "a[False]"},
         {R"({"enable_reasoning": true})", "a[True]"},
         {R"({"reasoning": {"max_tokens": 0}})", "a[False]"},
@@ -508,22 +551,20 @@ TEST_F(Members, EffortsAndSwitchesOfTheReasoning) {
         {R"({"reasoning": {"max_tokens": 9}, "output_config": {"effort": "none"}})", "a[False]"},
         {R"({"reasoning": {"max_tokens": 9}, "thinking_token_budget": 0})", "a[False]"},
         {R"({"thinking_token_budget": 0, "reasoning_effort": "high"})", "a[False]"}};
-    for (const ApiRow& api : Apis()) {
-        const std::string name = api.name;
-        if (name != "chat" && name != "responses" && name != "messages") continue;
-        for (const auto& [asked, shown] : cases) {
-            const engine::Request request = Planned(api, Json::parse(asked));
-            EXPECT_EQ(engine_->tokenizer().Decode(request.prompt), shown) << name << asked;
-            const bool summary = std::string_view(asked).find("summary") != std::string::npos;
-            EXPECT_EQ(LeftOut(api, Json::parse(asked)), summary ? "reasoning.summary" : "")
-                << name << asked;
-        }
-        EXPECT_NE(Refusal(api, {{"thinking", {{"type", "often"}}}}).find("thinking.type"),
+    Expect(cases);
+}
+
+// The first effort has an effect; another one is named.
+TEST_F(Members, ASecondEffortIsNamed) {
+    for (const size_t at : {0, 2, 3}) {
+        const ApiRow& api = Apis()[at];
+        EXPECT_NE(Refusal(api, {{"thinking_budget", "9"}}).find("thinking_budget"),
                   std::string::npos);
+        EXPECT_EQ(LeftOut(api, {{"reasoning_effort", "high"}, {"think", "low"}}), "think");
+        EXPECT_EQ(LeftOut(api, {{"reasoning_effort", "high"}, {"reasoning_budget", "low"}}),
+                  "reasoning_budget");
+        EXPECT_EQ(LeftOut(api, {{"reasoning_effort", "high"}, {"think", "HIGH"}}), "");
     }
-    served_.template_variables = {{"enable_thinking", false}};
-    EXPECT_EQ(engine_->tokenizer().Decode(Planned(Apis()[0], {{"reasoning_effort", "low"}}).prompt),
-              "a[True]");
 }
 
 // A switch of the request comes before a server's variable, whichever name the template reads.
@@ -558,20 +599,28 @@ TEST_F(Members, ASwitchOfReasoningIsNoSmallValue) {
 
 // The template decides, not the model's name: DeepSeek R1's and MiniMax M2's always reason.
 TEST_F(Members, ASwitchThatTheTemplateDoesNotObeyIsNamed) {
-    const std::pair<std::string, bool> templates[] = {
-        {"<think>", true}, {"", false}, {"{{ thinking }}", true}, {"{{ reasoning_effort }}", true}};
+    const std::pair<std::string, bool> templates[] = {{"<think>", true},
+                                                      {"", false},
+                                                      {"{{ thinking }}", true},
+                                                      {"{{ reasoning_effort }}", true},
+                                                      {"", true}};  // may reason by itself
     const struct {
         const char* asked;
-        std::array<const char*, 4> left_out;  // by template
+        std::array<const char*, 5> left_out;  // by template
     } cases[] = {
-        {R"({"thinking": {"type": "disabled"}})", {"thinking.type", "", "", "thinking.type"}},
-        {R"({"thinking": {"type": "enabled"}})", {"", "thinking.type", "", ""}},
-        {R"({"reasoning_effort": "high"})", {"reasoning_effort", "reasoning_effort", "", ""}},
-        {R"({"reasoning": {"effort": "none"}})", {"reasoning.effort", "", "", ""}},
-        {R"({"reasoning": {"max_tokens": 9}})", {"", "reasoning.max_tokens", "", ""}},
-        {R"({"reasoning": "off"})", {"reasoning", "", "", ""}},
-        {R"({"enable_reasoning": false})", {"enable_reasoning", "", "", "enable_reasoning"}},
-        {R"({"thinking_budget": 0})", {"", "", "", ""}}};
+        {R"({"thinking": {"type": "disabled"}})",
+         {"thinking.type", "", "", "thinking.type", "thinking.type"}},
+        {R"({"thinking": {"type": "enabled"}})", {"", "thinking.type", "", "", "thinking.type"}},
+        {R"({"reasoning_effort": "high"})",
+         {"reasoning_effort", "reasoning_effort", "", "", "reasoning_effort"}},
+        {R"({"reasoning": {"effort": "none"}})",
+         {"reasoning.effort", "", "", "", "reasoning.effort"}},
+        {R"({"reasoning": {"max_tokens": 9}})",
+         {"", "reasoning.max_tokens", "", "", "reasoning.max_tokens"}},
+        {R"({"reasoning": "off"})", {"reasoning", "", "", "", "reasoning"}},
+        {R"({"enable_reasoning": false})",
+         {"enable_reasoning", "", "", "enable_reasoning", "enable_reasoning"}},
+        {R"({"thinking_budget": 0})", {"", "", "", "", ""}}};
     for (size_t i = 0; i < std::size(templates); ++i) {
         Use("{% for m in messages %}{{ m.content }}{% endfor %}" + templates[i].first);
         served_.card.thinking = templates[i].second;
@@ -585,7 +634,7 @@ TEST_F(Members, ASwitchThatTheTemplateDoesNotObeyIsNamed) {
             body["think"] = false;
             AnswerPlan plan;
             ASSERT_FALSE(Apis()[api].plan(body, served_, plan));
-            EXPECT_EQ(plan.left.left_out, i == 0 || i == 3 ? "think" : "") << api << i;
+            EXPECT_EQ(plan.left.left_out, i == 0 || i >= 3 ? "think" : "") << api << i;
         }
     }
 }
@@ -624,9 +673,30 @@ TEST_F(Members, AnEffortThatTheTemplateRejectsIsReplaced) {
         }
         EXPECT_NE(Refusal(api, {{"reasoning_effort", "odd"}}), "");
     }
+    EXPECT_EQ(LeftOut(Apis()[0], {{"chat_template_kwargs", {{"reasoning_effort", "medium"}}}}),
+              "chat_template_kwargs.reasoning_effort");
+    Json input = Json::parse(R"([{"type": "configuration_update", "reasoning": {"effort": "low"}},
+                                 {"role": "user", "content": "a"}])");
+    EXPECT_EQ(LeftOut(Apis()[2], {{"input", input}, {"reasoning", {{"effort", "medium"}}}}),
+              "input[0].reasoning.effort");
     served_.template_variables = {{"reasoning_effort", "high"}};
     EXPECT_EQ(engine_->tokenizer().Decode(Planned(Apis()[0], {{"think", false}}).prompt),
               "a[none]");
+    // The server's own effort is fitted at its start.
+    for (const auto& [given, used] :
+         {std::pair("medium", "high"), {"minimal", "none"}, {"HIGH", "high"}, {"off", "none"}}) {
+        served_.template_variables = {{"reasoning_effort", given}};
+        FitServersEffort(served_);
+        EXPECT_EQ(served_.template_variables["reasoning_effort"], used) << given;
+        for (const auto& [asked, shown] : {std::pair("{}", used),
+                                           {R"({"think": true})", "high"},
+                                           {R"({"think": false})", "none"}}) {
+            const engine::Request request = Planned(Apis()[0], Json::parse(asked));
+            EXPECT_EQ(engine_->tokenizer().Decode(request.prompt), fmt::format("a[{}]", shown))
+                << given << asked;
+            EXPECT_EQ(LeftOut(Apis()[0], Json::parse(asked)), "") << given << asked;
+        }
+    }
 }
 
 TEST_F(Members, InnerMembersOfTheReasoningAreNamed) {

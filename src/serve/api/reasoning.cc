@@ -1,10 +1,14 @@
 #include "serve/api/reasoning.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/log.h"
+#include "base/text.h"
 #include "chat/answer_calls.h"
 #include "chat/conversation.h"
 #include "serve/api/members.h"
@@ -21,19 +25,71 @@ struct ThinkingWish {
     std::string effort, effort_member;
     std::optional<bool> on{};
     std::string on_member{};
+    std::optional<bool> word{};  // a switch in place of an effort; `on` comes first
+    std::string word_member{};
     std::optional<int64_t> budget{};
     std::string budget_member{};
 };
 
+// Words of several programs that stand in an effort's place.
+struct SwitchWord {
+    std::string_view word;
+    std::optional<bool> on;  // nullopt: the word chooses nothing
+};
+constexpr SwitchWord kWords[] = {{"off", false}, {"false", false}, {"disabled", false},
+                                 {"on", true},   {"true", true},   {"enabled", true},
+                                 {"auto", {}},   {"default", {}},  {"dynamic", {}}};
+
+const SwitchWord* FindWord(std::string_view effort) {
+    const auto* const word = std::ranges::find(kWords, effort, &SwitchWord::word);
+    return word == std::end(kWords) ? nullptr : word;
+}
+
+// Notes an effort, in any case. "off" is the effort "none", and a switch beside another effort. A
+// second effort has no effect.
+void AddEffort(std::string_view text, std::string member, Conversation& conversation,
+               ThinkingWish& wish) {
+    std::string effort = LowerCase(text);
+    if (const SwitchWord* const word = FindWord(effort)) {
+        const bool none = word->on == false && wish.effort.empty();
+        effort = none ? "none" : "";
+        if (!none && word->on && !wish.word) {
+            wish.word = word->on;
+            wish.word_member = member;
+        }
+    }
+    if (effort.empty()) return;
+    if (wish.effort.empty()) {
+        wish.effort = std::move(effort);
+        wish.effort_member = std::move(member);
+    } else if (wish.effort != effort) {
+        AddNames(conversation.left_out, member);
+    }
+}
+
+// Reads a budget in tokens. A word in its place is an effort.
+std::optional<int64_t> ReadBudget(Fields& fields, const char* name, Conversation& conversation,
+                                  ThinkingWish& wish) {
+    const Json& value = fields.Get(name);
+    if (value.is_null()) return std::nullopt;
+    const std::string word = value.is_string() ? LowerCase(value.get<std::string>()) : "";
+    if (!chat::IsEffort(word) && FindWord(word) == nullptr) {
+        return fields.Integer(name, -1, -1, INT64_MAX);
+    }
+    AddEffort(word, fields.PathOf(fields.RequestName(name)), conversation, wish);
+    return std::nullopt;
+}
+
 // Reads a member that is a switch, an effort, or an object with both and a budget.
 void ReadWish(Fields& fields, const char* name, Conversation& conversation, ThinkingWish& wish) {
     const Json& value = fields.Get(name);
-    std::string effort = value.is_string() ? value.get<std::string>() : "";
-    std::string member = fields.PathOf(name);
     std::optional<bool> on;
-    std::string on_member = member;
-    if (value.is_boolean()) on = value == true;
-    if (!value.is_string() && !value.is_boolean()) {
+    std::string on_member = fields.PathOf(name);
+    if (value.is_boolean()) {
+        on = value == true;
+    } else if (value.is_string()) {
+        AddEffort(value.get<std::string>(), on_member, conversation, wish);
+    } else {
         Fields of(fields.Object(name), fields.PathOf(name) + ".");
         if (of.Has("enabled")) {
             on_member = of.PathOf("enabled");
@@ -43,40 +99,22 @@ void ReadWish(Fields& fields, const char* name, Conversation& conversation, Thin
             on_member = of.PathOf("type");
             on = of.Choice("type", "", {"enabled", "disabled", "adaptive", "auto"}) != "disabled";
         }
-        effort = of.Text("effort", "");
-        member = of.PathOf("effort");
+        AddEffort(of.Text("effort", ""), of.PathOf("effort"), conversation, wish);
         if (of.Bool("exclude", false)) conversation.hides_reasoning = true;
         for (const char* budget : {"budget_tokens", "max_tokens"}) {
             if (!of.Has(budget) || on == false) continue;
-            wish.budget = of.Integer(budget, -1, -1, INT64_MAX);
+            const auto tokens = ReadBudget(of, budget, conversation, wish);
+            if (!tokens) continue;
+            wish.budget = tokens;
             wish.budget_member = of.PathOf(budget);
         }
         if (of.PathOf("format") == conversation.constraint.param) of.Get("format");
         AddUnread(of, conversation.left_out);
         fields.Adopt(of);
     }
-    if (wish.effort.empty() && !effort.empty()) {
-        wish.effort = std::move(effort);
-        wish.effort_member = std::move(member);
-    }
-    if (!wish.on && on) {
-        wish.on = on;
-        wish.on_member = std::move(on_member);
-    }
-}
-
-// Takes an effort that is a switch, as several programs write it, for one.
-void ReadSwitchWord(ThinkingWish& wish) {
-    constexpr std::pair<std::string_view, std::optional<bool>> kWords[] = {
-        {"off", false}, {"false", false},  {"disabled", false}, {"on", true},
-        {"true", true}, {"enabled", true}, {"auto", {}},        {"default", {}}};
-    const auto* const word =
-        std::ranges::find(kWords, wish.effort, [](const auto& row) { return row.first; });
-    if (word == std::end(kWords)) return;
-    wish.effort = word->second == false ? "none" : "";
-    if (wish.on || word->second != true) return;
-    wish.on = true;
-    wish.on_member = wish.effort_member;
+    if (wish.on || !on) return;
+    wish.on = on;
+    wish.on_member = std::move(on_member);
 }
 
 std::vector<int32_t> Markers(const Served& served, std::string_view text) {
@@ -130,9 +168,10 @@ engine::Reasoning OfMessages(const Served& served, bool constrained, int64_t bud
 
 }  // namespace
 
-void ReadThinking(Fields& fields, Conversation& conversation, const std::string& later) {
-    ThinkingWish wish{.effort = fields.Text("reasoning_effort", ""),
-                      .effort_member = conversation.effort_member};
+void ReadThinking(Fields& fields, Conversation& conversation, const std::string& later,
+                  const std::string& later_member) {
+    ThinkingWish wish;
+    AddEffort(fields.Text("reasoning_effort", ""), conversation.effort_member, conversation, wish);
     if (fields.Has("enable_thinking")) {
         wish.on_member = fields.RequestName("enable_thinking");
         wish.on = fields.Bool("enable_thinking", true);
@@ -140,11 +179,17 @@ void ReadThinking(Fields& fields, Conversation& conversation, const std::string&
     for (const char* name : {"thinking", "think", "reasoning", "output_config"}) {
         ReadWish(fields, name, conversation, wish);
     }
-    if (!later.empty()) wish.effort = later;
-    ReadSwitchWord(wish);
     if (wish.budget) conversation.reasoning_budget = wish.budget;
-    if (fields.Has("thinking_token_budget")) {
-        conversation.reasoning_budget = fields.Integer("thinking_token_budget", -1, -1, INT64_MAX);
+    const auto tokens = ReadBudget(fields, "thinking_token_budget", conversation, wish);
+    if (tokens) conversation.reasoning_budget = tokens;
+    if (!later.empty()) {
+        wish.effort.clear();
+        wish.word.reset();
+        AddEffort(later, later_member, conversation, wish);
+    }
+    if (!wish.on && wish.word) {
+        wish.on = wish.word;
+        wish.on_member = std::move(wish.word_member);
     }
     Json& extra = conversation.input.extra;
     if (!extra.is_object()) extra = Json::object();
@@ -156,7 +201,10 @@ void ReadThinking(Fields& fields, Conversation& conversation, const std::string&
     conversation.switched = wish.on;
     conversation.switch_member = std::move(wish.on_member);
     if (wish.on && !extra.contains("enable_thinking")) extra["enable_thinking"] = *wish.on;
-    if (wish.effort.empty()) return;
+    if (wish.effort.empty()) {
+        conversation.effort_member = "chat_template_kwargs.reasoning_effort";
+        return;
+    }
     extra["reasoning_effort"] = wish.effort;
     conversation.effort_member = std::move(wish.effort_member);
     conversation.reasons = wish.effort != "none";
@@ -196,17 +244,35 @@ void FitEffort(const Served& served, Conversation& conversation) {
 void NameUnheard(const Served& served, Conversation& conversation) {
     const chat::ConversationForms& forms = served.forms;
     if (forms.switches_thinking) return;
-    const bool thinks = served.card.thinking;
+    const bool may = served.card.thinking;
+    const bool always = forms.opens_reasoning || (may && forms.reads_effort);
     const bool by_effort = !forms.efforts.empty() && forms.efforts.front() == "none";
-    if (conversation.switched && !by_effort && *conversation.switched != thinks) {
+    if (conversation.switched && !by_effort && (*conversation.switched ? !always : may)) {
         AddNames(conversation.left_out, conversation.switch_member);
     }
-    if (conversation.reasons && !forms.reads_effort && (*conversation.reasons || thinks)) {
+    if (conversation.reasons && !forms.reads_effort && (*conversation.reasons || may)) {
         AddNames(conversation.left_out, conversation.effort_member);
     }
 }
 
 }  // namespace
+
+void FitServersEffort(Served& served) {
+    const std::vector<std::string>& efforts = served.forms.efforts;
+    const auto given = served.template_variables.find("reasoning_effort");
+    if (efforts.empty() || given == served.template_variables.end() || !given->is_string()) return;
+    std::string effort = LowerCase(given->get<std::string>());
+    if (const SwitchWord* const word = FindWord(effort); word != nullptr && word->on == false) {
+        effort = "none";
+    }
+    effort = chat::NearestEffort(served.forms, effort);
+    if (effort == *given) return;
+    Log(LogLevel::kWarning,
+        "--chat-template-kwargs: the model's chat template takes reasoning_effort {}; '{}' is used "
+        "for '{}'",
+        fmt::join(efforts, ", "), effort, given->get<std::string>());
+    *given = effort;
+}
 
 void FillVariables(const Served& served, Conversation& conversation) {
     Json& extra = conversation.input.extra;

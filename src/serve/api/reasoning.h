@@ -18,10 +18,17 @@ namespace weft::serve {
 //   reasoning.exclude, which hides the reasoning;
 //   a budget    vLLM's thinking_token_budget with its other names (fields.cc);
 //               thinking.budget_tokens and reasoning.max_tokens, which also switch reasoning on.
+// Efforts are compared without case, and a word in a budget's place is an effort.
 // Call it after ReadTemplateVariables: chat_template_kwargs comes before the switches. Other
 // members of these objects go to conversation.left_out, except output_config.format if the
 // conversation has its constraint. later: an effort that replaces the request's; may be empty.
-void ReadThinking(Fields& fields, Conversation& conversation, const std::string& later = {});
+// later_member: its full name.
+void ReadThinking(Fields& fields, Conversation& conversation, const std::string& later = {},
+                  const std::string& later_member = {});
+
+// Replaces the effort of the server's variables by the nearest one that the template accepts, and
+// logs it. Call it once per model.
+void FitServersEffort(Served& served);
 
 // Sets `enable_thinking` if neither the request's variables nor its switches did: a budget of 0
 // turns it off; an effort turns it on or, with "none", off (vLLM's rule). An effort that the

@@ -112,6 +112,7 @@ class ItemReader {
         } else if (type == "configuration_update") {
             Fields reasoning(item.Object("reasoning"), item.PathOf("reasoning."));
             Fields text(item.Object("text"), item.PathOf("text."));
+            if (reasoning.Has("effort")) asked.effort_member = reasoning.PathOf("effort");
             asked.effort = reasoning.Text("effort", asked.effort);
             if (text.Has("format")) asked.format = text.Get("format");
             item.Adopt(reasoning);

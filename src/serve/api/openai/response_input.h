@@ -22,7 +22,7 @@ struct ResponseInput {
     bool compacts = false;  // the last item asks for a summary of the conversation
     // Reasoning effort and text format of the last configuration_update. Empty and null: it sets
     // none.
-    std::string effort{};
+    std::string effort{}, effort_member{};
     Json format{};
 };
 

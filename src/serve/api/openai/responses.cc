@@ -226,7 +226,7 @@ std::optional<ApiError> Plan(const Json& body, const Served& served, bool compac
     ReadTextFormat(fields, input.format, conversation);
     form.compacts = compacts || input.compacts;
     ReadTemplateVariables(fields, conversation.input.extra);
-    ReadThinking(fields, conversation, input.effort);
+    ReadThinking(fields, conversation, input.effort, input.effort_member);
     if (form.compacts) AskForSummary(conversation);
     if (compacts) form.kept = UserMessages(items);
     const bool summary = form.compacts;
