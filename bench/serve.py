@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""weft serve beside llama-server: the same cores and the same load, sent by `weft bench serve`.
+"""weft serve beside llama-server: the same cores and the same load.
 
     bench/serve.py PEERS --model FILE [--clients 1,8,32] [--requests 4] [--threads 2] [--json FILE]
 
@@ -22,8 +22,12 @@ import pathlib
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
+
+import requests_at_once
+from requests_at_once import Load
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WEFT = ROOT / "build/weft"
@@ -93,21 +97,16 @@ class Bench:
                         self.options.threads, "-c", CONTEXT * SEQUENCES, "-np", SEQUENCES,
                         "--no-warmup"], port)
 
-    def load(self, url, *words, check=True):
-        command = [WEFT, "bench", "serve", "--url", url, "--json", "--timeout", 600, *words]
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                              timeout=1800)
-        if done.returncode != 0:
-            sys.exit(f"weft bench serve: {done.stderr}")
-        report = json.loads(done.stdout)
-        if check and report["failed"]:
-            sys.exit(f"{report['failed']} requests failed: {report['first_error']}")
-        return report
+    def load(self, url, load, stop=None):
+        model = get(url + "/v1/models")["data"][0]["id"]
+        return requests_at_once.run(url, model, load, stop)
 
     def note(self, name, server, report):
-        row = {"case": name, "server": server, "tok_s": report["output_throughput"],
-               "ttft_p50": report["ttft_ms"]["median"], "ttft_p95": report["ttft_ms"]["p95"],
-               "itl_p50": report["itl_ms"]["median"], "itl_p99": report["itl_ms"]["p99"]}
+        quantile = requests_at_once.quantile
+        row = {"case": name, "server": server, "tok_s": report["tok_s"],
+               "ttft_p50": quantile(report["ttft_ms"], 50),
+               "ttft_p95": quantile(report["ttft_ms"], 95),
+               "itl_p50": quantile(report["itl_ms"], 50), "itl_p99": quantile(report["itl_ms"], 99)}
         self.rows.append(row)
         print(f"{name:14}{server:16}{row['tok_s']:9.1f}{row['ttft_p50']:10.1f}"
               f"{row['ttft_p95']:10.1f}{row['itl_p50']:9.1f}{row['itl_p99']:9.1f}", flush=True)
@@ -115,39 +114,36 @@ class Bench:
 
     def closed(self, url, server):
         for clients in self.options.clients:
-            requests = clients * self.options.requests
-            report = self.load(url, "--clients", clients, "--requests", requests, "--input-len",
-                               256, "--output-len", 128)
-            self.note(f"closed {clients}", server, report)
+            load = Load(clients, clients * self.options.requests)
+            self.note(f"closed {clients}", server, self.load(url, load))
 
     def prompts(self, url, server):
-        command = [WEFT, "bench", "serve", "--url", url, "--clients", 1, "--requests", 10000,
-                   "--input-len", 2000, "--output-len", 2, "--seed", 7, "--timeout", 600]
-        long = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
+        stop = threading.Event()
+        endless = Load(1, 1000, input_len=2000, output_len=2, warmup=0, seed=7)
+        long = threading.Thread(target=self.load, args=(url, endless, stop))
+        long.start()
         try:
             time.sleep(1)
-            report = self.load(url, "--clients", 8, "--requests", 16, "--input-len", 64,
-                               "--output-len", 24, "--seed", 3, "--warmup", 0)
-            if long.poll() is not None:
+            report = self.load(url, Load(8, 16, input_len=64, output_len=24, warmup=0, seed=3))
+            if not long.is_alive():
                 sys.exit("the long prompts came to an end")
         finally:
-            long.terminate()
-            long.wait()
+            stop.set()
+            long.join()
         self.note("prompts", server, report)
 
     def prefix(self):
-        words = ("--clients", 16, "--requests", 32, "--shared-prefix", 1500, "--input-len", 1532,
-                 "--output-len", 16)
+        load = Load(16, 32, input_len=1532, output_len=16, shared_prefix=1500)
         for name, more in (("prefix", []), ("no cache", ["--no-prefix-cache"])):
             with self.weft(*more) as url:
-                self.note(name, "weft", self.load(url, *words))
+                self.note(name, "weft", self.load(url, load))
 
     def hit(self):
         with self.weft() as url:
-            alone = ("--clients", 1, "--requests", 12, "--output-len", 4, "--warmup", 2)
-            self.note("short 32", "weft", self.load(url, *alone, "--input-len", 32))
-            words = (*alone, "--input-len", 1532, "--shared-prefix", 1500)
-            self.note("hit 1500+32", "weft", self.load(url, *words))
+            alone = Load(1, 12, input_len=32, output_len=4, warmup=2)
+            self.note("short 32", "weft", self.load(url, alone))
+            shared = Load(1, 12, input_len=1532, output_len=4, shared_prefix=1500, warmup=2)
+            self.note("hit 1500+32", "weft", self.load(url, shared))
 
     def share(self, url):
         seconds = get(url + "/api/status")["seconds"]
