@@ -77,7 +77,6 @@ class Answers(CompletionTest):
         self.assertEqual(self.ask("train", "--rec")[0], ["--recompute"])
         self.assertIn("data", self.ask("train", "")[0])
         self.assertEqual(self.ask("net", "--timeout-m")[0], ["--timeout-ms"])
-        self.assertEqual(self.ask("bench", "serve", "--url")[0], ["--url"])
         self.assertNotIn("--version", self.ask("run", "--")[0])
 
     def test_values(self):

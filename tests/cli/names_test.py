@@ -323,7 +323,6 @@ class OtherWords(NamesTest):
         self.assertEqual(self.weft("help"), self.weft("--help"))
         self.assertEqual(self.weft("help", "run"), self.weft("run", "--help"))
         self.assertEqual(self.weft("help", "train", "data"), self.weft("train", "data", "--help"))
-        self.assertEqual(self.weft("help", "bench", "serve"), self.weft("bench", "serve", "--help"))
         self.assertEqual(lasting(self.weft("version", "--json")),
                          lasting(self.weft("--version", "--json")))
 

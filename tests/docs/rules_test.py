@@ -42,7 +42,7 @@ class Flags(Folder):
         self.assertEqual([], self.wrong(
             "`weft serve MODEL --host 0.0.0.0` and `--local 2`\n"
             "```sh\ngit diff | build/weft run m.gguf --chat -p 'Say --what' -n 4 > out  # --no\n"
-            "weft net --local 2\nweft bench serve --url \\\n    http://x --clients 2\n"
+            "weft net --local 2\nweft serve m.gguf --port \\\n    8080 --local 2\n"
             "weft train M --data F --output_dir D; weft run M -p x --trace t.json\n"
             "weft train data inspect M --data F && weft key new alice --rate 6 >> keys\n```\n"))
 

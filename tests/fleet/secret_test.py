@@ -9,11 +9,10 @@ import glob
 import os
 import pty
 import re
-import socket
 import subprocess
 import threading
 
-from spaces import Running, limits, main, words_of
+from spaces import limits, main, words_of
 
 
 def command_lines():
@@ -110,33 +109,6 @@ def test_words_that_are_arguments(room, _):
     with subprocess.Popen(b.weft_words("up", words[:-1]), env=b.env(), stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as wrong:
         assert b"error" in wrong.stderr.readline() and shown(words) == []
-
-
-def test_an_api_key(room, _):
-    """The key of a load test on a server that never answers."""
-    secret = "weft-qzjxk-of-a-test"
-    file = os.path.join(room.folder.name, "api-key")
-    with open(file, "w") as out:
-        out.write(secret + "\n")
-    for typed in (["--key", secret], ["--key=" + secret], ["--key-file", file]):
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            server.settimeout(limits.limit(30))
-            url = f"http://127.0.0.1:{server.getsockname()[1]}"
-            running = Running([room.weft, "bench", "serve", "--url", url, *typed], os.environ)
-            try:
-                caller, _ = server.accept()
-                with caller:
-                    asked = b""
-                    while b"\r\n\r\n" not in asked:
-                        asked += caller.recv(4096)
-                    assert f"Authorization: Bearer {secret}\r\n".encode() in asked, asked
-                    assert shown("qzjxk") == [], shown("qzjxk")
-            finally:
-                running.process.kill()
-                running.process.wait()
-    ran = subprocess.run([room.weft, "bench", "serve", "--key", "a", "--key-file", file],
-                         capture_output=True, text=True, check=False)
-    assert ran.returncode == 2 and "--key-file" in ran.stderr, ran
 
 
 if __name__ == "__main__":

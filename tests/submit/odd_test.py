@@ -57,7 +57,6 @@ class Pods(PodsCase):
             ("run",): "MODEL is missing",
             ("serve", "m", "--port", "99999999"): "--port",
             ("rum", "m"): "no command 'rum'",
-            ("bench-serve", "--urll", "x"): "no flag --urll",
         }
         for command, said in refusals.items():
             for to in ("slurm", "ray"):
