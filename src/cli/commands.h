@@ -20,7 +20,6 @@ namespace weft::cli {
 
 void AddRun(const Command& app, int& status);
 void AddBench(const Command& app, int& status);
-void AddBenchServe(const Command& app, int& status);
 void AddLogits(const Command& app, int& status);
 void AddPerplexity(const Command& app, int& status);
 void AddTokenize(const Command& app, int& status);

@@ -34,27 +34,24 @@ constexpr const char* kWeftFooter =
     "  weft plan gpt-oss-120b --machines 4xstrix-halo,roce\n"
     "  weft doctor";
 
-// Overwrites secret arguments, because every user of the host can read /proc/PID/cmdline: the words
-// of `weft up` (also while a shell completes them) and the value of --key. Lengths stay the same.
+// Overwrites the words of `weft up` (also while a shell completes them), because every user of the
+// host can read /proc/PID/cmdline. Lengths stay the same.
 void HideSecrets(std::span<char* const> arguments) {
     const auto is_flag = [](std::string_view word) { return word.size() > 1 && word[0] == '-'; };
-    const auto hide = [](char* text) { std::fill_n(text, std::strlen(text), 'x'); };
     const auto command = std::ranges::find_if_not(arguments, is_flag);
     const std::string_view name = command == arguments.end() ? "" : *command;
-    const bool hides_words = name == "up" || name == "completion";
+    if (name != "up" && name != "completion") return;
     bool only_words = false;  // after "--"
     std::string_view before;  // the flag whose value is next
     for (auto each = arguments.begin(); each != arguments.end(); ++each) {
         const std::string_view word = *each;
-        constexpr std::string_view kKey = "--key=";
-        if (!only_words && is_flag(word) && before != "--key") {
+        if (!only_words && is_flag(word)) {
             only_words = word == "--";
             before = only_words || word.find('=') != word.npos ? "" : word;
-            if (word.starts_with(kKey)) hide(*each + kKey.size());
             continue;
         }
-        if (before == "--key" || (hides_words && each > command && before.empty() && word != "-")) {
-            hide(*each);
+        if (each > command && before.empty() && word != "-") {
+            std::fill_n(*each, word.size(), 'x');
         }
         before = "";
     }

@@ -14,10 +14,10 @@ namespace {
 
 // The subcommands in the order of --help.
 constexpr void (*kAddCommands[])(const Command&, int&) = {
-    AddRun,     AddServe,    AddBench,  AddBenchServe, AddLogits,    AddPerplexity, AddTokenize,
-    AddInspect, AddQuantize, AddMerge,  AddModels,     AddNet,       AddPull,       AddListCommand,
-    AddShow,    AddRm,       AddWorker, AddUp,         AddHosts,     AddDoctor,     AddKey,
-    AddPlan,    AddTrain,    AddSubmit, AddJob,        AddCompletion};
+    AddRun,      AddServe,  AddBench,  AddLogits,    AddPerplexity, AddTokenize,    AddInspect,
+    AddQuantize, AddMerge,  AddModels, AddNet,       AddPull,       AddListCommand, AddShow,
+    AddRm,       AddWorker, AddUp,     AddHosts,     AddDoctor,     AddKey,         AddPlan,
+    AddTrain,    AddSubmit, AddJob,    AddCompletion};
 
 // Replaces `--output_dir` by `--output-dir`, and so on for every known flag.
 void UnifyNames(const DescribedCommand& program, const std::set<std::string>& names,

@@ -453,10 +453,6 @@ TEST_F(Contract, ErrorsAmidJson) {
     EXPECT_EQ(RunWeft(bench + Words{"--pp", "4", "-o", "json"}).Json(), json::array());
     ExpectRefused(bench + Words{"--json", "-o", "csv"}, 2, {"--json", "-o csv"});
     ExpectRefused(bench + Words{"--pp", "1,2", "--trace", dir_ / "trace.json"}, 2, {"--trace"});
-    const Ran load = RunWeft({"bench", "serve", "--url", "http://127.0.0.1:9", "--model", "m",
-                              "--requests", "1", "--warmup", "0", "--json"});
-    EXPECT_EQ(load.status, 1) << load.err;
-    EXPECT_EQ(load.Json().count("error") + load.Json().count("first_error"), 1u) << load.out;
 }
 
 TEST_F(Contract, ErrorsAsJsonLogs) {

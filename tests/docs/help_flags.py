@@ -4,7 +4,6 @@ import subprocess
 
 # Their first word is left out where it is the only choice (src/cli/train/train.cc).
 IMPLIED = {("net",): ("net", "table"), ("train",): ("train", "run"), ("hosts",): ("hosts", "list")}
-ALIASES = {("bench", "serve"): ("bench-serve",)}
 # Commands that the help of the command above them does not list.
 UNLISTED = (("train", "data"), ("train", "estimate"))
 # Only weft itself gives these.
@@ -43,8 +42,6 @@ class Help:
         command = ()
         while len(command) < len(words) and (*command, words[len(command)]) in self.flags:
             command = (*command, words[len(command)])
-        if tuple(words[:2]) in ALIASES:
-            return ALIASES[tuple(words[:2])]
         return IMPLIED.get(command, command) if IMPLIED.get(command) in self.flags else command
 
     def unknown(self, words):

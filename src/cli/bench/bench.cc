@@ -31,8 +31,7 @@ constexpr const char* kBenchFooter =
     "  weft bench model.gguf --seqs 1,8,32 -p 256 -n 128\n"
     "  weft bench model.gguf --device vulkan --power\n"
     "  weft bench model.gguf --tp 2 --hosts b:7000 --machines 2xmine.json,tcp\n"
-    "  weft bench model.gguf --tp 2 --transport shm,tcp -t 1 -p 0 -n 128 -o json\n"
-    "  weft bench serve --help                       # a load on an OpenAI endpoint";
+    "  weft bench model.gguf --tp 2 --transport shm,tcp -t 1 -p 0 -n 128 -o json";
 
 struct BenchFlags {
     CommonFlags common;

@@ -94,11 +94,6 @@ class Place {
 
     void TakeWord(const std::string& word) {
         if (values_ == 0 && !fallen_) {
-            if (at_->name == "bench" && word == "serve") {
-                const DescribedCommand* load = program_->Find("bench-serve");
-                if (load != nullptr) at_ = load;
-                return;
-            }
             if (const DescribedCommand* next = at_->Find(word); next != nullptr) {
                 at_ = next;
                 return;
@@ -215,10 +210,7 @@ Completion Complete(const DescribedCommand& program, const std::vector<std::stri
         offer.AddValues(*place.flag(), "");
         return offer.Take();
     }
-    if (place.may_name_command()) {
-        offer.AddCommands(command);
-        if (command.name == "bench") offer.Add("serve", "Measure the speed of a server");
-    }
+    if (place.may_name_command()) offer.AddCommands(command);
     const DescribedFlag* value = place.value(implied == nullptr ? command : *implied);
     if (value != nullptr) offer.AddValues(*value, "");
     return offer.Take();

@@ -299,6 +299,7 @@ constexpr OtherCommand kCommands[] = {
     {"finetune fine-tune sft", "train", ""},
     {"trace", "",
      "--trace FILE, of the command itself, writes a timeline: weft run ... --trace FILE"},
+    {"bench-serve", "", "'vllm bench serve' and guidellm put a load on a server (docs/serve.md)"},
     {"train-plot", "", "TensorBoard and gnuplot draw the logs in --output-dir (docs/train.md)"},
     {"ps status", "",
      "no service holds models in the background. 'weft hosts' shows the hosts of a cluster, and "

@@ -144,9 +144,8 @@ std::string Footer(const std::string& footer) {
     return section("NOTES", notes) + section("EXAMPLES", examples);
 }
 
-// The command line of a page: "weft bench serve".
+// The command line of a page: "weft train run".
 std::string Typed(const std::string& page) {
-    if (page == "weft-bench-serve") return "weft bench serve";
     std::string typed = page;
     std::ranges::replace(typed, '-', ' ');
     return typed;

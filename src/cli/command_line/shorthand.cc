@@ -15,12 +15,6 @@ void ExpandFlags(const char* command, std::vector<std::string>& words) {
     }
 }
 
-void ExpandBench(std::vector<std::string>& words) {
-    if (words.size() < 2 || words[0] != "bench" || words[1] != "serve") return;
-    words.erase(words.begin());
-    words[0] = "bench-serve";
-}
-
 void ExpandTrain(std::vector<std::string>& words) {
     if (words.empty() || words[0] != "train") return;
     const std::string next = words.size() > 1 ? words[1] : "";
@@ -62,7 +56,6 @@ void ExpandShorthand(std::vector<std::string>& words) {
     ExpandWords(words);
     ExpandFlags("net", words);
     ExpandFlags("hosts", words);
-    ExpandBench(words);
     ExpandTrain(words);
 }
 

@@ -20,7 +20,6 @@ std::string TypedName(const std::string& full_name);
 
 // weft net --local 2   weft net table --local 2
 // weft hosts --json   weft hosts list --json
-// weft bench serve     weft bench-serve: it takes no MODEL, as weft bench does
 // weft train MODEL     weft train run MODEL
 void ExpandShorthand(std::vector<std::string>& words);
 
