@@ -24,6 +24,7 @@ OTHERS = {
     "--user", "--now",  # systemctl
     "--temperature", "--max-model-len",  # of other programs, taken as Weft's (src/cli/command_line)
     "--permanent", "--zone", "--add-source", "--reload",  # firewall-cmd
+    "--key",  # llm
 }
 
 
