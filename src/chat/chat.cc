@@ -216,16 +216,27 @@ Result<Chat> Chat::Load(const model_files::Metadata& meta, const tokenizer::Toke
     WEFT_ASSIGN(const std::string plain, meta.StringOr("tokenizer.chat_template", ""));
     WEFT_ASSIGN(const std::string tools, meta.StringOr("tokenizer.chat_template.tool_use", ""));
     WEFT_ASSIGN(Chat chat, Make(plain, tokenizer));
-    if (!tools.empty()) {
-        WEFT_ASSIGN(chat.with_tools_, ChatTemplate::Parse(tools));
-        WEFT_TRY(chat.Fit(*chat.with_tools_, true));
+    if (tools.empty()) return chat;
+    if (const Status added = chat.AddToolTemplate(tools); !added.ok()) {
+        chat.tools_status_ =
+            MakeError(added.error().code,
+                      "the template for tools (tokenizer.chat_template.tool_use in a GGUF file; in "
+                      "a folder additional_chat_templates/tool_use.jinja, or 'tool_use' of "
+                      "chat_template in tokenizer_config.json): {}",
+                      added.error().message);
     }
     return chat;
 }
 
+Status Chat::AddToolTemplate(std::string_view source) {
+    WEFT_ASSIGN(with_tools_, ChatTemplate::Parse(source));
+    return Fit(*with_tools_, true);
+}
+
 Result<Text> Chat::Render(const ChatInput& input, const RenderLimits& limits) const {
-    const bool tools = with_tools_.has_value() && input.tools.is_array() && !input.tools.empty();
-    const ChatTemplate& shown = tools ? *with_tools_ : plain_;
+    const bool tools = input.tools.is_array() && !input.tools.empty();
+    if (tools) WEFT_TRY(tools_status_);
+    const ChatTemplate& shown = tools && with_tools_ ? *with_tools_ : plain_;
     auto text = shown.Render(input, tokens_, limits);
     const auto parts = [](const OrderedJson& message) { return message.contains(kPartsMember); };
     if (text.ok() || std::ranges::none_of(input.messages, parts)) return text;

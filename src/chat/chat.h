@@ -38,7 +38,8 @@ namespace weft::chat {
 class Chat {
   public:
     // Loads `tokenizer.chat_template`, and if present `tokenizer.chat_template.tool_use` for
-    // conversations with tools. The tokenizer must outlive the Chat.
+    // conversations with tools. If the latter is faulty, only conversations with tools fail
+    // (tools_status()), as in transformers. The tokenizer must outlive the Chat.
     static Result<Chat> Load(const model_files::Metadata& meta,
                              const tokenizer::Tokenizer& tokenizer);
     // Makes a Chat from a template's source. Empty source: chooses a template by the vocabulary.
@@ -56,15 +57,19 @@ class Chat {
     std::vector<int32_t> Encode(const Text& text,
                                 std::vector<tokenizer::SpecialMark>* marks = nullptr) const;
 
+    const Status& tools_status() const { return tools_status_; }
+
     // The template's source.
     const std::string& source() const { return plain_.source(); }
 
   private:
     Chat(ChatTemplate plain, const tokenizer::Tokenizer& tokenizer);
     Status Fit(ChatTemplate& to_fit, bool tools) const;
+    Status AddToolTemplate(std::string_view source);
 
     ChatTemplate plain_;
     std::optional<ChatTemplate> with_tools_;
+    Status tools_status_;
     const tokenizer::Tokenizer* tokenizer_;
     // "bos_token" and other special tokens, with their texts
     std::vector<std::pair<std::string, std::string>> tokens_;

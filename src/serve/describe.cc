@@ -109,6 +109,9 @@ void ReadTemplate(const model_files::ModelSource& source, const tokenizer::Token
     if (chat.ok()) {
         served.family = chat::FamilyOf(*chat);
         served.chat.emplace(std::move(*chat));
+        if (const Status& tools = served.chat->tools_status(); !tools.ok()) {
+            Log(LogLevel::kWarning, "{}. Requests with tools are refused", tools.error().message);
+        }
         served.forms = chat::FindForms(*served.chat);
         FitServersEffort(served);
         const chat::TemplateCapabilities& form = served.forms.tools;

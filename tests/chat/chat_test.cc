@@ -75,17 +75,25 @@ TEST(Chat, TheModelsOwnTemplateWins) {
     EXPECT_NE(bad.error().message.find("--raw"), std::string::npos);
 }
 
+// The metadata of a model whose template for tools is `tools`.
+struct ToolMetadata {
+    explicit ToolMetadata(const std::string& tools) {
+        model_files::GgufWriter writer;
+        writer.String("tokenizer.chat_template", "D {{ messages[0].content }}");
+        writer.String("tokenizer.chat_template.tool_use", tools);
+        header = writer.Header();
+        auto parsed = model_files::ParseGguf(header, header.size(), "header");
+        EXPECT_TRUE(parsed.ok());
+        meta.emplace("header", std::move(parsed->entries));
+    }
+    std::vector<std::byte> header;
+    std::optional<model_files::Metadata> meta;
+};
+
 TEST(Chat, ToolsMayHaveATemplateOfTheirOwn) {
-    model_files::GgufWriter writer;
-    writer.String("tokenizer.chat_template", "D {{ messages[0].content }}");
-    writer.String("tokenizer.chat_template.tool_use",
-                  "T {{ tools | length }} {{ messages[0].content }}");
-    const std::vector<std::byte> header = writer.Header();
-    auto parsed = model_files::ParseGguf(header, header.size(), "header");
-    ASSERT_TRUE(parsed.ok());
-    const model_files::Metadata meta("header", std::move(parsed->entries));
+    const ToolMetadata model("T {{ tools | length }} {{ messages[0].content }}");
     const auto tokenizer = WithTokens({});
-    const auto chat = Chat::Load(meta, *tokenizer);
+    const auto chat = Chat::Load(*model.meta, *tokenizer);
     ASSERT_TRUE(chat.ok()) << chat.error().message;
     ChatInput input = OneQuestion("", "Hi");
     EXPECT_EQ(chat->Render(input)->bytes(), "D Hi");
@@ -93,6 +101,24 @@ TEST(Chat, ToolsMayHaveATemplateOfTheirOwn) {
     EXPECT_EQ(chat->Render(input)->bytes(), "D Hi");
     input.tools.push_back({{"type", "function"}, {"function", {{"name", "f"}}}});
     EXPECT_EQ(chat->Render(input)->bytes(), "T 1 Hi");
+}
+
+// As in transformers, which parses the template of a request alone.
+TEST(Chat, AFaultyTemplateForToolsFailsWithToolsAlone) {
+    const auto tokenizer = WithTokens({});
+    for (const char* tools : {"T\n{% if %}", "T without the text"}) {
+        const ToolMetadata model(tools);
+        const auto chat = Chat::Load(*model.meta, *tokenizer);
+        ASSERT_TRUE(chat.ok()) << chat.error().message;
+        ChatInput input = OneQuestion("", "Hi");
+        EXPECT_EQ(chat->Render(input)->bytes(), "D Hi");
+        input.tools = OrderedJson::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
+        const auto refused = chat->Render(input);
+        ASSERT_FALSE(refused.ok());
+        EXPECT_NE(refused.error().message.find("additional_chat_templates/tool_use.jinja"),
+                  std::string::npos)
+            << refused.error().message;
+    }
 }
 
 TEST(Chat, MessagesCannotForgeATurn) {
