@@ -155,6 +155,20 @@ TEST_F(RewardCommands, NoRewardAndBooleans) {
     EXPECT_EQ(rewards[2], 0.5);
 }
 
+// As Python's float() reads them.
+TEST_F(RewardCommands, NumbersThatJsonLacks) {
+    RewardCommand command("cat > /dev/null & printf '+1\n .5\t\n-1.\r\n1e0\n+.5E+1\n007\n'; wait",
+                          1, 60);
+    const std::vector<std::string> lines(6, "{}");
+    EXPECT_EQ(Must(command.Score(lines)), (std::vector<double>{1, 0.5, -1, 1, 5, 7}));
+    for (const std::string text : {"inf", "nan", "+-1", "++1", "0x1", "1 2", ".", "+", "-", ""}) {
+        RewardCommand other("read x; echo '" + text + "'; cat > /dev/null", 1, 60);
+        const auto scored = other.Score(std::span(kLines).first(1));
+        ASSERT_FALSE(scored.ok()) << text;
+        ExpectPart(scored.error().message, "answer 1 is '" + text + "'; expected a finite");
+    }
+}
+
 TEST_F(RewardCommands, FaultsNameTheCommand) {
     const auto fault = [](const std::string& text, int64_t seconds = 60) {
         RewardCommand command(text, 1, seconds);

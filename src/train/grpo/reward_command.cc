@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <csignal>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/text.h"
 
 namespace weft::train {
 namespace {
@@ -36,9 +38,20 @@ Status OpenPipe(Fd& own, Fd& other, bool writes) {
     return {};
 }
 
+// A finite number as Python's float() reads it, which JSON lacks: "+1", ".5", "1.", "01".
+std::optional<double> PythonNumberOf(std::string_view line) {
+    std::string_view text = Trim(line);
+    if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+    double number = 0;
+    const auto [end, error] = std::from_chars(text.begin(), text.end(), number);
+    if (error != std::errc() || end != text.end() || !std::isfinite(number)) return {};
+    return number;
+}
+
 // A number, null, or an object with one of them as `reward`. Empty: neither.
 std::optional<double> RewardOf(std::string_view line) {
     nlohmann::json value = JsonOrDiscarded(line);
+    if (value.is_discarded()) return PythonNumberOf(line);
     if (value.is_object()) {
         const auto reward = value.find("reward");
         if (reward == value.end()) return {};
