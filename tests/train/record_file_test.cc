@@ -242,6 +242,17 @@ TEST(RecordFile, ArrowFilesAreRefused) {
         << message;
 }
 
+// The line is Python for any path.
+TEST(RecordFile, ArrowPathsAreStringsOfPython) {
+    const TempDir folder;
+    std::filesystem::create_directories(folder / "it's");
+    WriteText(folder, "it's/a\\b\n.arrow", "ARROW1" + std::string(100, '\0'));
+    const std::string message = RecordFile::Open(folder / "it's/a\\b\n.arrow").error().message;
+    const std::string python = "read_table('" + folder.path() + "/it\\'s/a\\\\b\\x0a.arrow'), '" +
+                               folder.path() + "/it\\'s/a\\\\b\\x0a.parquet')";
+    EXPECT_TRUE(message.ends_with(python)) << message << "\n" << python;
+}
+
 TEST(RecordFile, TooLongRecordsAreCountedAndLeftOut) {
     const TempDir folder;
     const std::string text = "{\"text\": \"" + std::string(17 << 20, 'y') + "\"}\n{}\n";

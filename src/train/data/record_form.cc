@@ -22,17 +22,30 @@ constexpr std::string_view kBlankBytes = " \t\n\r";
 // How Arrow files begin, and the line of Python that writes one ({0}) as Parquet ({1}): streams
 // (save_to_disk of the package datasets, and its cache), and both versions of Feather.
 constexpr const char* kFromStream =
-    "import datasets; datasets.load_dataset('arrow', data_files='{0}', "
-    "split='train').to_parquet('{1}')";
+    "import datasets; datasets.load_dataset('arrow', data_files={0}, "
+    "split='train').to_parquet({1})";
 constexpr const char* kFromFeather =
     "import pyarrow.feather, pyarrow.parquet; "
-    "pyarrow.parquet.write_table(pyarrow.feather.read_table('{0}'), '{1}')";
-constexpr const char* kFromFolder =
-    "import datasets; datasets.load_from_disk('{0}').to_parquet('{1}')";
+    "pyarrow.parquet.write_table(pyarrow.feather.read_table({0}), {1})";
+constexpr const char* kFromFolder = "import datasets; datasets.load_from_disk({0}).to_parquet({1})";
 constexpr struct {
     std::string_view magic;
     const char* convert;
 } kArrow[] = {{"\xff\xff\xff\xff", kFromStream}, {"ARROW1", kFromFeather}, {"FEA1", kFromFeather}};
+
+// The string as a literal of Python.
+std::string PythonString(std::string_view text) {
+    std::string quoted = "'";
+    for (const char c : text) {
+        if (static_cast<unsigned char>(c) < ' ') {
+            quoted += fmt::format("\\x{:02x}", int{c});
+            continue;
+        }
+        if (c == '\'' || c == '\\') quoted += '\\';
+        quoted += c;
+    }
+    return quoted + "'";
+}
 
 Status RefuseOtherFormats(const std::string& path, std::string_view head) {
     const auto named = [&](std::string_view what) {
@@ -50,12 +63,13 @@ Status RefuseOtherFormats(const std::string& path, std::string_view head) {
         std::error_code absent;
         const bool saved = fs::exists(folder / "state.json", absent);
         const fs::path from = saved ? folder : fs::path(path);
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: an Arrow file, which Weft does not read. Write {} as Parquet with "
-                         "this line of Python, and train on the result: {}",
-                         path, saved ? "its folder" : "each such file",
-                         fmt::format(fmt::runtime(saved ? kFromFolder : convert), from.string(),
-                                     fs::path(from).replace_extension(".parquet").string()));
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "{}: an Arrow file, which Weft does not read. Write {} as Parquet with "
+            "this line of Python, and train on the result: {}",
+            path, saved ? "its folder" : "each such file",
+            fmt::format(fmt::runtime(saved ? kFromFolder : convert), PythonString(from.string()),
+                        PythonString(fs::path(from).replace_extension(".parquet").string())));
     }
     if (head.starts_with("PK\x03\x04")) return named("a zip file");
     if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff")) return named("UTF-16 text");
