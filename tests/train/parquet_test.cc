@@ -10,6 +10,7 @@
 #include "support/memory_file.h"
 #include "support/paths.h"
 #include "train/data/data_files.h"
+#include "train/data/record.h"
 #include "train/data_case.h"
 
 namespace weft::train {
@@ -91,6 +92,44 @@ TEST(Parquet, NumbersInColumnsOfJsonKeepTheirDigits) {
     lines.End(']');
     ASSERT_TRUE(lines.EndRecord().ok() && lines.Flush().ok());
     EXPECT_EQ(taken, "[42,1.5,\"1.50\",\"18.00\",\"1e3\",\"18446744073709551616\"]\n");
+}
+
+// Bytes without an annotation are a text if they are UTF-8, and else an error where a record needs
+// them; a string that is not UTF-8 damages the file.
+TEST(Parquet, BytesThatAreNotUtf8NameTheirColumnAndRow) {
+    std::string taken;
+    const RecordLines::Take take = [&](std::string_view text) {
+        taken += text;
+        return Status();
+    };
+    RecordLines lines(take);
+    const std::string key = RecordLines::KeyOf("text");
+    const auto add = [&](Scalar::Kind kind, std::string_view text) {
+        Scalar type;
+        type.kind = kind;
+        lines.Begin('{');
+        lines.Key(key);
+        lines.Value(type, std::as_bytes(std::span(text)), "text");
+        lines.End('}');
+        return lines.EndRecord();
+    };
+    ASSERT_TRUE(add(Scalar::kBytes, "caf\xC3\xA9").ok());
+    ASSERT_TRUE(add(Scalar::kBytes, "caf\xE9").ok());
+    try {
+        (void)add(Scalar::kText, "caf\xE9");
+        ADD_FAILURE() << "taken as a text";
+    } catch (const ColumnFault& fault) {
+        EXPECT_EQ(fault.what, "the string of column 'text' in row 3 is not UTF-8");
+    }
+    ASSERT_TRUE(lines.Flush().ok());
+    const size_t first = taken.find('\n') + 1, second = taken.find('\n', first);
+    EXPECT_EQ(Must(ParseRecord(taken.substr(0, first))).index(),
+              Must(ParseRecord("{\"text\": \"x\"}")).index());
+    const auto refused = ParseRecord(taken.substr(first, second - first));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_TRUE(refused.error().message.starts_with(
+        "'text' is a value that is not read, such as bytes that are not UTF-8; expected a string"))
+        << refused.error().message;
 }
 
 TEST(Parquet, FilesAndFoldersAreData) {

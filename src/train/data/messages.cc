@@ -12,6 +12,7 @@
 #include "chat/tool_words.h"
 #include "model_files/hf/json.h"
 #include "train/data/record.h"
+#include "train/data/record_lines.h"
 
 namespace weft::train {
 namespace {
@@ -241,6 +242,9 @@ std::optional<std::string> TextOfValue(const OrderedJson& value) {
 }
 
 std::string_view KindOf(const OrderedJson& value) {
+    if (value.is_object() && value.size() == 1 && value.contains(kUnread)) {
+        return "a value that is not read, such as bytes that are not UTF-8";
+    }
     return value.is_number() && !TextOfValue(value) ? "a number of too many digits"
                                                     : value.type_name();
 }

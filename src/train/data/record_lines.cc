@@ -122,7 +122,10 @@ void RecordLines::Text(std::string_view text, std::string_view column) {
         ColumnFail(fmt::format("a string of column '{}' is too long", column),
                    ErrorCode::kUnsupported);
     }
-    if (!IsUtf8(text)) ColumnFail(fmt::format("a string of column '{}' is not UTF-8", column));
+    if (!IsUtf8(text)) {
+        ColumnFail(
+            fmt::format("the string of column '{}' in row {} is not UTF-8", column, records_ + 1));
+    }
     AppendQuoted(text, lines_);
 }
 
@@ -228,7 +231,8 @@ void RecordLines::Value(const Scalar& type, ColumnBytes bytes, std::string_view 
         return Json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, column);
     }
     Start();
-    if (!Append(type, bytes, column)) lines_ += "{\"unread\":true}";
+    if (!Append(type, bytes, column))
+        fmt::format_to(std::back_inserter(lines_), "{{\"{}\":true}}", kUnread);
     lines_ += ',';
 }
 
@@ -236,6 +240,7 @@ Status RecordLines::EndRecord() {
     lines_.back() = '\n';
     begin_ = lines_.size();
     values_ = 0;
+    ++records_;
     return lines_.size() < kPieceBytes ? Status() : Flush();
 }
 

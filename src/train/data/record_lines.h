@@ -43,6 +43,7 @@ inline constexpr uint64_t kMostColumnBytes = uint64_t{1} << 30;  // in memory at
 inline constexpr uint64_t kMostValues = 1 << 22, kMostLineBytes = 256 << 20;
 
 inline constexpr int kMostDecimalScale = 38;
+inline constexpr const char* kUnread = "unread";
 
 // The type of a column without parts.
 struct Scalar {
@@ -102,7 +103,7 @@ class RecordLines {
     const Take& take_;
     std::string lines_;
     size_t begin_ = 0;  // of the record
-    uint64_t values_ = 0;
+    uint64_t values_ = 0, records_ = 0;
     const std::string* key_ = nullptr;
 };
 
