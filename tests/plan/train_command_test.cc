@@ -96,6 +96,25 @@ TEST(PlanTrainCommand, EstimateHasAHelpOfItsOwn) {
     EXPECT_NE(none.err.find("--machines is missing"), std::string::npos) << none.err;
 }
 
+// The flags of adapters are those of `weft train`, and fewer adapters take less memory.
+TEST(PlanTrainCommand, EstimateTakesTheAdaptersOfTrain) {
+    const auto bytes = [](const Words& flags) {
+        const Ran ran = RunWeft(Words{"train", "estimate", "llama-3.1-8b", "--machines", "h100",
+                                      "--micro-batch", "1", "--recompute", "full", "--json"} +
+                                flags);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        return ran.Json()["layouts"][0]["worst_rank_bytes"].get<double>();
+    };
+    const double all = bytes({"--lora", "256"});
+    EXPECT_EQ(bytes({"--lora-rank", "256"}), all);
+    EXPECT_EQ(bytes({"--lora", "256", "--lora-targets", "all"}), all);
+    EXPECT_LT(bytes({"--lora", "256", "--lora-targets", "q_proj,v_proj"}), all);
+    const Ran none = RunWeft({"train", "estimate", "llama-3.1-8b", "--machines", "h100", "--lora",
+                              "8", "--lora-targets", "nothing"});
+    EXPECT_NE(none.err.find("nothing"), std::string::npos) << none.err;
+    EXPECT_NE(none.status, 0);
+}
+
 // Slow updates are not printed as 0 tokens/s, and long times not in seconds.
 TEST(PlanTrainCommand, SlowRatesHaveDecimals) {
     const Words slow{"plan", "llama-3.1-405b", "--train", "--sequences", "1000"};

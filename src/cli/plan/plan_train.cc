@@ -48,11 +48,11 @@ Status SetJob(const PlanTrainFlags& flags, std::vector<plan::OpenedShape>& judge
     // Training computes in --dtype, so the weight type matters only with adapters, which leave the
     // model's weights unchanged.
     const std::string type = plan::QuantizedTypeOf(flags.model);
-    if (!type.empty() && flags.lora_rank == 0) {
+    if (!type.empty() && !flags.lora.on()) {
         return MakeError(ErrorCode::kUsage,
                          "'{}': a training has weights of --dtype ({}), not of '{}'; leave the "
-                         "type out, or train adapters with --lora-rank",
-                         flags.model, flags.dtype, type);
+                         "type out, or train adapters with {}",
+                         flags.model, flags.dtype, type, flags.train ? "--lora-rank" : "--lora");
     }
     const auto update = train::FindUpdate(flags.optim);
     if (!update) {
@@ -61,7 +61,7 @@ Status SetJob(const PlanTrainFlags& flags, std::vector<plan::OpenedShape>& judge
     }
     job.dtype = *DTypeOfName(flags.dtype);
     job.grad_dtype = flags.grad_dtype;
-    job.lora.rank = flags.lora_rank;
+    job.lora = flags.lora;
     job.completions = flags.completions;
     job.group = flags.group;
     job.completion = flags.completion;
@@ -331,7 +331,14 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
         "Optimizer state on a drive of each host (weft train --optimizer-dir) that reads and "
         "writes so many GB/s; processors only")
         .Range(0.01, 1e3);
-    add("--lora-rank", flags.lora_rank, "Train LoRA adapters of this rank only").Range(1, 1 << 12);
+    // (--lora of `weft plan` names adapters.)
+    const Option lora = add(needed == nullptr ? "--lora" : "--lora-rank", flags.lora.rank,
+                            "Train LoRA adapters of this rank only")
+                            .Range(1, 1 << 12);
+    add("--lora-targets", flags.lora.targets,
+        "Matrices with adapters: all, attn, mlp, or module names, as q_proj,v_proj")
+        .ShowDefault()
+        .Needs(lora);
     AddRolloutFlags(command, flags, needed);
     const Option vectors = command.AddFlag(
         "--vectors", flags.vectors,
@@ -375,7 +382,7 @@ void AddEstimate(const Command& train, int& status) {
     const std::string examples =
         "Examples:\n"
         "  weft train estimate llama-3.1-70b --machines 8xh100 --seq-len 4096 --global-batch 1024\n"
-        "  weft train estimate qwen3-8b:q4_k_m --machines strix-halo --lora-rank 16 --explain\n\n"
+        "  weft train estimate qwen3-8b:q4_k_m --machines strix-halo --lora 16 --explain\n\n"
         "'weft plan MODEL --train' is the same command.\n\n";
     const Command command = train.AddCommand(
         "estimate",

@@ -15,7 +15,8 @@ struct PlanTrainFlags {
     bool train = false;  // weft plan: requested
     std::string dtype = "bf16", grad_dtype = "auto", optim = "adamw";
     std::string recompute = "auto", sequence_parallel = "auto", zero = "auto";
-    int64_t sequence = 0, lora_rank = 0, epoch = 0;
+    int64_t sequence = 0, epoch = 0;
+    train::LoraOptions lora;
     int64_t completions = 0, group = 8, completion = 0;  // as in plan::TrainJob
     double drive_gb_per_s = 0;
     std::vector<std::string> reward_models;
