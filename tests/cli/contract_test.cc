@@ -399,6 +399,14 @@ TEST_F(Contract, ModelsByName) {
     EXPECT_NE(spaced.out.find("Qwen3.8-27B"), std::string::npos) << spaced.out;
     EXPECT_EQ(spaced.out.find("qwen3-8b"), std::string::npos) << spaced.out;
     EXPECT_EQ(RunWeft({"models", "deepseek-v4.1"}).out, RunWeft({"models", "DeepSeek V4.1"}).out);
+    // Repositories of the Hub.
+    const Ran plain = RunWeft({"models", "qwen3.8-27b"});
+    EXPECT_NE(plain.out.find("qwen3.8-27b "), std::string::npos) << plain.out;
+    EXPECT_EQ(RunWeft({"models", "Qwen/Qwen3.8-27B"}).out, plain.out);
+    const Ran typed = RunWeft({"models", "hf:unsloth/Qwen3-30B-A3B-Instruct-2507-GGUF:Q4_K_M"});
+    EXPECT_NE(typed.out.find("qwen3-30b-a3b-2507 "), std::string::npos) << typed.err;
+    const Ran refused = RunWeft({"models", "deepseek-ai/DeepSeek-V4.1", "--json"});
+    EXPECT_EQ(refused.Json().at(0)["runs"], false) << refused.out;
     bool named = false;
     for (const json& each : RunWeft({"models", "qwen35", "--json"}).Json()) {
         for (const json& name : each["names"]) {

@@ -21,6 +21,7 @@ constexpr const char* kModelsFooter =
     "Examples:\n"
     "  weft models                 (what runs, and what does not)\n"
     "  weft models qwen3.5         (names and sizes)\n"
+    "  weft models Qwen/Qwen3-8B   (whether a model of the Hub runs)\n"
     "  weft models deepseek4       (why a model is refused)\n"
     "  weft models --json";
 
@@ -124,9 +125,17 @@ std::string FamilyText(const model::Family& family, const std::string& word,
     return fmt::format("{}: {}\n{}", family.architecture, family.models, text);
 }
 
+// The word to look for: of a repository (Qwen/Qwen3-8B-GGUF) the model, or the name without OWNER.
+std::string SoughtWord(const std::string& word) {
+    const size_t slash = word.rfind('/');
+    if (slash == word.npos) return LowerCase(word);
+    const auto known = plan::FindShape(word);
+    return known && known->runs ? known->model : LowerCase(word.substr(slash + 1));
+}
+
 Status PrintMatching(const ModelsFlags& flags) {
     WEFT_ASSIGN(const std::vector<NamedModel> models, NamedModels());
-    const std::string word = LowerCase(flags.word);
+    const std::string word = SoughtWord(flags.word);
     std::string text;
     for (const model::Family& family : model::Families()) {
         text += FamilyText(family, word, models);
@@ -148,7 +157,7 @@ Status PrintMatching(const ModelsFlags& flags) {
 
 Status PrintAll(const ModelsFlags& flags) {
     WEFT_ASSIGN(const std::vector<NamedModel> models, NamedModels());
-    const std::string word = LowerCase(flags.word);
+    const std::string word = SoughtWord(flags.word);
     Json list = Json::array();
     for (const model::Family& family : model::Families()) {
         if (!word.empty() && FamilyText(family, word, models).empty()) continue;
@@ -190,8 +199,10 @@ void AddModels(const Command& app, int& status) {
     auto flags = std::make_shared<ModelsFlags>();
     const Command command = app.AddCommand(
         "models", "List the supported architectures, and names and sizes of models", kModelsFooter);
-    command.AddOption("WORD", flags->word,
-                      "Show only architectures and models whose name contains this word");
+    command.AddOption(
+        "WORD", flags->word,
+        "Show only architectures and models whose name contains this word; or the model "
+        "of OWNER/NAME on the Hub");
     SetJsonCallback(command, flags, status, RunModels);
 }
 
