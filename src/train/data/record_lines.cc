@@ -231,8 +231,9 @@ void RecordLines::Value(const Scalar& type, ColumnBytes bytes, std::string_view 
         return Json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, column);
     }
     Start();
-    if (!Append(type, bytes, column))
+    if (!Append(type, bytes, column)) {
         fmt::format_to(std::back_inserter(lines_), "{{\"{}\":true}}", kUnread);
+    }
     lines_ += ',';
 }
 
