@@ -34,12 +34,20 @@ std::string Names(const std::vector<int>& ranks) {
     return text;
 }
 
-// Whether tensor ranks have devices of one kind, as far as the devices' names tell.
-bool TensorRanksAreAlike(const std::string& devices, int tp) {
-    const std::vector<std::string> names = backend::DeviceNames(devices);
-    for (size_t rank = 0; rank < names.size(); ++rank) {
-        const auto group = static_cast<size_t>(tp);
-        if (names[rank] != names[rank / group * group]) return false;
+// Whether tensor ranks have devices of one kind, as far as their names tell, and the identities of
+// the ranks' devices before (empty: unknown), of which those of `kept` remain.
+bool TensorRanksAreAlike(const Job& job, const std::vector<int>& kept,
+                         const std::vector<std::string>& identities) {
+    const std::vector<std::string> names = backend::DeviceNames(job.device);
+    const auto group = static_cast<size_t>(std::max(1, job.tp));
+    const auto identity = [&](size_t rank) {
+        const auto before = static_cast<size_t>(kept[rank]);
+        return before < identities.size() ? identities[before] : "";
+    };
+    for (size_t rank = 0; rank < std::max(names.size(), kept.size()); ++rank) {
+        const size_t first = rank / group * group;
+        if (rank < names.size() && names[rank] != names[first]) return false;
+        if (rank < kept.size() && !AreAlike({identity(first), identity(rank)})) return false;
     }
     return true;
 }
@@ -148,7 +156,7 @@ static void UseStagesIfUncut(Job& job, int ranks, const Rank& rank) {
 }
 
 Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept, const Asked* asked,
-                      const Rank* rank) {
+                      const Rank* rank, const std::vector<std::string>& identities) {
     WEFT_ASSIGN(const model::Layout before,
                 model::MakeLayout(ranks, job.tp, job.pp, job.split, job.ep));
     const int left = static_cast<int>(kept.size());
@@ -169,7 +177,7 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept, c
     } else {
         LayOut(next, before, left);
     }
-    if (!TensorRanksAreAlike(next.device, std::max(1, next.tp))) {
+    if (!TensorRanksAreAlike(next, kept, identities)) {
         next.tp = 1;
         next.pp = left;
     }
@@ -344,7 +352,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             const bool same = std::cmp_equal(kept.size(), size) && kept.back() == size - 1;
             if (!same) {
                 WEFT_TRY(CheckRoom(rank.get(), cluster, kept));
-                WEFT_ASSIGN(last, ReplanJob(last, size, kept, asked, rank.get()));
+                WEFT_ASSIGN(last, ReplanJob(last, size, kept, asked, rank.get(), devices));
             }
             KeepWires(rank.get(), last);
             last.any_device |= !AreAlike(devices);  // the ranks that are left may be alike

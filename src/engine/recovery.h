@@ -79,9 +79,11 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
 // the layout and the ranks' shares if possible. If there are as many ranks as the user asked for,
 // uses the layout of `asked` (may be null). rank: has the model; if fewer ranks remain, and the
 // model cannot be cut for the layout, but into stages, uses stages. Null: the layout is not
-// checked. Errors: kUsage.
+// checked. identities: of the previous ranks' devices (rank.h), by rank; empty: unknown. Ranks of
+// unlike devices become stages. Errors: kUsage.
 Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept,
-                      const Asked* asked = nullptr, const Rank* rank = nullptr);
+                      const Asked* asked = nullptr, const Rank* rank = nullptr,
+                      const std::vector<std::string>& identities = {});
 // ReplanJob with the job as JSON, for ClusterOptions::replan.
 Result<std::string> ReplanText(const std::string& job, int ranks, const std::vector<int>& kept);
 // Largest n <= waiting for which the model can be sharded over ranks + n ranks. Errors: kUsage,

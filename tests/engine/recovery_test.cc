@@ -64,6 +64,15 @@ TEST(Replan, RanksKeepTheirDevicesAndUnlikeOnesBecomeStages) {
     EXPECT_EQ(alike->tp, 2);
     job.device = "auto";
     EXPECT_EQ(ReplanJob(job, 4, {0, 1, 3})->device, "auto");
+    // Devices of one name may be unlike, too: processors.
+    const std::vector<std::string> identities = {"avx512", "avx512", "avx2", "avx2"};
+    const auto tp = [&](const std::vector<int>& kept) {
+        return ReplanJob(job, 4, kept, nullptr, nullptr, identities)->tp;
+    };
+    EXPECT_EQ(tp({0, 1, 3}), 1);
+    EXPECT_EQ(tp({0, 3}), 1);
+    EXPECT_EQ(tp({2, 3}), 2);
+    EXPECT_EQ(ReplanJob(job, 4, {0, 1, 3})->tp, 3) << "unknown ones";
 }
 
 // Ranks beyond the previous ones are newcomers.

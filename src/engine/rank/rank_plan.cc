@@ -592,15 +592,21 @@ Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t fre
     all.resize(std::max(all.size(), static_cast<size_t>(cluster_.size())));
     const bool alike = !job_.any_device && AreAlike(all);
     const auto in_group = [&](size_t rank) { return rank != me && rank / tp == me / tp; };
-    size_t other = 0;
-    while (other < all.size() && (all[other].empty() || !(alike || in_group(other)))) ++other;
-    if (job_.self_test && other < all.size()) {
-        const auto unlike = [&] { return all[other] != device_->info().identity; };
+    size_t other = 0;  // the first rank whose device is unlike this one
+    const auto find = [&] {
+        const std::string mine = device_->info().identity;
+        for (other = 0; other < all.size(); ++other) {
+            const bool compared = !all[other].empty() && (alike || in_group(other));
+            if (compared && all[other] != mine) return true;
+        }
+        return false;
+    };
+    if (job_.self_test && find()) {
         // (Tensor ranks move in the job, too; a stage would compute on its GPU.)
-        if (unlike() && may_move_ && in_group(other)) {
+        if (may_move_ && in_group(other)) {
             WEFT_TRY(MoveToCpu("the other tensor ranks have no such GPU"));
         }
-        if (unlike()) {
+        if (find()) {
             all[me] = device_->info().identity;
             if (in_group(other)) return UnlikeDevices(other, me, all);
             return MakeError(ErrorCode::kUsage,
