@@ -156,7 +156,9 @@ TEST_F(Members, PartsOfAConversationAreRefused) {
         "contents": [{"parts": [{"text": "Hi"}]}], "cached_content": "cachedContents/1",
         "context_id": "ctx-1", "last_message_id": "m", "assistant_prefill": "Sure",
         "multi_modal_data": {"image": "x"}, "lora_request": {"name": "x"}, "loras": ["x"],
-        "x-shareGPT": [{"from": "human", "value": "Hi"}], "conversationId": "c"})");
+        "x-shareGPT": [{"from": "human", "value": "Hi"}], "conversationId": "c",
+        "use_case_history": "Hi. Hello.", "context": [{"role": "user", "value": "Hi"},
+            {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}]})");
     for (const ApiRow& api : Apis()) {
         for (const auto& [name, value] : parts.items()) {
             EXPECT_NE(Refusal(api, {{name, value}}).find(name), std::string::npos)
@@ -675,6 +677,10 @@ TEST_F(Members, AnEffortThatTheTemplateRejectsIsReplaced) {
     }
     EXPECT_EQ(LeftOut(Apis()[0], {{"chat_template_kwargs", {{"reasoning_effort", "medium"}}}}),
               "chat_template_kwargs.reasoning_effort");
+    EXPECT_EQ(LeftOut(Apis()[0], {{"chat_template_kwargs", {{"reasoning_effort", "HIGH"}}}}), "");
+    EXPECT_EQ(LeftOut(Apis()[0], Json::parse(R"({"reasoning_effort": "high",
+                  "chat_template_kwargs": {"reasoning_effort": "none"}})")),
+              "chat_template_kwargs.reasoning_effort");
     Json input = Json::parse(R"([{"type": "configuration_update", "reasoning": {"effort": "low"}},
                                  {"role": "user", "content": "a"}])");
     EXPECT_EQ(LeftOut(Apis()[2], {{"input", input}, {"reasoning", {{"effort", "medium"}}}}),
@@ -683,8 +689,11 @@ TEST_F(Members, AnEffortThatTheTemplateRejectsIsReplaced) {
     EXPECT_EQ(engine_->tokenizer().Decode(Planned(Apis()[0], {{"think", false}}).prompt),
               "a[none]");
     // The server's own effort is fitted at its start.
-    for (const auto& [given, used] :
-         {std::pair("medium", "high"), {"minimal", "none"}, {"HIGH", "high"}, {"off", "none"}}) {
+    for (const auto& [given, used] : {std::pair("medium", "high"),
+                                      {"minimal", "none"},
+                                      {"HIGH", "high"},
+                                      {"off", "none"},
+                                      {"on", "high"}}) {
         served_.template_variables = {{"reasoning_effort", given}};
         FitServersEffort(served_);
         EXPECT_EQ(served_.template_variables["reasoning_effort"], used) << given;
@@ -696,6 +705,11 @@ TEST_F(Members, AnEffortThatTheTemplateRejectsIsReplaced) {
                 << given << asked;
             EXPECT_EQ(LeftOut(Apis()[0], Json::parse(asked)), "") << given << asked;
         }
+    }
+    for (const Json& given : {Json("auto"), Json("odd")}) {
+        served_.template_variables = {{"reasoning_effort", given}};
+        FitServersEffort(served_);
+        EXPECT_FALSE(served_.template_variables.contains("reasoning_effort")) << given;
     }
 }
 

@@ -303,6 +303,9 @@ TEST(Media, EveryKindGetsANote) {
         {R"({"type": "documentation", "url": "x"})", nullptr},
         {R"({"type": "image_url", "text": "A caption", "image_url": {}})", "A caption\n[an image"},
         {R"({"type": "container_upload", "file_id": "f"})", "file"},
+        {R"({"type": "image-data", "data": "AA"})", "image"},
+        {R"({"type": "input_image_base64", "data": "AA"})", "image"},
+        {R"({"type": "file-search", "query": "x"})", nullptr},
         {R"({"type": "computer_screenshot", "image_url": "x"})", "image"},
         {R"("a file")", nullptr}};
     for (const auto& [part, note] : parts) {

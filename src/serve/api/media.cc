@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 namespace weft::serve {
@@ -11,22 +10,34 @@ namespace {
 
 constexpr std::string_view kFileNote = "[a file, which this model cannot read]";
 
-// The types of parts in the clients' APIs, and their notes.
+// The types of parts in the clients' APIs, and their notes: "input_image", "image-data".
 struct Medium {
-    std::string_view note;
-    std::array<std::string_view, 11> types;
+    std::string_view type, note;
 };
-constexpr Medium kMedia[] = {
-    {kImageNote,
-     {"image", "image_url", "input_image", "output_image", "image_file", "image_data",
-      "image_embeds", "image_pil", "screenshot", "computer_screenshot", "input_screenshot"}},
-    {"[a recording, which this model cannot hear]",
-     {"audio", "audio_url", "input_audio", "output_audio", "audio_file", "audio_data",
-      "audio_embeds"}},
-    {"[a video, which this model cannot see]",
-     {"video", "video_url", "input_video", "video_file", "video_data", "video_embeds"}},
-    {"[a document, which this model cannot read]", {"document", "document_url", "input_document"}},
-    {kFileNote, {"file", "input_file", "file_url", "file_data", "upload", "container_upload"}}};
+constexpr Medium kMedia[] = {{"image", kImageNote},
+                             {"screenshot", kImageNote},
+                             {"audio", "[a recording, which this model cannot hear]"},
+                             {"video", "[a video, which this model cannot see]"},
+                             {"document", "[a document, which this model cannot read]"},
+                             {"file", kFileNote},
+                             {"upload", kFileNote}};
+constexpr std::string_view kHeads[] = {"input_", "output_", "computer_", "container_"};
+constexpr std::string_view kTails[] = {"",     "_url", "_file",   "_data", "_base64",
+                                       "_b64", "_id",  "_embeds", "_pil",  "_content"};
+
+// Null: the type is of no medium that is known.
+const Medium* FindMedium(std::string type) {
+    std::ranges::replace(type, '-', '_');
+    std::string_view rest = type;
+    for (const std::string_view head : kHeads) {
+        if (rest.starts_with(head)) rest.remove_prefix(head.size());
+    }
+    const auto* const found = std::ranges::find_if(kMedia, [&](const Medium& each) {
+        return rest.starts_with(each.type) &&
+               std::ranges::find(kTails, rest.substr(each.type.size())) != std::end(kTails);
+    });
+    return found == std::end(kMedia) ? nullptr : found;
+}
 
 // Ollama's `images`: a note behind the member `text`, a text or a list of parts. Readers refuse
 // others. (One note for all: a body of 3 MB has a million empty images.)
@@ -72,15 +83,12 @@ std::string NoteOf(const Json& part) {
     const std::string type = fields.Text("type", "");
     const std::string source = Fields(fields.Object("source")).Text("type", "");
     if (type == "document" && (source == "text" || source == "content")) return "";
-    const auto* const medium = std::ranges::find_if(kMedia, [&](const Medium& each) {
-        return !type.empty() && std::ranges::find(each.types, type) != each.types.end();
-    });
+    const Medium* const medium = FindMedium(type);
     const bool blob = Fields(fields.Object("resource")).Has("blob");  // of the protocol MCP
-    const bool known = medium != std::end(kMedia);
-    if (!known && !blob && source != "base64") return "";
+    if (medium == nullptr && !blob && source != "base64") return "";
     const std::string words = fields.Text("text", "");
     return fmt::format("{}{}{}", words, words.empty() ? "" : "\n",
-                       known ? medium->note : kFileNote);
+                       medium == nullptr ? kFileNote : medium->note);
 }
 
 void NoteMedia(Json& body, bool everywhere) {

@@ -257,7 +257,9 @@ void Refuse(Fields& fields, const std::string& name, std::string_view advice = {
 
 // Whether the object is a message, in OpenAI's form, Gemini's or ShareGPT's.
 bool IsMessage(const Json& value) {
-    constexpr const char* kContents[] = {"content", "parts", "message", "text", "tool_calls"};
+    constexpr const char* kContents[] = {
+        "content", "parts",      "message",       "text",
+        "value",   "tool_calls", "function_call", "reasoning_content"};
     constexpr std::string_view kSpeakers[] = {
         "human",  "user", "gpt",   "assistant", "chatgpt",       "bing",       "bard",
         "system", "tool", "model", "function",  "function_call", "observation"};
@@ -282,7 +284,9 @@ bool CarriesConversation(std::string_view folded, const Json& value) {
                                            "systemprompt",      "systemmessage",
                                            "systeminstruction", "systeminstructions",
                                            "developermessage"};
-    const bool setting = folded.starts_with("use") && !folded.starts_with("user");
+    constexpr size_t kMostSetting = 8;  // letters of a word such as "auto"
+    const bool setting = folded.starts_with("use") && value.is_string() &&
+                         value.get_ref<const std::string&>().size() <= kMostSetting;
     const bool text = !setting && std::ranges::any_of(kTexts, [&](std::string_view end) {
         return folded.ends_with(end);
     });

@@ -205,12 +205,26 @@ void ReadThinking(Fields& fields, Conversation& conversation, const std::string&
         conversation.effort_member = "chat_template_kwargs.reasoning_effort";
         return;
     }
+    const auto other = extra.find("reasoning_effort");
+    if (other != extra.end() && *other != wish.effort) {
+        AddNames(conversation.left_out, "chat_template_kwargs.reasoning_effort");
+    }
     extra["reasoning_effort"] = wish.effort;
     conversation.effort_member = std::move(wish.effort_member);
     conversation.reasons = wish.effort != "none";
 }
 
 namespace {
+
+// The effort that a value of the template's variable means; "": none.
+std::string EffortOf(const Json& value) {
+    std::string effort =
+        value.is_boolean() ? (value == true ? "on" : "off") : LowerCase(value.get<std::string>());
+    if (const SwitchWord* const word = FindWord(effort)) {
+        effort = !word->on ? "" : *word->on ? "high" : "none";
+    }
+    return effort;
+}
 
 // Templates that accept few efforts, such as Mistral's, which takes "none" and "high": another
 // effort becomes the nearest one. If there is no other switch, the switch chooses an effort where
@@ -225,12 +239,18 @@ void FitEffort(const Served& served, Conversation& conversation) {
                           !served.forms.switches_thinking;
     const bool thinks = switches && *on == true;
     if (const auto given = extra.find(kName); given != extra.end()) {
-        if (!given->is_string()) return;
+        if (!given->is_string() && !given->is_boolean()) return;
+        const std::string effort = EffortOf(*given);
         const std::string fit =
-            switches && !thinks ? "none" : chat::NearestEffort(served.forms, *given);
-        if (*given != fit) AddNames(conversation.left_out, conversation.effort_member);
-        *given = fit;
-        return;
+            switches && !thinks ? "none" : chat::NearestEffort(served.forms, effort);
+        if (!effort.empty() && effort != fit) {
+            AddNames(conversation.left_out, conversation.effort_member);
+        }
+        if (!fit.empty()) {
+            *given = fit;
+            return;
+        }
+        extra.erase(given);
     }
     if (!switches) return;
     const Json usual = served.template_variables.value(kName, Json("none"));
@@ -260,18 +280,22 @@ void NameUnheard(const Served& served, Conversation& conversation) {
 void FitServersEffort(Served& served) {
     const std::vector<std::string>& efforts = served.forms.efforts;
     const auto given = served.template_variables.find("reasoning_effort");
-    if (efforts.empty() || given == served.template_variables.end() || !given->is_string()) return;
-    std::string effort = LowerCase(given->get<std::string>());
-    if (const SwitchWord* const word = FindWord(effort); word != nullptr && word->on == false) {
-        effort = "none";
+    if (efforts.empty() || given == served.template_variables.end() ||
+        (!given->is_string() && !given->is_boolean())) {
+        return;
     }
-    effort = chat::NearestEffort(served.forms, effort);
+    std::string effort = chat::NearestEffort(served.forms, EffortOf(*given));
+    if (std::ranges::find(efforts, effort) == efforts.end()) effort.clear();
     if (effort == *given) return;
     Log(LogLevel::kWarning,
-        "--chat-template-kwargs: the model's chat template takes reasoning_effort {}; '{}' is used "
-        "for '{}'",
-        fmt::join(efforts, ", "), effort, given->get<std::string>());
-    *given = effort;
+        "--chat-template-kwargs: the model's chat template takes reasoning_effort {}; {} is used "
+        "for {}",
+        fmt::join(efforts, ", "), effort.empty() ? "its default" : effort, given->dump());
+    if (effort.empty()) {
+        served.template_variables.erase(given);
+    } else {
+        *given = effort;
+    }
 }
 
 void FillVariables(const Served& served, Conversation& conversation) {
