@@ -133,8 +133,8 @@ std::string CachePath(const WeightFile& opened) {
     const Place place = PlaceOf(opened);
     std::array<char, 256> host{};
     if (place.local) ::gethostname(host.data(), host.size() - 1);
-    const std::string file =
-        fmt::format("{} {} {}", place.device, opened.opened().inode, host.data());
+    const std::string file = fmt::format("{} {}{}{}", place.device, opened.opened().inode,
+                                         place.local ? " " : "", host.data());
     return fmt::format("{}/content/{}.json", folder, HashOf(file).substr(0, kShortDigits));
 }
 
