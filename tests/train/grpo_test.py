@@ -23,7 +23,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
-from nightly import some
+from nightly import nightly, some
 from processes import listening_port, steps_with_a_kill
 from wait import until
 
@@ -152,7 +152,7 @@ class Curves(Rewards):
         lines = self.lines(self.run_weft(words, status=75).stdout)
         took_s = time.monotonic() - begin
         self.assertEqual(len(lines) % updates, 0)
-        if len(lines) > updates:  # (a machine may be too slow for two rounds)
+        if nightly() and len(lines) > updates:  # (a machine may be too slow for two rounds)
             self.assertLess(took_s, limit_s)
 
     def test_a_lost_rank(self):
