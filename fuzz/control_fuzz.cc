@@ -11,29 +11,30 @@ namespace {
 using namespace weft::cluster;
 
 template <typename Message>
-void MustBeSame(const weft::Result<Message>& message, View payload) {
+void MustBeSame(View payload) {
+    const weft::Result<Message> message = Decode<Message>(payload);
     if (!message.ok()) return;
     const Bytes again = Encode(*message);
     if (!std::equal(again.begin(), again.end(), payload.begin(), payload.end())) std::abort();
 }
 
-void Decode(FrameType type, View payload) {
+void DecodeAny(FrameType type, View payload) {
     switch (type) {
-        case FrameType::kHello: return MustBeSame(DecodeHello(payload), payload);
-        case FrameType::kChallenge: return MustBeSame(DecodeChallenge(payload), payload);
+        case FrameType::kHello: return MustBeSame<HelloMessage>(payload);
+        case FrameType::kChallenge: return MustBeSame<ChallengeMessage>(payload);
         case FrameType::kProof:
-        case FrameType::kWelcome: return MustBeSame(DecodeProof(payload), payload);
-        case FrameType::kRefuse: return MustBeSame(DecodeRefuse(payload), payload);
-        case FrameType::kAssign: return MustBeSame(DecodeAssign(payload), payload);
-        case FrameType::kHeartbeat: return MustBeSame(DecodeHeartbeat(payload), payload);
-        case FrameType::kRelay: return MustBeSame(DecodeRelay(payload), payload);
-        case FrameType::kValue: return MustBeSame(DecodeValue(payload), payload);
-        case FrameType::kResult: return MustBeSame(DecodeResult(payload), payload);
+        case FrameType::kWelcome: return MustBeSame<ProofMessage>(payload);
+        case FrameType::kRefuse: return MustBeSame<RefuseMessage>(payload);
+        case FrameType::kAssign: return MustBeSame<AssignMessage>(payload);
+        case FrameType::kHeartbeat: return MustBeSame<HeartbeatMessage>(payload);
+        case FrameType::kRelay: return MustBeSame<RelayMessage>(payload);
+        case FrameType::kValue: return MustBeSame<ValueMessage>(payload);
+        case FrameType::kResult: return MustBeSame<ResultMessage>(payload);
         case FrameType::kFailure:
-        case FrameType::kVerdict: return MustBeSame(DecodeVerdict(payload), payload);
-        case FrameType::kReady: return MustBeSame(DecodeReady(payload), payload);
-        case FrameType::kExamine: return MustBeSame(DecodeExamine(payload), payload);
-        case FrameType::kExamined: return MustBeSame(DecodeExamined(payload), payload);
+        case FrameType::kVerdict: return MustBeSame<VerdictMessage>(payload);
+        case FrameType::kReady: return MustBeSame<ReadyMessage>(payload);
+        case FrameType::kExamine: return MustBeSame<ExamineMessage>(payload);
+        case FrameType::kExamined: return MustBeSame<ExaminedMessage>(payload);
         case FrameType::kEnd:
         case FrameType::kEndAck: break;
     }
@@ -59,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         const auto frame = ParseFrame(left, sealed, &consumed);
         if (!frame.ok() || !frame->has_value()) return 0;
         if (consumed == 0 || consumed > left.size()) std::abort();
-        Decode((*frame)->type, (*frame)->payload);
+        DecodeAny((*frame)->type, (*frame)->payload);
         if (sealed && OpenFrame(session, **frame).ok()) std::abort();
         if (server.On(**frame).done) std::abort();
         if (client.On(**frame).ok() && client.done()) std::abort();

@@ -199,7 +199,7 @@ void Control::OnFrame(Peer& peer, FrameType type, View payload) {
 
 Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
     if (type == FrameType::kHeartbeat) {
-        WEFT_ASSIGN(HeartbeatMessage beat, DecodeHeartbeat(payload));
+        WEFT_ASSIGN(HeartbeatMessage beat, Decode<HeartbeatMessage>(payload));
         const bool moves = beat.progress != peer.progress || beat.loaded != peer.loaded;
         if (moves) peer.moved_ns = NowNs();
         peer.progress = beat.progress;
@@ -209,7 +209,7 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
         return {};
     }
     if (type == FrameType::kValue) {
-        WEFT_ASSIGN(ValueMessage value, DecodeValue(payload));
+        WEFT_ASSIGN(ValueMessage value, Decode<ValueMessage>(payload));
         if (value.epoch < epoch_) return {};
         if (peer.value.has_value()) {
             return MakeError(ErrorCode::kCorrupt, "it sent '{}' before '{}' was answered",
@@ -221,7 +221,7 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
         return {};
     }
     if (type == FrameType::kFailure) {
-        WEFT_ASSIGN(VerdictMessage report, DecodeVerdict(payload));
+        WEFT_ASSIGN(VerdictMessage report, Decode<VerdictMessage>(payload));
         if (options_.gathers) {  // it leaves, and its place is open again
             return MakeError(ErrorCode::kPeerLost, "{}",
                              report.reason.empty() ? report.text : report.reason);
@@ -236,7 +236,7 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
         return {};
     }
     if (type == FrameType::kReady) {
-        WEFT_ASSIGN(ReadyMessage ready, DecodeReady(payload));
+        WEFT_ASSIGN(ReadyMessage ready, Decode<ReadyMessage>(payload));
         if (ready.epoch != epoch_) return {};
         peer.ready = true;
         peer.unreached = std::move(ready.unreached);
@@ -254,7 +254,7 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
 
 Status Control::OnFrameOfRoot(FrameType type, View payload) {
     if (type == FrameType::kRelay) {
-        WEFT_ASSIGN(relay_, DecodeRelay(payload));
+        WEFT_ASSIGN(relay_, Decode<RelayMessage>(payload));
         relay_ns_ = NowNs();
         for (size_t i = 0; i < relay_.ranks.size(); ++i) {
             const size_t rank = static_cast<size_t>(relay_.first) + i;
@@ -263,7 +263,7 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
         return {};
     }
     if (type == FrameType::kAssign) {
-        WEFT_ASSIGN(AssignMessage assignment, DecodeAssign(payload));
+        WEFT_ASSIGN(AssignMessage assignment, Decode<AssignMessage>(payload));
         if (assignment.epoch <= epoch_) return {};
         if (assignment_.has_value()) return OutOfTurn(type);
         epoch_ = assignment.epoch;
@@ -276,16 +276,16 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
         return {};
     }
     if (type == FrameType::kExamine && epoch_ == 0) {
-        WEFT_ASSIGN(request_, DecodeExamine(payload));
+        WEFT_ASSIGN(request_, Decode<ExamineMessage>(payload));
         return {};
     }
     if (type == FrameType::kResult) {
-        WEFT_ASSIGN(ResultMessage result, DecodeResult(payload));
+        WEFT_ASSIGN(ResultMessage result, Decode<ResultMessage>(payload));
         if (result.epoch == epoch_) result_ = std::move(result);
         return {};
     }
     if (type == FrameType::kVerdict) {
-        WEFT_ASSIGN(VerdictMessage verdict, DecodeVerdict(payload));
+        WEFT_ASSIGN(VerdictMessage verdict, Decode<VerdictMessage>(payload));
         if (verdict.epoch < epoch_) return {};
         if (!verdict.recover || !waiting_) Fail(std::move(verdict));
         return {};

@@ -219,37 +219,15 @@ struct VerdictMessage {
     bool recover = false;
 };
 
-Bytes Encode(const HelloMessage& message);
-Bytes Encode(const ChallengeMessage& message);
-Bytes Encode(const ProofMessage& message);
-Bytes Encode(const RefuseMessage& message);
-Bytes Encode(const AssignMessage& message);
-// The two parts of that: a rank's own fields, and those that all ranks share.
+// Of the messages above.
+template <typename Message>
+Bytes Encode(const Message& message);
+// Errors: kCorrupt, naming the message and the fault.
+template <typename Message>
+Result<Message> Decode(View payload);
+// The two parts of an AssignMessage: a rank's own fields, and those that all ranks share.
 Bytes EncodeOwnPart(int32_t rank, const std::string& seen_as);
 Bytes EncodeSharedPart(const AssignMessage& message);
-Bytes Encode(const HeartbeatMessage& message);
-Bytes Encode(const RelayMessage& message);
-Bytes Encode(const ValueMessage& message);
-Bytes Encode(const ResultMessage& message);
-Bytes Encode(const VerdictMessage& message);
-Bytes Encode(const ReadyMessage& message);
-Bytes Encode(const ExamineMessage& message);
-Bytes Encode(const ExaminedMessage& message);
-
-// Errors: kCorrupt, naming the message and the fault.
-Result<HelloMessage> DecodeHello(View payload);
-Result<ChallengeMessage> DecodeChallenge(View payload);
-Result<ProofMessage> DecodeProof(View payload);
-Result<RefuseMessage> DecodeRefuse(View payload);
-Result<AssignMessage> DecodeAssign(View payload);
-Result<HeartbeatMessage> DecodeHeartbeat(View payload);
-Result<RelayMessage> DecodeRelay(View payload);
-Result<ValueMessage> DecodeValue(View payload);
-Result<ResultMessage> DecodeResult(View payload);
-Result<VerdictMessage> DecodeVerdict(View payload);
-Result<ReadyMessage> DecodeReady(View payload);
-Result<ExamineMessage> DecodeExamine(View payload);
-Result<ExaminedMessage> DecodeExamined(View payload);
 
 // Packs a list of strings into one string, and unpacks it.
 std::string PackStrings(const std::vector<std::string>& strings);

@@ -301,7 +301,7 @@ class Answering {
         test::Readable(channel_.fd(), Deadline::In(5));  // and then a heartbeat
         const Status heard = channel_.Receive([&](FrameType type, View payload) {
             if (type != FrameType::kExamine) return;
-            const auto request = DecodeExamine(payload);
+            const auto request = Decode<ExamineMessage>(payload);
             ASSERT_TRUE(request.ok());
             ++asked_;
             answer_(channel_, *request);
@@ -486,7 +486,7 @@ TEST(DialInTest, UnknownRankIsRejectedWithAReason) {
     std::string why;
     while (why.empty() && test::Readable(channel.fd())) {
         const Status heard = channel.Receive([&](FrameType type, View payload) {
-            const auto verdict = DecodeVerdict(payload);
+            const auto verdict = Decode<VerdictMessage>(payload);
             if (type == FrameType::kVerdict && verdict.ok()) why = verdict->text;
         });
         if (!heard.ok()) break;

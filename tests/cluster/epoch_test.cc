@@ -130,7 +130,7 @@ TEST(Ends, AChildThatDiesIsNamedHoweverItsLinksEnded) {
     other.far->Send(FrameType::kFailure, Encode(seen));
     moments.Next();
     ::kill(child, SIGKILL);
-    const auto verdict = DecodeVerdict(other.far->Await(FrameType::kVerdict));
+    const auto verdict = Decode<VerdictMessage>(other.far->Await(FrameType::kVerdict));
     ASSERT_TRUE(verdict.ok());
     EXPECT_EQ(verdict->lost_rank, 1);
     EXPECT_NE(verdict->reason.find("signal 9"), std::string::npos) << verdict->reason;
@@ -151,7 +151,7 @@ TEST(Ends, ARankThatLeavesWithoutAnErrorIsLost) {
     control->Assign(Assignment(0, 1, {"a", "b"}));
     other.far->Await(FrameType::kAssign);
     std::thread leaves([&] { control.reset(); });
-    const auto verdict = DecodeVerdict(other.far->Await(FrameType::kVerdict));
+    const auto verdict = Decode<VerdictMessage>(other.far->Await(FrameType::kVerdict));
     leaves.join();
     ASSERT_TRUE(verdict.ok());
     EXPECT_EQ(verdict->code, ErrorCode::kPeerLost);
@@ -159,7 +159,7 @@ TEST(Ends, ARankThatLeavesWithoutAnErrorIsLost) {
 
 TEST_F(RootEpoch, IgnoresFramesOfOlderEpochs) {
     two_->Close();
-    const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));
+    const auto verdict = Decode<VerdictMessage>(one_->Await(FrameType::kVerdict));
     ASSERT_TRUE(verdict.ok());
     EXPECT_EQ(verdict->lost_rank, 2);
     EXPECT_EQ(verdict->epoch, 1);
@@ -173,7 +173,7 @@ TEST_F(RootEpoch, IgnoresFramesOfOlderEpochs) {
     ASSERT_TRUE(lost.ok());
     EXPECT_EQ(*lost, std::vector<int>{2});
     ASSERT_TRUE(control_->BeginEpoch({0, 1}, Assignment(0, 2, {"a", "b"})));
-    const auto next = DecodeAssign(one_->Await(FrameType::kAssign));
+    const auto next = Decode<AssignMessage>(one_->Await(FrameType::kAssign));
     ASSERT_TRUE(next.ok());
     EXPECT_EQ(next->epoch, 2);
     EXPECT_EQ(next->rank, 1);
@@ -201,7 +201,7 @@ TEST_F(RootEpoch, DropsRanksThatDoNotLeaveTheEpoch) {
     const auto lost = control_->WaitForSurvivors(Deadline::In(100));
     ASSERT_TRUE(lost.ok());
     EXPECT_EQ(*lost, (std::vector<int>{1, 2}));
-    const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));
+    const auto verdict = Decode<VerdictMessage>(one_->Await(FrameType::kVerdict));
     ASSERT_TRUE(verdict.ok());
     EXPECT_EQ(verdict->lost_rank, 1);
     EXPECT_FALSE(verdict->recover);
@@ -233,10 +233,10 @@ TEST_F(RootEpoch, WaitsForSurvivorsThatMove) {
 // A rank that reports the end of the job instead ends it for all.
 TEST_F(RootEpoch, IsTheLastWithoutRecovery) {
     two_->Close();
-    EXPECT_TRUE(DecodeVerdict(one_->Await(FrameType::kVerdict))->recover);
+    EXPECT_TRUE(Decode<VerdictMessage>(one_->Await(FrameType::kVerdict))->recover);
     const Error error = control_->ReportFailure({ErrorCode::kPeerLost, "a step failed"});
     EXPECT_NE(error.message.find("The job has ended on all ranks"), std::string::npos);
-    EXPECT_FALSE(DecodeVerdict(one_->Await(FrameType::kVerdict))->recover);
+    EXPECT_FALSE(Decode<VerdictMessage>(one_->Await(FrameType::kVerdict))->recover);
 }
 
 // A heartbeat of rank 1: `op` has waited for data of rank 0 for longer than the timeout.
@@ -265,7 +265,7 @@ TEST_F(RootEpoch, EndsAloneWhereALinkBreaks) {
         << error.message;
     EXPECT_FALSE(control_->Failed());
     ASSERT_TRUE(control_->EndEpoch(error).ok());
-    EXPECT_TRUE(DecodeVerdict(one_->Await(FrameType::kVerdict))->recover);
+    EXPECT_TRUE(Decode<VerdictMessage>(one_->Await(FrameType::kVerdict))->recover);
 }
 
 // A killed process ends its data link and its control connection; the news may be late by the
@@ -297,7 +297,7 @@ TEST_F(RootEpoch, EndsAloneWhereRanksWaitInACircle) {
         control_->OnLongWait(1, tag);
         control_->OnStillWaiting(2 * kEpochTimeoutMs);
         one_->Send(FrameType::kHeartbeat, WaitsForRankZero(op));
-        const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));
+        const auto verdict = Decode<VerdictMessage>(one_->Await(FrameType::kVerdict));
         ASSERT_TRUE(verdict.ok());
         EXPECT_TRUE(verdict->recover) << verdict->text;
         EXPECT_NE(verdict->text.find("rank 1 (host b) waits for rank 0 in "), std::string::npos)
@@ -325,7 +325,7 @@ TEST_F(RootEpoch, EndsAloneWhereAWaitRanOut) {
         beat.rank_waits.waits = {{2, 3, 12, 0, "all_reduce", kEpochTimeoutMs - 1}};
         beat.stalled_ms = kEpochTimeoutMs;
         one_->Send(FrameType::kHeartbeat, Encode(beat));
-        const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));
+        const auto verdict = Decode<VerdictMessage>(one_->Await(FrameType::kVerdict));
         ASSERT_TRUE(verdict.ok());
         EXPECT_TRUE(verdict->recover) << verdict->text;
         EXPECT_TRUE(verdict->text.starts_with("rank 2 (host c): ")) << verdict->text;
@@ -344,7 +344,7 @@ TEST_F(RootEpoch, EndsAloneWhereACallIsNotReached) {
     const auto result = control_->Round("report", "mine", none, Deadline::In(300));
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().message, "'report' was not reached within 300 ms by rank 1 (host b)");
-    EXPECT_TRUE(DecodeVerdict(one_->Await(FrameType::kVerdict))->recover);
+    EXPECT_TRUE(Decode<VerdictMessage>(one_->Await(FrameType::kVerdict))->recover);
 }
 
 // A rank that computes for longer than a call waits is slow, not missing.
@@ -384,7 +384,7 @@ TEST_F(RootEpoch, OfATrialNothingEndsTheJob) {
     control_->OnLongWait(2, tag);
     control_->OnStillWaiting(2 * kEpochTimeoutMs);
     three.far->Send(FrameType::kHeartbeat, WaitsForRankZero("broadcast"));
-    const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));
+    const auto verdict = Decode<VerdictMessage>(one_->Await(FrameType::kVerdict));
     ASSERT_TRUE(verdict.ok());
     EXPECT_TRUE(verdict->recover) << verdict->text;
     EXPECT_TRUE(control_->EndEpoch(control_->FailureDuring(tag)).ok());
@@ -407,7 +407,7 @@ Bytes LongReport() {
 // Its text is forwarded to all ranks with words before it.
 TEST_F(RootEpoch, ReportsPartOfAFrame) {
     one_->Send(FrameType::kFailure, LongReport());
-    const auto verdict = DecodeVerdict(two_->Await(FrameType::kVerdict));
+    const auto verdict = Decode<VerdictMessage>(two_->Await(FrameType::kVerdict));
     ASSERT_TRUE(verdict.ok());
     EXPECT_TRUE(verdict->text.starts_with("rank 1 (host b): xxx")) << verdict->text.substr(0, 64);
     EXPECT_EQ(verdict->text.size(), kMostVerdictText);
@@ -423,7 +423,7 @@ TEST_F(RootEpoch, AnErrorOfACallIsNoLongerThanAFrame) {
         return MakeError(ErrorCode::kDenied, "'{}' and '{}' differ", all[0], all[1]);
     };
     EXPECT_FALSE(control_->Round("same", "mine", differ, Deadline::In(kEpochTimeoutMs)).ok());
-    const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));
+    const auto verdict = Decode<VerdictMessage>(one_->Await(FrameType::kVerdict));
     ASSERT_TRUE(verdict.ok());
     EXPECT_TRUE(verdict->text.starts_with("'mine' and 'xxx")) << verdict->text.substr(0, 64);
 }
@@ -432,7 +432,7 @@ TEST_F(RootEpoch, AnErrorOfACallIsNoLongerThanAFrame) {
 // lost.
 TEST_F(RootEpoch, AGoodbyeBeforeTheEndIsNone) {
     one_->Send(FrameType::kEndAck, {});
-    const auto verdict = DecodeVerdict(two_->Await(FrameType::kVerdict));
+    const auto verdict = Decode<VerdictMessage>(two_->Await(FrameType::kVerdict));
     ASSERT_TRUE(verdict.ok());
     EXPECT_EQ(verdict->lost_rank, 1);
     EXPECT_NE(verdict->reason.find("out of turn"), std::string::npos) << verdict->reason;
@@ -563,7 +563,7 @@ TEST(WorkerEpoch, IgnoresFramesOfOlderEpochs) {
     root.Send(FrameType::kVerdict, Encode(loss));
     ASSERT_TRUE(control.EndEpoch({ErrorCode::kPeerLost, "a step failed"}).ok());
     control.LeaveEpoch({});
-    const auto ready = DecodeReady(root.Await(FrameType::kReady));
+    const auto ready = Decode<ReadyMessage>(root.Await(FrameType::kReady));
     ASSERT_TRUE(ready.ok());
     EXPECT_EQ(ready->epoch, 1);
     root.Send(FrameType::kVerdict, Encode(loss));  // again
@@ -579,7 +579,7 @@ TEST(WorkerEpoch, IgnoresFramesOfOlderEpochs) {
     root.Send(FrameType::kAssign, Encode(Assignment(2, 1, {"a", "b", "c"})));
     std::thread answer([&] {
         for (const int64_t number : {1, 2}) {
-            const auto value = DecodeValue(root.Await(FrameType::kValue));
+            const auto value = Decode<ValueMessage>(root.Await(FrameType::kValue));
             EXPECT_TRUE(value.ok() && value->epoch == 2 && value->number == number);
             root.Send(FrameType::kResult, Encode(ResultMessage{number, "late", 1}));
         }
@@ -746,7 +746,7 @@ TEST(Control, StandsWhereTheThreadStandsThatItAwaits) {
     // (Up to three heartbeats may have been sent before.)
     const auto rank_waits = [&] {
         for (int i = 0; i < 3; ++i) pair.far->Await(FrameType::kHeartbeat);
-        return DecodeHeartbeat(pair.far->Await(FrameType::kHeartbeat))->rank_waits;
+        return Decode<HeartbeatMessage>(pair.far->Await(FrameType::kHeartbeat))->rank_waits;
     };
     std::atomic<bool> waits = false, over = false;
     std::thread sends([&] {

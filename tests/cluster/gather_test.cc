@@ -35,7 +35,7 @@ Result<std::vector<std::string>> Gather(const std::vector<std::string>& values) 
         size_t bytes = 0;
         for (const std::string& value : values) {
             WEFT_ASSIGN(const ValueMessage came,
-                        DecodeValue(Encode(ValueMessage{1, "t", mine(value)})));
+                        Decode<ValueMessage>(Encode(ValueMessage{1, "t", mine(value)})));
             sent.push_back(came.value);
             bytes += came.value.size();
         }
@@ -43,7 +43,7 @@ Result<std::vector<std::string>> Gather(const std::vector<std::string>& values) 
         WEFT_ASSIGN(const std::string packed, answer(sent));
         const Bytes message = Encode(ResultMessage{1, packed});
         EXPECT_LE(message.size(), kMostMessage);
-        WEFT_ASSIGN(const ResultMessage result, DecodeResult(message));
+        WEFT_ASSIGN(const ResultMessage result, Decode<ResultMessage>(message));
         return result.value;
     };
     WEFT_ASSIGN(std::string packed, round(GatherRounds::HeadOf,

@@ -169,7 +169,7 @@ TEST_F(Growth, SurvivorsWaitAsLongAsRankZeroTries) {
     std::optional<AssignMessage> assigned;
     const auto is_assigned = [&] {
         const Status heard = channel.Receive([&](FrameType type, View payload) {
-            if (type == FrameType::kAssign) assigned = DecodeAssign(payload).value();
+            if (type == FrameType::kAssign) assigned = Decode<AssignMessage>(payload).value();
         });
         return !heard.ok() || assigned.has_value();
     };
@@ -391,7 +391,7 @@ bool PlaysAlong(Channel& channel, int64_t exam_ms = 0, bool fit = true) {
         const Status heard = channel.Receive([&](FrameType type, View payload) {
             assigned |= type == FrameType::kAssign;
             if (type != FrameType::kExamine) return;
-            asked = *DecodeExamine(payload);
+            asked = *Decode<ExamineMessage>(payload);
             asked_ns = NowNs();
         });
         if (!heard.ok()) return false;

@@ -77,7 +77,7 @@ TEST(Handshake, TheSameKeyOpensAndFramesPassBothWays) {
             ASSERT_TRUE(frame.ok() && frame->has_value());
             auto payload = OpenFrame(to, **frame);
             ASSERT_TRUE(payload.ok());
-            EXPECT_EQ(DecodeHeartbeat(*payload)->progress, i);
+            EXPECT_EQ(Decode<HeartbeatMessage>(*payload)->progress, i);
         }
     }
 }
@@ -194,7 +194,7 @@ TEST(Handshake, AnOlderPeerIsRefusedBothWays) {
     ServerHandshake server(kKey);
     const auto answer = server.On(Only(call));
     EXPECT_EQ(answer.refused, fmt::format("it speaks control protocol 8, this is {}", kProtocol));
-    EXPECT_EQ(DecodeChallenge(Only(answer.send).payload)->protocol, kProtocol);
+    EXPECT_EQ(Decode<ChallengeMessage>(Only(answer.send).payload)->protocol, kProtocol);
 
     ClientHandshake client("worker h2:7000", kKey, 5000);
     Bytes challenge;
@@ -224,7 +224,7 @@ TEST(Handshake, ABuildIsPartOfTheProof) {
     ServerHandshake server(kKey, OfBuild("aaaa"));
     const auto challenge = server.On(Only(client.First()));
     const Bytes proof = client.On(Only(challenge.send)).value();
-    ProofMessage altered = DecodeProof(Only(proof).payload).value();
+    ProofMessage altered = Decode<ProofMessage>(Only(proof).payload).value();
     EXPECT_EQ(altered.commit, "aaaa");
     altered.protocol_hash = "999999999999";
     Bytes lie;
@@ -236,7 +236,7 @@ TEST(Handshake, ABuildIsPartOfTheProof) {
     const auto second = honest.On(Only(victim.First()));
     const auto welcome = honest.On(Only(victim.On(Only(second.send)).value()));
     ASSERT_TRUE(welcome.done);
-    ProofMessage other = DecodeProof(Only(welcome.send).payload).value();
+    ProofMessage other = Decode<ProofMessage>(Only(welcome.send).payload).value();
     other.commit = "bbbb";
     lie.clear();
     AppendFrame(lie, FrameType::kWelcome, Encode(other));
@@ -247,8 +247,8 @@ TEST(Handshake, WordsOfABuildAreBounded) {
     const auto fits = [](const std::string& commit, const std::string& hash) {
         const Bytes proof = Encode(ProofMessage{{}, WEFT_VERSION, commit, hash});
         const Bytes refusal = Encode(RefuseMessage{Refusal::kVersion, "1", commit, hash});
-        EXPECT_EQ(DecodeProof(proof).ok(), DecodeRefuse(refusal).ok());
-        return DecodeProof(proof).ok();
+        EXPECT_EQ(Decode<ProofMessage>(proof).ok(), Decode<RefuseMessage>(refusal).ok());
+        return Decode<ProofMessage>(proof).ok();
     };
     EXPECT_TRUE(fits("", ""));
     EXPECT_TRUE(fits(std::string(kMostCommit, 'c'), std::string(kMostProtocolHash, 'h')));
@@ -393,7 +393,7 @@ TEST(Handshake, KeysAndProofsNeedTheSharedSecretAndTheKey) {
         ServerHandshake server(right ? kKey : other, without_hash, prologue);
         const Bytes challenge = server.On(Only(call)).send;
         EphemeralKey pair = right ? std::move(own) : EphemeralKey();
-        const PublicKey theirs = DecodeChallenge(Only(challenge).payload)->public_key;
+        const PublicKey theirs = Decode<ChallengeMessage>(Only(challenge).payload)->public_key;
         const Secret shared = pair.Agree(theirs).value();
         const ByHand caller(kKey, std::as_bytes(std::span(*shared)), prologue, call, challenge);
         const auto step = server.On(Only(caller.Proof()));
@@ -417,8 +417,8 @@ TEST(Handshake, ARecordedSessionStaysClosedAfterTheKeyIsKnown) {
     const Session& session = client.session();
     EXPECT_EQ(session.send_key, server.session().receive_key);
 
-    const PublicKey mine = DecodeHello(Only(hello).payload)->public_key;
-    const PublicKey theirs = DecodeChallenge(Only(challenge).payload)->public_key;
+    const PublicKey mine = Decode<HelloMessage>(Only(hello).payload)->public_key;
+    const PublicKey theirs = Decode<ChallengeMessage>(Only(challenge).payload)->public_key;
     EphemeralKey guess;
     const Secret guessed = guess.Agree(theirs).value();
     const Sha256Digest zeros{};
@@ -436,7 +436,7 @@ TEST(Handshake, ARecordedSessionStaysClosedAfterTheKeyIsKnown) {
               session.send_key);
     // The private keys differ in each handshake, and so do all keys.
     ClientHandshake again("w", kKey, 5000);
-    EXPECT_NE(DecodeHello(Only(again.First()).payload)->public_key, mine);
+    EXPECT_NE(Decode<HelloMessage>(Only(again.First()).payload)->public_key, mine);
 }
 
 TEST(Handshake, APointOfLowOrderIsRefused) {
@@ -526,7 +526,7 @@ TEST(Handshake, ForgedRefusalIsDetected) {
             return std::optional(PlaceAnswer{.jobs = {"a job of x"}, .place = 1, .waiting = 2});
         });
         EXPECT_TRUE(step.proved && !step.done);
-        RefuseMessage message = DecodeRefuse(Only(step.send).payload).value();
+        RefuseMessage message = Decode<RefuseMessage>(Only(step.send).payload).value();
         alter(message);
         Bytes wire;
         AppendFrame(wire, FrameType::kRefuse, Encode(message));

@@ -123,7 +123,7 @@ class HashTest(unittest.TestCase):
     def test_code_counts(self):
         for name, old, new in (
                 ("src/cluster/frame.h", "kProtocol = ", "kProtocol = 1"),
-                ("src/cluster/frame.cc", ".Int(message.epoch)", ".Int(int32_t(message.epoch))"),
+                ("src/cluster/frame.cc", "m.first, m.busiest", "m.busiest, m.first"),
                 ("src/program/ops.h", "int64_t first_row", "int32_t first_row"),
                 ("src/program/ops.h", '"rms_norm"', '"rms_normal"'),
                 ("src/engine/job.cc", '"threads"', '"thread"'),

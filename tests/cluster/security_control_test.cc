@@ -226,7 +226,7 @@ TEST_F(SecurityControl, AWrongProofLearnsNothingMore) {
     const auto refusal = ParseFrame(answer, false, &consumed);
     ASSERT_TRUE(refusal.ok() && refusal->has_value());
     ASSERT_EQ(FrameType::kRefuse, (*refusal)->type);
-    const RefuseMessage why = DecodeRefuse((*refusal)->payload).value();
+    const RefuseMessage why = Decode<RefuseMessage>((*refusal)->payload).value();
     EXPECT_EQ(Refusal::kWrongKey, why.reason);
     EXPECT_EQ("", why.version);
     EXPECT_EQ(answer.size(), consumed) << "something behind the refusal";

@@ -159,7 +159,7 @@ class Star {
         ASSERT_TRUE(values.ok()) << values.error().message;
         EXPECT_EQ(values->front(), HostOf(0));
         peers_.AwaitAll(FrameType::kResult, [&](size_t, View payload) {
-            const auto result = DecodeResult(payload);
+            const auto result = Decode<ResultMessage>(payload);
             ASSERT_TRUE(result.ok());
             EXPECT_TRUE(result->value == *packed);
         });
@@ -205,7 +205,7 @@ class Star {
         const size_t from = assignment_.hosts.size() - 3;
         EXPECT_TRUE((*got)[from].starts_with(fmt::format("{} to 0", from)));
         peers_.AwaitAll(FrameType::kResult, [&](size_t rank, View payload) {
-            const auto result = DecodeResult(payload);
+            const auto result = Decode<ResultMessage>(payload);
             ASSERT_TRUE(result.ok());
             const auto words = UnpackRanked(result->value, assignment_.hosts.size());
             ASSERT_TRUE(words.ok());
@@ -217,7 +217,7 @@ class Star {
     void Lose(size_t lost) {
         peers_.Close(lost);
         peers_.AwaitAll(FrameType::kVerdict, [&](size_t, View payload) {
-            const auto verdict = DecodeVerdict(payload);
+            const auto verdict = Decode<VerdictMessage>(payload);
             ASSERT_TRUE(verdict.ok());
             EXPECT_EQ(verdict->lost_rank, static_cast<int32_t>(lost));
             EXPECT_TRUE(verdict->recover);
@@ -258,7 +258,7 @@ class Star {
     template <typename Number>
     void AwaitAssignments(const Number& number) {
         peers_.AwaitAll(FrameType::kAssign, [&](size_t rank, View payload) {
-            const auto assigned = DecodeAssign(payload);
+            const auto assigned = Decode<AssignMessage>(payload);
             ASSERT_TRUE(assigned.ok());
             EXPECT_EQ(assigned->rank, static_cast<int32_t>(number(rank)));
             EXPECT_EQ(assigned->hosts.size(), assignment_.hosts.size());

@@ -56,17 +56,17 @@ void CandidateCheck::Turn() {
 void CandidateCheck::OnFrame(FrameType type, View payload) {
     heard_ns_ = NowNs();
     if (type == FrameType::kExamined) {
-        const auto answer = DecodeExamined(payload);
+        const auto answer = Decode<ExaminedMessage>(payload);
         if (answer.ok()) return OnAnswer(*answer);
         return Blame(ErrorCode::kCorrupt, answer.error().message);
     }
     if (type == FrameType::kFailure) {  // the worker leaves, with a reason
-        const auto report = DecodeVerdict(payload);
+        const auto report = Decode<VerdictMessage>(payload);
         if (!report.ok()) return Blame(ErrorCode::kCorrupt, report.error().message);
         return Blame(ErrorCode::kPeerLost, report->reason.empty() ? report->text : report->reason);
     }
     if (type == FrameType::kHeartbeat) {
-        const auto beat = DecodeHeartbeat(payload);
+        const auto beat = Decode<HeartbeatMessage>(payload);
         if (!beat.ok()) return Blame(ErrorCode::kCorrupt, beat.error().message);
         if (std::exchange(progress_, beat->progress) != beat->progress) moved_ns_ = heard_ns_;
         return;

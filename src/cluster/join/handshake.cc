@@ -235,7 +235,7 @@ Bytes ClientHandshake::First() const {
 }
 
 Result<Bytes> ClientHandshake::OnChallenge(const Frame& frame) {
-    auto challenge = DecodeChallenge(frame.payload);
+    auto challenge = Decode<ChallengeMessage>(frame.payload);
     if (!challenge.ok()) return Unexpected(name_, "a malformed challenge came");
     if (challenge->protocol != identity_.protocol) {
         return MakeError(ErrorCode::kDenied,
@@ -297,12 +297,12 @@ Result<Bytes> ClientHandshake::On(const Frame& frame) {
         return OnChallenge(frame);
     }
     if (frame.type == FrameType::kRefuse) {
-        auto refusal = DecodeRefuse(frame.payload);
+        auto refusal = Decode<RefuseMessage>(frame.payload);
         if (!refusal.ok()) return Unexpected(name_, "a malformed refusal came");
         return Refused(*refusal);
     }
     if (frame.type != FrameType::kWelcome) return Unexpected(name_, "an unexpected frame came");
-    auto proof = DecodeProof(frame.payload);
+    auto proof = Decode<ProofMessage>(frame.payload);
     if (!proof.ok()) return Unexpected(name_, "a malformed proof came");
     worker_ = {proof->version, proof->commit, proof->protocol_hash};
     if (!DigestsEqual(proof->mac, ProofMac(secret_, kServerProof, transcript_, *proof))) {
@@ -331,7 +331,7 @@ ServerHandshake::Step ServerHandshake::On(const Frame& frame, const Places& plac
 }
 
 ServerHandshake::Step ServerHandshake::OnHello(const Frame& frame) {
-    auto hello = DecodeHello(frame.payload);
+    auto hello = Decode<HelloMessage>(frame.payload);
     if (!hello.ok()) return {{}, false, hello.error().message};
     hello_ = std::move(*hello);
     ChallengeMessage challenge;
@@ -348,7 +348,7 @@ ServerHandshake::Step ServerHandshake::OnHello(const Frame& frame) {
 }
 
 ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, const Places& places) {
-    auto proof = DecodeProof(frame.payload);
+    auto proof = Decode<ProofMessage>(frame.payload);
     if (!proof.ok()) return {{}, false, proof.error().message};
     EphemeralKey ephemeral = *std::exchange(ephemeral_, std::nullopt);
     const auto secret = SecretOf(key_, ephemeral, hello_.public_key);
