@@ -42,6 +42,9 @@ class ByteReader {
     // The first error, for a message whose subject are the bytes: "is cut short". Null: none.
     const char* wrong() const { return wrong_; }
     size_t left() const { return left_.size(); }
+    std::string_view rest() const {
+        return {reinterpret_cast<const char*>(left_.data()), left_.size()};
+    }
     void Fail(const char* wrong) {
         if (wrong_ == nullptr) wrong_ = wrong;
     }

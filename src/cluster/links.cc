@@ -5,6 +5,7 @@
 #include <charconv>
 #include <map>
 
+#include "base/byte_codec.h"
 #include "cluster/frame.h"
 
 namespace weft::cluster {
@@ -105,13 +106,11 @@ LinkRow::LinkRow(const std::vector<net::WireEnd>& ends) {
 }
 
 std::string PackWireEnds(const LinkRow& ends) {
-    std::string distinct, which;
+    std::string distinct;
     for (const net::WireEnd& end : ends.distinct_) distinct += EndLine(end);
-    for (const uint16_t place : ends.which_) {
-        which.push_back(static_cast<char>(place & 0xff));
-        which.push_back(static_cast<char>(place >> 8));
-    }
-    return PackStrings({distinct, which});
+    ByteFieldWriter<> which;
+    for (const uint16_t place : ends.which_) which(place);
+    return PackStrings({distinct, which.TakeText()});
 }
 
 Result<LinkRow> UnpackWireEnds(std::string_view packed, size_t size) {
@@ -124,15 +123,11 @@ Result<LinkRow> UnpackWireEnds(std::string_view packed, size_t size) {
         WEFT_ASSIGN(net::WireEnd end, ParseEnd(line));
         row.distinct_.push_back(std::move(end));
     }
-    const std::string& which = words[1];
-    if (which.empty()) return LinkRow(std::vector<net::WireEnd>(size));  // a rank without links
-    if (which.size() != 2 * size) return Malformed();
-    for (size_t peer = 0; peer < size; ++peer) {
-        const auto byte = [&](size_t at) { return static_cast<unsigned char>(which[at]); };
-        const int place = byte(2 * peer) | byte(2 * peer + 1) << 8;
-        if (std::cmp_greater_equal(place, row.distinct_.size())) return Malformed();
-        row.which_.push_back(static_cast<uint16_t>(place));
-    }
+    if (words[1].empty()) return LinkRow(std::vector<net::WireEnd>(size));  // a rank without links
+    ByteReader which(words[1]);
+    row.which_ = which.TakeList<uint16_t>(size);
+    const auto unknown = [&](uint16_t place) { return place >= row.distinct_.size(); };
+    if (!which.done() || std::ranges::any_of(row.which_, unknown)) return Malformed();
     return row;
 }
 

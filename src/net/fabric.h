@@ -48,7 +48,7 @@ namespace weft::net {
 
 class MpiLibrary;
 
-enum class Transport { kAuto, kShm, kTcp, kVerbs, kMpi };
+enum class Transport : uint8_t { kAuto, kShm, kTcp, kVerbs, kMpi };
 const char* TransportName(Transport transport);
 std::vector<std::string> TransportNames();
 // name: one of TransportNames(). Errors: kUsage.
@@ -56,7 +56,7 @@ Result<Transport> ParseTransport(std::string_view name);
 
 // Which tcp links are encrypted. Packets between two ranks of one kernel never leave it. kNever:
 // the user says that the network is trusted. kAlways: for tests and measurements on one host.
-enum class Encryption { kBetweenHosts, kNever, kAlways };
+enum class Encryption : uint8_t { kBetweenHosts, kNever, kAlways };
 
 // Stands for an address in an offer: the peer then connects to this rank by FabricOptions::forward.
 inline constexpr const char* kForwardHost = "forward";

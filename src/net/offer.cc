@@ -4,8 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
+
+#include "base/byte_codec.h"
 
 namespace weft::net {
 namespace {
@@ -14,88 +15,40 @@ constexpr std::string_view kMagic = "WOF5";
 constexpr size_t kMostString = 255;
 constexpr size_t kMostReason = 1023;
 constexpr int kMostRanks = 4096;
-constexpr uint64_t kMostMpiRank = 0x7fffffff;
 
-void AppendInt(std::string& out, uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; i++) out.push_back(static_cast<char>(value >> (8 * i)));
+template <typename Fields>
+void ListVerbs(Fields& fields, auto& offer) {
+    bool present = offer.verbs.has_value();
+    fields(present);
+    if (!present) return fields.template Cut<uint16_t>(offer.verbs_why, kMostReason);
+    if constexpr (Fields::kReads) offer.verbs.emplace();
+    auto& v = *offer.verbs;
+    fields(v.infiniband, v.mtu, v.lid, v.qpn, v.psn, v.rkey, v.region, v.gid);
+    fields.Check(Plausible(v, offer.window_bytes), "is impossible for a queue pair");
 }
 
-void AppendString(std::string& out, std::string_view text) {
-    text = text.substr(0, kMostString);
-    AppendInt(out, text.size(), 1);
-    out += text;
-}
-
-// Reads from the front of a view; after the first missing byte all values are zero and ok() is
-// false.
-class Cursor {
-  public:
-    explicit Cursor(std::string_view bytes) : left_(bytes) {}
-    bool ok() const { return ok_; }
-    bool at_end() const { return left_.empty(); }
-    std::string_view Take(size_t count) {
-        if (count > left_.size()) ok_ = false;
-        if (!ok_) return {};
-        const std::string_view taken = left_.substr(0, count);
-        left_.remove_prefix(count);
-        return taken;
+void List(auto& fields, auto& offer) {
+    std::array<char, kMagic.size()> magic;
+    std::ranges::copy(kMagic, magic.begin());
+    fields(magic, offer.from, offer.to, offer.size, offer.epoch, offer.window_bytes,
+           offer.transport, offer.checksum, offer.hidden, offer.encryption, offer.token,
+           offer.secret);
+    fields.Check(std::ranges::equal(magic, kMagic) && offer.size <= kMostRanks && offer.from >= 0 &&
+                     offer.from < offer.size && offer.to >= 0 && offer.to < offer.size &&
+                     offer.encryption <= Encryption::kAlways && offer.transport <= Transport::kMpi,
+                 "is malformed");
+    for (auto* text : {&offer.boot_id, &offer.network, &offer.unix_name, &offer.tcp_host}) {
+        fields.Cut(*text, kMostString);
     }
-    uint64_t Int(int bytes) {
-        uint64_t value = 0;
-        const std::string_view taken = Take(static_cast<size_t>(bytes));
-        for (size_t i = 0; i < taken.size(); i++) {
-            value |= uint64_t{static_cast<uint8_t>(taken[i])} << (8 * i);
-        }
-        return value;
-    }
-    std::string String() { return std::string(Take(Int(1))); }
-
-  private:
-    std::string_view left_;
-    bool ok_ = true;
-};
-
-void AppendVerbs(std::string& out, const Offer& offer) {
-    AppendInt(out, offer.verbs.has_value() ? 1 : 0, 1);
-    if (!offer.verbs.has_value()) {
-        const std::string_view why = std::string_view(offer.verbs_why).substr(0, kMostReason);
-        AppendInt(out, why.size(), 2);
-        out += why;
-        return;
-    }
-    const VerbsAddress& verbs = *offer.verbs;
-    AppendInt(out, verbs.infiniband ? 1 : 0, 1);
-    AppendInt(out, verbs.mtu, 1);
-    AppendInt(out, verbs.lid, 2);
-    AppendInt(out, verbs.qpn, 4);
-    AppendInt(out, verbs.psn, 4);
-    AppendInt(out, verbs.rkey, 4);
-    AppendInt(out, verbs.region, 8);
-    out.append(reinterpret_cast<const char*>(verbs.gid.data()), verbs.gid.size());
-}
-
-// Returns false if the data are malformed, or impossible for a queue pair.
-bool ReadVerbs(Cursor& in, Offer& offer) {
-    const uint64_t present = in.Int(1);
-    if (present == 0) {
-        const uint64_t length = in.Int(2);
-        offer.verbs_why = in.Take(length);
-        return length <= kMostReason;
-    }
-    VerbsAddress verbs;
-    const uint64_t layer = in.Int(1);
-    verbs.infiniband = layer == 1;
-    verbs.mtu = static_cast<uint8_t>(in.Int(1));
-    verbs.lid = static_cast<uint16_t>(in.Int(2));
-    verbs.qpn = static_cast<uint32_t>(in.Int(4));
-    verbs.psn = static_cast<uint32_t>(in.Int(4));
-    verbs.rkey = static_cast<uint32_t>(in.Int(4));
-    verbs.region = in.Int(8);
-    const std::string_view gid = in.Take(verbs.gid.size());
-    if (!in.ok()) return false;
-    std::memcpy(verbs.gid.data(), gid.data(), gid.size());
-    offer.verbs = verbs;
-    return present == 1 && layer <= 1 && Plausible(verbs, offer.window_bytes);
+    fields(offer.tcp_port);
+    fields.CutList(offer.tcp_more, kMostTcpWays, [](auto& each, auto& way) {
+        each.Cut(way.host, kMostString);
+        each(way.port);
+    });
+    ListVerbs(fields, offer);
+    fields.Cut(offer.mpi_job, kMostString);
+    fields(offer.mpi_rank);
+    fields.Check(offer.mpi_rank >= 0, "is malformed");
 }
 
 }  // namespace
@@ -107,83 +60,20 @@ bool TokensEqual(const Token& a, const Token& b) {
 }
 
 std::string EncodeOffer(const Offer& offer) {
-    std::string out(kMagic);
-    AppendInt(out, static_cast<uint64_t>(offer.from), 4);
-    AppendInt(out, static_cast<uint64_t>(offer.to), 4);
-    AppendInt(out, static_cast<uint64_t>(offer.size), 4);
-    AppendInt(out, offer.epoch, 8);
-    AppendInt(out, offer.window_bytes, 8);
-    AppendInt(out, static_cast<uint64_t>(offer.transport), 1);
-    AppendInt(out, offer.checksum ? 1 : 0, 1);
-    AppendInt(out, offer.hidden ? 1 : 0, 1);
-    AppendInt(out, static_cast<uint64_t>(offer.encryption), 1);
-    out.append(reinterpret_cast<const char*>(offer.token.data()), offer.token.size());
-    out.append(reinterpret_cast<const char*>(offer.secret.data()), offer.secret.size());
-    AppendString(out, offer.boot_id);
-    AppendString(out, offer.network);
-    AppendString(out, offer.unix_name);
-    AppendString(out, offer.tcp_host);
-    AppendInt(out, offer.tcp_port, 2);
-    const size_t more = std::min(offer.tcp_more.size(), kMostTcpWays);
-    AppendInt(out, more, 1);
-    for (size_t i = 0; i < more; i++) {
-        AppendString(out, offer.tcp_more[i].host);
-        AppendInt(out, offer.tcp_more[i].port, 2);
-    }
-    AppendVerbs(out, offer);
-    AppendString(out, offer.mpi_job);
-    AppendInt(out, static_cast<uint64_t>(offer.mpi_rank), 4);
-    return out;
+    ByteFieldWriter<uint8_t> writer;
+    List(writer, offer);
+    return writer.TakeText();
 }
 
 Result<Offer> DecodeOffer(std::string_view bytes) {
-    Cursor in(bytes);
-    const bool known = in.Take(kMagic.size()) == kMagic;
+    ByteFieldReader<uint8_t> reader(bytes);
     Offer offer;
-    const uint64_t from = in.Int(4);
-    const uint64_t to = in.Int(4);
-    const uint64_t size = in.Int(4);
-    offer.epoch = in.Int(8);
-    offer.window_bytes = in.Int(8);
-    const uint64_t transport = in.Int(1);
-    const uint64_t checksum = in.Int(1);
-    const uint64_t hidden = in.Int(1);
-    const uint64_t encryption = in.Int(1);
-    const std::string_view token = in.Take(offer.token.size());
-    const std::string_view secret = in.Take(offer.secret.size());
-    offer.boot_id = in.String();
-    offer.network = in.String();
-    offer.unix_name = in.String();
-    offer.tcp_host = in.String();
-    offer.tcp_port = static_cast<uint16_t>(in.Int(2));
-    const uint64_t more = in.Int(1);
-    for (uint64_t i = 0; i < more && more <= kMostTcpWays; i++) {
-        std::string host = in.String();
-        offer.tcp_more.push_back({std::move(host), static_cast<uint16_t>(in.Int(2))});
-    }
-    const bool verbs = ReadVerbs(in, offer);
-    offer.mpi_job = in.String();
-    const uint64_t mpi_rank = in.Int(4);
-    if (!known || !verbs || !in.ok() || !in.at_end() || size > kMostRanks || from >= size ||
-        to >= size || more > kMostTcpWays || mpi_rank > kMostMpiRank || checksum > 1 ||
-        hidden > 1 || encryption > static_cast<uint64_t>(Encryption::kAlways) ||
-        transport > static_cast<uint64_t>(Transport::kMpi)) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "an offer of {} bytes for a data link is malformed. Do all hosts run the "
-                         "same version of weft?",
-                         bytes.size());
-    }
-    offer.from = static_cast<int>(from);
-    offer.to = static_cast<int>(to);
-    offer.mpi_rank = static_cast<int>(mpi_rank);
-    offer.size = static_cast<int>(size);
-    offer.transport = static_cast<Transport>(transport);
-    offer.checksum = checksum == 1;
-    offer.hidden = hidden == 1;
-    offer.encryption = static_cast<Encryption>(encryption);
-    std::memcpy(offer.token.data(), token.data(), offer.token.size());
-    std::memcpy(offer.secret.data(), secret.data(), offer.secret.size());
-    return offer;
+    List(reader, offer);
+    if (reader.done()) return offer;
+    return MakeError(ErrorCode::kCorrupt,
+                     "an offer of {} bytes for a data link is malformed. Do all hosts run the "
+                     "same version of weft?",
+                     bytes.size());
 }
 
 std::string BootId() {

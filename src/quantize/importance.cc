@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "base/byte_codec.h"
 #include "base/file.h"
 #include "model_files/gguf.h"
 
@@ -12,35 +12,6 @@ namespace {
 
 constexpr uint64_t kMostBytes = uint64_t{4} << 30;
 constexpr size_t kMostNameBytes = 1024;
-
-// Reads consecutive little-endian values, and reports where the input ends too early.
-class Reader {
-  public:
-    explicit Reader(std::string_view bytes) : bytes_(bytes) {}
-    template <typename T>
-    bool Take(T& value) {
-        if (bytes_.size() < sizeof value) return false;
-        std::memcpy(&value, bytes_.data(), sizeof value);
-        bytes_.remove_prefix(sizeof value);
-        return true;
-    }
-    bool TakeText(size_t size, std::string& text) {
-        if (bytes_.size() < size) return false;
-        text = bytes_.substr(0, size);
-        bytes_.remove_prefix(size);
-        return true;
-    }
-    bool TakeFloats(size_t count, std::vector<float>& values) {
-        if (bytes_.size() / sizeof(float) < count) return false;
-        values.resize(count);
-        std::memcpy(values.data(), bytes_.data(), count * sizeof(float));
-        bytes_.remove_prefix(count * sizeof(float));
-        return true;
-    }
-
-  private:
-    std::string_view bytes_;
-};
 
 }  // namespace
 
@@ -95,25 +66,23 @@ Status Importance::ReadGguf() {
 }
 
 Status Importance::ReadOld(std::string_view bytes) {
-    Reader reader(bytes);
-    int32_t count = 0;
+    ByteReader reader(bytes);
+    const auto count = reader.Take<int32_t>();
     const auto corrupt = [&](int32_t entry) {
         return MakeError(ErrorCode::kCorrupt,
                          "{}: not an importance matrix: entry {} of {} is truncated or invalid. "
                          "Expected a GGUF or .dat file from llama-imatrix",
                          path_, entry + 1, count);
     };
-    if (!reader.Take(count) || count < 1) return corrupt(0);
+    if (count < 1) return corrupt(0);
     for (int32_t i = 0; i < count; ++i) {
-        int32_t name_bytes = 0, calls = 0, values = 0;
-        std::string name;
-        std::vector<float> sums;
-        const bool whole = reader.Take(name_bytes) && name_bytes > 0 &&
-                           static_cast<size_t>(name_bytes) <= kMostNameBytes &&
-                           reader.TakeText(static_cast<size_t>(name_bytes), name) &&
-                           reader.Take(calls) && reader.Take(values) && values > 0 &&
-                           reader.TakeFloats(static_cast<size_t>(values), sums);
-        if (!whole) return corrupt(i);
+        const auto name_bytes = reader.Take<uint32_t>();
+        if (name_bytes == 0 || name_bytes > kMostNameBytes) return corrupt(i);
+        std::string name(reader.RawText(name_bytes));
+        const auto calls = reader.Take<int32_t>(), values = reader.Take<int32_t>();
+        if (values < 1) return corrupt(i);
+        auto sums = reader.TakeList<float>(static_cast<size_t>(values));
+        if (!reader.ok()) return corrupt(i);
         WEFT_TRY(Add(std::move(name), std::move(sums), {static_cast<float>(std::max(calls, 1))}));
     }
     return {};

@@ -1,6 +1,6 @@
 #include "tokenizer/charsmap.h"
 
-#include <cstring>
+#include "base/byte_codec.h"
 
 namespace weft::tokenizer {
 namespace {
@@ -24,18 +24,16 @@ uint32_t Offset(uint32_t unit) {
 Result<Charsmap> Charsmap::Read(std::string_view bytes) {
     Charsmap made;
     if (bytes.empty()) return made;
-    uint32_t size = 0;
-    if (bytes.size() >= sizeof size) std::memcpy(&size, bytes.data(), sizeof size);
-    if (bytes.size() < sizeof size || size > bytes.size() - sizeof size || size % 4 != 0 ||
-        size < 4) {
+    ByteReader reader(bytes);
+    const auto size = reader.Take<uint32_t>();
+    made.units_ = reader.TakeList<uint32_t>(size / 4);
+    if (!reader.ok() || size % 4 != 0 || size < 4) {
         return MakeError(ErrorCode::kCorrupt,
                          "tokenizer: precompiled_charsmap has {} bytes and gives {} as the size of "
                          "its trie; expected a multiple of 4 that fits",
                          bytes.size(), size);
     }
-    made.units_.resize(size / 4);
-    std::memcpy(made.units_.data(), bytes.data() + sizeof size, size);
-    made.replacements_ = bytes.substr(sizeof size + size);
+    made.replacements_ = reader.rest();
     made.replacements_ += '\0';
     return made;
 }

@@ -1,8 +1,9 @@
 #include "tokenizer/read_sentencepiece.h"
 
+#include <bit>
 #include <cmath>
-#include <cstring>
 
+#include "base/byte_codec.h"
 #include "tokenizer/frame.h"
 #include "tokenizer/parts.h"
 #include "tokenizer/pipeline.h"
@@ -13,7 +14,7 @@ namespace {
 // Iterates over the fields of a protobuf message.
 class Message {
   public:
-    explicit Message(std::string_view bytes) : rest_(bytes) {}
+    explicit Message(std::string_view bytes) : reader_(bytes) {}
 
     struct Field {
         uint64_t number = 0;
@@ -22,41 +23,33 @@ class Message {
     };
     // False at the end, or on invalid bytes; then failed() is true.
     bool Next(Field& field) {
-        if (rest_.empty()) return false;
-        uint64_t tag = 0, size = 0;
-        field = {};
-        failed_ = !Varint(tag);
-        field.number = tag >> 3;
+        if (reader_.left() == 0) return false;
+        const uint64_t tag = Varint();
+        field = {tag >> 3, 0, {}};
         switch (tag & 7) {
-            case 0: failed_ |= !Varint(field.value); break;
-            case 1: size = 8; break;
-            case 2: failed_ |= !Varint(size); break;
-            case 5: size = 4; break;
-            default: failed_ = true;
+            case 0: field.value = Varint(); break;
+            case 1: field.value = reader_.Take<uint64_t>(); break;
+            case 2: field.bytes = reader_.RawText(Varint()); break;
+            case 5: field.value = reader_.Take<uint32_t>(); break;
+            default: reader_.Fail("has an unknown wire type");
         }
-        if (failed_ || size > rest_.size()) return failed_ = true, false;
-        field.bytes = rest_.substr(0, size);
-        if ((tag & 7) != 2 && size > 0) std::memcpy(&field.value, field.bytes.data(), size);
-        rest_.remove_prefix(size);
-        return true;
+        return reader_.ok();
     }
-    bool failed() const { return failed_; }
+    bool failed() const { return !reader_.ok(); }
 
   private:
-    bool Varint(uint64_t& value) {
-        value = 0;
-        for (int shift = 0; shift < 64; shift += 7) {
-            if (rest_.empty()) return false;
-            const auto byte = static_cast<uint8_t>(rest_.front());
-            rest_.remove_prefix(1);
+    uint64_t Varint() {
+        uint64_t value = 0;
+        for (int shift = 0; shift < 64 && reader_.ok(); shift += 7) {
+            const auto byte = reader_.Take<uint8_t>();
             value |= uint64_t{byte & 0x7Fu} << shift;
-            if (byte < 0x80) return true;
+            if (byte < 0x80) return value;
         }
-        return false;
+        reader_.Fail("has a varint that is too long");
+        return 0;
     }
 
-    std::string_view rest_;
-    bool failed_ = false;
+    ByteReader reader_;
 };
 
 struct Model {
@@ -81,10 +74,7 @@ Status ReadPiece(std::string_view bytes, Model& model) {
     uint64_t type = 1;
     while (message.Next(field)) {
         if (field.number == 1) text = field.bytes;
-        if (field.number == 2) {
-            const auto bits = static_cast<uint32_t>(field.value);
-            std::memcpy(&score, &bits, sizeof score);
-        }
+        if (field.number == 2) score = std::bit_cast<float>(static_cast<uint32_t>(field.value));
         if (field.number == 3) type = field.value;
     }
     if (message.failed()) return Broken(fmt::format("piece {}", model.data.tokens.size()));

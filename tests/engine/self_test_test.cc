@@ -2,6 +2,7 @@
 // found, with the first op that it affects and the rank that holds it.
 #include "engine/start/self_test.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
@@ -233,6 +234,12 @@ TEST(SelfTestRecord, RoundTripAndRejectsOtherBytes) {
     record.ops.push_back({"logits", 9, true, 0, 0, {}});
     record.logits = {0.5f, 1.5f};
     const std::string text = EncodeRecord(record);
+    std::string hex;
+    for (const char byte : text) hex += fmt::format("{:02x}", static_cast<uint8_t>(byte));
+    EXPECT_EQ(hex.substr(0, hex.size() - 16),  // without the checksum
+              "776566742070726f6f6620310a02000000090000006c302e6174746e5f7104000000020000000000"
+              "0000030000000000803f000000c000004040060000006c6f67697473090000000000000000000000"
+              "00000000020000000000003f0000c03f");
     const auto back = DecodeRecord(text);
     ASSERT_TRUE(back.ok());
     EXPECT_EQ(EncodeRecord(*back), text);

@@ -1,5 +1,6 @@
 #include "fleet/discovery_packet.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string_view>
@@ -33,6 +34,20 @@ DiscoveryPacket ABeacon() {
 TEST(Beacons, RoundTrip) {
     const auto key = KeyOf("a-shared-key-of-the-tests");
     EXPECT_EQ(DecodePacket(key, EncodePacket(key, ABeacon())).value(), ABeacon());
+}
+
+TEST(Beacons, HasTheBytesOfItsProtocol) {
+    std::string text;
+    for (const std::byte byte : EncodePacket(KeyOf("a-shared-key-of-the-tests"), ABeacon())) {
+        text += fmt::format("{:02x}", byte);
+    }
+    EXPECT_EQ(
+        text,
+        "5746543172534ccb8ac54a1df710226c4d1b7609ebb9a33466e73902ac2b1480ecf8ff240288776655443322"
+        "114d00000000000000ffffffffffffffff581b05302e312e3001620c526164656f6e20383036305308656e70"
+        "3173306630086d6c78355f303a31a86100000000000020000000030100000000000000020000000000000003"
+        "0000000000000002050000000000000004657468310465746832102700000106000000000000000000000000"
+        "0000123166336461373134376132302d64697274790c396638366430383138383463");
 }
 
 TEST(Beacons, TheLargestFitsAPacket) {

@@ -1,5 +1,6 @@
 // The verbs part of an offer: every field arrives, invalid fields are refused, and both ranks
 // choose the same transport and report the same reason against verbs.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -50,6 +51,50 @@ TEST(VerbsOffer, EveryFieldArrives) {
     infiniband.gid = {};
     offer.verbs = infiniband;
     EXPECT_EQ(offer.verbs, DecodeOffer(EncodeOffer(offer))->verbs);
+}
+
+TEST(VerbsOffer, HasTheBytesOfItsProtocol) {
+    const auto hex = [](const Offer& offer) {
+        std::string text;
+        for (const char byte : EncodeOffer(offer)) {
+            text += fmt::format("{:02x}", static_cast<uint8_t>(byte));
+        }
+        return text;
+    };
+    Offer offer = OfferOf(1, Transport::kVerbs);
+    offer.epoch = 3;
+    offer.checksum = true;
+    offer.encryption = Encryption::kAlways;
+    offer.token.fill(0xaa);
+    offer.secret.fill(0xbb);
+    offer.tcp_host = std::string(300, 'h');  // cut
+    offer.tcp_port = 7001;
+    offer.tcp_more = {{"10.0.0.1", 7002}, {"", 7003}};
+    offer.mpi_job = "job";
+    offer.mpi_rank = 5;
+    EXPECT_EQ(
+        hex(offer),
+        "574f46350100000000000000020000000300000000000000000040000000000003010002aaaaaaaaaaaaaaaa"
+        "aaaaaaaaaaaaaaaabbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb09626f6f"
+        "74206f662062076e65743a5b315d046f662062ff686868686868686868686868686868686868686868686868"
+        "6868686868686868686868686868686868686868686868686868686868686868686868686868686868686868"
+        "6868686868686868686868686868686868686868686868686868686868686868686868686868686868686868"
+        "6868686868686868686868686868686868686868686868686868686868686868686868686868686868686868"
+        "6868686868686868686868686868686868686868686868686868686868686868686868686868686868686868"
+        "6868686868686868686868686868686868686868686868686868686868686868686868686868686868686868"
+        "6868686868686868686868591b020831302e302e302e315a1b005b1b010003000034120000efcdab00efbead"
+        "de00705634127f000000000000000000000000ffff0a000001036a6f6205000000");
+    offer = OfferOf(0, Transport::kAuto);
+    offer.verbs.reset();
+    offer.verbs_why = "no device";
+    offer.hidden = true;
+    offer.tcp_more.resize(kMostTcpWays + 1);  // cut
+    EXPECT_EQ(
+        hex(offer),
+        "574f463500000000010000000200000000000000000000000000400000000000000001000000000000000000"
+        "0000000000000000000000000000000000000000000000000000000000000000000000000000000009626f6f"
+        "74206f662061076e65743a5b315d046f66206100000010000000000000000000000000000000000000000000"
+        "0000000000000000000000000000000000000000000000000000000009006e6f206465766963650000000000");
 }
 
 TEST(VerbsOffer, WhatNoQueuePairHasIsRefused) {

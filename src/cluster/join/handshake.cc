@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/aes_gcm.h"
+#include "base/byte_codec.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -114,6 +115,11 @@ void CutToFrame(RefuseMessage& message) {
     }
 }
 
+void ListSession(auto& fields, auto& session) {
+    fields(session.send_key, session.receive_key, session.sent, session.received,
+           session.timeout_ms);
+}
+
 }  // namespace
 
 Result<Bytes> ReadKeyFile(const std::string& path) {
@@ -157,32 +163,20 @@ Result<Bytes> OpenFrame(Session& session, const Frame& frame) {
 }
 
 Bytes EncodeSession(const Session& session) {
-    const uint64_t numbers[] = {session.sent, session.received,
-                                static_cast<uint64_t>(session.timeout_ms)};
-    Bytes bytes(2 * sizeof(Sha256Digest) + sizeof numbers);
-    std::memcpy(bytes.data(), session.send_key.data(), 32);
-    std::memcpy(bytes.data() + 32, session.receive_key.data(), 32);
-    std::memcpy(bytes.data() + 64, numbers, sizeof numbers);
-    return bytes;
+    ByteFieldWriter<> writer;
+    ListSession(writer, session);
+    return writer.Take();
 }
 
 Result<Session> DecodeSession(View bytes) {
-    uint64_t numbers[3];
-    if (bytes.size() != 64 + sizeof numbers) {
-        return MakeError(
-            ErrorCode::kCorrupt,
-            "a worker's session has {} bytes, {} were expected: 'weft worker --handle' "
-            "is started by weft itself, never by hand",
-            bytes.size(), 64 + sizeof numbers);
-    }
+    ByteFieldReader<> reader(bytes);
     Session session;
-    std::memcpy(session.send_key.data(), bytes.data(), 32);
-    std::memcpy(session.receive_key.data(), bytes.data() + 32, 32);
-    std::memcpy(numbers, bytes.data() + 64, sizeof numbers);
-    session.sent = numbers[0];
-    session.received = numbers[1];
-    session.timeout_ms = static_cast<int64_t>(numbers[2]);
-    return session;
+    ListSession(reader, session);
+    if (reader.done()) return session;
+    return MakeError(ErrorCode::kCorrupt,
+                     "a worker's session of {} bytes is malformed: 'weft worker --handle' is "
+                     "started by weft itself, never by hand",
+                     bytes.size());
 }
 
 std::pair<Session, Session> MakeSessionPair(int64_t timeout_ms) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/byte_codec.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "net/offer.h"
@@ -34,12 +35,10 @@ Card MakeCard(const std::string& text) {
 }
 
 Result<std::vector<std::string>> ReadCard(const Card& card) {
-    uint32_t length = 0;
-    std::memcpy(&length, card.data(), sizeof length);
-    if (length > card.size() - sizeof length) {
-        return MakeError(ErrorCode::kCorrupt, "rank 0's address card is malformed");
-    }
-    return UnpackStrings({reinterpret_cast<const char*>(card.data()) + sizeof length, length});
+    ByteReader reader(card);
+    const std::string_view text = reader.RawText(reader.Take<uint32_t>());
+    if (reader.ok()) return UnpackStrings(text);
+    return MakeError(ErrorCode::kCorrupt, "rank 0's address card is malformed");
 }
 
 }  // namespace

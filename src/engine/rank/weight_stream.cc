@@ -4,6 +4,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/byte_codec.h"
+
 namespace weft::engine {
 namespace {
 
@@ -48,16 +50,10 @@ bool IsSound(const MetaEntry& entry) {
     if (entry.type != MetaType::kArray && entry.count != 1) return false;
     const size_t each = model_files::MetaTypeBytes(entry.element_type);
     if (each > 0) return entry.bytes.size() / each == entry.count && entry.bytes.size() % each == 0;
-    size_t at = 0;
-    for (uint64_t i = 0; i < entry.count; ++i) {
-        uint64_t length = 0;
-        if (entry.bytes.size() - at < sizeof length) return false;
-        std::memcpy(&length, entry.bytes.data() + at, sizeof length);
-        at += sizeof length;
-        if (length > entry.bytes.size() - at) return false;
-        at += length;
-    }
-    return at == entry.bytes.size();
+    ByteReader strings(entry.bytes);
+    for (uint64_t i = 0; i < entry.count && strings.ok(); ++i)
+        strings.Raw(strings.Take<uint64_t>());
+    return strings.done();
 }
 
 bool IsSound(const TensorInfo& t) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "base/byte_codec.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/home_folder.h"
@@ -39,60 +40,14 @@ float Sign(int64_t row, int64_t column) {
     return (mixed >> 63) != 0 ? -1.0f : 1.0f;
 }
 
-class Writer {
-  public:
-    template <typename T>
-    void Put(const T& value) {
-        text_.append(reinterpret_cast<const char*>(&value), sizeof value);
-    }
-    void Text(std::string_view text) {
-        Put(static_cast<uint32_t>(text.size()));
-        text_ += text;
-    }
-    void Floats(std::span<const float> values) {
-        Put(static_cast<uint32_t>(values.size()));
-        text_.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-    }
-    std::string text_;
-};
-
-// Returns zeros and sets `bad` after the end.
-class Reader {
-  public:
-    explicit Reader(std::string_view text) : left_(text) {}
-    template <typename T>
-    T Get() {
-        T value{};
-        const std::string_view raw = Raw(sizeof value);
-        if (!raw.empty()) std::memcpy(&value, raw.data(), sizeof value);
-        return value;
-    }
-    std::string Text() {
-        const auto size = Get<uint32_t>();
-        if (size > kMostName) bad_ = true;
-        return std::string(Raw(size));
-    }
-    std::vector<float> Floats() {
-        const auto count = Get<uint32_t>();
-        const std::string_view raw = Raw(size_t{count} * sizeof(float));
-        std::vector<float> values(raw.size() / sizeof(float));
-        if (!raw.empty()) std::memcpy(values.data(), raw.data(), raw.size());
-        return values;
-    }
-    bool done() const { return !bad_ && left_.empty(); }
-    bool bad() const { return bad_; }
-
-  private:
-    std::string_view Raw(size_t size) {
-        if (size > left_.size()) bad_ = true;
-        if (bad_) return {};
-        const std::string_view raw = left_.substr(0, size);
-        left_.remove_prefix(size);
-        return raw;
-    }
-    std::string_view left_;
-    bool bad_ = false;
-};
+void List(auto& fields, auto& record) {
+    fields.List(record.ops, SIZE_MAX, [](auto& each, auto& op) {
+        each.Text(op.name, kMostName);
+        each(op.op, op.first_block);
+        each.List(op.blocks, SIZE_MAX);
+    });
+    fields.List(record.logits, SIZE_MAX);
+}
 
 }  // namespace
 
@@ -165,18 +120,11 @@ OpDigest Digest(const OpPlace& place, int32_t op, std::span<const float> data, i
 }
 
 std::string EncodeRecord(const SelfTestRecord& record) {
-    Writer writer;
-    writer.text_ = kMagic;
-    writer.Put(static_cast<uint32_t>(record.ops.size()));
-    for (const OpDigest& op : record.ops) {
-        writer.Text(op.name);
-        writer.Put(op.op);
-        writer.Put(op.first_block);
-        writer.Floats(op.blocks);
-    }
-    writer.Floats(record.logits);
-    writer.Put(Checksum64(std::as_bytes(std::span(writer.text_))));
-    return std::move(writer.text_);
+    ByteFieldWriter<> writer;
+    writer.Raw(std::as_bytes(std::span(kMagic)));
+    List(writer, record);
+    writer(Checksum64(writer.bytes()));
+    return writer.TakeText();
 }
 
 Result<SelfTestRecord> DecodeRecord(std::string_view text) {
@@ -186,22 +134,13 @@ Result<SelfTestRecord> DecodeRecord(std::string_view text) {
     if (!text.starts_with(kMagic) || text.size() < kMagic.size() + sizeof(uint64_t))
         return broken();
     const std::string_view body = text.substr(0, text.size() - sizeof(uint64_t));
-    if (Reader(text.substr(body.size())).Get<uint64_t>() !=
+    if (ByteReader(text.substr(body.size())).Take<uint64_t>() !=
         Checksum64(std::as_bytes(std::span(body)))) {
         return broken();
     }
-    Reader reader(body.substr(kMagic.size()));
+    ByteFieldReader<> reader(body.substr(kMagic.size()));
     SelfTestRecord record;
-    const auto count = reader.Get<uint32_t>();
-    for (uint32_t i = 0; i < count && !reader.bad(); ++i) {
-        OpDigest op;
-        op.name = reader.Text();
-        op.op = reader.Get<int32_t>();
-        op.first_block = reader.Get<int64_t>();
-        op.blocks = reader.Floats();
-        record.ops.push_back(std::move(op));
-    }
-    record.logits = reader.Floats();
+    List(reader, record);
     if (!reader.done()) return broken();
     return record;
 }

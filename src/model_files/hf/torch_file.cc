@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/byte_codec.h"
 #include "model_files/hf/json.h"
 
 namespace weft::model_files::hf {
@@ -24,38 +24,6 @@ Error Corrupt(const WeightFile& file, fmt::format_string<Args...> format, Args&&
     return MakeError(ErrorCode::kCorrupt, "{}: {}", file.path(),
                      fmt::format(format, std::forward<Args>(args)...));
 }
-
-// Little-endian numbers of a span; after a read past the end, ok() is false and numbers are 0.
-class Cursor {
-  public:
-    explicit Cursor(std::span<const std::byte> bytes) : left_(bytes) {}
-    bool ok() const { return ok_; }
-    size_t size() const { return left_.size(); }
-    uint64_t Number(size_t bytes) {
-        const std::string_view text = Text(bytes);
-        uint64_t number = 0;
-        if (!text.empty()) std::memcpy(&number, text.data(), text.size());
-        return number;
-    }
-    std::string_view Text(uint64_t bytes) {
-        ok_ = ok_ && bytes <= left_.size();
-        if (!ok_) return {};
-        const std::string_view text(reinterpret_cast<const char*>(left_.data()), bytes);
-        left_ = left_.subspan(bytes);
-        return text;
-    }
-    // Up to a newline, which is skipped.
-    std::string_view Line() {
-        const std::string_view all(reinterpret_cast<const char*>(left_.data()), left_.size());
-        const size_t end = all.find('\n');
-        ok_ = ok_ && end != all.npos;
-        return ok_ ? Text(end + 1).substr(0, end) : std::string_view();
-    }
-
-  private:
-    std::span<const std::byte> left_;
-    bool ok_ = true;
-};
 
 // ---- The zip ------------------------------------------------------------------------------------
 
@@ -91,32 +59,32 @@ Result<Directory> FindDirectory(const WeightFile& file) {
     if (at == text.npos || text.size() - at < kEndBytes) {
         return Corrupt(file, "a zip file without its directory. Is it complete?");
     }
-    Cursor end{std::span(bytes).subspan(at + 12)};
+    ByteReader end{std::span(bytes).subspan(at + 12)};
     Directory found;
-    found.bytes = end.Number(4);
-    found.offset = end.Number(4);
+    found.bytes = end.Take<uint32_t>();
+    found.offset = end.Take<uint32_t>();
     const uint64_t end_at = size - tail + at;
     if (found.offset != 0xffffffff && found.bytes != 0xffffffff) return found;
     if (end_at < kLocatorBytes) return Corrupt(file, "a zip file without its 64-bit directory");
     WEFT_ASSIGN(const auto locator, ReadBytes(file, end_at - kLocatorBytes, kLocatorBytes));
-    Cursor place{std::span(locator).subspan(8)};
-    WEFT_ASSIGN(const auto record, ReadBytes(file, place.Number(8), kEnd64Bytes));
-    Cursor wide{std::span(record).subspan(40)};
-    found.bytes = wide.Number(8);
-    found.offset = wide.Number(8);
+    ByteReader place{std::span(locator).subspan(8)};
+    WEFT_ASSIGN(const auto record, ReadBytes(file, place.Take<uint64_t>(), kEnd64Bytes));
+    ByteReader wide{std::span(record).subspan(40)};
+    found.bytes = wide.Take<uint64_t>();
+    found.offset = wide.Take<uint64_t>();
     return found;
 }
 
 // The 64-bit numbers that replace numbers of 0xffffffff, in this order.
 void ReadWide(std::string_view extra, std::initializer_list<uint64_t*> numbers) {
-    Cursor fields{std::as_bytes(std::span(extra))};
-    while (fields.ok() && fields.size() >= 4) {
-        const uint64_t id = fields.Number(2);
-        const std::string_view field = fields.Text(fields.Number(2));
+    ByteReader fields(extra);
+    while (fields.ok() && fields.left() >= 4) {
+        const uint64_t id = fields.Take<uint16_t>();
+        const std::string_view field = fields.RawText(fields.Take<uint16_t>());
         if (id != 1) continue;
-        Cursor wide{std::as_bytes(std::span(field))};
+        ByteReader wide(field);
         for (uint64_t* number : numbers) {
-            if (*number == 0xffffffff) *number = wide.Number(8);
+            if (*number == 0xffffffff) *number = wide.Take<uint64_t>();
         }
     }
 }
@@ -130,27 +98,28 @@ Result<std::map<std::string, Part, std::less<>>> ReadParts(const WeightFile& fil
     }
     WEFT_ASSIGN(const auto bytes, ReadBytes(file, directory.offset, directory.bytes));
     std::map<std::string, Part, std::less<>> parts;
-    Cursor at(bytes);
-    while (at.size() > 0) {
-        if (at.Text(4) != "PK\1\2") return Corrupt(file, "a broken zip directory");
-        at.Text(6);
-        const uint64_t method = at.Number(2);
-        at.Text(8);
-        uint64_t packed = at.Number(4), plain = at.Number(4);
-        const uint64_t name_bytes = at.Number(2), extra = at.Number(2), comment = at.Number(2);
-        at.Text(8);
-        uint64_t local = at.Number(4);
-        const std::string_view name = at.Text(name_bytes);
-        ReadWide(at.Text(extra), {&plain, &packed, &local});
-        at.Text(comment);
+    ByteReader at(bytes);
+    while (at.left() > 0) {
+        if (at.RawText(4) != "PK\1\2") return Corrupt(file, "a broken zip directory");
+        at.RawText(6);
+        const uint64_t method = at.Take<uint16_t>();
+        at.RawText(8);
+        uint64_t packed = at.Take<uint32_t>(), plain = at.Take<uint32_t>();
+        const uint64_t name_bytes = at.Take<uint16_t>(), extra = at.Take<uint16_t>(),
+                       comment = at.Take<uint16_t>();
+        at.RawText(8);
+        uint64_t local = at.Take<uint32_t>();
+        const std::string_view name = at.RawText(name_bytes);
+        ReadWide(at.RawText(extra), {&plain, &packed, &local});
+        at.RawText(comment);
         if (!at.ok()) return Corrupt(file, "a zip directory that ends within an entry");
         if (method != 0 || packed != plain) {
             return MakeError(ErrorCode::kUnsupported, "{}: '{}' is compressed. {}", file.path(),
                              Shown(name), kNext);
         }
         WEFT_ASSIGN(const auto head, ReadBytes(file, local, kLocalBytes));
-        Cursor lengths{std::span(head).subspan(26)};
-        const uint64_t skipped = lengths.Number(2) + lengths.Number(2);
+        ByteReader lengths{std::span(head).subspan(26)};
+        const uint64_t skipped = uint64_t{lengths.Take<uint16_t>()} + lengths.Take<uint16_t>();
         const uint64_t begin = local + kLocalBytes + skipped;
         if (begin > file.size_bytes() || plain > file.size_bytes() - begin) {
             return Corrupt(file, "'{}' has {} bytes at {}, beyond the end", Shown(name), plain,
@@ -194,7 +163,7 @@ class Machine {
     // The last value: a dict of tensors.
     Result<std::vector<std::pair<std::string, Value>>> Run() {
         for (;;) {
-            const auto opcode = static_cast<unsigned char>(at_.Number(1));
+            const auto opcode = static_cast<unsigned char>(at_.Take<uint8_t>());
             if (!at_.ok()) return Corrupt(file_, "data.pkl ends too early");
             if (opcode == '.') break;
             WEFT_TRY(Do(opcode));
@@ -221,6 +190,11 @@ class Machine {
                          file_.path(), what, kNext);
     }
 
+    // Up to a newline, which is skipped.
+    std::string_view Line() {
+        const size_t end = at_.rest().find('\n');
+        return at_.RawText(end == std::string_view::npos ? end : end + 1).substr(0, end);
+    }
     void Push(Value value) {
         good_ = good_ && values_.size() < kMostValues;
         if (!good_) return;
@@ -301,7 +275,7 @@ class Machine {
     Status Rebuild(const std::vector<Id>& arguments);
 
     const WeightFile& file_;
-    Cursor at_;
+    ByteReader at_;
     bool good_ = true;
     std::vector<Value> values_;
     std::vector<Id> stack_;
@@ -310,24 +284,24 @@ class Machine {
 
 Status Machine::Do(unsigned char opcode) {
     switch (opcode) {
-        case 0x80: at_.Text(1); break;  // PROTO
-        case 0x95: at_.Text(8); break;  // FRAME
+        case 0x80: at_.RawText(1); break;  // PROTO
+        case 0x95: at_.RawText(8); break;  // FRAME
         case '(': Push({.kind = Kind::kMark}); break;
         case '}': Push({.kind = Kind::kDict}); break;
         case ']':
         case ')': Push({.kind = Kind::kList}); break;
         case 'c': {  // GLOBAL
-            const std::string_view module = at_.Line();
-            PushGlobal(module, at_.Line());
+            const std::string_view module = Line();
+            PushGlobal(module, Line());
             break;
         }
-        case 'X': PushText(at_.Text(at_.Number(4))); break;   // BINUNICODE
-        case 0x8c: PushText(at_.Text(at_.Number(1))); break;  // SHORT_BINUNICODE
-        case 'q': Remember(at_.Number(1)); break;             // BINPUT
-        case 'r': Remember(at_.Number(4)); break;
-        case 0x94: Remember(memo_.size()); break;  // MEMOIZE
-        case 'h': Recall(at_.Number(1)); break;    // BINGET
-        case 'j': Recall(at_.Number(4)); break;
+        case 'X': PushText(at_.RawText(at_.Take<uint32_t>())); break;  // BINUNICODE
+        case 0x8c: PushText(at_.RawText(at_.Take<uint8_t>())); break;  // SHORT_BINUNICODE
+        case 'q': Remember(at_.Take<uint8_t>()); break;                // BINPUT
+        case 'r': Remember(at_.Take<uint32_t>()); break;
+        case 0x94: Remember(memo_.size()); break;      // MEMOIZE
+        case 'h': Recall(at_.Take<uint8_t>()); break;  // BINGET
+        case 'j': Recall(at_.Take<uint32_t>()); break;
         case 't': Push({.kind = Kind::kList, .items = PopToMark()}); break;  // TUPLE
         case 0x85:
         case 0x86:
@@ -341,14 +315,16 @@ Status Machine::Do(unsigned char opcode) {
 
 Status Machine::DoNumber(unsigned char opcode) {
     switch (opcode) {
-        case 'K': PushInt(static_cast<int64_t>(at_.Number(1))); break;
-        case 'M': PushInt(static_cast<int64_t>(at_.Number(2))); break;
-        case 'J': PushInt(static_cast<int32_t>(at_.Number(4))); break;
+        case 'K': PushInt(static_cast<int64_t>(at_.Take<uint8_t>())); break;
+        case 'M': PushInt(static_cast<int64_t>(at_.Take<uint16_t>())); break;
+        case 'J': PushInt(static_cast<int32_t>(at_.Take<uint32_t>())); break;
         case 0x8a: {  // LONG1: little-endian, of as many bytes as needed
-            const uint64_t bytes = at_.Number(1);
+            const uint64_t bytes = at_.Take<uint8_t>();
             good_ = good_ && bytes <= 8;
             if (!good_) break;
-            uint64_t number = at_.Number(bytes);
+            uint64_t number = 0;
+            const std::string_view text = at_.RawText(bytes);
+            std::copy(text.begin(), text.end(), reinterpret_cast<char*>(&number));
             const bool negative = bytes > 0 && bytes < 8 && number >> (bytes * 8 - 1) != 0;
             if (negative) number |= ~uint64_t{0} << bytes * 8;
             PushInt(static_cast<int64_t>(number));
