@@ -112,33 +112,16 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
     return std::move(builder).Finish();
 }
 
-namespace {
-
-// The Program of a single rank with all layers.
-Result<program::Program> WholeProgram(const Hyper& hyper, const model_files::ModelSource& source,
-                                      const BuildOptions& options) {
-    WEFT_ASSIGN(const Layout layout, MakeLayout(1, 1, 1, {}));
-    WEFT_ASSIGN(const ShardPlan plan, PlanShards(hyper, source, layout));
-    return BuildProgram(hyper, plan.shards[0], source, options);
-}
-
-}  // namespace
-
-Result<int64_t> StateBytesPerSlot(const Hyper& hyper, const model_files::ModelSource& source) {
-    if (!hyper.has_state()) return 0;
-    BuildOptions options;
-    options.outputs = Outputs::kHidden;
-    WEFT_ASSIGN(const program::Program program, WholeProgram(hyper, source, options));
-    return program::SlotBytes(program);
-}
-
 Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelSource& source,
                                    KvTypes kv_dtype, bool draft_head) {
     BuildOptions options;
     options.kv_dtype = kv_dtype;
     options.outputs = Outputs::kHidden;
     options.draft_head = draft_head;
-    WEFT_ASSIGN(const program::Program program, WholeProgram(hyper, source, options));
+    WEFT_ASSIGN(const Layout layout, MakeLayout(1, 1, 1, {}));
+    WEFT_ASSIGN(const ShardPlan plan, PlanShards(hyper, source, layout));
+    WEFT_ASSIGN(const program::Program program,
+                BuildProgram(hyper, plan.shards[0], source, options));
     return program::StateBytes(program, program::kLeastPage) / program::kLeastPage;
 }
 

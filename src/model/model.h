@@ -33,8 +33,4 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
 Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelSource& source,
                                    KvTypes kv_dtype, bool draft_head = false);
 
-// Bytes of one slot of recurrent state in all layers, on one rank that holds the whole model; 0:
-// the model has none. Errors: those of BuildProgram.
-Result<int64_t> StateBytesPerSlot(const Hyper& hyper, const model_files::ModelSource& source);
-
 }  // namespace weft::model

@@ -91,11 +91,6 @@ Status Write(const model_files::ModelSource& source, const ResultPlan& plan,
 
 }  // namespace
 
-Status WriteModel(const model_files::ModelSource& source, const WriteModelOptions& words) {
-    WEFT_ASSIGN(const ResultPlan plan, PlanModel(source, words));
-    return Write(source, plan, words);
-}
-
 Status WriteMerged(const model_files::MergedSource& merged, const WriteModelOptions& words) {
     const auto plan = PlanModel(merged, words);
     const bool other = !plan.ok() && plan.error().code == ErrorCode::kUnsupported;

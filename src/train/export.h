@@ -32,10 +32,9 @@ struct WriteModelOptions {
     bool replace = false;                     // overwrite an existing file or model
     const std::atomic<bool>* stop = nullptr;  // when true, the export ends early; may be null
 };
-// Writes a model. Tensors with a block type are quantized again. Errors: CheckExport's, those of
+// Writes a model. Tensors with a block type are quantized again. A folder that only MergeInFolder
+// can write has all parts of the model's folder. Errors: CheckExport's, those of
 // quantize::WriteQuantized and model_files::hf::ExportFolder.
-Status WriteModel(const model_files::ModelSource& source, const WriteModelOptions& words);
-// As WriteModel. A folder that only MergeInFolder can write has all parts of the model's folder.
 Status WriteMerged(const model_files::MergedSource& merged, const WriteModelOptions& words);
 
 // kUsage: unknown format or type.

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "support/typed_matrix.h"
@@ -611,43 +610,6 @@ TEST(Update, AdafactorWeights) {
             ASSERT_TRUE(std::isnan(f.copy.At(0, i))) << i;
         }
     });
-}
-
-// ---- Divergence --------------------------------------------------------------------------------
-
-TEST(Update, FindsTheFirstRowThatIsNotFinite) {
-    Random random(1);
-    for (int round = 0; round < 200; ++round) {
-        const int64_t rows = random.Int(1, 20), cols = random.Int(1, 1500);
-        const Element type = random.Pick({Element::kF32, Element::kBf16, Element::kF16});
-        Typed x(random, rows, cols, type, 100);  // a row's padding does not count as numbers
-        for (int64_t i = 0; i < rows; ++i) {
-            for (int64_t j = cols; j < x.stride; ++j) x.Set(i, j, NAN);
-        }
-        int64_t expected = -1;
-        for (int i = static_cast<int>(random.Int(0, 2)); i > 0; --i) {
-            const int64_t row = random.Int(0, rows - 1);
-            const float infinity = std::numeric_limits<float>::infinity();
-            x.Set(row, random.Int(0, cols - 1), random.Pick({infinity, -infinity, NAN, -NAN}));
-            expected = expected < 0 ? row : std::min(expected, row);
-        }
-        for (int parts = 1; parts <= 5; ++parts) {
-            std::vector<int64_t> found(At(parts), -7);
-            for (int part = parts - 1; part >= 0; --part) {
-                FindNonFinite({x.View(), rows, cols, found.data()}, part, parts);
-            }
-            const auto first = std::ranges::find_if(found, [](int64_t row) { return row != -1; });
-            EXPECT_EQ(first == found.end() ? -1 : *first, expected) << parts << " parts";
-        }
-    }
-}
-
-TEST(Update, TheLargestFiniteNumbersAreFinite) {
-    const float most = std::numeric_limits<float>::max();
-    const std::vector<float> x = {most, -most, 0, std::numeric_limits<float>::denorm_min()};
-    int64_t found = -7;
-    FindNonFinite({{x.data(), 4}, 1, 4, &found}, 0, 1);
-    EXPECT_EQ(found, -1);
 }
 
 }  // namespace

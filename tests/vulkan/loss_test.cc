@@ -240,42 +240,5 @@ TEST(VulkanLoss, RefusesStatisticsOfZeroRanks) {
     EXPECT_FALSE(e.Do(program::CrossEntropy{}, {stats, ids}, {losses, hits}).ok());
 }
 
-TEST(VulkanLoss, FindsTheFirstNonFiniteNumber) {
-    WEFT_VULKAN(device);
-    Random random(22);
-    const float bad[] = {std::numeric_limits<float>::infinity(),
-                         -std::numeric_limits<float>::infinity(),
-                         std::numeric_limits<float>::quiet_NaN()};
-    for (const DType dtype : kFloatTypes) {
-        for (const int64_t count : {1, 255, 70001, 1100000}) {
-            if (count > 100000 && dtype != DType::kBF16) continue;
-            const int64_t skip = count % 2 == 0 ? 0 : 1;
-            std::vector<float> x(static_cast<size_t>(count), 1e4f);
-            x[0] = 0x1p-140f;  // a subnormal is finite
-            for (const int bads : {0, 3}) {
-                int64_t first = -1;
-                for (int i = 0; i < bads; ++i) {
-                    const int64_t at = random.Int(0, count - 1);
-                    x[static_cast<size_t>(at)] = bad[i];
-                    first = first < 0 ? at : std::min(first, at);
-                }
-                if (bads > 0) {
-                    const auto finite = [](float v) { return std::isfinite(v); };
-                    first = std::ranges::find_if_not(x, finite) - x.begin();
-                }
-                TrainEmitter e(device, TrainShape(1), skip);
-                const ValueId value = e.Place({count}, dtype, x);
-                const ValueId to = e.AddInts({2});
-                const Region place = static_cast<Emitter&>(e).All(to);
-                EXPECT_DONE(LowerFindNonFinite(e, value, place));
-                EXPECT_DONE(e.Run());
-                int64_t got = 0;
-                std::memcpy(&got, e.Ints(to).data(), sizeof(got));
-                EXPECT_EQ(got, first) << NameOf(dtype) << " " << count;
-            }
-        }
-    }
-}
-
 }  // namespace
 }  // namespace weft::backend::on_gpu

@@ -39,8 +39,7 @@ class BlockedWorkerSignals {
 bool TakeSignals(const Fd& signals, bool hangups = true);
 
 // Sets the name of a rank's process (comm of proc(5)) while it works on a job, so that its worker
-// can show it. kind: at most kMostKind bytes, such as "training".
-inline constexpr size_t kMostKind = 15;
+// can show it. kind: at most 15 bytes, such as "training".
 void SetJobKind(const char* kind);
 
 class JobChild {

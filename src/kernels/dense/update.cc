@@ -1,7 +1,6 @@
 #include "kernels/dense/update.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 #include <span>
@@ -463,25 +462,6 @@ void AdafactorUpdate(const Kernels& kernels, const AdafactorUpdateArgs& args, in
         const int64_t at = run.own + first - run.range.begin;
         const Matrix copy{own.copy, count, own.copy_type};
         kernels.scale({{own.p + at, count}, 1, count, 1, copy.From(0, at)}, 0, 1);
-    }
-}
-
-// ---- Divergence --------------------------------------------------------------------------------
-
-void FindNonFinite(const FindNonFiniteArgs& args, int part, int parts) {
-    const Range share = Share(args.rows, 1, part, parts);
-    args.found[part] = -1;
-    for (int64_t row = share.begin; row < share.end; ++row) {
-        uint32_t largest = 0;  // bits of the largest magnitude
-        ForFloats(args.x.From(row, 0).data, args.x.type, 0, args.cols,
-                  [&](std::span<const float> floats) {
-                      for (const float x : floats) {
-                          largest = std::max(largest, std::bit_cast<uint32_t>(x) & 0x7fffffffu);
-                      }
-                  });
-        if (largest < 0x7f800000u) continue;
-        args.found[part] = row;
-        return;
     }
 }
 

@@ -268,16 +268,4 @@ struct AdafactorUpdateArgs {
 };
 void AdafactorUpdate(const Kernels& kernels, const AdafactorUpdateArgs& args, int part, int parts);
 
-// ---- Divergence --------------------------------------------------------------------------------
-
-// Each part checks some rows. found[part] is the first of these rows with a number that is not
-// finite, or -1 if all rows are finite. The first element of found[] that is not -1 is the first
-// such row of the whole x.
-struct FindNonFiniteArgs {
-    ConstMatrix x;  // [rows, cols], any type
-    int64_t rows = 0, cols = 0;
-    int64_t* found = nullptr;  // [parts]
-};
-void FindNonFinite(const FindNonFiniteArgs& args, int part, int parts);
-
 }  // namespace weft::kernels::dense

@@ -83,7 +83,6 @@ class HostSignal {
     void RecordPost(gpu::Commands& commands, uint32_t index) const;
 
     // ---- Running
-    static constexpr uint32_t kMostExchanges = 0xffff;
     // Call this before submitting commands that contain `exchanges` exchanges. windows:
     // PeerSums::table, if some of them are sums through windows.
     void Begin(uint32_t exchanges, uint64_t windows = 0);

@@ -1,5 +1,4 @@
-// Losses, their gradient, and the search for numbers that are not finite.
-#include <algorithm>
+// Losses and their gradient.
 #include <bit>
 
 #include "backend/gpu/dispatch/operands.h"
@@ -33,11 +32,6 @@ struct CrossEntropyGradArgs {
     uint32_t rows = 0, cols = 0;
     int32_t first_row = 0;
 };
-struct FindNonFiniteArgs {
-    uint64_t from = 0, found = 0, count = 0;
-};
-constexpr int64_t kMostFindGroups = 1024;
-
 Result<TermsArgs> TermsOf(const Emitter& e, const LossTerms& terms, ValueId stats) {
     const int64_t cols = e.Cols(stats), each = terms.stats();
     if (cols > 0 && cols % each == 0) {
@@ -100,20 +94,6 @@ Status Lower(Emitter& e, const Op& op, const program::CrossEntropyGrad& a) {
     args.first_row = static_cast<int32_t>(a.first_row);
     return io.Run("cross_entropy_grad", {kWalkGroup, io.types(), io.wide()}, args,
                   {RowGroups(args.rows), QuadPieces(e.Cols(logits)), 1});
-}
-
-Status LowerFindNonFinite(Emitter& e, ValueId value, Region to) {
-    Operands io(e, Operands::Count::kMany);
-    FindNonFiniteArgs args;
-    args.from = io.Reads(value, 0);
-    args.count = static_cast<uint64_t>(CountOf(e, value));
-    const int64_t groups = std::clamp<int64_t>(QuadGroups(CountOf(e, value)), 1, kMostFindGroups);
-    WEFT_ASSIGN(const Region found,
-                e.Scratch("not finite", static_cast<uint64_t>(groups) * sizeof(uint64_t)));
-    args.found = io.Writes(found);
-    WEFT_TRY(io.Run("find_non_finite", {kWalkGroup, io.types(), io.wide()}, args, {groups, 1, 1}));
-    const FindNonFiniteArgs end{found.address, to.address, static_cast<uint64_t>(groups)};
-    return e.Run("find_non_finite_end", {kWalkGroup}, end, {1, 1, 1}, {found}, {to});
 }
 
 }  // namespace weft::backend::on_gpu

@@ -50,9 +50,6 @@ struct TopRows {
 // top.cc: from each row, selects the `count` largest elements, in the order of TopK
 // (backend/top.h), and writes them to `to` as Candidate [rows, count].
 Status LowerTop(Emitter& e, const TopRows& from, int64_t count, uint64_t to);
-// loss.cc: writes to `to` the index of a value's first element that is not finite, as
-// uint64_t; writes all ones if every element is finite.
-Status LowerFindNonFinite(Emitter& e, program::ValueId value, Region to);
 // attention.cc: in each cache, copies one page to another for each of the first `count`
 // (from, to) pairs in e.tables().copies.
 Status LowerPageCopies(Emitter& e, std::span<const CachePlace> caches, int64_t count);

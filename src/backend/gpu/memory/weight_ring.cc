@@ -24,7 +24,6 @@ Status WeightRing::Bring(size_t weight) {
     team_ == nullptr ? load(0) : team_->Run(load);
     for (Status& status : statuses) WEFT_TRY(std::move(status));
     held = static_cast<int64_t>(weight);
-    brought_bytes_ += layout.bytes;
     return {};
 }
 

@@ -35,7 +35,6 @@ class WeightRing {
     // Writes the weight to its place, whose readers must have ended. Errors: those of the source
     // and of the device.
     Status Bring(size_t weight);
-    uint64_t brought_bytes() const { return brought_bytes_; }
 
   private:
     const program::Program& program_;
@@ -45,7 +44,6 @@ class WeightRing {
     std::vector<RowSource> sources_;                           // by weight
     std::array<int64_t, Buffers::kRingPlaces> held_{};         // by place: the weight; -1: none
     std::array<uint64_t, Buffers::kRingPlaces> readers_of_{};  // by place
-    uint64_t brought_bytes_ = 0;
 };
 
 }  // namespace weft::backend::on_gpu
