@@ -1,5 +1,5 @@
 // Element-wise y (and z) = f(a, b, c), of any types. b may have one element per column, or one per
-// group of `cols` elements (a gate). f is kMap (Map of lower/maps.cc). kSparsify: b is the moments of
+// group of `cols` elements (a gate). f is kMap (maps.glsl). kSparsify: b is the moments of
 // a row of `above` elements. kIdentities: b is the weights of a row's `length` experts, and c their
 // numbers.
 #version 460
@@ -17,15 +17,8 @@ layout(push_constant, scalar) uniform Args {
     float above, below, beta, eps;  // of xIELU
 };
 
-const uint kAdd = 0, kAddBias = 1, kScale = 2, kSoftCap = 3, kGateRows = 4, kSoftplusRows = 5;
-const uint kProductRows = 6, kScaleByPosition = 7, kReluSquared = 8, kLimitedSilu = 9;
-const uint kGlu = 10, kSoftCapGrad = 13, kSiluGrad = 14, kGeluGrad = 15, kZero = 16;
-const uint kGeluAlone = 17, kXielu = 18, kRelu = 19, kGelu = 20, kSiluAlone = 21, kClamp = 22;
-const uint kLimitedGate = 23, kSparsify = 24, kIdentities = 25;
-const uint kClampedSiluGrad = 26, kLimitedSiluGrad = 27, kLimitedGateGrad = 28;
-// The derivatives of activations of one operand; a is dy.
-const uint kReluSquaredGrad = 29, kGeluAloneGrad = 30, kXieluGrad = 31, kReluGrad = 32;
-const uint kExactGeluGrad = 33, kSiluAloneGrad = 34, kClampGrad = 35;
+#define MAP(name, number) const uint name = number;
+#include "maps.glsl"
 
 // 1 - tanh(v)^2, computed without cancellation where tanh is near 1.
 float TanhSlope(float v) {
@@ -56,7 +49,7 @@ vec2 GluGrad(float dout, float gate, float up) {
         return vec2(passes ? dout * clamp(up, -factor, factor) * unit.y : 0.0,
                     abs(up) <= factor ? dout * min(low * unit.x, factor) : 0.0);
     }
-    const vec2 unit = SigmoidUnit(gate, kMap == kGeluGrad);
+    const vec2 unit = SigmoidUnit(gate, kMap == kGeluTanhGrad);
     return vec2(dout * up * unit.y, dout * gate * unit.x);
 }
 
@@ -116,7 +109,7 @@ float SlopeOf(float x) {
 
 // A function of dout, gate and up, with two results.
 bool IsGluGrad() {
-    return kMap == kSiluGrad || kMap == kGeluGrad ||
+    return kMap == kSiluGrad || kMap == kGeluTanhGrad ||
            kMap >= kClampedSiluGrad && kMap <= kLimitedGateGrad;
 }
 // A function of x alone.
@@ -155,7 +148,7 @@ float Of(float x, float with) {
     }
     if (kMap == kSoftCapGrad) return x * TanhSlope(with / factor);
     if (kMap >= kReluSquaredGrad) return x * SlopeOf(with);
-    return Glu(kMap - kGlu, x, with);
+    return Glu(kMap - kSilu, x, with);
 }
 
 // The mean of a row plus `factor` standard deviations.

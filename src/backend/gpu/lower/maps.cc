@@ -15,42 +15,9 @@ using program::ValueId;
 
 // The functions of map.comp.
 enum class Map : uint32_t {
-    kAdd,
-    kAddBias,
-    kScale,
-    kSoftCap,
-    kGateRows,
-    kSoftplusRows,
-    kProductRows,
-    kScaleByPosition,
-    kReluSquared,
-    kLimitedSilu,
-    kSilu,
-    kGeluTanh,
-    kClampedSilu,
-    kSoftCapGrad,
-    kSiluGrad,
-    kGeluTanhGrad,
-    kZero,
-    kGeluAlone,
-    kXielu,
-    kRelu,
-    kGelu,
-    kSiluAlone,
-    kClamp,
-    kLimitedGate,
-    kSparsify,
-    kIdentities,
-    kClampedSiluGrad,
-    kLimitedSiluGrad,
-    kLimitedGateGrad,
-    kReluSquaredGrad,
-    kGeluAloneGrad,
-    kXieluGrad,
-    kReluGrad,
-    kExactGeluGrad,
-    kSiluAloneGrad,
-    kClampGrad,
+#define MAP(name, number) name = (number),
+#include "shaders/maps.glsl"
+#undef MAP
 };
 struct MapArgs {
     uint64_t a = 0, b = 0, c = 0, y = 0, z = 0;
