@@ -20,9 +20,6 @@ bool Lists(std::string_view words, std::string_view word) {
     return std::ranges::find(all, word) != all.end();
 }
 
-constexpr int64_t kMostLayers = 4096, kMostColumns = 1 << 20, kMostHeads = 4096;
-constexpr int64_t kMostContext = 1ll << 31;
-
 std::vector<const Family*> AllFamilies() {
     std::vector<const Family*> all;
     for (const std::span<const Family> some : AllTables()) {

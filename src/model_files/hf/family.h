@@ -54,6 +54,10 @@ using Rule = RuleOf<std::string_view>;
 
 struct Family;
 
+// What the numbers of a config may be at most.
+inline constexpr int64_t kMostLayers = 4096, kMostHeads = 4096, kMostColumns = 1 << 20;
+inline constexpr int64_t kMostContext = 1ll << 31;
+
 // What a folder's tensors tell about its metadata.
 struct TensorFacts {
     // Number of layers of a multi-token prediction head, which follow the model's layers, and which
@@ -162,14 +166,6 @@ inline constexpr Rule kPreNormRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
     {"ffn_norm", "post_attention_layernorm", Form::kNorm},
 };
-// DeepSeek's indexer.
-inline constexpr Rule kIndexerRules[] = {
-    {"indexer.attn_q_b", "self_attn.indexer.wq_b", Form::kLinear, false},
-    {"indexer.attn_k", "self_attn.indexer.wk", Form::kLinear, false},
-    {"indexer.proj", "self_attn.indexer.weights_proj", Form::kLinear, false},
-    {"indexer.k_norm.weight", "self_attn.indexer.k_norm.weight", Form::kVector, false},
-    {"indexer.k_norm.bias", "self_attn.indexer.k_norm.bias", Form::kVector, false},
-};
 inline constexpr Rule kMlpRules[] = {
     {"ffn_%", "mlp.%_proj", Form::kLinear},
 };
@@ -268,12 +264,6 @@ Result<std::vector<bool>> DenseLayers(const Config& config);
 // WriteCommon, and Granite's factors.
 Status WriteGranite(const Config& config, MetaWriter& meta);
 
-// Latent attention (family_deepseek.cc). LatentMeta writes its metadata keys. SplitKvB splits a
-// layer's `module`, the projection to keys and values, into attn_k_b and attn_v_b.
-Status LatentMeta(const Config& config, MetaWriter& meta);
-// Writes the sizes of DeepSeek's indexer, and which layers have one.
-Status IndexerMeta(const Config& config, MetaWriter& meta);
-Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& module);
 // Which layers of Qwen3-Next and Qwen 3.5 have recurrent state.
 Result<std::vector<bool>> RecurrentLayers(const Config& config);
 

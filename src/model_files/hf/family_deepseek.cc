@@ -6,93 +6,35 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model_files/hf/assembly.h"
+#include "model_files/hf/latent.h"
 
 namespace weft::model_files::hf {
 namespace {
-
-constexpr int64_t kMostWidth = 1 << 20;
-constexpr std::string_view kWidth = "moe_intermediate_size";
-
-}  // namespace
-
-Status LatentMeta(const Config& config, MetaWriter& meta) {
-    WEFT_ASSIGN(const int64_t latent, config.NeedInt({"kv_lora_rank"}, 1, kMostWidth));
-    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 0, kMostWidth));
-    WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMostWidth));
-    WEFT_ASSIGN(const int64_t value, config.NeedInt({"v_head_dim"}, 1, kMostWidth));
-    if (config.Has("q_lora_rank")) {
-        WEFT_ASSIGN(const int64_t query, config.NeedInt({"q_lora_rank"}, 1, kMostWidth));
-        meta.Int("attention.q_lora_rank", query);
-    }
-    meta.Int("attention.kv_lora_rank", latent);
-    meta.Int("attention.key_length", latent + rotary);
-    meta.Int("attention.value_length", latent);
-    meta.Int("attention.key_length_mla", plain + rotary);
-    meta.Int("attention.value_length_mla", value);
-    return {};
-}
-
-namespace {
-
-// The config for WriteCommon: one KV head, with heads of only the rotated dims.
-Result<Config> OneKvHead(const Config& config) {
-    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostWidth));
-    const Json json = {{"num_key_value_heads", 1}, {"head_dim", rotary}};
-    return config.With(json);
-}
-
-Status WriteRouting(const Config& config, MetaWriter& meta, std::string_view gating) {
-    WEFT_ASSIGN(const std::string method, config.StringOr({"topk_method"}, ""));
-    if (method != "greedy") return WriteExperts(config, meta, kWidth, gating);
-    const Json json = {{"n_group", nullptr}, {"topk_group", nullptr}};
-    return WriteExperts(config.With(json), meta, kWidth, gating);
-}
-
-// All keys except those of experts.
-Status LatentModelMeta(const Config& config, MetaWriter& meta) {
-    WEFT_ASSIGN(const bool neighbours, config.BoolOr({"rope_interleave"}, true));
-    WEFT_ASSIGN(const int64_t step, config.IntOr({"moe_layer_freq"}, 1, 4096, 1));
-    if (step != 1) return config.Corrupt("moe_layer_freq", "1");
-    const std::string_view type = meta.family().model_type;
-    const bool reads = meta.architecture() == "mistral4" ||
-                       (meta.architecture() == "deepseek2" && type != "deepseek_v2");
-    if (!neighbours && !reads) return config.Corrupt("rope_interleave", "true");
-    if (!neighbours) meta.Bool("rope.rows_reordered", true);  // Weft's own key, for adapters
-    WEFT_ASSIGN(const Config common, OneKvHead(config));
-    WEFT_TRY(WriteCommon(common, meta));
-    return LatentMeta(config, meta);
-}
 
 // The factors of MiniCPM, under Granite's keys.
 Status MiniCpm3Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(LatentModelMeta(config, meta));
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
-    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostWidth));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostColumns));
     WEFT_ASSIGN(const double embedding, config.NeedF64({"scale_emb"}));
     WEFT_ASSIGN(const double depth, config.NeedF64({"scale_depth"}));
-    WEFT_ASSIGN(const int64_t base, config.NeedInt({"dim_model_base"}, 1, kMostWidth));
+    WEFT_ASSIGN(const int64_t base, config.NeedInt({"dim_model_base"}, 1, kMostColumns));
     meta.F32("embedding_scale", embedding);
     meta.F32("residual_scale", depth / std::sqrt(static_cast<double>(layers)));
     meta.F32("logit_scale", static_cast<double>(hidden) / static_cast<double>(base));
     return {};
 }
 
-Status DeepseekMeta(const Config& config, MetaWriter& meta, std::string_view gating) {
-    WEFT_TRY(LatentModelMeta(config, meta));
-    return WriteRouting(config, meta, gating);
-}
-
 Status Mistral4Meta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(DeepseekMeta(config, meta, "softmax"));
+    WEFT_TRY(LatentExpertsMeta(config, meta, "softmax"));
     return WriteTemperature(config, meta);
 }
 
 // partial_rotary_factor is relative to all columns of a head, and repeats qk_rope_head_dim.
 Result<Config> Mistral4Adjust(const Config& config) {
     constexpr std::string_view kShare = "partial_rotary_factor";
-    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostWidth));
-    WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMostWidth));
+    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostColumns));
+    WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMostColumns));
     Json over = Json::object();
     for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
         WEFT_ASSIGN(const Config params, config.Sub({key}));
@@ -113,74 +55,28 @@ Status Deepseek2Meta(const Config& config, MetaWriter& meta) {
     if (method != "greedy" && method != "group_limited_greedy") {
         return config.Corrupt("topk_method", "'greedy' or 'group_limited_greedy'");
     }
-    return DeepseekMeta(config, meta, "softmax");
+    return LatentExpertsMeta(config, meta, "softmax");
 }
 
 Status Deepseek3Meta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const std::string method, config.StringOr({"topk_method"}, ""));
-    WEFT_ASSIGN(const int64_t groups, config.IntOr({"n_group"}, 0, kMostWidth, 1));
+    WEFT_ASSIGN(const int64_t groups, config.IntOr({"n_group"}, 0, kMostColumns, 1));
     if (method == "greedy" && groups > 1) {
         return config.Corrupt("topk_method", "'noaux_tc', because n_group is not 1");
     }
-    return DeepseekMeta(config, meta, "sigmoid");
+    return LatentExpertsMeta(config, meta, "sigmoid");
 }
 
-// Whether each layer of GLM 5 has an indexer of its own. The config gives the layers' types, or a
-// pattern of F (full) and S (shared). Otherwise these are all layers before layer
-// index_skip_topk_offset - 1, and from there on every index_topk_freq-th layer.
-Result<std::vector<bool>> OwnIndexers(const Config& config) {
-    std::vector<bool> own;
-    const std::string expected = "'full' or 'shared' for each layer, 'full' for the first";
-    constexpr int64_t kMost = 4096;
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMost));
-    WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"indexer_types"}));
-    WEFT_ASSIGN(const std::string pattern, config.StringOr({"index_topk_pattern"}, ""));
-    for (const char c : types.empty() ? pattern : "") types.emplace_back(1, c);
-    for (const std::string& type : types) {
-        own.push_back(type == "full" || type == "F");
-        const bool known = own.back() || type == "shared" || type == "S";
-        if (!known) return config.Corrupt("indexer_types", expected);
-    }
-    if (own.empty()) {
-        WEFT_ASSIGN(const int64_t each, config.IntOr({"index_topk_freq"}, 1, kMost, 1));
-        WEFT_ASSIGN(const int64_t skip, config.IntOr({"index_skip_topk_offset"}, 0, kMost, 2));
-        for (int64_t layer = 0; layer < layers; ++layer) {
-            own.push_back(std::max<int64_t>(layer - skip + 1, 0) % each == 0);
-        }
-    }
-    if (static_cast<int64_t>(own.size()) < layers || !own[0]) {
-        return config.Corrupt("indexer_types", expected);
-    }
-    return own;
+Status Deepseek32Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(LatentExpertsMeta(config, meta, "sigmoid"));
+    WEFT_TRY(IndexerMeta(config, meta));  // in all layers
+    return CheckIndexerRope(config, false);
 }
 
-}  // namespace
-
-Status IndexerMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteNumbers(config, meta,
-                          {{"attention.indexer.head_count", "index_n_heads"},
-                           {"attention.indexer.key_length", "index_head_dim"},
-                           {"attention.indexer.top_k", "index_topk"}}));
-    if (meta.architecture() == "deepseek32") return {};  // all layers
-    WEFT_ASSIGN(const std::vector<bool> own, OwnIndexers(config));
-    meta.Bools("attention.indexer.types", own);
-    return {};
-}
-
-namespace {
-
-// Writes the metadata of models with an indexer.
-Status SparseMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(DeepseekMeta(config, meta, "sigmoid"));
-    WEFT_TRY(IndexerMeta(config, meta));
-    if (config.Has("indexer_rope_interleave")) {
-        WEFT_ASSIGN(const bool pairs, config.BoolOr({"indexer_rope_interleave"}, false));
-        const bool usual = meta.architecture() == "glm-dsa";
-        if (pairs != usual) {
-            return config.Corrupt("indexer_rope_interleave", usual ? "true" : "false");
-        }
-    }
-    return {};
+Status GlmDsaMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(LatentExpertsMeta(config, meta, "sigmoid"));
+    WEFT_TRY(IndexerLayersMeta(config, meta));
+    return CheckIndexerRope(config, true);
 }
 
 // Mistral Large 4, by layer: whether its heads have rotated columns.
@@ -228,8 +124,8 @@ Result<std::vector<int64_t>> LatentSources(const Config& config, const std::vect
 }
 
 Status MistralLarge4Meta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(DeepseekMeta(config, meta, "softmax"));
-    WEFT_TRY(IndexerMeta(config, meta));
+    WEFT_TRY(LatentExpertsMeta(config, meta, "softmax"));
+    WEFT_TRY(IndexerLayersMeta(config, meta));
     WEFT_ASSIGN(const std::vector<bool> rotated, RotatedLayers(config));
     WEFT_ASSIGN(const std::vector<int64_t> sources, LatentSources(config, rotated));
     meta.Bools("rope.layers", rotated);
@@ -239,67 +135,13 @@ Status MistralLarge4Meta(const Config& config, MetaWriter& meta) {
     return {};
 }
 
-// Every layer has a type with a name of its own.
-Result<Config> SparseAdjust(const Config& config) {
-    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
-    const bool usual = std::ranges::all_of(
-        types, [](const std::string& type) { return type == "indexed_attention"; });
-    if (!usual) return config.Corrupt("layer_types", "'indexed_attention' for all layers");
-    const Json json = {{"layer_types", nullptr}};
-    return WithDenseLayers(config.With(json));
-}
-
-bool IsFloat(DType dtype) {
-    return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
-// blk.N.attn_k_b [heads, latent, plain] and attn_v_b [heads, value, latent].
-Status SplitHeads(Assembly& assembly, int64_t layer, const std::string& module, int64_t plain) {
-    const Config& config = assembly.config();
-    WEFT_ASSIGN(const int64_t value, config.NeedInt({"v_head_dim"}, 1, kMostWidth));
-    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
-    WEFT_ASSIGN(MatrixPtr keys, assembly.Linear(module));
-    WEFT_ASSIGN(MatrixPtr values, assembly.Linear(module));
-    if (keys == nullptr || keys->rows() != heads * (plain + value)) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "{}: '{}' is missing, or does not have {} rows ({} heads of {} + {} dims)",
-                         assembly.folder(), module, heads * (plain + value), heads, plain, value);
-    }
-    const int64_t latent = keys->cols();
-    keys = SomeRows(std::move(keys), 0, plain, plain + value, heads * plain);
-    if (!IsFloat(keys->dtype())) {  // FP8 times a scale may exceed the range of F16
-        const bool fp8 = keys->dtype() == DType::kFP8;
-        keys = Converted(std::move(keys), fp8 ? DType::kBF16 : DType::kF16);
-    }
-    assembly.Add(Assembly::Block(layer, "attn_k_b.weight"), Transposed(std::move(keys), plain),
-                 {plain, latent, heads});
-    assembly.Add(Assembly::Block(layer, "attn_v_b.weight"),
-                 SomeRows(std::move(values), plain, value, plain + value, heads * value),
-                 {latent, value, heads});
-    return {};
-}
-
-}  // namespace
-
-Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& module) {
-    WEFT_ASSIGN(const int64_t plain,
-                assembly.config().NeedInt({"qk_nope_head_dim"}, 1, kMostWidth));
-    return SplitHeads(assembly, layer, module, plain);
-}
-
-namespace {
-
-Status DeepseekLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    return SplitKvB(assembly, layer, prefix + "self_attn.kv_b_proj");
-}
-
 // Layers without RoPE have no rotated columns. Frequencies are multiplied by exp(alpha), which a
 // GGUF file stores as divisors.
 Status MistralLarge4Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const Config& config = assembly.config();
     WEFT_ASSIGN(const std::vector<bool> rotated, RotatedLayers(config));
-    WEFT_ASSIGN(int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMostWidth));
-    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostWidth));
+    WEFT_ASSIGN(int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMostColumns));
+    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostColumns));
     if (!rotated[static_cast<size_t>(layer)]) plain += rotary;
     WEFT_TRY(SplitHeads(assembly, layer, prefix + "attention.wkv_b", plain));
     if (layer != 0) return {};
@@ -330,12 +172,12 @@ Result<Config> Hy4Adjust(const Config& config) {
         over["indexer_types"] = std::move(types);
     }
     if (!config.Has("mlp_layer_types")) over["first_k_dense_replace"] = 1;
-    return SparseAdjust(config.With(over));
+    return IndexedAdjust(config.With(over));
 }
 
 Status Hy4Meta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(DeepseekMeta(config, meta, "sigmoid"));
-    WEFT_TRY(IndexerMeta(config, meta));
+    WEFT_TRY(LatentExpertsMeta(config, meta, "sigmoid"));
+    WEFT_TRY(IndexerLayersMeta(config, meta));
     WEFT_TRY(WriteNumbers(config, meta, {{"hyper_connection.count", "hc_mult"}}));
     WEFT_ASSIGN(const double eps, config.NeedF64({"hc_eps"}));
     WEFT_ASSIGN(const double magnitude, config.NeedF64({"hc_magnitude"}));
@@ -374,10 +216,10 @@ Status AddStreamWeights(Assembly& assembly, const std::string& gguf, Names names
 // halves in the folders that transformers saves.
 Status AddHy4Rotated(Assembly& assembly, int64_t layer, const std::string& attention, bool pairs) {
     const Config& config = assembly.config();
-    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostWidth));
-    WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMostWidth));
-    WEFT_ASSIGN(const int64_t latent, config.NeedInt({"kv_lora_rank"}, 1, kMostWidth));
-    WEFT_ASSIGN(const int64_t index, config.NeedInt({"index_head_dim"}, rotary + 1, kMostWidth));
+    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostColumns));
+    WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMostColumns));
+    WEFT_ASSIGN(const int64_t latent, config.NeedInt({"kv_lora_rank"}, 1, kMostColumns));
+    WEFT_ASSIGN(const int64_t index, config.NeedInt({"index_head_dim"}, rotary + 1, kMostColumns));
     struct Rotated {
         std::string_view gguf, module;
         int64_t head = 0;  // its last `rotary` rows are rotated
@@ -476,7 +318,7 @@ Result<Config> LongcatAdjust(const Config& config) {
 }
 
 Status LongcatMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(DeepseekMeta(config, meta, "softmax"));
+    WEFT_TRY(LatentExpertsMeta(config, meta, "softmax"));
     WEFT_ASSIGN(const int64_t identities, config.IntOr({"zero_expert_num"}, 0, 1 << 16, 0));
     meta.Int("expert_zero_count", identities);
     return {};
@@ -484,7 +326,7 @@ Status LongcatMeta(const Config& config, MetaWriter& meta) {
 
 // A norm's weights, times the root of hidden_size over their number.
 Status AddScaledNorm(Assembly& assembly, const std::string& name, const std::string& gguf) {
-    WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 1, kMostWidth));
+    WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 1, kMostColumns));
     WEFT_ASSIGN(MatrixPtr norm, assembly.Checked(assembly.Column(name), name, 0));
     const double factor =
         std::sqrt(static_cast<double>(hidden) / static_cast<double>(norm->rows()));
@@ -540,16 +382,6 @@ constexpr Rule kLongcatRules[] = {
     {"ffn_%", "mlps.#.%_proj", Form::kLinear},
 };
 
-constexpr Rule kLatentRules[] = {
-    {"attn_q", "self_attn.q_proj", Form::kQuery, false},  // or through a latent
-    {"attn_q_a", "self_attn.q_a_proj", Form::kLinear, false},
-    {"attn_q_a_norm", "self_attn.q_a_layernorm", Form::kNorm, false},
-    {"attn_q_b", "self_attn.q_b_proj", Form::kQuery, false},
-    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", Form::kKey},
-    {"attn_kv_a_norm", "self_attn.kv_a_layernorm", Form::kNorm},
-    {"attn_output", "self_attn.o_proj", Form::kLinear},
-};
-
 constexpr Rule kAxK1Rules[] = {
     {"post_ffw_norm", "post_mlp_layernorm", Form::kNorm, false},
 };
@@ -582,47 +414,40 @@ constexpr Rule kMistralLarge4MoeRules[] = {
     {"ffn_%_shexp", "shared_experts.w%", Form::kLinear, false},
 };
 
-constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Config&, MetaWriter&),
-                          std::string_view defaults = "{}",
-                          Result<Config> (*adjust)(const Config&) = nullptr,
-                          std::string_view architecture = "deepseek2") {
-    return {.model_type = model_type,
-            .architecture = architecture,
-            .rules = {kPreNormRules, kLatentRules, kMoeRules, kSharedExpertsRules},
-            .meta = meta,
-            // DeepSeek-V2 and Mistral Large 4 do not normalize weights.
-            .routing = model_type == "deepseek_v2" || architecture == "mistral-large4"
-                           ? "n_group topk_group routed_scaling_factor"
-                           : kGroupRouting,
-            .layer = DeepseekLayer,
-            .adjust = adjust,
-            .defaults = defaults,
-            .rope = {.temperature = architecture == "mistral4"},
-            .draft_head = architecture == "mistral4" ? nullptr : &kDeepseekDraftHead,
-            .more_tensors =
-                "attn_k_b.weight attn_v_b.weight attn_q_a.bias?attention_bias "
-                "attn_kv_a_mqa.bias?attention_bias attn_output.bias?attention_bias"};
-}
-
-// DeepSeek-V3's attention with dense MLPs.
-constexpr Family Dense(std::string_view model_type, std::string_view defaults) {
-    Family family = Deepseek(model_type, LatentModelMeta, defaults);
-    family.rules = {kPreNormRules, kLatentRules, kMlpRules};
+// Weights of experts are not normalized.
+constexpr Family DeepseekV2() {
+    Family family = LatentFamily(
+        "deepseek_v2", Deepseek2Meta,
+        R"({"max_position_embeddings": 2048, "n_routed_experts": 64, "n_shared_experts": 2,
+                 "topk_method": "greedy"})");
+    family.routing = "n_group topk_group routed_scaling_factor";
+    family.rope.reads_interleave = false;
     return family;
 }
 
-// DeepSeek-V3 with an indexer.
-constexpr Family Sparse(std::string_view model_type, std::string_view architecture,
-                        std::string_view defaults) {
-    Family family = Deepseek(model_type, SparseMeta, defaults, SparseAdjust, architecture);
-    family.rules[4] = kIndexerRules;
+constexpr Family Mistral4() {
+    Family family = LatentFamily(
+        "mistral4", Mistral4Meta,
+        R"({"max_position_embeddings": 1048576, "kv_lora_rank": 256, "q_lora_rank": 1024,
+                 "qk_rope_head_dim": 64, "qk_nope_head_dim": 64, "v_head_dim": 128,
+                 "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 4,
+                 "moe_intermediate_size": 2048, "first_k_dense_replace": 0, "n_group": 1,
+                 "topk_group": 1, "routed_scaling_factor": 1.0, "norm_topk_prob": true,
+                 "rope_parameters": {
+                     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 128.0,
+                     "original_max_position_embeddings": 8192, "beta_fast": 32.0,
+                     "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0,
+                     "llama_4_scaling_beta": 0.1}})",
+        Mistral4Adjust, "mistral4");
+    family.rope.temperature = true;
+    family.draft_head = nullptr;
     return family;
 }
 
 // Queries are projected directly; other differences are described at their functions.
 constexpr Family MistralLarge4() {
-    Family family = Deepseek("mistral_large4", MistralLarge4Meta,
-                             R"({"max_position_embeddings": 1048576, "rms_norm_eps": 1e-5,
+    Family family = LatentFamily("mistral_large4", MistralLarge4Meta,
+                                 R"({"max_position_embeddings": 1048576, "rms_norm_eps": 1e-5,
                                  "kv_lora_rank": 512, "qk_rope_head_dim": 64,
                                  "qk_nope_head_dim": 64, "v_head_dim": 128,
                                  "n_routed_experts": 128, "n_shared_experts": 1,
@@ -636,8 +461,10 @@ constexpr Family MistralLarge4() {
                                      "factor": 2048.0, "original_max_position_embeddings": 512,
                                      "beta_fast": 32.0, "beta_slow": 1.0,
                                      "attention_factor": 1.0}})",
-                             SparseAdjust, "mistral-large4");
+                                 IndexedAdjust, "mistral-large4");
     family.also = "mistral_large4_text";
+    family.routing = "n_group topk_group routed_scaling_factor";  // weights are not normalized
+    family.rope.reads_interleave = false;
     family.rules = {kMistralLarge4Rules, kMistralLarge4MoeRules};
     family.layer = MistralLarge4Layer;
     family.caps = "final_logit_softcapping";
@@ -648,21 +475,21 @@ constexpr Family MistralLarge4() {
 // Layers with experts have a norm behind them.
 constexpr Family AxK1() {
     Family family =
-        Deepseek("axk1", Deepseek3Meta,
-                 R"({"max_position_embeddings": 32768, "kv_lora_rank": 512, "q_lora_rank": 1536,
+        LatentFamily("axk1", Deepseek3Meta,
+                     R"({"max_position_embeddings": 32768, "kv_lora_rank": 512, "q_lora_rank": 1536,
                      "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
                      "n_routed_experts": 192, "n_shared_experts": 1, "num_experts_per_tok": 8,
                      "moe_intermediate_size": 2048, "first_k_dense_replace": 1, "n_group": 8,
                      "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": true})",
-                 WithDenseLayers);
+                     WithDenseLayers);
     family.rules[4] = kAxK1Rules;
     return family;
 }
 
 constexpr Family Hy4() {
-    Family family =
-        Sparse("hy_v4", "hy_v4",
-               R"({"max_position_embeddings": 262144, "rms_norm_eps": 1e-5, "kv_lora_rank": 512,
+    Family family = IndexedFamily(
+        "hy_v4", "hy_v4", Hy4Meta,
+        R"({"max_position_embeddings": 262144, "rms_norm_eps": 1e-5, "kv_lora_rank": 512,
                    "q_lora_rank": 1536, "qk_rope_head_dim": 64, "qk_nope_head_dim": 192,
                    "v_head_dim": 256, "n_routed_experts": 256, "n_shared_experts": 1,
                    "num_experts_per_tok": 8, "moe_intermediate_size": 768, "n_group": 1,
@@ -670,7 +497,6 @@ constexpr Family Hy4() {
                    "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 16, "hc_mult": 4,
                    "hc_magnitude": 2.0, "hc_eps": 1e-6, "swiglu_limit": 10.0})");
     family.rules = {kPreNormRules, kHy4Rules, kMoeRules, kSharedExpertsRules};
-    family.meta = Hy4Meta;
     family.adjust = Hy4Adjust;
     family.layer = Hy4Layer;
     family.draft_head = nullptr;
@@ -682,17 +508,18 @@ constexpr Family Hy4() {
 }
 
 constexpr Family Longcat() {
-    Family family = Deepseek("longcat_flash", LongcatMeta,
-                             R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+    Family family = LatentFamily("longcat_flash", LongcatMeta,
+                                 R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
                                  "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64,
                                  "qk_nope_head_dim": 128, "v_head_dim": 128, "num_layers": 28,
                                  "n_routed_experts": 512, "zero_expert_num": 256,
                                  "num_experts_per_tok": 12, "intermediate_size": 12288,
                                  "moe_intermediate_size": 2048, "routed_scaling_factor": 6.0,
                                  "rope_theta": 10000000.0})",
-                             LongcatAdjust, "longcat-flash");
+                                 LongcatAdjust, "longcat-flash");
     family.rules = {kLongcatRules};
     family.routing = "routed_scaling_factor";
+    family.rope.reads_interleave = false;
     family.layer = LongcatLayer;
     family.sublayers = 2;
     family.draft_head = nullptr;
@@ -702,14 +529,15 @@ constexpr Family Longcat() {
 
 // Dense MLPs and the factors of MiniCPM.
 constexpr Family MiniCpm3() {
-    Family family = Dense("minicpm3",
-                          R"({"max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+    Family family = DenseLatentFamily("minicpm3",
+                                      R"({"max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
                               "kv_lora_rank": 256, "q_lora_rank": 768, "qk_rope_head_dim": 32,
                               "qk_nope_head_dim": 64, "v_head_dim": 64, "scale_emb": 12,
                               "scale_depth": 1.4, "dim_model_base": 256,
                               "tie_word_embeddings": true})");
     family.architecture = "minicpm3";
     family.meta = MiniCpm3Meta;
+    family.rope.reads_interleave = false;
     family.draft_head = nullptr;
     return family;
 }
@@ -720,42 +548,29 @@ constexpr std::string_view kDeepseek3Defaults =
         "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": true})";
 
 constexpr Family kDeepseekFamilies[] = {
-    Deepseek("deepseek_v2", Deepseek2Meta,
-             R"({"max_position_embeddings": 2048, "n_routed_experts": 64, "n_shared_experts": 2,
-                 "topk_method": "greedy"})"),
-    Deepseek("deepseek_v3", Deepseek3Meta, kDeepseek3Defaults),
-    Deepseek("kimi_k2", Deepseek3Meta),
-    Deepseek("kimi_k25", Deepseek3Meta, kDeepseek3Defaults),
-    Deepseek("glm4_moe_lite", Deepseek3Meta,
-             R"({"max_position_embeddings": 202752, "rms_norm_eps": 1e-5, "kv_lora_rank": 512,
+    DeepseekV2(),
+    LatentFamily("deepseek_v3", Deepseek3Meta, kDeepseek3Defaults),
+    LatentFamily("kimi_k2", Deepseek3Meta),
+    LatentFamily("kimi_k25", Deepseek3Meta, kDeepseek3Defaults),
+    LatentFamily("glm4_moe_lite", Deepseek3Meta,
+                 R"({"max_position_embeddings": 202752, "rms_norm_eps": 1e-5, "kv_lora_rank": 512,
                  "q_lora_rank": 768, "qk_rope_head_dim": 64, "qk_nope_head_dim": 192,
                  "v_head_dim": 256, "n_routed_experts": 64, "n_shared_experts": 1,
                  "num_experts_per_tok": 4, "moe_intermediate_size": 1536,
                  "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
                  "routed_scaling_factor": 1.8, "norm_topk_prob": true})",
-             WithDenseLayers),
-    Deepseek("mistral4", Mistral4Meta,
-             R"({"max_position_embeddings": 1048576, "kv_lora_rank": 256, "q_lora_rank": 1024,
-                 "qk_rope_head_dim": 64, "qk_nope_head_dim": 64, "v_head_dim": 128,
-                 "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 4,
-                 "moe_intermediate_size": 2048, "first_k_dense_replace": 0, "n_group": 1,
-                 "topk_group": 1, "routed_scaling_factor": 1.0, "norm_topk_prob": true,
-                 "rope_parameters": {
-                     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 128.0,
-                     "original_max_position_embeddings": 8192, "beta_fast": 32.0,
-                     "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0,
-                     "llama_4_scaling_beta": 0.1}})",
-             Mistral4Adjust, "mistral4"),
+                 WithDenseLayers),
+    Mistral4(),
     MistralLarge4(),
-    Sparse("deepseek_v32", "deepseek32",
-           R"({"max_position_embeddings": 163840, "kv_lora_rank": 512, "q_lora_rank": 1536,
+    IndexedFamily("deepseek_v32", "deepseek32", Deepseek32Meta,
+                  R"({"max_position_embeddings": 163840, "kv_lora_rank": 512, "q_lora_rank": 1536,
                "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
                "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
                "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "n_group": 8,
                "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": true,
                "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64})"),
-    Sparse("glm_moe_dsa", "glm-dsa",
-           R"({"max_position_embeddings": 202752, "rms_norm_eps": 1e-5, "kv_lora_rank": 512,
+    IndexedFamily("glm_moe_dsa", "glm-dsa", GlmDsaMeta,
+                  R"({"max_position_embeddings": 202752, "rms_norm_eps": 1e-5, "kv_lora_rank": 512,
                "q_lora_rank": 2048, "qk_rope_head_dim": 64, "qk_nope_head_dim": 192,
                "v_head_dim": 256, "n_routed_experts": 256, "n_shared_experts": 1,
                "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
@@ -763,8 +578,8 @@ constexpr Family kDeepseekFamilies[] = {
                "routed_scaling_factor": 2.5, "norm_topk_prob": true, "index_topk": 2048,
                "index_head_dim": 128, "index_n_heads": 32})"),
     AxK1(),
-    Deepseek("sarvam_mla", Deepseek3Meta,
-             R"({"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+    LatentFamily("sarvam_mla", Deepseek3Meta,
+                 R"({"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
                  "v_head_dim": 128, "n_routed_experts": 128, "n_shared_experts": 1,
                  "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
                  "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
@@ -772,8 +587,9 @@ constexpr Family kDeepseekFamilies[] = {
     Hy4(),
     Longcat(),
     MiniCpm3(),
-    Dense("youtu",
-          R"({"max_position_embeddings": 131072, "kv_lora_rank": 512, "q_lora_rank": 1536,
+    DenseLatentFamily(
+        "youtu",
+        R"({"max_position_embeddings": 131072, "kv_lora_rank": 512, "q_lora_rank": 1536,
               "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
               "tie_word_embeddings": true})"),
 };

@@ -4,43 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model_files/hf/assembly.h"
+#include "model_files/hf/kimi_delta.h"
 
 namespace weft::model_files::hf {
 namespace {
-
-struct KdaShape {
-    int64_t heads = 0, dim = 0, taps = 0;
-    int64_t columns() const { return heads * dim; }
-};
-
-Result<KdaShape> ReadKdaShape(const Config& config) {
-    KdaShape s;
-    WEFT_ASSIGN(s.heads, config.NeedInt({"linear_num_heads"}, 1, 4096));
-    WEFT_ASSIGN(s.dim, config.NeedInt({"linear_head_dim"}, 1, 1024));
-    WEFT_ASSIGN(s.taps, config.NeedInt({"linear_conv_kernel_dim"}, 2, 64));
-    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
-    if (s.heads == heads) return s;
-    return config.Corrupt("linear_num_heads",
-                          fmt::format("the same as num_attention_heads, {}", heads));
-}
-
-// Which layers have state.
-Result<std::vector<bool>> KdaLayers(const Config& config) {
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
-    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
-    if (types.size() != static_cast<size_t>(layers)) {
-        return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
-    }
-    std::vector<bool> kda;
-    for (const std::string& type : types) {
-        if (type != "linear_attention" && type != "full_attention") {
-            return config.Corrupt("layer_types", "only linear_attention and full_attention");
-        }
-        kda.push_back(type == "linear_attention");
-    }
-    return kda;
-}
 
 // Layer types from linear_attn_config, which lists layer numbers from 1.
 Result<Json> NamedTypes(const Config& attention, int64_t layers) {
@@ -84,50 +51,12 @@ Status TakeAttention(const Config& config, Json& over) {
     return {};
 }
 
-// Renames keys to those of DeepSeek's configs.
-Status TakeRenamed(const Config& config, Json& over) {
-    WEFT_TRY(config.MustBe("attention_bias", false));
-    WEFT_ASSIGN(const int64_t step, config.IntOr({"moe_layer_freq"}, 1, 4096, 1));
-    if (step != 1) return config.Corrupt("moe_layer_freq", "1");
-    const std::pair<const char*, const char*> names[] = {
-        {"model_max_length", "max_position_embeddings"},
-        {"moe_renormalize", "norm_topk_prob"},
-        {"num_expert_group", "n_group"},
-        {"num_experts_per_token", "num_experts_per_tok"},
-        {"num_shared_experts", "n_shared_experts"},
-        {"moe_router_activation_func", "scoring_func"}};
-    for (const auto& [from, to] : names) {
-        if (config.Has(from)) over[to] = config.json()[from];
-        // (transformers reads null as false.)
-        const bool null = config.json().contains(from) && config.json()[from].is_null();
-        if (null && to == std::string_view("norm_topk_prob")) over[to] = false;
-    }
-    return {};
-}
-
 Result<Config> KimiLinearAdjust(const Config& config) {
     WEFT_TRY(config.MustBe("mla_use_nope", true));
     Json over = Json::object();
     WEFT_TRY(TakeRenamed(config, over));
     WEFT_TRY(TakeAttention(config, over));
     return WithDenseLayers(config.With(over));
-}
-
-// All keys except those of experts.
-Status KdaMeta(const Config& config, MetaWriter& meta) {
-    WEFT_ASSIGN(const KdaShape shape, ReadKdaShape(config));
-    WEFT_ASSIGN(const std::vector<bool> kda, KdaLayers(config));
-    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 0, 1024));
-    Json heads = Json::array();  // KV heads by layer
-    for (const bool none : kda) heads.push_back(none ? 0 : 1);
-    const Json json = {{"layer_types", Json::array()},
-                       {"num_key_value_heads", std::move(heads)},
-                       {"head_dim", rotary}};
-    WEFT_TRY(WriteCommon(config.With(json), meta));
-    WEFT_TRY(LatentMeta(config, meta));
-    meta.Int("ssm.conv_kernel", shape.taps);
-    meta.Int("kda.head_dim", shape.dim);
-    return {};
 }
 
 // ---- Ling 3 -------------------------------------------------------------------------------------
@@ -243,7 +172,7 @@ Result<Config> Glm5NextAdjust(const Config& config) {
 
 Status Glm5NextMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(KdaMeta(config, meta));
-    WEFT_TRY(IndexerMeta(config, meta));
+    WEFT_TRY(IndexerLayersMeta(config, meta));
     WEFT_TRY(WriteNumbers(config, meta,
                           {{"attention.indexer.kpool", "index_kpool"},
                            {"hyper_connection.count", "hc_mult"},
@@ -260,36 +189,6 @@ Status Glm5NextMeta(const Config& config, MetaWriter& meta) {
 }
 
 // ---- Tensors ------------------------------------------------------------------------------------
-
-// Converts tensors of a layer with state that rules cannot describe: convolutions in F32, and
-// decays. `module`: its attention module, with a trailing dot. sign: of ssm_a relative to A_log.
-Status KdaLayer(Assembly& assembly, int64_t layer, const std::string& module, float sign) {
-    WEFT_ASSIGN(const KdaShape shape, ReadKdaShape(assembly.config()));
-    const auto checked = [&](MatrixPtr matrix, const std::string& name, int64_t rows,
-                             int64_t cols) -> Result<MatrixPtr> {
-        if (matrix != nullptr && matrix->rows() == rows && matrix->cols() == cols) return matrix;
-        return MakeError(ErrorCode::kCorrupt,
-                         "{}: tensor '{}' is missing, or does not have the shape {} x {} of "
-                         "config.json",
-                         assembly.folder(), name, rows, cols);
-    };
-    for (const char* each : {"q", "k", "v"}) {
-        const std::string name = fmt::format("{}{}_conv1d.weight", module, each);
-        WEFT_ASSIGN(MatrixPtr taps, assembly.Tensor(name));
-        WEFT_ASSIGN(taps, checked(std::move(taps), name, shape.columns(), shape.taps));
-        assembly.Add(Assembly::Block(layer, fmt::format("ssm_conv1d_{}.weight", each)),
-                     Converted(std::move(taps), DType::kF32), {shape.taps, 1, shape.columns()});
-    }
-    const std::string rates = module + "A_log", steps = module + "dt_bias";
-    WEFT_ASSIGN(MatrixPtr column, assembly.Column(rates));
-    WEFT_ASSIGN(column, checked(std::move(column), rates, shape.heads, 1));
-    column = Changed(std::move(column), [sign](float log) { return sign * std::exp(log); });
-    assembly.Add(Assembly::Block(layer, "ssm_a"), std::move(column), {1, shape.heads});
-    WEFT_ASSIGN(MatrixPtr bias, assembly.Column(steps));
-    WEFT_ASSIGN(bias, checked(std::move(bias), steps, shape.columns(), 1));
-    assembly.AddVector(Assembly::Block(layer, "ssm_dt.bias"), std::move(bias));
-    return {};
-}
 
 Status KimiLinearLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     WEFT_ASSIGN(const std::vector<bool> kda, KdaLayers(assembly.config()));
@@ -344,25 +243,6 @@ constexpr Rule kGlm5NextStreams[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
     {"ffn_norm", "post_attention_layernorm", Form::kNorm},
 };
-constexpr Rule kKimiAttentionRules[] = {
-    {"attn_q", "self_attn.q_proj", Form::kLinear, false},
-    {"attn_q_a", "self_attn.q_a_proj", Form::kLinear, false},
-    {"attn_q_a_norm", "self_attn.q_a_layernorm", Form::kNorm, false},
-    {"attn_q_b", "self_attn.q_b_proj", Form::kLinear, false},
-    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", Form::kLinear, false},
-    {"attn_kv_a_norm", "self_attn.kv_a_layernorm", Form::kNorm, false},
-    {"attn_output", "self_attn.o_proj", Form::kLinear},
-};
-constexpr Rule kKdaRules[] = {
-    {"attn_k", "self_attn.k_proj", Form::kLinear, false},
-    {"attn_v", "self_attn.v_proj", Form::kLinear, false},
-    {"ssm_f_a", "self_attn.f_a_proj", Form::kLinear, false},
-    {"ssm_f_b", "self_attn.f_b_proj", Form::kLinear, false},
-    {"ssm_beta", "self_attn.b_proj", Form::kLinear, false},
-    {"ssm_g_a", "self_attn.g_a_proj", Form::kLinear, false},
-    {"ssm_g_b", "self_attn.g_b_proj", Form::kLinear, false},
-    {"ssm_norm.weight", "self_attn.o_norm.weight", Form::kVector, false},
-};
 constexpr Rule kKimiMoeRules[] = {
     {"ffn_%", "mlp.%_proj", Form::kLinear, false},
     {"ffn_%", "block_sparse_moe.%_proj", Form::kLinear, false},  // saved by transformers
@@ -395,7 +275,7 @@ constexpr Rule kLing3KdaRules[] = {
 constexpr Family kKimiLinearFamilies[] = {
     {.model_type = "kimi_linear",
      .architecture = "kimi-linear",
-     .rules = {kPreNormRules, kKimiAttentionRules, kKdaRules, kKimiMoeRules, kKimiSharedRules},
+     .rules = {kPreNormRules, kSomeLatentRules, kKdaRules, kKimiMoeRules, kKimiSharedRules},
      .meta = KdaMeta,
      .gating = "sigmoid",
      .routing = kGroupRouting,
@@ -430,7 +310,7 @@ constexpr Family kKimiLinearFamilies[] = {
     {.model_type = "glm5_next",
      .also = "glm5_next_text",
      .architecture = "glm5-next",
-     .rules = {kGlm5NextStreams, kKimiAttentionRules, kKdaRules, kMoeRules, kSharedExpertsRules,
+     .rules = {kGlm5NextStreams, kSomeLatentRules, kKdaRules, kMoeRules, kSharedExpertsRules,
                kIndexerRules},
      .meta = Glm5NextMeta,
      .routing = kGroupRouting,

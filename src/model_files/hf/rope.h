@@ -29,6 +29,7 @@ struct RopeTraits {
     // mrope_section is accepted: it divides the pairs of a head into time, height and width, which
     // have equal positions in text. "mrope" is an old name for the default.
     bool mrope = false;
+    bool reads_interleave = false;  // rope_interleave may be false (latent.h)
     // llama_4_scaling_beta is applied: queries are scaled by a factor that grows with the position.
     bool temperature = false;
     // Keys of GGUF: yarn_log_multiplier is this many times mscale_all_dim; a magnitude is written
