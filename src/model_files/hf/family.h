@@ -264,9 +264,6 @@ Result<std::vector<bool>> DenseLayers(const Config& config);
 // WriteCommon, and Granite's factors.
 Status WriteGranite(const Config& config, MetaWriter& meta);
 
-// Which layers of Qwen3-Next and Qwen 3.5 have recurrent state.
-Result<std::vector<bool>> RecurrentLayers(const Config& config);
-
 // The config with mlp_layer_types ("dense" or "sparse" per layer), if present, converted to
 // first_k_dense_replace and mlp_only_layers. kCorrupt: an unknown type, or a wrong number of
 // entries.

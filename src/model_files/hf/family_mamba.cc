@@ -36,14 +36,6 @@ Result<Config> JambaAdjust(const Config& config) {
                             {"inner_size", expand * hidden}});
 }
 
-Status WriteMambaSizes(const Config& config, MetaWriter& meta) {
-    return WriteNumbers(config, meta,
-                        {{"ssm.conv_kernel", "conv_kernel"},
-                         {"ssm.state_size", "state_size"},
-                         {"ssm.time_step_rank", "time_step_rank"},
-                         {"ssm.inner_size", "inner_size"}});
-}
-
 Status JambaMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_TRY(WriteMambaSizes(config, meta));
@@ -116,15 +108,6 @@ Status Mamba2Layer(Assembly& assembly, int64_t layer, const std::string& prefix)
 }
 
 // ---- Tensors ------------------------------------------------------------------------------------
-
-// Each channel has a state of its own.
-Status AddChannels(Assembly& assembly, int64_t layer, const std::string& module) {
-    const Config& config = assembly.config();
-    WEFT_ASSIGN(const int64_t inner, config.NeedInt({"inner_size"}, 1, kMostMambaColumns));
-    WEFT_ASSIGN(const int64_t state, config.NeedInt({"state_size"}, 1, 1024));
-    WEFT_ASSIGN(const int64_t taps, config.NeedInt({"conv_kernel"}, 2, 64));
-    return AddState(assembly, layer, module, {inner, state, inner, taps});
-}
 
 Status JambaLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     WEFT_ASSIGN(const std::vector<int64_t> kv, assembly.config().Ints({"num_key_value_heads"}));

@@ -3,68 +3,18 @@
 #include <algorithm>
 
 #include "model_files/hf/assembly.h"
-#include "model_files/hf/family.h"
+#include "model_files/hf/mixed_layers.h"
 
 namespace weft::model_files::hf {
 namespace {
-
-constexpr int64_t kMixedLayers = 4096, kMixedHeads = 4096, kMixedWindow = 1ll << 31;
-constexpr std::string_view kOfWindow = "sliding_attention", kOfAll = "full_attention";
-
-// A list with an entry per layer; further entries belong to multi-token prediction layers and are
-// dropped.
-template <typename T>
-Result<std::vector<T>> EachLayers(const Config& config, const char* key, std::vector<T> list) {
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMixedLayers));
-    if (!list.empty() && static_cast<int64_t>(list.size()) < layers) {
-        return config.Corrupt(key, fmt::format("an entry for each of {} layers", layers));
-    }
-    if (!list.empty()) list.resize(static_cast<size_t>(layers));
-    return list;
-}
-
-// layer_types; `slides` gives them if the config has none.
-Result<std::vector<std::string>> TypesOf(const Config& config, bool (*slides)(int64_t layer)) {
-    WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"layer_types"}));
-    WEFT_ASSIGN(types, EachLayers(config, "layer_types", std::move(types)));
-    if (!types.empty()) return types;
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMixedLayers));
-    for (int64_t layer = 0; layer < layers; ++layer) {
-        types.emplace_back(slides(layer) ? kOfWindow : kOfAll);
-    }
-    return types;
-}
-
-// One number per layer, by the layer's type.
-Json HeadsByType(const std::vector<std::string>& types, int64_t full, int64_t sliding) {
-    Json heads = Json::array();
-    for (const std::string& type : types) heads.push_back(type == kOfWindow ? sliding : full);
-    return heads;
-}
-
-// Writes the window and the RoPE of windowed layers; nothing if no layer is windowed.
-Status WriteMixed(const Config& config, MetaWriter& meta, bool whole_heads) {
-    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
-    if (std::ranges::find(types, kOfWindow) == types.end()) return {};
-    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, kMixedWindow));
-    WEFT_TRY(WriteWindow(config, meta, window, nullptr));
-    if (whole_heads) {
-        WEFT_ASSIGN(const int64_t head_dim, config.NeedInt({"head_dim"}, 2, 1024));
-        WEFT_ASSIGN(const Config rope, config.Sub({"rope_parameters"}));
-        WEFT_ASSIGN(const double share, rope.F64Or({"windowed_share"}, 1.0));
-        meta.Int("rope.dimension_count_swa",
-                 static_cast<int64_t>(static_cast<double>(head_dim) * share));
-    }
-    return WriteWindowedBase(config, meta);
-}
 
 // ---- Trinity ------------------------------------------------------------------------------------
 
 Result<Config> AfmoeAdjust(const Config& config) {
     WEFT_TRY(config.MustBe("route_norm", true));
     WEFT_ASSIGN(const int64_t step,
-                config.IntOr({"global_attn_every_n_layers"}, 1, kMixedLayers, 4));
-    WEFT_ASSIGN(const int64_t dense, config.NeedInt({"num_dense_layers"}, 0, kMixedLayers));
+                config.IntOr({"global_attn_every_n_layers"}, 1, kMostLayers, 4));
+    WEFT_ASSIGN(const int64_t dense, config.NeedInt({"num_dense_layers"}, 0, kMostLayers));
     WEFT_ASSIGN(const int64_t shared, config.NeedInt({"num_shared_experts"}, 0, 64));
     WEFT_ASSIGN(const double scale, config.NeedF64({"route_scale"}));
     const Json over = {{"sliding_window_pattern", step},
@@ -85,7 +35,7 @@ Result<EndScales> AfmoeEnds(const Config& config) {
 
 Status AfmoeMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMixedWindow, 0));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostContext, 0));
     WEFT_TRY(WriteWindow(config, meta, window, nullptr));
     return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
 }
@@ -94,7 +44,7 @@ Status AfmoeMeta(const Config& config, MetaWriter& meta) {
 
 // Layers without a window (every fourth, counted from the last) have no RoPE.
 Result<Config> MuseAdjust(const Config& config) {
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMixedLayers));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     std::vector<std::string> types;
     WEFT_ASSIGN(types, config.Strings({"layer_types"}));
     WEFT_ASSIGN(types, EachLayers(config, "layer_types", std::move(types)));
@@ -127,7 +77,7 @@ Status MuseMeta(const Config& config, MetaWriter& meta) {
         if (!(value > 0)) return config.Corrupt(from, "more than 0");
         meta.F32(key, value);
     }
-    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, kMixedWindow));
+    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, kMostContext));
     return WriteWindow(config, meta, window, nullptr);
 }
 
@@ -204,12 +154,12 @@ Result<Config> MimoAdjust(const Config& config) {
             types[layer] = hybrid[layer] != 0 ? kOfWindow : kOfAll;
         }
     }
-    WEFT_ASSIGN(const int64_t kv, config.NeedInt({"num_key_value_heads"}, 1, kMixedHeads));
+    WEFT_ASSIGN(const int64_t kv, config.NeedInt({"num_key_value_heads"}, 1, kMostHeads));
     WEFT_ASSIGN(const int64_t windowed,
-                config.IntOr({"swa_num_key_value_heads"}, 1, kMixedHeads, 2 * kv));
-    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMixedHeads));
+                config.IntOr({"swa_num_key_value_heads"}, 1, kMostHeads, 2 * kv));
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostHeads));
     WEFT_ASSIGN(const int64_t windowed_heads,
-                config.IntOr({"swa_num_attention_heads"}, 1, kMixedHeads, heads));
+                config.IntOr({"swa_num_attention_heads"}, 1, kMostHeads, heads));
     WEFT_ASSIGN(const double eps, config.NeedF64({"layernorm_epsilon", "rms_norm_eps"}));
     Json over = {{"layer_types", types},
                  {"rms_norm_eps", eps},
@@ -223,7 +173,7 @@ Result<Config> MimoAdjust(const Config& config) {
     }
     // sliding_window_size counts the tokens before the query's own.
     if (config.Has("sliding_window_size")) {
-        WEFT_ASSIGN(const int64_t before, config.NeedInt({"sliding_window_size"}, 1, kMixedWindow));
+        WEFT_ASSIGN(const int64_t before, config.NeedInt({"sliding_window_size"}, 1, kMostContext));
         over["sliding_window"] = before + 1;
     }
     if (!config.Has("rope_parameters")) {
@@ -251,7 +201,7 @@ Status MimoMeta(const Config& config, MetaWriter& meta) {
 // Q, K and V of a layer in one FP8 matrix, which was sharded for tensor parallelism before it was
 // quantized: each shard has its own rows of Q, K and V and its own blocks of scales, of which the
 // last may be partial.
-struct FusedQkv {
+struct ShardedQkv {
     int64_t heads, kv_heads, head_dim, value_dim;
     int64_t Rows() const { return heads * head_dim + kv_heads * (head_dim + value_dim); }
     // Whether `shards` shards with blocks of `block` rows have `scale_rows` rows of scales.
@@ -263,20 +213,20 @@ struct FusedQkv {
 
 Result<int64_t> IntOfLayer(const Config& config, std::string_view key, int64_t layer) {
     if (!config.Has(key) || !config.json()[key].is_array()) {
-        return config.NeedInt({key}, 1, kMixedHeads);
+        return config.NeedInt({key}, 1, kMostHeads);
     }
     WEFT_ASSIGN(const std::vector<int64_t> list, config.Ints({key}));
     const auto at = static_cast<size_t>(layer);
-    if (at < list.size() && list[at] >= 1 && list[at] <= kMixedHeads) return list[at];
+    if (at < list.size() && list[at] >= 1 && list[at] <= kMostHeads) return list[at];
     return config.Corrupt(key, "a number of heads for each layer");
 }
 
-Result<FusedQkv> FusedQkvOf(const Config& config, int64_t layer) {
-    FusedQkv fused{};
+Result<ShardedQkv> FusedQkvOf(const Config& config, int64_t layer) {
+    ShardedQkv fused{};
     WEFT_ASSIGN(fused.heads, IntOfLayer(config, "num_attention_heads", layer));
     WEFT_ASSIGN(fused.kv_heads, IntOfLayer(config, "num_key_value_heads", layer));
-    WEFT_ASSIGN(fused.head_dim, config.NeedInt({"head_dim"}, 1, kMixedHeads));
-    WEFT_ASSIGN(fused.value_dim, config.NeedInt({"v_head_dim"}, 1, kMixedHeads));
+    WEFT_ASSIGN(fused.head_dim, config.NeedInt({"head_dim"}, 1, kMostHeads));
+    WEFT_ASSIGN(fused.value_dim, config.NeedInt({"v_head_dim"}, 1, kMostHeads));
     return fused;
 }
 
@@ -300,7 +250,7 @@ Result<int64_t> ShardsOfQkv(const Assembly& assembly, const std::string& begin) 
                              "the layout is derived",
                              assembly.folder(), module);
         }
-        WEFT_ASSIGN(const FusedQkv fused, FusedQkvOf(config, layer));
+        WEFT_ASSIGN(const ShardedQkv fused, FusedQkvOf(config, layer));
         if (weight->shape[0] != fused.Rows()) {
             return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} rows; expected {}",
                              assembly.folder(), module, weight->shape[0], fused.Rows());
@@ -323,7 +273,7 @@ Status MimoLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const std::string own = fmt::format("{}.", layer);
     WEFT_ASSIGN(const int64_t shards,
                 ShardsOfQkv(assembly, prefix.substr(0, prefix.size() - own.size())));
-    WEFT_ASSIGN(const FusedQkv fused, FusedQkvOf(assembly.config(), layer));
+    WEFT_ASSIGN(const ShardedQkv fused, FusedQkvOf(assembly.config(), layer));
     int64_t first = 0;  // row within a shard
     for (const auto& [name, rows] : {std::pair{"attn_q", fused.heads * fused.head_dim},
                                      std::pair{"attn_k", fused.kv_heads * fused.head_dim},
@@ -375,20 +325,20 @@ Result<int64_t> StepWindowedHeads(const Config& config, int64_t heads) {
         }
         return other.Corrupt(own, "the same as in the other layers");
     }
-    WEFT_ASSIGN(const int64_t named, other.IntOr({"num_attention_heads"}, 1, kMixedHeads, heads));
-    return config.IntOr({"num_sliding_attention_heads"}, 1, kMixedHeads, named);
+    WEFT_ASSIGN(const int64_t named, other.IntOr({"num_attention_heads"}, 1, kMostHeads, heads));
+    return config.IntOr({"num_sliding_attention_heads"}, 1, kMostHeads, named);
 }
 
 Result<Config> StepAdjust(const Config& config) {
     WEFT_TRY(config.MustBe("use_bidirectional_attention", false));
     WEFT_TRY(config.MustBe("mlp_bias", false));
-    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMixedHeads));
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostHeads));
     WEFT_ASSIGN(const int64_t windowed, StepWindowedHeads(config, heads));
     WEFT_ASSIGN(const double head_dim, config.NeedF64({"head_dim"}));
     WEFT_ASSIGN(const double scalar, config.F64Or({"query_pre_attn_scalar"}, head_dim));
     if (scalar != head_dim) return config.Corrupt("query_pre_attn_scalar", "head_dim");
     WEFT_ASSIGN(const int64_t groups,
-                config.NeedInt({"num_attention_groups", "num_key_value_heads"}, 1, kMixedHeads));
+                config.NeedInt({"num_attention_groups", "num_key_value_heads"}, 1, kMostHeads));
     WEFT_ASSIGN(const int64_t experts,
                 config.NeedInt({"moe_num_experts", "n_routed_experts"}, 1, 1 << 16));
     WEFT_ASSIGN(const int64_t used,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "model_files/hf/delta_net.h"
 
 namespace weft::model_files::hf {
 namespace {

@@ -97,6 +97,14 @@ void WriteMamba(const MambaShape& s, MetaWriter& meta) {
     meta.Int("ssm.inner_size", s.inner());
 }
 
+Status WriteMambaSizes(const Config& config, MetaWriter& meta) {
+    return WriteNumbers(config, meta,
+                        {{"ssm.conv_kernel", "conv_kernel"},
+                         {"ssm.state_size", "state_size"},
+                         {"ssm.time_step_rank", "time_step_rank"},
+                         {"ssm.inner_size", "inner_size"}});
+}
+
 Status AddMamba(Assembly& assembly, int64_t layer, const std::string& prefix, const MambaShape& s,
                 const MambaScales& scales) {
     return MambaLayer(assembly, layer, prefix).Add(s, scales);
@@ -104,6 +112,14 @@ Status AddMamba(Assembly& assembly, int64_t layer, const std::string& prefix, co
 
 Status AddState(Assembly& assembly, int64_t layer, const std::string& prefix, const StateShape& s) {
     return MambaLayer(assembly, layer, prefix).AddState(s);
+}
+
+Status AddChannels(Assembly& assembly, int64_t layer, const std::string& module) {
+    const Config& config = assembly.config();
+    WEFT_ASSIGN(const int64_t inner, config.NeedInt({"inner_size"}, 1, kMostColumns));
+    WEFT_ASSIGN(const int64_t state, config.NeedInt({"state_size"}, 1, 1024));
+    WEFT_ASSIGN(const int64_t taps, config.NeedInt({"conv_kernel"}, 2, 64));
+    return AddState(assembly, layer, module, {inner, state, inner, taps});
 }
 
 Status CheckSteps(const Config& config) {

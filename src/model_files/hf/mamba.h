@@ -40,6 +40,10 @@ struct StateShape {
 // Errors: kCorrupt, naming the tensor.
 Status AddState(Assembly& assembly, int64_t layer, const std::string& prefix, const StateShape& s);
 
+// Mamba's first version, in which each channel has a state of its own: the keys and the recurrence.
+Status WriteMambaSizes(const Config& config, MetaWriter& meta);
+Status AddChannels(Assembly& assembly, int64_t layer, const std::string& prefix);
+
 // Norms of layers whose MLP is called feed_forward.
 inline constexpr Rule kPreFfNormRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},

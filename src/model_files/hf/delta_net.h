@@ -1,0 +1,26 @@
+// Gated delta nets of Hugging Face folders (Qwen3-Next, Qwen 3.5, OLMo-Hybrid).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model_files/hf/assembly.h"
+
+namespace weft::model_files::hf {
+
+// Which layers have recurrent state.
+Result<std::vector<bool>> RecurrentLayers(const Config& config);
+Status DeltaNetMeta(const Config& config, MetaWriter& meta);
+
+// The projections of a layer: one tensor with, for each key head, its query, key, values and gates;
+// one tensor for each kind, with value heads ordered key head by key head (GGUF files have the
+// first one of each key head, then the second of each, and so on); or all separate.
+enum class DeltaForm : uint8_t { kTogether, kByKind, kSeparate };
+Status AddDeltaNet(Assembly& assembly, int64_t layer, const std::string& prefix, DeltaForm form);
+
+// Family::adapted for each form.
+Result<std::vector<AdaptedPart>> TogetherParts(const ModelSource& source);
+Result<std::vector<AdaptedPart>> ByKindParts(const ModelSource& source);
+Result<std::vector<AdaptedPart>> SeparateParts(const ModelSource& source);
+
+}  // namespace weft::model_files::hf
