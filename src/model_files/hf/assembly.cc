@@ -60,6 +60,20 @@ Result<MatrixPtr> Assembly::Checked(Result<MatrixPtr> matrix, const std::string&
                      name, (*matrix)->rows(), rows);
 }
 
+Status Assembly::AddPositions(const std::string& name, int64_t first) {
+    WEFT_ASSIGN(MatrixPtr table, Checked(Tensor(name), name, 0));
+    const int64_t rows = table->rows();
+    if (rows <= first) return Missing(name);
+    Add("position_embd.weight",
+        SomeRows(std::move(table), first, rows - first, rows, rows - first));
+    return {};
+}
+
+std::string Assembly::Beside(const std::string& prefix, std::string_view layers,
+                             std::string_view name) {
+    return prefix.substr(0, prefix.rfind(layers)) + std::string(name);
+}
+
 std::string Assembly::Block(int64_t layer, std::string_view name) {
     return fmt::format("blk.{}.{}", layer, name);
 }

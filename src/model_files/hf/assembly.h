@@ -78,6 +78,11 @@ class Assembly {
     // rows: of the layer, or 0.
     Status AddScaledLinear(const std::string& base, const std::string& module, int64_t rows,
                            const std::vector<RowScale>& scales, std::vector<RowScale> of_bias);
+    // Adds the table of vectors by position, from row `first` on.
+    Status AddPositions(const std::string& name, int64_t first);
+    // The name beside the layers: "transformer.wpe" for the layer "transformer.h.0." of "h.".
+    static std::string Beside(const std::string& prefix, std::string_view layers,
+                              std::string_view name);
     // "blk.3." + name, for layer 3.
     static std::string Block(int64_t layer, std::string_view name);
 

@@ -428,6 +428,34 @@ Config Renamed(const Config& config, const KeyNames& names) {
     return config.With(over);
 }
 
+Result<Config> UsualKeys(const Config& config, const KeyNames& names) {
+    const Config renamed = Renamed(config, names);
+    WEFT_ASSIGN(const int64_t hidden, renamed.NeedInt({"hidden_size"}, 1, kMostColumns));
+    WEFT_ASSIGN(const int64_t heads, renamed.NeedInt({"num_attention_heads"}, 1, 4096));
+    WEFT_ASSIGN(const int64_t ffn, renamed.IntOr({"intermediate_size"}, 1, 1 << 22, 4 * hidden));
+    WEFT_ASSIGN(const int64_t kv, renamed.IntOr({"num_key_value_heads"}, 1, heads, heads));
+    return renamed.With(Json{{"rms_norm_eps", nullptr},  // transformers ignores it
+                             {"intermediate_size", ffn},
+                             {"num_key_value_heads", kv}});
+}
+
+Result<Config> PlainKeys(const Config& config) {
+    return UsualKeys(config, {});
+}
+
+Result<Config> NoRmsNorms(const Config& config) {
+    return config.With(Json{{"rms_norm_eps", nullptr}});
+}
+
+KeyNames GptNames() {
+    return {{"hidden_size", "n_embd"},
+            {"num_hidden_layers", "n_layer"},
+            {"num_attention_heads", "n_head"},
+            {"intermediate_size", "n_inner"},
+            {"max_position_embeddings", "n_positions"},
+            {"hidden_act", "activation_function"}};
+}
+
 namespace {
 
 Status WriteActivated(const Config& config, MetaWriter& meta, std::string_view usual) {
@@ -531,6 +559,47 @@ Status WindowEverywhere(const Config& config, MetaWriter& meta) {
         return config.Corrupt("layer_types", "sliding_attention of all layers of such a model");
     }
     return WriteWindow(config, meta, window, [](int64_t) { return true; });
+}
+
+Status WriteUsedWindow(const Config& config, MetaWriter& meta, bool alternate) {
+    WEFT_ASSIGN(const bool used, config.BoolOr({"use_sliding_window"}, false));
+    if (!used || (!alternate && !config.Has("sliding_window"))) return {};
+    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, kMostContext));
+    if (config.Has("layer_types")) {
+        return WriteWindow(config, meta, window, [](int64_t) { return false; });
+    }
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
+    WEFT_ASSIGN(const int64_t full, config.IntOr({"max_window_layers"}, 0, kMostLayers, 28));
+    Json types = Json::array();
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        const bool slides = alternate ? layer % 2 == 0 && layer < full : layer >= full;
+        types.push_back(slides ? "sliding_attention" : "full_attention");
+    }
+    const Config typed = config.With(Json{{"layer_types", types}});
+    return WriteWindow(typed, meta, window, [](int64_t) { return false; });
+}
+
+Status WriteScales(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    const struct {
+        std::string_view key, from;
+    } scales[] = {{"attention.scale", "attention_multiplier"},
+                  {"embedding_scale", "embedding_multiplier"},
+                  {"residual_scale", "residual_multiplier"},
+                  {"logit_scale", "logits_scaling"}};
+    for (const auto& [key, from] : scales) {
+        WEFT_ASSIGN(const double value, config.NeedF64({from}));
+        meta.F32(key, value);
+    }
+    return {};
+}
+
+Status CheckClampedUnits(const Config& config) {
+    WEFT_ASSIGN(const double limit, config.F64Or({"swiglu_limit"}, 7.0));
+    if (limit != 7.0) return config.Corrupt("swiglu_limit", "7");
+    WEFT_ASSIGN(const double alpha, config.F64Or({"swiglu_alpha"}, 1.702));
+    if (alpha != 1.702) return config.Corrupt("swiglu_alpha", "1.702");
+    return {};
 }
 
 }  // namespace weft::model_files::hf

@@ -169,6 +169,15 @@ inline constexpr Rule kPreNormRules[] = {
 inline constexpr Rule kMlpRules[] = {
     {"ffn_%", "mlp.%_proj", Form::kLinear},
 };
+inline constexpr Rule kUngatedMlpRules[] = {
+    {"ffn_up", "mlp.up_proj", Form::kLinear},
+    {"ffn_down", "mlp.down_proj", Form::kLinear},
+};
+// Norms behind attention and the MLP.
+inline constexpr Rule kPostNormRules[] = {
+    {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
+    {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
+};
 
 struct Family {
     std::string_view model_type;    // in config.json
@@ -261,8 +270,8 @@ Status WriteNumbers(const Config& config, MetaWriter& meta,
 // layers in mlp_only_layers, the layers that decoder_sparse_step skips, and those that keys with an
 // entry per layer name.
 Result<std::vector<bool>> DenseLayers(const Config& config);
-// WriteCommon, and Granite's factors.
-Status WriteGranite(const Config& config, MetaWriter& meta);
+// WriteCommon, and the factors of Granite's keys.
+Status WriteScales(const Config& config, MetaWriter& meta);
 
 // The config with mlp_layer_types ("dense" or "sparse" per layer), if present, converted to
 // first_k_dense_replace and mlp_only_layers. kCorrupt: an unknown type, or a wrong number of
@@ -285,6 +294,14 @@ Result<std::vector<bool>> WithDraftHead(const Config& config, const MetaWriter& 
 // The config with keys by their present names. names: the present key, the key in config.json.
 using KeyNames = std::vector<std::pair<std::string_view, std::string_view>>;
 Config Renamed(const Config& config, const KeyNames& names);
+// The same for models before Llama: an MLP has 4 times the columns of the residual stream, and
+// there are as many KV heads as query heads, unless the config says otherwise. PlainKeys renames
+// none.
+Result<Config> UsualKeys(const Config& config, const KeyNames& names);
+Result<Config> PlainKeys(const Config& config);
+KeyNames GptNames();
+// The config without an epsilon of RMS norms, which transformers ignores in these families.
+Result<Config> NoRmsNorms(const Config& config);
 
 // WriteCommon for MLPs whose activation is `hidden_act`: without a gate, or gated ("silu" needs no
 // key).
@@ -297,10 +314,17 @@ Status WriteClamp(const Config& config, MetaWriter& meta);
 // Writes `sliding_window` for all layers; null: no window.
 Status WindowEverywhere(const Config& config, MetaWriter& meta);
 
+// If use_sliding_window is set: layers from max_window_layers on are windowed; alternate: every
+// second layer before it.
+Status WriteUsedWindow(const Config& config, MetaWriter& meta, bool alternate = false);
+
 // If the config has a window but no layer_types, adds them from sliding_window_pattern: a number n
 // (from layer `first` on, all layers but each n-th are windowed; earlier layers are not), or a
 // repeated string of letters L (windowed) and G. `usual`: the number if the key is absent.
 Result<Config> WithLayerTypes(const Config& config, int64_t usual, int64_t first = 0);
+
+// Only this clamped SwiGLU is supported (tensor/activation.h).
+Status CheckClampedUnits(const Config& config);
 
 // DeepSeek and GLM.
 inline constexpr DraftHeadNames kDeepseekDraftHead = {"eh_proj", "enorm", "hnorm",
@@ -321,6 +345,11 @@ inline constexpr Rule kMoeRules[] = {
     {"ffn_%", "mlp.%_proj", Form::kLinear, false},
     {"ffn_gate_inp", "mlp.gate", Form::kRouter, false},
     {"ffn_%_exps", "mlp.experts.*.%_proj", Form::kExperts, false},
+};
+inline constexpr Rule kBlockSparseMoeRules[] = {
+    {"ffn_gate_inp", "block_sparse_moe.gate", Form::kRouter, false},
+    {"ffn_%_exps", "block_sparse_moe.experts.*.w%", Form::kExperts, false},
+    {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", Form::kVector, false},
 };
 inline constexpr Rule kSharedExpertsRules[] = {
     {"ffn_%_shexp", "mlp.shared_experts.%_proj", Form::kLinear, false},

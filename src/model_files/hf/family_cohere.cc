@@ -7,8 +7,6 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMostCohereWindow = 1ll << 31, kMostDense = 4096;
-
 Status Cohere2Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_ASSIGN(const double scale, config.NeedF64({"logit_scale"}));
@@ -16,13 +14,8 @@ Status Cohere2Meta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const double rotary, config.F64Or({"rotary_pct"}, 1.0));
     if (rotary != 1) return config.Corrupt("rotary_pct", "1");
     WEFT_TRY(config.MustBe("use_parallel_block", true));
-    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostCohereWindow, 0));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostContext, 0));
     return WriteWindow(config, meta, window, [](int64_t layer) { return (layer + 1) % 4 != 0; });
-}
-
-// transformers ignores an epsilon of RMS norms.
-Result<Config> CohereAdjust(const Config& config) {
-    return config.With(Json{{"rms_norm_eps", nullptr}});
 }
 
 Status CohereMeta(const Config& config, MetaWriter& meta) {
@@ -33,14 +26,14 @@ Status CohereMeta(const Config& config, MetaWriter& meta) {
 }
 
 Result<Config> Cohere2Adjust(const Config& config) {
-    WEFT_ASSIGN(const Config adjusted, CohereAdjust(config));
+    WEFT_ASSIGN(const Config adjusted, NoRmsNorms(config));
     return WithLayerTypes(adjusted, 4);
 }
 
 // Number of leading `dense` layers; other layers must not be dense.
 Result<int64_t> LeadingDense(const Config& config) {
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"mlp_layer_types"}));
-    if (types.empty()) return config.IntOr({"first_k_dense_replace"}, 0, kMostDense, 0);
+    if (types.empty()) return config.IntOr({"first_k_dense_replace"}, 0, kMostLayers, 0);
     const auto sparse = std::ranges::find_if(types, [](const auto& t) { return t != "dense"; });
     if (std::find(sparse, types.end(), "dense") == types.end()) return sparse - types.begin();
     return config.Corrupt("mlp_layer_types", "layers of type 'dense' before all others");
@@ -59,7 +52,7 @@ Result<Config> Cohere2MoeAdjust(const Config& config) {
         return config.Corrupt("shared_expert_combination_strategy", "'average'");
     }
     WEFT_ASSIGN(const int64_t pattern,
-                config.IntOr({"prefix_dense_sliding_window_pattern"}, 1, kMostDense, 1));
+                config.IntOr({"prefix_dense_sliding_window_pattern"}, 1, kMostLayers, 1));
     if (dense > 0 && pattern != 1) {
         return config.Corrupt("prefix_dense_sliding_window_pattern", "1");
     }
@@ -69,9 +62,9 @@ Result<Config> Cohere2MoeAdjust(const Config& config) {
         {"first_k_dense_replace", dense}, {"intermediate_size", dense_ffn},
         {"moe_intermediate_size", ffn},   {"scoring_func", function},
         {"n_shared_experts", shared},     {"norm_topk_prob", norm || function == "softmax"}};
-    WEFT_ASSIGN(const int64_t step, config.IntOr({"sliding_window_pattern"}, 1, kMostDense, 4));
+    WEFT_ASSIGN(const int64_t step, config.IntOr({"sliding_window_pattern"}, 1, kMostLayers, 4));
     // The pattern of windows begins after these layers, whatever mlp_layer_types says.
-    WEFT_ASSIGN(const int64_t first, config.IntOr({"first_k_dense_replace"}, 0, kMostDense, 0));
+    WEFT_ASSIGN(const int64_t first, config.IntOr({"first_k_dense_replace"}, 0, kMostLayers, 0));
     return WithLayerTypes(config.With(over), step, first);
 }
 
@@ -103,7 +96,7 @@ constexpr Family kCohereFamilies[] = {
      .rules = {kCohereRules, kAttentionRules, kMlpRules, kCohereHeadRules},
      .meta = CohereMeta,
      .layer = CohereLayer,
-     .adjust = CohereAdjust,
+     .adjust = NoRmsNorms,
      .defaults = R"({"max_position_embeddings": 8192, "layer_norm_eps": 1e-5,
                      "rms_norm_eps": null, "rope_theta": 500000.0, "logit_scale": 0.0625,
                      "use_qk_norm": false, "tie_word_embeddings": true})",

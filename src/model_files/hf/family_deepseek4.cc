@@ -9,10 +9,8 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMostV4Layers = 4096, kMostV4Width = 1 << 20;
-
 Result<int64_t> Layers(const Config& config) {
-    return config.NeedInt({"num_hidden_layers"}, 1, kMostV4Layers);
+    return config.NeedInt({"num_hidden_layers"}, 1, kMostLayers);
 }
 
 // ---- config.json --------------------------------------------------------------------------------
@@ -25,8 +23,8 @@ Status TakeLayerTypes(const Config& config, Json& over) {
     WEFT_ASSIGN(const Config rates, config.Sub({"compress_rates"}));
     constexpr std::string_view kShort = "compressed_sparse_attention";
     constexpr std::string_view kLong = "heavily_compressed_attention";
-    WEFT_ASSIGN(const int64_t short_rate, rates.IntOr({kShort}, 1, kMostV4Width, 4));
-    WEFT_ASSIGN(const int64_t long_rate, rates.IntOr({kLong}, 1, kMostV4Width, 128));
+    WEFT_ASSIGN(const int64_t short_rate, rates.IntOr({kShort}, 1, kMostColumns, 4));
+    WEFT_ASSIGN(const int64_t long_rate, rates.IntOr({kLong}, 1, kMostColumns, 128));
     if (types.size() != static_cast<size_t>(layers)) {
         return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
     }
@@ -144,13 +142,13 @@ Status Deepseek4Meta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const int64_t layers, Layers(config));
     WEFT_ASSIGN(const std::vector<int64_t> ratios, config.Ints({"compress_ratios"}));
     const bool good = std::ranges::all_of(
-        ratios, [](int64_t ratio) { return ratio >= 0 && ratio <= kMostV4Width; });
+        ratios, [](int64_t ratio) { return ratio >= 0 && ratio <= kMostColumns; });
     if (static_cast<int64_t>(ratios.size()) < layers || !good) {
         return config.Corrupt("compress_ratios",
                               fmt::format("a number for each of {} layers", layers));
     }
     meta.Ints("attention.compress_ratios", ratios);
-    WEFT_ASSIGN(const int64_t hashed, config.NeedInt({"num_hash_layers"}, 0, kMostV4Layers));
+    WEFT_ASSIGN(const int64_t hashed, config.NeedInt({"num_hash_layers"}, 0, kMostLayers));
     meta.Int("hash_layer_count", std::min(hashed, layers));
     return WriteUnitLimit(config, meta);
 }
@@ -164,7 +162,7 @@ Status AddRouter(Assembly& assembly, int64_t layer, const std::string& module) {
     if (router == nullptr) return assembly.Missing(module + ".weight");
     assembly.Add(Assembly::Block(layer, "ffn_gate_inp.weight"),
                  Converted(std::move(router), DType::kF32));
-    WEFT_ASSIGN(const int64_t hashed, config.NeedInt({"num_hash_layers"}, 0, kMostV4Layers));
+    WEFT_ASSIGN(const int64_t hashed, config.NeedInt({"num_hash_layers"}, 0, kMostLayers));
     if (layer >= hashed) {
         WEFT_ASSIGN(MatrixPtr bias, assembly.Column(module + ".bias"));
         if (bias == nullptr) return assembly.Missing(module + ".bias");

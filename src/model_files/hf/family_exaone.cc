@@ -6,8 +6,6 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMostWindow = 1ll << 31;
-
 bool AllButEachFourth(int64_t layer) {
     return (layer + 1) % 4 != 0;
 }
@@ -16,7 +14,7 @@ bool AllButEachFourth(int64_t layer) {
 
 Status Exaone4Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostWindow, 0));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostContext, 0));
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
     // With a window, only layers that have it rotate; without one, all layers do.
     if (window > 0 && std::ranges::find(types, "sliding_attention") == types.end()) {
@@ -38,10 +36,6 @@ Result<Config> ExaoneMoeAdjust(const Config& config) {
 
 // ---- Tables -------------------------------------------------------------------------------------
 
-constexpr Rule kExaone4Rules[] = {
-    {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
-    {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
-};
 constexpr Rule kExaoneMoeRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
     {"ffn_norm", "post_attention_layernorm", Form::kNorm},
@@ -67,7 +61,7 @@ constexpr DraftHeadNames kExaoneDraftHead = {
 constexpr Family kExaoneFamilies[] = {
     {.model_type = "exaone4",
      .architecture = "exaone4",
-     .rules = {kExaone4Rules, kAttentionRules, kQkNormRules, kMlpRules},
+     .rules = {kPostNormRules, kAttentionRules, kQkNormRules, kMlpRules},
      .meta = Exaone4Meta,
      .adjust = Exaone4Adjust,
      .defaults = R"({"max_position_embeddings": 2048, "rms_norm_eps": 1e-5,

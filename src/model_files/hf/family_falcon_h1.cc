@@ -9,8 +9,6 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMostFalconColumns = 1 << 20;
-
 // A muP multiplier.
 Result<float> Multiplier(const Config& config, std::string_view key) {
     WEFT_ASSIGN(const double value, config.F64Or({key}, 1.0));
@@ -39,10 +37,10 @@ Result<Config> FalconAdjust(const Config& config) {
 
 Result<MambaShape> FalconShape(const Config& config) {
     MambaShape s{};
-    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostFalconColumns));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostColumns));
     WEFT_ASSIGN(const int64_t expand, config.NeedInt({"mamba_expand"}, 1, 64));
     WEFT_ASSIGN(const int64_t inner,
-                config.IntOr({"mamba_d_ssm"}, 1, kMostFalconColumns, expand * hidden));
+                config.IntOr({"mamba_d_ssm"}, 1, kMostColumns, expand * hidden));
     WEFT_ASSIGN(s.heads, config.NeedInt({"mamba_n_heads"}, 1, 4096));
     WEFT_ASSIGN(s.groups, config.NeedInt({"mamba_n_groups"}, 1, s.heads));
     WEFT_ASSIGN(s.state, config.NeedInt({"mamba_d_state"}, 1, 1024));
@@ -140,8 +138,7 @@ Status FalconTensors(Assembly& assembly, int64_t layer, const std::string& prefi
     WEFT_ASSIGN(const std::vector<FalconLinear> linears, FalconLinears(config));
     for (const auto& [gguf, name, scale, of_bias] : linears) {
         WEFT_TRY(assembly.AddScaledLinear(Assembly::Block(layer, gguf), prefix + name, 0,
-                                          {{kMostFalconColumns, scale}},
-                                          {{kMostFalconColumns, of_bias}}));
+                                          {{kMostColumns, scale}}, {{kMostColumns, of_bias}}));
     }
     WEFT_TRY(CheckBiases(assembly, prefix));
     WEFT_ASSIGN(const MambaScales scales, FalconScales(config));

@@ -10,7 +10,7 @@ namespace weft::model_files::hf {
 namespace {
 
 constexpr std::string_view kGelu4 = "gelu_pytorch_tanh";
-constexpr int64_t kGemmaLayers = 4096, kGemmaHeads = 4096, kGemmaHeadDim = 1024;
+constexpr int64_t kGemmaHeadDim = 1024;
 
 Error NotSupported(const Config& config, std::string_view key, std::string_view what) {
     return MakeError(ErrorCode::kUnsupported, "{}: {}: Gemma 4 {} is not supported", config.where(),
@@ -73,13 +73,13 @@ Result<Config> OfLayer(const Config& layers, int64_t layer) {
 Result<Heads> HeadsOf(const Config& config, int64_t layer, bool slides) {
     Heads heads;
     WEFT_ASSIGN(heads.head_dim, config.NeedInt({"head_dim"}, 1, kGemmaHeadDim));
-    WEFT_ASSIGN(heads.kv_heads, config.NeedInt({"num_key_value_heads"}, 1, kGemmaHeads));
+    WEFT_ASSIGN(heads.kv_heads, config.NeedInt({"num_key_value_heads"}, 1, kMostHeads));
     if (config.Has("per_layer_config")) {
         WEFT_ASSIGN(const Config layers, config.Sub({"per_layer_config"}));
         WEFT_ASSIGN(const Config own, OfLayer(layers, layer));
         WEFT_ASSIGN(heads.head_dim, own.IntOr({"head_dim"}, 1, kGemmaHeadDim, heads.head_dim));
         WEFT_ASSIGN(heads.kv_heads,
-                    own.IntOr({"num_key_value_heads"}, 1, kGemmaHeads, heads.kv_heads));
+                    own.IntOr({"num_key_value_heads"}, 1, kMostHeads, heads.kv_heads));
         return heads;
     }
     if (slides) return heads;
@@ -87,7 +87,7 @@ Result<Heads> HeadsOf(const Config& config, int64_t layer, bool slides) {
     WEFT_ASSIGN(const bool one_for_both, config.BoolOr({"attention_k_eq_v"}, false));
     if (!one_for_both) return heads;
     WEFT_ASSIGN(heads.kv_heads,
-                config.IntOr({"num_global_key_value_heads"}, 1, kGemmaHeads, heads.kv_heads));
+                config.IntOr({"num_global_key_value_heads"}, 1, kMostHeads, heads.kv_heads));
     return heads;
 }
 
@@ -95,7 +95,7 @@ Result<Heads> HeadsOf(const Config& config, int64_t layer, bool slides) {
 // layer.
 Result<Config> Gemma4Adjust(const Config& config) {
     WEFT_TRY(RefuseOthers(config));
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kGemmaLayers));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     WEFT_ASSIGN(const std::vector<std::string> types, LayerTypes(config, layers));
     Json kv_heads = Json::array();
     Heads of_kind[2];  // [0]: without a window, [1]: windowed
@@ -143,7 +143,7 @@ Status Gemma4Meta(const Config& config, MetaWriter& meta) {
     }
     WEFT_ASSIGN(const int64_t columns,
                 config.IntOr({"hidden_size_per_layer_input"}, 0, 1 << 16, 0));
-    WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_kv_shared_layers"}, 0, kGemmaLayers, 0));
+    WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_kv_shared_layers"}, 0, kMostLayers, 0));
     meta.Int("embedding_length_per_layer_input", columns);
     meta.Int("attention.shared_kv_layers", shared);
     WEFT_ASSIGN(const int64_t windowed, config.IntOr({"windowed_head_dim"}, 0, kGemmaHeadDim, 0));
@@ -245,7 +245,7 @@ Status Gemma3nMeta(const Config& config, MetaWriter& meta) {
                           {{"altup.num_inputs", "altup_num_inputs"},
                            {"laurel_rank", "laurel_rank"},
                            {"embedding_length_per_layer_input", "hidden_size_per_layer_input"}}));
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kGemmaLayers));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_kv_shared_layers"}, 0, layers, 15));
     WEFT_ASSIGN(const double cap, config.F64Or({"final_logit_softcapping"}, 0));
     meta.Int("attention.shared_kv_layers", shared);

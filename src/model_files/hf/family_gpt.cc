@@ -10,46 +10,24 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMostWide = 1 << 20, kMostRows = 1 << 20, kMostTable = 1 << 26;
+constexpr int64_t kMostRows = 1 << 20, kMostTable = 1 << 26;
 
 // ---- Keys ---------------------------------------------------------------------------------------
-
-// The keys of these models have other names. An MLP has 4 times the columns of the residual stream
-// unless config.json says otherwise.
-Result<Config> Usual(const Config& config, const KeyNames& names) {
-    const Config renamed = Renamed(config, names);
-    WEFT_ASSIGN(const int64_t hidden, renamed.NeedInt({"hidden_size"}, 1, kMostWide));
-    WEFT_ASSIGN(const int64_t heads, renamed.NeedInt({"num_attention_heads"}, 1, 4096));
-    WEFT_ASSIGN(const int64_t ffn, renamed.IntOr({"intermediate_size"}, 1, 1 << 22, 4 * hidden));
-    WEFT_ASSIGN(const int64_t kv, renamed.IntOr({"num_key_value_heads"}, 1, heads, heads));
-    return renamed.With(Json{{"rms_norm_eps", nullptr},  // transformers ignores it
-                             {"intermediate_size", ffn},
-                             {"num_key_value_heads", kv}});
-}
-
-KeyNames GptNames() {
-    return {{"hidden_size", "n_embd"},
-            {"num_hidden_layers", "n_layer"},
-            {"num_attention_heads", "n_head"},
-            {"intermediate_size", "n_inner"},
-            {"max_position_embeddings", "n_positions"},
-            {"hidden_act", "activation_function"}};
-}
 
 Result<Config> Gpt2Adjust(const Config& config) {
     WEFT_TRY(config.MustBe("scale_attn_weights", true));
     WEFT_TRY(config.MustBe("scale_attn_by_inverse_layer_idx", false));
-    return Usual(config, GptNames());
+    return UsualKeys(config, GptNames());
 }
 
 // "gelu" is the tanh form in this model alone.
 Result<Config> GptAdjust(const Config& config) {
     WEFT_ASSIGN(const std::string act, config.StringOr({"afn"}, "gelu"));
     const Config named = config.With(Json{{"hidden_act", act == "gelu" ? "gelu_new" : act}});
-    return Usual(named, {{"hidden_size", "n_embd"},
-                         {"num_hidden_layers", "n_layer"},
-                         {"num_attention_heads", "n_head"},
-                         {"max_position_embeddings", "n_positions"}});
+    return UsualKeys(named, {{"hidden_size", "n_embd"},
+                             {"num_hidden_layers", "n_layer"},
+                             {"num_attention_heads", "n_head"},
+                             {"max_position_embeddings", "n_positions"}});
 }
 
 Result<Config> GptBigcodeAdjust(const Config& config) {
@@ -61,7 +39,7 @@ Result<Config> GptBigcodeAdjust(const Config& config) {
 
 // RoPE rotates the first `rotary_dim` columns of a head.
 Result<Config> GptJAdjust(const Config& config) {
-    WEFT_ASSIGN(const Config usual, Usual(config, GptNames()));
+    WEFT_ASSIGN(const Config usual, UsualKeys(config, GptNames()));
     WEFT_ASSIGN(const int64_t dim, HeadDim(usual));
     WEFT_ASSIGN(const int64_t rotary, usual.IntOr({"rotary_dim"}, 2, dim, dim));
     return usual.With(
@@ -69,10 +47,10 @@ Result<Config> GptJAdjust(const Config& config) {
 }
 
 Result<Config> GptNeoAdjust(const Config& config) {
-    return Usual(config, {{"num_hidden_layers", "num_layers"},
-                          {"num_attention_heads", "num_heads"},
-                          {"hidden_act", "activation_function"},
-                          {"sliding_window", "window_size"}});
+    return UsualKeys(config, {{"num_hidden_layers", "num_layers"},
+                              {"num_attention_heads", "num_heads"},
+                              {"hidden_act", "activation_function"},
+                              {"sliding_window", "window_size"}});
 }
 
 // Scores have no factor. attention_layers has the kind of each layer; attention_types has runs of
@@ -117,36 +95,33 @@ Result<bool> OptNormsBehind(const Config& config) {
 Result<Config> OptAdjust(const Config& config) {
     WEFT_TRY(config.MustBe("layer_norm_elementwise_affine", true));
     WEFT_TRY(config.MustBe("_remove_final_layer_norm", false));
-    return Usual(config, {{"intermediate_size", "ffn_dim"}, {"hidden_act", "activation_function"}});
+    return UsualKeys(config,
+                     {{"intermediate_size", "ffn_dim"}, {"hidden_act", "activation_function"}});
 }
 
 Result<Config> XglmAdjust(const Config& config) {
-    return Usual(config, {{"hidden_size", "d_model"},
-                          {"num_hidden_layers", "num_layers"},
-                          {"num_attention_heads", "attention_heads"},
-                          {"intermediate_size", "ffn_dim"},
-                          {"hidden_act", "activation_function"}});
+    return UsualKeys(config, {{"hidden_size", "d_model"},
+                              {"num_hidden_layers", "num_layers"},
+                              {"num_attention_heads", "attention_heads"},
+                              {"intermediate_size", "ffn_dim"},
+                              {"hidden_act", "activation_function"}});
 }
 
 Result<EndScales> RootScale(const Config& config) {
-    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostWide));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostColumns));
     WEFT_ASSIGN(const bool scales, config.BoolOr({"scale_embedding"}, true));
     return EndScales{scales ? std::sqrt(static_cast<double>(hidden)) : 1.0, 1.0};
 }
 
-Result<Config> PlainAdjust(const Config& config) {
-    return Usual(config, {});
-}
-
 Result<Config> NeoxAdjust(const Config& config) {
-    return Usual(Renamed(config, {{"partial_rotary_factor", "rotary_pct"},
-                                  {"rope_theta", "rotary_emb_base"}}),
-                 {});
+    return UsualKeys(Renamed(config, {{"partial_rotary_factor", "rotary_pct"},
+                                      {"rope_theta", "rotary_emb_base"}}),
+                     {});
 }
 
 // The MLP has a multiple of the columns of the residual stream.
 Result<Config> NeoxJapaneseAdjust(const Config& config) {
-    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostWide));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostColumns));
     WEFT_ASSIGN(const int64_t times, config.IntOr({"intermediate_multiple_size"}, 1, 64, 4));
     return NeoxAdjust(
         config.With(Json{{"intermediate_size", times * hidden}, {"use_parallel_residual", false}}));
@@ -180,7 +155,7 @@ Result<Config> FalconDenseAdjust(const Config& config) {
     } else if (one) {
         over["num_key_value_heads"] = 1;
     }
-    return Usual(renamed.With(over), {});
+    return UsualKeys(renamed.With(over), {});
 }
 
 // (transformers 5.24 rounds the bias of ALiBi to bfloat16; Weft does not.)
@@ -192,10 +167,10 @@ Status FalconDenseMeta(const Config& config, MetaWriter& meta) {
 
 Result<Config> BloomAdjust(const Config& config) {
     WEFT_TRY(config.MustBe("apply_residual_connection_post_layernorm", false));
-    return Usual(config, {{"hidden_size", "n_embed"},
-                          {"num_hidden_layers", "n_layer"},
-                          {"num_attention_heads", "n_head"},
-                          {"max_position_embeddings", "seq_length"}});
+    return UsualKeys(config, {{"hidden_size", "n_embed"},
+                              {"num_hidden_layers", "n_layer"},
+                              {"num_attention_heads", "n_head"},
+                              {"max_position_embeddings", "seq_length"}});
 }
 
 // transformers ignores what these keys would change.
@@ -210,10 +185,10 @@ Result<Config> MptAdjust(const Config& config) {
     if (config.Has("logit_scale")) {
         return config.Corrupt("logit_scale", "null: it is not supported");
     }
-    return Usual(config, {{"hidden_size", "d_model"},
-                          {"num_hidden_layers", "n_layers"},
-                          {"num_attention_heads", "n_heads"},
-                          {"max_position_embeddings", "max_seq_len"}});
+    return UsualKeys(config, {{"hidden_size", "d_model"},
+                              {"num_hidden_layers", "n_layers"},
+                              {"num_attention_heads", "n_heads"},
+                              {"max_position_embeddings", "max_seq_len"}});
 }
 
 Status MptMeta(const Config& config, MetaWriter& meta) {
@@ -228,28 +203,15 @@ Status MptMeta(const Config& config, MetaWriter& meta) {
 
 // ---- Tensors ------------------------------------------------------------------------------------
 
-// The table of vectors by position, from row `first` on.
-Status AddTable(Assembly& assembly, const std::string& name, int64_t first) {
-    WEFT_ASSIGN(MatrixPtr table, assembly.Checked(assembly.Tensor(name), name, 0));
-    const int64_t rows = table->rows();
-    if (rows <= first) return assembly.Missing(name);
-    assembly.Add("position_embd.weight",
-                 SomeRows(std::move(table), first, rows - first, rows, rows - first));
-    return {};
-}
-
-// "transformer.wpe.weight" for the layer "transformer.h.0.".
-std::string Beside(const std::string& prefix, std::string_view layers, std::string_view name) {
-    return prefix.substr(0, prefix.rfind(layers)) + std::string(name);
-}
-
 Status Gpt1Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    return layer == 0 ? AddTable(assembly, Beside(prefix, "h.", "positions_embed.weight"), 0)
-                      : Status();
+    return layer == 0
+               ? assembly.AddPositions(Assembly::Beside(prefix, "h.", "positions_embed.weight"), 0)
+               : Status();
 }
 
 Status Gpt2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    return layer == 0 ? AddTable(assembly, Beside(prefix, "h.", "wpe.weight"), 0) : Status();
+    return layer == 0 ? assembly.AddPositions(Assembly::Beside(prefix, "h.", "wpe.weight"), 0)
+                      : Status();
 }
 
 // The first two rows of the table are of no position. An embedding of fewer columns than the
@@ -258,16 +220,16 @@ Status OptLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     if (layer != 0) return {};
     for (const auto& [gguf, module] : {std::pair{"token_embd_proj.weight", "project_in"},
                                        std::pair{"output_proj.weight", "project_out"}}) {
-        WEFT_ASSIGN(MatrixPtr matrix, assembly.Linear(Beside(prefix, "layers.", module)));
+        WEFT_ASSIGN(MatrixPtr matrix, assembly.Linear(Assembly::Beside(prefix, "layers.", module)));
         if (matrix != nullptr) assembly.Add(gguf, std::move(matrix));
     }
-    return AddTable(assembly, Beside(prefix, "layers.", "embed_positions.weight"), 2);
+    return assembly.AddPositions(Assembly::Beside(prefix, "layers.", "embed_positions.weight"), 2);
 }
 
 // The vector of a position has the sines of half of the columns, then their cosines.
 Status XglmLayer(Assembly& assembly, int64_t layer, const std::string&) {
     if (layer != 0) return {};
-    WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 4, kMostWide));
+    WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 4, kMostColumns));
     WEFT_ASSIGN(const int64_t count,
                 assembly.config().NeedInt({"max_position_embeddings"}, 1, kMostRows));
     if (count > kMostTable / hidden) {
@@ -296,7 +258,7 @@ Status PhiLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
 
 // Only the last layer has this bias.
 Status NeoxJapaneseLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 1, kMostWide));
+    WEFT_ASSIGN(const int64_t hidden, assembly.config().NeedInt({"hidden_size"}, 1, kMostColumns));
     WEFT_ASSIGN(MatrixPtr bias, assembly.Column(prefix + "attention.dense_bias"));
     if (bias == nullptr) bias = FromFloats(std::vector<float>(static_cast<size_t>(hidden)));
     assembly.AddVector(Assembly::Block(layer, "attn_output.bias"), std::move(bias));
@@ -307,7 +269,7 @@ Status BloomLayer(Assembly& assembly, int64_t layer, const std::string& prefix) 
     for (const char* part : {".weight", ".bias"}) {
         if (layer != 0) break;
         const std::string name =
-            Beside(prefix, "h.", std::string("word_embeddings_layernorm") + part);
+            Assembly::Beside(prefix, "h.", std::string("word_embeddings_layernorm") + part);
         WEFT_ASSIGN(MatrixPtr column, assembly.Checked(assembly.Column(name), name, 0));
         assembly.AddVector(std::string("token_embd_norm") + part, std::move(column));
     }
@@ -400,10 +362,6 @@ constexpr Rule kPhiRules[] = {
     {"attn_output", "self_attn.dense", Form::kLinear},
     {"ffn_up", "mlp.fc1", Form::kLinear},
     {"ffn_down", "mlp.fc2", Form::kLinear},
-};
-constexpr Rule kJaisRules[] = {
-    {"ffn_up", "mlp.up_proj", Form::kLinear},
-    {"ffn_down", "mlp.down_proj", Form::kLinear},
 };
 
 constexpr std::string_view kEveryBias =
@@ -518,7 +476,7 @@ constexpr Family kGptFamilies[] = {
      .rules = {kOptBeforeRules, kOptRules},
      .meta = WriteUngated,
      .layer = OptLayer,
-     .adjust = PlainAdjust,
+     .adjust = PlainKeys,
      .defaults = R"({"max_position_embeddings": 1024, "hidden_act": "gelu",
                      "biogpt_norm_eps": 1e-5, "scale_embedding": true,
                      "tie_word_embeddings": true})",
@@ -664,7 +622,7 @@ constexpr Family kGptFamilies[] = {
      .rules = {kPhiRules},
      .meta = WriteUngated,
      .layer = PhiLayer,
-     .adjust = PlainAdjust,
+     .adjust = PlainKeys,
      .defaults = R"({"max_position_embeddings": 2048, "hidden_act": "gelu_new",
                      "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5})",
      .rope = {.partial = true},
@@ -676,9 +634,9 @@ constexpr Family kGptFamilies[] = {
                      "attn_k_norm.weight?qk_layernorm attn_k_norm.bias?qk_layernorm"},
     {.model_type = "jais2",
      .architecture = "jais2",
-     .rules = {kPreNormRules, kAttentionRules, kJaisRules},
+     .rules = {kPreNormRules, kAttentionRules, kUngatedMlpRules},
      .meta = WriteUngated,
-     .adjust = PlainAdjust,
+     .adjust = PlainKeys,
      .defaults = R"({"max_position_embeddings": 8192, "hidden_act": "relu2",
                      "layer_norm_eps": 1e-5, "attention_bias": true, "mlp_bias": true})",
      .layer_norm = "layer_norm_eps",

@@ -7,12 +7,10 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMostGraniteLayers = 4096, kMostGraniteColumns = 1 << 20;
-
 // By layer: true: Mamba-2, false: attention.
 Result<std::vector<bool>> GraniteLayers(const Config& config) {
     constexpr std::string_view kKey = "layer_types";
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostGraniteLayers));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({kKey, "layers_block_type"}));
     std::vector<bool> mamba(types.empty() ? static_cast<size_t>(layers) : 0, true);
     for (const std::string& type : types) {
@@ -42,7 +40,7 @@ Result<Config> GraniteHybridAdjust(const Config& config) {
     WEFT_ASSIGN(const std::vector<bool> mamba, GraniteLayers(config));
     WEFT_ASSIGN(const bool experts, GraniteHasExperts(config));
     WEFT_ASSIGN(const int64_t shared,
-                config.NeedInt({"shared_intermediate_size"}, 1, kMostGraniteColumns));
+                config.NeedInt({"shared_intermediate_size"}, 1, kMostColumns));
     Json over = {{"layer_types", Json::array()}, {"norm_topk_prob", true}};
     over[experts ? "shared_expert_intermediate_size" : "intermediate_size"] = shared;
     if (std::ranges::find(mamba, true) != mamba.end()) {
@@ -61,7 +59,7 @@ Result<Config> GraniteHybridAdjust(const Config& config) {
 
 Result<MambaShape> GraniteShape(const Config& config) {
     MambaShape s{};
-    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostGraniteColumns));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostColumns));
     WEFT_ASSIGN(const int64_t expand, config.NeedInt({"mamba_expand"}, 1, 64));
     WEFT_ASSIGN(s.heads, config.NeedInt({"mamba_n_heads"}, 1, 4096));
     WEFT_ASSIGN(s.groups, config.NeedInt({"mamba_n_groups"}, 1, s.heads));
@@ -80,7 +78,7 @@ Result<MambaShape> GraniteShape(const Config& config) {
 }
 
 Status GraniteHybridMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteGranite(config, meta));
+    WEFT_TRY(WriteScales(config, meta));
     WEFT_ASSIGN(const bool experts, GraniteHasExperts(config));
     if (experts) WEFT_TRY(WriteExperts(config, meta, "intermediate_size", "softmax"));
     WEFT_ASSIGN(const std::string positions, config.StringOr({"position_embedding_type"}, "nope"));
@@ -98,14 +96,14 @@ Status GraniteHybridMeta(const Config& config, MetaWriter& meta) {
 
 // RoPE by layer: layers with a window have one base, all others another; 0: no RoPE.
 Result<Config> GraniteWindowAdjust(const Config& config) {
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostGraniteLayers));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"layer_types"}));
     for (int64_t i = static_cast<int64_t>(types.size()); i < layers; ++i) {
         types.push_back(i % 4 == 0 ? "full_attention" : "sliding_attention");
     }
     Json over = {{"layer_types", types}, {"norm_topk_prob", true}};
     WEFT_ASSIGN(const int64_t shared,
-                config.IntOr({"shared_intermediate_size"}, 0, kMostGraniteColumns, 0));
+                config.IntOr({"shared_intermediate_size"}, 0, kMostColumns, 0));
     if (shared > 0) over["shared_expert_intermediate_size"] = shared;
     WEFT_ASSIGN(const std::vector<double> bases, config.Floats({"layer_rope_theta"}));
     if (bases.empty()) return config.With(over);
@@ -130,7 +128,7 @@ Result<Config> GraniteWindowAdjust(const Config& config) {
 }
 
 Status GraniteWindowMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteGranite(config, meta));
+    WEFT_TRY(WriteScales(config, meta));
     if (meta.architecture() == "granitemoe") {
         WEFT_TRY(WriteExperts(config, meta, "intermediate_size", "softmax"));
     }
@@ -146,14 +144,14 @@ Status GraniteWindowMeta(const Config& config, MetaWriter& meta) {
 
 Result<Config> GraniteSharedAdjust(const Config& config) {
     WEFT_ASSIGN(const int64_t shared,
-                config.IntOr({"shared_intermediate_size"}, 0, kMostGraniteColumns, 0));
+                config.IntOr({"shared_intermediate_size"}, 0, kMostColumns, 0));
     Json over = {{"norm_topk_prob", true}};
     if (shared > 0) over["shared_expert_intermediate_size"] = shared;
     return config.With(over);
 }
 
 Status GraniteSharedMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteGranite(config, meta));
+    WEFT_TRY(WriteScales(config, meta));
     return WriteExperts(config, meta, "intermediate_size", "softmax");
 }
 
@@ -200,7 +198,7 @@ Status GraniteHybridTensors(Assembly& assembly, int64_t layer, const std::string
 
 Result<Config> BambaAdjust(const Config& config) {
     WEFT_TRY(CheckSteps(config));
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostGraniteLayers));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     WEFT_ASSIGN(const std::vector<int64_t> attends, config.Ints({"attn_layer_indices"}));
     WEFT_ASSIGN(const int64_t kv,
                 config.NeedInt({"num_key_value_heads", "num_attention_heads"}, 1, 4096));

@@ -11,11 +11,6 @@ Status NemotronDenseMeta(const Config& config, MetaWriter& meta) {
     return WriteCommon(config, meta, "relu2");
 }
 
-// transformers ignores an epsilon of RMS norms.
-Result<Config> NoRmsNorms(const Config& config) {
-    return config.With(Json{{"rms_norm_eps", nullptr}});
-}
-
 // ---- Persimmon ----------------------------------------------------------------------------------
 
 // As many heads of keys as of queries.
@@ -82,10 +77,6 @@ Status StableLmLayer(Assembly& assembly, int64_t layer, const std::string& prefi
 
 // ---- Tables -------------------------------------------------------------------------------------
 
-constexpr Rule kUngatedRules[] = {
-    {"ffn_up", "mlp.up_proj", Form::kLinear},
-    {"ffn_down", "mlp.down_proj", Form::kLinear},
-};
 constexpr Rule kPersimmonRules[] = {
     {"attn_output", "self_attn.dense", Form::kLinear},
     {"ffn_up", "mlp.dense_h_to_4h", Form::kLinear},
@@ -103,7 +94,7 @@ constexpr Rule kStableLmRules[] = {
 constexpr Family kLayerNormFamilies[] = {
     {.model_type = "nemotron",
      .architecture = "nemotron",
-     .rules = {kPreNormRules, kAttentionRules, kUngatedRules},
+     .rules = {kPreNormRules, kAttentionRules, kUngatedMlpRules},
      .meta = NemotronDenseMeta,
      .norm_add = 1,
      .adjust = NoRmsNorms,

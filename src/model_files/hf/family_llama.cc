@@ -4,24 +4,8 @@
 #include "model_files/hf/family.h"
 
 namespace weft::model_files::hf {
-Status WriteGranite(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteCommon(config, meta));
-    const struct {
-        std::string_view key, from;
-    } scales[] = {{"attention.scale", "attention_multiplier"},
-                  {"embedding_scale", "embedding_multiplier"},
-                  {"residual_scale", "residual_multiplier"},
-                  {"logit_scale", "logits_scaling"}};
-    for (const auto& [key, from] : scales) {
-        WEFT_ASSIGN(const double value, config.NeedF64({from}));
-        meta.F32(key, value);
-    }
-    return {};
-}
 
 namespace {
-
-constexpr int64_t kMostPositions = 1ll << 31;
 
 Status MistralMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteGated(config, meta));
@@ -36,13 +20,13 @@ Status Ministral3Meta(const Config& config, MetaWriter& meta) {
 // As Mistral, with some windowed layers.
 Status MinistralMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostPositions, 0));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostContext, 0));
     if (window == 0 && !config.Has("layer_types")) return {};
     return WriteWindow(config, meta, window, [](int64_t) { return true; });
 }
 
 Status GraniteMoeMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteGranite(config, meta));
+    WEFT_TRY(WriteScales(config, meta));
     return WriteExperts(config, meta, "intermediate_size", "softmax");
 }
 
@@ -69,7 +53,7 @@ Status SmolLm3Meta(const Config& config, MetaWriter& meta) {
     // (In transformers, the types alone make windows; by default, those of layers without RoPE.)
     WEFT_ASSIGN(const bool windows, config.BoolOr({"use_sliding_window"}, false));
     if (!config.Has("sliding_window") || !(windows || config.Has("layer_types"))) return {};
-    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, kMostPositions));
+    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, kMostContext));
     if (config.Has("layer_types")) {
         return WriteWindow(config, meta, window, [](int64_t) { return true; });
     }
@@ -84,7 +68,7 @@ Status SmolLm3Meta(const Config& config, MetaWriter& meta) {
 // Three of four layers are windowed; their RoPE is not scaled.
 Status Olmo3Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostPositions, 0));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostContext, 0));
     WEFT_TRY(WriteWindow(config, meta, window, [](int64_t layer) { return (layer + 1) % 4 != 0; }));
     return WriteWindowedBase(config, meta);
 }
@@ -92,7 +76,7 @@ Status Olmo3Meta(const Config& config, MetaWriter& meta) {
 // Layers without a list of types: the first of each four has no window.
 Status CwmMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostPositions, 0));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostContext, 0));
     return WriteWindow(config, meta, window, [](int64_t layer) { return layer % 4 != 0; });
 }
 
@@ -100,7 +84,7 @@ Status CwmMeta(const Config& config, MetaWriter& meta) {
 Status HyperClovaMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const double factor, config.NeedF64({"logits_scaling"}));
     if (!(factor > 0)) return config.Corrupt("logits_scaling", "a number above 0");
-    return WriteGranite(config.With(Json{{"logits_scaling", 1 / factor}}), meta);
+    return WriteScales(config.With(Json{{"logits_scaling", 1 / factor}}), meta);
 }
 
 Result<Config> ExaoneAdjust(const Config& config) {
@@ -133,10 +117,6 @@ constexpr Rule kPhi3Rules[] = {
 constexpr Rule kSeedNormRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
     {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
-};
-constexpr Rule kPostNormRules[] = {
-    {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
-    {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
 };
 
 constexpr Rule kGraniteMoeRules[] = {
@@ -208,7 +188,7 @@ constexpr Family kLlamaFamilies[] = {
                      "post_ffw_norm.weight?use_post_norm"},
     {.model_type = "granite",
      .architecture = "granite",
-     .meta = WriteGranite,
+     .meta = WriteScales,
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 2048, "attention_multiplier": 1.0,
                      "embedding_multiplier": 1.0, "residual_multiplier": 1.0,

@@ -8,8 +8,6 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kLlama4Layers = 4096, kLlama4Experts = 1 << 16, kLlama4Columns = 1 << 20;
-constexpr int64_t kLlama4Tokens = 1ll << 31;
 constexpr std::string_view kChunked = "chunked_attention", kWhole = "full_attention";
 
 // By layer: whether it rotates queries and keys.
@@ -19,7 +17,7 @@ Result<std::vector<int64_t>> RotatingLayers(const Config& config, int64_t layers
         return config.Corrupt("no_rope_layers",
                               fmt::format("a number for each of {} layers", layers));
     }
-    WEFT_ASSIGN(const int64_t step, config.IntOr({"no_rope_layer_interval"}, 1, kLlama4Layers, 4));
+    WEFT_ASSIGN(const int64_t step, config.IntOr({"no_rope_layer_interval"}, 1, kMostLayers, 4));
     for (int64_t layer = static_cast<int64_t>(rotating.size()); layer < layers; ++layer) {
         rotating.push_back((layer + 1) % step != 0);
     }
@@ -58,9 +56,8 @@ Result<Json> LayerTypes4(const Config& config, int64_t layers) {
 
 // Whether all layers are dense, which config.json states in one of several ways.
 Result<bool> IsDense4(const Config& config) {
-    WEFT_ASSIGN(const int64_t experts, config.NeedInt({"num_local_experts"}, 0, kLlama4Experts));
-    WEFT_ASSIGN(const int64_t step,
-                config.NeedInt({"interleave_moe_layer_step"}, 0, kLlama4Layers));
+    WEFT_ASSIGN(const int64_t experts, config.NeedInt({"num_local_experts"}, 0, 1 << 16));
+    WEFT_ASSIGN(const int64_t step, config.NeedInt({"interleave_moe_layer_step"}, 0, kMostLayers));
     WEFT_ASSIGN(const std::vector<int64_t> named, config.Ints({"moe_layers"}));
     const bool none = config.Has("moe_layers") ? named.empty() : step == 0;
     return experts == 0 || none;
@@ -69,10 +66,10 @@ Result<bool> IsDense4(const Config& config) {
 // Sets the usual keys: the columns of a dense MLP, of an expert and of the shared expert, and
 // chunks as windows.
 Result<Config> Llama4Adjust(const Config& config) {
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kLlama4Layers));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     WEFT_ASSIGN(const Json types, LayerTypes4(config, layers));
-    WEFT_ASSIGN(const int64_t dense, config.NeedInt({"intermediate_size_mlp"}, 1, kLlama4Columns));
-    WEFT_ASSIGN(const int64_t expert, config.NeedInt({"intermediate_size"}, 1, kLlama4Columns));
+    WEFT_ASSIGN(const int64_t dense, config.NeedInt({"intermediate_size_mlp"}, 1, kMostColumns));
+    WEFT_ASSIGN(const int64_t expert, config.NeedInt({"intermediate_size"}, 1, kMostColumns));
     WEFT_ASSIGN(const bool all_dense, IsDense4(config));
     Json over = {{"layer_types", types},
                  {"intermediate_size", dense},
@@ -82,7 +79,7 @@ Result<Config> Llama4Adjust(const Config& config) {
     if (all_dense) over["num_local_experts"] = nullptr;
     if (std::ranges::find(types, "sliding_attention") != types.end()) {
         WEFT_ASSIGN(over["sliding_window"],
-                    config.NeedInt({"attention_chunk_size"}, 1, kLlama4Tokens));
+                    config.NeedInt({"attention_chunk_size"}, 1, kMostContext));
     }
     return config.With(over);
 }
@@ -100,7 +97,7 @@ Status WriteChunks(const Config& config, MetaWriter& meta) {
         meta.Int("attention.sliding_window", 0);
         return {};
     }
-    WEFT_ASSIGN(const int64_t chunk, config.NeedInt({"sliding_window"}, 1, kLlama4Tokens));
+    WEFT_ASSIGN(const int64_t chunk, config.NeedInt({"sliding_window"}, 1, kMostContext));
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
     bool usual = true;
     for (size_t layer = 0; layer < types.size(); ++layer) {
@@ -113,7 +110,7 @@ Status WriteChunks(const Config& config, MetaWriter& meta) {
     }
     WEFT_ASSIGN(const bool tuned, Flag(config, "attn_temperature_tuning"));
     WEFT_ASSIGN(const double scale, config.NeedF64({"attn_scale"}));
-    WEFT_ASSIGN(const int64_t length, config.NeedInt({"floor_scale"}, 1, kLlama4Tokens));
+    WEFT_ASSIGN(const int64_t length, config.NeedInt({"floor_scale"}, 1, kMostContext));
     meta.F32("attention.temperature_scale", tuned ? scale : 0.0);
     meta.Int("attention.temperature_length", length);
     return {};
@@ -124,8 +121,7 @@ Status Llama4Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteChunks(config, meta));
     WEFT_ASSIGN(const bool unit_heads, config.BoolOr({"use_qk_norm"}, true));
     meta.Bool("attention.use_qk_norm", unit_heads);
-    WEFT_ASSIGN(const int64_t step,
-                config.NeedInt({"interleave_moe_layer_step"}, 0, kLlama4Layers));
+    WEFT_ASSIGN(const int64_t step, config.NeedInt({"interleave_moe_layer_step"}, 0, kMostLayers));
     meta.Int("interleave_moe_layer_step", step);
     if (!config.Has("num_local_experts")) return {};
     return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");

@@ -9,8 +9,6 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMostLikeLayers = 4096, kMostLikeColumns = 1 << 20, kMostLikeHeads = 4096;
-
 // ---- InternLM 2 ---------------------------------------------------------------------------------
 
 constexpr Rule kInternLm2Rules[] = {
@@ -47,10 +45,6 @@ Status ApertusLayer(Assembly& assembly, int64_t, const std::string& prefix) {
     return {};
 }
 
-constexpr Rule kUngatedMlpRules[] = {
-    {"ffn_up", "mlp.up_proj", Form::kLinear},
-    {"ffn_down", "mlp.down_proj", Form::kLinear},
-};
 constexpr Rule kApertusRules[] = {
     {"attn_norm", "attention_layernorm", Form::kNorm},
     {"ffn_norm", "feedforward_layernorm", Form::kNorm},
@@ -83,12 +77,12 @@ constexpr Rule kNanoRules[] = {
 Result<Config> MiniCpmAdjust(const Config& config) {
     WEFT_ASSIGN(const int64_t experts, config.IntOr({"num_experts"}, 0, 1 << 16, 0));
     if (experts != 0) return config.Corrupt("num_experts", "0: experts are not supported");
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLikeLayers));
-    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostLikeColumns));
-    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostLikeHeads));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostColumns));
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostHeads));
     WEFT_ASSIGN(const double embedding, config.NeedF64({"scale_emb"}));
     WEFT_ASSIGN(const double depth, config.NeedF64({"scale_depth"}));
-    WEFT_ASSIGN(const int64_t base, config.NeedInt({"dim_model_base"}, 1, kMostLikeColumns));
+    WEFT_ASSIGN(const int64_t base, config.NeedInt({"dim_model_base"}, 1, kMostColumns));
     WEFT_ASSIGN(const int64_t dim, config.IntOr({"head_dim"}, 1, 1024, hidden / heads));
     const Json over = {{"embedding_multiplier", embedding},
                        {"residual_multiplier", depth / std::sqrt(static_cast<double>(layers))},
@@ -117,9 +111,9 @@ Result<Config> HalfOf(const Config& config, size_t layer, std::string_view half)
 
 // Heads and columns by layer; 0: the layer lacks attention or the MLP.
 Result<Config> DeciAdjust(const Config& config) {
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLikeLayers));
-    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostLikeColumns));
-    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostLikeHeads));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostColumns));
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostHeads));
     const Json& json = config.json();
     if (!json.contains("block_configs") || !json["block_configs"].is_array() ||
         json["block_configs"].size() != static_cast<size_t>(layers)) {
@@ -219,7 +213,7 @@ constexpr Family kLlamaLikeFamilies[] = {
      .output = "output"},
     {.model_type = "minicpm",
      .architecture = "minicpm",
-     .meta = WriteGranite,
+     .meta = WriteScales,
      .pairs = true,
      .adjust = MiniCpmAdjust,
      .defaults = R"({"max_position_embeddings": 2048, "scale_emb": 1, "scale_depth": 1,

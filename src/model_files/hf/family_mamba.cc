@@ -4,20 +4,18 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMostMambaLayers = 4096, kMostMambaColumns = 1 << 20;
-
 // ---- Jamba --------------------------------------------------------------------------------------
 
 // Attention in every `attn_layer_period`-th layer, experts in every `expert_layer_period`-th one.
 Result<Config> JambaAdjust(const Config& config) {
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostMambaLayers));
-    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostMambaColumns));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostColumns));
     WEFT_ASSIGN(const int64_t kv,
                 config.NeedInt({"num_key_value_heads", "num_attention_heads"}, 1, 4096));
-    WEFT_ASSIGN(const int64_t step, config.NeedInt({"attn_layer_period"}, 1, kMostMambaLayers));
-    WEFT_ASSIGN(const int64_t first, config.NeedInt({"attn_layer_offset"}, 0, kMostMambaLayers));
-    WEFT_ASSIGN(const int64_t each, config.NeedInt({"expert_layer_period"}, 1, kMostMambaLayers));
-    WEFT_ASSIGN(const int64_t from, config.NeedInt({"expert_layer_offset"}, 0, kMostMambaLayers));
+    WEFT_ASSIGN(const int64_t step, config.NeedInt({"attn_layer_period"}, 1, kMostLayers));
+    WEFT_ASSIGN(const int64_t first, config.NeedInt({"attn_layer_offset"}, 0, kMostLayers));
+    WEFT_ASSIGN(const int64_t each, config.NeedInt({"expert_layer_period"}, 1, kMostLayers));
+    WEFT_ASSIGN(const int64_t from, config.NeedInt({"expert_layer_offset"}, 0, kMostLayers));
     WEFT_ASSIGN(const int64_t experts, config.NeedInt({"num_experts"}, 1, 1 << 16));
     WEFT_ASSIGN(const int64_t expand, config.NeedInt({"mamba_expand"}, 1, 64));
     Json heads = Json::array(), dense = Json::array();
@@ -47,15 +45,15 @@ Status JambaMeta(const Config& config, MetaWriter& meta) {
 
 // No layer has attention or an MLP. (Of both head keys, readers need a number.)
 Result<Config> MambaAdjust(const Config& config) {
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostMambaLayers));
-    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 2, kMostMambaColumns));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 2, kMostColumns));
     WEFT_ASSIGN(const int64_t expand, config.NeedInt({"expand"}, 1, 64));
     WEFT_TRY(config.MustBe("use_conv_bias", true));
     WEFT_TRY(CheckSteps(config));
     const std::vector<int64_t> none(static_cast<size_t>(layers), 0);
     int64_t inner = expand * hidden;
     if (config.Has("intermediate_size")) {
-        WEFT_ASSIGN(inner, config.NeedInt({"intermediate_size"}, 1, kMostMambaColumns));
+        WEFT_ASSIGN(inner, config.NeedInt({"intermediate_size"}, 1, kMostColumns));
     }
     Json over = {{"num_attention_heads", 1},
                  {"head_dim", 2},

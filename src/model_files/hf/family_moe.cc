@@ -35,15 +35,6 @@ Result<Config> PhimoeAdjust(const Config& config) {
     return config.With(Json{{std::string(key), std::move(own)}});
 }
 
-// Only this clamped SwiGLU is supported (tensor/activation.h).
-Status CheckClampedUnits(const Config& config) {
-    WEFT_ASSIGN(const double limit, config.F64Or({"swiglu_limit"}, 7.0));
-    if (limit != 7.0) return config.Corrupt("swiglu_limit", "7");
-    WEFT_ASSIGN(const double alpha, config.F64Or({"swiglu_alpha"}, 1.702));
-    if (alpha != 1.702) return config.Corrupt("swiglu_alpha", "1.702");
-    return {};
-}
-
 Status GptOssMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_TRY(WriteExperts(config, meta, "intermediate_size", "softmax"));
@@ -177,11 +168,6 @@ Status MinimaxM3Meta(const Config& config, MetaWriter& meta) {
     return {};
 }
 
-constexpr Rule kMixtralRules[] = {
-    {"ffn_gate_inp", "block_sparse_moe.gate", Form::kRouter, false},
-    {"ffn_%_exps", "block_sparse_moe.experts.*.w%", Form::kExperts, false},
-    {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", Form::kVector, false},
-};
 // In addition to Mixtral's rules: dense layers, shared experts, and the indexer under the names of
 // published folders and of transformers' model. The indexer's norms also get the family's norm_add.
 constexpr Rule kMinimaxM3Rules[] = {
@@ -337,7 +323,7 @@ Status GptOssExperts(Assembly& assembly, int64_t layer, const std::string& prefi
 constexpr Family kExpertFamilies[] = {
     {.model_type = "mixtral",
      .architecture = "llama",
-     .rules = {kPreNormRules, kAttentionRules, kMixtralRules, kMoeRules},
+     .rules = {kPreNormRules, kAttentionRules, kBlockSparseMoeRules, kMoeRules},
      .meta = MixtralMeta,
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
@@ -360,7 +346,7 @@ constexpr Family kExpertFamilies[] = {
      .more_tensors = "ffn_gate_exps.weight ffn_up_exps.weight ffn_down_exps.weight"},
     {.model_type = "phimoe",
      .architecture = "phimoe",
-     .rules = {kPreNormRules, kAttentionRules, kMixtralRules},
+     .rules = {kPreNormRules, kAttentionRules, kBlockSparseMoeRules},
      .meta = PhimoeMeta,
      .adjust = PhimoeAdjust,
      .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
@@ -419,7 +405,7 @@ constexpr Family kExpertFamilies[] = {
      .draft_head = &kFinalNormDraftHead},
     {.model_type = "minimax_m2",
      .architecture = "minimax-m2",
-     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMixtralRules, kMoeRules},
+     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kBlockSparseMoeRules, kMoeRules},
      .meta = MinimaxMeta,
      .defaults = R"({"max_position_embeddings": 196608, "rope_theta": 5000000.0, "head_dim": 128,
                      "norm_topk_prob": true})",
@@ -427,7 +413,7 @@ constexpr Family kExpertFamilies[] = {
     {.model_type = "minimax_m3_vl",
      .also = "minimax_m3_vl_text",
      .architecture = "minimax-m3",
-     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMixtralRules, kMinimaxM3Rules},
+     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kBlockSparseMoeRules, kMinimaxM3Rules},
      .meta = MinimaxM3Meta,
      .routing = "routed_scaling_factor",
      .norm_add = 1,

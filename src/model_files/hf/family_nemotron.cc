@@ -6,8 +6,6 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMostMambaLayers = 4096, kMostMambaHeads = 4096, kMostMambaColumns = 1 << 20;
-
 enum class NemotronLayer : uint8_t { kMamba, kAttention, kMlp, kExperts };
 
 // Layer kinds from layers_block_type, in one of two spellings, or from the letters of
@@ -33,8 +31,8 @@ Result<std::vector<NemotronLayer>> NemotronLayers(const Config& config) {
         }
         layers.push_back(found->second);
     }
-    if (!layers.empty() && layers.size() <= kMostMambaLayers) return layers;
-    return config.Corrupt(key, fmt::format("the kinds of 1 to {} layers", kMostMambaLayers));
+    if (!layers.empty() && layers.size() <= kMostLayers) return layers;
+    return config.Corrupt(key, fmt::format("the kinds of 1 to {} layers", kMostLayers));
 }
 
 Result<bool> NemotronHasExperts(const Config& config) {
@@ -50,7 +48,7 @@ Result<Config> NemotronAdjust(const Config& config) {
     WEFT_ASSIGN(const std::vector<NemotronLayer> layers, NemotronLayers(config));
     WEFT_ASSIGN(const double eps, config.NeedF64({"layer_norm_epsilon"}));
     WEFT_ASSIGN(const int64_t kv,
-                config.NeedInt({"num_key_value_heads", "num_attention_heads"}, 1, kMostMambaHeads));
+                config.NeedInt({"num_key_value_heads", "num_attention_heads"}, 1, kMostHeads));
     WEFT_ASSIGN(const int64_t head_dim,
                 config.IntOr({"head_dim", "attention_head_dim"}, 1, 1024, 128));
     Json heads = Json::array(), dense = Json::array();
@@ -67,7 +65,7 @@ Result<Config> NemotronAdjust(const Config& config) {
     WEFT_ASSIGN(const bool experts, NemotronHasExperts(config));
     if (experts) {
         WEFT_ASSIGN(const int64_t shared,
-                    config.NeedInt({"moe_shared_expert_intermediate_size"}, 0, kMostMambaColumns));
+                    config.NeedInt({"moe_shared_expert_intermediate_size"}, 0, kMostColumns));
         over["shared_expert_intermediate_size"] = shared;
     }
     return config.With(over);
@@ -75,7 +73,7 @@ Result<Config> NemotronAdjust(const Config& config) {
 
 Result<MambaShape> NemotronShape(const Config& config) {
     MambaShape s{};
-    WEFT_ASSIGN(s.heads, config.NeedInt({"mamba_num_heads"}, 1, kMostMambaHeads));
+    WEFT_ASSIGN(s.heads, config.NeedInt({"mamba_num_heads"}, 1, kMostHeads));
     WEFT_ASSIGN(s.head_dim, config.NeedInt({"mamba_head_dim"}, 1, 1024));
     WEFT_ASSIGN(s.groups, config.NeedInt({"mamba_n_groups", "n_groups"}, 1, s.heads));
     WEFT_ASSIGN(s.state, config.NeedInt({"ssm_state_size"}, 1, 1024));
@@ -87,10 +85,10 @@ Result<MambaShape> NemotronShape(const Config& config) {
 Status WriteMlpLengths(const Config& config, MetaWriter& meta, bool experts) {
     WEFT_ASSIGN(const std::vector<NemotronLayer> layers, NemotronLayers(config));
     const std::string_view key = experts ? "moe_intermediate_size" : "intermediate_size";
-    WEFT_ASSIGN(int64_t length, config.NeedInt({key}, 1, kMostMambaColumns));
+    WEFT_ASSIGN(int64_t length, config.NeedInt({key}, 1, kMostColumns));
     const bool dense = std::ranges::find(layers, NemotronLayer::kMlp) != layers.end();
     if (experts && dense) {
-        WEFT_ASSIGN(length, config.NeedInt({"intermediate_size"}, 1, kMostMambaColumns));
+        WEFT_ASSIGN(length, config.NeedInt({"intermediate_size"}, 1, kMostColumns));
     }
     std::vector<int64_t> lengths;
     for (const NemotronLayer layer : layers) {
@@ -112,7 +110,7 @@ Status NemotronMeta(const Config& config, MetaWriter& meta) {
     WriteMamba(shape, meta);
     meta.Bool("rope.scaling.finetuned", false);  // how llama.cpp marks attention without positions
     if (!experts) return {};
-    WEFT_ASSIGN(const int64_t latent, config.IntOr({"moe_latent_size"}, 1, kMostMambaColumns, 0));
+    WEFT_ASSIGN(const int64_t latent, config.IntOr({"moe_latent_size"}, 1, kMostColumns, 0));
     if (latent != 0) meta.Int("moe_latent_size", latent);
     return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
 }

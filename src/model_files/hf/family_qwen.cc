@@ -5,36 +5,22 @@
 namespace weft::model_files::hf {
 namespace {
 
-// If use_sliding_window is set, layers from max_window_layers on are windowed (qwen2_moe: every
-// second layer before it; qwen3_moe: all layers).
-Status QwenWindow(const Config& config, MetaWriter& meta) {
-    WEFT_ASSIGN(const bool used, config.BoolOr({"use_sliding_window"}, false));
-    const bool alternate = meta.architecture() == "qwen2moe";
-    if (!used || (!alternate && !config.Has("sliding_window"))) return {};
-    if (meta.architecture() == "qwen3moe") return WindowEverywhere(config, meta);
-    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, 1ll << 31));
-    if (config.Has("layer_types")) {
-        return WriteWindow(config, meta, window, [](int64_t) { return false; });
-    }
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
-    WEFT_ASSIGN(const int64_t full, config.IntOr({"max_window_layers"}, 0, 4096, 28));
-    Json types = Json::array();
-    for (int64_t layer = 0; layer < layers; ++layer) {
-        const bool slides = alternate ? layer % 2 == 0 && layer < full : layer >= full;
-        types.push_back(slides ? "sliding_attention" : "full_attention");
-    }
-    const Config typed = config.With(Json{{"layer_types", types}});
-    return WriteWindow(typed, meta, window, [](int64_t) { return false; });
-}
-
 Status QwenMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteGated(config, meta));
-    return QwenWindow(config, meta);
+    return WriteUsedWindow(config, meta);
 }
 
-Status QwenMoeMeta(const Config& config, MetaWriter& meta) {
+Status Qwen2MoeMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
-    return QwenMeta(config, meta);
+    WEFT_TRY(WriteGated(config, meta));
+    return WriteUsedWindow(config, meta, true);
+}
+
+Status Qwen3MoeMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
+    WEFT_TRY(WriteGated(config, meta));
+    WEFT_ASSIGN(const bool used, config.BoolOr({"use_sliding_window"}, false));
+    return used ? WindowEverywhere(config, meta) : Status();
 }
 
 // Mellum 2: windowed layers have another RoPE base.
@@ -127,7 +113,7 @@ constexpr Family kQwenFamilies[] = {
     {.model_type = "qwen2_moe",
      .architecture = "qwen2moe",
      .rules = {kPreNormRules, kAttentionRules, kMoeRules, kSharedExpertRules},
-     .meta = QwenMoeMeta,
+     .meta = Qwen2MoeMeta,
      .routing = "norm_topk_prob",
      .defaults = R"({"max_position_embeddings": 32768, "sliding_window": 4096, "num_experts": 60,
                      "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
@@ -155,7 +141,7 @@ constexpr Family kQwenFamilies[] = {
     {.model_type = "qwen3_moe",
      .architecture = "qwen3moe",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules},
-     .meta = QwenMoeMeta,
+     .meta = Qwen3MoeMeta,
      .routing = "norm_topk_prob",
      .defaults = R"({"max_position_embeddings": 32768, "sliding_window": 4096, "num_experts": 128,
                      "num_experts_per_tok": 8, "moe_intermediate_size": 768})"},
