@@ -1,5 +1,5 @@
-// Layer bodies that several families use (llama.cc, qwen2.cc, ...). Each emits ops in a fixed
-// order; tests compare printed Programs with stored ones.
+// Layers that several families have. Each function emits ops in a fixed order; tests compare
+// printed Programs with stored ones.
 #pragma once
 
 #include "model/builder.h"
@@ -23,26 +23,41 @@ program::ValueId PreNormLayers(Builder& b, program::ValueId x, Attend attend,
 
 // Attention with RoPE on all query and key heads. h: rows to which a norm was applied. neighbors:
 // RoPE rotates neighboring columns; otherwise column i and column i + rotary_dim / 2.
-inline program::ValueId RotatedAttention(Builder& b, program::ValueId h, bool neighbors,
-                                         bool biases = false) {
-    const program::ValueId q = b.Rope(b.ToHeads(h, "attn_q", biases), neighbors);
-    const program::ValueId k = b.Rope(b.ToKvHeads(h, "attn_k", biases), neighbors);
-    const program::ValueId v = b.ToKvHeads(h, "attn_v", biases);
-    return b.FromHeads(b.Attention(q, k, v), "attn_output");
-}
-
+program::ValueId RotatedAttention(Builder& b, program::ValueId h, bool neighbors,
+                                  bool biases = false);
 // As RotatedAttention with neighbors = false. normed: a norm is applied to query and key heads
 // before RoPE.
-inline program::ValueId NormedAttention(Builder& b, program::ValueId h, bool normed) {
-    const int64_t head_dim = b.hyper().head_dim;
-    program::ValueId q = b.ToHeads(h, "attn_q", false);
-    program::ValueId k = b.ToKvHeads(h, "attn_k", false);
-    if (normed) {
-        q = b.Norm(q, "attn_q_norm", head_dim);
-        k = b.Norm(k, "attn_k_norm", head_dim);
-    }
-    const program::ValueId v = b.ToKvHeads(h, "attn_v", false);
-    return b.FromHeads(b.Attention(b.Rope(q, false), b.Rope(k, false), v), "attn_output");
-}
+program::ValueId NormedAttention(Builder& b, program::ValueId h, bool normed);
+
+// ---- All layers of a stage. x: the residual stream before them --------------------------------
+
+// Llama: RoPE over neighboring columns, clamps and temperatures if the model has them.
+program::ValueId LlamaLayers(Builder& b, program::ValueId x);
+// Llama with RoPE over halves.
+program::ValueId RotatedLayers(Builder& b, program::ValueId x);
+// Qwen 3: query and key heads are normed before RoPE over halves; an indexer may choose blocks.
+program::ValueId NormedHeadLayers(Builder& b, program::ValueId x);
+// The same with queries and keys normed over all heads, then clamped if the model has a limit.
+program::ValueId NormedRowLayers(Builder& b, program::ValueId x);
+// Trinity: gates by column, norms before and after attention and the MLP, RoPE in windowed layers.
+// post_eps: the epsilon of the norms after them.
+program::ValueId GatedNormLayers(Builder& b, program::ValueId x, bool neighbors, float post_eps);
+// Step 3.5: query and key heads are normed, and the layer's input gates the heads' outputs.
+program::ValueId GatedHeadLayers(Builder& b, program::ValueId x, program::RowGate gate);
+// Granite: what attention and the MLP add is scaled; layers with state are Mamba-2.
+program::ValueId ScaledLayers(Builder& b, program::ValueId x, bool neighbors);
+program::ValueId ScaledLayers(Builder& b, program::ValueId x);  // RoPE over neighboring columns
+// GPT-2 and its successors: LayerNorms with biases; positions are a table's, RoPE's or ALiBi's. In
+// layers without a norm of the MLP, and with Hyper::beside, attention and the MLP read the same
+// row. In GPT and OPT 350M, norms follow attention and the MLP, as in BERT.
+program::ValueId GptLayers(Builder& b, program::ValueId x, bool neighbors);
+program::ValueId GptLayers(Builder& b, program::ValueId x);  // RoPE over halves
+// DeepSeek-V2: latent attention.
+program::ValueId LatentLayers(Builder& b, program::ValueId x);
+// Kimi Linear: Kimi Delta Attention in layers with state, latent attention in the others.
+program::ValueId KimiDeltaLayers(Builder& b, program::ValueId x);
+// DeepSeek-V4: residual streams, of which attention and the MLP each read a mixture.
+program::ValueId StreamLayers(Builder& b, program::ValueId x,
+                              program::ValueId (Builder::*attention)(program::ValueId));
 
 }  // namespace weft::model

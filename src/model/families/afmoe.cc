@@ -3,6 +3,7 @@
 // Glimmer also norms the embedding, and its norms after attention and MLP have an epsilon that no
 // key of its GGUF files holds.
 #include "model/architecture.h"
+#include "model/layers.h"
 
 namespace weft::model {
 
@@ -12,39 +13,15 @@ namespace {
 
 constexpr float kMusePostEps = 1e-8f;
 
-// neighbors: RoPE pairs neighboring columns; else columns of two halves.
-ValueId Layers(Builder& b, ValueId x, bool neighbors, float post_eps) {
-    const Span layers = b.shard().layers;
-    const int64_t hidden = b.hyper().hidden, head_dim = b.hyper().head_dim;
-    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-        b.BeginLayer(layer);
-        const ValueId h = b.Norm(x, "attn_norm", hidden);
-        ValueId q = b.Norm(b.ToHeads(h, "attn_q", false), "attn_q_norm", head_dim);
-        ValueId k = b.Norm(b.ToKvHeads(h, "attn_k", false), "attn_k_norm", head_dim);
-        if (b.IsWindowed()) {
-            q = b.Rope(q, neighbors);
-            k = b.Rope(k, neighbors);
-        }
-        const ValueId v = b.ToKvHeads(h, "attn_v", false);
-        const ValueId a = b.GateHeads(b.Attention(q, k, v), h, program::RowGate::kSigmoid);
-        x = b.Add(x, b.NormWithin(b.FromHeads(a, "attn_output"), "post_attention_norm", hidden,
-                                  post_eps));
-
-        const ValueId y = b.Mlp(b.Norm(x, "ffn_norm", hidden));
-        x = b.Add(x, b.NormWithin(y, "post_ffw_norm", hidden, post_eps));
-    }
-    return x;
-}
-
 }  // namespace
 
 static ValueId BuildAfmoe(Builder& b, ValueId x) {
-    return Layers(b, x, false, b.hyper().rms_eps);
+    return GatedNormLayers(b, x, false, b.hyper().rms_eps);
 }
 
 static ValueId BuildMuseGlimmer(Builder& b, ValueId x) {
     if (b.shard().layers.begin == 0) x = b.NormPlain(x, b.hyper().hidden);
-    return Layers(b, x, true, kMusePostEps);
+    return GatedNormLayers(b, x, true, kMusePostEps);
 }
 
 namespace {

@@ -8,10 +8,6 @@ namespace weft::model {
 
 using program::ValueId;
 
-static ValueId BuildDeepSeek2(Builder& b, ValueId x) {
-    return PreNormLayers(b, x, [&](ValueId h) { return b.LatentAttention(h); });
-}
-
 // MiniCPM 3 (OpenBMB 2024) scales what attention and the MLP add.
 static ValueId BuildMiniCpm3(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
@@ -51,7 +47,7 @@ constexpr Architecture kDeepseek2Table[] = {
                 "A.X K1, Sarvam",
                 "latent attention, YaRN, leading dense layers, groups of experts, temperature",
                 "deepseekV2, deepseekV3, deepseekV3Halves, kimiK2, youtu, axk1"},
-     .build = BuildDeepSeek2,
+     .build = LatentLayers,
      .experts = true,
      .traits = {.draft_head = true,
                 .temperature = true,
@@ -60,7 +56,7 @@ constexpr Architecture kDeepseek2Table[] = {
     {.family = {"deepseek32", "DeepSeek V3.2",
                 "sparse latent attention, YaRN, leading dense layers, groups of experts",
                 "deepseekV32, deepseekV32Top"},
-     .build = BuildDeepSeek2,
+     .build = LatentLayers,
      .experts = true,
      .traits = {.draft_head = true,
                 .indexer = IndexerKind::kAlways,
@@ -69,7 +65,7 @@ constexpr Architecture kDeepseek2Table[] = {
     {.family = {"glm-dsa", "GLM 5 to 5.2",
                 "sparse latent attention, layers that share a choice, leading dense layers",
                 "glmDsa, glmDsaTop"},
-     .build = BuildDeepSeek2,
+     .build = LatentLayers,
      .experts = true,
      .traits = {.draft_head = true,
                 .indexer = IndexerKind::kAlways,
@@ -90,7 +86,7 @@ constexpr Architecture kDeepseek2Table[] = {
                 "sparse latent attention, latents shared by layers, layers without positions, "
                 "temperature by head, a soft cap",
                 "mistralLarge4"},
-     .build = BuildDeepSeek2,
+     .build = LatentLayers,
      .experts = true,
      .traits = {.usual_latent_eps = true,
                 .scales_latents = true,
@@ -98,7 +94,7 @@ constexpr Architecture kDeepseek2Table[] = {
                 .indexer_neighbours = true,
                 .two_best = true}},
     {.family = {"mistral4", "Mistral Small 4", "latent attention, YaRN, temperature", "mistral4"},
-     .build = BuildDeepSeek2,
+     .build = LatentLayers,
      .experts = true,
      .traits = {.temperature = true, .renormalises = false, .two_best = true}},
 };

@@ -4,31 +4,18 @@
 // GLM-5-next (Z.ai 2026): three of four layers are Kimi Delta Attention, the fourth is latent
 // attention without positions, to windows that an indexer chooses.
 #include "model/architecture.h"
+#include "model/layers.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-static ValueId BuildStreams(Builder& b, ValueId x, ValueId (Builder::*attention)(ValueId)) {
-    const Span layers = b.shard().layers;
-    const int64_t hidden = b.hyper().hidden;
-    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-        b.BeginLayer(layer);
-        const Builder::Merged a = b.Merge(x, "attn");
-        const ValueId h = b.Norm(a.x, "attn_norm", hidden);
-        x = b.Mix(x, a, b.HasState() ? b.KimiDelta(h) : (b.*attention)(h));
-        const Builder::Merged f = b.Merge(x, "ffn");
-        x = b.Mix(x, f, b.Mlp(b.Norm(f.x, "ffn_norm", hidden)));
-    }
-    return x;
-}
-
 static ValueId BuildDeepSeek4(Builder& b, ValueId x) {
-    return BuildStreams(b, x, &Builder::WindowAttention);
+    return StreamLayers(b, x, &Builder::WindowAttention);
 }
 
 static ValueId BuildLatentStreams(Builder& b, ValueId x) {
-    return BuildStreams(b, x, &Builder::LatentAttention);
+    return StreamLayers(b, x, &Builder::LatentAttention);
 }
 
 namespace {

@@ -24,10 +24,6 @@ ValueId NormedHeads(Builder& b, ValueId h) {
 
 }  // namespace
 
-static ValueId BuildExaone(Builder& b, ValueId x) {
-    return PreNormLayers(b, x, [&](ValueId h) { return RotatedAttention(b, h, false); });
-}
-
 static ValueId BuildExaone4(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;
@@ -46,7 +42,7 @@ static ValueId BuildExaoneMoe(Builder& b, ValueId x) {
 namespace {
 
 constexpr Architecture kExaoneTable[] = {
-    {.family = {"exaone", "EXAONE 3, 3.5", "as llama", "exaone"}, .build = BuildExaone},
+    {.family = {"exaone", "EXAONE 3, 3.5", "as llama", "exaone"}, .build = RotatedLayers},
     {.family = {"exaone-moe", "K-EXAONE",
                 "normed heads, windows, layers without positions, leading dense layers",
                 "exaoneMoe"},

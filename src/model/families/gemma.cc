@@ -27,10 +27,6 @@ ValueId BuildLayers(Builder& b, ValueId x, bool normed_heads) {
 
 }  // namespace
 
-static ValueId BuildGemma1(Builder& b, ValueId x) {
-    return PreNormLayers(b, x, [&](ValueId h) { return RotatedAttention(b, h, false); });
-}
-
 static ValueId BuildGemma2(Builder& b, ValueId x) {
     return BuildLayers(b, x, false);
 }
@@ -43,7 +39,7 @@ namespace {
 
 constexpr Architecture kGemmaTable[] = {
     {.family = {"gemma", "Gemma 1", "as llama, with GeGLU", "gemma1"},
-     .build = BuildGemma1,
+     .build = RotatedLayers,
      .traits = {.activation = Activation::kGeluTanh, .embeds_by_root = true}},
     {.family = {"gemma2", "Gemma 2", "windows, soft caps", "gemma2"},
      .build = BuildGemma2,
@@ -72,7 +68,7 @@ constexpr Architecture kGemmaTable[] = {
                 .plain_windows = true,
                 .windowed_base = 10000}},
     {.family = {"vaultgemma", "VaultGemma", "windows, soft caps", "vaultgemma"},
-     .build = BuildGemma1,
+     .build = RotatedLayers,
      .traits = {.activation = Activation::kGeluTanh, .embeds_by_root = true}},
 };
 

@@ -8,11 +8,6 @@ namespace weft::model {
 
 using program::ValueId;
 
-static ValueId BuildKimiLinear(Builder& b, ValueId x) {
-    return PreNormLayers(
-        b, x, [&](ValueId h) { return b.HasState() ? b.KimiDelta(h) : b.LatentAttention(h); });
-}
-
 namespace {
 
 constexpr Architecture kKimiLinearTable[] = {
@@ -20,7 +15,7 @@ constexpr Architecture kKimiLinearTable[] = {
          {"bailingmoe3", "Ling 3, Ring 3",
           "Kimi Delta Attention, gated latent attention, leading dense layers, groups of experts",
           "ling3"},
-     .build = BuildKimiLinear,
+     .build = KimiDeltaLayers,
      .experts = true,
      .traits = {.limits = true,
                 .gate_score = program::GateScore::kSigmoid,
@@ -28,7 +23,7 @@ constexpr Architecture kKimiLinearTable[] = {
     {.family = {"kimi-linear", "Kimi Linear",
                 "Kimi Delta Attention, latent attention without positions, leading dense layers",
                 "kimiLinear"},
-     .build = BuildKimiLinear,
+     .build = KimiDeltaLayers,
      .experts = true,
      .traits = {.rotates_latents = false,
                 .gate_score = program::GateScore::kSigmoid,

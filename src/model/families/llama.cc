@@ -9,15 +9,6 @@ namespace weft::model {
 
 using program::ValueId;
 
-static ValueId BuildLlama(Builder& b, ValueId x) {
-    return PreNormLayers(b, x, [&](ValueId h) {
-        const ValueId q = b.Rope(b.Tempered(b.Clamped(b.ToHeads(h, "attn_q", false))), true);
-        const ValueId k = b.Rope(b.Clamped(b.ToKvHeads(h, "attn_k", false)), true);
-        const ValueId v = b.Clamped(b.ToKvHeads(h, "attn_v", false));
-        return b.FromHeads(b.Attention(q, k, v), "attn_output");
-    });
-}
-
 // The embedding and the heads after RoPE are normed.
 static ValueId BuildNanoChat(Builder& b, ValueId x) {
     const int64_t dim = b.hyper().head_dim;
@@ -35,19 +26,19 @@ namespace {
 
 constexpr Architecture kLlamaTable[] = {
     {.family = {"arcee", "Arcee AFM", "as llama, with MLPs of ReLU squared", "arcee"},
-     .build = BuildLlama,
+     .build = LlamaLayers,
      .traits = {.ungated = Ungated::kReluSquared}},
-    {.family = {"ernie4_5", "ERNIE 4.5 (dense)", "as llama", "ernie"}, .build = BuildLlama},
+    {.family = {"ernie4_5", "ERNIE 4.5 (dense)", "as llama", "ernie"}, .build = LlamaLayers},
     {.family = {"ernie4_5-moe", "ERNIE 4.5 with experts (text)",
                 "leading dense layers, a shared expert", "ernieMoe, ernieMoeBiases"},
-     .build = BuildLlama,
+     .build = LlamaLayers,
      .experts = true},
-    {.family = {"internlm2", "InternLM 2", "as llama", "internlm2"}, .build = BuildLlama},
+    {.family = {"internlm2", "InternLM 2", "as llama", "internlm2"}, .build = LlamaLayers},
     {.family =
          {"llama", "Llama 1-3.x, Mistral, Ministral 8B, Mixtral, SmolLM 1-2",
           "linear, Llama 3's and YaRN RoPE; windows; experts; temperature",
           "llama, llamaTied, llamaLinear, llama3Rope, llamaGelu, mistral, ministral, mixtral"},
-     .build = BuildLlama,
+     .build = LlamaLayers,
      .experts = true,
      .traits = {.temperature = true}},
     {.family = {"nanochat", "nanochat (folders)",
@@ -57,10 +48,10 @@ constexpr Architecture kLlamaTable[] = {
      .traits = {.norms = Norms::kPlainRms, .ungated = Ungated::kReluSquared, .turns_back = true}},
     {.family = {"olmo", "OLMo 1, 1.7", "LayerNorm without weights, clamped heads",
                 "olmo, olmoClamped"},
-     .build = BuildLlama,
+     .build = LlamaLayers,
      .traits = {.norms = Norms::kPlainLayer, .clamps = true}},
     {.family = {"mistral3", "Ministral 3, Devstral 2", "YaRN, temperature", "ministral3"},
-     .build = BuildLlama,
+     .build = LlamaLayers,
      .experts = true,
      .traits = {.temperature = true}},
 };

@@ -8,25 +8,15 @@ namespace weft::model {
 
 using program::ValueId;
 
-static ValueId BuildMiniMaxM2(Builder& b, ValueId x) {
-    return PreNormLayers(b, x, [&](ValueId h) {
-        const auto [q, k] =
-            b.NormHeads({b.ToHeads(h, "attn_q", false), b.ToKvHeads(h, "attn_k", false)});
-        const ValueId v = b.Clamped(b.ToKvHeads(h, "attn_v", false));
-        const ValueId a = b.Attention(b.Rope(b.Clamped(q), false), b.Rope(b.Clamped(k), false), v);
-        return b.FromHeads(a, "attn_output");
-    });
-}
-
 namespace {
 
 constexpr Architecture kMinimaxM2Table[] = {
     {.family = {"minimax-m2", "MiniMax M2", "norms over all heads, partial RoPE", "minimaxM2"},
-     .build = BuildMiniMaxM2,
+     .build = NormedRowLayers,
      .experts = true,
      .traits = {.gate_score = program::GateScore::kSigmoid}},
     {.family = {"olmoe", "OLMoE", "norms over all heads, clamped heads", "olmoe, olmoeClamped"},
-     .build = BuildMiniMaxM2,
+     .build = NormedRowLayers,
      .experts = true,
      .traits = {.clamps = true, .renormalises = false}},
 };

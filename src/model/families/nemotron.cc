@@ -8,50 +8,14 @@
 // with Hyper::beside, attention and the MLP read the same row. In GPT and OPT 350M, norms follow
 // attention and the MLP, as in BERT.
 #include "model/architecture.h"
+#include "model/layers.h"
 
 namespace weft::model {
 
 using program::ValueId;
 
-static ValueId BuildNormedLayers(Builder& b, ValueId x, bool neighbors) {
-    const auto rotated = [&](ValueId heads) {
-        return b.hyper().rotates ? b.Rope(heads, neighbors) : heads;
-    };
-    const Span layers = b.shard().layers;
-    const int64_t hidden = b.hyper().hidden;
-    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-        b.BeginLayer(layer);
-        const bool before = !b.Has("layer_output_norm.weight");
-        const ValueId first = x, h = before ? b.Norm(x, "attn_norm", hidden) : x;
-        const ValueId read = b.Has("attn_norm_2.weight") ? b.Norm(x, "attn_norm_2", hidden) : h;
-        ValueId q = b.Clamped(b.ToHeads(read, "attn_q", false));
-        ValueId k = b.Clamped(b.ToKvHeads(read, "attn_k", false));
-        const ValueId v = b.Clamped(b.ToKvHeads(read, "attn_v", false));
-        if (b.Has("attn_q_norm.weight")) {
-            q = b.NormApart(q, "attn_q_norm", false);
-            k = b.NormApart(k, "attn_k_norm", true);
-        }
-        x = b.Add(x, b.FromHeads(b.Attention(rotated(q), rotated(k), v), "attn_output"));
-        if (!before) {
-            x = b.Norm(x, "attn_output_norm", hidden);
-            x = b.Norm(b.Add(x, b.Mlp(x)), "layer_output_norm", hidden);
-            continue;
-        }
-        // (llama.cpp has this name for DBRX's norm.)
-        const char* const norm = b.Has("attn_output_norm.weight") ? "attn_output_norm" : "ffn_norm";
-        const bool normed = b.Has(norm + std::string(".weight"));
-        const ValueId m = normed ? b.Norm(b.hyper().beside ? first : x, norm, hidden) : h;
-        x = b.Add(x, b.Mlp(m));
-    }
-    return x;
-}
-
-static ValueId BuildNemotron(Builder& b, ValueId x) {
-    return BuildNormedLayers(b, x, false);
-}
-
 static ValueId BuildGptJ(Builder& b, ValueId x) {
-    return BuildNormedLayers(b, x, true);
+    return GptLayers(b, x, true);
 }
 
 namespace {
@@ -60,28 +24,28 @@ constexpr Architecture kNemotronTable[] = {
     {.family = {"bloom", "BLOOM, BLOOMZ",
                 "ALiBi, LayerNorm with biases, a normed embedding, MLPs of GELU without a gate",
                 "bloom"},
-     .build = BuildNemotron,
+     .build = GptLayers,
      .traits = {.norms = Norms::kLayer,
                 .ungated = Ungated::kGeluTanh,
                 .rotates = false,
                 .alibi = 8,
                 .norms_embedding = true}},
     {.family = {"dbrx", "DBRX", "LayerNorm, clamped heads, experts", "dbrx"},
-     .build = BuildNemotron,
+     .build = GptLayers,
      .experts = true,
      .traits = {.norms = Norms::kLayer, .clamps = true}},
     {.family = {"falcon", "Falcon 7B to 180B, Falcon 2, Falcon-RW",
                 "LayerNorm with biases, attention beside the MLP, MLPs of GELU without a gate, "
                 "ALiBi",
                 "falcon, falconWide, falconAlibi"},
-     .build = BuildNemotron,
+     .build = GptLayers,
      .traits =
          {.norms = Norms::kLayer, .ungated = Ungated::kGelu, .alibi = 0, .scales_alibi = true}},
     {.family = {"gpt2", "GPT, GPT-2, GPT-Neo, StarCoder 1, OPT, BioGPT, XGLM",
                 "LayerNorm with biases, learned positions, MLPs of GELU without a gate, windows; "
                 "norms behind attention and MLP",
                 "gpt2, gptNeo, gptBigcode, opt, optBehind, openaiGpt, biogpt, xglm"},
-     .build = BuildNemotron,
+     .build = GptLayers,
      .traits = {.norms = Norms::kLayer, .ungated = Ungated::kGeluTanh, .rotates = false}},
     {.family = {"gptj", "GPT-J, CodeGen",
                 "LayerNorm with biases, partial RoPE, attention beside the MLP, MLPs of GELU "
@@ -93,14 +57,14 @@ constexpr Architecture kNemotronTable[] = {
                 "LayerNorm with biases, partial RoPE, attention beside the MLP, MLPs of GELU "
                 "without a gate",
                 "gptNeox, gptNeoxSerial, gptNeoxJapanese"},
-     .build = BuildNemotron,
+     .build = GptLayers,
      .traits = {.norms = Norms::kLayer, .ungated = Ungated::kGelu}},
     {.family = {"jais2", "Jais 2", "LayerNorm with biases, MLPs of ReLU squared", "jais2"},
-     .build = BuildNemotron,
+     .build = GptLayers,
      .traits = {.norms = Norms::kLayer, .ungated = Ungated::kReluSquared}},
     {.family = {"mpt", "MPT", "ALiBi, LayerNorm, clamped heads, MLPs of GELU without a gate",
                 "mpt"},
-     .build = BuildNemotron,
+     .build = GptLayers,
      .traits = {.norms = Norms::kLayer,
                 .ungated = Ungated::kGelu,
                 .clamps = true,
@@ -109,24 +73,24 @@ constexpr Architecture kNemotronTable[] = {
     {.family = {"nemotron", "Nemotron 3, 4, Minitron, Persimmon",
                 "LayerNorm with biases, partial RoPE, MLPs of ReLU squared, normed heads",
                 "nemotron, persimmon"},
-     .build = BuildNemotron,
+     .build = GptLayers,
      .traits = {.norms = Norms::kLayer, .ungated = Ungated::kReluSquared}},
     {.family = {"phi2", "Phi-1, 1.5, 2",
                 "LayerNorm with biases, partial RoPE, attention beside the MLP, MLPs of GELU "
                 "without a gate; normed heads",
                 "phi, phiNormed"},
-     .build = BuildNemotron,
+     .build = GptLayers,
      .traits = {.norms = Norms::kLayer, .ungated = Ungated::kGeluTanh}},
     {.family =
          {"stablelm", "StableLM 2",
           "LayerNorm with biases, partial RoPE; heads with LayerNorms of their own, attention "
           "beside the MLP",
           "stablelm, stablelmWide"},
-     .build = BuildNemotron,
+     .build = GptLayers,
      .traits = {.norms = Norms::kLayer}},
     {.family = {"starcoder2", "StarCoder 2",
                 "LayerNorm with biases, windows, MLPs of GELU without a gate", "starcoder2"},
-     .build = BuildNemotron,
+     .build = GptLayers,
      .traits = {.window = 4096, .norms = Norms::kLayer, .ungated = Ungated::kGeluTanh}},
 };
 

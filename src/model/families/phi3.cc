@@ -8,23 +8,19 @@ namespace weft::model {
 
 using program::ValueId;
 
-static ValueId BuildPhi3(Builder& b, ValueId x) {
-    return PreNormLayers(b, x, [&](ValueId h) { return RotatedAttention(b, h, false); });
-}
-
 namespace {
 
 constexpr Architecture kPhi3Table[] = {
     {.family = {"phimoe", "Phi-3.5-MoE",
                 "LayerNorm with biases, LongRoPE, sparse mixing of experts", "phimoe"},
-     .build = BuildPhi3,
+     .build = RotatedLayers,
      .experts = true,
      .traits = {.norms = Norms::kLayer,
                 .gate_score = program::GateScore::kSparseMixer,
                 .renormalises = false}},
     {.family = {"phi3", "Phi-3, Phi-3.5-mini, Phi-4", "fused tensors, LongRoPE, partial RoPE",
                 "phi3Short, phi3Long"},
-     .build = BuildPhi3},
+     .build = RotatedLayers},
 };
 
 }  // namespace

@@ -10,58 +10,48 @@ namespace weft::model {
 
 using program::ValueId;
 
-static ValueId BuildQwen3(Builder& b, ValueId x) {
-    const int64_t head_dim = b.hyper().head_dim;
-    return PreNormLayers(b, x, [&](ValueId h) {
-        const ValueId q = b.Norm(b.ToHeads(h, "attn_q", false), "attn_q_norm", head_dim);
-        const ValueId k = b.Norm(b.ToKvHeads(h, "attn_k", false), "attn_k_norm", head_dim);
-        const ValueId v = b.ToKvHeads(h, "attn_v", false);
-        const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v, b.ChosenBlocks(h));
-        return b.FromHeads(a, "attn_output");
-    });
-}
-
 namespace {
 
 constexpr Architecture kQwen3Table[] = {
     {.family = {"apertus", "Apertus (8B, 70B)", "normed heads, MLPs of xIELU without a gate",
                 "apertus"},
-     .build = BuildQwen3,
+     .build = NormedHeadLayers,
      .traits = {.ungated = Ungated::kXielu}},
     {.family = {"bailingmoe2", "Ling 2, Ring 2",
                 "normed heads, partial RoPE, leading dense layers, groups of experts", "ling2"},
-     .build = BuildQwen3,
+     .build = NormedHeadLayers,
      .experts = true,
      .traits = {.draft_head = true, .gate_score = program::GateScore::kSigmoid}},
     {.family = {"dots1", "dots.llm1", "normed heads, leading dense layers, shared experts",
                 "dots1"},
-     .build = BuildQwen3,
+     .build = NormedHeadLayers,
      .experts = true,
      .traits = {.gate_score = program::GateScore::kSigmoid, .renormalises = false}},
     {.family = {"hy_v3", "Hy3", "normed heads, leading dense layers, a shared expert", "hyV3"},
-     .build = BuildQwen3,
+     .build = NormedHeadLayers,
      .experts = true,
      .traits = {.draft_head = true, .gate_score = program::GateScore::kSigmoid}},
     {.family = {"mellum", "Mellum 2", "normed heads, windows, RoPE of two bases", "mellum"},
-     .build = BuildQwen3,
+     .build = NormedHeadLayers,
      .experts = true,
      .traits = {.plain_windows = true}},
     {.family = {"minimax-m3", "MiniMax M3 (text)",
                 "block-sparse attention, normed heads, partial RoPE, clamped SwiGLU, leading dense "
                 "layers",
                 "minimaxM3, minimaxM3Top"},
-     .build = BuildQwen3,
+     .build = NormedHeadLayers,
      .experts = true,
      .traits = {.activation = Activation::kClampedSilu,
                 .indexer = IndexerKind::kBlocks,
                 .gate_score = program::GateScore::kSigmoid}},
-    {.family = {"qwen3", "Qwen 3 (dense)", "normed heads", "qwen3Tied"}, .build = BuildQwen3},
+    {.family = {"qwen3", "Qwen 3 (dense)", "normed heads", "qwen3Tied"}, .build = NormedHeadLayers},
     {.family = {"qwen3moe", "Qwen 3 with experts", "normed heads", "qwen3moe"},
-     .build = BuildQwen3,
+     .build = NormedHeadLayers,
      .experts = true},
-    {.family = {"qwen3vl", "Qwen3-VL (text)", "normed heads", "qwen3vl"}, .build = BuildQwen3},
+    {.family = {"qwen3vl", "Qwen3-VL (text)", "normed heads", "qwen3vl"},
+     .build = NormedHeadLayers},
     {.family = {"qwen3vlmoe", "Qwen3-VL with experts (text)", "normed heads", "qwen3vlmoe"},
-     .build = BuildQwen3,
+     .build = NormedHeadLayers,
      .experts = true},
 };
 

@@ -8,27 +8,12 @@ namespace weft::model {
 
 using program::ValueId;
 
-namespace {
-
-ValueId BuildGated(Builder& b, ValueId x, program::RowGate gate) {
-    const int64_t head_dim = b.hyper().head_dim;
-    return PreNormLayers(b, x, [&](ValueId h) {
-        const ValueId q = b.Norm(b.ToHeads(h, "attn_q", false), "attn_q_norm", head_dim);
-        const ValueId k = b.Norm(b.ToKvHeads(h, "attn_k", false), "attn_k_norm", head_dim);
-        const ValueId v = b.ToKvHeads(h, "attn_v", false);
-        const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v);
-        return b.FromHeads(b.GateHeads(a, h, gate), "attn_output");
-    });
-}
-
-}  // namespace
-
 static ValueId BuildStep35(Builder& b, ValueId x) {
-    return BuildGated(b, x, program::RowGate::kSigmoid);
+    return GatedHeadLayers(b, x, program::RowGate::kSigmoid);
 }
 
 static ValueId BuildLaguna(Builder& b, ValueId x) {
-    return BuildGated(b, x, program::RowGate::kSoftplus);
+    return GatedHeadLayers(b, x, program::RowGate::kSoftplus);
 }
 
 namespace {
