@@ -1,31 +1,27 @@
-# weft_families(LIBRARY HEADER NAMESPACE ROW LISTS SUFFIX PATTERN): adds to a library a function
-# LISTS() that returns the tables of all files of the pattern. The file kimi_linear.cc (or
-# family_kimi_linear.cc) defines the table kKimiLinearSUFFIX, a span of ROW.
-function(weft_families library header namespace row lists suffix pattern)
-  file(GLOB files CONFIGURE_DEPENDS ${pattern})
-  set(tables "")
+# weft_families(FOLDER): adds to weft_families the lists of all families' tables (families/family.h),
+# which model_files and model declare. The file kimi_linear.cc of FOLDER defines
+# families::kimi_linear::kTables.
+function(weft_families folder)
+  file(GLOB files CONFIGURE_DEPENDS ${folder}/*.cc)
   foreach(file ${files})
     get_filename_component(name ${file} NAME_WE)
-    string(REGEX REPLACE "^family_" "" name "${name}")
-    string(REPLACE "_" ";" words "${name}")
-    set(table "k")
-    foreach(word ${words})
-      string(SUBSTRING "${word}" 0 1 first)
-      string(SUBSTRING "${word}" 1 -1 rest)
-      string(TOUPPER "${first}" first)
-      string(APPEND table "${first}${rest}")
-    endforeach()
-    list(APPEND tables "${table}${suffix}")
+    string(APPEND tables "namespace families::${name} { extern const Tables kTables; }\n")
+    string(APPEND folders "families::${name}::kTables.folders,\n")
+    string(APPEND architectures "families::${name}::kTables.architectures,\n")
   endforeach()
-  list(JOIN tables ", " tables)
-  set(out ${CMAKE_BINARY_DIR}/${library}_families.cc)
-  file(CONFIGURE OUTPUT ${out} CONTENT "#include \"${header}\"
-namespace ${namespace} {
-extern const std::span<const ${row}> ${tables};
-std::vector<std::span<const ${row}>> ${lists}() {
-    return {${tables}};
+  set(out ${CMAKE_BINARY_DIR}/weft_families.cc)
+  file(CONFIGURE OUTPUT ${out} CONTENT "#include \"families/family.h\"
+namespace weft {
+${tables}
+std::vector<std::span<const model_files::hf::Family>> model_files::hf::AllTables() {
+    return {${folders}};
 }
-}  // namespace ${namespace}
+std::vector<std::span<const model::Architecture>> model::AllFamilies() {
+    return {${architectures}};
+}
+}  // namespace weft
 ")
-  target_sources(${library} PRIVATE ${out})
+  target_sources(weft_families PRIVATE ${out})
+  # (Each needs the other: a linker reads them twice.)
+  target_link_libraries(weft_model_files INTERFACE weft_families)
 endfunction()

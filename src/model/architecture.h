@@ -1,7 +1,4 @@
-// The supported architectures, and the facts that their files do not state.
-//
-// Each family of models has a file in families/ (llama.cc, gemma.cc, ...): its builder, which reads
-// like the paper about the models, and a table of its architectures.
+// The supported architectures (src/families), and the facts that their files do not state.
 #pragma once
 
 #include <optional>
@@ -133,7 +130,7 @@ const Architecture* FindArchitecture(std::string_view name);
 // Defaults if it is not supported.
 const Traits& TraitsOf(std::string_view name);
 
-// The tables of all files in families/: NAME.cc defines kNameFamily. The build lists them.
+// The tables of all families (families/family.h).
 std::vector<std::span<const Architecture>> AllFamilies();
 
 }  // namespace weft::model

@@ -183,4 +183,8 @@ ValueId StreamLayers(Builder& b, ValueId x, ValueId (Builder::*attention)(ValueI
     return x;
 }
 
+ValueId LatentStreamLayers(Builder& b, ValueId x) {
+    return StreamLayers(b, x, &Builder::LatentAttention);
+}
+
 }  // namespace weft::model

@@ -59,5 +59,6 @@ program::ValueId KimiDeltaLayers(Builder& b, program::ValueId x);
 // DeepSeek-V4: residual streams, of which attention and the MLP each read a mixture.
 program::ValueId StreamLayers(Builder& b, program::ValueId x,
                               program::ValueId (Builder::*attention)(program::ValueId));
+program::ValueId LatentStreamLayers(Builder& b, program::ValueId x);
 
 }  // namespace weft::model

@@ -126,9 +126,8 @@ class Folder:
         self.includes = set()
 
 
-# Files of families: model/families/gemma.cc, model_files/hf/family_gemma.cc. (Architectures of gpu/
-# are those of GPUs.)
-OF_FAMILY = re.compile(r"/families/|/family_\w+\.cc$|^src/gpu/")
+# Files of families: families/gemma.cc. (Architectures of gpu/ are those of GPUs.)
+OF_FAMILY = re.compile(r"/families/|^src/gpu/")
 COMPARES_FAMILY = re.compile(
     r"\b\w*(?:architecture|model_type|model\.type)\w*(?:\(\))?"
     r"(?:\s*[=!]=\s*\"|\.(?:starts|ends)_with\()|\"\s*[=!]=\s*[\w.]*(?:architecture|model_type)")

@@ -100,6 +100,11 @@ void Assembly::Add(std::string gguf, MatrixPtr matrix, std::vector<int64_t> dims
     out_.matrices.push_back(std::move(matrix));
 }
 
+void Assembly::AddExperts(int64_t layer, std::string_view part, MatrixPtr stack, int64_t experts) {
+    const std::vector<int64_t> dims = {stack->cols(), stack->rows() / experts, experts};
+    Add(Block(layer, fmt::format("{}_exps.weight", part)), std::move(stack), dims);
+}
+
 void Assembly::AddVector(std::string gguf, MatrixPtr column) {
     const int64_t size = column->rows();
     Add(std::move(gguf), AsVector(std::move(column)), {size});

@@ -69,6 +69,8 @@ class Assembly {
     // dims: GGUF's order, columns first; empty: [cols, rows].
     void Add(std::string gguf, MatrixPtr matrix, std::vector<int64_t> dims = {});
     void AddVector(std::string gguf, MatrixPtr column);
+    // Adds PART_exps.weight of a layer. stack: the matrices of `experts` experts below each other.
+    void AddExperts(int64_t layer, std::string_view part, MatrixPtr stack, int64_t experts);
     // Appends the number in the tensor `name` to those of the key `key` (TensorFacts::numbers).
     Status AddNumber(const std::string& key, const std::string& name);
     // Adds BASE.weight, whose runs of rows have factors. The factors are multiplied into an F32

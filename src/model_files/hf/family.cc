@@ -408,7 +408,7 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
     meta.Int("context_length", context);
     meta.Int("embedding_length", hidden);
     WEFT_TRY(WriteFfn(config, meta));
-    if (!config.Has("kv_lora_rank")) {  // else the latent's sizes: family_deepseek.cc
+    if (!config.Has("kv_lora_rank")) {  // else the sizes of latents: latent.cc
         meta.Int("attention.key_length", head_dim);
         WEFT_ASSIGN(const int64_t value_dim, config.IntOr({"v_head_dim"}, 1, 1024, head_dim));
         meta.Int("attention.value_length", value_dim);

@@ -1,6 +1,6 @@
 // Families of Hugging Face models. A family defines its GGUF architecture, the mapping of the
-// folder's tensors to tensors of a GGUF file, and the mapping of config.json to GGUF metadata. Each
-// group of related families has a file (family_llama.cc, ...) with a table of rules and functions.
+// folder's tensors to tensors of a GGUF file, and the mapping of config.json to GGUF metadata. The
+// families are in src/families.
 // Names and transforms are those of llama.cpp's converter, so that model/ builds the same Program
 // from a folder and from a GGUF file.
 #pragma once
@@ -361,9 +361,7 @@ inline constexpr Rule kSharedExpertRules[] = {
     {"ffn_%_shexp", "mlp.shared_expert.%_proj", Form::kLinear, false},
 };
 
-// ---- The families -------------------------------------------------------------------------------
-
-// The tables of all files family_NAME.cc: each defines kNameModels. The build lists them.
+// The tables of all families (families/family.h).
 std::vector<std::span<const Family>> AllTables();
 
 }  // namespace weft::model_files::hf

@@ -1,9 +1,6 @@
 // Kimi Delta Attention of Hugging Face folders, beside layers of latent attention.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "model_files/hf/latent.h"
 
 namespace weft::model_files::hf {

@@ -25,8 +25,7 @@ Status WriteRouting(const Config& config, MetaWriter& meta, std::string_view gat
 Result<std::vector<bool>> OwnIndexers(const Config& config) {
     std::vector<bool> own;
     const std::string expected = "'full' or 'shared' for each layer, 'full' for the first";
-    constexpr int64_t kMost = 4096;
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMost));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"indexer_types"}));
     WEFT_ASSIGN(const std::string pattern, config.StringOr({"index_topk_pattern"}, ""));
     for (const char c : types.empty() ? pattern : "") types.emplace_back(1, c);
@@ -36,8 +35,9 @@ Result<std::vector<bool>> OwnIndexers(const Config& config) {
         if (!known) return config.Corrupt("indexer_types", expected);
     }
     if (own.empty()) {
-        WEFT_ASSIGN(const int64_t each, config.IntOr({"index_topk_freq"}, 1, kMost, 1));
-        WEFT_ASSIGN(const int64_t skip, config.IntOr({"index_skip_topk_offset"}, 0, kMost, 2));
+        WEFT_ASSIGN(const int64_t each, config.IntOr({"index_topk_freq"}, 1, kMostLayers, 1));
+        WEFT_ASSIGN(const int64_t skip,
+                    config.IntOr({"index_skip_topk_offset"}, 0, kMostLayers, 2));
         for (int64_t layer = 0; layer < layers; ++layer) {
             own.push_back(std::max<int64_t>(layer - skip + 1, 0) % each == 0);
         }

@@ -4,9 +4,6 @@
 // in folders unless rope_interleave is false.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "model_files/hf/assembly.h"
 
 namespace weft::model_files::hf {

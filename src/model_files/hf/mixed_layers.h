@@ -1,9 +1,6 @@
 // Models in which windowed layers have their own heads and RoPE.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "model_files/hf/family.h"
 
 namespace weft::model_files::hf {
