@@ -208,20 +208,13 @@ constexpr Family Bert(std::string_view type, std::string_view also,
 constexpr Family kFolders[] = {
     Bert("bert", "", BertAdjust),
     Bert("roberta", "xlm-roberta camembert", RobertaAdjust),
-    {.model_type = "distilbert",
-     .architecture = "bert",
-     .rules = {kDistilBertRules},
-     .meta = BertMeta,
-     .layer = BertLayer,
-     .adjust = DistilBertAdjust,
-     .defaults = R"({"layer_norm_eps": 1e-12, "max_position_embeddings": 512,
-                     "activation": "gelu"})",
-     .embedding = "embeddings.word_embeddings",
-     .final_norm = "",
-     .encoder = true,
-     .layers = "transformer.layer",
-     .layer_norm = "layer_norm_eps",
-     .more_tensors = kBiases},
+    Like(Bert("distilbert", "", DistilBertAdjust),
+         [](Family& family) {
+             family.rules = {kDistilBertRules};
+             family.defaults = R"({"layer_norm_eps": 1e-12, "max_position_embeddings": 512,
+                     "activation": "gelu"})";
+             family.layers = "transformer.layer";
+         }),
     {.model_type = "modernbert",
      .architecture = "modern-bert",
      .rules = {kModernBertRules},

@@ -94,9 +94,33 @@ constexpr Family Gemma3(bool encoder) {
             .rope = {.by_layer_type = true, .windowed_base = "rope_local_base_freq"},
             .encoder = encoder,
             .fits = encoder ? SeesLaterTokens : nullptr,
-            .caps = "attn_logit_softcapping final_logit_softcapping"};
+            .caps = "attn_logit_softcapping final_logit_softcapping",
+            .written = {.name = encoder ? "" : "Gemma3ForCausalLM",
+                        .windows = ClassWindows::kByLayer,
+                        .pattern = 6,
+                        .scales = ClassScales::kGemma,
+                        .layers_by_hidden = 62}};
 }
 
+constexpr Family kGemma2 = {
+    .model_type = "gemma2",
+    .architecture = "gemma2",
+    .rules = {kNormRules, kAttentionRules, kMlpRules},
+    .meta = Gemma2Meta,
+    .norm_add = 1,
+    .defaults = R"({"max_position_embeddings": 8192, "head_dim": 256, "num_key_value_heads": 4,
+                     "sliding_window": 4096, "query_pre_attn_scalar": 256,
+                     "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+                     "tie_word_embeddings": true})",
+    .caps = "attn_logit_softcapping final_logit_softcapping",
+    .written = {.name = "Gemma2ForCausalLM",
+                .windows = ClassWindows::kByLayer,
+                .window = 4096,
+                .pattern = 2,
+                .scales = ClassScales::kGemma,
+                .layers_by_hidden = 46,
+                .attention_cap = 50,
+                .logit_cap = 30}};
 constexpr Family kFolders[] = {
     {.model_type = "gemma",
      .architecture = "gemma",
@@ -106,26 +130,14 @@ constexpr Family kFolders[] = {
      .defaults = R"({"max_position_embeddings": 8192, "head_dim": 256,
                      "num_key_value_heads": 16, "tie_word_embeddings": true})",
      .caps = "final_logit_softcapping"},
-    {.model_type = "gemma2",
-     .architecture = "gemma2",
-     .rules = {kNormRules, kAttentionRules, kMlpRules},
-     .meta = Gemma2Meta,
-     .norm_add = 1,
-     .defaults = R"({"max_position_embeddings": 8192, "head_dim": 256, "num_key_value_heads": 4,
-                     "sliding_window": 4096, "query_pre_attn_scalar": 256,
-                     "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
-                     "tie_word_embeddings": true})",
-     .caps = "attn_logit_softcapping final_logit_softcapping"},
-    {.model_type = "vaultgemma",
-     .architecture = "vaultgemma",
-     .rules = {kVaultRules, kAttentionRules, kMlpRules},
-     .meta = Gemma2Meta,
-     .norm_add = 1,
-     .defaults = R"({"max_position_embeddings": 8192, "head_dim": 256, "num_key_value_heads": 4,
-                     "sliding_window": 4096, "query_pre_attn_scalar": 256,
-                     "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
-                     "tie_word_embeddings": true})",
-     .caps = "attn_logit_softcapping final_logit_softcapping"},
+    kGemma2,
+    Like(kGemma2,
+         [](Family& family) {
+             family.model_type = "vaultgemma";
+             family.architecture = "vaultgemma";
+             family.rules = {kVaultRules, kAttentionRules, kMlpRules};
+             family.written = {};
+         }),
     Gemma3(true),
     Gemma3(false),
 };

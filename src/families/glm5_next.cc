@@ -90,7 +90,7 @@ Status Glm5NextLayer(Assembly& assembly, int64_t layer, const std::string& prefi
                                attention + kpool + part));
         }
     }
-    WEFT_ASSIGN(const std::vector<bool> kda, KdaLayers(assembly.config()));
+    WEFT_ASSIGN(const std::vector<bool> kda, LayersOfType(assembly.config(), "linear_attention"));
     if (kda[static_cast<size_t>(layer)]) return KdaLayer(assembly, layer, attention, -1);
     return SplitKvB(assembly, layer, attention + "kv_b_proj");
 }

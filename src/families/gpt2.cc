@@ -112,24 +112,27 @@ constexpr std::string_view kSplitEveryBias =
     "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias output_norm.bias "
     "attn_q.bias attn_k.bias attn_v.bias attn_output.bias ffn_up.bias ffn_down.bias";
 
-constexpr Family kFolders[] = {
-    {.model_type = "gpt2",
-     .also = "gpt-sw3",
-     .architecture = "gpt2",
-     .rules = {kGptNormRules, kGptTurnedRules},
-     .meta = WriteUngated,
-     .layer = Gpt2Layer,
-     .adjust = Gpt2Adjust,
-     .defaults = R"({"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024,
+constexpr Family kGpt2 = {
+    .model_type = "gpt2",
+    .also = "gpt-sw3",
+    .architecture = "gpt2",
+    .rules = {kGptNormRules, kGptTurnedRules},
+    .meta = WriteUngated,
+    .layer = Gpt2Layer,
+    .adjust = Gpt2Adjust,
+    .defaults = R"({"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024,
                      "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
                      "tie_word_embeddings": true})",
-     .embedding = "wte",
-     .final_norm = "ln_f",
-     .layers = "h",
-     .path = "transformer",
-     .layer_norm = "layer_norm_epsilon",
-     .more_tensors = "attn_qkv.bias attn_norm.bias ffn_norm.bias output_norm.bias "
-                     "attn_output.bias ffn_up.bias ffn_down.bias position_embd.weight"},
+    .embedding = "wte",
+    .final_norm = "ln_f",
+    .layers = "h",
+    .path = "transformer",
+    .layer_norm = "layer_norm_epsilon",
+    .more_tensors =
+        "attn_qkv.bias attn_norm.bias ffn_norm.bias output_norm.bias "
+        "attn_output.bias ffn_up.bias ffn_down.bias position_embd.weight"};
+constexpr Family kFolders[] = {
+    kGpt2,
     {.model_type = "openai-gpt",
      .architecture = "gpt2",
      .rules = {kGpt1NormRules, kGptTurnedRules},
@@ -145,22 +148,18 @@ constexpr Family kFolders[] = {
      .layer_norm = "layer_norm_epsilon",
      .more_tensors = "attn_qkv.bias attn_output_norm.bias layer_output_norm.bias "
                      "attn_output.bias ffn_up.bias ffn_down.bias position_embd.weight"},
-    {.model_type = "gpt_bigcode",
-     .architecture = "gpt2",
-     .rules = {kGptNormRules, kGptRules},
-     .qkv = {"attn.c_attn"},
-     .meta = WriteUngated,
-     .layer = Gpt2Layer,
-     .adjust = GptBigcodeAdjust,
-     .defaults = R"({"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024,
+    Like(kGpt2,
+         [](Family& family) {
+             family.model_type = "gpt_bigcode";
+             family.rules = {kGptNormRules, kGptRules};
+             family.qkv = {"attn.c_attn"};
+             family.adjust = GptBigcodeAdjust;
+             family.defaults = R"({"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024,
                      "activation_function": "gelu_pytorch_tanh", "layer_norm_epsilon": 1e-5,
-                     "tie_word_embeddings": true})",
-     .embedding = "wte",
-     .final_norm = "ln_f",
-     .layers = "h",
-     .path = "transformer",
-     .layer_norm = "layer_norm_epsilon",
-     .more_tensors = kSplitEveryBias},
+                     "tie_word_embeddings": true})";
+             family.more_tensors = kSplitEveryBias;
+             family.also = "";
+         }),
     {.model_type = "gpt_neo",
      .architecture = "gpt2",
      .rules = {kGptNormRules, kGptNeoRules},

@@ -39,40 +39,39 @@ constexpr Rule kNeoxRules[] = {
     {"ffn_down", "mlp.dense_4h_to_h", Form::kLinear},
 };
 
-constexpr Family kFolders[] = {
-    {.model_type = "gpt_neox",
-     .architecture = "gptneox",
-     .rules = {kPreNormRules, kNeoxRules},
-     .qkv = {"attention.query_key_value"},
-     .meta = NeoxMeta,
-     .adjust = NeoxAdjust,
-     .defaults = R"({"max_position_embeddings": 2048, "hidden_act": "gelu",
+constexpr Family kNeox = {
+    .model_type = "gpt_neox",
+    .architecture = "gptneox",
+    .rules = {kPreNormRules, kNeoxRules},
+    .qkv = {"attention.query_key_value"},
+    .meta = NeoxMeta,
+    .adjust = NeoxAdjust,
+    .defaults = R"({"max_position_embeddings": 2048, "hidden_act": "gelu",
                      "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25,
                      "attention_bias": true})",
-     .rope = {.partial = true},
-     .embedding = "embed_in",
-     .final_norm = "final_layer_norm",
-     .path = "gpt_neox",
-     .layer_norm = "layer_norm_eps",
-     .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias "
-                     "output_norm.bias attn_output.bias?attention_bias ffn_up.bias ffn_down.bias"},
-    {.model_type = "gpt_neox_japanese",
-     .architecture = "gptneox",
-     .rules = {kPreNormRules, kNeoxRules},
-     .qkv = {"attention.query_key_value"},
-     .meta = NeoxMeta,
-     .layer = NeoxJapaneseLayer,
-     .adjust = NeoxJapaneseAdjust,
-     .defaults = R"({"max_position_embeddings": 2048, "hidden_act": "gelu",
-                     "layer_norm_eps": 1e-5, "tie_word_embeddings": true})",
-     .rope = {.partial = true},
-     .embedding = "embed_in",
-     .final_norm = "final_layer_norm",
-     .path = "gpt_neox_japanese",
-     .output = "embed_out",
-     .layer_norm = "layer_norm_eps",
-     .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias "
-                     "output_norm.bias attn_output.bias"},
+    .rope = {.partial = true},
+    .embedding = "embed_in",
+    .final_norm = "final_layer_norm",
+    .path = "gpt_neox",
+    .layer_norm = "layer_norm_eps",
+    .more_tensors =
+        "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias "
+        "output_norm.bias attn_output.bias?attention_bias ffn_up.bias ffn_down.bias"};
+constexpr Family kFolders[] = {
+    kNeox,
+    Like(kNeox,
+         [](Family& family) {
+             family.model_type = "gpt_neox_japanese";
+             family.layer = NeoxJapaneseLayer;
+             family.adjust = NeoxJapaneseAdjust;
+             family.defaults = R"({"max_position_embeddings": 2048, "hidden_act": "gelu",
+                     "layer_norm_eps": 1e-5, "tie_word_embeddings": true})";
+             family.path = "gpt_neox_japanese";
+             family.output = "embed_out";
+             family.more_tensors =
+                 "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias ffn_norm.bias "
+                 "output_norm.bias attn_output.bias";
+         }),
 };
 constexpr Architecture kArchitectures[] = {
     {.family = {"gptneox", "GPT-NeoX, Pythia",

@@ -25,39 +25,33 @@ constexpr Rule kGptJHeadRules[] = {
     {"attn_v", "attn.v_proj", Form::kLinear},
 };
 
+constexpr Family kGptJ = {
+    .model_type = "gptj",
+    .architecture = "gptj",
+    .rules = {kGptJRules, kGptJHeadRules},
+    .meta = WriteUngated,
+    .adjust = GptJAdjust,
+    .defaults = R"({"n_embd": 4096, "n_layer": 28, "n_head": 16, "n_positions": 2048,
+                     "rotary_dim": 64, "activation_function": "gelu_new",
+                     "layer_norm_epsilon": 1e-5})",
+    .rope = {.partial = true},
+    .embedding = "wte",
+    .final_norm = "ln_f",
+    .layers = "h",
+    .path = "transformer",
+    .layer_norm = "layer_norm_epsilon",
+    .more_tensors = "attn_norm.bias output_norm.bias ffn_up.bias ffn_down.bias output.bias"};
 constexpr Family kFolders[] = {
-    {.model_type = "gptj",
-     .architecture = "gptj",
-     .rules = {kGptJRules, kGptJHeadRules},
-     .meta = WriteUngated,
-     .adjust = GptJAdjust,
-     .defaults = R"({"n_embd": 4096, "n_layer": 28, "n_head": 16, "n_positions": 2048,
-                     "rotary_dim": 64, "activation_function": "gelu_new",
-                     "layer_norm_epsilon": 1e-5})",
-     .rope = {.partial = true},
-     .embedding = "wte",
-     .final_norm = "ln_f",
-     .layers = "h",
-     .path = "transformer",
-     .layer_norm = "layer_norm_epsilon",
-     .more_tensors = "attn_norm.bias output_norm.bias ffn_up.bias ffn_down.bias output.bias"},
-    {.model_type = "codegen",
-     .architecture = "gptj",
-     .rules = {kGptJRules},
-     .qkv = {"attn.qkv_proj", QkvOrder::kFourGroups},
-     .meta = WriteUngated,
-     .adjust = GptJAdjust,
-     .defaults = R"({"n_embd": 4096, "n_layer": 28, "n_head": 16, "n_positions": 2048,
-                     "rotary_dim": 64, "activation_function": "gelu_new",
-                     "layer_norm_epsilon": 1e-5})",
-     .rope = {.partial = true},
-     .embedding = "wte",
-     .final_norm = "ln_f",
-     .layers = "h",
-     .path = "transformer",
-     .layer_norm = "layer_norm_epsilon",
-     .more_tensors = "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias output_norm.bias "
-                     "ffn_up.bias ffn_down.bias output.bias"},
+    kGptJ,
+    Like(kGptJ,
+         [](Family& family) {
+             family.model_type = "codegen";
+             family.rules = {kGptJRules};
+             family.qkv = {"attn.qkv_proj", QkvOrder::kFourGroups};
+             family.more_tensors =
+                 "attn_q.weight attn_k.weight attn_v.weight attn_norm.bias output_norm.bias "
+                 "ffn_up.bias ffn_down.bias output.bias";
+         }),
 };
 
 ValueId BuildGptJ(Builder& b, ValueId x) {

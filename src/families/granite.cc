@@ -280,6 +280,16 @@ constexpr std::string_view kGraniteExpertDefaults =
         "residual_multiplier": 1.0, "logits_scaling": 1.0, "num_local_experts": 8,
         "num_experts_per_tok": 2, "sliding_window": 128})";
 
+constexpr Family kGraniteShared = {.model_type = "granitemoeshared",
+                                   .architecture = "granitemoe",
+                                   .rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules},
+                                   .gate_up = "shared_mlp.input_linear",
+                                   .down = "shared_mlp.output_linear",
+                                   .meta = GraniteSharedMeta,
+                                   .layer = GraniteSharedTensors,
+                                   .pairs = true,
+                                   .adjust = GraniteSharedAdjust,
+                                   .defaults = kGraniteExpertDefaults};
 constexpr Family kFolders[] = {
     GraniteWhere("granitehybrid", GraniteHasState),
     GraniteWhere("granitemoe", GraniteHasExperts),
@@ -290,7 +300,8 @@ constexpr Family kFolders[] = {
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 2048, "attention_multiplier": 1.0,
                      "embedding_multiplier": 1.0, "residual_multiplier": 1.0,
-                     "logits_scaling": 1.0})"},
+                     "logits_scaling": 1.0})",
+     .written = {.name = "GraniteForCausalLM", .mlp_bias = true, .scales = ClassScales::kGranite}},
     {.model_type = "granitemoe",
      .architecture = "granitemoe",
      .rules = {kPreNormRules, kAttentionRules, kGraniteMoeRules},
@@ -300,27 +311,15 @@ constexpr Family kFolders[] = {
                      "embedding_multiplier": 1.0, "residual_multiplier": 1.0,
                      "logits_scaling": 1.0, "num_local_experts": 8, "num_experts_per_tok": 2,
                      "norm_topk_prob": true})"},
-    {.model_type = "granitemoeshared",
-     .architecture = "granitemoe",
-     .rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules},
-     .gate_up = "shared_mlp.input_linear",
-     .down = "shared_mlp.output_linear",
-     .meta = GraniteSharedMeta,
-     .layer = GraniteSharedTensors,
-     .pairs = true,
-     .adjust = GraniteSharedAdjust,
-     .defaults = kGraniteExpertDefaults},
-    {.model_type = "granitemoe_swa",
-     .architecture = "granitemoe",
-     .rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules, kSinkRules},
-     .gate_up = "shared_mlp.input_linear",
-     .down = "shared_mlp.output_linear",
-     .meta = GraniteWindowMeta,
-     .layer = GraniteSharedTensors,
-     .pairs = true,
-     .adjust = GraniteWindowAdjust,
-     .defaults = kGraniteExpertDefaults,
-     .more_tensors = "attn_sinks.weight"},
+    kGraniteShared,
+    Like(kGraniteShared,
+         [](Family& family) {
+             family.model_type = "granitemoe_swa";
+             family.rules = {kPreNormRules, kAttentionRules, kGraniteRouterRules, kSinkRules};
+             family.meta = GraniteWindowMeta;
+             family.adjust = GraniteWindowAdjust;
+             family.more_tensors = "attn_sinks.weight";
+         }),
     {.model_type = "granite_swa",
      .architecture = "granite",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules, kSinkRules},

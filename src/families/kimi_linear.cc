@@ -56,7 +56,7 @@ Result<Config> KimiLinearAdjust(const Config& config) {
 }
 
 Status KimiLinearLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    WEFT_ASSIGN(const std::vector<bool> kda, KdaLayers(assembly.config()));
+    WEFT_ASSIGN(const std::vector<bool> kda, LayersOfType(assembly.config(), "linear_attention"));
     if (kda[static_cast<size_t>(layer)]) {
         return KdaLayer(assembly, layer, prefix + "self_attn.", -1);
     }

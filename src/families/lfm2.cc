@@ -7,23 +7,6 @@ namespace weft::families::lfm2 {
 
 constexpr std::string_view kConvLayer = "conv", kAttentionLayer = "full_attention";
 
-// Which layers are convolutions.
-Result<std::vector<bool>> ConvLayers(const Config& config) {
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
-    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
-    if (types.size() != static_cast<size_t>(layers)) {
-        return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
-    }
-    std::vector<bool> conv;
-    for (const std::string& type : types) {
-        if (type != kConvLayer && type != kAttentionLayer) {
-            return config.Corrupt("layer_types", "only conv and full_attention");
-        }
-        conv.push_back(type == kConvLayer);
-    }
-    return conv;
-}
-
 // Columns of the MLP: config.json may give those of an MLP without a gate.
 Result<int64_t> FfnColumns(const Config& config) {
     WEFT_ASSIGN(int64_t columns, config.NeedInt({"block_ff_dim", "intermediate_size"}, 1, 1 << 20));
@@ -68,7 +51,7 @@ Result<Config> Lfm2Adjust(const Config& config) {
 }
 
 Status Lfm2Meta(const Config& config, MetaWriter& meta) {
-    WEFT_ASSIGN(const std::vector<bool> conv, ConvLayers(config));
+    WEFT_ASSIGN(const std::vector<bool> conv, LayersOfType(config, kConvLayer));
     WEFT_ASSIGN(const int64_t taps, config.NeedInt({"conv_L_cache"}, 2, 64));
     WEFT_ASSIGN(const int64_t kv, config.NeedInt({"num_key_value_heads"}, 1, 4096));
     // A convolution layer has no KV heads.
@@ -89,7 +72,7 @@ Status Lfm2MoeMeta(const Config& config, MetaWriter& meta) {
 // config.json may disable.
 Status Lfm2Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const Config& config = assembly.config();
-    WEFT_ASSIGN(const std::vector<bool> conv, ConvLayers(config));
+    WEFT_ASSIGN(const std::vector<bool> conv, LayersOfType(config, kConvLayer));
     const std::string name = prefix + "conv.conv.weight";
     if (assembly.Has(name) != conv[static_cast<size_t>(layer)]) {
         return MakeError(ErrorCode::kCorrupt,

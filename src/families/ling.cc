@@ -82,7 +82,7 @@ Status Ling3Meta(const Config& config, MetaWriter& meta) {
 
 // f_proj and g_proj are full matrices; attention's g_proj has one row per head.
 Status Ling3Layer(Assembly& assembly, int64_t layer, const std::string& prefix) {
-    WEFT_ASSIGN(const std::vector<bool> kda, KdaLayers(assembly.config()));
+    WEFT_ASSIGN(const std::vector<bool> kda, LayersOfType(assembly.config(), "linear_attention"));
     const bool has_state = kda[static_cast<size_t>(layer)];
     const std::string module = prefix + "attention.";
     WEFT_ASSIGN(MatrixPtr gates, assembly.Linear(module + "g_proj"));

@@ -34,7 +34,10 @@ constexpr Family kFolders[] = {
      .meta = MistralMeta,
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 131072, "num_key_value_heads": 8,
-                     "sliding_window": 4096})"},
+                     "sliding_window": 4096})",
+     .written = {.name = "MistralForCausalLM",
+                 .attention = ClassBias::kNever,
+                 .windows = ClassWindows::kAll}},
     {.model_type = "ministral",
      .architecture = "llama",
      .meta = MinistralMeta,
@@ -61,7 +64,8 @@ constexpr Family kFolders[] = {
      .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
                      "rope_theta": 1000000.0, "num_key_value_heads": 8, "norm_topk_prob": true,
                      "num_local_experts": 8, "num_experts_per_tok": 2,
-                     "intermediate_size": 14336})"},
+                     "intermediate_size": 14336})",
+     .written = {.name = "MixtralForCausalLM", .attention = ClassBias::kNever, .experts = true}},
 };
 constexpr Architecture kArchitectures[] = {
     {.family = {"mistral3", "Ministral 3, Devstral 2", "YaRN, temperature", "ministral3"},

@@ -31,6 +31,21 @@ constexpr Rule kNextRules[] = {
 constexpr DraftHeadNames kNextDraftHead = {
     "fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", true, "mtp."};
 
+constexpr Family kQwen35 = {.model_type = "qwen3_5",
+                            .also = "qwen3_5_text",
+                            .architecture = "qwen35",
+                            .rules = {kNextRules, kDeltaAttentionRules, kMlpRules},
+                            .meta = DeltaNetMeta,
+                            .layer = NextLayer,
+                            .adapted = ByKindParts,
+                            .norm_add = 1,
+                            .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256,
+                    "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
+                    "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+                    "linear_num_key_heads": 16, "linear_num_value_heads": 32})",
+                            .rope = {.partial = true, .mrope = true},
+                            .draft_head = &kNextDraftHead,
+                            .more_tensors = "attn_output.bias?attention_bias ssm_conv1d.weight"};
 constexpr Family kFolders[] = {
     {.model_type = "qwen3_next",
      .architecture = "qwen3next",
@@ -51,38 +66,21 @@ constexpr Family kFolders[] = {
      .draft_head = &kNextDraftHead,
      .draft_heads = 1,
      .more_tensors = "attn_output.bias?attention_bias ssm_conv1d.weight ssm_ba.weight"},
-    {.model_type = "qwen3_5",
-     .also = "qwen3_5_text",
-     .architecture = "qwen35",
-     .rules = {kNextRules, kDeltaAttentionRules, kMlpRules},
-     .meta = DeltaNetMeta,
-     .layer = NextLayer,
-     .adapted = ByKindParts,
-     .norm_add = 1,
-     .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256,
-                    "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
-                    "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-                    "linear_num_key_heads": 16, "linear_num_value_heads": 32})",
-     .rope = {.partial = true, .mrope = true},
-     .draft_head = &kNextDraftHead,
-     .more_tensors = "attn_output.bias?attention_bias ssm_conv1d.weight"},
-    {.model_type = "qwen3_5_moe",
-     .also = "qwen3_5_moe_text",
-     .architecture = "qwen35moe",
-     .rules = {kNextRules, kDeltaAttentionRules, kMoeRules, kSharedExpertRules},
-     .meta = DeltaNetMeta,
-     .layer = NextLayer,
-     .adapted = ByKindParts,
-     .norm_add = 1,
-     .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256, "num_experts": 256,
+    kQwen35,
+    Like(kQwen35,
+         [](Family& family) {
+             family.model_type = "qwen3_5_moe";
+             family.also = "qwen3_5_moe_text";
+             family.architecture = "qwen35moe";
+             family.rules = {kNextRules, kDeltaAttentionRules, kMoeRules, kSharedExpertRules};
+             family.defaults =
+                 R"({"max_position_embeddings": 32768, "head_dim": 256, "num_experts": 256,
                     "num_experts_per_tok": 8, "moe_intermediate_size": 512,
                     "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
                     "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
                     "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-                    "linear_num_key_heads": 16, "linear_num_value_heads": 32})",
-     .rope = {.partial = true, .mrope = true},
-     .draft_head = &kNextDraftHead,
-     .more_tensors = "attn_output.bias?attention_bias ssm_conv1d.weight"},
+                    "linear_num_key_heads": 16, "linear_num_value_heads": 32})";
+         }),
 };
 
 ValueId BuildQwen3Next(Builder& b, ValueId x) {

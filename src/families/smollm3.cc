@@ -39,7 +39,8 @@ constexpr Family kFolders[] = {
      .meta = SmolLm3Meta,
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 32768, "rope_theta": 2000000.0,
-                     "tie_word_embeddings": true})"},
+                     "tie_word_embeddings": true})",
+     .written = {.name = "SmolLM3ForCausalLM", .mlp_bias = true}},
 };
 
 ValueId BuildSmolLm3(Builder& b, ValueId x) {

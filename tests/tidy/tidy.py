@@ -132,8 +132,6 @@ COMPARES_FAMILY = re.compile(
     r"\b\w*(?:architecture|model_type|model\.type)\w*(?:\(\))?"
     r"(?:\s*[=!]=\s*\"|\.(?:starts|ends)_with\()|\"\s*[=!]=\s*[\w.]*(?:architecture|model_type)")
 COMPARISONS = {
-    "src/model_files/hf/export_config.cc": 11,  # what classes of transformers have beside a row
-    "src/model_files/hf/scratch.cc": 1,  # as synthetic.cc
     "src/tokenizer/open.cc": 2,  # XLM-R and CamemBERT number tokens unlike their SentencePiece file
     "src/tokenizer/read_tiktoken.cc": 1,  # the table's own lookup
     "src/model_files/synthetic.cc": 1,  # made-up models: only Qwen3's have normed heads

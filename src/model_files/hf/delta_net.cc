@@ -196,21 +196,12 @@ Result<DeltaShape> ShapeOf(const ModelSource& source) {
 }  // namespace
 
 Result<std::vector<bool>> RecurrentLayers(const Config& config) {
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
     WEFT_ASSIGN(const int64_t interval, config.IntOr({"full_attention_interval"}, 1, 4096, 4));
-    if (!types.empty() && types.size() != static_cast<size_t>(layers)) {
-        return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
-    }
+    if (!types.empty()) return LayersOfType(config, "linear_attention");
     std::vector<bool> recurrent;
-    for (int64_t layer = 0; layer < layers; ++layer) {
-        const std::string type = types.empty() ? "" : types[static_cast<size_t>(layer)];
-        if (!types.empty() && type != "linear_attention" && type != "full_attention") {
-            return config.Corrupt("layer_types", "only linear_attention and full_attention");
-        }
-        recurrent.push_back(types.empty() ? (layer + 1) % interval != 0
-                                          : type == "linear_attention");
-    }
+    for (int64_t layer = 1; layer <= layers; ++layer) recurrent.push_back(layer % interval != 0);
     return recurrent;
 }
 

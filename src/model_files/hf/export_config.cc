@@ -11,51 +11,23 @@ namespace {
 
 constexpr int64_t kMostNumber = int64_t{1} << 31, kMostBlocks = 4096;
 
-// Biases of Q, K and V.
-enum class Bias : uint8_t {
-    kNever,
-    kAlways,
-    kByKey  // if attention_bias is set; the output then has a bias as well
-};
-enum class Windows : uint8_t {
-    kNone,
-    kAll,     // sliding_window applies to all layers
-    kByLayer  // layer_types lists the windowed layers
-};
+// The families with a class.
+std::vector<const Family*> Written() {
+    std::vector<const Family*> all;
+    for (const std::span<const Family> some : AllTables()) {
+        for (const Family& family : some) {
+            if (!family.written.name.empty()) all.push_back(&family);
+        }
+    }
+    return all;
+}
 
-// A model class of transformers.
-struct Class {
-    std::string_view architecture, type, name;  // GGUF's architecture; config.json's model_type and
-                                                // class
-    Bias attention = Bias::kByKey;
-    bool mlp_bias = false;  // the class has that key
-    Windows windows = Windows::kNone;
-    // Readers assume these for files of the architecture that state no window, or no pattern n (one
-    // of n layers has no window).
-    int64_t window = 0, pattern = 0;
-    bool experts = false;
-};
-// The first class of an architecture has the numbers above. Its later classes are for models with
-// experts or windows.
-constexpr Class kClasses[] = {
-    {"llama", "llama", "LlamaForCausalLM", Bias::kByKey, true},
-    {"llama", "mistral", "MistralForCausalLM", Bias::kNever, false, Windows::kAll},
-    {"llama", "mixtral", "MixtralForCausalLM", Bias::kNever, false, Windows::kNone, 0, 0, true},
-    {"qwen2", "qwen2", "Qwen2ForCausalLM", Bias::kAlways, false, Windows::kByLayer},
-    {"qwen3", "qwen3", "Qwen3ForCausalLM", Bias::kByKey, false, Windows::kByLayer},
-    {"qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM", Bias::kAlways},
-    {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM"},
-    {"granite", "granite", "GraniteForCausalLM", Bias::kByKey, true},
-    {"smollm3", "smollm3", "SmolLM3ForCausalLM", Bias::kByKey, true},
-    {"olmo2", "olmo2", "Olmo2ForCausalLM", Bias::kByKey, false, Windows::kNone, 0, 4},
-    {"olmo2", "olmo3", "Olmo3ForCausalLM", Bias::kByKey, false, Windows::kByLayer},
-    {"phi3", "phi3", "Phi3ForCausalLM", Bias::kNever, false, Windows::kAll},
-    {"gemma2", "gemma2", "Gemma2ForCausalLM", Bias::kByKey, false, Windows::kByLayer, 4096, 2},
-    {"gemma3", "gemma3_text", "Gemma3ForCausalLM", Bias::kByKey, false, Windows::kByLayer, 0, 6}};
-
-const Class* FindClass(std::string_view type) {
-    const auto* found = std::ranges::find(kClasses, type, &Class::type);
-    return found == std::end(kClasses) ? nullptr : found;
+// nullptr: none.
+const Family* FindWritten(std::string_view Family::*field, std::string_view value) {
+    const std::vector<const Family*> all = Written();
+    const auto found =
+        std::ranges::find(all, value, [&](const Family* one) { return one->*field; });
+    return found == all.end() ? nullptr : *found;
 }
 
 Error Unsupported(const ModelSource& source, std::string_view what) {
@@ -101,7 +73,7 @@ class Keys {
     std::string prefix_;
 };
 
-Status AddSizes(const ModelSource& source, const Keys& keys, const Class& model, Json& config) {
+Status AddSizes(const ModelSource& source, const Keys& keys, const Family& family, Json& config) {
     WEFT_ASSIGN(const TensorInfo* embedding, source.NeedTensor("token_embd.weight"));
     WEFT_ASSIGN(const int64_t heads, keys.Int("attention.head_count"));
     WEFT_ASSIGN(const int64_t kv_heads, keys.IntOr("attention.head_count_kv", heads));
@@ -112,7 +84,7 @@ Status AddSizes(const ModelSource& source, const Keys& keys, const Class& model,
     }
     WEFT_ASSIGN(const int64_t value_dim, keys.IntOr("attention.value_length", head_dim));
     WEFT_ASSIGN(const int64_t rotary, keys.IntOr("rope.dimension_count", head_dim));
-    const bool partial = model.type == "phi3";
+    const bool partial = family.rope.partial;
     const double share = static_cast<double>(rotary) / static_cast<double>(head_dim);
     if (partial) config["partial_rotary_factor"] = share;
     if (value_dim != head_dim || (rotary != head_dim && !partial)) {
@@ -159,10 +131,11 @@ Result<Json> Llama3Scaling(const ModelSource& source, const TensorInfo& tensor, 
 }
 
 // Phi-3's factors, one per pair of rotated dims.
-Status AddLongRope(const ModelSource& source, const Keys& keys, const Class& model, Json& config) {
+Status AddLongRope(const ModelSource& source, const Keys& keys, const Family& family,
+                   Json& config) {
     const TensorInfo* near = source.FindTensor("rope_factors_short.weight");
     const TensorInfo* far = source.FindTensor("rope_factors_long.weight");
-    if (model.type != "phi3" || near == nullptr || far == nullptr) {
+    if (!family.rope.only_longrope || near == nullptr || far == nullptr) {
         return Unsupported(source, "RoPE scaling 'longrope'");
     }
     Json scaling = {{"type", "longrope"}};
@@ -184,11 +157,12 @@ Status AddLongRope(const ModelSource& source, const Keys& keys, const Class& mod
     return {};
 }
 
-Status AddRope(const ModelSource& source, const Keys& keys, const Class& model, Json& config) {
+Status AddRope(const ModelSource& source, const Keys& keys, const Family& family, Json& config) {
     WEFT_ASSIGN(const double theta, keys.F64Or("rope.freq_base", 10000));
     config["rope_theta"] = theta;
-    if (model.type == "gemma3_text") {
-        WEFT_ASSIGN(config["rope_local_base_freq"], keys.F64Or("rope.freq_base_swa", 10000));
+    const std::string_view windowed = family.rope.windowed_base;
+    if (!windowed.empty() && windowed != "rope_theta") {  // else AddRopeByLayer
+        WEFT_ASSIGN(config[windowed], keys.F64Or("rope.freq_base_swa", 10000));
     }
     if (keys.Has("rope.scaling.dynamic_factor")) {
         WEFT_ASSIGN(const double dynamic, keys.F64Or("rope.scaling.dynamic_factor", 1));
@@ -203,7 +177,7 @@ Status AddRope(const ModelSource& source, const Keys& keys, const Class& model, 
         return {};
     }
     const bool vectors = source.FindTensor("rope_factors_long.weight") != nullptr;
-    if (vectors || type == "longrope") return AddLongRope(source, keys, model, config);
+    if (vectors || type == "longrope") return AddLongRope(source, keys, family, config);
     if (type == "none" || type == "default") return {};
     if (type == "linear") {
         config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", factor}};
@@ -236,7 +210,7 @@ Status AddRopeByLayer(const Keys& keys, Json& config) {
 }
 
 // A matrix must have its bias in all layers or none, and Q, K and V must agree.
-Status AddBiases(const ModelSource& source, const Class& model, Json& config) {
+Status AddBiases(const ModelSource& source, const Family& family, Json& config) {
     const int64_t layers = config["num_hidden_layers"];
     const auto all = [&](const char* module) -> Result<bool> {
         int64_t count = 0;
@@ -253,8 +227,8 @@ Status AddBiases(const ModelSource& source, const Class& model, Json& config) {
     WEFT_ASSIGN(const bool value, all("attn_v"));
     WEFT_ASSIGN(const bool packed, all("attn_qkv"));
     WEFT_ASSIGN(const bool out, all("attn_output"));
-    const bool by_key = model.attention == Bias::kByKey;
-    const bool expected = by_key ? query : model.attention == Bias::kAlways;
+    const bool by_key = family.written.attention == ClassBias::kByKey;
+    const bool expected = by_key ? query : family.written.attention == ClassBias::kAlways;
     if (query != expected || key != query || value != query || packed || out != (by_key && query)) {
         return Unsupported(source, "biases on only some attention matrices");
     }
@@ -262,10 +236,10 @@ Status AddBiases(const ModelSource& source, const Class& model, Json& config) {
     WEFT_ASSIGN(const bool gate, all("ffn_gate"));
     WEFT_ASSIGN(const bool up, all("ffn_up"));
     WEFT_ASSIGN(const bool down, all("ffn_down"));
-    if (gate != up || down != up || (up && !model.mlp_bias)) {
+    if (gate != up || down != up || (up && !family.written.mlp_bias)) {
         return Unsupported(source, "biases in the MLP");
     }
-    if (model.mlp_bias) config["mlp_bias"] = up;
+    if (family.written.mlp_bias) config["mlp_bias"] = up;
     return {};
 }
 
@@ -277,8 +251,8 @@ struct WindowPlan {
 
 Result<WindowPlan> ReadWindows(const Keys& keys, const std::string& architecture) {
     WindowPlan plan;
-    const auto* first = std::ranges::find(kClasses, architecture, &Class::architecture);
-    const Class usual = first == std::end(kClasses) ? Class{} : *first;
+    const Family* const first = FindWritten(&Family::architecture, architecture);
+    const ModelClass usual = first == nullptr ? ModelClass{} : first->written;
     WEFT_ASSIGN(const int64_t layers, keys.Int("block_count", kMostBlocks));
     WEFT_ASSIGN(plan.size, keys.IntOr("attention.sliding_window", usual.window));
     if (plan.size == 0) return plan;
@@ -297,13 +271,13 @@ Result<WindowPlan> ReadWindows(const Keys& keys, const std::string& architecture
     return plan;
 }
 
-Status AddWindows(const ModelSource& source, const WindowPlan& plan, const Class& model,
+Status AddWindows(const ModelSource& source, const WindowPlan& plan, const Family& family,
                   Json& config) {
-    const bool gemma = model.type.starts_with("gemma");
-    if (plan.size == 0 && !gemma) return {};
-    if (model.windows == Windows::kNone) return Unsupported(source, "sliding windows");
+    const ClassWindows windows = family.written.windows;
+    if (plan.size == 0 && family.written.scales != ClassScales::kGemma) return {};
+    if (windows == ClassWindows::kNone) return Unsupported(source, "sliding windows");
     if (plan.size > 0) config["sliding_window"] = plan.size;
-    if (model.windows == Windows::kAll) {
+    if (windows == ClassWindows::kAll) {
         const bool all = std::ranges::count(plan.layers, false) == 0;
         return all ? Status() : Unsupported(source, "sliding windows in only some layers");
     }
@@ -312,7 +286,7 @@ Status AddWindows(const ModelSource& source, const WindowPlan& plan, const Class
         const bool slides = plan.size > 0 && plan.layers[layer];
         config["layer_types"].push_back(slides ? "sliding_attention" : "full_attention");
     }
-    if (model.type.starts_with("qwen")) config["use_sliding_window"] = true;
+    if (windows == ClassWindows::kUsed) config["use_sliding_window"] = true;
     return {};
 }
 
@@ -334,10 +308,11 @@ Status MakeWhole(const ModelSource& source, Json& config) {
 
 // Gemma's and Granite's factors on scores, logits and the residual stream, under their config.json
 // names.
-Status AddScales(const ModelSource& source, const Keys& keys, const Class& model, Json& config) {
-    const bool gemma = model.type.starts_with("gemma");
+Status AddScales(const ModelSource& source, const Keys& keys, const Family& family, Json& config) {
+    const ModelClass& model = family.written;
+    const bool gemma = model.scales == ClassScales::kGemma;
     const double head_dim = config["head_dim"];
-    if (model.type == "granite") {
+    if (model.scales == ClassScales::kGranite) {
         WEFT_ASSIGN(config["attention_multiplier"],
                     keys.F64Or("attention.scale", 1 / std::sqrt(head_dim)));
         WEFT_ASSIGN(config["embedding_multiplier"], keys.F64Or("embedding_scale", 1));
@@ -352,7 +327,7 @@ Status AddScales(const ModelSource& source, const Keys& keys, const Class& model
     if (!gemma) return {};
     // (The largest Gemma 2 and 3 scale by hidden / heads: model::ReadHyper.)
     const int64_t layers = config["num_hidden_layers"], heads = config["num_attention_heads"];
-    const bool by_hidden = layers == (model.type == "gemma2" ? 46 : 62);
+    const bool by_hidden = layers == model.layers_by_hidden;
     const int64_t hidden = config["hidden_size"];
     config["query_pre_attn_scalar"] = by_hidden ? hidden / heads : static_cast<int64_t>(head_dim);
     if (keys.Has("attention.scale")) {
@@ -360,9 +335,9 @@ Status AddScales(const ModelSource& source, const Keys& keys, const Class& model
         if (!(scale > 0)) return Unsupported(source, "attention.scale is 0");
         config["query_pre_attn_scalar"] = 1 / (scale * scale);
     }
-    for (const auto& [key, usual] :
-         {std::pair{"attn_logit_softcapping", 50.0}, std::pair{"final_logit_softcapping", 30.0}}) {
-        WEFT_ASSIGN(const double cap, keys.F64Or(key, model.type == "gemma2" ? usual : 0.0));
+    for (const auto& [key, usual] : {std::pair{"attn_logit_softcapping", model.attention_cap},
+                                     std::pair{"final_logit_softcapping", model.logit_cap}}) {
+        WEFT_ASSIGN(const double cap, keys.F64Or(key, usual));
         config[key] = cap > 0 ? Json(cap) : Json();
     }
     config.erase("hidden_act");
@@ -371,23 +346,23 @@ Status AddScales(const ModelSource& source, const Keys& keys, const Class& model
 }
 
 // Mixtral always renormalizes the weights of the chosen experts; Qwen's models have a key for it.
-Status AddExpertConfig(const ModelSource& source, const Keys& keys, const Class& model,
+Status AddExpertConfig(const ModelSource& source, const Keys& keys, const Family& family,
                        Json& config) {
-    const bool mixtral = model.type == "mixtral", qwen2 = model.type == "qwen2_moe";
-    WEFT_ASSIGN(const bool norm, keys.BoolOr("expert_weights_norm", !qwen2));
+    const bool always = family.written.experts, shared = family.written.shared_expert;
+    WEFT_ASSIGN(const bool norm, keys.BoolOr("expert_weights_norm", !shared));
     WEFT_ASSIGN(const int64_t scores, keys.IntOr("expert_gating_func", 0));
     WEFT_ASSIGN(const double scale, keys.F64Or("expert_weights_scale", 1));
     const bool softmax = scores == 0 || scores == 1;
-    if (!softmax || (scale != 0 && scale != 1) || (mixtral && !norm)) {
+    if (!softmax || (scale != 0 && scale != 1) || (always && !norm)) {
         return Unsupported(source, "an expert routing that transformers' model does not have");
     }
     WEFT_ASSIGN(const int64_t all, keys.Int("expert_count"));
     WEFT_ASSIGN(config["num_experts_per_tok"], keys.Int("expert_used_count"));
     WEFT_ASSIGN(const int64_t dense, keys.IntOr("feed_forward_length", 0));
     WEFT_ASSIGN(const int64_t columns, keys.IntOr("expert_feed_forward_length", dense));
-    config[mixtral ? "num_local_experts" : "num_experts"] = all;
-    config[mixtral ? "intermediate_size" : "moe_intermediate_size"] = columns;
-    if (mixtral) return {};
+    config[always ? "num_local_experts" : "num_experts"] = all;
+    config[always ? "intermediate_size" : "moe_intermediate_size"] = columns;
+    if (always) return {};
     config["norm_topk_prob"] = norm;
     config["decoder_sparse_step"] = 1;
     Json dense_layers = Json::array();
@@ -396,7 +371,7 @@ Status AddExpertConfig(const ModelSource& source, const Keys& keys, const Class&
         if (source.FindTensor(router) == nullptr) dense_layers.push_back(layer);
     }
     config["mlp_only_layers"] = std::move(dense_layers);
-    if (qwen2) {
+    if (shared) {
         WEFT_ASSIGN(config["shared_expert_intermediate_size"],
                     keys.Int("expert_shared_feed_forward_length"));
     }
@@ -420,23 +395,23 @@ Result<std::string> HiddenAct(const ModelSource& source, const Keys& keys) {
 
 std::string WritableTypes() {
     std::string names;
-    for (const Class& each : kClasses) {
-        names += (names.empty() ? "" : ", ") + std::string(each.type);
+    for (const Family* each : Written()) {
+        names += (names.empty() ? "" : ", ") + std::string(each->model_type);
     }
     return names;
 }
 
-Result<const Class*> ClassOfMetadata(const ModelSource& source) {
+Result<const Family*> FamilyOfMetadata(const ModelSource& source) {
     WEFT_ASSIGN(const std::string architecture, source.meta().String("general.architecture"));
     const Keys keys(source, architecture);
     WEFT_ASSIGN(const WindowPlan windows, ReadWindows(keys, architecture));
-    const Class* model = nullptr;
-    for (const Class& one : kClasses) {
-        if (one.architecture != architecture) continue;
-        const bool applies = one.experts ? keys.Has("expert_count") : windows.size > 0;
-        if (model == nullptr || applies) model = &one;
+    const Family* family = nullptr;
+    for (const Family* one : Written()) {
+        if (one->architecture != architecture) continue;
+        const bool applies = one->written.experts ? keys.Has("expert_count") : windows.size > 0;
+        if (family == nullptr || applies) family = one;
     }
-    if (model != nullptr) return model;
+    if (family != nullptr) return family;
     return Unsupported(
         source, fmt::format("architecture '{}' (supported: {})", architecture, WritableTypes()));
 }
@@ -480,22 +455,22 @@ Status CheckReadsBack(const ModelSource& source, const std::string& architecture
 }
 
 Result<Json> ConfigOfMetadata(const ModelSource& source) {
-    WEFT_ASSIGN(const Class* model, ClassOfMetadata(source));
-    const std::string architecture(model->architecture);
+    WEFT_ASSIGN(const Family* family, FamilyOfMetadata(source));
+    const std::string architecture(family->architecture);
     const Keys keys(source, architecture);
     WEFT_ASSIGN(const std::string activation, HiddenAct(source, keys));
-    Json config = {{"architectures", Json::array({std::string(model->name)})},
-                   {"model_type", std::string(model->type)},
+    Json config = {{"architectures", Json::array({std::string(family->written.name)})},
+                   {"model_type", std::string(family->model_type)},
                    {"hidden_act", activation},
                    {"tie_word_embeddings", source.FindTensor("output.weight") == nullptr}};
-    WEFT_TRY(AddSizes(source, keys, *model, config));
-    WEFT_TRY(AddRope(source, keys, *model, config));
-    if (model->type == "olmo3") WEFT_TRY(AddRopeByLayer(keys, config));
-    WEFT_TRY(AddBiases(source, *model, config));
-    WEFT_TRY(AddScales(source, keys, *model, config));
+    WEFT_TRY(AddSizes(source, keys, *family, config));
+    WEFT_TRY(AddRope(source, keys, *family, config));
+    if (family->rope.windowed_base == "rope_theta") WEFT_TRY(AddRopeByLayer(keys, config));
+    WEFT_TRY(AddBiases(source, *family, config));
+    WEFT_TRY(AddScales(source, keys, *family, config));
     WEFT_ASSIGN(const WindowPlan windows, ReadWindows(keys, architecture));
-    WEFT_TRY(AddWindows(source, windows, *model, config));
-    if (keys.Has("expert_count")) WEFT_TRY(AddExpertConfig(source, keys, *model, config));
+    WEFT_TRY(AddWindows(source, windows, *family, config));
+    if (keys.Has("expert_count")) WEFT_TRY(AddExpertConfig(source, keys, *family, config));
     for (const auto& [name, key] : {std::pair{"bos_token_id", "tokenizer.ggml.bos_token_id"},
                                     std::pair{"eos_token_id", "tokenizer.ggml.eos_token_id"},
                                     std::pair{"pad_token_id", "tokenizer.ggml.padding_token_id"}}) {
@@ -520,13 +495,13 @@ Result<Json> TextModelConfig(const ModelSource& source, const Config& whole) {
         return whole.json();
     }
     WEFT_ASSIGN(const std::string type, text.StringOr({"model_type"}, ""));
-    const Class* model = FindClass(type);
-    if (model == nullptr) {
+    const Family* family = FindWritten(&Family::model_type, type);
+    if (family == nullptr) {
         return Unsupported(source, fmt::format("the text model has type '{}' (supported: {})",
                                                Shown(type), WritableTypes()));
     }
     Json config = text.json();
-    config["architectures"] = Json::array({std::string(model->name)});
+    config["architectures"] = Json::array({std::string(family->written.name)});
     for (const char* key :
          {"tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"}) {
         if (whole.Has(key) && !text.Has(key)) config[key] = whole.json()[key];
@@ -546,9 +521,9 @@ Result<Json> ConfigOfFolder(const ModelSource& source) {
     WEFT_ASSIGN(const Config text, Config::Parse(config.dump(), read.where()));
     WEFT_ASSIGN(const std::vector<std::string> classes, text.Strings({"architectures"}));
     WEFT_ASSIGN(const std::string type, text.StringOr({"model_type"}, ""));
-    const Class* model = FindClass(type);
-    if (classes.empty() && model != nullptr) {
-        config["architectures"] = Json::array({std::string(model->name)});
+    const Family* family = FindWritten(&Family::model_type, type);
+    if (classes.empty() && family != nullptr) {
+        config["architectures"] = Json::array({std::string(family->written.name)});
     }
     return config;
 }
@@ -562,8 +537,8 @@ std::string TypeWord(SafeType type) {
 
 Result<std::string> ExportType(const ModelSource& source) {
     if (source.folder().empty()) {
-        WEFT_ASSIGN(const Class* model, ClassOfMetadata(source));
-        return std::string(model->type);
+        WEFT_ASSIGN(const Family* family, FamilyOfMetadata(source));
+        return std::string(family->model_type);
     }
     WEFT_ASSIGN(const Config read, Config::Read(source.folder() + "/config.json"));
     WEFT_ASSIGN(const Json config, TextModelConfig(source, read));

@@ -523,6 +523,22 @@ Result<std::vector<bool>> WithDraftHead(const Config& config, const MetaWriter& 
     return slides;
 }
 
+Result<std::vector<bool>> LayersOfType(const Config& config, std::string_view type) {
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    if (types.size() != static_cast<size_t>(layers)) {
+        return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
+    }
+    std::vector<bool> has;
+    for (const std::string& each : types) {
+        if (each != type && each != "full_attention") {
+            return config.Corrupt("layer_types", fmt::format("only {} and full_attention", type));
+        }
+        has.push_back(each == type);
+    }
+    return has;
+}
+
 Result<Config> WithLayerTypes(const Config& config, int64_t usual, int64_t first) {
     constexpr std::string_view kKey = "sliding_window_pattern";
     if (config.Has("layer_types")) return config;

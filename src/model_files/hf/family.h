@@ -144,6 +144,33 @@ struct EndScales {
     double embedding = 1, output = 1;
 };
 
+// Biases of Q, K and V. kByKey: if attention_bias is set; the output then has a bias as well.
+enum class ClassBias : uint8_t { kNever, kAlways, kByKey };
+// sliding_window applies to no layer, to all, or to those of layer_types (kUsed: if
+// use_sliding_window is set).
+enum class ClassWindows : uint8_t { kNone, kAll, kByLayer, kUsed };
+// Factors on scores, logits and the residual stream: none; Granite's; or Gemma's
+// query_pre_attn_scalar and soft caps, beside its hidden_activation.
+enum class ClassScales : uint8_t { kNone, kGranite, kGemma };
+
+// The class of transformers for folders that Weft writes of a family's models (export.h). The first
+// class of an architecture has the numbers that readers assume; its later classes are for models
+// with experts or windows.
+struct ModelClass {
+    std::string_view name = "";  // "LlamaForCausalLM"; empty: none
+    ClassBias attention = ClassBias::kByKey;
+    bool mlp_bias = false;  // the class has that key
+    ClassWindows windows = ClassWindows::kNone;
+    // The window and the pattern n (one of n layers has no window) of files that state none.
+    int64_t window = 0, pattern = 0;
+    bool experts = false;        // a later class, with experts whose weights are normalized
+    bool shared_expert = false;  // has one; weights are normalized only if the key says so
+    ClassScales scales = ClassScales::kNone;
+    // Gemma: the number of layers that scale by hidden / heads, and the caps of files without them.
+    int64_t layers_by_hidden = 0;
+    double attention_cap = 0, logit_cap = 0;
+};
+
 // DeepSeek-V3's routing.
 inline constexpr std::string_view kGroupRouting =
     "n_group topk_group norm_topk_prob routed_scaling_factor";
@@ -236,7 +263,15 @@ struct Family {
     // have (LayerTensors): biases, and what `layer` adds; also output_norm.bias and output.bias.
     // "NAME?KEY": only if that key of the config is true.
     std::string_view more_tensors = "";
+    ModelClass written = {};
 };
+
+// A row like another one.
+template <typename Change>
+constexpr Family Like(Family family, const Change& change) {
+    change(family);
+    return family;
+}
 
 // The family of a config.json. Errors: kUnsupported, with the model_type and the supported types.
 Result<const Family*> FindFamily(const Config& config);
@@ -317,6 +352,9 @@ Status WindowEverywhere(const Config& config, MetaWriter& meta);
 // If use_sliding_window is set: layers from max_window_layers on are windowed; alternate: every
 // second layer before it.
 Status WriteUsedWindow(const Config& config, MetaWriter& meta, bool alternate = false);
+
+// Whether each layer of layer_types has the type `type`; the others must have full_attention.
+Result<std::vector<bool>> LayersOfType(const Config& config, std::string_view type);
 
 // If the config has a window but no layer_types, adds them from sliding_window_pattern: a number n
 // (from layer `first` on, all layers but each n-th are windowed; earlier layers are not), or a

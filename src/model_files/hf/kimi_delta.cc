@@ -23,22 +23,6 @@ Result<KdaShape> ReadKdaShape(const Config& config) {
 
 }  // namespace
 
-Result<std::vector<bool>> KdaLayers(const Config& config) {
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
-    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
-    if (types.size() != static_cast<size_t>(layers)) {
-        return config.Corrupt("layer_types", fmt::format("{} values, one per layer", layers));
-    }
-    std::vector<bool> kda;
-    for (const std::string& type : types) {
-        if (type != "linear_attention" && type != "full_attention") {
-            return config.Corrupt("layer_types", "only linear_attention and full_attention");
-        }
-        kda.push_back(type == "linear_attention");
-    }
-    return kda;
-}
-
 Status TakeRenamed(const Config& config, Json& over) {
     WEFT_TRY(config.MustBe("attention_bias", false));
     WEFT_ASSIGN(const int64_t step, config.IntOr({"moe_layer_freq"}, 1, 4096, 1));
@@ -61,7 +45,7 @@ Status TakeRenamed(const Config& config, Json& over) {
 
 Status KdaMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const KdaShape shape, ReadKdaShape(config));
-    WEFT_ASSIGN(const std::vector<bool> kda, KdaLayers(config));
+    WEFT_ASSIGN(const std::vector<bool> kda, LayersOfType(config, "linear_attention"));
     WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 0, 1024));
     Json heads = Json::array();  // KV heads by layer
     for (const bool none : kda) heads.push_back(none ? 0 : 1);

@@ -5,8 +5,6 @@
 
 namespace weft::model_files::hf {
 
-// Which layers have state.
-Result<std::vector<bool>> KdaLayers(const Config& config);
 // Renames keys in `over` to those of DeepSeek's configs.
 Status TakeRenamed(const Config& config, Json& over);
 // Writes all keys except those of experts.

@@ -18,9 +18,10 @@ constexpr int64_t kMostSize = int64_t{1} << 20;
 
 struct Beginner {
     std::string_view model_type;
-    bool qkv_bias;  // always has it; else attention_bias decides, also for the output
+    bool qkv_bias = false;  // always has it; else attention_bias decides, also for the output
+    bool normed_heads = false;
 };
-constexpr Beginner kKnown[] = {{"llama", false}, {"qwen2", true}, {"qwen3", false}};
+constexpr Beginner kKnown[] = {{"llama"}, {"qwen2", true}, {"qwen3", false, true}};
 
 class ScratchModel final : public ModelSource {
   public:
@@ -109,7 +110,7 @@ Status ScratchModel::Plan(const Config& config, const Beginner& family) {
         Matrix(block + "attn_k", kv_heads * head_dim, hidden, qkv_bias);
         Matrix(block + "attn_v", kv_heads * head_dim, hidden, qkv_bias);
         Matrix(block + "attn_output", hidden, heads * head_dim, output_bias);
-        if (family.model_type == "qwen3") {
+        if (family.normed_heads) {
             Vector(block + "attn_q_norm.weight", head_dim);
             Vector(block + "attn_k_norm.weight", head_dim);
         }
