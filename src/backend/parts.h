@@ -40,13 +40,13 @@ constexpr int64_t DevicePartsOfRows(int64_t rows, int64_t least_rows, int64_t mo
 
 // The memory of parts on a device. most_rows: largest number of rows of a step. most_parts: number
 // of parts of such a step (DevicePartsOfRows).
-struct DevicePartRoom {
+struct DevicePartSpace {
     int64_t most_rows, most_parts;
     // The most rows of a part.
     constexpr int64_t rows() const { return (most_rows + most_parts - 1) / most_parts; }
 };
 // As DevicePartsOfRows, but with more parts if the parts would be too large for `room`.
-constexpr int64_t DevicePartsOfRows(int64_t rows, int64_t least_rows, const DevicePartRoom& room) {
+constexpr int64_t DevicePartsOfRows(int64_t rows, int64_t least_rows, const DevicePartSpace& room) {
     int64_t parts = DevicePartsOfRows(rows, least_rows, room.most_parts);
     while (parts > 0 && parts < room.most_parts && parts * room.rows() < rows) ++parts;
     return parts;

@@ -38,9 +38,9 @@ void SideThread::Wait(int64_t number, coll::Comm* group) {
     std::unique_lock lock(mutex_);
     if (group == nullptr) return changed_.wait(lock, is_done);
     if (changed_.wait_for(lock, kLongWait, is_done)) return;
-    group->SayAwaitsOwn(true, thread_.get_id());
+    group->SetAwaitsOwn(true, thread_.get_id());
     changed_.wait(lock, is_done);
-    group->SayAwaitsOwn(false, thread_.get_id());
+    group->SetAwaitsOwn(false, thread_.get_id());
 }
 
 void SideThread::Work() {

@@ -32,7 +32,7 @@ class SideThread {
     // thread; the job will not run).
     Result<int64_t> Start(std::function<void()> job);
     // Waits until job `number` and all earlier jobs are done; 0 returns at once. The jobs must have
-    // deadlines, because this wait has none. If the wait is long, it calls Comm::SayAwaitsOwn of
+    // deadlines, because this wait has none. If the wait is long, it calls Comm::SetAwaitsOwn of
     // `group`, which may be null.
     void Wait(int64_t number, coll::Comm* group = nullptr);
     void Wait() { Wait(started_); }

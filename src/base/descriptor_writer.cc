@@ -96,12 +96,12 @@ uint64_t DescriptorWriter::Queue(State& state, std::string_view text, Priority p
         writer.detach();
         state.started = true;
     }
-    TellDropped(state);
+    ReportDropped(state);
     state.Append(text);
     return state.posted;
 }
 
-void DescriptorWriter::TellDropped(State& state) {
+void DescriptorWriter::ReportDropped(State& state) {
     if (const uint64_t count = std::exchange(state.dropped, 0); count > 0) {
         state.Append(notice_(count));
     }
@@ -154,7 +154,7 @@ void DescriptorWriter::Run(State& state) {
         ++state.written;
         if (state.texts.empty()) {
             state.stalled = false;
-            TellDropped(state);
+            ReportDropped(state);
         }
         state.wrote.notify_all();
     }

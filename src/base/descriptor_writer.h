@@ -49,7 +49,7 @@ class DescriptorWriter {
     State& Mine();
     // Returns the text's number; 0: it was dropped.
     uint64_t Queue(State& state, std::string_view text, Priority priority);
-    void TellDropped(State& state);
+    void ReportDropped(State& state);
     void Run(State& state);
     void Put(std::string_view text);
 

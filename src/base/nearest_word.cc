@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-constexpr size_t kMostLetters = 80;  // a longer one is not a misspelled word
+constexpr size_t kMostCharacters = 80;  // a longer one is not a misspelled word
 constexpr size_t kLeastBeginning = 3;
 
 char LowerLetter(char c) {
@@ -45,12 +45,12 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 }
 
 std::string NearestWord(std::string_view word, std::span<const std::string> words) {
-    if (word.size() < 2 || word.size() > kMostLetters) return {};
+    if (word.size() < 2 || word.size() > kMostCharacters) return {};
     const size_t most = std::max<size_t>(1, word.size() / 3);
     std::string nearest;
     size_t least = most + 1, prefix = 0;
     for (const std::string& other : words) {
-        if (other.size() < 2 || other.size() > kMostLetters) continue;
+        if (other.size() < 2 || other.size() > kMostCharacters) continue;
         const size_t distance = EditDistance(word, other), common = CommonPrefix(word, other);
         if (distance > least || (distance == least && common <= prefix)) continue;
         if (distance > most) continue;

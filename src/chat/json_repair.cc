@@ -22,7 +22,7 @@ bool IsWordLetter(char c) {
 }
 
 // The length of the escape that begins at path[at].
-size_t LettersOf(const std::string& path, size_t at) {
+size_t EscapeLength(const std::string& path, size_t at) {
     return at + 1 < path.size() && path[at + 1] == 'u' ? kUnicodeLetters : 2;
 }
 
@@ -150,7 +150,7 @@ void JsonRepair::EndPath(bool goes_on, std::string& out) {
             AppendInString(path[at], out);
         } else if (at + 1 < path.size() && lone && path[at + 1] != '\\') {
             out += "\\\\";
-        } else if (at + LettersOf(path, at) > path.size()) {
+        } else if (at + EscapeLength(path, at) > path.size()) {
             held_ = path.substr(at);
             return;
         } else {

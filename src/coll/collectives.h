@@ -53,7 +53,7 @@ Status ReduceScatter(const Team& team, std::span<float> data, const Parts& parts
 Status ReduceScatter(const Team& team, std::span<const uint16_t> data, const Parts& parts,
                      std::vector<float>& sums, const Comm::TakeSums& take);
 // The same sums in rank order, by a Chain (coll/hosts.h). team: all ranks; messages are posted with
-// Told::kByFlag (coll/stream.h). sums: a reusable buffer.
+// ReleaseReport::kByFlag (coll/stream.h). sums: a reusable buffer.
 Status ReduceScatterHierarchical(const Team& team, std::span<float> data, const Parts& parts,
                                  std::vector<float>& sums);
 Status ReduceScatterHierarchical(const Team& team, std::span<const uint16_t> data,

@@ -83,7 +83,7 @@ class CommImpl final : public Comm {
     }
     Status Send(std::span<const std::byte> data, int to, const net::OpTag& tag) override;
     Status Recv(std::span<std::byte> data, int from, const net::OpTag& tag) override;
-    void SayAwaitsOwn(bool begins, std::thread::id whom) override;
+    void SetAwaitsOwn(bool begins, std::thread::id whom) override;
 
   private:
     // Runs one operation of so many bytes, `run`.
@@ -157,9 +157,9 @@ CommImpl::CommImpl(net::Fabric& fabric, const std::vector<int>& ranks, const Cha
         if (near) host_mark_ = std::min(host_mark_, place);
         group_.across_hosts = group_.across_hosts || !near;
         group_.streams[r].emplace(link, fabric.epoch, fabric.checksum, channel.window_begin, half,
-                                  channel.flag_begin, Told::kInMessages);
+                                  channel.flag_begin, ReleaseReport::kInMessages);
         sends_[r].emplace(link, fabric.epoch, fabric.checksum, channel.window_begin + half, half,
-                          channel.flag_begin + 2, Told::kByFlag);
+                          channel.flag_begin + 2, ReleaseReport::kByFlag);
     }
     // Two ranks, or equal links: no need to ask.
     if (!group_.across_hosts) {
@@ -206,7 +206,7 @@ Status CommImpl::LearnHosts() {
     return {};
 }
 
-void CommImpl::SayAwaitsOwn(bool begins, std::thread::id whom) {
+void CommImpl::SetAwaitsOwn(bool begins, std::thread::id whom) {
     net::PeerMonitor* monitor = links_ == nullptr ? nullptr : links_->monitor();
     if (monitor != nullptr) monitor->OnOwnWait(begins, whom);
 }
@@ -225,7 +225,7 @@ Status CommImpl::Do(Operation operation, size_t bytes, const net::OpTag& tag, co
     group_.tag = tag;
     group_.tag.place = 0;
     group_.deadline = CoarseDeadline(timeout_ms_);
-    group_.told = Told::kInMessages;
+    group_.told = ReleaseReport::kInMessages;
     Status status = run();
     end_ = clock_.Now();
     if (!status.ok()) failed_ = status;
@@ -270,7 +270,7 @@ Result<bool> CommImpl::IsHierarchical(Operation operation, size_t bytes, Algorit
     if (by != Algorithm::kHierarchical) return false;
     if (asked == Algorithm::kAuto && chain != nullptr && !chain->pays) return false;
     group_.kind = KindOf(operation, collectives_, by);
-    if (chain != nullptr) group_.told = Told::kByFlag;
+    if (chain != nullptr) group_.told = ReleaseReport::kByFlag;
     return true;
 }
 

@@ -143,7 +143,7 @@ class Comm {
     // Tells deadlock detection (PeerMonitor::OnOwnWait) that the calling thread begins or ends a
     // wait for another thread of this process, which uses Comms. whom: that thread; if it is empty,
     // any such thread.
-    virtual void SayAwaitsOwn([[maybe_unused]] bool begins,
+    virtual void SetAwaitsOwn([[maybe_unused]] bool begins,
                               [[maybe_unused]] std::thread::id whom = {}) {}
 
     virtual Timing last_timing() const = 0;

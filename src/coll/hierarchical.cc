@@ -231,7 +231,7 @@ class ChainSum {
 };
 
 // Sums are floats, for any type of value.
-std::span<float> RoomForPieces(const Team& team, std::vector<float>& sums) {
+std::span<float> SpaceForPieces(const Team& team, std::vector<float>& sums) {
     sums.resize(3 * (team.group().message_bytes / sizeof(float)));
     return sums;
 }
@@ -245,7 +245,7 @@ Status AllGatherHierarchical(const Team& team, std::span<std::byte> all, const P
 Status ReduceScatterHierarchical(const Team& team, std::span<float> data, const Parts& parts,
                                  std::vector<float>& sums) {
     const ChainSum<float> chain(team, data, parts, team.group().hosts.chain,
-                                RoomForPieces(team, sums));
+                                SpaceForPieces(team, sums));
     return chain.Run([](size_t, std::span<const float>) {});
 }
 
@@ -253,7 +253,7 @@ Status ReduceScatterHierarchical(const Team& team, std::span<const uint16_t> dat
                                  const Parts& parts, std::vector<float>& sums,
                                  const Comm::TakeSums& take) {
     const ChainSum<const uint16_t> chain(team, data, parts, team.group().hosts.narrow_chain,
-                                         RoomForPieces(team, sums));
+                                         SpaceForPieces(team, sums));
     return chain.Run(take);
 }
 

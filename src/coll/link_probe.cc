@@ -10,7 +10,7 @@ namespace {
 // Without a name, so errors name the phase of the job.
 const net::OpTag kProbeTag;
 
-enum Flag : int { kAskFlag, kAnswerFlag, kPingFlag, kFlowFlag, kCreditFlag };
+enum Flag : int { kRequestFlag, kAnswerFlag, kPingFlag, kFlowFlag, kCreditFlag };
 
 // The end of a window holds the leader's requests.
 constexpr size_t kRequestBytes = 64;
@@ -90,15 +90,15 @@ Status LinkProbe::Ask(const Request& request) {
     std::array<std::byte, sizeof request> bytes;
     std::memcpy(bytes.data(), &request, sizeof request);
     ++asked_;
-    WEFT_TRY(link_.Put(link_.window_bytes() - kRequestBytes, bytes, {}, kAskFlag, asked_, kProbeTag,
-                       Deadline::In(timeout_ms_)));
+    WEFT_TRY(link_.Put(link_.window_bytes() - kRequestBytes, bytes, {}, kRequestFlag, asked_,
+                       kProbeTag, Deadline::In(timeout_ms_)));
     WEFT_TRY(Wait(kAnswerFlag, asked_));
     return CheckMonitor();
 }
 
 Result<LinkProbe::Request> LinkProbe::Take() {
     ++asked_;
-    WEFT_TRY(Wait(kAskFlag, asked_));
+    WEFT_TRY(Wait(kRequestFlag, asked_));
     Request request;
     std::memcpy(&request, link_.window().last(kRequestBytes).data(), sizeof request);
     if (request.order > Order::kRun || request.count > static_cast<uint64_t>(kMostIterations)) {

@@ -39,7 +39,7 @@ size_t Stream::PayloadBytes(size_t window_bytes) {
 }
 
 Stream::Stream(net::Link& link, uint64_t epoch, bool checksum, size_t window_begin,
-               size_t window_bytes, int flag, Told told)
+               size_t window_bytes, int flag, ReleaseReport told)
     : link_(link),
       least_expected_(link.least_expected_bytes()),
       window_(link.window().data()),
@@ -49,10 +49,10 @@ Stream::Stream(net::Link& link, uint64_t epoch, bool checksum, size_t window_beg
       slot_bytes_(SlotBytes(window_bytes)),
       data_flag_(flag),
       credit_flag_(flag + 1),
-      told_how_(told) {}
+      release_report_(told) {}
 
 Status Stream::Post(uint64_t kind, int64_t last_arrival, std::span<const std::byte> payload,
-                    const net::OpTag& tag, const Deadline& deadline, Told told) {
+                    const net::OpTag& tag, const Deadline& deadline, ReleaseReport told) {
     WEFT_CHECK(payload.size() + sizeof(MessageHead) <= slot_bytes_);
     const uint64_t message = sent_ + 1;
     if (message > kSlots && peer_released_ < message - kSlots) {
@@ -70,7 +70,8 @@ Status Stream::Post(uint64_t kind, int64_t last_arrival, std::span<const std::by
     head.last_arrival = last_arrival;
     head.sequence = message;
     head.epoch = epoch_;
-    const bool tells = told_how_ == Told::kInMessages && told == Told::kInMessages;
+    const bool tells =
+        release_report_ == ReleaseReport::kInMessages && told == ReleaseReport::kInMessages;
     if (tells) head.released = told_ = released_;
     if (checksum_) head.checksum = ChecksumOf(head, payload);
     WEFT_TRY(link_.Put(SlotAt(message), std::as_bytes(std::span(&head, 1)), payload, data_flag_,
@@ -104,7 +105,8 @@ Status Stream::Await(uint64_t kind, size_t bytes, const std::byte*& payload, int
                          ChecksumOf(head, data), bytes);
     }
     awaited_++;
-    if (told_how_ == Told::kInMessages) peer_released_ = std::max(peer_released_, head.released);
+    if (release_report_ == ReleaseReport::kInMessages)
+        peer_released_ = std::max(peer_released_, head.released);
     last_arrival = std::max(last_arrival, head.last_arrival);
     payload = data.data();
     return {};
@@ -114,7 +116,7 @@ Status Stream::Release(const net::OpTag& tag, const Deadline& deadline) {
     released_++;
     const MessageHead head = HeadOf(released_);
     if (head.sequence != released_) return OutOfStep(head, released_, tag);
-    const uint64_t untold_at_most = told_how_ == Told::kInMessages ? 2 : 1;
+    const uint64_t untold_at_most = release_report_ == ReleaseReport::kInMessages ? 2 : 1;
     if (released_ - told_ <= untold_at_most) return {};
     told_ = released_;
     return link_.Put(0, {}, {}, credit_flag_, released_, tag, deadline);

@@ -3,18 +3,19 @@
 // Each direction has kSlots slots in the receiver's window. Message n uses slot n % kSlots and
 // raises the data flag to n. The sender may write message n once it knows that the receiver has
 // released message n - kSlots, which had the same slot. If the receiver sends messages, too, each
-// of them says how many messages it has released (`Told::kInMessages`), so no acknowledgment is
-// needed. A receiver that has nothing to send raises the credit flag for every third message that
-// it releases, so at most two releases are unreported.
+// of them says how many messages it has released (`ReleaseReport::kInMessages`), so no
+// acknowledgment is needed. A receiver that has nothing to send raises the credit flag for every
+// third message that it releases, so at most two releases are unreported.
 //
-// `Told::kInMessages` requires that both ranks run the same operations in the same order. Each rank
-// must await all messages of an operation before the next operation. Within an operation, it may
-// post at most two messages more than the peer has posted. Under these rules, the peer reports each
-// release that Post needs, by the flag or in a message that this rank has read. Sends and receives
-// have no such common order. For them there is `Told::kByFlag`: the receiver raises the credit flag
-// for every second release, and messages report no releases. An operation that does not follow the
-// rules of `Told::kInMessages` can also post with `Told::kByFlag` over a kInMessages stream: then
-// its messages report no releases, and at least two messages may be in flight before Post waits.
+// `ReleaseReport::kInMessages` requires that both ranks run the same operations in the same order.
+// Each rank must await all messages of an operation before the next operation. Within an operation,
+// it may post at most two messages more than the peer has posted. Under these rules, the peer
+// reports each release that Post needs, by the flag or in a message that this rank has read. Sends
+// and receives have no such common order. For them there is `ReleaseReport::kByFlag`: the receiver
+// raises the credit flag for every second release, and messages report no releases. An operation
+// that does not follow the rules of `ReleaseReport::kInMessages` can also post with
+// `ReleaseReport::kByFlag` over a kInMessages stream: then its messages report no releases, and at
+// least two messages may be in flight before Post waits.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +47,7 @@ constexpr uint64_t KindOf(Operation operation, uint64_t number = 0, Algorithm by
 }
 std::string KindText(uint64_t kind);
 
-enum class Told { kInMessages, kByFlag };
+enum class ReleaseReport { kInMessages, kByFlag };
 
 // The first cache line of a slot.
 struct alignas(64) MessageHead {
@@ -70,13 +71,14 @@ class Stream {
     // The stream owns the flags `flag` (data) and `flag + 1` (credit), and window_bytes bytes of
     // the window from window_begin on. epoch and checksum: those of the Fabric.
     Stream(net::Link& link, uint64_t epoch, bool checksum, size_t window_begin, size_t window_bytes,
-           int flag, Told told);
+           int flag, ReleaseReport told);
 
     const net::PeerName& peer() const { return link_.peer(); }
     // Sends a message. Waits only if the peer has not released one of the last kSlots messages.
     // told: how this rank reports its releases, which is the stream's `told` or kByFlag.
     Status Post(uint64_t kind, int64_t last_arrival, std::span<const std::byte> payload,
-                const net::OpTag& tag, const Deadline& deadline, Told told = Told::kInMessages);
+                const net::OpTag& tag, const Deadline& deadline,
+                ReleaseReport told = ReleaseReport::kInMessages);
     // Announces that the next message to await has a payload of `bytes`, so that the link can
     // prepare for it and the message may arrive faster.
     void Expect(size_t bytes) {
@@ -106,7 +108,7 @@ class Stream {
     size_t slot_bytes_;
     int data_flag_;
     int credit_flag_;
-    Told told_how_;
+    ReleaseReport release_report_;
     uint64_t sent_ = 0;
     uint64_t peer_released_ = 0;  // of messages from this rank
     uint64_t awaited_ = 0;

@@ -81,7 +81,7 @@ struct Group {
     net::OpTag tag;  // OpTag::place grows with each awaited message
     Deadline deadline = Deadline::In(0);
     int64_t last_arrival = 0;  // in ticks
-    Told told = Told::kInMessages;
+    ReleaseReport told = ReleaseReport::kInMessages;
 
     std::vector<const std::byte*> addends;  // for each place, the address of the member's addend
     std::vector<std::byte> on_wire;         // space for two messages with values of this rank in a

@@ -47,7 +47,7 @@ int64_t WallNs() {
 
 // Reads this machine's clock, the other host's, and this machine's again, for clock-difference.
 // A login may be slow (SlowestLoginMs).
-void AskClock(const std::string& name, int64_t timeout_ms, SnapshotFiles& files) {
+void MeasureClock(const std::string& name, int64_t timeout_ms, SnapshotFiles& files) {
     const int64_t before = WallNs();
     const Result<Ran> ran = RunSsh(name, "date +%s%N", Deadline::In(timeout_ms), 1 << 16);
     const int64_t after = WallNs();
@@ -138,7 +138,7 @@ Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions&
     }
     WEFT_ASSIGN(SnapshotFiles files,
                 ParseTar(std::as_bytes(std::span(archive)), "what came over ssh"));
-    AskClock(name, options.timeout_ms, files);
+    MeasureClock(name, options.timeout_ms, files);
     return files;
 }
 
@@ -248,7 +248,7 @@ bool IsSameMachine(HostView& a, HostView& b) {
     });
 }
 
-// The longest time that a host took to log in and answer (AskClock), if it is long: the hosts
+// The longest time that a host took to log in and answer (MeasureClock), if it is long: the hosts
 // listen that much longer, so that those that begin last still meet the others.
 int64_t SlowestLoginMs(Hosts views) {
     constexpr int64_t kUsualMs = 1000;

@@ -35,7 +35,7 @@ struct HostLink {
 struct HostState {
     std::optional<HostLink> link;  // to a second host of this kind; nullopt: there is one host
     double bandwidth_share = 1;    // share of the memory's bandwidth that remains
-    double room_bytes = 0;         // memory that a model may use; 0: follows from HostFacts
+    double space_bytes = 0;        // memory that a model may use; 0: follows from HostFacts
     bool operator==(const HostState&) const = default;
 };
 

@@ -80,7 +80,7 @@ std::optional<plan::ClusterSpec> CostModel::ClusterOf(const HostFacts& host,
         machine = std::move(*other);
         machine->memory.value = host.memory_bytes * kShareForModels;
     }
-    if (state.room_bytes > 0) machine->memory.value = state.room_bytes;
+    if (state.space_bytes > 0) machine->memory.value = state.space_bytes;
     machine->bandwidth.value *= state.bandwidth_share;
     plan::ClusterSpec cluster;
     cluster.hosts = {*machine};

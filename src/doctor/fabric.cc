@@ -100,9 +100,10 @@ HostLink MeasuredLink(double us, double bytes_s) {
 }
 
 // Asks for the cost of the measured link, compared with the bounds.
-void AskMeasured(HostView& here, const Pair& pair, double bound_us, double bytes_s, Findings& out) {
+void EstimateMeasuredCost(HostView& here, const Pair& pair, double bound_us, double bytes_s,
+                          Findings& out) {
     if (pair.bytes_s <= 0) return;
-    out.AskCost(
+    out.EstimateCost(
         LinkQuestion(here, MeasuredLink(pair.us, pair.bytes_s), MeasuredLink(bound_us, bytes_s)));
 }
 
@@ -125,7 +126,7 @@ void JudgePair(HostView& here, const Pair& pair, double best_bytes_s, bool rdma,
         out.Warn(read, expected, "each of the two all-reduces in a layer of a model waits for it",
                  "weft doctor on both hosts (cpu-governor, nic-coalescing, pcie-power), and run it "
                  "again while they are idle");
-        AskMeasured(here, pair, pair.BoundUs(), pair.bytes_s, out);
+        EstimateMeasuredCost(here, pair, pair.BoundUs(), pair.bytes_s, out);
     }
     if (pair.bytes_s < least) {
         out.Warn(
@@ -133,7 +134,7 @@ void JudgePair(HostView& here, const Pair& pair, double best_bytes_s, bool rdma,
             fmt::format("the card has {:g} Gb/s: loading and prefill are slower than it allows",
                         pair.megabits / 1e3),
             "weft doctor on both hosts (pcie-link, across-mtu); weft net bw shows each size");
-        AskMeasured(here, pair, pair.us, least, out);
+        EstimateMeasuredCost(here, pair, pair.us, least, out);
     }
     if (pair.transport == "tcp" && !pair.worker.empty() && rdma) {
         out.Warn(read, "verbs: this machine has an RDMA port",
@@ -238,7 +239,7 @@ void LeaveOutBusy(cluster::ClusterOptions& options, std::vector<Finding>& all) {
     if (!key.ok()) return;
     std::vector<std::optional<cluster::PlaceAnswer>> answers(options.hosts.size());
     [[maybe_unused]] const Status done = OnThreads(answers.size(), answers.size(), [&](size_t i) {
-        auto answer = cluster::AskWorker(options.hosts[i], *key, Deadline::In(kAskMs));
+        auto answer = cluster::QueryWorker(options.hosts[i], *key, Deadline::In(kAskMs));
         if (answer.ok()) answers[i] = *std::move(answer);
         return Status();
     });
@@ -277,7 +278,7 @@ std::optional<Finding> NoteOwnJob(const HostView& here, const cluster::ClusterOp
     }
     const Deadline deadline = Deadline::In(kOwnWorkerMs);
     for (const uint16_t port : ports) {
-        const auto answer = cluster::AskWorker(fmt::format("127.0.0.1:{}", port), *key, deadline);
+        const auto answer = cluster::QueryWorker(fmt::format("127.0.0.1:{}", port), *key, deadline);
         if (!answer.ok() || answer->jobs.empty()) continue;
         return BusyFinding(here.host(), cluster::BusyText("the worker of this host", *answer));
     }

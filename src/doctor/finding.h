@@ -62,7 +62,7 @@ class Findings {
                          std::move(why), std::move(fix)});
     }
     // Asks for the cost of the finding that was added last.
-    void AskCost(std::optional<CostQuestion> question) {
+    void EstimateCost(std::optional<CostQuestion> question) {
         WEFT_CHECK(!list_.empty());
         list_.back().asks = std::move(question);
     }

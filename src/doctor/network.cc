@@ -163,7 +163,7 @@ bool ReadBriefLine(std::string_view line, NetDevice& device) {
 using Places = std::map<std::string, size_t, std::less<>>;  // index by name
 
 // Adds what ip prints about an interface.
-void AddTold(HostView& view, NetDevice told, Places& places, std::vector<NetDevice>& devices) {
+void AddReported(HostView& view, NetDevice told, Places& places, std::vector<NetDevice>& devices) {
     if (told.name == "lo" || !IsPlainName(told.name)) return;
     const auto place = places.find(told.name);
     if (place == places.end()) {
@@ -188,14 +188,14 @@ void AddFromIp(HostView& view, Places& places, std::vector<NetDevice>& devices) 
     size_t addresses_left = kMostAddresses;
     const Reading json = CommandLike(view, "ip -j addr");
     for (const Json& link : Objects(json)) {
-        AddTold(view, ReadJsonLink(link, addresses_left), places, devices);
+        AddReported(view, ReadJsonLink(link, addresses_left), places, devices);
     }
     if (view.Complete() || json.found()) return;
     for (const std::string& command : view.List("cmd")) {
         if (!command.starts_with("ip_") || Contains(command, "route")) continue;
         const Reading text = view.Read("cmd/" + command);
         for (NetDevice& told : ParseIpText(text.text)) {
-            AddTold(view, std::move(told), places, devices);
+            AddReported(view, std::move(told), places, devices);
         }
     }
 }
@@ -399,7 +399,7 @@ std::vector<NetDevice> ParseIpText(std::string_view text) {
     return devices;
 }
 
-bool SaysInfiniband(std::string_view ip, std::string_view interface) {
+bool IsInfiniband(std::string_view ip, std::string_view interface) {
     bool here = false;
     for (std::string_view line : Lines(ip)) {
         NetDevice device;

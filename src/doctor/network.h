@@ -69,7 +69,7 @@ const std::vector<NetDevice>& NetDevices(HostView& view);
 // The interface of this name; null: none.
 const NetDevice* FindNetDevice(HostView& view, std::string_view name);
 // Whether `ip addr` prints "link/infiniband" below the interface's line.
-bool SaysInfiniband(std::string_view ip, std::string_view interface);
+bool IsInfiniband(std::string_view ip, std::string_view interface);
 // Whether interfaces of containers or virtual machines have such names. These interfaces do not
 // lead to other hosts.
 bool IsOfContainers(std::string_view name);

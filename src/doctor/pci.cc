@@ -382,7 +382,7 @@ const std::vector<PciDevice>& PciDevices(HostView& view) {
     return view.Derived(ReadDevicesOfPci);
 }
 
-bool KnowsAllPci(HostView& view) {
+bool HasAllPci(HostView& view) {
     constexpr size_t kFewest = 6;  // every machine has more; one card's folder has fewer
     const auto listed =
         static_cast<size_t>(std::ranges::count_if(view.List(kFolder), IsPciAddress));

@@ -77,7 +77,7 @@ const PciDevice* SlotOf(HostView& view, const PciDevice& card);
 
 const std::vector<PciDevice>& PciDevices(HostView& view);
 // Whether all devices of the host were listed, so that a missing device is absent.
-bool KnowsAllPci(HostView& view);
+bool HasAllPci(HostView& view);
 // The first kernel that has a driver for the device; nullopt: unknown, or an old kernel.
 std::optional<Version> FirstKernelOf(const PciDevice& device);
 // The device at this address; null: no such device.

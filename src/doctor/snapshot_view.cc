@@ -98,7 +98,7 @@ class SnapshotView : public HostView {
         for (auto it = files_.begin(); it != files_.end();) {
             it->second = TidiedOutput(std::move(it->second));
             const bool own = it->first == kUnread || it->first.starts_with("probe/");
-            const Said output = own ? Said::kOutput : WhatIsSaid(it->second);
+            const Said output = own ? Said::kOutput : ClassifyOutput(it->second);
             if (output == Said::kNotShown) {
                 unread_[it->first] = std::string(Lines(Trim(it->second))[0].substr(0, 200));
             }

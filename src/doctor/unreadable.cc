@@ -86,7 +86,7 @@ std::string TidiedOutput(std::string text) {
     return text;
 }
 
-Said WhatIsSaid(std::string_view text) {
+Said ClassifyOutput(std::string_view text) {
     if (text.size() > kMostErrorBytes || Trim(text).empty()) return Said::kOutput;
     const auto lines = Lines(text);
     if (lines.size() > kMostErrorLines) return Said::kOutput;

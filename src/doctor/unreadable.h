@@ -17,6 +17,6 @@ enum class Said {
     kNotShown,  // error: no permission, no bus, no terminal
 };
 // Classifies the text of a snapshot file. Only a few short lines can be an error.
-Said WhatIsSaid(std::string_view text);
+Said ClassifyOutput(std::string_view text);
 
 }  // namespace weft::doctor

@@ -363,7 +363,7 @@ Status Engine::Loop(const std::function<bool()>& done) {
         }
         if (serving_) cluster().SetPhase("serve");
         DrainCommands();
-        WEFT_TRY(GrowIfAsked());
+        WEFT_TRY(GrowIfRequested());
         if (ended()) return {};
         const Status outcome = Turn();
         if (!outcome.ok()) WEFT_TRY(RecoverFromLoss(outcome.error()));

@@ -88,7 +88,7 @@ struct EngineCounters {
     // Number of steps by their rows: entry i counts steps of at most kStepRowBounds[i] rows (and
     // more than the bound before); the last entry counts all larger steps.
     std::array<int64_t, kStepRowBounds.size() + 1> steps_by_rows{};
-    int64_t prompt_tokens = 0, said_tokens = 0;  // of ended and running requests
+    int64_t prompt_tokens = 0, generated_tokens = 0;  // of ended and running requests
     int64_t ended = 0, failed = 0, cancelled = 0;
     double step_s = 0;          // time from the start of a step to its end on all ranks
     double plan_s = 0;          // time in the scheduler
@@ -247,11 +247,11 @@ class Engine {
     void NoteForHead();
     DraftText TextOf(const RunningRequest& active, int64_t tokens) const;
     void NoteStart();
-    void NoteAsks(const RunningRequest& active, const PlannedRows& plan);
+    void NoteRowRequests(const RunningRequest& active, const PlannedRows& plan);
     void NoteCost(const InFlightStep& in_flight);
     Status EmitStep(const InFlightStep& in_flight);
     void ScorePrompt(RunningRequest& active, const InFlightStep::Row& row);
-    void TakeScore(RunningRequest& active, SaidToken score);
+    void TakeScore(RunningRequest& active, GeneratedToken score);
     void FindScores(RunningRequest& active);
     Status EmitTokens(const InFlightStep& in_flight);
     Status Pool(const InFlightStep& in_flight);
@@ -271,7 +271,7 @@ class Engine {
     void EndWell(RunningRequest& active, const std::string& finish);
     void End(RunningRequest& active, const Result<Ending>& ending);
     void ReapFinished();
-    Status GrowIfAsked();
+    Status GrowIfRequested();
     Status RecoverFromLoss(Error error);
     Status StartAgain(Error error, bool joining);
     std::string LimitReached();

@@ -10,8 +10,8 @@
 
 namespace weft::engine {
 
-Result<SaidToken> ChancesOf(std::span<const float> logits, int32_t token, int count,
-                            Weights& weights) {
+Result<GeneratedToken> ChancesOf(std::span<const float> logits, int32_t token, int count,
+                                 Weights& weights) {
     const auto kept = static_cast<size_t>(std::max(count, 0));
     std::vector<backend::Candidate> best(std::clamp<size_t>(kept, 1, logits.size()));
     backend::TopK(logits, best);
@@ -19,7 +19,7 @@ Result<SaidToken> ChancesOf(std::span<const float> logits, int32_t token, int co
     WEFT_TRY(CheckBest(most));
     weights.Set(logits, most, 1);
     const auto log_sum = static_cast<float>(std::log(weights.total())) + most;
-    SaidToken said{{token, logits[static_cast<size_t>(token)] - log_sum}, {}};
+    GeneratedToken said{{token, logits[static_cast<size_t>(token)] - log_sum}, {}};
     best.resize(std::min(best.size(), kept));
     for (const auto& [value, id] : best) said.best.push_back({id, value - log_sum});
     return said;
@@ -32,7 +32,7 @@ Result<Drawn> WithChances(const Verdict& verdict, const LogitsRow& logits, int l
                           Weights& weights) {
     if (logprobs < 0) return Drawn{verdict, {{verdict.token, 0}, {}}};
     WEFT_ASSIGN(const auto all, logits.All());
-    WEFT_ASSIGN(SaidToken said, ChancesOf(all, verdict.token, logprobs, weights));
+    WEFT_ASSIGN(GeneratedToken said, ChancesOf(all, verdict.token, logprobs, weights));
     return Drawn{verdict, std::move(said)};
 }
 

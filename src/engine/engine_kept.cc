@@ -112,7 +112,7 @@ Result<Rank::SlotResult> Engine::SaveSlot(const SlotRequest& request, SlotReques
         scheduler_->HoldCached({request.tenant, request.adapter}, request.tokens);
     auto result = rank().SaveSlot(++runner_->step().number, request.file, request.tokens,
                                   request.adapter, held);
-    scheduler_->LetGo(held);
+    scheduler_->Release(held);
     done.pages_tokens =
         std::ranges::count(held, false, &KeyedPage::is_state) * rank().page_tokens();
     return result;

@@ -56,7 +56,7 @@ std::string Engine::LimitReached() {
 }
 
 // Admits waiting workers between two steps.
-Status Engine::GrowIfAsked() {
+Status Engine::GrowIfRequested() {
     if (stop_asked()) return {};
     const int count = runner_->PendingJoiners();
     if (count == 0) return {};

@@ -9,9 +9,9 @@ namespace weft::engine {
 namespace {
 
 // logits: those of the row before the token.
-Result<SaidToken> ScoreOf(std::span<const float> logits, int32_t token, int count,
-                          Weights& weights) {
-    WEFT_ASSIGN(SaidToken score, ChancesOf(logits, token, count, weights));
+Result<GeneratedToken> ScoreOf(std::span<const float> logits, int32_t token, int count,
+                               Weights& weights) {
+    WEFT_ASSIGN(GeneratedToken score, ChancesOf(logits, token, count, weights));
     const float own = logits[static_cast<size_t>(token)];
     score.rank = 1 + std::ranges::count_if(logits, [own](float other) { return other > own; });
     return score;
@@ -57,7 +57,8 @@ void Engine::ScorePrompt(RunningRequest& active, const InFlightStep::Row& row) {
     const auto done = std::ssize(active.scores) + 1;           // token that is scored next
     const int64_t end = std::min<int64_t>(first + row.score_rows, std::ssize(prompt));
     if (first <= done && done < end && !active.over) {
-        std::vector<Result<SaidToken>> scores(static_cast<size_t>(end - done), SaidToken());
+        std::vector<Result<GeneratedToken>> scores(static_cast<size_t>(end - done),
+                                                   GeneratedToken());
         const auto row_of = [&](size_t i) {
             const int64_t place = done - first + static_cast<int64_t>(i);
             return rank().Logits(row.scores + place, logits_);
@@ -76,7 +77,7 @@ void Engine::ScorePrompt(RunningRequest& active, const InFlightStep::Row& row) {
                 scores[i] = ScoreOf(*all, token_of(i), count, weights_of_part_[0]);
             }
         }
-        for (Result<SaidToken>& score : scores) {
+        for (Result<GeneratedToken>& score : scores) {
             if (!score.ok()) return End(active, score.error());
             if (!active.over) TakeScore(active, *std::move(score));
         }
@@ -88,7 +89,7 @@ void Engine::ScorePrompt(RunningRequest& active, const InFlightStep::Row& row) {
 }
 
 // Reports the next score of a prompt. Rows with a known score need no logits.
-void Engine::TakeScore(RunningRequest& active, SaidToken score) {
+void Engine::TakeScore(RunningRequest& active, GeneratedToken score) {
     active.listener->OnPrompt(score);
     active.scores.push_back(std::move(score));
     const bool all = active.scores.size() + 1 >= active.request.prompt.size();
@@ -99,10 +100,10 @@ void Engine::TakeScore(RunningRequest& active, SaidToken score) {
 void Engine::FindScores(RunningRequest& active) {
     const Sequence& s = active.sequence;
     if (!s.scored() || !active.request.cached || Leaves(s.id)) return;
-    std::vector<SaidToken> found;
+    std::vector<GeneratedToken> found;
     scores_.Find(s.space(), active.request.prompt, std::ssize(active.scores) + 1,
                  active.request.prompt_logprobs, found);
-    for (SaidToken& score : found) TakeScore(active, std::move(score));
+    for (GeneratedToken& score : found) TakeScore(active, std::move(score));
 }
 
 // Whether a request's end was requested but not yet processed.
@@ -188,7 +189,7 @@ bool Engine::EmitToken(RunningRequest& active, const LogitsRow& logits, size_t p
     // A judged draft is chosen only once. If the step that judges it is lost, the next step of this
     // token judges it.
     active.sequence.last_apart = active.drafts.own.has_value();
-    ++working_.said_tokens;
+    ++working_.generated_tokens;
     working_.sample_s += Seconds(begin_ns, NowNs());
     const Request& request = active.request;
     const bool asked = std::ranges::find(request.end_tokens, token) != request.end_tokens.end();
@@ -218,7 +219,7 @@ void Engine::EndWell(RunningRequest& active, const std::string& finish) {
     Ending ending{finish};
     ending.prompt_tokens = static_cast<int64_t>(active.request.prompt.size());
     ending.cached_tokens = active.sequence.from_cache;
-    ending.said_tokens = active.said;
+    ending.generated_tokens = active.said;
     ending.queue_s = Seconds(active.submitted_ns, active.started_ns);
     ending.first_token_s = Seconds(active.submitted_ns, active.first_ns);
     ending.total_s = Seconds(active.submitted_ns, now_ns);

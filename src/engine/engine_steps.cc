@@ -152,7 +152,7 @@ void Engine::NoteStart() {
         if (plan.output < 0 && !active.pooler && plan.score_rows == 0) continue;
         if (!active.pooler) {
             active.Want(step.wanted);
-            NoteAsks(active, plan);
+            NoteRowRequests(active, plan);
         }
         now_.rows.push_back({plan.sequence->id, plan.output, rows.row_begin, rows.row_count,
                              rows.position, plan.drafted, plan.scores, plan.score_begin,
@@ -166,7 +166,7 @@ void Engine::NoteStart() {
 }
 
 // Sets what the last of several pipeline stages sends for the rows of a plan.
-void Engine::NoteAsks(const RunningRequest& active, const PlannedRows& plan) {
+void Engine::NoteRowRequests(const RunningRequest& active, const PlannedRows& plan) {
     StepData& step = runner_->step();
     if (rank().layout().pp == 1 || plan.output < 0) return;
     step.asks.resize(step.output_rows.size());

@@ -13,7 +13,7 @@ class TextReader final : public Listener {
     explicit TextReader(const Engine::TextSink& sink) : sink_(sink) {}
     // Whether the sink ended the answer.
     bool concluded() const { return concluded_; }
-    void OnToken(const SaidToken& token, std::string_view text) override {
+    void OnToken(const GeneratedToken& token, std::string_view text) override {
         g_.tokens.push_back(token.chance.id);
         Add(text, token.chance.id);
     }

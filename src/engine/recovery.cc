@@ -109,7 +109,7 @@ std::string DevicesOf(const Job& job, int ranks, const std::vector<int>& kept, c
             const auto own = backend::DeviceOfRank(job.device, rank, ranks);
             at = own.ok() ? std::ranges::find(free, *own) : free.end();
         }
-        if (at == free.end()) break;  // (RoomFor lets no more ranks join)
+        if (at == free.end()) break;  // (SpaceFor lets no more ranks join)
         devices.push_back(std::move(*at));
         free.erase(at);
     }
@@ -119,7 +119,8 @@ std::string DevicesOf(const Job& job, int ranks, const std::vector<int>& kept, c
 // Checks that the hosts of `kept`, processors, have the memory for the weights together. (Each rank
 // checks its exact needs before it loads, but by then the job cannot go back.)
 // rank: may be null.
-Status CheckRoom(const Rank* rank, const cluster::Cluster& cluster, const std::vector<int>& kept) {
+Status CheckFreeSpace(const Rank* rank, const cluster::Cluster& cluster,
+                      const std::vector<int>& kept) {
     if (rank == nullptr || rank->device() == nullptr) return {};
     if (rank->device()->info().name != "cpu") return {};
     std::vector<cluster::HostInfo> hosts;
@@ -225,7 +226,7 @@ static void KeepWires(const Rank* rank, Job& job) {
     job.prompt_wire = KeptWire(job.prompt_wire, rank->prompt_wire(), job.device);
 }
 
-Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank) {
+Result<int> SpaceFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank) {
     const auto named = static_cast<int>(backend::DeviceNames(asked.job.device).size());
     const int most = named > 1 ? std::min(waiting, named - ranks) : waiting;
     if (most < 1) {
@@ -308,7 +309,7 @@ Status OpenFirstRank(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>&
                      std::vector<Recovery>& recoveries) {
     const Status opened = OpenRank(job, cluster, rank);
     if (rank != nullptr) KeepChoices(rank->job(), cluster.size(), job);
-    if (opened.ok()) return TellTerms(*rank);
+    if (opened.ok()) return SendTerms(*rank);
     if (!cluster.recovers()) return cluster.ReportFailure(opened.error());
     return Recover(job, cluster, rank, opened.error(), recoveries);
 }
@@ -351,7 +352,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             KeepChoices(job, size, last);
             const bool same = std::cmp_equal(kept.size(), size) && kept.back() == size - 1;
             if (!same) {
-                WEFT_TRY(CheckRoom(rank.get(), cluster, kept));
+                WEFT_TRY(CheckFreeSpace(rank.get(), cluster, kept));
                 WEFT_ASSIGN(last, ReplanJob(last, size, kept, asked, rank.get(), devices));
             }
             KeepWires(rank.get(), last);
@@ -385,7 +386,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                 return {};
             }
             cluster.NoteAllReady();
-            WEFT_TRY(TellTerms(*rank));
+            WEFT_TRY(SendTerms(*rank));
             recovery.text = Line(recovery, why) + DevicesText(devices, rank->identities());
             const bool well = recovery.lost.empty() && !recovery.joined.empty();
             LogLine(well ? LogLevel::kInfo : LogLevel::kWarning, recovery.text);

@@ -88,6 +88,6 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept,
 Result<std::string> ReplanText(const std::string& job, int ranks, const std::vector<int>& kept);
 // Largest n <= waiting for which the model can be sharded over ranks + n ranks. Errors: kUsage,
 // kUnsupported: the model cannot be sharded over ranks + 1 ranks; the message says why.
-Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank);
+Result<int> SpaceFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank);
 
 }  // namespace weft::engine

@@ -64,7 +64,7 @@ struct TokenChance {
 };
 
 // A generated token, or a prompt token with its probability.
-struct SaidToken {
+struct GeneratedToken {
     TokenChance chance;
     std::vector<TokenChance> best{};  // the likeliest tokens, best first, as many as requested
     int64_t rank = 0;  // prompt tokens only: rank by probability among all tokens, from 1
@@ -72,7 +72,7 @@ struct SaidToken {
 
 struct Ending {
     std::string finish;  // "eos", "length", "stop", "context"; "embedding"
-    int64_t prompt_tokens = 0, cached_tokens = 0, said_tokens = 0;
+    int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
     double queue_s = 0, first_token_s = 0, total_s = 0;  // since Submit
     std::string stop_text{};                             // finish "stop": the stop text
     int64_t steps = 0;                                   // decode steps
@@ -87,17 +87,17 @@ class Listener {
     virtual ~Listener() = default;
     // Probability of a prompt token. Called for the second, the third, ... token, before the first
     // OnToken.
-    virtual void OnPrompt(const SaidToken& /*token*/) {}
+    virtual void OnPrompt(const GeneratedToken& /*token*/) {}
     // Once, before the first OnToken. Times as in Ending.
     virtual void OnPrefilled(double /*queue_s*/, double /*first_token_s*/,
                              int64_t /*cached_tokens*/) {}
     // A token and the new text, in whole code points. The text may be empty. It may include text of
     // earlier tokens that was held back because it could have become a stop string.
-    virtual void OnToken(const SaidToken& token, std::string_view text) = 0;
+    virtual void OnToken(const GeneratedToken& token, std::string_view text) = 0;
     // The pooled states of the prompt. Called before OnEnd.
     virtual void OnEmbedding(std::vector<float>) {}
     // Tokens computed so far. Called before an OnEnd with an error.
-    virtual void OnSpent(int64_t /*prompt_tokens*/, int64_t /*said_tokens*/) {}
+    virtual void OnSpent(int64_t /*prompt_tokens*/, int64_t /*generated_tokens*/) {}
     // The last call. `rest`: text that was held back. kCancelled: Cancel was called.
     virtual void OnEnd(std::string_view rest, const Result<Ending>& ending) = 0;
 };

@@ -14,7 +14,7 @@ namespace weft::fleet {
 namespace {
 
 constexpr int64_t kAskOneMs = 500;
-constexpr size_t kMostAsked = 32;  // hosts that are asked at the same time
+constexpr size_t kMostRequested = 32;  // hosts that are asked at the same time
 constexpr size_t kMostReached = 4096;
 
 }  // namespace
@@ -34,14 +34,14 @@ Reach ReachBeyond(const std::vector<FoundHost>& known, const std::string& own_na
     for (size_t begin = 0; begin < all.size() && !deadline.expired();) {
         const size_t end = all.size(), count = end - begin;
         std::vector<std::optional<cluster::PlaceAnswer>> answers(end);
-        const size_t threads = std::min(count, kMostAsked);
+        const size_t threads = std::min(count, kMostRequested);
         [[maybe_unused]] const Status done = OnThreads(threads, count, [&](size_t i) {
             if (deadline.expired()) {
                 ++unasked;
                 return Status();
             }
             const Deadline ask = Deadline::In(std::min(kAskOneMs, deadline.left_ms()));
-            auto answer = cluster::AskWorker(all[begin + i].address, key, ask);
+            auto answer = cluster::QueryWorker(all[begin + i].address, key, ask);
             if (answer.ok()) answers[begin + i] = *std::move(answer);
             return Status();
         });

@@ -76,7 +76,7 @@ class DiscoveryImpl final : public Discovery {
     void HearStranger(const Datagram& datagram, bool other_key);
     void Say(const Wire& wire, PacketKind kind);
     void Publish();
-    void TellOfChanges(const Hearing& now);
+    void LogChanges(const Hearing& now);
     std::vector<Cable> CablesOf(const std::vector<Peer>& peers) const;
 
     DiscoverySocket socket_;
@@ -202,7 +202,7 @@ void DiscoveryImpl::Say(const Wire& wire, PacketKind kind) {
 std::vector<Cable> DiscoveryImpl::CablesOf(const std::vector<Peer>& peers) const {
     std::vector<Cable> cables;
     for (const Peer& peer : peers) {
-        for (const HeardCable& cable : peer.heard) {
+        for (const ReportedCable& cable : peer.heard) {
             const auto own = std::ranges::find(wires_, cable.interface, &Wire::name);
             const bool rdma = own != wires_.end() && !own->rdma.empty() && !cable.peer_rdma.empty();
             cables.push_back(
@@ -277,7 +277,7 @@ void DiscoveryImpl::HearStranger(const Datagram& datagram, bool other_key) {
 
 void DiscoveryImpl::Publish() {
     Hearing now{wires_, roster_.Peers(NowNs()), roster_.strangers()};
-    if (log_) TellOfChanges(now);
+    if (log_) LogChanges(now);
     {
         const std::lock_guard lock(mutex_);
         heard_ = std::move(now);
@@ -285,10 +285,10 @@ void DiscoveryImpl::Publish() {
     changed_.notify_all();
 }
 
-void DiscoveryImpl::TellOfChanges(const Hearing& now) {
+void DiscoveryImpl::LogChanges(const Hearing& now) {
     decltype(told_) lines;
     for (const Peer& peer : now.peers) {
-        for (const HeardCable& cable : peer.heard) {
+        for (const ReportedCable& cable : peer.heard) {
             const std::string speed = SpeedText(CableMbps(cable, now.wires));
             lines[{peer.host, cable.interface, cable.peer_address}] =
                 fmt::format("{} at {} of {}{}", cable.interface, cable.peer_interface, peer.name,
@@ -341,35 +341,35 @@ Result<std::unique_ptr<Discovery>> Discovery::Start(const Bytes& key, const Self
     return std::unique_ptr<Discovery>(std::move(discovery));
 }
 
-uint32_t CableMbps(const HeardCable& cable, const std::vector<Wire>& wires) {
+uint32_t CableMbps(const ReportedCable& cable, const std::vector<Wire>& wires) {
     const auto own = std::ranges::find(wires, cable.interface, &Wire::name);
     const uint32_t mine = own == wires.end() ? 0 : own->mbps;
     if (mine == 0 || cable.peer_mbps == 0) return std::max(mine, cable.peer_mbps);
     return std::min(mine, cable.peer_mbps);
 }
 
-const HeardCable* BestCable(const Peer& peer, const std::vector<Wire>& wires) {
-    const auto worth = [&](const HeardCable& cable) {
+const ReportedCable* BestCable(const Peer& peer, const std::vector<Wire>& wires) {
+    const auto worth = [&](const ReportedCable& cable) {
         const auto own = std::ranges::find(wires, cable.interface, &Wire::name);
         const bool rdma = own != wires.end() && !own->rdma.empty() && !cable.peer_rdma.empty();
         const uint32_t mbps = CableMbps(cable, wires);
         return std::pair(mbps == 0 ? kUnknownSpeedMbps : mbps, rdma);
     };
-    const HeardCable* best = nullptr;
-    for (const HeardCable& cable : peer.heard) {
+    const ReportedCable* best = nullptr;
+    for (const ReportedCable& cable : peer.heard) {
         if (best == nullptr || worth(cable) > worth(*best)) best = &cable;
     }
     return best;
 }
 
-std::string WorkerAddress(const Peer& peer, const HeardCable& cable) {
+std::string WorkerAddress(const Peer& peer, const ReportedCable& cable) {
     return fmt::format("[{}%{}]:{}", cable.peer_address, cable.interface, peer.port);
 }
 
 std::vector<net::Neighbour> NeighboursOf(const Hearing& hearing) {
     std::vector<net::Neighbour> neighbours;
     for (const Peer& peer : hearing.peers) {
-        for (const HeardCable& cable : peer.heard) {
+        for (const ReportedCable& cable : peer.heard) {
             neighbours.push_back({cable.interface, cable.peer_address});
         }
     }

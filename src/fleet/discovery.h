@@ -67,11 +67,11 @@ class Discovery {
 
 // Returns the best of several cables to a host: the fastest; of equally fast ones, one with RDMA at
 // both ends. Returns null if no beacon arrived over a cable to the host.
-const HeardCable* BestCable(const Peer& peer, const std::vector<Wire>& wires);
+const ReportedCable* BestCable(const Peer& peer, const std::vector<Wire>& wires);
 // Speed of the cable's slower end in Mbit/s; 0: unknown.
-uint32_t CableMbps(const HeardCable& cable, const std::vector<Wire>& wires);
+uint32_t CableMbps(const ReportedCable& cable, const std::vector<Wire>& wires);
 // Address of the peer's worker over this cable: "[fe80::1%eth1]:7000".
-std::string WorkerAddress(const Peer& peer, const HeardCable& cable);
+std::string WorkerAddress(const Peer& peer, const ReportedCable& cable);
 // The neighbors on all cables, for data links between ranks.
 std::vector<net::Neighbour> NeighboursOf(const Hearing& hearing);
 // "10 Gbit/s", "100 Mbit/s"; "": unknown.

@@ -24,11 +24,11 @@ void Take(const Peer& peer, const Hearing& hearing, Chosen& chosen) {
             "{}. {}", cluster::RefusalText(peer.name, peer.build, {}), cluster::kSameBuild));
         return;
     }
-    const HeardCable* cable = BestCable(peer, hearing.wires);
+    const ReportedCable* cable = BestCable(peer, hearing.wires);
     if (cable != nullptr) chosen.hosts.push_back({peer.name, WorkerAddress(peer, *cable)});
 }
 
-std::string AskedHostsText(const Hearing& hearing, const std::vector<FoundHost>& beyond) {
+std::string RequestedHostsText(const Hearing& hearing, const std::vector<FoundHost>& beyond) {
     std::vector<std::string> asked, not_asked;
     for (const Wire& wire : hearing.wires) {
         if (wire.trouble.empty()) {
@@ -42,7 +42,7 @@ std::string AskedHostsText(const Hearing& hearing, const std::vector<FoundHost>&
     if (!not_asked.empty()) text += fmt::format(" ({})", fmt::join(not_asked, "; "));
     std::vector<std::string> heard;
     for (const Peer& peer : hearing.peers) {
-        const HeardCable* cable = BestCable(peer, hearing.wires);
+        const ReportedCable* cable = BestCable(peer, hearing.wires);
         if (cable != nullptr) heard.push_back(fmt::format("{} on {}", peer.name, cable->interface));
     }
     for (const FoundHost& host : beyond) {
@@ -68,7 +68,7 @@ Error NoHostsError(const std::string& cluster, const ClusterFile& file, const Ch
         : chosen.missing.size() == 1
             ? fmt::format("host {} was not found", chosen.missing[0])
             : fmt::format("hosts {} were not found", fmt::join(chosen.missing, ", "));
-    std::string reasons = AskedHostsText(hearing, chosen.beyond);
+    std::string reasons = RequestedHostsText(hearing, chosen.beyond);
     for (const std::string& reason : chosen.left_out) reasons += ". " + reason;
     return MakeError(ErrorCode::kTimeout,
                      "cluster '{}': {} within {} ms. {}. Is 'weft up' running there "
@@ -113,7 +113,7 @@ std::vector<std::string> AddressesOf(const std::string& name, const Hearing& hea
     for (Peer peer : hearing.peers) {
         const bool good = peer.name == name && cluster::CanWorkTogether(peer.build, {});
         while (good && !peer.heard.empty()) {
-            const HeardCable* best = BestCable(peer, hearing.wires);
+            const ReportedCable* best = BestCable(peer, hearing.wires);
             addresses.push_back(WorkerAddress(peer, *best));
             peer.heard.erase(peer.heard.begin() + (best - peer.heard.data()));
         }
@@ -139,8 +139,8 @@ Status CheckHasKey(const std::string& cluster, const ClusterFile& file) {
                      cluster, file.key);
 }
 
-Result<Hearing> AskHosts(const std::string& cluster, const ClusterFile& file,
-                         const SelfFacts& self) {
+Result<Hearing> QueryHosts(const std::string& cluster, const ClusterFile& file,
+                           const SelfFacts& self) {
     WEFT_TRY(CheckHasKey(cluster, file));
     WEFT_ASSIGN(const Bytes key, cluster::ReadKeyFile(file.key));
     WEFT_ASSIGN(const auto discovery, Discovery::Start(key, self, false));

@@ -54,8 +54,8 @@ Chosen ChooseHosts(const ClusterFile& file, const Hearing& hearing);
 Status CheckHasKey(const std::string& cluster, const ClusterFile& file);
 
 // Asks on every cable for hosts, for kAskMs. Errors: those of CheckHasKey and of the key file.
-Result<Hearing> AskHosts(const std::string& cluster, const ClusterFile& file,
-                         const SelfFacts& self);
+Result<Hearing> QueryHosts(const std::string& cluster, const ClusterFile& file,
+                           const SelfFacts& self);
 
 // key_file: path of a key file that the user chose; "": the cluster's key file. wait_ms: how long
 // to wait for hosts that do not answer yet; 0: kAskMs. needed: hosts to use if the file names none.

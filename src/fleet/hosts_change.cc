@@ -63,7 +63,7 @@ Status WriteHost(const std::string& cluster, const std::string& name, const std:
     WEFT_ASSIGN(const FileLock lock, LockClusterFile(cluster));
     WEFT_ASSIGN(ClusterFile file, ReadClusterFile(cluster));
     if (file.hosts.empty()) {
-        WEFT_ASSIGN(const Hearing hearing, AskHosts(cluster, file, {OwnName(), "", 0, 0}));
+        WEFT_ASSIGN(const Hearing hearing, QueryHosts(cluster, file, {OwnName(), "", 0, 0}));
         for (const Peer& peer : hearing.peers) {
             const auto known = std::ranges::find(file.hosts, peer.name, &ClusterHost::name);
             if (peer.name == name || known != file.hosts.end()) continue;

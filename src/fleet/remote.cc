@@ -356,7 +356,7 @@ Result<bool> StopUp(const std::string& ssh, const std::string& cluster) {
     return ran.out.find("\nweft-key-stays\n") == ran.out.npos;
 }
 
-Result<std::string> AskDoctor(const std::string& ssh, const std::string& program) {
+Result<std::string> RunDoctor(const std::string& ssh, const std::string& program) {
     WEFT_TRY(CheckSshWord(ssh));
     WEFT_ASSIGN(const std::string quoted, QuotedForShell(program));
     WEFT_ASSIGN(const ChildResult ran,

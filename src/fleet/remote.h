@@ -48,6 +48,6 @@ Result<UpKind> StartUp(const std::string& ssh, const std::string& cluster, const
 Result<bool> StopUp(const std::string& ssh, const std::string& cluster);
 
 // Output of `program doctor` there, without measurements.
-Result<std::string> AskDoctor(const std::string& ssh, const std::string& program);
+Result<std::string> RunDoctor(const std::string& ssh, const std::string& program);
 
 }  // namespace weft::fleet

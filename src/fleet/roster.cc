@@ -191,7 +191,7 @@ std::vector<Peer> Roster::Peers(int64_t now_ns) const {
         for (const Way& way : host.ways) {
             if (is_present(way)) peer.heard.push_back(way.cable);
         }
-        std::ranges::sort(peer.heard, {}, [](const HeardCable& cable) {
+        std::ranges::sort(peer.heard, {}, [](const ReportedCable& cable) {
             return std::tie(cable.interface, cable.peer_address);
         });
         if (!peer.heard.empty()) peers.push_back(std::move(peer));

@@ -33,13 +33,13 @@ inline constexpr int64_t kNonceMs = 8000;   // the previous nonce is valid, too
 inline constexpr int64_t kKeptMs = 30'000;  // time to remember a silent host
 
 // A cable from this host to another, as heard.
-struct HeardCable {
+struct ReportedCable {
     std::string interface;       // on this host
     std::string peer_interface;  // on the other host
     std::string peer_address;    // link-local, without scope
     uint32_t peer_mbps = 0;
     std::string peer_rdma;
-    bool operator==(const HeardCable&) const = default;
+    bool operator==(const ReportedCable&) const = default;
 };
 
 struct Peer {
@@ -49,8 +49,8 @@ struct Peer {
     std::string device;
     uint64_t memory_bytes = 0;
     uint16_t port = 0;
-    std::vector<HeardCable> heard;  // by interface
-    std::vector<Cable> cables;      // as the host itself reports
+    std::vector<ReportedCable> heard;  // by interface
+    std::vector<Cable> cables;         // as the host itself reports
     bool operator==(const Peer&) const = default;
 };
 
@@ -94,7 +94,7 @@ class Roster {
         size_t heard = 0;  // CountOn
     };
     struct Way {
-        HeardCable cable;
+        ReportedCable cable;
         uint64_t nonce = 0;  // the last one that it sent on this cable
         int64_t heard_ns = 0;
         int64_t good_ns = 0;    // time of the last echo; 0: never

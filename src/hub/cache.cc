@@ -182,7 +182,7 @@ std::string DataListPath(const std::string& folder, const RepoSpec& spec,
 
 // Whether the error means that the file system has no symbolic links: FAT, some network file
 // systems, some FUSE ones.
-bool KnowsNoLinks(int error) {
+bool LacksHardLinks(int error) {
     return error == EPERM || error == EOPNOTSUPP || error == ENOSYS;
 }
 
@@ -259,7 +259,7 @@ Status LinkBlob(const std::string& folder, const std::string& commit, const Repo
     WEFT_TRY(MakeFolder(Parent(path)));
     const std::string fresh = FreshName(path);
     if (::symlink(target.c_str(), fresh.c_str()) != 0) {
-        if (!KnowsNoLinks(errno)) return PathError(fresh, "link", errno);
+        if (!LacksHardLinks(errno)) return PathError(fresh, "link", errno);
         return PlaceBlob(content, path, fresh, is_new);
     }
     return Replace(fresh, path, "link");

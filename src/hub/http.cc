@@ -94,13 +94,13 @@ std::string RepoPage(const std::string& url, const std::string& endpoint) {
     return endpoint + "/" + Shown(rest.substr(0, slash));
 }
 
-Error StatusError(const Response& response, const Config& config, bool asked_hub) {
+Error StatusError(const Response& response, const Config& config, bool requested_hub) {
     std::string said;
     if (!response.error_message.empty()) said = " (\"" + response.error_message + "\")";
     const std::string head =
         fmt::format("{}: HTTP {}{}", ShownUrl(response.url), response.status, said);
     const bool gated = response.error_code == "GatedRepo";
-    if (asked_hub && (gated || response.status == 401 || response.status == 403)) {
+    if (requested_hub && (gated || response.status == 401 || response.status == 403)) {
         const std::string page = RepoPage(response.url, config.endpoint);
         if (config.token.empty()) {
             return MakeError(ErrorCode::kDenied,
@@ -235,7 +235,7 @@ class Connection::Impl {
         return Judge(Perform(), origin == hub_);
     }
 
-    Outcome Judge(CURLcode code, bool asked_hub) {
+    Outcome Judge(CURLcode code, bool requested_hub) {
         if (refused_) return Failed(*refused_);
         const std::string& url = response_.url;
         if (Stopped()) return Failed(MakeError(ErrorCode::kCancelled, "stopped"));
@@ -262,7 +262,7 @@ class Connection::Impl {
             return {response_, std::nullopt, false, -1};
         }
         Outcome outcome =
-            Failed(StatusError(response_, config_, asked_hub), MayPass(response_.status));
+            Failed(StatusError(response_, config_, requested_hub), MayPass(response_.status));
         curl_off_t wait_s = 0;
         curl_easy_getinfo(curl_.get(), CURLINFO_RETRY_AFTER, &wait_s);
         if (wait_s > 0) outcome.wait_ms = std::min<int64_t>(wait_s, 1 << 20) * 1000;

@@ -769,7 +769,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     hyper.tied = source.FindTensor("output.weight") == nullptr;
     const std::string head = fmt::format("blk.{}.nextn.eh_proj.weight", hyper.layers);
     hyper.draft_head =
-        beyond > 0 && KnowsDraftHead(hyper.architecture) && source.FindTensor(head) != nullptr;
+        beyond > 0 && SupportsDraftHead(hyper.architecture) && source.FindTensor(head) != nullptr;
     WEFT_ASSIGN(hyper.draft_fault, source.meta().StringOr(hyper.architecture + ".nextn_fault", ""));
     WEFT_TRY(ReadHead(source, hyper));
     return hyper;

@@ -69,7 +69,7 @@ bool IsSupported(const std::string& architecture) {
     return FindArchitecture(architecture) != nullptr;
 }
 
-bool KnowsDraftHead(const std::string& architecture) {
+bool SupportsDraftHead(const std::string& architecture) {
     return TraitsOf(architecture).draft_head;
 }
 

@@ -17,7 +17,7 @@ std::string SupportedArchitectures();
 bool IsSupported(const std::string& architecture);
 // Whether BuildProgram supports the multi-token prediction head of this architecture
 // (draft_head.h).
-bool KnowsDraftHead(const std::string& architecture);
+bool SupportsDraftHead(const std::string& architecture);
 // Checks that the model has a multi-token prediction head that Weft supports. Errors: kUsage.
 Status CheckDraftHead(const Hyper& hyper, const std::string& model);
 

@@ -216,7 +216,7 @@ FileContent ContentOf(const WeightFile& file) {
     return content;
 }
 
-void TellOfLongRead(const std::vector<Part>& parts, size_t files, uint64_t all) {
+void WarnOfLongRead(const std::vector<Part>& parts, size_t files, uint64_t all) {
     if (all < kLongRead) return;
     Log(LogLevel::kInfo, "reading {:.1f} GB of {}{}, to compare all bytes of the model",
         static_cast<double>(all) * 1e-9, parts.front().file->path(),
@@ -232,7 +232,7 @@ Result<uint64_t> ReadParts(const std::vector<Part>& parts, const ReadContentOpti
         all += part.range.end - part.range.begin;
         ++left[part.file];
     }
-    TellOfLongRead(parts, left.size(), all);
+    WarnOfLongRead(parts, left.size(), all);
     std::atomic<uint64_t> done{0};
     const Status read = OnThreads(options.threads, parts.size(), [&](size_t i) -> Status {
         std::vector<std::byte> piece(kReadBytes);

@@ -174,7 +174,7 @@ Result<RdmaPath> PathOver(const RdmaPort& port, int gid_index, const Gid& addres
     return path;
 }
 
-Result<RdmaPath> ChooseNamed(const std::vector<RdmaPort>& ports, const RdmaWish& wish,
+Result<RdmaPath> ChooseNamed(const std::vector<RdmaPort>& ports, const RdmaSetting& wish,
                              const Gid& address) {
     const size_t colon = wish.device.find(':');
     const std::string device = wish.device.substr(0, colon);
@@ -257,7 +257,8 @@ std::vector<RdmaPort> ListRdmaPorts(const HostRoots& roots) {
 }
 
 Result<RdmaPath> ChooseRdmaPath(const std::vector<RdmaPort>& ports,
-                                const std::vector<LocalAddress>& addresses, const RdmaWish& wish) {
+                                const std::vector<LocalAddress>& addresses,
+                                const RdmaSetting& wish) {
     const Gid address = GidOfAddress(wish.address);
     if (!wish.device.empty()) return ChooseNamed(ports, wish, address);
     const auto active = [](const RdmaPort& port) { return port.active; };

@@ -59,7 +59,7 @@ struct HostRoots {
 std::vector<RdmaPort> ListRdmaPorts(const HostRoots& roots = {});
 
 // The RDMA port and GID that a link requests.
-struct RdmaWish {
+struct RdmaSetting {
     std::string device;   // "mlx5_0" or "mlx5_0:1"; "": chosen by `address`
     int gid_index = -1;   // -1: chosen
     std::string address;  // address by which the peer reaches this host; "" or loopback: the peer
@@ -75,7 +75,8 @@ struct RdmaPath {
 };
 
 Result<RdmaPath> ChooseRdmaPath(const std::vector<RdmaPort>& ports,
-                                const std::vector<LocalAddress>& addresses, const RdmaWish& wish);
+                                const std::vector<LocalAddress>& addresses,
+                                const RdmaSetting& wish);
 
 // Checks that this process can use RDMA: there is a device, its node exists under /dev/infiniband,
 // and the process has permission to open the node.

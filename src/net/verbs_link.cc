@@ -79,10 +79,10 @@ class Ring {
     explicit Ring(const RegisteredPages& pages) : pages_(pages) {}
     size_t bytes() const { return pages_.bytes(); }
     uint64_t head() const { return head_; }
-    bool HasRoom(size_t bytes) const {
+    bool HasSpace(size_t bytes) const {
         return head_ + Skip(bytes) + Whole(bytes) <= tail_ + pages_.bytes();
     }
-    // Contiguous space, in whole cache lines. Only after HasRoom.
+    // Contiguous space, in whole cache lines. Only after HasSpace.
     std::byte* Take(size_t bytes) {
         head_ += Skip(bytes);
         std::byte* at = pages_.data() + head_ % pages_.bytes();
@@ -205,12 +205,12 @@ class VerbsLink final : public BaseLink {
     bool PostWord(int word, uint64_t value, bool signal);
     void SetWord(ibv_send_wr& request, ibv_sge& piece, int word, const uint64_t& value);
     bool Post(ibv_send_wr* first, ibv_send_wr* last, uint32_t count, bool signal);
-    bool HasRoom(uint32_t requests, size_t ring_bytes) const {
+    bool HasSpace(uint32_t requests, size_t ring_bytes) const {
         return posted_ - completed_ + requests <= verbs_->send_depth() &&
-               (ring_bytes == 0 || ring_.HasRoom(ring_bytes));
+               (ring_bytes == 0 || ring_.HasSpace(ring_bytes));
     }
-    Status AwaitRoom(uint32_t requests, size_t ring_bytes, const OpTag& tag,
-                     const Deadline& deadline);
+    Status AwaitSpace(uint32_t requests, size_t ring_bytes, const OpTag& tag,
+                      const Deadline& deadline);
     Status PutStaged(size_t offset, std::span<const std::byte> head,
                      std::span<const std::byte> data, const Raise& raise, const OpTag& tag,
                      const Deadline& deadline);
@@ -273,7 +273,7 @@ Status VerbsLink::Put(size_t offset, std::span<const std::byte> head,
     if (head.size() + data.size() > verbs_->max_inline()) {
         WEFT_TRY(PutStaged(at, head, data, raise, tag, deadline));
     } else {
-        if (!HasRoom(2, kRingUnit)) WEFT_TRY(AwaitRoom(2, kRingUnit, tag, deadline));
+        if (!HasSpace(2, kRingUnit)) WEFT_TRY(AwaitSpace(2, kRingUnit, tag, deadline));
         if (!PostInline(at, head, data, raise)) return Gone(tag, deadline);
     }
     if (last_signal_ - first_signal_ > 1 && !TakeCompletions()) return Gone(tag, deadline);
@@ -302,8 +302,8 @@ Status VerbsLink::PutStaged(size_t offset, std::span<const std::byte> head,
         const size_t from_head = std::min(head.size(), most);
         const size_t from_data = std::min(data.size(), most - from_head);
         const size_t bytes = from_head + from_data;
-        if (!HasRoom(2, bytes + kRingUnit)) {
-            WEFT_TRY(AwaitRoom(2, bytes + kRingUnit, tag, deadline));
+        if (!HasSpace(2, bytes + kRingUnit)) {
+            WEFT_TRY(AwaitSpace(2, bytes + kRingUnit, tag, deadline));
         }
         std::byte* staged = ring_.Take(bytes);
         if (from_head > 0) std::memcpy(staged, head.data(), from_head);
@@ -422,13 +422,13 @@ void VerbsLink::Broke(std::string reason) {
     SetEnd(LinkEnd::kBroke, trouble.empty() ? std::move(reason) : trouble);
 }
 
-Status VerbsLink::AwaitRoom(uint32_t requests, size_t ring_bytes, const OpTag& tag,
-                            const Deadline& deadline) {
+Status VerbsLink::AwaitSpace(uint32_t requests, size_t ring_bytes, const OpTag& tag,
+                             const Deadline& deadline) {
     Waiter waiter(progress_, *this, tag, deadline);
     for (;;) {
         const uint64_t seen = progress_.received();
         TakeCompletions();
-        if (end() == LinkEnd::kOpen && HasRoom(requests, ring_bytes)) return {};
+        if (end() == LinkEnd::kOpen && HasSpace(requests, ring_bytes)) return {};
         if (progress_.has_sockets()) progress_.ReceiveAll();
         const Status go_on = waiter.Check();
         if (!go_on.ok()) {
@@ -508,7 +508,7 @@ Status VerbsLink::WaitWith(Waiter& waiter, int flag, uint64_t value) {
 
 // Posts as many receives as were consumed, then lets the peer use them.
 void VerbsLink::Grant() {
-    if (end() != LinkEnd::kOpen || !HasRoom(1, kRingUnit)) return;
+    if (end() != LinkEnd::kOpen || !HasSpace(1, kRingUnit)) return;
     const Status posted = verbs_->PostReceives(static_cast<uint32_t>(arrivals_.count() - granted_));
     if (!posted.ok()) return Broke(posted.error().message);
     granted_ = arrivals_.count();
@@ -518,7 +518,7 @@ void VerbsLink::Grant() {
 void VerbsLink::ReportAsleep() {
     const auto own = Own();
     if (reported_asleep_ || end() != LinkEnd::kOpen || !TakeCompletions()) return;
-    if (!HasRoom(1, kRingUnit)) return;
+    if (!HasSpace(1, kRingUnit)) return;
     reported_asleep_ = PostWord(kAsleepWord, ++asleep_count_, false);
 }
 
@@ -607,7 +607,7 @@ void VerbsLink::Drain() {
     const Deadline deadline = Deadline::In(kDrainMs);
     bool asked = last_.posted == posted_;
     while (open() && completed_ != posted_ && !deadline.expired()) {
-        if (!asked && HasRoom(1, kRingUnit) && last_signal_ - first_signal_ < kMostSignals) {
+        if (!asked && HasSpace(1, kRingUnit) && last_signal_ - first_signal_ < kMostSignals) {
             asked = PostWord(kLastWord, 1, true);
         }
         TakeCompletions();

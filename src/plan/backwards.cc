@@ -169,7 +169,7 @@ class Shopping {
     // The best layout of all, or of the layouts that meet the request; nullopt: too many ranks, or
     // no layout fits.
     std::optional<Prediction> Best(const ClusterSpec& cluster, bool only_enough) {
-        if (cluster.ranks() > kMostAsked) return std::nullopt;
+        if (cluster.ranks() > kMostRequested) return std::nullopt;
         return BestOf(cluster, LayoutsOf(cluster, walk_.hyper()), only_enough);
     }
     std::optional<Prediction> BestOf(const ClusterSpec& cluster,

@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kMoreLayers = 2;
 
 // Bytes of the memory that the rank uses, which other ranks may share.
-double RoomOf(const Machine& machine) {
+double SpaceOf(const Machine& machine) {
     return machine.memory.value * (machine.shares_memory() ? machine.devices : 1);
 }
 
@@ -210,7 +210,7 @@ Result<MemoryUse> MemoryPlanner::Of(const model::Shard& shard, const Machine& ma
         engine::kRankBytes + engine::WindowsBytes(shard.layout, shard.rank, one_host);
     use.process = machine.shares_memory() ? process : 0;
     use.rank = shard.rank;
-    use.room = RoomOf(machine);
+    use.room = SpaceOf(machine);
     const bool fills = host_ops.fill && walk_.hyper().moe.experts > 0 && use.total() > use.room;
     if (machine.host && (host_ops.expert_layers > 0 || host_ops.layers > 0 || fills)) {
         WEFT_TRY(PlaceOnHost(shard, machine, device, host_ops, on_drive, use));
@@ -242,7 +242,7 @@ std::optional<cluster::MemoryLack> FindLack(std::span<const MemoryUse> ranks,
     for (const MemoryUse& use : ranks) {
         const int host = host_of[static_cast<size_t>(use.rank)];
         const Machine& machine = cluster.hosts[static_cast<size_t>(host)];
-        const auto bytes = static_cast<uint64_t>(RoomOf(machine));
+        const auto bytes = static_cast<uint64_t>(SpaceOf(machine));
         const std::string device = machine.shares_memory() ? "" : fmt::format("rank {}", use.rank);
         needs.push_back(
             {host, engine::MemoryNeeds({machine.pool, bytes, bytes, 0}, device,

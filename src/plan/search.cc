@@ -460,7 +460,7 @@ Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Lib
                          walk.source().name(), cluster.ranks(), found.error);
     }
     Plan plan{std::move(found.layouts), std::move(found.refused), {}};
-    if (!plan.layouts[0].fits() || cluster.ranks() > kMostAsked) return plan;
+    if (!plan.layouts[0].fits() || cluster.ranks() > kMostRequested) return plan;
     const Prediction& best = plan.layouts[0];
     // Measured times of collectives are those of this wire and these ranks, so a question compares
     // two predictions without them. (A predictor keeps times by the names of machines.)
@@ -474,7 +474,7 @@ Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Lib
     // no_worse: `other` has at least all of the cluster's hardware.
     const auto ask = [&](const std::string& words, const ClusterSpec& other, bool machines,
                          bool no_worse = true) {
-        if (other.ranks() > kMostAsked) return;
+        if (other.ranks() > kMostRequested) return;
         const Found there = LayoutSearch(asked).Run(other, kMostKinds / 8);
         if (there.layouts.empty() || !there.layouts[0].fits()) return;
         // If the search found no better layout there, the current layout is used.

@@ -16,8 +16,8 @@ namespace weft::plan {
 inline constexpr double kWorthwhile = 0.05;
 
 // kMostSearched: most ranks of a cluster that Search accepts, because the search takes seconds at
-// this size. kMostAsked: most ranks for which Search also predicts alternative clusters.
-inline constexpr int kMostSearched = 4096, kMostAsked = 1024;
+// this size. kMostRequested: most ranks for which Search also predicts alternative clusters.
+inline constexpr int kMostSearched = 4096, kMostRequested = 1024;
 
 // The best layout on an alternative to the cluster.
 struct WhatIf {
@@ -31,7 +31,7 @@ struct WhatIf {
 struct Plan {
     std::vector<Prediction> layouts;   // layouts that fit first, then by answer_s; never empty
     std::vector<std::string> refused;  // impossible layouts, each with the reason
-    std::vector<WhatIf> what_if;       // empty if no layout fits, or for more than kMostAsked ranks
+    std::vector<WhatIf> what_if;  // empty if no layout fits, or for more than kMostRequested ranks
 };
 
 // Sets of hosts that Search tries. The first set is all hosts. If hosts differ, the other sets are

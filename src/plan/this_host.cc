@@ -79,12 +79,12 @@ class Ranks {
     // tokens more.
     static constexpr int64_t kMore = 4096;
     Status AddRooms(MemoryPlanner& least, MemoryPlanner& more, int64_t tokens, size_t rank,
-                    const LocalDevice& device, std::vector<engine::CacheRoom>& rooms) const {
+                    const LocalDevice& device, std::vector<engine::CacheSpace>& rooms) const {
         WEFT_ASSIGN(const MemoryUse use, Of(least, rank, device, true));
         WEFT_ASSIGN(const MemoryUse larger, Of(more, rank, device, true));
         const auto add = [&](const std::string& memory, uint64_t all, uint64_t cache,
                              uint64_t least_cache) {
-            engine::CacheRoom& room = rooms.emplace_back();
+            engine::CacheSpace& room = rooms.emplace_back();
             room.memory = memory;
             const auto known = free_.find(memory);
             room.free_bytes = known == free_.end() ? 0 : known->second;
@@ -199,7 +199,7 @@ Result<MemoryBytes> NeedsHere(engine::Job& job, int ranks, const LocalDevices& d
     WEFT_ASSIGN(const program::HostOps host_ops, engine::HostOpsOf(job, walk.hyper()));
     const Ranks all(job, shards, host_ops, devices, free);
     WEFT_ASSIGN(const auto chosen, Choose(all, with_least, layout.tp, devices));
-    std::vector<engine::CacheRoom> rooms;
+    std::vector<engine::CacheSpace> rooms;
     for (size_t rank = 0; rank < chosen.size(); ++rank) {
         WEFT_TRY(
             all.AddRooms(with_least, with_more, least.cache_tokens(), rank, *chosen[rank], rooms));

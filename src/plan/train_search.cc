@@ -35,7 +35,7 @@ std::vector<int> Divisors(int of, int64_t most) {
 
 class TrainSearcher {
   public:
-    TrainSearcher(TrainWalk& walk, const TrainLinks& links, const TrainWishes& wishes)
+    TrainSearcher(TrainWalk& walk, const TrainLinks& links, const TrainSettings& wishes)
         : walk_(walk),
           links_(links),
           wishes_(wishes),
@@ -249,7 +249,7 @@ class TrainSearcher {
 
     TrainWalk& walk_;
     const TrainLinks& links_;
-    const TrainWishes& wishes_;
+    const TrainSettings& wishes_;
     const int most_ranks_;  // of a replica
     std::vector<Candidate> candidates_;
     std::set<std::string> seen_;
@@ -259,12 +259,12 @@ class TrainSearcher {
 }  // namespace
 
 Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
-                                  const TrainWishes& wishes) {
+                                  const TrainSettings& wishes) {
     return TrainSearcher(walk, links, wishes).Run();
 }
 
 Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const ClusterSpec& cluster,
-                                    const TrainWishes& wishes) {
+                                    const TrainSettings& wishes) {
     TrainPlans all;
     // Searches a part as if the other hosts did not exist.
     const auto search = [&](const std::vector<int>& hosts) -> Result<TrainPlans> {

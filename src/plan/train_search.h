@@ -11,7 +11,7 @@
 namespace weft::plan {
 
 // Constraints on the cuts that are searched. A member that is set fixes that property of the cut.
-struct TrainWishes {
+struct TrainSettings {
     // 0: searched; dp is then ranks / tp / pp / cp.
     int tp = 0, pp = 0, dp = 0, ep = 0, virtual_stages = 0;
     int cp = 1;
@@ -40,13 +40,13 @@ struct TrainPlans {
 // remaining cut can be among the best. Errors: kUsage (contradictory wishes, or no cut meets them),
 // kUnsupported (the model can't be sharded this way).
 Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
-                                  const TrainWishes& wishes);
+                                  const TrainSettings& wishes);
 
 // Like SearchTraining, but also searches parts of the cluster. If hosts differ, the parts are those
 // of PartsOf (plan/search.h). If hosts are alike, the parts are half of them, a quarter, ..., as
 // long as a smaller part is faster, which it can be if the wire is slow. Errors: if no part works,
 // those of the search on all hosts.
 Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const ClusterSpec& cluster,
-                                    const TrainWishes& wishes);
+                                    const TrainSettings& wishes);
 
 }  // namespace weft::plan

@@ -336,7 +336,7 @@ int64_t PartsOf(const program::StepShape& step, const StepPlace& place, int64_t 
     const int64_t most_rows = std::max(place.most_rows, step.tokens);
     const int64_t most_parts = backend::DevicePartsOfRows(most_rows, least);
     if (most_parts == 0) return 1;
-    const backend::DevicePartRoom room{most_rows, most_parts};
+    const backend::DevicePartSpace room{most_rows, most_parts};
     return std::max<int64_t>(backend::DevicePartsOfRows(step.tokens, least, room), 1);
 }
 

@@ -134,7 +134,7 @@ struct Metrics::Impl {
     Gauge& ready = MakeGauge("serving", "1 while the cluster serves, else 0.");
     Counter& preemptions = MakeCounter("num_preemptions_total", "Sequences preempted.");
     Counter& prompt_tokens = MakeCounter("prompt_tokens_total", "Prompt tokens.");
-    Counter& said_tokens = MakeCounter("generation_tokens_total", "Generated tokens.");
+    Counter& generated_tokens = MakeCounter("generation_tokens_total", "Generated tokens.");
     Counter& asked =
         MakeCounter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.");
     Counter& hits =
@@ -229,10 +229,11 @@ void Metrics::Impl::Observe(const AnswerRecord& record, const engine::Ending& en
     first.Observe(ending.first_token_s);
     prefill.Observe(ending.first_token_s - ending.queue_s);
     decode.Observe(ending.total_s - ending.first_token_s);
-    answer.Observe(Real(ending.said_tokens));
+    answer.Observe(Real(ending.generated_tokens));
     if (record.max_tokens > 0) most.Observe(Real(record.max_tokens));
-    if (ending.said_tokens > 1) {
-        mean_gap.Observe((ending.total_s - ending.first_token_s) / Real(ending.said_tokens - 1));
+    if (ending.generated_tokens > 1) {
+        mean_gap.Observe((ending.total_s - ending.first_token_s) /
+                         Real(ending.generated_tokens - 1));
     }
 }
 
@@ -259,7 +260,7 @@ void Metrics::Add(const AnswerRecord& record, const std::string& adapter) {
     int64_t longest = -1;
     for (const engine::Ending& ending : record.endings) {
         m.Observe(record, ending);
-        if (ending.finish != "embedding") longest = std::max(longest, ending.said_tokens);
+        if (ending.finish != "embedding") longest = std::max(longest, ending.generated_tokens);
     }
     if (longest >= 0) {
         m.longest.Observe(Real(longest));
@@ -325,7 +326,7 @@ std::string Metrics::Text(const engine::EngineStats& stats) {
     m.ready.Set(stats.state == engine::EngineState::kServing ? 1 : 0);
     Impl::Raise(m.preemptions, Real(s.preemptions));
     Impl::Raise(m.prompt_tokens, Real(stats.prompt_tokens));
-    Impl::Raise(m.said_tokens, Real(stats.said_tokens));
+    Impl::Raise(m.generated_tokens, Real(stats.generated_tokens));
     Impl::Raise(m.plan_s, stats.plan_s);
     Impl::Raise(m.say_s, stats.say_s);
     const engine::DraftCounts& d = stats.drafts;

@@ -87,7 +87,7 @@ std::string RequestLine(const HttpRecord& record, const std::string& time, bool 
     add("status", record.status, record.status != 0);
     add("prompt", note.prompt_tokens, note.prompt_tokens >= 0);
     add("cached", note.cached_tokens, note.prompt_tokens >= 0);
-    add("generated", note.said_tokens, note.prompt_tokens >= 0);
+    add("generated", note.generated_tokens, note.prompt_tokens >= 0);
     add("queue_ms", Milliseconds(note.queue_s), note.queue_s >= 0);
     add("first_token_ms", Milliseconds(note.first_token_s), note.first_token_s >= 0);
     line["total_ms"] = Milliseconds(record.seconds);

@@ -4,7 +4,7 @@
 //     queries    [kEvery, heads, blocks, kDims]: of q; then as many of k
 //     fades      [kEvery, heads, blocks, kDims], or, one per head, [kEvery, heads, blocks]
 //     strengths  [kEvery, heads, blocks]; then as many of skip
-// (Rule::RoomBytes of recurrent_grad.cc)
+// (Rule::SpaceBytes of recurrent_grad.cc)
 const uint kColumns = 16;
 uint BlocksOf(uint cols) {
     return (cols + kColumns - 1) / kColumns;

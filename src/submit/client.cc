@@ -193,11 +193,12 @@ std::vector<std::string> OnHosts(const Submitted& job, const std::string& script
 
 // Submits, and returns the client's output. A manifest has several objects, and a cluster that
 // refuses one keeps those before it: the cluster checks all of them first.
-Result<std::string> AskEngine(const JobSpec& job, const NativeFile& file, const std::string& path) {
+Result<std::string> ValidateByEngine(const JobSpec& job, const NativeFile& file,
+                                     const std::string& path) {
     if (file.client.front() == "kubectl") {
-        WEFT_TRY(AskClient({"kubectl", "create", "--dry-run=server", "-f", path}));
+        WEFT_TRY(RunEngineClient({"kubectl", "create", "--dry-run=server", "-f", path}));
     }
-    return AskClient(ClientWords(job, file, path));
+    return RunEngineClient(ClientWords(job, file, path));
 }
 
 const char* KindOf(const Submitted& job) {
@@ -314,7 +315,7 @@ Result<int> RunClient(const std::vector<std::string>& words) {
     return ran.status;
 }
 
-Result<std::string> AskClient(const std::vector<std::string>& words) {
+Result<std::string> RunEngineClient(const std::vector<std::string>& words) {
     const IgnoredInterrupts ignored;
     WEFT_ASSIGN(ChildResult ran, Run(words, true));
     if (ran.status == kInterrupted) {
@@ -347,7 +348,7 @@ Result<Submitted> Submit(const JobSpec& job, const NativeFile& file) {
                         IsCommand(job, "serve")};
     // The note comes first: without it, nothing here knows a job that runs.
     WEFT_TRY(WriteNote(submitted));
-    const auto said = AskEngine(job, file, native.path());
+    const auto said = ValidateByEngine(job, file, native.path());
     if (!said.ok()) {
         ForgetNote(job.name);
         return said.error();

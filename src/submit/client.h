@@ -51,6 +51,6 @@ std::string StateOf(const Submitted& job, const Deadline& deadline);
 Result<int> RunClient(const std::vector<std::string>& words);
 // Runs a client; returns the client's standard output. Errors: those of RunClient; kIo if the
 // client fails.
-Result<std::string> AskClient(const std::vector<std::string>& words);
+Result<std::string> RunEngineClient(const std::vector<std::string>& words);
 
 }  // namespace weft::submit

@@ -127,13 +127,13 @@ Result<int64_t> DataWalk::Walk(Loader& loader, uint64_t least, std::string_view 
         }
         WEFT_TRY(check_time_(what));
         WEFT_ASSIGN(const auto batch, loader.Next());
-        if (cluster_.rank() == 0) TellNote(*data_.set);
+        if (cluster_.rank() == 0) LogDataNote(*data_.set);
         // (Only the last batch is ever filled up.)
         if (!batch || batch->global_sequences < least) return batches;
     }
 }
 
-void TellNote(const DataSet& data) {
+void LogDataNote(const DataSet& data) {
     const std::string note = data.TakeNote();
     if (!note.empty()) Log(LogLevel::kInfo, "{}", note);
 }

@@ -67,7 +67,7 @@ class DataWalk {
 };
 
 // Logs the data set's note, if it has one (DataSet::TakeNote).
-void TellNote(const DataSet& data);
+void LogDataNote(const DataSet& data);
 
 // A line about samples that are skipped or truncated, and the flag that keeps them; "" if there are
 // none.

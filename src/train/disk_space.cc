@@ -27,7 +27,7 @@ uint64_t Times(uint64_t bytes, uint64_t count) {
     return __builtin_mul_overflow(bytes, count, &product) ? UINT64_MAX / 4 : product;
 }
 
-uint64_t LogBytes(const RoomPlan& plan) {
+uint64_t LogBytes(const SpacePlan& plan) {
     return std::min(Times(kRowBytes, static_cast<uint64_t>(plan.steps)), kMostLogBytes);
 }
 
@@ -53,7 +53,7 @@ uint64_t FileSizeOf(const std::vector<std::string>& folders) {
 }
 
 // Bytes of a checkpoint with its headers and manifest.
-uint64_t WholeCheckpointBytes(const RoomPlan& plan) {
+uint64_t WholeCheckpointBytes(const SpacePlan& plan) {
     const uint64_t most = plan.checkpoint_bytes + plan.checkpoint_bytes / 64 + kSlackBytes;
     for (const std::string& folder : ListCheckpoints(plan.folder, nullptr)) {
         const uint64_t bytes = FileSizeOf(folder);
@@ -77,12 +77,12 @@ CheckpointDisk CheckpointDiskOf(const std::string& folder) {
     return {inner, own.st_dev != of_inner.st_dev};
 }
 
-struct RoomNow {
+struct SpaceNow {
     std::string folder;
     uint64_t result = 0, needed = 0;  // the result's part of `needed`
 };
 
-RoomNow RoomNowOf(const RoomPlan& plan) {
+SpaceNow SpaceNowOf(const SpacePlan& plan) {
     const CheckpointDisk disk = CheckpointDiskOf(plan.folder);
     const uint64_t result = disk.apart ? 0 : plan.result_bytes;
     const uint64_t whole = WholeCheckpointBytes(plan);
@@ -90,7 +90,7 @@ RoomNow RoomNowOf(const RoomPlan& plan) {
     return {disk.folder, result, std::max(whole, plan.checkpoint_bytes + kSlackBytes) + result};
 }
 
-Status CheckResultRoom(const RoomPlan& plan) {
+Status CheckResultSpace(const SpacePlan& plan) {
     WEFT_ASSIGN(const uint64_t free, FreeBytes(plan.folder));
     if (free >= plan.result_bytes + kSlackBytes) return {};
     return MakeError(ErrorCode::kIo,
@@ -102,7 +102,7 @@ Status CheckResultRoom(const RoomPlan& plan) {
 
 // Without --save-every: checks room for the checkpoint of a stop, which uses the result's room, and
 // for the checkpoint before the result.
-Status CheckUnaskedRoom(const RoomPlan& plan, const CheckpointDisk& disk, uint64_t free) {
+Status CheckDefaultSpace(const SpacePlan& plan, const CheckpointDisk& disk, uint64_t free) {
     const uint64_t needed = plan.checkpoint_bytes + kSlackBytes;
     const uint64_t result = disk.apart ? 0 : plan.result_bytes;
     if (plan.checkpoints > 0 || plan.checkpoint_bytes == 0 || free >= needed + result) return {};
@@ -132,12 +132,12 @@ Status CheckUnaskedRoom(const RoomPlan& plan, const CheckpointDisk& disk, uint64
 
 }  // namespace
 
-Status CheckRoomFor(const RoomPlan& plan) {
+Status CheckSpaceFor(const SpacePlan& plan) {
     const CheckpointDisk disk = CheckpointDiskOf(plan.folder);
     WEFT_ASSIGN(const uint64_t left, FreeBytes(disk.folder));
     const uint64_t free = left + FileSizeOf(Removable(plan.folder));
     const uint64_t result = disk.apart ? 0 : plan.result_bytes;
-    if (disk.apart) WEFT_TRY(CheckResultRoom(plan));
+    if (disk.apart) WEFT_TRY(CheckResultSpace(plan));
     const bool keeps = !ListCheckpoints(plan.folder, nullptr).empty();
     const uint64_t besides = result + kSlackBytes;
     const auto count = static_cast<uint64_t>(plan.checkpoints);
@@ -165,7 +165,7 @@ Status CheckRoomFor(const RoomPlan& plan) {
                          plan.checkpoints > 0 ? ", or leave --save-every out (no checkpoints)"
                                               : ", or write less (--save-type)");
     }
-    WEFT_TRY(CheckUnaskedRoom(plan, disk, free));
+    WEFT_TRY(CheckDefaultSpace(plan, disk, free));
     const uint64_t more = keeps && count > 0 ? count - 1 : count;
     // (A log that can't be written does not end a job, so it is not an error.)
     const uint64_t logs = disk.apart ? 0 : LogBytes(plan);
@@ -178,8 +178,8 @@ Status CheckRoomFor(const RoomPlan& plan) {
     return {};
 }
 
-Result<bool> CheckRoomNow(const RoomPlan& plan, const std::vector<std::string>& bad) {
-    const RoomNow now = RoomNowOf(plan);
+Result<bool> CheckSpaceNow(const SpacePlan& plan, const std::vector<std::string>& bad) {
+    const SpaceNow now = SpaceNowOf(plan);
     WEFT_ASSIGN(const uint64_t free, FreeBytes(now.folder));
     if (free >= now.needed) return true;
     const uint64_t old = plan.removes_old ? FileSizeOf(Removable(plan.folder, bad)) : 0;
@@ -193,10 +193,10 @@ Result<bool> CheckRoomNow(const RoomPlan& plan, const std::vector<std::string>& 
                      old > 0 ? ", and older checkpoints have " + BytesText(old) : "");
 }
 
-Status MakeRoom(const RoomPlan& plan, const std::vector<std::string>& bad) {
-    WEFT_ASSIGN(const bool fits, CheckRoomNow(plan, bad));
+Status MakeSpace(const SpacePlan& plan, const std::vector<std::string>& bad) {
+    WEFT_ASSIGN(const bool fits, CheckSpaceNow(plan, bad));
     if (fits) return {};
-    const RoomNow now = RoomNowOf(plan);
+    const SpaceNow now = SpaceNowOf(plan);
     for (const std::string& old : Removable(plan.folder, bad)) {
         WEFT_ASSIGN(const uint64_t free, FreeBytes(now.folder));
         if (free >= now.needed) return {};
@@ -214,7 +214,7 @@ Status MakeRoom(const RoomPlan& plan, const std::vector<std::string>& bad) {
                      now.folder, BytesText(free), BytesText(now.needed));
 }
 
-bool MakeResultRoom(const std::string& folder, uint64_t bytes) {
+bool MakeResultSpace(const std::string& folder, uint64_t bytes) {
     const auto lacks = [&] {
         const auto free = FreeBytes(folder);
         return free.ok() && *free < bytes;

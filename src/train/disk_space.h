@@ -13,14 +13,14 @@
 
 namespace weft::train {
 
-struct RoomPlan {
+struct SpacePlan {
     std::string folder;
     uint64_t result_bytes = 0;      // size of the exported model or adapter
     uint64_t checkpoint_bytes = 0;  // size of the part of one checkpoint in this folder
     int64_t checkpoints = 0;        // most that exist at one time, including the one being written
     int64_t steps = 0;              // rows of the logs
     bool limited = false;           // --time-limit: the job will stop and write a checkpoint
-    // MakeRoom may remove older checkpoints. False on a disk without manifests, where complete
+    // MakeSpace may remove older checkpoints. False on a disk without manifests, where complete
     // checkpoints cannot be told from incomplete ones.
     bool removes_old = true;
 };
@@ -29,19 +29,19 @@ struct RoomPlan {
 // (two checkpoints if more than one is kept, because the last complete one stays until the next is
 // complete). Warns if not all checkpoints and the logs fit. Without periodic checkpoints, warns if
 // the result and the checkpoint that is written before it do not both fit. If the checkpoint that a
-// stopped job writes does not fit in the room of the result, CheckRoomFor fails with a time limit,
+// stopped job writes does not fit in the room of the result, CheckSpaceFor fails with a time limit,
 // and warns without one. The sizes of Removable folders (checkpoint/writer.h) count as free.
-Status CheckRoomFor(const RoomPlan& plan);
+Status CheckSpaceFor(const SpacePlan& plan);
 
 // Whether one more checkpoint fits now, with room left for the result. Returns false if it fits
 // only after Removable folders are removed. A new checkpoint is taken to be as large as an earlier
 // one, which it can replace on a full disk. Ignores `bad` folders (CommitCheckpoint). Errors: kIo:
 // not enough room.
-Result<bool> CheckRoomNow(const RoomPlan& plan, const std::vector<std::string>& bad);
+Result<bool> CheckSpaceNow(const SpacePlan& plan, const std::vector<std::string>& bad);
 // Removes Removable folders until there is room. Removes nothing if removing all of them would not
 // be enough. Errors: kIo.
-Status MakeRoom(const RoomPlan& plan, const std::vector<std::string>& bad);
-// As MakeRoom, for a result of `bytes` bytes. Returns whether anything was removed.
-bool MakeResultRoom(const std::string& folder, uint64_t bytes);
+Status MakeSpace(const SpacePlan& plan, const std::vector<std::string>& bad);
+// As MakeSpace, for a result of `bytes` bytes. Returns whether anything was removed.
+bool MakeResultSpace(const std::string& folder, uint64_t bytes);
 
 }  // namespace weft::train

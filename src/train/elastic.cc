@@ -123,7 +123,7 @@ Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options) 
     return {};
 }
 
-void Growth::TellTerms(const TrainJob& job, const engine::Terms& model,
+void Growth::SendTerms(const TrainJob& job, const engine::Terms& model,
                        const DataIdentity& data) const {
     const nlohmann::json terms = {{"model", model.identity},
                                   {"fingerprint", model.fingerprint},
@@ -134,7 +134,7 @@ void Growth::TellTerms(const TrainJob& job, const engine::Terms& model,
     cluster_.SetJoinFingerprint(terms.dump());
 }
 
-void TellOfEpoch(const cluster::EpochInfo& next, int before, int now, const std::string& from) {
+void LogEpoch(const cluster::EpochInfo& next, int before, int now, const std::string& from) {
     const std::string& why = next.refused.empty() ? next.why : next.refused;
     const LogLevel level = next.lost.empty() ? LogLevel::kInfo : LogLevel::kWarning;
     if (now == before && !next.lost.empty()) {

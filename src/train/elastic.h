@@ -37,7 +37,7 @@ cluster::LinkNeeds LinksOfJob(const std::string& job, int ranks);
 Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options);
 
 // Rank 0: logs that the job continues at `from` on `now` ranks, after `before` ranks.
-void TellOfEpoch(const cluster::EpochInfo& next, int before, int now, const std::string& from);
+void LogEpoch(const cluster::EpochInfo& next, int before, int now, const std::string& from);
 
 // Adds ranks to an elastic job, on rank 0: between updates, asks waiting workers whether they can
 // become ranks. Thread: as Cluster.
@@ -45,7 +45,7 @@ class Growth {
   public:
     explicit Growth(cluster::Cluster& cluster) : cluster_(cluster) {}
     // Sets what a worker must match to join. model: as in engine::TermsOf.
-    void TellTerms(const TrainJob& job, const engine::Terms& model, const DataIdentity& data) const;
+    void SendTerms(const TrainJob& job, const engine::Terms& model, const DataIdentity& data) const;
     // Number of workers that can become ranks now; 0: none, or not all have answered yet. Cheap.
     int Ready(const TrainJob& job);
     // Ignores the waiting workers as long as the number of ranks stays the same, and logs that the

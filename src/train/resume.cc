@@ -114,7 +114,7 @@ Result<std::optional<Checkpoint>> ResumeSearch::Find(const std::string& last) {
     }
     if (cluster_.rank() != 0) return std::optional<Checkpoint>();
     if (faults_.empty()) {
-        if (words_.resume == "auto") TellNone();
+        if (words_.resume == "auto") LogNoCheckpoint();
         return std::optional<Checkpoint>();
     }
     return MakeError(
@@ -126,7 +126,7 @@ Result<std::optional<Checkpoint>> ResumeSearch::Find(const std::string& last) {
 
 // Rank 0: reports that --resume auto starts at the first update. Warns if an earlier job ran here,
 // whose checkpoint may have been deleted.
-void ResumeSearch::TellNone() {
+void ResumeSearch::LogNoCheckpoint() {
     if (std::exchange(warned_none_, true)) return;
     const auto has = [&](const char* name) {
         std::error_code failed;

@@ -38,7 +38,7 @@ class ResumeSearch {
     Result<std::vector<std::string>> Candidates(const std::string& last);
     Result<std::string> FaultOf(const std::string& folder, std::optional<Checkpoint>& opened);
     void PutAside();
-    void TellNone();
+    void LogNoCheckpoint();
 
     const SaveOptions& words_;
     cluster::Cluster& cluster_;

@@ -234,7 +234,7 @@ class Run {
     Status WithTrainer(Trainer& trainer, Loader& loader, const OpenedData& data, int64_t first,
                        int64_t steps) {
         WEFT_ASSIGN(const double peak, SumOfPeaks(trainer));
-        WEFT_TRY(PlanRoom(trainer, steps));
+        WEFT_TRY(PlanSpace(trainer, steps));
         if (listener_ != nullptr) WEFT_TRY(listener_->OnStart(trainer, first, steps, peak));
         WEFT_TRY(NoteAllReady(trainer));
         stops_.Enter(StopScope::Phase::kLearning);
@@ -264,7 +264,7 @@ class Run {
         if (!job_.elastic) return {};
         WEFT_ASSIGN(const engine::Terms model,
                     engine::TermsOf(trainer.source(), trainer.identity()));
-        growth_.TellTerms(job_, model, content_);
+        growth_.SendTerms(job_, model, content_);
         return {};
     }
 
@@ -279,7 +279,7 @@ class Run {
         const bool first =
             !there && !job_.save.folder.empty() && summary_.steps > summary_.resumed_at;
         if (first) {
-            WEFT_ASSIGN(there, SaveAll(trainer, loader, SaveRoom::kSpare));
+            WEFT_ASSIGN(there, SaveAll(trainer, loader, SaveSpace::kSpare));
         }
         WEFT_ASSIGN(const bool is_best, LoadBest(trainer));
         if (trainer.progress().averaged > 0) trainer.ExportAverage();
@@ -295,7 +295,7 @@ class Run {
         }
         // (Weights of the best step do not belong into a checkpoint of the last one.)
         if (!there && !is_best) {
-            WEFT_ASSIGN(there, SaveAll(trainer, loader, SaveRoom::kWithoutResult));
+            WEFT_ASSIGN(there, SaveAll(trainer, loader, SaveSpace::kWithoutResult));
         }
         if (!there) return Export(trainer, true);
         if (written.ok()) return {};  // rank 0 has reported the error
@@ -339,16 +339,16 @@ class Run {
     }
 
     // Saves a checkpoint of the last update. Returns whether it succeeded, the same on all ranks.
-    Result<bool> SaveAll(const Trainer& trainer, const Loader& loader, SaveRoom room) {
+    Result<bool> SaveAll(const Trainer& trainer, const Loader& loader, SaveSpace room) {
         const std::unique_ptr<Saver> saver = MakeSaver(trainer);
         WEFT_TRY(saver->Begin(summary_.steps, StateOf(trainer, loader), room));
         WEFT_TRY(Finish(*saver));
         const bool saved = saver->fault().empty();
-        if (room != SaveRoom::kSpare) Count(*saver);
+        if (room != SaveSpace::kSpare) Count(*saver);
         if (!saved && listener_ != nullptr) {
             Log(LogLevel::kWarning, "{}{}", saver->fault(),
-                room == SaveRoom::kSpare ? ". The result is written without a checkpoint before it"
-                                         : "");
+                room == SaveSpace::kSpare ? ". The result is written without a checkpoint before it"
+                                          : "");
         }
         return saved;
     }
@@ -423,7 +423,7 @@ class Run {
 
     // Checks disk space before the first update. Afterwards all ranks know the size and the place
     // of a checkpoint.
-    Status PlanRoom(const Trainer& trainer, int64_t steps) {
+    Status PlanSpace(const Trainer& trainer, int64_t steps) {
         const SaveOptions& save = job_.save;
         if (save.folder.empty()) return {};
         WEFT_ASSIGN(place_, AgreeOnPlace(save, cluster_, trainer.state(), trainer.rule(),
@@ -432,21 +432,21 @@ class Run {
         room_.checkpoints = save.keep > 0 ? std::min(all, save.keep + 1) : all;
         if (save.best) ++room_.checkpoints;
         room_.folder = save.folder;
-        if (listener_ == nullptr) return CheckOwnRoom();
+        if (listener_ == nullptr) return CheckOwnMemory();
         WEFT_ASSIGN(room_.result_bytes, listener_->ResultBytes(trainer));
         room_.checkpoint_bytes = place_.here_bytes;
         room_.steps = steps;
         room_.limited = save.time_limit_s > 0;
-        return CheckRoomFor(room_);
+        return CheckSpaceFor(room_);
     }
 
     // Checks the disk of a rank that does not share rank 0's: room for its own checkpoint files.
-    Status CheckOwnRoom() {
+    Status CheckOwnMemory() {
         if (place_.shared || room_.checkpoints == 0) return {};
         room_.checkpoint_bytes = place_.own_bytes;
         std::error_code ignored;
         std::filesystem::create_directories(room_.folder, ignored);
-        const Status fits = CheckRoomFor(room_);
+        const Status fits = CheckSpaceFor(room_);
         if (fits.ok()) return {};
         return MakeError(fits.error().code, "rank {}: {}", cluster_.rank(), fits.error().message);
     }
@@ -500,16 +500,16 @@ class Run {
     // Once: reports faults of the test part before training begins.
     Status CheckTestPart(DataWalk& walk, const OpenedData& data) {
         evaluates_ = job_.data.test_split > 0 && data.set->size(Part::kTest) > 0;
-        if (job_.data.test_split > 0 && !evaluates_) WEFT_TRY(TellEmptyTestPart(data));
+        if (job_.data.test_split > 0 && !evaluates_) WEFT_TRY(WarnOfEmptyTestPart(data));
         if (!evaluates_ || test_part_read_) return {};
         WEFT_ASSIGN(const LoaderCounts counts, walk.CheckTestPart());
         test_part_read_ = true;
-        TellLeftOut(counts, Part::kTest);
+        WarnOfLeftOut(counts, Part::kTest);
         return {};
     }
 
     // An error if evaluations were requested explicitly, otherwise a warning.
-    Status TellEmptyTestPart(const OpenedData& data) {
+    Status WarnOfEmptyTestPart(const OpenedData& data) {
         const std::string empty = fmt::format(
             "{}: the test part of --test-split {} has no sample: none of {} falls into it",
             data.set->Name(), job_.data.test_split, data.set->size(Part::kTrain));
@@ -527,7 +527,7 @@ class Run {
         return {};
     }
 
-    void TellLeftOut(const LoaderCounts& counts, Part part) const {
+    void WarnOfLeftOut(const LoaderCounts& counts, Part part) const {
         const std::string text = cluster_.rank() == 0 ? LeftOutText(counts, job_, part) : "";
         if (!text.empty()) Log(LogLevel::kWarning, "{}", text);
     }
@@ -536,7 +536,7 @@ class Run {
     void NoteSamples(const LoaderCounts& counts) {
         if (std::exchange(samples_noted_, true)) return;
         summary_.samples = counts;
-        TellLeftOut(counts, Part::kTrain);
+        WarnOfLeftOut(counts, Part::kTrain);
     }
 
     // After `error`: starts the next epoch of the job if the error was a loss; otherwise returns
@@ -576,7 +576,7 @@ class Run {
             job_.trainer.accumulation = resized.trainer.accumulation;
             if (!root) SetLogRank(cluster_.rank());
         }
-        if (root) TellOfEpoch(*next, ranks, cluster_.size(), from);
+        if (root) LogEpoch(*next, ranks, cluster_.size(), from);
         return {};
     }
 
@@ -664,7 +664,7 @@ class Run {
     std::unique_ptr<Saver> MakeSaver(const Trainer& trainer) const {
         auto saver = std::make_unique<Saver>(job_.save, cluster_, trainer.state(), trainer.rule(),
                                              trainer.source(), model_);
-        saver->SetRoom(place_, room_);
+        saver->SetSpace(place_, room_);
         saver->SetBad(search_.bad());
         if (job_.save.best && best_->step() > 0) {
             saver->SetBest(StepFolder(job_.save.folder, best_->step()));
@@ -751,8 +751,8 @@ class Run {
             if (listener_ != nullptr) listener_->OnStep(line);
             const bool grows = report.grows && !summary_.stopped && step < steps;
             if (summary_.stopped || grows || best || IsSaved(step, steps)) {
-                const SaveRoom room =
-                    summary_.stopped ? SaveRoom::kWithoutResult : SaveRoom::kBesideResult;
+                const SaveSpace room =
+                    summary_.stopped ? SaveSpace::kWithoutResult : SaveSpace::kBesideResult;
                 WEFT_TRY(saver.Begin(step, StateOf(trainer, loader), room));
             }
             if (grows) WEFT_TRY(Grow(saver, step));
@@ -824,7 +824,7 @@ class Run {
         bad_record_ = !read.ok() && IsBadRecord(read.error());
         if (!read.ok()) return read.error();
         if (!*read) return nullptr;
-        if (cluster_.rank() == 0) TellNote(*data.set);
+        if (cluster_.rank() == 0) LogDataNote(*data.set);
         batch_read_ = **std::move(read);
         if (!rollouts_) return &batch_read_;
         auto made = rollouts_->Next(trainer, batch_read_, RolloutSeed(step));
@@ -856,7 +856,7 @@ class Run {
                 save_fault_, step);
         }
         summary_.stopped = true;
-        return saver.Begin(step, StateOf(trainer, loader), SaveRoom::kWithoutResult);
+        return saver.Begin(step, StateOf(trainer, loader), SaveSpace::kWithoutResult);
     }
 
     // Updates failed. If all ranks have the same fault (a bad record, completions without rewards,
@@ -879,7 +879,7 @@ class Run {
         Status saved = Finish(saver);
         if (saved.ok() && saver.last() != folder) {
             // (After a divergence, an older checkpoint may be the better one.)
-            const SaveRoom room = no_batch ? SaveRoom::kWithoutResult : SaveRoom::kSpare;
+            const SaveSpace room = no_batch ? SaveSpace::kWithoutResult : SaveSpace::kSpare;
             saved = saver.Begin(step, StateOf(trainer, loader), room);
             if (saved.ok()) saved = Finish(saver);
         }
@@ -990,7 +990,7 @@ class Run {
     ReferenceTable reference_;
     std::optional<BestStep> best_;
     SavePlace place_;
-    RoomPlan room_;
+    SpacePlan room_;
     const int64_t begin_ns_;
     // The longest time between two possible stops: an update (grpo: all with the same completions),
     // and what follows it.

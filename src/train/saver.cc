@@ -29,8 +29,8 @@ using model_files::hf::Json;
 // network; heartbeats detect a lost rank.
 constexpr int64_t kSaveMs = 3'600'000;
 // A disk that is full for a moment is checked again.
-constexpr int kRoomTries = 3;
-constexpr int64_t kRoomMs = 500;
+constexpr int kSpaceTries = 3;
+constexpr int64_t kSpaceMs = 500;
 
 }  // namespace
 
@@ -271,15 +271,15 @@ Saver::Saver(const SaveOptions& words, cluster::Cluster& cluster, const TrainSta
     }
 }
 
-Status Saver::Begin(int64_t step, Json state, SaveRoom room) {
+Status Saver::Begin(int64_t step, Json state, SaveSpace room) {
     if (under_way_) WEFT_TRY(Finish());
     const int64_t begin_ns = NowNs();
     const WorkScope writes(cluster_, state_.training());
-    WEFT_ASSIGN(const bool fits, AgreeOnRoom(PlanFor(room)));
+    WEFT_ASSIGN(const bool fits, AgreeOnSpace(PlanFor(room)));
     if (!fits) return {};
     manifest_.step = step;
     manifest_.state = std::move(state);
-    keep_ = room == SaveRoom::kSpare ? 0 : static_cast<int>(words_.keep);
+    keep_ = room == SaveSpace::kSpare ? 0 : static_cast<int>(words_.keep);
     auto copied = SnapshotOf(state_, rule_);
     const bool waits = !copied.ok() && copied.error().code == ErrorCode::kOutOfMemory;
     if (!copied.ok() && !waits) return copied.error();
@@ -308,12 +308,12 @@ std::vector<std::string> Saver::Untouched() const {
 }
 
 // The plan for this rank's disk. A rank that writes to rank 0's disk needs no room on its own.
-RoomPlan Saver::PlanFor(SaveRoom room) const {
-    RoomPlan plan;
+SpacePlan Saver::PlanFor(SaveSpace room) const {
+    SpacePlan plan;
     if (cluster_.rank() == 0) {
         plan = room_;
-        if (room == SaveRoom::kWithoutResult) plan.result_bytes = 0;
-        plan.removes_old = room != SaveRoom::kSpare;
+        if (room == SaveSpace::kWithoutResult) plan.result_bytes = 0;
+        plan.removes_old = room != SaveSpace::kSpare;
         return plan;
     }
     plan.folder = words_.folder;
@@ -324,19 +324,19 @@ RoomPlan Saver::PlanFor(SaveRoom room) const {
 
 // All ranks check their disks before rank 0 removes anything: no checkpoint is removed for one that
 // another rank can't write.
-Result<bool> Saver::AgreeOnRoom(const RoomPlan& plan) {
+Result<bool> Saver::AgreeOnSpace(const SpacePlan& plan) {
     constexpr char kOldGo = '+', kFull = '-';  // the first letter of a rank's message
     const auto look = [&]() -> std::string {
         if (place_.shared && cluster_.rank() != 0) return "";
         std::error_code ignored;
         std::filesystem::create_directories(plan.folder, ignored);
-        const auto fits = CheckRoomNow(plan, Untouched());
+        const auto fits = CheckSpaceNow(plan, Untouched());
         if (!fits.ok()) return kFull + fits.error().message;
         return *fits ? "" : std::string(1, kOldGo);
     };
     std::string mine = look();
-    for (int tries = 0; mine.starts_with(kFull) && tries < kRoomTries; ++tries) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(kRoomMs));
+    for (int tries = 0; mine.starts_with(kFull) && tries < kSpaceTries; ++tries) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(kSpaceMs));
         mine = look();
     }
     WEFT_ASSIGN(const std::vector<std::string> texts,
@@ -348,7 +348,7 @@ Result<bool> Saver::AgreeOnRoom(const RoomPlan& plan) {
         return false;
     }
     if (!texts.front().starts_with(kOldGo)) return true;
-    const Status made = cluster_.rank() == 0 ? MakeRoom(plan, Untouched()) : Status();
+    const Status made = cluster_.rank() == 0 ? MakeSpace(plan, Untouched()) : Status();
     WEFT_ASSIGN(const std::vector<std::string> verdicts,
                 cluster_.AllGather("room is made", made.ok() ? "" : made.error().message,
                                    Deadline::In(kAgreeMs)));

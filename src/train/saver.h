@@ -75,7 +75,7 @@ struct SaveCounts {
 };
 
 // Which disk space a checkpoint may use.
-enum class SaveRoom {
+enum class SaveSpace {
     kBesideResult,   // leaves room for the result; removes older checkpoints
     kSpare,          // leaves room for the result; keeps all older checkpoints
     kWithoutResult,  // may use the room for the result; removes older checkpoints
@@ -86,9 +86,9 @@ class Saver {
     // All arguments must outlive this object. model: the source's fingerprint.
     Saver(const SaveOptions& words, cluster::Cluster& cluster, const TrainState& state,
           const UpdateRule& rule, const model_files::ModelSource& source, std::string model);
-    // Call SetRoom and SetBad before the first save. room: on rank 0, the sizes of checkpoints and
+    // Call SetSpace and SetBad before the first save. room: on rank 0, the sizes of checkpoints and
     // result. bad: as in CommitCheckpoint.
-    void SetRoom(const SavePlace& place, RoomPlan room) {
+    void SetSpace(const SavePlace& place, SpacePlan room) {
         place_ = place;
         room_ = std::move(room);
     }
@@ -98,7 +98,7 @@ class Saver {
     void SetBest(std::string folder) { best_ = std::move(folder); }
     // Collective. Call after update `step`: begins a save if all ranks have room for it; otherwise
     // removes nothing. state: goes into the manifest; only rank 0's is used.
-    Status Begin(int64_t step, model_files::hf::Json state, SaveRoom room);
+    Status Begin(int64_t step, model_files::hf::Json state, SaveSpace room);
     // Collective. Call before weights change: waits until the save has finished. A failed save
     // leaves earlier checkpoints unchanged, and sets fault() to the same text on all ranks. Errors:
     // the cluster's.
@@ -110,8 +110,8 @@ class Saver {
     const std::string& fault() const { return fault_; }
 
   private:
-    RoomPlan PlanFor(SaveRoom room) const;
-    Result<bool> AgreeOnRoom(const RoomPlan& plan);
+    SpacePlan PlanFor(SaveSpace room) const;
+    Result<bool> AgreeOnSpace(const SpacePlan& plan);
     Status Commit(const std::vector<std::string>& texts);
     Status RemoveOld();
     void Note(const std::string& fault);
@@ -130,7 +130,7 @@ class Saver {
     SaveCounts counts_;
     std::string last_, fault_;
     SavePlace place_;
-    RoomPlan room_;
+    SpacePlan room_;
     std::vector<std::string> Untouched() const;
     std::vector<std::string> bad_;
     std::string best_;

@@ -102,7 +102,7 @@ Result<std::string> WriteResult(const model_files::ModelSource& trained, const R
         if (last && quiet.expired()) quiet = Deadline::In(kTriedLineMs);
         std::error_code ignored;  // (the folder may have been deleted)
         std::filesystem::create_directories(words.folder, ignored);
-        if (!MakeResultRoom(words.folder, plan.bytes + kSlackBytes)) {
+        if (!MakeResultSpace(words.folder, plan.bytes + kSlackBytes)) {
             Nap(Deadline::In(kTryMs[std::min(tries, kQuickTries - 1)]), last);
         }
         written = ExportModel(trained, plan, words);

@@ -73,7 +73,7 @@ TEST_F(Forward, APathIsCutAtItsNames) {
 
 TEST_F(Forward, WorkersNameTheirNeighborsAndAnswerBehindThem) {
     const auto ask = [&](const std::string& path) {
-        const auto answer = AskWorker(path, key_, Deadline::In(20'000));
+        const auto answer = QueryWorker(path, key_, Deadline::In(20'000));
         EXPECT_TRUE(answer.ok()) << answer.error().message;
         return answer.ok() ? answer->neighbors : std::vector<std::string>{"?"};
     };
@@ -127,8 +127,9 @@ TEST_F(Forward, OnlyCallersWithTheKeyAreForwarded) {
     const auto other_file = folder_ / "other";
     WriteKey(other_file, "another-key-of-the-tests");
     const Bytes other = ReadKeyFile(other_file).value();
-    EXPECT_EQ(AskWorker(first_ + ">c", other, Deadline::In(2000)).error().code, ErrorCode::kDenied);
-    EXPECT_FALSE(AskWorker(first_ + ">x", key_, Deadline::In(1000)).ok());
+    EXPECT_EQ(QueryWorker(first_ + ">c", other, Deadline::In(2000)).error().code,
+              ErrorCode::kDenied);
+    EXPECT_FALSE(QueryWorker(first_ + ">x", key_, Deadline::In(1000)).ok());
     EXPECT_TRUE(workers_[2]->ReadUntil("no cable leads to that host", Deadline::In(20'000)));
     // System services of neighbors.
     const auto low = DialForwarded(first_ + ">c", 22, key_, Deadline::In(2000));

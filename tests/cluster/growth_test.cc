@@ -383,7 +383,7 @@ TEST_F(Unfit, WorkerThatDoesNotAnswerTheRequest) {
 // not), and continues until it is one. Until it answers, it makes progress. True: it is a rank.
 bool PlaysAlong(Channel& channel, int64_t exam_ms = 0, bool fit = true) {
     std::optional<ExamineMessage> asked;
-    int64_t asked_ns = 0, progress = 0;
+    int64_t requested_ns = 0, progress = 0;
     bool assigned = false;
     const Deadline deadline = Deadline::In(60'000);
     while (!assigned && !deadline.expired()) {
@@ -392,13 +392,13 @@ bool PlaysAlong(Channel& channel, int64_t exam_ms = 0, bool fit = true) {
             assigned |= type == FrameType::kAssign;
             if (type != FrameType::kExamine) return;
             asked = *Decode<ExamineMessage>(payload);
-            asked_ns = NowNs();
+            requested_ns = NowNs();
         });
         if (!heard.ok()) return false;
-        if (asked_ns == 0) continue;
+        if (requested_ns == 0) continue;
         progress += asked ? 1 : 0;
         channel.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{.progress = progress}));
-        if (!asked || NowNs() - asked_ns < exam_ms * kNsPerMs) continue;
+        if (!asked || NowNs() - requested_ns < exam_ms * kNsPerMs) continue;
         channel.Send(
             FrameType::kExamined,
             Encode(ExaminedMessage{asked->number, fit, ErrorCode::kDenied, "another copy"}));

@@ -54,7 +54,7 @@ class Jobs : public ::testing::Test {
     }
     PlaceAnswer Ask(size_t worker = 0) const {
         const auto answer =
-            AskWorker(addresses_[worker], ReadKeyFile(key_file_).value(), Deadline::In(20'000));
+            QueryWorker(addresses_[worker], ReadKeyFile(key_file_).value(), Deadline::In(20'000));
         EXPECT_TRUE(answer.ok()) << answer.error().message;
         return answer.ok() ? *answer : PlaceAnswer{};
     }

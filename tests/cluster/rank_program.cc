@@ -174,9 +174,9 @@ class Run {
                 status =
                     second->Broadcast(std::as_writable_bytes(std::span(data)), root, export_tag);
             });
-            second->SayAwaitsOwn(true, thread.get_id());
+            second->SetAwaitsOwn(true, thread.get_id());
             thread.join();
-            second->SayAwaitsOwn(false, thread.get_id());
+            second->SetAwaitsOwn(false, thread.get_id());
             return status;
         }
         return comm_->AllReduce(data, {"all_reduce", 12, 9});

@@ -82,8 +82,8 @@ class StreamTest : public ::testing::Test {
     bool checksum_;
     HeldLink here_{1};
     HeldLink there_{0};
-    Stream sender_{here_, 9, checksum_, 0, kSimStreamWindow, 0, Told::kByFlag};
-    Stream receiver_{there_, 9, checksum_, 0, kSimStreamWindow, 0, Told::kByFlag};
+    Stream sender_{here_, 9, checksum_, 0, kSimStreamWindow, 0, ReleaseReport::kByFlag};
+    Stream receiver_{there_, 9, checksum_, 0, kSimStreamWindow, 0, ReleaseReport::kByFlag};
     const std::byte* payload_ = nullptr;
     int64_t arrival_ = 0;
 };
@@ -133,7 +133,7 @@ TEST_F(StreamTest, ASlotThatChangesWhileItIsReadIsFound) {
 }
 
 TEST_F(StreamTest, AMessageOfAnotherEpochIsFound) {
-    Stream old(here_, 8, false, 0, kSimStreamWindow, 0, Told::kByFlag);
+    Stream old(here_, 8, false, 0, kSimStreamWindow, 0, ReleaseReport::kByFlag);
     const std::vector<std::byte> payload(100);
     ASSERT_TRUE(old.Post(7, 0, payload, kTag, Deadline::In(1)).ok());
     Arrive(1);

@@ -613,12 +613,12 @@ TEST(DoctorCorpus, OutputsAreTidied) {
     EXPECT_EQ(TidiedOutput(std::string("\xfe\xff\0a\0\n", 6)), "a\n");
     EXPECT_EQ(TidiedOutput("[sudo] password for ada: [    1.0] x\n"), "[    1.0] x\n");
     EXPECT_EQ(TidiedOutput("a\n[sudo"), "a\n[sudo");
-    EXPECT_EQ(WhatIsSaid("bash: ibstat: command not found\n"), Said::kNoSuch);
-    EXPECT_EQ(WhatIsSaid("dmesg: read kernel buffer failed: Operation not permitted\n"),
+    EXPECT_EQ(ClassifyOutput("bash: ibstat: command not found\n"), Said::kNoSuch);
+    EXPECT_EQ(ClassifyOutput("dmesg: read kernel buffer failed: Operation not permitted\n"),
               Said::kNotShown);
-    EXPECT_EQ(WhatIsSaid("[    1.0] x: Operation not permitted\n"), Said::kOutput);
-    EXPECT_EQ(WhatIsSaid(""), Said::kOutput);
-    EXPECT_EQ(WhatIsSaid("not running\n"), Said::kOutput);
+    EXPECT_EQ(ClassifyOutput("[    1.0] x: Operation not permitted\n"), Said::kOutput);
+    EXPECT_EQ(ClassifyOutput(""), Said::kOutput);
+    EXPECT_EQ(ClassifyOutput("not running\n"), Said::kOutput);
 }
 
 }  // namespace

@@ -216,14 +216,14 @@ TEST(DoctorCost, ModelsThatFitOnlyOtherwiseAreNamed) {
     CostModel model = *CostModel::Open();
     CostQuestion question;
     question.host.gpus["1002:1586"] = 1;
-    question.faulty.room_bytes = 32e9;
-    question.healthy.room_bytes = 110e9;
+    question.faulty.space_bytes = 32e9;
+    question.healthy.space_bytes = 110e9;
     const auto cost = model.Answer(question);
     ASSERT_TRUE(cost.has_value());
     EXPECT_EQ(cost->hosts, 1);
     EXPECT_NE(cost->faulty.model, cost->healthy.model);
     EXPECT_TRUE(Contains(cost->Text(), "now it does not fit")) << cost->Text();
-    question.faulty.room_bytes = 1e6;
+    question.faulty.space_bytes = 1e6;
     const auto none = model.Answer(question);
     ASSERT_TRUE(none.has_value());
     EXPECT_EQ(none->faulty.model, "");

@@ -18,7 +18,7 @@ using support::TinyAdapter;
 
 class Ear final : public Listener {
   public:
-    void OnToken(const SaidToken& token, std::string_view) override {
+    void OnToken(const GeneratedToken& token, std::string_view) override {
         tokens.push_back(token.chance.id);
         chances.push_back(token.chance.logprob);
     }

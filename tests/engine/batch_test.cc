@@ -57,13 +57,13 @@ TinyFile FileOf(const std::string& name) {
 // Records the answer.
 class BatchEar final : public Listener {
   public:
-    void OnToken(const SaidToken& token, std::string_view text) override {
+    void OnToken(const GeneratedToken& token, std::string_view text) override {
         const std::lock_guard lock(mutex_);
         tokens_.push_back(token.chance.id);
         said_.push_back(token);
         text_ += text;
     }
-    void OnPrompt(const SaidToken& token) override {
+    void OnPrompt(const GeneratedToken& token) override {
         const std::lock_guard lock(mutex_);
         said_.push_back(token);
     }
@@ -80,7 +80,7 @@ class BatchEar final : public Listener {
     }
     bool over() const { return Locked(over_); }
     std::vector<int32_t> tokens() const { return Locked(tokens_); }
-    std::vector<SaidToken> said() const { return Locked(said_); }
+    std::vector<GeneratedToken> said() const { return Locked(said_); }
     std::string text() const { return Locked(text_); }
     Ending ending() const { return Locked(ending_); }
     std::optional<Error> error() const { return Locked(error_); }
@@ -93,7 +93,7 @@ class BatchEar final : public Listener {
     }
     mutable std::mutex mutex_;
     std::vector<int32_t> tokens_;
-    std::vector<SaidToken> said_;
+    std::vector<GeneratedToken> said_;
     std::string text_;
     Ending ending_;
     std::optional<Error> error_;

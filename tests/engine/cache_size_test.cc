@@ -134,7 +134,7 @@ TEST_F(CacheSize, AllThatTakesMemoryIsInOneSum) {
 // The smallest quotient over all memories decides; ranks that share a memory add up.
 TEST(CacheTokens, FitEveryMemory) {
     constexpr uint64_t kGb = 1'000'000'000;
-    const auto fit = [](std::vector<CacheRoom> rooms) { return TokensThatFit(rooms, 0.4); };
+    const auto fit = [](std::vector<CacheSpace> rooms) { return TokensThatFit(rooms, 0.4); };
     EXPECT_EQ(fit({{"a", 10 * kGb, 0, 1000}}), 4'000'000) << "0.4 of the memory";
     EXPECT_EQ(fit({{"a", 10 * kGb, 8 * kGb, 1000}}), 1'000'000) << "0.9 of it with the weights";
     EXPECT_EQ(fit({{"a", 10 * kGb, 9 * kGb, 1000}}), 0);
@@ -142,7 +142,7 @@ TEST(CacheTokens, FitEveryMemory) {
     EXPECT_EQ(fit({{"a", 10 * kGb, 4 * kGb, 1000}, {"a", 10 * kGb, 4 * kGb, 1000}}), 500'000);
     EXPECT_EQ(fit({{"a", 10 * kGb, 8 * kGb, 1000}, {"a2", kGb, kGb, 0}}), 1'000'000)
         << "a memory without a part of the cache";
-    EXPECT_EQ(TokensThatFit(std::vector<CacheRoom>{{"a", 10 * kGb, 0, 1000}}, 0.1), 1'000'000);
+    EXPECT_EQ(TokensThatFit(std::vector<CacheSpace>{{"a", 10 * kGb, 0, 1000}}, 0.1), 1'000'000);
 }
 
 }  // namespace

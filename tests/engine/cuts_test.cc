@@ -246,14 +246,14 @@ TEST(Forbidden, TheLogitsThatTheRulesNeedAreRead) {
     const auto ask = [](const SamplerOptions& options) {
         return Sampler(options).Ask(false, 100, 0);
     };
-    EXPECT_EQ(ask({.temperature = 1}).kind, RowAsk::Kind::kToken);
+    EXPECT_EQ(ask({.temperature = 1}).kind, RowRequest::Kind::kToken);
     for (const SamplerOptions& options :
          {SamplerOptions{.temperature = 1, .typical_p = 0.5f},
           SamplerOptions{.temperature = 1, .top_k = 5, .top_n_sigma = 1},
           SamplerOptions{.xtc_probability = 0.5f}, SamplerOptions{.allowed = {1}},
           SamplerOptions{.banned = {{1}}}, SamplerOptions{.ends = {1}, .min_tokens = 1},
           SamplerOptions{.dry = {.multiplier = 1}}}) {
-        EXPECT_EQ(ask(options).kind, RowAsk::Kind::kAll);
+        EXPECT_EQ(ask(options).kind, RowRequest::Kind::kAll);
     }
     EXPECT_EQ(ask({.temperature = 1, .top_k = 5, .typical_p = 0.5f}).top, 5);
     EXPECT_EQ(ask({.top_n_sigma = 1}).top, 1);

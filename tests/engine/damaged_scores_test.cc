@@ -16,8 +16,10 @@ namespace {
 
 class Ear final : public Listener {
   public:
-    void OnToken(const SaidToken&, std::string_view) override { FAIL() << "a token was drawn"; }
-    void OnPrompt(const SaidToken&) override { ++scores; }
+    void OnToken(const GeneratedToken&, std::string_view) override {
+        FAIL() << "a token was drawn";
+    }
+    void OnPrompt(const GeneratedToken&) override { ++scores; }
     void OnEnd(std::string_view, const Result<Ending>& ended) override {
         if (!ended.ok()) error = ended.error();
     }

@@ -20,7 +20,7 @@ constexpr const char* kModels[] = {"glm4moe",   "deepseek2",     "qwen35",
 
 class HeadEar final : public Listener {
   public:
-    void OnToken(const SaidToken& token, std::string_view) override {
+    void OnToken(const GeneratedToken& token, std::string_view) override {
         tokens.push_back(token.chance.id);
     }
     void OnEnd(std::string_view, const Result<Ending>& end) override {

@@ -18,7 +18,7 @@ namespace {
 
 class EmbeddingEar final : public Listener {
   public:
-    void OnToken(const SaidToken&, std::string_view) override { ADD_FAILURE() << "it speaks"; }
+    void OnToken(const GeneratedToken&, std::string_view) override { ADD_FAILURE() << "it speaks"; }
     void OnEmbedding(std::vector<float> vector) override { vector_ = std::move(vector); }
     void OnEnd(std::string_view rest, const Result<Ending>& ending) override {
         EXPECT_EQ(rest, "");

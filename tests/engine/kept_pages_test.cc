@@ -34,7 +34,7 @@ using Answer = std::vector<std::pair<int32_t, float>>;
 
 class KeptEar final : public Listener {
   public:
-    void OnToken(const SaidToken& token, std::string_view) override {
+    void OnToken(const GeneratedToken& token, std::string_view) override {
         answer.emplace_back(token.chance.id, token.chance.logprob);
     }
     void OnEnd(std::string_view, const Result<Ending>& end) override {

@@ -14,7 +14,7 @@ namespace {
 
 class MambaEar final : public Listener {
   public:
-    void OnToken(const SaidToken& token, std::string_view) override {
+    void OnToken(const GeneratedToken& token, std::string_view) override {
         const std::lock_guard lock(mutex_);
         tokens_.push_back(token.chance.id);
     }

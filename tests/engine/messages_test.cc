@@ -145,8 +145,8 @@ StepData RandomStep(std::mt19937& random) {
     for (int32_t i = below(4); i > 0; --i) step.copies.push_back({below(300), below(300)});
     for (size_t i = 0; step.tokens.size() % 2 == 0 && i < step.output_rows.size(); ++i) {
         const RowChain chain{1.5f, 0.5f, 0.25f, (uint64_t{1} << 53) - 1};
-        const RowAsk asks[] = {
-            {}, {RowAsk::Kind::kBest, 1 + below(99), {}}, {RowAsk::Kind::kToken, 0, chain}};
+        const RowRequest asks[] = {
+            {}, {RowRequest::Kind::kBest, 1 + below(99), {}}, {RowRequest::Kind::kToken, 0, chain}};
         step.asks.push_back(asks[below(3)]);
     }
     for (int32_t i = below(4); i > 0; --i) {
@@ -226,7 +226,7 @@ TEST(StepMessage, ErrorsNameTheValue) {
     StepData step;
     step.Append(std::vector<int32_t>{5, 6}, 0, {.pages = {1}});
     step.output_rows = {1};
-    step.asks = {{RowAsk::Kind::kToken, 0, {.temperature = 0.5f}}};
+    step.asks = {{RowRequest::Kind::kToken, 0, {.temperature = 0.5f}}};
     std::vector<int32_t> words;
     EncodeStep(step, words);
     constexpr size_t kAsk = 11 + 5, kSequence = kAsk + 6;

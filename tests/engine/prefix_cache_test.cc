@@ -101,7 +101,7 @@ class Model {
             cache_.InsertPart(reader.space, reader.text, reader.pages.back());
         }
         told_.push_back(reader);
-        for (const int32_t page : reader.pages) pool_.LetGo(page);
+        for (const int32_t page : reader.pages) pool_.Release(page);
         EXPECT_LE(cache_.spaces(), std::size(kSpaces));
     }
 
@@ -145,7 +145,7 @@ TEST(PrefixCache, ManyTenantsLeaveNothingBehind) {
         pages = {pool.Take(), pool.Take()};
         cache.Insert({tenant, 0}, text, std::span(pages).first(1));
         cache.InsertPart({tenant, 0}, text, pages[1]);
-        for (const int32_t page : pages) pool.LetGo(page);
+        for (const int32_t page : pages) pool.Release(page);
         EXPECT_LE(cache.spaces(), 8u);
     }
 }
@@ -168,7 +168,7 @@ TEST(PrefixCache, KnowsATextWhereItsStateIs) {
     const auto store = [&](int64_t count) {
         const int32_t slot = slots.Take();
         cache.InsertState(space, First(text, count * kPage), slot);
-        slots.LetGo(slot);
+        slots.Release(slot);
         return slot;
     };
     const int32_t first = store(1), third = store(3);
@@ -182,13 +182,13 @@ TEST(PrefixCache, KnowsATextWhereItsStateIs) {
     EXPECT_EQ(slots.free(), 1);
     cache.RemoveState(space, First(text, 3 * kPage));  // held
     EXPECT_EQ(cache.states(), 2);
-    slots.LetGo(third);
+    slots.Release(third);
     EXPECT_TRUE(cache.EvictState());  // the first is held
     EXPECT_FALSE(cache.EvictState());
     EXPECT_EQ(cache.states(), 1);
-    slots.LetGo(first);
-    for (const int32_t page : pages) pool.LetGo(page);
-    for (const int32_t page : found) pool.LetGo(page);
+    slots.Release(first);
+    for (const int32_t page : pages) pool.Release(page);
+    for (const int32_t page : found) pool.Release(page);
     cache.Evict(8);
     EXPECT_EQ(cache.states(), 0);
     EXPECT_EQ(slots.free(), 3);

@@ -305,12 +305,12 @@ TEST_F(EngineRecovery, UsesStagesIfTheModelCannotBeCut) {
     EXPECT_EQ(planned(2, 1, {0, 1, 2}), std::pair(3, 1));
     Job pair = job_;
     pair.tp = 2;
-    EXPECT_FALSE(RoomFor(3, pair, 2, {.job = pair, .ranks = 2}, *rank).ok());
+    EXPECT_FALSE(SpaceFor(3, pair, 2, {.job = pair, .ranks = 2}, *rank).ok());
     // No more ranks than named devices.
     Job alone = job_;
     pair.device = "cpu,cpu";
-    EXPECT_EQ(*RoomFor(3, alone, 1, {.job = pair, .ranks = 2}, *rank), 1);
-    EXPECT_FALSE(RoomFor(1, pair, 2, {.job = pair, .ranks = 2}, *rank).ok());
+    EXPECT_EQ(*SpaceFor(3, alone, 1, {.job = pair, .ranks = 2}, *rank), 1);
+    EXPECT_FALSE(SpaceFor(1, pair, 2, {.job = pair, .ranks = 2}, *rank).ok());
 }
 
 // A rank that the timeout tolerates is not lost because somebody looks at the ranks.

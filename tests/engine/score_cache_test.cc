@@ -19,12 +19,12 @@ Tokens Count(int32_t first, size_t tokens) {
 }
 
 // A score that encodes its input: the sum of the tokens up to its own.
-std::vector<SaidToken> ScoresOf(const Tokens& tokens, int best) {
-    std::vector<SaidToken> scores;
+std::vector<GeneratedToken> ScoresOf(const Tokens& tokens, int best) {
+    std::vector<GeneratedToken> scores;
     int64_t sum = tokens[0];
     for (size_t i = 1; i < tokens.size(); ++i) {
         sum += tokens[i];
-        SaidToken score{{tokens[i], -static_cast<float>(sum)}, {}, sum};
+        GeneratedToken score{{tokens[i], -static_cast<float>(sum)}, {}, sum};
         for (int32_t id = 0; id < best; ++id) score.best.push_back({id, -1});
         scores.push_back(std::move(score));
     }
@@ -38,11 +38,11 @@ class Scores : public testing::Test {
     }
     // Number of known scores from that of token `have` on; checks their values.
     int64_t Find(const Tokens& tokens, int64_t have, int best, const PrefixSpace& space = {}) {
-        std::vector<SaidToken> found;
+        std::vector<GeneratedToken> found;
         cache_.Find(space, tokens, have, best, found);
         const auto all = ScoresOf(tokens, best);
         for (size_t i = 0; i < found.size(); ++i) {
-            const SaidToken& expected = all[static_cast<size_t>(have) - 1 + i];
+            const GeneratedToken& expected = all[static_cast<size_t>(have) - 1 + i];
             EXPECT_EQ(found[i].chance.id, expected.chance.id);
             EXPECT_EQ(found[i].chance.logprob, expected.chance.logprob);
             EXPECT_EQ(found[i].rank, expected.rank);

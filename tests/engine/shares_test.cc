@@ -71,7 +71,7 @@ TEST(MeasureSpeed, OfTheProcessor) {
         // Real memory is slower than 100 TB/s and faster than 1 MB/s.
         EXPECT_GT(speed->bytes_per_s, 1e6);
         EXPECT_LT(speed->bytes_per_s, 1e14);
-        EXPECT_GT(speed->room_bytes, 0u);
+        EXPECT_GT(speed->space_bytes, 0u);
     }
     const auto device = backend::OpenDevice("cpu", {});
     const auto stop = [] { return Status(MakeError(ErrorCode::kCancelled, "stopped")); };

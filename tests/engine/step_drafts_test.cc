@@ -148,7 +148,7 @@ TEST(StepDrafts, CountsAreByPlace) {
 // The whole answer, with tokens' probabilities.
 class Record final : public Listener {
   public:
-    void OnToken(const SaidToken& token, std::string_view text) override {
+    void OnToken(const GeneratedToken& token, std::string_view text) override {
         ids.push_back(token.chance.id);
         chances.push_back(token.chance.logprob);
         for (const TokenChance& best : token.best) chances.push_back(best.logprob);
@@ -225,7 +225,7 @@ class BatchDrafts : public testing::Test {
             EXPECT_EQ(drafted.said, plain.said);
             EXPECT_EQ(drafted.chances, plain.chances);
             EXPECT_EQ(drafted.ending.finish, plain.ending.finish);
-            EXPECT_EQ(drafted.ending.said_tokens, plain.ending.said_tokens);
+            EXPECT_EQ(drafted.ending.generated_tokens, plain.ending.generated_tokens);
             EXPECT_EQ(drafted.ending.stop_text, plain.ending.stop_text);
         }
         return records[1];

@@ -25,21 +25,21 @@ std::vector<float> RandomRows(std::mt19937& random) {
 
 struct Chain {
     SamplerOptions options;
-    RowAsk::Kind kind;
+    RowRequest::Kind kind;
     size_t row_bytes;
 };
 const Chain kChains[] = {
-    {{}, RowAsk::Kind::kBest, 8},
-    {{.temperature = 0.8f, .top_k = 40, .top_p = 0.9f, .seed = 1}, RowAsk::Kind::kBest, 320},
-    {{.temperature = 1, .seed = 2}, RowAsk::Kind::kToken, 8},
-    {{.temperature = 0.7f, .top_p = 0.8f, .min_p = 0.05f, .seed = 3}, RowAsk::Kind::kToken, 8},
-    {{.temperature = 1, .top_k = 1000, .seed = 4}, RowAsk::Kind::kToken, 8},
-    {{.temperature = 1, .repeat_penalty = 1.5f, .seed = 5}, RowAsk::Kind::kAll, 4 * kColumns},
-    {{.bias = {{3, 2.0f}}}, RowAsk::Kind::kAll, 4 * kColumns},
+    {{}, RowRequest::Kind::kBest, 8},
+    {{.temperature = 0.8f, .top_k = 40, .top_p = 0.9f, .seed = 1}, RowRequest::Kind::kBest, 320},
+    {{.temperature = 1, .seed = 2}, RowRequest::Kind::kToken, 8},
+    {{.temperature = 0.7f, .top_p = 0.8f, .min_p = 0.05f, .seed = 3}, RowRequest::Kind::kToken, 8},
+    {{.temperature = 1, .top_k = 1000, .seed = 4}, RowRequest::Kind::kToken, 8},
+    {{.temperature = 1, .repeat_penalty = 1.5f, .seed = 5}, RowRequest::Kind::kAll, 4 * kColumns},
+    {{.bias = {{3, 2.0f}}}, RowRequest::Kind::kAll, 4 * kColumns},
 };
 
-std::vector<RowAsk> AskForAll(const Sampler& sampler) {
-    std::vector<RowAsk> asks;
+std::vector<RowRequest> AskForAll(const Sampler& sampler) {
+    std::vector<RowRequest> asks;
     for (int64_t row = 0; row < kRows; ++row) asks.push_back(sampler.Ask(false, kColumns, row));
     return asks;
 }
@@ -58,7 +58,7 @@ void OnTwoRanks(const Stage& stage, const First& first) {
 
 void ExpectSameTokens(const Chain& chain) {
     constexpr int kSteps = 8;
-    std::vector<std::vector<RowAsk>> asks;  // both ranks know them from the step
+    std::vector<std::vector<RowRequest>> asks;  // both ranks know them from the step
     std::vector<std::vector<float>> rows;
     std::vector<int32_t> wanted;
     Sampler reference(chain.options);
@@ -124,7 +124,7 @@ TEST(StepLinks, ValuesWithoutAsksAreSentWhole) {
 TEST(StepLinks, LogitsThatAreNotFiniteAreAnError) {
     const std::vector<float> rows(kColumns, std::numeric_limits<float>::quiet_NaN());
     for (const Chain& chain : {kChains[0], kChains[2]}) {
-        const RowAsk ask = Sampler(chain.options).Ask(false, kColumns, 0);
+        const RowRequest ask = Sampler(chain.options).Ask(false, kColumns, 0);
         OnTwoRanks(
             [&](StepLinks& links, coll::Comm&) {
                 links.Expect({&ask, 1});
@@ -144,14 +144,14 @@ TEST(StepLinks, LogitsThatAreNotFiniteAreAnError) {
 
 TEST(StepLinks, RefusesTokensOutsideOfTheVocabulary) {
     for (const int32_t token : {-1, -2, static_cast<int32_t>(kColumns)}) {
-        for (const RowAsk::Kind kind : {RowAsk::Kind::kBest, RowAsk::Kind::kToken}) {
+        for (const RowRequest::Kind kind : {RowRequest::Kind::kBest, RowRequest::Kind::kToken}) {
             OnTwoRanks(
                 [&](StepLinks&, coll::Comm& comm) {
                     const backend::Candidate answer{1, token};
                     ASSERT_TRUE(comm.Send(std::as_bytes(std::span(&answer, 1)), 0, {}).ok());
                 },
                 [&](StepLinks& links, coll::Comm&) {
-                    const RowAsk ask{kind, 1, {}};
+                    const RowRequest ask{kind, 1, {}};
                     links.Expect({&ask, 1});
                     std::vector<float> value(kColumns);
                     const Status got = links.Recv(std::as_writable_bytes(std::span(value)), 1, {});
@@ -165,14 +165,14 @@ TEST(StepLinks, RefusesTokensOutsideOfTheVocabulary) {
 // Both ranks check that a value has a row for each ask, and the row as many logits as the ask.
 TEST(StepLinks, RefusesValuesThatDoNotFitTheAsks) {
     struct Case {
-        std::vector<RowAsk> asks;
+        std::vector<RowRequest> asks;
         const char* error;
     };
-    const RowAsk all, best{RowAsk::Kind::kBest, 2, {}};
-    const RowAsk more{RowAsk::Kind::kBest, 8, {}}, fewer{RowAsk::Kind::kBest, -1, {}};
+    const RowRequest all, best{RowRequest::Kind::kBest, 2, {}};
+    const RowRequest more{RowRequest::Kind::kBest, 8, {}}, fewer{RowRequest::Kind::kBest, -1, {}};
     const Case cases[] = {
         {{all, best}, "are 28 bytes; expected 2 equal rows of float32"},
-        {std::vector<RowAsk>(8, all), "are 28 bytes; expected 8 equal rows of float32"},
+        {std::vector<RowRequest>(8, all), "are 28 bytes; expected 8 equal rows of float32"},
         {{more}, "the 8 best logits of a row; expected 1 to 7"},
         {{fewer}, "the -1 best logits of a row; expected 1 to 7"}};
     for (const Case& one : cases) {

@@ -196,7 +196,7 @@ TEST_F(ClusterFiles, RemovesAHostWithoutSsh) {
     EXPECT_EQ(RemoveHost("home", "b").error().code, ErrorCode::kNotFound);
 }
 
-Peer APeer(uint64_t host, const std::string& name, std::vector<HeardCable> heard) {
+Peer APeer(uint64_t host, const std::string& name, std::vector<ReportedCable> heard) {
     return {host, name, {}, "cpu", 1, 7000, std::move(heard), {}};
 }
 

@@ -73,7 +73,7 @@ TEST_F(Rosters, HostIsPresentOnceItEchoesThisOne) {
     ASSERT_EQ(Names(), Strings{"b"});
     const Peer peer = roster_.Peers(now_ns_)[0];
     ASSERT_EQ(peer.heard.size(), 1U);
-    EXPECT_EQ(peer.heard[0], (HeardCable{"eth1", "eth9", "fe80::2", 10'000, ""}));
+    EXPECT_EQ(peer.heard[0], (ReportedCable{"eth1", "eth9", "fe80::2", 10'000, ""}));
 }
 
 TEST_F(Rosters, ReplayedBeaconsAreRejected) {

@@ -106,7 +106,7 @@ TEST(VerbsDevice, FlagsOverrideAndWrongOnesAreNamed) {
     EXPECT_EQ(2, ChooseRdmaPath(ports, {}, {"mlx5_0:2", -1, "192.168.1.7"})->port);
     EXPECT_EQ(3, ChooseRdmaPath(ports, {}, {"mlx5_0:2", -1, "192.168.1.7"})->gid_index);
     EXPECT_EQ(1, ChooseRdmaPath(ports, {}, {"mlx5_0", 1, ""})->gid_index);
-    const auto words = [&](const RdmaWish& wish) {
+    const auto words = [&](const RdmaSetting& wish) {
         const Result<RdmaPath> path = ChooseRdmaPath(ports, {}, wish);
         return path.ok() ? std::string("chosen") : path.error().message;
     };

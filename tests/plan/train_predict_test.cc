@@ -51,7 +51,7 @@ struct TrainCase {
         EXPECT_TRUE(predicted.ok()) << predicted.error().message;
         return *std::move(predicted);
     }
-    TrainPlans MustFind(const TrainWishes& wishes) {
+    TrainPlans MustFind(const TrainSettings& wishes) {
         auto found = SearchTraining(*walk, *links, wishes);
         EXPECT_TRUE(found.ok()) << found.error().message;
         return *std::move(found);
@@ -601,7 +601,7 @@ TEST(SearchTraining, FindsNoWorseThanExplicitCuts) {
                      {{8, 16, 2}, {8, 16, 3}, {8, 16, 4}, {8, 16, 5}, {8, 16, 7}}},
           SearchCase{"llama-3.1-405b", "384xh100", 2048, 3072, {}}}) {
         TrainCase c(searched.model, searched.machines, searched.sequence);
-        TrainWishes wishes;
+        TrainSettings wishes;
         wishes.global_batch = searched.batch;
         const TrainPlans found = c.MustFind(wishes);
         EXPECT_LT(found.bounded, 30000) << searched.machines;
@@ -631,7 +631,7 @@ TEST(SearchTraining, FindsNoWorseThanExplicitCuts) {
 // The fastest layout takes 97 % of the memory.
 TEST(SearchTraining, RoomyLayoutsAreFirst) {
     TrainCase c("llama-3.1-70b", "mi300x", 1024);
-    TrainWishes wishes;
+    TrainSettings wishes;
     wishes.tp = wishes.pp = 1;
     wishes.zero = 3;
     wishes.micro_batch = 2;
@@ -645,7 +645,7 @@ TEST(SearchTraining, RoomyLayoutsAreFirst) {
 
 // With --zero 2 or 3, layouts of one replica are dropped, unless there is one rank.
 TEST(SearchTraining, ZeroThatIsAskedForHasReplicas) {
-    TrainWishes wishes;
+    TrainSettings wishes;
     for (const int zero : {2, 3}) {
         wishes.zero = zero;
         for (const char* machines : {"h100:2", "h100"}) {
@@ -663,14 +663,14 @@ TEST(SearchTraining, ZeroThatIsAskedForHasReplicas) {
 // With --pp 2, two ranks are two stages of one tensor rank.
 TEST(SearchTraining, LayoutsHaveReplicas) {
     TrainCase c("llama-3.2-1b", "2xraspberry-pi-5");
-    TrainWishes wishes;
+    TrainSettings wishes;
     wishes.pp = 2;
     for (const TrainPrediction& p : c.MustFind(wishes).layouts) EXPECT_EQ(p.cut.ranks(), 2);
 }
 
 TEST(SearchTraining, TakesTheMostThatFits) {
     TrainCase c("llama-3.1-8b", "mi300x", 1024);
-    TrainWishes wishes;
+    TrainSettings wishes;
     wishes.tp = wishes.pp = 1;
     wishes.zero = 3;
     wishes.recompute = Recompute::kNone;

@@ -89,7 +89,7 @@ TEST_F(Calls, OneCallLimitKeepsTheFirst) {
     EXPECT_EQ(json["stop_reason"], "tool_use");
     EXPECT_EQ(json["content"][0]["input"]["a"].get<std::string>().size(), 4u);
     // One token per byte: a call has about 70. The current step may generate a few more.
-    EXPECT_LT(answer->note_.said_tokens, 90);
+    EXPECT_LT(answer->note_.generated_tokens, 90);
 }
 
 TEST_F(Calls, StreamsPiecesOfCalls) {
@@ -104,7 +104,7 @@ TEST_F(Calls, OneCallLimitInAStream) {
     EXPECT_EQ(Count(answer->text_, "\"tool_use\",\"id\""), 1u) << answer->text_;
     EXPECT_EQ(Count(answer->text_, "\"type\":\"content_block_stop\""), 1u);
     EXPECT_NE(answer->text_.find("\"stop_reason\":\"tool_use\""), std::string::npos);
-    EXPECT_LT(answer->note_.said_tokens, 90);
+    EXPECT_LT(answer->note_.generated_tokens, 90);
 }
 
 // The thought and its end marker are all tokens; the grammar ends the answer without an end token.
@@ -124,8 +124,8 @@ TEST_F(Calls, CountsTheTokensOfReasoning) {
                   [&](const AnswerRecord& record) { usage = record.usage; }, {});
     engine_->Drain();
     EXPECT_TRUE(engine_->Run().ok());
-    EXPECT_GT(usage.said_tokens, 4);
-    EXPECT_EQ(usage.reasoning_tokens, usage.said_tokens) << exchange->text_;
+    EXPECT_GT(usage.generated_tokens, 4);
+    EXPECT_EQ(usage.reasoning_tokens, usage.generated_tokens) << exchange->text_;
 }
 
 // An answer that takes long to format is not formatted by the engine's thread, which would delay
@@ -164,7 +164,7 @@ class LogprobAnswers : public Calls {
         for (const auto& work : later) work();
         EXPECT_TRUE(exchange->over_);
         EXPECT_EQ(exchange->status_, 200);
-        EXPECT_EQ(exchange->note_.said_tokens, tokens);
+        EXPECT_EQ(exchange->note_.generated_tokens, tokens);
         EXPECT_EQ(observed, 1);
     }
 };
@@ -249,7 +249,7 @@ TEST_F(Calls, LogprobsOfAHeldCallAreLimited) {
     for (const size_t stream : {0, 1}) {
         EXPECT_TRUE(asked[stream]->over_);
         EXPECT_EQ(records[stream].error, "no room") << asked[stream]->text_;
-        EXPECT_LT(records[stream].usage.said_tokens, 300);
+        EXPECT_LT(records[stream].usage.generated_tokens, 300);
     }
 }
 

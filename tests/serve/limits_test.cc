@@ -487,7 +487,7 @@ TEST_F(HttpLimit, AClientThatLeavesIsNoticedAtOnce) {
             ASSERT_NE(exchange, nullptr);
             if (begun) exchange->Begin(200, {{"Content-Type", "text/event-stream"}});
             std::atomic<int> calls{0};
-            exchange->OnGone([&] { ++calls; });
+            exchange->OnDisconnect([&] { ++calls; });
             EXPECT_EQ(Ask(Get("/echo")).status, 200);  // by the thread that would notice
             EXPECT_EQ(calls, 0);
             EXPECT_FALSE(exchange->gone());
@@ -510,7 +510,7 @@ TEST_F(HttpLimit, ThePipelineIsBoundedAndADisconnectIsNoticed) {
     const auto exchange = TakeHeld();
     ASSERT_NE(exchange, nullptr);
     std::atomic<bool> gone{false};
-    exchange->OnGone([&] { gone = true; });
+    exchange->OnDisconnect([&] { gone = true; });
     std::string flood;
     while (flood.size() < 30'000'000) flood += Get("/echo");
     EXPECT_FALSE(client.Send(flood, 300)) << "the server takes requests without end";

@@ -9,14 +9,14 @@
 namespace weft::serve {
 namespace {
 
-using engine::SaidToken;
+using engine::GeneratedToken;
 
 // Tokens of TinyBytePair are bytes: 0xe2 0x82 0xac is a character in three parts.
 class Logprobs : public testing::Test {
   protected:
     const std::unique_ptr<tokenizer::Tokenizer> words_ =
         tokenizer::Tokenizer::Make(tokenizer::TinyBytePair()).value();
-    const std::vector<SaidToken> parts_ = {
+    const std::vector<GeneratedToken> parts_ = {
         {{0xe2, -0.5f}, {{0xe2, -0.5f}, {0xe3, -1.5f}, {0x82, -2.5f}, {'a', -3}}},
         {{0x82, -0.25f}, {{0x82, -0.25f}}},
         {{0xac, -0.125f}, {{0xac, -0.125f}}},

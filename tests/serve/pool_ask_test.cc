@@ -10,19 +10,19 @@
 namespace weft::serve {
 namespace {
 
-PoolAsk Asked(const std::string& path, const std::string& body) {
+PoolRequest Asked(const std::string& path, const std::string& body) {
     HttpRequest request;
     request.method = "POST";
     request.path = path;
     request.body = body;
-    PoolAsk ask;
-    const auto error = ReadPoolAsk(request, ask);
+    PoolRequest ask;
+    const auto error = ReadPoolRequest(request, ask);
     EXPECT_FALSE(error) << error->message;
     return ask;
 }
 
 TEST(PoolAskTest, ReadsModelAndStream) {
-    const PoolAsk ask = Asked("/v1/chat/completions", R"({"model": "b", "stream": true})");
+    const PoolRequest ask = Asked("/v1/chat/completions", R"({"model": "b", "stream": true})");
     EXPECT_EQ(ask.model, "b");
     EXPECT_EQ(ask.form, StreamForm::kOpenAi);
     EXPECT_EQ(Asked("/v1/chat/completions", "{}").form, StreamForm::kNone);
@@ -33,7 +33,7 @@ TEST(PoolAskTest, ReadsModelAndStream) {
 }
 
 TEST(PoolAskTest, ReadsOllamasFields) {
-    PoolAsk ask = Asked("/api/chat", R"({"name": "b:latest", "messages": [{}]})");
+    PoolRequest ask = Asked("/api/chat", R"({"name": "b:latest", "messages": [{}]})");
     EXPECT_EQ(ask.model, "b:latest");
     EXPECT_EQ(ask.form, StreamForm::kLines);  // a stream unless it says otherwise
     EXPECT_EQ(ask.keep_ms, std::nullopt);
@@ -46,7 +46,7 @@ TEST(PoolAskTest, ReadsOllamasFields) {
     request.method = "POST";
     request.path = "/api/chat";
     request.body = "{}";
-    const auto error = ReadPoolAsk(request, ask);
+    const auto error = ReadPoolRequest(request, ask);
     ASSERT_TRUE(error);
     EXPECT_EQ(error->message, "model is required");
 }
@@ -57,11 +57,11 @@ TEST(PoolAskTest, AnActionOnASlotMayHaveNoBody) {
     request.method = "POST";
     request.path = "/slots/0";
     request.query = "action=erase&model=b";
-    PoolAsk ask;
-    EXPECT_FALSE(ReadPoolAsk(request, ask));
+    PoolRequest ask;
+    EXPECT_FALSE(ReadPoolRequest(request, ask));
     EXPECT_EQ(ask.model, "b");
     request.path = "/completion";
-    EXPECT_TRUE(ReadPoolAsk(request, ask));
+    EXPECT_TRUE(ReadPoolRequest(request, ask));
 }
 
 TEST(PoolAskTest, ReadsTheModelOfAQuery) {
@@ -69,13 +69,13 @@ TEST(PoolAskTest, ReadsTheModelOfAQuery) {
     request.method = "GET";
     request.path = "/props";
     request.query = "a=b&model=qwen3%3A8b+x&c";
-    PoolAsk ask;
-    EXPECT_FALSE(ReadPoolAsk(request, ask));
+    PoolRequest ask;
+    EXPECT_FALSE(ReadPoolRequest(request, ask));
     EXPECT_EQ(ask.model, "qwen3:8b x");
     for (const char* query : {"", "model=", "model", "models=x", "model=%"}) {
         request.query = query;
-        PoolAsk odd;
-        EXPECT_FALSE(ReadPoolAsk(request, odd));
+        PoolRequest odd;
+        EXPECT_FALSE(ReadPoolRequest(request, odd));
         EXPECT_EQ(odd.model, std::string(query) == "model=%" ? "%" : "") << query;
     }
 }
@@ -86,8 +86,8 @@ TEST(PoolAskTest, RejectsInvalidJson) {
     request.path = "/v1/completions";
     for (const char* body : {"", "[]", "{", "\"model\""}) {
         request.body = body;
-        PoolAsk ask;
-        const auto error = ReadPoolAsk(request, ask);
+        PoolRequest ask;
+        const auto error = ReadPoolRequest(request, ask);
         ASSERT_TRUE(error) << body;
         EXPECT_EQ(error->status, 400);
     }
@@ -113,15 +113,15 @@ TEST(PoolAskTest, RefusesAKeepAliveThatIsNoDuration) {
     request.path = "/api/chat";
     for (const char* value : {"\"300\"", "\"abc\"", "\"\"", "true", "[]"}) {
         request.body = fmt::format(R"({{"model": "m", "keep_alive": {}}})", value);
-        PoolAsk ask;
-        const auto error = ReadPoolAsk(request, ask);
+        PoolRequest ask;
+        const auto error = ReadPoolRequest(request, ask);
         ASSERT_TRUE(error) << value;
         EXPECT_EQ(error->status, 400);
         EXPECT_EQ(error->param, "keep_alive");
     }
     request.body = R"({"model": "m", "keep_alive": null})";
-    PoolAsk ask;
-    EXPECT_FALSE(ReadPoolAsk(request, ask));
+    PoolRequest ask;
+    EXPECT_FALSE(ReadPoolRequest(request, ask));
     EXPECT_EQ(ask.keep_ms, std::nullopt);
 }
 
@@ -132,8 +132,8 @@ TEST(PoolAskTest, DistinguishesAnEmptyNameFromNone) {
     for (const auto& [body, empty] :
          {std::pair(R"({"model": ""})", true), std::pair(R"({"prompt": "a"})", false)}) {
         request.body = body;
-        PoolAsk ask;
-        EXPECT_FALSE(ReadPoolAsk(request, ask));
+        PoolRequest ask;
+        EXPECT_FALSE(ReadPoolRequest(request, ask));
         EXPECT_EQ(ask.names_nothing, empty) << body;
     }
 }

@@ -23,7 +23,7 @@ constexpr int64_t kReadyMs = 400;
 
 class Nobody final : public engine::Listener {
   public:
-    void OnToken(const engine::SaidToken&, std::string_view) override {}
+    void OnToken(const engine::GeneratedToken&, std::string_view) override {}
     void OnEnd(std::string_view, const Result<engine::Ending>&) override {}
 };
 

@@ -26,7 +26,7 @@ TEST(RequestLog, Lines) {
     record.note = {.key = "alice",
                    .prompt_tokens = 12,
                    .cached_tokens = 0,
-                   .said_tokens = 3,
+                   .generated_tokens = 3,
                    .queue_s = 0.0004,
                    .first_token_s = 0.041};
     EXPECT_EQ(RequestLine(record, "T", false),

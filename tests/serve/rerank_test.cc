@@ -19,7 +19,7 @@ namespace {
 
 class ScoreEar final : public engine::Listener {
   public:
-    void OnToken(const engine::SaidToken&, std::string_view) override { ADD_FAILURE(); }
+    void OnToken(const engine::GeneratedToken&, std::string_view) override { ADD_FAILURE(); }
     void OnEmbedding(std::vector<float> vector) override { vector_ = std::move(vector); }
     void OnEnd(std::string_view, const Result<engine::Ending>& ending) override {
         EXPECT_TRUE(ending.ok()) << (ending.ok() ? "" : ending.error().message);

@@ -470,13 +470,13 @@ TEST_F(Http, ExchangesOutliveTheServer) {
     ASSERT_NE(exchange, nullptr);
     exchange->Begin(200, {});
     std::atomic<int> calls{0};
-    exchange->OnGone([&] { ++calls; });
+    exchange->OnDisconnect([&] { ++calls; });
     server_.reset();
     EXPECT_EQ(calls, 1);
     EXPECT_TRUE(exchange->gone());
     exchange->Write("x");
     exchange->End();
-    exchange->OnGone([&] { ++calls; });
+    exchange->OnDisconnect([&] { ++calls; });
     EXPECT_EQ(calls, 2) << "gone already: called at once";
     EXPECT_EQ(exchange->request().path, "/hold");
     EXPECT_TRUE(client.ReadToEnd());

@@ -366,7 +366,7 @@ TEST_F(Tenants, LongAnswersCountTowardTheLimit) {
         EXPECT_EQ(refused->status_, 503) << refused->text_;
         EXPECT_EQ(Json::parse(refused->text_)["error"]["code"], "too_many_large_requests");
         EXPECT_TRUE(test::Until([&] { return engine_->counters().cancelled >= 4; }));
-        EXPECT_LT(engine_->counters().said_tokens, 4 * 200) << "it does not go on";
+        EXPECT_LT(engine_->counters().generated_tokens, 4 * 200) << "it does not go on";
         const auto whole = ask("/v1/completions", logprobs, 10'000'000);
         EXPECT_EQ(whole->status_, 200);
         EXPECT_GE(whole->held_bytes_, whole->text_.size());

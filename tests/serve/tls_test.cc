@@ -167,7 +167,7 @@ TEST_F(Tls, AClientThatLeavesIsNoticedAtOnce) {
         ASSERT_NE(exchange, nullptr);
         exchange->Begin(200, {});
         std::atomic<bool> gone{false};
-        exchange->OnGone([&] { gone = true; });
+        exchange->OnDisconnect([&] { gone = true; });
         reset ? client.raw().Reset() : client.raw().Close();
         EXPECT_TRUE(Until([&] { return gone.load(); }, 500));
         exchange->Write("nobody's");  // must not raise SIGPIPE

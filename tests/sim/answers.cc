@@ -47,7 +47,7 @@ std::string TextOf(const std::vector<int32_t>& tokens) {
 class Answer final : public engine::Listener {
   public:
     explicit Answer(std::function<void()> on_end) : on_end_(std::move(on_end)) {}
-    void OnToken(const engine::SaidToken& token, std::string_view) override {
+    void OnToken(const engine::GeneratedToken& token, std::string_view) override {
         ++count_;
         if (!tokens_.empty()) tokens_ += ' ';
         tokens_ += std::to_string(token.chance.id);

@@ -35,7 +35,7 @@ class KeptExchange final : public Exchange {
         if (on_over_) on_over_();
     }
     bool gone() const override { return gone_; }
-    void OnGone(std::function<void()> callback) override {
+    void OnDisconnect(std::function<void()> callback) override {
         {
             const std::lock_guard lock(mutex_);
             if (!gone_) return on_gone_.swap(callback);

@@ -198,7 +198,7 @@ TEST_P(Turns, AreAskedForRarely) {
     if (GetParam() == "vicuna") return;  // shows at most six messages
     const chat::Chat chat = TurnChat(GetParam());
     const ChatTurns turns(chat, TurnTokens());
-    const int rounds = 10 + static_cast<int>(kMostAsked);
+    const int rounds = 10 + static_cast<int>(kMostRenderings);
     const auto sample = turns.Encode(Made(kShapes[0], rounds));
     if (GetParam() == "dsml") {  // see above
         ASSERT_FALSE(sample.ok());

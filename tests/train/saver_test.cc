@@ -40,7 +40,7 @@ class SaverTest : public testing::Test {
     const test::TempDir folder;
     TrainerOptions options;
     SaveOptions words;
-    RoomPlan room;
+    SpacePlan room;
     test::FakeHub hub{1};
     test::FakeCluster cluster{hub, 0, 1};
 };
@@ -52,10 +52,10 @@ TEST_F(SaverTest, OneRankMayWriteLongerThanTheOthers) {
     ASSERT_TRUE(trainer.ok()) << trainer.error().message;
     Saver saver(words, cluster, (*trainer)->state(), (*trainer)->rule(), (*trainer)->source(),
                 "a model");
-    saver.SetRoom({}, room);
+    saver.SetSpace({}, room);
     cluster.SetProgress(nullptr);
     cluster.SetProgress(nullptr);  // both that the cluster knows
-    ASSERT_TRUE(saver.Begin(1, {{"updates", 1}}, SaveRoom::kBesideResult).ok());
+    ASSERT_TRUE(saver.Begin(1, {{"updates", 1}}, SaveSpace::kBesideResult).ok());
     ASSERT_TRUE(saver.Finish().ok());
     EXPECT_EQ(saver.counts().saved, 1) << saver.fault();
     EXPECT_EQ(cluster.waits_ms.at("checkpoint"), 3'600'000);
@@ -95,13 +95,13 @@ TEST_F(SaverTest, AnErrorNamesWhatWroteOtherArrays) {
     const auto adam = Trainer::Make(options, cluster);
     ASSERT_TRUE(adam.ok()) << adam.error().message;
     Saver saver(words, cluster, (*adam)->state(), (*adam)->rule(), (*adam)->source(), "a model");
-    saver.SetRoom({}, room);
+    saver.SetSpace({}, room);
     options.update.kind = UpdateKind::kMuon;
     options.update.momentum = 0.95;
     const auto muon = Trainer::Make(options, cluster);
     ASSERT_TRUE(muon.ok()) << muon.error().message;
     const auto fault_of = [&](int64_t step, const char* optimizer) {
-        EXPECT_TRUE(saver.Begin(step, {{"optimizer", optimizer}}, SaveRoom::kBesideResult).ok());
+        EXPECT_TRUE(saver.Begin(step, {{"optimizer", optimizer}}, SaveSpace::kBesideResult).ok());
         EXPECT_TRUE(saver.Finish().ok());
         const auto checkpoint = Checkpoint::Open(StepFolder(words.folder, step));
         EXPECT_TRUE(checkpoint.ok()) << checkpoint.error().message;

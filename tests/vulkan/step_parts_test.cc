@@ -121,7 +121,7 @@ TEST(StepParts, WhatIsLeftIsDividedByThePartsLeft) {
 TEST(StepParts, AStepHasAsManyPartsAsFit) {
     for (const int64_t least : {LeastRowsOfDevicePart(0, 0), LeastRowsOfDevicePart(128, 8)}) {
         for (const int64_t most_rows : {2 * least, 7 * least - 1, 7 * least, 8 * least + 3}) {
-            const DevicePartRoom room{most_rows, DevicePartsOfRows(most_rows, least)};
+            const DevicePartSpace room{most_rows, DevicePartsOfRows(most_rows, least)};
             EXPECT_EQ(DevicePartsOfRows(2 * least - 1, least, room), 0);
             for (int64_t rows = 2 * least; rows <= most_rows; ++rows) {
                 const int64_t parts = DevicePartsOfRows(rows, least, room);
@@ -132,7 +132,7 @@ TEST(StepParts, AStepHasAsManyPartsAsFit) {
             }
         }
     }
-    const DevicePartRoom room{1024, DevicePartsOfRows(1024, LeastRowsOfDevicePart(0, 0))};
+    const DevicePartSpace room{1024, DevicePartsOfRows(1024, LeastRowsOfDevicePart(0, 0))};
     const auto parts_of = [&](int64_t rows) {
         return DevicePartsOfRows(rows, LeastRowsOfDevicePart(0, 0), room);
     };

@@ -130,7 +130,7 @@ Status ExpertStore::BeginMissing(Lock& lock, Choice& choice) {
     }
     const int64_t bytes = std::ssize(missing) * choice.expert_bytes;
     WEFT_TRY(AwaitReads(
-        lock, [&] { return MakeRoom(bytes, choice, In<size_t>(choice, choice.needed)); }));
+        lock, [&] { return MakeSpace(bytes, choice, In<size_t>(choice, choice.needed)); }));
     for (const size_t e : missing) Begin(choice, e, kNeeded);
     // In the order of the ops that wait for them.
     std::ranges::stable_sort(queues_[kNeeded], {}, &Piece::stack);
@@ -163,7 +163,7 @@ void ExpertStore::ReadAhead(program::ValueId ids, std::span<const int32_t> exper
     for (const int32_t id : experts) {
         const auto e = static_cast<size_t>(id);
         if (choice.experts[e].place != Place::kAway) continue;
-        if (!MakeRoom(choice.expert_bytes, choice, keep)) break;
+        if (!MakeSpace(choice.expert_bytes, choice, keep)) break;
         Begin(choice, e, kAhead);
         ahead_.emplace_back(ids, e);
         ++use_.ahead;
@@ -355,7 +355,7 @@ void ExpertStore::GiveUpAll() {
 }
 
 // Spares: the experts with the least use, but none that the last Need or a read ahead needs.
-bool ExpertStore::MakeRoom(int64_t bytes, const Choice& of, const std::vector<bool>& keep) {
+bool ExpertStore::MakeSpace(int64_t bytes, const Choice& of, const std::vector<bool>& keep) {
     if (here_bytes_ + bytes <= most_bytes_) return true;
     struct Spare {
         double use;

@@ -141,7 +141,7 @@ class ExpertStore {
     void GiveUpAll();
     // Drops spare experts until `bytes` more fit; false: there are too few. keep: experts of the
     // choice `of` that stay.
-    bool MakeRoom(int64_t bytes, const Choice& of, const std::vector<bool>& keep);
+    bool MakeSpace(int64_t bytes, const Choice& of, const std::vector<bool>& keep);
     template <typename Id>
     static std::vector<bool> In(const Choice& choice, std::span<const Id> experts);
     template <typename Done>

@@ -140,12 +140,12 @@ Status Lower(Lowering& l, const Op& op, const program::ScheduleFreeView& a) {
 namespace {
 
 // The memory of a Muon step: the matrix, [short side, long side], twice, and two squares.
-struct MuonRoom {
+struct MuonScratch {
     OperandRegion x, next, gram, mixed, row_squares;
     int64_t rows = 0, cols = 0;
 };
-MuonRoom MuonRoomOf(Lowering& l, const weft::UpdateMatrix& matrix) {
-    MuonRoom room;
+MuonScratch MuonScratchOf(Lowering& l, const weft::UpdateMatrix& matrix) {
+    MuonScratch room;
     std::tie(room.rows, room.cols) = std::minmax(matrix.rows, matrix.cols);
     const int64_t bytes = matrix.rows * matrix.cols * kFloat;
     const int64_t square = room.rows * room.rows * kFloat;
@@ -178,7 +178,7 @@ Status PushMuonProduct(Lowering& l, const MuonFactor& a, const MuonFactor& b,
 }
 
 // Five steps of the Newton-Schulz iteration on room.x.
-Status PushMuonSteps(Lowering& l, MuonRoom& room) {
+Status PushMuonSteps(Lowering& l, MuonScratch& room) {
     const int64_t rows = room.rows, cols = room.cols;
     for (int step = 0; step < 5; ++step) {
         WEFT_TRY(PushMuonProduct(l, {room.x, cols, 1}, {room.x, 1, cols}, room.gram,
@@ -203,7 +203,7 @@ Status PushMuonSteps(Lowering& l, MuonRoom& room) {
 // The calls of a kernel that takes MuonArgs.
 template <auto kKernel>
 Status PushMuon(Lowering& l, const Op& op, const program::MuonUpdate& a,
-                const weft::UpdateMatrix& matrix, const MuonRoom& room) {
+                const weft::UpdateMatrix& matrix, const MuonScratch& room) {
     KernelCall<kKernel> call(l);
     call.matrix = matrix;
     call.numbers = &l.buffers.numbers();
@@ -229,7 +229,7 @@ Status PushMuon(Lowering& l, const Op& op, const program::MuonUpdate& a,
 
 Status Lower(Lowering& l, const Op& op, const program::MuonUpdate& a) {
     for (const weft::UpdateMatrix& matrix : a.matrices) {
-        MuonRoom room = MuonRoomOf(l, matrix);
+        MuonScratch room = MuonScratchOf(l, matrix);
         WEFT_TRY(PushMuon<dense::MuonStep>(l, op, a, matrix, room));
         WEFT_TRY(PushMuon<dense::MuonScale>(l, op, a, matrix, room));
         WEFT_TRY(PushMuonSteps(l, room));

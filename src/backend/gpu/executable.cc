@@ -269,7 +269,7 @@ Status GpuExecutable::RunBound(const OpRange& ops, const Step& step, const Commu
     transfers_.Begin();
     shape_ = ShapeOfRun(ops, step);
     if (groups.tensor != nullptr) WEFT_TRY(TryPeers());
-    WEFT_ASSIGN(const bool moved, tables_.MakeRoom(gpu_, step));
+    WEFT_ASSIGN(const bool moved, tables_.MakeSpace(gpu_, step));
     if (moved) {
         recordings_.Clear();
         lowering_.SetTables(tables_.tables());
@@ -463,7 +463,7 @@ class CopiedValues final : public HostSnapshot {
 };
 
 // Whether the host has room for a copy of `bytes` of the device `who`. Errors: kOutOfMemory.
-Status CheckHostRoom(const std::string& who, uint64_t bytes) {
+Status CheckHostMemory(const std::string& who, uint64_t bytes) {
     const uint64_t free = AvailableMemoryBytes();
     if (bytes + kHostSlackBytes <= free) return {};
     return MakeError(ErrorCode::kOutOfMemory,
@@ -488,7 +488,7 @@ Result<std::unique_ptr<HostSnapshot>> GpuExecutable::Snapshot(
         bytes.reserve(size);
         while (bytes.size() < size) {
             if (unseen >= kCopiedBytes) {
-                WEFT_TRY(CheckHostRoom(context_->Who(), needed));
+                WEFT_TRY(CheckHostMemory(context_->Who(), needed));
                 unseen = 0;
             }
             const uint64_t at = bytes.size(), count = std::min(size - at, kCopiedBytes);

@@ -27,7 +27,7 @@ size_t GpuExecutable::PartsOf(const OpRange& ops, const Step& step) {
         bytes >= kLeastSumInParts && groups_.tensor->LeavesCpuIdle(static_cast<size_t>(bytes / 2));
     if (!always && !pays) return 0;
     const int64_t least = always ? 1 : LeastRowsOfPart(program_);
-    const DevicePartRoom room{options_.max_tokens, most_parts_};
+    const DevicePartSpace room{options_.max_tokens, most_parts_};
     const auto count = static_cast<size_t>(DevicePartsOfRows(shape_.rows, least, room));
     if (count < 2) return 0;
     return CutStep(step, least, room.rows(), std::span(part_rows_).first(count)) ? count : 0;
@@ -60,7 +60,7 @@ Status GpuExecutable::BindPart(size_t number, const OpRange& ops, const Step& st
     Part& part = parts_[number];
     TableMemory& tables = part_tables_[number];
     part.step = part_rows_[number].View(step);
-    WEFT_ASSIGN(const bool moved, tables.MakeRoom(gpu_, part.step));
+    WEFT_ASSIGN(const bool moved, tables.MakeSpace(gpu_, part.step));
     if (moved) recordings_.Clear();
     tables.Write(part.step);
     part.shape = shape_ = ShapeOfRun(ops, part.step);

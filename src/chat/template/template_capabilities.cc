@@ -16,7 +16,7 @@
 namespace weft::chat {
 namespace {
 
-constexpr size_t kShortIdLetters = 9;
+constexpr size_t kShortIdCharacters = 9;
 // Words that occur in no template.
 constexpr const char* kProbeName = "weft_probe_function";
 // a function that is offered but not called
@@ -123,7 +123,7 @@ Shown Try(const Chat& chat, const TemplateCapabilities& form, const ProbeShape& 
 }
 
 bool IsShortId(std::string_view id) {
-    return id.size() == kShortIdLetters && std::ranges::all_of(id, [](char c) {
+    return id.size() == kShortIdCharacters && std::ranges::all_of(id, [](char c) {
                return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
            });
 }
@@ -776,7 +776,7 @@ std::string ShortCallId(std::string_view id) {
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     const Sha256Digest digest = Sha256(std::as_bytes(std::span(id)));
     std::string fitted;
-    for (size_t i = 0; i < kShortIdLetters; ++i) {
+    for (size_t i = 0; i < kShortIdCharacters; ++i) {
         const size_t number = static_cast<size_t>(digest[2 * i]) << 8 | digest[2 * i + 1];
         fitted += kLetters[number % kLetters.size()];
     }

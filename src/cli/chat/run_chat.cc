@@ -46,7 +46,7 @@ class Shown final : public engine::Listener {
   public:
     Shown(const ChatPrompt& prompt, engine::Request& request, const tokenizer::Tokenizer& tokenizer)
         : answer_(prompt, request, tokenizer) {}
-    void OnToken(const engine::SaidToken& token, std::string_view text) override {
+    void OnToken(const engine::GeneratedToken& token, std::string_view text) override {
         Show(answer_.Push(text, token.chance.id));
         stopped_ = answer_.stopped();
     }

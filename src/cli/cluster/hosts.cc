@@ -44,18 +44,18 @@ constexpr const char* kHostsFooter =
 
 // ---- Jobs ---------------------------------------------------------------------------------------
 
-void AskForJobs(HostList& list) {
+void RequestJobs(HostList& list) {
     const auto key = cluster::ReadKeyFile(list.file.key);
     if (!key.ok()) return;
     std::vector<std::string> addresses = {fmt::format("127.0.0.1:{}", cluster::kWorkerPort)};
     for (const fleet::Peer& peer : list.hearing.peers) {
-        const fleet::HeardCable* best = fleet::BestCable(peer, list.hearing.wires);
+        const fleet::ReportedCable* best = fleet::BestCable(peer, list.hearing.wires);
         addresses.push_back(best == nullptr ? "" : fleet::WorkerAddress(peer, *best));
     }
     std::vector<std::optional<cluster::PlaceAnswer>> answers(addresses.size());
     [[maybe_unused]] const Status done = OnThreads(answers.size(), answers.size(), [&](size_t i) {
         const int64_t ms = i == 0 ? kAskOwnMs : kAskJobsMs;
-        auto answer = cluster::AskWorker(addresses[i], *key, Deadline::In(ms));
+        auto answer = cluster::QueryWorker(addresses[i], *key, Deadline::In(ms));
         if (answer.ok()) answers[i] = *std::move(answer);
         return Status();
     });
@@ -143,7 +143,7 @@ const fleet::Wire* WireOf(const HostList& list, const std::string& interface) {
     return found == list.hearing.wires.end() ? nullptr : &*found;
 }
 
-bool HasRdma(const HostList& list, const fleet::HeardCable& cable) {
+bool HasRdma(const HostList& list, const fleet::ReportedCable& cable) {
     const fleet::Wire* own = WireOf(list, cable.interface);
     return own != nullptr && !own->rdma.empty() && !cable.peer_rdma.empty();
 }
@@ -174,7 +174,7 @@ std::vector<FarCable> FarCables(const HostList& list) {
 void PrintCables(const HostList& list) {
     PrintOut("\ncables\n");
     for (const fleet::Peer& peer : list.hearing.peers) {
-        for (const fleet::HeardCable& cable : peer.heard) {
+        for (const fleet::ReportedCable& cable : peer.heard) {
             PrintOut("  {} {} - {} {}  {}\n", list.self.name, cable.interface, peer.name,
                      cable.peer_interface,
                      CableText(fleet::CableMbps(cable, list.hearing.wires), HasRdma(list, cable)));
@@ -241,7 +241,7 @@ Json HostsJson(const HostList& list) {
     Json cables = Json::array();
     for (size_t i = 0; i < list.hearing.peers.size(); ++i) {
         const fleet::Peer& peer = list.hearing.peers[i];
-        const fleet::HeardCable* best = fleet::BestCable(peer, list.hearing.wires);
+        const fleet::ReportedCable* best = fleet::BestCable(peer, list.hearing.wires);
         hosts.push_back({{"name", peer.name},
                          {"this_host", false},
                          {"memory_bytes", peer.memory_bytes},
@@ -252,7 +252,7 @@ Json HostsJson(const HostList& list) {
                          {"can_work_with_this_host", cluster::CanWorkTogether(peer.build, own)},
                          {"address", best == nullptr ? "" : fleet::WorkerAddress(peer, *best)}});
         if (i < list.peer_jobs.size()) AddJobs(hosts.back(), list.peer_jobs[i]);
-        for (const fleet::HeardCable& cable : peer.heard) {
+        for (const fleet::ReportedCable& cable : peer.heard) {
             cables.push_back({{"from", list.self.name},
                               {"from_interface", cable.interface},
                               {"to", peer.name},
@@ -284,7 +284,7 @@ Result<HostList> LookForHosts(const HostsFlags& flags) {
     WEFT_ASSIGN(list.file, fleet::ReadClusterFile(flags.cluster));
     if (!flags.key_file.empty()) list.file.key = flags.key_file;
     list.self = OwnFacts(0);
-    WEFT_ASSIGN(list.hearing, fleet::AskHosts(flags.cluster, list.file, list.self));
+    WEFT_ASSIGN(list.hearing, fleet::QueryHosts(flags.cluster, list.file, list.self));
     WEFT_ASSIGN(const fleet::Bytes key, cluster::ReadKeyFile(list.file.key));
     const std::vector<fleet::FoundHost> near = fleet::ChooseHosts({}, list.hearing).hosts;
     list.beyond = fleet::ReachBeyond(near, list.self.name, key, Deadline::In(fleet::kAskMs)).hosts;
@@ -293,7 +293,7 @@ Result<HostList> LookForHosts(const HostsFlags& flags) {
 
 Status ListHosts(HostsFlags& flags) {
     WEFT_ASSIGN(HostList list, LookForHosts(flags));
-    AskForJobs(list);
+    RequestJobs(list);
     if (flags.json) {
         PrintJson(HostsJson(list));
         return {};
@@ -334,7 +334,7 @@ Status AddHost(HostsFlags& flags) {
         "To serve a model from this host, and wait for hosts that are away: weft serve MODEL "
         "--cluster {} --restart (with --unit: as a service)\n",
         flags.cluster);
-    const auto findings = fleet::AskDoctor(flags.ssh, added.program);
+    const auto findings = fleet::RunDoctor(flags.ssh, added.program);
     if (findings.ok()) {
         PrintOut("\n{}", PrintableLines(*findings));
     } else {

@@ -40,13 +40,13 @@ std::string ClusterWords(const UpFlags& flags) {
     return flags.cluster == "home" ? "" : " --cluster " + flags.cluster;
 }
 
-bool AsksForWords(const UpFlags& flags) {
+bool RequestsWords(const UpFlags& flags) {
     return flags.words == std::vector<std::string>{"-"};
 }
 
 // The words of the key as given: as arguments, or with "-" as a line of standard input.
 Result<std::vector<std::string>> TypedWords(const UpFlags& flags) {
-    if (!AsksForWords(flags)) return flags.words;
+    if (!RequestsWords(flags)) return flags.words;
     if (::isatty(STDIN_FILENO) == 1) {
         PrintErr("The words that 'weft up' printed on the first host: ");
     }
@@ -69,7 +69,7 @@ Status BringKey(const UpFlags& flags, const std::string& path) {
     std::string key;
     if (!typed.empty()) {
         WEFT_ASSIGN(key, fleet::ParseKeyPhrase(typed));
-        if (!AsksForWords(flags)) {
+        if (!RequestsWords(flags)) {
             Log(LogLevel::kWarning,
                 "other users of this host can read a key phrase on a command line, and the shell's "
                 "history keeps it. 'weft up -{}' asks for it instead",
@@ -97,7 +97,7 @@ Status BringKey(const UpFlags& flags, const std::string& path) {
 }
 
 // Prints the words for a user at a terminal, or if the key is new, but never to a journal.
-void TellWords(const UpFlags& flags, const fleet::Bytes& key, bool made) {
+void PrintCommands(const UpFlags& flags, const fleet::Bytes& key, bool made) {
     const std::string words = KeyText(key);
     if (!fleet::IsKeyPhrase(words) || !flags.words.empty()) return;
     if (!made && ::isatty(STDERR_FILENO) != 1) return;
@@ -211,7 +211,7 @@ Status PrintUpUnit(const UpFlags& flags, const fleet::ClusterFile& file) {
 }
 
 // Tells a user at a terminal how this host can serve without one.
-void TellOfUnits(const UpFlags& flags) {
+void LogUnits(const UpFlags& flags) {
     if (::isatty(STDERR_FILENO) != 1) return;
     PrintErr(
         "As services of systemd, here and for a server that waits for its hosts:\n\n"
@@ -238,8 +238,8 @@ Status RunUp(UpFlags& flags) {
     Ears ears;
     WEFT_ASSIGN(const auto listener, ListenEverywhere(flags, file.key, ears));
     const fleet::SelfFacts self = OwnFacts(static_cast<uint16_t>(listener->port()));
-    TellWords(flags, key, made);
-    TellOfUnits(flags);
+    PrintCommands(flags, key, made);
+    LogUnits(flags);
     Log(LogLevel::kInfo, "{} ({}, {}) serves cluster '{}' at port {}; Ctrl-C ends", self.name,
         BytesText(self.memory_bytes), self.device, flags.cluster, self.port);
     auto started = fleet::Discovery::Start(key, self, true);

@@ -443,7 +443,7 @@ Status ResolveCluster(CommonFlags& flags) {
 }
 
 // The value of --ctx, if given.
-Result<int64_t> ContextAsked(const CommonFlags& flags) {
+Result<int64_t> ContextRequested(const CommonFlags& flags) {
     if (flags.ctx > 0) return flags.ctx;
     WEFT_ASSIGN(const auto source, model_files::OpenModel(flags.job.model));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
@@ -552,7 +552,7 @@ Status Resolve(CommonFlags& flags) {
         WEFT_ASSIGN(flags.job.split, model::ParseShares(flags.split));
     }
     if (flags.ctx >= 0) {
-        WEFT_ASSIGN(flags.job.ctx, ContextAsked(flags));
+        WEFT_ASSIGN(flags.job.ctx, ContextRequested(flags));
     }
     WEFT_ASSIGN(flags.job.kv_dtype, engine::ParseKvTypes("--kv-dtype", flags.kv));
     if (!flags.lora.empty()) flags.job.adapters = {{"lora", flags.lora}};

@@ -584,16 +584,16 @@ void AddBackwardsOptions(const Command& command, PlanFlags& flags) {
 
 }  // namespace
 
-std::string FitText(double needed_bytes, double room_bytes, bool fits) {
+std::string FitText(double needed_bytes, double space_bytes, bool fits) {
     // Use as many decimals as it takes to show which value is larger.
     for (const int digits : {1, 2, 3, 6, 9}) {
         const std::string needed = fmt::format("{:.{}f}", needed_bytes * 1e-9, digits);
-        const std::string room = fmt::format("{:.{}f}", room_bytes * 1e-9, digits);
+        const std::string room = fmt::format("{:.{}f}", space_bytes * 1e-9, digits);
         const bool shown_to_fit = std::stod(needed) <= std::stod(room);
-        if (shown_to_fit != (needed_bytes <= room_bytes)) continue;
+        if (shown_to_fit != (needed_bytes <= space_bytes)) continue;
         return fmt::format("{}{} of {} GB", fits ? "" : "no: ", needed, room);
     }
-    return fmt::format("{}{:.0f} of {:.0f} bytes", fits ? "" : "no: ", needed_bytes, room_bytes);
+    return fmt::format("{}{:.0f} of {:.0f} bytes", fits ? "" : "no: ", needed_bytes, space_bytes);
 }
 
 std::string HostsText(const plan::ClusterSpec& cluster) {

@@ -53,7 +53,7 @@ Status MeasureHere(PlanFlags& flags);
 
 // "17.3 of 129 GB", with more decimals if fewer would contradict the verdict, and "no: " first if
 // it does not fit.
-std::string FitText(double needed_bytes, double room_bytes, bool fits);
+std::string FitText(double needed_bytes, double space_bytes, bool fits);
 // "8 hosts with 8 devices each, 64 devices in all; h200:8 is one host with 8"; "" for one device.
 std::string HostsText(const plan::ClusterSpec& cluster);
 // "not measured: Weft's speed on strix-halo is ..."; "" if all machines are measured.

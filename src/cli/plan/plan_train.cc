@@ -85,8 +85,8 @@ Status SetJob(const PlanTrainFlags& flags, std::vector<plan::OpenedShape>& judge
     return MakeError(taken.error().code, "weft train refuses this job: {}", taken.error().message);
 }
 
-plan::TrainWishes WishesOf(const PlanTrainFlags& flags) {
-    plan::TrainWishes wishes = flags.wishes;
+plan::TrainSettings WishesOf(const PlanTrainFlags& flags) {
+    plan::TrainSettings wishes = flags.wishes;
     if (flags.zero != "auto") wishes.zero = flags.zero[0] - '0';
     if (flags.sequence_parallel != "auto") {
         wishes.sequence_parallel = flags.sequence_parallel == "on";
@@ -346,7 +346,7 @@ void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Opti
     vectors.Group("Training");
     if (needed != nullptr) vectors.Needs(*needed);
     add("--sequences", flags.epoch, "Sequences of an epoch").Range(int64_t{1}, int64_t{1} << 50);
-    plan::TrainWishes& wishes = flags.wishes;
+    plan::TrainSettings& wishes = flags.wishes;
     constexpr int kMost = 1 << 17;
     add("--tp", wishes.tp, "Tensor-parallel ranks (default: searched)").Range(1, kMost);
     add("--pp", wishes.pp, "Pipeline stages (default: searched)").Range(1, kMost);

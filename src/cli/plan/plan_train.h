@@ -20,7 +20,7 @@ struct PlanTrainFlags {
     int64_t completions = 0, group = 8, completion = 0;  // as in plan::TrainJob
     double drive_gb_per_s = 0;
     std::vector<std::string> reward_models;
-    plan::TrainWishes wishes;
+    plan::TrainSettings wishes;
     bool vectors = false;  // --loss reward, classification, contrastive
     bool explain = false, json = false;
 };

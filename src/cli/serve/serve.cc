@@ -55,7 +55,7 @@ Status UnlessStopped(const serve::ServerOptions& options, Error error) {
 }
 
 // chosen: whether Weft chose the context.
-void SayServing(serve::Server& server, const serve::ServerOptions& options, bool chosen, bool json,
+void LogServing(serve::Server& server, const serve::ServerOptions& options, bool chosen, bool json,
                 double load_s) {
     engine::Rank& rank = server.engine().rank();
     const engine::Job& job = rank.job();
@@ -126,16 +126,16 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
     std::unique_ptr<serve::Server> server;
     const int64_t begin_ns = NowNs();
     {
-        supervisor.AskForPort();
+        supervisor.PromptForPort();
         const LoadingLine line(fmt::format("loading {}", options.job.model), options.cluster);
         auto started = serve::Server::Start(options);
         if (!started.ok()) return UnlessStopped(options, started.error());
         server = std::move(started).value();
     }
     if (!member) {
-        SayServing(*server, options, chosen, flags.common.json, SecondsSince(begin_ns));
+        LogServing(*server, options, chosen, flags.common.json, SecondsSince(begin_ns));
     }
-    supervisor.SayServing(server->port(), options.cluster.host_names);
+    supervisor.LogServing(server->port(), options.cluster.host_names);
     WEFT_TRY(server->Run());
     return options.job.trace ? WriteTrace(flags.common.trace_file, server->reports()) : Status();
 }
@@ -244,7 +244,7 @@ Status Serve(ServeFlags& flags) {
     const Status ended = ServeOnce(flags, supervisor);
     if (ended.ok() || !supervisor.present()) return ended;
     const Error error = fabric::WithPathFaults(ended.error(), flags.common.cluster);
-    if (supervisor.SayFailed(error, HostsOf(error, flags.common))) {
+    if (supervisor.ReportFailure(error, HostsOf(error, flags.common))) {
         std::exit(ExitStatus(error.code));
     }
     return ended;

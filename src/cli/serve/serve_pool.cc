@@ -96,7 +96,7 @@ Status ReadModels(ServeFlags& flags, const plan::LocalDevices& devices, serve::P
     return {};
 }
 
-void SayReady(const serve::PoolServer& server, const serve::PoolOptions& options, bool json) {
+void LogReady(const serve::PoolServer& server, const serve::PoolOptions& options, bool json) {
     Json models = Json::array();
     std::string names;
     for (const serve::ServerOptions& model : options.models) {
@@ -227,7 +227,7 @@ Status ServePool(ServeFlags& flags) {
     };
     const bool json = flags.common.json;
     serve::PoolServer* running = nullptr;
-    options.ready = [&](double) { SayReady(*running, options, json); };
+    options.ready = [&](double) { LogReady(*running, options, json); };
     WEFT_ASSIGN(const auto server, serve::PoolServer::Start(options));
     running = server.get();
     return server->Run();

@@ -350,16 +350,16 @@ std::string Supervisor::Ask(const std::string& text) const {
     return Receive(socket_.get()).value_or("");
 }
 
-void Supervisor::AskForPort() const {
+void Supervisor::PromptForPort() const {
     if (present()) Ask(Json{{"state", "listens"}}.dump());
 }
 
-void Supervisor::SayServing(int port, const std::vector<std::string>& hosts) const {
+void Supervisor::LogServing(int port, const std::vector<std::string>& hosts) const {
     if (!present()) return;
     Send(socket_.get(), Json{{"state", "serves"}, {"port", port}, {"hosts", hosts}}.dump());
 }
 
-bool Supervisor::SayFailed(const Error& error, const std::vector<std::string>& missing) const {
+bool Supervisor::ReportFailure(const Error& error, const std::vector<std::string>& missing) const {
     if (!present()) return false;
     const Json failed{{"state", "failed"},
                       {"code", static_cast<int>(error.code)},

@@ -34,11 +34,11 @@ class Supervisor {
     const std::vector<std::string>& hosts() const { return hosts_; }
 
     // Returns after the supervisor has freed the port.
-    void AskForPort() const;
-    void SayServing(int port, const std::vector<std::string>& hosts) const;
+    void PromptForPort() const;
+    void LogServing(int port, const std::vector<std::string>& hosts) const;
     // missing: the hosts that are known to be absent. Returns true if the supervisor will restart
     // the server and has logged the reason, so that this process only has to exit.
-    bool SayFailed(const Error& error, const std::vector<std::string>& missing) const;
+    bool ReportFailure(const Error& error, const std::vector<std::string>& missing) const;
 
   private:
     std::string Ask(const std::string& text) const;

@@ -52,25 +52,26 @@ struct LineEditor::State {
     bool escapes = false;                    // the terminal supports escapes
 #endif
 
-    enum class Came { kByte, kNone, kWoken, kEnd };
+    enum class InputEvent { kByte, kNone, kWoken, kEnd };
     // Reads the next byte of standard input. kNone: none came within most_ms (-1: no limit).
-    Came NextByte(char& byte, int most_ms = -1) {
+    InputEvent NextByte(char& byte, int most_ms = -1) {
         for (int waited_ms = 0;;) {
             const int wait_ms = most_ms < 0 ? kLookMs : std::min(kLookMs, most_ms - waited_ms);
             pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {woken, POLLIN, 0}};
-            if (over || (stop != nullptr && stop->load())) return Came::kEnd;
+            if (over || (stop != nullptr && stop->load())) return InputEvent::kEnd;
             HeedSignals();
             if (TakeLineBroken()) ShowAgain();
             const int ready = ::poll(fds, 2, wait_ms);
-            if (ready < 0 && errno != EINTR) return Came::kEnd;
+            if (ready < 0 && errno != EINTR) return InputEvent::kEnd;
             uint64_t count = 0;
-            if (::read(woken, &count, sizeof count) > 0) return over ? Came::kEnd : Came::kWoken;
+            if (::read(woken, &count, sizeof count) > 0)
+                return over ? InputEvent::kEnd : InputEvent::kWoken;
             if (ready == 0) waited_ms += wait_ms;
-            if (most_ms >= 0 && waited_ms >= most_ms) return Came::kNone;
+            if (most_ms >= 0 && waited_ms >= most_ms) return InputEvent::kNone;
             if (ready <= 0 || fds[0].revents == 0) continue;
             const ssize_t got = ::read(STDIN_FILENO, &byte, 1);
-            if (got == 1) return Came::kByte;
-            if (got == 0 || errno != EINTR) return Came::kEnd;
+            if (got == 1) return InputEvent::kByte;
+            if (got == 0 || errno != EINTR) return InputEvent::kEnd;
         }
     }
 
@@ -88,12 +89,12 @@ struct LineEditor::State {
         for (;;) {
             char byte = 0;
             switch (NextByte(byte)) {
-                case Came::kWoken: return {How::kInterrupted};
-                case Came::kNone:
-                case Came::kEnd:
+                case InputEvent::kWoken: return {How::kInterrupted};
+                case InputEvent::kNone:
+                case InputEvent::kEnd:
                     if (text.empty()) return {};
                     return {How::kLine, std::move(text)};
-                case Came::kByte: break;
+                case InputEvent::kByte: break;
             }
             if (byte == '\n') {
                 NotePrompt(false);
@@ -168,10 +169,10 @@ template <typename State>
 bool TakeByte(State& state, int most_ms, bool& came) {
     char byte = 0;
     switch (state.NextByte(byte, most_ms)) {
-        case State::Came::kByte: state.keys.Take(byte); return came = true;
-        case State::Came::kNone: came = false; return true;
-        case State::Came::kWoken: state.why = LineEditor::How::kInterrupted; return false;
-        case State::Came::kEnd: state.why = LineEditor::How::kEnd; return false;
+        case State::InputEvent::kByte: state.keys.Take(byte); return came = true;
+        case State::InputEvent::kNone: came = false; return true;
+        case State::InputEvent::kWoken: state.why = LineEditor::How::kInterrupted; return false;
+        case State::InputEvent::kEnd: state.why = LineEditor::How::kEnd; return false;
     }
     return false;
 }

@@ -145,7 +145,7 @@ class Teller final : public train::TrainListener {
         const DType gradients = train::GradientTypeOf(trainer.options(), trainer.layout().dp);
         grad_dtype_ = train::FlagOf(gradients);
         OpenLog(next);
-        if (next_ == 0) TellConfig(trainer, steps);
+        if (next_ == 0) LogConfig(trainer, steps);
         next_ = next;
         told_ = 0;
         elapsed_s_ = 0;
@@ -173,7 +173,7 @@ class Teller final : public train::TrainListener {
         } else {
             PrintLine(line);
         }
-        for (const train::SampleText& sample : line.samples) TellSample(line.step, sample);
+        for (const train::SampleText& sample : line.samples) LogSample(line.step, sample);
         log_.Add(row);
     }
 
@@ -300,7 +300,7 @@ class Teller final : public train::TrainListener {
     }
     bool IsF16() const { return flags_.job.trainer.dtype == DType::kF16; }
 
-    void TellConfig(const train::Trainer& trainer, int64_t steps) const {
+    void LogConfig(const train::Trainer& trainer, int64_t steps) const {
         if (flags_.ds_config.empty()) return;
         train::TrainJob job = flags_.job;
         job.trainer.recompute = trainer.options().recompute;
@@ -313,7 +313,7 @@ class Teller final : public train::TrainListener {
     }
 
     // Prints one terminal line per line of the text, and escapes its control characters.
-    void TellSample(int64_t step, const train::SampleText& sample) const {
+    void LogSample(int64_t step, const train::SampleText& sample) const {
         if (flags_.common.json) {
             PostJson(
                 {{"step", step}, {"sample", {{"prompt", sample.prompt}, {"text", sample.text}}}});

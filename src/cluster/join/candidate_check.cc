@@ -23,7 +23,7 @@ void CandidateCheck::Ask(const JoinRequest& request, const std::vector<std::stri
     asked_ = {asked_.number + 1, request.rank, request.size, request.job, request.terms, reach};
     fit_ = false;
     moved_ns_ = 0;
-    asked_ns_ = NowNs();
+    requested_ns_ = NowNs();
     channel_.Send(FrameType::kExamine, Encode(asked_));
 }
 
@@ -40,7 +40,7 @@ void CandidateCheck::Turn() {
               fmt::format("silent for {} ms during the check whether it can be rank {}", silent_ms,
                           asked_.rank));
     }
-    if (IsAsked() && !fit_ && now - std::max(asked_ns_, moved_ns_) > kMostStillNs) {
+    if (IsRequested() && !fit_ && now - std::max(requested_ns_, moved_ns_) > kMostStillNs) {
         Blame(
             ErrorCode::kTimeout,
             fmt::format("it neither read nor computed for {} s during the check whether it can be "

@@ -27,13 +27,14 @@ class CandidateCheck {
     // Whether the answer takes so long (for example, because of a slow disk) that other workers
     // should join without this one.
     bool slow() const {
-        return IsAsked() && !fit_ && NowNs() - asked_ns_ > kSlowTimeouts * timeout_ms_ * kNsPerMs;
+        return IsRequested() && !fit_ &&
+               NowNs() - requested_ns_ > kSlowTimeouts * timeout_ms_ * kNsPerMs;
     }
     // Why the worker can't join; nullopt: it may. The text follows "b (10.0.0.2:51840) can't join:
     // " in messages.
     const std::optional<Error>& fault() const { return fault_; }
     // When the worker, whose answer is due, last made progress (NowNs); 0: never.
-    int64_t moved_ns() const { return IsAsked() && !fit_ ? moved_ns_ : 0; }
+    int64_t moved_ns() const { return IsRequested() && !fit_ ? moved_ns_ : 0; }
     // Tells the worker that it is rejected, if it is still connected. The worker then ends the
     // process that wanted to join.
     void SendAway(const Error& why);
@@ -43,14 +44,14 @@ class CandidateCheck {
   private:
     static constexpr int64_t kSlowTimeouts = 3;
 
-    bool IsAsked() const { return asked_.number > 0; }
+    bool IsRequested() const { return asked_.number > 0; }
     void OnFrame(FrameType type, View payload);
     void OnAnswer(const ExaminedMessage& answer);
     void Blame(ErrorCode code, std::string why);
 
     Channel channel_;
     int64_t timeout_ms_;
-    int64_t asked_ns_ = 0, heard_ns_ = 0, beat_ns_ = 0, moved_ns_ = 0;
+    int64_t requested_ns_ = 0, heard_ns_ = 0, beat_ns_ = 0, moved_ns_ = 0;
     int64_t progress_ = 0;  // in the worker's last heartbeat
     ExamineMessage asked_{.number = 0};
     bool fit_ = false;

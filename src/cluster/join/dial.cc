@@ -412,8 +412,8 @@ Result<Fd> DialForwarded(const std::string& address, uint16_t port, const Bytes&
     return FollowPath(address, port, key, {}, {"worker " + address, deadline, -1});
 }
 
-Result<PlaceAnswer> AskWorker(const std::string& address, const Bytes& key,
-                              const Deadline& deadline) {
+Result<PlaceAnswer> QueryWorker(const std::string& address, const Bytes& key,
+                                const Deadline& deadline) {
     const Fd over(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));  // readable once there is an answer
     std::optional<PlaceAnswer> answer;
     const LineTalk line{[] { return PlaceRequest{.take = false}; },

@@ -42,8 +42,8 @@ WorkerPath PathOf(const std::string& address);
 Result<Fd> DialForwarded(const std::string& address, uint16_t port, const Bytes& key,
                          const Deadline& deadline);
 // Asks a worker what it runs, and starts nothing there. Errors: as DialWorker.
-Result<PlaceAnswer> AskWorker(const std::string& address, const Bytes& key,
-                              const Deadline& deadline);
+Result<PlaceAnswer> QueryWorker(const std::string& address, const Bytes& key,
+                                const Deadline& deadline);
 // Dials the workers at `addresses`, all at the same time, which become ranks 1 and above. patient:
 // dials missing workers again until gathering.deadline, and logs which are missing; otherwise fails
 // if a worker does not answer in time. Fails at once if a worker refuses the key or the version.

@@ -103,7 +103,7 @@ void DialIn::Serve() {
             return;
         }
         if (admission_.has_value()) last_refusal_ = admission_->last_refusal();
-        DropTheGone();
+        DropDisconnected();
         for (Arrival& arrival : *arrivals) {
             SetKeepAlive(arrival.fd.get());
             // The new worker and the waiting workers together may fill a larger layout.
@@ -193,7 +193,7 @@ std::optional<std::string> DialIn::Judge(const DialHello& hello, bool proved) co
     return full ? std::optional(std::string("too many workers are waiting already")) : std::nullopt;
 }
 
-void DialIn::DropTheGone() {
+void DialIn::DropDisconnected() {
     std::erase_if(waiting_, [](const Waiting& waiting) {
         return waiting.check == nullptr && IsOver(waiting.arrival);
     });
@@ -201,7 +201,7 @@ void DialIn::DropTheGone() {
 
 std::optional<Arrival> DialIn::Next(const std::vector<int>& places) {
     const std::lock_guard lock(mutex_);
-    DropTheGone();
+    DropDisconnected();
     for (auto at = waiting_.begin(); at != waiting_.end() && !places.empty(); ++at) {
         const int asked = at->arrival.rank;
         const bool fits = asked == 0 || std::ranges::count(places, asked) > 0;
@@ -216,7 +216,7 @@ std::optional<Arrival> DialIn::Next(const std::vector<int>& places) {
 
 std::optional<Arrival> DialIn::NextFit(const std::vector<int>& places, const JoinRequest& request) {
     const std::lock_guard lock(mutex_);
-    DropTheGone();
+    DropDisconnected();
     std::vector<int> open = places;
     for (size_t i = 0; i < waiting_.size() && !open.empty(); ++i) {
         const int asked = waiting_[i].arrival.rank;
@@ -332,7 +332,7 @@ bool DialIn::ValidateJoiners(
     int size, int count, const JoinRequest& request,
     const std::function<std::vector<std::string>(const std::string& host)>& reach) {
     const std::lock_guard lock(mutex_);
-    DropTheGone();
+    DropDisconnected();
     const std::vector<size_t> joining = Joining(size);
     if (joining.size() < static_cast<size_t>(count)) return false;
     bool all = true;

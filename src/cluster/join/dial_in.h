@@ -101,7 +101,7 @@ class DialIn {
     Result<std::vector<Arrival>> AwaitCallers();
     int64_t DeferLocked(const Arrival& arrival, bool doubles = true);
     std::optional<std::string> Judge(const DialHello& hello, bool proved) const;
-    void DropTheGone();
+    void DropDisconnected();
     void TurnScreenings();
     int64_t NapMs() const;
     std::unique_ptr<CandidateCheck> BeginCheck(Arrival& arrival) const;

@@ -48,7 +48,7 @@ class Joiner final : public WorkerJoiner {
     bool Nap(const Fd& signals, int fd, int64_t ms) const;
     Status Call();
     Error NoJob(const std::string& why) const;
-    void SayOnce(LogLevel level, const std::string& text);
+    void LogEachOnce(LogLevel level, const std::string& text);
     int64_t PauseAfter(int status);
 
     Options options_;
@@ -77,7 +77,7 @@ Result<int> Joiner::Run() {
     return status;
 }
 
-void Joiner::SayOnce(LogLevel level, const std::string& text) {
+void Joiner::LogEachOnce(LogLevel level, const std::string& text) {
     if (text == last_logged_) return;
     last_logged_ = text;
     Log(level, "{}", text);
@@ -144,7 +144,8 @@ Result<int> Joiner::Serve(const Fd& signals) {
             held_.reset();
             if (failed && !Nap(signals, -1, kMostRejoinDialMs)) return 0;
         } else if (const Status called = Call(); called.ok()) {
-            SayOnce(LogLevel::kInfo, fmt::format("waiting at {} for a job; Ctrl-C ends", leader));
+            LogEachOnce(LogLevel::kInfo,
+                        fmt::format("waiting at {} for a job; Ctrl-C ends", leader));
             redial_ms = kFirstRedialMs;
             denied_ms = kDeniedRedialMs;
         } else {
@@ -154,9 +155,9 @@ Result<int> Joiner::Serve(const Fd& signals) {
             if (options_.wait_ms > 0 && idle_.expired()) return NoJob(error.message);
             // Between two jobs, rank 0 is away only for a moment.
             if (denied || redial_ms >= kLastingRedialMs) {
-                SayOnce(denied ? LogLevel::kWarning : LogLevel::kInfo,
-                        fmt::format("no job from {} yet: {}. Weft keeps trying; Ctrl-C ends",
-                                    leader, error.message));
+                LogEachOnce(denied ? LogLevel::kWarning : LogLevel::kInfo,
+                            fmt::format("no job from {} yet: {}. Weft keeps trying; Ctrl-C ends",
+                                        leader, error.message));
             }
             if (!Nap(signals, -1, denied ? denied_ms : redial_ms)) return 0;
             if (denied) denied_ms = std::min(2 * denied_ms, kMostDeniedRedialMs);

@@ -123,7 +123,7 @@ std::string OneEnded(const LinkTable& links) {
 }
 
 // Logs that data use another network than the one by which the user named a host.
-void TellOfAnotherNetwork(const std::string& peer, const std::string& named,
+void WarnOfAnotherNetwork(const std::string& peer, const std::string& named,
                           std::span<const net::HostAddress> mine, std::span<const net::Way> ways) {
     if (ways.empty() || ways[0].listen.substr(0, ways[0].listen.find('%')) == named) return;
     const auto by = std::ranges::find(mine, named, &net::HostAddress::host);
@@ -269,7 +269,7 @@ std::vector<std::vector<net::Way>> ClusterImpl::WaysToMe() const {
             !chosen || (!net::CommonNetwork(theirs.addresses, mine.addresses) && few_bytes());
         ways[peer] = net::WaysFrom(theirs.addresses, mine.addresses, any_net ? known[peer] : "");
         if (chosen || (rank_ != 0 && peer != 0)) continue;
-        TellOfAnotherNetwork(control_->Who(static_cast<int>(peer)), known[peer], mine.addresses,
+        WarnOfAnotherNetwork(control_->Who(static_cast<int>(peer)), known[peer], mine.addresses,
                              ways[peer]);
     }
     return ways;

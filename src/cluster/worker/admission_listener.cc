@@ -114,7 +114,7 @@ bool AdmissionListener::IsNews(const std::string& from, const std::string& why) 
 }
 
 // Tells a caller that proved the key why it is rejected.
-void AdmissionListener::TellWhy(const Caller& caller, const std::string& why) {
+void AdmissionListener::SendReason(const Caller& caller, const std::string& why) {
     Session session = caller.handshake->session();
     Bytes frame;
     SealFrame(session, frame, FrameType::kVerdict,
@@ -128,7 +128,7 @@ void AdmissionListener::TellWhy(const Caller& caller, const std::string& why) {
 bool AdmissionListener::LetsIn(const Caller& caller, bool proved) {
     const std::optional<std::string> why = judge_(caller.hello, proved);
     if (!why.has_value()) return true;
-    if (proved && !why->empty()) TellWhy(caller, *why);
+    if (proved && !why->empty()) SendReason(caller, *why);
     if (!why->empty()) Drop(caller, proved ? *why : *why + " (before it proved the key)");
     return false;
 }

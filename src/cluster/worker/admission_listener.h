@@ -73,7 +73,7 @@ class AdmissionListener {
     bool Drop(const Caller& caller, const std::string& why);
     bool IsNews(const std::string& from, const std::string& why);
     bool LetsIn(const Caller& caller, bool proved);
-    static void TellWhy(const Caller& caller, const std::string& why);
+    static void SendReason(const Caller& caller, const std::string& why);
 
     int listener_;
     PendingLimit limit_;

@@ -111,7 +111,7 @@ void CheckPath(HostView& view, const Path& path, const Reading& large, Findings&
         if (!fast) return;
         HostLink actual = *fast;
         actual.latency_s = *ms / 2 * 1e-3;
-        out.AskCost(LinkQuestion(view, actual, *fast));
+        out.EstimateCost(LinkQuestion(view, actual, *fast));
     } else if (Contains(small.text, " 0% packet loss")) {
         ReportPathMtu(view, path, link, out);
     } else if (!path.vpn) {

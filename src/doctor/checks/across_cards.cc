@@ -124,7 +124,7 @@ bool CheckProtocols(HostView& a, HostView& b, bool most_infiniband, Findings& ou
 }
 
 // Asks what it costs the host with the fastest card that the slowest card limits the link.
-void AskSlowestCost(Hosts hosts, Findings& out) {
+void EstimateSlowestCost(Hosts hosts, Findings& out) {
     std::optional<HostLink> slow, fast;
     HostView* owner = nullptr;
     for (const auto& host : hosts) {
@@ -136,7 +136,7 @@ void AskSlowestCost(Hosts hosts, Findings& out) {
         fast = link;
         owner = host.get();
     }
-    if (owner != nullptr) out.AskCost(LinkQuestion(*owner, *slow, *fast));
+    if (owner != nullptr) out.EstimateCost(LinkQuestion(*owner, *slow, *fast));
 }
 
 // ---- across-route: the interfaces over which hosts reach each other.
@@ -263,7 +263,7 @@ void CheckRoute(const Host& from, const Host& to, Findings& out) {
                                     ShellWord(to.name), mine.Text());
     if (fine) return;
     if (const auto slow = PortLink(*device)) {
-        out.AskCost(LinkQuestion(*from.view, *slow, FastLink(from, possible)));
+        out.EstimateCost(LinkQuestion(*from.view, *slow, FastLink(from, possible)));
     }
 }
 
@@ -337,7 +337,7 @@ void AcrossCards(Hosts hosts, Findings& out) {
     }
     if (speeds.size() > 1) {
         Report<found::kSpeedsDiffer>(out, TextOf(speeds));
-        AskSlowestCost(hosts, out);
+        EstimateSlowestCost(hosts, out);
     }
     if (vendors.size() > 1) {
         const bool rdma =

@@ -88,11 +88,11 @@ void ReportOk(Findings& out, fmt::format_string<const Args&...> read, const Args
 // Asks for the cost of the last finding. `change` receives two copies of `link` and sets them to
 // the actual link and to the expected link.
 template <typename Change>
-void AskLinkCost(Findings& out, const std::optional<HostLink>& link, Change change) {
+void EstimateLinkCost(Findings& out, const std::optional<HostLink>& link, Change change) {
     if (!link || out.empty()) return;
     HostLink actual = *link, expected = *link;
     change(actual, expected);
-    out.AskCost(LinkQuestion(out.view(), actual, expected));
+    out.EstimateCost(LinkQuestion(out.view(), actual, expected));
 }
 
 // "thunderbolt0: up, MTU 1500, 10.0.1.1". more: text after the state.

@@ -239,7 +239,7 @@ void RunGpuAccess(HostView& view, Findings& out) {
         const bool any = std::ranges::any_of(devices, [](const PciDevice& device) {
             return device.IsComputeGpu() || Contains(device.name, "NVIDIA");
         });
-        if (!any && KnowsAllPci(view)) Report<found::kNoGpu>(out);
+        if (!any && HasAllPci(view)) Report<found::kNoGpu>(out);
         return;
     }
     const std::vector<std::string> nodes = Numbered(view, "dev/dri", "renderD");
@@ -342,9 +342,9 @@ void RunGpuMemory(HostView& view, Findings& out) {
         if (severity == kOk) continue;
         CostQuestion question;
         question.host = FactsOf(view);
-        question.faulty.room_bytes = usable;
-        question.healthy.room_bytes = possible;
-        out.AskCost(question);
+        question.faulty.space_bytes = usable;
+        question.healthy.space_bytes = possible;
+        out.EstimateCost(question);
     }
 }
 

@@ -169,7 +169,7 @@ std::vector<NetDevice> IpoibDevices(HostView& view) {
     for (const NetDevice& device : NetDevices(view)) {
         const bool named =
             device.name.starts_with("ib") ||
-            (!view.Complete() && SaysInfiniband(CommandLike(view, "ip addr").text, device.name));
+            (!view.Complete() && IsInfiniband(CommandLike(view, "ip addr").text, device.name));
         if (IsIpoib(view, device, named)) found.push_back(device);
     }
     return found;

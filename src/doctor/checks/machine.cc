@@ -209,12 +209,12 @@ Modules ParseModules(std::string_view text) {
 }
 
 // Asks for the cost only if models run from this memory; a discrete GPU has its own.
-void AskMemoryCost(HostView& view, double share, Findings& out) {
+void EstimateMemoryCost(HostView& view, double share, Findings& out) {
     CostQuestion question;
     question.host = FactsOf(view);
     question.faulty.bandwidth_share = share;
     const bool own = question.host.unified_bytes <= 0 && !question.host.gpus.empty();
-    if (!own) out.AskCost(question);
+    if (!own) out.EstimateCost(question);
 }
 
 }  // namespace
@@ -440,16 +440,16 @@ void RunMemorySpeed(HostView& view, Findings& out) {
     if (modules.filled == 1 && modules.slots > 1 && whole) {
         Report<found::kMemoryOneModule>(out, read, modules.configured * 8e-3,
                                         modules.configured * 16e-3);
-        AskMemoryCost(view, 0.5, out);
+        EstimateMemoryCost(view, 0.5, out);
     } else if (whole && used > 0 && used < channels) {
         const double share = static_cast<double>(used) / static_cast<double>(channels);
         ReportAs<found::kMemoryChannels>(share <= 0.5 ? kWarn : kNote, out, read, used, channels,
                                          100 * share);
-        AskMemoryCost(view, share, out);
+        EstimateMemoryCost(view, share, out);
     } else if (modules.configured > 0 && modules.configured < modules.rated * 0.95) {
         const double share = modules.configured / modules.rated;
         Report<found::kMemorySlow>(out, read, modules.rated, 100 * share);
-        AskMemoryCost(view, share, out);
+        EstimateMemoryCost(view, share, out);
     } else {
         out.Ok(read);
     }

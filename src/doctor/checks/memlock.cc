@@ -98,7 +98,7 @@ void RunMemlock(HostView& view, Findings& out) {
         if (!proof.found() || LacksProvider(view, device)) continue;  // rdma-library reports it
         const bool fine = proof.text.starts_with("registered");
         ReportUnless<found::kMemlockDevice>(fine, out, device, Trim(proof.text), soft, needed);
-        if (!fine) out.AskCost(TcpQuestion(view));
+        if (!fine) out.EstimateCost(TcpQuestion(view));
     }
     if (!out.empty()) return;
     const auto bytes = Number(soft);
@@ -110,7 +110,7 @@ void RunMemlock(HostView& view, Findings& out) {
     ReportAs<found::kMemlockSmall>(severity, out, bytes ? SizeText(*bytes) : std::string(soft),
                                    tried.found() ? Trim(tried.text) : "not tried", needed,
                                    matters ? "" : "; it does not matter without an RDMA device");
-    if (severity == kFail) out.AskCost(TcpQuestion(view));
+    if (severity == kFail) out.EstimateCost(TcpQuestion(view));
 }
 
 void RunMemlockLogin(HostView& view, Findings& out) {
@@ -166,7 +166,7 @@ void RunMemlockSystemd(HostView& view, Findings& out) {
             Report<found::kUnitCut>(out, name, value);
         } else {
             Report<found::kUnitSmall>(out, name, value, UnlockUnit(view, name));
-            out.AskCost(TcpQuestion(view));
+            out.EstimateCost(TcpQuestion(view));
         }
     }
     if (!out.empty() || usual.empty()) return;

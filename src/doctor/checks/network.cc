@@ -201,7 +201,7 @@ void CheckCableLinks(HostView& view, Findings& out) {
         if (fine || gigabits <= 0) continue;
         HostLink actual{.kind = plan::LinkKind::kThunderbolt, .gigabits = gigabits};
         HostLink expected{.kind = plan::LinkKind::kThunderbolt, .gigabits = kFullGigabits};
-        out.AskCost(LinkQuestion(view, actual, expected));
+        out.EstimateCost(LinkQuestion(view, actual, expected));
     }
 }
 

@@ -104,9 +104,9 @@ bool LostLanes(double megabits, double most) {
     return megabits * 4 <= most || megabits == 25000 || (megabits == 50000 && most == 100000);
 }
 
-void AskSpeedCost(const NetDevice& device, double megabits, Findings& out) {
-    AskLinkCost(out, PortLink(device),
-                [&](HostLink&, HostLink& expected) { expected.gigabits = megabits / 1000; });
+void EstimateSpeedCost(const NetDevice& device, double megabits, Findings& out) {
+    EstimateLinkCost(out, PortLink(device),
+                     [&](HostLink&, HostLink& expected) { expected.gigabits = megabits / 1000; });
 }
 
 void CheckLanes(HostView& view, const NetDevice& device, double most, Findings& out) {
@@ -118,7 +118,7 @@ void CheckLanes(HostView& view, const NetDevice& device, double most, Findings& 
     ReportAs<found::kNicLanes>(fault ? kWarn : kNote, out, device.name, device.SpeedText(),
                                most / 1000, device.megabits / 8000, most / 8000,
                                ShellWord(device.name));
-    AskSpeedCost(device, most, out);
+    EstimateSpeedCost(device, most, out);
 }
 
 // The kernel's USB port of an adapter, "2-1.4"; "": not on USB.
@@ -178,7 +178,7 @@ void CheckSpeed(HostView& view, const NetDevice& device, Findings& out) {
         Report<found::kNicHalfDuplex>(out, read, name);
     } else if (slow) {
         Report<found::kNicSlow>(out, read, name, 1000 / device.megabits);
-        AskSpeedCost(device, 1000, out);
+        EstimateSpeedCost(device, 1000, out);
     } else if (device.megabits > 0) {
         out.Ok(read);
     }
@@ -272,8 +272,8 @@ void RunNicCoalescing(HostView& view, Findings& out) {
                                             adaptive ? ", adaptive" : "", kMaxDelayUs,
                                             ShellWord(device.name));
         if (fine) continue;
-        AskLinkCost(out, PortLink(device),
-                    [&](HostLink& actual, HostLink&) { actual.waits_s = *delay_us * 1e-6; });
+        EstimateLinkCost(out, PortLink(device),
+                         [&](HostLink& actual, HostLink&) { actual.waits_s = *delay_us * 1e-6; });
     }
 }
 

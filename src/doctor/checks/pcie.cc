@@ -97,8 +97,9 @@ void CheckBar(const PciDevice& card, Findings& out) {
 }
 
 // Asks for the cost of a link with the data rate of `now` instead of `most`.
-void AskPcieCost(const PciDevice& card, const PciLink& now, const PciLink& most, Findings& out) {
-    AskLinkCost(out, PortLink(out.view(), card), [&](HostLink& actual, HostLink& expected) {
+void EstimatePcieCost(const PciDevice& card, const PciLink& now, const PciLink& most,
+                      Findings& out) {
+    EstimateLinkCost(out, PortLink(out.view(), card), [&](HostLink& actual, HostLink& expected) {
         actual.most_bytes_s = DataBytes(now);
         expected.most_bytes_s = DataBytes(most);
     });
@@ -135,7 +136,7 @@ void CheckUpstream(const PciDevice& card, Findings& out) {
         out, card.Text(), card.now.Text(), narrow->address, narrow->now.Text(), RateText(min_rate),
         RateText(card.now.GigabytesPerSecond()), enough ? "; enough for its port" : "",
         enough ? "" : kMoveCard);
-    if (!enough) AskPcieCost(card, narrow->now, card.now, out);
+    if (!enough) EstimatePcieCost(card, narrow->now, card.now, out);
 }
 
 // ---- pcie-errors: errors that a retransmission corrected, and errors that it could not.
@@ -319,7 +320,7 @@ void RunPcieLink(HostView& view, Findings& out) {
         const bool slow =
             judgement != LinkJudgement::kFull && judgement != LinkJudgement::kBridgeHidden;
         if (out.Count() > before && slow && card.IsNetwork()) {
-            AskPcieCost(card, card.now, card.most, out);
+            EstimatePcieCost(card, card.now, card.most, out);
         }
     }
     if (denied && out.empty()) Report<found::kLinkDenied>(out);
@@ -375,7 +376,7 @@ void RunPcieErrors(HostView& view, Findings& out) {
 void RunPcieAbsent(HostView& view, Findings& out) {
     const std::vector<PciDevice>& devices = PciDevices(view);
     CheckListed(devices, out);
-    if (!KnowsAllPci(view)) return;
+    if (!HasAllPci(view)) return;
     CheckLogged(view, out);
     if (!out.empty()) return;
     for (const CardDriver& driver : kCardDrivers) {

@@ -71,7 +71,7 @@ bool HasSlingshot(HostView& view) {
 
 // Whether the host is known to have no RDMA device. (Empty output may mean that the program is not
 // installed.)
-bool KnowsThereIsNone(HostView& view, const std::string& driver, std::string_view module) {
+bool StatesNone(HostView& view, const std::string& driver, std::string_view module) {
     if (view.Complete() || view.Has("sys/class/infiniband")) return true;
     for (const char* command : {"ibv_devices", "ibv_devinfo"}) {
         const std::string text = CommandLike(view, command).text;
@@ -106,13 +106,13 @@ void CheckModules(HostView& view, Findings& out) {
     for (const NetDevice& device : CardDevices(view)) {
         const char* module = RdmaModule(view, device);
         if (module == nullptr) continue;
-        const bool known = KnowsThereIsNone(view, device.driver, module);
+        const bool known = StatesNone(view, device.driver, module);
         ReportAs<found::kRdmaNoDevice>(known && IsForRanks(view, device) ? kWarn : kNote, out,
                                        device.name, device.driver, module);
         std::optional<HostLink> link = PortLink(device);
         if (!link) return;
         link->kind = plan::LinkKind::kRoce;
-        return out.AskCost(TcpQuestion(view, link));
+        return out.EstimateCost(TcpQuestion(view, link));
     }
 }
 
@@ -163,7 +163,7 @@ void CheckGids(HostView& view, const RdmaPort& port, bool other, Findings& out) 
                                : AddAddress(view, interfaces.front()));
         if (other) return;
     }
-    out.AskCost(TcpQuestion(view, PortLink(port)));
+    out.EstimateCost(TcpQuestion(view, PortLink(port)));
 }
 
 // ---- rdma-library: the user-space part of RDMA.
@@ -197,7 +197,7 @@ Package ReadPackage(HostView& view) {
         const bool absent = reading.found() && !PackageVersion(reading.text) &&
                             Contains(reading.text, "libibverbs");
         // A tool that could not run gives no answer.
-        const bool denied = reading.refused() && WhatIsSaid(reading.text) != Said::kOutput;
+        const bool denied = reading.refused() && ClassifyOutput(reading.text) != Said::kOutput;
         package.missing = package.missing || absent || (reading.refused() && !denied);
         if (reading.found() && !absent) package.version = Trim(reading.text);
     }
@@ -272,7 +272,7 @@ bool CheckProviders(HostView& view, Findings& out) {
         Report<found::kRdmaProvider>(
             out, port.device, library.Text(),
             library.providers.empty() ? "none that is known" : Joined(library.providers));
-        out.AskCost(TcpQuestion(view));
+        out.EstimateCost(TcpQuestion(view));
         return true;
     }
     return false;
@@ -333,10 +333,11 @@ bool IsMeantToBeUsed(HostView& view, const RdmaPort& port) {
     return plugged;
 }
 
-void AskRateCost(const RdmaPort& port, double gigabits, Findings& out) {
+void EstimateRateCost(const RdmaPort& port, double gigabits, Findings& out) {
     const auto link = PortLink(port);
     if (!link || gigabits <= link->gigabits) return;
-    AskLinkCost(out, link, [&](HostLink&, HostLink& expected) { expected.gigabits = gigabits; });
+    EstimateLinkCost(out, link,
+                     [&](HostLink&, HostLink& expected) { expected.gigabits = gigabits; });
 }
 
 void CheckActive(const RdmaPort& port, Findings& out) {
@@ -351,10 +352,10 @@ void CheckActive(const RdmaPort& port, Findings& out) {
         out.Ok(read);
     } else if (Contains(port.rate, "(1X")) {  // one of four lanes: "25 Gb/sec (1X EDR)"
         Report<found::kPortOneLane>(out, read, port.gigabits / 8, port.gigabits / 2);
-        AskRateCost(port, port.gigabits * 4, out);
+        EstimateRateCost(port, port.gigabits * 4, out);
     } else if (slow || sdr) {
         Report<found::kPortSlow>(out, read, generation, port.gigabits / 8);
-        AskRateCost(port, min_rate, out);
+        EstimateRateCost(port, min_rate, out);
     } else if (Contains(port.rate, "DDR") && port.gigabits <= 20) {
         // DDR is also the full speed of cards before ConnectX-2.
         Report<found::kPortDdr>(out, read, generation);
@@ -468,13 +469,13 @@ void RunRdmaAccess(HostView& view, Findings& out) {
         if (!proven.empty()) return Report<found::kRdmaAccessFine>(out, proven);
         if (HasTag(view, "container")) return Report<found::kRdmaNotInContainer>(out);
         Report<found::kRdmaNoNode>(out);
-        return out.AskCost(TcpQuestion(view));
+        return out.EstimateCost(TcpQuestion(view));
     }
     for (const std::string& device : devices) {
         const Reading access = view.Probe("access/dev/infiniband/" + device);
         if (!access.found() || Trim(access.text) == "rw") continue;
         Report<found::kRdmaDenied>(out, device, Trim(access.text));
-        return out.AskCost(TcpQuestion(view));
+        return out.EstimateCost(TcpQuestion(view));
     }
     Report<found::kRdmaAccessFine>(out, "/dev/infiniband: " + Joined(devices));
 }
@@ -517,7 +518,7 @@ void RunRdmaMtu(HostView& view, Findings& out) {
                                           8192 / size, 100 * share(size), 100 * share(kMaxSize),
                                           SetMtu(view, name, 9000));
             if (fine) continue;
-            AskLinkCost(out, PortLink(port), [&](HostLink& actual, HostLink&) {
+            EstimateLinkCost(out, PortLink(port), [&](HostLink& actual, HostLink&) {
                 actual.share = share(size) / share(kMaxSize);
             });
         }

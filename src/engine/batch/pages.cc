@@ -32,7 +32,7 @@ void PagePool::Hold(int32_t page) {
     Change(page, at(page).holders + 1, at(page).cached);
 }
 
-void PagePool::LetGo(int32_t page) {
+void PagePool::Release(int32_t page) {
     Change(page, at(page).holders - 1, at(page).cached);
 }
 

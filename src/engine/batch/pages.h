@@ -22,7 +22,7 @@ class PagePool {
     // Returns a free page, which the caller then holds. The pool must have a free page.
     int32_t Take();
     void Hold(int32_t page);
-    void LetGo(int32_t page);
+    void Release(int32_t page);
     // The prefix cache takes or drops its hold on a page. It holds a page at most once.
     void SetCached(int32_t page, bool cached);
     int holders(int32_t page) const { return pages_[static_cast<size_t>(page)].holders; }

@@ -150,7 +150,7 @@ void PrefixCache::Insert(const PrefixSpace& space, std::span<const int32_t> toke
             next = Make(node, block, pages[i]);
         } else if (next->page != pages[i]) {
             pool_.Hold(next->page);
-            pool_.LetGo(pages[i]);
+            pool_.Release(pages[i]);
             pages[i] = next->page;
         }
         node = next;

@@ -82,7 +82,7 @@ void Scheduler::Remove(Sequence* sequence) {
 void Scheduler::ReleasePages(Sequence& sequence) {
     DropCopy(sequence);
     ReleaseSlots(sequence);
-    for (const int32_t page : sequence.pages) pool_.LetGo(page);
+    for (const int32_t page : sequence.pages) pool_.Release(page);
     sequence.pages.clear();
     sequence.computed = 0;
 }
@@ -137,7 +137,7 @@ void Scheduler::FindPrefix(Sequence& s) {
     const int64_t known = whole * options_.page_tokens + part.tokens;
     if (known <= s.computed) return;  // and no whole page was found
     while (static_cast<int64_t>(s.pages.size()) > had) {
-        pool_.LetGo(s.pages.back());
+        pool_.Release(s.pages.back());
         s.pages.pop_back();
     }
     s.pages.insert(s.pages.end(), found_.begin(), found_.end());
@@ -149,7 +149,7 @@ void Scheduler::FindPrefix(Sequence& s) {
 // The tokens of the copy are computed instead.
 void Scheduler::DropCopy(Sequence& s) {
     if (s.copy.tokens == 0) return;
-    pool_.LetGo(s.copy.page);
+    pool_.Release(s.copy.page);
     s.computed -= s.copy.tokens;
     s.copy = {};
 }
@@ -494,7 +494,7 @@ void Scheduler::Advance(Sequence& s, int64_t rows) {
 void Scheduler::Commit(std::span<const PlannedRows> planned) {
     for (const PlannedRows& plan : planned) {
         Sequence& s = *plan.sequence;
-        if (s.copy.tokens > 0) pool_.LetGo(s.copy.page);
+        if (s.copy.tokens > 0) pool_.Release(s.copy.page);
         s.copy = {};
         const int64_t rows = plan.rows - plan.drafted;
         Advance(s, rows);
@@ -514,7 +514,7 @@ void Scheduler::EndDraft(Sequence& s) {
     s.draft.clear();
     if (has_state()) KeepDraftState(s);
     while (static_cast<int64_t>(s.pages.size()) > PagesFor(s.computed + 1)) {
-        pool_.LetGo(s.pages.back());
+        pool_.Release(s.pages.back());
         s.pages.pop_back();
     }
 }

@@ -294,9 +294,9 @@ class Scheduler {
     // Whether a sequence waits for PlanRestore.
     bool seeks() const;
     // The cached pages of a text, up to its last cached state if the model has recurrent state, and
-    // that state: with their keys. They stay until LetGo.
+    // that state: with their keys. They stay until Release.
     std::vector<KeyedPage> HoldCached(const PrefixSpace& space, std::span<const int32_t> tokens);
-    void LetGo(std::span<const KeyedPage> held);
+    void Release(std::span<const KeyedPage> held);
     // The keys of the first pages of a text, and of the state after them. Their places are 0.
     std::vector<KeyedPage> KeysOf(const PrefixSpace& space, std::span<const int32_t> tokens,
                                   int64_t pages, bool state) const;

@@ -88,8 +88,8 @@ std::vector<KeyedPage> Scheduler::HoldCached(const PrefixSpace& space,
     return held;
 }
 
-void Scheduler::LetGo(std::span<const KeyedPage> held) {
-    for (const KeyedPage& page : held) (page.is_state ? slots_ : pool_).LetGo(page.place);
+void Scheduler::Release(std::span<const KeyedPage> held) {
+    for (const KeyedPage& page : held) (page.is_state ? slots_ : pool_).Release(page.place);
 }
 
 // ---- Restoring ----------------------------------------------------------------------------------
@@ -131,8 +131,8 @@ int64_t Scheduler::StatePages(const Sequence& s, int64_t most) {
     std::vector<int32_t> pages;
     const int32_t slot =
         cache_.ExtendToState(s.space(), s.tokens, 0, most * options_.page_tokens, pages);
-    for (const int32_t page : pages) pool_.LetGo(page);
-    if (slot >= 0) slots_.LetGo(slot);
+    for (const int32_t page : pages) pool_.Release(page);
+    if (slot >= 0) slots_.Release(slot);
     return static_cast<int64_t>(pages.size());
 }
 
@@ -169,7 +169,7 @@ bool Scheduler::PlanRestoreOf(Sequence& s, const KeptPages& kept, int64_t most, 
     const bool starts = room && s.restored == 0 && s.seek_most < 0;
     if (starts) stats_.kept_asked += tokens - in_cache * options_.page_tokens;
     while (found > 0 && std::cmp_greater(plan.path.size(), found)) {
-        pool_.LetGo(plan.path.back());
+        pool_.Release(plan.path.back());
         plan.path.pop_back();
     }
     const auto known = static_cast<int64_t>(plan.path.size());
@@ -214,7 +214,7 @@ void Scheduler::EndRestore(RestorePlan& plan, int64_t count) {
         } else if (std::cmp_less(i, count)) {
             plan.path.push_back(page.place);
         } else {
-            pool_.LetGo(page.place);
+            pool_.Release(page.place);
         }
     }
     const auto pages = static_cast<int64_t>(plan.path.size());
@@ -234,8 +234,8 @@ void Scheduler::EndRestore(RestorePlan& plan, int64_t count) {
             s->seek_most = lacks_state ? pages - 1 : pages;
         }
     }
-    if (slot >= 0) slots_.LetGo(slot);
-    for (const int32_t page : plan.path) pool_.LetGo(page);
+    if (slot >= 0) slots_.Release(slot);
+    for (const int32_t page : plan.path) pool_.Release(page);
     plan.sequence = nullptr;
     plan.path.clear();
     plan.pages.clear();

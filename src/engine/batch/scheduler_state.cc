@@ -25,10 +25,10 @@ int32_t Scheduler::TakeBorderSlot() {
 
 void Scheduler::ReleaseSlots(Sequence& s) {
     for (int32_t* slot : {&s.slot, &s.state_from}) {
-        if (*slot >= 0) slots_.LetGo(std::exchange(*slot, -1));
+        if (*slot >= 0) slots_.Release(std::exchange(*slot, -1));
     }
-    for (const Sequence::Border& border : s.borders) slots_.LetGo(border.slot);
-    for (const int32_t slot : s.draft_slots) slots_.LetGo(slot);
+    for (const Sequence::Border& border : s.borders) slots_.Release(border.slot);
+    for (const int32_t slot : s.draft_slots) slots_.Release(slot);
     s.borders.clear();
     s.draft_slots.clear();
     s.last_border = 0;
@@ -42,11 +42,11 @@ void Scheduler::FindState(Sequence& s, int64_t most) {
     const int32_t state = cache_.ExtendToState(s.space(), s.tokens, had, most, found_);
     if (state < 0) return;
     while (static_cast<int64_t>(s.pages.size()) > had) {
-        pool_.LetGo(s.pages.back());
+        pool_.Release(s.pages.back());
         s.pages.pop_back();
     }
     s.pages.insert(s.pages.end(), found_.begin(), found_.end());
-    if (s.state_from >= 0) slots_.LetGo(s.state_from);
+    if (s.state_from >= 0) slots_.Release(s.state_from);
     s.state_from = state;
     s.computed = static_cast<int64_t>(s.pages.size()) * options_.page_tokens;
 }
@@ -64,11 +64,11 @@ void Scheduler::PlanState(Sequence& s, int64_t rows, int64_t drafted, int32_t fi
                           StepData::Sequence& of_step) {
     WEFT_CHECK(s.slot >= 0);
     // Borders of a step that was planned and did not run.
-    for (const Sequence::Border& border : std::exchange(s.borders, {})) slots_.LetGo(border.slot);
+    for (const Sequence::Border& border : std::exchange(s.borders, {})) slots_.Release(border.slot);
     of_step.state_from = s.state_from >= 0 ? s.state_from : s.computed > 0 ? s.slot : -1;
     of_step.state_to = s.slot;
     while (std::cmp_greater(s.draft_slots.size(), drafted)) {
-        slots_.LetGo(s.draft_slots.back());
+        slots_.Release(s.draft_slots.back());
         s.draft_slots.pop_back();
     }
     s.drafted_from = s.computed + rows;
@@ -99,7 +99,7 @@ void Scheduler::PlanBorders(Sequence& s, int64_t rows, int32_t first_row,
 
 // The cache keeps only the last border of an answer.
 void Scheduler::CommitState(Sequence& s) {
-    if (s.state_from >= 0) slots_.LetGo(std::exchange(s.state_from, -1));
+    if (s.state_from >= 0) slots_.Release(std::exchange(s.state_from, -1));
     const auto first = [&](int64_t tokens) {
         return std::span<const int32_t>(s.tokens).first(static_cast<size_t>(tokens));
     };
@@ -109,7 +109,7 @@ void Scheduler::CommitState(Sequence& s) {
         if (said) s.last_border = tokens;
         cache_.InsertState(s.space(), first(tokens), slot);
         if (!said) SaveState(s, tokens, slot);
-        slots_.LetGo(slot);
+        slots_.Release(slot);
     }
 }
 
@@ -120,7 +120,7 @@ void Scheduler::KeepDraftState(Sequence& s) {
     const auto kept = static_cast<size_t>(s.computed - s.drafted_from);
     WEFT_CHECK(kept <= s.draft_slots.size());
     if (kept < s.draft_slots.size()) std::swap(s.slot, s.draft_slots[kept]);
-    for (const int32_t slot : std::exchange(s.draft_slots, {})) slots_.LetGo(slot);
+    for (const int32_t slot : std::exchange(s.draft_slots, {})) slots_.Release(slot);
 }
 
 }  // namespace weft::engine

@@ -90,15 +90,15 @@ const DraftHead::Row* DraftHead::Find(int64_t id) const {
 Status DraftHead::Run() {
     step_.number = ++*number_;
     step_.asks.clear();
-    if (rank_->layout().pp > 1) AskForRows(rank_->hyper().vocab);
+    if (rank_->layout().pp > 1) RequestRows(rank_->hyper().vocab);
     return rank_->Run(step_);
 }
 
-// The last stage has the output rows, and sends rank 0 what a RowAsk names. A judge of drafts needs
-// the probabilities of all tokens.
-void DraftHead::AskForRows(int64_t vocab) {
+// The last stage has the output rows, and sends rank 0 what a RowRequest names. A judge of drafts
+// needs the probabilities of all tokens.
+void DraftHead::RequestRows(int64_t vocab) {
     for (const Output& output : outputs_) {
-        RowAsk ask;
+        RowRequest ask;
         const Going& going = going_[output.index];
         if (going.text->own == nullptr && !rank_->maps_drafts()) {
             ask = going.sampler.Ask(false, vocab, output.place);

@@ -81,7 +81,7 @@ class DraftHead final : public Drafter {
     void NextBlocks();
     Status OneByOne();
     Status AtOnce();
-    void AskForRows(int64_t vocab);
+    void RequestRows(int64_t vocab);
     Status Run();
 
     Rank* rank_ = nullptr;

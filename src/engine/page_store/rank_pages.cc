@@ -178,7 +178,7 @@ std::string RankPages::SlotPath(const std::string& name, int rank) const {
 }
 
 // Older files of the same name are replaced.
-Status RankPages::CheckRoom(const std::string& path, int64_t bytes) const {
+Status RankPages::CheckFreeSpace(const std::string& path, int64_t bytes) const {
     const auto check = [&](const std::string& folder, int64_t most, const char* whose,
                            const char* part) -> Status {
         const int64_t all = SlotBytesIn(folder, path) + bytes;
@@ -228,7 +228,7 @@ Result<RankPages::SlotOutcome> RankPages::SaveSlot(const std::string& name, int 
         const Status made = MakeOwnFolder("--slot-save-path", path.substr(0, path.rfind('/')));
         if (!made.ok()) return SlotOutcome{0, made.error()};
     }
-    if (const Status room = CheckRoom(SlotPath(name, 0), host_bytes); !room.ok()) {
+    if (const Status room = CheckFreeSpace(SlotPath(name, 0), host_bytes); !room.ok()) {
         return SlotOutcome{0, room.error()};
     }
     auto written = WriteSlotFile(path, head, read_entries);

@@ -106,7 +106,7 @@ class RankPages {
         std::shared_ptr<std::vector<std::byte>> bytes;
     };
     Status ReadAll(std::span<const Unkept> pages);
-    Status CheckRoom(const std::string& path, int64_t bytes) const;
+    Status CheckFreeSpace(const std::string& path, int64_t bytes) const;
     Status CheckSlot(const SlotFile& file, const Sha256Digest& set, size_t entries) const;
     const Share& ShareOf(const KeyedPage& page) const { return page.is_state ? states_ : pages_; }
 

@@ -29,12 +29,12 @@ int64_t WholePages(int64_t tokens, int64_t page) {
 
 }  // namespace
 
-int64_t TokensThatFit(std::span<const CacheRoom> rooms, double share) {
+int64_t TokensThatFit(std::span<const CacheSpace> rooms, double share) {
     struct Sum {
         double free = 0, fixed = 0, token = 0;
     };
     std::map<std::string_view, Sum> sums;
-    for (const CacheRoom& room : rooms) {
+    for (const CacheSpace& room : rooms) {
         Sum& sum = sums[room.memory];
         sum.free = std::max(sum.free, static_cast<double>(room.free_bytes));
         sum.fixed += static_cast<double>(room.fixed_bytes);

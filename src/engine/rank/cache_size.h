@@ -19,7 +19,7 @@
 namespace weft::engine {
 
 // The needs of one rank in one memory.
-struct CacheRoom {
+struct CacheSpace {
     std::string memory;        // the host and the memory; ranks with equal texts share it
     uint64_t free_bytes = 0;   // 0: unknown
     uint64_t fixed_bytes = 0;  // all that the rank needs besides the cache
@@ -28,7 +28,7 @@ struct CacheRoom {
 // Tokens of KV cache for which all memories have room. The cache gets at most 0.4 of what is free,
 // and leaves a tenth of it free beside what the ranks need. share: as Job::cache_share. 0: a memory
 // with a part of the cache is full or its size is unknown.
-int64_t TokensThatFit(std::span<const CacheRoom> rooms, double share);
+int64_t TokensThatFit(std::span<const CacheSpace> rooms, double share);
 
 // Rounds job.ctx and job.kv_tokens to whole pages of the device, limits job.ctx to the model's
 // context, and fills in whichever of the two is 0 with its largest size, which FitCache reduces

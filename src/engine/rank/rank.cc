@@ -66,7 +66,7 @@ Result<std::unique_ptr<Rank>> Rank::Make(const Job& job, cluster::Cluster& clust
     rank->source_ = std::move(source);
     rank->device_ = std::move(device);
     cluster.SetPhase("load");
-    rank->TellProgress();
+    rank->ReportProgress();
     WEFT_TRY(rank->Plan());
     return rank;
 }
@@ -135,7 +135,7 @@ Rank::~Rank() {
     cluster_.SetProgress(nullptr);
 }
 
-void Rank::TellProgress() {
+void Rank::ReportProgress() {
     cluster_.SetProgress([this] {
         if (idle_.load(std::memory_order_relaxed)) idle_ticks_.fetch_add(1);
         return Progress() + (other_ == nullptr ? 0 : other_->Progress());
@@ -145,7 +145,7 @@ void Rank::TellProgress() {
 void Rank::CountProgressOf(const Rank* other) {
     cluster_.SetProgress(nullptr);
     other_ = other;
-    TellProgress();
+    ReportProgress();
 }
 
 // Makes the tensor group, unless ChooseLayout has made it, and its table.
@@ -310,7 +310,7 @@ Status Rank::LoadFed(const std::vector<program::ValueId>& weights) {
         WEFT_CHECK(fed != nullptr);
         fed->Connect(world_.get());
         WEFT_TRY(LoadAll(weights));
-        return fed->SayDone();
+        return fed->LogDone();
     }
     std::atomic<bool> stop{false};
     Status served;
@@ -514,7 +514,7 @@ Status Rank::CheckStepRows(const StepData& step) const {
         good = good && (!hyper_.has_state() || SlotsFit(s, job_.state_slots));
     }
     good = good && (step.asks.empty() || step.asks.size() == step.output_rows.size());
-    for (const RowAsk& ask : step.asks) good = good && ask.top <= hyper_.vocab;
+    for (const RowRequest& ask : step.asks) good = good && ask.top <= hyper_.vocab;
     for (const auto& [from, to] : step.copies) good = good && is_page(from) && is_page(to);
     if (good) return {};
     return MakeError(ErrorCode::kCorrupt,

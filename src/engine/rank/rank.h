@@ -208,7 +208,7 @@ class Rank {
     Status CompileOn(const std::string& name, Experts experts = Experts::kAsAsked);
     bool MayShareExperts(const Status& compiled) const;
     Status MoveToCpu(const std::string& why);
-    void TellProgress();
+    void ReportProgress();
     Status CheckPlaces();
     Status CheckDevices();
     std::string UnlikeText(size_t rank, size_t other, const std::vector<std::string>& all) const;
@@ -281,7 +281,7 @@ class Rank {
     backend::Communicators StepGroups(const StepData& step) {
         if (stages_) {
             const bool logits = job_.outputs == model::Outputs::kLogits;
-            stages_->Expect(logits ? std::span(step.asks) : std::span<const RowAsk>());
+            stages_->Expect(logits ? std::span(step.asks) : std::span<const RowRequest>());
         }
         backend::Communicators groups{tensor_.get(), stages_ ? &*stages_ : nullptr};
         if (tensor_ != nullptr) groups.wire = wire_;

@@ -220,7 +220,7 @@ Result<Rank::Speeds> Rank::MeasureSpeeds(double piece_bytes, const AfterSpeed& t
                              {.ready = ready, .piece_bytes = piece_bytes, .then = then}));
     WEFT_ASSIGN(const std::vector<std::string> all,
                 cluster_.AllGather("speed",
-                                   fmt::format("{:.0f} {} {}", speed.bytes_per_s, speed.room_bytes,
+                                   fmt::format("{:.0f} {} {}", speed.bytes_per_s, speed.space_bytes,
                                                device->info().name),
                                    Deadline::In(kPlacesMs)));
     Speeds speeds;
@@ -228,7 +228,7 @@ Result<Rank::Speeds> Rank::MeasureSpeeds(double piece_bytes, const AfterSpeed& t
         char* end = nullptr;
         RankSpeed& its = speeds.ranks.emplace_back();
         its.bytes_per_s = std::strtod(one.c_str(), &end);
-        its.room_bytes = std::strtoull(end, &end, 10);
+        its.space_bytes = std::strtoull(end, &end, 10);
         speeds.text += fmt::format("{}rank {} ({}) {:.1f} GB/s", speeds.text.empty() ? "" : ", ",
                                    speeds.ranks.size() - 1, *end == ' ' ? end + 1 : "?",
                                    its.bytes_per_s * 1e-9);
@@ -470,7 +470,7 @@ Status Rank::Compile() {
     }
     WEFT_ASSIGN(executable_, device_->Compile({program_}, compile));
     running_.store(executable_.get(), std::memory_order_release);
-    TellProgress();
+    ReportProgress();
     executable_->SetTracing(job_.trace);
     executable_->transfers().SetChecking(job_.verify);
     return {};
@@ -670,7 +670,7 @@ Status Rank::AgreeOnCache() {
     WEFT_ASSIGN(const std::vector<std::string> all,
                 cluster_.AllGather("KV cache", CacheText(), Deadline::In(kPlacesMs)));
     const int64_t ctx = job_.ctx, tokens = job_.kv_tokens;
-    std::vector<CacheRoom> rooms;
+    std::vector<CacheSpace> rooms;
     bool kept = false;
     for (size_t rank = 0; rank < all.size(); ++rank) {
         std::istringstream lines(all[rank]);
@@ -680,9 +680,9 @@ Status Rank::AgreeOnCache() {
             kept = true;
         }
         const std::string& host = cluster_.host(static_cast<int>(rank)).boot_id;
-        for (CacheRoom room; !kept &&
-                             lines >> room.free_bytes >> room.fixed_bytes >> room.token_bytes &&
-                             std::getline(lines, word);) {
+        for (CacheSpace room; !kept &&
+                              lines >> room.free_bytes >> room.fixed_bytes >> room.token_bytes &&
+                              std::getline(lines, word);) {
             room.memory = host + word;
             rooms.push_back(room);
         }

@@ -1,5 +1,5 @@
-// RowAsk: which part of a row of logits rank 0 requests from another pipeline stage. RowAnswer: the
-// answer.
+// RowRequest: which part of a row of logits rank 0 requests from another pipeline stage. RowAnswer:
+// the answer.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@ struct RowChain {
     bool operator==(const RowChain&) const = default;
 };
 
-struct RowAsk {
+struct RowRequest {
     enum class Kind : int32_t { kAll, kBest, kToken } kind = Kind::kAll;
     int32_t top = 0;  // kBest: number of largest logits
     RowChain chain;   // kToken: options with which the stage draws a token
-    bool operator==(const RowAsk&) const = default;
+    bool operator==(const RowRequest&) const = default;
 };
 
 struct RowAnswer {
-    RowAsk::Kind kind = RowAsk::Kind::kAll;
+    RowRequest::Kind kind = RowRequest::Kind::kAll;
     size_t columns = 0;
     // kBest: the largest logits. kToken: the drawn token (-1 if a logit is not finite), with the
     // row's largest logit.

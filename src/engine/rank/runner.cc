@@ -126,7 +126,7 @@ int StepRunner::PendingJoiners() {
 
 Status StepRunner::PlanGrowth(int waiting) {
     const int ranks = cluster_->size();
-    WEFT_ASSIGN(const int count, RoomFor(waiting, job_, ranks, asked_, *rank_));
+    WEFT_ASSIGN(const int count, SpaceFor(waiting, job_, ranks, asked_, *rank_));
     std::vector<int> kept(static_cast<size_t>(ranks + count));
     std::iota(kept.begin(), kept.end(), 0);
     WEFT_ASSIGN(const Job job, ReplanJob(job_, ranks, kept, &asked_));

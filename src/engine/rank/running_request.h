@@ -15,12 +15,12 @@ namespace weft::engine {
 // The next token of an answer, and what is reported about it.
 struct Drawn {
     Verdict verdict;
-    SaidToken said;
+    GeneratedToken said;
 };
 
 // Log-probabilities of the token and of the `count` likeliest tokens. Errors: those of CheckBest.
-Result<SaidToken> ChancesOf(std::span<const float> logits, int32_t token, int count,
-                            Weights& weights);
+Result<GeneratedToken> ChancesOf(std::span<const float> logits, int32_t token, int count,
+                                 Weights& weights);
 
 struct Engine::RunningRequest {
     RunningRequest(Request r, std::shared_ptr<Listener> l, const tokenizer::Tokenizer& tokenizer,
@@ -48,11 +48,11 @@ struct Engine::RunningRequest {
         wanted.whole = wanted.whole || request.logprobs >= 0 || sequence.scored();
     }
 
-    // The smallest RowAsk that suffices to sample the next token from row `place` of a step in
+    // The smallest RowRequest that suffices to sample the next token from row `place` of a step in
     // which `guesses` rows verify drafts. If the draft ends the reasoning, later rows of the step
     // are constrained. If rows before this one may have forced tokens, which take no random number,
     // the number of this row's draw is unknown.
-    RowAsk Ask(int64_t place, int64_t guesses, int64_t columns) const {
+    RowRequest Ask(int64_t place, int64_t guesses, int64_t columns) const {
         const bool masked = guesses > 0 ? request.matcher.has_value() : constrained();
         const bool judged = drafts.own && place < guesses;
         const bool forces = place > 0 && reasoning.MayForce(place);
@@ -76,9 +76,9 @@ struct Engine::RunningRequest {
     AnswerDrafts drafts;
     size_t drafted_at = 0;  // length of the text when a draft (perhaps empty) was last chosen
     std::optional<Pooler> pooler;
-    std::vector<SaidToken> scores;  // scores of the prompt's tokens, from the second on, that were
-                                    // already reported
-    int64_t most = 0;               // most tokens to generate
+    std::vector<GeneratedToken> scores;  // scores of the prompt's tokens, from the second on, that
+                                         // were already reported
+    int64_t most = 0;  // most tokens to generate
     int64_t said = 0;
     int64_t steps = 0, drafted = 0, accepted = 0;  // see Ending
     int64_t mask_steps = 0;                        // see MaskBudget

@@ -89,11 +89,11 @@ std::function<Status()> PieceOf(backend::Executable& executable, size_t count) {
 }
 
 // Moves what exceeds the room of a rank to the others, in proportion to their speeds.
-std::vector<double> WithinRoom(std::vector<double> shares, std::span<const RankSpeed> units,
-                               uint64_t model_bytes) {
+std::vector<double> WithinSpace(std::vector<double> shares, std::span<const RankSpeed> units,
+                                uint64_t model_bytes) {
     const auto most = [&](size_t i) {
-        if (units[i].room_bytes == 0 || model_bytes == 0) return 1.0;
-        return kWeightsShare * static_cast<double>(units[i].room_bytes) /
+        if (units[i].space_bytes == 0 || model_bytes == 0) return 1.0;
+        return kWeightsShare * static_cast<double>(units[i].space_bytes) /
                static_cast<double>(model_bytes);
     };
     for (size_t turn = 0; turn < shares.size(); ++turn) {
@@ -126,10 +126,10 @@ RankSpeed StageSpeed(std::span<const RankSpeed> ranks) {
     RankSpeed stage = ranks[0];
     for (const RankSpeed& rank : ranks) {
         stage.bytes_per_s = std::min(stage.bytes_per_s, rank.bytes_per_s);
-        stage.room_bytes = std::min(stage.room_bytes, rank.room_bytes);
+        stage.space_bytes = std::min(stage.space_bytes, rank.space_bytes);
     }
     const auto count = static_cast<double>(ranks.size());
-    return {stage.bytes_per_s * count, stage.room_bytes * ranks.size()};
+    return {stage.bytes_per_s * count, stage.space_bytes * ranks.size()};
 }
 
 }  // namespace
@@ -200,7 +200,7 @@ std::vector<double> SharesBySpeed(std::span<const RankSpeed> ranks, const model:
         shares.push_back(alike ? 1 / static_cast<double>(units.size()) : unit.bytes_per_s / sum);
     }
     const std::vector<double> before = shares;
-    shares = WithinRoom(std::move(shares), units, model_bytes);
+    shares = WithinSpace(std::move(shares), units, model_bytes);
     if (alike && shares == before) return {};
     // (A user can read whole shares, and pass them again.)
     for (double& share : shares) {

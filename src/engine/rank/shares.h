@@ -18,7 +18,7 @@ namespace weft::engine {
 
 struct RankSpeed {
     double bytes_per_s = 0;
-    uint64_t room_bytes = 0;  // free memory for weights; 0: unknown
+    uint64_t space_bytes = 0;  // free memory for weights; 0: unknown
 };
 
 // The weight type with which the speed is measured for a model whose main type is `main_type`

@@ -9,18 +9,18 @@ namespace {
 
 using backend::Candidate;
 
-size_t AnswerBytes(const RowAsk& ask, size_t columns) {
+size_t AnswerBytes(const RowRequest& ask, size_t columns) {
     switch (ask.kind) {
-        case RowAsk::Kind::kAll: return columns * sizeof(float);
-        case RowAsk::Kind::kBest: return static_cast<size_t>(ask.top) * sizeof(Candidate);
-        case RowAsk::Kind::kToken: return sizeof(Candidate);
+        case RowRequest::Kind::kAll: return columns * sizeof(float);
+        case RowRequest::Kind::kBest: return static_cast<size_t>(ask.top) * sizeof(Candidate);
+        case RowRequest::Kind::kToken: return sizeof(Candidate);
     }
     return 0;
 }
 
-size_t MessageBytes(std::span<const RowAsk> asks, size_t columns) {
+size_t MessageBytes(std::span<const RowRequest> asks, size_t columns) {
     size_t bytes = 0;
-    for (const RowAsk& ask : asks) bytes += AnswerBytes(ask, columns);
+    for (const RowRequest& ask : asks) bytes += AnswerBytes(ask, columns);
     return bytes;
 }
 
@@ -34,8 +34,8 @@ Result<size_t> StepLinks::Columns(size_t bytes) const {
                          "one for each output row. Run the same build of Weft on all hosts",
                          bytes, asks_.size());
     }
-    for (const RowAsk& ask : asks_) {
-        if (ask.kind != RowAsk::Kind::kBest) continue;
+    for (const RowRequest& ask : asks_) {
+        if (ask.kind != RowRequest::Kind::kBest) continue;
         if (ask.top > 0 && std::cmp_less_equal(ask.top, columns)) continue;
         return MakeError(ErrorCode::kCorrupt,
                          "a step requests the {} best logits of a row; expected 1 to {}, the "
@@ -56,15 +56,15 @@ void StepLinks::Pack(std::span<const std::byte> data, size_t columns) {
     message_.resize(MessageBytes(asks_, columns));
     std::byte* to = message_.data();
     for (size_t i = 0; i < asks_.size(); ++i) {
-        const RowAsk& ask = asks_[i];
+        const RowRequest& ask = asks_[i];
         const std::span row(reinterpret_cast<const float*>(data.data()) + i * columns, columns);
         const size_t bytes = AnswerBytes(ask, columns);
         switch (ask.kind) {
-            case RowAsk::Kind::kAll: std::memcpy(to, row.data(), bytes); break;
-            case RowAsk::Kind::kBest:
+            case RowRequest::Kind::kAll: std::memcpy(to, row.data(), bytes); break;
+            case RowRequest::Kind::kBest:
                 backend::TopK(row, {reinterpret_cast<Candidate*>(to), bytes / sizeof(Candidate)});
                 break;
-            case RowAsk::Kind::kToken: {
+            case RowRequest::Kind::kToken: {
                 const Candidate drawn = sampler_.DrawToken(row, ask.chain);
                 std::memcpy(to, &drawn, bytes);
                 break;
@@ -88,12 +88,12 @@ Status StepLinks::Unpack(std::span<std::byte> data, size_t columns) {
     const std::byte* from = message_.data();
     answers_.resize(asks_.size());
     for (size_t i = 0; i < asks_.size(); ++i) {
-        const RowAsk& ask = asks_[i];
+        const RowRequest& ask = asks_[i];
         const size_t bytes = AnswerBytes(ask, columns);
         RowAnswer& answer = answers_[i];
         answer.kind = ask.kind;
         answer.columns = columns;
-        if (ask.kind == RowAsk::Kind::kAll) {
+        if (ask.kind == RowRequest::Kind::kAll) {
             std::memcpy(data.data() + i * bytes, from, bytes);
         } else {
             answer.best.resize(bytes / sizeof(Candidate));
@@ -103,7 +103,7 @@ Status StepLinks::Unpack(std::span<std::byte> data, size_t columns) {
         for (const Candidate& each : answer.best) {
             const bool none = each.index == -1 && !std::isfinite(each.value);
             const bool token = each.index >= 0 && std::cmp_less(each.index, columns);
-            if (token || (none && ask.kind == RowAsk::Kind::kToken)) continue;
+            if (token || (none && ask.kind == RowRequest::Kind::kToken)) continue;
             return MakeError(ErrorCode::kCorrupt,
                              "the last pipeline stage answered with token {}; expected 0 to {}. "
                              "Run the same build of Weft on all hosts",
@@ -116,7 +116,7 @@ Status StepLinks::Unpack(std::span<std::byte> data, size_t columns) {
 const RowAnswer* StepLinks::Find(int64_t row) const {
     if (std::cmp_greater_equal(row, answers_.size())) return nullptr;
     const RowAnswer& answer = answers_[static_cast<size_t>(row)];
-    return answer.kind == RowAsk::Kind::kAll ? nullptr : &answer;
+    return answer.kind == RowRequest::Kind::kAll ? nullptr : &answer;
 }
 
 }  // namespace weft::engine

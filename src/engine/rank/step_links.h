@@ -1,7 +1,7 @@
 // StepLinks: links between the pipeline stages of an inference job. The last stage computes the
-// logits. Rank 0 asks for the least that each request needs (RowAsk): the best logits of a row, or
-// a token that the last stage samples. The last stage sends all logits of a row only for penalties,
-// a grammar, log-probabilities, or judged drafts (DraftOptions::judged).
+// logits. Rank 0 asks for the least that each request needs (RowRequest): the best logits of a row,
+// or a token that the last stage samples. The last stage sends all logits of a row only for
+// penalties, a grammar, log-probabilities, or judged drafts (DraftOptions::judged).
 //
 // The logits travel from the last stage to rank 0 in one message with one answer per row. If a
 // row's answer is not all logits, the row is undefined in the Program's value on rank 0, and Find
@@ -29,7 +29,7 @@ class StepLinks final : public backend::StageLinks {
 
     // The next logits sent to rank 0 have one row for each of `asks`. Call it on both ranks.
     // Without asks, all logits of all rows are sent.
-    void Expect(std::span<const RowAsk> asks) { asks_.assign(asks.begin(), asks.end()); }
+    void Expect(std::span<const RowRequest> asks) { asks_.assign(asks.begin(), asks.end()); }
     Status Send(std::span<const std::byte> data, int peer, const net::OpTag& tag) override;
     Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) override;
 
@@ -45,7 +45,7 @@ class StepLinks final : public backend::StageLinks {
 
     coll::Comm& comm_;
     Sampler sampler_;
-    std::vector<RowAsk> asks_;
+    std::vector<RowRequest> asks_;
     std::vector<std::byte> message_;
     std::vector<RowAnswer> answers_;  // of the last received value; empty: it has all logits
 };

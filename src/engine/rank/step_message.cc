@@ -17,7 +17,7 @@ constexpr size_t kHeadWords = 11;
 constexpr const char* kCounts[] = {"tokens", "sequences",   "output rows",      "page copies",
                                    "asks",   "keyed pages", "bytes of the name"};
 // Words of an ask: the number of best logits, or one of these; a chain follows kToken.
-constexpr int32_t kAskAll = 0, kAskToken = -1;
+constexpr int32_t kRequestAll = 0, kRequestToken = -1;
 // Kinds of keyed pages.
 constexpr int32_t kPage = 0, kState = 1, kUsedPage = 2;
 // The chunk size and the context bound a step; a larger message is invalid.
@@ -48,18 +48,18 @@ void Append(std::vector<int32_t>& words, const std::vector<int32_t>& more) {
     words.insert(words.end(), more.begin(), more.end());
 }
 
-void AppendAsk(std::vector<int32_t>& words, const RowAsk& ask) {
+void AppendRowRequest(std::vector<int32_t>& words, const RowRequest& ask) {
     switch (ask.kind) {
-        case RowAsk::Kind::kAll: words.push_back(kAskAll); return;
-        case RowAsk::Kind::kBest: words.push_back(ask.top); return;
-        case RowAsk::Kind::kToken: break;
+        case RowRequest::Kind::kAll: words.push_back(kRequestAll); return;
+        case RowRequest::Kind::kBest: words.push_back(ask.top); return;
+        case RowRequest::Kind::kToken: break;
     }
     const RowChain& chain = ask.chain;
-    words.insert(
-        words.end(),
-        {kAskToken, std::bit_cast<int32_t>(chain.temperature), std::bit_cast<int32_t>(chain.top_p),
-         std::bit_cast<int32_t>(chain.min_p), static_cast<int32_t>(chain.random & 0xffffffff),
-         static_cast<int32_t>(chain.random >> 32)});
+    words.insert(words.end(),
+                 {kRequestToken, std::bit_cast<int32_t>(chain.temperature),
+                  std::bit_cast<int32_t>(chain.top_p), std::bit_cast<int32_t>(chain.min_p),
+                  static_cast<int32_t>(chain.random & 0xffffffff),
+                  static_cast<int32_t>(chain.random >> 32)});
 }
 
 template <typename Value>
@@ -100,16 +100,16 @@ Status TakeChain(WordReader& reader, int32_t number, RowChain& chain) {
     return {};
 }
 
-Status TakeAsk(WordReader& reader, int32_t number, RowAsk& ask) {
+Status TakeRowRequest(WordReader& reader, int32_t number, RowRequest& ask) {
     ask = {};
     int32_t top = 0;
     if (!reader.Take(top)) return EndsIn("ask", number);
-    if (top == kAskToken) {
-        ask.kind = RowAsk::Kind::kToken;
+    if (top == kRequestToken) {
+        ask.kind = RowRequest::Kind::kToken;
         return TakeChain(reader, number, ask.chain);
     }
     if (top < 0) return BadStep("the number of best logits of an ask", top, "-1 or more");
-    ask.kind = top == kAskAll ? RowAsk::Kind::kAll : RowAsk::Kind::kBest;
+    ask.kind = top == kRequestAll ? RowRequest::Kind::kAll : RowRequest::Kind::kBest;
     ask.top = top;
     return {};
 }
@@ -234,7 +234,7 @@ void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
     for (const backend::PageCopy& copy : step.copies) {
         words.insert(words.end(), {copy.from, copy.to});
     }
-    for (const RowAsk& ask : step.asks) AppendAsk(words, ask);
+    for (const RowRequest& ask : step.asks) AppendRowRequest(words, ask);
     for (const StepData::Sequence& s : step.sequences) {
         words.insert(words.end(),
                      {s.row_begin, s.row_count, s.position, s.adapter, s.state_from, s.state_to,
@@ -286,7 +286,8 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
     if (asks != 0 && asks != output_rows) {
         return BadStep("its number of asks", asks, fmt::format("0 or {}", output_rows));
     }
-    for (int32_t i = 0; i < asks; ++i) WEFT_TRY(TakeAsk(reader, i, step.asks.emplace_back()));
+    for (int32_t i = 0; i < asks; ++i)
+        WEFT_TRY(TakeRowRequest(reader, i, step.asks.emplace_back()));
     step.sequences.clear();
     for (int32_t i = 0; i < sequences; ++i) {
         WEFT_TRY(TakeSequence(reader, i, step.sequences.emplace_back()));

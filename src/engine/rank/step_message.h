@@ -57,7 +57,7 @@ struct StepData {
     std::vector<Sequence> sequences;
     std::vector<backend::PageCopy> copies;
     // One for each output row. Empty if rank 0 needs all logits of all output rows.
-    std::vector<RowAsk> asks;
+    std::vector<RowRequest> asks;
     // Pages to save outside of the device's memory before the step runs, or to restore
     // (page_store/rank_pages.h).
     std::vector<KeyedPage> keyed;

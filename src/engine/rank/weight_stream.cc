@@ -224,7 +224,7 @@ Status StreamedSource::ReadRows(const TensorInfo& tensor, int64_t row_begin, int
     return {};
 }
 
-Status StreamedSource::SayDone() {
+Status StreamedSource::LogDone() {
     const RowsRequest request;
     const std::lock_guard lock(mutex_);
     return world_->Send(std::as_bytes(std::span(&request, 1)), 0, kRequestTag);

@@ -35,7 +35,7 @@ class StreamedSource : public model_files::ModelSource {
     // Sets the group whose rank 0 answers the reads. Rank 0 must run StreamWeights during reads.
     void Connect(coll::Comm* world) { world_ = world; }
     // Tells rank 0 that no more requests follow.
-    Status SayDone();
+    Status LogDone();
 
     const std::string& name() const override { return name_; }
     const model_files::Metadata& meta() const override { return *meta_; }

@@ -8,7 +8,7 @@ namespace weft::engine {
 
 Status LogitsRow::Top(std::span<backend::Candidate> out) const {
     if (answer_ != nullptr) {
-        WEFT_CHECK(answer_->kind == RowAsk::Kind::kBest && out.size() <= answer_->best.size());
+        WEFT_CHECK(answer_->kind == RowRequest::Kind::kBest && out.size() <= answer_->best.size());
         std::copy_n(answer_->best.begin(), out.size(), out.begin());
         return {};
     }

@@ -39,7 +39,7 @@ class LogitsRow {
     // The token that the last pipeline stage drew, with the row's largest logit. Returns null if
     // that stage drew no token.
     const backend::Candidate* drawn() const {
-        const bool draws = answer_ != nullptr && answer_->kind == RowAsk::Kind::kToken;
+        const bool draws = answer_ != nullptr && answer_->kind == RowRequest::Kind::kToken;
         return draws ? answer_->best.data() : nullptr;
     }
     Status Top(std::span<backend::Candidate> out) const;

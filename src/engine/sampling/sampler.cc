@@ -89,13 +89,13 @@ int32_t Sampler::BestLeft() const {
     return IdOf(best);
 }
 
-RowAsk Sampler::Ask(bool masked, int64_t columns, int64_t ahead) const {
+RowRequest Sampler::Ask(bool masked, int64_t columns, int64_t ahead) const {
     const auto top = static_cast<int32_t>(TopK(static_cast<size_t>(columns), masked));
-    if (top > 0) return {RowAsk::Kind::kBest, top, {}};
+    if (top > 0) return {RowRequest::Kind::kBest, top, {}};
     if (Adjusts(masked) || options_.top_n_sigma > 0 || options_.reorders()) return {};
     std::mt19937_64 random = random_;
     random.discard(static_cast<unsigned long long>(ahead));
-    return {RowAsk::Kind::kToken,
+    return {RowRequest::Kind::kToken,
             0,
             {options_.temperature, options_.top_p, options_.min_p, random() >> 11}};
 }

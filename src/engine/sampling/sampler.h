@@ -126,11 +126,12 @@ class Sampler {
     // Adds to `wanted` the part of a row's first `wanted.columns` logits that Sample and Distribute
     // read. masked: whether SampleContext::allowed will limit the tokens.
     void Want(bool masked, backend::WantedRows& wanted) const;
-    // The smallest RowAsk that suffices for Sample, for a row of `columns` logits on another
+    // The smallest RowRequest that suffices for Sample, for a row of `columns` logits on another
     // pipeline stage. masked: as for Want. ahead: number of rows of the same step whose tokens this
     // sampler draws before this row's.
-    RowAsk Ask(bool masked, int64_t columns, int64_t ahead) const;
-    // Call on the last pipeline stage: draws the token for a RowAsk with kToken. Returns the token
+    RowRequest Ask(bool masked, int64_t columns, int64_t ahead) const;
+    // Call on the last pipeline stage: draws the token for a RowRequest with kToken. Returns the
+    // token
     // (-1: a logit is not finite) with the row's largest logit.
     Candidate DrawToken(std::span<const float> logits, const RowChain& chain);
     int32_t DrawFrom(const Distribution& distribution);

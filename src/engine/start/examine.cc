@@ -143,7 +143,7 @@ Status CheckCopy(const model_files::ModelSource& source, const Terms& terms,
     return check("LoRA adapters", adapters, terms.adapters);
 }
 
-Status TellTerms(Rank& rank) {
+Status SendTerms(Rank& rank) {
     cluster::Cluster& cluster = rank.cluster();
     if (!cluster.recovers()) return {};
     Terms terms;

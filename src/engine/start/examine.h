@@ -33,7 +33,7 @@ std::string EncodeTerms(const Terms& terms);
 Result<Terms> DecodeTerms(const std::string& bytes);
 
 // Call on rank 0 once all ranks are ready. Gives the terms to the cluster, if hosts may join it.
-Status TellTerms(Rank& rank);
+Status SendTerms(Rank& rank);
 
 // The terms that say which files `source` has. identity: as far as it is known.
 Result<Terms> TermsOf(const model_files::ModelSource& source, const ModelIdentity& identity);

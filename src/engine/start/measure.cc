@@ -55,7 +55,7 @@ Status CheckTokens(StepRunner& runner, std::span<const int32_t> tokens) {
 class Rows {
   public:
     // ask: for each row with logits.
-    Rows(StepRunner& runner, int64_t seqs, const RowAsk& ask = {})
+    Rows(StepRunner& runner, int64_t seqs, const RowRequest& ask = {})
         : runner_(runner), seqs_(seqs), ask_(ask) {}
 
     // Runs the next rows of each sequence, the first at `position`: first those of sequence 0, then
@@ -118,12 +118,12 @@ class Rows {
   private:
     StepRunner& runner_;
     int64_t seqs_;
-    RowAsk ask_;
+    RowRequest ask_;
     bool begun_ = false;  // the slots hold the sequences' recurrent state
     std::vector<float> buffer_;
 };
 
-constexpr RowAsk kGreedyAsk{RowAsk::Kind::kBest, 1, {}};
+constexpr RowRequest kGreedyRequest{RowRequest::Kind::kBest, 1, {}};
 
 // Between steps the ranks are idle.
 template <typename T>
@@ -219,7 +219,7 @@ Result<Perplexity> ScoreText(StepRunner& runner, std::string_view text, int64_t 
 Result<double> TimePrompts(StepRunner& runner, int64_t seqs, int64_t count) {
     const auto tokens = RandomTokens(seqs * count, runner.rank().hyper().vocab);
     const auto run = [&]() -> Result<double> {
-        Rows rows(runner, seqs, kGreedyAsk);
+        Rows rows(runner, seqs, kGreedyRequest);
         const int64_t begin_ns = NowNs();
         WEFT_TRY(rows.RunPrompts(tokens));
         return SecondsSince(begin_ns);
@@ -231,7 +231,7 @@ Result<double> TimeTokens(StepRunner& runner, int64_t seqs, int64_t count, int64
     const auto tokens = RandomTokens(seqs + count, runner.rank().hyper().vocab);
     const auto run = [&]() -> Result<double> {
         runner.cluster().SetPhase("decode");
-        Rows rows(runner, seqs, kGreedyAsk);
+        Rows rows(runner, seqs, kGreedyRequest);
         const int64_t begin_ns = NowNs();
         for (int64_t i = 0; i < count; ++i) {
             const auto next = std::span(tokens).subspan(static_cast<size_t>(i));

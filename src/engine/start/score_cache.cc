@@ -25,7 +25,8 @@ int32_t ScoreCache::Take() {
 }
 
 // index: place of the block in its prompt.
-void ScoreCache::Fill(int32_t block, int64_t index, int best, std::span<const SaidToken> scores) {
+void ScoreCache::Fill(int32_t block, int64_t index, int best,
+                      std::span<const GeneratedToken> scores) {
     Block& to = blocks_[static_cast<size_t>(block)];
     to.best = best;
     to.scores.clear();
@@ -39,7 +40,7 @@ void ScoreCache::Fill(int32_t block, int64_t index, int best, std::span<const Sa
 
 // Returns false if the block has fewer likeliest tokens than needed.
 bool ScoreCache::Copy(int32_t block, int64_t begin, int64_t end, int best,
-                      std::vector<SaidToken>& scores) const {
+                      std::vector<GeneratedToken>& scores) const {
     const Block& from = blocks_[static_cast<size_t>(block)];
     if (from.best < best) return false;
     for (int64_t i = begin; i < end; ++i) {
@@ -51,7 +52,7 @@ bool ScoreCache::Copy(int32_t block, int64_t begin, int64_t end, int best,
 }
 
 void ScoreCache::Find(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t have,
-                      int best, std::vector<SaidToken>& scores) {
+                      int best, std::vector<GeneratedToken>& scores) {
     int64_t index = have / kBlockTokens;
     found_.clear();
     cache_.Extend(space, tokens, index, Size(tokens), found_);
@@ -59,7 +60,7 @@ void ScoreCache::Find(const PrefixSpace& space, std::span<const int32_t> tokens,
     for (const int32_t block : found_) {
         const int64_t begin = std::max<int64_t>(0, have - index * kBlockTokens);
         all = all && Copy(block, begin, kBlockTokens, best, scores);
-        pool_.LetGo(block);
+        pool_.Release(block);
         ++index;
     }
     if (!all) return;
@@ -69,7 +70,7 @@ void ScoreCache::Find(const PrefixSpace& space, std::span<const int32_t> tokens,
 }
 
 void ScoreCache::Keep(const PrefixSpace& space, std::span<const int32_t> tokens, int best,
-                      std::span<const SaidToken> scores) {
+                      std::span<const GeneratedToken> scores) {
     ++changes_;
     const int64_t whole = Size(tokens) / kBlockTokens;
     found_.clear();
@@ -89,9 +90,9 @@ void ScoreCache::Keep(const PrefixSpace& space, std::span<const int32_t> tokens,
     if (block >= 0 && whole * kBlockTokens < Size(tokens) && (block = Take()) >= 0) {
         Fill(block, whole, best, scores);
         cache_.InsertPart(space, tokens, block);
-        pool_.LetGo(block);
+        pool_.Release(block);
     }
-    for (const int32_t held : found_) pool_.LetGo(held);
+    for (const int32_t held : found_) pool_.Release(held);
 }
 
 }  // namespace weft::engine

@@ -26,22 +26,22 @@ class ScoreCache {
     // Appends the known scores of tokens[have], tokens[have + 1], ..., each with the `best`
     // likeliest tokens. have: at least 1, because the first token has no score.
     void Find(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t have, int best,
-              std::vector<SaidToken>& scores);
+              std::vector<GeneratedToken>& scores);
     // Stores `scores`: those of tokens[1] to the last token, each with the `best` likeliest tokens.
     void Keep(const PrefixSpace& space, std::span<const int32_t> tokens, int best,
-              std::span<const SaidToken> scores);
+              std::span<const GeneratedToken> scores);
     // Changes when Keep has stored scores. Until then, Find finds nothing new.
     int64_t changes() const { return changes_; }
 
   private:
     struct Block {
         int best = -1;
-        std::vector<SaidToken> scores{};
+        std::vector<GeneratedToken> scores{};
     };
     int32_t Take();
-    void Fill(int32_t block, int64_t index, int best, std::span<const SaidToken> scores);
+    void Fill(int32_t block, int64_t index, int best, std::span<const GeneratedToken> scores);
     bool Copy(int32_t block, int64_t begin, int64_t end, int best,
-              std::vector<SaidToken>& scores) const;
+              std::vector<GeneratedToken>& scores) const;
 
     PagePool pool_;
     PrefixCache cache_;

@@ -17,7 +17,7 @@
 namespace weft::gpu::native {
 namespace {
 
-constexpr size_t kMostLogLetters = 2000;
+constexpr size_t kMostLogCharacters = 2000;
 constexpr size_t kMostThreads = 16;
 constexpr int64_t kTellNs = 5'000'000'000;  // between lines of progress
 
@@ -34,7 +34,7 @@ struct Program {
         if (calls.GetLogSize(handle, &bytes) != 0 || bytes == 0) return "it gave no reason";
         std::string log(bytes, '\0');
         if (calls.GetLog(handle, log.data()) != 0) return "it gave no reason";
-        return log.substr(0, std::min(log.find('\0'), kMostLogLetters));
+        return log.substr(0, std::min(log.find('\0'), kMostLogCharacters));
     }
     const CompilerCalls& calls;
     Handle handle = nullptr;

@@ -84,8 +84,8 @@ Status CreateBuffer(Core& core, uint64_t bytes, VkBuffer& buffer) {
 
 // The suitable types, best first; types whose heap lacks free memory come last: the driver may
 // grant the allocation anyway, and lose the device on access.
-std::vector<uint32_t> TypesWithRoom(const Core& core, const VkMemoryRequirements& needs,
-                                    Place place) {
+std::vector<uint32_t> TypesWithSpace(const Core& core, const VkMemoryRequirements& needs,
+                                     Place place) {
     const VkPhysicalDeviceMemoryProperties& memory = core.physical.memory;
     const std::vector<Heap> heaps = ReadHeaps(core.calls, core.physical);
     uint32_t allowed = needs.memoryTypeBits;
@@ -114,7 +114,7 @@ Result<VkMemoryPropertyFlags> BindMemory(Core& core, Place place, Memory& held) 
     info.allocationSize = needs.size;
     VkResult result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
     const VkPhysicalDeviceMemoryProperties& memory = core.physical.memory;
-    for (const uint32_t type : TypesWithRoom(core, needs, place)) {
+    for (const uint32_t type : TypesWithSpace(core, needs, place)) {
         // A driver may grant more than a heap has, and end the process on access.
         if (needs.size > memory.memoryHeaps[memory.memoryTypes[type].heapIndex].size) continue;
         info.memoryTypeIndex = type;

@@ -16,14 +16,14 @@ constexpr size_t kMostFormattedInline = 64 << 10;
 constexpr size_t kLogprobBytes = 100;  // approximate JSON size of a token's log-probability
 
 // Approximate JSON sizes of a token's log-probabilities, and of a delta.
-size_t BytesOf(const engine::SaidToken& token) {
+size_t BytesOf(const engine::GeneratedToken& token) {
     return kLogprobBytes * (1 + token.best.size());
 }
-size_t BytesOf(const AnswerDelta& delta, std::span<const engine::SaidToken> tokens) {
+size_t BytesOf(const AnswerDelta& delta, std::span<const engine::GeneratedToken> tokens) {
     size_t bytes = delta.content.size() + delta.reasoning.size();
     for (const chat::ToolCall& call : delta.tool_calls) bytes += call.arguments.size();
     for (const auto& part : delta.call_parts) bytes += part.arguments.size();
-    for (const engine::SaidToken& token : tokens) bytes += BytesOf(token);
+    for (const engine::GeneratedToken& token : tokens) bytes += BytesOf(token);
     return bytes;
 }
 
@@ -83,7 +83,7 @@ void NoteRecord(Exchange& exchange, const AnswerRecord& record) {
         if (record.endings.empty()) return;
         note.prompt_tokens = record.usage.prompt_tokens;
         note.cached_tokens = record.usage.cached_tokens;
-        note.said_tokens = record.usage.said_tokens;
+        note.generated_tokens = record.usage.generated_tokens;
         note.queue_s = note.first_token_s = 0;
         for (const engine::Ending& ending : record.endings) {
             note.queue_s = std::max(note.queue_s, ending.queue_s);
@@ -101,12 +101,14 @@ class Answer::ChoiceListener final : public engine::Listener {
             index_,
             {.cached_tokens = cached_tokens, .queue_s = queue_s, .first_token_s = first_token_s});
     }
-    void OnToken(const engine::SaidToken& token, std::string_view text) override {
+    void OnToken(const engine::GeneratedToken& token, std::string_view text) override {
         answer_->OnText(index_, text, &token);
     }
-    void OnPrompt(const engine::SaidToken& token) override { answer_->OnPrompt(index_, token); }
-    void OnSpent(int64_t prompt_tokens, int64_t said_tokens) override {
-        answer_->AddUsage(index_, prompt_tokens, said_tokens);
+    void OnPrompt(const engine::GeneratedToken& token) override {
+        answer_->OnPrompt(index_, token);
+    }
+    void OnSpent(int64_t prompt_tokens, int64_t generated_tokens) override {
+        answer_->AddUsage(index_, prompt_tokens, generated_tokens);
     }
     void OnEnd(std::string_view rest, const Result<engine::Ending>& ending) override {
         answer_->EndChoice(index_, rest, ending);
@@ -198,7 +200,7 @@ void Answer::Submit(std::vector<ChoicePlan> plans) {
         if (!plans[i].echo.empty() && !plans[i].echo_logprobs) Add(i, {plans[i].echo, {}, {}});
         if (!plans[i].given.empty()) Add(i, choices_[i].parser.Push(plans[i].given));
     }
-    exchange_->OnGone([weak = weak_from_this()] {
+    exchange_->OnDisconnect([weak = weak_from_this()] {
         if (const auto self = weak.lock()) self->CancelAll();
     });
     for (size_t i = 0; i < plans.size(); ++i) {
@@ -242,12 +244,12 @@ std::optional<Usage> Answer::ProgressOf(size_t index) const {
     const State& state = choices_[index];
     if (state.prefilled_ns == 0) return {};
     Usage usage = state.prefilled;
-    usage.said_tokens = state.said;
+    usage.generated_tokens = state.said;
     usage.total_s = usage.first_token_s + static_cast<double>(NowNs() - state.prefilled_ns) * 1e-9;
     return usage;
 }
 
-void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken* token) {
+void Answer::OnText(size_t index, std::string_view text, const engine::GeneratedToken* token) {
     const std::lock_guard lock(mutex_);
     State& state = choices_[index];
     const int64_t now_ns = NowNs();
@@ -275,14 +277,14 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
 }
 
 // A token whose text the parser holds back, maybe for long.
-void Answer::AddPending(State& state, const engine::SaidToken& token) {
+void Answer::AddPending(State& state, const engine::GeneratedToken& token) {
     if (!record_.error.empty()) return;  // the answer ends
     state.pending.push_back(token);
     pending_bytes_ += BytesOf(token);
     HoldPending();
 }
 
-void Answer::OnPrompt(size_t index, const engine::SaidToken& token) {
+void Answer::OnPrompt(size_t index, const engine::GeneratedToken& token) {
     const std::lock_guard lock(mutex_);
     if (!record_.error.empty()) return;
     choices_[index].choice.prompt.push_back(token);
@@ -314,10 +316,10 @@ void Answer::EmitEcho(size_t index) {
 }
 
 // Adds the tokens of a choice that was cancelled early.
-void Answer::AddUsage(size_t index, int64_t prompt_tokens, int64_t said_tokens) {
+void Answer::AddUsage(size_t index, int64_t prompt_tokens, int64_t generated_tokens) {
     const std::lock_guard lock(mutex_);
     record_.usage.prompt_tokens += counts_prompt_[index] ? prompt_tokens : 0;
-    record_.usage.said_tokens += said_tokens;
+    record_.usage.generated_tokens += generated_tokens;
 }
 
 // Returns the rest of the answer after the last token. An unfinished forced call is returned as far
@@ -401,7 +403,7 @@ void Answer::Give(size_t index, const AnswerDelta& delta) {
 }
 
 void Answer::Stream(size_t index, const AnswerDelta& delta,
-                    std::span<const engine::SaidToken> tokens) {
+                    std::span<const engine::GeneratedToken> tokens) {
     const size_t bytes = BytesOf(delta, tokens);
     const std::optional<Usage> progress = ProgressOf(index);
     if (IsSoon(bytes)) return Format(index, delta, tokens, progress);
@@ -412,7 +414,7 @@ void Answer::Stream(size_t index, const AnswerDelta& delta,
 }
 
 void Answer::Format(size_t index, const AnswerDelta& delta,
-                    std::span<const engine::SaidToken> tokens,
+                    std::span<const engine::GeneratedToken> tokens,
                     const std::optional<Usage>& progress) {
     std::string out;
     if (progress) dialect_->Progress(*progress);
@@ -511,7 +513,7 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
         state.choice.end.context_full = ending->finish == "context";
         record_.usage.prompt_tokens += counts_prompt_[index] ? ending->prompt_tokens : 0;
         record_.usage.cached_tokens += counts_prompt_[index] ? ending->cached_tokens : 0;
-        record_.usage.said_tokens += ending->said_tokens;
+        record_.usage.generated_tokens += ending->generated_tokens;
         record_.usage.queue_s = std::max(record_.usage.queue_s, ending->queue_s);
         record_.usage.first_token_s = std::max(record_.usage.first_token_s, ending->first_token_s);
         record_.usage.total_s = std::max(record_.usage.total_s, ending->total_s);

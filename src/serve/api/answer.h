@@ -137,27 +137,28 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void CancelAll();
     void Write(std::string text);
     void OnPrefilled(size_t index, const Usage& usage);
-    void OnText(size_t index, std::string_view text, const engine::SaidToken* token);
-    void OnPrompt(size_t index, const engine::SaidToken& token);
+    void OnText(size_t index, std::string_view text, const engine::GeneratedToken* token);
+    void OnPrompt(size_t index, const engine::GeneratedToken& token);
     void Add(size_t index, chat::AnswerDelta delta);
     void KeepOneCall(size_t index, chat::AnswerDelta& delta);
     void CutAtStop(size_t index, chat::AnswerDelta& delta);
     void StopEarly(size_t index);
     void Give(size_t index, const chat::AnswerDelta& delta);
     void Stream(size_t index, const chat::AnswerDelta& delta,
-                std::span<const engine::SaidToken> tokens);
+                std::span<const engine::GeneratedToken> tokens);
     void StreamEnd(size_t index);
     bool IsSoon(size_t bytes) const;
     void FormatLater(size_t bytes, std::function<void()> work);
     std::optional<Usage> ProgressOf(size_t index) const;
     void Format(size_t index, const chat::AnswerDelta& delta,
-                std::span<const engine::SaidToken> tokens, const std::optional<Usage>& progress);
+                std::span<const engine::GeneratedToken> tokens,
+                const std::optional<Usage>& progress);
     void EmitEcho(size_t index);
     chat::AnswerDelta Close(size_t index, const engine::Ending& ending);
-    void AddUsage(size_t index, int64_t prompt_tokens, int64_t said_tokens);
+    void AddUsage(size_t index, int64_t prompt_tokens, int64_t generated_tokens);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
     size_t BytesToFormat() const;
-    void AddPending(State& state, const engine::SaidToken& token);
+    void AddPending(State& state, const engine::GeneratedToken& token);
     void HoldPending();
     bool Hold(size_t bytes);
     void Fail(const ApiError& error);
@@ -179,8 +180,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
         const int64_t prompt_tokens;
         int64_t said = 0;  // tokens
         Choice choice;
-        std::vector<engine::SaidToken> pending;  // tokens whose text has not been sent
-        std::optional<std::string> echo{};       // held until its log-probabilities are known
+        std::vector<engine::GeneratedToken> pending;  // tokens whose text has not been sent
+        std::optional<std::string> echo{};            // held until its log-probabilities are known
         bool over = false;
         bool called = false;     // a complete tool call was sent
         bool calling = false;    // part of a tool call was sent

@@ -223,7 +223,7 @@ void Api::Post(const std::shared_ptr<Exchange>& exchange, const std::string& key
         const std::lock_guard lock(mutex_);
         left = lane.queue.Remove(turn, *number);
     };
-    exchange->OnGone(remove);  // before the task is queued: the task may set its own callback
+    exchange->OnDisconnect(remove);  // before the task is queued: the task may set its own callback
     std::optional<ApiError> error;
     {
         const std::lock_guard lock(mutex_);
@@ -538,7 +538,7 @@ Answer::Observer Api::Observe(std::shared_ptr<Limiter::Ticket> ticket,
     return [metrics = options_.metrics, ticket = std::move(ticket),
             adapter = std::move(adapter)](const AnswerRecord& record) {
         if (metrics != nullptr) metrics->Add(record, adapter);
-        const int64_t tokens = record.usage.prompt_tokens + record.usage.said_tokens;
+        const int64_t tokens = record.usage.prompt_tokens + record.usage.generated_tokens;
         if (ticket != nullptr && (tokens > 0 || record.error.empty())) ticket->Settle(tokens);
     };
 }
@@ -646,7 +646,7 @@ void Api::ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply) {
 class Api::Probe final : public engine::Listener {
   public:
     explicit Probe(Api& api) : api_(api) {}
-    void OnToken(const engine::SaidToken&, std::string_view) override {}
+    void OnToken(const engine::GeneratedToken&, std::string_view) override {}
     void OnEnd(std::string_view, const Result<engine::Ending>& ending) override {
         api_.EndProbe(ending.ok() ? Status() : Status(ending.error()));
     }

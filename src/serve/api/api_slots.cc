@@ -36,7 +36,7 @@ class Api::SlotPrefill final : public engine::Listener {
     SlotPrefill(engine::Engine& engine, engine::SlotRequest slot,
                 std::shared_ptr<Limiter::Ticket> ticket)
         : engine_(engine), slot_(std::move(slot)), ticket_(std::move(ticket)) {}
-    void OnToken(const engine::SaidToken& /*token*/, std::string_view /*text*/) override {}
+    void OnToken(const engine::GeneratedToken& /*token*/, std::string_view /*text*/) override {}
     void OnEnd(std::string_view /*rest*/, const Result<engine::Ending>& ending) override {
         if (ending.ok() && ticket_ != nullptr) ticket_->Settle(ending->prompt_tokens);
         ticket_.reset();  // before the answer
@@ -75,7 +75,7 @@ void Api::SaveSlot(const std::shared_ptr<Exchange>& exchange, SlotTable::Text te
         std::make_shared<SlotPrefill>(*served_.engine, std::move(slot), std::move(admitted.ticket));
     const auto id = served_.engine->Submit(std::move(prefill), listener);
     if (!id.ok()) return listener->OnEnd("", id.error());
-    exchange->OnGone([engine = served_.engine, id = *id] { engine->Cancel(id); });
+    exchange->OnDisconnect([engine = served_.engine, id = *id] { engine->Cancel(id); });
 }
 
 void Api::ChangeSlot(const std::shared_ptr<Exchange>& exchange) {
@@ -84,7 +84,7 @@ void Api::ChangeSlot(const std::shared_ptr<Exchange>& exchange) {
     const HttpRequest& request = exchange->request();
     const std::string owner = OwnerOf(request);
     Json body = Json::object();
-    SlotAsk ask;
+    SlotCommand ask;
     std::optional<ApiError> error;
     if (served_.slot_folder.empty()) {
         error = {
@@ -94,22 +94,22 @@ void Api::ChangeSlot(const std::shared_ptr<Exchange>& exchange) {
     }
     if (!error && !request.body.empty()) error = ParseBody(request.body, body);
     if (!error) {
-        error = ReadSlotAsk(*SlotOfPath(request.path), QueryValue(request.query, "action"), body,
-                            slots_->size(), ask);
+        error = ReadSlotCommand(*SlotOfPath(request.path), QueryValue(request.query, "action"),
+                                body, slots_->size(), ask);
     }
     exchange->Release();
     if (error) {
         admitted.Settle();
         return Refuse(*exchange, *error, std::move(admitted.headers));
     }
-    if (ask.action == SlotAsk::Action::kErase) {
+    if (ask.action == SlotCommand::Action::kErase) {
         admitted.Settle();
         const Json erased{{"id_slot", ask.id}, {"n_erased", slots_->Erase(owner, ask.id)}};
         return exchange->Send(200, kJsonHeaders, Dump(erased));
     }
     engine::SlotRequest slot;
     slot.file = owner.empty() ? ask.filename : owner + "/" + ask.filename;
-    slot.restores = ask.action == SlotAsk::Action::kRestore;
+    slot.restores = ask.action == SlotCommand::Action::kRestore;
     slot.tenant = admitted.TenantWith(ask.salt);
     slot.key = owner;
     slot.gone = [exchange] { return exchange->gone(); };
@@ -120,7 +120,7 @@ void Api::ChangeSlot(const std::shared_ptr<Exchange>& exchange) {
             return Refuse(*exchange,
                           SlotError(done.error(), owner.empty() ? folder : folder + "/" + owner));
         }
-        if (ask.action == SlotAsk::Action::kRestore) {
+        if (ask.action == SlotCommand::Action::kRestore) {
             slots_->Put(owner, ask.id, {done->tokens, done->adapter, tenant});
         }
         exchange->Send(200, kJsonHeaders, Dump(SlotAnswer(ask, *done)));

@@ -20,9 +20,9 @@
 namespace weft::serve {
 
 struct Usage {
-    int64_t prompt_tokens = 0, cached_tokens = 0, said_tokens = 0;
+    int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
     double queue_s = 0, first_token_s = 0, total_s = 0;  // maximum over the choices
-    int64_t reasoning_tokens = 0;  // those of said_tokens that are reasoning, with its markers
+    int64_t reasoning_tokens = 0;  // those of generated_tokens that are reasoning, with its markers
 };
 
 // End of a choice. finish: OpenAI's "stop", "length" or "tool_calls".
@@ -36,9 +36,9 @@ struct ChoiceEnd {
 // One complete choice. An unfinished call is one part in said.call_parts.
 struct Choice {
     chat::AnswerDelta said;
-    std::vector<engine::SaidToken> tokens;
+    std::vector<engine::GeneratedToken> tokens;
     // Log-probabilities of the prompt's tokens, if requested; NaN for the first token.
-    std::vector<engine::SaidToken> prompt{};
+    std::vector<engine::GeneratedToken> prompt{};
     ChoiceEnd end;
 };
 
@@ -57,7 +57,7 @@ class Dialect {
     virtual void Begin(std::string& out) = 0;
     // tokens: the delta's tokens; empty unless log-probabilities were requested.
     virtual void Delta(int choice, const chat::AnswerDelta& delta,
-                       std::span<const engine::SaidToken> tokens, std::string& out) = 0;
+                       std::span<const engine::GeneratedToken> tokens, std::string& out) = 0;
     virtual void EndChoice(int choice, const ChoiceEnd& end, std::string& out) = 0;
     virtual void End(const Usage& usage, std::string& out) = 0;
     virtual void Fail(const ApiError& error, std::string& out) = 0;

@@ -239,7 +239,7 @@ bool Has(std::span<const std::string_view> names, std::string_view name) {
 
 // Whether the value asks for nothing. 0 and false switch reasoning off, and an empty object of
 // options switches a search on.
-bool AsksForNothing(std::string_view name, const Json& value) {
+bool RequestsNone(std::string_view name, const Json& value) {
     if (!IsNothing(value) || Has(kUsuallyFalse, name)) return IsNothing(value);
     const std::string folded = Folded(name);
     const auto names = [&](const char* word) { return folded.find(word) != folded.npos; };
@@ -328,14 +328,14 @@ void CheckMembers(Fields& fields, const Served& served, LeftMembers& left) {
         } else if (Has(kUsuallyTrue, name)) {
             if (!IsTrue(value)) AddNames(left.left_out, name);
         } else if (Has(kLeftOut, name) || Fields::HasOtherNames(name)) {
-            if (!AsksForNothing(name, value)) AddNames(left.left_out, name);
+            if (!RequestsNone(name, value)) AddNames(left.left_out, name);
         } else if (CarriesConversation(folded, value)) {
             Refuse(fields, name);
         } else if (!Has(kWithoutEffect, name) && left.notices.size() < kMostUnknown) {
             const std::string safe = SafeName(name);
             left.notices.insert(
                 fmt::format("the member {} of a request is unknown and has no effect", safe));
-            if (!AsksForNothing(name, value))
+            if (!RequestsNone(name, value))
                 AddNames(left.left_out, safe.substr(1, safe.size() - 2));
         }
     }
@@ -344,7 +344,7 @@ void CheckMembers(Fields& fields, const Served& served, LeftMembers& left) {
 void AddUnread(const Fields& part, std::string& names) {
     size_t count = 0;
     for (const auto& [name, value] : part.Unread()) {
-        if (AsksForNothing(name, *value) || ++count > kMostUnknown) continue;
+        if (RequestsNone(name, *value) || ++count > kMostUnknown) continue;
         const std::string safe = SafeName(part.PathOf(name.c_str()));
         AddNames(names, safe.substr(1, safe.size() - 2));
     }

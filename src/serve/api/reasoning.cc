@@ -21,7 +21,7 @@ int64_t BudgetOf(const Served& served, const Conversation& conversation) {
 }
 
 // What a request asks for, by the first member that says so.
-struct ThinkingWish {
+struct ThinkingSetting {
     std::string effort, effort_member;
     std::optional<bool> on{};
     std::string on_member{};
@@ -48,7 +48,7 @@ const SwitchWord* FindWord(std::string_view effort) {
 // Notes an effort, in any case. "off" is the effort "none", and a switch beside another effort. A
 // second effort has no effect.
 void AddEffort(std::string_view text, std::string member, Conversation& conversation,
-               ThinkingWish& wish) {
+               ThinkingSetting& wish) {
     std::string effort = LowerCase(text);
     if (const SwitchWord* const word = FindWord(effort)) {
         const bool none = word->on == false && wish.effort.empty();
@@ -69,7 +69,7 @@ void AddEffort(std::string_view text, std::string member, Conversation& conversa
 
 // Reads a budget in tokens. A word in its place is an effort.
 std::optional<int64_t> ReadBudget(Fields& fields, const char* name, Conversation& conversation,
-                                  ThinkingWish& wish) {
+                                  ThinkingSetting& wish) {
     const Json& value = fields.Get(name);
     if (value.is_null()) return std::nullopt;
     const std::string word = value.is_string() ? LowerCase(value.get<std::string>()) : "";
@@ -81,7 +81,8 @@ std::optional<int64_t> ReadBudget(Fields& fields, const char* name, Conversation
 }
 
 // Reads a member that is a switch, an effort, or an object with both and a budget.
-void ReadWish(Fields& fields, const char* name, Conversation& conversation, ThinkingWish& wish) {
+void ReadSetting(Fields& fields, const char* name, Conversation& conversation,
+                 ThinkingSetting& wish) {
     const Json& value = fields.Get(name);
     std::optional<bool> on;
     std::string on_member = fields.PathOf(name);
@@ -170,14 +171,14 @@ engine::Reasoning OfMessages(const Served& served, bool constrained, int64_t bud
 
 void ReadThinking(Fields& fields, Conversation& conversation, const std::string& later,
                   const std::string& later_member) {
-    ThinkingWish wish;
+    ThinkingSetting wish;
     AddEffort(fields.Text("reasoning_effort", ""), conversation.effort_member, conversation, wish);
     if (fields.Has("enable_thinking")) {
         wish.on_member = fields.RequestName("enable_thinking");
         wish.on = fields.Bool("enable_thinking", true);
     }
     for (const char* name : {"thinking", "think", "reasoning", "output_config"}) {
-        ReadWish(fields, name, conversation, wish);
+        ReadSetting(fields, name, conversation, wish);
     }
     if (wish.budget) conversation.reasoning_budget = wish.budget;
     const auto tokens = ReadBudget(fields, "thinking_token_budget", conversation, wish);

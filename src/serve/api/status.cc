@@ -175,7 +175,7 @@ Json StatusJson(const Served& served, const std::vector<RequestError>& errors) {
             {"preemptions", s.preemptions},
             {"requests",
              {{"ended", stats.ended}, {"failed", stats.failed}, {"cancelled", stats.cancelled}}},
-            {"tokens", {{"prompt", stats.prompt_tokens}, {"generated", stats.said_tokens}}},
+            {"tokens", {{"prompt", stats.prompt_tokens}, {"generated", stats.generated_tokens}}},
             {"steps", {{"count", stats.steps}, {"rows", stats.step_rows}}},
             {"speculation",
              {{"drafts", stats.drafts.drafts},

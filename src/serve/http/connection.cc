@@ -104,10 +104,10 @@ void Connection::Begin() {
     }
     WaitReadable();
     Arm();
-    MakeRoom(loop_, this);
+    MakeSpace(loop_, this);
 }
 
-void Connection::MakeRoom(Loop& loop, const Connection* joined) {
+void Connection::MakeSpace(Loop& loop, const Connection* joined) {
     while (Connection* excess = loop.seats.Excess(joined)) excess->GiveSeat();
 }
 
@@ -122,7 +122,7 @@ bool Connection::DisplaceOne(Loop& loop) {
 void Connection::TakeSeat(Seat seat) {
     if (phase_ == Phase::kClosed) return;
     loop_.seats.Move(this, seat);
-    if (seat == Seat::kBusy) MakeRoom(loop_, nullptr);
+    if (seat == Seat::kBusy) MakeSpace(loop_, nullptr);
 }
 
 // Whether the request that arrives or is answered has a key.
@@ -383,7 +383,7 @@ std::optional<Refusal> Connection::Hold(const std::string& client, size_t bytes,
     // A single request may exceed the limit.
     const uint64_t before = core_.counters.body_bytes.fetch_add(bytes);
     if (before <= own || before + bytes <= most) return {};
-    LetGo(client, bytes);
+    Release(client, bytes);
     core_.shed();
     return Refusal{503, TooMuch(before, limits_), "too_many_large_requests"};
 }
@@ -393,7 +393,7 @@ void Connection::Add(const std::string& client, size_t bytes) {
     core_.counters.body_bytes += bytes;
 }
 
-void Connection::LetGo(const std::string& client, size_t bytes) {
+void Connection::Release(const std::string& client, size_t bytes) {
     if (!client.empty()) core_.shares.Give(client, bytes);
     core_.counters.body_bytes -= bytes;
 }

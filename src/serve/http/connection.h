@@ -33,7 +33,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     void Begin();
     // Closes connections of the loop that exceed its seats (seats.h). joined: the connection that
     // was added last, or null.
-    static void MakeRoom(Loop& loop, const Connection* joined);
+    static void MakeSpace(Loop& loop, const Connection* joined);
     // Closes one connection that is not busy; false: there is none.
     static bool DisplaceOne(Loop& loop);
     // Called when the server drains: closes the connection if no request is being received or
@@ -55,7 +55,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     }
     std::optional<Refusal> Hold(const std::string& client, size_t bytes, size_t own) override;
     void Add(const std::string& client, size_t bytes) override;
-    void LetGo(const std::string& client, size_t bytes) override;
+    void Release(const std::string& client, size_t bytes) override;
 
   private:
     enum class Phase {

@@ -19,7 +19,8 @@ bool IsNameList(std::string_view text) {
     });
 }
 
-bool MayAsk(const HttpRequest& request, const std::vector<std::string>& allow_origins, bool& any) {
+bool MayRequest(const HttpRequest& request, const std::vector<std::string>& allow_origins,
+                bool& any) {
     any = std::ranges::find(allow_origins, "*") != allow_origins.end();
     const std::string_view origin = request.Header("Origin");
     return !origin.empty() &&
@@ -102,7 +103,7 @@ std::optional<Refusal> RefusePage(const HttpRequest& request,
 Headers CorsHeaders(const HttpRequest& request, const std::vector<std::string>& allow_origins) {
     bool any = false;
     if (allow_origins.empty()) return {};
-    const bool may = MayAsk(request, allow_origins, any);
+    const bool may = MayRequest(request, allow_origins, any);
     Headers headers;
     if (!any) headers.emplace_back("Vary", "Origin");
     if (!may) return headers;
@@ -119,7 +120,7 @@ Headers CorsHeaders(const HttpRequest& request, const std::vector<std::string>& 
 Headers OptionsHeaders(const HttpRequest& request, const std::vector<std::string>& allow_origins) {
     Headers headers = {{"Allow", kMethods}};
     bool any = false;
-    if (!MayAsk(request, allow_origins, any)) return headers;
+    if (!MayRequest(request, allow_origins, any)) return headers;
     if (request.Header("Access-Control-Request-Method").empty()) return headers;
     headers.emplace_back("Access-Control-Allow-Methods", kMethods);
     const std::string_view wanted = request.Header("Access-Control-Request-Headers");

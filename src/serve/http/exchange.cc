@@ -32,7 +32,9 @@ class Handle final : public Exchange {
     void End() override { state_->End(); }
     void EndWith(std::string last) override { state_->EndWith(std::move(last)); }
     bool gone() const override { return state_->gone(); }
-    void OnGone(std::function<void()> callback) override { state_->OnGone(std::move(callback)); }
+    void OnDisconnect(std::function<void()> callback) override {
+        state_->OnDisconnect(std::move(callback));
+    }
     size_t backlog_bytes() const override { return state_->backlog_bytes(); }
     std::optional<Refusal> Hold(size_t bytes) override { return state_->Hold(bytes); }
     std::optional<Refusal> Reserve(size_t bytes, bool of_key) override {
@@ -180,7 +182,7 @@ void ExchangeState::EndWith(std::string last) {
     WakeLocked();
 }
 
-void ExchangeState::OnGone(std::function<void()> callback) {
+void ExchangeState::OnDisconnect(std::function<void()> callback) {
     {
         const std::lock_guard lock(mutex_);
         if (complete_) return;
@@ -220,7 +222,7 @@ std::optional<Refusal> ExchangeState::Reserve(size_t bytes, bool of_key) {
 void ExchangeState::Release() {
     const std::lock_guard lock(mutex_);
     const size_t reserved = std::exchange(reserved_bytes_, 0);
-    if (owner_ != nullptr && reserved > 0) owner_->LetGo(reserver_, reserved);
+    if (owner_ != nullptr && reserved > 0) owner_->Release(reserver_, reserved);
 }
 
 void ExchangeState::CountBacklog() {
@@ -229,7 +231,7 @@ void ExchangeState::CountBacklog() {
     CountLocked(backlog_bytes_);
     const size_t left = backlog_bytes_;
     if (owner_ == nullptr || !stream_ || left >= counted_bytes_) return;
-    owner_->LetGo(holder_, counted_bytes_ - left);
+    owner_->Release(holder_, counted_bytes_ - left);
     counted_bytes_ = left;
 }
 
@@ -241,9 +243,9 @@ std::string ExchangeState::client() const {
 std::shared_ptr<ExchangeOwner> ExchangeState::LeaveOwnerLocked() {
     auto owner = std::exchange(owner_, nullptr);
     const size_t counted = std::exchange(counted_bytes_, 0);
-    if (owner != nullptr && counted > 0) owner->LetGo(holder_, counted);
+    if (owner != nullptr && counted > 0) owner->Release(holder_, counted);
     const size_t reserved = std::exchange(reserved_bytes_, 0);
-    if (owner != nullptr && reserved > 0) owner->LetGo(reserver_, reserved);
+    if (owner != nullptr && reserved > 0) owner->Release(reserver_, reserved);
     return owner;
 }
 
@@ -328,7 +330,7 @@ void ExchangeState::Gone() {
         owner = LeaveOwnerLocked();
         callback.swap(on_gone_);
         gone_ = true;
-        complete_ = false;  // OnGone() then calls back at once
+        complete_ = false;  // OnDisconnect() then calls back at once
         queue_.clear();
         backlog_bytes_ = 0;
     }

@@ -26,11 +26,11 @@ class ExchangeOwner {
     // Hold counts `bytes` more for an answer toward the limits on memory
     // (HttpLimits::all_bodies_bytes, and half of it per client), or returns a refusal if a limit is
     // exceeded. own: bytes that this request already counts; a single request may exceed its
-    // client's half. Add counts bytes without a check. LetGo ends the counting of bytes. Any
+    // client's half. Add counts bytes without a check. Release ends the counting of bytes. Any
     // thread.
     virtual std::optional<Refusal> Hold(const std::string& client, size_t bytes, size_t own) = 0;
     virtual void Add(const std::string& client, size_t bytes) = 0;
-    virtual void LetGo(const std::string& client, size_t bytes) = 0;
+    virtual void Release(const std::string& client, size_t bytes) = 0;
 };
 
 // Bytes to send: its own ones, or bytes that outlive the server.
@@ -53,7 +53,7 @@ class ExchangeState {
     void Write(std::string chunk);
     void End() { EndWith({}); }
     void EndWith(std::string last);
-    void OnGone(std::function<void()> callback);
+    void OnDisconnect(std::function<void()> callback);
     std::optional<Refusal> Hold(size_t bytes);
     std::optional<Refusal> Reserve(size_t bytes, bool of_key);
     void Release();
@@ -87,7 +87,7 @@ class ExchangeState {
     bool Probe();
     // Done: called when everything is sent or nothing more can be sent. It releases the connection
     // and all counted bytes. Gone: called when the client has disconnected or was cut off. It does
-    // the same, discards unsent output, and runs the OnGone callback.
+    // the same, discards unsent output, and runs the OnDisconnect callback.
     void Done();
     void Gone();
 

@@ -34,7 +34,7 @@ struct RequestNote {
     std::string error{};
     std::string left_out{};  // members and schema keywords of the request without effect
     bool passed_on = false;  // another process answers and logs the request
-    int64_t prompt_tokens = -1, cached_tokens = -1, said_tokens = -1;
+    int64_t prompt_tokens = -1, cached_tokens = -1, generated_tokens = -1;
     double queue_s = -1, first_token_s = -1;
 };
 
@@ -71,7 +71,7 @@ class Exchange {
     // Calls `callback` when gone() becomes true: at most once, on the I/O thread, or immediately if
     // gone() is already true. The callback is released when the answer is complete (End or Send),
     // so it may hold the Exchange. A second callback replaces the first.
-    virtual void OnGone(std::function<void()> callback) = 0;
+    virtual void OnDisconnect(std::function<void()> callback) = 0;
     // Number of written bytes that the socket has not accepted yet.
     virtual size_t backlog_bytes() const = 0;
     // Counts `bytes`, the answer's total size so far, until the answer is sent or dropped. The

@@ -147,7 +147,7 @@ std::optional<int64_t> KeepAliveMs(const Json& value) {
     return std::llround(std::min(*seconds, kMostSeconds) * 1000);
 }
 
-std::optional<ApiError> ReadPoolAsk(const HttpRequest& request, PoolAsk& ask) {
+std::optional<ApiError> ReadPoolRequest(const HttpRequest& request, PoolRequest& ask) {
     if (request.method != "POST") {
         ask.model = ModelInQuery(request.query);
         return {};

@@ -26,7 +26,7 @@ bool TakesComments(StreamForm form);
 // `body`, an error's JSON of the same API, as the last event of a stream.
 std::string ErrorEvent(StreamForm form, const std::string& body);
 
-struct PoolAsk {
+struct PoolRequest {
     std::string model;           // "": none
     bool names_nothing = false;  // the body has an empty name
     StreamForm form = StreamForm::kNone;
@@ -36,7 +36,7 @@ struct PoolAsk {
 
 // Reads the body, and for GET, and for an action on a slot without a body, the query's "model".
 // Error: 400.
-std::optional<ApiError> ReadPoolAsk(const HttpRequest& request, PoolAsk& ask);
+std::optional<ApiError> ReadPoolRequest(const HttpRequest& request, PoolRequest& ask);
 
 // The milliseconds of Ollama's keep_alive, which is a number of seconds or a duration of Go ("5m",
 // "1h30m", "-1s"). Negative: forever. nullopt: the value is neither.

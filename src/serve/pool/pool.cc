@@ -110,7 +110,7 @@ asio::awaitable<void> PoolServer::Impl::Tick() {
         const int64_t now_ms = NowMs();
         KillLate(now_ms);
         Act();
-        SayWaits(now_ms);
+        LogWaits(now_ms);
         if (options_.front.reload != nullptr && options_.front.reload->exchange(false)) Reload();
         AdvanceStop(now_ms);
         if (ends_ && requests_.empty() &&

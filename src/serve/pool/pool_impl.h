@@ -64,7 +64,7 @@ class PoolServer::Impl {
     struct Request {
         std::shared_ptr<Exchange> exchange;
         size_t model = 0;
-        PoolAsk ask;
+        PoolRequest ask;
         std::string key;  // name of its API key
         std::optional<Limiter::Ticket> ticket{};
         bool begun = false;
@@ -107,9 +107,9 @@ class PoolServer::Impl {
     // pool_requests.cc
     void Route(const std::shared_ptr<Exchange>& exchange);
     std::optional<std::string> Authenticate(Exchange& exchange);
-    void ReadAsk(std::shared_ptr<Exchange> exchange, std::string key);
+    void ReadRowRequest(std::shared_ptr<Exchange> exchange, std::string key);
     void ReadNext();
-    void Admit(std::shared_ptr<Exchange> exchange, std::string key, PoolAsk ask);
+    void Admit(std::shared_ptr<Exchange> exchange, std::string key, PoolRequest ask);
     std::optional<size_t> ModelOf(const std::string& name) const;
     std::optional<ApiError> WhyNotWait(const std::string& key) const;
     bool MayRun(Exchange& exchange, size_t model, Request& request);
@@ -124,7 +124,7 @@ class PoolServer::Impl {
     void Fail(uint64_t id, const ApiError& error);
     static void FailRequest(Request& request, const ApiError& error);
     static void SendError(Exchange& exchange, const ApiError& error, Headers headers = {});
-    void SayWaits(int64_t now_ms);
+    void LogWaits(int64_t now_ms);
     std::string WaitText(const Request& request, int64_t now_ms) const;
 
     // pool_processes.cc

@@ -124,8 +124,8 @@ void PoolServer::Impl::AnswerOllama(Exchange& exchange, const serve::Route& rout
         }
         error = OllamaRefuse(body, all, answer);
     } else {
-        PoolAsk ask;
-        if (route.method == "POST") error = ReadPoolAsk(exchange.request(), ask);
+        PoolRequest ask;
+        if (route.method == "POST") error = ReadPoolRequest(exchange.request(), ask);
         const Served& served = served_[ModelOf(ask.model).value_or(0)];
         if (!error && route.plan != nullptr) {
             AnswerPlan plan;
@@ -207,8 +207,8 @@ std::string PoolServer::Impl::OwnMetrics() const {
 
 // The state of ?model=NAME or the model that was used last, and a list of all models.
 asio::awaitable<void> PoolServer::Impl::AnswerStatus(std::shared_ptr<Exchange> exchange) {
-    PoolAsk ask;
-    ReadPoolAsk(exchange->request(), ask);
+    PoolRequest ask;
+    ReadPoolRequest(exchange->request(), ask);
     size_t model = schedule_.last_used().value_or(0);
     if (!ask.model.empty()) model = ModelOf(ask.model).value_or(model);
     Json status;

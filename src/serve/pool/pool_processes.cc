@@ -123,11 +123,11 @@ asio::awaitable<void> PoolServer::Impl::Probe(size_t model, pid_t pid) {
         timer.expires_after(std::chrono::milliseconds(kProbeMs));
         co_await timer.async_wait(asio::use_awaitable);
         if (!IsLoaded(model, pid)) co_return;
-        const int64_t asked_ms = NowMs();
+        const int64_t requested_ms = NowMs();
         const auto answer = co_await Fetch(processes_[model].port, probe, std::string(kLivePath));
         if (answer) heard_ms = NowMs(), failed = 0;
         // (A probe that fails at once was not sent: this process has no file left for it.)
-        if (!answer && NowMs() - asked_ms >= kFetchMs) ++failed;
+        if (!answer && NowMs() - requested_ms >= kFetchMs) ++failed;
     }
     if (!IsLoaded(model, pid)) co_return;
     counts_[model].killed_why = fmt::format("its process did not answer for {} s, and was killed",

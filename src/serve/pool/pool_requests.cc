@@ -54,7 +54,7 @@ void PoolServer::Impl::Route(const std::shared_ptr<Exchange>& exchange) {
     if (get && AnswerGet(exchange)) return;
     const auto* route = FindRoute(request.method, request.path);
     if ((get && IsForwardedGet(request.path)) || (route != nullptr && request.method == "POST")) {
-        return ReadAsk(exchange, *key);
+        return ReadRowRequest(exchange, *key);
     }
     if (route != nullptr) return AnswerOllama(*exchange, *route);
     const std::string allowed = AllowedMethods(request.path);
@@ -92,12 +92,12 @@ void PoolServer::Impl::SendError(Exchange& exchange, const ApiError& error, Head
     exchange.Send(error.status, std::move(headers), ErrorFor(exchange.request().path, error));
 }
 
-void PoolServer::Impl::ReadAsk(std::shared_ptr<Exchange> exchange, std::string key) {
+void PoolServer::Impl::ReadRowRequest(std::shared_ptr<Exchange> exchange, std::string key) {
     const size_t bytes = exchange->request().body.size();
     const std::string id = exchange->request().id;
     const std::string turn = keys_ != nullptr ? key : exchange->request().peer;
     auto read = [this, bytes, exchange = std::move(exchange), key = std::move(key)]() mutable {
-        PoolAsk ask;
+        PoolRequest ask;
         std::optional<ApiError> error;
         if (exchange->gone()) return;
         if (bytes > kSmallBytes) {
@@ -106,7 +106,7 @@ void PoolServer::Impl::ReadAsk(std::shared_ptr<Exchange> exchange, std::string k
                 error = ApiError{refusal->status, refusal->message, "", refusal->code};
             }
         }
-        if (!error) error = ReadPoolAsk(exchange->request(), ask);
+        if (!error) error = ReadPoolRequest(exchange->request(), ask);
         exchange->Release();
         asio::post(context_, [this, exchange = std::move(exchange), key = std::move(key),
                               ask = std::move(ask), error = std::move(error)]() mutable {
@@ -165,7 +165,7 @@ std::optional<ApiError> PoolServer::Impl::WhyNotWait(const std::string& key) con
                     "", "server_overloaded"};
 }
 
-void PoolServer::Impl::Admit(std::shared_ptr<Exchange> exchange, std::string key, PoolAsk ask) {
+void PoolServer::Impl::Admit(std::shared_ptr<Exchange> exchange, std::string key, PoolRequest ask) {
     const HttpRequest& request = exchange->request();
     const bool ollama = IsOllamaPath(request.path);
     std::optional<size_t> model = ModelOf(ask.model);
@@ -202,10 +202,10 @@ void PoolServer::Impl::Admit(std::shared_ptr<Exchange> exchange, std::string key
     if (!MayRun(*exchange, *model, entry)) return;
     const uint64_t id = ++last_id_;
     requests_.emplace(id, std::move(entry));
-    exchange->OnGone([this, id] { asio::post(context_, [this, id] { ClientLeft(id); }); });
+    exchange->OnDisconnect([this, id] { asio::post(context_, [this, id] { ClientLeft(id); }); });
     schedule_.Arrive(id, *model, now_ms);
     Act();
-    SayWaits(now_ms);
+    LogWaits(now_ms);
 }
 
 // Whether the next request of `model` makes it load.
@@ -382,7 +382,7 @@ void PoolServer::Impl::FailRequest(Request& request, const ApiError& error) {
 }
 
 // Sends the comments that are due to streams that wait.
-void PoolServer::Impl::SayWaits(int64_t now_ms) {
+void PoolServer::Impl::LogWaits(int64_t now_ms) {
     for (auto& [id, request] : requests_) {
         const bool waits = request.socket == nullptr && TakesComments(request.ask.form);
         if (!waits || now_ms - request.comment_ms < kCommentMs) continue;

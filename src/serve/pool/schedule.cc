@@ -120,7 +120,7 @@ void PoolSchedule::EndDrains(int64_t now_ms, const FreeBytes& free_bytes) {
     const Model* wanted = NextToLoad(now_ms);
     const bool idle = std::ranges::any_of(
         models_, [](const Model& m) { return m.state == State::kLoaded && m.idle(); });
-    if (wanted != nullptr && !idle && !HasRoom(*wanted, free_bytes)) return;
+    if (wanted != nullptr && !idle && !HasSpace(*wanted, free_bytes)) return;
     for (Model& model : models_) model.drains = false;
 }
 
@@ -182,7 +182,7 @@ PoolSchedule::Model* PoolSchedule::NextToLoad(int64_t now_ms) {
     return wanted;
 }
 
-bool PoolSchedule::HasRoom(const Model& wanted, const FreeBytes& free_bytes) const {
+bool PoolSchedule::HasSpace(const Model& wanted, const FreeBytes& free_bytes) const {
     size_t count = 0;
     MemoryBytes all = wanted.needs;
     for (const Model& model : models_) {
@@ -201,12 +201,12 @@ void PoolSchedule::LoadNext(std::vector<Action>& actions, int64_t now_ms,
     if (Any(State::kLoading) || Any(State::kUnloading)) return;
     Model* wanted = NextToLoad(now_ms);
     if (wanted == nullptr) return;
-    if (!HasRoom(*wanted, free_bytes)) return MakeRoom(actions, now_ms, *wanted);
+    if (!HasSpace(*wanted, free_bytes)) return MakeSpace(actions, now_ms, *wanted);
     wanted->state = State::kLoading;
     actions.push_back({Step::kLoad, IndexOf(*wanted)});
 }
 
-void PoolSchedule::MakeRoom(std::vector<Action>& actions, int64_t now_ms, Model& wanted) {
+void PoolSchedule::MakeSpace(std::vector<Action>& actions, int64_t now_ms, Model& wanted) {
     Model *idle = nullptr, *busy = nullptr;
     bool drains = false;
     for (Model& model : models_) {

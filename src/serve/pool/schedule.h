@@ -109,9 +109,9 @@ class PoolSchedule {
     void ExpireWaiting(std::vector<Action>& actions, int64_t now_ms);
     void UnloadOld(std::vector<Action>& actions, int64_t now_ms);
     void LoadNext(std::vector<Action>& actions, int64_t now_ms, const FreeBytes& free_bytes);
-    void MakeRoom(std::vector<Action>& actions, int64_t now_ms, Model& wanted);
+    void MakeSpace(std::vector<Action>& actions, int64_t now_ms, Model& wanted);
     void Unload(Model& model, std::vector<Action>& actions);
-    bool HasRoom(const Model& wanted, const FreeBytes& free_bytes) const;
+    bool HasSpace(const Model& wanted, const FreeBytes& free_bytes) const;
     bool Any(State state) const;
     Model* NextToLoad(int64_t now_ms);
     size_t IndexOf(const Model& model) const {

@@ -207,7 +207,7 @@ class Checker {
     }
 
     // Whether the value of an ineffective or refused key requests nothing.
-    static bool AsksNothing(const Json& value) {
+    static bool RequestsNothing(const Json& value) {
         if (value.is_boolean()) return !value.get<bool>();
         if (value.is_object()) {
             const auto enabled = value.find("enabled");
@@ -216,7 +216,7 @@ class Checker {
         return false;
     }
     static bool IsHarmless(const DsKey& key, const Json& value) {
-        if (AsksNothing(value)) return true;
+        if (RequestsNothing(value)) return true;
         if (key.path == "gradient_allreduce_op") return value == "mean";
         if (key.path == "sequence_parallel_size") return value == 1;
         return value.is_number() && value.get<double>() == 0;
@@ -227,7 +227,7 @@ class Checker {
             case DsUse::kMapped:
             case DsUse::kSame: return {};
             case DsUse::kWarned:
-                if (!AsksNothing(value)) Warn(fmt::format("{}: no effect: {}", path, key.here));
+                if (!RequestsNothing(value)) Warn(fmt::format("{}: no effect: {}", path, key.here));
                 return {};
             case DsUse::kRefused:
                 if (IsHarmless(key, value)) return {};

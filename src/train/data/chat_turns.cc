@@ -178,11 +178,11 @@ class TurnMarker {
     }
 
     Status CountAsked(size_t turn) {
-        if (++asked_ <= kMostAsked) return {};
+        if (++asked_ <= kMostRenderings) return {};
         return MakeError(ErrorCode::kUnsupported,
                          "message {}: the chat template writes a different text before each turn; "
                          "at most {} such turns are read. Split the conversation",
-                         turn + 1, kMostAsked);
+                         turn + 1, kMostRenderings);
     }
 
     Result<Text> RenderFirst(size_t count, bool asks) const {

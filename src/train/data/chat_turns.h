@@ -10,7 +10,7 @@
 // turn without an end token end, ChatTurns renders all messages up to there. It remembers the
 // result for turns around which the template writes the same text, except for numbers, so a
 // conversation takes linear time. (If the template writes a different text around every turn,
-// ChatTurns renders for every turn, at most kMostAsked times.)
+// ChatTurns renders for every turn, at most kMostRenderings times.)
 //
 // Thread: any; a ChatTurns is immutable, except that it returns each note only once. The chat and
 // the tokenizer must outlive it.
@@ -30,7 +30,7 @@
 
 namespace weft::train {
 
-inline constexpr size_t kMostAsked = 256;  // renderings per conversation
+inline constexpr size_t kMostRenderings = 256;  // renderings per conversation
 
 class ChatTurns {
   public:

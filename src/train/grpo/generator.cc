@@ -102,7 +102,7 @@ struct Generator::Replica {
         std::erase_if(running, [&](const Running& each) {
             const Completion& made = all[each.completion];
             const bool ends = made.ended || std::ssize(made.tokens) >= size.most;
-            for (size_t i = 0; ends && i < each.pages.size(); ++i) pool.LetGo(each.pages[i]);
+            for (size_t i = 0; ends && i < each.pages.size(); ++i) pool.Release(each.pages[i]);
             return ends;
         });
     }

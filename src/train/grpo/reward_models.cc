@@ -158,7 +158,7 @@ class RewardModels::Model {
             const auto text = TextOf(completions[i]);
             if (!text.ok()) {
                 if (is_last()) rewards[i] = std::numeric_limits<double>::quiet_NaN();
-                TellUnread(text.error());
+                WarnOfUnread(text.error());
                 continue;
             }
             if (std::ssize(step.tokens) + std::ssize(*text) > most_rows_) {
@@ -231,7 +231,7 @@ class RewardModels::Model {
             most_ < wanted_ ? "Use a model with a longer context" : "Use a larger --seq-len");
     }
 
-    void TellUnread(const Error& error) {
+    void WarnOfUnread(const Error& error) {
         if (std::exchange(told_unread_, true)) return;
         Log(LogLevel::kWarning, "{}. Such completions get no reward from it", error.message);
     }

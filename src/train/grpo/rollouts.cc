@@ -188,12 +188,12 @@ Status Rollouts::ScoreOnFirst(Trainer& trainer, std::span<const Judged> judged,
                          "{:g}, the largest float32. Use smaller --reward-weights",
                          reward, kMostReward);
     }
-    TellUnrewarded(judged, rewards);
+    WarnOfUnrewarded(judged, rewards);
     return {};
 }
 
 // Warns if more completions of an update lack a reward than ever before.
-void Rollouts::TellUnrewarded(std::span<const Judged> judged, std::span<const double> rewards) {
+void Rollouts::WarnOfUnrewarded(std::span<const Judged> judged, std::span<const double> rewards) {
     const auto lacks = [](double reward) { return std::isnan(reward); };
     const auto count = std::ranges::count_if(rewards, lacks);
     if (count <= most_unrewarded_) return;

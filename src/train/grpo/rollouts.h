@@ -56,7 +56,7 @@ class Rollouts {
     Status ScoreOnFirst(Trainer& trainer, std::span<const Judged> judged,
                         std::span<const std::vector<double>> of_models, std::span<double> rewards,
                         std::span<double> means);
-    void TellUnrewarded(std::span<const Judged> judged, std::span<const double> rewards);
+    void WarnOfUnrewarded(std::span<const Judged> judged, std::span<const double> rewards);
     bool Counts(const Completion& completion) const {
         return completion.ended || !options_.mask_truncated;
     }

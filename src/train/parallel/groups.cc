@@ -149,18 +149,18 @@ class StageMail::Sender {
         }
         changed_.notify_all();
         if (!thread_.joinable()) return;
-        comm_.SayAwaitsOwn(true, thread_.get_id());
+        comm_.SetAwaitsOwn(true, thread_.get_id());
         thread_.join();
-        comm_.SayAwaitsOwn(false, thread_.get_id());
+        comm_.SetAwaitsOwn(false, thread_.get_id());
     }
 
     Status Send(std::span<const std::byte> data, const net::OpTag& tag) {
         std::unique_lock lock(mutex_);
         const auto has_room = [&] { return brought_ - sent_ < kWaiting || !status_.ok(); };
         if (!changed_.wait_for(lock, kLongWait, has_room)) {
-            comm_.SayAwaitsOwn(true, thread_.get_id());
+            comm_.SetAwaitsOwn(true, thread_.get_id());
             changed_.wait(lock, has_room);
-            comm_.SayAwaitsOwn(false, thread_.get_id());
+            comm_.SetAwaitsOwn(false, thread_.get_id());
         }
         if (!status_.ok()) return status_;
         Value& value = values_[brought_++ % kWaiting];

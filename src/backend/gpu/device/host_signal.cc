@@ -170,15 +170,15 @@ Result<bool> HostSignal::Await(uint32_t index, uint64_t last, const Deadline& de
         return static_cast<int32_t>(Shared(Word(kArrivedWord)).load(std::memory_order_acquire) -
                                     number) >= 0;
     };
-    int64_t asked_ns = NowNs();
+    int64_t requested_ns = NowNs();
     for (int turn = 0; !arrived(); ++turn) {
         if (turn < kTurns) {
             net::SpinPause();
             continue;
         }
         std::this_thread::yield();
-        if (NowNs() - asked_ns < kAskNs) continue;
-        asked_ns = NowNs();
+        if (NowNs() - requested_ns < kAskNs) continue;
+        requested_ns = NowNs();
         const Status done = device_.Wait(last, Deadline::In(0));
         // The device's writes are visible now, if not before.
         if (done.ok()) return arrived();

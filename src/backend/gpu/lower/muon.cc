@@ -33,7 +33,7 @@ struct MuonMixArgs {
 constexpr int64_t kMostStepGroups = 256;
 
 // The matrix [short side, long side], twice, and two squares.
-struct MuonRoom {
+struct MuonScratch {
     GemmMatrix x, next, gram, mixed;
     Region squares;
 };
@@ -42,9 +42,9 @@ Result<GemmMatrix> PlaceMatrix(Emitter& e, std::string_view name, int64_t rows, 
     WEFT_ASSIGN(const Region region, e.Scratch(name, bytes));
     return GemmMatrix{DType::kF32, region.address, rows, cols, cols};
 }
-Result<MuonRoom> PlaceRoom(Emitter& e, const program::UpdateMatrix& matrix) {
+Result<MuonScratch> PlaceSpace(Emitter& e, const program::UpdateMatrix& matrix) {
     const auto [rows, cols] = std::minmax(matrix.rows, matrix.cols);
-    MuonRoom room;
+    MuonScratch room;
     WEFT_ASSIGN(room.x, PlaceMatrix(e, "muon x", rows, cols));
     WEFT_ASSIGN(room.next, PlaceMatrix(e, "muon next", rows, cols));
     WEFT_ASSIGN(room.gram, PlaceMatrix(e, "muon gram", rows, rows));
@@ -61,7 +61,7 @@ Status EmitProduct(Emitter& e, GemmForm form, const GemmMatrix& a, const GemmMat
 }
 
 // Five steps of the Newton-Schulz iteration on room.x.
-Status EmitSteps(Emitter& e, MuonRoom& room) {
+Status EmitSteps(Emitter& e, MuonScratch& room) {
     for (int step = 0; step < 5; ++step) {
         WEFT_TRY(EmitProduct(e, GemmForm::kNT, room.x, room.x, room.gram));
         WEFT_TRY(EmitProduct(e, GemmForm::kNN, room.gram, room.gram, room.mixed));
@@ -117,7 +117,7 @@ Status UpdateOne(Emitter& e, const Op& op, const program::MuonUpdate& a,
                          "a matrix of {} x {} elements; Muon on GPUs supports at most 2^31",
                          matrix.rows, matrix.cols);
     }
-    WEFT_ASSIGN(MuonRoom room, PlaceRoom(e, matrix));
+    WEFT_ASSIGN(MuonScratch room, PlaceSpace(e, matrix));
     const int64_t groups = std::min(CeilDiv(count, kWalkGroup), kMostStepGroups);
     Operands step_io(e, Operands::Count::kMany), scale_io(e), apply_io(e, Operands::Count::kMany);
     MuonArgs step = ArgsOf(e, op, a, matrix, step_io);

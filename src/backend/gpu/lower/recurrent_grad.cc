@@ -126,7 +126,7 @@ struct Rule {
         return static_cast<uint64_t>(heads * Blocks() * dims * kStateColumns) * sizeof(float);
     }
     // delta_sums.glsl
-    uint64_t RoomBytes() const {
+    uint64_t SpaceBytes() const {
         const int64_t fades = a.by_channel ? dims : 1;
         const int64_t sums = kGradRows * heads * Blocks() * (2 * dims + fades + 2);
         return (2 + kGradRows) * StateBytes() + static_cast<uint64_t>(sums) * sizeof(float);
@@ -287,7 +287,7 @@ Status Lower(Emitter& e, const Op& op, const program::DeltaRuleGrad& a) {
     const Rule rule(e, a.forward, std::span(op.inputs).subspan(1));
     WEFT_TRY(CheckTrained(op, rule));
     WEFT_ASSIGN(const Region kept, PlaceKept(e, rule, kGradRows));
-    WEFT_ASSIGN(const Region room, e.Scratch("delta rule gradient", rule.RoomBytes()));
+    WEFT_ASSIGN(const Region room, e.Scratch("delta rule gradient", rule.SpaceBytes()));
     Operands again(e), io(e);
     WEFT_TRY(RunRule(e, again, rule, 0, kept, kGradRows));
     RuleGradArgs args;

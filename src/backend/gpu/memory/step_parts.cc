@@ -93,7 +93,7 @@ int64_t LeastRowsOfPart(const program::Program& program) {
 }
 
 CompileOptions PartOptions(CompileOptions options, int most_parts) {
-    options.max_tokens = DevicePartRoom{options.max_tokens, most_parts}.rows();
+    options.max_tokens = DevicePartSpace{options.max_tokens, most_parts}.rows();
     return options;
 }
 

@@ -150,7 +150,7 @@ Status TableMemory::AllocatePages(gpu::Device& device, int64_t pages, int64_t co
 }
 
 // Sequences may share pages, so only this step's own size bounds the tables.
-Result<bool> TableMemory::MakeRoom(gpu::Device& device, const Step& step) {
+Result<bool> TableMemory::MakeSpace(gpu::Device& device, const Step& step) {
     int64_t pages = 0;
     for (const StepSequence& sequence : step.sequences) pages += PagesOf(sequence, page_tokens_);
     const auto copies = static_cast<int64_t>(step.copies.size());

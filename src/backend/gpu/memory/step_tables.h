@@ -31,7 +31,7 @@ class TableMemory {
     Status Allocate(gpu::Device& device, const CompileOptions& options);
     // Grows the tables if this step needs larger ones, and returns whether their addresses changed.
     // No submission may be under way.
-    Result<bool> MakeRoom(gpu::Device& device, const Step& step);
+    Result<bool> MakeSpace(gpu::Device& device, const Step& step);
     void Write(const Step& step);
     const StepTables& tables() const { return tables_; }
     // The update scalars. The addresses of the scalars never change.

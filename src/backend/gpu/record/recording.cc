@@ -164,7 +164,7 @@ Status Recorder::RunMany(int32_t op, std::span<const Dispatch> dispatches, doubl
     const double share = estimate / static_cast<double>(dispatches.size());
     const uint32_t parts = budget_.PartsOf(share);
     for (const Dispatch& d : dispatches) {
-        if (!HasRoom(share)) NoteTimeOf(op);
+        if (!HasSpace(share)) NoteTimeOf(op);
         WEFT_TRY(RunInParts(op, d, parts, share));
     }
     return {};
@@ -179,7 +179,7 @@ Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
     const bool many = dispatches.size() > kMany;
     const uint32_t parts = count_parted == 0 ? 1 : budget_.PartsOf(estimate);
     const double first = parts == 1 && !many ? estimate : 0;
-    WEFT_TRY(MakeRoom(first));
+    WEFT_TRY(MakeSpace(first));
     WEFT_TRY(Open(number));
     open_.divides = open_.divides || open_.ops > 0 || count_parted > 0;
     open_.estimate += first;
@@ -198,15 +198,15 @@ Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
 }
 
 // Closes the open submission if this estimate does not fit.
-Status Recorder::MakeRoom(double estimate) {
+Status Recorder::MakeSpace(double estimate) {
     if (open_.commands == nullptr) return {};
     const bool full = options_.trace && open_.timed.size() + 2 >= gpu::kMostTimes;
-    const bool fits = HasRoom(estimate);
+    const bool fits = HasSpace(estimate);
     recording_.cut = recording_.cut || !fits;
     return full || !fits ? Close() : Status();
 }
 
-bool Recorder::HasRoom(double estimate) const {
+bool Recorder::HasSpace(double estimate) const {
     return open_.estimate == 0 || budget_.Fits(open_.estimate, estimate);
 }
 
@@ -220,7 +220,7 @@ Status Recorder::RunInParts(int32_t op, const Dispatch& dispatch, uint32_t parts
             NoteTimeOf(op);
             WEFT_TRY(Close());
         }
-        WEFT_TRY(MakeRoom(each));
+        WEFT_TRY(MakeSpace(each));
         WEFT_TRY(Open(op));
         open_.last_op = op;
         open_.divides = true;

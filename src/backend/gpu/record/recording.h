@@ -121,9 +121,9 @@ class Recorder {
     Status AwaitStreamed();
     Status EndStreamed();
     Status RunMany(int32_t op, std::span<const Dispatch> dispatches, double estimate);
-    bool HasRoom(double estimate) const;
+    bool HasSpace(double estimate) const;
     Status RunInParts(int32_t op, const Dispatch& dispatch, uint32_t parts, double estimate);
-    Status MakeRoom(double estimate);
+    Status MakeSpace(double estimate);
     void NoteTimeOf(int32_t op);
     void Run(std::span<const Dispatch> dispatches);
     void Run(const Dispatch& dispatch, const gpu::WorkgroupCounts& groups);

@@ -59,7 +59,7 @@ Json MessageUsage(const Usage& usage) {
         {"cache_creation", {{"ephemeral_5m_input_tokens", 0}, {"ephemeral_1h_input_tokens", 0}}},
         {"service_tier", "standard"},
         {"cache_read_input_tokens", usage.cached_tokens},
-        {"output_tokens", usage.said_tokens}};
+        {"output_tokens", usage.generated_tokens}};
 }
 
 Json InputOf(const chat::ToolCall& call) {
@@ -81,7 +81,7 @@ class MessagesDialect final : public Dialect {
         Event("message_start", fmt::format(R"("message":{})", Dump(message)), out);
         Event("ping", "", out);
     }
-    void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::SaidToken>,
+    void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::GeneratedToken>,
                std::string& out) override {
         if (!delta.reasoning.empty()) {
             Open(Block::kThinking, out);

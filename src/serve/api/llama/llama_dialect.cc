@@ -12,7 +12,7 @@ namespace {
 
 class LlamaDialect final : public Dialect {
   public:
-    LlamaDialect(const Served& served, const engine::Request& request, LlamaAsked asked)
+    LlamaDialect(const Served& served, const engine::Request& request, LlamaRequested asked)
         : model_(served.NameOf(request.adapter)),
           prompt_(served.tokenizer().Decode(request.prompt, false)),
           asked_(std::move(asked)),
@@ -27,7 +27,7 @@ class LlamaDialect final : public Dialect {
     void UseSlot(int64_t id) override { slot_ = id; }
     void Progress(const Usage& usage) override { progress_ = usage; }
     void Begin(std::string&) override {}
-    void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::SaidToken> tokens,
+    void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::GeneratedToken> tokens,
                std::string& out) override {
         new_line_ |= delta.content.find('\n') != std::string::npos;
         Json event{{"index", 0},
@@ -55,9 +55,9 @@ class LlamaDialect final : public Dialect {
     }
 
   private:
-    static Json IdsOf(std::span<const engine::SaidToken> tokens) {
+    static Json IdsOf(std::span<const engine::GeneratedToken> tokens) {
         Json ids = Json::array();
-        for (const engine::SaidToken& token : tokens) ids.push_back(token.chance.id);
+        for (const engine::GeneratedToken& token : tokens) ids.push_back(token.chance.id);
         return ids;
     }
     static void Event(const Json& json, std::string& out) {
@@ -72,7 +72,7 @@ class LlamaDialect final : public Dialect {
                 {"id_slot", slot_},
                 {"stop", true},
                 {"model", model_},
-                {"tokens_predicted", usage.said_tokens},
+                {"tokens_predicted", usage.generated_tokens},
                 {"tokens_evaluated", usage.prompt_tokens},
                 {"generation_settings", settings_},
                 {"prompt", prompt_},
@@ -102,7 +102,7 @@ class LlamaDialect final : public Dialect {
     }
 
     const std::string model_, prompt_;
-    const LlamaAsked asked_;
+    const LlamaRequested asked_;
     Json settings_;
     int64_t slot_ = -1;
     ChoiceEnd end_;
@@ -143,14 +143,14 @@ Json TimingsJson(const Usage& usage) {
             {"prompt_ms", 1000 * prompt_s},
             {"prompt_per_token_ms", each_ms(computed, prompt_s)},
             {"prompt_per_second", Rate(computed, prompt_s)},
-            {"predicted_n", usage.said_tokens},
+            {"predicted_n", usage.generated_tokens},
             {"predicted_ms", 1000 * decode_s},
-            {"predicted_per_token_ms", each_ms(usage.said_tokens, decode_s)},
-            {"predicted_per_second", Rate(usage.said_tokens, decode_s)}};
+            {"predicted_per_token_ms", each_ms(usage.generated_tokens, decode_s)},
+            {"predicted_per_second", Rate(usage.generated_tokens, decode_s)}};
 }
 
 std::unique_ptr<Dialect> MakeLlamaDialect(const Served& served, const engine::Request& request,
-                                          LlamaAsked asked) {
+                                          LlamaRequested asked) {
     return std::make_unique<LlamaDialect>(served, request, std::move(asked));
 }
 

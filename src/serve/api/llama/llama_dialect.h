@@ -10,13 +10,13 @@
 
 namespace weft::serve {
 
-struct LlamaAsked {
+struct LlamaRequested {
     std::vector<std::string> fields;  // answer fields to return; "a/b": b within a. Empty: all
     bool tokens = false;              // also return token ids; the request then has logprobs
 };
 
 std::unique_ptr<Dialect> MakeLlamaDialect(const Served& served, const engine::Request& request,
-                                          LlamaAsked asked);
+                                          LlamaRequested asked);
 
 // llama-server's error body. It is OpenAI's, except for a prompt beyond the context.
 std::string LlamaError(const ApiError& error);

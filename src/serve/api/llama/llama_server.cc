@@ -105,8 +105,8 @@ std::optional<ApiError> PlanInfill(const Json& body, const Served& served, Answe
     if (auto error = CheckFim(served, "")) return error;
     engine::Request request;
     ReadSampling(fields, served, request);
-    const LlamaAsked asked{fields.Texts("response_fields", 100),
-                           fields.Bool("return_tokens", false)};
+    const LlamaRequested asked{fields.Texts("response_fields", 100),
+                               fields.Bool("return_tokens", false)};
     request.max_tokens = ReadPredictLength(fields);
     for (const char* name : {"input_prefix", "input_suffix"}) {
         if (!fields.Has(name)) fields.Fail(name, fmt::format("'{}' is required.", name), "missing");
@@ -141,8 +141,8 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
     if (auto error = CheckModel(fields, served)) return error;
     engine::Request request;
     ReadSampling(fields, served, request);
-    const LlamaAsked asked{fields.Texts("response_fields", 100),
-                           fields.Bool("return_tokens", false)};
+    const LlamaRequested asked{fields.Texts("response_fields", 100),
+                               fields.Bool("return_tokens", false)};
     request.max_tokens = ReadPredictLength(fields);
     if (asked.tokens) request.logprobs = 0;
     const Json& prompt = fields.Get("prompt");

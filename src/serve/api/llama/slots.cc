@@ -224,20 +224,20 @@ std::optional<ApiError> ReadSlot(const Json& body, int64_t slots, int64_t& id) {
     return fields.error();
 }
 
-std::optional<ApiError> ReadSlotAsk(std::string_view id, std::string_view action, const Json& body,
-                                    int64_t slots, SlotAsk& ask) {
+std::optional<ApiError> ReadSlotCommand(std::string_view id, std::string_view action,
+                                        const Json& body, int64_t slots, SlotCommand& ask) {
     const std::optional<int64_t> number = NumberOf(id);
     if (!number || *number < 0 || *number >= slots) return NoSuchSlot(id, slots);
     ask.id = *number;
     if (action == "erase") {
-        ask.action = SlotAsk::Action::kErase;
+        ask.action = SlotCommand::Action::kErase;
         return {};
     }
     if (action != "save" && action != "restore") {
         return ApiError{400, "Invalid action: expected ?action=save, restore or erase.", "action",
                         "invalid_value"};
     }
-    if (action == "restore") ask.action = SlotAsk::Action::kRestore;
+    if (action == "restore") ask.action = SlotCommand::Action::kRestore;
     Fields fields(body);
     ask.filename = fields.Text("filename", "");
     engine::Request restored;
@@ -269,8 +269,8 @@ ApiError SlotError(const Error& error, const std::string& folder) {
     return answer;
 }
 
-Json SlotAnswer(const SlotAsk& ask, const engine::SlotRequest::Done& done) {
-    const bool saves = ask.action == SlotAsk::Action::kSave;
+Json SlotAnswer(const SlotCommand& ask, const engine::SlotRequest::Done& done) {
+    const bool saves = ask.action == SlotCommand::Action::kSave;
     return {{"id_slot", ask.id},
             {"filename", ask.filename},
             {saves ? "n_saved" : "n_restored", done.pages_tokens},

@@ -111,7 +111,7 @@ std::optional<std::string_view> SlotOfPath(std::string_view path);
 std::optional<ApiError> ReadSlot(const Json& body, int64_t slots, int64_t& id);
 
 // What POST /slots/ID asks for.
-struct SlotAsk {
+struct SlotCommand {
     enum class Action { kSave, kRestore, kErase };
     Action action = Action::kSave;
     int64_t id = 0;
@@ -119,10 +119,10 @@ struct SlotAsk {
     std::string salt{};  // cache_salt of a restored text
 };
 // Errors: 400: the slot, the action, or the file's name.
-std::optional<ApiError> ReadSlotAsk(std::string_view id, std::string_view action, const Json& body,
-                                    int64_t slots, SlotAsk& ask);
+std::optional<ApiError> ReadSlotCommand(std::string_view id, std::string_view action,
+                                        const Json& body, int64_t slots, SlotCommand& ask);
 // folder: hidden in the message.
 ApiError SlotError(const Error& error, const std::string& folder);
-Json SlotAnswer(const SlotAsk& ask, const engine::SlotRequest::Done& done);
+Json SlotAnswer(const SlotCommand& ask, const engine::SlotRequest::Done& done);
 
 }  // namespace weft::serve

@@ -29,7 +29,7 @@ class OllamaDialect final : public Dialect {
     bool repeats() const override { return true; }  // "context"
     const char* StreamType() const override { return "application/x-ndjson"; }
     void Begin(std::string&) override {}
-    void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::SaidToken> tokens,
+    void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::GeneratedToken> tokens,
                std::string& out) override {
         out += fmt::format(R"({}{}","{}":{},"done":false{}}})"
                            "\n",
@@ -82,10 +82,10 @@ class OllamaDialect final : public Dialect {
         }
         return list;
     }
-    std::string Chances(std::span<const engine::SaidToken> tokens) const {
+    std::string Chances(std::span<const engine::GeneratedToken> tokens) const {
         if (!words_.logprobs || tokens.empty()) return {};
         std::string list;
-        for (const engine::SaidToken& token : tokens) {
+        for (const engine::GeneratedToken& token : tokens) {
             Json json = TokenJson(served_.tokenizer(), token);
             if (token.best.empty()) json.erase("top_logprobs");
             list += (list.empty() ? "" : ",") + Dump(json);
@@ -94,7 +94,7 @@ class OllamaDialect final : public Dialect {
     }
     // The last line of a stream, or a complete answer. The queueing time is reported as
     // load_duration.
-    std::string Line(const chat::AnswerDelta& said, std::span<const engine::SaidToken> tokens,
+    std::string Line(const chat::AnswerDelta& said, std::span<const engine::GeneratedToken> tokens,
                      const ChoiceEnd& end, const Usage& usage) {
         const int64_t total_ns = NowNs() - words_.begin_ns;
         return fmt::format(
@@ -104,7 +104,7 @@ class OllamaDialect final : public Dialect {
             head_, OllamaTime(), kind(), MessageJson(said),
             end.finish == "length" ? "length" : "stop", Context(end), Chances(tokens), total_ns,
             Nanoseconds(usage.queue_s), usage.prompt_tokens,
-            Nanoseconds(usage.first_token_s - usage.queue_s), usage.said_tokens,
+            Nanoseconds(usage.first_token_s - usage.queue_s), usage.generated_tokens,
             Nanoseconds(usage.total_s - usage.first_token_s));
     }
     std::string Context(const ChoiceEnd& end) const {

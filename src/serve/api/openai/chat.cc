@@ -111,7 +111,7 @@ class ChatDialect final : public OpenAiDialect {
                         usage, logprobs),
           older_calls_(older_calls) {}
     void Delta(int choice, const chat::AnswerDelta& delta,
-               std::span<const engine::SaidToken> tokens, std::string& out) override {
+               std::span<const engine::GeneratedToken> tokens, std::string& out) override {
         Greet(choice, out);
         std::string fields;
         const auto add = [&](const char* name, const std::string& json) {
@@ -141,7 +141,7 @@ class ChatDialect final : public OpenAiDialect {
         Say(choice, R"("role":"assistant","content":"")", "null", {}, out);
     }
     void Say(int choice, const std::string& delta, const std::string& finish,
-             std::span<const engine::SaidToken> tokens, std::string& out) {
+             std::span<const engine::GeneratedToken> tokens, std::string& out) {
         std::string logprobs = "null";
         if (logprobs_ && !tokens.empty())
             logprobs = ChatLogprobs(served_.tokenizer(), tokens, token_names);

@@ -24,7 +24,7 @@ class CompletionDialect final : public OpenAiDialect {
         : OpenAiDialect(served, adapter, "cmpl-", "text_completion", "text_completion", usage,
                         logprobs) {}
     void Delta(int choice, const chat::AnswerDelta& delta,
-               std::span<const engine::SaidToken> tokens, std::string& out) override {
+               std::span<const engine::GeneratedToken> tokens, std::string& out) override {
         Say(choice, delta.content, "null", tokens, out);
     }
     void EndChoice(int choice, const ChoiceEnd& end, std::string& out) override {
@@ -40,7 +40,7 @@ class CompletionDialect final : public OpenAiDialect {
         return TextLogprobs(served_.tokenizer(), choice.tokens, offset, token_names);
     }
     void Say(int choice, const std::string& text, const std::string& finish,
-             std::span<const engine::SaidToken> tokens, std::string& out) {
+             std::span<const engine::GeneratedToken> tokens, std::string& out) {
         const auto at = static_cast<size_t>(choice);
         if (offsets.size() <= at) offsets.resize(at + 1);
         std::string logprobs = "null";

@@ -137,7 +137,7 @@ class EmbeddingAnswer::TextListener final : public engine::Listener {
   public:
     TextListener(std::shared_ptr<EmbeddingAnswer> answer, size_t index)
         : answer_(std::move(answer)), index_(index) {}
-    void OnToken(const engine::SaidToken&, std::string_view) override {}
+    void OnToken(const engine::GeneratedToken&, std::string_view) override {}
     void OnEmbedding(std::vector<float> vector) override { vector_ = std::move(vector); }
     void OnSpent(int64_t prompt_tokens, int64_t) override { answer_->AddUsage(prompt_tokens); }
     void OnEnd(std::string_view, const Result<engine::Ending>& ending) override {
@@ -166,7 +166,7 @@ void EmbeddingAnswer::Start(const Served& served, std::shared_ptr<Exchange> exch
                             EmbeddingPlan plan, Later later, Observer observer) {
     std::shared_ptr<EmbeddingAnswer> answer(new EmbeddingAnswer(
         served, std::move(exchange), std::move(plan), std::move(later), std::move(observer)));
-    answer->exchange_->OnGone([weak = answer->weak_from_this()] {
+    answer->exchange_->OnDisconnect([weak = answer->weak_from_this()] {
         if (const auto self = weak.lock()) self->CancelAll();
     });
     const std::lock_guard lock(answer->mutex_);

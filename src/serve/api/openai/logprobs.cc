@@ -50,7 +50,7 @@ TokenNames ReadTokenNames(Fields& fields) {
     return fields.Bool("return_tokens_as_token_ids", false) ? TokenNames::kIds : TokenNames::kTexts;
 }
 
-Json TokenJson(const tokenizer::Tokenizer& tokenizer, const engine::SaidToken& token,
+Json TokenJson(const tokenizer::Tokenizer& tokenizer, const engine::GeneratedToken& token,
                TokenNames names) {
     Json json = ChanceJson(tokenizer, token.chance, names);
     Json best = Json::array();
@@ -62,9 +62,9 @@ Json TokenJson(const tokenizer::Tokenizer& tokenizer, const engine::SaidToken& t
 }
 
 std::string ChatLogprobs(const tokenizer::Tokenizer& tokenizer,
-                         std::span<const engine::SaidToken> tokens, TokenNames names) {
+                         std::span<const engine::GeneratedToken> tokens, TokenNames names) {
     std::string out = R"({"content":[)";
-    for (const engine::SaidToken& token : tokens) {
+    for (const engine::GeneratedToken& token : tokens) {
         if (&token != tokens.data()) out += ',';
         out += Dump(TokenJson(tokenizer, token, names));
     }
@@ -83,10 +83,10 @@ int64_t Characters(const tokenizer::Tokenizer& tokenizer, std::span<const int32_
 }
 
 std::string TextLogprobs(const tokenizer::Tokenizer& tokenizer,
-                         std::span<const engine::SaidToken> tokens, int64_t& begin,
+                         std::span<const engine::GeneratedToken> tokens, int64_t& begin,
                          TokenNames names) {
     std::string texts, logprobs, best, offsets;
-    for (const engine::SaidToken& token : tokens) {
+    for (const engine::GeneratedToken& token : tokens) {
         if (&token != tokens.data()) {
             for (std::string* list : {&texts, &logprobs, &best, &offsets}) *list += ',';
         }
@@ -107,9 +107,9 @@ std::string TextLogprobs(const tokenizer::Tokenizer& tokenizer,
 }
 
 std::string PromptLogprobs(const tokenizer::Tokenizer& tokenizer,
-                           std::span<const engine::SaidToken> prompt) {
+                           std::span<const engine::GeneratedToken> prompt) {
     std::string list = "[";
-    for (const engine::SaidToken& token : prompt) {
+    for (const engine::GeneratedToken& token : prompt) {
         if (list.size() > 1) list += ',';
         if (std::isnan(token.chance.logprob)) {
             list += "null";
@@ -136,8 +136,8 @@ std::string PromptLogprobs(const tokenizer::Tokenizer& tokenizer,
 
 Json UsageJson(const Usage& usage) {
     return {{"prompt_tokens", usage.prompt_tokens},
-            {"completion_tokens", usage.said_tokens},
-            {"total_tokens", usage.prompt_tokens + usage.said_tokens},
+            {"completion_tokens", usage.generated_tokens},
+            {"total_tokens", usage.prompt_tokens + usage.generated_tokens},
             {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 

@@ -39,7 +39,7 @@ void ResponseMemory::Put(const std::string& owner, const std::string& id, Stored
     const auto place = of.ids.insert(of.ids.end(), id);
     auto kept = std::make_shared<const Stored>(std::move(stored));
     entries_.emplace(id, Entry{owner, std::move(kept), bytes, place});
-    MakeRoom();
+    MakeSpace();
 }
 
 std::shared_ptr<const ResponseStore::Stored> ResponseMemory::Get(const std::string& owner,
@@ -83,7 +83,7 @@ void ResponseMemory::Erase(const std::string& id) {
 
 // Drops responses until the limits hold. The lock is held. (There are at most as many owners as
 // keys.)
-void ResponseMemory::MakeRoom() {
+void ResponseMemory::MakeSpace() {
     for (;;) {
         const bool too_many = static_cast<int64_t>(entries_.size()) > most_;
         if (!too_many && bytes_ <= most_bytes_) return;

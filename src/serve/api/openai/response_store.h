@@ -72,7 +72,7 @@ class ResponseMemory final : public ResponseStore {
         std::list<std::string> ids{};  // oldest first
     };
     void Erase(const std::string& id);
-    void MakeRoom();
+    void MakeSpace();
 
     const int64_t most_, most_bytes_;
     mutable std::mutex mutex_;

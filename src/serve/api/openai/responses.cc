@@ -203,7 +203,7 @@ Json UserMessages(const Json& items) {
 }
 
 // Makes the answer a summary of the conversation.
-void AskForSummary(Conversation& conversation) {
+void RequestSummary(Conversation& conversation) {
     conversation.input.messages.push_back({{"role", "user"}, {"content", kAskForSummary}});
     conversation.input.tools = nullptr;
     conversation.forced_tool.clear();
@@ -227,7 +227,7 @@ std::optional<ApiError> Plan(const Json& body, const Served& served, bool compac
     form.compacts = compacts || input.compacts;
     ReadTemplateVariables(fields, conversation.input.extra);
     ReadThinking(fields, conversation, input.effort, input.effort_member);
-    if (form.compacts) AskForSummary(conversation);
+    if (form.compacts) RequestSummary(conversation);
     if (compacts) form.kept = UserMessages(items);
     const bool summary = form.compacts;
     const bool stores =

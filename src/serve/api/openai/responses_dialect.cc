@@ -14,9 +14,9 @@ Json ResponseUsage(const Usage& usage) {
     return {{"input_tokens", usage.prompt_tokens},
             {"input_tokens_details",
              {{"cached_tokens", usage.cached_tokens}, {"cache_write_tokens", 0}}},
-            {"output_tokens", usage.said_tokens},
+            {"output_tokens", usage.generated_tokens},
             {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
-            {"total_tokens", usage.prompt_tokens + usage.said_tokens}};
+            {"total_tokens", usage.prompt_tokens + usage.generated_tokens}};
 }
 
 // A text that was cut off, without its unfinished last sentence; the text itself if it has no
@@ -50,7 +50,7 @@ class ResponsesDialect final : public Dialect {
         Event("response.created", fmt::format(R"("response":{})", response), out);
         Event("response.in_progress", fmt::format(R"("response":{})", response), out);
     }
-    void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::SaidToken> tokens,
+    void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::GeneratedToken> tokens,
                std::string& out) override {
         if (!delta.reasoning.empty()) {
             Open(Item::kReasoning, out);
@@ -216,10 +216,10 @@ class ResponsesDialect final : public Dialect {
     Json CallItem(const char* status) const {
         return CallItem(item_id_, call_id_, tool_, text_, status);
     }
-    Json ChancesOf(std::span<const engine::SaidToken> tokens) const {
+    Json ChancesOf(std::span<const engine::GeneratedToken> tokens) const {
         Json list = Json::array();
         if (!form_.logprobs) return list;
-        for (const engine::SaidToken& token : tokens) {
+        for (const engine::GeneratedToken& token : tokens) {
             list.push_back(TokenJson(served_.tokenizer(), token));
         }
         return list;
