@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "base/text.h"
 #include "coll/comm.h"
@@ -10,6 +11,7 @@
 #include "support/architecture_case.h"
 #include "support/loaded_rank.h"
 #include "support/nightly.h"
+#include "support/op_forms.h"
 #include "support/ranks.h"
 #include "vulkan/usable_device.h"
 
@@ -107,9 +109,29 @@ void CheckRanks(const std::string& name) {
     EXPECT_EQ(got[0], got[1]) << "tensor ranks differ";
 }
 
-// Daily, the first case of each architecture.
+std::string FirstCase(const model::Family& family) {
+    return std::string(family.tested.substr(0, family.tested.find(',')));
+}
+
+// Architectures whose first cases have every form of an op.
+std::set<std::string_view> DailyArchitectures() {
+    const std::vector<model::Family> families = model::Families();
+    std::vector<std::set<std::string>> forms;
+    for (const model::Family& family : families) {
+        forms.push_back(support::OpForms(CaseModel(FirstCase(family)).Programs(1)[0]));
+    }
+    const std::vector<bool> chosen = support::FewWithAllForms(std::move(forms));
+    std::set<std::string_view> daily;
+    for (size_t i = 0; i < families.size(); ++i) {
+        if (chosen[i]) daily.insert(families[i].architecture);
+    }
+    return daily;
+}
+
 TEST_P(VulkanArchitectures, EqualTransformers) {
     WEFT_NEEDS_VULKAN();
+    static const std::set<std::string_view> kDaily = DailyArchitectures();
+    SKIP_TO_NIGHT_UNLESS(kDaily.contains(GetParam().architecture));
     std::string list(GetParam().tested);
     std::erase(list, ',');
     const std::vector<std::string_view> cases = Words(list);
@@ -122,10 +144,8 @@ TEST_P(VulkanArchitectures, EqualTransformers) {
 // Nightly, and daily those whose sums over ranks other families lack.
 TEST_P(VulkanArchitectures, TensorRanksEqualTransformers) {
     WEFT_NEEDS_VULKAN();
-    const std::string list(GetParam().tested);
-    const bool daily = GetParam().architecture == "gemma3n";
-    if (!daily && !weft::test::Nightly()) return;
-    CheckRanks(list.substr(0, list.find(',')));
+    SKIP_TO_NIGHT_UNLESS(GetParam().architecture == "gemma3n");
+    CheckRanks(FirstCase(GetParam()));
 }
 
 }  // namespace
