@@ -1,6 +1,5 @@
 // Places barriers of the team (program/hazards.h), and finds the transfer that must end before a
 // call, if transfers run beside the calls.
-#include <algorithm>
 
 #include "backend/cpu/lower.h"
 #include "program/hazards.h"

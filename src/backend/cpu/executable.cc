@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "backend/cpu/compile.h"
-#include "backend/cpu/cpu_device.h"
 #include "backend/cpu/expert_guess.h"
 #include "backend/cpu/lower.h"
 #include "backend/cpu/step_parts.h"

@@ -3,7 +3,6 @@
 #include "backend/cpu/products.h"
 #include "kernels/dense/heads.h"
 #include "kernels/dense/lookup.h"
-#include "tensor/quant.h"
 
 namespace weft::backend {
 namespace {

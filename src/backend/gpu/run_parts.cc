@@ -4,7 +4,6 @@
 
 #include "backend/gpu/executable.h"
 #include "backend/parts.h"
-#include "base/check.h"
 
 namespace weft::backend::on_gpu {
 

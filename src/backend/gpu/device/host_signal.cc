@@ -1,9 +1,7 @@
 #include "backend/gpu/device/host_signal.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cmath>
 #include <cstring>
 #include <thread>
 #include <vector>

@@ -1,6 +1,5 @@
 #include "backend/gpu/dispatch/weights.h"
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 

@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "backend/gpu/dispatch/operands.h"
 #include "backend/gpu/lower/lower.h"

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <utility>
-#include <vector>
 
 #include "backend/gpu/device/host_signal.h"
 #include "backend/gpu/lower/fuse.h"

@@ -1,7 +1,6 @@
 // Experts in training. A value [T, K, n] has row t * K + k for expert k of row t, as in inference
 // (experts.cc); rows of experts that other ranks hold are zeros.
 #include <algorithm>
-#include <string>
 
 #include "backend/gpu/dispatch/operands.h"
 #include "backend/gpu/lower/gemm.h"

@@ -1,7 +1,6 @@
 // Ops that compute each element from the elements at its place, and their gradients.
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "backend/gpu/dispatch/operands.h"
 #include "backend/gpu/lower/lower.h"

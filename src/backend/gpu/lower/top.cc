@@ -1,6 +1,5 @@
 // Selects the largest elements in rows of logits, in stages: each workgroup of a stage keeps the
 // `count` largest of some values of a row, until one workgroup has seen all.
-#include <array>
 #include <cstdint>
 
 #include "backend/gpu/lower/lower.h"

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
-#include <utility>
 
 #include "backend/gpu/lower/lower.h"
 #include "backend/gpu/lower/update.h"

@@ -1,7 +1,5 @@
 #include "backend/gpu/tune/product_emitter.h"
 
-#include <cstring>
-
 #include "base/deadline.h"
 
 namespace weft::backend::on_gpu {

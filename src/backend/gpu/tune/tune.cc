@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string_view>
 
 #include "backend/gpu/device/kernel_cache.h"
@@ -14,7 +13,6 @@
 #include "backend/gpu/tune/product_emitter.h"
 #include "base/deadline.h"
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/output_file.h"
