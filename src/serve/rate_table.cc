@@ -11,10 +11,8 @@
 #include <cmath>
 #include <cstring>
 #include <ctime>
-#include <new>
 
 #include "base/deadline.h"
-#include "base/hash.h"
 #include "base/memory_file.h"
 #include "serve/keys.h"
 #include "serve/limiter.h"

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "serve/api/api.h"
-#include "serve/api/gate.h"
 #include "serve/api/openai/input_items.h"
 
 namespace weft::serve {

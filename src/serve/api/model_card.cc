@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "base/hash.h"
-
 namespace weft::serve {
 namespace {
 

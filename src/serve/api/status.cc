@@ -5,8 +5,6 @@
 #include <iterator>
 #include <unordered_map>
 
-#include "serve/api/dialect.h"
-
 namespace weft::serve {
 namespace {
 

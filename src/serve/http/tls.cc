@@ -3,8 +3,6 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-#include <algorithm>
-
 namespace weft::serve {
 namespace {
 

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "base/deadline.h"
 #include "base/log.h"
 #include "serve/api/gate.h"
 #include "serve/describe.h"

@@ -4,10 +4,8 @@
 #include <fmt/format.h>
 
 #include <boost/asio/co_spawn.hpp>
-#include <chrono>
 #include <ctime>
 
-#include "base/deadline.h"
 #include "base/json.h"
 #include "serve/api/dialect.h"
 #include "serve/api/gate.h"

@@ -15,7 +15,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/deadline.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "serve/api/status.h"

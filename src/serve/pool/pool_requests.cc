@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "base/deadline.h"
 #include "serve/api/gate.h"
 #include "serve/api/ollama/ollama.h"
 #include "serve/api/ollama/ollama_dialect.h"

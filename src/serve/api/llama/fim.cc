@@ -1,7 +1,5 @@
 #include "serve/api/llama/fim.h"
 
-#include <iterator>
-
 #include "base/log.h"
 
 namespace weft::serve {

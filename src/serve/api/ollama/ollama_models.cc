@@ -1,7 +1,6 @@
 // Ollama's lists and descriptions of the served model.
 #include <fmt/format.h>
 
-#include "serve/api/dialect.h"
 #include "serve/api/ollama/ollama.h"
 
 namespace weft::serve {

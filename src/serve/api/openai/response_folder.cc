@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
