@@ -7,7 +7,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "engine/start/examine.h"
-#include "model/model.h"
 #include "train/data/open.h"
 #include "train/lora/lora_source.h"
 #include "train/output_folder.h"

@@ -1,7 +1,6 @@
 #include "train/evaluate.h"
 
 #include <cmath>
-#include <utility>
 
 namespace weft::train {
 

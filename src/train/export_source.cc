@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "base/check.h"
-
 namespace weft::train {
 namespace {
 

@@ -1,5 +1,4 @@
 // The keys of DeepSpeed's configuration and their meaning in Weft.
-#include <array>
 #include <limits>
 
 #include "train/config/ds_config.h"

@@ -1,7 +1,6 @@
 #include "train/data/data_files.h"
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <set>
 #include <string_view>

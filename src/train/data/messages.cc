@@ -1,7 +1,6 @@
 #include "train/data/messages.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <string>
 #include <utility>

@@ -1,7 +1,6 @@
 #include "train/data/parquet_values.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 namespace weft::train::parquet {

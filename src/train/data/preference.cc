@@ -1,7 +1,6 @@
 #include "train/data/preference.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 

@@ -1,8 +1,6 @@
 #include "train/data/record_file.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <set>
 
 #include "base/hash.h"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <optional>
 
@@ -11,7 +10,6 @@
 #include "base/utf8.h"
 #include "hub/data_format.h"
 #include "train/data/table.h"
-#include "train/data/unpack.h"
 
 namespace weft::train {
 namespace {

@@ -1,7 +1,6 @@
 #include "train/grpo/generator.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "engine/batch/pages.h"
 #include "engine/sampling/logits_row.h"
