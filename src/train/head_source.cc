@@ -1,12 +1,10 @@
 #include "train/head_source.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "model_files/hf/json.h"
-#include "model_files/score_head.h"
 #include "model_files/synthetic_weights.h"
 
 namespace weft::train {

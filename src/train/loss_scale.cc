@@ -1,7 +1,6 @@
 #include "train/loss_scale.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace weft::train {
 namespace {

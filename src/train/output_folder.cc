@@ -21,7 +21,6 @@
 #include "model_files/lora/adapter.h"
 #include "train/checkpoint/own_files.h"
 #include "train/checkpoint/writer.h"
-#include "train/disk_space.h"
 
 namespace weft::train {
 namespace {

@@ -1,7 +1,6 @@
 #include "train/reference.h"
 
 #include <filesystem>
-#include <utility>
 
 #include "base/deadline.h"
 #include "base/file.h"

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "base/check.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/on_threads.h"

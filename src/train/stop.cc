@@ -8,7 +8,6 @@
 
 #include "base/deadline.h"
 #include "cluster/worker/stop_signals.h"
-#include "train/train_job.h"
 
 namespace weft::train {
 namespace {

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <filesystem>
 #include <span>
-#include <utility>
 
 #include "base/crc32c.h"
 #include "train/log/log_file.h"

@@ -9,9 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 

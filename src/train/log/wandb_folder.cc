@@ -5,9 +5,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <random>

@@ -7,7 +7,6 @@
 // that it alone has to the row and column sums of all tensors. The sums are all-reduced, so every
 // rank keeps the same moments of the whole model. The squares of the updates are summed in the same
 // way, one number per tensor, for clipping.
-#include <algorithm>
 #include <map>
 
 #include "train/update/kinds.h"
