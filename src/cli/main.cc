@@ -1,7 +1,6 @@
 // weft: the command line. Subcommands parse flags and print; engine/ does the work.
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <new>
 #include <span>
 #include <string>

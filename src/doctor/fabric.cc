@@ -16,7 +16,6 @@
 #include "doctor/cost.h"
 #include "doctor/network.h"
 #include "doctor/rdma.h"
-#include "doctor/text.h"
 #include "fabric/measure.h"
 #include "fabric/paths.h"
 

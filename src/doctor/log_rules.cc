@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "doctor/kernel_log.h"
-#include "doctor/text.h"
 
 namespace weft::doctor {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "base/on_threads.h"
 #include "base/shell_word.h"
-#include "doctor/text.h"
 #include "hw/cpu.h"
 #include "model_files/content.h"
 #include "model_files/model_file.h"

@@ -1,7 +1,6 @@
 // The kinds of jobs that a worker runs, and commands under a launcher (mpirun, srun, ...). A
 // launcher starts the same command line on every rank: rank 0 runs the command, and the others run
 // its jobs. Only rank 0 writes to standard output.
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>

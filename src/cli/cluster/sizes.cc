@@ -1,7 +1,5 @@
 #include "cli/cluster/sizes.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
 #include <string_view>
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 
@@ -14,7 +13,6 @@
 #include "base/log.h"
 #include "base/log_format.h"
 #include "base/printable.h"
-#include "base/text.h"
 #include "cli/command_line/duration.h"
 #include "cli/command_line/output_path.h"
 #include "cli/terminal/output.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <span>
 #include <string_view>
 
 #include "cli/command_line/habit_words.h"

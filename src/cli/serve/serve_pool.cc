@@ -14,7 +14,6 @@
 #include "cli/terminal/output.h"
 #include "engine/batch/step_drafts.h"
 #include "engine/rank/cache_size.h"
-#include "model/model.h"
 #include "model_files/model_file.h"
 #include "plan/this_host.h"
 #include "serve/pool/pool.h"

@@ -1,6 +1,5 @@
 #include "cli/serve/systemd_unit.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,8 +1,5 @@
 #include "cli/train/train_ds.h"
 
-#include <fmt/format.h>
-
-#include <optional>
 #include <vector>
 
 #include "cli/terminal/output.h"

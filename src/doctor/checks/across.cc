@@ -1,6 +1,5 @@
 // Compares hosts: addresses, MTU, packet size on the way, ports, clocks, kernels and FEC.
 #include <array>
-#include <cmath>
 
 #include "doctor/checks/checks.h"
 #include "net/path_mtu.h"

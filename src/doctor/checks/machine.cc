@@ -1,6 +1,5 @@
 // Checks processor, memory, clock and IOMMU settings, temperatures, memory modules, and ranks on
 // one host.
-#include <cmath>
 
 #include "doctor/checks/checks.h"
 #include "doctor/gpu.h"
