@@ -1,7 +1,6 @@
 #include "chat/call_stream.h"
 
 #include "base/json.h"
-#include "chat/answer_calls.h"
 
 namespace weft::chat {
 namespace {

@@ -1,5 +1,4 @@
 // How an engine handles lost ranks, and how it ends.
-#include <algorithm>
 #include <ctime>
 #include <utility>
 

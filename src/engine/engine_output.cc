@@ -1,6 +1,5 @@
 // The output of a step: the answers' next tokens, text and ends; embeddings.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "engine/rank/running_request.h"

@@ -1,6 +1,5 @@
 // Interpreter: expressions.
 #include <algorithm>
-#include <cmath>
 
 #include "chat/template/arguments.h"
 #include "chat/template/arithmetic.h"

@@ -1,7 +1,6 @@
 #include "chat/template/value.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "chat/template/strings.h"
 

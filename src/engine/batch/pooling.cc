@@ -1,6 +1,5 @@
 #include "engine/batch/pooling.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"

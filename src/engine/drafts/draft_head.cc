@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "model/draft_head.h"
 #include "model_files/draft_source.h"
 
 namespace weft::engine {

@@ -1,6 +1,5 @@
 #include "engine/page_store/page_key.h"
 
-#include <cstring>
 #include <initializer_list>
 
 #include "base/check.h"

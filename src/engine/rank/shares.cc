@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
-#include <numeric>
 #include <utility>
 
 #include "base/deadline.h"
