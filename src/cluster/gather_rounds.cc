@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <optional>
-#include <utility>
 
 namespace weft::cluster {
 namespace {

@@ -1,6 +1,5 @@
 // all_gather and reduce_scatter for hosts with several ranks of the group: each part or sum travels
 // between hosts once instead of once per rank.
-#include <algorithm>
 #include <cstring>
 #include <type_traits>
 

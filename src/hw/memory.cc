@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <string_view>
-#include <utility>
 
 #include "hw/control_group.h"
 #include "hw/cpu.h"

@@ -3,7 +3,6 @@
 #include <openssl/crypto.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 

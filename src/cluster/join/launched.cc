@@ -7,7 +7,6 @@
 
 #include "base/byte_codec.h"
 #include "base/hash.h"
-#include "base/log.h"
 #include "net/offer.h"
 
 namespace weft::cluster {

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "cluster/control.h"
 #include "cluster/gather_rounds.h"
-#include "cluster/join/spawn.h"
 
 namespace weft::cluster {
 namespace {

@@ -1,7 +1,5 @@
 #include "cluster/watch/wait_graph.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/check.h"

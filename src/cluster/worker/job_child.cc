@@ -1,6 +1,5 @@
 #include "cluster/worker/job_child.h"
 
-#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
