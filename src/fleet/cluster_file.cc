@@ -7,8 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <optional>
 
 #include "base/file.h"
@@ -17,7 +15,6 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "cluster/socket.h"
-#include "net/socket.h"
 
 #ifdef WEFT_HAS_TOML
 #define TOML_EXCEPTIONS 0

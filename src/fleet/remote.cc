@@ -13,7 +13,6 @@
 #include "base/child_process.h"
 #include "base/memory_file.h"
 #include "fleet/cluster_file.h"
-#include "net/socket.h"
 
 namespace weft::fleet {
 namespace {

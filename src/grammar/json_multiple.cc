@@ -1,7 +1,5 @@
 #include "grammar/json_multiple.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 namespace weft::grammar {

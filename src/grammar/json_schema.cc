@@ -6,7 +6,6 @@
 #include <map>
 
 #include "base/json_digits.h"
-#include "base/utf8.h"
 #include "grammar/json_decimal.h"
 #include "grammar/json_multiple.h"
 #include "grammar/json_text.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 #include <tuple>
-#include <utility>
 
 #include "backend/memory_plan.h"
 #include "engine/rank/device_options.h"

@@ -1,7 +1,6 @@
 #include "plan/train_walk.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "backend/memory_plan.h"

@@ -3,7 +3,6 @@
 // https://jobset.sigs.k8s.io, https://lws.sigs.k8s.io
 #include <fmt/format.h>
 
-#include "base/utf8.h"
 #include "submit/job.h"
 #include "submit/pods.h"
 #include "submit/quote.h"

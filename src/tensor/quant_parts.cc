@@ -1,6 +1,5 @@
 #include "tensor/quant_parts.h"
 
-#include <algorithm>
 #include <bit>
 
 #include "base/check.h"

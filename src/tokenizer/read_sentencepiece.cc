@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/byte_codec.h"
-#include "tokenizer/frame.h"
 #include "tokenizer/parts.h"
 #include "tokenizer/pipeline.h"
 
