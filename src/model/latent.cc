@@ -1,7 +1,6 @@
 #include "model/latent.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "model/architecture.h"
 #include "model/builder.h"

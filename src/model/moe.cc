@@ -1,7 +1,6 @@
 #include "model/moe.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "model/architecture.h"
 #include "model/builder.h"

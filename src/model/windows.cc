@@ -1,7 +1,5 @@
 #include "model/windows.h"
 
-#include <algorithm>
-
 #include "model/architecture.h"
 #include "model/builder.h"
 

@@ -4,8 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
-
 namespace weft::program {
 namespace {
 

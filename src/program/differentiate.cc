@@ -1,6 +1,5 @@
 #include "program/differentiate.h"
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <unordered_set>

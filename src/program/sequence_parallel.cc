@@ -1,7 +1,5 @@
 #include "program/sequence_parallel.h"
 
-#include <algorithm>
-#include <string>
 #include <utility>
 #include <vector>
 

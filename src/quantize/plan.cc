@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <set>
 
 #include "base/utf8.h"
 #include "tokenizer/regex.h"

@@ -2,7 +2,6 @@
 // 7.
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "gpu/drivers.h"
 #include "gpu/native/interface.h"

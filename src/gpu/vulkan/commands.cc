@@ -1,5 +1,4 @@
 // Recordings, their submissions and timestamps.
-#include <array>
 #include <vector>
 
 #include "gpu/vulkan/memory.h"

@@ -1,8 +1,6 @@
 // The properties of a physical device, and the requirements of kernels that it lacks.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <string_view>
 
 #include "gpu/vulkan/features.h"
 #include "gpu/vulkan/memory.h"

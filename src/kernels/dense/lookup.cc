@@ -1,7 +1,6 @@
 #include "kernels/dense/lookup.h"
 
 #include <algorithm>
-#include <span>
 
 #include "base/check.h"
 #include "kernels/dense/row_copy.h"

@@ -1,7 +1,6 @@
 #include "kernels/reference/backward.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace weft::kernels::reference {
 namespace {

@@ -6,7 +6,6 @@
 //   Times<T>(units, range, x, sums)   multiplies units of a decoded block
 // A block of 16 rows is decoded once for up to kMostTokens tokens. The order of a row's sums
 // depends only on its columns.
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/vector/prefetch.h"
