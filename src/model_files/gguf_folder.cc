@@ -1,7 +1,6 @@
 #include "model_files/gguf_folder.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <filesystem>
 #include <map>

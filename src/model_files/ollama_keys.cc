@@ -1,7 +1,6 @@
 #include "model_files/ollama_keys.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace weft::model_files {
 namespace {

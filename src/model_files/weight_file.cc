@@ -1,7 +1,6 @@
 #include "model_files/weight_file.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace weft::model_files {

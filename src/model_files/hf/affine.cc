@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "model_files/hf/linear_maker.h"
-#include "model_files/nvfp4.h"
 #include "tensor/half.h"
 #include "tensor/quant.h"
 

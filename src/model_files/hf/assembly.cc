@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <numeric>
 
 #include "model_files/hf/draft_folder.h"
 #include "model_files/hf/export.h"

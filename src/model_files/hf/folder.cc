@@ -6,7 +6,6 @@
 #include <unordered_map>
 
 #include "model_files/hf/assembly.h"
-#include "model_files/hf/draft_folder.h"
 #include "model_files/hf/folder_config.h"
 
 namespace weft::model_files::hf {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tensor/half.h"
 #include "tensor/quant.h"
 
 namespace weft::model_files::hf {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "model_files/hf/linear_maker.h"
 

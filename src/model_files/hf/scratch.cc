@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <unordered_map>
 
 #include "base/dangling_link.h"
 #include "model_files/hf/folder_config.h"

@@ -1,7 +1,6 @@
 #include "model_files/hf/torch_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <string>
