@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "families/family.h"
+#include "program/streams.h"
 
 namespace weft::families::gemma4 {
 
@@ -369,6 +370,53 @@ constexpr Family kFolders[] = {
     Gemma4("gemma4_unified_text", "gemma4_unified", kUnifiedDefaults),
 };
 
+// The small models: per-layer embeddings, and last layers that read an earlier layer's KV cache.
+Status ReadLayerInputs(const ModelSource& source, Hyper& hyper) {
+    const model_files::Metadata& meta = source.meta();
+    const std::string prefix = hyper.architecture + ".";
+    WEFT_ASSIGN(hyper.layer_columns,
+                meta.IntOr(prefix + "embedding_length_per_layer_input", 0, 1 << 16, 0));
+    const std::string key = prefix + "attention.shared_kv_layers";
+    WEFT_ASSIGN(hyper.shared_kv, meta.IntOr(key, 0, hyper.layers - 1, 0));
+    for (int64_t layer = hyper.layers - hyper.shared_kv; layer < hyper.layers; ++layer) {
+        if (hyper.KvLayer(layer) != layer) continue;
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {} is {}, but layer {} has no earlier layer {} a window whose KV "
+                         "cache it could read",
+                         source.name(), key, hyper.shared_kv, layer,
+                         hyper.IsWindowed(layer) ? "with" : "without");
+    }
+    return {};
+}
+
+// activation_sparsity_scale: by layer, the standard deviations above the mean that a gate must
+// exceed.
+Status ReadGemma3n(const ModelSource& source, Hyper& hyper) {
+    WEFT_TRY(ReadLayerInputs(source, hyper));
+    const model_files::Metadata& meta = source.meta();
+    const std::string prefix = hyper.architecture + ".";
+    AltUp& read = hyper.alt_up;
+    WEFT_ASSIGN(read.streams, meta.Int(prefix + "altup.num_inputs", 2, program::kMostStreams));
+    WEFT_ASSIGN(const int64_t active, meta.IntOr(prefix + "altup.active_idx", 0, 1 << 16, 0));
+    if (active != 0) {
+        return MakeError(ErrorCode::kUnsupported, "{}: {}altup.active_idx is {}; expected 0",
+                         source.name(), prefix, active);
+    }
+    WEFT_ASSIGN(read.laurel_rank, meta.IntOr(prefix + "laurel_rank", 1, 1 << 16, 64));
+    const std::string key = prefix + "activation_sparsity_scale";
+    if (meta.Has(key)) {
+        WEFT_ASSIGN(read.deviations, meta.Floats(key));
+    } else {
+        constexpr float kNone = -std::numeric_limits<float>::infinity();
+        for (int64_t layer = 0; layer < hyper.layers; ++layer) {
+            read.deviations.push_back(layer < 10 ? 1.6448534f : kNone);
+        }
+    }
+    if (static_cast<int64_t>(read.deviations.size()) >= hyper.layers) return {};
+    return MakeError(ErrorCode::kCorrupt, "{}: {} has {} numbers; the model has {} layers",
+                     source.name(), key, read.deviations.size(), hyper.layers);
+}
+
 // In layers with experts, these and the dense MLP read the same rows, each with its own norms
 // before and after. The router reads them normed without a weight, times a vector and hidden^-1/2.
 ValueId FeedForward(Builder& b, ValueId x) {
@@ -442,27 +490,26 @@ constexpr Architecture kArchitectures[] = {
           "AltUp, LAuReL, MLPs with few active columns, embeddings by layer, shared KV caches",
           "gemma3n"},
      .build = BuildGemma3n,
+     .read = ReadGemma3n,
      .traits = {.window_pattern = 5,
                 .activation = Activation::kGeluTanh,
                 .embeds_by_root = true,
                 .logit_cap = 30,
                 .plain_scores = true,
                 .plain_windows = true,
-                .windowed_base = 10000,
-                .layer_inputs = true,
-                .alt_up = true}},
+                .windowed_base = 10000}},
     {.family = {"gemma4", "Gemma 4 (text: 31B, 26B-A4B, 12B, E4B, E2B)",
                 "heads that differ by layer, V from K; experts beside a dense MLP; embeddings by "
                 "layer, shared KV caches",
                 "gemma4, gemma4Moe, gemma4Small, gemma4Wide"},
      .build = BuildGemma4,
+     .read = ReadLayerInputs,
      .experts = true,
      .traits = {.activation = Activation::kGeluTanh,
                 .embeds_by_root = true,
                 .plain_scores = true,
                 .plain_windows = true,
-                .windowed_base = 10000,
-                .layer_inputs = true}},
+                .windowed_base = 10000}},
 };
 
 extern const Tables kTables = {kFolders, kArchitectures};

@@ -194,6 +194,14 @@ constexpr Family kFolders[] = {
                      "floor_scale": 8192, "use_qk_norm": true})"},
 };
 
+Status ReadLlama4(const ModelSource& source, Hyper& hyper) {
+    hyper.chunked = hyper.window > 0;
+    // The published model with 128 experts has no such norm, and GGUF has no key for it.
+    WEFT_ASSIGN(hyper.unit_heads,
+                source.meta().BoolOr("llama4.attention.use_qk_norm", hyper.moe.experts != 128));
+    return {};
+}
+
 ValueId BuildLlama4(Builder& b, ValueId x) {
     const Hyper& hyper = b.hyper();
     const auto turned = [&](ValueId heads) {
@@ -216,12 +224,11 @@ constexpr Architecture kArchitectures[] = {
                 "attention in chunks, layers without positions, temperature, a shared expert",
                 "llama4, llama4Dense"},
      .build = BuildLlama4,
+     .read = ReadLlama4,
      .experts = true,
      .traits = {.window = 8192,
                 .window_pattern = 4,
-                .chunks = true,
                 .temperature = true,
-                .norms_heads_by_experts = true,
                 .gate_score = GateScore::kSigmoid,
                 .renormalises = false,
                 .weighs_input = true}},

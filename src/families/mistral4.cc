@@ -187,6 +187,35 @@ constexpr Family kFolders[] = {
     Mistral4(),
     MistralLarge4(),
 };
+
+// Layers without rotated columns, and layers that read the latents of another layer, which must
+// have rotated columns if they do.
+Status ReadLatentLayers(const ModelSource& source, Hyper& hyper) {
+    if (hyper.latent.rank == 0) return {};
+    const std::string rope = hyper.architecture + ".rope.layers";
+    const std::string from = hyper.architecture + ".attention.kv_source_layers";
+    WEFT_ASSIGN(const std::vector<int64_t> rotated, source.meta().Ints(rope));
+    WEFT_ASSIGN(hyper.kv_sources, source.meta().Ints(from));
+    const auto layers = static_cast<size_t>(hyper.layers);
+    if (rotated.size() < layers || hyper.kv_sources.size() < layers) {
+        return MakeError(
+            ErrorCode::kCorrupt, "{}: {} and {} have entries for {} and {} layers; expected {}",
+            source.name(), rope, from, rotated.size(), hyper.kv_sources.size(), layers);
+    }
+    for (size_t i = 0; i < layers; ++i) hyper.latent.plain.push_back(rotated[i] == 0);
+    hyper.kv_sources.resize(layers);
+    for (int64_t layer = 0; layer < hyper.layers; ++layer) {
+        const int64_t own = hyper.kv_sources[static_cast<size_t>(layer)];
+        const bool known = own >= 0 && own <= layer && hyper.KvLayer(own) == own;
+        if (known && hyper.latent.IsPlain(own) == hyper.latent.IsPlain(layer)) continue;
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {}: layer {} reads the cache of {}; expected its own, or that of an "
+                         "earlier layer of its kind that has one",
+                         source.name(), from, layer, own);
+    }
+    return {};
+}
+
 constexpr Architecture kArchitectures[] = {
     {.family = {"mistral4", "Mistral Small 4", "latent attention, YaRN, temperature", "mistral4"},
      .build = LatentLayers,
@@ -197,6 +226,7 @@ constexpr Architecture kArchitectures[] = {
                 "temperature by head, a soft cap",
                 "mistralLarge4"},
      .build = LatentLayers,
+     .read = ReadLatentLayers,
      .experts = true,
      .traits = {.usual_latent_eps = true,
                 .scales_latents = true,

@@ -1,46 +1,18 @@
-#include "model/alt_up.h"
-
+// Gemma 3n (Google 2025): AltUp (Baykal et al. 2023), a residual stream of several copies of which
+// a layer computes the first, LAuReL (Menghani et al. 2024), and MLPs with few active columns.
+//
+// Tensors: altup_proj, altup_unembd_proj (a matrix for each copy but the first);
+// blk.N.altup_{router, router_norm, predict_coef, correct_coef, correct_scale}, laurel_l, laurel_r,
+// laurel_post_norm.
 #include <cmath>
-#include <limits>
 
-#include <fmt/format.h>
-
-#include "model/architecture.h"
+#include "model/builder.h"
 #include "program/streams.h"
 
 namespace weft::model {
 
 using program::Shape;
 using program::ValueId;
-
-Result<AltUp> ReadAltUp(const model_files::ModelSource& source, const std::string& architecture,
-                        int64_t layers) {
-    AltUp read;
-    if (!TraitsOf(architecture).alt_up) return read;
-    const model_files::Metadata& meta = source.meta();
-    const std::string prefix = architecture + ".";
-    WEFT_ASSIGN(read.streams, meta.Int(prefix + "altup.num_inputs", 2, program::kMostStreams));
-    WEFT_ASSIGN(const int64_t active, meta.IntOr(prefix + "altup.active_idx", 0, 1 << 16, 0));
-    if (active != 0) {
-        return MakeError(ErrorCode::kUnsupported, "{}: {}altup.active_idx is {}; expected 0",
-                         source.name(), prefix, active);
-    }
-    WEFT_ASSIGN(read.laurel_rank, meta.IntOr(prefix + "laurel_rank", 1, 1 << 16, 64));
-    const std::string key = prefix + "activation_sparsity_scale";
-    if (meta.Has(key)) {
-        WEFT_ASSIGN(read.deviations, meta.Floats(key));
-    } else {
-        constexpr float kNone = -std::numeric_limits<float>::infinity();
-        for (int64_t layer = 0; layer < layers; ++layer) {
-            read.deviations.push_back(layer < 10 ? 1.6448534f : kNone);
-        }
-    }
-    if (static_cast<int64_t>(read.deviations.size()) >= layers) return read;
-    return MakeError(ErrorCode::kCorrupt, "{}: {} has {} numbers; the model has {} layers",
-                     source.name(), key, read.deviations.size(), layers);
-}
-
-// ---- Layers -------------------------------------------------------------------------------------
 
 // Weights of the streams, from the row `x`: tanh of the router's logits, times the matrix `coefs`.
 ValueId Builder::AltUpWeights(ValueId x, const std::string& coefs, bool corrects) {

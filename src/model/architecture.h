@@ -37,7 +37,6 @@ struct Traits {
     // One of each n layers has no window, the last or the first of them; 0: all have one.
     int64_t window_pattern = 0;
     bool first_sees_all = false;
-    bool chunks = false;  // windows do not slide (Llama 4)
 
     // ---- Norms and MLP ----
     Norms norms = Norms::kRms;
@@ -76,10 +75,7 @@ struct Traits {
     bool alpha = false;            // scaling.alpha, which raises the base
 
     // ---- Attention ----
-    bool norms_heads_by_experts = false;  // Llama 4's norm of heads, unless it has 128 experts
-    bool norms_embedding = false;         // token_embd_norm, before the first layer
-    bool layer_inputs = false;            // embedding_length_per_layer_input, shared_kv_layers
-    bool alt_up = false;                  // the keys of alt_up.h
+    bool norms_embedding = false;  // token_embd_norm, before the first layer
     bool rotates_latents = true;
     bool usual_latent_eps = false;  // norms of latents have the epsilon of the others
     bool latent_halves = false;     // latents rotate column i with i + rope / 2
@@ -121,6 +117,9 @@ struct Architecture {
     Family family;
     // Emits this stage's layers: takes the residual stream before them and returns the one after.
     program::ValueId (*build)(Builder&, program::ValueId);
+    // Reads and checks keys that only this family has; may be null. `hyper` has the sizes, windows,
+    // heads and scales, but no positions, temperature or indexer yet (hyper.cc).
+    Status (*read)(const model_files::ModelSource& source, Hyper& hyper) = nullptr;
     bool experts = false;  // also exists with experts
     Traits traits = {};
 };

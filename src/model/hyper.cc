@@ -49,7 +49,6 @@ Status ReadWindow(const model_files::ModelSource& source, const std::string& pre
                 meta.IntOr(prefix + "attention.sliding_window", 0, 1ll << 31, traits.window));
     if (hyper.window == 0) return {};
     if (hyper.encoder) hyper.window = hyper.window / 2 + 1;  // files count both sides
-    hyper.chunked = traits.chunks;
     const bool drafts =
         source.FindTensor(fmt::format("blk.{}.nextn.eh_proj.weight", hyper.layers)) != nullptr;
     const int64_t all = hyper.layers + (drafts ? 1 : 0);
@@ -251,7 +250,7 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
         if (!traits.logit_factor) unknown.push_back("logit_scale");
     }
     for (const char* key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
-        if (traits.layer_inputs) continue;
+        if (hyper.layer_columns > 0 || hyper.shared_kv > 0) continue;
         WEFT_ASSIGN(const int64_t value, source.meta().IntOr(prefix + key, 0, 1ll << 31, 0));
         if (value != 0) unknown.push_back(key);
     }
@@ -473,54 +472,6 @@ Status ReadFfn(const model_files::ModelSource& source, const std::string& prefix
     return {};
 }
 
-// Gemma 4's small models: per-layer embeddings, and last layers that read an earlier layer's KV
-// cache.
-Status ReadSmall(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
-    if (!TraitsOf(hyper.architecture).layer_inputs) return {};
-    const model_files::Metadata& meta = source.meta();
-    WEFT_ASSIGN(hyper.layer_columns,
-                meta.IntOr(prefix + "embedding_length_per_layer_input", 0, 1 << 16, 0));
-    const std::string key = prefix + "attention.shared_kv_layers";
-    WEFT_ASSIGN(hyper.shared_kv, meta.IntOr(key, 0, hyper.layers - 1, 0));
-    for (int64_t layer = hyper.layers - hyper.shared_kv; layer < hyper.layers; ++layer) {
-        if (hyper.KvLayer(layer) != layer) continue;
-        return MakeError(ErrorCode::kCorrupt,
-                         "{}: {} is {}, but layer {} has no earlier layer {} a window whose KV "
-                         "cache it could read",
-                         source.name(), key, hyper.shared_kv, layer,
-                         hyper.IsWindowed(layer) ? "with" : "without");
-    }
-    return {};
-}
-
-// Mistral Large 4: layers without rotated columns, and layers that read the latents of another
-// layer, which must have rotated columns if they do.
-Status ReadLatentLayers(const model_files::ModelSource& source, const std::string& prefix,
-                        Hyper& hyper) {
-    if (!hyper.latent.scales) return {};
-    const std::string rope = prefix + "rope.layers", from = prefix + "attention.kv_source_layers";
-    WEFT_ASSIGN(const std::vector<int64_t> rotated, source.meta().Ints(rope));
-    WEFT_ASSIGN(hyper.kv_sources, source.meta().Ints(from));
-    const auto layers = static_cast<size_t>(hyper.layers);
-    if (rotated.size() < layers || hyper.kv_sources.size() < layers) {
-        return MakeError(
-            ErrorCode::kCorrupt, "{}: {} and {} have entries for {} and {} layers; expected {}",
-            source.name(), rope, from, rotated.size(), hyper.kv_sources.size(), layers);
-    }
-    for (size_t i = 0; i < layers; ++i) hyper.latent.plain.push_back(rotated[i] == 0);
-    hyper.kv_sources.resize(layers);
-    for (int64_t layer = 0; layer < hyper.layers; ++layer) {
-        const int64_t own = hyper.kv_sources[static_cast<size_t>(layer)];
-        const bool known = own >= 0 && own <= layer && hyper.KvLayer(own) == own;
-        if (known && hyper.latent.IsPlain(own) == hyper.latent.IsPlain(layer)) continue;
-        return MakeError(ErrorCode::kCorrupt,
-                         "{}: {}: layer {} reads the cache of {}; expected its own, or that of an "
-                         "earlier layer of its kind that has one",
-                         source.name(), from, layer, own);
-    }
-    return {};
-}
-
 // DeepSeek-V4's layers without pooled windows rotate keys as sliding-window layers do.
 Status ReadWindows(const model_files::ModelSource& source, const std::string& prefix,
                    Hyper& hyper) {
@@ -602,18 +553,12 @@ Result<int64_t> ReadBody(const model_files::ModelSource& source, Hyper& hyper) {
     WEFT_ASSIGN(hyper.context, meta.IntOr(prefix + "context_length", 1, 1ll << 31, 4096));
     WEFT_TRY(ReadNorm(source, prefix, hyper));
     WEFT_TRY(ReadWindow(source, prefix, hyper));
-    WEFT_TRY(ReadSmall(source, prefix, hyper));
-    WEFT_ASSIGN(hyper.alt_up, ReadAltUp(source, hyper.architecture, hyper.layers));
-    if (TraitsOf(hyper.architecture).norms_heads_by_experts) {
-        // The published model with 128 experts has no such norm, and GGUF has no key for it.
-        WEFT_ASSIGN(hyper.unit_heads,
-                    meta.BoolOr(prefix + "attention.use_qk_norm", hyper.moe.experts != 128));
-    }
     WEFT_TRY(ReadHeads(source, prefix, hyper));
-    WEFT_TRY(ReadLatentLayers(source, prefix, hyper));
     WEFT_TRY(ReadWindows(source, prefix, hyper));
     WEFT_TRY(ReadScales(source, prefix, hyper));
     WEFT_TRY(ReadEndScales(source, hyper));
+    const Architecture* const own = FindArchitecture(hyper.architecture);
+    if (own != nullptr && own->read != nullptr) WEFT_TRY(own->read(source, hyper));
     WEFT_TRY(RefuseUnknownScales(source, prefix, hyper));
     WEFT_TRY(ReadRotates(source, prefix, hyper));
     WEFT_TRY(ReadAlibi(source, prefix, hyper));

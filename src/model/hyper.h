@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/alt_up.h"
 #include "model/latent.h"
 #include "model/moe.h"
 #include "model/recurrent.h"
@@ -31,6 +30,13 @@ struct HeadShape {
     int64_t v_head_dim = 0;  // columns of a value; 0: head_dim
     int64_t ValueDim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
     bool operator==(const HeadShape&) const = default;
+};
+
+// Gemma 3n's residual streams, and its MLPs with few active columns (alt_up.cc).
+struct AltUp {
+    int64_t streams = 0;            // copies of the residual stream; 0: the model is not Gemma 3n
+    int64_t laurel_rank = 0;        // columns between the two matrices of LAuReL
+    std::vector<float> deviations;  // by layer; not finite: the layer's gates are not cut
 };
 
 struct Hyper {
