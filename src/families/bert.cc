@@ -212,7 +212,7 @@ constexpr Family kFolders[] = {
          [](Family& family) {
              family.rules = {kDistilBertRules};
              family.defaults = R"({"layer_norm_eps": 1e-12, "max_position_embeddings": 512,
-                     "activation": "gelu"})";
+                                   "activation": "gelu"})";
              family.layers = "transformer.layer";
          }),
     {.model_type = "modernbert",

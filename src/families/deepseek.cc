@@ -34,68 +34,60 @@ constexpr Rule kAxK1Rules[] = {
     {"post_ffw_norm", "post_mlp_layernorm", Form::kNorm, false},
 };
 
-// Weights of experts are not normalized.
-constexpr Family DeepseekV2() {
-    Family family = LatentFamily(
-        "deepseek_v2", Deepseek2Meta,
-        R"({"max_position_embeddings": 2048, "n_routed_experts": 64, "n_shared_experts": 2,
-                 "topk_method": "greedy"})");
-    family.routing = "n_group topk_group routed_scaling_factor";
-    family.rope.reads_interleave = false;
-    return family;
-}
-
-// Layers with experts have a norm behind them.
-constexpr Family AxK1() {
-    Family family =
-        LatentFamily("axk1", Deepseek3Meta,
-                     R"({"max_position_embeddings": 32768, "kv_lora_rank": 512, "q_lora_rank": 1536,
-                     "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
-                     "n_routed_experts": 192, "n_shared_experts": 1, "num_experts_per_tok": 8,
-                     "moe_intermediate_size": 2048, "first_k_dense_replace": 1, "n_group": 8,
-                     "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": true})",
-                     WithDenseLayers);
-    family.rules[4] = kAxK1Rules;
-    return family;
-}
-
 constexpr std::string_view kDeepseek3Defaults =
     R"({"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
         "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "n_group": 8,
         "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": true})";
 
 constexpr Family kFolders[] = {
-    DeepseekV2(),
+    // Weights of experts are not normalized.
+    Like(LatentFamily(
+             "deepseek_v2", Deepseek2Meta,
+             R"({"max_position_embeddings": 2048, "n_routed_experts": 64, "n_shared_experts": 2,
+                 "topk_method": "greedy"})"),
+         [](Family& family) {
+             family.routing = "n_group topk_group routed_scaling_factor";
+             family.rope.reads_interleave = false;
+         }),
     LatentFamily("deepseek_v3", Deepseek3Meta, kDeepseek3Defaults),
     LatentFamily("kimi_k2", Deepseek3Meta),
     LatentFamily("kimi_k25", Deepseek3Meta, kDeepseek3Defaults),
     LatentFamily("glm4_moe_lite", Deepseek3Meta,
                  R"({"max_position_embeddings": 202752, "rms_norm_eps": 1e-5, "kv_lora_rank": 512,
-                 "q_lora_rank": 768, "qk_rope_head_dim": 64, "qk_nope_head_dim": 192,
-                 "v_head_dim": 256, "n_routed_experts": 64, "n_shared_experts": 1,
-                 "num_experts_per_tok": 4, "moe_intermediate_size": 1536,
-                 "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
-                 "routed_scaling_factor": 1.8, "norm_topk_prob": true})",
+                     "q_lora_rank": 768, "qk_rope_head_dim": 64, "qk_nope_head_dim": 192,
+                     "v_head_dim": 256, "n_routed_experts": 64, "n_shared_experts": 1,
+                     "num_experts_per_tok": 4, "moe_intermediate_size": 1536,
+                     "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+                     "routed_scaling_factor": 1.8, "norm_topk_prob": true})",
                  WithDenseLayers),
     IndexedFamily("deepseek_v32", "deepseek32", Deepseek32Meta,
                   R"({"max_position_embeddings": 163840, "kv_lora_rank": 512, "q_lora_rank": 1536,
-               "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
-               "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
-               "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "n_group": 8,
-               "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": true,
-               "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64})"),
-    AxK1(),
+                      "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+                      "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+                      "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "n_group": 8,
+                      "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": true,
+                      "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64})"),
+    // Layers with experts have a norm behind them.
+    Like(
+        LatentFamily("axk1", Deepseek3Meta,
+                     R"({"max_position_embeddings": 32768, "kv_lora_rank": 512, "q_lora_rank": 1536,
+                         "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+                         "n_routed_experts": 192, "n_shared_experts": 1, "num_experts_per_tok": 8,
+                         "moe_intermediate_size": 2048, "first_k_dense_replace": 1, "n_group": 8,
+                         "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": true})",
+                     WithDenseLayers),
+        [](Family& family) { family.rules[4] = kAxK1Rules; }),
     LatentFamily("sarvam_mla", Deepseek3Meta,
                  R"({"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
-                 "v_head_dim": 128, "n_routed_experts": 128, "n_shared_experts": 1,
-                 "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
-                 "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
-                 "routed_scaling_factor": 2.5, "norm_topk_prob": true})"),
+                     "v_head_dim": 128, "n_routed_experts": 128, "n_shared_experts": 1,
+                     "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
+                     "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+                     "routed_scaling_factor": 2.5, "norm_topk_prob": true})"),
     DenseLatentFamily(
         "youtu",
         R"({"max_position_embeddings": 131072, "kv_lora_rank": 512, "q_lora_rank": 1536,
-              "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
-              "tie_word_embeddings": true})"),
+            "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+            "tie_word_embeddings": true})"),
 };
 constexpr Architecture kArchitectures[] = {
     {.family = {"deepseek2",

@@ -3,7 +3,7 @@
 
 namespace weft::families::dots1 {
 
-// Qwen 3's attention and DeepSeek-V3's experts. Its windows do not depend on use_sliding_window.
+// Windows do not depend on use_sliding_window.
 Status Dots1Meta(const Config& config, MetaWriter& meta) {
     const Config whole = config.With(Json{{"use_sliding_window", true}});
     WEFT_TRY(WriteExperts(whole, meta, "moe_intermediate_size", "sigmoid"));

@@ -14,12 +14,12 @@ Status GlmDsaMeta(const Config& config, MetaWriter& meta) {
 constexpr Family kFolders[] = {
     IndexedFamily("glm_moe_dsa", "glm-dsa", GlmDsaMeta,
                   R"({"max_position_embeddings": 202752, "rms_norm_eps": 1e-5, "kv_lora_rank": 512,
-               "q_lora_rank": 2048, "qk_rope_head_dim": 64, "qk_nope_head_dim": 192,
-               "v_head_dim": 256, "n_routed_experts": 256, "n_shared_experts": 1,
-               "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
-               "first_k_dense_replace": 3, "n_group": 1, "topk_group": 1,
-               "routed_scaling_factor": 2.5, "norm_topk_prob": true, "index_topk": 2048,
-               "index_head_dim": 128, "index_n_heads": 32})"),
+                      "q_lora_rank": 2048, "qk_rope_head_dim": 64, "qk_nope_head_dim": 192,
+                      "v_head_dim": 256, "n_routed_experts": 256, "n_shared_experts": 1,
+                      "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
+                      "first_k_dense_replace": 3, "n_group": 1, "topk_group": 1,
+                      "routed_scaling_factor": 2.5, "norm_topk_prob": true, "index_topk": 2048,
+                      "index_head_dim": 128, "index_n_heads": 32})"),
 };
 constexpr Architecture kArchitectures[] = {
     {.family = {"glm-dsa", "GLM 5 to 5.2",

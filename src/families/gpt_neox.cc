@@ -47,8 +47,8 @@ constexpr Family kNeox = {
     .meta = NeoxMeta,
     .adjust = NeoxAdjust,
     .defaults = R"({"max_position_embeddings": 2048, "hidden_act": "gelu",
-                     "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25,
-                     "attention_bias": true})",
+                    "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25,
+                    "attention_bias": true})",
     .rope = {.partial = true},
     .embedding = "embed_in",
     .final_norm = "final_layer_norm",
@@ -65,7 +65,7 @@ constexpr Family kFolders[] = {
              family.layer = NeoxJapaneseLayer;
              family.adjust = NeoxJapaneseAdjust;
              family.defaults = R"({"max_position_embeddings": 2048, "hidden_act": "gelu",
-                     "layer_norm_eps": 1e-5, "tie_word_embeddings": true})";
+                                   "layer_norm_eps": 1e-5, "tie_word_embeddings": true})";
              family.path = "gpt_neox_japanese";
              family.output = "embed_out";
              family.more_tensors =

@@ -145,28 +145,25 @@ constexpr Rule kHy4Rules[] = {
     {"ffn_gate_shexp", "mlp.shared_experts.linear_gate", Form::kLinear, false},
 };
 
-constexpr Family Hy4() {
-    Family family = IndexedFamily(
-        "hy_v4", "hy_v4", Hy4Meta,
-        R"({"max_position_embeddings": 262144, "rms_norm_eps": 1e-5, "kv_lora_rank": 512,
-                   "q_lora_rank": 1536, "qk_rope_head_dim": 64, "qk_nope_head_dim": 192,
-                   "v_head_dim": 256, "n_routed_experts": 256, "n_shared_experts": 1,
-                   "num_experts_per_tok": 8, "moe_intermediate_size": 768, "n_group": 1,
-                   "topk_group": 1, "routed_scaling_factor": 2.827, "norm_topk_prob": true,
-                   "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 16, "hc_mult": 4,
-                   "hc_magnitude": 2.0, "hc_eps": 1e-6, "swiglu_limit": 10.0})");
-    family.rules = {kPreNormRules, kHy4Rules, kMoeRules, kSharedExpertsRules};
-    family.adjust = Hy4Adjust;
-    family.layer = Hy4Layer;
-    family.draft_head = nullptr;
-    family.more_tensors =
-        "attn_q_b.weight attn_kv_a_mqa.weight indexer.attn_q_b.weight indexer.attn_k.weight "
-        "indexer.k_norm.weight indexer.k_norm.bias attn_k_b.weight attn_v_b.weight "
-        "attn_gate.weight attn_gate.columns attn_sinks.weight";
-    return family;
-}
-
-constexpr Family kFolders[] = {Hy4()};
+constexpr Family kFolders[] = {Like(
+    IndexedFamily("hy_v4", "hy_v4", Hy4Meta,
+                  R"({"max_position_embeddings": 262144, "rms_norm_eps": 1e-5, "kv_lora_rank": 512,
+                      "q_lora_rank": 1536, "qk_rope_head_dim": 64, "qk_nope_head_dim": 192,
+                      "v_head_dim": 256, "n_routed_experts": 256, "n_shared_experts": 1,
+                      "num_experts_per_tok": 8, "moe_intermediate_size": 768, "n_group": 1,
+                      "topk_group": 1, "routed_scaling_factor": 2.827, "norm_topk_prob": true,
+                      "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 16, "hc_mult": 4,
+                      "hc_magnitude": 2.0, "hc_eps": 1e-6, "swiglu_limit": 10.0})"),
+    [](Family& family) {
+        family.rules = {kPreNormRules, kHy4Rules, kMoeRules, kSharedExpertsRules};
+        family.adjust = Hy4Adjust;
+        family.layer = Hy4Layer;
+        family.draft_head = nullptr;
+        family.more_tensors =
+            "attn_q_b.weight attn_kv_a_mqa.weight indexer.attn_q_b.weight indexer.attn_k.weight "
+            "indexer.k_norm.weight indexer.k_norm.bias attn_k_b.weight attn_v_b.weight "
+            "attn_gate.weight attn_gate.columns attn_sinks.weight";
+    })};
 
 constexpr Architecture kArchitectures[] = {
     {.family =

@@ -84,30 +84,26 @@ constexpr Rule kLongcatRules[] = {
     {"ffn_%", "mlps.#.%_proj", Form::kLinear},
 };
 
-constexpr Family Longcat() {
-    Family family = LatentFamily("longcat_flash", LongcatMeta,
-                                 R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
-                                 "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64,
-                                 "qk_nope_head_dim": 128, "v_head_dim": 128, "num_layers": 28,
-                                 "n_routed_experts": 512, "zero_expert_num": 256,
-                                 "num_experts_per_tok": 12, "intermediate_size": 12288,
-                                 "moe_intermediate_size": 2048, "routed_scaling_factor": 6.0,
-                                 "rope_theta": 10000000.0})",
-                                 LongcatAdjust, "longcat-flash");
-    family.rules = {kLongcatRules};
-    family.routing = "routed_scaling_factor";
-    family.rope.reads_interleave = false;
-    family.layer = LongcatLayer;
-    family.sublayers = 2;
-    family.draft_head = nullptr;
-    family.more_tensors = "attn_k_b.weight attn_v_b.weight exp_probs_b.bias";
-    return family;
-}
+constexpr Family kFolders[] = {
+    Like(LatentFamily("longcat_flash", LongcatMeta,
+                      R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                          "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64,
+                          "qk_nope_head_dim": 128, "v_head_dim": 128, "num_layers": 28,
+                          "n_routed_experts": 512, "zero_expert_num": 256,
+                          "num_experts_per_tok": 12, "intermediate_size": 12288,
+                          "moe_intermediate_size": 2048, "routed_scaling_factor": 6.0,
+                          "rope_theta": 10000000.0})",
+                      LongcatAdjust, "longcat-flash"),
+         [](Family& family) {
+             family.rules = {kLongcatRules};
+             family.routing = "routed_scaling_factor";
+             family.rope.reads_interleave = false;
+             family.layer = LongcatLayer;
+             family.sublayers = 2;
+             family.draft_head = nullptr;
+             family.more_tensors = "attn_k_b.weight attn_v_b.weight exp_probs_b.bias";
+         })};
 
-constexpr Family kFolders[] = {Longcat()};
-
-// LongCat-Flash (Meituan 2025): two layers share the experts of the first one, whose result is
-// added after the second one.
 ValueId BuildLongcat(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;

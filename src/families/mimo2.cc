@@ -199,9 +199,9 @@ constexpr Family kFolders[] = {
      .adjust = MimoAdjust,
      .defaults =
          R"({"max_position_embeddings": 202752, "head_dim": 192, "v_head_dim": 128, "n_group": 1,
-                     "rms_norm_eps": 1e-5, "sliding_window": 129, "attention_value_scale": 0.707,
-                     "num_experts_per_tok": 8, "norm_topk_prob": true, "topk_group": 1,
-                     "num_key_value_heads": 4})",
+             "rms_norm_eps": 1e-5, "sliding_window": 129, "attention_value_scale": 0.707,
+             "num_experts_per_tok": 8, "norm_topk_prob": true, "topk_group": 1,
+             "num_key_value_heads": 4})",
      .rope = {.by_layer_type = true, .partial = true, .windowed_partial = true},
      .draft_head = &kMimoDraftHead},
 };

@@ -37,21 +37,6 @@ Status MiniCpm3Meta(const Config& config, MetaWriter& meta) {
     return {};
 }
 
-// Dense MLPs and the factors of MiniCPM.
-constexpr Family MiniCpm3() {
-    Family family = DenseLatentFamily("minicpm3",
-                                      R"({"max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
-                              "kv_lora_rank": 256, "q_lora_rank": 768, "qk_rope_head_dim": 32,
-                              "qk_nope_head_dim": 64, "v_head_dim": 64, "scale_emb": 12,
-                              "scale_depth": 1.4, "dim_model_base": 256,
-                              "tie_word_embeddings": true})");
-    family.architecture = "minicpm3";
-    family.meta = MiniCpm3Meta;
-    family.rope.reads_interleave = false;
-    family.draft_head = nullptr;
-    return family;
-}
-
 constexpr Family kFolders[] = {
     {.model_type = "minicpm",
      .architecture = "minicpm",
@@ -60,10 +45,21 @@ constexpr Family kFolders[] = {
      .adjust = MiniCpmAdjust,
      .defaults = R"({"max_position_embeddings": 2048, "scale_emb": 1, "scale_depth": 1,
                      "dim_model_base": 1, "tie_word_embeddings": true})"},
-    MiniCpm3(),
+    // Dense MLPs and the factors of MiniCPM.
+    Like(DenseLatentFamily("minicpm3",
+                           R"({"max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+                               "kv_lora_rank": 256, "q_lora_rank": 768, "qk_rope_head_dim": 32,
+                               "qk_nope_head_dim": 64, "v_head_dim": 64, "scale_emb": 12,
+                               "scale_depth": 1.4, "dim_model_base": 256,
+                               "tie_word_embeddings": true})"),
+         [](Family& family) {
+             family.architecture = "minicpm3";
+             family.meta = MiniCpm3Meta;
+             family.rope.reads_interleave = false;
+             family.draft_head = nullptr;
+         }),
 };
 
-// MiniCPM 3 (OpenBMB 2024) scales what attention and the MLP add.
 ValueId BuildMiniCpm3(Builder& b, ValueId x) {
     const Span layers = b.shard().layers;
     const int64_t hidden = b.hyper().hidden;

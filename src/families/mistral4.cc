@@ -136,10 +136,10 @@ constexpr Rule kMistralLarge4MoeRules[] = {
     {"ffn_%_shexp", "shared_experts.w%", Form::kLinear, false},
 };
 
-constexpr Family Mistral4() {
-    Family family = LatentFamily(
-        "mistral4", Mistral4Meta,
-        R"({"max_position_embeddings": 1048576, "kv_lora_rank": 256, "q_lora_rank": 1024,
+constexpr Family kFolders[] = {
+    Like(LatentFamily(
+             "mistral4", Mistral4Meta,
+             R"({"max_position_embeddings": 1048576, "kv_lora_rank": 256, "q_lora_rank": 1024,
                  "qk_rope_head_dim": 64, "qk_nope_head_dim": 64, "v_head_dim": 128,
                  "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 4,
                  "moe_intermediate_size": 2048, "first_k_dense_replace": 0, "n_group": 1,
@@ -149,43 +149,38 @@ constexpr Family Mistral4() {
                      "original_max_position_embeddings": 8192, "beta_fast": 32.0,
                      "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0,
                      "llama_4_scaling_beta": 0.1}})",
-        Mistral4Adjust, "mistral4");
-    family.rope.temperature = true;
-    family.draft_head = nullptr;
-    return family;
-}
-
-// Queries are projected directly; other differences are described at their functions.
-constexpr Family MistralLarge4() {
-    Family family = LatentFamily("mistral_large4", MistralLarge4Meta,
-                                 R"({"max_position_embeddings": 1048576, "rms_norm_eps": 1e-5,
-                                 "kv_lora_rank": 512, "qk_rope_head_dim": 64,
-                                 "qk_nope_head_dim": 64, "v_head_dim": 128,
-                                 "n_routed_experts": 128, "n_shared_experts": 1,
-                                 "num_experts_per_tok": 4, "moe_intermediate_size": 6144,
-                                 "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
-                                 "routed_scaling_factor": 1.0, "norm_topk_prob": true,
-                                 "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 32,
-                                 "final_logit_softcapping": 30.0,
-                                 "rope_parameters": {
-                                     "rope_type": "yarn", "rope_theta": 10000.0,
-                                     "factor": 2048.0, "original_max_position_embeddings": 512,
-                                     "beta_fast": 32.0, "beta_slow": 1.0,
-                                     "attention_factor": 1.0}})",
-                                 IndexedAdjust, "mistral-large4");
-    family.also = "mistral_large4_text";
-    family.routing = "n_group topk_group routed_scaling_factor";  // weights are not normalized
-    family.rope.reads_interleave = false;
-    family.rules = {kMistralLarge4Rules, kMistralLarge4MoeRules};
-    family.layer = MistralLarge4Layer;
-    family.caps = "final_logit_softcapping";
-    family.embedding = "tok_embeddings";
-    return family;
-}
-
-constexpr Family kFolders[] = {
-    Mistral4(),
-    MistralLarge4(),
+             Mistral4Adjust, "mistral4"),
+         [](Family& family) {
+             family.rope.temperature = true;
+             family.draft_head = nullptr;
+         }),
+    // Queries are projected directly; other differences are described at their functions.
+    Like(LatentFamily("mistral_large4", MistralLarge4Meta,
+                      R"({"max_position_embeddings": 1048576, "rms_norm_eps": 1e-5,
+                          "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+                          "qk_nope_head_dim": 64, "v_head_dim": 128,
+                          "n_routed_experts": 128, "n_shared_experts": 1,
+                          "num_experts_per_tok": 4, "moe_intermediate_size": 6144,
+                          "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+                          "routed_scaling_factor": 1.0, "norm_topk_prob": true,
+                          "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 32,
+                          "final_logit_softcapping": 30.0,
+                          "rope_parameters": {
+                              "rope_type": "yarn", "rope_theta": 10000.0,
+                              "factor": 2048.0, "original_max_position_embeddings": 512,
+                              "beta_fast": 32.0, "beta_slow": 1.0,
+                              "attention_factor": 1.0}})",
+                      IndexedAdjust, "mistral-large4"),
+         [](Family& family) {
+             family.also = "mistral_large4_text";
+             family.routing =
+                 "n_group topk_group routed_scaling_factor";  // weights are not normalized
+             family.rope.reads_interleave = false;
+             family.rules = {kMistralLarge4Rules, kMistralLarge4MoeRules};
+             family.layer = MistralLarge4Layer;
+             family.caps = "final_logit_softcapping";
+             family.embedding = "tok_embeddings";
+         }),
 };
 
 // Layers without rotated columns, and layers that read the latents of another layer, which must

@@ -174,24 +174,22 @@ constexpr Family kNemotron = {.model_type = "nemotron_h",
                               .final_norm = "norm_f",
                               .more_tensors = "ssm_conv1d.weight ssm_conv1d.bias ssm_norm.weight"};
 
-constexpr Family NemotronExperts() {
-    Family family = kNemotron;
-    family.architecture = "nemotron_h_moe";
-    family.rules[1] = kNemotronExpertRules;
-    family.fits = NemotronHasExperts;
-    family.routing = kGroupRouting;
-    family.defaults =
-        R"({"layer_norm_epsilon": 1e-5, "num_key_value_heads": 8, "intermediate_size": 21504,
-            "ssm_state_size": 128, "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8,
-            "conv_kernel": 4, "n_routed_experts": 8, "n_shared_experts": 1,
-            "moe_intermediate_size": 7688, "moe_shared_expert_intermediate_size": 7688,
-            "num_experts_per_tok": 2, "routed_scaling_factor": 1.0, "n_group": 1, "topk_group": 1,
-            "norm_topk_prob": true})";
-    return family;
-}
-
 constexpr Family kFolders[] = {
-    NemotronExperts(),
+    Like(kNemotron,
+         [](Family& family) {
+             family.architecture = "nemotron_h_moe";
+             family.rules[1] = kNemotronExpertRules;
+             family.fits = NemotronHasExperts;
+             family.routing = kGroupRouting;
+             family.defaults =
+                 R"({"layer_norm_epsilon": 1e-5, "num_key_value_heads": 8,
+                    "intermediate_size": 21504, "ssm_state_size": 128, "mamba_num_heads": 128,
+                    "mamba_head_dim": 64, "n_groups": 8, "conv_kernel": 4, "n_routed_experts": 8,
+                    "n_shared_experts": 1, "moe_intermediate_size": 7688,
+                    "moe_shared_expert_intermediate_size": 7688, "num_experts_per_tok": 2,
+                    "routed_scaling_factor": 1.0, "n_group": 1, "topk_group": 1,
+                    "norm_topk_prob": true})";
+         }),
     kNemotron,
 };
 

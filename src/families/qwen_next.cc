@@ -56,12 +56,12 @@ constexpr Family kFolders[] = {
      .adapted = TogetherParts,
      .norm_add = 1,
      .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256, "num_experts": 512,
-                    "num_experts_per_tok": 10, "moe_intermediate_size": 512,
-                    "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
-                    "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
-                    "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-                    "linear_num_key_heads": 16, "linear_num_value_heads": 32,
-                    "intermediate_size": 5632})",
+                     "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+                     "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
+                     "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
+                     "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+                     "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+                     "intermediate_size": 5632})",
      .rope = {.partial = true},
      .draft_head = &kNextDraftHead,
      .draft_heads = 1,
@@ -75,11 +75,11 @@ constexpr Family kFolders[] = {
              family.rules = {kNextRules, kDeltaAttentionRules, kMoeRules, kSharedExpertRules};
              family.defaults =
                  R"({"max_position_embeddings": 32768, "head_dim": 256, "num_experts": 256,
-                    "num_experts_per_tok": 8, "moe_intermediate_size": 512,
-                    "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
-                    "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
-                    "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-                    "linear_num_key_heads": 16, "linear_num_value_heads": 32})";
+                     "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+                     "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
+                     "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
+                     "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+                     "linear_num_key_heads": 16, "linear_num_value_heads": 32})";
          }),
 };
 
