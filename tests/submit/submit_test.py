@@ -414,7 +414,7 @@ class Ssh(SubmitTest):
             self.assertEqual((asked.returncode, said), (
                 130, "weft: ending the ranks that were started\n"
                      "weft: stopped by the user: no job was submitted\n"))
-            self.assertEqual(self.running(), [])
+            until(lambda: not self.running(), "the end of the ranks", PATIENCE)
             self.assertEqual(json.loads(self.weft("job", "list", "--json")), [])
             self.assertEqual(list(self.folder.glob("hosts/*/.local/state/weft/jobs/*")), [])
             (self.folder / "seen").unlink()
