@@ -35,10 +35,10 @@ class CommLinks final : public StageLinks {
     coll::Comm& comm_;
 };
 
-// Element type in which an all_reduce sends its addends. kF64: the addends' type in memory. With
-// the other types, each addend is rounded to float32 (unless it is float32 already) and then to the
-// wire type (coll/wire.h); the sums are float32. kAuto: not chosen yet; a step never has this
-// value.
+// Element type in which an all_reduce sends its addends. kF64: the type of the addends in memory.
+// With the other types, each addend is rounded to float32 (unless it is float32 already) and then
+// to the wire type (coll/wire.h); the sums are float32. kAuto: not chosen yet; a step never has
+// this value.
 enum class SumWire { kAuto, kF64, kF32, kBF16, kQ8 };
 
 // Rows [begin, begin + count) of a transfer.

@@ -1,6 +1,6 @@
 // Device: the hardware that a rank computes on, opened by name. Device and Executable
-// (executable.h) are the only interface to devices: code outside of backend/ does not know which
-// device it uses. A new device is a folder in backend/ and a line in device.cc.
+// (executable.h) are the only interface to devices: code outside of backend/ does not depend on
+// which device it uses. A new device is a folder in backend/ and a line in device.cc.
 //
 //     WEFT_ASSIGN(auto device, OpenDevice("cpu", options));
 //     ... build a Program for device->info().target
@@ -78,12 +78,12 @@ class Device {
     // Returns kPeerLost once the device has stopped responding. After that, nothing runs on the
     // device.
     virtual Status status() const { return {}; }
-    // Compiles a Program; those of inference have no chunks. Errors: kUnsupported (an op or a type
-    // that the device does not run), kOutOfMemory.
+    // Compiles a Program; Programs of inference have no chunks. Errors: kUnsupported (an op or a
+    // type that the device does not run), kOutOfMemory.
     virtual Result<std::unique_ptr<Executable>> Compile(program::ChunkedProgram program,
                                                         const CompileOptions& options) = 0;
     // Threads of the host for work between two steps, such as sampling. On a processor, they are
-    // the threads that compute steps. Default: the calling thread alone.
+    // the threads that compute steps. Default: only the calling thread.
     virtual ThreadTeam& host_team() { return caller_; }
     // Peak FLOP/s of matrix products in this type, measured for about 20 ms. 0: unknown.
     virtual double MeasurePeak(DType compute) = 0;

@@ -15,7 +15,7 @@ namespace weft::backend {
 bool HasAuto(std::string_view list);
 // The list's names: at least one; a name may be empty.
 std::vector<std::string> DeviceNames(std::string_view list);
-// Checks each name. Errors: those of CheckDeviceName.
+// Checks each name. Errors: as CheckDeviceName.
 Status CheckDeviceNames(std::string_view list);
 // The device name of `rank`. Errors: kUsage (the list has neither one name nor `ranks` names).
 Result<std::string> DeviceOfRank(std::string_view list, int rank, int ranks);

@@ -39,11 +39,11 @@ enum class Overlap { kNever, kAuto, kAlways };
 
 // How a device with submissions runs all-reduces over tensor ranks in steps of few rows. kSplit:
 // each all-reduce ends a submission. kSpin: the device waits for the host within a submission, if a
-// trial shows that it can. kAuto: as kSpin on GPUs where that is faster. kPeer: as kAuto, and sums
+// trial shows that it can. kAuto: as kSpin on GPUs where kSpin is faster. kPeer: as kAuto, and sums
 // of steps of any size go through the memory of the host's GPUs (backend/gpu/device/peer_sums.h) if
-// a trial shows that they can; with kAuto, if that is also faster. Ranks may have different
-// settings. They do not change the bits of results, except that sums through GPU memory always have
-// the bits of one-shot sums.
+// a trial shows that this works; with kAuto, they do so only if it is also faster. Ranks may have
+// different settings. The settings do not change the bits of results, except that sums through GPU
+// memory always have the bits of one-shot sums.
 enum class DeviceSum { kAuto, kSplit, kSpin, kPeer };
 
 struct CompileOptions {
@@ -93,9 +93,9 @@ struct MemoryUse {
 };
 
 // Use of experts on the drive (CompileOptions::drive_memory): hits and misses count experts of a
-// layer and a step. ahead: experts that were read before a step asked for them; ahead_used: how
-// many of these were then needed (they also count as misses). read_s: time during which the drive
-// was read; wait_s: how long steps waited for it.
+// layer and a step. ahead: experts that were read before a step needed them; ahead_used: how many
+// of these a step then used (they also count as misses). read_s: time during which the drive was
+// read; wait_s: how long steps waited for the drive.
 struct DriveUse {
     int64_t hits = 0, misses = 0, ahead = 0, ahead_used = 0;
     uint64_t read_bytes = 0;
@@ -111,7 +111,7 @@ struct ExpertUse {
 
 // Writes rows [row_begin, row_begin + count) of one weight to `out`, in the dtype of its Value,
 // packed one after another. In a stack of matrices, rows are numbered through all matrices, and
-// each call asks for rows of one matrix.
+// each call requests rows of one matrix.
 using RowSource = std::function<Status(int64_t row_begin, int64_t count, std::span<std::byte> out)>;
 
 // Bytes of a value, from first_byte on.
@@ -187,13 +187,12 @@ class Executable {
     virtual Status ReadTopK(program::ValueId id, int64_t row, int64_t columns,
                             std::span<Candidate> out) = 0;
     // Makes a snapshot of values that outlive the step. It is valid until an op writes one of the
-    // values. Errors: those of Read; kOutOfMemory (the host has no memory for a copy of device
-    // memory).
+    // values. Errors: as Read; kOutOfMemory (the host has no memory for a copy of device memory).
     virtual Result<std::unique_ptr<HostSnapshot>> Snapshot(
         std::span<const program::ValueId> ids) = 0;
     virtual MemoryUse memory() const = 0;
     virtual DriveUse drive_use() const { return {}; }
-    // expert_use counts the uses of experts on the drive. SetExpertUse takes the counts of earlier
+    // expert_use counts the uses of experts on the drive. SetExpertUse sets the counts of earlier
     // jobs and begins to read the experts that were used most. Call it after LoadWeight and before
     // Run.
     virtual std::vector<ExpertUse> expert_use() const { return {}; }

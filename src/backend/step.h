@@ -1,7 +1,7 @@
 // Step: the data that the ops of a Program work on in one Run of an Executable. Inference: rows
-// (tokens) of one or more sequences, their KV pages, and the rows whose logits are wanted. Forward
-// and backward pass of training: rows of whole sequences, and the rows with a target. Update: the
-// learning rate. The spans are views; the caller owns the data.
+// (tokens) of one or more sequences, their KV pages, and the rows whose logits are requested.
+// Forward and backward pass of training: rows of whole sequences, and the rows with a target.
+// Update: the learning rate. The spans are views; the caller owns the data.
 #pragma once
 
 #include <compare>
@@ -40,7 +40,7 @@ struct PageCopy {
     int32_t from = 0, to = 0;
 };
 
-// Hint: says which data the caller will read from each row of a kept value [R, n] after the step.
+// Hint: states which data the caller will read from each row of a kept value [R, n] after the step.
 // `top`: up to this many of the largest elements among the first `columns` (by
 // Executable::ReadTopK); 0: none. `whole`: the whole row (by Read). A device with its own memory
 // copies this data to the host in the same step. ReadTopK and Read also work for other data.
@@ -58,7 +58,7 @@ struct Step {
     std::span<const int32_t> tokens;     // [T]
     std::span<const int32_t> positions;  // [T]
     std::span<const StepSequence> sequences;
-    std::span<const int32_t> output_rows;  // [R] rows whose logits are wanted; may be empty
+    std::span<const int32_t> output_rows;  // [R] rows whose logits are requested; may be empty
     std::span<const PageCopy> copies{};
     WantedRows wanted{};
     bool streams = false;  // which ops the step leaves out: program::Way

@@ -19,9 +19,9 @@ namespace weft::backend {
 
 struct TeamOptions {
     int threads = 1;
-    // Thread i is pinned to cores[i]. With more cores than threads, each thread may use all of
-    // them: otherwise several programs with few threads each would share the first cores and leave
-    // the rest idle. An empty list means that threads are not pinned.
+    // Thread i is pinned to cores[i]. If there are more cores than threads, each thread may use all
+    // cores: otherwise several programs with few threads each would share the first cores and leave
+    // the others idle. An empty list means that threads are not pinned.
     std::vector<int> cores;
     bool cores_shared = false;  // other processes use these cores: do not spin for long
     bool rare = false;          // runs are far apart: sleep between them without spinning

@@ -30,12 +30,12 @@ struct HostValue {
     }
 };
 
-// in: the op's first input; out: the op's output. An op without input or output has an empty one.
-// An all_reduce of float64 into float32 overwrites `in`. If groups.wire is not kF64, float32
+// in: the op's first input; out: the op's output. For an op without input or output, the span is
+// empty. An all_reduce of float64 into float32 overwrites `in`. If groups.wire is not kF64, float32
 // addends are sent in that type. Rows in groups.prompt_rows are sent as groups.prompt_wire, by a
 // steady algorithm (coll::Choice), so bf16 rounds a row equally in a step of any size. Rows of
-// fewer than coll::kQ8Block values (such as a norm's squares) are sent as they are. Errors: those
-// of links.
+// fewer than coll::kQ8Block values (such as a norm's squares) are sent unchanged. Errors: errors of
+// links.
 Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& out,
                    const Communicators& groups, const net::OpTag& tag);
 
@@ -64,7 +64,7 @@ Step WithOwnTokens(const Step& step, const Communicators& groups);
 // share: as many elements as this rank's part. The sum of this part over all ranks is stored in
 // `share`, or added to it if `adds`. Sums of narrow types are rounded once. `share` may be this
 // rank's part of `all`; the rest of `all` is overwritten.
-// comm: null if there is one rank. Errors: those of links.
+// comm: null if there is one rank. Errors: errors of links.
 Status ReduceScatterInto(coll::Comm* comm, std::span<std::byte> all, DType dtype,
                          std::span<const int64_t> parts, int64_t begin, std::span<std::byte> share,
                          bool adds, const net::OpTag& tag);

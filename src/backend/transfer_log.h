@@ -15,8 +15,8 @@ namespace weft::backend {
 
 class TransferLog {
   public:
-    // With checking on, checksum() covers the result of every all-reduce and all-gather of the last
-    // step. The checksum must be the same on all ranks of the tensor group.
+    // If checking is on, checksum() covers the result of every all-reduce and all-gather of the
+    // last step. The checksum must be the same on all ranks of the tensor group.
     void SetChecking(bool on) { checking_ = on; }
     bool checking() const { return checking_; }
     uint64_t checksum() const { return checksum_; }

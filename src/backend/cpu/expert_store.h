@@ -68,14 +68,14 @@ class ExpertStore {
     // Keeps the source, which is read during steps. Errors: none here.
     void Load(program::ValueId weight, RowSource source);
     // From here to the next Need, the experts e of the choice with begin[e] < begin[e + 1]
-    // (kernels::ExpertPlan) are needed. Starts reading those that are missing, and drops the reads
-    // ahead that are not needed. Errors: kIo (no threads), kTimeout.
+    // (kernels::ExpertPlan) are needed. Starts reading the missing experts, and drops reads ahead
+    // that are not needed. Errors: kIo (no threads), kTimeout.
     Status Need(program::ValueId ids, const int32_t* begin);
-    // Waits until the needed experts of this stack are in memory. Errors: those of the source;
+    // Waits until the needed experts of this stack are in memory. Errors: the source's errors;
     // kTimeout (names the weight).
     Status Await(program::ValueId weight);
-    // Reads experts of a choice that the next Need may ask for, best first, as far as there is
-    // memory beside the needed experts.
+    // Reads experts that the next Need may request, best first, as far as memory remains beside the
+    // needed experts.
     void ReadAhead(program::ValueId ids, std::span<const int32_t> experts);
 
     // Reads the experts that were used most as far as they fit, while no step runs; before the
@@ -100,7 +100,7 @@ class ExpertStore {
         int64_t last = 0;       // number of the last Need that needed it
         // log2 of the number of uses, of which older ones count less; see NoteUse.
         double use = -std::numeric_limits<double>::infinity();
-        float count = 0;  // number of uses, those of earlier jobs included
+        float count = 0;  // number of uses, including uses in earlier jobs
         Status failed;
     };
     struct Choice {

@@ -20,7 +20,7 @@ struct CallLists {
 // Lowers the Program of `buffers` twice, and allocates buffers.scratch() between the two. Errors:
 // kUnsupported (an op that this backend does not run), kOutOfMemory.
 Result<CallLists> LowerProgram(Buffers& buffers, int threads);
-// Runs only the first lowering, after which buffers.scratch() knows its size.
+// Runs only the first lowering, after which buffers.scratch() has its final size.
 Status CountScratch(Buffers& buffers);
 
 // barriers.cc. Sets `barrier` on every call that touches bytes written since the last barrier, or

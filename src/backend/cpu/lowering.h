@@ -61,8 +61,8 @@ struct Lowering {
         bool operator==(const Activations&) const = default;
     };
     // Scratch memory that calls filled and that later ops may read. It is valid up to the next part
-    // of the Program or kept value. A run may begin there, with other inputs than earlier ops had
-    // (Executable::Write).
+    // of the Program or kept value. A run may begin at that point, with other inputs than earlier
+    // ops had (Executable::Write).
     struct Prepared {
         // There are two buffers, so that preparing activations does not wait for readers of the
         // previous ones.
@@ -217,8 +217,8 @@ class CallBuilder {
         Access(address, MemoryAccess::kOwn, OperandRegion{scratch.TakeOwn(count * kUnit)});
         size = scratch.own_bytes() / kUnit;
     }
-    // BindCall stores the number of rows of `like` in `count`, times `factor`. In inference, the
-    // rows of [T, K, n] are those whose expert this rank has.
+    // BindCall stores the number of rows of `like` in `count`, times `factor`. In inference, rows
+    // of [T, K, n] count only if this rank has their expert.
     void Rows(int64_t& count, ValueId like, int64_t factor = 1);
     // The row count of an operand whose row dimension differs.
     void MoreRows(int64_t& count, ValueId like);
@@ -293,7 +293,7 @@ class OpCall : public Args, public CallBuilder {
     Call Take() {
         Args args = *this;
 #if __has_builtin(__builtin_clear_padding)
-        __builtin_clear_padding(&args);  // no old address is left in the padding between members
+        __builtin_clear_padding(&args);  // the padding between members contains no old address
 #endif
         built.args.Set(args);
         return std::move(built);

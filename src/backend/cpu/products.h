@@ -16,7 +16,7 @@ Result<RowMajor> Widened(Lowering& l, ValueId weight, int64_t begin, int64_t cou
 // rows that are prepared as rows of their own.
 Result<OperandRegion> Prepare(Lowering& l, ValueId x, kernels::ActivationFormat as, int64_t heads);
 
-// Adds the left operand of a product of inference: x, or its prepared form.
+// Adds the left operand of a product of inference: x, or the prepared x.
 Status ReadsLeft(Lowering& l, const Op& op, auto& call, int64_t heads = 1) {
     const kernels::ActivationFormat as =
         l.kernels.activation_format(l.TypeOf(program::WeightOf(op)));

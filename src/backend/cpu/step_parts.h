@@ -10,9 +10,9 @@
 //
 // Segment s + 1 of a part waits for sum s of the same part. The sum runs while the other parts
 // compute a whole segment. Segments of attention and of products take unlike times. With four
-// parts, a few sums wait for the wire, so it stays busy during long segments. Rows keep their
-// places in the arena, which PlanArenaInHalves plans for this. Results keep their bits, because a
-// row's bits do not depend on the other rows of a call.
+// parts, a few sums wait for the wire, so the wire stays busy during long segments. Rows have the
+// same addresses in the arena as in a whole step; PlanArenaInHalves plans the arena for this.
+// Results have the same bits, because a row's bits do not depend on the other rows of a call.
 #pragma once
 
 #include <cstdint>

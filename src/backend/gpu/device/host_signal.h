@@ -9,10 +9,10 @@
 // Vulkan guarantees neither that host and device see each other's writes while a submission runs,
 // nor that the submission makes progress. So Make() tries kTrials exchanges and times them. If an
 // exchange fails, the signal is not used. (An NVIDIA card caches lines of host memory, so a polling
-// kernel would not see what the host writes there. It sees writes to the card's own memory, so the
-// inbox is in that memory, and the host writes it through a mapping.) Drivers end a submission
-// after 2 s, so the number of polls is limited: all waits of a submission together take at most
-// kPatienceSeconds. A submission that reaches the limit gives up the exchange: its remaining
+// kernel would not see the host's later writes. The kernel sees writes to the card's own memory, so
+// the inbox is in that memory, and the host writes to it through a mapping.) Drivers end a
+// submission after 2 s, so the number of polls is limited: all waits of a submission together take
+// at most kPatienceSeconds. A submission that reaches the limit cancels the exchange: its remaining
 // kernels do nothing (guard.glsl). Once the host has the sum, it continues the step with
 // submissions that have no exchanges.
 //
@@ -51,7 +51,7 @@ class HostSignal {
     const std::string& why() const { return why_; }
     // Microseconds of a 2 KiB exchange in the trial.
     double exchange_us() const { return exchange_us_; }
-    // Microseconds from the start of an almost empty submission until the host knows that the
+    // Microseconds from the start of an almost empty submission until the host notices that the
     // submission is done.
     double submission_us() const { return submission_us_; }
 
@@ -87,8 +87,8 @@ class HostSignal {
     // PeerSums::table, if some of them are sums through windows.
     void Begin(uint32_t exchanges, uint64_t windows = 0);
     // Waits until the device reaches exchange `index`. Returns false if submission `last` ended
-    // without reaching this exchange, because an earlier exchange was given up. Errors: kTimeout,
-    // those of the device.
+    // without reaching this exchange, because an earlier exchange was cancelled. Errors: kTimeout,
+    // the device's errors.
     Result<bool> Await(uint32_t index, uint64_t last, const Deadline& deadline);
     // Gives `sum`, which has the size of the exchange, to the device and lets the submission
     // continue. Empty: all ranks' windows are ready.
@@ -96,7 +96,7 @@ class HostSignal {
     // Index of the exchange that the submission gave up; 0: none. Call this after the submission is
     // done.
     uint32_t GaveUp() const;
-    // Number of exchanges opened so far, without those of the trial.
+    // Number of exchanges opened so far, without the exchanges of the trial.
     int64_t exchanges() const { return opened_; }
 
   private:

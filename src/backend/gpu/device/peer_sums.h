@@ -1,14 +1,14 @@
 // PeerSums: sums over the ranks of one host through the memory of their GPUs (CUDA's and HIP's
 // IPC), over NVLink, XGMI or PCIe. Each rank has a window in its device's memory, and maps the
-// windows of all others. For a sum, each device writes its addend to its window; the hosts meet
-// (coll::Comm::Barrier); and each device adds the addends in all windows in rank order. So the data
-// do not pass through host memory, and the bits are those of a one-shot sum of float32.
+// windows of all others. For a sum, each device writes its addend to its window; the ranks wait for
+// each other (coll::Comm::Barrier); and each device adds the addends in all windows in rank order.
+// So data do not pass through host memory, and sums have the bits of one-shot sums of float32.
 //
 // A window has two halves for consecutive sums: the barrier of a sum shows that all ranks have read
 // the windows of the sum before it. The hosts also meet before the first sum of a Run.
 //
 // Make() tries the windows and compares bits and times with sums through host memory. All ranks
-// take the same decision.
+// make the same decision.
 //
 // Thread: one caller.
 #pragma once
@@ -30,10 +30,10 @@ namespace weft::backend::on_gpu {
 
 class PeerSums {
   public:
-    // kNever: this rank asks for sums through host memory. kAlways: all sums go through windows,
+    // kNever: this rank requires sums through host memory. kAlways: all sums go through windows,
     // even if that is slower, unless another rank has kNever.
     enum class Use { kNever, kIfFaster, kAlways };
-    // A collective call of all ranks of `comm`. most_bytes: size of the largest sum. Errors: those
+    // A collective call of all ranks of `comm`. most_bytes: size of the largest sum. Errors: errors
     // of links, and of the device in the trial. If windows cannot be used or are slower, Make still
     // returns an object, and why() has the reason.
     static Result<std::unique_ptr<PeerSums>> Make(gpu::Device& device, KernelCache& kernels,
@@ -69,7 +69,7 @@ class PeerSums {
     static constexpr size_t kSizes = 2;  // sizes of the trial
     // Seconds of a sum of each size: through host memory, and through windows.
     using Times = std::array<std::array<double, 2>, kSizes>;
-    struct Said;  // what a rank tells the others
+    struct Said;  // what a rank sends to the others
     PeerSums(gpu::Device& device, coll::Comm& comm, uint64_t most_bytes)
         : device_(device), comm_(comm), half_bytes_((most_bytes + 255) / 256 * 256) {}
     Status Begin(KernelCache& kernels, Use use);
