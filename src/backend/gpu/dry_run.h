@@ -34,8 +34,8 @@ struct ScratchPlan {
     uint64_t largest_constant_bytes = 0;
     uint64_t bytes() const;
 };
-// Returns what steps of these shapes need if they run one after another. Errors: kUnsupported
-// (names the op; no kernel takes it, or it needs more workgroups than the device allows).
+// Returns the needs of steps of these shapes if they run one after another. Errors: kUnsupported
+// (names the op; no kernel supports it, or it needs more workgroups than the device allows).
 Result<ScratchPlan> PlanScratch(const program::Program& program, const Fusion& fusion,
                                 const gpu::Description& gpu, std::span<const StepShape> shapes,
                                 const DryOptions& options);

@@ -58,9 +58,9 @@ std::string ArithmeticText(const Arithmetic& arithmetic);
 std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic);
 // For a GPU that shares the host's memory: limits the free bytes of `pool` to host_free +
 // apart_free. host_free: free host memory; 0: unknown. apart_free: the free part of the memory that
-// the firmware reserved for the GPU; nullopt: the driver does not say. The limit is needed because
-// drivers such as amdgpu count only memory that GPUs have allocated, and so report too many free
-// bytes. Memory that amdgpu allocates does not count toward the limits of control groups.
+// the firmware reserved for the GPU; nullopt: the driver does not report it. The limit is needed
+// because drivers such as amdgpu count only memory that GPUs have allocated, and so report too many
+// free bytes. Memory that amdgpu allocates does not count toward the limits of control groups.
 void TakeOfHost(const gpu::Description& gpu, std::optional<uint64_t> apart_free, uint64_t host_free,
                 MemoryPool& pool);
 // Returns kOutOfMemory, with the sizes, if weights, KV cache and activations do not fit into the

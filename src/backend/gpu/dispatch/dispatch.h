@@ -135,7 +135,7 @@ struct Arithmetic {
 
 // The axis along which a dispatch that takes long may be split into parts, which then run in
 // several submissions. The kernel must not read the number of workgroups along that axis, and none
-// of its workgroups may wait for another one.
+// of its workgroups may wait for another workgroup.
 enum class Parts { kOne, kAlongY, kAlongZ };
 
 struct Dispatch {

@@ -1,6 +1,6 @@
 // Layout in planes (weights.h) of weights with a code book (types IQ1, IQ2, IQ3). Indices and signs
 // have the same format as in the file, so they take no more space. The code book is stored once per
-// weight, in the form that kernels read. src/shaders/grids.glsl reads the planes and the code book.
+// weight, in the layout that kernels read (src/shaders/grids.glsl).
 #pragma once
 
 #include <array>

@@ -10,8 +10,8 @@
 // Values lie at Emitter::Address(), row-major without padding (src/shaders/element.glsl). Sums of
 // kernels are computed in float32, in an order that depends only on the sizes of the operands.
 //
-// Errors: kUnsupported, from Run(): a type that the kernel does not take; more elements than a
-// kernel counts.
+// Errors: kUnsupported, from Run(): a type that the kernel does not support; more elements than a
+// kernel can index.
 #pragma once
 
 #include <array>
@@ -60,12 +60,12 @@ class Operands {
 
     // Each function returns the operand's address, or 0 for kNoValue. Adds: the kernel reads and
     // writes the operand. by: kQuads: if wide() is true, it accesses four elements at a time.
-    // Without a slot, the kernel takes only float32 or int32.
+    // Without a slot, the kernel supports only float32 or int32.
     enum class By { kQuads, kElements };
     uint64_t Reads(program::ValueId id, By by = By::kElements);
     uint64_t Writes(program::ValueId id, By by = By::kElements);
     uint64_t Adds(program::ValueId id, By by = By::kElements);
-    // With a slot, the kernel takes float32, bfloat16 and float16.
+    // With a slot, the kernel supports float32, bfloat16 and float16.
     uint64_t Reads(program::ValueId id, int slot, By by = By::kQuads);
     uint64_t Writes(program::ValueId id, int slot, By by = By::kQuads);
     uint64_t Adds(program::ValueId id, int slot, By by = By::kQuads);

@@ -29,7 +29,7 @@ struct WeightLayout {
     uint64_t bytes = 0;  // total
 };
 
-// Errors: kUnsupported (no kernel takes this type; the message names it).
+// Errors: kUnsupported (no kernel supports this type; the message names it).
 Status CheckWeightType(DType dtype, int64_t cols);
 WeightLayout LayoutOf(DType dtype, int64_t rows, int64_t cols);
 // Writes one row, which is in the file's format, to the planes. out[p]: the place of the row in

@@ -36,7 +36,7 @@ std::optional<AttentionFragments> FragmentsOf(const gpu::Description& gpu,
 
 // The workgroup that a step uses, or nothing if the step's attention does not run on matrix units.
 // Attention runs on matrix units, as products do, in steps with more rows than the matvec kernels
-// take.
+// support.
 std::optional<AttentionFragments> StepFragments(const Emitter& e, const AttentionSizes& sizes,
                                                 int64_t wanted);
 

@@ -2,10 +2,10 @@
 // called a run. Values that one op of a run passes to another have no other readers, and the kernel
 // does not store these values.
 //
-// A run is computed in the place of its last op. Other ops that lie between the ops of a run do not
-// write memory that the run's ops touch, do not read memory that the run's ops write, and are not
-// transfers. All operands of the run must be kept until its last op (LivesOf). The results have the
-// same bits as without fusion. So steps with a probe or trace can be lowered without fusion.
+// A run is computed at the position of its last op. Other ops that lie between the ops of a run do
+// not write memory that the run's ops touch, do not read memory that the run's ops write, and are
+// not transfers. All operands of the run must live until its last op (LivesOf). Results have the
+// same bits as without fusion, so steps with a probe or trace can be lowered without it.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ struct LatentRun {
 // Two products that have the same input x, called gate and up, and the op that multiplies up by the
 // activation of gate. If the two weights differ in type or shape, the gate product is not part of
 // the run. One kernel computes the run in steps with at most as many rows as the matvec kernels
-// take. In larger steps, each op has its own kernel, in the place of the last op.
+// support. In larger steps, each op has its own kernel, at the position of the last op.
 struct GluRun {
     int32_t gate = kNoOp;
     int32_t up = kNoOp, glu = kNoOp;  // never kNoOp
@@ -70,8 +70,8 @@ struct FusedRun {
 class Fusion {
   public:
     Fusion() = default;  // nothing is fused
-    // keep: values that the host reads after the step. ways: CompileOptions::ways; the ops of a run
-    // are all of one way.
+    // keep: values that the host reads after the step. ways: CompileOptions::ways; all ops of a run
+    // have the same program::Way.
     Fusion(const program::Program& program, std::span<const program::ValueId> keep,
            std::span<const program::Way> ways = {});
 
@@ -101,8 +101,8 @@ class Fusion {
 
 // Emits a run, for the emitter's Program and shape (fused.cc).
 Status LowerRun(Emitter& e, const FusedRun& run);
-// Emits the dispatches in the place of an op: those of the run if a run ends there, nothing if the
-// op belongs to a run that ends later, else those of the op. fusion: null means no fusion.
+// Emits the dispatches at the position of an op: the run's dispatches if a run ends there, nothing
+// if the op belongs to a run that ends later, else the op's dispatches. fusion: may be null.
 Status LowerAt(Emitter& e, size_t op, const Fusion* fusion);
 
 }  // namespace weft::backend::on_gpu

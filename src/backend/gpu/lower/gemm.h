@@ -2,7 +2,7 @@
 // float16 (src/shaders/gemm.comp).
 //
 // An element of C is a sum over k, computed in float32. With C +=, this sum is added once to the
-// old element of C. The result is rounded once, to nearest even. Arithmetic::compute says whether
+// old element of C. The result is rounded once, to nearest even. Arithmetic::compute states whether
 // operands are first rounded to bfloat16. Two products with equal sizes and equal operands give
 // results with equal bits. A row of C does not depend on other rows of A, except with
 // GemmForm::kTN, where the sum runs over the rows of A.
@@ -36,7 +36,7 @@ struct Gemm {
     GemmForm form = GemmForm::kNT;
     GemmMatrix a, b, c;  // with rows and columns as they are stored; C overlaps neither A nor B
     bool accumulate = false;
-    bool exact = false;  // operands are not rounded, whatever Arithmetic::compute says
+    bool exact = false;  // operands are not rounded, whatever the value of Arithmetic::compute
 };
 
 // For products with experts: rows of the operands belong to slots. A value [T, K, n] has K slots

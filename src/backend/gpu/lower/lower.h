@@ -2,7 +2,7 @@
 // (lower.cc) calls the Lower() of the op. LowerOp refuses transfers, because GpuExecutable runs
 // them itself.
 //
-// Errors: kUnsupported (no kernel takes an op, a type or a size; the message names it).
+// Errors: kUnsupported (no kernel supports an op, a type or a size; the message names it).
 #pragma once
 
 #include <string_view>
@@ -20,7 +20,7 @@ Status LowerOp(Emitter& emitter, const program::Op& op);
 WEFT_OPS(WEFT_LOWER)
 #undef WEFT_LOWER
 
-// What GPUs cannot train yet.
+// The message for ops that GPUs cannot train yet.
 inline constexpr const char* kCpuOnly =
     "GPUs do not train it yet. Train this model on the processor (--device cpu)";
 

@@ -36,10 +36,9 @@ Result<BlockSums> SumBlocks(Emitter& e, const ColumnSums& of, Operands& io);
 // Computes `to` (slot 1) = `from` (slot 0; 0: nothing) + the sum over all blocks.
 Status AddBlocks(const BlockSums& sums, Operands& io, uint64_t from, uint64_t to, int64_t cols);
 
-// copies.cc: y[r][c] = x[from(r)][c + shift], or zero if there is no such element. Rows are
-// those of `heads` heads. from(r): kSame: r + first_row; kListed: list[r] - first_row; kFound: the
-// index of r in the list, which ascends. keeps: an element of y without such an element keeps its
-// value.
+// copies.cc: y[r][c] = x[from(r)][c + shift], or zero if there is no such element. Each row has
+// `heads` heads. from(r): kSame: r + first_row; kListed: list[r] - first_row; kFound: the index of
+// r in the list, which ascends. keeps: an element of y without such an element keeps its value.
 enum class CopyMode : uint32_t { kSame, kListed, kFound };
 struct RowsCopied {
     CopyMode mode = CopyMode::kSame;
@@ -57,7 +56,7 @@ Result<AngleTables> PlaceAngles(Emitter& e, const program::Rope& a);
 
 // mat_mul.cc, experts.cc: emit one kernel that computes a GluRun (fuse.h): the
 // products gate and up, and the op `glu`. The step may have at most as many rows as the matvec
-// kernels take. gate: null if another kernel has already computed the product gate.
+// kernels support. gate: null if another kernel has already computed the product gate.
 Status LowerGatedMatMul(Emitter& e, const program::Op* gate, const program::Op& up,
                         const program::Op& glu);
 Status LowerGatedExperts(Emitter& e, const program::Op* gate, const program::Op& up,
@@ -92,8 +91,8 @@ Status EmitSlotSum(Emitter& e, const SlotSum& sum, const Region& products);
 bool CanRouteInProduct(const Emitter& e, const program::Op& product);
 Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::Op& route);
 
-// attention.cc: the number that stands for a cache's type in kernels. Errors: kUnsupported
-// (no kernel takes rows of this type or size).
+// attention.cc: the number that stands for a cache's type in kernels. Errors: kUnsupported (no
+// kernel supports rows of this type or size).
 Result<uint32_t> CacheType(const program::Op& op, const CachePlace& cache);
 // attention.cc: writes the rows of `x` into a cache with one head, at the positions of the
 // step's rows. stride: positions per window of the cache; only rows that end a window are written.

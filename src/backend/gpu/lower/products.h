@@ -70,7 +70,7 @@ struct IntegerRows {
     uint64_t scales = 0;  // address
 };
 // Whether the kernel that computes `x` also converts it to int8 (codes.glsl). The kernel does so if
-// products read `x` in int8 and the step has at most as many rows as the matvec kernels take.
+// products read `x` in int8 and the step has at most as many rows as the matvec kernels support.
 bool WantsIntegers(const Emitter& e, program::ValueId x);
 // PlaceIntegers returns scratch memory for the int8 rows that such a kernel writes. NoteIntegers
 // notes that the kernel has written them. kNextToGates: the kernel that writes these int8 rows may

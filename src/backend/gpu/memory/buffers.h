@@ -82,10 +82,10 @@ class Buffers {
     // lives: the Program from which the lifetimes of values are read to plan the arena, the memory
     // of activations (Fusion::LivesOf). `chunked` must outlive this object. Steps may run in parts
     // if MostParts(program, options) > 0. Errors: kUnsupported (names the value whose type no
-    // kernel takes).
+    // kernel supports).
     Status Plan(const program::ChunkedProgram& chunked, const program::Program& lives,
                 const CompileOptions& options);
-    // The buffers of Allocate(). Of a pool: the largest one.
+    // The buffers that Allocate() makes; of each pool, only the largest one.
     std::vector<PlannedBuffer> Planned() const;
     Status Allocate(gpu::Device& device);
 
@@ -111,9 +111,9 @@ class Buffers {
         return ways_.empty() || ways_[op] == program::Way::kAlways ||
                (ways_[op] == program::Way::kStreamed) == shape.streams;
     }
-    // The streamed weights (program::StreamedWeights): weight i has place i mod kRingPlaces
-    // (weight_ring.h). Three places suffice for two weights of one kernel while the next weight
-    // comes. StreamedIndex: -1 for other values.
+    // The streamed weights (program::StreamedWeights): weight i uses slot i mod kRingPlaces of the
+    // ring (weight_ring.h). Three slots suffice for two weights of one kernel while the next weight
+    // arrives. StreamedIndex: -1 for other values.
     static constexpr size_t kRingPlaces = 3;
     std::span<const program::ValueId> streamed() const { return streamed_; }
     int64_t StreamedIndex(program::ValueId id) const {
@@ -154,8 +154,8 @@ class Buffers {
     Spot Exchange() const { return {&transfers_[2], 0}; }
     uint64_t operand_bytes() const { return operand_bytes_; }  // of the largest operand
     // For transfers that run beside submissions (CompileOptions::beside). At most kOverlapPlaces
-    // such transfers run at once. Each has a place of its own for its operands; places are numbered
-    // from 0 to kOverlapPlaces - 1. In a step in parts, each part has such a place.
+    // such transfers run at once. Each has its own buffer for its operands; these buffers are
+    // numbered from 0 to kOverlapPlaces - 1. In a step in parts, each part has such a buffer.
     static constexpr int kOverlapPlaces = 2;
     OperandPlace OverlapPlace(int place) const {
         const size_t first = kOverlaps + 2 * static_cast<size_t>(place);
@@ -170,8 +170,8 @@ class Buffers {
     const gpu::Buffer& read() const { return read_; }
     // Results that steps copy to the host (WantedRows): first the largest elements as Candidate
     // [rows, top], then, from byte top_bytes() on, whole rows of at most whole_bytes() in all.
-    // There is room for CompileOptions::max_outputs rows: the kMostTop largest elements of each,
-    // and the rows of each kept value, up to kMostWholeBytes.
+    // The buffer holds CompileOptions::max_outputs rows: the kMostTop largest elements of each, and
+    // the rows of each kept value, up to kMostWholeBytes.
     static constexpr int64_t kMostTop = 64;
     static constexpr uint64_t kMostWholeBytes = uint64_t{64} << 20;
     uint64_t top_bytes() const { return top_bytes_; }

@@ -56,8 +56,8 @@ class Uploader {
 };
 
 // Loads one weight from `source` into `to`, from byte `at` on. LoadMatrix loads a matrix or a stack
-// of matrices as planes, LoadVectors loads vectors as float32. Errors: those of `source` and of the
-// device. part: which of several shares of the rows to load.
+// of matrices as planes, LoadVectors loads vectors as float32. Errors: errors of `source` and of
+// the device. part: which of several shares of the rows to load.
 struct LoadPart {
     int64_t part = 0, parts = 1;
 };

@@ -32,7 +32,7 @@ class WeightRing {
     bool Has(size_t weight) const {
         return held_[weight % Buffers::kRingPlaces] == static_cast<int64_t>(weight);
     }
-    // Writes the weight to its place, whose readers must have ended. Errors: those of the source
+    // Writes the weight to its slot, whose readers must have ended. Errors: errors of the source
     // and of the device.
     Status Bring(size_t weight);
 

@@ -1,5 +1,5 @@
-// Lowering turns a Program into dispatches for a device. It is the Emitter of an executable: it
-// knows the places of values, tables, scratch memory and constants, and collects the dispatches of
+// Lowering turns a Program into dispatches for a device. It is the Emitter of an executable: it has
+// the addresses of values, tables, scratch memory and constants, and collects the dispatches of
 // ops.
 //
 // Thread: one caller.

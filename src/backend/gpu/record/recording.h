@@ -35,8 +35,8 @@ struct Submission {
     std::vector<int32_t> timed;
 };
 
-// A value that the device hands to the host's processor (program/placement.h): the send, its place
-// (Buffers::HandedAt), and the recv before which the host takes it.
+// A value that the device hands to the host's processor (program/placement.h): the send, its buffer
+// (Buffers::HandedAt), and the recv before which the host reads it.
 struct Handed {
     int32_t op = -1;
     uint64_t offset = 0;
@@ -65,7 +65,7 @@ struct Stage {
     int32_t collects = -1;
     bool goes_on = false;  // the host does not wait at the end of this stage
     // The host starts the next run (`handed`) when this stage is done, and later stages may run
-    // meanwhile. (The transfer of such a stage takes the run's results.)
+    // meanwhile. (The transfer of such a stage receives the run's results.)
     bool hands = false;
     // The streamed weights that the host brings before this stage, and those whose places are free
     // once this stage is done (weight_ring.h).
@@ -109,7 +109,7 @@ class Recorder {
              gpu::Device& device, const SubmissionBudget& budget, const StepShape& shape,
              const RecordOptions& options);
     // run: called with each stage as soon as it is recorded, so that the device starts early; null:
-    // no stage runs. Errors: kUnsupported, kOutOfMemory, the device's, those of `run`.
+    // no stage runs. Errors: kUnsupported, kOutOfMemory, errors of the device and of `run`.
     using RunStage = std::function<Status(const Stage& stage)>;
     Result<Recording> Record(const StepWork& work, const RunStage& run = nullptr);
 

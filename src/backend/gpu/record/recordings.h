@@ -30,14 +30,14 @@ class Recordings {
           lowering_(lowering),
           device_(device),
           budget_(budget) {}
-    // Returns the kept recording for `key`, or null. The pointer is valid until the next call of a
-    // function of this class.
+    // Returns the cached recording for `key`, or null. The pointer is valid until the next call of
+    // a function of this class.
     Recording* Find(const RecordingKey& key);
-    // Returns the kept recording for `key`. Creates and keeps a recording if the cache has none for
-    // `key`. Errors: those of Recorder.
+    // Returns the cached recording for `key`. Creates and caches a recording if the cache has none
+    // for `key`. Errors: as Recorder.
     Result<Recording*> Get(const RecordingKey& key);
-    // Creates and keeps a recording, and runs each stage as soon as it is recorded. Errors: those
-    // of Get and of `run`.
+    // Creates and caches a recording, and runs each stage as soon as it is recorded. Errors: as
+    // Get; errors of `run`.
     Status MakeAndRun(const RecordingKey& key, const Recorder::RunStage& run);
     // Creates a recording without keeping it.
     Result<Recording> Make(const RecordingKey& key, const Recorder::RunStage& run = nullptr);

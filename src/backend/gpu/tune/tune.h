@@ -2,10 +2,10 @@
 // device, and keeps them in a file beside the compiled kernels. Shapes do not affect bits, so ranks
 // need not use the same ones.
 //
-// The file is valid for one device, driver and build of the kernels. If it is missing, damaged or
-// made by others, the shapes are measured again. If no file can be written, they are not measured,
-// since each start would take that time. Nothing here is an error: a shape that is not known is the
-// default one.
+// The file is valid for one device, driver and build of the kernels. If the file is missing,
+// damaged or from another device, driver or build, the shapes are measured again. If no file can be
+// written, they are not measured, since each start would take that time. No failure here is an
+// error: a shape that was not measured is the default shape.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,16 @@ struct TuneOptions {
     bool again = false;       // measure also the shapes that the file has
     double most_seconds = 2;  // no measurement of a class begins later
     // After this time, the tuner compiles only the first kernel of each class. A class that lacks
-    // kernels uses the fastest shape so far in this run, and is left for the next start.
+    // kernels uses the fastest shape so far in this run, and is measured at the next start.
     double compile_seconds = 4;
     int64_t size = 4096;  // rows and columns of the weights
     std::span<const TileClass> classes = kTileClasses;
     std::function<void()> before_lock{};  // for tests: called before the file is locked
 };
 
-// What TuneTiles did.
+// The result of TuneTiles.
 struct TuneReport {
-    int read = 0, measured = 0, left = 0;  // classes; left: not read, and not all measured
+    int read = 0, measured = 0, left = 0;  // classes; left: not read, not all measured
     double seconds = 0;
 };
 
@@ -46,7 +46,7 @@ TuneReport TuneTiles(gpu::Device& device, std::span<const Decoding> decodings,
 // The options of this process: the folder of the compiled kernels. WEFT_VULKAN_TUNE=again ignores
 // the file. Returns false if WEFT_VULKAN_TUNE=off, or if the device computes on the processor.
 bool WantsTuning(const gpu::Description& gpu, const Arithmetic& arithmetic, TuneOptions& options);
-// Tunes the kinds of weights that the Program has, and says so in the log.
+// Tunes the kinds of weights that the Program has, and logs the shapes.
 void TuneFor(const program::Program& program, gpu::Device& device, Arithmetic& arithmetic);
 
 // One measured shape. seconds: of one product of `rows` rows.
