@@ -1,7 +1,7 @@
-// HandOver: the messages between a device and the host's processor (program/placement.h). It stands
-// in for the StageLinks of both: what the device sends to program::kHostPeer goes to the host's
-// run, and the first value that the device receives from it starts that run. Messages to other
-// ranks go on to their StageLinks.
+// HandOver: the messages between a device and the host's processor (program/placement.h). It
+// replaces the StageLinks of both: values that the device sends to program::kHostPeer go to the
+// host's run, and the first value that the device receives from kHostPeer starts that run. Messages
+// to other ranks go to their StageLinks.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ class HandOver {
       private:
         HandOver& all_;
     };
-    // Values of one run on their way, in order. The memory stays for the next run.
+    // Values of one run in transit, in order. The next run reuses the memory.
     struct Box {
         std::vector<std::vector<std::byte>> values;
         size_t count = 0, taken = 0;

@@ -10,8 +10,8 @@
 
 namespace weft::backend {
 
-// The DeviceInfo of a placed device: the device's, with both identities. host_ops: the ops that the
-// host, a processor, runs.
+// The DeviceInfo of a placed device: the device's DeviceInfo, with both identities. host_ops: the
+// ops that the host, a processor, runs.
 DeviceInfo DescribePlaced(DeviceInfo device, const DeviceInfo& host,
                           const program::HostOps& host_ops);
 std::shared_ptr<Device> MakePlacedDevice(std::shared_ptr<Device> device,

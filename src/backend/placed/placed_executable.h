@@ -10,8 +10,8 @@
 namespace weft::backend {
 
 // on_host: by op. stream_rows: least rows of a step whose experts the device computes, with weights
-// that it reads from the host (program::Way); 0: none is; -1: measured before the first step.
-// Errors: those of program::PlaceOps and of both devices.
+// that it reads from the host (program::Way); 0: the device computes none; -1: measured before the
+// first step. Errors: as program::PlaceOps; errors of both devices.
 Result<std::unique_ptr<Executable>> CompilePlaced(program::Program program,
                                                   const std::vector<bool>& on_host, Device& device,
                                                   Device& host, const CompileOptions& options,

@@ -15,9 +15,9 @@ struct StreamBorder {
     double device_ms = 0, host_ms = 0;  // a layer's experts for `tried_rows` rows
 };
 
-// Runs the experts of one or two layers on both, with made-up values, for 8, 16, 32, ... rows. Call
-// this when all weights are loaded, and no step runs. `placed` has streamed ops. Errors: those of
-// the Executables.
+// Runs the experts of one or two layers on the processor and on the device, with made-up values,
+// for 8, 16, 32, ... rows. Call this when all weights are loaded, and no step runs. `placed` has
+// streamed ops. Errors: errors of the Executables.
 Result<StreamBorder> MeasureStreamBorder(const program::PlacedProgram& placed, Executable& device,
                                          Executable& host, const CompileOptions& options);
 
