@@ -31,7 +31,7 @@ struct ChildResult {
 };
 
 // Starts the program in `file` with the arguments `words`, and does not wait for it: the caller
-// does. Its standard output and error are the descriptors out and err; -1: those of this process.
+// must. Its standard output and error are the descriptors out and err; -1: this process's own.
 // Errors: kIo. Thread: any.
 Result<pid_t> StartChild(const std::string& file, std::vector<std::string> words,
                          const ChildOptions& options, int out, int err);

@@ -11,9 +11,9 @@ namespace weft {
 
 // After this call, File::Open resolves each opened file and refuses it if it is outside of `limit`
 // and of Weft's cache. The kernel (Landlock, Linux 5.13) lets this thread and the threads that it
-// starts create, write, rename or remove files only there. On a kernel without Landlock,
-// CheckConfined alone looks at files to be written. Does nothing without folders. Call it once,
-// before the first job. Errors: kIo.
+// starts create, write, rename or remove files only there. On a kernel without Landlock, only
+// CheckConfined checks files to be written. Does nothing without folders. Call it once, before the
+// first job. Errors: kIo.
 Status Confine(const FolderLimit& limit);
 
 // CheckConfined and CheckOpened succeed if the process is not confined. Thread: any. Errors:

@@ -1,4 +1,4 @@
-// Deadline: an absolute point of the monotonic clock. Every wait in Weft takes one.
+// Deadline: an absolute point of the monotonic clock. Every wait in Weft takes a Deadline.
 #pragma once
 
 #include <chrono>

@@ -231,8 +231,8 @@ std::string EncodeFields(const Message& message, const Fields& fields) {
     return writer.Text();
 }
 
-// what: names the message in errors: "job from rank 0". limit: of the fields' paths. After an
-// error, `message` is partly filled.
+// what: names the message in errors: "job from rank 0". limit: the folders in which paths among the
+// fields must be. After an error, `message` is partly filled.
 template <typename Message, typename Fields>
 Status DecodeFields(std::string_view what, std::string_view text, const Fields& fields,
                     Message& message, const FolderLimit& limit = {}) {

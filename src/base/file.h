@@ -73,7 +73,7 @@ class File {
     std::string path_;
     int fd_ = -1;
     // A second descriptor of the same file, which the first direct read opens and which bypasses
-    // the page cache. kUntried: no direct read came yet. -1: the file system has no direct reads.
+    // the page cache. kUntried: no direct read yet. -1: the file system has no direct reads.
     static constexpr int kUntried = -2;
     mutable std::atomic<int> direct_fd_{kUntried};
     uint64_t size_bytes_ = 0;

@@ -20,8 +20,8 @@ std::string WrongKind(std::string_view first_bytes);
 // a Git LFS pointer, a web page, zeros.
 std::string PlaceholderKind(std::string_view first_bytes);
 
-// ReadTextFile for a file that belongs to a model. Errors: those of ReadTextFile; kCorrupt if the
-// file is a placeholder.
+// ReadTextFile for a file that belongs to a model. Errors: as ReadTextFile; kCorrupt if the file is
+// a placeholder.
 Result<std::string> ReadModelText(const std::string& path, uint64_t most_bytes);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // A lock for a small file that several processes read, change and replace (ReplaceFile): without
-// it, one process replaces the change of another.
+// the lock, one process could overwrite the change of another.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace weft {
 
-// Locks an open file (flock(2)) until its descriptors are closed. name: the file's, for errors.
-// Errors: kIo; kTimeout: another process has held the lock for wait_ms.
+// Locks an open file (flock(2)) until its descriptors are closed. name: the file's name, for
+// errors. Errors: kIo; kTimeout: another process has held the lock for wait_ms.
 Status LockOpenFile(int fd, const std::string& name, int64_t wait_ms);
 
 // Holds the lock of `path` until it is destroyed: a lock on PATH.lock, which is created with its

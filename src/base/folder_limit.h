@@ -2,8 +2,8 @@
 // --folders).
 //
 // A check resolves ".." and symbolic links, but the file is opened later: a local user who replaces
-// a folder by a link in between can redirect it. Links inside a folder that a job reads (a model's,
-// or training data) are followed wherever they lead.
+// a folder by a link in between can redirect it. Links inside a folder that a job reads (a model or
+// training data) are followed wherever they lead.
 #pragma once
 
 #include <string>

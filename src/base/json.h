@@ -4,14 +4,14 @@
 //
 // Time and memory are linear in the text's size, and nothing recurses. A parsed value has at most
 // `depth` levels, so that it can be copied, compared, dumped and walked recursively.
-// If an object has a key twice, the last value counts; in an ordered object it is at the place of
-// the first one. With `unique`, a repeated key is an error, which names it.
+// If an object has a key twice, the last value counts; in an ordered object, it is at the position
+// of the first. With `unique`, a repeated key is an error, which names it.
 // A byte order mark is skipped. Half a surrogate pair, NaN, and numbers outside the range of a
 // double are errors.
 //
 // Errors: kCorrupt (not JSON) and kUnsupported (a limit is exceeded), both with "line 3, column 7:
-// ...", and kOutOfMemory. They say what is wrong and where, without quoting the text, so that they
-// may be logged. Thread: any. No exceptions.
+// ...", and kOutOfMemory. Messages state the fault and its position without quoting the text, so
+// that they may be logged. Thread: any. No exceptions.
 #pragma once
 
 #include <cstddef>

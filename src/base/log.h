@@ -2,7 +2,7 @@
 //     [rank 1] loaded 61.2 MiB of weights in 0.31 s
 // WEFT_LOG=debug|info|warning|error sets the lowest level that is printed (default: info).
 // Thread: any. Each line is one write(2), so that lines of several ranks do not mix
-// (standard_error.h says when they are written).
+// (standard_error.h states when they are written).
 #pragma once
 
 #include <fmt/format.h>

@@ -5,9 +5,9 @@
 
 namespace weft {
 
-// A file of 0 bytes that this process alone has, open for reading and writing, closed on exec. It
-// can be sealed, and nobody can execute it where the kernel knows MFD_NOEXEC_SEAL (Linux 6.3),
-// which vm.memfd_noexec=2 demands. name: for /proc. Invalid, with errno, if the system refuses.
+// A file of 0 bytes that only this process has, open for reading and writing, closed on exec. It
+// can be sealed. If the kernel supports MFD_NOEXEC_SEAL (Linux 6.3), which vm.memfd_noexec=2
+// demands, nobody can execute it. name: for /proc. Invalid, with errno, if the system refuses.
 Fd SealableFile(const char* name);
 // The same, perhaps without seals: where the system refuses memfd_create (a container's seccomp
 // profile), an unnamed file in /dev/shm.

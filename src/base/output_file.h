@@ -3,9 +3,9 @@
 // stays, and the next run replaces it.
 //
 // Thread: WriteAt may be called from several threads at once.
-// Errors: kIo (if the disk is full, the message says what to do); kUnsupported if a file size limit
-// forbids the size; kDenied if PATH exists already, or if another process is writing it (detected
-// if the file system supports flock(2)).
+// Errors: kIo (if the disk is full, the message states what to do); kUnsupported if a file size
+// limit forbids the size; kDenied if PATH exists already, or if another process is writing it
+// (detected if the file system supports flock(2)).
 #pragma once
 
 #include <sys/types.h>
@@ -61,7 +61,7 @@ class OutputFile {
     int fd_;
 };
 
-// Removes PATH.part if a killed process left it; one that a process is writing stays.
+// Removes PATH.part if a killed process left it, but not if another process is writing it.
 void RemoveLeftPart(const std::string& path);
 
 // Finishes the files of one result. Whoever stops this at any point (a signal, a power cut) leaves

@@ -1,5 +1,5 @@
 // How much work this process has done: for the time before ops run (reading and tokenizing data,
-// loading weights, summing files), in which ranks with slow disks or few cores may take hours
+// loading weights, summing files), during which ranks with slow disks or few cores may take hours
 // longer than others.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Result<T>: a value or an Error. The only way a fallible function of Weft reports failure.
 //
-// An Error has a code (which decides the exit status) and one message that says who, what,
+// An Error has a code (which decides the exit status) and one message that states who, what,
 // expected, actual and the next step. No exceptions cross a module's border.
 //
 //     Result<File> OpenModel(const std::string& path);
@@ -26,9 +26,9 @@ enum class ErrorCode {
     kIo,           // the operating system reported an error
     kOutOfMemory,  // does not fit, or an allocation failed
     kTimeout,      // a deadline passed
-    kPeerLost,     // another rank is gone: exit 3
+    kPeerLost,     // another rank was lost: exit 3
     kDenied,       // wrong key, wrong version, wrong model on a peer
-    kCancelled,    // the user asked to stop
+    kCancelled,    // the user requested a stop
 };
 
 struct Error {

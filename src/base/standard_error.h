@@ -16,8 +16,8 @@ namespace weft {
 void WriteErr(std::string_view text, bool urgent = false);
 // Queues the text; never waits.
 void PostErr(std::string_view text);
-// Called before the process ends. Waits until everything is written, but gives up when the reader
-// reads nothing for `stall_ms`.
+// Called before the process ends. Waits until everything is written, but stops waiting when the
+// reader reads nothing for `stall_ms`.
 void FlushErr(int64_t stall_ms = 500);
 
 }  // namespace weft

@@ -12,7 +12,7 @@
 namespace weft {
 
 inline constexpr int64_t kThreadMs = 5000;
-// What EPERM for a new thread or process means.
+// Explains EPERM for a new thread or process.
 inline constexpr const char* kForbidsClone3 =
     "A container's seccomp profile forbids clone3: update the container runtime (Docker 20.10.10 "
     "or newer), or pass --security-opt seccomp=unconfined";

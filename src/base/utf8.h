@@ -11,8 +11,8 @@ namespace weft {
 size_t CodePointLength(std::string_view text, size_t at);
 
 // For an `at` where CodePointLength is 0: number of bytes of the invalid sequence that starts
-// there. That is the length of a truncated code point, or 1 for other invalid bytes. Precondition:
-// at < text.size().
+// there. It is the length of a truncated code point, or 1 for other invalid bytes. Precondition: at
+// < text.size().
 size_t InvalidLength(std::string_view text, size_t at);
 
 // Number of bytes (0 to 3) at the end of `text` that begin a code point which more bytes could
