@@ -1,6 +1,6 @@
 // AnswerParser: splits a model's output into content, reasoning and tool calls.
 //
-// It takes the text as it arrives and returns deltas of content and reasoning, and complete tool
+// It reads the text as it arrives and returns deltas of content and reasoning, and complete tool
 // calls. Text that may begin a marker is held back until more text shows whether it does, so a
 // partial marker is never shown. Formats by family:
 //
@@ -66,13 +66,13 @@
 //              or as kGlm with "longcat_" in each tag
 //   kJamba     Jamba: <tool_calls>[{"name": ..., "arguments": {...}}]</tool_calls>
 //
-// The text must contain special tokens by name (decode with skip_special off). Where a marker is a
-// token of the vocabulary, only the token counts: the same letters in other tokens are text. A
-// marker that is only text counts where the format has it: reasoning at the beginning, the end of a
-// turn at the end. A control token of no marker is dropped. A call in reasoning counts only if the
-// reasoning has no end behind it. A call that cannot be parsed (invalid JSON, no name) becomes text
-// with its markers, so no text is lost. An end marker inside a JSON string of a call, or inside a
-// value between tags, belongs to the value.
+// The text must contain special tokens by name (decode with skip_special off). If a marker is a
+// token of the vocabulary, only the token counts: the same characters in other tokens are text. A
+// marker that is only text counts at its position in the format: reasoning at the beginning, the
+// end of a turn at the end. A control token that is no marker is dropped. A call in reasoning
+// counts only if no end of the reasoning follows it. A call that cannot be parsed (invalid JSON, no
+// name) becomes text with its markers, so no text is lost. An end marker inside a JSON string of a
+// call, or inside a value between tags, belongs to the value.
 // Limit: at most kMostHeldBytes are held back; a longer call becomes content.
 // Thread: one AnswerParser per answer, one thread at a time.
 #pragma once
@@ -169,10 +169,11 @@ ToolCallFormat FamilyOf(std::string_view text);
 // "qwen", "llama3", ...; for messages.
 std::string_view FamilyName(ToolCallFormat family);
 
-// How an answer's tokens are read.
+// How the tokens of an answer are read.
 struct TokenReading {
     const tokenizer::Tokenizer* tokenizer = nullptr;  // null: the answer is only text
-    // Where markers in letters count, too, because a grammar may have made the model spell them.
+    // The part of the answer in which markers spelled as text count, too, because a grammar may
+    // have made the model spell them.
     enum class Letters { kNowhere, kBehindReasoning, kAnywhere } letters = Letters::kNowhere;
     bool shows_special = false;  // control tokens of no marker are shown
 };

@@ -11,8 +11,8 @@
 
 namespace weft::chat {
 
-// Marks letters that spell a token: a byte of no UTF-8 text before the last letter. No marker is
-// found in them, and the answer has no such byte.
+// Marks characters that spell a token with a byte that is not valid UTF-8, before the last
+// character. No marker is found in them, and the answer does not contain this byte.
 inline constexpr char kLetters = '\xFF';
 
 class AnswerParser::Grammar {
@@ -62,7 +62,7 @@ std::unique_ptr<AnswerParser::Grammar> MakeAtemGrammar(GrammarOptions options);
 
 enum class Likely { kYes, kNo, kUnknown };
 
-// Whether a function's name may begin with the letter.
+// Whether a function's name may begin with the character.
 inline bool BeginsName(char letter) {
     const char lower = static_cast<char>(letter | 0x20);
     return letter == '_' || (lower >= 'a' && lower <= 'z') || (letter >= '0' && letter <= '9') ||

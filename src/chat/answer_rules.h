@@ -19,7 +19,7 @@ struct CallForm {
     size_t kept = 0;       // bytes at the end of `begin` that are part of the call's text
     bool repeats = false;  // without `end`: JSON after the call is another call
     bool streams = false;  // its JSON can be streamed (call_stream.h)
-    bool tags = false;     // arguments stand between tags, unless the call begins with a bracket
+    bool tags = false;     // arguments are between tags, unless the call begins with a bracket
     // An end marker counts only after one of these characters; empty: anywhere outside strings.
     std::string_view last{};
 };
@@ -27,8 +27,8 @@ struct CallForm {
 struct AnswerRules {
     std::string_view think_begin{}, think_end{};
     std::vector<CallForm> calls{};
-    // Markers to remove. In letters they count at the end of the answer, before a call, and
-    // directly behind one; `begins` also at the beginning of the content.
+    // Markers to remove. Spelled as text, they count at the end of the answer, before a call, and
+    // directly behind a call; `begins` also at the beginning of the content.
     std::vector<std::string_view> dropped{};
     std::vector<std::string_view> begins{};
     // Letters around the whole content. frame_behind_thought: only if it follows reasoning.

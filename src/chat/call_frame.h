@@ -1,5 +1,5 @@
 // The text around a call's function name and arguments, for calls that the API forces.
-// FindCallFrame renders a probe call with the model's template and takes the text around the
+// FindCallFrame renders a probe call with the model's template and extracts the text around the
 // probe's words. If the family's AnswerParser cannot parse a call in this frame, the default frame
 // is used: <tool_call>{"name": ..., "arguments": {...}}</tool_call>.
 //
@@ -21,7 +21,7 @@ struct CallFrame {
     enum class Arguments {
         kJson,    // a JSON object
         kTexts,   // key-value pairs; strings are bare, other values are JSON
-        kQuoted,  // key-value pairs; strings stand between two `quote`
+        kQuoted,  // key-value pairs; strings are enclosed in `quote`
         kValues,  // key-value pairs; all values are JSON
     };
     ToolCallFormat family = ToolCallFormat::kQwen;  // whose parser parses the call

@@ -16,8 +16,8 @@
 // message stays text, so a message cannot forge a turn. (User-defined tokens are matched in any
 // text, as words, unless they delimit turns.)
 //
-// Errors: those of ChatTemplate; kUnsupported if the model has no template and its vocabulary fits
-// none of the templates above, or if its template omits the user's text.
+// Errors: as ChatTemplate; kUnsupported if the model has no template and its vocabulary fits none
+// of the templates above, or if its template omits the user's text.
 // Thread: a Chat is immutable.
 #pragma once
 

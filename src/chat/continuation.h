@@ -23,7 +23,7 @@ struct ContinuedPrompt {
     Text text;
     bool in_reasoning = false;
     // Text of the turn after the generation prompt, for the parser of the answer: the markers of
-    // the continued part, and a letter for its text.
+    // the continued part, and one character in place of its text.
     std::string begun{};
     std::string words{};  // the text that is continued
 };
@@ -31,9 +31,9 @@ struct ContinuedPrompt {
 // Whether the message has a text to continue.
 bool HasWords(const OrderedJson& message);
 
-// input: prepared (PrepareConversation); its last message has text, and no calls. A reasoning that
-// the content itself contains between the family's markers becomes `reasoning_content`.
-// Errors: those of Chat::Render.
+// input: prepared (PrepareConversation); its last message has text, and no calls. If the content
+// itself contains reasoning between the family's markers, that becomes `reasoning_content`. Errors:
+// as Chat::Render.
 Result<ContinuedPrompt> RenderContinued(const Chat& chat, ChatInput input, ToolCallFormat family,
                                         ContinuedPart part = ContinuedPart::kLast);
 

@@ -35,8 +35,8 @@ ConversationForms FindForms(const Chat& chat);
 
 // Whether the word is an effort that some template accepts: "none" to "max".
 bool IsEffort(std::string_view word);
-// The accepted effort that is nearest to `effort`, the greater of two; `effort` itself if the
-// template accepts it or if it is no known effort.
+// The accepted effort that is nearest to `effort`, or the greater of two equally near ones;
+// `effort` itself if the template accepts it or if it is not a known effort.
 std::string NearestEffort(const ConversationForms& forms, const std::string& effort);
 
 // An invalid message. `code`: missing, invalid_type, unsupported_content or invalid_value.

@@ -1,7 +1,7 @@
-// Repairs JSON that a model wrote, as it arrives, where the meaning is plain: unescaped line ends
-// and tabs in strings, a backslash before a letter that JSON does not escape, and then also the
+// Repairs JSON that a model wrote, as it arrives, if the meaning is clear: unescaped line ends and
+// tabs in strings, a backslash before a character that JSON does not escape, and then also the
 // other backslashes of a Windows path (C:\work\new), a comma before a closing bracket or another
-// comma, and Python's True, False and None. Valid JSON stays as it is.
+// comma, and Python's True, False and None. Valid JSON stays unchanged.
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@ class JsonRepair {
 
     bool in_string_ = false;
     bool in_path_ = false;
-    // In a path its text behind the drive, else in a string an escape, elsewhere a word, or a comma
-    // and the blanks behind it.
+    // Characters held until more arrive: the text behind the drive of a path, an escape in another
+    // string, a word outside of strings, or a comma and the blanks behind it.
     std::string held_;
     std::array<char, 3> before_{};  // the last characters of the string
     int spaces_ = 0;                // of the path, since its last backslash

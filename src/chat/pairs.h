@@ -7,7 +7,7 @@
 //   Qwen3-Reranker, if it has ChatML's markers; for other models: the two texts with the
 //   tokenizer's special tokens.
 //
-// In a form of the model, text of the query and the document never becomes a special token.
+// In the model's own format, text of the query and the document never becomes a special token.
 // Thread: immutable.
 #pragma once
 
@@ -25,7 +25,7 @@ class PairForm {
   public:
     // answers: the model is a language model. messages: its chat template may be used. The
     // tokenizer must outlive the form.
-    // Errors: kUnsupported (a language model with no form), and those of ChatTemplate.
+    // Errors: kUnsupported (a language model without such a format), and as ChatTemplate.
     static Result<PairForm> Load(const model_files::Metadata& meta,
                                  const tokenizer::Tokenizer& tokenizer, bool answers,
                                  bool messages);

@@ -1,6 +1,6 @@
 // Functions offered in a conversation, and the types of their parameters. Some models write
 // arguments as plain text between tags (Qwen-Coder, GLM, MiniMax), so only the function's schema
-// tells whether 12345 is a number or a string.
+// determines whether 12345 is a number or a string.
 //
 // Thread: immutable after construction.
 #pragma once

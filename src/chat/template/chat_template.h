@@ -44,7 +44,7 @@ inline constexpr const char* kResponseMember = "response";
 // Message members that hold reasoning; templates get it under the first two names.
 inline constexpr const char* kReasoningMembers[] = {"reasoning_content", "thinking", "reasoning"};
 
-// Message member: whether training learns the message (OpenAI's name). Hidden from templates.
+// Message member (OpenAI's name): whether training learns the message. Hidden from templates.
 inline constexpr const char* kLossMember = "weight";
 
 struct ChatInput {
@@ -55,8 +55,8 @@ struct ChatInput {
     // A list of {"type": "function", "function": {...}}, or null.
     OrderedJson tools;
     // A message with calls, the results that follow it and the answer to them reach the template as
-    // one message (TemplateCapabilities::tool_responses). The list keeps them apart, so each part
-    // keeps its own source.
+    // one message (TemplateCapabilities::tool_responses). The list keeps the parts separate, so
+    // each part has its own source.
     bool results_in_turn = false;
     // End the prompt with the start of the assistant's turn.
     bool add_generation_prompt = true;

@@ -16,7 +16,7 @@ bool IsTitle(int32_t point);  // a digraph whose first letter alone is upper cas
 inline bool IsCased(int32_t point) {
     return IsUpper(point) || IsLower(point) || IsTitle(point);
 }
-// Whether a word goes on over the character: an apostrophe, an accent.
+// Whether a word continues after the character: an apostrophe, an accent.
 bool IsCaseIgnorable(int32_t point);
 bool IsDecimal(int32_t point);
 bool IsDigit(int32_t point);

@@ -139,8 +139,8 @@ class Charge {
         bytes_ -= bytes;
         meter_->Give(bytes);
     }
-    // Reserves room for `more` elements in a container whose capacity is charged here. Grows like a
-    // vector and charges old and new memory while both exist.
+    // Reserves memory for `more` elements in a container whose capacity is charged here. Grows like
+    // a vector and charges old and new memory while both exist.
     template <typename Container>
     void Grow(Container& container, size_t more) {
         const size_t had = container.capacity(), needed = container.size() + more;

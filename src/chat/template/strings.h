@@ -25,7 +25,7 @@ size_t FindIn(Meter& meter, std::string_view text, std::string_view needle, size
 size_t FindLast(Meter& meter, std::string_view text, std::string_view needle);
 
 enum class Ends { kLeft, kRight, kBoth };
-// The range left after removing `chars` (nullopt: white space) from the ends.
+// The range that remains after removing `chars` (nullopt: white space) from the ends.
 TextRange Strip(Meter& meter, std::string_view text, Ends ends,
                 std::optional<std::string_view> chars);
 

@@ -21,7 +21,7 @@ struct TemplateCapabilities {
     bool null_content = false;      // if a message has only calls, its content is null, not ""
     bool short_ids = false;         // call ids have nine alphanumeric characters (Mistral)
     bool one_call = false;          // one call per message
-    bool text_apart = false;        // text beside calls goes into its own message before them
+    bool text_apart = false;        // text beside calls becomes a separate message before them
     bool calls_as_words = false;    // shows no calls: they become assistant text
     bool results_as_words = false;  // shows no results: they become user messages
     // Call ids have the form functions.NAME:0. The template shows the name only in them.
@@ -31,9 +31,9 @@ struct TemplateCapabilities {
     // Gemma 4's first template: results are the member tool_responses of the message with the
     // calls, and the answer to them is that message's content (ChatInput::results_in_turn).
     bool tool_responses = false;
-    // Where the template reads reasoning: from the members that messages have; beside calls joined
-    // with the text, as it rejects both; beside calls as "tool_plan" (Cohere); or as a part of the
-    // content of type "thinking" (Mistral).
+    // Where the template reads reasoning: from the members that messages have; beside calls from
+    // the text, to which reasoning is joined because the template rejects both; beside calls from
+    // "tool_plan" (Cohere); or from a part of the content of type "thinking" (Mistral).
     enum class ThoughtAs { kGiven, kJoined, kToolPlan, kPart } thought_as = ThoughtAs::kGiven;
     bool system_as_user = false;  // no system messages: their text joins a user message
     // The template does not show the system message when results follow: the system text goes into
@@ -88,10 +88,10 @@ ToolCallFormat CallFamily(ToolCallFormat family, const TemplateCapabilities& for
 //  - results are sorted in the order of their calls, and get the name of the call's function and
 //    their content as JSON if needed;
 //  - a result without a known id gets the name of the first call without a result of its own;
-//  - reasoning moves where the template reads it;
+//  - reasoning moves to the member that the template reads;
 //  - text beside calls moves to a message before them if the template would drop it. With
-//    tool_responses, text beside calls that follow results is left out, because the template has
-//    no place for it;
+//    tool_responses, text beside calls that follow results is left out, because the template cannot
+//    show it;
 //  - several calls of one message become one message each, before its result, if needed;
 //  - calls become assistant text, <tool_call>{...}</tool_call> or the family's format, if the
 //    template has no calls; results become user messages, <tool_response>...</tool_response>, if it

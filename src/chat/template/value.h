@@ -173,7 +173,7 @@ class DictBuilder {
     explicit DictBuilder(Meter& meter) : meter_(meter), charge_(&meter) {}
     // A later value for the same key wins. Keys: text, number, bool or none.
     void Set(const Value& key, Value value);
-    // Adds a key that is known to be new.
+    // Adds a key that the value does not have yet.
     void Add(Value key, Value value);
     Value Finish(bool part = false) &&;
 

@@ -1,5 +1,5 @@
-// Tracks brackets and quotes in a call's text as it arrives, to tell whether an end marker would be
-// inside a string, and where the call's JSON ends. Constant memory.
+// Tracks brackets and quotes in a call's text as it arrives, to determine whether an end marker
+// would be inside a string, and where the call's JSON ends. Constant memory.
 #pragma once
 
 #include <cstddef>
