@@ -20,7 +20,7 @@ Status ExpandLine(const Parser& parser, std::vector<std::string>& words,
 // A command line that another host will run.
 struct ForeignLine {
     std::string command;             // its first word, by Weft's own name: "serve"
-    std::vector<std::string> flags;  // FlagsOf, without those of a --config
+    std::vector<std::string> flags;  // FlagsOf, without the flags of a --config file
 };
 // Checks the command, its flags and their values. Files that it names may be absent here; with
 // --config, nothing is checked, because that file is read there. words: without the program's name,

@@ -16,7 +16,7 @@ namespace weft::cli {
 class BenchPredictor {
   public:
     // machines: as in `weft plan --machines`; "": this host, which is identified only if `on_gpu`.
-    // Null if the machines are unknown. Errors: those of `weft plan`.
+    // Null if the machines are unknown. Errors: as `weft plan`.
     static Result<std::unique_ptr<BenchPredictor>> Make(const std::string& machines,
                                                         const std::string& model, KvTypes kv_dtype,
                                                         bool on_gpu);

@@ -1,5 +1,5 @@
 // Prints the results of `weft bench` in llama-bench's formats: markdown, JSON, JSON lines, CSV. The
-// columns and fields are llama-bench's, plus tp, pp, transport, wire and split.
+// columns and fields are the same as in llama-bench, plus tp, pp, transport, wire and split.
 #pragma once
 
 #include <cstdint>
@@ -70,8 +70,8 @@ class BenchTable {
     void SetDevice(const backend::DeviceInfo& device, bool cpus_too);
     void Row(const BenchRow& row);
     void End();
-    // In place of End, after an error. adds_error: the error becomes the last element of a JSON
-    // list (PartialJson).
+    // Call this in place of End after an error. adds_error: the error becomes the last element of a
+    // JSON list (PartialJson).
     void BreakOff(bool adds_error);
 
   private:

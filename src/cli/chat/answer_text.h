@@ -15,9 +15,9 @@ namespace weft::cli {
 
 class AnswerText {
   public:
-    // Moves the request's stop strings here, where they apply to the answer only, and makes the
-    // engine emit all markers. For a prompt without a chat (family kPlain), the request stays
-    // unchanged.
+    // Moves the request's stop strings into this object, which applies them to the answer only, and
+    // makes the engine emit all markers. For a prompt without a chat (family kPlain), the request
+    // stays unchanged.
     AnswerText(const ChatPrompt& prompt, engine::Request& request,
                const tokenizer::Tokenizer& tokenizer);
 

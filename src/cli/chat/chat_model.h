@@ -23,12 +23,12 @@ struct ChatPrompt {
 
 class ChatModel {
   public:
-    // The tokenizer of `words` must outlive the result. variables: the template's, an object.
-    // Errors: those of chat::Chat::Load.
+    // The tokenizer of `words` must outlive the result. variables: an object with the template's
+    // variables. Errors: as chat::Chat::Load.
     static Result<ChatModel> Load(const ModelWords& words, chat::OrderedJson variables);
 
-    // input: has no tools; its own variables come before those of Load. Errors: those of the
-    // model's template.
+    // input: has no tools; its own variables override Load's. Errors: errors of the model's
+    // template.
     Result<ChatPrompt> MakePrompt(chat::ChatInput input) const;
     // Whether `enable_thinking` changes the prompt.
     bool SwitchesThinking() const;

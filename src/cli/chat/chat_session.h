@@ -26,16 +26,16 @@ class ChatSession {
         std::string text{};  // text shown to the user, before any answer
     };
     // Handles the user's input: a message, which becomes the last of the conversation, or a
-    // command, whose first word is a slash and letters ("/etc/passwd" is a message). only_text:
-    // always a message.
+    // command, whose first word is a slash followed by letters ("/etc/passwd" is a message).
+    // only_text: always a message.
     Next Take(std::string_view entered, bool only_text = false);
     // NoteAnswer records the model's answer. ForgetQuestion drops the question if there is no
     // answer.
     void NoteAnswer(std::string text);
     void ForgetQuestion();
-    // Keeps a question that does not fit the context, until /drop. If the user asks another
-    // question first, the kept one stays in the conversation, but the model does not get it before
-    // /undrop.
+    // Stores a question that does not fit the context, until /drop. If the user asks another
+    // question first, the stored question stays in the conversation, but the model does not receive
+    // it before /undrop.
     void KeepQuestion() { pending_ = true; }
     // Whether the model gets messages from before the last turn.
     bool has_older_turns() const { return OldestKept(false) > first(); }
@@ -57,7 +57,7 @@ class ChatSession {
     Next Attach(const std::string& path);
     Next Retry();
     Next Think(std::string_view word);
-    // Index of the first included message that is not the system's, or size().
+    // Index of the first included message that is not a system message, or size().
     size_t first() const;
     // Index of the oldest message that /drop keeps, which is always a question: the last turn's
     // question, or (half) the first question of the newer half of the conversation.

@@ -21,8 +21,8 @@ struct ChatOptions {
 };
 
 // Reads questions and shows answers until the user ends the conversation. flags: resolved. words:
-// the model's.
-// Errors: those of a job; kUsage: the model has no chat template; kCancelled: SIGTERM.
+// the model's words. Errors: errors of a job; kUsage: the model has no chat template; kCancelled:
+// SIGTERM.
 Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& chat,
                const engine::DraftOptions& draft);
 

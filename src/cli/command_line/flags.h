@@ -85,7 +85,7 @@ Status ResolveHosts(CommonFlags& flags);
 void CatchStop(CommonFlags& flags);
 
 // Prints `error` on standard error (and as JSON on standard output if requested, unless the result
-// is there already) and returns the exit status. With JSON logs, the error is a log line.
+// was printed already) and returns the exit status. With JSON logs, the error is a log line.
 int Fail(const Error& error, bool json = false);
 
 // Runs `command`, which returns the exit status. If a launcher (mpirun, srun, ...) started this

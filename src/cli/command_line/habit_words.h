@@ -18,14 +18,14 @@ enum class Taker {
     kFormer      // all; a former name of Weft's own flag, which help, completion and pages omit
 };
 
-// Flags with the same meaning. flag: Weft's; kModelWord: the value is the MODEL.
+// Flags with the same meaning. flag: Weft's flag; kModelWord: the value is the MODEL.
 struct Synonym {
     std::string_view names, flag;  // names: separated by spaces
     Taker taker = Taker::kAll;
 };
 std::span<const Synonym> Synonyms();
 
-// A value that Weft's flag does not accept. value: Weft's; empty: drop the flag.
+// A value that Weft's flag does not accept. value: Weft's value; empty: drop the flag.
 struct ValueSynonym {
     std::string_view flags, other, value;
 };

@@ -8,7 +8,7 @@
 // templates add 10 seconds and more to the compilation of each file.
 //
 // Command and Option are handles: they can be copied, and are valid as long as their Parser.
-// Variables that options fill must live as long as the Parser. Thread: one for all of them.
+// Variables that options fill must live as long as the Parser. Thread: one for all handles.
 #pragma once
 
 #include <cstdint>
@@ -153,7 +153,7 @@ class Command {
 // A command line as the user typed it, so that errors name flags as the user spelled them.
 struct TypedLine {
     std::vector<std::string> words;
-    std::map<std::string, std::string> translated;  // other flag names (habits.h) to Weft's
+    std::map<std::string, std::string> translated;  // other names (habits.h) to Weft's
 };
 
 // The program. Owns all commands.
@@ -175,8 +175,8 @@ class Parser {
     // Fills the variables and calls the callback of the named command. Errors: kUsage. Propagates
     // exceptions of callbacks.
     [[nodiscard]] Result<Outcome> Parse(std::vector<std::string> words, const TypedLine& typed);
-    // Checks a command line that another host will run, whose files may be absent here. Errors:
-    // those of Parse for its words.
+    // Checks a command line that another host will run; its files may be absent here. Errors: as
+    // Parse for its words.
     [[nodiscard]] Status Check(std::vector<std::string> words, const TypedLine& typed);
 
   private:

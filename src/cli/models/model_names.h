@@ -1,6 +1,6 @@
 // Resolves a MODEL argument, the same for every command: a path, a repository of the Hub, a short
-// name (hub/short_names.h), or a name that `weft plan` knows (plan/names.h), each with an optional
-// type.
+// name (hub/short_names.h), or a name of a model that `weft plan` supports (plan/names.h), each
+// with an optional type.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace weft::cli {
 // none, such as an existing path, synthetic:..., or an unknown word.
 std::string SpecOfModel(const std::string& word);
 
-// Whether `weft plan` knows the word as a model name, and it is neither a path nor a repository.
+// Whether the word is a model name of `weft plan`, and neither a path nor a repository.
 bool IsPlannedName(const std::string& word);
 
 // Whether a word without a command names a model: its path, a known name, or a repository.

@@ -18,7 +18,7 @@ struct ModelWords {
     std::unique_ptr<tokenizer::Tokenizer> tokenizer;
 };
 
-// Reads only the header of job.model. Errors: those of the file, kUnsupported for architectures
+// Reads only the header of job.model. Errors: errors of the file, kUnsupported for architectures
 // that Weft lacks, kUsage for a job.ctx (--ctx) beyond the model's context.
 Result<ModelWords> OpenWords(const engine::Job& job);
 

@@ -10,7 +10,7 @@
 
 namespace weft::cli {
 
-// Errors: those of hub::Pull.
+// Errors: as hub::Pull.
 Result<hub::Pulled> PullShown(const hub::Config& config, const hub::RepoSpec& spec);
 
 }  // namespace weft::cli

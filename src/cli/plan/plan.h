@@ -21,7 +21,7 @@ struct PlanFlags {
     std::string model, machines, kv = "f16", draft, want, budget, ttft;
     plan::Workload load;
     bool explain = false, json = false;
-    Option context, prompt, answer;  // to know which of them are given
+    Option context, prompt, answer;  // to determine which of them are given
     std::vector<Option> inference;   // flags that training lacks
     PlanTrainFlags training;         // with --train
     // --measure
@@ -44,7 +44,7 @@ std::string TypeNote(const PlanFlags& flags, const plan::OpenedShape& shape);
 std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run,
                          const plan::ClusterSpec& cluster);
 
-// --want, --budget, --ttft: prints machines that meet them.
+// --want, --budget, --ttft: prints machines that meet these limits.
 Status PrintOffers(const PlanFlags& flags, const PlanRun& run);
 
 void AddMeasureOptions(const Command& command, PlanFlags& flags);

@@ -64,11 +64,11 @@ std::string WithFolder(const std::string& model);
 Status PrepareServer(ServeFlags& flags);
 
 // MODEL, --max-loaded, --keep-alive and --load-timeout-ms. Sets common.job.model to the first
-// model, or to that of `member`.
+// model, or to the model of `member`.
 void AddServedModels(const Command& app, ServeFlags& flags);
 // Runs a server of several models.
 Status ServePool(ServeFlags& flags);
-// Changes the flags to those of a member: its model, this machine only, no keep-alive.
+// Changes the flags to a member's flags: its model, this machine only, no keep-alive.
 void BecomeMember(const PoolMember& member, int port, ServeFlags& flags);
 
 }  // namespace weft::cli

@@ -4,7 +4,7 @@
 //
 // Supervisor and server communicate over a socket pair that the child inherits. The child reports
 // when it is about to listen, when it serves, or why it cannot; the supervisor frees the port in
-// time. A server of several models (serve/pool) talks to its children in the same way.
+// time. A server of several models (serve/pool) communicates with its children in the same way.
 #pragma once
 
 #include <signal.h>
@@ -20,7 +20,7 @@
 
 namespace weft::cli {
 
-// The server's side. Without a supervisor, every method does nothing.
+// The server's end of the socket pair. Without a supervisor, every method does nothing.
 // Thread: one.
 class Supervisor {
   public:
@@ -28,7 +28,7 @@ class Supervisor {
     static Supervisor Take();
 
     bool present() const { return socket_.valid(); }
-    // The port to listen at. If the user asked for any port, the supervisor has chosen one.
+    // The port to listen at. If the user requested any port, the supervisor has chosen one.
     int port() const { return port_; }
     // The hosts of an earlier server; empty: this is the first one.
     const std::vector<std::string>& hosts() const { return hosts_; }
@@ -55,17 +55,18 @@ struct ServerProcess {
 };
 // Starts this program as a child with the command line `words` (OwnCommandLine). Its Supervisor has
 // `port` and `hosts`. variables: NAME=VALUE, added to its environment. signals: its signal mask;
-// null: the thread's. orphan_signal: the child gets this signal when the calling thread ends.
-// inherits: a descriptor that the child inherits under the same number; -1: none. Errors: kIo.
+// null: the mask of the calling thread. orphan_signal: the child gets this signal when the calling
+// thread ends. inherits: a descriptor that the child inherits under the same number; -1: none.
+// Errors: kIo.
 Result<ServerProcess> StartServer(std::vector<std::string> words, int port,
                                   const std::vector<std::string>& hosts,
                                   std::vector<std::string> variables, const sigset_t* signals,
                                   int orphan_signal, int inherits = -1);
 
-// Runs the command line `words` (OwnCommandLine) as a child repeatedly, until the user asks to stop
-// or the child fails permanently. Returns the exit status. Forwards SIGINT and SIGTERM to the
-// child. SIGHUP asks both to stop if `hangups` says so; otherwise it is forwarded to a listening
-// child. Errors: kUsage, kIo (the port).
+// Runs the command line `words` (OwnCommandLine) as a child repeatedly, until the user requests a
+// stop or the child fails permanently. Returns the exit status. Forwards SIGINT and SIGTERM to the
+// child. SIGHUP stops both if `hangups` decides so; otherwise it is forwarded to a listening child.
+// Errors: kUsage, kIo (the port).
 Result<int> Supervise(std::vector<std::string> words, const serve::HttpOptions& http,
                       const HangupRule& hangups);
 

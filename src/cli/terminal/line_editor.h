@@ -15,8 +15,8 @@ class LineEditor {
     static constexpr int kMostHistory = 1000;
     static constexpr size_t kMostHistoryLine = 4096;  // bytes of a line in the file
 
-    // stop: when set, the input has ended. history: file that keeps the lines of former sessions
-    // (mode 0600; at most kMostHistory lines, none that begins with a space); "": none is kept.
+    // stop: when set, the input has ended. history: file that stores the lines of earlier sessions
+    // (mode 0600; at most kMostHistory lines, none that begins with a space); "": no file.
     LineEditor(const std::atomic<bool>* stop, const std::string& history);
     ~LineEditor();
     LineEditor(const LineEditor&) = delete;
@@ -27,8 +27,8 @@ class LineEditor {
         How how = How::kEnd;
         std::string text{};  // without its newline
     };
-    // kInterrupted: Wake was called during the wait. kEnd: Ctrl-D in an empty line, the terminal is
-    // gone, or End was called.
+    // kInterrupted: Wake was called during the wait. kEnd: Ctrl-D in an empty line, the terminal
+    // has closed, or End was called.
     Line Read(const std::string& prompt);
     void Wake();
     void End();

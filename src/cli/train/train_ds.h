@@ -8,9 +8,9 @@
 
 namespace weft::cli {
 
-// Reads the file and applies it to `job` and `save`, which hold the command line's values; asks
-// `command` which flags were given. ranks: of the whole run. Prints warnings and notes on standard
-// error. Errors: those of ReadDsConfig, ApplyDsConfig, the model's file and the layout.
+// Reads the file and applies it to `job` and `save`, which hold the command line's values;
+// `command` has the given flags. ranks: of the whole run. Prints warnings and notes on standard
+// error. Errors: as ReadDsConfig and ApplyDsConfig; errors of the model's file and the layout.
 Status ResolveDs(const Command& command, const std::string& path, int ranks, train::TrainJob& job,
                  train::TrainExportOptions& save, train::DsTelling& telling);
 
