@@ -23,7 +23,7 @@ class Channel {
 
     int fd() const { return fd_.get(); }
     bool open() const { return fd_.valid(); }
-    bool overrun() const { return overrun_; }  // the next Receive says so
+    bool overrun() const { return overrun_; }  // the next Receive returns the error
     bool wants_write() const { return !out_.empty() || !waiting_.empty(); }
     // Queues a message of at most kMostMessage bytes, and writes as much as the socket accepts. The
     // next Receive reports errors. Ends the connection if the peer does not read.

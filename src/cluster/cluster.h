@@ -16,9 +16,9 @@
 // Epochs. With recovery, the loss of a rank other than 0 ends an epoch, not the job. The remaining
 // ranks (survivors) enter the next epoch with NextEpoch. A new process replaces the lost rank (rank
 // 0 or the host's listening worker starts it, or a worker dials in), or the next epoch has fewer
-// ranks. The loss of rank 0 ends the job, because the user talks to rank 0. If workers dial in,
-// rank 0 may end an epoch itself, to form one with more ranks (Admit). If that fails, the epoch
-// after it is formed without the new workers.
+// ranks. The loss of rank 0 ends the job, because the user's program is rank 0. If workers dial in,
+// rank 0 may end an epoch itself, to form an epoch with more ranks (Admit). If that fails, the
+// epoch after it is formed without the new workers.
 //
 // If a process's main thread does not end the process after a verdict, the control thread ends it
 // (watchdog_ms), with the verdict's exit status. So no process hangs.
@@ -62,11 +62,11 @@ class Launched;  // launched.h
 struct DataPortOptions {
     std::string advertise;  // an address that leads here from other hosts; "": none
     std::string ports;      // ports for data listeners: "7001-7010"; "": any
-    // Hosts that were heard on this host's cables (net::NeighboursText). The list tells which hosts
-    // are on the same cable, where link-local addresses cannot. "": unknown.
+    // Hosts that discovery found on this host's cables (net::NeighboursText). The list shows which
+    // hosts are on the same cable, which link-local addresses do not. "": unknown.
     std::string neighbours{};
-    // Where the current `neighbours` come from when an epoch begins: a function (may be null), or
-    // the first line of a file ("": no file). An empty result means unknown.
+    // The source of the current `neighbours` when an epoch begins: a function (may be null), or the
+    // first line of a file ("": no file). An empty result means unknown.
     std::function<std::string()> neighbours_now{};
     std::string neighbours_file{};
 };
@@ -122,8 +122,8 @@ struct ClusterOptions {
     // Whether errors of the first links name the layouts that need fewer.
     bool names_layouts = false;
     // With elastic: called if two ranks cannot reach each other, so that the job must begin with
-    // fewer ranks. Returns `job`, changed for the ranks `kept` of `ranks` ranks. The Cluster's
-    // job() and size() are then those of the smaller job. May be null.
+    // fewer ranks. Returns `job`, changed for the ranks `kept` of `ranks` ranks. The Cluster then
+    // has the job() and size() of the smaller job. May be null.
     std::function<Result<std::string>(const std::string& job, int ranks,
                                       const std::vector<int>& kept)>
         replan{};
@@ -143,7 +143,7 @@ inline constexpr int64_t kMostWaitMs = int64_t{7} * 86'400'000;
 // Checks the options without contacting hosts (counts, host:port, transport, a key file if
 // required). Errors: kUsage.
 Status CheckOptions(const ClusterOptions& options);
-// Number of ranks that the options ask for.
+// Number of ranks that the options request.
 int RanksOf(const ClusterOptions& options);
 // Whether the options name other hosts or workers. (The ranks of a launcher may be on any host.)
 inline bool NamesHosts(const ClusterOptions& options) {
@@ -186,9 +186,9 @@ class Cluster {
 
     // Worker: `handle` is the word after --handle on its command line. validator: decides whether
     // this host could be a rank of a running job; null: it always could. folders: see folders().
-    // From now on SIGINT, SIGTERM and SIGUSR1 are blocked in this process (stop_signals.h), and its
-    // control connection tells it to end. Logs errors that no other process can print; the caller
-    // only exits with the error's status.
+    // From now on SIGINT, SIGTERM and SIGUSR1 are blocked in this process (stop_signals.h), and a
+    // message on its control connection ends it. Logs errors that no other process can print; the
+    // caller only exits with the error's status.
     static Result<std::unique_ptr<Cluster>> Join(const std::string& handle,
                                                  const DataPortOptions& data = {},
                                                  const JoinValidator& validator = nullptr,
@@ -206,7 +206,7 @@ class Cluster {
     virtual int rank() const = 0;
     virtual int size() const = 0;
     virtual const std::string& job() const = 0;
-    // Where this process may open and create files that rank 0 names.
+    // The folders in which this process may open and create files that rank 0 names.
     const FolderLimit& folders() const { return folders_; }
     // The memory of this host that the other jobs of the worker have claimed.
     const MemoryClaims& claims() const { return claims_; }
@@ -250,10 +250,10 @@ class Cluster {
                                                        const std::string& mine,
                                                        const Deadline& deadline) = 0;
     virtual Status Barrier(const std::string& name, const Deadline& deadline) = 0;
-    // Ends the job without an error; deadline: kShutdownMs from now. Rank 0 tells all ranks, waits
-    // until they have ended, and reaps its child processes. A worker waits for rank 0's message. A
-    // worker that waits for data when rank 0 shuts down gets kCancelled from monitor(); its
-    // Shutdown then succeeds.
+    // Ends the job without an error; deadline: kShutdownMs from now. Rank 0 notifies all ranks,
+    // waits until they have ended, and reaps its child processes. A worker waits for rank 0's
+    // message. A worker that waits for data when rank 0 shuts down gets kCancelled from monitor();
+    // its Shutdown then succeeds.
     virtual Status Shutdown(const Deadline& deadline) = 0;
 
     // Ends the job on all ranks because this rank failed with `error`. Returns the verdict: `error`
@@ -274,8 +274,8 @@ class Cluster {
     // for ReportFailure.
     //
     // replan: rank 0 calls it to get the job for the next epoch. kept[i] is the old number of the
-    // new rank i; for a worker that joins, it is at least the old size. size() and job() are still
-    // those of the old epoch. An error of `replan` ends the job.
+    // new rank i; for a worker that joins, it is at least the old size. size() and job() still
+    // belong to the old epoch. An error of `replan` ends the job.
     using Replan = std::function<Result<std::string>(const std::vector<int>& kept)>;
     virtual Result<EpochInfo> NextEpoch(Error error, const Replan& replan) = 0;
 
@@ -286,8 +286,8 @@ class Cluster {
     // Rank 0 of an elastic job for which workers dial in: number of waiting workers that could be
     // ranks of the next epoch. Cheap.
     virtual int PendingJoiners() const { return 0; }
-    // Rank 0: asks the first `count` of these workers whether they could be ranks size(), size() +
-    // 1, ... of `job`, which is for size() + count ranks. The current ranks work meanwhile. Returns
+    // Rank 0: checks whether the first `count` of these workers could be ranks size(), size() + 1,
+    // ... of `job`, which is for size() + count ranks. The current ranks work meanwhile. Returns
     // true once all workers have passed. Cheap; call it again until it returns true or
     // PendingJoiners() changes. A worker that does not pass is rejected and the reason logged; for
     // a while, no worker of its host may join.
@@ -309,8 +309,8 @@ class Cluster {
     // Asks all ranks to end: monitor()->Failed() becomes true with kCancelled. A signal handler may
     // call it.
     virtual void RequestStop() = 0;
-    // Rank 0: whether the user asked to stop. Long code that does not wait for other ranks should
-    // check this.
+    // Rank 0: whether the user requested a stop. Long code that does not wait for other ranks
+    // should check this.
     virtual bool stop_requested() const = 0;
 
   protected:
@@ -339,8 +339,8 @@ class WorkerListener {
         int jobs = 1;  // most jobs at a time; with more than one, each gets a part of the cores
     };
     // Blocks SIGINT, SIGTERM, SIGHUP and SIGCHLD in the calling thread until the listener is
-    // destroyed; Run takes them. Errors: kUsage, kIo (address in use), kNotFound and kUnsupported
-    // (key file).
+    // destroyed; Run receives them. Errors: kUsage, kIo (address in use), kNotFound and
+    // kUnsupported (key file).
     static Result<std::unique_ptr<WorkerListener>> Open(const Options& options);
     virtual ~WorkerListener() = default;
 
@@ -358,7 +358,7 @@ class WorkerJoiner {
     struct Options {
         std::string join;  // "host:port" of rank 0
         std::string key_file;
-        int rank = 0;         // the rank that this worker asks for; 0: any
+        int rank = 0;         // the rank that this worker requests; 0: any
         bool once = false;    // end after the first job, with its exit status
         int64_t wait_ms = 0;  // give up after this long without a job; 0: never
         std::vector<std::string> worker_arguments = {"worker"};  // as in ClusterOptions
@@ -368,8 +368,8 @@ class WorkerJoiner {
     virtual ~WorkerJoiner() = default;
 
     // Runs until SIGINT or SIGTERM, which it handles; then it ends a running job. Returns the exit
-    // status: 0 or, with `once`, that of the job. Errors: kTimeout (wait_ms), kDenied (with `once`:
-    // rank 0 has another key or version), kIo.
+    // status: 0 or, with `once`, the job's status. Errors: kTimeout (wait_ms), kDenied (with
+    // `once`: rank 0 has another key or version), kIo.
     virtual Result<int> Run() = 0;
 };
 

@@ -1,7 +1,7 @@
 // Implementation of Cluster: one object per process, over its Control and its Fabric.
 //
-// Launch and Join are in cluster.cc. What a rank does with its AssignMessage is in rendezvous.cc,
-// the transition between epochs in epoch.cc. Thread: as Cluster.
+// Launch and Join are in cluster.cc. The handling of an AssignMessage is in rendezvous.cc, the
+// transition between epochs in epoch.cc. Thread: as Cluster.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ inline constexpr int kMostAttempts = 6;
 std::string SystemHostName();
 // Raises the soft limit of open descriptors to what a job of `ranks` ranks needs: for each rank, a
 // control connection and two descriptors of a link. (If the system allows fewer, the call that
-// lacks one says so.)
+// needs one fails.)
 void AllowDescriptors(int ranks);
 // The window of each link (WindowBytesOf). local: all ranks are on one machine.
 size_t WindowBytesFor(const LinkNeeds& links, int ranks, bool local = false);
@@ -61,7 +61,7 @@ class ClusterImpl final : public Cluster {
         data_ = options.data;
         key_ = std::move(key);
     }
-    // Rank 0: the hosts that --hosts or --cluster names, by rank; that of rank 0 has no address.
+    // Rank 0: the hosts that --hosts or --cluster names, by rank; rank 0's entry has no address.
     void SetHosts(std::vector<NamedHost> hosts) {
         workers_ = hosts;
         known_hosts_ = std::move(hosts);
@@ -76,8 +76,8 @@ class ClusterImpl final : public Cluster {
     void SetFolders(const FolderLimit& folders) { folders_ = folders; }
     void SetControl(std::unique_ptr<Control> control) { control_ = std::move(control); }
     ~ClusterImpl() override {
-        // Stops the control thread before the data links end, so that peers do not take their end
-        // for a loss.
+        // Stops the control thread before the data links end, so that peers do not mistake their
+        // end for a loss.
         if (control_ != nullptr) control_->Stop();
     }
 
@@ -259,7 +259,7 @@ class ClusterImpl final : public Cluster {
                                            // were ready
     int failures_ = 0;                     // epochs that ended since all ranks were ready
     std::optional<Deadline> returning_{};  // rank 0: time for lost ranks to return, since then
-    std::unique_ptr<Control> control_;     // outlives the fabric, which asks it
+    std::unique_ptr<Control> control_;     // outlives the fabric, which queries it
     net::Fabric fabric_;
     std::vector<net::WireEnd> own_ends_;
     std::string off_data_net_;    // why this host has no address of --data-net; "": it has one

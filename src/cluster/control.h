@@ -3,7 +3,7 @@
 // Rank 0 has a Channel to every worker, and a worker has one to rank 0. The control thread sends
 // and receives heartbeats, detects lost and silent ranks, and transfers the frames of collective
 // calls. Every failure becomes a *verdict* (VerdictMessage), the error with which all ranks end:
-// rank 0 decides on it and tells all ranks. Only the first verdict of an epoch counts.
+// rank 0 decides on it and sends it to all ranks. Only the first verdict of an epoch counts.
 //
 // Epochs. A verdict ends the job, or with VerdictMessage::recover only the epoch. The main threads
 // of the remaining ranks (survivors) then leave the epoch (EndEpoch, LeaveEpoch), rank 0 replaces
@@ -45,10 +45,10 @@ class Control final : public net::PeerMonitor, public RankRegistry {
         int64_t timeout_ms = 5000;
         int64_t watchdog_ms = 700;
         bool local = true;  // workers are children of rank 0
-        // Rank 0: true if the user asked to stop, as after RequestStop.
+        // Rank 0: true if the user requested a stop, as after RequestStop.
         const std::atomic<bool>* stop = nullptr;
         bool recover = false;  // rank 0: the loss of another rank ends the epoch, not the job
-        // Worker: on SIGTERM, which must be blocked, tells rank 0 and ends.
+        // Worker: on SIGTERM, which must be blocked, notifies rank 0 and ends.
         bool leave_on_term = false;
         bool child = false;    // worker: child of rank 0's process
         bool gathers = false;  // rank 0: ranks connect one by one (RankRegistry)
@@ -104,37 +104,37 @@ class Control final : public net::PeerMonitor, public RankRegistry {
 
     // ---- From one epoch to the next (control_epoch.cc) ----
     // Any rank: reports `error`, and waits for the verdict or decides on one. OK: only the epoch
-    // ends. Otherwise the job has ended, and the error says why.
+    // ends. Otherwise the job has ended, and the error states the reason.
     Status EndEpoch(Error error);
-    // Worker: tells rank 0 that it no longer uses anything of the old epoch, and which ranks it
+    // Worker: reports to rank 0 that it no longer uses data of the old epoch, and which ranks it
     // could not dial. Call WaitForAssignment next.
     void LeaveEpoch(const std::vector<int>& unreached);
     // Rank 0: waits until all survivors have left the epoch; a rank that has not left by the
     // deadline, nor moved within its length, counts as lost. Returns the lost ranks. Errors:
-    // kCancelled (the user asked to stop).
+    // kCancelled (a stop request).
     Result<std::vector<int>> WaitForSurvivors(const Deadline& deadline);
-    // Rank 0, after WaitForSurvivors: whether the lost rank said that its worker was asked to end.
+    // Rank 0, after WaitForSurvivors: whether the lost rank reported that its worker was stopped.
     bool HasLeft(int rank) const;
     // Rank 0, after WaitForSurvivors: pairs of survivors of which the first could not dial the
     // second.
     std::vector<std::pair<int, int>> Unreached() const;
-    // Rank 0: a new process takes the place of a lost rank. Any thread.
+    // Rank 0: a new process replaces a lost rank. Any thread.
     void Replace(int rank, Channel channel, pid_t pid);
     // Rank 0: ends the epoch because workers join; `text` names them. Returns the error to pass to
-    // EndEpoch, or that of an earlier loss.
+    // EndEpoch, or the error of an earlier loss.
     Error EndForJoiners(const std::string& text);
     // Rank 0, before BeginEpoch: AddNewcomer adds a worker as a rank after the old ranks. Until
     // NoteAllReady, any failure ends only the new epoch, not the job. Dismiss then removes the
     // added workers, and the other ranks continue without them.
     void AddNewcomer(Arrival arrival);
     void Dismiss(const std::vector<int>& newcomers, const std::string& why);
-    // Rank 0: returns once all lost children have ended, at the deadline, or when the user asks to
-    // stop.
+    // Rank 0: returns once all lost children have ended, at the deadline, or when the user requests
+    // a stop.
     void AwaitReaped(const Deadline& deadline);
     // Rank 0: begins the next epoch with the ranks `kept` (ascending, rank 0 first), which are
     // renumbered. Returns false if one of these ranks is lost by now.
     bool BeginEpoch(const std::vector<int>& kept, const AssignMessage& message);
-    // Rank 0: ends the job because there is no next epoch, and tells the others. Returns `error`.
+    // Rank 0: ends the job on all ranks because there is no next epoch. Returns `error`.
     Error GiveUp(Error error);
     // "rank 2 (host b, tcp) was lost during decode: its process was killed by signal 9 (Killed)".
     std::string LossText() const;
@@ -152,8 +152,8 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     Status End(const Deadline& deadline);
     bool ShouldReport() const;
     void RequestStop();
-    // Ends the control thread and every child process. Before that, tells the other ranks that this
-    // one ends, unless the job has ended already.
+    // Ends the control thread and every child process. Before that, announces this rank's end to
+    // the others, unless the job has ended already.
     void Stop();
 
     bool Failed() const override { return failed_.load(std::memory_order_relaxed); }
@@ -177,10 +177,10 @@ class Control final : public net::PeerMonitor, public RankRegistry {
         int64_t heard_ns;
         int64_t ended_ns = 0;  // when the connection ended; 0: it is open
         std::string reason{};  // why it ended
-        bool eventful = true;  // its connection may have something to receive, or take more
+        bool eventful = true;  // its connection may have data to receive, or accept more
         bool gone = false;     // ended, and the cause is known
         bool acked = false;    // said goodbye
-        bool leaves = false;   // its worker was asked to end
+        bool leaves = false;   // its worker was stopped
         bool ready = false;    // has left the ended epoch
         int64_t since_s = 0;   // Unix time of its arrival or loss
         bool rejoining = false;
@@ -233,7 +233,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     void Watch(int64_t now_ns);
     [[noreturn]] void Leave();
 
-    // Under the lock, from either thread.
+    // Call these under the lock, from either thread.
     int64_t SilentLocked(int rank) const;
     int64_t StillLocked() const;
     void Broken(Peer& peer, std::string reason, bool reset);
@@ -321,7 +321,7 @@ class Control final : public net::PeerMonitor, public RankRegistry {
     bool trial_ = false;        // rank 0: the epoch has joining workers and is not ready yet
     bool taken_ = false;        // the main thread has taken the verdict
     bool ending_ = false;       // the main thread is in End
-    bool ended_ = false;        // rank 0 said that the job is over
+    bool ended_ = false;        // rank 0 reported that the job is over
     bool stopping_ = false;
 
     std::optional<AssignMessage> assignment_;

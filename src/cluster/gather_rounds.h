@@ -1,9 +1,9 @@
 // The rounds of one AllGather over the control connections (Control::Round).
 //
-// In the first round, a short value travels whole, and a long one as its size. Rank 0 answers with
-// all values; or, if some are long and all fit together, that they follow in a second round; or
-// with the size of all values, if they do not fit. So no rank holds more than kMostGathered bytes,
-// and each rank gets the same answer. Pure: no socket, no clock. Thread: one.
+// In the first round, a short value is sent whole, and only the size of a long value. Rank 0
+// answers with all values; or, if some are long and all fit together, with a notice of a second
+// round; or, if they do not fit, with the size of all values. So no rank holds more than
+// kMostGathered bytes, and each rank gets the same answer. Pure: no socket, no clock. Thread: one.
 #pragma once
 
 #include <string>

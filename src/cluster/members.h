@@ -1,4 +1,4 @@
-// State of a job's ranks, as rank 0 knows it from connections, heartbeats and exits.
+// State of a job's ranks, which rank 0 derives from connections, heartbeats and exits.
 #pragma once
 
 #include <cstdint>

@@ -35,8 +35,8 @@ class CandidateCheck {
     const std::optional<Error>& fault() const { return fault_; }
     // When the worker, whose answer is due, last made progress (NowNs); 0: never.
     int64_t moved_ns() const { return IsRequested() && !fit_ ? moved_ns_ : 0; }
-    // Tells the worker that it is rejected, if it is still connected. The worker then ends the
-    // process that wanted to join.
+    // Sends the rejection to the worker, if it is still connected. The worker then ends the process
+    // that wanted to join.
     void SendAway(const Error& why);
     // Returns the connection, when the worker becomes a rank. Do not use this object afterwards.
     Channel::Taken Take() { return channel_.Take(); }

@@ -47,8 +47,8 @@ Result<PlaceAnswer> QueryWorker(const std::string& address, const Bytes& key,
 // Dials the workers at `addresses`, all at the same time, which become ranks 1 and above. patient:
 // dials missing workers again until gathering.deadline, and logs which are missing; otherwise fails
 // if a worker does not answer in time. Fails at once if a worker refuses the key or the version.
-// If other jobs keep some of the workers busy, releases the others, and takes all workers once each
-// keeps a place for this job. Errors: as DialWorker; kCancelled.
+// If other jobs keep some of the workers busy, releases the others, and claims all workers when
+// each reserves a slot for this job. Errors: as DialWorker; kCancelled.
 Status GatherHosts(const std::vector<std::string>& addresses, const Bytes& key, bool patient,
                    RankRegistry& registry, const Gathering& gathering);
 

@@ -1,9 +1,9 @@
 // DialIn: rank 0 listens for workers as long as its job exists. A thread admits workers that prove
 // the key (admission_listener.h). Admitted workers wait until a rank has no process (before the job
 // begins, or after a loss), or until the job admits more ranks. The thread removes waiting workers
-// whose connection ends. If the job is running, it also asks each worker whether the worker could
-// be a rank (candidate_check.h), and rejects those that could not. In a job over named hosts,
-// rank 0 dials the workers (recall.h), and DialIn does not listen. Thread: any.
+// whose connection ends. If the job is running, it also checks whether each worker could be a rank
+// (candidate_check.h), and rejects the others. In a job over named hosts, rank 0 dials the workers
+// (recall.h), and DialIn does not listen. Thread: any.
 #pragma once
 
 #include <atomic>
@@ -29,14 +29,14 @@ class DialIn {
     // Errors: kUsage, kIo (the port is in use; the message says how to choose another).
     static Result<std::unique_ptr<DialIn>> Open(const std::string& listen, const Bytes& key,
                                                 int64_t timeout_ms, int most_rank);
-    // Does not listen; workers come by Add.
+    // Does not listen; Add adds workers.
     static Result<std::unique_ptr<DialIn>> ForHosts(int64_t timeout_ms);
     // Closes the connections of waiting workers.
     ~DialIn();
 
     // Adds a worker that rank 0 dialed. The worker's process sends heartbeats from now on.
     void Add(Arrival arrival);
-    // Whether Add may take a worker of this host at this address: no worker of the host waits, and
+    // Whether Add accepts a worker of this host at this address: no worker of the host waits, and
     // the host is not deferred.
     bool MayAdd(const std::string& host, const std::string& from) const;
     // Sends all waiting workers away, with the reason. Returns the names of their hosts.
@@ -44,7 +44,7 @@ class DialIn {
 
     uint16_t port() const { return port_; }
     // Returns the worker that has waited longest for one of the rank numbers `places`. The worker
-    // gets the rank that it asks for or, if it asks for any, the first of `places`. nullopt: there
+    // gets the rank that it requests or, if it accepts any, the first of `places`. nullopt: there
     // is no such worker.
     std::optional<Arrival> Next(const std::vector<int>& places);
     // As Next, for a running job: returns only a worker that passed the check for its rank in
@@ -128,7 +128,7 @@ class DialIn {
 };
 
 // Waits for workers that dial in, which become ranks 1 to size - 1; a log line counts them. Errors:
-// kTimeout (the message says how many came), kCancelled, kIo (workers can't dial in any more).
+// kTimeout (states how many connected), kCancelled, kIo (workers can't dial in any more).
 Status GatherWorkers(DialIn& dial_in, int size, RankRegistry& registry, const Gathering& gathering);
 
 }  // namespace weft::cluster

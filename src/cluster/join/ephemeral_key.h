@@ -26,7 +26,7 @@ class EphemeralKey {
     EphemeralKey();  // a fresh pair
     const PublicKey& public_key() const { return public_; }
     // The secret that both ends share. Erases the private key, so call it once. Errors: kDenied (a
-    // point of low order, with which everyone knows the secret).
+    // point of low order, with which everyone can compute the secret).
     Result<Secret> Agree(const PublicKey& peer);
 
   private:

@@ -20,7 +20,7 @@ void TurnRanksAway(int listener, int size, const Deadline& deadline);
 // the deadline. Errors: kIo and kTimeout (no answer).
 Result<Fd> DialRankZero(const std::vector<Address>& addresses, const Deadline& deadline);
 // After DialRankZero: sends this rank's hello and waits until rank 0 admits it. A worker passes
-// size = 0 and the rank that it asks for; rank = 0 then means any rank. Errors: kPeerLost (rank 0
+// size = 0 and the rank that it requests; rank = 0 then means any rank. Errors: kPeerLost (rank 0
 // ended, or had too many callers and dropped this one; dial again to find out), kTimeout, kDenied,
 // kCorrupt.
 Result<Arrival> ProveRank(Fd fd, int rank, int size, const Bytes& key, const Deadline& deadline,

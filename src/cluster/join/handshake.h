@@ -8,8 +8,8 @@
 // The transcript is the prologue (bytes that passed before the hello), the hello and the challenge,
 // each with its length. The build is the sender's commit and protocol hash (build.h). Proof and
 // welcome contain the sender's build besides the MAC. The worker refuses a caller with another
-// version or protocol hash, and each side learns the other's build. The request is for a place of
-// the worker or in its waiting line (waiting_line.h).
+// version or protocol hash, and each side receives the other's build. The request is for a slot of
+// the worker or a position in its waiting line (waiting_line.h).
 //
 // MAC(text) is HMAC(secret, text), and the secret is HMAC(key, "weft control secret" | shared): the
 // 32 bytes of `shared` are the X25519 secret (RFC 7748) of the two public keys, which are fresh in
@@ -17,10 +17,10 @@
 // key cannot read a recorded session (forward secrecy), and a recorded handshake proves nothing
 // (replay). A changed byte of the transcript gives a wrong MAC. Each side's MAC has a label of its
 // own, so a message cannot be sent back to its sender as proof (reflection). The caller proves the
-// key first, so a caller without the key learns only the protocol's number.
+// key first, so a caller without the key receives only the protocol's number.
 //
 // A refusal of a caller that proved the key has a MAC too. The number of another protocol and
-// "wrong key" cannot have one, so their texts say that they are not authenticated.
+// "wrong key" cannot have one, so their texts state that they are not authenticated.
 //
 // Each direction then has its own key, MAC(label | transcript). AES-256-GCM (NIST SP 800-38D, by
 // OpenSSL) seals every frame under that key, with the frame's sequence number as nonce and its type
@@ -42,7 +42,7 @@
 namespace weft::cluster {
 
 // Reads the shared key: the file's bytes without trailing white space, 16 to 4096 of them. Errors:
-// kNotFound, kIo, kUnsupported (too short, too long; says how to make one).
+// kNotFound, kIo, kUnsupported (too short, too long; states how to make one).
 Result<Bytes> ReadKeyFile(const std::string& path);
 
 // Identity of this program. Only tests change the defaults.
@@ -75,7 +75,7 @@ std::pair<Session, Session> MakeSessionPair(int64_t timeout_ms);
 // next bytes to send, or nothing once done() is true.
 class ClientHandshake {
   public:
-    // name: the worker's, for errors: "worker h2:7000". prologue: bytes received before First().
+    // name: the worker's name in errors: "worker h2:7000". prologue: bytes received before First().
     ClientHandshake(std::string name, Bytes key, int64_t timeout_ms, Identity identity = {},
                     Bytes prologue = {});
     void SetRequest(const PlaceRequest& request) { request_ = request; }

@@ -1,4 +1,4 @@
-// Reads host files in Weft's own format, and in those of DeepSpeed and Open MPI.
+// Reads host files in the formats of Weft, DeepSpeed and Open MPI.
 //
 //     b:7000            a worker that listens
 //     b                 the same, at the default port (kWorkerPort)

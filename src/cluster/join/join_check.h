@@ -1,4 +1,4 @@
-// Join request: rank 0 asks a worker that wants to join a running job whether it could be a rank,
+// Join request: rank 0 checks whether a worker that wants to join a running job could be a rank,
 // before the job changes. The ranks work meanwhile, and continue if the worker cannot join.
 #pragma once
 
@@ -19,7 +19,7 @@ struct JoinRequest {
 };
 
 // Runs on the worker's main thread. OK: the worker could be the rank. Otherwise the error, which
-// both hosts print, says why not and what to do.
+// both hosts print, states the reason and the next step.
 using JoinValidator = std::function<Status(const JoinRequest& request)>;
 
 }  // namespace weft::cluster

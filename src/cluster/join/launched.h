@@ -64,7 +64,7 @@ class Launched {
     Launcher launcher_;
     Bytes key_;
     std::unique_ptr<net::MpiLibrary> mpi_;
-    Fd listener_;                     // rank 0's, as long as jobs may come
+    Fd listener_;                     // rank 0's listener, as long as jobs may follow
     std::vector<Address> addresses_;  // of rank 0
     int64_t start_ms_ = 0;            // for all ranks to start
     bool met_ = false;

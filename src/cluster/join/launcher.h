@@ -1,5 +1,5 @@
 // Reads a launcher's environment: mpirun, srun, torchrun and similar start the same command line N
-// times, and tell each process its rank.
+// times, and pass each process its rank.
 //
 //     Open MPI                OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE
 //     MPICH and its kin       PMI_RANK, PMI_SIZE (Hydra, PALS, srun --mpi=pmi2)
@@ -11,8 +11,8 @@
 // ranks need both from the user: MASTER_ADDR and MASTER_PORT (Slurm without them: the step's first
 // host, and a port derived from the job's number), and --key-file or WEFT_KEY_FILE.
 // WEFT_MPI=openmpi|mpich|none overrides the launcher's MPI library. WEFT_LAUNCHER=none ignores the
-// environment, to start a process by hand where pods set variables; another value (torchrun, srun,
-// lws, ...: see the table) reads that launcher's variables alone. Pure: reads only its arguments.
+// environment, to start a process by hand in a pod that sets variables; another value (torchrun,
+// srun, lws, ...: see the table) reads only that launcher's variables. Pure.
 #pragma once
 
 #include <cstdint>

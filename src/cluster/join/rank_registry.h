@@ -70,8 +70,8 @@ class RendezvousState {
     void Take(Arrival arrival);
     // Releases all ranks that are connected.
     void ReleaseAll(const std::string& why);
-    // Removes lost ranks. Returns whether all ranks are connected. Errors: kCancelled (the user
-    // asked to stop), kPeerLost.
+    // Removes lost ranks. Returns whether all ranks are connected. Errors: kCancelled (a stop
+    // request), kPeerLost.
     Result<bool> Complete();
     // Logs missing ranks, after 1.5 seconds and then every ten.
     void Tell(const std::function<std::string()>& text);

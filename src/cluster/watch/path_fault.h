@@ -9,8 +9,8 @@
 
 namespace weft::cluster {
 
-// Text about a path that drops large packets: the sizes that arrive and that do not, both ends'
-// MTU, and what to do. way: "to b (10.0.0.2)". place: of the probing end, "here" or "on a".
+// Text about a path that drops large packets: the sizes that arrive and do not arrive, both MTUs,
+// and the next step. way: "to b (10.0.0.2)". place: of the probing end, "here" or "on a".
 std::string PathFaultText(const net::PathMtu& path, const std::string& way,
                           const std::string& place);
 
@@ -22,7 +22,7 @@ std::string PathFaultTo(const std::string& name, const std::string& address);
 // other errors unchanged.
 Error WithPathFaults(Error error, const ClusterOptions& options);
 
-// Whether an error says that data did not arrive although all processes answer.
+// Whether an error means that data did not arrive although all processes answer.
 bool IsOfDataLink(const Error& error);
 // Appends a sentence to `text`, with or without a final period there.
 void AddSentence(std::string& text, const std::string& sentence);

@@ -1,11 +1,11 @@
 // Finds ranks of a job that can never continue.
 //
-// A rank's stepping thread is the thread that goes through the job. It either computes or waits:
-// for ranks whose data (or message) it needs, or for another thread of its process, which may wait
-// for ranks. From all ranks' waits, rank 0 finds the ranks that no other rank can free: the ranks
-// of a cycle of waits, and the ranks that wait for that cycle. A computing rank continues at some
-// time, and so does a rank that waits only for a computing rank. A long step, a slow machine, a
-// pipeline behind a slow stage and an idle server are therefore never stuck.
+// A rank's stepping thread is the thread that runs the job. It either computes or waits: for ranks
+// whose data (or message) it needs, or for another thread of its process, which may wait for ranks.
+// From all ranks' waits, rank 0 finds the ranks that no other rank can free: the ranks of a cycle
+// of waits, and the ranks that wait for that cycle. A computing rank continues at some time, and so
+// does a rank that waits only for a computing rank. A long step, a slow machine, a pipeline behind
+// a slow stage and an idle server are therefore never stuck.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct RankWaits {
 // for `least_ms`. Empty without a deadlock.
 std::vector<int> FindDeadlock(std::span<const RankWaits> by_rank, int64_t least_ms);
 
-// A cycle of waits: `rank` waits for the next entry's rank, the last for the first's.
+// A cycle of waits: each entry's `rank` waits for the next entry's, the last for the first's.
 struct CycleWait {
     int rank = 0;
     LongWait wait{};
