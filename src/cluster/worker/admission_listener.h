@@ -1,5 +1,5 @@
-// Rank 0's admission listener: other ranks dial it, say who they are, and prove that they have the
-// shared key.
+// Rank 0's admission listener: other ranks dial it, send their identity, and prove that they have
+// the shared key.
 //
 //     any rank -> rank 0     magic, its rank, the size, its host's name     (80 bytes)
 //     then the handshake of handshake.h, in which rank 0 is always the caller; these 80 bytes are
@@ -8,7 +8,7 @@
 // A caller is a connection that was accepted. The listener drops a caller that does not prove the
 // key within two seconds, and limits the number of such callers, so callers without the key can
 // delay a rank only briefly (pending_limit.h). A dropped rank dials again. After the proof, the
-// listener checks what the caller's hello says (Judge).
+// listener checks the caller's hello (Judge).
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ namespace weft::cluster {
 // machines that Weft supports are little-endian.)
 struct DialHello {
     uint32_t magic = 0x57464a31;
-    int32_t rank = 0;  // from a launcher: its rank; from a worker: the rank that it asks for, 0:
+    int32_t rank = 0;  // from a launcher: its rank; from a worker: the rank that it requests, 0:
                        // any
     int32_t size = 0;  // from a launcher: number of ranks; from a worker: 0
     uint32_t reserved = 0;
@@ -77,7 +77,7 @@ class AdmissionListener {
 
     int listener_;
     PendingLimit limit_;
-    bool busy_ = false;  // the last Accept left callers that wait
+    bool busy_ = false;  // callers still waited after the last Accept
     const Bytes key_;
     int64_t timeout_ms_;
     Judge judge_;

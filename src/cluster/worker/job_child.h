@@ -22,7 +22,7 @@ namespace weft::cluster {
 sigset_t WorkerSignals();
 
 // Blocks WorkerSignals() in the calling thread, and in threads that it starts, while it exists. A
-// signal that comes meanwhile stays pending for a signalfd.
+// signal that arrives meanwhile stays pending for a signalfd.
 class BlockedWorkerSignals {
   public:
     BlockedWorkerSignals();
@@ -34,8 +34,8 @@ class BlockedWorkerSignals {
     sigset_t before_;
 };
 
-// Reads a signalfd for WorkerSignals(). Returns whether the worker was asked to end. hangups:
-// whether SIGHUP counts. (A closed terminal causes it twice: from the kernel and from the shell.)
+// Reads a signalfd for WorkerSignals(). Returns whether a signal stops the worker. hangups: whether
+// SIGHUP counts. (A closed terminal causes it twice: from the kernel and from the shell.)
 bool TakeSignals(const Fd& signals, bool hangups = true);
 
 // Sets the name of a rank's process (comm of proc(5)) while it works on a job, so that its worker
@@ -52,22 +52,22 @@ class JobChild {
     bool runs() const { return pid_ != 0; }
     // "training of 10.0.0.1:40312, for 95 s"; "": no job runs.
     std::string About() const;
-    // arguments, cores: as for SpawnRank. from: who sent the job, for the log. Returns false if the
-    // process could not be started; the log says why.
+    // arguments, cores: as for SpawnRank. from: sender of the job, for the log. Returns false if
+    // the process could not be started; the log has the reason.
     bool Start(const std::vector<std::string>& arguments, Fd control, const Session& session,
                const std::string& from, std::span<const int> cores);
     struct Ended {
         int status = 0;  // its exit status, or 128 + signal
         bool killed = false;
     };
-    // When the process has ended, says so, once. Kills a process that was stopped (SIGSTOP) for
+    // When the process has ended, reports it once. Kills a process that was stopped (SIGSTOP) for
     // longer than the job's timeout, because the other ranks then consider it lost.
     std::optional<Ended> Check();
     int64_t timeout_ms() const { return timeout_ms_; }
-    // Time for which Check has nothing to do, unless a signal comes.
+    // Time for which Check has nothing to do, unless a signal arrives.
     int64_t NapMs() const;
-    // Asks the ranks to end; each first tells the other ranks of its job, or saves with them. Ends
-    // them at once after another signal, and those whose process is stopped.
+    // Signals the ranks to end; each first notifies the other ranks of its job, or saves with them.
+    // Ends them at once after another signal, and ranks whose process is stopped at once.
     static void End(std::span<JobChild> jobs, const Fd& signals);
 
   private:

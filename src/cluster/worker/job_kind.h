@@ -22,7 +22,7 @@ struct JobKind {
     // True: `work` handles the signals that stop a process. False: the worker ignores them, and
     // rank 0 ends the job.
     bool handles_stops = false;
-    // The worker's exit status after the user stopped the job; 0: that of the error.
+    // The worker's exit status after the user stopped the job; 0: the error's status.
     int stopped_status = 0;
 };
 using JobKinds = std::span<const JobKind* const>;

@@ -38,13 +38,13 @@ std::optional<MemoryLack> FindLack(std::span<const RankNeeds> ranks);
 // group with a limit has its own part of it (pods, containers).
 uint64_t MemoryOf(std::span<const HostInfo> hosts);
 
-// Bytes that the windows of this rank's links take of the host's memory as they fill. (Those of
-// RDMA are pinned already.)
+// Bytes of the host's memory that the windows of this rank's links use as they fill. (RDMA's
+// windows are pinned already.)
 uint64_t WindowsBytes(Cluster& cluster);
 
-// what: "model.gguf"; of: what the bytes are; advice: what the user can do. All ranks call it.
-// Claims the needs if they fit (memory_claims.h). Errors: kOutOfMemory, the same on all ranks, with
-// the machine, its ranks' bytes and the claims of other jobs in the message; the cluster's.
+// what: "model.gguf"; of: the kind of the bytes; advice: the next step. All ranks call it. Claims
+// the needs if they fit (memory_claims.h). Errors: kOutOfMemory, the same on all ranks, with the
+// machine, its ranks' bytes and the claims of other jobs in the message; the cluster's.
 Status CheckMemory(Cluster& cluster, std::span<const MemoryNeed> needs, const std::string& what,
                    const std::string& of, const std::string& advice);
 

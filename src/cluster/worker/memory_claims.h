@@ -55,7 +55,7 @@ class MemoryClaims {
     // Job: sets claimed_bytes and claimants, and claims the needs if they fit. Replaces the job's
     // earlier claims. Errors: kTimeout (another process holds the lock), kIo.
     Status Claim(std::span<MemoryNeed> needs) const;
-    // Job: gives up its claims.
+    // Job: releases its claims.
     void Release() const;
     // Job: everything that is not `resident` has been filled. Thread: any.
     void NoteLoaded() const;

@@ -1,11 +1,11 @@
-// How this process and its job treat a request to stop.
+// How this process and its job handle a request to stop.
 #pragma once
 
 #include <csignal>
 
 namespace weft::cluster {
 
-// The signals that ask a job to stop: SIGINT, SIGTERM, SIGUSR1 and SIGHUP.
+// The signals that stop a job: SIGINT, SIGTERM, SIGUSR1 and SIGHUP.
 sigset_t StopSignals();
 
 // Whether this process ignores SIGHUP (sent when a terminal or ssh session ends), as under nohup;
@@ -33,9 +33,8 @@ void GiveTermToControl();
 void SetStoppedStatus(int status);
 
 // On SIGTERM, a rank of a listening worker leaves: for the other ranks it is a lost rank. If
-// `takes` returns true, the job instead treats the signal as a request to stop it, and all ranks
-// end in order. The control thread calls `takes` under its lock; of Cluster, it may call only
-// RequestStop().
+// `takes` returns true, the signal instead stops the job, and all ranks end cleanly. The control
+// thread calls `takes` under its lock; of Cluster, it may call only RequestStop().
 void SetTermTaker(bool (*takes)());
 
 }  // namespace weft::cluster
