@@ -58,7 +58,7 @@ struct SeriesUs {
 // Repeats all_reduce with the algorithm of comm.tuning() for about options.seconds, or 8 calls.
 Result<SeriesUs> MeasureSeries(Comm& comm, const SeriesOptions& options);
 
-// Whether the times in a table are still right: measures two of its sizes again (which takes a few
+// Whether the times in a table are still right: measures two of its sizes again (in a few
 // milliseconds) and returns true if neither time differs from the table by more than a factor of
 // kStaleFactor. True for a table without times.
 inline constexpr double kStaleFactor = 3;

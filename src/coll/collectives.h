@@ -22,7 +22,7 @@ class Parts {
     // CHECKs that there are `places` counts with the sum `total`.
     Parts(std::span<const size_t> counts, size_t places, size_t total);
     size_t longest() const { return *std::ranges::max_element(counts_); }
-    // Number of values that are left in a place's part after the first `done` ones, at most `most`.
+    // Number of values in a place's part after the first `done` ones, at most `most`.
     size_t Left(size_t place, size_t done, size_t most) const {
         return std::min(most, counts_[place] - std::min(done, counts_[place]));
     }

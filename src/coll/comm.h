@@ -44,7 +44,7 @@ struct Channel {
     int flag_count = 4;  // a group needs 4
 };
 
-// The links that a group's collectives use: those between all members, or those of a tree
+// The links that a group's collectives use: links between all members, or the links of a tree
 // (coll/tree.h). Along a tree, a group has all_reduce and broadcast only, with the full wire type.
 enum class Paths { kDirect, kTree };
 
@@ -86,8 +86,8 @@ class Comm {
 
     // data in: this rank's addend; out: the sum. `data` may have any length. choice: if the
     // algorithm is kAuto and the wire type is kFull, both are taken from the table; with kAuto and
-    // another wire type, only the algorithm is. With `steady`, the algorithm is one_shot for two
-    // ranks, hierarchical for hosts of several ranks, else two_shot.
+    // another wire type, only the algorithm is taken from the table. With `steady`, the algorithm
+    // is one_shot for two ranks, hierarchical for hosts of several ranks, else two_shot.
     virtual Status AllReduce(std::span<float> data, const net::OpTag& tag, Choice choice = {}) = 0;
     virtual Status AllReduce(std::span<double> data, const net::OpTag& tag, Choice choice = {}) = 0;
     // The same sum of doubles, rounded to floats and stored in `sum`. data out: undefined.

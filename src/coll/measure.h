@@ -2,7 +2,7 @@
 //
 // All ranks of the group call it with the same arguments; the group's first rank chooses the number
 // of iterations. Before the timing, every rank verifies the result for known values. The time of a
-// call is counted from the end of the previous call, so it includes all costs for the caller.
+// call is counted from the end of the previous call, so it includes all costs of the caller.
 // Errors: those of the Comm, and the failure that `monitor` reports. Thread: the thread that uses
 // the Comm.
 #pragma once

@@ -2,9 +2,9 @@
 // the messages that the algorithms of this folder send.
 //
 // A tier describes the links of one kind between the ranks of a group: within a host, or between
-// hosts. A message takes latency_s + per_message_s + bytes / bytes_per_s. Concurrent messages of a
-// rank share the rank's link, and the ranks of a host share the host's link. `bytes` always is the
-// size of the vector on one rank, in the wire type.
+// hosts. The time of a message is latency_s + per_message_s + bytes / bytes_per_s. Concurrent
+// messages of a rank share the rank's link, and the ranks of a host share the host's link. `bytes`
+// always is the size of the vector on one rank, in the wire type.
 #pragma once
 
 #include <cstddef>

@@ -55,7 +55,7 @@ struct alignas(64) MessageHead {
     uint64_t kind = 0;         // KindOf() the message's operation
     uint64_t released = 0;     // how many of the receiver's own messages the sender has released
     int64_t last_arrival = 0;  // latest time at which a rank entered this operation, as far as the
-                               // sender knows
+                               // sender has received it
     uint64_t sequence = 0;     // from 1
     uint64_t epoch = 0;
     uint64_t checksum = 0;  // checksum of header (with 0 in this field) and payload; 0: none
@@ -69,7 +69,7 @@ class Stream {
     static size_t PayloadBytes(size_t window_bytes);
 
     // The stream owns the flags `flag` (data) and `flag + 1` (credit), and window_bytes bytes of
-    // the window from window_begin on. epoch and checksum: those of the Fabric.
+    // the window from window_begin on. epoch and checksum: from the Fabric.
     Stream(net::Link& link, uint64_t epoch, bool checksum, size_t window_begin, size_t window_bytes,
            int flag, ReleaseReport told);
 

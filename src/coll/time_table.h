@@ -1,7 +1,7 @@
-// Table of measured times of all_reduce by size and algorithm. It says which sizes to measure
+// Table of measured times of all_reduce by size and algorithm. It chooses the sizes to measure
 // again, and makes the rows of a Tuning.
 //
-// Disturbances only make times longer, so the shortest time counts. If a size takes longer than a
+// Disturbances only make times longer, so the shortest time is used. If a size takes longer than a
 // larger one, its measurement was disturbed. An algorithm replaces the built-in one only if it is
 // clearly faster in two measurements. An algorithm at a single size between two sizes of another
 // algorithm (an island) is measured again, and stays only if it is far faster.
