@@ -28,7 +28,7 @@ struct Check {
 // All checks, in the order in which they run: cards first, measurements last.
 std::span<const Check> AllChecks();
 
-// Errors: kUsage: one of the names is not that of a check. flag: named in the message.
+// Errors: kUsage: one of the names is not the name of a check. flag: named in the message.
 Status CheckNames(std::string_view flag, std::span<const std::string> names);
 
 // Runs the checks named in `only` (empty: all) on every host and across hosts. Returns the findings

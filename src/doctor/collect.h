@@ -25,7 +25,7 @@ struct CollectOptions {
 // host name, since it becomes an argument of ssh.
 Result<std::string> SshName(const std::string& host);
 
-// The path to a host, if it loses large packets. address: the host's, as ssh resolves its name.
+// The path to a host, if it loses large packets. address: as ssh resolves the host's name.
 struct LossyPath {
     std::string address;
     net::PathMtu mtu;
@@ -47,7 +47,7 @@ struct Collected {
     bool tested_here = false;  // whether connections from and to this machine were tested
 };
 
-// Asks all hosts at once for their snapshots, each with its own deadline. ssh never asks for a
+// Requests the snapshots of all hosts at once, each with its own deadline. ssh never asks for a
 // password (BatchMode). Output of login scripts before the snapshot is skipped. Then each host
 // pings the others and connects to their ports (network.h, reach.h). If ssh to a host hangs, tests
 // whether large packets are lost on the way (net/path_mtu.h). here: this machine. Its ports are

@@ -36,7 +36,7 @@ class CostModel {
     std::map<std::string, plan::OpenedShape> shapes_;
 };
 
-// Sets Finding::cost of each finding that asks for it.
+// Sets Finding::cost of each finding that requests it.
 Status StateCosts(std::span<Finding> findings);
 
 }  // namespace weft::doctor

@@ -23,9 +23,9 @@ inline constexpr int64_t kFabricLarge = 1 << 20;  // bytes of a bandwidth transf
 Result<std::vector<Finding>> MeasureFabric(HostView& here, const cluster::ClusterOptions& options);
 
 // Tests the path to every worker, then measures the idle workers as MeasureFabric does. A busy
-// worker is left out, with a note that names its job. If large packets do not reach a worker, or a
-// measurement fails, the finding has the severity `fail`. apart: workers may lack links between
-// each other (a ring of cables), so only the links from here are measured, one worker at a time.
+// worker is skipped, with a note that names its job. If large packets do not reach a worker, or a
+// measurement fails, the finding has the severity `fail`. apart: workers may have no links between
+// each other (a ring of cables), so only links from this machine are measured, one at a time.
 std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options,
                                    bool apart = false);
 
@@ -35,8 +35,8 @@ std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions optio
 std::optional<Finding> NoteOwnJob(const HostView& here, const cluster::ClusterOptions& options);
 
 // Judges measurements: returns one finding for each pair of ranks. workers: the names of ranks 1,
-// 2, ... as the user gave them. If a name is an IPv4 address, the route to it tells which card is
-// used, and its speed.
+// 2, ... as the user gave them. If a name is an IPv4 address, the route to it determines the card
+// that is used, and its speed.
 std::vector<Finding> JudgeFabric(HostView& here, const std::vector<std::string>& workers,
                                  const fabric::NetReport& latency,
                                  const fabric::NetReport& bandwidth);

@@ -13,7 +13,7 @@
 
 namespace weft::doctor {
 
-// Output of the command `words`. In a handmade snapshot, the output may also be that of the same
+// Output of the command `words`. In a handmade snapshot, the output may also come from the same
 // program with more flags ("cmd/lspci_-vv_-nn" for "lspci -vv").
 Reading CommandLike(HostView& view, const std::string& words);
 // Whether the kernel has a usable RDMA device, so that limits on locked memory matter.
@@ -21,9 +21,9 @@ bool HasRdma(HostView& view);
 // The cloud's own interface (driver hv_netvsc and the like) whose virtual function is this port;
 // "": none. The cloud's interface has the address, and clouds offer no RDMA on such a port.
 std::string CloudInterface(HostView& view, const RdmaPort& port);
-// The interfaces that ranks would use: those of RDMA ports, InfiniBand and Thunderbolt; if there
-// are none, the fastest other network cards. Interfaces that are down or have no address are left
-// out. So the list is empty if addresses could not be read.
+// The interfaces that ranks would use: the interfaces of RDMA ports, InfiniBand and Thunderbolt; if
+// there are none, the fastest other network cards. Interfaces that are down or have no address are
+// omitted, so the list is empty if addresses could not be read.
 const std::vector<NetDevice>& FabricDevices(HostView& view);
 // Whether ranks use, or may use, this interface.
 bool IsForRanks(HostView& view, const NetDevice& device);

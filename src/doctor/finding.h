@@ -8,7 +8,7 @@
 // expected  the value on a healthy host
 // why       effect of the fault
 // fix       command that repairs the fault
-// asks      question about the speed that the fault costs
+// asks      question: how much speed the fault costs
 // cost      answer to that question (doctor/cost_model.h)
 #pragma once
 

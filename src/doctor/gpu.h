@@ -29,7 +29,7 @@ std::string RocmVersion(HostView& view);
 struct NativeDriver {
     // Versions of the files; "": programs find none.
     std::string library, compiler;
-    bool known = false;  // whether this host was asked
+    bool known = false;  // whether this host was queried
     bool Works() const { return !library.empty() && !compiler.empty(); }
 };
 const NativeDriver& Cuda(HostView& view);

@@ -78,7 +78,7 @@ class HostView {
     // Whether the parent folder lists this file, folder or device.
     bool Has(const std::string& path);
 
-    // Facts that `read` derives from the answers. The result is kept, so that all checks share it.
+    // Facts that `read` derives from the answers. The result is cached for all checks.
     template <typename Facts>
     const Facts& Derived(Facts (*read)(HostView&)) {
         std::any& kept = derived_[reinterpret_cast<void*>(read)];
@@ -102,7 +102,7 @@ class HostView {
     // Read a source of the host. path: its path in a snapshot.
     virtual Reading Fetch(const std::string& path) = 0;
     virtual std::vector<std::string> FetchNames(const std::string& path) = 0;
-    // The command whose output has this path in a snapshot; "": no such command was asked for.
+    // The command whose output has this path in a snapshot; "": no such command was requested.
     std::string WordsOf(const std::string& path) const;
 
   private:

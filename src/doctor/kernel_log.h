@@ -2,7 +2,7 @@
 //
 // The log is `dmesg` in any of its forms (with and without times, -T, -x, -H), `journalctl -k`, or
 // a syslog file. A line is kept if it contains a known message (log_rules.h). The words that stay
-// are those of the kernel's vocabulary, PCI addresses, short numbers, drivers and interface names.
+// are words of the kernel's vocabulary, PCI addresses, short numbers, drivers and interface names.
 // Names of users and programs, paths, serial numbers and other addresses are dropped. The time
 // becomes seconds since the start of the log. A log that was reduced in this way gives the same
 // result when it is read again.

@@ -6,8 +6,8 @@
 //     words a b c                                       known words besides those of patterns
 //
 // A pattern lists parts of a line in their order, with '*' between them. Patterns are in lower
-// case, because drivers change the case between versions. A mark such as {aspm} in a cure stands
-// for a row of cures.inc.
+// case, because drivers change the case between versions. A mark such as {aspm} in a cure is
+// replaced by a row of cures.inc.
 #pragma once
 
 #include <span>

@@ -107,7 +107,7 @@ const Route* RouteTo(HostView& view, const Ipv4& to);
 struct Path {
     std::string device, address, peer;  // own interface; peer's address; peer's name
     int mtu = 0;                        // of `device`
-    bool vpn = false;                   // only the interfaces' names say that the path exists
+    bool vpn = false;                   // only interfaces' names show that the path exists
 };
 // The paths from `host` to every other host.
 std::vector<Path> PathsFrom(HostView& host, Hosts hosts);

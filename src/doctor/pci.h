@@ -66,7 +66,7 @@ bool IsOneCard(std::string_view a, std::string_view b);
 enum class LinkJudgement {
     kUnknown,       // the card's limit or the link's state is unknown
     kFull,          // at the card's limit
-    kByDesign,      // at the slot's limit, which is below the card's
+    kByDesign,      // at the slot's limit, which is below the card's limit
     kBelow,         // below both limits; or below the card's limit, if no slot is known
     kSlotUnknown,   // below the card's limit; this slot is unknown, others may be known
     kBridgeHidden,  // a virtual machine that owns the card reports an emulated link

@@ -36,8 +36,8 @@ class Pseudonyms {
     std::string Interface(std::string_view name);
     std::string Number(std::string_view address);  // "0x1"
     // For files of a folder in which the last file has precedence: pseudonyms that keep their
-    // order. First OrderFiles takes all names. Then OrderedFile returns a name's pseudonym, such as
-    // "0002-file.conf"; nullopt: OrderFiles did not get the name.
+    // order. First pass all names to OrderFiles. Then OrderedFile returns a name's pseudonym, such
+    // as "0002-file.conf"; nullopt: OrderFiles did not receive the name.
     void OrderFiles(const std::set<std::string>& files);
     std::optional<std::string> OrderedFile(std::string_view name) const;
     Ipv4 Address(const Ipv4& address) const;

@@ -15,9 +15,9 @@ namespace weft::doctor {
 
 enum class UnknownWord { kDrop, kRename };
 
-// The line without unknown words; blanks stay. With real names, the whole line, printable.
+// The line without unknown words; blanks stay. With real names: the whole line, made printable.
 std::string SavedWords(std::string_view line, UnknownWord unknown, Pseudonyms& names);
-// The part of a word of the kernel log that is kept; "": none. Words of log_rules.inc are known,
+// The part of a word of the kernel log that is kept; "": none. Words of log_rules.inc are kept,
 // too, in upper or lower case. The filter is stricter: IPv4 addresses, numbers of more than six
 // digits and other hexadecimal numbers are dropped.
 std::string SavedLogWord(std::string_view word, Pseudonyms& names);

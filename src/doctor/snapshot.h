@@ -6,7 +6,7 @@
 //     ==> sys/class/net/eth0/mtu <==
 //     1500
 //
-// A symbolic link in it stands for its target text and is never followed. Weft saves it as
+// A symbolic link in a snapshot represents its target text and is never followed. Weft saves it as
 // "link/PATH.to" (older versions: "link/PATH"). "unread" lists the sources that could not be read,
 // as lines "PATH: why". The host's name is in "probe/hostname"; without this file, it is the name
 // of the snapshot. If the snapshot has "probe/complete" (Weft saves it), sources that it lacks were

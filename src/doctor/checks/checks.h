@@ -38,7 +38,7 @@ namespace weft::doctor::checks {
 #undef RANKS_CHECK
 
 // A row of findings.inc. The texts are fmt format strings for the arguments of Report. <<NAME
-// VALUE>> in a fix stands for the row NAME of cures.inc with the value VALUE.
+// VALUE>> in a fix is replaced by the row NAME of cures.inc with the value VALUE.
 struct FindingText {
     Severity severity;
     const char *read, *expected, *why, *fix;
