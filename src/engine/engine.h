@@ -8,7 +8,7 @@
 // and at the end:
 //     WEFT_TRY(engine->Finish());
 //
-// Each iteration of the loop takes new and cancelled requests, gets a step from the scheduler
+// Each iteration of the loop accepts new and cancelled requests, gets a step from the scheduler
 // (batch/scheduler.h), runs the step on all ranks (runner.h), and draws a token for each sequence
 // with a row of logits. A request's answer does not depend on the other requests in the same steps:
 // kernels compute the same bits for a row in any batch, and each request has its own sampler.
@@ -20,11 +20,11 @@
 // and the answers continue with the same tokens. If recovery fails, every listener and every later
 // Submit gets the error. Ranks that join the job (ClusterOptions::elastic) cause the same pause.
 //
-// engine.cc takes requests and has the loop, engine_steps.cc makes steps, engine_kept.cc keeps and
-// restores pages, engine_output.cc emits tokens, engine_losses.cc recovers from losses, generate.cc
-// waits for one answer. Thread: Start, Run, Generate, Finish and the destructor: the main thread
-// (cluster.h). Other functions: any thread, if their comment names no other. Listeners run on the
-// thread of Run and must not block.
+// engine.cc accepts requests and has the loop, engine_steps.cc makes steps, engine_kept.cc keeps
+// and restores pages, engine_output.cc emits tokens, engine_losses.cc recovers from losses,
+// generate.cc waits for one answer. Thread: Start, Run, Generate, Finish and the destructor: the
+// main thread (cluster.h). Other functions: any thread, unless their comment names one. Listeners
+// run on the thread of Run and must not block.
 #pragma once
 
 #include <array>
@@ -131,7 +131,7 @@ struct Generation {
     int64_t drafted = 0, accepted = 0;   // drafted tokens that these steps verified, and that the
                                          // sampler accepted
     double prefill_tok_s() const;
-    double decode_tok_s() const;     // the first token comes from prefill and does not count
+    double decode_tok_s() const;     // without the first token, which comes from prefill
     double acceptance() const;       // accepted / drafted; 0 if nothing was drafted
     double tokens_per_step() const;  // after prefill; 0 if there were no steps
 };
@@ -141,7 +141,7 @@ struct Drawn;
 class Engine {
   public:
     // Starts the ranks and loads the model. job.ctx = 0: CompleteJob chooses it. tokenizer: the
-    // model's; null: Start reads it. A draft model runs only on rank 0, on that rank's threads.
+    // model's tokenizer; null: Start reads it. A draft model runs only on rank 0's threads.
     static Result<std::unique_ptr<Engine>> Start(
         const cluster::ClusterOptions& cluster, Job job, const EngineOptions& options,
         std::unique_ptr<tokenizer::Tokenizer> tokenizer = nullptr);
@@ -149,15 +149,15 @@ class Engine {
 
     // Runs until Drain and the last answer, Stop, or a failure.
     Status Run();
-    // Runs one request to its end; call it instead of Run, for one request after another. sink:
-    // gets each new piece of text and its last token (-1: none); if it returns false, the answer
-    // ends after that piece. Errors: those of Submit; the error that ended the request.
+    // Runs one request to its end; call Generate instead of Run, for one request after another.
+    // sink: gets each new piece of text and its last token (-1: none); if it returns false, the
+    // answer ends after that piece. Errors: as Submit; the error that ended the request.
     using TextSink = std::function<bool(std::string_view, int32_t)>;
     Result<Generation> Generate(Request request, const TextSink& sink = nullptr);
 
     // Checks whether the request can ever run. Errors: as Submit.
     Status Check(const Request& request) const;
-    // Whether the prompt fits the context, with room for a token if the request generates any.
+    // Whether the prompt fits the context, with one more token if the request generates any.
     bool Fits(const Request& request) const;
     // Queues a request. Returns its number, for Cancel. Errors: kUsage: the request can never run
     // (it is too long, has tokens that the model does not have, or has sampling options out of
@@ -187,7 +187,7 @@ class Engine {
     EngineStats stats() const;
     // Only the counters, which is cheaper than stats().
     EngineCounters counters() const;
-    // From now on, for some seconds, the engine asks the ranks once a second for reports
+    // From now on, for some seconds, the engine requests reports from the ranks once a second
     // (EngineStats::ranks).
     void WantReports() { wanted_ns_.store(NowNs(), std::memory_order_relaxed); }
     const tokenizer::Tokenizer& tokenizer() const { return runner_->tokenizer(); }
@@ -196,7 +196,7 @@ class Engine {
     // Whether the engine makes embeddings; whether it generates tokens.
     bool embeds() const { return embeds_; }
     bool generates() const { return generates_; }
-    // Thread: that of Run.
+    // Thread: the thread of Run.
     Rank& rank() { return runner_->rank(); }
     cluster::Cluster& cluster() { return runner_->cluster(); }
     // Ends the job on all ranks and returns their reports. Call it after Run.
@@ -281,7 +281,7 @@ class Engine {
     void Publish();
     bool stop_asked() const;
     bool over() const;
-    // Whether FailAll has ended the engine. A failed recovery may have left no rank.
+    // Whether FailAll has ended the engine. After a failed recovery, there may be no rank.
     bool ended() const { return working_.state == EngineState::kOver; }
     int64_t WaitingCommands() const;
     void WaitsNoMore(int64_t id);

@@ -1,4 +1,4 @@
-// Job: all that a rank needs to know to run a model. The command line sets the fields; rank 0 sends
+// Job: all data that a rank needs to run a model. The command line sets the fields; rank 0 sends
 // the job to the other ranks as JSON (base/field_codec.h).
 #pragma once
 
@@ -106,7 +106,7 @@ Result<backend::DeviceSum> ParseDeviceSum(std::string_view name);
 // Opens the job's model, with its adapters and its draft head.
 Result<std::unique_ptr<model_files::ModelSource>> OpenModelOf(const Job& job);
 // Checks, before anything starts, that the job's adapters exist and fit its model, and warns about
-// tensors of them that are left out. Errors: those of model_files::AdaptedSource.
+// tensors of the adapters that are ignored. Errors: as model_files::AdaptedSource.
 Status CheckAdapters(const Job& job);
 
 std::string JobToJson(const Job& job);

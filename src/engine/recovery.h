@@ -32,7 +32,7 @@ struct Recovery {
     std::vector<std::string> joined{};  // "b (10.0.0.2:51840)"
 };
 
-// The layout that the user asked for, to which the job returns when it has enough ranks again.
+// The layout that the user requested, to which the job returns when it has enough ranks again.
 struct Asked {
     Job job;
     int ranks = 1;
@@ -49,26 +49,26 @@ struct RankFiles {
 };
 RankFiles FilesOf(const Rank& rank);
 
-// Makes `rank` if it is null, then calls Rank::Enter. files: those of the epochs before; nullopt:
-// there were none. Errors: those of Rank; kDenied (the files of rank 0 have changed);
+// Makes `rank` if it is null, then calls Rank::Enter. files: the files of earlier epochs; nullopt:
+// this is the first epoch. Errors: errors of Rank; kDenied (the files of rank 0 have changed);
 // pass them to Recover.
 Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                 const std::optional<RankFiles>& files = std::nullopt);
 
 // Starts rank 0: calls OpenRank and, if another rank is lost meanwhile, Recover. Errors: why the
-// job ended; the cluster already knows the error.
+// job ended; the cluster already has the error.
 Status OpenFirstRank(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                      std::vector<Recovery>& recoveries);
 
-// Ends the job from rank 0: step `number` tells all ranks to end and to send their reports. On
-// success `rank` is null. Errors: as OpenFirstRank.
+// Ends the job from rank 0: step `number` makes all ranks send their reports and end. On success
+// `rank` is null. Errors: as OpenFirstRank.
 Result<std::vector<RankReport>> EndJob(int64_t number, cluster::Cluster& cluster,
                                        std::unique_ptr<Rank>& rank);
 
 // Recovers from `error` if it is the loss of a rank. On success, `rank` is ready again and `job` is
 // the job of the new epoch. If another rank is lost during recovery, starts again, a few times.
 // Rank 0 logs one line and appends to `recoveries`. Errors: `error` itself if the cluster does not
-// recover; otherwise the error that ended the job, which the cluster already knows.
+// recover; otherwise the error that ended the job, which the cluster already has.
 // asked: given only on rank 0 of a job that ranks may join. If workers join and the layout with
 // them fails, the job returns to the previous layout.
 Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank, Error error,
@@ -76,18 +76,18 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
 
 // The job for the next epoch. kept: the ranks of the next epoch, ascending. A number below `ranks`
 // is a rank of the previous epoch, which had `ranks` ranks; a higher number is a new rank. Keeps
-// the layout and the ranks' shares if possible. If there are as many ranks as the user asked for,
+// the layout and the ranks' shares if possible. If there are as many ranks as the user requested,
 // uses the layout of `asked` (may be null). rank: has the model; if fewer ranks remain, and the
-// model cannot be cut for the layout, but into stages, uses stages. Null: the layout is not
-// checked. identities: of the previous ranks' devices (rank.h), by rank; empty: unknown. Ranks of
-// unlike devices become stages. Errors: kUsage.
+// model cannot be cut for the layout but can be cut into stages, uses stages. Null: the layout is
+// not checked. identities: of the previous ranks' devices (rank.h), by rank; empty: unknown. Ranks
+// of unlike devices become stages. Errors: kUsage.
 Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept,
                       const Asked* asked = nullptr, const Rank* rank = nullptr,
                       const std::vector<std::string>& identities = {});
 // ReplanJob with the job as JSON, for ClusterOptions::replan.
 Result<std::string> ReplanText(const std::string& job, int ranks, const std::vector<int>& kept);
 // Largest n <= waiting for which the model can be sharded over ranks + n ranks. Errors: kUsage,
-// kUnsupported: the model cannot be sharded over ranks + 1 ranks; the message says why.
+// kUnsupported: the model cannot be sharded over ranks + 1 ranks; the message states the reason.
 Result<int> SpaceFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank);
 
 }  // namespace weft::engine

@@ -109,7 +109,7 @@ struct SlotRequest {
     std::vector<int32_t> tokens{};  // to be saved: the pages of them that are cached
     int32_t adapter = 0;            // of the text to be saved
     std::string tenant{};           // owner of the text
-    std::string key{};              // keys take turns
+    std::string key{};              // keys alternate
     struct Done {
         std::vector<int32_t> tokens{};  // restored: the text
         int32_t adapter = 0;            // restored: of the text

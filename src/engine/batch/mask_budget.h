@@ -8,7 +8,7 @@
 // keep at least half of their speed. While the budget is used up, the engine ends a request that
 // has itself used more than kFree. The engine also ends a request that has used more than kSure, if
 // all such requests together use more than kFreeASecond per second; this bounds many requests that
-// begin at once. The engine exempts a request that runs alone. Thread: the loop's.
+// begin at once. The engine exempts a request that runs alone. Thread: the thread of the loop.
 #pragma once
 
 #include <algorithm>

@@ -23,7 +23,7 @@ class PagePool {
     int32_t Take();
     void Hold(int32_t page);
     void Release(int32_t page);
-    // The prefix cache takes or drops its hold on a page. It holds a page at most once.
+    // The prefix cache adds or drops its reference to a page. It holds a page at most once.
     void SetCached(int32_t page, bool cached);
     int holders(int32_t page) const { return pages_[static_cast<size_t>(page)].holders; }
 

@@ -22,7 +22,7 @@ class Pooler {
     // out the states of earlier tokens (a prompt), if the text has others.
     Pooler(const std::vector<Pooling>& poolings, int64_t tokens, int64_t columns,
            int64_t first = 0);
-    // rows: [count, columns]; position: that of the first row in the text.
+    // rows: [count, columns]; position: the position of the first row in the text.
     void Add(std::span<const float> rows, int64_t position);
     // Returns the results of all poolings, one after the other, in the order given. kCorrupt: they
     // are all zero, or some are not finite.

@@ -3,14 +3,14 @@
 // Structure: a radix tree whose edges are pages of tokens. A node stands for the text from the
 // first token to the end of the node's page, and holds that page. The children of a node are sorted
 // by their tokens, and no child is a prefix of another. So the child with the longest match is next
-// to the place where a text would be inserted.
+// to the position at which a text would be inserted.
 // Sharing: a KV row depends only on the tokens before it, bit for bit, whatever else the step
 // computes. A page may thus serve every sequence with the same first tokens, LoRA adapter (0: none)
-// and tenant. Each pair of adapter and tenant has its own tree (PrefixSpace), so a tenant learns
-// nothing of other tenants' texts. All trees share the pages, and eviction looks at all trees.
-// Sequences share whole pages. If a page is not full, or only its first tokens match, a sequence
-// copies the matching rows. Pages that are not full are leaves; only their holder may append to
-// them.
+// and tenant. Each pair of adapter and tenant has its own tree (PrefixSpace), so a tenant cannot
+// find out anything about other tenants' texts. All trees share the pages, and eviction looks at
+// all trees. Sequences share whole pages. If a page is not full, or only its first tokens match, a
+// sequence copies the matching rows. Pages that are not full are leaves; only their holder may
+// append to them.
 // Eviction: a sequence that needs a page gets one that only the cache holds, least recently used
 // first, leaves before their parents. A sequence holds all pages of its text, so no page below an
 // idle page is held, and every idle page can be evicted.
@@ -90,7 +90,7 @@ class PrefixCache {
     bool EvictState();
     // Number of nodes with a slot.
     int64_t states() const { return static_cast<int64_t>(states_.size()); }
-    // Gives up idle pages until the pool has `wanted` free pages or no page is idle.
+    // Evicts idle pages until the pool has `wanted` free pages or no page is idle.
     void Evict(int64_t wanted);
     // Forgets all texts, because the pages' bytes are lost.
     void Clear();

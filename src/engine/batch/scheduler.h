@@ -1,16 +1,16 @@
 // Scheduler: chooses how many rows each sequence has in the next step, and the sequences' KV pages.
 // A row is one token of one sequence.
 //
-// Steps: continuous batching with chunked prefill. A step first takes the last token of each
-// decoding sequence, then fills its row budget with parts of prompts. A long prompt thus delays
-// other sequences by one step's budget at a time.
+// Steps: continuous batching with chunked prefill. A step first has the last token of each decoding
+// sequence, then parts of prompts up to its row budget. A long prompt thus delays other sequences
+// by one step's budget at a time.
 // Prefix cache: the scheduler reuses KV rows of the prefix cache instead of computing them.
 // Sequences share whole pages; if only the first rows of a page match, the step first copies the
 // page.
-// Preemption: a sequence gets pages as it grows. When no page is free, the prefix cache gives up
-// idle pages. If that is not enough, the scheduler preempts a sequence. The preempted sequence
-// waits and is recomputed from its tokens, except for those of its pages that are still in the
-// prefix cache, or kept outside of the device's memory.
+// Preemption: a sequence gets pages as it grows. When no page is free, the prefix cache evicts idle
+// pages. If that is not enough, the scheduler preempts a sequence. The preempted sequence waits and
+// is recomputed from its tokens, except for pages that are still in the prefix cache, or kept
+// outside of the device's memory.
 // Fairness: a key names a client of the server. Keys share slots, pages and prompt rows by weight,
 // and the requests of a key share the key's part (scheduler_turns.cc). A waiting sequence preempts
 // a sequence of lower priority. If no such sequence runs, it preempts a sequence of the key or
@@ -19,17 +19,17 @@
 // with the least service (tokens) by weight; the request with the fewest running sequences; arrival
 // time.
 // Drafts: a decoding sequence may have drafted tokens (`Sequence::draft`). Drafts use only spare
-// rows, at most half of the rows that prompts could have, and never take another sequence's token
-// or page. A drafted row counts as computed only after the caller accepts it (Keep). A row that is
-// not accepted is neither shared nor cached, and the next step overwrites it.
+// rows, at most half of the rows that prompts could have, and never use another sequence's row or
+// page. A drafted row counts as computed only after the caller accepts it (Keep). A row that is not
+// accepted is neither shared nor cached, and the next step overwrites it.
 // Recurrent state (models with such layers) is in slots. A running sequence owns one slot with the
 // state after its last computed token. The prefix cache keeps more slots, with the state at the
 // last page border of a prompt, at the last page border of an answer so far, and at the page border
 // where a prompt begins to differ from earlier texts. Each draft of a step also needs a slot, so
 // that the sequence can return to the state after its last accepted draft. A preempted sequence
-// gives up its slot and is recomputed.
+// loses its slot and is recomputed.
 // Scored prompts: a scored prompt is one whose tokens' log-probabilities were requested. It needs a
-// row of logits for each of its rows, and a step has few rows of logits. Every other prompt that
+// row of logits for each of its rows, but a step has few rows of logits. Every other prompt that
 // may end in the step gets one row of logits. Keys share the remaining rows of logits equally.
 // Within a key, the first prompts get them; later prompts with the same beginning then find it in
 // the prefix cache.
@@ -105,8 +105,8 @@ struct KeyUse {
     // Valid within a plan: rows of logits that the key's scored prompts may still have
     // (score_rows), and those that its prompts claim so far (score_demand).
     int64_t score_plan = 0, score_rows = 0, score_demand = 0;
-    int64_t full_plan = 0;  // number of the last plan before which a seeking sequence of the key
-                            // had no room
+    int64_t full_plan = 0;  // number of the last plan before which no pages were free for a seeking
+                            // sequence of the key
 };
 
 // A request as the scheduler sees it. The caller owns it and appends to `tokens` between Commit and
@@ -121,7 +121,7 @@ struct Sequence {
     double weight = 1;            // of the key
     // Every row from row `score_from` on gets logits; kNotScored: only the last row.
     int64_t score_from = kNotScored;
-    bool cached = true;            // may take pages from the prefix cache and add its own
+    bool cached = true;            // may use pages of the prefix cache and add its own
     std::vector<int32_t> draft{};  // drafted tokens after `tokens`
     // When the sequence is recomputed, its last token gets a separate step, which verifies the
     // draft.
@@ -166,7 +166,7 @@ struct Sequence {
                                // the cache share
     int64_t last_border = 0;   // tokens of the answer after which the cache has its state
     // Kept pages: the keys of its first pages, as far as they were needed; whether more of its
-    // pages may be kept (seeks), and the last plan before which there was no room for them
+    // pages may be kept (seeks), and the last plan before which no pages were free for them
     // (seek_plan); most first pages to seek (-1: all); number of pages restored so far.
     std::vector<PageKey> page_keys{};
     bool seeks = true;
@@ -203,7 +203,7 @@ struct ScheduleStats {
 class KeptPages {
   public:
     virtual ~KeptPages() = default;
-    // Number of first pages of `keys` that are kept.
+    // How many of the first pages of `keys` are kept.
     virtual int64_t Leading(std::span<const PageKey> keys) const = 0;
     virtual bool HasState(const PageKey& key) const = 0;
 };
@@ -280,16 +280,16 @@ class Scheduler {
     // sequence has no rows while kept pages of it may be found.
     void KeepPages(std::optional<PageKeys> keys);
     // Pages and states that became known to the prefix cache since the last call, and the first
-    // pages of sequences that left, which also tell that these pages were used. Their bytes stay
-    // in place until the next step runs or pages are restored, even if they are taken meanwhile.
+    // pages of sequences that ended, because these pages were used. Their bytes stay unchanged
+    // until the next step or restore, even if the pages are reused.
     std::vector<KeyedPage> TakeSaves() { return std::exchange(saves_, {}); }
-    // Chooses a sequence and takes places in the KV cache for at most `most_pages` of its next
-    // pages, and for a state after the last of them. False: no kept page is found for any sequence,
-    // as far as they may be admitted in the next plan. Time does not depend on the number of
-    // waiting sequences, except for one look at each.
+    // Chooses a sequence and allocates free pages of the KV cache for at most `most_pages` of its
+    // next pages, and a slot for the state after the last of them. False: no kept page is found for
+    // any sequence that the next plan may admit. Time does not depend on the number of waiting
+    // sequences, except for one look at each.
     bool PlanRestore(const KeptPages& kept, int64_t most_pages, RestorePlan& plan);
     // The first `count` entries of plan.pages were restored: the prefix cache gets them. If the
-    // sequence has left meanwhile, set plan.sequence to null.
+    // sequence has ended meanwhile, set plan.sequence to null.
     void EndRestore(RestorePlan& plan, int64_t count);
     // Whether a sequence waits for PlanRestore.
     bool seeks() const;

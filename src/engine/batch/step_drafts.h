@@ -2,8 +2,8 @@
 //
 // Drafts come from a lookup in the sequence's own text (prompt_lookup.h) or from a draft model
 // (draft_model.h, draft_head.h). StepDrafts maximizes the tokens per second of the step over all
-// sequences. A lookup costs almost nothing: StepDrafts takes the likeliest drafts first, as long as
-// one more row gains more than it costs. With a draft model, each sequence gets as many drafted
+// sequences. A lookup costs almost nothing: StepDrafts chooses the likeliest drafts first, as long
+// as one more row gains more than it costs. With a draft model, each sequence gets as many drafted
 // tokens as pay off when all sequences have drafts (DraftLength). StepDrafts learns the cost of
 // rows from earlier steps. A single sequence thus gets long drafts, because a row costs little
 // compared with the weights that the step reads anyway. With many sequences drafts are rare,

@@ -5,7 +5,7 @@
 // The input of a row is the model's hidden states and the token that follows the row. The head's KV
 // cache thus has a row wherever the model's KV cache has one, on the same pages; the prefix cache,
 // page copies, preemption and recovery serve both caches. (If two texts share a page, the head's
-// rows come from the first text. Where the texts begin to differ, the row before uses the first
+// rows come from the first text. The row before the first difference of the texts uses the first
 // text's next token, so it is wrong for the second text. This affects only drafts.) The output rows
 // of this run give the first drafted token of each text. Each further run has one row per text and
 // gives one more token per text. The next step overwrites the rows of rejected tokens.

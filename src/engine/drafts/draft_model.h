@@ -38,8 +38,8 @@ Status CompareVocabularies(const std::string& model, const tokenizer::Tokenizer&
 
 // Before any model is loaded: compares the vocabularies, and sets the memory that rank 0 needs for
 // the draft model (Job::draft_bytes). answers: most answers that have drafts in one step.
-// tokenizer: that of the job's model; if null, PrepareDraftModel reads it and sets it. Reads only
-// the files' headers and tokenizers. Errors: kUsage; those of the draft model's file.
+// tokenizer: the tokenizer of the job's model; if null, PrepareDraftModel reads it and sets it.
+// Reads only the files' headers and tokenizers. Errors: kUsage; errors of the draft model's file.
 Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& job,
                          std::unique_ptr<tokenizer::Tokenizer>& tokenizer);
 
@@ -52,7 +52,7 @@ class DraftLength {
     DraftLength(const Drafter& drafter, bool measured)
         : ratio_(drafter.ratio()), at_once_(drafter.at_once()), measured_(measured) {}
     // Length, at most `most`, for a step in which `answers` answers have a draft. costs: measured
-    // costs of the job's steps; draft_costs: those of the draft model's steps.
+    // costs of the job's steps; draft_costs: measured costs of the draft model's steps.
     int64_t Choose(int64_t most, int64_t answers, const StepCosts& costs,
                    const StepCosts& draft_costs);
     void Learn(int64_t checked, int64_t accepted);

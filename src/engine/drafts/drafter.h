@@ -21,7 +21,7 @@ struct DraftText {
     std::span<const int32_t> pages;    // KV pages for `tokens` and all drafts but the last
     uint64_t space = 0;                // see DraftPages
     int64_t count = 0;                 // tokens to draft
-    const Sampler* sampler = nullptr;  // the answer's; drafts are drawn with a copy of it
+    const Sampler* sampler = nullptr;  // the answer's sampler; drafts are drawn with a copy of it
     size_t prompt = 0;                 // number of prompt tokens
     // Judged drafts (DraftOptions::judged): the sampler that draws drafts instead of `sampler`, and
     // the distribution of each drafted token.
@@ -39,7 +39,7 @@ Status DrawGuess(const DraftText& text, std::vector<int32_t>& tokens, Sampler& s
 class Drafter {
   public:
     virtual ~Drafter() = default;
-    // Sets the job's rank 0, which recovery from a loss replaces. Errors: those of loading the
+    // Sets the job's rank 0, which recovery from a loss replaces. Errors: errors of loading the
     // drafter's weights for another device.
     virtual Status Serve(Rank& rank) = 0;
     // Cost of one drafted token divided by the cost of a step of the job with one row, estimated
@@ -47,9 +47,9 @@ class Drafter {
     virtual double ratio() const = 0;
     // Measured costs of the drafter's steps, by their number of answers.
     virtual const StepCosts& costs() const = 0;
-    // A step drafts all tokens of an answer; otherwise one token, and ratio() is the cost of one.
+    // A step drafts all tokens of an answer; otherwise one token, and ratio() is its cost.
     virtual bool at_once() const { return false; }
-    // Drafts the continuation of each text. Errors: those of the drafter's steps; kCancelled or a
+    // Drafts the continuation of each text. Errors: errors of the drafter's steps; kCancelled or a
     // peer's failure when the job ends. After an error, all samplers are unchanged.
     virtual Status Guess(std::span<const DraftText> texts) = 0;
 };

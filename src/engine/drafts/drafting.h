@@ -3,8 +3,8 @@
 // A step over the last token and k drafted tokens gives the logits after each of these tokens. The
 // sampler accepts drafted tokens up to the first one with which it does not agree, and draws the
 // token after them from the same step (engine.h). This file has the user's options, and the
-// statistics that tell whether a draft pays off. prompt_lookup.h, draft_model.h and draft_head.h
-// make drafts; batch/step_drafts.h divides a step's rows among sequences.
+// statistics that show whether drafts pay off. prompt_lookup.h, draft_model.h and draft_head.h make
+// drafts; batch/step_drafts.h divides a step's rows among sequences.
 // Sources: Leviathan et al. 2023; Chen et al. 2023, "Accelerating Large Language Model Decoding
 // with Speculative Sampling".
 #pragma once

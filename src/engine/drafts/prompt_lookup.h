@@ -2,9 +2,9 @@
 //
 // It searches the text for earlier copies of the last tokens. The draft consists of the tokens that
 // follow the longest match. Drafts are often accepted if the answer quotes, edits or repeats its
-// prompt; other answers rarely have a match. At each generated token, PromptLookup learns how often
-// matches of each length predict the next token, whether or not it was drafted. So each drafted
-// token comes with a probability, which batch/step_drafts.h uses.
+// prompt; other answers rarely have a match. At each generated token, PromptLookup estimates how
+// often matches of each length predict the next token, whether or not it was drafted. So each
+// drafted token comes with a probability, which batch/step_drafts.h uses.
 //
 // Source: prompt lookup decoding (Saxena 2023); the acceptance rates by length of match are Weft's
 // own. Cost per token: a hash of a pair of tokens and a few dozen candidates. Thread: one caller.

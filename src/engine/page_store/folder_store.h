@@ -7,13 +7,13 @@
 // pages. If the disk is full, the store logs one warning, and tries again after kPauseNs.
 //
 // Any number of processes and hosts may share the folder, because no file is ever changed, and
-// nothing waits for a lock. The time of a file's last change is that of its last use, at most
-// kRecentS before that. Whenever a process has written a 64th of the limit, it looks at the whole
-// folder; if that holds more than 15/16 of the limit, it removes the least recently used pages, of
-// all processes, down to 7/8. So four processes that write at once stay within the limit. Other
-// files in the folder do not matter. The folder and its files may be removed at any time; the next
-// page creates the folder again. The process remembers which pages it has put or got, so that it
-// need not read them from the device again. It forgets pages that others removed when it looks at
+// nothing waits for a lock. The modification time of a file is the time of its last use, or at most
+// kRecentS before that. Whenever a process has written a 64th of the limit, it scans the whole
+// folder; if the folder holds more than 15/16 of the limit, it removes the least recently used
+// pages, of all processes, down to 7/8. So four processes that write at once stay within the limit.
+// Other files in the folder do not matter. The folder and its files may be removed at any time; the
+// next page creates the folder again. The process remembers which pages it has put or got, so that
+// it need not read them from the device again. It forgets pages that others removed when it scans
 // the folder, when it changes a page's time, and when it reads the page.
 #pragma once
 
@@ -49,7 +49,7 @@ class FolderStore final : public PageStore {
     void Touch(const PageKey& key) override;
     bool Get(const PageKey& key, std::span<std::byte> out) override;
     PageStoreCounts counts() const override;
-    // Number of pages that IsKept knows.
+    // Number of pages for which IsKept returns true.
     size_t known() const;
 
   private:
@@ -79,8 +79,8 @@ class FolderStore final : public PageStore {
 
     const std::string folder_;
     const int64_t most_bytes_;
-    int64_t untrimmed_bytes_ = 0;  // written since the last Trim; the writing thread's
-    bool warned_ = false;          // the writing thread's
+    int64_t untrimmed_bytes_ = 0;  // since the last Trim; for the writing thread only
+    bool warned_ = false;          // for the writing thread only
 
     mutable std::mutex mutex_;  // guards the following
     std::condition_variable changed_;

@@ -6,7 +6,7 @@
 // page. The first link is the space of the text (tenant and adapter) and the job: everything on
 // which the bits of the page depend (RankPages::Describe). Rank 0 computes the keys; each rank then
 // derives the name of its own share (KeyOfShare). The key of the recurrent state at a page border
-// is that of the page before the border, with another kind of share.
+// is the key of the page before the border, with another kind of share.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct KeyedPage {
     PageKey key{};
     int32_t place = -1;  // number of the page or of the slot
     bool is_state = false;
-    bool is_used = false;  // a page that was used, rather than made: it may be kept already
+    bool is_used = false;  // a page that was used, not just completed: it may be kept already
 };
 
 // The keys of one job. Thread: any.
@@ -37,8 +37,8 @@ class PageKeys {
     // job: see above. adapters: a hash of the job's LoRA adapters.
     PageKeys(std::string_view job, std::string_view adapters, int64_t page_tokens);
 
-    // Appends to `keys`, which holds the keys of the first pages of `tokens`, until it has those of
-    // `pages` pages.
+    // Appends to `keys`, which holds the keys of the first pages of `tokens`, until it has the keys
+    // of `pages` pages.
     void Extend(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t pages,
                 std::vector<PageKey>& keys) const;
     // All on which the bits of pages depend, besides their texts and the owners of these.

@@ -2,8 +2,8 @@
 // tier of memory (RamStore) and a tier of files (FolderStore) have this interface.
 //
 // A store forgets the least recently used pages when it is full, and may forget any page at any
-// time. A page that cannot be read, or whose bytes are not those that were put, is a page that the
-// store does not have: no function fails. Thread: one caller, except where a class says otherwise.
+// time. No function fails: a page that cannot be read, or whose bytes differ from the bytes that
+// were put, counts as absent. Thread: one caller, except where a class says otherwise.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@ using PageBytes = std::shared_ptr<const std::vector<std::byte>>;
 
 // Since the start, except held_bytes.
 struct PageStoreCounts {
-    int64_t held_bytes = 0;  // bytes in the store, as far as this process knows
+    int64_t held_bytes = 0;  // bytes in the store, as far as this process has seen
     int64_t read_bytes = 0, written_bytes = 0;
-    int64_t dropped = 0;  // pages that were put and not kept: the disk is full or too slow
+    int64_t dropped = 0;  // pages that were put but not stored: the disk is full or too slow
     int64_t damaged = 0;  // pages whose bytes were not those that were put
 };
 
@@ -32,14 +32,14 @@ class PageStore {
     virtual ~PageStore() = default;
     // Whether the store seems to have the page: Get may still fail.
     virtual bool Has(const PageKey& key) = 0;
-    // Whether the page need not be put, as far as the store knows. Never waits for a disk.
+    // Whether the store has seen that it has the page. Never waits for a disk.
     virtual bool IsKept(const PageKey& key) = 0;
-    // Never waits for a disk. Puts the page even if IsKept, because it may be gone.
+    // Never waits for a disk. Puts the page even if IsKept, because it may have been removed.
     virtual void Put(const PageKey& key, const PageBytes& bytes) = 0;
     // The page was used in the device's memory: it is now the most recently used. Never waits for a
     // disk.
     virtual void Touch(const PageKey& /*key*/) {}
-    // Fills `out`, whose size is that of the page. False: the store does not have the page; `out`
+    // Fills `out`, which has the size of the page. False: the store does not have the page; `out`
     // may have changed.
     virtual bool Get(const PageKey& key, std::span<std::byte> out) = 0;
     virtual PageStoreCounts counts() const = 0;

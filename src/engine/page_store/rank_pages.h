@@ -1,16 +1,16 @@
 // RankPages: a rank's shares of KV pages outside of its device's memory, in the tiers that the job
-// asks for (page_store.h). Each share has the bytes of one page in all caches of the rank's
+// requests (page_store.h). Each share has the bytes of one page in all caches of the rank's
 // Program, or of one slot in all of its recurrent states.
 //
 // Agreement of the ranks. A page counts only if every rank has its share. Rank 0 finds pages in its
-// own tiers, takes free pages of the KV cache for them, and sends all ranks one message with keys
-// and pages (StepKind::kRestore). Each rank, rank 0 included, reads its shares in this order into
-// the given pages, up to the first share that it does not have or that is damaged, and answers with
-// the number of pages that it filled. Rank 0 keeps as many as the rank with the fewest; the others
-// are free pages again, whose contents do not matter. So no rank promises a page that it may lose
-// before it is used, ranks may share folders or not, and one message and one gather suffice. Pages
-// to be kept need no answer: each step's message names those that the step before it completed
-// (StepData::keyed), and each rank reads them before the step may overwrite them.
+// own tiers, allocates free pages of the KV cache for them, and sends all ranks one message with
+// keys and pages (StepKind::kRestore). Each rank, rank 0 included, reads its shares in this order
+// into the given pages, up to the first share that it does not have or that is damaged, and answers
+// with the number of pages that it filled. Rank 0 uses as many as the rank with the fewest filled;
+// the others are free pages again, whose contents do not matter. So no rank offers a page that it
+// may lose before its use, ranks may share folders or not, and one message and one gather suffice.
+// Pages to be kept need no answer: each step's message names the pages that the previous step
+// completed (StepData::keyed), and each rank reads them before the step may overwrite them.
 //
 // Bits. Keys include all on which the bits of a page depend: the model's fingerprint, the Programs,
 // shares and device identities of all ranks, the types of sums on the wire, and the
@@ -38,10 +38,10 @@ namespace weft::engine {
 
 class RankPages {
   public:
-    // Opens the tiers of `job`. Null: the job asks for none. Errors: those of FolderStore::Open.
+    // Opens the tiers of `job`. Null: the job requests none. Errors: as FolderStore::Open.
     static Result<std::unique_ptr<RankPages>> Open(const Job& job);
 
-    // The values whose pages and slots are kept. Call it whenever the Program changes. shard:
+    // Sets the values whose pages and slots are kept. Call it whenever the Program changes. shard:
     // distinguishes this rank's share. executable must outlive its use.
     void Use(backend::Executable& executable, int64_t page_tokens, const Sha256Digest& shard);
 
@@ -49,14 +49,14 @@ class RankPages {
     int64_t Leading(std::span<const PageKey> keys);
     bool HasState(const PageKey& key);
     // Keeps shares of pages that are in the device's memory, or notes their use. Pages of one text
-    // are in its order: the first ones then count as used last, because the others have no use
-    // without them. Errors: those of the device.
+    // are in its order: the first pages then count as used last, because the later ones are useless
+    // without them. Errors: the device's errors.
     Status Save(std::span<const KeyedPage> pages);
-    // Fills pages in order, up to the first that this rank does not have; returns their number.
-    // progress: increases with each page. Errors: those of the device.
+    // Fills pages in order, up to the first that this rank does not have; returns the number of
+    // filled pages. progress: increases with each page. Errors: the device's errors.
     Result<int64_t> Restore(std::span<const KeyedPage> pages, std::atomic<int64_t>& progress);
 
-    // Slots (slot_file.h). What happened with this rank's file: its bytes, or why it failed.
+    // Slots (slot_file.h). The outcome of this rank's file: its bytes, or why it failed.
     struct SlotOutcome {
         int64_t bytes = 0;
         std::optional<Error> error{};
@@ -66,9 +66,9 @@ class RankPages {
     int64_t SizeSlot(std::span<const KeyedPage> pages, SlotHead& head) const;
     // Writes this rank's file of `name` with shares of pages that are in the device's memory, and
     // perhaps of the state after them. host_bytes: SizeSlot of all ranks of this host, whose files
-    // share a folder and replace those of an older save together. kOutOfMemory in the outcome: the
-    // files would exceed Job::slot_disk, or those of one API key (a folder in Job::slot_dir) half
-    // of it. Errors: those of the device.
+    // share a folder and together replace the files of an older save. kOutOfMemory in the outcome:
+    // the files would exceed Job::slot_disk, or those of one API key (a folder in Job::slot_dir)
+    // half of it. Errors: the device's errors.
     Result<SlotOutcome> SaveSlot(const std::string& name, int rank, int64_t host_bytes,
                                  const SlotHead& head, std::span<const KeyedPage> pages,
                                  std::atomic<int64_t>& progress);
@@ -118,7 +118,7 @@ class RankPages {
     backend::Executable* executable_ = nullptr;
     Sha256Digest shard_{};
     Share pages_, states_;
-    std::vector<std::byte> run_;  // a share on its way to the device
+    std::vector<std::byte> run_;  // a share in transit to the device
 };
 
 }  // namespace weft::engine

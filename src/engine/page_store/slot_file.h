@@ -3,7 +3,8 @@
 // Each rank writes its shares into its own file of --slot-save-path: NAME on rank 0, NAME.rank1 on
 // rank 1, and so on. The files of one save belong together (SlotHead::set) and need nothing else,
 // so they can be moved to another host. Pages are kept by their position in the text, not by their
-// keys: the files have no owner, and whoever may restore a name gets its pages under his own keys.
+// keys: the files have no owner, and a client that restores a name gets its pages under its own
+// keys.
 //
 // Layout, little-endian: a header (magic, format, CRC-32C of all up to the pages, SlotHead's
 // fields), the tokens, a CRC-32C of each page and of the state, the pages, the state of the
@@ -42,12 +43,11 @@ struct SlotHead {
 // Bytes of the file with this head.
 int64_t SlotFileBytes(const SlotHead& head);
 
-// Whether the name of a request is safe as that of a file. Its folder, if any, is part of the name.
+// Whether the name in a request (with its folder, if any) is safe as a file name.
 bool IsSlotName(std::string_view name);
 
 // Writes a file; Finish() gives it its name. read: fills `entries`, of which the first is entry
-// `first`: a page or, after the last page, the state; an error of it is returned. Errors: those of
-// OutputFile.
+// `first`: a page or, after the last page, the state; its error is returned. Errors: as OutputFile.
 using ReadEntries = std::function<Status(int64_t first, std::span<std::vector<std::byte>> entries)>;
 Result<OutputFile> WriteSlotFile(const std::string& path, const SlotHead& head,
                                  const ReadEntries& read);
@@ -76,7 +76,7 @@ class SlotFile {
     int64_t first_byte_ = 0;  // of the first page
 };
 
-// The restored files of a rank, as a tier that takes no pages.
+// The restored files of a rank, as a tier to which no pages can be added.
 class SlotFiles final : public PageStore {
   public:
     static constexpr size_t kMostFiles = 64;  // then the oldest is forgotten
