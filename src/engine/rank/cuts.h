@@ -1,4 +1,4 @@
-// Cuts of the tokens that may be drawn, beside those of weigh.h.
+// Cuts of the tokens that may be drawn, in addition to weigh.h.
 // Sources: typical sampling (Meister et al. 2022, "Locally Typical Sampling"); top-n-sigma (Tang et
 // al. 2024, "Not All Logits Are You Need"); XTC (p-e-w, "Exclude Top Choices",
 // text-generation-webui pull request 6335). Details as in llama.cpp.
@@ -21,14 +21,14 @@ struct Typical {
     uint32_t index;
 };
 
-// Sets `indices` to those of the tokens whose information is nearest to the entropy and which
+// Sets `indices` to the indices of the tokens whose information is nearest to the entropy and which
 // together have more than `share` of the weight, ascending; at least one. weights: of `values` at
 // scale 1. buffer: its content does not matter.
 void FindTypical(std::span<const float> values, float best, const Weights& weights, double share,
                  std::vector<Typical>& buffer, std::vector<uint32_t>& indices);
 
-// Sets `indices` to those of the tokens without the top choices, which have at least `threshold` of
-// the weight: only the least likely top choice is kept. weights: of `values` at scale 1.
+// Sets `indices` to all tokens without the top choices, which have at least `threshold` of the
+// weight; only the least likely top choice is kept. weights: of `values` at scale 1.
 void FindWithoutTopChoices(std::span<const float> values, const Weights& weights, double threshold,
                            std::vector<uint32_t>& indices);
 

@@ -32,7 +32,7 @@ backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int thre
 int LocalRankOf(const cluster::Cluster& cluster, std::string_view devices);
 
 // Memory needs of a rank: device_bytes from the device's `pool`, and host_bytes for the process.
-// name: the device's. host_free: free memory of a host whose device has its own memory; 0: unknown.
+// host_free: free memory of a host whose device has its own memory; 0: unknown.
 std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::MemoryPool& pool,
                                              const std::string& name, uint64_t device_bytes,
                                              uint64_t host_bytes, uint64_t host_free);

@@ -1,4 +1,4 @@
-// How often each expert of a model was used, kept from job to job: which experts are worth memory.
+// Stores from job to job how often each expert was used, to choose the experts in memory.
 //
 // A file for each model is in Weft's cache folder. It is JSON:
 //     {"version": 1, "layers": {"3": [12.5, 0, ...], ...}}      by layer and expert
@@ -25,8 +25,8 @@ using ExpertCounts = std::map<int64_t, std::vector<float>>;  // by layer, then b
 std::string ExpertUsePath(const std::string& fingerprint);
 // {}: there is no such file, or it is damaged.
 ExpertCounts LoadExpertUse(const std::string& path);
-// Replaces the file. The counts of experts that `counts` does not have stay as they are.
-// first_expert: the model's number of the first expert in `counts`. Errors: those of ReplaceFile.
+// Replaces the file. The counts of experts that `counts` does not have stay unchanged.
+// first_expert: the model's number of the first expert in `counts`. Errors: as ReplaceFile.
 Status SaveExpertUse(const std::string& path, const ExpertCounts& counts, int64_t first_expert = 0);
 
 // The counts of a rank's experts, and the uses of its stacks. first_expert: the model's number of

@@ -16,7 +16,7 @@ namespace weft::engine {
 Status CheckExperts(std::string_view experts);
 
 // The host's ops of a job for a model. With Job::weights_on_drive, the host computes all experts
-// unless the job places them. Errors: those of CheckExperts; kUsage (the job places
+// unless the job places them. Errors: as CheckExperts; kUsage (the job places
 // experts, and the model has none).
 Result<program::HostOps> HostOpsOf(const Job& job, const model::Hyper& hyper);
 

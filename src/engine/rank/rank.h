@@ -47,8 +47,8 @@ class RankPages;
 class Rank {
   public:
     // `cluster` must outlive the Rank. source: the open model (weight_stream.h); null: Make opens
-    // job.model. device: that of another Rank in this process, so that both take turns on one team
-    // of threads; null: the Rank opens a device. If shard borders move, only rank 0 logs it.
+    // job.model. device: the device of another Rank in this process, so that both take turns on one
+    // team of threads; null: the Rank opens a device. If shard borders move, only rank 0 logs it.
     static Result<std::unique_ptr<Rank>> Make(
         const Job& job, cluster::Cluster& cluster,
         std::unique_ptr<model_files::ModelSource> source = nullptr,
@@ -57,11 +57,11 @@ class Rank {
     // Collective. After an error it may be called again, in another epoch.
     Status Enter();
     // Replaces Enter on a host that may join (examine.h): checks device and memory as far as
-    // possible without the other ranks. identities: those of the ranks' devices, by rank; empty:
-    // unknown. freed_bytes: memory that ranks of this host would free before the host joins.
+    // possible without the other ranks. identities: the identities of the ranks' devices, by rank;
+    // empty: unknown. freed_bytes: memory that ranks of this host would free before the host joins.
     Status CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes);
-    // The hash of the model's header, the identities of model and adapters, and those of all ranks'
-    // devices (empty if they are not compared). Valid after Enter.
+    // The hash of the model's header, the identities of model and adapters, and the identities of
+    // all ranks' devices (empty if they are not compared). Valid after Enter.
     const std::string& fingerprint() const { return fingerprint_; }
     const ModelIdentity& identity() const { return identity_; }
     const std::vector<std::string>& identities() const { return identities_; }
@@ -82,8 +82,8 @@ class Rank {
     // ops, Hand sends their result to the next stage, and Collect receives the last stage's result.
     // With as many steps in flight as stages, call in this order: Compute(next), Collect(oldest),
     // Hand(next). This order cannot deadlock. When all later stages wait to send, and the last one
-    // waits for rank 0, the second stage has read all steps but the next one and has room for it.
-    // Rank 0 takes the oldest result before it sends more.
+    // waits for rank 0, the second stage has read all steps but the next one, which then fits into
+    // its window. Rank 0 receives the oldest result before it sends more.
     bool pipelined() const;
     Status Compute(const StepData& step);
     Status Hand(const StepData& step);
@@ -116,8 +116,8 @@ class Rank {
     Status SavePages(int64_t step_number, std::vector<KeyedPage> pages);
     // Rank 0: all ranks fill these pages. Returns the number of first pages that all ranks filled.
     Result<int64_t> RestorePages(int64_t step_number, std::vector<KeyedPage> pages);
-    // Rank 0: slots (page_store/slot_file.h; rank_slots.cc). What all ranks did: the bytes of all
-    // files, or the first rank's error.
+    // Rank 0: slots (page_store/slot_file.h; rank_slots.cc). The outcome of all ranks: the bytes of
+    // all files, or the first rank's error.
     struct SlotResult {
         int64_t bytes = 0;
         std::optional<Error> error{};
@@ -126,8 +126,8 @@ class Rank {
     Result<SlotResult> SaveSlot(int64_t step_number, const std::string& name,
                                 std::vector<int32_t> tokens, int32_t adapter,
                                 std::vector<KeyedPage> pages);
-    // The head of a file, if its pages are those of this job. Errors: those of SlotFile; kUsage:
-    // another job's file.
+    // The head of a file, if its pages belong to this job. Errors: as SlotFile; kUsage: another
+    // job's file.
     Result<SlotHead> ReadSlot(const std::string& name) const;
     // Keeps what the file has by the keys of `pages`.
     Result<SlotResult> LoadSlot(int64_t step_number, const std::string& name, const SlotHead& head,
@@ -252,7 +252,7 @@ class Rank {
     // The self-test (run_self_test.cc).
     Status RunSelfTest(const std::string& model);
     // The recorded result of a job with one rank. The record comes from the same kind of device as
-    // that of rank device_of; -1: there is no record.
+    // the device of rank device_of; -1: there is no record.
     struct DeviceRecord {
         SelfTestRecord of_one{};
         int device_of = -1;
@@ -293,7 +293,7 @@ class Rank {
     Job job_;
     struct {
         int64_t ctx = 0, kv_tokens = 0;
-    } largest_;  // sizes of the cache, as the job asks for them
+    } largest_;  // sizes of the cache, as the job requests them
     cluster::Cluster& cluster_;
     std::unique_ptr<model_files::ModelSource> source_;
     model::Hyper hyper_;

@@ -22,7 +22,7 @@ inline constexpr uint64_t kRankBytes = uint64_t{64} << 20;
 // Types of the KV cache: job.kv_dtype, or f32 for reference kernels.
 KvTypes KvTypesOf(const Job& job);
 // Errors: kUnsupported (a head size is not a multiple of its type's block; the types differ, but
-// the model has one cache for keys and values). name: the model's, for the message.
+// the model has one cache for keys and values). name: the model's name, for the message.
 Status CheckKvTypes(const model::Hyper& hyper, const KvTypes& types, const std::string& name);
 
 model::BuildOptions BuildOptionsOf(const Job& job, const model::Layout& layout,

@@ -8,8 +8,8 @@
 //     WEFT_TRY(runner->Finish());                         // ends all ranks, gathers reports
 //
 // The caller decides what the steps compute: answers (engine.h), or logits and timings (measure.h).
-// Errors: those of the ranks, as Cluster::ReportFailure returns them. A caller that gives up passes
-// its error to Fail. ClusterOptions::stop ends the work with kCancelled, even with one rank.
+// Errors: those of the ranks, as Cluster::ReportFailure returns them. A caller that cannot continue
+// passes its error to Fail. ClusterOptions::stop ends the work with kCancelled, even with one rank.
 // Thread: one caller, the main thread (cluster.h).
 #pragma once
 
@@ -39,7 +39,7 @@ Status CheckVocabulary(std::span<const int32_t> tokens, int64_t vocab);
 
 class StepRunner {
   public:
-    // tokenizer: the model's, if the caller has already read it; else null.
+    // tokenizer: the model's tokenizer, if the caller has already read it; else null.
     static Result<std::unique_ptr<StepRunner>> Start(
         const cluster::ClusterOptions& options, Job job,
         std::unique_ptr<tokenizer::Tokenizer> tokenizer = nullptr);
@@ -51,7 +51,7 @@ class StepRunner {
     const Job& job() const { return job_; }
     // The current layout.
     const model::Layout& layout() const { return rank_->layout(); }
-    // As Rank::SetIdle. Does nothing if a recovery has failed and left no rank.
+    // As Rank::SetIdle. Does nothing if there is no rank after a failed recovery.
     void SetIdle(bool idle) {
         if (rank_ != nullptr) rank_->SetIdle(idle);
     }
@@ -60,7 +60,7 @@ class StepRunner {
 
     // The next step before Run, the last step after it. Run increases its number.
     StepData& step() { return step_; }
-    // Runs the step on all ranks. Errors: kCancelled if the user asked to stop; those of the ranks.
+    // Runs the step on all ranks. Errors: kCancelled (a stop request); the ranks' errors.
     Status Run();
     // Recovers from the loss of a rank. On success, the ranks are ready again, with empty KV
     // caches. Errors: as engine::Recover; the job has then ended, and there may be no rank().

@@ -18,7 +18,7 @@ struct Drawn {
     GeneratedToken said;
 };
 
-// Log-probabilities of the token and of the `count` likeliest tokens. Errors: those of CheckBest.
+// Log-probabilities of the token and of the `count` likeliest tokens. Errors: as CheckBest.
 Result<GeneratedToken> ChancesOf(std::span<const float> logits, int32_t token, int count,
                                  Weights& weights);
 

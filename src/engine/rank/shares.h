@@ -37,8 +37,8 @@ struct SpeedTrial {
     // weights. May be null.
     std::function<Status(const std::function<Status()>& compute_piece)> then{};
 };
-// Takes about 100 MiB of device memory and half a second, besides `then`. Errors: the device's,
-// those of the trial's functions.
+// Takes about 100 MiB of device memory and half a second, besides `then`. Errors: errors of the
+// device and of the trial's functions.
 Result<RankSpeed> MeasureSpeed(backend::Device& device, DType weights, const SpeedTrial& trial);
 
 // Shares for model::MakeLayout, in the order of ranks. Empty means even shares: no rank is a tenth

@@ -6,8 +6,8 @@
 // The logits travel from the last stage to rank 0 in one message with one answer per row. If a
 // row's answer is not all logits, the row is undefined in the Program's value on rank 0, and Find
 // returns the answer.
-// Errors: those of links; kCorrupt: an invalid answer, or a value without one row for each request.
-// Thread: one caller.
+// Errors: errors of links; kCorrupt: an invalid answer, or a value without one row for each
+// request. Thread: one caller.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class StepLinks final : public backend::StageLinks {
   public:
     explicit StepLinks(coll::Comm& comm) : comm_(comm), sampler_(SamplerOptions()) {}
 
-    // The next logits sent to rank 0 have one row for each of `asks`. Call it on both ranks.
-    // Without asks, all logits of all rows are sent.
+    // The next logits sent to rank 0 have one row for each of `asks`. Call it on both ranks. If
+    // `asks` is empty, all logits of all rows are sent.
     void Expect(std::span<const RowRequest> asks) { asks_.assign(asks.begin(), asks.end()); }
     Status Send(std::span<const std::byte> data, int peer, const net::OpTag& tag) override;
     Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) override;

@@ -4,9 +4,9 @@
 // message to the next stage, before the rows of the step. So a stage that is several steps late
 // delays the stage before it, but not rank 0, which may have to receive older results meanwhile.
 // The message has a fixed size if the step fits (as a decode step of a few sequences does), so a
-// step costs one broadcast; the rest of a longer step follows in a second message. Layout: Head,
-// then tokens, positions, output rows, page copies, asks, sequences with their adapters, state
-// slots and pages, keyed pages, the name's bytes in whole words, all 32-bit.
+// step costs one broadcast; the remaining part of a longer step follows in a second message.
+// Layout: Head, then tokens, positions, output rows, page copies, asks, sequences with their
+// adapters, state slots and pages, keyed pages, the name's bytes in whole words, all 32-bit.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ enum class StepKind : int32_t {
     kGuessOn,  // run the head again; row i follows output row i of its last run. A DFlash head
                // drafts blocks: the last token of each sequence and mask tokens
     kSave,     // save `keyed` pages without a step
-    kRestore,  // fill `keyed` pages with what is kept of them
+    kRestore,  // fill `keyed` pages with their kept contents
     // Slots (rank_slots.cc). The first entry of `keyed` has the key SlotHead::set.
     kSaveSlot,  // save the other entries of `keyed` in the file `name`
     kLoadSlot,  // keep the entries of the file `name` by the keys of the other entries of `keyed`
@@ -92,7 +92,7 @@ class StepChannel {
     StepChannel(coll::Comm* world, Route route)
         : world_(world), route_(std::move(route)), by_stages_(true) {}
     Status Send(const StepData& step);
-    // Receives and forwards the next step. Errors: those of the links; kCorrupt: an invalid
+    // Receives and forwards the next step. Errors: errors of the links; kCorrupt: an invalid
     // message.
     Status Receive(StepData& step);
 

@@ -26,9 +26,9 @@ Result<backend::SumWire> ParseSumWire(std::string_view name);
 Status CheckSumWire(backend::SumWire asked, const backend::DeviceInfo& device,
                     std::string_view flag = "--allreduce-dtype");
 
-// The type of the next epoch's job: the choice of `auto` stays, except float64 where a rank may
-// move to a device without it (--device auto). asked: of the job; chosen: by the last epoch;
-// devices: as in Job::device.
+// The type of the next epoch's job: the choice of `auto` stays, except float64 if a rank may move
+// to a device without float64 (--device auto). asked: the job's type; chosen: the type of the last
+// epoch; devices: as in Job::device.
 backend::SumWire KeptWire(backend::SumWire asked, backend::SumWire chosen,
                           std::string_view devices);
 
@@ -51,8 +51,8 @@ SumWires AutoSumWires(bool float64_reductions, bool submits, double bytes_per_s)
 SumWires AutoSumWires(const backend::DeviceInfo& device, bool several_hosts,
                       const coll::Tuning& tuning);
 
-// Rows of a prompt of at least this many tokens are sent as --prompt-allreduce-dtype says. The
-// number depends on the request only, so other requests do not change an answer.
+// Rows of a prompt of at least this many tokens are sent in the type of --prompt-allreduce-dtype.
+// The number depends on the request only, so other requests do not change an answer.
 inline constexpr int64_t kLeastNarrowPrompt = 128;
 inline int64_t NarrowTokens(int64_t prompt) {
     return prompt < kLeastNarrowPrompt ? 0 : prompt;

@@ -5,8 +5,8 @@
 // tensors that a Program is made from) travels over the control connections, and the other ranks
 // make their Program from it. While loading, each rank
 // requests one piece of a tensor after another over the links of the world group. Rank 0 answers
-// the ranks in turn, on another thread than the one on which it loads its own shard. Ranks check
-// the data as they would check a file: rank 0 is authenticated, but may have a bug.
+// the ranks in turn, on a separate thread, while it loads its own shard. Ranks check the data as
+// they would check a file: rank 0 is authenticated, but may have a bug.
 // Errors: a read error on rank 0 ends the job on all ranks; a lost peer is an error of the links.
 #pragma once
 
@@ -55,12 +55,12 @@ class StreamedSource : public model_files::ModelSource {
     std::unique_ptr<model_files::Metadata> meta_;
     std::vector<model_files::TensorInfo> tensors_;
     std::unordered_map<std::string_view, size_t> index_;
-    std::unordered_map<size_t, std::vector<uint8_t>> held_;  // tensors that came with the header
+    std::unordered_map<size_t, std::vector<uint8_t>> held_;  // tensors that arrived with the header
     mutable std::mutex mutex_;                               // guards world_
     coll::Comm* world_ = nullptr;
 };
 
-// The header of `source`, which StreamedSource::Parse reads. Errors: those of Fingerprint.
+// The header of `source`, which StreamedSource::Parse reads. Errors: as Fingerprint.
 Result<std::string> StreamHeader(const model_files::ModelSource& source);
 
 // Collective, once per epoch: rank 0 opens the model (and its adapters) and sends the header to
@@ -68,9 +68,9 @@ Result<std::string> StreamHeader(const model_files::ModelSource& source);
 Result<std::unique_ptr<model_files::ModelSource>> OpenStreamed(const Job& job,
                                                                cluster::Cluster& cluster);
 
-// Rank 0: serves every other rank of `world` until each has said that it is done, or `stop` is set.
-// Adds the number of sent bytes to fed_bytes. Errors: kCorrupt (a request outside its tensor),
-// those of ReadRows and of the links.
+// Rank 0: serves every other rank of `world` until each has reported that it is done, or `stop` is
+// set. Adds the number of sent bytes to fed_bytes. Errors: kCorrupt (a request outside its tensor),
+// errors of ReadRows and of the links.
 Status StreamWeights(coll::Comm& world, const model_files::ModelSource& source,
                      const std::atomic<bool>& stop, std::atomic<uint64_t>& fed_bytes);
 

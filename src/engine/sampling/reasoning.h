@@ -10,7 +10,7 @@
 
 namespace weft::engine {
 
-// How a request's answer may begin with reasoning. `end` empty: it has none.
+// How a request's answer may begin with reasoning. `end` empty: the answer has no reasoning.
 struct Reasoning {
     // Texts around the reasoning. `end_rest`: the reasoning ends at the first `end_rest` after
     // `end`; empty: with `end`.

@@ -1,8 +1,8 @@
 // Sampling: draws the next token from a row of logits.
 //
 // Order, as in llama.cpp: bias, forbidden tokens, penalties, DRY, top-n-sigma, top-k, typical,
-// top-p, min-p, XTC, temperature, draw. temperature <= 0 means: the token with the largest logit
-// that is left; among equal logits, the lowest id. Sources: top-k (Fan et al. 2018), nucleus
+// top-p, min-p, XTC, temperature, draw. temperature <= 0 means: the remaining token with the
+// largest logit; among equal logits, the lowest id. Sources: top-k (Fan et al. 2018), nucleus
 // sampling (Holtzman et al. 2020), min-p (Nguyen et al. 2024), repetition penalty (Keskar et al.
 // 2019), DRY (dry.h), the others (cuts.h); Judge: speculative sampling (Leviathan et al. 2023,
 // "Fast Inference from Transformers via Speculative Decoding"; Chen et al. 2023).
@@ -57,7 +57,7 @@ struct SamplerOptions {
     int64_t min_tokens = 0;
 
     bool xtc() const { return xtc_probability > 0 && xtc_threshold <= 0.5f; }
-    // Whether the best token may be left out.
+    // Whether the most likely token may be excluded.
     bool reorders() const { return typical_p < 1 || xtc(); }
 };
 
@@ -147,7 +147,7 @@ class Sampler {
     bool greedy() const {
         return (options_.temperature <= 0 && !options_.reorders()) || options_.top_k == 1;
     }
-    // Whether no random number chooses among the tokens that are left.
+    // Whether no random number chooses among the remaining tokens.
     bool takes_best() const { return options_.temperature <= 0 || options_.top_k == 1; }
     Status Select(const LogitsRow& logits, const SampleContext& context);
     Status SelectTopK(const LogitsRow& logits, const SampleContext& context);

@@ -1,5 +1,5 @@
-// Values for sampling options that a request does not set: Weft's defaults, or those of the model's
-// file (model_files/sampling.h). Also shows sampling options as text.
+// Values for sampling options that a request does not set: Weft's defaults, or the defaults of the
+// model's file (model_files/sampling.h). Also shows sampling options as text.
 #pragma once
 
 #include <cstdint>

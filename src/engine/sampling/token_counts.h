@@ -1,6 +1,6 @@
 // TokenCounts: how often each token occurs in the last part of a text that grows.
 //
-// A sampler counts once per drawn token, so counts are carried along: Set counts only the tokens
+// A sampler counts once per drawn token, so counts are kept between calls: Set counts only tokens
 // that differ from the last call's, and otherwise compares memory. Thread: one caller.
 #pragma once
 
@@ -21,7 +21,7 @@ class TokenCounts {
     void Set(std::span<const int32_t> text, size_t begin);
     // One entry per distinct token, in any order.
     const std::vector<Entry>& entries() const { return entries_; }
-    // Tokens that entered or left so far.
+    // Number of tokens that were added or removed so far.
     int64_t changes() const { return changes_; }
 
   private:

@@ -28,7 +28,7 @@ class Weights {
     double total_ = 0;
 };
 
-// Sets `indices` to those of the values that are `least` or more, ascending.
+// Sets `indices` to the indices of the values that are `least` or more, ascending.
 void FindAtLeast(std::span<const float> values, float least, std::vector<uint32_t>& indices);
 
 // The cut of top-p: the likeliest tokens that together have a share of the total weight.
@@ -36,8 +36,8 @@ class TopPCut {
   public:
     // weights: of `values` at scale 1. share: more than 0. At least one token stays.
     void Set(std::span<const float> values, const Weights& weights, double share);
-    // Keeps says whether a value stays. Call it with each value of at least least(), in the order
-    // of the indices.
+    // Keeps returns whether a value stays. Call it with each value of at least least(), in the
+    // order of the indices.
     float least() const { return least_; }
     bool Keeps(float value) { return value > least_ || ties_-- > 0; }
 
