@@ -35,17 +35,17 @@ Result<Terms> DecodeTerms(const std::string& bytes);
 // Call on rank 0 once all ranks are ready. Gives the terms to the cluster, if hosts may join it.
 Status SendTerms(Rank& rank);
 
-// The terms that say which files `source` has. identity: as far as it is known.
+// The terms that identify the files of `source`. identity: as far as it is known.
 Result<Terms> TermsOf(const model_files::ModelSource& source, const ModelIdentity& identity);
-// Whether `source` on this host is rank 0's: all bytes of its files, which are read unless the
+// Whether `source` equals rank 0's: compares all bytes of its files, which are read unless the
 // cache has their sums (model_files/content.h), or rank 0 has the same copy. The ranks compare the
-// parts of partial files. advice: of the error's text. Errors: kDenied; those of ReadContent.
+// parts of partial files. advice: for the error. Errors: kDenied; as ReadContent.
 Status CheckCopy(const model_files::ModelSource& source, const Terms& terms,
                  const std::string& advice);
 
-// Runs the checks on the worker that wants to join. Errors: those of Rank::Make on this host;
-// kDenied (the worker has a different model); kUsage (the worker's device does not compute the same
-// bits as those of its tensor group, or as those of all ranks, which are alike); kOutOfMemory.
+// Runs the checks on the worker that wants to join. Errors: as Rank::Make on this host; kDenied
+// (the worker has a different model); kUsage (the worker's device does not compute the same bits as
+// its tensor group's, or as all ranks' if these are alike); kOutOfMemory.
 Status Examine(const cluster::JoinRequest& request);
 
 }  // namespace weft::engine

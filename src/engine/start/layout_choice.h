@@ -33,8 +33,8 @@ bool MeasuresLayouts(const Job& job, cluster::Cluster& cluster);
 // are three hosts or more.
 bool MayLackLinks(const Job& job, cluster::Cluster& cluster);
 
-// The data links for the layout of `job` (JSON), for ClusterOptions::links_of. A layout that is
-// still open needs those of a pipeline.
+// The data links for the layout of `job` (JSON), for ClusterOptions::links_of. A layout that is not
+// chosen yet needs the links of a pipeline.
 cluster::LinkNeeds LinksOf(const std::string& job, int ranks);
 // Bytes of the windows of a rank's links, if the job names this layout. local: all ranks are on one
 // machine.

@@ -33,7 +33,7 @@ Result<Perplexity> ScoreText(StepRunner& runner, std::string_view text, int64_t 
 
 // TimePrompts: seconds of prefill, for `count` prompt tokens (random ids) of each of `seqs`
 // sequences and an empty cache. TimeTokens: seconds of `count` decode steps with one token of each
-// of `seqs` sequences, from position `depth` on. The KV cache must have room for all tokens.
+// of `seqs` sequences, from position `depth` on. The KV cache must be large enough for all tokens.
 Result<double> TimePrompts(StepRunner& runner, int64_t seqs, int64_t count);
 Result<double> TimeTokens(StepRunner& runner, int64_t seqs, int64_t count, int64_t depth);
 

@@ -20,14 +20,14 @@ namespace weft::engine {
 
 class ScoreCache {
   public:
-    // The cache has room for the scores of about `tokens` tokens.
+    // The cache holds the scores of about `tokens` tokens.
     explicit ScoreCache(int64_t tokens);
 
     // Appends the known scores of tokens[have], tokens[have + 1], ..., each with the `best`
     // likeliest tokens. have: at least 1, because the first token has no score.
     void Find(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t have, int best,
               std::vector<GeneratedToken>& scores);
-    // Stores `scores`: those of tokens[1] to the last token, each with the `best` likeliest tokens.
+    // Stores the scores of tokens[1] to the last, each with the `best` likeliest tokens.
     void Keep(const PrefixSpace& space, std::span<const int32_t> tokens, int best,
               std::span<const GeneratedToken> scores);
     // Changes when Keep has stored scores. Until then, Find finds nothing new.

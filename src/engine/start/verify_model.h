@@ -21,10 +21,10 @@ struct VerifyOptions {
 
 // Collective, after the ranks loaded their shards. The files that several ranks see as the same
 // unchanged ones (model_files::CopyId) are one copy. If there are several copies, or the identity
-// is needed, one rank of each copy reads what the loading did not read, unless the sums are in the
-// cache; then all ranks compare the copies. Ends the hashing of the files' reads. ticks: grows
-// while this rank reads. Thread: reads on all cores of the process. Errors: kDenied: the copies
-// differ; those of model_files::ReadContent.
+// is needed, one rank of each copy reads the bytes that were not read while loading, unless the
+// sums are in the cache; then all ranks compare the copies. From then on, reads of the files are no
+// longer hashed. ticks: grows while this rank reads. Thread: reads on all cores of the process.
+// Errors: kDenied: the copies differ; as model_files::ReadContent.
 Result<ModelIdentity> AgreeOnModel(cluster::Cluster& cluster,
                                    const model_files::ModelSource& source,
                                    const VerifyOptions& options, std::atomic<int64_t>& ticks);
