@@ -22,9 +22,9 @@ struct Reach {
     Cabling cables;
 };
 
-// Asks the workers of `known` hosts, and those of further hosts that they name, for their
-// neighbors. own_name: of this host. Takes until the deadline at most; leaves out workers that do
-// not answer.
+// Queries the workers of `known` hosts, and the workers of further hosts that they name, for their
+// neighbors. own_name: the name of this host. Returns by the deadline, without workers that do not
+// answer.
 Reach ReachBeyond(const std::vector<FoundHost>& known, const std::string& own_name,
                   const Bytes& key, const Deadline& deadline);
 

@@ -50,8 +50,8 @@ Result<ClusterFile> ReadClusterFile(const std::string& cluster);
 // text stays, comments included; otherwise comments are lost. Errors: kIo.
 Status WriteClusterFile(const std::string& cluster, const ClusterFile& file);
 
-// The lock of the cluster's file: take it before ReadClusterFile, keep it until after
-// WriteClusterFile. Errors: those of PathsOf and FileLock.
+// The lock of the cluster's file: lock it before ReadClusterFile, release it after
+// WriteClusterFile. Errors: as PathsOf and FileLock.
 Result<FileLock> LockClusterFile(const std::string& cluster);
 
 // Writes a key that only this user may read, unless the file exists; creates missing folders.

@@ -1,13 +1,13 @@
 // Discovery: a thread that finds the cluster's other hosts on every cable. It announces this host,
-// or only asks which hosts are there if this one does not serve, and listens to the announcements
+// or only queries the present hosts if this host does not serve, and listens to the announcements
 // of others.
 //
 // It joins new interfaces within a second, and leaves those that disappear. For each interface and
 // second, it accepts a limited number of packets before it checks their authentication code (HMAC),
-// and sends a limited number of answers. An answer is a beacon, which echoes first the senders that
-// wait for one. Each host sends its answer a little later than the others, so that the answers of
-// hundreds of hosts fit into the receive buffer. A host that stops says so; a host that dies
-// disappears after kLostMs.
+// and sends a limited number of answers. An answer is a beacon; it first echoes the senders that
+// wait for an answer. Each host sends its answer a little later than the others, so that the
+// answers of hundreds of hosts fit into the receive buffer. A host that stops announces it; a host
+// that dies disappears after kLostMs.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ namespace weft::fleet {
 // Times between the first beacons of a process; kBeaconMs from then on.
 inline constexpr std::array<int64_t, 4> kFirstTicksMs = {100, 200, 300, 400};
 inline constexpr int kMostAnswersASecond = 20;  // per interface
-// Delay of the answers of `host`, where it hears so many hosts: they share one millisecond each.
+// Delay of the answers of `host` if it receives beacons of so many hosts: one millisecond per host.
 inline int64_t AnswerDelayMs(uint64_t host, size_t hosts_heard) {
     return static_cast<int64_t>(host % (hosts_heard + 1));
 }
@@ -37,7 +37,7 @@ inline int64_t AnswerDelayMs(uint64_t host, size_t hosts_heard) {
 struct SelfFacts {
     std::string name, device;
     uint64_t memory_bytes = 0;
-    uint16_t port = 0;  // port of its worker; 0: this host does not serve, and only asks
+    uint16_t port = 0;  // port of its worker; 0: this host does not serve, and only queries
 };
 // This host's name in beacons, derived from the system's host name.
 std::string OwnName();

@@ -41,7 +41,7 @@ enum class PacketKind : uint8_t {
     kLeaves = 3,  // this host ends
 };
 
-// A cable on which the sender hears another host.
+// A cable on which the sender receives another host's beacons.
 struct Cable {
     uint64_t peer = 0;
     std::string interface, peer_interface;
@@ -55,7 +55,7 @@ struct DiscoveryPacket {
     uint64_t host = 0;      // random, per process
     uint64_t sequence = 0;  // grows with each beacon of the process
     uint64_t nonce = 0;     // of this interface
-    uint16_t port = 0;      // TCP port of its worker; 0: the host only asks
+    uint16_t port = 0;      // TCP port of its worker; 0: the host only queries
     // An older program's beacon has neither commit nor protocol hash.
     cluster::Build build{};
     std::string name;

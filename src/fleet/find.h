@@ -14,7 +14,7 @@
 namespace weft::fleet {
 
 // Time for hosts to answer. A few milliseconds suffice on a quiet cable; an interface that comes up
-// when the command starts needs more.
+// when the command starts needs more time.
 inline constexpr int64_t kAskMs = 1500;
 
 struct FoundHost {
@@ -53,7 +53,7 @@ Chosen ChooseHosts(const ClusterFile& file, const Hearing& hearing);
 // Checks that this host has the cluster's key. Errors: kNotFound, with the command that makes one.
 Status CheckHasKey(const std::string& cluster, const ClusterFile& file);
 
-// Asks on every cable for hosts, for kAskMs. Errors: those of CheckHasKey and of the key file.
+// Queries hosts on every cable, for kAskMs. Errors: as CheckHasKey; errors of the key file.
 Result<Hearing> QueryHosts(const std::string& cluster, const ClusterFile& file,
                            const SelfFacts& self);
 
@@ -61,8 +61,8 @@ Result<Hearing> QueryHosts(const std::string& cluster, const ClusterFile& file,
 // to wait for hosts that do not answer yet; 0: kAskMs. needed: hosts to use if the file names none.
 // missing: on kTimeout, receives the hosts that were not found. beyond: whether to use hosts that
 // are on no cable of this host (beyond.h). Errors: kNotFound (no key: no such cluster), kTimeout
-// (no host, or not all; says which, which interfaces were asked, and which hosts have another key),
-// those of the file.
+// (no host, or not all; names the missing hosts, the interfaces that were queried, and hosts with
+// another key), errors of the file.
 Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& key_file,
                                  int64_t wait_ms, const std::vector<std::string>& needed = {},
                                  std::vector<std::string>* missing = nullptr, bool beyond = false);

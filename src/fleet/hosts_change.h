@@ -20,8 +20,8 @@ struct AddedHost {
     UpKind up = UpKind::kSystemd;
 };
 // Copies the program and the key to the host, starts `weft up` there, and adds the host to the
-// cluster's file. Makes the key first if the cluster has none. ssh: USER@HOST or HOST. Errors:
-// those of ProbeHost, CopyProgram and StartUp; kUnsupported (another CPU architecture).
+// cluster's file. Creates the key first if the cluster has none. ssh: USER@HOST or HOST. Errors: as
+// ProbeHost, CopyProgram and StartUp; kUnsupported (another CPU architecture).
 Result<AddedHost> AddHost(const std::string& cluster, const std::string& ssh,
                           const ChangeNotice& notice);
 
@@ -31,8 +31,8 @@ struct RemovedHost {
     // address.
     std::optional<Result<bool>> stopped;
 };
-// Removes the host from the cluster's file, then stops `weft up` there. name: of the host, or its
-// ssh address. Errors: kNotFound; those of the file.
+// Removes the host from the cluster's file, then stops `weft up` there. name: the host's name or
+// its ssh address. Errors: kNotFound; errors of the file.
 Result<RemovedHost> RemoveHost(const std::string& cluster, const std::string& name);
 
 }  // namespace weft::fleet

@@ -4,7 +4,7 @@
 // arXiv:0901.4016): 88 random bits from the kernel, and 8 bits of their SHA-256, which detect a
 // mistyped word. The text itself is the content of the key file. An attacker can test keys offline
 // against recorded beacons, so a shorter phrase would need a password-authenticated key exchange
-// (PAKE). This phrase takes 2^88 trials.
+// (PAKE). Guessing this phrase takes 2^88 trials.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ inline constexpr size_t kKeyWords = 6;
 // "bizol-ganup-kivat-sotud-famir-lubos".
 std::string NewKeyPhrase();
 // Parses typed words in any case, separated by spaces or hyphens. Errors: kUsage: names an invalid
-// word, or gives the number of words, or says that a word is mistyped.
+// word, or states the number of words, or that a word is mistyped.
 Result<std::string> ParseKeyPhrase(const std::vector<std::string>& typed);
 // Whether a key has this form, so that a user can type it.
 bool IsKeyPhrase(const std::string& key);

@@ -2,13 +2,14 @@
 //
 // A host is present once one of its beacons echoes a nonce that this process recently sent on the
 // interface on which the beacon arrives. The echo proves that the host has the key, is alive, and
-// hears this host. An old recorded beacon lacks this echo. A beacon that is sent again while its
-// echo is still valid has a known sequence number, so it is rejected. All tables are bounded. If a
-// sender's beacons can't be read (a stranger), the roster keeps only its address.
+// receives this host's beacons. An old recorded beacon lacks this echo. A beacon that is sent again
+// while its echo is still valid has a known sequence number, so it is rejected. All tables are
+// bounded. If a sender's beacons can't be read (a stranger), the roster keeps only its address.
 //
-// A beacon has places for kMostEchoes echoes. If a host hears more hosts than that on an interface,
-// it echoes them in turn: first those whose nonce it has not echoed for the longest time. So a host
-// that is heard stays present for as many beacons as three turns of the sender take (EchoMs).
+// A beacon has at most kMostEchoes echoes. If a host receives beacons of more hosts on an
+// interface, it echoes them in turn, first those whose nonce it has not echoed for the longest
+// time. So a host whose beacons arrive stays present for as many beacons as three turns of the
+// sender take (EchoMs).
 //
 // The roster uses no socket and no clock (now_ns comes from the caller). Thread: one.
 #pragma once
@@ -71,8 +72,8 @@ class Roster {
     // Hosts that this host heard on the interface before its last beacon, present or not.
     size_t CountOn(const std::string& interface) const;
 
-    // Takes a beacon with a valid HMAC. Returns true if the beacon's sender asks, or is not known
-    // to hear this host, and therefore needs an answer.
+    // Takes a beacon with a valid HMAC. Returns true if the beacon's sender queries, or may not
+    // receive this host's beacons, and therefore needs an answer.
     bool Hear(const DiscoveryPacket& packet, const std::string& interface,
               const std::string& address, int64_t now_ns);
     // Notes a stranger and returns it. Returns null if the sender is already known, or there are
@@ -83,7 +84,7 @@ class Roster {
 
     // Hosts that are present now and serve, sorted by name.
     std::vector<Peer> Peers(int64_t now_ns) const;
-    // Whether a host was left out lately because kMostHosts others are present.
+    // Whether a host was ignored lately because kMostHosts others are present.
     bool IsFull(int64_t now_ns) const;
     const std::vector<Stranger>& strangers() const { return strangers_; }
 
