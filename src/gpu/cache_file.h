@@ -18,12 +18,12 @@ namespace weft::gpu {
 // Empty if the file is missing or damaged.
 std::vector<std::byte> ReadCacheFile(const std::string& path);
 // Creates missing folders. Deletes files with the same extension that have
-// not been read or written for the longest time, until those of the folder have at most
-// `most_bytes`. Errors: those of OutputFile, but no error if another process is writing the file.
+// not been read or written for the longest time, until these files have at most `most_bytes`.
+// Errors: as OutputFile, but no error if another process is writing the file.
 inline constexpr uint64_t kMostCacheBytes = 1ull << 28;
 Status WriteCacheFile(const std::string& path, std::span<const std::byte> data,
                       uint64_t most_bytes = kMostCacheBytes);
-// Logs the first failure that a device's kernels have; `told` is the device's.
+// Logs only the first failure of a device's kernels; `told` belongs to the device.
 void WarnNotStored(const Status& written, std::atomic<bool>& told);
 
 }  // namespace weft::gpu

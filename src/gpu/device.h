@@ -69,7 +69,7 @@ struct Description {
     std::string driver;       // "radv Mesa 25.2.3": VkPhysicalDeviceDriverProperties
     std::string api_version;  // "1.4.305"
     // PCI address, "0000:c1:00.0", by which a card's devices of several APIs are recognized; "" if
-    // the driver does not say.
+    // the driver does not report it.
     std::string pci;
     uint32_t vendor_id = 0, device_id = 0, driver_version = 0;
     std::vector<Heap> heaps;
@@ -82,7 +82,7 @@ struct Description {
     std::array<uint32_t, 3> most_groups{};           // most workgroups of a Run in x, y, z; 65,535
                                                      // on some devices
     bool integer_dot = false;                        // dot products of packed int8
-    bool fast_integer_dot = false;  // the driver says that the GPU has hardware for these
+    bool fast_integer_dot = false;  // the driver reports that the GPU has hardware for these
                                     // products
     bool float16 = false;  // float16 arithmetic, and other features of kernels for matrix units
     bool cooperative_matrix = false;  // matrix units with a size that kernels support
@@ -130,8 +130,8 @@ class Buffer {
 
     uint64_t address() const { return address_; }
     uint64_t size_bytes() const { return size_; }
-    // The buffer's address on the host; null if the host can't access the buffer. What the host
-    // writes is visible to commands that are submitted afterward. What kernels write is visible to
+    // The buffer's address on the host; null if the host can't access the buffer. Writes of the
+    // host are visible to commands that are submitted afterward. Writes of kernels are visible to
     // the host after Wait.
     std::byte* host() const { return host_; }
     const Held* held() const { return held_.get(); }
@@ -191,7 +191,7 @@ class Commands {
     // Records time i of the submission: the time at which all earlier commands are done. i is below
     // kMostTimes.
     virtual void Time(uint32_t i) = 0;
-    // Ends the recording. What the commands write to host memory is visible to the host after Wait.
+    // Ends the recording. Writes of the commands to host memory are visible to the host after Wait.
     virtual Status End() = 0;
 };
 inline constexpr uint32_t kMostTimes = 4096;

@@ -1,6 +1,6 @@
 // The variables by which a user of CUDA and HIP chooses GPUs (CUDA_VISIBLE_DEVICES,
 // HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES), and their effect on Vulkan's devices. Batch systems
-// set them on machines that several users share, and Vulkan does not know them.
+// set them on machines that several users share, and Vulkan does not read them.
 //
 // Thread: any; as getenv.
 #pragma once

@@ -39,8 +39,8 @@ struct Core {
     std::vector<Heap> Heaps();
     Result<Handle> TakeEvent(bool timed);
     // Ends a submission by an event taken before it: all work given to the stream so far is
-    // submission `submitted` + 1. places: what the submission takes of the driver's queue. After an
-    // error, nobody knows when that work is done.
+    // submission `submitted` + 1. places: the entries of the driver's queue that the submission
+    // uses. After an error, the end of that work is unknown.
     Status EndSubmission(Handle event, size_t places);
     // The sum of `places` of the submissions that Done() has not counted.
     size_t QueuedPlaces();
@@ -114,8 +114,8 @@ class Compiler {
         std::vector<std::byte> file;  // for Calls::LoadModule
         bool kept = false;            // whether it was read from the folder
     };
-    // option: one more of the compiler's; null: none. fresh: compiles even if the folder has the
-    // kernel.
+    // option: an additional option of the compiler; null: none. fresh: compiles even if the folder
+    // has the kernel.
     Result<Compiled> Compile(const spirv::Text& text, const char* option, bool fresh = false);
 
   private:

@@ -1,6 +1,6 @@
 // The definitions of 16 x 16 matrices of a subgroup in the text of a kernel: float16 times float16,
-// summed in float32. An invocation holds kEach elements of a matrix; the layout is that of the
-// target's matrix instruction:
+// summed in float32. An invocation holds kEach elements of a matrix; the layout is the layout of
+// the target's matrix instruction:
 //
 //     gfx908 to gfx950  MFMA 16x16x16, 64 lanes
 //     gfx11             WMMA 16x16x16, 32 lanes; both halves of the lanes hold all of A and B

@@ -1,7 +1,7 @@
 // The SPIR-V of one kernel, parsed: types, constants with specialization applied, decorations,
 // variables, and the blocks of its only function.
 //
-// The words of the request must outlive the Module. Ids are those of the SPIR-V.
+// The words of the request must outlive the Module. Ids are the ids of the SPIR-V.
 #pragma once
 
 #include <cstdint>

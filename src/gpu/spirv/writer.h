@@ -4,7 +4,7 @@
 // Every value of SPIR-V has a C++ variable v<id>. A pointer into device memory is a number, the
 // address. Any other pointer is the text of an lvalue and has no variable.
 //
-// Errors: both keep the first one, and go on.
+// Errors: both store the first error, and continue.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ class Expressions {
     // Statements for an instruction that is not control flow. `declare`: whether it declares its
     // variable; otherwise the variable exists already.
     std::string Statement(const Instruction& instruction, bool declare);
-    // The statements that follow are those of another block.
+    // The following statements belong to another block.
     void BeginBlock() { made_.clear(); }
     // The text replaces v<id> for an lvalue or an input.
     void SetText(Id id, std::string text) { text_[id] = std::move(text); }

@@ -8,7 +8,7 @@
 #include "gpu/vulkan/loader.h"
 
 // Declarations of VK_KHR_cooperative_matrix, which headers before 1.3.255 lack. The names and
-// values are those of the Vulkan registry.
+// values are taken from the Vulkan registry.
 #ifndef VK_KHR_cooperative_matrix
 #define VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME "VK_KHR_cooperative_matrix"
 constexpr auto VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR =
@@ -42,7 +42,7 @@ using PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR =
 
 namespace weft::gpu {
 
-// Which of the extensions that Weft uses a device has.
+// The extensions that a device has, of all extensions that Weft uses.
 struct Extensions {
     bool subgroup_size_control = false;
     bool integer_dot_product = false;
