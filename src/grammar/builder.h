@@ -41,7 +41,7 @@ struct TextBudget {
     uint64_t steps = 1 << 22;
     // States of one regular expression (GrammarBuilder::StatesOf): the limit, and the most so far.
     uint64_t limit_states = UINT64_MAX, most_states = 0;
-    // Takes `wanted` steps, or all remaining steps if there are fewer. Returns false if no steps
+    // Consumes `wanted` steps, or all remaining steps if there are fewer. Returns false if no steps
     // are left.
     bool Spend(uint64_t wanted) {
         steps = wanted <= steps ? steps - wanted : 0;

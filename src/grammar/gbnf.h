@@ -19,7 +19,7 @@ namespace weft::grammar {
 
 inline constexpr size_t kMostGbnfBytes = 1 << 20;
 
-// Errors: kUsage with line and column, and those of GrammarBuilder::Build.
+// Errors: kUsage with line and column; as GrammarBuilder::Build.
 Result<GrammarPtr> GrammarFromGbnf(std::string_view text, const CompileLimits& limits = {});
 
 }  // namespace weft::grammar

@@ -1,8 +1,8 @@
 // A compiled grammar: the set of texts allowed in a constrained generation.
 //
 // Made from GBNF, JSON schema or a regular expression (gbnf.h, json_schema.h, regex_grammar.h), or
-// with a GrammarBuilder (builder.h). A Matcher (matcher.h) tells which tokens may come next. Texts
-// are UTF-8; matching works on bytes.
+// with a GrammarBuilder (builder.h). A Matcher (matcher.h) computes which tokens may come next.
+// Texts are UTF-8; matching works on bytes.
 //
 // Representation: one automaton per rule. States have byte edges and calls of other rules; a call
 // runs the other rule's automaton and continues at a given state. Within a rule, edges are

@@ -1,9 +1,9 @@
 // Decimal numbers between bounds, in JSON without an exponent.
 //
-// A number may have as many decimals as the bounds have: at least 6, at most 12. Where an excluded
-// bound has more than 9 digits before the point, numbers as long have fewer decimals, 15 digits in
-// total, so that rounding to a double cannot move them to the bound. A bound with more digits than
-// such a number is rounded into the range.
+// A number may have as many decimals as the bounds have: at least 6, at most 12. If an excluded
+// bound has more than 9 digits before the point, numbers of that length have fewer decimals, 15
+// digits in total, so that rounding to a double cannot move them to the bound. A bound with more
+// digits than such a number is rounded into the range.
 #pragma once
 
 #include <optional>

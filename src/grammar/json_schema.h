@@ -2,7 +2,7 @@
 // object.
 //
 // docs/structured.md lists the keywords. Every text that the grammar accepts is valid for the
-// schema. Where a schema is more permissive than useful, the grammar is narrower:
+// schema. In these cases, the grammar accepts fewer texts than the schema:
 // - properties come in the schema's order;
 // - absent `additionalProperties` count as false if there are `properties` (as in llama.cpp), else
 //   as true;
@@ -71,7 +71,7 @@ struct CallText {
 bool IsPlainName(std::string_view name);
 
 // Accepts one of `calls`, with arguments as JSON, or as pairs if `pairs` is set. If `otherwise` is
-// given, also accepts JSON for its schema without its surrounding text. Errors: those of
+// given, also accepts JSON for its schema without its surrounding text. Errors: as
 // GrammarFromJsonSchema, and kUnsupported or kUsage if arguments cannot be written as pairs: they
 // are not an object whose members have plain names, a string has a pattern, or an enumerated string
 // contains text that may end it.

@@ -47,7 +47,7 @@ class Matcher {
     // % 32 of bits[t / 32] is token t. `bits` has at least mask_words() words; further words are
     // zeroed.
     // kUnsupported: no token is possible (the vocabulary lacks required bytes), or the grammar is
-    // too ambiguous here; the message says which.
+    // too ambiguous here; the message states which.
     // steps: if given, incremented by the steps taken, about 20 ns each.
     Status Allowed(std::span<uint32_t> bits, uint64_t* steps = nullptr) const;
     // Advances by one token. kUsage: the token is not allowed; the state is unchanged.

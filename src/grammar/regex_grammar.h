@@ -4,7 +4,7 @@
 // \xHH \uHHHH \u{H...} and escaped punctuation. \d and \w are ASCII; \s is Unicode's white space; .
 // excludes the line ends U+000A, U+000D, U+2028 and U+2029.
 //
-// ^ and $ may stand at the ends of the expression and of its alternatives. After the ^ of an
+// ^ and $ may be at the ends of the expression and of its alternatives. After the ^ of an
 // expression without alternatives, look-aheads (?=...) and (?!...) are allowed.
 //
 // Rejected with a specific error: other look-ahead, look-behind, back-references, word boundaries,

@@ -16,7 +16,7 @@
 
 namespace weft::grammar {
 
-// Work left for the schemas of a request or of a grammar, which share it.
+// The remaining budget of work, which all schemas of a request or of a grammar share.
 struct MergeBudget {
     static constexpr size_t kTextNodeBytes = 64;  // bytes of a text that count as a node
 

@@ -14,8 +14,8 @@ class SchemaTexts {
   public:
     // If the restrictions cannot be combined, pattern takes precedence over format, and format over
     // lengths. Beside a pattern, an unknown format is ignored: format is only an annotation (draft
-    // 2020-12, format-annotation). A format is left out if no text matches both; `leniency`
-    // decides, except for "time", which clients combine so.
+    // 2020-12, format-annotation). If no text matches both, `leniency` decides whether the format
+    // is ignored. "time" is always ignored then, because clients combine it with such patterns.
     static Result<SchemaTexts> Read(const Schema& schema, const std::string& path,
                                     const Leniency& leniency, TextBudget& budget);
 
@@ -44,7 +44,7 @@ class SchemaTexts {
 
     std::vector<Rule> rules_;  // all of them apply
     uint32_t least_ = 0, most_ = kNoLimit;
-    // intersection of all, if more than one expression is needed
+    // intersection of all expressions, if there are several
     std::optional<TextAutomaton> texts_;
 };
 

@@ -13,8 +13,8 @@ namespace weft::grammar {
 // JSON schema's names of types without "integer", which is a "number".
 using TypeNames = std::set<std::string, std::less<>>;
 
-// The types that a valid object's properties may have; all types if the schema does not say, or if
-// it cannot be read within the budget. "": other properties, if the schema restricts them.
+// The types that a valid object's properties may have; all types if the schema does not restrict
+// them or exceeds the budget. "": other properties, if the schema restricts them.
 std::map<std::string, TypeNames, std::less<>> PropertyTypes(const Schema& schema,
                                                             MergeBudget& budget);
 

@@ -45,7 +45,7 @@ class TextAutomaton {
     TextAutomaton Not() const;  // all other byte strings
     bool Empty() const { return states_.empty(); }
 
-    // An expression that matches these texts. json_string: the texts stand in a JSON string, so
+    // An expression that matches these texts. json_string: the texts are in a JSON string, so
     // characters that JSON escapes match in escaped form.
     GrammarBuilder::Expr Written(bool json_string, GrammarBuilder& builder) const;
 
