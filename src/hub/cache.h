@@ -42,14 +42,14 @@ bool HasBlob(const std::string& repo_folder, const RepoFile& file);
 // Whether the snapshot holds the content itself instead of a link, as on file systems without
 // symbolic links.
 bool HasCopy(const std::string& folder, const std::string& commit, const RepoFile& file);
-// Makes snapshots/COMMIT/PATH of `folder` (a repository's, or its ShardFolder) a link to `content`,
-// atomically. On a file system without symbolic links, that path becomes the content itself, as in
-// huggingface_hub: moved if `is_new` (just downloaded), else copied. Errors: kUnsupported if links
-// are not available and the content is a partial file.
+// Makes snapshots/COMMIT/PATH of `folder` (the folder of a repository, or its ShardFolder) a link
+// to `content`, atomically. On a file system without symbolic links, that path becomes the content
+// itself, as in huggingface_hub: moved if `is_new` (just downloaded), else copied. Errors:
+// kUnsupported if links are not available and the content is a partial file.
 Status LinkBlob(const std::string& folder, const std::string& commit, const RepoFile& file,
                 const std::string& content, bool is_new);
-// Gives a complete partial file its name in blobs/, and removes its note. What `pull --shard`
-// linked to the partial file is there at all times. The file's lock must be held.
+// Renames a complete partial file to its name in blobs/, and removes its note. Links of
+// `pull --shard` to the partial file stay valid at all times. The file's lock must be held.
 Status CompletePart(const std::string& repo_folder, const RepoFile& file);
 // Writes `commit` to refs/REVISION, atomically. Does nothing if the revision is a commit.
 Status WriteRef(const std::string& folder, const RepoSpec& spec, const std::string& commit);
@@ -81,11 +81,11 @@ std::vector<RepoFile> FilesIn(const std::string& snapshot,
 void NoteUnread(const std::string& folder, std::vector<std::string>* unread);
 
 // Finds the GGUF file or folder in the cache that a MODEL argument starting with "hf:" names. Uses
-// no network. If only shards of the model are there, returns their folder, whose files are partial.
-// If the revision's last commit lacks the model, because something else of the repository was
-// downloaded later, takes it from the newest other snapshot that has it and that no ref names.
-// older: receives a sentence that says so. Errors: kNotFound says how to pull it, and which similar
-// models are there; kUsage if several files match; kIo if the cache can't be read.
+// no network. If the cache has only shards of the model, returns their folder, whose files are
+// partial. If the revision's last commit lacks the model, because other files of the repository
+// were downloaded later, uses the newest other snapshot that has it and that no ref names. older:
+// receives a sentence about this. Errors: kNotFound states how to pull it, and names similar models
+// in the cache; kUsage if several files match; kIo if the cache can't be read.
 Result<std::string> FindCached(const Config& config, const RepoSpec& spec,
                                std::string* older = nullptr);
 // As above, with the user's settings; logs the sentence.

@@ -7,8 +7,8 @@
 //     other names              files with the split as a word in their path, such as SPLIT.jsonl,
 //                              data/SPLIT/x.csv; for `train`, all files if none names a split
 //
-// Without `configs:`, a configuration is a folder, as in refs/convert/parquet. Of files in several
-// formats, the most frequent format is taken. A data set that a program makes (NAME.py) is refused.
+// Without `configs:`, a configuration is a folder, as in refs/convert/parquet. Of several formats,
+// the most frequent one is used. A data set that a program generates (NAME.py) is refused.
 #pragma once
 
 #include <string_view>

@@ -18,7 +18,7 @@ void InitCurl();
 class CurlHandle {
   public:
     // take: called with each part of a response's body; false ends the request.
-    // ca_file: trusted certificates; empty: the system's.
+    // ca_file: trusted certificates; empty: the system's certificates.
     CurlHandle(std::function<bool(std::string_view)> take, int64_t connect_ms,
                const std::string& ca_file);
     ~CurlHandle();

@@ -1,4 +1,4 @@
-// Which files hold the records of a data set, by their names.
+// Recognizes the files with the records of a data set by their names.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,7 @@
 //
 // After a lost connection, a stall, status 429 or 5xx, requests are retried with growing delays and
 // not before Retry-After. The download fails when a connection fails ten times in a row without a
-// byte, or when less than 1 KiB/s came within config.timeout_ms.
+// byte, or when less than 1 KiB/s arrived within config.timeout_ms.
 //
 // While the calling thread hashes the file or writes it to the disk, it updates the partial file's
 // modification time, by which other programs see that it works (cache.h: BlobLock).
@@ -35,7 +35,7 @@ namespace weft::hub {
 
 struct Downloaded {
     uint64_t fetched_bytes = 0;  // transferred over the network
-    uint64_t resumed_bytes = 0;  // kept from an earlier run
+    uint64_t resumed_bytes = 0;  // stored by an earlier run
     bool is_whole = false;       // complete and verified
 };
 
@@ -44,10 +44,10 @@ struct Downloaded {
 using OnProgress = std::function<void(uint64_t there_bytes, uint64_t fetched_bytes)>;
 
 // Downloads `file` from `url` to `part_path` and verifies it. The caller holds the file's lock, and
-// gives a whole file its name (CompletePart), which removes the note, at part_path + ".json".
-// wanted: only these ranges of the file; null: all of it. Errors: kCancelled (keeps partial file
-// and note), kCorrupt (wrong hash or size; removes both), kTimeout, kDenied, kNotFound, kIo;
-// kUnsupported if the server does not support ranges and `wanted` is given.
+// renames a whole file (CompletePart), which also removes the note at part_path + ".json". wanted:
+// only these ranges of the file; null: all of it. Errors: kCancelled (keeps partial file and note),
+// kCorrupt (wrong hash or size; removes both), kTimeout, kDenied, kNotFound, kIo; kUnsupported if
+// the server does not support ranges and `wanted` is given.
 Result<Downloaded> Download(const Config& config, const std::string& url, const RepoFile& file,
                             const std::string& part_path, const OnProgress& on_progress,
                             const RangeSet* wanted = nullptr);

@@ -5,7 +5,7 @@
 // to this machine. TLS certificates are always verified.
 //
 // Every wait is bounded: connecting by connect_ms, a transfer slower than 1 KiB/s by stall_ms, and
-// everything ends within 100 ms of Config::stop. Errors tell whether a retry may help.
+// everything ends within 100 ms of Config::stop. Errors state whether a retry may help.
 #pragma once
 
 #include <cstdint>
@@ -86,7 +86,7 @@ Status Pause(const Config& config, int64_t ms, const std::atomic<bool>* stop = n
 // connections do not retry simultaneously.
 int64_t BackoffMs(int attempt);
 
-// Percent-encodes all but letters, digits and "-._~" (and '/' if keep_slashes).
+// Percent-encodes all characters except letters, digits and "-._~" (and '/' if keep_slashes).
 std::string UrlText(std::string_view text, bool keep_slashes);
 bool SameOrigin(const std::string& a, const std::string& b);
 

@@ -34,8 +34,7 @@ struct CachedModel {
 };
 
 // All models, in alphabetical order. A missing folder counts as empty. Errors: kIo if the cache
-// folder can't be read. Unreadable entries below it are left out; `unread` receives a line for
-// each.
+// folder can't be read. Unreadable entries below it are skipped; `unread` receives a line for each.
 Result<std::vector<CachedModel>> ListCached(const Config& config,
                                             std::vector<std::string>* unread = nullptr);
 

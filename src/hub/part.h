@@ -5,9 +5,9 @@
 // reads. Readers get the ranges from HeldRanges.
 //
 // The partial file is sparse and has the full size. The note lists the ranges that are present, the
-// content's hash, and the server's ETag. If the note does not match, the download starts anew. The
-// names of both differ from those of huggingface_hub, which would take a full-size file named
-// HASH.incomplete for a complete one.
+// content's hash, and the server's ETag. If the note does not match, the download starts anew. Both
+// files have other names than huggingface_hub's, which would treat a full-size file named
+// HASH.incomplete as complete.
 #pragma once
 
 #include <cstdint>

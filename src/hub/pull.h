@@ -35,7 +35,7 @@ struct Pulled {
     // data set.
     std::string path;
     std::vector<PulledFile> files;
-    // For a shard, total_bytes counts the shard only.
+    // For a shard, total_bytes counts only the shard.
     uint64_t total_bytes = 0, fetched_bytes = 0;
     double seconds = 0;
 };
@@ -65,7 +65,7 @@ struct ShardRanges {
 using PlanShard = std::function<Result<ShardRanges>(const std::string& model)>;
 inline constexpr uint64_t kShardHeadBytes = 1 << 20;
 
-// Errors: Pull's, and those of `plan`, before any weights are downloaded.
+// Errors: as Pull; errors of `plan`, before any weights are downloaded.
 Result<Pulled> PullShard(const Config& config, const RepoSpec& spec, const PlanShard& plan,
                          const OnPull& on_state);
 

@@ -52,6 +52,7 @@ struct Config {
     std::string token;                                // sent only to the endpoint's origin
     std::string cache;                                // the folder shared with huggingface_hub
     std::string ca_file, ca_folder;                   // trusted certificates; empty: the system's
+                                                      // certificates
     int connections = 8;                              // per file
     int64_t connect_ms = 10'000;
     int64_t stall_ms = 20'000;     // a connection slower than 1 KiB/s for this long is closed
