@@ -121,7 +121,7 @@ inline constexpr int64_t kSlotGroup = 64;
 // One layer's K or V cache: pages of `page_tokens` positions. A page holds
 // [kv_heads][page_tokens] rows of head_dim elements of dtype (a float type, or a block type of
 // cache_blocks.h). If positions share a row, page_tokens counts rows.
-// In a V cache, rows are stored as they are. In a K cache, the rows of each kSlotGroup slots are
+// In a V cache, rows are stored unchanged. In a K cache, the rows of each kSlotGroup slots are
 // transposed, so that a dim of consecutive keys can be loaded as a vector, and the keys are read in
 // the order of memory. Floats: [head_dim][64]. Blocks: for each block of 32 dims, each f16 number
 // of a block as [64] numbers, then each byte of a block as [64] bytes.

@@ -55,10 +55,9 @@ struct RouteArgs {
 };
 void Route(const RouteArgs& args, int part, int parts);
 
-// Slot row * used + k stands for the k-th expert that a row chose. The plan lists the slots whose
-// expert this rank has, sorted by expert, then by slot: entries [begin[e], begin[e + 1]) of `slots`
-// are those of expert first_expert + e. Values with a row for each slot have their rows in this
-// order.
+// Slot row * used + k is the k-th expert that a row chose. The plan lists the slots whose expert
+// this rank has, sorted by expert, then by slot: entries [begin[e], begin[e + 1]) of `slots` belong
+// to expert first_expert + e. Values with a row for each slot have their rows in this order.
 struct ExpertPlan {
     int32_t* begin = nullptr;  // [count + 1]
     int32_t* slots = nullptr;  // [rows * used]

@@ -3,10 +3,10 @@
 // The reference table (kernels/reference) defines every result in scalar float32, and all other
 // tables are tested against it. The code of the other tables is in vector/. It is compiled once per
 // instruction set (vector/set.h), with the vector classes of avx2/, avx512/, neon/ or i8mm/. The
-// AMX table is that of AVX-512 with other products (amx/), and the AVX-VNNI table is that of AVX2
-// with other products of quantized weights (avxvnni/). AVX2, AVX-VNNI, NEON and i8mm give the same
-// bits. Products of quantized weights have the same bits on every level except the reference. All
-// kernels are plain functions: no allocation, no lock, no state.
+// AMX table is the AVX-512 table with other products (amx/), and the AVX-VNNI table is the AVX2
+// table with other products of quantized weights (avxvnni/). AVX2, AVX-VNNI, NEON and i8mm give the
+// same bits. Products of quantized weights have the same bits on every level except the reference.
+// All kernels are plain functions: no allocation, no lock, no state.
 #pragma once
 
 #include "hw/cpu.h"

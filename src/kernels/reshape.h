@@ -13,7 +13,7 @@ namespace weft::kernels::weight_tiles {
 
 inline constexpr int kWidestBlock = 256;
 
-// Types whose packed block layout differs from the file's.
+// Types whose packed block layout differs from the layout in the file.
 template <DType kType>
 constexpr bool kReshaped =
     kType == DType::kQ4_K || kType == DType::kQ5_K || kType == DType::kIQ4_XS ||
@@ -46,8 +46,8 @@ inline void NarrowScales(const std::byte* wide, size_t rest, std::byte* block) {
     std::memcpy(block + 16, wide + 20, rest);
 }
 
-// IQ4_XS: the file's block has f16 d, then eight 6-bit scales (32 stands for zero): their upper two
-// bits in a u16 and their lower four bits in 4 bytes.
+// IQ4_XS: the file's block has f16 d, then eight 6-bit scales (32 means zero): their upper two bits
+// in a u16 and their lower four bits in 4 bytes.
 inline void WidenIq4Xs(const std::byte* block, std::byte* wide) {
     std::memcpy(wide, block, 2);
     uint16_t high;
@@ -85,8 +85,8 @@ void MoveFifthBits(std::byte* at) {
 }
 
 // Q3_K: the file's block has 32 bytes of third bits, 64 bytes of bit pairs, 12 bytes of 16 scales
-// (32 stands for zero) and f16 d. Converts it to d, the scales as int8, and three times 32 bytes
-// (a, b, c of weight_tiles.h).
+// (32 means zero) and f16 d. Converts it to d, the scales as int8, and three times 32 bytes (a, b,
+// c of weight_tiles.h).
 inline void WidenQ3K(const std::byte* block, std::byte* wide) {
     std::memcpy(wide, block + 108, 2);
     for (int s = 0; s < 16; ++s) {

@@ -3,7 +3,7 @@
 // A strip is 16 rows, with its blocks in k order. A packed block interleaves the blocks of the 16
 // rows, so that each vector lane has data of one row: each field of the file's block (4-byte groups
 // of quants, f16 scales, ...) becomes [count][16 rows] elements, in the order of the table in
-// weight_tiles.cc. The packed bytes are those of the file, with these exceptions: the 6-bit
+// weight_tiles.cc. The packed bytes equal the bytes of the file, with these exceptions: the 6-bit
 // sub-scales (and minima) of Q3_K, Q4_K, Q5_K and IQ4_XS become bytes (+3.6, 2.8, 2.3, 1.5 %); the
 // fifth bits of Q5_0 and Q5_1 and the codes of Q3_K are reordered; the base-3 digits of TQ1_0
 // become the bit pairs of TQ2_0 (+22 %):

@@ -1,6 +1,6 @@
 // Quantized weights times int8 activations with tiles, for any Decoder (decode.h): the loops.
 //
-// The activations of a chunk of tokens stay in L2 while a pass goes through the columns of four
+// The activations of a chunk of tokens stay in L2 while a pass processes the columns of four
 // strips, 256 columns at a time. The columns are decoded once for all tokens of the chunk. The work
 // is divided into steps of up to 16 tokens and two dot products of 32 (or 16) columns. In each
 // step, tiles compute the dot products of one strip, while the dot products of the previous strip
@@ -115,8 +115,8 @@ class Int8Tiles {
         }
     };
 
-    // Dot products of one strip that must still be added: those of `pair`, for the tile of tokens
-    // whose activations begin at x.
+    // Dot products of one strip that must still be added: the dot products of `pair`, for the tile
+    // of tokens whose activations begin at x.
     struct Piece {
         Pair pair;
         int64_t s, slot, unit;

@@ -4,9 +4,9 @@
 //
 // With quantized weights, the dot product of 32 columns is computed in integers, and the float
 // results are added in the same order as in avx512/. So all CPU levels (CpuLevel) give the same
-// bits. Products of few tokens, whose time is that of reading the weights, use the kernels of
-// avx512/. Products with BF16 weights use tiles for any number of tokens, so the order of their
-// sums is always that of the tile instruction.
+// bits. Products of few tokens, whose time is the time of reading the weights, use the kernels of
+// avx512/. Products with BF16 weights use tiles for any number of tokens, so their sums always have
+// the order of the tile instruction.
 #pragma once
 
 #include "kernels/vector/set.h"

@@ -59,8 +59,8 @@ template <int kC, int kA, int kB>
 WEFT_TILE void TimesInt8() {
     __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
 }
-// float c[m][n] += the sum over k of BF16 a[m][k] * b[k / 2][n][k % 2]. The terms of even k and
-// those of odd k are summed separately, by fused multiply-adds. The two sums are added, and the
+// float c[m][n] += the sum over k of BF16 a[m][k] * b[k / 2][n][k % 2]. The terms of even k and the
+// terms of odd k are summed separately, by fused multiply-adds. The two sums are added, and the
 // result is added to c. Denormals are treated as zeros.
 template <int kC, int kA, int kB>
 WEFT_TILE void TimesBF16() {

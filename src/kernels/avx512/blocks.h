@@ -151,7 +151,7 @@ using BlockQ4_1 = BlockOf32<DType::kQ4_1>;
 using BlockQ5_0 = BlockOf32<DType::kQ5_0>;
 using BlockQ5_1 = BlockOf32<DType::kQ5_1>;
 
-// Loads the 16 values that nibbles stand for, plus 128, into each 128 bits of the vector.
+// Loads the 16 values that nibbles represent, plus 128, into each 128 bits of the vector.
 WEFT_INLINE __m512i Table(const std::array<int8_t, 16>& values) {
     const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values.data()));
     return _mm512_broadcast_i32x4(_mm_xor_si128(table, _mm_set1_epi8(-128)));

@@ -3,7 +3,7 @@
 // Q2_K and Q3_K have a small integer scale for each 16 columns. The dot products of the two halves
 // of a unit are combined as integers, sc_0 * dot_0 + sc_1 * dot_1, so that floats are added once
 // per 32 columns. For one token, the dot products are multiplied by the scales; for many tokens,
-// the weights are. Both give the same integers.
+// the weights are multiplied by the scales. Both give the same integers.
 #pragma once
 
 #include "kernels/avx512/blocks.h"
@@ -138,7 +138,7 @@ struct BlockQ2_K : OneByHalves<BlockQ2_K> {
 };
 
 // Element 32g + 4i + n of a block is in byte n of the three dwords a, b, c of step i, which hold
-// the codes as weight_tiles.h says. Code 4 stands for zero.
+// the codes as described in weight_tiles.h. Code 4 means zero.
 struct BlockQ3_K {
     static constexpr DType kType = DType::kQ3_K;
     static constexpr int64_t kUnits = 8;
@@ -234,7 +234,7 @@ struct BlockQ3_K {
     }
 };
 
-// TQ2_0, and TQ1_0 that is repacked as TQ2_0. Codes are placed as in Q2_K; code 1 stands for zero.
+// TQ2_0, and TQ1_0 that is repacked as TQ2_0. Codes have the layout of Q2_K; code 1 means zero.
 // There is one scale per block.
 struct BlockTernary : OneByHalves<BlockTernary> {
     static constexpr DType kType = DType::kTQ2_0;

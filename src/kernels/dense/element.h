@@ -13,7 +13,7 @@ namespace weft::kernels::dense {
 // binary16) keeps denormals, and values beyond its range become infinite.
 enum class Element : uint8_t { kF32, kBf16, kF16 };
 
-// A float16 in memory. (uint16_t stands for bfloat16.)
+// A float16 in memory. (uint16_t means bfloat16.)
 struct Half {
     uint16_t bits = 0;
 };

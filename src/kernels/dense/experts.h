@@ -4,7 +4,7 @@
 // k-th expert. A matrix with one row per slot has its rows in the order of an ExpertPlan
 // (kernels/experts.h), that is, sorted by expert: row i belongs to slot plan.slots[i], and rows
 // [plan.begin[e], plan.begin[e + 1]) belong to the rank's e-th expert. Let held be
-// plan.begin[experts]. The first `held` rows are those of experts that the rank has; the rows after
+// plan.begin[experts]. The first `held` rows belong to experts that the rank has; the rows after
 // them are zeros. Kernels read `held` from the plan, so that arguments stay the same between steps.
 //
 // dense/lookup.h explains the calling convention, parts and scratch memory.
@@ -117,7 +117,7 @@ struct ExpertBiasArgs {
 void ExpertBias(const Kernels& kernels, const ExpertBiasArgs& args, int part, int parts);
 
 // db[e] += the sum of the expert's rows of dy. With weights, dy has a row per token, and the sum is
-// that of weights[slot] * dy[token of slot]. Parts divide the columns.
+// the sum of weights[slot] * dy[token of slot]. Parts divide the columns.
 struct ExpertBiasGradArgs {
     ExpertPlan plan;
     int64_t experts = 0, used = 0;
@@ -196,7 +196,7 @@ struct RouteGradArgs {
     float* dfactors = nullptr;       // RouteFactorsGrad: [experts]
 };
 void RouteGrad(const RouteGradArgs& args, int part, int parts);
-// dfactors += those of all rows. Part 0 does all of the work.
+// Adds the addends of all rows to dfactors. Part 0 does all of the work.
 void RouteFactorsGrad(const RouteGradArgs& args, int part, int parts);
 
 // y = x * sigmoid(gate of the row), or times softplus(gate) = log(1 + exp(gate)), or times gate.

@@ -35,10 +35,10 @@ struct TrainedDeltaArgs {
 void TrainedDelta(const Kernels& kernels, const TrainedDeltaArgs& args, int part, int parts);
 
 // The gradients of DeltaRuleArgs' q, k, v, fade, strength and skip. The states are computed again:
-// scratch keeps the state before every kDeltaRows-th row, and those of kDeltaRows rows at a time.
-// The heads of a key head share its gradient. Parts divide the key heads of the sequences; if there
-// are few, also slices of the heads of each. A slice then has its own addends of dq and dk, which
-// DeltaKeysGrad adds up in order.
+// scratch holds the state before every kDeltaRows-th row, and the states of kDeltaRows rows at a
+// time. The heads of a key head share its gradient. Parts divide the key heads of the sequences; if
+// there are few key heads, parts also divide slices of the heads of each key head. Each slice then
+// has its own addends of dq and dk, which DeltaKeysGrad adds up in order.
 inline constexpr int64_t kDeltaRows = 32;
 // The number of slices of a key head.
 int64_t DeltaSlices(const DeltaRuleArgs& rule);

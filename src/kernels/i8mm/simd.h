@@ -1,7 +1,7 @@
 // NEON with products of int8 matrices (FEAT_I8MM): neon/lanes.h, plus the instruction smmla, which
-// multiplies two rows of eight weights by two tokens of eight activations. The sums of smmla are
-// the same integers as those of dot products, so every result has the same bits as with NEON.
-// Included only in files that are compiled for this set.
+// multiplies two rows of eight weights by two tokens of eight activations. The sums of smmla equal
+// the integer sums of dot products, so every result has the same bits as with NEON. Included only
+// in files that are compiled for this set.
 #pragma once
 
 #include "hw/cpu.h"
