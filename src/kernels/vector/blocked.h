@@ -1,6 +1,6 @@
 // The loops of a dense product around a micro-kernel, which computes one tile of C.
 //
-// Micro is that of vector/micro.h or of amx/micro.h:
+// Micro is the class of vector/micro.h or of amx/micro.h:
 //   kRows, kCols   rows and columns of a tile of C
 //   kStep          a panel's depth is rounded up to a multiple of this
 //   kMostDepth     maximum depth of a block of packed panels, a multiple of kStep; but a k of up to
@@ -299,8 +299,8 @@ class Blocked {
         }
     }
 
-    // Multiplies one panel of the passing operand by all held panels. The panel belongs to lane `j`
-    // of the target; from there, `left` lanes are left.
+    // Multiplies one panel of the passing operand by all held panels. The panel begins at lane `j`
+    // of the target; `left` lanes remain from there on.
     void Pass(const Side& held, int64_t count, const std::byte* passing, int64_t j, int64_t left,
               Depths k, Write write) const {
         const bool a_held = &held == &a_;

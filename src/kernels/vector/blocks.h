@@ -11,8 +11,8 @@
 // sums (Simd::kPairSums) or four products to 32-bit sums (Simd::Short). A 16-bit sum has 16
 // products of 32 columns, or 8 of 16. Its result always fits, although it may wrap on the way: at
 // most 16 * 15 * 127 for 4-bit weights, and from the zero point on, 16 * 16 * 127 for 5-bit weights
-// and 8 * 32 * 127 for 6-bit weights. 5-bit weights without a zero point take one, whose products
-// are subtracted at the end.
+// and 8 * 32 * 127 for 6-bit weights. 5-bit weights without a zero point are given one, whose
+// products are subtracted at the end.
 #pragma once
 
 #include <cstdint>
@@ -104,7 +104,7 @@ WEFT_INLINE void DotFiveBits(const std::byte* w, Ints bits, Tokens x, Shorts (&d
     }
 }
 
-// The 32-bit sums of dots that started at from_8, moved left by kLeft bits, without that start.
+// The 32-bit sums of dots that started at from_8, moved left by kLeft bits, minus that start.
 template <int kLeft>
 WEFT_INLINE Ints WithoutStart(Shorts dots, const ActivationBlock& x) {
     return Strip::Sub32(Strip::Whole(dots), Strip::Whole(Strip::StartShort(x.from_8, kLeft)));

@@ -94,7 +94,7 @@ WEFT_INLINE void Dot(const Weights& weights, Tokens x, int offset, Shorts (&dots
 }
 
 // As Dot, for low(i) and for high(i), which are nibbles of the same bytes. The columns of high(i)
-// are 16 columns after those of low(i).
+// are 16 columns after the columns of low(i).
 template <int T, int kCount, bool kSigned = false, typename Low, typename High>
 WEFT_INLINE void DotHalves(const Low& low, const High& high, Tokens x, int offset,
                            Shorts (&dots)[T]) {

@@ -75,7 +75,7 @@ class FlashBlocks {
         return longest;
     }
 
-    // TakeA and TakeB take memory for panels of up to `lanes` lanes (rows of A, columns of B).
+    // TakeA and TakeB allocate memory for panels of up to `lanes` lanes (rows of A, columns of B).
     static Panels TakeA(Carver& carver, int64_t lanes, int64_t depth) {
         const int64_t panel = PanelBytes<Micro>(Micro::kRows, depth);
         const int64_t count = (lanes + Micro::kRows - 1) / Micro::kRows;

@@ -1,6 +1,6 @@
 // Decoders of the codebook types, from one packed block of 16 rows (layouts:
 // kernels/weight_tiles.h) to DecodedUnits: the Grids of decoded.cc. Entries are gathered from the
-// codebooks. The values are those of avx512/grids.h, as int8.
+// codebooks. The values equal those of avx512/grids.h, as int8.
 #pragma once
 
 #include <array>
@@ -287,8 +287,8 @@ struct GridQ6_K {
     void Decode(const std::byte* w, DecodedUnit* units) const {
         for (int half = 0; half < 2; ++half) Groups(w, half, units + 4 * half);
     }
-    // The order of sums is that of BlockQ6_K: in a whole block, the first halves of four units
-    // precede the second halves.
+    // The order of sums is the same as in BlockQ6_K: in a whole block, the first halves of four
+    // units precede the second halves.
     template <int T>
     WEFT_INLINE void Times(const DecodedUnit* units, const Range& range, Tokens x,
                            Floats (&sums)[T]) {

@@ -2,8 +2,8 @@
 //
 // The build compiles vector/*.cc once per instruction set, with the compiler flags of that set and
 // with WEFT_SET defined as its name (cmake/kernels.cmake). All code here is in the namespace of the
-// set, so that the linker never replaces a function of one set by that of another set. Code
-// accesses the set through the class Simd of ../SET/simd.h:
+// set, so that the linker never replaces a function of one set by the same function of another set.
+// Code accesses the set through the class Simd of ../SET/simd.h:
 //   Float     a vector of kLanes floats: 8 or 16. Loads and stores accept float, bfloat16
 //             (uint16_t) and float16 (Half); LoadFirst and StoreFirst handle fewer than kLanes
 //   Wide      the same lanes as doubles
@@ -12,8 +12,8 @@
 // and constants: kRegisters (16 or 32 such vectors), kDots (multiplies pairs of BF16), kMatrices
 // (multiplies two rows by two tokens, dots.h), and with 8 lanes kPairSums (a Short has two 16-bit
 // sums).
-// A set with faster products than those of low_bits.h, grids.h and micro.h (bfloat16) defines
-// WEFT_OWN_PRODUCTS, and has its own low_bits.h, grids.h and units.h.
+// A set with faster products than the products of low_bits.h, grids.h and micro.h (bfloat16)
+// defines WEFT_OWN_PRODUCTS, and has its own low_bits.h, grids.h and units.h.
 //
 // Elements after the last whole vector are computed by the same operations. So the bits of an
 // element do not depend on its position in a vector, nor those of a row on its position in a part.

@@ -8,7 +8,7 @@ namespace weft::kernels::WEFT_SET {
 
 using weight_tiles::ActivationBlock;
 
-// One activation block of each token: x[t] is token t's, and those of x + n are n blocks later.
+// One activation block of each token: x[t] is token t's; x + n is n blocks later.
 struct Tokens {
     const ActivationBlock* first = nullptr;
     int64_t stride = 0;  // in blocks

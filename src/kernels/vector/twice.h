@@ -1,6 +1,6 @@
-// Vectors with a lane for each of the 16 rows of a strip: those of the instruction set, or two of
-// 8 lanes. With two, products use a whole line of weights at once, and load an activation once for
-// 16 rows.
+// Vectors with a lane for each of the 16 rows of a strip: one vector of the instruction set, or two
+// vectors of 8 lanes. With two vectors, products use a whole cache line of weights at once, and
+// load an activation once for 16 rows.
 #pragma once
 
 #include <cstddef>
