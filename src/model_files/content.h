@@ -1,13 +1,13 @@
 // The content of model files: a sum of each 64 MiB (base/byte_sum.h), by which ranks, kept
 // pages and records recognize a model, and which finds copies that differ between hosts.
 //
-// Reads that load weights add to the sums (weight_file.h); ReadContent reads what is missing. The
+// Reads that load weights add to the sums (weight_file.h); ReadContent reads the missing bytes. The
 // sums of whole files are kept in CacheFolder()/content, under the file's device (or the id of its
-// file system), inode, size and times of its last change, so a file is summed once. A file that no
-// other machine sees is kept for this host's name: cloned hosts may share the folder. The folder
-// keeps the last 1,000 files. A cache file is hostile input; an invalid one
-// counts as missing. A disk that damages bytes without a write leaves these times as they are, so
-// only ReadContentOptions::anew finds such damage.
+// file system), inode, size and times of its last change, so a file is summed once. The sums of a
+// file of this host alone are stored under its name: cloned hosts may share the folder. The folder
+// keeps the last 1,000 files. A cache file is hostile input; an invalid one counts as missing. A
+// disk that damages bytes without a write leaves these times unchanged, so only
+// ReadContentOptions::anew finds such damage.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ struct FileContent {
 
 struct Content {
     std::vector<FileContent> files;
-    uint64_t read_bytes = 0;  // bytes that were read now; the rest comes from the cache
+    uint64_t read_bytes = 0;  // read by this call; other sums come from the cache
     uint64_t bytes() const;
     // SHA-256 (hex) over the digests of all files; "": no files.
     std::string Digest() const;
@@ -49,18 +49,18 @@ struct Content {
 
 struct ReadContentOptions {
     size_t threads = 1;
-    bool anew = false;  // read all bytes, whatever the cache has
-    // Called from any thread while files are read: the bytes done, and those of all files that are
-    // not in the cache. An error ends the work. May be null.
+    bool anew = false;  // read all bytes, even if the cache has their sums
+    // Called from any thread while files are read: the bytes read so far, and the bytes of all
+    // files that are not in the cache. An error ends the work. May be null.
     std::function<Status(uint64_t done, uint64_t all)> progress{};
 };
 
-// Reads what the sums of `files` lack, unless the cache has them, which gets those of each file as
-// soon as the file is read. Errors: those of WeightFile.
+// Completes the sums of `files`: reads the missing bytes, unless the cache has the sums. Adds the
+// sums of each file to the cache as soon as the file is read. Errors: as WeightFile.
 Result<Content> ReadContent(WeightFiles files, const ReadContentOptions& options);
 // The content if the cache has it, or all was read; nullopt: ReadContent would read.
 Result<std::optional<Content>> KnownContent(WeightFiles files);
-// From here on, reads of the files add to their sums, unless the cache has them.
+// From now on, reads of the files add to their sums, unless the cache has the sums.
 void HashReads(WeightFiles files);
 
 // A text that differs unless `files` are the same unchanged files, seen from this machine or, on a
@@ -71,8 +71,7 @@ std::string CopyId(WeightFiles files, const std::string& machine);
 // it belongs: equal for the same bytes only. Without files, the fingerprint.
 std::string IdentityOf(const std::string& fingerprint, const std::string& digest);
 // The identities of a model and of its adapters ("": none), whose files are read on all of the
-// process's cores if need be. Of a partial file, only the header counts. Errors: those of
-// ReadContent.
+// process's cores if necessary. Of a partial file, only the header counts. Errors: as ReadContent.
 Result<std::string> ReadIdentity(const ModelSource& source);
 Result<std::string> ReadAdaptersIdentity(const ModelSource& source);
 
@@ -86,8 +85,8 @@ struct FileCopy {
     std::string host;
     FileContent file;
 };
-// The byte range that differs, the copies that agree and those that do not, and the next step; "":
-// all copies are equal, as far as chunks are known to both of two copies.
+// Text with the byte range that differs, the copies that agree, the copies that differ, and the
+// next step; "": all copies are equal in the chunks that two copies both have.
 std::string CompareCopies(std::span<const FileCopy> copies);
 
 }  // namespace weft::model_files

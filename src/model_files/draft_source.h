@@ -69,8 +69,8 @@ class DraftHeadSource final : public ModelSource {
 bool IsDraftHead(const std::string& word);
 // Tokens that such a head drafts in one run; 0: one at a time, or the folder cannot be read.
 int64_t DraftsAtOnce(const std::string& word);
-// `model` with the head of `word`; `model` itself if that is empty. Errors: those of OpenModel;
-// kUsage: not a draft head.
+// `model` with the head of `word`; `model` itself if `word` is empty. Errors: as OpenModel; kUsage:
+// not a draft head.
 Result<std::unique_ptr<ModelSource>> WithDraftHead(std::unique_ptr<ModelSource> model,
                                                    const std::string& word);
 

@@ -1,5 +1,5 @@
-// How a model makes one vector of a text: the pooling of its tokens' hidden states, and the steps
-// after it. The vector of a reranker is one number, the score of a query and a document.
+// How a model computes one vector for a text: the pooling of its tokens' hidden states, and the
+// following steps. The vector of a reranker is one number, the score of a query and a document.
 //
 // A folder of sentence-transformers (6.2) lists its modules in modules.json: a Transformer, a
 // Pooling (N_Pooling/config.json), then any of Dense (a matrix, a bias and an activation),
@@ -58,7 +58,7 @@ struct NormStep {
 struct UnitStep {};  // x / |x|
 using HeadStep = std::variant<UnitStep, DenseStep, NormStep>;
 
-// Tokens whose logits give a score: that of `yes` less that of `no`. -1: none.
+// Tokens whose logits give a score: the logit of `yes` minus the logit of `no`. -1: none.
 struct ScoreTokens {
     int64_t yes = -1, no = -1;
 };
@@ -76,7 +76,7 @@ struct EmbeddingHead {
     ScoreTokens score_tokens{};  // in modules.json; SetScoreTokens makes the step of them
     std::string prompt{};        // precedes each text (of a pair: the query)
     std::map<std::string, std::string, std::less<>> prompts{};  // by name
-    bool pools_prompt = true;  // false: the prompt's tokens are left out of the pooling
+    bool pools_prompt = true;  // false: the pooling excludes the prompt's tokens
     int64_t most_tokens =
         0;  // a longer text is cut to this number, including special tokens; 0: no limit
     bool cuts_begin = false;  // a cut text loses its beginning, not its end

@@ -6,7 +6,7 @@
 //
 // Shapes. A tensor is a matrix of `rows` rows of `cols` elements; a row is contiguous and made of
 // whole blocks of its dtype. `dims` keeps the file's order (dims[0] = cols comes first); `rows` is
-// the product of the others. A vector has rows = 1.
+// the product of the other dims. A vector has rows = 1.
 // Ownership: the source owns everything that its views point to.
 // Thread: ReadRows may be called from several threads at once; the rest is immutable.
 #pragma once
@@ -78,8 +78,8 @@ class ModelSource {
                             uint64_t* bytes_read) const = 0;
 
     // SHA-256 (hex) over metadata, tensor table and file sizes: two hosts make the same plan if
-    // their fingerprints are equal. Cheap: reads no tensor's bytes, by which content.h tells models
-    // apart.
+    // their fingerprints are equal. Cheap: reads no bytes of tensors, by which content.h
+    // distinguishes models.
     virtual Result<std::string> Fingerprint() const = 0;
 
     // Errors: kNotFound, with the model's name.
@@ -120,7 +120,7 @@ class FingerprintMaker {
 Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan* plan = nullptr);
 
 // The path of the file or folder that OpenModel opens for `word`; "" for a synthetic model. Errors:
-// those of hub::FindCached.
+// as hub::FindCached.
 Result<std::string> PathOfModel(const std::string& word);
 
 }  // namespace weft::model_files

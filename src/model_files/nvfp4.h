@@ -36,7 +36,7 @@ inline constexpr int64_t kGgufNvBlockBytes = 36;
 constexpr int64_t GgufRowBytes(DType dtype, int64_t cols) {
     return dtype == DType::kNVFP4 ? cols / kNvBlock * kGgufNvBlockBytes : RowBytes(dtype, cols);
 }
-// Converts a block of a GGUF file to a block in memory. Errors: those of PutNvBlock.
+// Converts a block of a GGUF file to a block in memory. Errors: as PutNvBlock.
 Status PutNvBlockOfGguf(const std::byte* block, float scale, std::byte* out);
 
 // codes: 64 elements, 4 bits each. scales: four E4M3 bytes, positive or zero. scale: the

@@ -4,8 +4,8 @@
 // The files beside the tokenizer.json are in Weft's own keys `tokenizer.weft.NAME`, one string for
 // each file NAME.json.
 //
-// Defaults for missing keys are those of the GGUF convention: SPM has bos 1, eos 2, unknown 0, adds
-// bos and the space prefix; Unigram ("t5") has eos 1, unknown 2, adds eos and the space prefix;
+// Defaults for missing keys follow the GGUF convention: SPM has bos 1, eos 2, unknown 0, adds bos
+// and the space prefix; Unigram ("t5") has eos 1, unknown 2, adds eos and the space prefix;
 // "gemma4" and some pre-tokenizers (families.h) add bos; all others add nothing. A missing
 // pre-tokenizer is guessed (pre_tokenizer.h), and LoadTokenizer logs a warning with its name.
 #pragma once
@@ -24,8 +24,8 @@ namespace weft::model_files {
 inline constexpr const char* kKeptJsonKey = "tokenizer.huggingface.json";
 inline constexpr const char* kKeptPrefix = "tokenizer.weft.";
 
-// Keys of Weft for what GGUF cannot express: ids of added tokens that take white space, or that
-// match only as words of their own.
+// Keys of Weft for facts that GGUF cannot express: ids of added tokens that include the white space
+// beside them, or that match only as whole words.
 struct FlagKey {
     const char* key;
     std::vector<int32_t> tokenizer::TokenizerData::*ids;

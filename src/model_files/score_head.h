@@ -1,4 +1,4 @@
-// How a reranker makes the score of a query and a document.
+// How a reranker computes the score of a query and a document.
 //
 // A model "...ForSequenceClassification" has a matrix of one row per label, "cls.output", and
 // often another before it: "cls" (tanh; ModernBERT: GELU, then the LayerNorm "cls.norm"). It reads
@@ -23,16 +23,16 @@ namespace weft::model_files {
 bool IsOfScoreHead(std::string_view tensor);
 bool HasScoreHead(const ModelSource& source);
 
-// Whether the model reads a pair as messages, if its chat template has a form for them: a folder of
-// sentence-transformers says so in sentence_bert_config.json (modality_config).
+// Whether the model reads a pair as messages, if its chat template supports them: a folder of
+// sentence-transformers states this in sentence_bert_config.json (modality_config).
 Result<bool> ReadsMessages(const ModelSource& source);
 
 // Sets the poolings, steps and activation of `head`. Errors: kUnsupported (several labels, an
-// activation), kCorrupt (shapes), and those of reading.
+// activation), kCorrupt (shapes), and errors of reading.
 Status ReadScoreHead(const ModelSource& source, EmbeddingHead& head);
 
 // Makes `head` score by the logits of these tokens: rows of the model's output matrix. Errors:
-// kUnsupported (no such row), and those of reading.
+// kUnsupported (no such row), and errors of reading.
 Status SetScoreTokens(const ModelSource& source, ScoreTokens tokens, EmbeddingHead& head);
 
 }  // namespace weft::model_files

@@ -1,4 +1,4 @@
-// A model on top of an underlying model: the name, metadata and tensors are those of the underlying
+// A model on top of an underlying model: it has the name, metadata and tensors of the underlying
 // model, except for tensors that a derived class changes or adds. The derived class reads these
 // tensors.
 #pragma once

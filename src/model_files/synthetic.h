@@ -7,10 +7,10 @@
 //         deepseek-r1, kimi-k2; dtype: any of tensor/dtype.h but I32, default q4_0;
 //         layers: only the first N, to test a large model with few layers
 //
-// Hyper-parameters and tensor names are those of the real GGUF files (scaled RoPE as the tensor
+// Hyper-parameters and tensor names equal the real GGUF files' (scaled RoPE as the tensor
 // rope_freqs.weight, tied embeddings if the real model has them). Matrices have mean 0 and variance
-// 1/cols; norms are 1 and F32. Tensors of block types have random codes and a fixed scale.
-// As in quantized files of real models:
+// 1/cols; norms are 1 and F32. Tensors of block types have random codes and a fixed scale. As in
+// quantized files of real models:
 //   - with a 4-bit dtype, the output matrix (or the tied embedding) is Q6_K;
 //   - if cols is not a multiple of 256, Q4_K and Q6_K become Q8_0.
 //

@@ -1,7 +1,7 @@
 // A file of weights: complete, or the part that `weft pull --shard` downloaded for a rank.
 //
-// A partial file (hub/part.h) has the full length, with holes. A read that touches a hole is an
-// error that says so.
+// A partial file (hub/part.h) has the full length, with holes. A read that touches a hole fails
+// with an error that names the hole.
 //
 // A file can sum the bytes that it reads (FileSums), so that the hash of a file costs no second
 // read (content.h). A complete file that is changed while it is open fails at the next read.
@@ -57,7 +57,7 @@ inline constexpr uint64_t kSummedBytes = uint64_t{64} << 20;
 class FileSums {
   public:
     explicit FileSums(uint64_t size_bytes);
-    // Add has an effect while the sums are on. At first, they are off.
+    // Add has an effect only while the sums are on. At first, they are off.
     void TurnOn(bool on) { on_ = on; }
     // Adds those bytes of the file that were not added before.
     void Add(uint64_t offset, std::span<const std::byte> bytes);

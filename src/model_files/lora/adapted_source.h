@@ -4,8 +4,8 @@
 // The source has the model's tensors, and for each tensor that an adapter changes some of these
 // parts (AdaptedTensor), from which program::Adapt makes y of the model's y = x . W^T + bias:
 //
-//     a, b   A and B. B includes the adapter's scale, and DoRA's factors. Of experts: one below
-//            the other, with zeros where an expert has no adapter, or one of a smaller rank
+//     a, b   A and B. B includes the adapter's scale, and DoRA's factors. For experts: one below
+//            the other, with zeros for an expert without an adapter, or with one of a smaller rank
 //     w      the whole matrix: of a replaced tensor, or of an embedding with A and B
 //     g      a column: DoRA's factors; of a norm's weight, the replaced one / the model's
 //     d, t   a column, of a bias: the adapter's - the model's; the adapter's - g * the model's.
@@ -46,12 +46,12 @@ bool IsOfAdapter(std::string_view name);
 class AdaptedSource final : public SourceOver {
   public:
     // Errors: kUsage (two adapters of one name, or too many); kUnsupported (an adapter for a matrix
-    // that Weft can't adapt); those of PlanLora and AdapterFile, with the folder.
+    // that Weft can't adapt); as PlanLora and AdapterFile, with the folder.
     static Result<std::unique_ptr<AdaptedSource>> Make(std::unique_ptr<ModelSource> model,
                                                        std::span<const NamedAdapter> adapters);
 
     std::vector<const WeightFile*> AdapterFiles() const override;
-    // Warnings about tensors of adapters that are left out.
+    // Warnings about tensors of adapters that are ignored.
     std::vector<std::string> Warnings() const;
 
   private:
@@ -94,8 +94,8 @@ Result<std::unique_ptr<ModelSource>> OpenAdapted(const std::string& model,
 using AdaptedParts = std::map<std::string, std::map<int32_t, std::string>>;
 AdaptedParts AdaptedPartsOf(const ModelSource& source);
 
-// An adapter with an own embedding: its tokens' ids begin at this row of the embeddings' rows, one
-// table behind the other. 0: the adapter uses the model's.
+// For an adapter with its own embedding: its tokens' ids begin at this row of all embeddings, one
+// table behind the other. 0: the adapter uses the model's embedding.
 int32_t FirstTokenOf(const ModelSource& source, int32_t adapter);
 
 // A hash of the names and shapes of the adapters' tensors; "": no adapters.

@@ -18,19 +18,19 @@
 
 namespace weft::model_files {
 
-// The file of the tensors in the folder of an adapter, of either name. Neither exists: that of the
-// first name, under which WriteAdapter writes.
+// The file of the tensors in the folder of an adapter, under either name. If neither exists: the
+// path with the first name, under which WriteAdapter writes.
 std::string AdapterTensorsPath(const std::string& folder);
 
 // Reads adapter_config.json, and sets `words.from`. Errors: kNotFound, kCorrupt; kUnsupported,
-// naming the key, for an adapter that `use` does not take (for training: DoRA, biases).
+// naming the key, for an adapter that `use` does not support (for training: DoRA, biases).
 Result<AdapterConfig> ReadAdapterConfig(const std::string& folder, LoraUse use = LoraUse::kTrain);
 
 // A module for which an adapter's file has tensors.
 struct AdapterModule {
     std::string module;      // as in LoraTarget::module
     std::string saved;       // the name in the Hugging Face model for which the adapter was made
-    bool embedding = false;  // A and B are those of an embedding
+    bool embedding = false;  // A and B belong to an embedding
     int64_t a_cols = 0, b_rows = 0;  // of A and B in the file; b_rows: of a matrix in `wholes`
 };
 struct AdapterNames {
@@ -74,7 +74,7 @@ class AdapterFile {
     // Reads rows of `cols` elements in the order of the model's rows.
     Status ReadInOrder(const hf::SafeTensor& tensor, int64_t cols, int64_t pairs_of, int64_t row,
                        int64_t rows, std::span<float> out) const;
-    // The same for rows of a target, which are runs of the tensor's.
+    // The same for rows of a target, which are runs of the tensor's rows.
     Status ReadRuns(const hf::SafeTensor& tensor, int64_t cols, const LoraTarget& target,
                     int64_t row, int64_t rows, std::span<float> out) const;
     // The tensor, which has `count` float elements.
@@ -99,13 +99,13 @@ struct AdapterPlan {
     std::string config;           // text of adapter_config.json
 };
 
-// Reads the config.json of the source's folder, if any: its class decides names. model: the base
-// model's name in the config. Errors: those of hf::LayerPathOf and of config.json.
+// Reads the config.json of the source's folder, if any: its class determines the names. model: the
+// base model's name in the config. Errors: as hf::LayerPathOf; errors of config.json.
 Result<AdapterPlan> PlanAdapter(const ModelSource& source, const LoraPlan& plan,
                                 const std::string& model, AdapterTask task = AdapterTask::kText);
 
-// Writes the adapter tensors of `trained`, and its score head. Existing files are replaced once the
-// new ones are complete. Errors: kNotFound (`trained` lacks a tensor of the plan); those of the
+// Writes the adapter tensors of `trained`, and its score head. Existing files are replaced when the
+// new files are complete. Errors: kNotFound (`trained` lacks a tensor of the plan); errors of the
 // source and of OutputFile.
 Status WriteAdapter(const ModelSource& trained, const AdapterPlan& plan, const std::string& folder);
 

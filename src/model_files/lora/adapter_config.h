@@ -36,7 +36,7 @@ struct ModuleNumber {
     double number;
 };
 
-// What adapter_config.json says.
+// The settings of adapter_config.json.
 struct AdapterConfig {
     // rank and alpha: of modules without a pattern. targets: modules of which each layer must have
     // an adapter; "": only the names of the adapter's tensors show which modules have one.

@@ -1,6 +1,6 @@
 // The folder of a model with an adapter merged in, under the folder's own names: for models that
-// hf::PlanFolder cannot write. Tensors that the adapter does not change are copied, also those of
-// parts that Weft does not run (vision towers, layers that predict further tokens).
+// hf::PlanFolder cannot write. Tensors that the adapter does not change are copied, including
+// tensors of parts that Weft does not run (vision towers, layers that predict further tokens).
 #pragma once
 
 #include <memory>

@@ -27,15 +27,15 @@ struct LoraPair {
     int64_t rank = 0, row_begin = 0, rows = 0, experts = 1;
     int64_t rank_begin = 0;      // after the ranks of other modules that are rows of a matrix
     std::vector<float> a, b;     // [experts, rank, cols], [rows, rank]
-    std::vector<float> lengths;  // DoRA's, of the rows; empty: none
+    std::vector<float> lengths;  // DoRA's factors of the rows; empty: none
 };
 
 // The model with an adapter merged in. Tensors that the adapter changes are float32; others are
 // unchanged. If the model uses its embedding as the output matrix and the adapter changes one of
-// them, the result has an output matrix of its own, as PEFT's. Thread: any.
+// them, the result has a separate output matrix, as PEFT's result does. Thread: any.
 class MergedSource final : public SourceOver {
   public:
-    // adapter: the adapter's folder. Errors: those of PlanLora and AdapterFile.
+    // adapter: the adapter's folder. Errors: as PlanLora and AdapterFile.
     static Result<std::unique_ptr<MergedSource>> Make(std::unique_ptr<ModelSource> model,
                                                       const std::string& adapter);
     // Borrows the model.
@@ -57,7 +57,7 @@ class MergedSource final : public SourceOver {
     const WeightFile& file() const { return file_->file(); }
 
     using Pairs = std::shared_ptr<const std::vector<LoraPair>>;
-    // Those of a changed tensor's targets. The last ones stay in memory.
+    // The values of a changed tensor's targets. The last ones stay in memory.
     Result<Pairs> PairsOf(size_t index) const;
     // DoRA's factors of rows [begin, begin + count): length / |W + scale * B . A|. 1: of rows
     // without a length. Errors: kCorrupt (a row's length is zero).

@@ -1,8 +1,8 @@
 // A LoRA adapter (Hu et al. 2021) for a model: the matrices W [n, k] that get two small matrices A
 // [r, k] and B [n, r], so that y = x . W^T + scale * (x . A^T) . B^T. scale is alpha / r, or alpha
 // / sqrt(r) (rank-stabilized: Kalajdzievski 2023); r and alpha may differ from matrix to matrix.
-// Names, initial values and the scale are those of the package PEFT, so that each program reads the
-// other's adapters.
+// Names, initial values and the scale follow the package PEFT, so that each program can read the
+// adapters of the other.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ struct LoraTarget {
     int64_t pairs_of = 0;  // as in model_files/hf/export.h; also for the rows of B
     int64_t rank = 0;
     double alpha = 0, scale = 0;
-    // Of kApply only. `rows` may be some of the tensor's rows, from `row_begin` on.
+    // Only for kApply. `rows` may be some of the tensor's rows, from `row_begin` on.
     Form form = Form::kMatrix;
     int64_t row_begin = 0;
     bool dora = false;    // each row has a trained length
@@ -106,14 +106,14 @@ struct LoraPlan {
     const LoraTarget* Find(std::string_view tensor) const;
     // Whether it changes the embedding or the output matrix.
     bool ChangesEnds() const;
-    // A warning that names what is left out; "": nothing is.
+    // A warning that names the ignored parts; "": none.
     std::string LeftOutText() const;
 };
 
 // Ignores adapter tensors in the source. The targets of an adapter in a folder are the matrices for
 // which its file has tensors. As in PEFT, a name in target_modules that no layer has is ignored.
 // Errors: kUsage for invalid options, or a target that no layer has; kUnsupported for a model
-// without Hugging Face names, or tensors for another module; those of ReadAdapterConfig and
+// without Hugging Face names, or tensors for another module; as ReadAdapterConfig and
 // ReadAdapterNames.
 Result<LoraPlan> PlanLora(const model_files::ModelSource& source, const LoraOptions& words,
                           LoraUse use = LoraUse::kTrain);
