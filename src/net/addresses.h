@@ -2,8 +2,8 @@
 //
 // Hosts may share several networks, or each pair may have its own cable. So every rank announces
 // all addresses of its host, and each pair of ranks chooses from both lists: first, addresses in
-// common subnets, the fastest interface first; then the address that is known to work for the
-// control connection.
+// common subnets, the fastest interface first; then the address that works for the control
+// connection.
 #pragma once
 
 #include <optional>
@@ -34,8 +34,8 @@ struct HostAddress {
     bool tunnel = false;      // the interface belongs to WireGuard or another VPN, or is a
                               // point-to-point link
     bool is_virtual = false;  // the interface is not a hardware device
-    // For a link-local address: the link-local addresses of other hosts that were heard on this
-    // interface, if known. The list tells whether two hosts are on the same cable.
+    // For a link-local address: the link-local addresses of other hosts whose beacons arrived on
+    // this interface, if known. The list shows whether two hosts are on the same cable.
     std::vector<std::string> neighbours{};
     bool wireless = false;  // the interface is Wi-Fi, which reports no speed
 
@@ -63,8 +63,8 @@ void AddNeighbours(std::span<const Neighbour> neighbours, std::vector<HostAddres
 inline constexpr size_t kMostAddresses = 16;
 Result<std::vector<HostAddress>> OnDataNet(const std::vector<HostAddress>& addresses,
                                            std::string_view words);
-// OnDataNet for this host's addresses: those of interfaces that are up and have a carrier, and
-// those loopback addresses that other hosts may reach (in routed networks).
+// OnDataNet for this host's addresses: the addresses of interfaces that are up and have a carrier,
+// and loopback addresses that other hosts may reach (in routed networks).
 Result<std::vector<HostAddress>> ListHostAddresses(std::string_view words = "");
 // Checks the syntax of `words`. Errors: kUsage.
 Status CheckDataNet(std::string_view words);
@@ -76,12 +76,12 @@ struct Way {
     std::string dial;
     bool operator==(const Way&) const = default;
 };
-// Ways by which a peer with the addresses `theirs` may reach this host with the addresses `mine`,
-// best first, at most kMostWays. Link-local addresses on a cable that is known to join both hosts
-// count as a common subnet. An address that both hosts have (as container bridges do) is skipped.
-// known: an address of this host that the peer can probably reach even without a common subnet; "":
-// none. If `known` belongs to a tunnel or is alone in its subnet (/32), its way comes first,
-// because a user who names such an address means that network.
+// Routes by which a peer with the addresses `theirs` may reach this host with the addresses `mine`,
+// best first, at most kMostWays. Link-local addresses on a cable between both hosts count as a
+// common subnet. An address that both hosts have (as container bridges do) is skipped. known: an
+// address of this host that the peer can probably reach even without a common subnet; "": none. If
+// `known` belongs to a tunnel or is alone in its subnet (/32), its route comes first, because a
+// user who names such an address means that network.
 inline constexpr size_t kMostWays = 12;
 std::vector<Way> WaysFrom(std::span<const HostAddress> theirs, std::span<const HostAddress> mine,
                           const std::string& known);

@@ -2,7 +2,7 @@
 //
 // A plain store first fetches the cache line from the reader's cache, and the reader then fetches
 // the line back: two transfers per line. Streaming stores bypass the caches. Between distant cores
-// (such as those of a virtual machine over two sockets), streaming is faster from 2 KiB on. An
+// (such as cores of a virtual machine over two sockets), streaming is faster from 2 KiB on. An
 // all-reduce of two ranks with 2.3 / 8 / 64 / 256 KiB takes 1.2 / 4.3 / 33 / 123 us with plain
 // stores, and 0.75 / 1.3 / 5.6 / 20 us with streaming stores. Between cores that share a cache,
 // plain copies are faster. The kernel may move threads to other cores, so a PeerCopy measures its

@@ -17,11 +17,11 @@
 // remains after a crash. The socket stays open; if the peer dies, the kernel closes it.
 // tcp: one connection per pair, TCP_NODELAY, non-blocking, no receiver thread. The dialing rank
 // tries the addresses in the offer (Offer::tcp_host, tcp_more) in order, each for about a second,
-// and then those again that were silent, until the other rank answers or the deadline passes.
-// verbs: for each peer, a queue pair that is set up from the offers, and a TCP connection. The TCP
-// connection exchanges the tokens, tells when both ends are ready, and ends when the peer's process
-// ends. Device, port and GID are those of the address by which the peer reaches this host.
-// mpi: messages of an MPI library (mpi/link.h), and a TCP connection as for verbs.
+// and then the silent ones again, until the other rank answers or the deadline passes. verbs: for
+// each peer, a queue pair that is set up from the offers, and a TCP connection. The TCP connection
+// exchanges the tokens, signals when both ends are ready, and ends when the peer's process ends.
+// Device, port and GID belong to the address by which the peer reaches this host. mpi: messages of
+// an MPI library (mpi/link.h), and a TCP connection as for verbs.
 // auto: shm if both offers name the same boot id and network namespace; else verbs if both ranks
 // have an RDMA device that reaches the other; else mpi if one MPI launcher started both; else tcp.
 //
@@ -55,7 +55,7 @@ std::vector<std::string> TransportNames();
 Result<Transport> ParseTransport(std::string_view name);
 
 // Which tcp links are encrypted. Packets between two ranks of one kernel never leave it. kNever:
-// the user says that the network is trusted. kAlways: for tests and measurements on one host.
+// the user declares that the network is trusted. kAlways: for tests and measurements on one host.
 enum class Encryption : uint8_t { kBetweenHosts, kNever, kAlways };
 
 // Stands for an address in an offer: the peer then connects to this rank by FabricOptions::forward.
@@ -93,8 +93,8 @@ struct FabricOptions {
     PortRange ports;           // for all tcp listeners
     std::vector<bool> hidden;  // hidden[p]: peer p can't dial this rank (NAT); empty: all can
     // The address by which this rank's control connection reached rank 0. Data links to rank 0 try
-    // this address last, with the port from rank 0's offer: behind a port forwarder, rank 0 doesn't
-    // know its own public address. "": none.
+    // this address last, with the port from rank 0's offer: behind a port forwarder, rank 0 can't
+    // find out its own public address. "": none.
     std::string root_host;
     std::string rdma_device;  // verbs: "mlx5_0" or "mlx5_0:1"; "": chosen by address
     int gid_index = -1;       // verbs: index in the port's GID table; -1: chosen
@@ -118,9 +118,9 @@ class FabricBuilder {
     // calls return the same offer.
     virtual std::string OfferTo(int peer) = 0;
     // Connects this rank to all others that it needs. offers[p]: the result of OfferTo(this rank)
-    // on rank p; this rank's own entry and those of peers without a link are ignored. Call it once.
-    // Errors: kCorrupt (an invalid offer), kUsage (ranks have different options), kTimeout (the
-    // message names the missing ranks), kPeerLost, kIo.
+    // on rank p; this rank's own entry and the entries of peers without a link are ignored. Call it
+    // once. Errors: kCorrupt (an invalid offer), kUsage (ranks have different options), kTimeout
+    // (the message names the missing ranks), kPeerLost, kIo.
     virtual Result<Fabric> Connect(const std::vector<std::string>& offers,
                                    const Deadline& deadline) = 0;
     // After Connect: this rank's end of each link, by peer; the rank's own entry is empty.

@@ -6,8 +6,8 @@
 // FrameReader parses the byte stream of one connection. It owns no socket, so a test or a fuzzer
 // can call it with any bytes. Targets returns the buffers into which the caller reads the next
 // bytes: payload goes directly into the window, headers go into a small staging buffer. The caller
-// then passes the number of bytes to Consume. Expect announces where the payload of the next frame
-// belongs, so that even a payload that arrives together with its header is read directly into the
+// then passes the number of bytes to Consume. Expect announces the position of the next frame's
+// payload, so that even a payload that arrives together with its header is read directly into the
 // window. The stream is hostile input. A frame that is outside the window, has an unknown flag, or
 // lowers a flag gives kCorrupt, and the caller must close the connection. Frames of another epoch
 // are skipped.

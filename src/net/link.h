@@ -8,18 +8,18 @@
 // A Link joins this rank to one peer. Each side owns a window of `window_bytes()` bytes that only
 // the other side writes, and kFlags flags. A flag is a 64-bit number that only the other side
 // raises. A put is not acknowledged. So before a rank writes to the same part of a window again,
-// the peer must have raised a flag that says that it has read the earlier bytes.
+// the peer must have raised a flag which means that it has read the earlier bytes.
 //
 // Epochs: a link belongs to one epoch of the cluster; frames of another epoch are dropped.
 // Ends: a peer that destroys its Fabric sends a goodbye; a peer that dies does not. In both cases,
 // a wait on the peer fails with kPeerLost at once. If this rank saw a rank die, the error names
 // that rank.
-// Deadlines: when a wait's deadline passes, the wait asks the PeerMonitor. If the peer made
+// Deadlines: when a wait's deadline passes, the wait queries the PeerMonitor. If the peer made
 // progress within the length of the deadline, the peer is slow, not dead. If another rank made
 // progress, the peer may be waiting for that rank. In both cases the wait continues, and also while
-// bytes arrive. Otherwise the wait fails with the error of the monitor. The monitor also learns of
-// long waits before their deadline, so that it can end the job if ranks wait for each other.
-// Thread: one at a time for all links of a Fabric; see net/share.h for several threads.
+// bytes arrive. Otherwise the wait fails with the error of the monitor. Links also report long
+// waits to the monitor before their deadline, so that it can end the job if ranks wait for each
+// other. Thread: one at a time for all links of a Fabric; see net/share.h for several threads.
 #pragma once
 
 #include <cstddef>
@@ -55,8 +55,8 @@ struct OpTag {
     std::string Text() const;
 };
 
-// Tells waits what the control connections know about the peers. Implemented by cluster/; a Fabric
-// may have none.
+// Gives waits the state of the peers that the control connections report. Implemented by cluster/;
+// a Fabric may have none.
 class PeerMonitor {
   public:
     virtual ~PeerMonitor() = default;

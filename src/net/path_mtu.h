@@ -16,7 +16,7 @@
 
 namespace weft::net {
 
-// The kernel takes IPv6 off an interface with a smaller MTU (RFC 8200).
+// The kernel disables IPv6 on an interface with a smaller MTU (RFC 8200).
 inline constexpr int kLeastMtu = 1280;
 
 struct PathMtu {

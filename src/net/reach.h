@@ -14,9 +14,9 @@ namespace weft::net {
 // address, or no device with the address is on the cable.
 enum class Reach { kAnswers, kSilent, kNone };
 
-// Connects to a port of each host where usually nothing listens: a refusal is an answer of the
-// host, too. hosts: numeric, without scope. The kernel takes three seconds to find that no device
-// has an address, so an earlier deadline gives kSilent.
+// Connects to a port of each host on which usually nothing listens: a refusal also shows that the
+// host answers. hosts: numeric, without scope. The kernel needs three seconds to detect that no
+// device has an address, so an earlier deadline gives kSilent.
 std::vector<Reach> KnockAt(std::span<const std::string> hosts, const Deadline& deadline);
 
 }  // namespace weft::net

@@ -22,7 +22,7 @@ namespace weft::net {
 void SetBlocking(int fd, bool blocking);
 
 // The addresses of a host, for a connection to `port`. A lookup that takes longer than the deadline
-// goes on: the next call for this host and port waits for the same lookup.
+// continues: the next call for this host and port waits for the same lookup.
 using AddressList = std::shared_ptr<const addrinfo>;
 Result<AddressList> FindAddresses(const std::string& host, uint16_t port, const Deadline& deadline);
 

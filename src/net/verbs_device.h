@@ -8,7 +8,7 @@
 // any type if none is "RoCE v2", or by LID if the port has no GID. File layout:
 // Documentation/ABI/stable/sysfs-class-infiniband of the Linux sources. A GID is 16 bytes in
 // network order; an IPv4 address is ::ffff:a.b.c.d. Errors: kNotFound, kDenied, kUsage; each
-// message says what to do.
+// message states what to do.
 #pragma once
 
 #include <array>

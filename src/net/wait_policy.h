@@ -11,7 +11,7 @@
 //         switch (waiter.Next()) ...       // spin, yield or sleep
 //     }
 //
-// Spinning is short, and yielding ends early if other threads want the core. So ranks make progress
+// Spinning is short, and yielding ends early if other threads need the core. So ranks make progress
 // even if there are more ranks than cores.
 #pragma once
 
@@ -89,7 +89,7 @@ class Progress final : public FabricState {
     // Checks every link. Returns the link that ended first with kDied or kBroke; null: none.
     const BaseLink* FirstDead();
 
-    // Whether other threads recently wanted this core. If so, waits yield at once.
+    // Whether other threads recently needed this core. If so, waits yield at once.
     bool crowded() const { return crowded_.load(std::memory_order_relaxed); }
     void SetCrowded(int64_t now_ns);
     // Whether this thread's count of context switches grew since the last call.
@@ -122,7 +122,7 @@ enum class Stage { kSpin, kYield, kSleep };
 
 class Waiter {
   public:
-    // awake_ns: stay awake for this time even if other threads want the core, because sleep on this
+    // awake_ns: stay awake for this time even if other threads need the core, because sleep on this
     // link costs more than sleep on a socket. Limited to the normal time awake.
     Waiter(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline,
            int64_t awake_ns = 0);
@@ -136,7 +136,7 @@ class Waiter {
     int64_t waited_ns() const { return NowNs() - begin_ns_; }
     // Longest sleep before the next Check.
     int64_t sleep_ms() const { return sleep_ms_; }
-    // Yields the core, and detects whether another thread wanted it.
+    // Yields the core, and detects whether another thread used it.
     void Yield();
 
   private:
@@ -155,7 +155,7 @@ class Waiter {
     int64_t sleep_ms_ = 1;
     Stage stage_ = Stage::kSpin;
     int looks_after_end_ = 0;
-    bool reported_ = false;  // the monitor was told of this long wait
+    bool reported_ = false;  // this long wait was reported to the monitor
     int64_t told_ns_ = 0;    // time of the last OnStillWaiting
     int64_t looked_ns_ = 0, still_ns_ = 0;
     uint64_t moved_bytes_ = 0;

@@ -3,8 +3,8 @@
 // weft itself is built without MPI. For each MPI binary interface (Open MPI's and MPICH's), the
 // build compiles plugin.c to a small shared object named weft_mpi_FLAVOUR.so. weft loads it if a
 // launcher of that MPI flavor started weft. This interface uses no type of mpi.h. Only init and
-// finalize block. isend, irecv, ibcast and iallgather only start an operation; test tells when the
-// operation is done.
+// finalize block. isend, irecv, ibcast and iallgather only start an operation; test returns whether
+// the operation is done.
 //
 // Every function except error_text returns an MPI error code, 0 for success. error_text describes
 // an error code. A request is opaque memory of the caller. This memory must stay valid from the

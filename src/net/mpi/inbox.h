@@ -7,7 +7,7 @@
 //     frame (40 bytes) | bulk tag u32 | number of bytes in this message u32 | bytes
 //
 // The frame's epoch is a random number that the receiver offered for this link, so messages for an
-// earlier link between the two ranks are dropped. MpiInbox makes no MPI calls: it takes the bytes
+// earlier link between the two ranks are dropped. MpiInbox makes no MPI calls: it parses the bytes
 // of messages, and writes the window and the flags. The messages are hostile input. Thread: one
 // caller.
 #pragma once
@@ -41,8 +41,8 @@ class MpiInbox {
         uint32_t tag = 0;
         std::span<std::byte> into;
     };
-    // Takes one message. If the result is a Bulk, receive that bulk message, and call BulkArrived
-    // before the next Take. Errors: kCorrupt; the inbox then takes no more messages.
+    // Processes one message. If the result is a Bulk, receive that bulk message, and call
+    // BulkArrived before the next Take. Errors: kCorrupt; the inbox then accepts no more messages.
     Result<std::optional<Bulk>> Take(std::span<const std::byte> message);
     void BulkArrived();
 

@@ -8,7 +8,7 @@
 //
 // Any MPI call may block, so a second thread watches Start and Finish: if the deadline passes, this
 // thread prints the reason and ends the process with the exit status of a lost peer. Other
-// operations only start; Test tells when they are done.
+// operations only start; Test returns whether they are done.
 //
 // After a fault the process makes no more MPI calls. Abandon() makes every later call fail. It also
 // keeps the memory to which the MPI library may still write, until the process ends. After
