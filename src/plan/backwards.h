@@ -1,4 +1,4 @@
-// Search for machines that reach a wanted speed, and their price.
+// Searches for machines that reach a requested speed, with their price.
 #pragma once
 
 #include <optional>
@@ -34,7 +34,7 @@ struct Offers {
     std::vector<Offer> nearest;
 };
 
-// Tries up to most_hosts hosts of each machine with a price, joined by its own wire and by that
+// Tries up to most_hosts hosts of each machine with a price, connected by its own wire and by that
 // wire's `instead`. A GPU card is also tried as two and as four cards in one host and, if the model
 // has experts and does not fit into the cards, as one host with memory for them. `only` restricts
 // the machines, such as "strix-halo+rtx-4090"; if it names a wire, only that wire is tried. Errors:

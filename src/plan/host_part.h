@@ -20,7 +20,7 @@ namespace weft::plan {
 void HostFields(ObjectFields& io, HostPart& host);
 
 // "128gb", "64 GiB", "1tb", "64gb-ddr4" and "64gb-ddr5": the size of the memory modules, of which a
-// sixteenth counts as the system's. nullopt: another word.
+// sixteenth is reserved for the system. nullopt: another word.
 std::optional<HostPart> ParseHostWord(std::string_view word);
 
 // Gives hosts of one kind this memory, and adds its guessed price. word: as in --machines. Errors:

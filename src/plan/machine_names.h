@@ -21,14 +21,14 @@ std::string SeriesName(std::string_view name);
 
 // The entry that `word` names. In this order: the entry itself; the entry with the same plain
 // name or the same SeriesName; an entry of the plain name without its memory ("rtx-3060-12gb"),
-// if memory_of(entry) is about that many bytes; the only entry whose name is `word` after some
-// letters ("4090", "7900 XTX"); the only entry that is `word` and a size of memory. Returns "" if
+// if memory_of(entry) is about that many bytes; the only entry whose name is some letters followed
+// by `word` ("4090", "7900 XTX"); the only entry that is `word` and a size of memory. Returns "" if
 // there is none.
 template <typename T, typename MemoryOf>
 std::string FindMachineName(std::string_view word, const std::map<std::string, T>& machines,
                             MemoryOf memory_of);
 
-// Whether the name is that of an Apple computer or its chip: "m3-ultra", "Mac Studio".
+// Whether the name means an Apple computer or its chip: "m3-ultra", "Mac Studio".
 bool IsMac(std::string_view word);
 
 // Up to five of `names`: those that begin with `word`, then those with the smallest edit distance.
@@ -36,11 +36,11 @@ std::vector<std::string> NearestMachines(std::string_view word, std::span<const 
 
 // Processors by their series. `series` has the rows of machines/processors.json. The key of a row
 // is a pattern of a processor's plain name: '?' is a letter or digit, '#' a digit that selects the
-// number of cores, '%' a 0 or 5, and '*' at the end any rest, which does not begin with a digit
-// where the pattern ends with a number. Members of a row:
+// number of cores, '%' a 0 or 5, and '*' at the end any remaining text, which does not begin with a
+// digit if a number precedes the '*'. Members of a row:
 //     about, memory   as in a machine file
 //     channels        "2 x 5600": channels of 64 bits and million transfers a second
-//     GHz             clock of all cores at work
+//     GHz             clock while all cores work
 //     FLOP a clock    of a core: 16, 32 with AVX2 or NEON's dot products, 64 with AVX-512 or i8mm
 //     cores, small    large and small cores: a number, or numbers by the first '#' digits, of which
 //                     the longest match counts. A small core counts as half of a large one.

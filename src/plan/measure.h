@@ -8,7 +8,7 @@
 // measurements are latency and bandwidth of the links, and the time of collectives by size. Watts
 // come from the hosts' sensors, if they have any.
 //
-// The time of an op in a step is that of the slowest rank (with stages: of the first stage); its
+// The time of an op in a step is the slowest rank's time (with stages: the first stage's); its
 // figure is the lower quartile over the steps. If hosts differ, each figure of the machine is the
 // slowest host's. Thread: the main thread (cluster.h).
 #pragma once
@@ -37,7 +37,7 @@ struct MeasureOptions {
     double seconds = 0.1;  // time for each size of a link or collective
 };
 
-// say: receives progress messages. Errors: kUsage (an unknown type or model), and those of the
+// say: receives progress messages. Errors: kUsage (an unknown type or model), and errors of the
 // ranks.
 Result<Machine> MeasureMachine(const MeasureOptions& options,
                                const std::function<void(const std::string&)>& say);

@@ -94,8 +94,8 @@ struct Measured : MeasuredRates {
     std::optional<double> AllReduceSeconds(const coll::TierGroup& group, double bytes) const;
     std::optional<double> AllGatherSeconds(const coll::TierGroup& group, double bytes) const;
     std::optional<double> ReduceScatterSeconds(const coll::TierGroup& group, double bytes) const;
-    // Drops the tables of collectives if these crossed a wire, because another wire, or other ranks
-    // on it, take other times.
+    // Drops the tables of collectives if these crossed a wire, because the times differ on another
+    // wire, or with other ranks on it.
     void ForgetWire();
 
   private:

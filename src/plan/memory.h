@@ -55,7 +55,7 @@ struct MemoryUse {
     double room = 0, needed = 0;
     HostUse host{};
     double total() const { return static_cast<double>(weights + cache + work + process); }
-    // The needed bytes and the room of the memory with the smallest share of free room.
+    // The needed bytes and the size of the memory with the smallest free share.
     std::pair<double, double> tightest() const {
         const bool is_host = host.is_used() && host.needed * room > needed * host.room;
         return is_host ? std::pair(host.needed, host.room) : std::pair(needed, room);
@@ -72,9 +72,9 @@ class MemoryPlanner {
     MemoryPlanner(const ModelWalk& walk, engine::Job job) : walk_(walk), job_(std::move(job)) {}
     // one_host: all ranks of the layout are on one host. host_ops: if the machine has a host beside
     // its GPUs, the ops that the host computes; with `fill`, also the experts of as few first
-    // layers as the rank needs to fit into its GPU, as with --experts auto. on_drive: these experts
-    // stay on the host's drive as far as its memory is too small for those of all its ranks, as
-    // with --weights-on-drive. Errors: those of BuildProgram.
+    // layers as the rank needs to fit into its GPU, as with --experts auto. on_drive: if the host's
+    // memory is too small for these experts of all its ranks, the others stay on the host's drive,
+    // as with --weights-on-drive. Errors: those of BuildProgram.
     Result<MemoryUse> Of(const model::Shard& shard, const Machine& machine, bool one_host,
                          const program::HostOps& host_ops = {.fill = true}, bool on_drive = false);
 
@@ -84,8 +84,8 @@ class MemoryPlanner {
         backend::DescribedDevice described;
         bool one_host;
     };
-    // One layer: what is left of it on the device if the host's processor computes its experts, or
-    // the whole layer, and the host's part.
+    // One layer, if the host's processor computes its experts or all of it: the part on the device
+    // and the part of the host.
     struct Apart {
         backend::MemoryUse device, host;
     };
@@ -114,7 +114,7 @@ std::optional<cluster::MemoryLack> FindLack(std::span<const MemoryUse> ranks,
                                             const ClusterSpec& cluster,
                                             std::span<const int> host_of);
 
-// Number of first layers of a stage that stand for all its layers. These contain each neighborhood
+// Number of first layers of a stage that represent all its layers. These contain each neighborhood
 // (a layer's kind and the kinds before and after it) that occurs in the stage, and at least two
 // more layers. The last two kinds of these layers and the parity of their number are the same as in
 // the whole stage. kinds: kind of each layer.

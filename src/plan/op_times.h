@@ -36,12 +36,12 @@ class OpTimes {
         double bytes = 0, seconds = 0;  // means of the all-reduces; 0: there are none
     };
 
-    // program: that of rank 0; other ranks have the same ops. traces: for each rank, its events as
-    // JSON. Errors: kCorrupt (an event does not name an op of the program).
+    // program: rank 0's Program; other ranks have the same ops. traces: for each rank, its events
+    // as JSON. Errors: kCorrupt (an event does not name an op of the program).
     static Result<OpTimes> Read(program::Program program, const std::vector<std::string>& traces);
 
-    // The time of an op in a step is the slowest rank's. The time of a collective is that of the
-    // rank that entered last, because it did not wait. Results are the lower quartile over the
+    // The time of an op in a step is the slowest rank's. The time of a collective is the time of
+    // the rank that entered last, because it did not wait. Results are the lower quartile over the
     // steps. RestOf first adds up the times within each step and rank, because a rank that waits
     // for another waits at a different op in each step.
     //

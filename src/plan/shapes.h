@@ -15,8 +15,8 @@
 namespace weft::plan {
 
 // Accepts what model_files::OpenModel accepts, and also
-//     NAME[:TYPE]               a known model (plan/names.h): gpt-oss-120b:mxfp4. NAME may be that
-//                               of a repository or of its file, which need not be on this host
+//     NAME[:TYPE]               a known model (plan/names.h): gpt-oss-120b:mxfp4. NAME may be the
+//                               name of a repository or its file, which need not be on this host
 //     PATH/config.json[:TYPE]   a model's config.json, or a folder that has one; without weights
 // TYPE (FindWeightType: Q4_K_M, Q8_0, 4bit, FP8, ...) sets each tensor's type. By default, the
 // types are those that 'weft run' holds in memory for such a folder: BF16, or the types of a

@@ -28,13 +28,13 @@ using LocalDevices = std::vector<std::vector<LocalDevice>>;
 // The devices of the first `here` of `ranks` ranks. Errors: those of DescribeDevice and
 // DescribePool.
 Result<LocalDevices> DevicesHere(const engine::Job& job, int ranks, size_t here);
-// What is free now of the memories of these devices and of the host; a memory whose size is unknown
-// is left out.
+// The free bytes now of the memories of these devices and of the host; a memory whose size is
+// unknown is omitted.
 MemoryBytes FreeBytes(const LocalDevices& devices);
 
-// Sets the sizes of the cache (engine/rank/cache_size.h), and returns what the job's first ranks
-// need of each memory of this host. devices: of these ranks. ranks: of the whole job. Errors: those
-// of OpenModel and PlanShards.
+// Sets the sizes of the cache (engine/rank/cache_size.h), and returns the bytes that the job's
+// first ranks need of each memory of this host. devices: devices of these ranks. ranks: number of
+// ranks of the whole job. Errors: those of OpenModel and PlanShards.
 Result<MemoryBytes> NeedsHere(engine::Job& job, int ranks, const LocalDevices& devices,
                               const MemoryBytes& free);
 

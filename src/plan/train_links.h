@@ -16,7 +16,7 @@ struct DeviceRates {
     double op_s = 0;                     // seconds to start an op; 0 on a processor's own threads
     double room = 0;                     // bytes of memory
 };
-// Uses the shares of compute in the machine's file; if it has none, those of RatesOfKind
+// Uses the shares of compute in the machine's file; if it has none, the shares of RatesOfKind
 // (plan/weft_rates.h).
 DeviceRates RatesOf(const Machine& machine);
 

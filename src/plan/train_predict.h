@@ -43,7 +43,7 @@ struct StageMemory {
     double total() const { return state + work + process; }
 };
 
-// A layout that takes more than this share of a device's memory may fail in a long run.
+// A layout that uses more than this share of a device's memory may fail in a long run.
 inline constexpr double kRoomyFill = 0.95;
 
 struct TrainPrediction {
@@ -51,7 +51,7 @@ struct TrainPrediction {
     TrainSeconds parts;               // of the slowest stage; parts.total() is update_s
     double update_s = 0, spread = 0;  // spread: relative standard deviation of tokens_per_s
     double tokens_per_s = 0;
-    double flops = 0;  // of an update on all ranks: three times those of the forward passes
+    double flops = 0;  // of an update on all ranks: three times the forward passes'
     double share_of_peak = 0;
     std::vector<StageMemory> memory;
     double room = 0;  // bytes of memory of each rank's device
@@ -75,8 +75,7 @@ Result<TrainPrediction> PredictTraining(TrainWalk& walk, const TrainLinks& links
                                         const TrainCut& cut);
 
 // Predicts less, in less time: sets only cut, memory, room, a lower bound in update_s, and an upper
-// bound in tokens_per_s. The bounds leave out the pipeline's schedule, gradient sums and
-// stragglers.
+// bound in tokens_per_s. The bounds ignore the pipeline's schedule, gradient sums and stragglers.
 Result<TrainPrediction> BoundTraining(TrainWalk& walk, const TrainLinks& links,
                                       const TrainCut& cut);
 

@@ -27,7 +27,7 @@ struct TrainSettings {
     int64_t global_batch = 0;  // sequences of an update; 0: micro-batch x accumulation x replicas
 };
 
-// Share of a device's memory that a searched micro-batch may take.
+// Share of a device's memory that a searched micro-batch may use.
 inline constexpr double kSearchedFill = 0.9;
 
 struct TrainPlans {
@@ -42,10 +42,10 @@ struct TrainPlans {
 Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
                                   const TrainSettings& wishes);
 
-// Like SearchTraining, but also searches parts of the cluster. If hosts differ, the parts are those
-// of PartsOf (plan/search.h). If hosts are alike, the parts are half of them, a quarter, ..., as
-// long as a smaller part is faster, which it can be if the wire is slow. Errors: if no part works,
-// those of the search on all hosts.
+// Like SearchTraining, but also searches parts of the cluster. If hosts differ, the parts are the
+// results of PartsOf (plan/search.h). If hosts are alike, the parts are half of them, a quarter,
+// ..., as long as a smaller part is faster, which it can be if the wire is slow. Errors: if no part
+// works, those of the search on all hosts.
 Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const ClusterSpec& cluster,
                                     const TrainSettings& wishes);
 

@@ -58,7 +58,7 @@ struct TrainSeconds : SecondsByCause<TrainSeconds> {
     double bubble = 0;      // waiting while the pipeline fills or drains, or for slower stages
     double update = 0;      // the optimizer
     double stragglers = 0;  // waiting for the slowest of many ranks
-    double data = 0;        // waiting for the next batch: each rank tokenizes the whole job's
+    double data = 0;        // wait for a batch: each rank tokenizes the whole job's
     static std::span<const CauseRow<TrainSeconds>> Rows();
 };
 
@@ -87,8 +87,8 @@ struct TrainPart {
     mutable std::map<std::tuple<int64_t, int, bool>, Costs> costs;
 };
 
-// The parts of one tensor rank. The key of a layer is its kind (ModelWalk::kind_of_layer), that of
-// the ops before the layers is kFirst, that of the ops after them is kLast. LoRA trains nothing
+// The parts of one tensor rank. The key of a layer is its kind (ModelWalk::kind_of_layer); kFirst
+// is the key of the ops before the layers, and kLast of the ops after them. LoRA trains nothing
 // outside the layers, so with LoRA kFirst includes the first layer and kLast the last one. If the
 // model has only one layer, kLast then is the whole model.
 using RankParts = std::map<int, TrainPart>;
@@ -170,8 +170,8 @@ std::vector<program::OpCost> TrainCosts(const program::Program& list, int64_t se
                                         int64_t micro_batch, int cp = 1);
 
 // Bytes that the optimizer reads and writes per element of a matrix. weight, gradient: bytes of an
-// element of these. kept: bytes of optimizer state per element, with the float32 weight if there is
-// one.
+// element of the weights and gradients. kept: bytes of optimizer state per element, with the
+// float32 weight if there is one.
 constexpr double TouchedBytes(double weight, double gradient, double kept) {
     return 2 * kept + weight + 2 * gradient;
 }

@@ -36,7 +36,7 @@ struct Piece {
 struct RankWork {
     std::vector<Piece> pieces;
     uint64_t weight_bytes = 0;  // in the types of the model's file
-    // Number of all-reduces in a step, with or without those of the last ops.
+    // Number of all-reduces in a step, with or without the all-reduces of the last ops.
     int64_t CountSums(bool with_last) const;
 };
 
@@ -103,7 +103,7 @@ struct Breakdown : SecondsByCause<Breakdown> {
 program::ExpertLoad LoadOfExperts(const model::Moe& moe, int64_t held, int64_t rows);
 double RowsOfExpert(const model::Moe& moe, int64_t held, int64_t rows);
 
-// What the host's processor computes of a step, beside a GPU.
+// The part of a step that the host's processor computes, beside a GPU.
 struct HostPlace {
     Machine processor;
     std::map<int, int64_t> layers;  // by kind: number of layers whose experts it computes
@@ -121,8 +121,8 @@ struct StepPlace {
     coll::TierGroup tensor;  // links of the tensor ranks
     const model::Hyper* hyper;
     // How much the ranks of a host slow each other down. 0: not at all (the machine's measured
-    // rates `alone`). 1: as much as when all of them compute at the same time. Times between are
-    // interpolated.
+    // rates `alone`). 1: as much as when all of them compute at the same time. Times for values
+    // between 0 and 1 are interpolated.
     double busy = 1;
     // Types of all-reduces on the wire. prompts: the type in steps that read a long prompt
     // (`prompt`).

@@ -36,12 +36,12 @@ struct WeftRates {
 struct UnmeasuredOp {
     std::string_view name;  // program::OpName
     std::string_view part;  // the part of a model that has such ops
-    double ops;             // its time relative to that of a norm of one row
+    double ops;             // its time relative to the time of a norm of one row
 };
 // Null: the op is measured.
 const UnmeasuredOp* FindUnmeasured(std::string_view op);
 
-// The rates on this machine: those of its family; without a family, those of its kind of device.
+// The rates of this machine's family; without a family, of its kind of device.
 WeftRates RatesOfKind(const Machine& machine);
 // The rates of the processor of a host of GPUs, which computes experts.
 WeftRates RatesOfExperts(const Machine& processor);
