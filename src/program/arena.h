@@ -18,7 +18,7 @@ ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outp
 
 // apart: the backend runs the forward part of one training step before the backward part of
 // another. Values that live from a chunk's forward ops into its backward ops then have their own
-// plan (`kept`), with a copy for each concurrent step of a chunk. All steps share the memory of the
+// plan (`kept`), with a copy for each concurrent step of a chunk. All steps share the memory of all
 // other values (`brief`). Without `apart`, `kept` contains all values.
 // overlap: the backend computes during a zero_reduce_scatter, so the input of this op stays alive
 // until the chunk's next zero_reduce_scatter.

@@ -18,8 +18,8 @@
 namespace weft::program {
 
 // Transforms the forward Program of rank `rank` of `ranks`. It must pass CheckShapes, and so does
-// the result. With one rank it is unchanged. Errors: kUnsupported: an op needs all rows in another
-// way than attention, or there are fewer heads than ranks.
+// the result. With one rank it is unchanged. Errors: kUnsupported: an op other than attention needs
+// all rows, or there are fewer heads than ranks.
 Result<Program> ApplyContextParallel(Program forward, int rank, int ranks);
 
 }  // namespace weft::program

@@ -21,7 +21,7 @@
 //   a value that is read several times: the sum of its readers' gradients
 // The gradient ignores attention's caches: a training step holds whole sequences, from position 0.
 //
-// Several ranks. Each rank differentiates its own Program. All ranks must ask for the same weights,
+// Several ranks. Each rank differentiates its own Program. All ranks must request the same weights,
 // so that their collectives match. Over the tensor group, a value is one of these:
 //   whole    the same on all ranks: the residual stream, inputs, norm weights. Its gradient is also
 //            the same on all ranks.
@@ -52,8 +52,8 @@
 //
 // Differentiate rejects these with kUnsupported, naming op and value: ops that only Differentiate
 // writes, attention to chosen positions or blocks, DeepSeek-V4's streams, windows and routers,
-// collectives of the pipeline group, a cut or partial value where only a whole one makes sense, and
-// an all_reduce whose operand is not a partial sum. In training, latent attention is attention with
+// collectives of the pipeline group, a cut or partial value in place of a whole one, and an
+// all_reduce whose operand is not a partial sum. In training, latent attention is attention with
 // one KV head (model/latent.cc), and the biases of experts are ops of their own (train/graph.cc).
 //
 // One tensor held as two values (tied embeddings on two pipeline stages) has two gradients, which
@@ -83,8 +83,8 @@ struct Differentiated {
     Program program;
     ValueId output_gradient = kNoValue;     // kInput of the output's shape; kNoValue without output
     ValueId side_gradient = kNoValue;       // as output_gradient, for side_output
-    std::vector<WeightGradient> gradients;  // gradients of the wanted weights on which the output
-                                            // depends
+    std::vector<WeightGradient> gradients;  // gradients of the requested weights on which the
+                                            // output depends
     size_t backward_begin = 0;              // the first backward op
 };
 

@@ -96,8 +96,8 @@ struct ScaleHeads {
                                 "x[T,n] positions[T]:i32 slope[h] offset[h] -> y[T,n]", Pass::kBoth,
                                 Trait::kRowWise | Trait::kExact, 1};
 };
-// Each row adds s * log(position + 1) to the gradient of slope and s to that of offset, where s is
-// dy . x of a head.
+// Each row adds s * log(position + 1) to the gradient of slope and s to the gradient of offset,
+// where s is dy . x of a head.
 struct ScaleHeadsGrad {
     static constexpr OpRow kRow{"scale_heads_grad",
                                 "dy[T,n] x[T,n] positions[T]:i32"

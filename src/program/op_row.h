@@ -16,7 +16,7 @@ enum class Group { kTensor, kPipeline, kData, kTied, kWorld };
 // transposed collectives: a column-parallel weight makes the gradient of its input partial.
 enum class Cut { kNone, kRows, kColumns };  // kRows: ranks divide the outputs; kColumns: inputs
 
-// Where an op runs.
+// The passes in which an op runs.
 enum class Pass {
     kInference,  // forward; it has no gradient
     kBoth,       // forward, in inference and in training

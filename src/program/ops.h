@@ -5,7 +5,7 @@
 // checks of operand counts, shapes, types and accesses (check.cc); byte counts (cost.cc); the
 // operands that keep all bits when a training step uses narrow types (train/graph.cc); the ops that
 // a device may run on half of a step's rows; and the check that a backend's calls access operands
-// as the row says (backend/cpu/lowering.h).
+// as the row states (backend/cpu/lowering.h).
 //
 // A row's operands, inputs -> outputs:
 //
@@ -15,8 +15,8 @@
 //              the step (or a rank's share of them); `..` is any dimensions, the same ones in all
 //              operands of the row; `_` is any number
 //     ( )      optional: all operands in between are present, or none. The attributes' Has(name)
-//              says which. For one group per row, Has may be absent or return nullopt: the number
-//              of operands then tells
+//              states which. For one group per row, Has may be absent or return nullopt: the number
+//              of operands then decides
 //     x*       one or more operands like this
 //     +=       on an output: the op adds to it. It is also the last input
 //     :i32     numbers of tokens, rows or experts; all other operands are floats, but messages
@@ -238,7 +238,7 @@ struct HeadMatMulGradWeight {  // dW += rows^T . columns of each head
 //     y = gain * y + (x . a^T) . b^T + shift        or, without b,        y = x . a^T + shift
 //
 // with those of a [r, k], b [n, r], gain [n, 1] and shift [n, 1] that the adapter has. Other rows
-// keep their bits. The step says which rows use an adapter; a step without such rows skips the op.
+// do not change. The step states which rows use an adapter; without such rows, it skips the op.
 struct Adapt {
     // rows: the row of the step of each row of y, if y has rows R.
     static constexpr OpRow kRow{"adapt", "x[T,k] (rows[T]:i32) parts*[_,_] -> y[T,n]:f64+=",
@@ -329,8 +329,8 @@ struct Attention {
     int64_t first_head = 0, first_kv_head = 0;  // model head at which this rank's heads begin
     int64_t group = 1;                          // query heads per KV head of the model
     float scale = 1;
-    int64_t window = 0;     // number of keys that a query sees, up to its own; 0: all. With
-                            // `ahead`, on each side
+    int64_t window = 0;     // number of keys that a query attends to, including its own; 0: all.
+                            // With `ahead`, on each side
     float soft_cap = 0;     // not 0: scaled scores s become soft_cap * tanh(s / soft_cap)
     bool sinks = false;     // each head has an extra score, its sink, with a zero value
     int64_t value_dim = 0;  // columns of a value and of a head's result; 0: head_dim
@@ -505,8 +505,8 @@ struct AllToAll {
     static constexpr OpRow kRow{"all_to_all", "x[_,_] -> y[_,_]", Pass::kTraining,
                                 Trait::kCheap | Trait::kAllGather};
     std::vector<ColumnRange> parts;
-    // Whether x has this rank's rows, and y this rank's columns of all rows. Otherwise the other
-    // way around: each column of y is the sum over the ranks that have it.
+    // Whether x has this rank's rows, and y this rank's columns of all rows. If false, x has the
+    // columns and y the rows; each column of y is the sum over the ranks that have it.
     bool to_columns = true;
     void Show(auto& show) const {
         show("parts", parts);
@@ -704,7 +704,7 @@ struct ExpertBiasSumGrad {
     int64_t first_expert = 0;
     void Show(auto& show) const { show("first_expert", first_expert); }
 };
-// The gradient of the bias of both: of expert_bias, or with weights of expert_bias_sum.
+// The gradient of the bias of expert_bias, or with weights, of expert_bias_sum.
 struct ExpertBiasGrad {
     static constexpr OpRow kRow{
         "expert_bias_grad",
@@ -720,7 +720,7 @@ struct ExpertBiasGrad {
 };
 
 enum class RowGate { kSigmoid, kSoftplus, kProduct };
-// x * sigmoid(gate), softplus(gate) or gate. The columns of the gate divide those of x evenly.
+// x * sigmoid(gate), softplus(gate) or gate. gate's number of columns divides x's.
 struct GateRows {
     static constexpr OpRow kRow{"gate_rows", "x[T,n] gate[T,_]:exact -> y[T,n]", Pass::kBoth,
                                 Trait::kRowWise, 1};
@@ -965,7 +965,7 @@ struct Op {
     template <typename T>
     const T& as() const {
         const T* found = attributes.If<T>();
-        if (found == nullptr) std::abort();  // the caller knows the kind
+        if (found == nullptr) std::abort();  // the caller has checked the kind
         return *found;
     }
 };

@@ -1,13 +1,13 @@
 // Divides the Program of a rank between a device and the host's processor, which computes some of
 // the ops while the device holds the rest (backend/placed/).
 //
-// A run is a list of consecutive ops of the host. In the device's Program, messages take the place
-// of a run: a `send` to kHostPeer for each value that the run reads, and a `recv` from kHostPeer
-// for each value that a later op of the device reads. Between the `send`s and the `recv`s are those
-// ops before the run of which it needs nothing, so that the device computes them at the same time:
-// shared experts. In the host's Program, a run begins with a
+// A run is a list of consecutive ops of the host. In the device's Program, messages replace a run:
+// a `send` to kHostPeer for each value that the run reads, and a `recv` from kHostPeer for each
+// value that a later op of the device reads. Ops that the run does not depend on, such as shared
+// experts, stand between the `send`s and the `recv`s. The device computes them while the host runs.
+// In the host's Program, a run begins with a
 // `recv` for each of these `send`s, and ends with a `send` for each of these `recv`s. So a device
-// hands values to the host as it hands them to another rank.
+// sends values to the host as it sends them to another rank.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ inline constexpr int kHostPeer = -1;
 bool IsToHost(const Op& op);    // such a send, in the device's Program
 bool IsFromHost(const Op& op);  // such a recv
 
-// Which ops run on the host's processor.
+// The ops that run on the host's processor.
 struct HostOps {
     static constexpr int64_t kAllLayers = std::numeric_limits<int32_t>::max();
     int64_t expert_layers = 0;  // the experts of the first so many layers
@@ -52,9 +52,9 @@ std::vector<bool> ChooseHostOps(const Program& program, const HostOps& host_ops)
 // One more than the last layer with experts; 0: no layer has any.
 int64_t ExpertLayersEnd(const Program& program);
 
-// Which steps run an op of the device's Program. An expert op of the host is also there as an op of
-// the device, which reads its weights from the host: a step either hands values to the host
-// (kHanded: the messages), or computes them itself (kStreamed).
+// The steps that run an op of the device's Program. For each expert op of the host, the device's
+// Program also has an op that reads its weights from the host: a step either sends values to the
+// host (kHanded: the messages), or the device computes them itself (kStreamed).
 enum class Way : uint8_t { kAlways, kHanded, kStreamed };
 
 // The stacks of matrices that one kStreamed op reads and no other op, in order of use. ways: by op;

@@ -4,7 +4,7 @@
 // plan, print, cost, differentiate. Collectives are ordinary ops.
 //
 // Values. A value has a dtype, a shape and a storage class. Dimensions are concrete, except two
-// that each step binds: kTokens (rows of the step) and kOutputs (rows whose logits are wanted).
+// that each step binds: kTokens (rows of the step) and kOutputs (rows whose logits are requested).
 // Activations are float32 [kTokens, n].
 //
 // Ops (ops.h). An op holds one of many small attribute structs; a walk is a Visit() of it (or a
@@ -25,7 +25,7 @@
 namespace weft::program {
 
 inline constexpr int64_t kTokens = -1;   // T: rows of the step
-inline constexpr int64_t kOutputs = -2;  // R: rows of the step whose logits are wanted
+inline constexpr int64_t kOutputs = -2;  // R: rows of the step whose logits are requested
 // A dimension: one rank's share of the T rows, which `ranks` tensor ranks, or the ranks of a
 // context group, divide. Rank r of n has rows [T r / n, T (r + 1) / n). Memory plans use the
 // largest share.

@@ -56,7 +56,7 @@ struct CausalConvGrad {
     }
     void Show(auto& show) const { forward.Show(show); }
 };
-struct CausalConvGradWeight {  // dw[j] += the sum of dz[t] * u[t - width + 1 + j], db += that of dz
+struct CausalConvGradWeight {  // dw[j] += sum of dz[t] * u[t - width + 1 + j], db += sum of dz
     static constexpr OpRow kRow{
         "causal_conv_grad_weight",
         "dy[T,n] x[T,n] weight[n,w] (bias[n]) (inner[T,n] outer[T,n]) -> dw[n,w]+= (db[n]+=)",

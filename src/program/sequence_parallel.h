@@ -8,9 +8,9 @@
 //   ops that need all rows   read the result of one gather_rows, shared by all its readers
 //   send, recv               own rows go to the same tensor rank of the next stage
 //
-// The residual stream and the values kept for norms take a share of the memory. A reduce_scatter
-// and a gather send as many bytes as an all_reduce. The number of rows need not be a multiple of
-// the number of ranks.
+// The residual stream and the values kept for norms take only this rank's share of the memory. A
+// reduce_scatter and a gather send as many bytes as an all_reduce. The number of rows need not be a
+// multiple of the number of ranks.
 #pragma once
 
 #include "program/program.h"

@@ -1,5 +1,5 @@
 // Sharding: how each value of a rank's Program relates to the same value on the other ranks of
-// its tensor group. Differentiate needs it to know which gradients are sums over ranks.
+// its tensor group. Differentiate needs it to find the gradients that are sums over ranks.
 #pragma once
 
 #include <vector>
@@ -22,8 +22,8 @@ concept kHasNoGradient = T::kRow.pass != Pass::kBoth&& T::kRow.pass != Pass::kTr
 
 // The sharding of each value of a forward Program that passes CheckShapes, by ValueId. Inputs,
 // received values and outputs of Embedding count as replicated (if the table is cut, an all_reduce
-// follows, which changes no gradient). Weights have none: the op that reads a weight says how it is
-// cut. Errors: kUnsupported (names op and value; see differentiate.h).
+// follows, which changes no gradient). Weights have no sharding: the op that reads a weight states
+// how it is cut. Errors: kUnsupported (names op and value; see differentiate.h).
 Result<std::vector<Sharding>> InferSharding(const Program& forward);
 
 // The place of a rank's columns of a value within the columns of all ranks. PlaceColumns: by

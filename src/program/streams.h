@@ -1,6 +1,6 @@
 // Hyper-connections, as structs with rows (ops.h): a residual stream of several parallel copies,
 // the streams (Zhu et al. 2024; constrained to a manifold: Xie et al. 2026; DeepSeek-V4). Below
-// them, the ops of Gemma 3n, whose streams are those of AltUp (Baykal et al. 2023).
+// them are the ops of Gemma 3n, which has the streams of AltUp (Baykal et al. 2023).
 //
 // A row of the residual stream holds all streams one after another. A layer reads a weighted sum of
 // them. Its result is added to each stream with a weight, and a matrix whose rows and columns add
@@ -84,7 +84,7 @@ struct ScaleColumns {  // the first n columns of x, each times its element of we
                                 Pass::kInference, Trait::kRowWise, 1};
 };
 
-// The sum of a row, and that of its squares.
+// The sum of a row, and the sum of its squares.
 struct RowMoments {
     static constexpr OpRow kRow{"row_moments", "x[T,n] -> y[T,2]:f64", Pass::kInference,
                                 Trait::kRowWise | Trait::kExact, 3};

@@ -118,8 +118,8 @@ struct ScheduleFreeUpdate {
     }
 };
 // Lets passes read the average x = y / beta1 + (1 - 1 / beta1) z (`averaged`), or again y. A copy
-// gets x or y in its type. Without a copy, the weights become x, while the gradients, which no pass
-// uses meanwhile, keep y.
+// gets x or y in its type. Without a copy, the weights become x, while y is saved in the gradients,
+// which no pass uses meanwhile.
 struct ScheduleFreeView {
     static constexpr OpRow kRow{"schedule_free_view",
                                 "z[k] -> weights[n]+= gradient[n]+= (copy[n]+=)", Pass::kUpdate, 0,

@@ -8,8 +8,8 @@
 //   stage 2      a unit's gradient is whole while ops add to it; then zero_reduce_scatter sums it
 //                over the ranks, and each rank keeps its own part
 //   stage 3      also, weights are kept as shares. zero_all_gather gathers a unit before its use,
-//                in the forward pass and again in the backward pass. With prefetch_elements it runs
-//                some units earlier, for backends that overlap communication
+//                in the forward pass and again in the backward pass. With prefetch_elements,
+//                zero_all_gather runs some units earlier, for backends that overlap communication
 // Vectors, and matrices with few elements, are in units that all ranks hold whole at every stage.
 #pragma once
 
