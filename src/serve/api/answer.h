@@ -61,7 +61,7 @@ struct AnswerPlan {
     bool stream = false;
     bool one_call = false;         // the answer ends with its first tool call
     bool hides_reasoning = false;  // the client does not get the reasoning, nor its tokens
-    bool content_tokens = false;   // a whole answer's tokens are those of the content only
+    bool content_tokens = false;   // the token count of a whole answer covers the content only
     int64_t n = 1;                 // choices per prompt
     bool whole_calls = false;      // a stream sends each call in one piece
     bool keeps_tokens = false;     // see ChoiceEnd::tokens
@@ -186,10 +186,10 @@ class Answer : public std::enable_shared_from_this<Answer> {
         bool called = false;     // a complete tool call was sent
         bool calling = false;    // part of a tool call was sent
         bool in_call = false;    // the last call that was sent is not complete
-        bool concluded = false;  // the engine was told to end the choice
+        bool concluded = false;  // the engine was requested to end the choice
         std::string written{};   // forced call: its text so far
         int64_t last_ns = 0;     // arrival time of the last token
-        Usage prefilled{};       // when the first token came
+        Usage prefilled{};       // when the first token arrived
         int64_t prefilled_ns = 0;
     };
 

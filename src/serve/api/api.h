@@ -52,7 +52,7 @@ struct ApiOptions {
     // Threads for small requests. max(1, workers - 1) threads compile constraints, and as many
     // handle large requests. 0: no request is read.
     size_t workers = 3;
-    std::vector<int> cores;  // cores of these threads; empty: those of the creating thread
+    std::vector<int> cores;  // cores of these threads; empty: the cores of the creating thread
     // Memory budget for work on large requests. A request that would exceed it waits until it has
     // the whole budget alone.
     uint64_t work_bytes = uint64_t{192} << 20;

@@ -40,8 +40,8 @@ ConstraintText ReadFormat(Fields& fields);
 // Reads `format`, in the form of response_format, from another API's field `param`.
 ConstraintText ReadConstraintOf(Fields& fields, const Json& format, const char* param);
 // A call of the tool `name` ("*": any) of `tools` (OpenAI's form), in the frame of the model's
-// family. The text before the call is given to the model; the constraint does not cover it. Frames
-// other than the default need tool names of plain letters (PlainNames).
+// family. The text before the call is appended to the prompt; the constraint does not cover it.
+// Frames other than the default need tool names of plain letters (PlainNames).
 struct DemandedCall {
     ConstraintText constraint;
     std::string given, closing;  // text before and after the constrained part

@@ -59,8 +59,8 @@ class Fields {
     // `path`: prefix of member names in messages ("messages[2]."). `json` outlives this.
     explicit Fields(const Json& json, std::string path = "");
 
-    // A member may have other servers' names (kNames in fields.cc): the readers below take the
-    // first of these that the request has, and name it in errors.
+    // A member may have other servers' names (kNames in fields.cc): the readers below use the first
+    // of these names that the request has, and state it in errors.
     bool Has(const char* name) const;
     // The name under which the request has the member; `name` if it has none.
     const char* RequestName(const char* name) const;

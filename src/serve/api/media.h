@@ -14,8 +14,8 @@ std::string NoteOf(const Json& part);
 
 inline constexpr std::string_view kImageNote = "[an image, which this model cannot see]";
 
-// Puts a note in place of each one in a request's tool messages, so that an agent whose tool
-// returned an image can go on. everywhere: in all messages, and in Ollama's `images` of a prompt.
+// Replaces each of these parts in tool messages by a note, so that an agent whose tool returned an
+// image can continue. everywhere: in all messages, and in Ollama's `images` of a prompt.
 void NoteMedia(Json& body, bool everywhere);
 
 }  // namespace weft::serve

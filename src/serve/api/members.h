@@ -1,9 +1,9 @@
 // The members of a request that no reader takes: members of other servers' APIs, and unknown ones.
 //
-// A known member whose value asks for another answer than Weft would give is refused, and so is an
-// unknown one that carries a part of the conversation. Other members without effect are left out:
-// the log line of the request and the answer's header kLeftOutHeader name them. The log names an
-// unknown member once more, because it may be misspelt.
+// A known member is refused if its value requests an answer that Weft cannot give, and an unknown
+// member if it carries a part of the conversation. Other members without effect are ignored: the
+// log line of the request and the answer's header kLeftOutHeader name them. The log names an
+// unknown member in a second line, because it may be misspelt.
 #pragma once
 
 #include <set>

@@ -28,13 +28,13 @@ std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served, const char
                                 std::string_view prompt = {});
 
 // A text's tokens, at most `most`. As transformers' tokenizers do, special tokens around the text
-// stay, and the text loses its end (or its beginning). Of a long text, the tokenizer reads about as
-// much as stays.
+// stay, and the text loses its end (or its beginning). Of a long text, the tokenizer reads only
+// about the part that stays.
 std::vector<int32_t> CutTokens(const tokenizer::Tokenizer& tokenizer, std::string_view text,
                                int64_t most, bool markers = false, bool cuts_begin = false);
 
 // The beginning of a text, with its first `count` tokens at least. Of a long text, the tokenizer
-// reads about as much as stays.
+// reads only about that part.
 std::string_view Beginning(const tokenizer::Tokenizer& tokenizer, std::string_view text,
                            size_t count, bool markers = false);
 

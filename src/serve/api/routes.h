@@ -13,7 +13,7 @@
 
 namespace weft::serve {
 
-// At most one of `plan`, `embed` and `reply` is set; none: the Api handles the path itself (slots).
+// At most one of `plan`, `embed` and `reply` is set; if none, the Api handles the path (slots).
 struct Route {
     std::string_view method, path;
     std::optional<ApiError> (*plan)(const Json&, const Served&, AnswerPlan&) = nullptr;

@@ -14,8 +14,8 @@ inline constexpr int64_t kMostChoices = 64;  // n times the number of prompts
 inline constexpr size_t kMostStops = 16;
 inline constexpr int64_t kMostLogprobs = 20;
 
-// Reads the members that choose tokens, and stop, ignore_eos and those of ReadCaching. Absent
-// members take the values of `served.sampling`. Does not read the length, n or log-probabilities.
+// Reads the members that choose tokens, and stop, ignore_eos and the members of ReadCaching. Absent
+// members get the values of `served.sampling`. Does not read the length, n or log-probabilities.
 // Reports errors in `fields`.
 void ReadSampling(Fields& fields, const Served& served, engine::Request& request);
 // Parts of ReadSampling: typical_p, top_n_sigma, xtc_*; dry_*; and vLLM's members that forbid
@@ -52,7 +52,7 @@ int64_t ReadLength(Fields& fields, const char* name, int64_t otherwise, int64_t 
 // Reads vLLM's prompt_logprobs: the number of most likely tokens reported for each prompt token;
 // -1: no report. Fails for a stream.
 int ReadPromptLogprobs(Fields& fields, bool stream);
-// Returns an error if the choices ask for more prompt log-probabilities than an answer may hold.
+// Returns an error if the choices request more prompt log-probabilities than an answer may hold.
 std::optional<ApiError> CheckPromptLogprobs(const std::vector<ChoicePlan>& choices);
 
 // Limit of a text that is only tokenized, not run. It may exceed the context; tokenizing it takes
@@ -73,7 +73,7 @@ int32_t ReadAdapter(Fields& fields, const Served& served);
 std::optional<ApiError> CheckCopies(const Served& served, const ChoicePlan& choice, int64_t n,
                                     const std::string& prompt_name);
 
-// Gives each of a request's choices a distinct seed, derived from the first one's.
+// Gives each of a request's choices a distinct seed, derived from the first choice's seed.
 void Reseed(engine::Request& request, int choice);
 
 }  // namespace weft::serve

@@ -1,5 +1,5 @@
-// The model that the API serves, with its adapters, as all endpoints see it. Immutable once made.
-// Without an engine (serve/pool), it describes a model that need not be loaded.
+// The model that the API serves, with its adapters, as all endpoints use it. Immutable after it is
+// made. Without an engine (serve/pool), it describes a model that need not be loaded.
 #pragma once
 
 #include <algorithm>

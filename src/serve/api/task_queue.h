@@ -1,7 +1,7 @@
 // Task queue of the API's threads. Keys take turns, and each key runs at most one task at a time.
-// A key with many tasks therefore delays another key's next task by at most one of its own.
-// Within a key, small tasks go before large ones. A task is overtaken by later, smaller tasks only
-// until the queue has processed as many bytes as the task has.
+// A key with many tasks therefore delays another key's next task by at most one task. Within a key,
+// small tasks go before large ones. A task is overtaken by later, smaller tasks only until the
+// queue has processed as many bytes as the task has.
 // Thread: one caller at a time, or under a lock.
 #pragma once
 
@@ -27,7 +27,7 @@ class TaskQueue {
 
     // Returns the task's number, for Remove.
     uint64_t Push(const std::string& key, Task task);
-    // Adds a follow-up task of a request that already ran a task. It goes before the key's new
+    // Adds a follow-up task of a request that already ran a task. It runs before the key's new
     // requests.
     void PushLater(const std::string& key, Task task);
     // Removes a task added by Push; nullopt if it was already popped.

@@ -1,6 +1,6 @@
 // Messages and tools of the Messages API as a conversation for the chat template.
 //
-//     tools       with `input_schema`: functions. Tools of Anthropic's that the client runs (bash,
+//     tools       with `input_schema`: functions. Anthropic's tools that the client runs (bash,
 //                 text_editor, memory): functions with the schema that Anthropic documents. Tools
 //                 that Anthropic's servers run: left out.
 //     deferred    (`defer_loading`) offered once a tool_reference names them; from the start if the

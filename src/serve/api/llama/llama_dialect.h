@@ -18,7 +18,7 @@ struct LlamaRequested {
 std::unique_ptr<Dialect> MakeLlamaDialect(const Served& served, const engine::Request& request,
                                           LlamaRequested asked);
 
-// llama-server's error body. It is OpenAI's, except for a prompt beyond the context.
+// llama-server's error body. It equals OpenAI's error body, except for a prompt beyond the context.
 std::string LlamaError(const ApiError& error);
 
 // Counts, times and speeds, as in llama-server's `timings`.

@@ -11,7 +11,7 @@
 
 namespace weft::serve {
 
-// Returns an error if the model has no FIM tokens. param: the field that asked for FIM.
+// Returns an error if the model has no FIM tokens. param: the field that requested FIM.
 std::optional<ApiError> CheckFim(const Served& served, const char* param);
 
 // Reads input_prefix, input_suffix, input_extra, prompt, n_predict and sampling options. If the

@@ -62,7 +62,7 @@ class SlotTable : public std::enable_shared_from_this<SlotTable> {
         int64_t cached_ = 0;
     };
 
-    // Begins a request. wanted: a slot's number; -1: any.
+    // Begins a request. wanted: the requested slot's number; -1: any.
     std::shared_ptr<Use> Begin(const std::string& owner, int64_t wanted,
                                const engine::Request& request);
     // The text that a slot remembers.
@@ -110,7 +110,7 @@ std::optional<std::string_view> SlotOfPath(std::string_view path);
 // Reads id_slot of a request for an answer: -1 or absent: any.
 std::optional<ApiError> ReadSlot(const Json& body, int64_t slots, int64_t& id);
 
-// What POST /slots/ID asks for.
+// The request of POST /slots/ID.
 struct SlotCommand {
     enum class Action { kSave, kRestore, kErase };
     Action action = Action::kSave;
