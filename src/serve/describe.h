@@ -18,8 +18,8 @@ Status NameModels(const ServerOptions& options, Served& served);
 // kUsage (sampling, pooling); kUnsupported (scores).
 Status ReadHints(const ServerOptions& options, const model_files::ModelSource& source,
                  Served& served);
-// Sets the chat template with all that follows from it, the FIM tokens and the card. Without a
-// usable template, chat_error has the reason. `tokenizer` outlives served.chat.
+// Sets the chat template with all fields that are derived from it, the FIM tokens and the card.
+// Without a usable template, chat_error has the reason. `tokenizer` outlives served.chat.
 void ReadTemplate(const model_files::ModelSource& source, const tokenizer::Tokenizer& tokenizer,
                   Served& served);
 

@@ -64,8 +64,8 @@ class Limiter {
     // Charges a request admitted with 0 tokens, once their number is known. The returned Admission
     // has no ticket. If refused, the caller must drop the request's ticket without Settle().
     Admission Charge(const ApiKey& key, Ticket& ticket, int64_t tokens);
-    // As Admit, for a process that passes the request on to one that charges it: takes a
-    // concurrency slot, and charges nothing.
+    // As Admit, for a process that forwards the request to another process, which charges it:
+    // occupies a concurrency slot, and charges nothing.
     Admission Enter(const ApiKey& key);
     // Number of outstanding tickets of a key.
     int64_t running(const std::string& name) const;

@@ -18,7 +18,7 @@ namespace weft::serve {
 
 // Holds one minute's amount and fills steadily. Zeros are an unused bucket.
 struct Bucket {
-    double level = 0;   // negative: a request used more than was left
+    double level = 0;   // negative: a request used more than the remaining tokens
     int64_t limit = 0;  // per minute, and bucket size; 0: no limit
     int64_t at_ns = 0;  // NowNs(), which is the same in all processes
 

@@ -33,7 +33,7 @@ struct RequestError {
 class RequestLog {
   public:
     static constexpr size_t kMostErrors = 50;
-    // write: print the lines. Errors are kept in any case.
+    // write: whether lines are printed. Errors are stored in any case.
     explicit RequestLog(bool write) : write_(write) {}
     void Add(const HttpRecord& record);
     // Oldest first; at most kMostErrors. Client errors (4xx) are not included, except 408 and 429.

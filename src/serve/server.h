@@ -2,7 +2,7 @@
 // server, and runs them until shutdown.
 //
 //     WEFT_ASSIGN(auto server, Server::Start(options));   // listens, loads, is ready
-//     WEFT_TRY(server->Run());                            // until it is told to stop
+//     WEFT_TRY(server->Run());                            // until it is stopped
 //
 // It listens before it loads the model: a port in use fails within a second, and during a long load
 // /live returns 200 and /health 503.
@@ -62,8 +62,8 @@ struct ServerOptions {
     bool media_as_text = false;
     std::string metrics_prefix = "weft";
     // After a stop request, the server accepts requests for drain_delay_ms, while /ready already
-    // fails, so that balancers notice. Running requests then have drain_ms, until their clients
-    // have the whole answers.
+    // fails, so that balancers notice. Running requests then have drain_ms to finish, including the
+    // time until their clients have the whole answers.
     int64_t drain_delay_ms = 0, drain_ms = 30'000;
     bool log_requests = true;  // a line per request on standard error (request_log.h)
     const std::atomic<bool>* interrupted = nullptr;  // set by a signal handler

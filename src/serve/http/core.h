@@ -92,7 +92,7 @@ struct Core {
     // Asks each loop to close its slowest readers (Connection::EndIfSlow) until usage is below
     // all_bodies_bytes. Thread: any; returns at once.
     std::function<void()> shed{};
-    std::atomic<size_t> shedding{0};  // loops that were asked and have not finished
+    std::atomic<size_t> shedding{0};  // loops that have received the request and have not finished
 
     bool over_budget() const { return counters.body_bytes > options.limits.all_bodies_bytes; }
 

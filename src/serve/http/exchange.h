@@ -102,7 +102,7 @@ class ExchangeState {
     const HttpRequest request_;
     const Headers extra_;
     mutable std::mutex mutex_;
-    std::shared_ptr<ExchangeOwner> owner_;  // null: done or gone
+    std::shared_ptr<ExchangeOwner> owner_;  // null: done or disconnected
     std::vector<Piece> queue_;
     std::function<void()> on_gone_;
     Framing framing_ = Framing::kLength;

@@ -47,7 +47,7 @@ struct Refusal {
     int status = 400;
     std::string message;
     std::string code{};
-    Headers headers{};   // in addition to those of FormatHead
+    Headers headers{};   // in addition to the headers of FormatHead
     std::string body{};  // JSON; empty: made by ErrorBody()
 };
 

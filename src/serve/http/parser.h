@@ -55,7 +55,7 @@ class RequestParser {
     size_t body_bytes() const;
     const Refusal& refusal() const;
     const HttpRequest& request() const;  // as far as parsed
-    // Takes the request after kDone, or the parsed part of a refused request. The caller sets
+    // Moves out the request after kDone, or the parsed part of a refused request. The caller sets
     // `peer`. `id` comes from the client's header or is generated.
     HttpRequest Take();
 

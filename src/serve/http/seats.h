@@ -3,7 +3,7 @@
 //
 //     busy      answers a request with a key; it is never displaced
 //     idle      between two requests, of which the last had a key
-//     stranger  everything else: silent, within a TLS handshake or a head, or asking without a key
+//     stranger  everything else: silent, within a TLS handshake or a head, or without a key
 //
 // On a server without keys, a POST counts as a request with a key.
 //
@@ -13,9 +13,9 @@
 //     strangers of a network  at most `most_of_network`
 //
 // If a limit is exceeded, the network with the most connections of that kind loses its oldest one
-// (net/addresses.h: NetworkOf). So a crowd from one network displaces only its own connections. The
-// clients of a proxy, which are one network, lose idle connections but no answer. Thread: that of
-// the loop.
+// (net/addresses.h: NetworkOf). So many connections from one network displace only each other. The
+// clients of a proxy, which are one network, lose idle connections but no answer. Thread: the
+// thread of the loop.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ class Seats {
     void Move(Connection* connection, Seat seat);
     void Remove(Connection* connection);
     Seat SeatOf(const Connection* connection) const;
-    // Busy connections take all seats, so no other may become busy.
+    // All seats are in use by busy connections, so no other connection may become busy.
     bool full() const { return busy_ >= most_; }
     // The connection to close or to make busy; null: none. joined: the one that was added last.
     Connection* Excess(const Connection* joined) const;
@@ -64,7 +64,7 @@ class Seats {
         Connection* Oldest(const std::string& network, size_t most) const;
 
       private:
-        // Sorts networks by size; of equally large ones, the one that changed first comes last.
+        // Sorts networks by size; of equally large networks, the one that changed first comes last.
         using Rank = std::tuple<size_t, uint64_t, std::string>;
         struct Network {
             std::list<Connection*> members;

@@ -55,8 +55,8 @@ class Exchange {
     virtual void SendKept(int status, Headers headers, std::string_view body) {
         Send(status, std::move(headers), std::string(body));
     }
-    // Begins a stream: chunked in HTTP/1.1, until close in HTTP/1.0. Write sends at once, and what
-    // the client has not read yet is kept and counted as an answer of Send() is.
+    // Begins a stream: chunked in HTTP/1.1, until close in HTTP/1.0. Write sends at once; bytes
+    // that the client has not read yet are stored and counted like an answer of Send().
     virtual void Begin(int status, Headers headers) = 0;
     virtual void Write(std::string chunk) = 0;
     virtual void End() = 0;
@@ -176,7 +176,7 @@ struct HttpStats {
     uint64_t connections = 0;                     // open now
     uint64_t accepted = 0;                        // since the start, like all that follow
     uint64_t turned_away = 0;                     // too many connections, or no file descriptors
-    uint64_t displaced = 0;                       // closed to make room for others
+    uint64_t displaced = 0;                       // closed to accept others
     uint64_t requests = 0;                        // passed to the handler
     uint64_t refused = 0;                         // answered with an error by the layer itself
     uint64_t timed_out = 0;                       // time-outs, answered with an error or not

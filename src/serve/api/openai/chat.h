@@ -24,15 +24,15 @@ struct Conversation {
     bool older_calls = false;
     // The answer continues the last message; the response does not repeat it.
     std::optional<chat::ContinuedPart> continued{};
-    std::optional<int64_t> reasoning_budget{};       // absent: the server's
-    std::optional<bool> reasons{};                   // whether the effort asks for reasoning
+    std::optional<int64_t> reasoning_budget{};       // absent: the server's value
+    std::optional<bool> reasons{};                   // whether the effort requests reasoning
     std::optional<bool> switched{};                  // the value of the switch of reasoning
     std::string switch_member{};                     // the request's member with the switch
     bool hides_reasoning = false;                    // AnswerPlan::hides_reasoning
     std::string effort_member = "reasoning_effort";  // the request's member with the effort
     std::string left_out{};  // members without effect, as LeftMembers::left_out
     ConstraintText constraint{};
-    bool adds_special = true;  // the prompt begins with the begin token, if the model asks for it
+    bool adds_special = true;  // the prompt begins with the begin token, if the model requires it
     std::optional<int64_t> kept{};  // ReadKeptTokens
 };
 

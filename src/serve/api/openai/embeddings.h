@@ -30,7 +30,7 @@ struct EmbeddingPlan {
     bool base64 = false;  // base64 of little-endian float32 (OpenAI); else a list of numbers
     LeftMembers left{};   // for the log
     Headers headers{};    // response headers besides Content-Type
-    // Formats the response of another API; empty: OpenAI's. vectors: EmbeddingText of each.
+    // Formats another API's response; empty: OpenAI's format. vectors: EmbeddingText of each.
     std::function<std::string(const std::vector<std::string>& vectors, const AnswerRecord& record)>
         body{};
     // The same of the numbers themselves (rerank.h).

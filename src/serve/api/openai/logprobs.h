@@ -10,7 +10,7 @@
 
 namespace weft::serve {
 
-// How tokens are named: by their text, or as vLLM's return_tokens_as_token_ids ("token_id:5").
+// How tokens are named: by text, or as "token_id:5" (vLLM's return_tokens_as_token_ids).
 enum class TokenNames { kTexts, kIds };
 TokenNames ReadTokenNames(Fields& fields);
 

@@ -16,7 +16,7 @@ Json ModelJson(const Served& served, int32_t adapter);
 // /v1/models: each model, followed by its adapters.
 Json ModelsJson(std::span<const Served> models);
 
-// 404, in the words of OpenAI's and Anthropic's APIs, or of Ollama's. Lists the server's names.
+// 404, worded as in OpenAI's and Anthropic's APIs or Ollama's; lists the server's names.
 ApiError UnknownModel(std::string_view asked, std::span<const Served> models);
 ApiError UnknownOllamaModel(std::string_view asked, std::span<const Served> models);
 

@@ -13,21 +13,21 @@
 
 namespace weft::serve {
 
-// Limit of the memory of all items that the references of a request stand for (HeldBytes), and of
-// the responses that are read to find them.
+// Limit of the memory of all items to which a request refers (HeldBytes), and of the responses that
+// are read to find them.
 inline constexpr int64_t kMostReferredBytes = int64_t{128} << 20;
 
 // Settings that the items of a request make, besides its messages and tools.
 struct ResponseInput {
-    bool compacts = false;  // the last item asks for a summary of the conversation
-    // Reasoning effort and text format of the last configuration_update. Empty and null: it sets
+    bool compacts = false;  // the last item requests a summary of the conversation
+    // Reasoning effort and text format of the last configuration_update; empty and null if it sets
     // none.
     std::string effort{}, effort_member{};
     Json format{};
 };
 
 // Finds an item by its id; null: unknown. The item lives as long as the function. bytes: grows by
-// the memory of what is read for it.
+// the memory of the responses that are read to find the item.
 using FindItem = std::function<const Json*(const std::string& id, int64_t& bytes)>;
 
 // Appends the messages of `input` (a string or a list) behind those of the earlier items `items`,

@@ -1,6 +1,6 @@
 // Tools of the Responses API. Functions and custom tools, alone or in a namespace, are offered to
-// the model as functions; tools that OpenAI's servers run, and tools with a schema that only
-// OpenAI's models know, are left out.
+// the model as functions; tools that OpenAI's servers run, and tools whose schema only OpenAI's
+// models have learned, are left out.
 //
 //     function in namespace `crm`   the model sees crm__NAME; the call has `name` and `namespace`
 //     custom tool                   the model sees a function with one argument, `input`; the call
@@ -18,7 +18,7 @@
 
 namespace weft::serve {
 
-// A tool as the client knows it.
+// A tool as the client named it.
 struct ResponseTool {
     std::string name;
     std::string name_space{};  // empty: none

@@ -32,7 +32,7 @@ struct ResponseForm {
 };
 std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, ResponseForm form);
 
-// The error body: OpenAI's, with the words of this API for a prompt beyond the context.
+// OpenAI's error body, with the text of this API for a prompt beyond the context.
 std::string ResponsesError(const ApiError& error);
 
 // The id of output item `index` of a response, so that the item can be found by it: the response's

@@ -1,5 +1,5 @@
-// tool_choice as an object: a function that must be called, or a list of allowed functions. Also:
-// kinds of tools that are left out of requests.
+// tool_choice as an object: a function that must be called, or a list of allowed functions. Also
+// lists kinds of tools that are left out of requests.
 #pragma once
 
 #include <span>
