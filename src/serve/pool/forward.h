@@ -18,15 +18,15 @@
 namespace weft::serve {
 
 struct Forwarded {
-    // Why the client has no complete answer; "": it has one, or it left.
+    // Why the client has no complete answer; "": it is complete, or the client disconnected.
     std::string broken{};
     bool begun = false;  // a part of the answer has been sent
 };
 
 // Forwards exchange.request() to the server at 127.0.0.1:port over `socket`, which the caller may
 // close to cancel. begun: the stream has begun with comments; an error of the server then becomes
-// the stream's last event. ends: called before the client gets the end of the answer.
-// Thread: that of the socket's executor. The arguments outlive the coroutine.
+// the stream's last event. ends: called before the client gets the end of the answer. Thread: the
+// thread of the socket's executor. The arguments outlive the coroutine.
 boost::asio::awaitable<Forwarded> Forward(boost::asio::ip::tcp::socket& socket, int port,
                                           Exchange& exchange, StreamForm form, bool begun,
                                           const std::function<void()>& ends);
@@ -39,7 +39,7 @@ struct Fetched {
 };
 
 // The answer of 127.0.0.1:port to a request without a body; nullopt: none within kFetchMs.
-// Method, target and key are those of `asked`; a `target` that is not empty replaces its target.
+// `asked` gives method, target and key; a `target` that is not empty replaces its target.
 boost::asio::awaitable<std::optional<Fetched>> Fetch(int port, const HttpRequest& asked,
                                                      std::string target);
 

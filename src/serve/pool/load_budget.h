@@ -1,8 +1,8 @@
-// The time that each API key has left for loads of models. A load that a key's request causes
-// counts as work of that key, so no key can make a server load and unload without end.
+// The remaining time of each API key for loads of models. A load that a key's request causes counts
+// as work of that key, so no key can make a server load and unload without end.
 //
-// A key may have models loaded for `share` of the time. It may use up to two minutes' worth of it
-// at once, and a load may take more than is left: the next one then waits longer. Thread: one.
+// A key may have models loaded for `share` of the time. It may use two minutes' share at once, and
+// a load may take more than remains: the next load then waits longer. Thread: one.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class LoadBudget {
 
     // Time until a request of `key` may cause a load; 0: now.
     int64_t WaitMs(const std::string& key, int64_t now_ms);
-    // A load takes `load_ms` of the key's time; a negative amount gives it back.
+    // A load uses `load_ms` of the key's time; a negative amount returns time.
     void Charge(const std::string& key, int64_t load_ms, int64_t now_ms);
 
   private:

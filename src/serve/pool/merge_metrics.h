@@ -1,6 +1,6 @@
-// Joins the metrics of several processes into one text. The lines of a metric stand together, with
+// Joins the metrics of several processes into one text. The lines of a metric are consecutive, with
 // one HELP and one TYPE, as Prometheus requires (exposition format 0.0.4). The label model_name
-// tells the samples of the processes apart.
+// distinguishes the samples of the processes.
 #pragma once
 
 #include <span>

@@ -41,7 +41,7 @@ struct PoolProcess {
 struct PoolOptions {
     // The options of the port, keys, stop, log and stored responses. The server ignores its model.
     ServerOptions front;
-    std::vector<ServerOptions> models;  // name and job of each; at least one
+    std::vector<ServerOptions> models;  // name and job of each model; at least one
     std::vector<MemoryBytes> needs;     // of this machine's memories, by model
     PoolLimits limits;
     int64_t load_ms = 600'000;  // a process that does not serve within this time is killed
@@ -65,7 +65,7 @@ class PoolServer {
     PoolServer& operator=(const PoolServer&) = delete;
 
     // Loads the first model and serves until front.interrupted is set and all processes have ended.
-    // Errors: the first model's, if it cannot be loaded.
+    // Errors: the error of the first model, if it cannot be loaded.
     Status Run();
     int port() const;
     std::string url() const;

@@ -1,12 +1,12 @@
 // Decides which models of a server are loaded, and when each request may run. It does no I/O and
 // has no clock: the caller passes the time and the free memory, and carries out the actions.
 //
-// A model loads when a request needs it; one model loads at a time. If there is no room, the idle
-// model that was used least recently is unloaded. If all loaded models are busy, the request waits.
-// After fair_ms of waiting, the busy model that was loaded first drains: its new requests wait, its
-// running requests end, and it is unloaded. It stops draining if no request waits for its room any
-// more. A model is never unloaded under a running request.
-// Models load in the order in which their oldest requests arrived.
+// A model loads when a request needs it; one model loads at a time. If the limits do not permit
+// another model, the idle model that was used least recently is unloaded. If all loaded models are
+// busy, the request waits. After fair_ms of waiting, the busy model that was loaded first drains:
+// its new requests wait, its running requests end, and it is unloaded. It stops draining if no
+// request waits for its memory any more. A model is never unloaded during a request. Models load in
+// the order in which their oldest requests arrived.
 //
 // Thread: one.
 #pragma once
@@ -62,8 +62,8 @@ class PoolSchedule {
     PoolSchedule(const PoolLimits& limits, std::vector<MemoryBytes> needs);
 
     void Arrive(uint64_t request, size_t model, int64_t now_ms);
-    // The request has ended, or its client left. keep_ms: replaces PoolLimits::keep_ms until the
-    // model's next request ends.
+    // The request has ended, or its client disconnected. keep_ms: replaces PoolLimits::keep_ms
+    // until the model's next request ends.
     void Leave(uint64_t request, std::optional<int64_t> keep_ms, int64_t now_ms);
     void Loaded(size_t model, int64_t now_ms);
     // A load failed. Returns the requests that waited for it; the caller refuses them. The next
