@@ -55,8 +55,8 @@ std::string NetJobToJson(const NetJob& job);
 // Errors: kCorrupt, naming the field.
 Result<NetJob> NetJobFromJson(const std::string& text);
 
-// One measured figure. kLatency: `timings` are those of one put, one way. kBandwidth: those of one
-// put among many in flight. For other ops, `timings` are those of one call on the slowest rank.
+// One measured figure. kLatency: `timings` are times of one put, one way. kBandwidth: times of one
+// put among many in flight. For other ops, `timings` are times of one call on the slowest rank.
 struct NetRow {
     int from = -1, to = -1;     // ops of pairs: `from` puts first; other ops: -1
     int64_t size = 0;           // bytes of the put, or of the whole vector as nccl-tests counts it

@@ -2,8 +2,8 @@
 //
 // Rank 0 starts the ranks as for a model, with a NetJob in place of a Job. All ranks run the same
 // list of measurements, and exchange results over the control connections after each one. Rank 0
-// thus has every row as soon as it is measured, and ranks that take no part in a measurement sleep.
-// Errors: those of Cluster. Thread: one caller.
+// thus has every row as soon as it is measured, and ranks that do not take part in a measurement
+// sleep. Errors: as Cluster. Thread: one caller.
 #pragma once
 
 #include <functional>

@@ -18,8 +18,8 @@ inline constexpr int64_t kSmallPut = 64, kLargePut = 1 << 20;
 // host names differ. latency: a report of NetOp::kLatency with puts of kSmallPut bytes; bandwidth:
 // one of NetOp::kBandwidth with puts of kLargePut bytes. Both cover all pairs of the same ranks.
 // The slowest link of a tier, in the slower direction, sets the tier's speed. The ranks of a host
-// share the host's network link, so the rate between hosts is that of one link. nullopt: a pair was
-// not measured.
+// share the host's network link, so the rate between hosts is the rate of one link. nullopt: a pair
+// was not measured.
 std::optional<coll::TierGroup> GroupOf(const NetReport& latency, const NetReport& bandwidth);
 
 }  // namespace weft::fabric

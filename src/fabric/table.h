@@ -24,7 +24,7 @@ const char* NetTableName(NetTable mode);
 // "auto", "off" or "remeasure". Errors: kUsage.
 Result<NetTable> ParseNetTable(std::string_view name);
 
-// Where a group's table comes from.
+// The source of a group's table.
 struct NetTableSource {
     enum Kind { kBuiltIn, kCached, kMeasured } kind = kBuiltIn;
     std::string why;   // why the table is built-in or new: "more ranks than cores"

@@ -36,7 +36,7 @@ struct CpuFeatures {
     std::string model;     // "AMD EPYC"
 };
 
-// On a CPU with AMX, also requests permission to use it, for all threads of this process.
+// On a CPU with AMX, also requests permission to use AMX, for all threads of this process.
 CpuFeatures DetectCpu();
 // The levels that a CPU with these features can run, in ascending order. The environment variable
 // WEFT_CPU=reference|avx2|avxvnni|avx512|amx|neon|i8mm removes the levels above the given one, so

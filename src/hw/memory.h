@@ -1,4 +1,4 @@
-// Limits of the memory that this process may use: those of control groups, and memory that is
+// Limits of the memory that this process may use: limits of control groups, and memory that is
 // reserved for an integrated GPU.
 #pragma once
 
@@ -8,16 +8,16 @@
 
 namespace weft {
 
-// A control group that limits memory, and the memory that is left below its limit.
+// A control group that limits memory, and the remaining memory below its limit.
 struct GroupMemory {
     uint64_t left_bytes = 0;
     std::string path;  // "/kubepods/pod7"; "/" or "": the root group that the process sees
 };
 
-// Returns the group with the least memory left among this process's control group and all groups
-// above it (the limit of a container or of Slurm). nullopt: no group has a limit. Cached file pages
-// do not count as used, because the kernel reclaims them. Supports cgroup versions 1 and 2 (the
-// kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst). `groups` is
+// Returns the group with the least remaining memory among this process's control group and all
+// groups above it (the limit of a container or of Slurm). nullopt: no group has a limit. Cached
+// file pages do not count as used, because the kernel reclaims them. Supports cgroup versions 1 and
+// 2 (the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst). `groups` is
 // /sys/fs/cgroup, `membership` is /proc/self/cgroup; tests pass other paths. AvailableMemoryBytes
 // (hw/cpu.h) uses this function.
 std::optional<GroupMemory> ControlGroupLeft(const std::string& groups,

@@ -49,7 +49,7 @@ class PowerMeter {
 
     // Current readings, in a fixed order. Sensors that report watts are integrated over time.
     std::vector<PowerReading> Read();
-    // Names the sensors that can't be read, with the next step, or says that there is no sensor.
+    // Names the sensors that can't be read, with the next step, or states that there is no sensor.
     // "": no remark.
     const std::string& note() const { return note_; }
     static std::string RootOfEnvironment();  // WEFT_POWER_ROOT

@@ -1,6 +1,6 @@
 // File types ("Q4_K_M"): a base type and a rule that gives some tensors more bits. Names, numbers
-// (general.file_type) and mixes are those of llama.cpp, so that a file of the same name holds the
-// same tensor types.
+// (general.file_type) and mixes equal llama.cpp's, so that a file of the same name holds the same
+// tensor types.
 #pragma once
 
 #include <cstdint>

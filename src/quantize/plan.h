@@ -1,9 +1,10 @@
 // Chooses the new type of each tensor of a model, before anything is read or written.
 //
-// The first of these that applies to a tensor decides: IsKept (not quantized); the first rule whose
-// expression matches a part of the tensor's name; --output-type and --embedding-type; with `pure`,
-// the base type of the file type; the mix of the file type (MixedType). Fallback() then replaces a
-// type that does not fit the tensor's columns. It is an error if such a type comes from a rule.
+// The first of these that applies determines a tensor's type: IsKept (not quantized); the first
+// rule whose expression matches a part of the tensor's name; --output-type and --embedding-type;
+// with `pure`, the base type of the file type; the mix of the file type (MixedType). Fallback()
+// then replaces a type that does not fit the tensor's columns. A replaced type that comes from a
+// rule is an error.
 #pragma once
 
 #include <optional>
@@ -42,7 +43,7 @@ struct PlannedTensor {
     const model_files::TensorInfo* from;
     DType to;
     uint64_t bytes;
-    bool fell_back;                        // the wanted type does not fit the tensor's columns
+    bool fell_back;                        // the requested type does not fit the tensor's columns
     const std::vector<float>* importance;  // may be null
 };
 

@@ -1,8 +1,8 @@
 // Writes a model as one GGUF file (v3) with the types of a plan: `weft quantize`.
 //
-// Each thread takes a strip of rows, reads and quantizes it, and writes it to its place in the
-// file. A thread holds only one strip, so the memory needed does not depend on the model's size.
-// The file appears whole or not at all (base/output_file.h). The file's metadata is that of the
+// Each thread reads and quantizes one strip of rows after another, and writes it to its position in
+// the file. A thread holds only one strip, so the memory needed does not depend on the model's
+// size. The file appears whole or not at all (base/output_file.h). The file has the metadata of the
 // source, with new general.file_type and general.quantization_version, and without the keys of
 // split files.
 #pragma once
