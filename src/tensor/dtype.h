@@ -1,4 +1,4 @@
-// Element types of tensors: those of GGUF, and Weft's own block types for quantized weights of
+// Element types of tensors: the types of GGUF, and Weft's own block types for quantized weights of
 // Hugging Face folders.
 //
 // One table (kDTypes) holds all facts about a type: its name, elements per block, bytes per block

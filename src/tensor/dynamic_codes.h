@@ -18,10 +18,10 @@ const DynamicCodes& SignedCodes();
 const DynamicCodes& UnsignedCodes();
 
 // A table of 256 values between -1 (or 0) and 1. The zero bits at a code's start choose the decade:
-// after e of them, the value is 10^-e times a fraction from 0.1 to 1. The remaining bits choose the
-// fraction, the midpoint of one of 2^(bits left) equal steps. The values 0 and 1 are added, and in
-// the signed table -1 replaces the negative value nearest to 0. The largest element of a block is
-// therefore exact, and narrowing is idempotent.
+// after e zero bits, the value is 10^-e times a fraction from 0.1 to 1. The remaining bits choose
+// the fraction: the midpoint of one of 2^(number of remaining bits) equal steps. The values 0 and 1
+// are added, and in the signed table -1 replaces the negative value nearest to 0. The largest
+// element of a block is therefore exact, and narrowing is idempotent.
 class DynamicCodes {
   public:
     explicit DynamicCodes(bool is_signed);

@@ -10,7 +10,7 @@ namespace weft {
 struct KvTypes {
     DType k = DType::kF16, v = DType::kF16;
     constexpr KvTypes() = default;
-    // NOLINTNEXTLINE(google-explicit-constructor): one type stands for both.
+    // NOLINTNEXTLINE(google-explicit-constructor): one type means both types.
     constexpr KvTypes(DType both) : k(both), v(both) {}
     constexpr KvTypes(DType keys, DType values) : k(keys), v(values) {}
     bool operator==(const KvTypes&) const = default;

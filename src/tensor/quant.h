@@ -22,8 +22,8 @@ bool CanQuantize(DType dtype);
 // Used for synthetic models, KV cache rows and tests.
 void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> dst);
 
-// The 6-bit scale and minimum of one of the 8 sub-blocks of a Q4_K block. StoreQ4KScale writes
-// those of sub-block j into the 12 bytes that hold all of them.
+// The 6-bit scale and minimum of one of the 8 sub-blocks of a Q4_K block. StoreQ4KScale writes the
+// scale and minimum of sub-block j into the 12 bytes that hold all of them.
 struct Q4KScale {
     int scale, min;
 };

@@ -1,5 +1,5 @@
-// Activations of one operand: those of MLPs without a gate, and clamps. Programs and kernels use
-// these definitions.
+// Activations of one operand: activations of MLPs without a gate, and clamps. Programs and kernels
+// use these definitions.
 #pragma once
 
 namespace weft {

@@ -66,8 +66,8 @@ struct HalvesUp {
 
 // Q4_0 and Q5_0. Without importance weights, the scale is set so that the value of largest
 // magnitude (the peak) is exact. Other programs set the scale in the same way, so perplexities
-// match those of their files. (A search lowers the squared error by 5 %, but on SmolLM2 it raised
-// the perplexity by 1 to 2 %.)
+// match the perplexities of their files. (A search lowers the squared error by 5 %, but on SmolLM2
+// it raised the perplexity by 1 to 2 %.)
 template <int kMost>
 void FitCentered(Pack<32>& pack, const Search& search) {
     if (pack.weighed) {
