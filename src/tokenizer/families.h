@@ -1,8 +1,8 @@
 // The pre-tokenizers that GGUF names in `tokenizer.ggml.pre`, with the names of llama.cpp's
 // converter.
 //
-// The regular expressions are those of the families' tokenizer.json files, rewritten so that
-// matching takes linear time for any text. Case-insensitive contractions ('s, 'S) match ASCII only.
+// The regular expressions come from the families' tokenizer.json files, rewritten so that matching
+// takes linear time for any text. Case-insensitive contractions ('s, 'S) match ASCII only.
 #pragma once
 
 #include <string>

@@ -78,7 +78,7 @@ inline constexpr uint64_t kMostHintBytes = 64 << 20;  // per file
 
 // Reads the files that exist in `folder`. Errors name the file.
 Result<TokenizerHints> ReadHints(const std::string& folder);
-// Adds the contents of one file. name: the file's name, which says how to read it. Tests and
+// Adds the contents of one file. name: the file's name, which determines how it is read. Tests and
 // fuzzers call it.
 Status AddHints(const std::string& name, const nlohmann::json& contents, TokenizerHints& hints);
 

@@ -41,7 +41,7 @@ class Normalizer {
 // Unicode normalization forms: NFC (compose) or NFD; with `compatible`, NFKC or NFKD.
 std::unique_ptr<const NormalizeStep> NormalForm(bool compose, bool compatible);
 std::unique_ptr<const NormalizeStep> Lowercase();
-// Removes all marks; with `only_nonspacing`, only those of category Mn.
+// Removes all marks; with `only_nonspacing`, only marks of category Mn.
 std::unique_ptr<const NormalizeStep> StripAccents(bool only_nonspacing = false);
 // BERT: removes U+FFFD, control, format and private characters, and turns white space into spaces.
 std::unique_ptr<const NormalizeStep> CleanText();

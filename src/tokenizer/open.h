@@ -42,10 +42,10 @@ Result<std::unique_ptr<Tokenizer>> OpenTokenizerFolder(const std::string& folder
 Result<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& path);
 
 // The folder's chat templates (Jinja) by name, as transformers reads them: chat_template.jinja is
-// "default", additional_chat_templates/NAME.jinja is NAME. Without chat_template.jinja, also those
-// of `chat_template` in tokenizer_config.json, else in chat_template.json: a text, which is
-// "default", or a list or object of names and texts. If none is named "default", the first one also
-// has that name. kNotFound: none exists.
+// "default", additional_chat_templates/NAME.jinja is NAME. Without chat_template.jinja, also the
+// templates of `chat_template` in tokenizer_config.json, else in chat_template.json: a text, which
+// is "default", or a list or object of names and texts. If no template is named "default", the
+// first one also has that name. kNotFound: none exists.
 using ChatTemplates = std::map<std::string, std::string>;
 inline constexpr const char* kDefaultTemplate = "default";
 Result<ChatTemplates> ReadChatTemplates(const std::string& folder);

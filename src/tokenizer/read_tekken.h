@@ -1,6 +1,6 @@
 // Reads Mistral's tekken.json (mistral_common's Tekkenizer): the tokens in base64 by rank, the
-// pre-tokenizer's expression, and special tokens, whose ids come before those of the ranks.
-// Adjacent tokens merge as in tiktoken files (read_tiktoken.h).
+// pre-tokenizer's expression, and special tokens, whose ids precede the ids of the ranks. Adjacent
+// tokens merge as in tiktoken files (read_tiktoken.h).
 #pragma once
 
 #include <memory>

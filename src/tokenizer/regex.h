@@ -3,9 +3,9 @@
 // Text must be valid UTF-8. Offsets are bytes. White space is Unicode's White_Space (PCRE2's own \s
 // also matches U+180E; no tokenizer does).
 //
-// MakeForeign accepts the dialect of tokenizer.json, which is Oniguruma's: \s \S \d \w \W \b,
-// nested sets, `[a&&[^b]]`, \uHHHH, `$` at line ends, `{1,3}+` as a repetition of `{1,3}`.
-// Constructs with a different meaning in PCRE2 are rewritten, or rejected if that is impossible.
+// MakeForeign accepts the dialect of tokenizer.json, Oniguruma: \s \S \d \w \W \b, nested sets,
+// `[a&&[^b]]`, \uHHHH, `$` at line ends, `{1,3}+` as a repetition of `{1,3}`. Constructs with a
+// different meaning in PCRE2 are rewritten, or rejected if that is impossible.
 //
 // Work is limited by counts, not by time, so that all ranks get the same matches however busy a
 // machine is. A match that takes more steps than a small multiple of the text's length, or more
@@ -44,7 +44,7 @@ class Regex {
     // Tests the expression on runs of one repeated character, for the characters in `pattern` and
     // for common characters. kUnsupported: the steps grow faster than the square of a run's length,
     // so a match might practically never end, or all tests together take more CPU time than
-    // `left_ns`, from which their time is taken.
+    // `left_ns`, from which their time is subtracted.
     Status CheckEnds(std::string_view pattern, int64_t& left_ns) const;
 
   private:

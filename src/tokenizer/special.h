@@ -21,15 +21,15 @@ class SpecialScanner {
         size_t at;
         size_t size;
         int32_t id;  // -1: no more matches; at is then text.size()
-        // where to continue: after the token's text, before the white space it takes
+        // where to continue: after the token's text, before the white space that the token includes
         size_t next = 0;
     };
 
     explicit SpecialScanner(std::vector<Entry> entries);
 
-    // The first special token at or after `from`; the white space that it takes begins at or after
-    // `floor`. Time is proportional to the distance, in the worst case times the length of the
-    // longest entry (in practice one comparison per byte).
+    // The first special token at or after `from`; the white space that the token includes begins at
+    // or after `floor`. Time is proportional to the distance, in the worst case times the length of
+    // the longest entry (in practice one comparison per byte).
     Found Next(std::string_view text, size_t from, size_t floor) const;
     Found Next(std::string_view text, size_t from) const { return Next(text, from, from); }
     // Length of the longest entry at text[at], ignoring its white-space options; 0: none.

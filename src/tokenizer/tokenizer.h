@@ -66,8 +66,8 @@ struct TokenizerData {
     // both replace bos and eos.
     std::vector<int32_t> prefix, suffix;
     std::vector<int32_t> middle;  // tokens between the two texts of a pair
-    // Special and user-defined tokens that take the white space before them or after them, or that
-    // match only between characters that are no part of a word.
+    // Special and user-defined tokens that include the white space before them or after them, or
+    // that match only between characters that are no part of a word.
     std::vector<int32_t> lstrip, rstrip, single_word;
 };
 
