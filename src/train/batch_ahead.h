@@ -1,5 +1,5 @@
-// Reads each batch of a Loader while the previous one is in training, on a thread of its own. The
-// batches, and the state after each, are the Loader's.
+// Reads each batch of a Loader while the previous one is in training, on a separate thread. The
+// batches, and the state after each, are the same as the Loader's.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace weft::train {
 
-// The cores on which a rank reads data: those of the rank, as many as `threads` (0: all).
+// The cores on which a rank reads data: `threads` of the rank's cores (0: all).
 std::vector<int> ReadingCores(const cluster::Cluster& cluster, int threads);
 
 // Thread: one caller at a time. Nothing else may use the Loader meanwhile, except Fingerprint.
@@ -27,7 +27,7 @@ class BatchAhead {
     // As Loader::Next. reads_on: begins to read the batch after this one.
     Result<std::optional<Batch>> Next(bool reads_on);
 
-    // The Loader's, after the last batch that Next returned.
+    // The Loader's state after the last batch that Next returned.
     const Cursor& cursor() const { return cursor_; }
     const LoaderCounts& counts() const { return counts_; }
     const std::optional<LoaderCounts>& first_epoch() const { return first_epoch_; }

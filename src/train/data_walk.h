@@ -2,7 +2,7 @@
 // data once, to count the updates and to check that the whole test part is readable.
 //
 // Every rank reads the whole list of sequences (data/loader.h), so all ranks get the same counts.
-// Thread: the cluster's.
+// Thread: the cluster's thread.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ Result<Loader> OpenTestLoader(const TrainJob& job, const TrainLayout& layout,
 class DataWalk {
   public:
     // All arguments must outlive this object. check_time: an error if the job's time limit has
-    // passed; its argument says what the walk does.
+    // passed; its argument describes the walk.
     DataWalk(const TrainJob& job, cluster::Cluster& cluster, const TrainLayout& layout,
              const OpenedData& data, std::function<Status(std::string_view)> check_time)
         : job_(job),
@@ -54,8 +54,8 @@ class DataWalk {
     Result<LoaderCounts> CheckTestPart();
 
   private:
-    // Counts the remaining batches of at least `least` sequences. what: what the progress line says
-    // about the walk. records: how many records there are.
+    // Counts the remaining batches of at least `least` sequences. what: the description of the walk
+    // in the progress line. records: number of records.
     Result<int64_t> Walk(Loader& loader, uint64_t least, std::string_view what, uint64_t records);
 
     const TrainJob& job_;

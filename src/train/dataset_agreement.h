@@ -16,7 +16,7 @@
 
 namespace weft::train {
 
-// The checksum of an adapter's files; 0 for an empty name. Errors: those of files.
+// The checksum of an adapter's files; 0 for an empty name. Errors: errors of files.
 Result<uint64_t> SumOfAdapter(const std::string& folder);
 
 // Call on all ranks before the first step. adapter: the folder of the adapter from which LoRA

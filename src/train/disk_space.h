@@ -1,8 +1,8 @@
-// Checks that a job's folder has room for its result, checkpoints and logs. The result has
-// priority: checkpoints never take the room that it needs. FOLDER/checkpoints may be a link to
+// Checks that a job's folder has space for its result, checkpoints and logs. The result has
+// priority: checkpoints never use the space that it needs. FOLDER/checkpoints may be a link to
 // another disk, or a mount point, so each disk is checked for the files that go there.
 //
-// Errors: kIo; the message has the sizes and says what to do.
+// Errors: kIo; the message has the sizes and states what to do.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct SpacePlan {
     bool removes_old = true;
 };
 
-// Checks the room before anything is written. Fails if the result and one checkpoint do not fit
+// Checks the space before anything is written. Fails if the result and one checkpoint do not fit
 // (two checkpoints if more than one is kept, because the last complete one stays until the next is
 // complete). Warns if not all checkpoints and the logs fit. Without periodic checkpoints, warns if
 // the result and the checkpoint that is written before it do not both fit. If the checkpoint that a
@@ -33,7 +33,7 @@ struct SpacePlan {
 // and warns without one. The sizes of Removable folders (checkpoint/writer.h) count as free.
 Status CheckSpaceFor(const SpacePlan& plan);
 
-// Whether one more checkpoint fits now, with room left for the result. Returns false if it fits
+// Whether one more checkpoint fits now, besides the space for the result. Returns false if it fits
 // only after Removable folders are removed. A new checkpoint is taken to be as large as an earlier
 // one, which it can replace on a full disk. Ignores `bad` folders (CommitCheckpoint). Errors: kIo:
 // not enough room.

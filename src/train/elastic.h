@@ -22,8 +22,8 @@ namespace weft::train {
 // gradient type, tp and pp) to the values for `ranks` ranks, with which the job starts. Errors:
 // kUsage, those of MakeTrainLayout, and missing requirements of --elastic.
 Status FixSize(TrainJob& job, int ranks);
-// How many of `ranks` ranks a job after FixSize can use: those of whole replicas, with at most one
-// replica per sequence of the batch. 0: too few ranks.
+// How many of `ranks` ranks a job after FixSize can use: the ranks of whole replicas, with at most
+// one replica per sequence of the batch. 0: too few ranks.
 int UsableRanks(const TrainJob& job, int ranks);
 // The job after FixSize, changed to run on `ranks` ranks, with enough micro-batches for each
 // replica's share of the batch. Errors: kUsage.
@@ -39,7 +39,7 @@ Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options);
 // Rank 0: logs that the job continues at `from` on `now` ranks, after `before` ranks.
 void LogEpoch(const cluster::EpochInfo& next, int before, int now, const std::string& from);
 
-// Adds ranks to an elastic job, on rank 0: between updates, asks waiting workers whether they can
+// Adds ranks to an elastic job, on rank 0: between updates, checks whether waiting workers can
 // become ranks. Thread: as Cluster.
 class Growth {
   public:
@@ -59,7 +59,7 @@ class Growth {
 };
 
 // Checks, on a worker, whether it can become a rank. Errors: those of opening the model and the
-// data on this host; kDenied if they differ from the job's, or if this host does not see rank 0's
+// data on this host; kDenied if they differ from the job's, or if this host cannot access rank 0's
 // folder.
 Status ExamineForTraining(const cluster::JoinRequest& request);
 

@@ -14,7 +14,7 @@ struct Evaluation {
     double loss = 0;  // mean over the targets
     int64_t targets = 0;
     std::vector<double> values;  // of ValueNames: means over the batches
-    bool stopped = false;        // a rank asked to stop, so the evaluation is incomplete
+    bool stopped = false;        // a rank requested a stop, so the evaluation is incomplete
 };
 
 // Evaluates all batches of the loader, which must be finite. Collective.

@@ -40,9 +40,9 @@ Status WriteMerged(const model_files::MergedSource& merged, const WriteModelOpti
 // kUsage: unknown format or type.
 Status CheckExport(const TrainExportOptions& words);
 
-// A result without its weights. Everything that a result takes from the files of the job's inputs
-// (config.json, tokenizer, adapter) is read for this plan, at the start: whatever happens to those
-// files later, the result has them as they were.
+// A result without its weights. All parts of a result that come from the files of the job's inputs
+// (config.json, tokenizer, adapter) are read for this plan, at the start, so later changes of these
+// files do not affect the result.
 struct ResultPlan {
     uint64_t bytes = 0;                               // of the result, approximately
     model_files::hf::FolderPlan folder;               // of format "hf"

@@ -31,7 +31,7 @@ class ExportSource final : public model_files::SourceOver {
     Result<std::string> Fingerprint() const override;
 
   private:
-    // Errors: those of links.
+    // Errors: errors of links.
     Status ReadOwn(size_t index, int64_t row_begin, int64_t row_count, int64_t col_begin,
                    int64_t col_count, std::span<std::byte> out,
                    uint64_t* bytes_read) const override;

@@ -39,8 +39,8 @@ struct GraphOptions {
     program::Target target{};                 // the device that runs it
     double temperature = 1;                   // logits are divided by it, in all chunks
     LossTerms loss{};                         // of the backward pass
-    bool noise = false;  // the embedding takes noise in training (Step::noise_keys)
-    // Not 0: most rows of a step whose logits generate tokens.
+    bool noise = false;  // noise is added to the embedding in training (Step::noise_keys)
+    // Not 0: the maximum of rows of a step whose logits generate tokens.
     int64_t generated_rows = 0;
     DType kv_dtype = DType::kF16;
     bool reference = false;  // also adds the reference model
@@ -55,8 +55,8 @@ struct TrainingGraph {
     // place, and has a KV cache. With ZeRO 3 it reads copies of whole units instead, and has
     // backward ops that gather them. With `reference`, there is one more chunk per shard, with
     // forward and evaluate ops of the model before training. With adapters, it reads the model's
-    // weights in place, and has a copy of the adapters if they are those of a file
-    // (LoraOptions::from), else none; otherwise it has weights of its own.
+    // weights in place, and has a copy of the adapters if they come from a file
+    // (LoraOptions::from), else none; without adapters, it has its own weights.
     program::ChunkedProgram program;
     std::vector<program::FlatBucket> units;  // units of the trained weights
 };

@@ -13,7 +13,7 @@ namespace weft::train {
 // A model that lacks a score head gets one, "cls.output.weight" [labels, hidden] (score_head.h),
 // with random values of config.json's initializer_range, as in transformers; they depend only on
 // the seed. With `contrastive`, the metadata state the pooling. Returns `source` itself if the loss
-// is of another kind, or if it has all this already.
+// is of another kind, or if `source` already has the head and the metadata.
 // Errors: kUsage (the model's head has another number of labels); kUnsupported (an encoder's head,
 // a pooling that is not trained).
 Result<std::unique_ptr<model_files::ModelSource>> WithHead(

@@ -4,7 +4,7 @@
 // step and lower the scale. After `window` steps without overflow, the scale is doubled. Every rank
 // has its own LossScaler and makes the same calls, so all ranks have the same scale.
 //
-// The defaults are those of torch.amp.GradScaler; the options below state how DeepSpeed's dynamic
+// The defaults equal torch.amp.GradScaler's; the options below state how DeepSpeed's dynamic
 // scaling differs.
 #pragma once
 
@@ -33,7 +33,7 @@ Status CheckLossScale(const LossScaleOptions& options);
 struct LossScaleState {
     double scale = 1;
     int64_t steps = 0;       // steps since the last overflow
-    int64_t hysteresis = 1;  // overflows left until the scale is lowered
+    int64_t hysteresis = 1;  // remaining overflows until the scale is lowered
     bool operator==(const LossScaleState&) const = default;
 };
 
@@ -44,8 +44,8 @@ class LossScaler {
 
     double scale() const { return state_.scale; }
     const LossScaleState& state() const { return state_; }
-    // Restores the state from a checkpoint, except a fixed scale, which stays as the options say.
-    // Errors: kCorrupt.
+    // Restores the state from a checkpoint, except a fixed scale, which keeps the value of the
+    // options. Errors: kCorrupt.
     Status Restore(const LossScaleState& state);
 
     // Call after a step that was applied.

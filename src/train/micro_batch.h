@@ -13,13 +13,13 @@
 
 namespace weft::train {
 
-// Which answers of preferences are in a pass. Samples without a role are always in it.
+// The answers of preferences that are in a pass. Samples without a role are always in the pass.
 enum class AnswerPart { kOwn, kMismatched };
 
 class MicroBatch {
   public:
     // This rank of a context group (program/context_parallel.h), which divides the rows. Results of
-    // a step are those of own rows; its tokens and sequences are those of all rows.
+    // a step belong to this rank's own rows; its tokens and sequences belong to all rows.
     void SetContext(int rank, int ranks) {
         context_rank_ = rank;
         context_ranks_ = ranks;
@@ -38,9 +38,9 @@ class MicroBatch {
     std::span<const AnswerRows> answers() const { return answers_; }
     std::span<const uint8_t> in_answer() const { return in_answer_; }
     // Noise of the embedding for the rows of `sequences`, which Fill has taken: amplitudes of alpha
-    // / sqrt(tokens of the sequence * columns), as NEFTune's, and keys of the seed, the update and
-    // the row's position in the batch. first: the place of the first sequence in the batch. length:
-    // most positions of a sequence.
+    // / sqrt(tokens of the sequence * columns), as in NEFTune, and keys derived from the seed, the
+    // update and the row's position in the batch. first: the position of the first sequence in the
+    // batch. length: most positions of a sequence.
     struct Noise {
         double alpha = 0;
         uint64_t seed = 0, first = 0;

@@ -34,8 +34,8 @@ class OutputFolder {
     static Result<OutputFolder> Take(const OutputFolderOptions& words);
 
     // With --overwrite, the first call deletes the previous job's checkpoints, logs and result, so
-    // that nobody takes them for files of this job. Files that this job reads, and files that Weft
-    // did not write, stay. Errors: kIo.
+    // that nobody mistakes them for files of this job. Files that this job reads, and files that
+    // Weft did not write, stay. Errors: kIo.
     Status Clear();
     // The text of the lock file; "": the folder has no lock file. Ranks that read the same text see
     // the same folder.

@@ -1,7 +1,7 @@
 // Losses over preferences, from the losses of tokens (cross-entropies): their value, and their
 // derivative by each token's loss, which is the weight of the token in the backward pass.
 //
-// With c and r the log-probabilities of the chosen and the rejected answer, c' and r' those of the
+// With c and r the log-probabilities of the chosen and the rejected answer, c' and r' those in the
 // reference model, n the tokens of an answer, s(x) the logistic function, a pair's loss is
 //
 //     dpo     -(1 - e) log s(h) - e log s(-h), h = beta ((c - c') - (r - r')), e = label smoothing

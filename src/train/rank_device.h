@@ -19,10 +19,10 @@ struct DeviceChoice {
     bool reference = false;
 };
 
-// Opens a device and calls `plan` with it. With `auto`, each rank takes a GPU of its host if every
-// rank has one and `plan` succeeds on all ranks. Otherwise all ranks take CPUs, and a warning says
-// why. `plan` must return kOutOfMemory on all ranks or on none. If its argument may_fail is set,
-// this holds for any other error, too. Collective. Errors: those of OpenDevice and `plan`.
+// Opens a device and calls `plan` with it. With `auto`, each rank uses a GPU of its host if every
+// rank has one and `plan` succeeds on all ranks. Otherwise all ranks use CPUs, and a warning states
+// the reason. `plan` must return kOutOfMemory on all ranks or on none. If its argument may_fail is
+// set, this holds for any other error, too. Collective. Errors: those of OpenDevice and `plan`.
 using PlanOnDevice = std::function<Status(std::shared_ptr<backend::Device> device, bool may_fail)>;
 Status ChooseDevice(const DeviceChoice& choice, cluster::Cluster& cluster,
                     const PlanOnDevice& plan);

@@ -1,11 +1,11 @@
 // Log-probabilities of the reference model for all records, for losses that need them.
 //
 // They are computed once, before the first update, and kept in memory and in a file of the output
-// folder, which a job that resumes reads. The file names what it depends on (model, data, type,
-// ...); a file of other data is computed again. The reference model is --ref-model, or the model
-// before training, with the adapter of --lora-from: without a checkpoint, it is the one in training
-// (a new adapter begins at zero). Otherwise it is loaded before the model in training, and
-// released.
+// folder, which a job that resumes reads. The file states its inputs (model, data, type, ...); if
+// they differ, it is computed again. The reference model is --ref-model, or the model before
+// training, with the adapter of --lora-from. Without a checkpoint, the latter is the model in
+// training (a new adapter begins at zero). Otherwise the reference model is loaded before the model
+// in training, and released.
 //
 // File: a line of JSON with the key; float64 values, kMostAnswers for each record of the training
 // part, and then of the test part; their checksum (base/hash.h).
@@ -34,14 +34,14 @@ class ReferenceTable {
                    std::function<Status()> check_time)
         : job_(job), cluster_(cluster), check_time_(std::move(check_time)) {}
 
-    // Makes room for the values, and lets the data's loaders read them. Collective: rank 0 looks
-    // for the values in memory and in the file. source: the model before training. Errors: those of
-    // links and of the reference model's file.
+    // Allocates the values, and lets the data's loaders read them. Collective: rank 0 looks for the
+    // values in memory and in the file. source: the model before training. Errors: those of links
+    // and of the reference model's file.
     Status Open(const model_files::ModelSource& source, const DataIdentity& content,
                 OpenedData& data);
     // Call before the model in training is loaded. begins: there is no checkpoint. Computes the
-    // values with a model of its own, if that is necessary. Errors: those of Trainer, Loader and
-    // check_time.
+    // values with a separately loaded model, if that is necessary. Errors: those of Trainer, Loader
+    // and check_time.
     Status ComputeApart(bool begins, const OpenedData& data);
     // The communicators of the model of ComputeApart, if there was one: the model in training gets
     // them.
@@ -61,7 +61,7 @@ class ReferenceTable {
     const std::function<Status()> check_time_;
     std::string key_;
     std::vector<double> values_;
-    bool complete_ = false;  // on rank 0: values_ are those of key_
+    bool complete_ = false;  // on rank 0: values_ belong to key_
     bool found_ = false;     // the same on all ranks: rank 0 has the values
     std::optional<TrainGroups> groups_;
 };

@@ -1,7 +1,7 @@
 // A training run on one rank: data, updates and reports.
 //
-// All ranks go through the same list of batches, so no message says which batch is next. Only rank
-// 0 calls the listener. Thread: the cluster's.
+// All ranks go through the same list of batches, so no message announces the next batch. Only rank
+// 0 calls the listener. Thread: the cluster's thread.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct StepLine {
     std::optional<double> loss_scale;   // float16's loss scale
     bool skipped = false;               // gradients overflowed, so the update was not applied
     std::vector<SampleText> samples{};  // generated after this update
-    std::vector<double> values{}, eval_values{};  // those of ValueNames; eval: or empty
+    std::vector<double> values{}, eval_values{};  // the values of ValueNames; eval: may be empty
     double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 

@@ -18,7 +18,7 @@ namespace weft::train {
 // Timeout of AllGather. It is long because some ranks may still be saving a checkpoint.
 inline constexpr int64_t kGatherPatienceMs = 600'000;
 
-// Collective: gathers one number from each rank on all ranks. Errors: the cluster's.
+// Collective: gathers one number from each rank on all ranks. Errors: the cluster's errors.
 template <typename T>
 Status AllGather(cluster::Cluster& cluster, const char* name, T own, std::vector<T>& all) {
     WEFT_ASSIGN(const std::vector<std::string> texts,

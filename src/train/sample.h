@@ -27,7 +27,7 @@ struct SampleOptions {
 Status CheckSampleOptions(const SampleOptions& words);
 
 // Reads one prompt per line; a line that begins with " is a JSON string, for prompts of several
-// lines. Errors: kUsage (no prompts, an invalid line), those of files.
+// lines. Errors: kUsage (no prompts, an invalid line), errors of files.
 Result<std::vector<std::string>> ReadPrompts(const std::string& path);
 
 struct SampleText {
@@ -44,8 +44,8 @@ class TextSampler {
                                     const tokenizer::Tokenizer& tokenizer, int64_t vocab,
                                     int64_t sequence, uint64_t seed);
 
-    // Generates one text per prompt; all ranks get the same texts. Fewer texts: a rank asks to stop
-    // (Trainer::SetStopRequest). Collective. Errors: those of Trainer::NextToken.
+    // Generates one text per prompt; all ranks get the same texts. Fewer texts: a rank requested a
+    // stop (Trainer::SetStopRequest). Collective. Errors: those of Trainer::NextToken.
     Result<std::vector<SampleText>> Say(Trainer& trainer) const;
 
   private:

@@ -56,15 +56,15 @@ bool HasWeights(const TrainState& state, const Checkpoint& checkpoint);
 Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const UpdateRule& rule,
                 const UpdateOptions& options, bool averages);
 
-// Where the files of a checkpoint are, and their sizes.
+// The locations and sizes of a checkpoint's files.
 struct SavePlace {
     bool shared = true;       // whether this rank sees rank 0's folder
     bool all_shared = true;   // whether all ranks see it
     uint64_t own_bytes = 0;   // size of this host's files on this rank's disk, if not shared
     uint64_t here_bytes = 0;  // size of all files on the disk of rank 0's folder
 };
-// Finds out where files go. Collective. Rank 0 must have locked the folder (output_folder.h).
-// Errors: the cluster's; kUnsupported: this rank's file could not be read again.
+// Determines the locations of files. Collective. Rank 0 must have locked the folder
+// (output_folder.h). Errors: the cluster's; kUnsupported: this rank's file could not be read again.
 Result<SavePlace> AgreeOnPlace(const SaveOptions& words, cluster::Cluster& cluster,
                                const TrainState& state, const UpdateRule& rule,
                                const model_files::ModelSource& source);
@@ -76,9 +76,9 @@ struct SaveCounts {
 
 // Which disk space a checkpoint may use.
 enum class SaveSpace {
-    kBesideResult,   // leaves room for the result; removes older checkpoints
-    kSpare,          // leaves room for the result; keeps all older checkpoints
-    kWithoutResult,  // may use the room for the result; removes older checkpoints
+    kBesideResult,   // leaves the space for the result; removes older checkpoints
+    kSpare,          // leaves the space for the result; keeps all older checkpoints
+    kWithoutResult,  // may use the space for the result; removes older checkpoints
 };
 
 class Saver {
@@ -94,10 +94,10 @@ class Saver {
     }
     void SetBad(std::vector<std::string> bad) { bad_ = std::move(bad); }
 
-    // From the next save on, this checkpoint is kept and does not count.
+    // From the next save on, this checkpoint is kept and does not count toward the limit.
     void SetBest(std::string folder) { best_ = std::move(folder); }
-    // Collective. Call after update `step`: begins a save if all ranks have room for it; otherwise
-    // removes nothing. state: goes into the manifest; only rank 0's is used.
+    // Collective. Call after update `step`: begins a save if all ranks have space for it; otherwise
+    // removes nothing. state: stored in the manifest; only rank 0's is used.
     Status Begin(int64_t step, model_files::hf::Json state, SaveSpace room);
     // Collective. Call before weights change: waits until the save has finished. A failed save
     // leaves earlier checkpoints unchanged, and sets fault() to the same text on all ranks. Errors:
