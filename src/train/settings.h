@@ -17,16 +17,16 @@ namespace weft::train {
 // update, over all ranks.
 model_files::hf::Json SettingsOf(const TrainJob& job, int64_t batch);
 
-// Compares the settings in a checkpoint's state with those of the job. Settings that determine the
-// form of the optimizer state or of the adapters must be equal. Other differences, which only
+// Compares the settings in a checkpoint's state with the job's settings. Settings that determine
+// the form of the optimizer state or of the adapters must be equal. Other differences, which only
 // change the loss curve, are logged if `says`. A checkpoint of an earlier version may lack
 // settings; only those that it has are compared. Errors: kUsage, with both values of each flag in
 // the message.
 Status CompareSettings(const model_files::hf::Json& state, const TrainJob& job, int64_t batch,
                        const std::string& checkpoint, bool says);
 
-// Whether evaluations of the job have the loss that those of the checkpoint's job had, as far as
-// the checkpoint's state says.
+// Whether evaluations of the job use the same loss as evaluations of the checkpoint's job, as far
+// as the checkpoint's state has it.
 bool IsSameLoss(const model_files::hf::Json& state, const TrainJob& job);
 
 // CompareSettings, and checks that the job, of `steps` updates, does not end before the checkpoint.

@@ -37,7 +37,7 @@ struct OwnPart {
     program::ValueId average = program::kNoValue;  // average of the weights, or kNoValue
 };
 
-// A part of a tensor of the model's file that a rank holds; ranks tell each other their holdings.
+// A part of a tensor of the model's file that a rank holds; ranks exchange their holdings.
 struct Holding {
     std::string tensor;
     int64_t row = 0, rows = 0, col = 0, cols = 0;
@@ -47,13 +47,13 @@ Holding HoldingOf(const program::Value& weight);
 class TrainState {
   public:
     // Exchanges holdings with the other ranks. `units` must outlive this object. replica: this
-    // rank's replica. If several replicas hold a tensor whole, replica 0 owns it. Errors: those of
+    // rank's replica. If several replicas hold a tensor whole, replica 0 owns it. Errors: errors of
     // links, kCorrupt.
     Status Agree(const std::vector<program::FlatBucket>& units, cluster::Cluster& cluster,
                  int replica);
     // Reads this rank's weights from the model's file; frozen weights keep their types. training:
     // the executable whose Program has the values of parts(); must outlive this object.
-    // Errors: those of model files, kUnsupported (a weight that can't be trained), kCancelled.
+    // Errors: errors of model files, kUnsupported (a weight that can't be trained), kCancelled.
     Status Load(backend::Executable& training, const model_files::ModelSource& source,
                 cluster::Cluster& cluster);
 

@@ -1,13 +1,13 @@
-// Handles the signals that ask a training job to stop: SIGTERM, SIGINT, SIGUSR1 and SIGHUP. Slurm,
+// Handles the signals that stop a training job: SIGTERM, SIGINT, SIGUSR1 and SIGHUP. Slurm,
 // Kubernetes, `timeout`, a terminal and a closing ssh session send these to one, some or all
 // processes of a job.
 //
 // While the job loads the model and data, there is nothing to save, so the first signal ends the
-// job on all ranks. During training, each update tells all ranks whether a rank got a signal
-// (Trainer); the ranks then save together and end. If the job is writing its result, it finishes
-// the result first. A second signal at least kRepeatMs after the first ends the job at once.
-// Launchers may send a signal twice, so a repetition before that time does not count. SIGHUP never
-// counts as a second signal.
+// job on all ranks. During training, each update carries to all ranks whether a rank received a
+// signal (Trainer); the ranks then save together and end. If the job is writing its result, it
+// finishes the result first. A second signal at least kRepeatMs after the first ends the job at
+// once. Launchers may send a signal twice, so a repetition before that time does not count. SIGHUP
+// never counts as a second signal.
 //
 // A signal handler can only use global state, so this file has one state per process.
 #pragma once

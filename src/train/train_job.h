@@ -49,9 +49,9 @@ Status MakeAbsolute(TrainJob& job);
 void TakeDataWords(TrainJob& job);
 
 std::string TrainJobToJson(const TrainJob& job);
-// limit: of the files that the job names. Errors: kCorrupt, with the field, its value and the valid
-// range in the message; kDenied (limit), kNotFound (with a limit: the model is not in the cache);
-// those of CheckTrainJob.
+// limit: the folders in which the files that the job names must be. Errors: kCorrupt, with the
+// field, its value and the valid range in the message; kDenied (limit), kNotFound (with a limit:
+// the model is not in the cache); those of CheckTrainJob.
 Result<TrainJob> TrainJobFromJson(const std::string& text, const FolderLimit& limit = {});
 // The current job of `cluster`, within this host's folders.
 Result<TrainJob> TrainJobOf(const cluster::Cluster& cluster);

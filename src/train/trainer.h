@@ -1,8 +1,8 @@
 // Trainer: one rank's part of a model in training. Each call of Step runs one update.
 //
 // The loss is the mean over the targets of the whole batch, for any number of ranks, stages and
-// micro-batches. train/parallel/layout.h says which part each rank holds; program/zero.h says how
-// data-parallel ranks shard this part. Thread: one caller.
+// micro-batches. train/parallel/layout.h states which part each rank holds; program/zero.h states
+// how data-parallel ranks shard this part. Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -75,8 +75,8 @@ struct TrainerOptions {
                                      // stream
     int ep = 0;                      // expert groups of the tensor ranks, as in model::Layout
     int cp = 0;                      // context parallelism, as in TrainLayoutOptions
-    // Coefficient of the auxiliary loss of experts (train/load_balance.h); below 0: that of
-    // config.json. Each micro-batch has its own auxiliary loss, weighted by its share of the
+    // Coefficient of the auxiliary loss of experts (train/load_balance.h); below 0: the coefficient
+    // of config.json. Each micro-batch has its own auxiliary loss, weighted by its share of the
     // targets.
     double router_aux_loss = -1;
     PreferenceOptions preference;
@@ -123,22 +123,22 @@ Result<std::vector<model::Shard>> ShardsOf(const TrainLayout& layout, const mode
 Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLayout& layout,
                                     const model::Hyper& hyper, bool overlap);
 
-// Names of the values, besides the loss, that steps with this loss report; those of completions
-// come first.
+// Names of the values, besides the loss, that steps with this loss report; the values of
+// completions come first.
 std::vector<std::string> ValueNames(const TrainerOptions& options);
 
 struct StepReport {
     double loss = 0;       // mean over the batch's targets; preferences: over its pairs or answers
     double grad_norm = 0;  // before clipping
     int64_t targets = 0, positions = 0;  // targets: of the mean
-    std::vector<double> values;          // those of ValueNames
+    std::vector<double> values;          // the values of ValueNames
     std::optional<double> aux_loss;  // auxiliary loss of experts, unweighted; not part of `loss`
     // float16: the loss scale, and whether the step was skipped: gradients overflowed, so weights
     // and optimizer state are unchanged, and grad_norm is not finite.
     std::optional<double> loss_scale;
     bool skipped = false;
-    int stop_requests = 0;  // number of ranks that asked to stop (SetStopRequest); the same on all
-                            // ranks
+    int stop_requests = 0;  // number of ranks that requested a stop (SetStopRequest); the same on
+                            // all ranks
     bool grows = false;     // whether workers can join (SetGrowRequest); the same on all ranks
 };
 
@@ -154,15 +154,15 @@ struct TrainerProgress {
 class Trainer {
   public:
     // Loads the model. source: the model, with or without adapters; null: Make opens it. groups:
-    // those of a former Trainer with the same layout (TakeGroups); empty: Make joins them, which a
-    // Cluster allows once in an epoch. Errors: those of model_files and model; kUnsupported (an op
-    // has no gradient); kUsage; kOutOfMemory.
+    // the groups of a former Trainer with the same layout (TakeGroups); empty: Make joins them,
+    // which a Cluster allows once in an epoch. Errors: those of model_files and model; kUnsupported
+    // (an op has no gradient); kUsage; kOutOfMemory.
     static Result<std::unique_ptr<Trainer>> Make(
         const TrainerOptions& options, cluster::Cluster& cluster,
         std::unique_ptr<model_files::ModelSource> source = nullptr,
         std::optional<TrainGroups> groups = {});
     // Replaces the weights by those of `source`, which has the model's tensors; keeps the optimizer
-    // state. Errors: those of reading.
+    // state. Errors: errors of reading.
     Status LoadWeights(const model_files::ModelSource& source) {
         return state_->Load(*training_, source, cluster_);
     }
@@ -170,7 +170,7 @@ class Trainer {
     TrainGroups TakeGroups() { return std::move(groups_); }
     ~Trainer();
 
-    // Runs one update with this replica's part of a batch. Errors: those of links; kCorrupt: the
+    // Runs one update with this replica's part of a batch. Errors: errors of links; kCorrupt: the
     // loss or norm is not finite (with a loss scale: even at the lowest scale); the message has the
     // step, the rank and the op.
     Result<StepReport> Step(const Batch& batch, double learning_rate);
@@ -187,11 +187,11 @@ class Trainer {
     bool diverged() const { return diverged_; }
     // The loss of a batch, without training. Errors: as for Step.
     Result<StepReport> Evaluate(const Batch& batch);
-    // For each place of the batch, over all ranks: the number of the record, or -1 (padding), and
-    // then the log-probabilities of its kMostAnswers samples. The same on all ranks. Errors: as for
-    // Step.
+    // For each position of the batch, over all ranks: the number of the record, or -1 (padding),
+    // and then the log-probabilities of its kMostAnswers samples. The same on all ranks. Errors: as
+    // for Step.
     Result<std::vector<double>> LogProbabilities(const Batch& batch);
-    // Whether the batch has the completions of the last Step, whose log-probabilities before the
+    // Whether the batch has the completions of the last Step. Their log-probabilities before the
     // first of these Steps then count as those of the model that generated them.
     void SetAgain(bool again) { again_ = again; }
     // With grpo: generates completions. Errors: those of Generator.
@@ -204,7 +204,7 @@ class Trainer {
     Status ShareFromFirst(std::span<std::byte> bytes);
     // The token after `tokens` (at least one, at most options().sequence). One rank calls `choose`,
     // which chooses the token from the logits, [vocab]. Collective; all ranks get the same token;
-    // none: a rank asks to stop (SetStopRequest). Errors: those of links and of `choose`.
+    // none: a rank requested a stop (SetStopRequest). Errors: errors of links and of `choose`.
     using ChooseToken = std::function<Result<int32_t>(std::span<const float> logits)>;
     Result<std::optional<int32_t>> NextToken(std::span<const int32_t> tokens,
                                              const ChooseToken& choose);
@@ -229,7 +229,7 @@ class Trainer {
     // Sets a function that each Step calls after all forward and backward passes, and ShowAverage,
     // before weights change. May be empty.
     void SetBeforeUpdate(std::function<Status()> hook) { before_update_ = std::move(hook); }
-    // Sets a function that each Step, Evaluate and NextToken calls: whether this rank wants to
+    // Sets a function that each Step, Evaluate and NextToken calls: whether this rank requests a
     // stop. StepReport::stop_requests is the sum over all ranks. May be empty.
     void SetStopRequest(std::function<bool()> request) { stop_request_ = std::move(request); }
     // Sets a function that rank 0 calls: whether workers can join.
@@ -351,7 +351,7 @@ class Trainer {
     bool reads_reference_ = false;  // the passes only set reference_logps_
     std::vector<std::vector<float>> row_weights_;
     // Losses over vectors: this rank's part of the report; with joins(), the vectors of the batch,
-    // [places, texts, columns], and the derivatives by those of this rank.
+    // [places, texts, columns], and the derivatives by this rank's vectors.
     VectorSums vector_sums_;
     std::vector<float> vectors_, vector_slopes_;
     int64_t vector_columns_ = 1;

@@ -27,7 +27,7 @@ namespace weft::train {
 
 struct VectorOptions {
     LossKind loss = LossKind::kTokens;
-    int64_t labels = 1;         // rows of the score head; 0: those of the model's head
+    int64_t labels = 1;         // rows of the score head; 0: as many as the model's head has
     std::string pooling;        // contrastive: "last", "mean" or "cls"; empty: the model's
     double center_rewards = 0;  // reward
     double scale = 20;          // contrastive
@@ -65,9 +65,9 @@ std::vector<std::string> VectorNames(const VectorOptions& options);
 std::vector<double> VectorMeans(const VectorOptions& options, const VectorSums& sums,
                                 uint64_t records);
 
-// reward, classification: adds a micro-batch. scores: [texts, labels] of its texts, those of a
-// record one after the other. records: those with texts. Sets `slopes` to the derivative by the
-// scores of the mean over `all` records.
+// reward, classification: adds a micro-batch. scores: [texts, labels] of its texts, with the texts
+// of a record one after the other. records: the records with texts. Sets `slopes` to the derivative
+// by the scores of the mean over `all` records.
 void AddScores(const VectorOptions& options, std::span<const Sequence* const> records, uint64_t all,
                std::span<const float> scores, std::span<float> slopes, VectorSums& sums);
 

@@ -18,7 +18,7 @@ namespace weft::train {
 // cores of the rank, as threads that it creates will; a device may have pinned it to one.
 class WritingScope {
   public:
-    // cluster: that of rank 0; must outlive this object. The destructor resets the cluster's
+    // cluster: rank 0's cluster; must outlive this object. The destructor resets the cluster's
     // progress function.
     explicit WritingScope(cluster::Cluster& cluster);
     ~WritingScope();
@@ -39,9 +39,9 @@ Status CheckInputStays(const TrainerOptions& trainer, const TrainExportOptions& 
 Result<ResultPlan> PlanAdapterResult(const Trainer& trainer);
 
 // Writes the adapter if one was trained, otherwise the model, into words.folder; returns the path.
-// Retries after a failure. If the disk has too little room for the result, removes all checkpoints
+// Retries after a failure. If the disk has too little space for the result, removes all checkpoints
 // but the newest. alone: no checkpoint has the trained weights, so WriteResult tries until the
-// result is written or a signal comes. Errors: that of the last attempt.
+// result is written or a signal arrives. Errors: the error of the last attempt.
 Result<std::string> WriteResult(const model_files::ModelSource& trained, const ResultPlan& plan,
                                 const TrainExportOptions& words, bool alone);
 

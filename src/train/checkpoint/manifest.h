@@ -85,7 +85,7 @@ inline uint64_t ChecksumCount(uint64_t bytes) {
 // checksums. Ignores StoredPiece::offset: the pieces follow each other in the file.
 std::string RankHeader(int64_t step, std::span<const StoredPiece> pieces);
 
-// Whether ParseRankHeader takes the header of a file with these pieces, which depends on their
+// Whether ParseRankHeader accepts the header of a file with these pieces, which depends on their
 // number and sizes. Errors: kUnsupported.
 Status CheckRankHeader(std::span<const StoredPiece> pieces);
 

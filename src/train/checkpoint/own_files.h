@@ -13,7 +13,7 @@ namespace weft::train {
 // Whether Weft writes files of this name into the folder.
 using IsOwnName = std::function<bool(std::string_view name)>;
 
-// Removes the regular files in `folder` whose names are Weft's, the one named `first` before all
+// Removes the regular files in `folder` with names that Weft uses, the one named `first` before all
 // others ("": none), and then the folder if it is empty. A missing folder is not an error. Errors:
 // kIo.
 Status RemoveOwnFiles(const std::string& folder, const IsOwnName& is_own,
@@ -26,11 +26,11 @@ enum class StepContent {
     kForeign,  // other files only
 };
 
-// Folders of steps. Only a folder with a file of a rank, or with a manifest that says that it is
-// Weft's, has files that Weft wrote: other programs write a manifest.json, too. A link, or a file
-// in the folder's place, is kForeign.
+// Folders of steps. Only a folder with a file of a rank, or with a manifest that names Weft, has
+// files that Weft wrote: other programs write a manifest.json, too. A link, or a file in place of
+// the folder, is kForeign.
 StepContent ContentOfStep(const std::string& folder);
-// Whether the folder, or the one behind a link, has a manifest that says that it is Weft's.
+// Whether the folder, or the one behind a link, has a manifest that names Weft.
 bool HasOwnManifest(const std::string& folder);
 // Removes the manifest first: if the process ends here, the rest counts as unfinished.
 Status RemoveStepFiles(const std::string& folder);

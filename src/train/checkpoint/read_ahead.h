@@ -1,6 +1,6 @@
-// Asks the kernel to read parts of a file ahead, because a disk is several times as fast with many
-// queued requests as with one request at a time. If the kernel ignores the request, reads only take
-// longer.
+// Requests that the kernel read parts of a file ahead, because a disk is several times as fast with
+// many queued requests as with one request at a time. If the kernel ignores the request, reads only
+// take longer.
 #pragma once
 
 #include <fcntl.h>

@@ -39,8 +39,8 @@ class Checkpoint {
     // Checks all data of file Manifest::files[index] against the checksums. Errors: kCorrupt, kIo;
     // the message names the file.
     Status CheckFile(size_t index) const;
-    // Closes the files, so that their room is freed when they are removed. Nothing can be read
-    // afterwards.
+    // Closes the files, so that their disk space is freed when they are removed. Nothing can be
+    // read afterwards.
     void Close();
     // Reads a region of an array of type F32.
     Status Read(const std::string& kind, const std::string& tensor, const TensorRegion& region,

@@ -45,8 +45,8 @@ struct Piece {
 
 class RankWriter {
   public:
-    // dir: the job's folder (--output-dir). cores: those on which the writer's thread runs; empty:
-    // the caller's.
+    // dir: the job's folder (--output-dir). cores: cores on which the writer's thread runs; empty:
+    // the caller's cores.
     RankWriter(std::string dir, int rank, std::vector<int> cores = {});
     ~RankWriter();  // cancels a running save and removes its files
     RankWriter(const RankWriter&) = delete;
@@ -82,7 +82,7 @@ class RankWriter {
 std::string StepFolder(const std::string& dir, int64_t step);
 
 // Call after every rank's Finish. Sets Manifest::sequence, opens the checkpoint if all its files
-// are here, and writes the manifest. Then removes leftovers of unfinished saves, and all
+// are on this disk, and writes the manifest. Then removes leftovers of unfinished saves, and all
 // checkpoints except the last `keep` (0: keeps all). bad: folders that are known to be incomplete;
 // they are neither counted nor removed. Errors: kIo if the checkpoint can't be opened or the
 // manifest can't be written; a folder that can't be removed is only logged.
@@ -92,7 +92,7 @@ Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep,
 // Call after a failed save: removes the manifest's files if they belong to no checkpoint.
 void RemoveUnfinished(const std::string& dir, const Manifest& manifest);
 
-// Folders that may be removed to make room, in order of removal: unfinished saves, damaged folders
+// Folders that may be removed to free space, in order of removal: unfinished saves, damaged folders
 // (only if there is a checkpoint), then all checkpoints but the newest, the oldest first. `bad`
 // folders are not counted.
 std::vector<std::string> Removable(const std::string& dir,

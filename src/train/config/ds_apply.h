@@ -29,7 +29,7 @@ struct DsTelling {
 
 // Adds the file's settings to `job` and `save`, which the command line has already set. `config`
 // must have been resolved with the same command line. notes: receives a line for each setting that
-// Weft implements in another way, with the same or a better result.
+// Weft implements differently, with the same or a better result.
 // Errors: kUnsupported (an optimizer that Weft lacks), kUsage (file and command line contradict
 // each other); the message has `where` and the key.
 Status ApplyDsConfig(const DsConfig& config, const std::string& where, const DsGiven& given,

@@ -4,7 +4,7 @@
 // and defaults as of deepspeed 0.19.8). Every key is one of
 //   mapped    it sets a field below
 //   the same  Weft always does what the key requests, or the key has no effect: no message
-//   warned    no effect in Weft; the warning says why, or names a replacement
+//   warned    no effect in Weft; the warning states the reason, or names a replacement
 //   refused   training would differ from the request: kUnsupported, which names the key
 // The table is DsKeys(); docs/deepspeed.md shows it. An unknown key is a warning that names the
 // nearest known key.
