@@ -38,7 +38,7 @@ class ChatTurns {
 
     // Prepares `input` (chat::PrepareConversation), renders the conversation, and marks the
     // assistant's turns as learned, except turns whose chat::kLossMember is 0.
-    // Errors: kCorrupt: an invalid message; kUnsupported: turns that can't be told apart in the
+    // Errors: kCorrupt: an invalid message; kUnsupported: turns that can't be distinguished in the
     // rendered text; errors of the template.
     // control: looks for control tokens in texts of the record; may be null.
     Result<Sample> Encode(chat::ChatInput input, const ControlTokens* control = nullptr) const;

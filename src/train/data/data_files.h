@@ -24,8 +24,8 @@ struct DataFileList {
 // and texts about them (LICENSE.txt and similar).
 //
 // If a file's path in the folder has the word "train" (or "training"), the files with "test",
-// "valid", "val", "dev", "eval" or a longer form of these are left out, as the package datasets
-// assigns files to splits.
+// "valid", "val", "dev", "eval" or a longer form of these words are skipped, as the package
+// datasets assigns files to splits.
 //
 // Errors: kNotFound (a missing path, a folder without such files), kUnsupported (too many files or
 // folders), kIo; those of hub::FindCachedData.

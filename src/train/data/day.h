@@ -1,5 +1,5 @@
-// The day that chat templates show (strftime_now). A job has one day, that of its first start, so
-// that all ranks tokenize the same texts, and so do a run over midnight and a resumed job.
+// The day that chat templates show (strftime_now). A job has one day, the day of its first start,
+// so that all ranks, a run over midnight and a resumed job tokenize the same texts.
 #pragma once
 
 #include <cstdint>

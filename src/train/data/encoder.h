@@ -22,7 +22,7 @@
 //
 // A text is tokenized whole. To find the end of the prompt, the prompt is also tokenized alone; it
 // ends where its tokens begin to differ from the text's. So a token that spans the border is
-// learned. A bos token is prepended if the model wants one. Control tokens in messages, questions
+// learned. A bos token is prepended if the model requires it. Control tokens in messages, questions
 // and answers are plain text; in texts, prompts and completions they are handled as in
 // control_tokens.h. If a text already ends with an end-of-generation token, no end token is added.
 //
@@ -31,7 +31,7 @@
 //
 // Errors (the messages do not have the record's place): kCorrupt: an empty or too long sample, or
 // an id beyond the embedding's rows; kUnsupported: text but no tokenizer, a conversation but no
-// template, or turns that can't be told apart; errors of the template.
+// template, or turns that can't be distinguished; errors of the template.
 // Thread: any; an Encoder is immutable. The tokenizer and the chat must outlive it.
 #pragma once
 
@@ -75,16 +75,16 @@ class Encoder {
     void SetNow(int64_t now_s) { now_s_ = now_s; }
 
     Result<Sample> Encode(const Record& record) const;
-    // The tokens of a prompt to complete, with a begin token if the model wants one; a conversation
-    // ends with the header of the answer, and so does an instruction. The loss is empty.
+    // The tokens of a prompt to complete, with a begin token if the model requires it; a
+    // conversation or an instruction ends with the header of the answer. The loss is empty.
     Result<Sample> EncodePrompt(const std::string& text) const;
     Result<Sample> EncodePrompt(const ChatRecord& record) const;
     Result<Sample> EncodePrompt(const InstructionRecord& record) const;
     // The tokens of a text with those that the tokenizer puts around it. most: the end of a longer
     // text is cut off; 0: no limit. The loss is empty.
     Result<Sample> EncodeText(const std::string& text, int64_t most) const;
-    // The token that pads batches in transformers: the tokenizer's, else the one that ends a
-    // sequence; -1: neither.
+    // The token that pads batches in transformers: the tokenizer's padding token, else the token
+    // that ends a sequence; -1: neither exists.
     int32_t padding() const;
     // Returns a new note for the user about the records so far; "": no new note.
     std::string TakeNote() const;

@@ -50,7 +50,7 @@ struct PartReport {
                              // was cut off
     uint64_t bad = 0;
     std::vector<std::string> errors;  // the first five messages
-    std::vector<LengthBin> bins;      // by powers of two
+    std::vector<LengthBin> bins;      // counts by powers of two
 };
 
 struct DataReport {

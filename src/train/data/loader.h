@@ -1,4 +1,4 @@
-// Makes batches of training sequences: takes the samples of one part in a seeded order, cuts them
+// Makes batches of training sequences: reads the samples of one part in a seeded order, cuts them
 // to a length, packs them, and distributes them to data-parallel ranks. Can resume at any batch.
 //
 // A sample of L tokens fills L - 1 positions: position i holds token i; its target is token i + 1,
@@ -7,11 +7,11 @@
 // start, and positions restart there. Without packing, a sequence has one sample.
 //
 // Order: every epoch has its own permutation of all samples (random.h, without memory). Packing
-// takes a window of samples that fill about 64 sequences. It places the samples, longest first,
-// each in the sequence where it leaves the least room, and emits the sequences in the order of
+// considers a window of samples that fill about 64 sequences. It places the samples, longest first,
+// each in the sequence with the least sufficient space, and emits the sequences in the order of
 // their first samples. The list of sequences depends only on the seed, for any number of ranks:
-// batch g has the sequences [g B, (g + 1) B), and rank r of n takes the r-th share of each batch.
-// To form the list, every rank tokenizes every sample; docs/train-data.md states the cost.
+// batch g has the sequences [g B, (g + 1) B), and rank r of n gets the r-th share of each batch. To
+// form the list, every rank tokenizes every sample; docs/train-data.md states the cost.
 //
 // The answers of a preference (Sample::roles) are one sequence, each with at most S positions.
 // Preferences are not packed.
@@ -108,7 +108,7 @@ struct LoaderCounts {
     uint64_t truncated = 0;  // kTruncate; a preference counts once
     uint64_t too_long = 0;   // kSkip
     uint64_t bad = 0;        // invalid records
-    uint64_t no_loss = 0;    // skipped, because no token is learned (or is left to learn)
+    uint64_t no_loss = 0;    // skipped, because no token is learned (or remains to be learned)
     uint64_t cut_off = 0;    // of no_loss: kTruncate has cut off all learned tokens
     uint64_t needed = 0;     // shortest sequence with which a sample of too_long or cut_off is used
     uint64_t packed = 0;     // samples after the first of their (packed) record
@@ -185,8 +185,8 @@ class Loader {
     uint64_t window_end_ = 0;                 // first sample after the window
     bool filled_ = false;
     std::vector<int> cores_;
-    // Samples read ahead: those of the places from ahead_begin_ of an epoch on; empty: the sample's
-    // size is known.
+    // Samples read ahead: the samples at positions from ahead_begin_ of an epoch on; empty: the
+    // sample's size is known.
     std::deque<std::optional<Result<Sample>>> ahead_;
     uint64_t ahead_epoch_ = 0, ahead_begin_ = 0;
     uint64_t ahead_records_ = 0, ahead_tokens_ = 0;  // read so far

@@ -45,7 +45,7 @@ inline bool HasHead(LossKind kind) {
 }
 // Whether the loss compares the model with a reference model.
 bool HasReference(LossKind kind);
-// Whether the loss takes pairs of a chosen and a rejected answer; otherwise single answers.
+// Whether the loss needs pairs of a chosen and a rejected answer; otherwise single answers.
 inline bool TakesPairs(LossKind kind) {
     return kind == LossKind::kReward || (IsPreference(kind) && kind != LossKind::kKto);
 }
@@ -55,7 +55,7 @@ enum class SampleRole : uint8_t {
     kChosen,
     kRejected,
     kMismatched,  // an answer to another prompt, for KTO's estimate of the KL divergence
-    kPrompt,      // no preference: a prompt to complete, and a last token that stands for the rest
+    kPrompt,      // a prompt to complete, and a last token for the completion
     kText,        // no preference: a text with a label; or an anchor, its positive, its negatives
 };
 inline constexpr int kSampleRoles = 5;

@@ -1,5 +1,5 @@
-// Reads the marks in a record: members that say which parts are learned, with the names that other
-// trainers use. A member that looks like a mark but has an unknown name is an error, because
+// Reads the marks in a record: members that state which parts are learned, with the names that
+// other trainers use. A member that looks like a mark but has an unknown name is an error, because
 // training could otherwise learn parts that the author has excluded.
 //
 // Errors (the messages do not have the record's place): kCorrupt (a mark of the wrong type or

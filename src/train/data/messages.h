@@ -13,8 +13,8 @@
 
 namespace weft::train {
 
-// The role that data sets call `said`, in upper or lower case: system, user, assistant or tool;
-// `call` for a function call, `function` for a call or its result. Returns "" for an unknown role.
+// The role that `said` means in data sets, in any case: system, user, assistant or tool; `call` for
+// a function call, `function` for a call or its result. Returns "" for an unknown role.
 std::string RoleNamed(std::string_view said);
 
 // The text of a string, or of a number, such as the answer 42; none for other values. A number of

@@ -20,8 +20,8 @@ struct DatasetOptions {
     std::string longs = "truncate", control_tokens = "auto";
     int prompt_type = 1;
     std::string loss = "sft";  // LossName
-    int64_t labels = 0;        // classification: 0: those of the model's score head
-    std::string pooling;       // contrastive: empty: the model's
+    int64_t labels = 0;        // classification: 0: the number of labels of the model's score head
+    std::string pooling;       // contrastive: empty: the model's pooling
     int64_t sequence = 0;      // positions of a sequence; 0: the default (SetSequence)
     int64_t completion = 0;    // of them, those that the model generates (grpo)
     double test_split = 0;
@@ -49,9 +49,9 @@ struct OpenedData {
     LoaderOptions loader;  // set from the options; the caller sets ranks and batch
 };
 
-// source: the model's. vocab: number of rows of the model's embedding, an upper bound of all ids;
-// 0: the tokenizer's size. Random tokens and records of token ids need no tokenizer. Errors: kUsage
-// (an option), those of the tokenizer and of the data.
+// source: the model's source. vocab: number of rows of the model's embedding, an upper bound of all
+// ids; 0: the tokenizer's size. Random tokens and records of token ids need no tokenizer. Errors:
+// kUsage (an option), errors of the tokenizer and of the data.
 Result<OpenedData> OpenData(const model_files::ModelSource& source, const DatasetOptions& words,
                             int64_t vocab);
 

@@ -7,7 +7,7 @@
 // assembled from the levels of their columns ("Dremel: Interactive Analysis of Web-Scale Datasets",
 // 2010).
 //
-// The file is hostile: each size is checked against what is left (record_lines.h).
+// The file is hostile: each size is checked against the remaining bytes (record_lines.h).
 #pragma once
 
 #include "base/file.h"
@@ -18,7 +18,7 @@ namespace weft::train {
 
 inline constexpr std::string_view kParquetMagic = "PAR1";
 
-// Calls take with the JSON lines of the records. Memory: of each column a page and a dictionary
+// Calls take with the JSON lines of the records. Memory: a page and a dictionary of each column
 // (all together below kMostColumnBytes), the footer (at most 64 MiB) and a record's line. Errors:
 // kCorrupt, kUnsupported (a type, an encoding, a codec, encryption), with the file; those of File
 // and of take.

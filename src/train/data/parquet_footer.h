@@ -1,7 +1,7 @@
 // The metadata of Parquet files: schema, row groups, page headers.
 //
 // Format: https://github.com/apache/parquet-format (parquet.thrift, LogicalTypes.md), in Thrift's
-// compact protocol. Lists of all writers, also those of two levels, are one kind of node. Errors
+// compact protocol. Lists of all writers, also lists of two levels, are one kind of node. Errors
 // are thrown as ColumnFault, those of File as Error.
 #pragma once
 

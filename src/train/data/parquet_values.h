@@ -64,7 +64,7 @@ class Dictionary {
 class Values {
   public:
     Values() = default;
-    // most: the number of values with nulls. Throws if the encoding is not that of such a type.
+    // most: the number of values with nulls. Throws if the type does not have this encoding.
     Values(const LeafType& type, int encoding, ColumnBytes bytes, uint64_t most,
            const Dictionary& dictionary);
     // The next one; until the next call.

@@ -1,14 +1,14 @@
 // Preferences, and prompts to complete, in TRL's forms:
-//   {"prompt": P, "chosen": C, "rejected": R}       a pair; without `prompt`, the prompt is what
-//        both answers begin with
+//   {"prompt": P, "chosen": C, "rejected": R}       a pair; without `prompt`, the prompt is the
+//        common beginning of both answers
 //   {"prompt": P, "completion": C, "label": true}   a single answer, for KTO; `response` is the
 //        same as `completion`, `kto_tag` the same as `label`. KTO makes two single answers of a
 //        pair
 // P, C and R are strings or lists of messages (as in record.h), beside which `tools`, `system` and
-// `chat_template_kwargs` may stand. Other members are ignored.
+// `chat_template_kwargs` are allowed. Other members are ignored.
 //
-// Errors: kCorrupt (the message names the member and says what is expected, but does not have the
-// record's place), and those of RecordOfObject and Encoder.
+// Errors: kCorrupt (the message names the member and the expected value, but not the record's
+// position), and those of RecordOfObject and Encoder.
 #pragma once
 
 #include <string>

@@ -3,9 +3,9 @@
 //   {"messages": [{"role", "content"}, ...]}        OpenAI's; optional `system` and `tools`
 //   {"conversations": [{"from", "value"}, ...]}     ShareGPT's; optional `system` and `tools`.
 //        Both lists accept either spelling of members and roles, and may be JSON texts. `system`
-//        (or `system_prompt`) becomes the first message; it may not differ from one in the list.
-//        `chat_template_kwargs` has variables of the template, here and in the next forms that it
-//        renders
+//        (or `system_prompt`) becomes the first message; it may not differ from a system message in
+//        the list. `chat_template_kwargs` has variables of the template, here and in the next forms
+//        that it renders
 //   {"tokens": [ids]} or {"input_ids": [ids]}       with optional masks of learned tokens
 //        (loss_marks.h); without: all; `attention_mask` 0 is padding, allowed at the ends only,
 //        and is removed; a packed record is several samples (packed_ids.h)
@@ -16,8 +16,8 @@
 //        optional, `response` is the same as `output`, `query` the same as `instruction`
 //        (ms-swift); `system` and `history` as in LLaMA-Factory
 //   {"question": "...", "context": ..., "answer": "..."}
-//        `context`: a string, a list of strings, {"contexts": [strings]}, or absent;
-//        `long_answer` if there is no `answer`; also PubMedQA's capitalized names
+//        `context`: a string, a list of strings, {"contexts": [strings]}, or absent; `long_answer`
+//        is used if there is no `answer`; also PubMedQA's capitalized names
 //   {"text": "..."}
 //   {"conversation": [{"role", "content"}, ...]}    WildChat's and LMSYS's; as `messages`
 //
@@ -69,7 +69,7 @@ Result<Record> ParseRecord(std::string_view json);
 // The JSON value of a record.
 Result<chat::OrderedJson> ParseRecordJson(std::string_view json);
 // Refuses pictures, sounds and films in members of a record or of one of its messages: a model that
-// does not get them learns to invent.
+// is trained without them learns to invent their content.
 Status RefuseMedia(const chat::OrderedJson& record);
 // Converts an object.
 Result<Record> RecordOfObject(chat::OrderedJson record);

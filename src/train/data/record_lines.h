@@ -1,8 +1,8 @@
 // Writes the records of Parquet files as JSON lines.
 //
-// Members that are null are left out, because datasets gives a record null for each member that
-// only other records have. A value that JSON lacks (bytes that are not UTF-8, a decimal of more
-// than 18 digits) becomes {"unread": true}, so that only a record that needs it is an error.
+// Members that are null are omitted, because the package datasets sets each member that only other
+// records have to null. A value that JSON lacks (bytes that are not UTF-8, a decimal of more than
+// 18 digits) becomes {"unread": true}, so that only a record that needs it is an error.
 //
 // The files are hostile: a record has at most kMostValues values and kMostLineBytes bytes, and each
 // string is checked to be UTF-8. Errors are thrown as ColumnFault; ReadParquet catches them.

@@ -9,8 +9,8 @@
 //        the same as the text. All records have as many texts as the first one
 // Other members are ignored.
 //
-// Errors: kCorrupt (the message names the member and says what is expected, but does not have the
-// record's place), and those of Encoder.
+// Errors: kCorrupt (the message names the member and the expected value, but not the record's
+// position), and those of Encoder.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct TextForm {
     size_t texts = 0;         // of each record; 0: any number
 };
 
-// Makes the rows of a text outputs: those that the pooling reads. The sample gets one more token,
-// which stands for the target of the last row.
+// Makes those rows of a text outputs that the pooling reads. The sample gets one more token, which
+// serves as the target of the last row.
 void MarkRows(model_files::Pooling pooling, Sample& sample);
 // MarkRows for the last token that is not padding, as transformers reads a score.
 void MarkScore(const Encoder& encoder, Sample& sample);
