@@ -5,8 +5,8 @@
 // Each replica generates its share of the completions, many at a time: a step has one row for each
 // running completion, and all rows of prompts that begin. The completions of a prompt that begin
 // together share the prompt's pages. After each step, all ranks exchange the chosen tokens, so each
-// rank knows all completions, and all ranks plan the next step alike. A token depends on the seed,
-// the completion's number and its logits only, not on the layout (up to the rounding of logits).
+// rank knows all completions, and all plan the same next step. A token depends on the seed, the
+// completion's number and its logits only, not on the layout (up to the rounding of logits).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How a reward model reads texts: sizes and Program, for its ranks and for predictions.
+// The sizes and the Program of a reward model, for its ranks and for predictions.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // of each token, which is the weight of the token in the backward pass.
 //
 // With lp a token's log-probability, old its value before the first update on these completions,
-// ref that of the reference model, A the advantage of the completion, m the tokens that count:
+// ref its value in the reference model, A the advantage of the completion, m the tokens that count:
 //
 //     r      exp(lp - old); importance level `sequence`: exp of the mean of lp - old over a
 //            completion (Zheng et al. 2025)

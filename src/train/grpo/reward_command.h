@@ -3,8 +3,8 @@
 // Each process reads JSON lines from its standard input and writes one line for each to its
 // standard output, in order: a number, null (no reward), or an object with `reward`. It gets all
 // lines of an update at once, and may write its answers at any time within the deadline. Its
-// standard error is that of this process. A process that ends is started again once per update, and
-// gets its lines again.
+// standard error is this process's standard error. A process that ends is started again once per
+// update, and gets its lines again.
 //
 // This process must ignore SIGPIPE, as training does (train/stop.h).
 #pragma once
@@ -38,7 +38,7 @@ class RewardCommand {
 
     // The reward of each line; not a number: none. lines: JSON without a line break. Errors: kIo (a
     // process cannot be started, or ended), kTimeout, kCorrupt (an answer is no reward, or there
-    // are too many); the message names the command; those of `ends`. After an error, the processes
+    // are too many); the message names the command; errors of `ends`. After an error, the processes
     // have ended.
     Result<std::vector<double>> Score(std::span<const std::string> lines);
 

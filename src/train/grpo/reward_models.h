@@ -36,7 +36,7 @@ struct RewardModelOptions {
     std::string day;            // that chat templates show (data/day.h)
 };
 
-// What Score needs of the job. All must outlive the call.
+// The data of the job that Score needs. All must outlive the call.
 struct RewardModelRun {
     const TrainGroups& groups;
     int64_t step = 0;  // for messages between ranks
@@ -48,9 +48,9 @@ class RewardModels {
     RewardModels();
     ~RewardModels();
 
-    // Opens the models and plans their Programs on the device, in place of former ones. The device
-    // must outlive this object. Errors: those of OpenRewardModel and Device::Compile; kUnsupported
-    // (a layout that does not divide the model).
+    // Opens the models and plans their Programs on the device, and replaces earlier ones. The
+    // device must outlive this object. Errors: those of OpenRewardModel and Device::Compile;
+    // kUnsupported (a layout that does not divide the model).
     Status Plan(std::span<const std::string> models, const RewardModelOptions& options,
                 const TrainLayout& layout, backend::Device& device);
     void Clear();

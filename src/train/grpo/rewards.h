@@ -36,11 +36,11 @@ class Rewards {
     // ends: as for RewardCommand. Errors: kUsage (an invalid expression or schema), those of files.
     static Result<Rewards> Make(const GrpoOptions& options, RewardCommand::Ends ends = {});
 
-    // By reward, without those of models: the value for each completion; not a number: none.
+    // By reward, without rewards of models: the value for each completion; not a number: none.
     // Errors: those of RewardCommand.
     Result<std::vector<std::vector<double>>> Score(std::span<const Judged> completions);
-    // The weighted sums of all rewards, those of models last; not a number where no reward has a
-    // value.
+    // The weighted sums of all rewards, with the models' rewards last; not a number if no reward
+    // has a value.
     std::vector<double> SumsOf(std::span<const std::vector<double>> values) const;
 
     class Source {

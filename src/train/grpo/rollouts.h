@@ -1,9 +1,9 @@
 // Rollouts: from a batch of prompts to a batch of completions to learn from. The model in training
-// generates them, rank 0 and the reward models judge them, and each has an advantage over the
-// others of its prompt.
+// generates them, rank 0 and the reward models judge them, and each has an advantage relative to
+// the other completions of its prompt.
 //
-// Completions without an effect on the weights are left out of the passes: those that do not count
-// (mask_truncated), and without a reference model those whose advantage is 0.
+// Completions without an effect on the weights are excluded from the passes: completions that do
+// not count (mask_truncated), and without a reference model completions whose advantage is 0.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ namespace weft::train {
 
 // The names of Rollout::values.
 std::vector<std::string> RolloutNames(const GrpoOptions& options);
-// Those, and LossValueNames.
+// These names, and LossValueNames.
 std::vector<std::string> GrpoNames(const GrpoOptions& options);
 
 struct Rollout {
@@ -35,7 +35,7 @@ class Rollouts {
     static Result<Rollouts> Make(const GrpoOptions& options, const OpenedData& data,
                                  cluster::Cluster& cluster);
 
-    // prompts: those of all ranks. seed: of this batch. Collective. Errors: those of
+    // prompts: the prompts of all ranks. seed: the seed of this batch. Collective. Errors: those of
     // Generator::Run, RewardModels::Score and Rewards::Score; kCorrupt (a token beyond the
     // tokenizer).
     Result<Rollout> Next(Trainer& trainer, const Batch& prompts, uint64_t seed);

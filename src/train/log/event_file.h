@@ -12,7 +12,7 @@
 //
 // Errors: kIo with the path. Thread: one caller at a time. A record is one write(2), so a killed
 // process leaves whole records, or a truncated last one that TensorBoard skips. If the disk has no
-// room for a whole record, no part of the record is written, and later records can still be
+// space for a whole record, no part of the record is written, and later records can still be
 // written.
 #pragma once
 

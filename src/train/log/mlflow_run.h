@@ -5,8 +5,8 @@
 // MLFLOW_EXPERIMENT_NAME the experiment ("Default"), and MLFLOW_RUN_ID a run to continue;
 // MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, authenticate.
 //
-// A request takes at most kRequestMs. Metrics that the server does not take wait for the next one,
-// at most kMostWaiting. Errors: kIo, kTimeout, kCorrupt (an answer), with the URL.
+// A request takes at most kRequestMs. Metrics that the server does not accept wait for the next
+// request, at most kMostWaiting. Errors: kIo, kTimeout, kCorrupt (an answer), with the URL.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ class TrainLog final : public LogWriter {
   public:
     // Errors: kUsage: an invalid column name, or an existing file with other columns.
     static Result<TrainLog> Open(const TrainLogOptions& options);
-    // What Open found: files that cannot be read or written, damaged rows.
+    // The faults that Open found: files that cannot be read or written, damaged rows.
     const std::vector<std::string>& notes() const { return notes_; }
     // Number of rows that wait or were dropped.
     int64_t missing() const;

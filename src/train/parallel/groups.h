@@ -66,7 +66,7 @@ bool UsesMpi(const net::Fabric& fabric);
 
 // Makes the communicators. Waits in these groups may be long, because each rank reaches a
 // collective only when its work is done. The cluster's heartbeats detect lost ranks and end every
-// wait. Errors: those of coll/; kUnsupported (pipeline stages over MPI).
+// wait. Errors: errors of coll/; kUnsupported (pipeline stages over MPI).
 Result<TrainGroups> JoinGroups(cluster::Cluster& cluster, const TrainLayout& layout);
 
 }  // namespace weft::train

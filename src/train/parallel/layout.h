@@ -45,8 +45,8 @@ struct TrainLayout {
     std::vector<int> ContextGroup() const;
 };
 
-// tp, pp, dp and cp as the user gave them; 0: not given. Then pp and cp are 1, tp is ep (at least
-// 1), and dp, here the number of replicas with different data, takes all remaining ranks.
+// tp, pp, dp and cp from the user; 0: not given. The defaults: pp and cp are 1, tp is ep (at least
+// 1), and dp, here the number of replicas with different data, uses all remaining ranks.
 struct TrainLayoutOptions {
     int tp = 0, pp = 0, dp = 0;
     // Shares, as in model::MakeLayout. A stage's share applies to each of its chunks.

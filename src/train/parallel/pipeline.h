@@ -6,7 +6,7 @@
 // forward and backward passes. If V > 1 (interleaved), P micro-batches run through a stage's first
 // chunk, then the same P through the second chunk, and so on; then come the next P micro-batches.
 // Backward passes run in the same way from the last chunk to the first. A stage starts with 2 (P -
-// s - 1) + (V - 1) P forward passes, and its idle time (bubble) is 1 / V of that without
+// s - 1) + (V - 1) P forward passes, and its idle time (bubble) is 1 / V of the idle time without
 // interleaving.
 #pragma once
 

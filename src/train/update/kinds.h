@@ -28,7 +28,7 @@ std::unique_ptr<UpdateRule> MakeAdam8bit(const UpdateOptions& options,
 
 std::unique_ptr<UpdateRule> MakeMuon(const UpdateOptions& options, const UpdateContext& context);
 
-// The rule with an average of the weights, if the options ask for one.
+// The rule with an average of the weights, if the options request one.
 std::unique_ptr<UpdateRule> WithAverage(std::unique_ptr<UpdateRule> rule,
                                         const UpdateOptions& options, const UpdateContext& context);
 

@@ -31,7 +31,7 @@ struct UpdateOptions {
     // SGD uses these; Muon uses the momentum.
     double momentum = 0, dampening = 0;
     bool nesterov = false;
-    // Adafactor (Shazeer and Stern 2018) uses these; the names are transformers'.
+    // Options of Adafactor (Shazeer and Stern 2018), with transformers' names.
     double eps_square = 1e-30;     // added to squared gradients
     double eps_scale = 1e-3;       // lower bound of a tensor's root mean square
     double clip_threshold = 1.0;   // limit of an update's root mean square

@@ -1,6 +1,6 @@
 // UpdateRule: one kind of optimizer. It adds the optimizer state of a rank's own parts (OwnPart) to
 // the Program as values, and adds the ops that update the weights (program/update.h). The device
-// runs these ops. Thread: the Trainer's; other threads may read the state between updates.
+// runs these ops. Thread: the Trainer's thread; other threads may read the state between updates.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace weft::train {
 
-// What rules need to know. All references must outlive the rules.
+// The inputs of rules. All references must outlive the rules.
 struct UpdateContext {
     const TrainState& state;
     const model_files::ModelSource& source;
