@@ -7,7 +7,7 @@
 //     //: adam_update -DADAM
 //     //: matvec_@ -D@ for PLAIN Q4_K
 //
-// The second line stands for a shader of each type of weights: matvec_f32 -DF32, ... matvec_q4_k
+// The second line declares one shader for each type of weights: matvec_f32 -DF32, ... matvec_q4_k
 // -DQ4_K. A line "//= PLAIN F32 ..." of types.glsl makes a list of types.
 //
 // A line "//: NAME -D... : FEATURE" is skipped if glslc lacks the feature (cmake/shaders.cmake

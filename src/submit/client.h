@@ -1,5 +1,5 @@
 // The native clients (sbatch, kubectl, ray, ssh) as child processes, and the notes of submitted
-// jobs: one file per job, ~/.local/state/weft/submitted/NAME.json, from which `weft job` learns the
+// jobs: one file per job, ~/.local/state/weft/submitted/NAME.json, from which `weft job` reads the
 // job's engine. Weft stores nothing else, and keeps no process running.
 #pragma once
 
@@ -42,9 +42,9 @@ std::vector<std::string> StatusCommand(const Submitted& job);
 std::vector<std::string> LogCommand(const Submitted& job, bool follow);
 std::vector<std::string> CancelCommand(const Submitted& job);
 
-// A job's state in the engine's own words, in small letters: "running", "2 of 2 ready", or those of
-// all hosts: "ended with status 0, running". "unknown": the client fails, is not installed, or does
-// not answer before the deadline; StatusCommand prints the reason.
+// A job's state in the engine's own words, in lower case: "running", "2 of 2 ready", or the states
+// of all hosts: "ended with status 0, running". "unknown": the client fails, is not installed, or
+// does not answer before the deadline; StatusCommand prints the reason.
 std::string StateOf(const Submitted& job, const Deadline& deadline);
 
 // Runs a client with this program's standard streams; returns its status. Errors: kNotFound, kIo.
