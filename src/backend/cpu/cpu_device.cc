@@ -20,7 +20,7 @@ namespace dense = kernels::dense;
 constexpr int64_t kRows = 280, kCols = 448, kDepth = 512;
 constexpr int64_t kMeasureNs = 20'000'000;
 
-// Peak FLOP/s of one thread: that of the fastest product of those that fit into the time.
+// Peak FLOP/s of one thread: the rate of the fastest product that ends within the time.
 double PeakOfThread(const kernels::Kernels& kernels, dense::Compute compute) {
     const std::vector<float> a(kRows * kDepth, 1.0f), b(kCols * kDepth, 1.0f);
     std::vector<float> c(kRows * kCols);

@@ -203,8 +203,8 @@ class CpuExecutable final : public Executable {
     const Step* step_ = nullptr;
     Communicators groups_;
     Status status_;
-    // The call that failed. Threads leave at the first barrier after it, so that all leave at the
-    // same one. With a plain flag, a slow thread could see it one barrier earlier.
+    // The call that failed. Threads leave at the first barrier after this call, so all leave at the
+    // same barrier. With a plain flag, a slow thread could see it one barrier earlier.
     std::atomic<size_t> failed_call_{SIZE_MAX};
     std::atomic<int64_t> progress_{0};       // number of calls that have ended
     std::atomic<bool> waits_{true};          // no step runs, or it waits for other ranks
@@ -224,13 +224,13 @@ class CpuExecutable final : public Executable {
     std::vector<int64_t> jobs_;
     std::vector<Status> side_statuses_;
     Status side_failed_;  // only the side thread uses it
-    Status ended_;        // result of a step that left jobs; no step runs after an error
+    Status ended_;        // result of a step with unfinished jobs; no step runs after an error
     SideThread side_;
 };
 
 void CpuExecutable::Prepare(List& list, std::vector<Call> calls) const {
     list.calls = std::move(calls);
-    // An op may take several calls.
+    // An op may consist of several calls.
     list.last_of_op.assign(list.calls.size(), true);
     for (size_t i = 0; i + 1 < list.calls.size(); ++i) {
         list.last_of_op[i] = list.calls[i].op != list.calls[i + 1].op;
@@ -422,7 +422,7 @@ bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
         Call& call = list_->calls[i];
         if (call.waits_for != 0 && options_.beside) {
             const auto awaited = static_cast<size_t>(call.waits_for) - 1;
-            // (After an error the job may wait for ranks that learn of the error only from this
+            // (After an error the job may wait for ranks that receive the error only from this
             // rank.)
             const bool waits = part == 0 && status_.ok() && jobs_[awaited] != 0;
             if (waits) Fail(i - 1, WaitForOverlapped(awaited));
@@ -623,7 +623,7 @@ Status CpuExecutable::WaitForOverlapped(size_t index) {
     return side_statuses_[index];
 }
 
-// (After an error jobs may still wait for ranks that learn of the error only from this rank.)
+// (After an error jobs may still wait for ranks that receive the error only from this rank.)
 void CpuExecutable::EndOverlapped() {
     const auto last = static_cast<size_t>(std::ranges::max_element(jobs_) - jobs_.begin());
     if (status_.ok() && jobs_[last] != 0) status_ = WaitForOverlapped(last);

@@ -70,7 +70,7 @@ ExpertGuess::Router ExpertGuess::FindRouter(size_t route) const {
     return found;
 }
 
-// The router after that of `ids`, if it can be applied to the rows of that one; else null.
+// The next router after the router of `ids`, if it fits that router's rows; else null.
 const ExpertGuess::Router* ExpertGuess::After(ValueId ids) const {
     const auto now = std::ranges::find(routers_, ids, &Router::ids);
     if (now == routers_.end() || now + 1 == routers_.end()) return nullptr;

@@ -20,8 +20,8 @@
 namespace weft::backend {
 namespace {
 
-// The weight of a use halves in so many steps. On synthetic routes with skewed use, topics and
-// repetition, 16 steps miss less than 4 or 60, and less than the order of last use.
+// Number of steps in which the weight of a use halves. On synthetic routes with skewed use, topics
+// and repetition, 16 steps miss less than 4 or 60, and less than the order of last use.
 constexpr double kHalfLifeSteps = 16;
 // The weight of an expert that every step uses: the sum of 2^(-i / kHalfLifeSteps).
 constexpr double kMostUse = kHalfLifeSteps * 1.4427;
@@ -204,7 +204,7 @@ void ExpertStore::Prime(std::span<const ExpertUse> uses) {
     std::ranges::stable_sort(order, std::ranges::greater(), &Used::uses);
     if (!StartReaders().ok()) return;  // Need tries again, and fails with the error
     const Lock lock(mutex_);
-    // (The first steps need room beside experts that are being read.)
+    // (The first steps need memory beside experts that are being read.)
     const int64_t most_bytes = most_bytes_ - LeastBytes();
     for (const Used& one : order) {
         const bool fits = here_bytes_ + one.choice->expert_bytes <= most_bytes;
@@ -337,7 +337,7 @@ void ExpertStore::Drop(Choice& choice, size_t e) {
     }
 }
 
-// Ends the reads of an expert, whose pieces the caller takes from the queues.
+// Ends the reads of an expert; the caller removes its pieces from the queues.
 void ExpertStore::GiveUp(Choice& choice, size_t e) {
     Expert& expert = choice.experts[e];
     expert.given_up = true;

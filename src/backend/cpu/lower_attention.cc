@@ -80,7 +80,7 @@ void FillCausal(const Lowering& l, const program::Attention& a, dense::CausalArg
 }
 
 // Attention in chunks of positions: each chunk of a sequence is a sequence of its own. A part's
-// scratch memory begins with room for `most` of them.
+// scratch memory begins with `most` of them.
 template <typename Args>
 struct InChunks : WithScratch<Args> {
     int32_t chunk = 0, most = 0;

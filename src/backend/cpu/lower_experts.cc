@@ -1,6 +1,6 @@
 // Lowers the products of experts and their gradients. Rows of a value [T, K, n] are sorted by
 // expert, so an expert's rows form one matrix. Inference multiplies packed matrices
-// (kernels/experts.h); in training (kernels/dense/experts.h), rows after those of this rank's
+// (kernels/experts.h); in training (kernels/dense/experts.h), rows after the rows of this rank's
 // experts are zeros.
 #include "backend/cpu/products.h"
 #include "kernels/dense/experts.h"

@@ -158,8 +158,8 @@ Status Lower(Lowering& l, const Op& op, const program::DeltaRule& a) {
     return call.Push();
 }
 
-// The calls: the gates again, the gradients of the recurrence (in slices: and their sums), and
-// those of the gates.
+// The calls: the gates again, the gradients of the recurrence (with slices also their sums), and
+// the gradients of the gates.
 Status Lower(Lowering& l, const Op& op, const program::DeltaRuleGrad& a) {
     const program::DeltaRule& forward = a.forward;
     const std::span<const ValueId> inputs = std::span(op.inputs).subspan(1);

@@ -200,7 +200,7 @@ Status PushMuonSteps(Lowering& l, MuonScratch& room) {
     return {};
 }
 
-// The calls of a kernel that takes MuonArgs.
+// The calls of a kernel with MuonArgs.
 template <auto kKernel>
 Status PushMuon(Lowering& l, const Op& op, const program::MuonUpdate& a,
                 const weft::UpdateMatrix& matrix, const MuonScratch& room) {

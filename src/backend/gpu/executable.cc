@@ -105,7 +105,7 @@ Status GpuExecutable::Allocate() {
     return {};
 }
 
-// On a software GPU, a polling kernel takes a core from other kernels.
+// On a software GPU, a polling kernel occupies a core that other kernels need.
 Status GpuExecutable::MakeSignal() {
     const bool asked =
         options_.device_sum == DeviceSum::kSpin ||
@@ -133,8 +133,8 @@ Status GpuExecutable::MakeSignal() {
     return {};
 }
 
-// At the first step of an epoch, whose ranks all come here. Their devices are alike, so all have
-// windows or none has.
+// Called at the first step of an epoch, by all ranks. Their devices are alike, so all have windows
+// or none has.
 Status GpuExecutable::TryPeers() {
     if (std::exchange(tried_peers_, true) || trains() || transfers_.checking()) return {};
     const bool sums = std::ranges::any_of(program_.ops, [&](const program::Op& op) {
@@ -194,7 +194,7 @@ uint64_t GpuExecutable::TableBytes() const {
     return bytes;
 }
 
-// A card's own memory is apart from the host's.
+// A card's own memory is separate from the host's.
 uint64_t GpuExecutable::HostBytes() const {
     return gpu_.description().unified ? 0 : buffers_.host_bytes() + TableBytes();
 }
@@ -462,7 +462,7 @@ class CopiedValues final : public HostSnapshot {
     }
 };
 
-// Whether the host has room for a copy of `bytes` of the device `who`. Errors: kOutOfMemory.
+// Whether the host has memory for a copy of `bytes` of the device `who`. Errors: kOutOfMemory.
 Status CheckHostMemory(const std::string& who, uint64_t bytes) {
     const uint64_t free = AvailableMemoryBytes();
     if (bytes + kHostSlackBytes <= free) return {};

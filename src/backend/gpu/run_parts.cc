@@ -53,8 +53,8 @@ Status GpuExecutable::RunInParts(const OpRange& ops, const Step& step) {
     return status;
 }
 
-// Writes the tables of a part, and finds its shape and key. After the last call, the executable's
-// shape and slot are those of the last part, which has the output rows.
+// Writes the tables of a part, and finds its shape and key. After the last call, the executable has
+// the shape and slot of the last part, which has the output rows.
 Status GpuExecutable::BindPart(size_t number, const OpRange& ops, const Step& step) {
     Part& part = parts_[number];
     TableMemory& tables = part_tables_[number];
@@ -71,7 +71,7 @@ Status GpuExecutable::BindPart(size_t number, const OpRange& ops, const Step& st
 }
 
 // Recording a part may move scratch memory, which drops the recordings of other parts. Repeats
-// until all are kept.
+// until all recordings are valid.
 Status GpuExecutable::RecordParts() {
     for (size_t kept = 0; kept < parts_.size();) {
         kept = 0;

@@ -154,8 +154,8 @@ Status GpuExecutable::AwaitFirst(size_t count, bool* too_long) {
     return {};
 }
 
-// Answers the stage's exchanges one after another as the device reaches them. If the device gives
-// up an exchange, its submissions end.
+// Answers the stage's exchanges one after another as the device reaches them. If the device cancels
+// an exchange, its submissions end.
 Status GpuExecutable::Exchange(const Stage& stage, uint64_t last) {
     const int64_t deadline_ms = budget_.DeadlineMs(stage.submissions.back().estimate);
     const OperandPlace place{buffers_.Exchange(), buffers_.PlaceOfTransfer().out};
@@ -213,7 +213,7 @@ Status GpuExecutable::GoOnWithout(const Stage& stage) {
     return status;
 }
 
-// While kernels run for the first time, heartbeats tell other ranks of progress. The device's own
+// While kernels run for the first time, heartbeats report progress to other ranks. The device's own
 // deadline detects a hang.
 Status GpuExecutable::WaitFor(uint64_t number, int64_t deadline_ms) {
     std::optional<KernelCache::Compiling> compiling;

@@ -9,8 +9,8 @@ namespace {
 using program::Storage;
 using program::ValueId;
 
-// Largest number of elements of a value that a kernel counts with 32 bits; leaves room for the
-// stride of its loops.
+// Largest number of elements of a value that a kernel counts with 32 bits; reserves the stride of
+// its loops.
 constexpr int64_t kMostCount = std::numeric_limits<uint32_t>::max() - (int64_t{1} << 24);
 
 // Vectors of weights are float32 in inference, whatever their type in the file.
@@ -75,7 +75,7 @@ int64_t RowGroups(int64_t rows) {
     return std::min(rows, kMostRowGroups);
 }
 
-// The type number of a value for its slot. Without a slot, returns 0 if the kernel takes the value.
+// The type number of a value for its slot. Without a slot: 0 if the kernel supports the value.
 Result<uint32_t> Operands::TypeOf(ValueId id, int slot) const {
     const program::Value& value = e_.program().value(id);
     if (slot == kNoSlot) {

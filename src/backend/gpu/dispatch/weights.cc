@@ -127,7 +127,7 @@ void StoreBits(const uint8_t* codes, int first, int bits, std::byte* out) {
     }
 }
 
-// Writes the scales of a block's sub-blocks in the number of bytes that the form says.
+// Writes the scales of a block's sub-blocks as form.scale_bytes bytes.
 void StoreSubScales(DType dtype, const std::byte* block, std::byte* out) {
     const auto at = [&](int i) { return std::to_integer<int>(block[i]); };
     if (dtype == DType::kQ2_K) {  // scale | minimum << 4, per 16 elements
