@@ -24,7 +24,7 @@ void HandOver::Box::Take(std::span<std::byte> out) {
 Status HandOver::DeviceLinks::Send(std::span<const std::byte> data, int peer,
                                    const net::OpTag& tag) {
     if (peer != program::kHostPeer) return all_.ranks_->Send(data, peer, tag);
-    // (The results of an earlier run may have been left out, as in a step without output rows.)
+    // (The results of an earlier run may not have been received, as in a step without output rows.)
     const int32_t run = all_.run_of_device_[static_cast<size_t>(tag.index)];
     if (all_.sent_for_ != run) all_.to_host_.Clear();
     all_.sent_for_ = run;

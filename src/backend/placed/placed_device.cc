@@ -49,8 +49,8 @@ Result<std::unique_ptr<Executable>> PlacedDevice::Compile(program::ChunkedProgra
             "{}: training runs all ops on one device. Leave out --experts and --gpu-layers",
             info_.name);
     }
-    // Experts on the drive are not streamed: the processor reads only those that rows chose. Nor
-    // are experts of a device that has no room for their places.
+    // Experts on the drive are not streamed: the processor reads only experts that rows chose. Nor
+    // are experts of a device whose memory cannot hold their buffers.
     program::HostOps ops = host_ops_;
     if (options.drive_memory > 0 || !info_.submits) ops.stream_rows = 0;
     auto compiled = CompileToFit(ops, program, options);
@@ -60,8 +60,8 @@ Result<std::unique_ptr<Executable>> PlacedDevice::Compile(program::ChunkedProgra
     return again ? CompileToFit(ops, program, options) : std::move(compiled);
 }
 
-// Whether the error may be one of ops that another device runs: it has no room for them, or no
-// kernel, or no buffer of their size.
+// Whether the error may come from ops that the other device runs: this one has no memory, no
+// kernel, or no buffer of their size for them.
 bool IsOfDevice(const Error& error) {
     return error.code == ErrorCode::kOutOfMemory || error.code == ErrorCode::kUnsupported;
 }

@@ -18,7 +18,7 @@ using program::kNoValue;
 using program::OpRange;
 using program::ValueId;
 
-// Which steps stream experts.
+// The steps that stream experts.
 struct StreamOptions {
     int64_t rows = 0;  // least rows; 0: none; -1: measured before the first step
     CompileOptions options;
@@ -96,7 +96,7 @@ class PlacedExecutable final : public Executable {
         Executable* executable;
         ValueId id;
     };
-    // Where the latest contents of a value are.
+    // The side with the latest contents of a value.
     Place PlaceOf(ValueId id) const {
         const auto at = static_cast<size_t>(id);
         const bool streamed = streams_ && placed_.is_streamed[at];
@@ -315,7 +315,7 @@ void PlacedExecutable::SetExpertUse(std::span<const ExpertUse> uses) {
     host_->SetExpertUse(of_host);
 }
 
-// The kept values that a side has, as values of its Program.
+// The kept values of a side, as values of its Program.
 std::vector<ValueId> KeptOn(std::span<const ValueId> ids, std::span<const ValueId> keep) {
     std::vector<ValueId> kept;
     for (const ValueId id : keep) {

@@ -53,7 +53,7 @@ struct KvWriteArgs {
     uint32_t kv_heads = 0, head_dim = 0, page_tokens = 0, latent = 0;
 };
 
-// What kv_write.comp writes: k and v to their caches, k only, or a row of a latent and a key.
+// The values that kv_write.comp writes: k and v, only k, or a row of a latent and a key.
 enum class RowKind { kBoth, kOne, kLatent };
 
 Status WriteRows(Emitter& e, const Op& op, ValueId k, ValueId v, const CachePlace& k_cache,
@@ -128,7 +128,7 @@ AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, Keys keys) {
     while (tiles.pairs > 1 && tiles.pairs * padded > kMostQueryFloats) tiles.pairs /= 2;
     tiles.keys = split ? std::max<int64_t>(32, kAttentionGroup / tiles.pairs) : 32;
     int64_t most_slice = tiles.keys == 128 ? 32 : 64;
-    // A larger slice has fewer dependent loads. It needs room in shared memory (at least 32 KiB).
+    // A larger slice has fewer dependent loads. It needs space in shared memory (at least 32 KiB).
     if (split && tiles.keys == 32 && tiles.pairs * padded <= 2048) most_slice = 128;
     const int64_t slices = (sizes.key_dims + most_slice - 1) / most_slice;
     tiles.slice = ((sizes.key_dims + slices - 1) / slices + 3) / 4 * 4;

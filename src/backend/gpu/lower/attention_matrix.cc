@@ -23,8 +23,8 @@ struct Tile {
     int64_t pairs, keys;
 };
 constexpr Tile kTiles[] = {{64, 64}, {32, 64}, {64, 32}, {32, 32}, {16, 64}, {16, 32}};
-// With subgroups of 64, AMD's GPUs: a workgroup that takes at most half of the shared memory, so
-// that each SIMD has four subgroups to run. They load a matrix of rows element by element.
+// For subgroups of 64 (AMD's GPUs): a workgroup uses at most half of the shared memory, so that
+// each SIMD has four subgroups to run. They load a matrix of rows element by element.
 constexpr uint32_t kLargeSubgroup = 64;
 constexpr Tile kSmallTiles[] = {{64, 64}, {64, 32}, {32, 32}, {16, 32}};
 
@@ -57,7 +57,7 @@ int64_t SharedBytes(const AttentionSizes& sizes, const AttentionFragments& f, ui
     return halves * 8 + floats * 16 + words * 4 + kAlignment;
 }
 
-// What a workgroup may take.
+// Limits of a workgroup.
 struct Limits {
     int64_t slices = 0, shared_bytes = 0;
 };
@@ -82,7 +82,7 @@ std::optional<AttentionFragments> Fitting(const gpu::Description& gpu, const Att
     return std::nullopt;
 }
 
-// The best of the tiles that fit, of those with as many keys the one with the fewest pairs that
+// The best of the tiles that fit; among tiles with equal keys, the one with the fewest pairs that
 // hold `wanted` pairs.
 std::optional<AttentionFragments> BestOf(const gpu::Description& gpu, const AttentionSizes& sizes,
                                          int64_t wanted, bool emulated, std::span<const Tile> tiles,

@@ -97,7 +97,7 @@ Status RunCausal(const Operands& io, std::string_view shader, const program::Att
                   args, {1, heads, args.block_count}, 0, Parts::kAlongZ);
 }
 
-// sums: those of dout * out, [heads, rows].
+// sums: the sums of dout * out, [heads, rows].
 Status AddSinksGrad(Emitter& e, const Op& op, const program::Attention& a, const Region& sums) {
     Operands io(e);
     SinksGradArgs args;

@@ -1,5 +1,5 @@
-// Lowers runs of fused ops (fuse.h). If sums depend on the workgroup size, it equals that of the
-// op's own kernel.
+// Lowers runs of fused ops (fuse.h). If sums depend on the workgroup size, it equals the size in
+// the op's own kernel.
 #include <algorithm>
 #include <bit>
 #include <cstdint>

@@ -33,8 +33,8 @@ struct IndexChooseArgs {
 
 // heads: number of heads of q. For each of `lists` lists, a row chooses blocks of positions, among
 // them always the `local` last blocks. A workgroup of the shader scores `each` blocks. windows: a
-// block has one key, that of its last position, and a row sees a block only from then on.
-// positions: the positions of blocks are listed, and those in no block yet.
+// block has one key, at its last position, and a row sees a block only from there on. positions:
+// the list has positions of blocks, and positions in no block yet.
 struct Indexer {
     std::string_view shader;
     ValueId q, key, weights, cache, chosen;

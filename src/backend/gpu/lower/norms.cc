@@ -48,7 +48,7 @@ struct NormUnits {
     }
 };
 
-// How a kernel adds the columns of a unit, and what it does besides.
+// How a kernel adds the columns of a unit, and its further outputs.
 struct NormForm {
     bool quads = false, encodes = false, centered = false;
 };

@@ -26,7 +26,7 @@ constexpr uint32_t kMatvecInvocations = 32;
 
 // Workgroup size of matvec.comp for a weight and x in int8. An invocation has whole units of
 // columns (UNIT of types.glsl). So the usual subgroup leaves most of its lanes idle in a short row,
-// such as those of experts; a smaller one then computes more rows at a time.
+// such as rows of experts; a smaller one then computes more rows at a time.
 uint32_t IntegerSize(const gpu::Description& gpu, const WeightPlace& weight) {
     const uint32_t usual = MatvecSize(gpu);
     if (gpu.subgroup <= kMatvecInvocations || gpu.least_subgroup > kMatvecInvocations) {

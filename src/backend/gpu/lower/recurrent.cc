@@ -1,6 +1,6 @@
 // Ops with recurrent state in inference: the causal convolution, the gated delta rule and SSD, and
 // the means of windows (recurrent_grad.cc: training). The rows of a sequence are computed one after
-// another. A long prompt takes several dispatches, which pass the state on in the sequence's final
+// another. A long prompt needs several dispatches, which pass the state in the sequence's final
 // slot.
 #include <algorithm>
 #include <cstdint>
@@ -124,7 +124,7 @@ Status Lower(Emitter& e, const Op& op, const program::DeltaRule& a) {
     const int64_t heads = shape[0], dims = shape[1], cols = shape[2];
     WEFT_TRY(CheckRule(a, heads, dims));
     DeltaArgs args;
-    // In SSD `skip`, the sixth input, takes the place of beta.
+    // In SSD `skip`, the sixth input, replaces beta.
     uint64_t* const rule[] = {&args.q,    &args.k, &args.v,  &args.decay,
                               &args.beta, &args.a, &args.dt, &args.state};
     uint64_t* const ssd[] = {&args.q, &args.k,  &args.v,    &args.decay,

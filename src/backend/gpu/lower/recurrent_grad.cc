@@ -56,8 +56,8 @@ struct Convolution {
     }
 };
 
-// Computes the gradient of the sum before the activation, and that of `outer` if the op has gates
-// and `douter` is not kNoValue.
+// Computes the gradient of the sum before the activation, and of `outer` if the op has gates and
+// `douter` is not kNoValue.
 Result<Region> SumGradOf(Emitter& e, const Convolution& conv, ValueId dy, ValueId douter) {
     const uint64_t bytes = e.All(dy).bytes;
     WEFT_ASSIGN(const Region dz, e.Scratch("convolution gradient", bytes));
@@ -139,7 +139,7 @@ struct Rule {
     }
     // The operands and sizes of delta_trained.comp. kept: states.
     void Fill(const Emitter& e, Operands& io, auto& args) const {
-        // `skip` takes the place of beta.
+        // `skip` replaces beta.
         uint64_t* const rule[] = {&args.q,    &args.k, &args.v, &args.decay,
                                   &args.beta, &args.a, &args.dt};
         uint64_t* const ssd[] = {&args.q, &args.k,  &args.v,   &args.decay,
@@ -281,8 +281,8 @@ Status LowerTrained(Emitter& e, const Op& op, const program::DeltaRule& a) {
     return RunRule(e, io, rule, y, kept, kRuleRows);
 }
 
-// First computes the recurrence again and keeps states; then goes through the rows in reverse
-// order, kGradRows at a time.
+// First computes the recurrence again and keeps states; then processes the rows in reverse order,
+// kGradRows at a time.
 Status Lower(Emitter& e, const Op& op, const program::DeltaRuleGrad& a) {
     const Rule rule(e, a.forward, std::span(op.inputs).subspan(1));
     WEFT_TRY(CheckTrained(op, rule));

@@ -32,7 +32,7 @@ RouterRowsArgs RouterRowsOf(const Emitter& e, Operands& io, ValueId logits, uint
     return args;
 }
 
-// Adds the counts of `ids` to those of `load`, into y.
+// Adds the counts of `ids` to the counts of `load`, into y.
 Status CountIds(Emitter& e, ValueId ids, ValueId load, ValueId y) {
     Operands io(e);
     RouterLoadArgs args;

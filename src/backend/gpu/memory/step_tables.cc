@@ -76,7 +76,7 @@ StepTables LayFixed(uint64_t base, const CompileOptions& options, uint64_t* byte
     tables.row_sequence = cursor.Take(rows, sizeof(int32_t));
     tables.sequences = cursor.Take(rows, sizeof(SequenceEntry));
     tables.blocks = cursor.Take(rows, sizeof(BlockEntry));
-    // (A step stores the state after a row at most twice, apart from each sequence's last state:
+    // (A step stores the state after a row at most twice, except each sequence's last state:
     // step.h.)
     const int64_t states = options.state_slots > 0 ? rows : 0;
     tables.states = cursor.Take(states, sizeof(StateEntry));

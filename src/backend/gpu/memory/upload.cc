@@ -71,7 +71,7 @@ void Uploader::GiveBack(Slot& slot) {
     given_back_.notify_one();
 }
 
-// Waits until the slot's last copies are done, and gives it room for this number of bytes.
+// Waits until the slot's last copies are done, and makes it at least this number of bytes.
 Status Uploader::Prepare(Slot& slot, uint64_t bytes) {
     const std::lock_guard lock(context_.mutex);
     if (slot.commands != nullptr) {

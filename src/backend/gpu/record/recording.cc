@@ -454,8 +454,8 @@ Status Recorder::RecordHandOver(size_t op) {
     return {};
 }
 
-// Hands the values to the host before an op that lies between them and the run's results: the host
-// computes while the device runs this op.
+// Sends the values to the host before an op between them and the run's results: the host computes
+// while the device runs this op.
 Status Recorder::HandBefore(size_t op, const OpRange& range) {
     const auto takes = [&](size_t i) {
         return program::IsFromHost(program_.ops[i]) && buffers_.Runs(i, shape_) &&

@@ -6,8 +6,8 @@
 namespace weft::backend::on_gpu {
 namespace {
 
-// In submissions shorter than this, the hand-over takes a large part of the time. Short submissions
-// only show that the device is not slower; the shorter they are, the less they count.
+// In submissions shorter than this, starting and waiting takes a large part of the time. Short
+// submissions only show that the device is not slower; the shorter they are, the less they count.
 constexpr double kLeastToJudge = 2e-3;
 constexpr double kDecay = 0.95;
 // Software GPUs share the cores with other programs, so they have a longer deadline.

@@ -164,7 +164,7 @@ struct Candidate {
     std::unique_ptr<gpu::Commands> commands;
 };
 
-// Kernels are compiled here; those that the driver refuses are left out. complete: set to false if
+// Kernels are compiled here; kernels that the driver refuses are skipped. complete: set to false if
 // the deadline passed before all were tried.
 std::vector<Candidate> Prepare(ProductEmitter& e, Arithmetic arithmetic,
                                const ProductMemory& operands, int64_t count, int64_t deadline_ns,
