@@ -10,7 +10,7 @@ namespace {
 
 __extension__ typedef unsigned __int128 Uint128;
 
-// Words of a window: key(i) is the key of the word's place in its window, times the window's.
+// Words of a window: key(i) is the key of the word's position times the window's key.
 constexpr size_t kWindowWords = 512;
 
 // (Steele et al., Fast splittable pseudorandom number generators, 2014.)

@@ -132,7 +132,7 @@ Status File::ReadAt(uint64_t offset, std::span<std::byte> out) const {
         out = out.subspan(static_cast<size_t>(got));
         offset += static_cast<uint64_t>(got);
     }
-    // Where the file system has no direct reads, the page cache gives the pages back.
+    // If the file system has no direct reads, the pages are dropped from the page cache.
     if (direct) {
         ::posix_fadvise(fd_, static_cast<off_t>(begin), static_cast<off_t>(length),
                         POSIX_FADV_DONTNEED);

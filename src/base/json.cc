@@ -154,7 +154,7 @@ class Builder {
                 std::move(keys_[i]), std::move(value));
         }
     }
-    // For each repeated key, the first member gets the last one's value, and the others are marked.
+    // For each repeated key, the first member gets the last value, and the others are marked.
     void DropRepeatedKeys(const Frame& frame) {
         order_.resize(keys_.size() - frame.keys);
         std::iota(order_.begin(), order_.end(), frame.keys);

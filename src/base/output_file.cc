@@ -132,7 +132,7 @@ Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, b
     }
     OutputFile file(path, fd);
     if (::ftruncate(fd, 0) != 0) return WriteError(part, "empty it", errno);
-    WEFT_TRY(CheckSpace(path, bytes));  // (without what a killed process left)
+    WEFT_TRY(CheckSpace(path, bytes));  // (without files of a killed process)
     // Reserve the space now, so that it can't run out later. Not every file system supports this.
     const int reserved = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
     if (reserved != 0 && reserved != EOPNOTSUPP && reserved != ENOSYS && reserved != EINTR) {

@@ -17,7 +17,7 @@ namespace weft {
 namespace {
 
 // Whether this process is the folder's owner. On a file server that maps root to another user, the
-// owner of a new file tells.
+// owner of a new file is compared.
 bool IsOwner(const std::string& folder, uid_t owner) {
     if (owner == ::geteuid()) return true;
     std::string path = folder + "/.owner-XXXXXX";

@@ -7,8 +7,8 @@
 namespace weft {
 namespace {
 
-// Units of work. A process whose threads all wait wakes up now and then: it takes more than an hour
-// for one unit of CPU time, and reads nothing.
+// Units of work. A process whose threads all wait still wakes up at times: it needs more than an
+// hour for one unit of CPU time, and reads nothing.
 constexpr int64_t kUnitMs = 2000;
 constexpr int64_t kUnitBytes = 64 << 10;
 
