@@ -261,8 +261,8 @@ AnswerDelta AnswerParser::Push(std::string_view text, int32_t token) {
     return delta;
 }
 
-// The text for the grammar: with kLetters in letters that spell a token, and without a control
-// token that is no marker.
+// The text for the grammar: with kLetters in text that spells a token, and without control tokens
+// that are no markers.
 std::string AnswerParser::Read(std::string_view text, int32_t token) {
     constexpr size_t kMostMarkerBytes = 64;
     const tokenizer::Tokenizer& tokenizer = *tokens_.tokenizer;
@@ -279,7 +279,7 @@ std::string AnswerParser::Read(std::string_view text, int32_t token) {
     std::string read;
     for (size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
-        // A user-defined token is itself, but its letters may end another marker.
+        // A user-defined token counts as text, but its characters may end another marker.
         const size_t least = i + 1 == text.size() ? own.size() - marker.size() : 0;
         letters_ += c;
         bool spells = false;

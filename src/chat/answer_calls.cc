@@ -71,8 +71,8 @@ size_t JsonEnd(std::string_view text) {
     return text.npos;
 }
 
-// Tags around arguments: KEY stands between key_begin and key_end, VALUE between value_begin (may
-// be empty) and value_end.
+// Tags around arguments: KEY is between key_begin and key_end, VALUE between value_begin (may be
+// empty) and value_end.
 struct ArgumentTags {
     std::string_view key_begin, key_end, value_begin, value_end;
     bool lines = false;  // a line end on each side of VALUE belongs to the format
@@ -229,8 +229,8 @@ size_t Count(std::string_view text, std::string_view part) {
     return count;
 }
 
-// Where the tag that ends a call begins. A value may contain calls: an end behind which a call or
-// nothing follows counts if every value before it has ended.
+// The start of the tag that ends a call. A value may contain calls: an end that a call or nothing
+// follows counts if every value before it has ended.
 size_t InvokeEnd(std::string_view text, const ArgumentTags& invoke, const ArgumentTags& tags) {
     const std::string_view close = invoke.value_end;
     size_t open_values = 0, counted = 0;
@@ -250,7 +250,7 @@ Calls ReadInvokes(std::string_view text, const ArgumentTags& invoke, const Argum
                   const ToolTypes& types) {
     const std::string_view open = invoke.key_begin, close = invoke.value_end;
     std::vector<ToolCall> calls;
-    // The tag that ends the last call may be gone with the end marker.
+    // The tag that ends the last call may be missing together with the end marker.
     std::string whole(TrimBlanks(text));
     if (!whole.ends_with(close)) whole += close;
     text = whole;
@@ -501,7 +501,7 @@ Calls ReadHunyuanList(std::string_view text, const ToolTypes& types) {
     for (; !text.empty(); text = TrimBlanks(text)) {
         if (!text.starts_with(kBegin)) return {};
         text.remove_prefix(kBegin.size());
-        // An end tag in an argument is not the call's.
+        // An end tag in an argument does not end the call.
         size_t end = text.find(kEnd);
         while (end != text.npos && !TrimBlanks(text.substr(0, end)).ends_with("```")) {
             end = text.find(kEnd, end + 1);

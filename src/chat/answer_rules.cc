@@ -24,7 +24,7 @@ AnswerRules QwenRules() {
 AnswerRules CoderRules(bool tight) {
     AnswerRules rules = QwenRules();
     rules.calls = {TagForm(tight ? ReadTightTaggedCall : ReadTaggedCall)};
-    // Coder models sometimes omit the opening tag; then the closing tag stands alone.
+    // Coder models sometimes omit the opening tag; then there is only the closing tag.
     constexpr std::string_view kFunction = "<function=";
     rules.calls.push_back({.begin = kFunction,
                            .end = "</function>",

@@ -89,8 +89,8 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         return true;
     }
 
-    // Whether the marker ends the message. In letters it does so before the next message, and at
-    // the end of the answer.
+    // Whether the marker ends the message. Spelled as text, it does so before the next message, and
+    // at the end of the answer.
     Likely Ends(const FoundMarker& found) const {
         const std::string_view marker = ends_[found.marker];
         if (control_[found.marker]) return Likely::kYes;
@@ -211,7 +211,7 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         std::string body = std::exchange(body_, {});
         if (ended && TrimBlanks(body).empty()) body = "{}";
         const bool closed = BeginsObject(body) && scan_.done();
-        const bool cut = closed && !streams_;  // (the parts of a stream were cut as they came)
+        const bool cut = closed && !streams_;  // (the parts of a stream were cut as they arrived)
         ToolCall call = CallAsWritten(name_, cut ? body.substr(0, scan_.end()) : body);
         const bool whole = !call.as_written || closed;
         if (whole && streams_) {

@@ -101,7 +101,7 @@ bool JsonRepair::TakeEscape(char c, std::string& out) {
     return true;
 }
 
-// Returns whether the character belongs to the held path, which may go on behind it.
+// Returns whether the character belongs to the held path, which may continue behind it.
 bool JsonRepair::TakePath(char c, std::string& out) {
     constexpr size_t kMostBytes = 1024;
     constexpr int kMostSpaces = 2;         // C:\Program Files (x86)\node
@@ -129,8 +129,8 @@ bool JsonRepair::TakePath(char c, std::string& out) {
     return true;
 }
 
-// If one backslash of a path begins no escape, none does. goes_on: the last escape may go on behind
-// the path, which is then held.
+// If one backslash of a path begins no escape, none does. goes_on: the last escape may continue
+// behind the path, which is then held.
 void JsonRepair::EndPath(bool goes_on, std::string& out) {
     in_path_ = false;
     const std::string path = std::exchange(held_, {});

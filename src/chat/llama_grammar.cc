@@ -101,8 +101,8 @@ class LlamaGrammar : public AnswerParser::Grammar {
         return false;
     }
 
-    // Where a call may begin: the first "{" or "[" at the start of a line; for GLM-4, a line that
-    // begins like a function's name.
+    // The position at which a call may begin: the first "{" or "[" at the start of a line; for
+    // GLM-4, a line that begins like a function's name.
     size_t FindLine() const {
         if (!options_.wants_calls() || in_reasoning_) return held_.npos;
         const std::string_view begins_call = family_ == ToolCallFormat::kJsonList ? "[" : "{[";

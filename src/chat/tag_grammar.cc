@@ -54,8 +54,8 @@ class OpenTags {
     std::string_view close_;
 };
 
-// Judges by the beginning of a text whether it may be calls: a bracket, or a name before one. kept:
-// bytes of the marker at its beginning; if they are more than a bracket, a name follows.
+// Judges by the beginning of a text whether it may be calls: a bracket, or a name before a bracket.
+// kept: bytes of the marker at its beginning; if they are more than a bracket, a name follows.
 Likely MayBeCalls(std::string_view text, size_t kept) {
     constexpr size_t kMostNameBytes = 256;
     if (kept > 1) {
@@ -90,7 +90,7 @@ struct OpenCall {
     bool tagged = false;   // tags and names instead of JSON
     bool skipped = false;  // an end marker was skipped as part of a string
     bool likely = false;   // its text begins like calls
-    bool thought = false;  // it stands in the reasoning
+    bool thought = false;  // it is in the reasoning
 };
 
 // Calls in the reasoning: whether they are calls or a thought depends on what follows.
@@ -484,8 +484,8 @@ class TagGrammar : public AnswerParser::Grammar {
         content_ = Stretch();
     }
 
-    // Parses a call that is cut off, or goes on wrongly, after its arguments. Arguments that are no
-    // JSON stay text, as in a stream; reasoning may mention a call so.
+    // Parses a call that is cut off, or continues wrongly, after its arguments. Arguments that are
+    // no JSON stay text, as in a stream; reasoning may mention a call in this way.
     Calls ReadBegun(std::string_view body) const {
         CallStream stream;
         std::string arguments;
@@ -497,8 +497,8 @@ class TagGrammar : public AnswerParser::Grammar {
         return calls;
     }
 
-    // Models write several calls between one pair of tags: the calls in the text behind the
-    // arguments of the first.
+    // Models write several calls between one pair of tags: the calls in the text behind the first
+    // call's arguments.
     std::vector<ToolCall> CallsBehind(std::string_view text) const {
         for (const std::string_view skipped : {"}", ",;"}) {
             text = TrimBlanks(text);

@@ -145,7 +145,7 @@ Points ToFolded(int32_t point) {
 }
 
 // Unicode's special mappings follow from the folded form of the character, which has the same
-// number of letters.
+// number of code points.
 Points ToUpper(int32_t point) {
     Points mapped = ToFolded(point);
     if (mapped.size == 1 || Category(point) == UTF8PROC_CATEGORY_LU) {

@@ -174,7 +174,7 @@ Value AllMethod(Meter& meter, const Text& self, const Bound&) {
     return Value(kEmpty || !self.empty());
 }
 
-// isupper(), islower(): at least one letter of the case, and none of another.
+// isupper(), islower(): at least one letter of the case, and none of another case.
 template <bool kUpper>
 Value IsCaseMethod(Meter& meter, const Text& self, const Bound&) {
     meter.Read(self.size());
@@ -187,7 +187,7 @@ Value IsCaseMethod(Meter& meter, const Text& self, const Bound&) {
     return Value(any);
 }
 
-// istitle(): each word begins in upper case and goes on in lower case.
+// istitle(): each word begins in upper case and continues in lower case.
 Value IsTitleMethod(Meter& meter, const Text& self, const Bound&) {
     meter.Read(self.size());
     bool any = false, inside = false;

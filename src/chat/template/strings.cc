@@ -228,7 +228,7 @@ Value ChangeCase(Meter& meter, const Text& text, Case to) {
     TextBuilder builder(meter);
     meter.Step(text.size() / 4 + 1);
     const std::string_view bytes = text.view();
-    // The filter `title` changes the letters of a word after the first as a text of their own.
+    // The filter `title` changes the letters of a word after the first as a separate text.
     size_t word = 0;
     int32_t before = 0;
     for (size_t at = 0; at < bytes.size();) {

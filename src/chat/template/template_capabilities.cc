@@ -149,7 +149,7 @@ std::string NameOf(const OrderedJson& call) {
     return has ? TextMember(*function, "name") : "";
 }
 
-// Gives a result without a name that of its function.
+// Gives a result without a name its function's name.
 void NameResult(const TemplateCapabilities& form, const std::string& name, OrderedJson& message) {
     if (!form.named_results || !HasRole(message, "tool")) return;
     if (TextMember(message, "name").empty()) message["name"] = name;
@@ -177,7 +177,7 @@ class IdFitter {
         ++of_[fitted].open;
         order_.push_back(std::move(fitted));
     }
-    // A result without a known id gets that of the first unanswered call.
+    // A result without a known id gets the id of the first unanswered call.
     void Result(OrderedJson& message) {
         const std::string id = TextMember(message, "tool_call_id");
         const std::string fitted = id.empty() ? FirstOpen() : Fitted(id);
@@ -319,7 +319,7 @@ class Results {
     }
 
     std::vector<OrderedJson> results_;
-    std::vector<bool> taken_, is_own_;                           // is_own_: the id is a call's
+    std::vector<bool> taken_, is_own_;                           // is_own_: a call has the id
     std::unordered_set<std::string> ids_;                        // ids of the calls
     std::unordered_map<std::string, std::deque<size_t>> by_id_;  // remaining results
     size_t first_ = 0;  // all earlier results are taken or belong to a call
@@ -388,8 +388,8 @@ OrderedJson OneCallEach(const TemplateCapabilities& form, OrderedJson& messages)
 }
 
 // [text and calls] -> [text; calls]. tool_responses: the template shows the text behind the results
-// of the calls, which is right for a message that has them, and writes calls behind results without
-// the header that a text needs. So this text is left out, as llama.cpp does.
+// of the calls, which is right for a message that has results, and writes calls behind results
+// without the header that a text needs. So this text is omitted, as in llama.cpp.
 OrderedJson TextApart(const TemplateCapabilities& form, OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
     for (OrderedJson& message : messages) {
@@ -552,8 +552,8 @@ TemplateCapabilities WithThought(const Chat& chat, const TemplateCapabilities& f
     return Try(chat, joined, shape).all() ? joined : form;
 }
 
-// `form`, adjusted so that results stand in the turn of their calls, if the template reads them
-// there only.
+// `form`, adjusted so that results are in the turn of their calls, if the template reads them only
+// there.
 TemplateCapabilities WithResponses(const Chat& chat, const TemplateCapabilities& form,
                                    const ProbeShape& shape) {
     if (chat.source().find("tool_responses") == std::string::npos) return form;
@@ -821,7 +821,7 @@ ToolCallFormat FamilyOf(const Chat& chat) {
     TemplateCapabilities form = BestForm(chat, shape);
     if (!Try(chat, form, shape).all()) form = Peculiar(chat, form, shape).value_or(form);
     std::string text = chat.source();
-    // Not every template takes reasoning beside calls.
+    // Not every template accepts reasoning beside calls.
     for (const char* thought : {kProbeThought, ""}) {
         shape.thought = thought;
         ChatInput input = Probe(shape);
