@@ -69,7 +69,7 @@ class Shown final : public engine::Listener {
     bool any() const { return any_; }
     const std::string& content() const { return answer_.content(); }
     const Status& error() const { return error_; }
-    // Whether the context had no room for the rest of the answer.
+    // Whether the context was too small for the whole answer.
     bool full() const { return full_; }
 
   private:

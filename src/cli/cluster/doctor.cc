@@ -36,7 +36,7 @@ struct DoctorFlags {
     std::vector<std::string> from, hosts, checks, ignored;
     std::string save, cluster, reach, model, model_content;
     std::string cluster_fault;  // why the cluster's workers were not found
-    // Hosts of the cluster on no cable of this host, each with the host by way of which it is
+    // Hosts of the cluster on no cable of this host, each with the host through which it is
     // reached.
     std::vector<fleet::FoundHost> beyond;
     doctor::CollectOptions collect;
@@ -116,7 +116,7 @@ Status Save(const DoctorFlags& flags) {
             {.name = "--save", .path = flags.save, .is_own = doctor::IsSavedSnapshot}, {}));
     }
     doctor::LiveOptions options{.measure = !flags.no_measure};
-    // The asking host waits for timeout_ms: what is known by then is better than nothing.
+    // The requesting host waits for timeout_ms: a partial result by then is better than none.
     if (flags.save == "-") {
         options.total_ms = std::min(options.total_ms, flags.collect.timeout_ms / 2);
     }

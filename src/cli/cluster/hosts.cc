@@ -27,7 +27,7 @@ struct HostList {
     fleet::ClusterFile file;
     fleet::SelfFacts self;
     fleet::Hearing hearing;
-    std::vector<fleet::FoundHost> beyond;  // on no cable of this host: found by way of others
+    std::vector<fleet::FoundHost> beyond;  // on no cable of this host: found through other hosts
     // The jobs of this host's worker and of the peers' workers; nullopt: no answer.
     std::optional<cluster::PlaceAnswer> own_jobs;
     std::vector<std::optional<cluster::PlaceAnswer>> peer_jobs;

@@ -21,7 +21,7 @@
 namespace weft::cli {
 namespace {
 
-// Some launchers bind a rank to one core unless told otherwise.
+// Some launchers bind a rank to one core by default.
 void WarnOfBinding(const cluster::Launched& launched) {
     const auto mine = static_cast<long>(AllowedCores().size());
     const long all = ::sysconf(_SC_NPROCESSORS_ONLN);
@@ -85,7 +85,7 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
     } else {
         status = Follow(**launched, flags.cluster.data);
     }
-    // (A job that was asked to stop ends in order on all ranks.)
+    // (A stopped job ends cleanly on all ranks.)
     const bool orderly = status == 0 || status == train::kStoppedStatus;
     if (const Status ended = (*launched)->End(orderly); !ended.ok()) {
         status = Fail(ended.error());
@@ -135,8 +135,7 @@ int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
         return command();
     }
     if (!NamesRanks(flags)) return RunLaunched(flags, **launcher, transports, command);
-    // Only mpirun counts here, because variables of other launchers may be left over from a parent
-    // process.
+    // Only mpirun counts here, because variables of other launchers may come from a parent process.
     if ((*launcher)->mpi.empty()) return command();
     const Error error =
         MakeError(ErrorCode::kUsage,

@@ -50,7 +50,7 @@ class Place {
     }
 
     const DescribedCommand& command() const { return *at_; }
-    const DescribedFlag* flag() const { return flag_; }  // its value comes next
+    const DescribedFlag* flag() const { return flag_; }  // its value follows
     bool may_name_command() const { return !only_values_ && values_ == 0 && !fallen_; }
     bool may_be_flag() const { return !only_values_; }
     bool Given(const DescribedFlag& flag) const { return given_.contains(&flag); }
@@ -143,7 +143,7 @@ class Offer {
         for (const DescribedFlag& flag : command.flags) {
             if (flag.positional || (place.Given(flag) && !flag.many)) continue;
             for (const std::string& name : flag.names) {
-                // "-" alone offers all names; after "--", short names are rarely wanted.
+                // "-" alone offers all names; after "--", short names are rarely useful.
                 Add(name, Brief(flag.help));
             }
         }

@@ -22,7 +22,7 @@ const DescribedCommand& CommandIn(const DescribedCommand& program,
     return *command;
 }
 
-// A command line whose flags override those of a file.
+// A command line whose flags override a file's flags.
 class GivenLine {
   public:
     GivenLine(const DescribedCommand& program, const std::vector<std::string>& words)

@@ -128,7 +128,7 @@ void AddDataPortOptions(const Command& app, cluster::DataPortOptions& data) {
     group.AddOption("--advertise ADDR", data.advertise,
                     "Address under which the other hosts reach this host, if the host does not "
                     "know it (NAT, containers)");
-    // Data from 'weft up': the hosts that it hears now, and a file with the current list.
+    // Data from 'weft up': the hosts that it finds now, and a file with the current list.
     app.AddOption("--neighbours", data.neighbours, "").Group("");
     app.AddOption("--neighbours-file", data.neighbours_file, "").Group("");
 }
@@ -239,7 +239,7 @@ void AddLayoutFlags(const Command& app, CommonFlags& flags) {
 
 namespace {
 
-// Where weights are: on a GPU, in the host's memory, on the drive.
+// Location of weights: on a GPU, in the host's memory, on the drive.
 void AddPlaceFlags(const Command& group, CommonFlags& flags) {
     group
         .AddOption("--experts WHERE", flags.experts,
@@ -473,7 +473,8 @@ Status ResolveHosts(CommonFlags& flags) {
 }
 
 void CatchStop(CommonFlags& flags) {
-    // If a launcher ends all ranks after the loss of one, the delay lets rank 0 report which one.
+    // If a launcher ends all ranks after the loss of one, the delay lets rank 0 report the lost
+    // rank.
     const bool launched = flags.cluster.launched != nullptr;
     flags.cluster.stop = CatchInterrupts(launched ? kLauncherGraceMs : 0);
 }

@@ -72,7 +72,7 @@ std::string Decimal(const std::string& text) {
     return text.substr(0, sign) + text.substr(first);
 }
 
-// Whether a whole number has more bits than 64: lexical_cast takes it as the largest or smallest.
+// Whether a whole number exceeds 64 bits: lexical_cast returns the largest or smallest.
 template <typename Number>
 bool Saturates(const std::string& text) {
     errno = 0;
@@ -313,7 +313,7 @@ const CLI::Option* OptionOf(const CLI::App& app, const std::string& text) {
     return nullptr;
 }
 
-// What --help says about the option's value, for an error: "1 to 8", "one of auto, off", "TIME".
+// The text of --help about the option's value, for an error: "1 to 8", "one of auto, off", "TIME".
 std::string ExpectedValue(const CLI::Option& option) {
     const std::string type = option.get_type_name();
     const DescribedFlag flag = DescribeFlag(option);
@@ -616,8 +616,8 @@ bool Command::Given(const std::string& flag) const {
 
 Parser::Parser(const std::string& about, const std::string& name)
     : app_(std::make_unique<CLI::App>(about, name)) {
-    // At most one command; all commands below inherit this. Without a maximum, CLI11 takes a second
-    // command name for another command and runs both.
+    // At most one command; all commands below inherit this. Without a maximum, CLI11 treats a
+    // second command name as another command and runs both.
     app_->require_subcommand(0, 1);
 }
 
@@ -635,7 +635,7 @@ DescribedCommand Parser::Describe() const {
 
 namespace {
 
-// "-n=4" as "-n" and "4": CLI11 takes "=4" for the value. "--file=" as "--file" and "": CLI11 takes
+// "-n=4" as "-n" and "4": CLI11 uses "=4" as the value. "--file=" as "--file" and "": CLI11 uses
 // the next word.
 std::vector<std::string> WithoutEquals(const DescribedCommand& program,
                                        const std::vector<std::string>& words) {

@@ -30,7 +30,7 @@ struct ModelsFlags {
     bool json = false;
 };
 
-// A model that `weft plan` knows by name.
+// A model that `weft plan` finds by name.
 struct NamedModel {
     std::string name, architecture, short_name;  // short_name: may be empty
     double billions = 0;                         // of parameters

@@ -112,7 +112,7 @@ Status RunPullCommand(PullFlags& flags) {
     return {};
 }
 
-// The progress line. The speed is that of the last few seconds.
+// The progress line. The speed covers the last few seconds.
 class Progress {
   public:
     std::string Text(const hub::PullState& state) {
@@ -161,7 +161,7 @@ Result<hub::Pulled> PullShardShown(const PullFlags& flags, const hub::Config& co
     shard.pp = flags.pp;
     shard.ep = flags.ep;
     shard.gap_bytes = flags.gap_kib << 10;
-    // Check the layout before asking the Hub.
+    // Check the layout before requests to the Hub.
     WEFT_ASSIGN([[maybe_unused]] const model::Layout layout,
                 model::MakeLayout(shard.ranks, shard.tp, shard.pp, shard.split, shard.ep));
     ProgressLine line;

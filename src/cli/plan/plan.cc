@@ -330,8 +330,8 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     return {};
 }
 
-// Derives those of prompt, answer and context that are not given from the others, within the
-// model's context.
+// Derives the missing ones of prompt, answer and context from the others, within the model's
+// context.
 Status SizeWork(PlanFlags& flags, const model::Hyper& hyper) {
     plan::Workload& load = flags.load;
     if (!flags.context.given()) load.context = std::min(load.context, hyper.context);

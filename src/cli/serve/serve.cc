@@ -140,7 +140,7 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
     return options.job.trace ? WriteTrace(flags.common.trace_file, server->reports()) : Status();
 }
 
-// The hosts named in an error: those of a lost rank or an unresponsive worker.
+// The hosts named in an error: hosts of a lost rank or an unresponsive worker.
 std::vector<std::string> HostsOf(const Error& error, const CommonFlags& flags) {
     if (!flags.missing_hosts.empty()) return flags.missing_hosts;
     std::vector<std::string> named;

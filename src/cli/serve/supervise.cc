@@ -68,7 +68,7 @@ std::string JoinedHosts(const std::vector<std::string>& hosts) {
 struct Ended {
     int status = 0;       // as in waitpid
     bool served = false;  // the child had begun to serve
-    bool again = false;   // the child was told that it will be restarted
+    bool again = false;   // the child has received that it will be restarted
     std::string why;      // for the log
     std::string waits;    // for clients
     int exit_status() const {
@@ -139,7 +139,7 @@ void Runner::PassSignals(pid_t pid) {
         stopping_ = stopping_ || number != SIGHUP;
         if (pid <= 0) continue;
         ::kill(pid, number);
-        if (number != SIGHUP) ::kill(pid, SIGCONT);  // a stopped process takes no signal
+        if (number != SIGHUP) ::kill(pid, SIGCONT);  // a stopped process handles no signal
     }
 }
 
@@ -344,7 +344,7 @@ Supervisor Supervisor::Take() {
     return supervisor;
 }
 
-// Returns the answer; empty if the supervisor is gone. A signal then ends this process.
+// Returns the answer; empty if the supervisor has ended. A signal then ends this process.
 std::string Supervisor::Ask(const std::string& text) const {
     if (!Send(socket_.get(), text)) return "";
     return Receive(socket_.get()).value_or("");

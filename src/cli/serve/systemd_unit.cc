@@ -34,7 +34,7 @@ constexpr std::string_view kVariables[] = {"WEFT_",
                                            "SSL_CERT_FILE=",
                                            "CURL_CA_BUNDLE=",
                                            "TMPDIR="};
-// Those of the process and its launcher, and secrets: other users may read a unit.
+// Variables of the process and its launcher, and secrets: other users may read a unit.
 constexpr std::string_view kOthers[] = {"WEFT_SUPERVISOR=", "WEFT_POOL_MEMBER=", "WEFT_LAUNCHER=",
                                         "WEFT_RESTART=",    "WEFT_JOB=",         "HF_TOKEN="};
 

@@ -53,7 +53,7 @@ struct LineEditor::State {
 #endif
 
     enum class InputEvent { kByte, kNone, kWoken, kEnd };
-    // Reads the next byte of standard input. kNone: none came within most_ms (-1: no limit).
+    // Reads the next byte of standard input. kNone: none arrived within most_ms (-1: no limit).
     InputEvent NextByte(char& byte, int most_ms = -1) {
         for (int waited_ms = 0;;) {
             const int wait_ms = most_ms < 0 ? kLookMs : std::min(kLookMs, most_ms - waited_ms);
@@ -143,8 +143,7 @@ std::string ToFirstRow(EditLine* edit, const std::string& prompt, bool escapes) 
     return row > 0 ? fmt::format("\r\033[{}A\033[J", row) : "\r\033[J";
 }
 
-// The key that stands for a paste: libedit calls Paste for this key. No keyboard has it (it is a C1
-// control).
+// The key for a paste: libedit calls Paste for this key. No keyboard has it (it is a C1 control).
 constexpr wchar_t kPasteKey = 0x80;
 constexpr const char* kPasteKeyText = "\xc2\x80";
 

@@ -101,10 +101,10 @@ std::mutex g_buffer_mutex;
 std::string g_buffer;
 std::atomic<bool> g_json_printed{false};
 PartialJson g_partial;
-std::atomic<bool> g_given_up{false};  // after a stop request, the reader took nothing
+std::atomic<bool> g_given_up{false};  // after a stop request, the reader read nothing
 
-// Waits until the reader has taken everything that is queued. Returns false if standard output
-// failed, or the user asked to stop and the reader has paused.
+// Waits until the reader has read all queued text. Returns false if standard output failed, or the
+// user requested a stop and the reader has paused.
 bool AwaitReader() {
     while (!g_given_up && !g_writer.Flush(kTurnMs)) {
         if (g_stop && !g_writer.Flush(kLastMs)) g_given_up = true;
@@ -260,7 +260,7 @@ std::string FitColumns(std::string_view text, size_t columns) {
     if (all <= columns) return std::string(text);
     const size_t gap = columns < 3 * kGap.size() ? 0 : kGap.size();
     const size_t head_room = gap == 0 ? columns : (columns - gap) / 2;
-    size_t head = 0, tail = letters.size();  // letters before `head` and from `tail` on stay
+    size_t head = 0, tail = letters.size();  // characters before `head` and from `tail` on stay
     for (size_t used = 0; (used += letters[head].width) <= head_room;) ++head;
     if (gap == 0) return std::string(text.substr(0, letters[head].begin));
     for (size_t used = head_room + gap; (used += letters[tail - 1].width) <= columns;) --tail;

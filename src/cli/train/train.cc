@@ -71,7 +71,7 @@ struct TrainFlags {
     int64_t step_timeout_s = 30;
     bool overwrite = false, no_output = false, begun_anew = false;
     train::DsTelling telling;
-    Command command;  // to ask which flags were given
+    Command command;  // to query which flags were given
 };
 
 train::TrainExportOptions ExportOf(const TrainFlags& flags) {
@@ -334,7 +334,7 @@ class Teller final : public train::TrainListener {
     void PrintLine(const train::StepLine& line) {
         elapsed_s_ += line.seconds;
         ++told_;
-        // Even if a DeepSpeed file asks for few lines, the first line is shown, and then one line
+        // Even if a DeepSpeed file requests few lines, the first line is shown, and then one line
         // every few seconds. A line on a terminal is rewritten in place.
         const bool asked = line.step % flags_.telling.print_every == 0 || line.step == line.steps;
         const bool due = asked || told_ == 1 || NowNs() - printed_ns_ >= kMostSilenceNs;
@@ -657,7 +657,7 @@ Status ResolveResult(TrainFlags& flags) {
     return ResolveOutput(flags);
 }
 
-// What ResolveTrain checks without files.
+// The checks of ResolveTrain that need no files.
 Status CheckFlags(TrainFlags& flags) {
     WEFT_TRY(ResolveValues(flags));
     return flags.ds_config.empty() ? ResolveResult(flags) : ResolveOutput(flags);
@@ -760,7 +760,7 @@ int ExitStatusOf(const TrainFlags& flags, const Result<int>& done) {
     if (done.ok()) return *done;
     const int status =
         Fail(fabric::WithPathFaults(done.error(), flags.common.cluster), flags.common.json);
-    // A signal came before the first update, or during the wait for a lost rank.
+    // A signal arrived before the first update, or during the wait for a lost rank.
     const bool stopped = done.error().code == ErrorCode::kCancelled && !flags.output.empty() &&
                          !train::EndedAtOnce();
     return stopped ? train::kStoppedStatus : status;
