@@ -24,7 +24,7 @@ constexpr size_t kMostJob = kMostAfterAuth / 2;
 constexpr int64_t kLeastTimeoutMs = 200;
 constexpr int64_t kMostTimeoutMs = 3'600'000;
 constexpr int64_t kMostRejoinMs = 3'600'000;
-// For a host to answer, before it joins: the kernel takes 3 s to find that no device has an
+// For a host to answer, before it joins: the kernel needs 3 s to detect that no device has an
 // address.
 constexpr int64_t kReachMs = 4000;
 
@@ -114,8 +114,8 @@ Status Gather(Control& control, const ClusterOptions& options, const Bytes& key,
 }
 
 // How long a survivor may wait for the next epoch after it left the old one: the time of all
-// attempts, each of which may start lost ranks again. (The wait also ends when rank 0 ends or says
-// that there is no next epoch.)
+// attempts, each of which may start lost ranks again. (The wait also ends when rank 0 ends or
+// reports that there is no next epoch.)
 int64_t RecoverMs(const ClusterOptions& options) {
     if (options.rejoin_ms == 0 && !options.elastic) return 0;
     const int64_t attempt_ms = options.rejoin_ms + 3 * options.timeout_ms + 5000;
@@ -174,7 +174,7 @@ Status CheckReach(const std::vector<std::string>& reach) {
                      rank, tried);
 }
 
-// Until there is an assignment, rank 0 may ask whether this process could be a rank.
+// Until there is an assignment, rank 0 may check whether this process could be a rank.
 Result<AssignMessage> AwaitFirstAssignment(Control& control, const JoinValidator& validator,
                                            const FolderLimit& folders) {
     // While rank 0 sends heartbeats, it may be waiting for other ranks.

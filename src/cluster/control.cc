@@ -90,7 +90,7 @@ void Control::Loop() {
     while (!stopping_) {
         const int events = Wait(lock);
         const int64_t now = NowNs();
-        // A pause of this process (stopped, starved) says nothing about other ranks.
+        // A pause of this process (stopped, starved) does not mean that other ranks are silent.
         const int64_t pause = now - turn_ns_;
         if (pause > options_.timeout_ms * kNsPerMs / 2) {
             for (Peer& peer : peers_) peer.heard_ns += pause;
@@ -138,7 +138,7 @@ int Control::Wait(Lock& lock) {
 }
 
 void Control::Turn(int64_t now_ns) {
-    // Under a verdict the request is kept, because another epoch may follow.
+    // After a verdict the request stays, because another epoch may follow.
     if (!verdict_.has_value() && should_stop()) {
         stop_requested_.store(false);
         if (is_root()) {
@@ -171,7 +171,7 @@ void Control::Turn(int64_t now_ns) {
     changed_.notify_all();
 }
 
-// This process was asked to end, but not the job: for the others it is a lost rank.
+// This process was stopped, but not the job: for the others it is a lost rank.
 void Control::TakeLeave() {
     signalfd_siginfo info;
     if (!term_.valid() || ::read(term_.get(), &info, sizeof info) != sizeof info) return;
@@ -299,7 +299,7 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
 
 // A worker's failure. An error of the cluster already names the rank at fault.
 void Control::OnReport(const Peer& peer, VerdictMessage report) {
-    // A worker that leaves before its assignment arrives does not know its rank.
+    // A worker that leaves before its assignment arrives has no rank number yet.
     if (report.code == ErrorCode::kPeerLost && report.lost_rank < 0 && !report.reason.empty()) {
         report.lost_rank = peer.rank;
         report.text = RankTextLocked(peer.rank) + " was lost";
@@ -339,7 +339,7 @@ void Control::Broken(Peer& peer, std::string reason, bool reset) {
 }
 
 // Whether rank 0 is silent because the machine starves it: it is a local process that could run,
-// and the job has no better rank 0. The kernel shows at once if it is stopped or gone.
+// and the job has no better rank 0. The kernel shows at once if it is stopped or has ended.
 bool Control::IsStarvedParent(int64_t silent_ms) const {
     if (!options_.child || silent_ms >= kStarvedTimes * options_.timeout_ms) return false;
     const pid_t parent = ::getppid();
@@ -352,8 +352,8 @@ bool Control::IsStarvedParent(int64_t silent_ms) const {
     return std::string_view("RSD").find(stat[name_end + 2]) != std::string_view::npos;
 }
 
-// Whether a rank that this process started is silent because it is starved: a thread of it wants to
-// run, or the kernel delays it. A stopped rank has no such thread.
+// Whether a rank that this process started is silent because it is starved: one of its threads is
+// ready to run, or the kernel delays it. A stopped rank has no such thread.
 bool Control::IsStarvedChild(const Peer& peer, int64_t silent_ms) const {
     return peer.pid > 0 && silent_ms < kStarvedTimes * options_.timeout_ms && CouldRun(peer.pid);
 }
@@ -464,7 +464,7 @@ void Control::Beat(int64_t now_ns) {
     for (Peer& peer : peers_) peer.channel.Send(FrameType::kRelay, relay);
 }
 
-// A relay with all ranks of a large job would take more of the network than data does.
+// A relay with all ranks of a large job would use more bandwidth than data does.
 RelayMessage Control::NextRelay(int64_t now_ns) {
     RelayMessage relay;
     const size_t ranks = peers_.size() + 1;
@@ -504,7 +504,7 @@ void Control::Watch(int64_t now_ns) {
         patience_ms = std::max(patience_ms, times * options_.timeout_ms);
         begin_ns = std::max(begin_ns, own_moved_ns_);
     }
-    if (taken_) patience_ms += 5000;  // it is leaving; freeing a large model takes a while
+    if (taken_) patience_ms += 5000;  // it is ending; freeing a large model takes a while
     if (ended_) patience_ms = options_.timeout_ms;
     if (now_ns - begin_ns > patience_ms * kNsPerMs) Leave();
 }

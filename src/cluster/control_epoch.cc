@@ -25,7 +25,7 @@ std::string Control::LossText() const {
     return verdict_.has_value() ? LossLocked({}) : std::string();
 }
 
-// Keeps the time of the first call for a loss, and the text of the last call, which knows more.
+// Keeps the time of the first call for a loss, and the more specific text of the last call.
 void Control::NoteLoss(Peer& peer, const std::string& why) {
     if (peer.loss.empty() || peer.rejoining) peer.since_s = std::time(nullptr);
     peer.rejoining = false;
@@ -99,7 +99,7 @@ void Control::LeaveEpoch(const std::vector<int>& unreached) {
     Wake();
 }
 
-// Tells a rank that it was dropped, in case it can still hear.
+// Notifies a rank that it was dropped, in case its connection still works.
 void Control::Exclude(Peer& peer, const std::string& why) {
     const VerdictMessage verdict{
         ErrorCode::kPeerLost,

@@ -192,7 +192,7 @@ void ClusterImpl::DropUnreached(const std::vector<int>& lost, const Replan& repl
     dismissed_.insert(dismissed_.end(), dropped.begin(), dropped.end());
 }
 
-// told: the user already knows of the wait for the link.
+// told: the wait for the link was already reported to the user.
 void ClusterImpl::AwaitLink(const std::string& words, bool told, Attempt& attempt) const {
     attempt.unreached = words;
     if (told || attempt.whole.expired()) return;
@@ -321,7 +321,7 @@ Error ClusterImpl::NotBack(const std::string& why, const std::vector<int>& lost)
 }
 
 // How long to wait for the lost ranks. If an elastic job can continue without them, it waits a
-// moment only, and removes those from `lost` whose worker was asked to end: they can join later.
+// moment only, and removes ranks from `lost` whose worker was stopped: they can join later.
 Deadline ClusterImpl::ReturnTime(std::vector<int>& lost, const Replan& replan,
                                  const Deadline& rejoin) const {
     if (!options_.elastic || !NamesHosts(options_)) return rejoin;
@@ -370,9 +370,9 @@ void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin,
     }
 }
 
-// Any waiting or new worker may take a lost rank's place, if it passes the check. A worker may read
-// its copy of the model for longer than the ranks wait for others: if the ranks are needed, the
-// time begins again with each progress of a worker.
+// Any waiting or new worker may replace a lost rank, if it passes the check. A worker may read its
+// copy of the model for longer than the ranks wait for others: if the ranks are needed, the time
+// begins again with each progress of a worker.
 void ClusterImpl::AwaitWorkers(std::vector<int> lost, const Deadline& rejoin, bool needed) {
     Deadline end = rejoin;
     int64_t moved_ns = 0;
@@ -506,7 +506,7 @@ JoinRequest ClusterImpl::JoinRequestFor(int size, const std::string& job) const 
 }
 
 // The addresses of the ranks (ExamineMessage::reach) for a worker on a host that was a rank. A host
-// whose cable is out has lost some addresses, so those of earlier epochs count, too.
+// whose cable is out has lost some addresses, so addresses of earlier epochs count, too.
 std::vector<std::string> ClusterImpl::ReachFrom(const std::string& host) const {
     std::vector<std::string> reach;
     const auto known = addresses_seen_.find(host);

@@ -89,7 +89,7 @@ bool NapUnless(int cancel, int64_t ms) {
 
 Result<Fd> Dial(const Address& address, const std::string& name, const Deadline& deadline,
                 int cancel) {
-    Error last{ErrorCode::kTimeout, ""};  // if no time is left for one call
+    Error last{ErrorCode::kTimeout, ""};  // if no time remains for one call
     while (!deadline.expired()) {
         auto fd = net::DialTcp(address.host, address.port, deadline, cancel);
         if (fd.ok() && !MetItself(fd->get())) {

@@ -86,7 +86,7 @@ void CandidateCheck::OnAnswer(const ExaminedMessage& answer) {
     if (!fit_) Blame(answer.code, answer.why);
 }
 
-// The first fault counts. Text from another host goes to this one's terminal.
+// The first fault counts. Text from another host goes to this host's terminal.
 void CandidateCheck::Blame(ErrorCode code, std::string why) {
     for (char& letter : why) {
         if (static_cast<unsigned char>(letter) < ' ' || letter == 127) letter = ' ';

@@ -30,7 +30,7 @@ constexpr int kMostCutOff = 40;    // it closes one after a frame of the worker
 enum class Reached { kNothing, kPort, kWorker };
 // Limit of a call to a host that may be down: a later call may reach it.
 constexpr int64_t kHostCallMs = 3000;
-// A shorter call without an answer says nothing about the worker.
+// A shorter call without an answer does not mean that the worker is missing.
 constexpr int64_t kTellingCallMs = 1000;
 constexpr int64_t kLookMs = 20;
 // How long to hold some workers while others are busy: their last job may just be ending.
@@ -153,7 +153,7 @@ bool IsFinal(const Error& error) {
 }
 
 // Calls to workers, each on its own thread. The destructor cancels calls that are no longer needed
-// (the user asked to stop, or another call failed), within milliseconds.
+// (a stop request, or another call failed), within milliseconds.
 class HostCalls {
   public:
     HostCalls(const std::vector<std::string>& addresses, const Bytes& key, bool patient,
@@ -174,7 +174,7 @@ class HostCalls {
     Status Failure(const std::vector<int>& missing) const;
     // "2 of 3 workers: b:7000 (...), c:7000 (...)".
     std::string Missing(const std::vector<int>& missing) const;
-    // With several workers: takes a place of each, or none (see GatherHosts).
+    // With several workers: takes a slot of each, or none (see GatherHosts).
     void MindLines(RendezvousState& rendezvous);
 
   private:
@@ -193,7 +193,7 @@ class HostCalls {
     bool IsKept(const Call& call) const {
         return call.answer.has_value() && call.answer->free && !call.stale.expired();
     }
-    // The call ended because of the other calls: its worker kept a place.
+    // The call ended because of the other calls: its worker reserved a slot.
     static bool WaitsForOthers(const Call& call) {
         return IsBusy(*call.error) && call.answer.has_value() && call.answer->free;
     }
@@ -255,8 +255,8 @@ void HostCalls::Run(size_t at, const Deadline& deadline) {
         call.error.reset();
         return;
     }
-    // The error of an earlier call says more than that of a last call that the end of the wait cut
-    // short.
+    // The error of an earlier call is more specific than the last call's, which the end of the wait
+    // cut short.
     const bool cut = patient_ && deadline.length_ms() < kTellingCallMs &&
                      dialled.error().code == ErrorCode::kTimeout && !IsBusy(dialled.error());
     if (!cut || !call.error.has_value()) call.error = dialled.error();
@@ -382,7 +382,7 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
         const bool again = busy || (unheard && ++closed <= most) ||
                            (failed && !unheard && ++cut_off <= kMostCutOff);
         if (!again || deadline.left_ms() <= kBusyRetryMs) {
-            // The earlier answer says more than a last call that the deadline cut short.
+            // The earlier answer is more specific than a last call that the deadline cut short.
             if (busy && refused.has_value()) return *refused;
             return again ? hung_up.value_or(dialled.error()) : dialled.error();
         }

@@ -155,7 +155,7 @@ int64_t DialIn::NapMs() const {
     return std::ranges::any_of(waiting_, checked) ? kCheckTurnMs : kAdmissionTurnMs;
 }
 
-// Tells a rejected worker the reason, once; its host is asked again later. Needs the lock.
+// Sends the reason to a rejected worker, once; its host is called again later. Needs the lock.
 void DialIn::TurnScreenings() {
     for (Waiting& waiting : waiting_) {
         if (waiting.check == nullptr) continue;
@@ -178,7 +178,7 @@ void DialIn::TurnScreenings() {
     });
 }
 
-// A worker learns why it is rejected, once it has proved the key.
+// A worker receives the reason of a rejection after it has proved the key.
 std::optional<std::string> DialIn::Judge(const DialHello& hello, bool proved) const {
     if (hello.size != 0) {
         return fmt::format("it is rank {} of {}, of another job", hello.rank, hello.size);
@@ -304,7 +304,7 @@ bool DialIn::IsDeferred(const Arrival& arrival) const {
 
 // The waiting workers, by index, for ranks from `size` on. Needs the lock.
 std::vector<size_t> DialIn::Joining(int size) const {
-    std::map<int, size_t> by_rank;  // the first that asks for the rank
+    std::map<int, size_t> by_rank;  // the first that requests the rank
     std::vector<size_t> others;
     for (size_t i = 0; i < waiting_.size(); ++i) {
         const int asked = waiting_[i].arrival.rank;

@@ -78,10 +78,10 @@ Status GatherRanks(int listener, int size, const Bytes& key, RankRegistry& regis
     RendezvousState rendezvous(size, registry, gathering);
     AdmissionListener admission(
         listener, size, key, gathering.timeout_ms, [&](const DialHello& hello, bool proved) {
-            // A rank learns the reason, once it has proved the key.
+            // A rank receives the reason after it has proved the key.
             return proved || hello.size == 0 ? OfThisJob(hello, size) : std::nullopt;
         });
-    std::vector<std::string> here(static_cast<size_t>(size));  // the ranks that came
+    std::vector<std::string> here(static_cast<size_t>(size));  // the ranks that connected
     const Deadline& deadline = gathering.deadline;
     const std::string to = gathering.place.empty() ? "" : " to " + gathering.place;
     while (true) {

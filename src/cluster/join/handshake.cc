@@ -103,7 +103,7 @@ Bytes PlainFrame(FrameType type, View payload) {
     return out;
 }
 
-// Drops neighbors that have no room in a frame before authentication.
+// Drops neighbors that do not fit into a frame before authentication.
 void CutToFrame(RefuseMessage& message) {
     std::vector<std::string> neighbors = std::exchange(message.answer.neighbors, {});
     size_t bytes = PlainFrame(FrameType::kRefuse, Encode(message)).size();

@@ -72,7 +72,7 @@ bool ExpandName(std::string_view text, size_t from, std::vector<std::string>& na
     return true;
 }
 
-// Whether getaddrinfo may know the host of HOST, HOST:PORT or [IPV6]:PORT. (Bytes of other
+// Whether getaddrinfo may accept the host of HOST, HOST:PORT or [IPV6]:PORT. (Bytes of other
 // languages' letters are left to it.)
 bool MayBeHost(std::string_view word) {
     const auto is_letter = [](char c) {
@@ -147,7 +147,7 @@ Result<std::vector<std::string>> ExpandHosts(std::string_view list, const std::s
         const std::string_view name = list.substr(0, end);
         list.remove_prefix(std::min(list.size(), end + 1));
         const size_t first = hosts.size();
-        constexpr size_t kMostName = 1024;  // DNS knows 253 bytes
+        constexpr size_t kMostName = 1024;  // DNS allows 253 bytes
         const bool known = name.empty() || (name.size() <= kMostName && ExpandName(name, 0, hosts));
         if (known && (hosts.size() == first || MayBeHost(hosts[first]))) continue;
         return MakeError(ErrorCode::kUsage,

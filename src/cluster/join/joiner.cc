@@ -44,7 +44,7 @@ class Joiner final : public WorkerJoiner {
 
   private:
     Result<int> Serve(const Fd& signals);
-    // Returns false if the user asked to end.
+    // Returns false if the user requested the end.
     bool Nap(const Fd& signals, int fd, int64_t ms) const;
     Status Call();
     Error NoJob(const std::string& why) const;

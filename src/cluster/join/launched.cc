@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kStartMs = 60'000;   // for all ranks to start
 constexpr int64_t kJobMs = 600'000;    // between two jobs of rank 0
-constexpr int64_t kGoneMs = 200;       // until a closed listener is certainly gone
+constexpr int64_t kGoneMs = 200;       // until a closed listener has certainly ended
 constexpr int64_t kRedialRootMs = 50;  // after rank 0 hangs up; doubles up to kMostRedialMs
 constexpr int64_t kMostRedialMs = 1000;
 constexpr int64_t kFinishMs = 10'000;

@@ -97,7 +97,7 @@ Status MeetInStep(const Variables& env, Launcher& launcher) {
     return {};
 }
 
-// Where the ranks meet without MPI.
+// The address of rank 0 without MPI.
 Status FindMeeting(const Variables& env, const Row& row, Launcher& launcher) {
     const std::string_view host = env.Text(row.host);
     if (!host.empty() && (env.Has(row.port) || row.usual_port > 0)) {
@@ -114,7 +114,7 @@ Status FindMeeting(const Variables& env, const Row& row, Launcher& launcher) {
     return row.also == std::string_view("SLURM_STEP_ID") ? MeetInStep(env, launcher) : Status();
 }
 
-// The MPI library of the processes. PMIx gives no size, so it needs another launcher's.
+// The MPI library of the processes. PMIx does not state the size; the launcher's is used.
 Status FindMpi(const Variables& env, const Row& row, Launcher& launcher) {
     launcher.mpi = row.mpi;
     const bool slurm = row.also == std::string_view("SLURM_STEP_ID");
@@ -195,7 +195,7 @@ std::string FirstOfHostList(const std::string& list) {
 }
 
 // A pod or a shell may set RANK or WORLD_SIZE for another program. Beside MASTER_ADDR and
-// MASTER_PORT the two are a launcher's, whose other ranks wait for this one.
+// MASTER_PORT the two come from a launcher, whose other ranks wait for this one.
 Status CheckHalfLauncher(const Environment& get) {
     const Variables env(get);
     const Row& row = kRows[kTorchrunRow];
@@ -251,7 +251,7 @@ Result<std::optional<Launcher>> FindLauncher(const Environment& get) {
         WEFT_ASSIGN(const auto launcher, ReadRow(env, row));
         if (!launcher.has_value() && *row.mpi != '\0') return launcher;  // mpirun -n 1
         if (!launcher.has_value()) continue;
-        // RANK may be left from a shell around the step.
+        // RANK may come from a shell around the step.
         if (found.has_value()) WEFT_TRY(CheckAgreement(*found, *launcher));
         if (!found.has_value()) found = launcher;
         if (!by_torchrun || torchrun) return found;

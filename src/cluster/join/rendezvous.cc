@@ -1,4 +1,4 @@
-// The steps of a rank that knows its place in an epoch: host records, data links, readiness.
+// The steps of a rank that has its number in an epoch: host records, data links, readiness.
 #include <fmt/ranges.h>
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ int64_t MeetMs(int64_t timeout_ms) {
     return std::max(kLeastMs, timeout_ms + 300);
 }
 
-// A rank's host record: the fields of PackHost, then those of its place.
+// A rank's host record: the fields of PackHost, then the fields of its place.
 enum Field {
     kName,
     kBootId,
@@ -87,7 +87,7 @@ Result<HostInfo> UnpackHost(const std::vector<std::string>& fields) {
 
 constexpr size_t kAddressesNamed = 4;  // addresses of a rank in an error text
 
-// Whether the code is that of a network fault: no answer, no such address or device, or no port to
+// Whether the code means a network fault: no answer, no such address or device, or no port to
 // listen on.
 bool IsOfNetwork(ErrorCode code) {
     return code == ErrorCode::kTimeout || code == ErrorCode::kNotFound || code == ErrorCode::kIo;
@@ -289,13 +289,13 @@ std::string ClusterImpl::SeenAs() const {
     return assignment_.seen_as.starts_with("fe80:") ? net::kForwardHost : assignment_.seen_as;
 }
 
-// Whether the data link between rank 0 and `rank` must take the way of the control messages.
+// Whether the data link between rank 0 and `rank` must use the route of the control messages.
 bool ClusterImpl::NeedsForward(size_t rank) const {
     const Place& place = places_[rank];
     return place.forwarded && !net::CommonNetwork(place.addresses, places_[0].addresses);
 }
 
-// Whether the rank `theirs` may dial this rank's own addresses, as far as the addresses tell. Ranks
+// Whether the rank `theirs` may dial this rank's own addresses, as far as the addresses show. Ranks
 // on hosts behind one NAT or on a common network may. Equal networks behind two NATs are different
 // networks.
 bool ClusterImpl::Reaches(const Place& theirs) const {
@@ -509,7 +509,7 @@ Status ClusterImpl::CheckBothEnds(const std::string& one_ended) const {
 }
 
 // Whether two ranks can have a data link, as far as the addresses of their hosts and the last
-// attempt tell.
+// attempt show.
 bool ClusterImpl::MayJoin(int a, int b) const {
     const Place &one = places_[static_cast<size_t>(a)], &other = places_[static_cast<size_t>(b)];
     if (std::min(a, b) == 0 && std::ranges::count(unreached_, std::max(a, b)) > 0) return false;
@@ -531,7 +531,7 @@ Error ClusterImpl::WithLayouts(Error error) const {
     return error;
 }
 
-// Waits until every rank is ready; rank 0 learns all links.
+// Waits until every rank is ready; rank 0 receives all links.
 Status ClusterImpl::GatherLinks() {
     // (Ranks without spare links are ready a timeout earlier.)
     const int64_t most_ms = (assignment_.links.spare ? 2 : 1) * timeout_ms_ + 800;

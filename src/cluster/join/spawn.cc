@@ -28,7 +28,7 @@
 namespace weft::cluster {
 namespace {
 
-// A thread's state in proc_pid_stat(5). The flags are those of the kernel's linux/sched.h.
+// A thread's state in proc_pid_stat(5). The flags are defined in the kernel's linux/sched.h.
 struct ThreadState {
     char state = 0;
     unsigned flags = 0;

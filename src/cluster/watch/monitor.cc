@@ -157,11 +157,11 @@ int64_t Control::SilentLocked(int rank) const {
     return relayed_[index].rank.idle_ms + (now - relayed_[index].at_ns) / kNsPerMs;
 }
 
-// Gives the control plane time to name the lost rank. On a starved machine the control thread may
-// not have checked yet, or the cause of a process's end may not be known yet. broken: the rank's
-// link broke, which also happens if its process ends. The control connection may report that end
-// later than the link, so only a message that the rank sent a while after the break shows that it
-// lives.
+// Waits so that the control plane can name the lost rank. On a starved machine the control thread
+// may not have checked yet, or the cause of a process's end may not be known yet. broken: the
+// rank's link broke, which also happens if its process ends. The control connection may report that
+// end later than the link, so only a message that the rank sent a while after the break shows that
+// it lives.
 void Control::AwaitVerdict(Lock& lock, int rank, bool broken) {
     const int64_t turns = turns_;
     const int64_t alive_ns = broken ? NowNs() + kVerdictWaitMs * kNsPerMs : 0;
@@ -170,7 +170,7 @@ void Control::AwaitVerdict(Lock& lock, int rank, bool broken) {
             [&] { return turns_ >= turns + 2 && !SomePeerEnds() && HeardNs(rank) >= alive_ns; });
 }
 
-// When the rank last sent anything by its control connection, as far as this process knows.
+// When the rank last sent data on its control connection, as far as they have arrived.
 int64_t Control::HeardNs(int rank) const {
     for (const Peer& peer : peers_) {
         if (peer.rank == rank) return peer.heard_ns;
@@ -323,8 +323,8 @@ Result<std::string> Control::Round(const std::string& name, const std::string& m
     return RunRound(name, mine, spread, deadline);
 }
 
-// Values of many bytes follow in a second round, once all ranks know that they are not too many: an
-// error is then the same on every rank, and the job may continue.
+// Values of many bytes follow in a second round, when all ranks have agreed that they are not too
+// many: an error is then the same on every rank, and the job may continue.
 Result<std::vector<std::string>> Control::AllGather(const std::string& name,
                                                     const std::string& mine,
                                                     const Deadline& deadline) {

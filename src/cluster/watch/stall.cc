@@ -1,5 +1,5 @@
-// Stalls in which every process answers: only rank 0 knows all ranks' waits. Ranks that wait in a
-// cycle (wait_graph.h) end the job once nothing of their waits has moved for timeout_ms. If a data
+// Stalls in which every process answers: only rank 0 has all ranks' waits. Ranks that wait in a
+// cycle (wait_graph.h) end the job if none of their waits has progressed for timeout_ms. If a data
 // wait expires first, rank 0 names the rank to blame (root_cause.h).
 #include <algorithm>
 #include <utility>
@@ -11,7 +11,7 @@ namespace weft::cluster {
 namespace {
 
 // Before rank 0 judges, silent ranks have this time to be recognized as lost. Shorter than the time
-// that a data wait gives the control plane.
+// for which a data wait waits for the control plane.
 constexpr int64_t kJudgeNs = 400 * kNsPerMs;
 // Ranks of a cycle that an error names.
 constexpr size_t kMostNamed = 8;
@@ -75,7 +75,7 @@ void Control::OnOwnWait(bool begins, std::thread::id whom) {
 
 RankWaits Control::OwnWaits(int64_t now_ns) const {
     RankWaits rank_waits;
-    // If the stepping thread waits for another thread, the rank's waits are that thread's. If that
+    // If the stepping thread waits for another thread, the rank has that thread's waits. If that
     // thread waits for nothing, it computes, and so does the rank.
     const bool known = own_waiting_ > 0 && awaited_ != std::thread::id();
     for (const ThreadWait& own : own_waits_) {
@@ -108,7 +108,7 @@ std::vector<RankWaits> Control::AllWaits(int64_t now_ns) const {
     return all_waits;
 }
 
-// If all ranks of the cycle wait in one op, no rank is in the wrong place: a message was lost. In
+// If all ranks of the cycle wait in one op, no rank runs a wrong op: a message was lost. In
 // different ops that is possible, too: a rank that got a message which another did not is a few ops
 // ahead. Another epoch has new links, so it may succeed; callers limit the number of epochs.
 VerdictMessage Control::VerdictOn(const std::vector<CycleWait>& circle) const {
