@@ -13,7 +13,7 @@
 namespace weft::cluster {
 namespace {
 
-// Most callers in addition to the ranks. If one more comes, one of them is dropped.
+// Most callers in addition to the ranks. If one more connects, one of them is dropped.
 constexpr size_t kMostSilentCallers = 64;
 constexpr size_t kMostUnprovenCallers = 128;
 constexpr int64_t kProofMs = 2000;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{64} << 10;
 
-// Bytes on their way from one socket to the other.
+// Bytes in transit from one socket to the other.
 struct Way {
     int from, to;
     std::array<std::byte, kPieceBytes> bytes{};

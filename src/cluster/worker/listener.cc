@@ -30,7 +30,7 @@ namespace {
 constexpr size_t kMostSilent = 16;            // callers; beyond: one of them is dropped
 constexpr size_t kMostSpeaking = 128;         // the same, for callers that sent a valid hello
 constexpr int64_t kHandshakeMs = 2000;        // to prove the key
-constexpr uint16_t kLeastForwardPort = 1024;  // data ports are not those of system services
+constexpr uint16_t kLeastForwardPort = 1024;  // data ports must not be ports of system services
 constexpr int64_t kRefusalLogMs = 1000;       // at most one log line of refusals in this time
 
 // One connection that has not proved the key.
@@ -87,7 +87,7 @@ class Listener final : public WorkerListener {
     WaitingLine line_;
     Forwards forwards_;
     PendingLimit limit_{kMostSilent, kMostSpeaking};
-    bool busy_ = false;  // the last Accept left callers that wait
+    bool busy_ = false;  // callers still waited after the last Accept
     Deadline quiet_ = Deadline::In(0);
     int64_t unlogged_ = 0;
 };
@@ -202,7 +202,7 @@ bool Listener::Step(Incoming& caller, const Frame& frame) {
         return PlaceOf(asked, caller.from);
     });
     if (step.proved) limit_.ReturnHello(caller.network);
-    // A new connection's buffer has room for these few bytes; if not, the caller is dropped.
+    // A new connection's buffer holds these few bytes; if not, the caller is dropped.
     const auto put =
         ::send(caller.fd.get(), step.send.data(), step.send.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (!step.refused.empty()) {
@@ -282,7 +282,7 @@ void Listener::Begin(Incoming& caller, const PlaceRequest& request) {
                       PartOfCores(cores, slot % parts, parts));
 }
 
-// A killed rank's job may come back: its place is kept until rank 0 has noticed the loss.
+// A killed rank's job may return: its slot is reserved until rank 0 has noticed the loss.
 void Listener::CheckJobs() {
     for (size_t slot = 0; slot < jobs_.size(); ++slot) {
         const std::optional<JobChild::Ended> ended = jobs_[slot].Check();

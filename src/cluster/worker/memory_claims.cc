@@ -77,7 +77,7 @@ class Lock {
     int fd_;
 };
 
-// Bytes that the process has filled; nullopt: the process is gone.
+// Bytes that the process has filled; nullopt: the process has ended.
 std::optional<uint64_t> FilledBytes(pid_t pid) {
     std::ifstream file(fmt::format("/proc/{}/status", pid));
     std::optional<uint64_t> filled;

@@ -10,7 +10,7 @@
 namespace weft::cluster {
 namespace {
 
-constexpr uint64_t kMostNumber = uint64_t{1} << 62;  // leaves room for later numbers
+constexpr uint64_t kMostNumber = uint64_t{1} << 62;  // keeps later numbers representable
 
 }  // namespace
 
