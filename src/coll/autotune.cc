@@ -140,7 +140,7 @@ Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options) {
     if (comm.size() == 1) return comm.tuning();
     const int64_t begin_ns = NowNs();
     Trial trial(comm, options.monitor, *std::ranges::max_element(kSizes));
-    // In its first call a group learns which ranks share a host, and gets the table for that.
+    // In its first call a group finds out which ranks share a host, and gets the table for them.
     WEFT_TRY(trial.MedianUs(kSizes.front(), {}, 1));
     Tuning tuning = comm.tuning();
     const std::vector<Algorithm> candidates = AlgorithmsFor(comm.size(), options.several_hosts);
@@ -153,7 +153,7 @@ Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options) {
         // calls per candidate.
         const double least_s = byte_us * 1e-6 * static_cast<double>(kSizes[i]) *
                                static_cast<double>(candidates.size()) * kRounds * (1 + kLeastCalls);
-        // The first size, that of a token's all-reduce, is always measured. The second one gives
+        // The first size, which a token's all-reduce has, is always measured. The second one gives
         // the rate (UsAByte), on which types on the wire depend, so a slow wire gets more time.
         const bool fits = left_s > 0 && least_s < left_s;
         uint64_t go_on = i == 0 || (i == 1 && least_s < kMostRateSeconds) || fits ? 1 : 0;

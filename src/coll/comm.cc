@@ -161,7 +161,7 @@ CommImpl::CommImpl(net::Fabric& fabric, const std::vector<int>& ranks, const Cha
         sends_[r].emplace(link, fabric.epoch, fabric.checksum, channel.window_begin + half, half,
                           channel.flag_begin + 2, ReleaseReport::kByFlag);
     }
-    // Two ranks, or equal links: no need to ask.
+    // Two ranks, or equal links: no exchange is needed.
     if (!group_.across_hosts) {
         UseHosts(std::vector<int>(ranks.size(), 0));
     } else if (size() <= 2) {
@@ -186,7 +186,7 @@ void CommImpl::UseHosts(std::span<const int> host_of_rank) {
                                .over_tcp = group_.across_hosts});
 }
 
-// A rank knows only its own links: each tells all ranks the lowest rank that shares its memory.
+// A rank has only its own links: each sends all ranks the lowest rank that shares its memory.
 Status CommImpl::LearnHosts() {
     std::vector<int32_t> marks(group_.everyone.size());
     marks[group_.me] = host_mark_;

@@ -138,7 +138,7 @@ class ChainSum {
     std::span<T> Piece(size_t part, size_t done) const {
         return parts_.Piece(data_, part, done, most_);
     }
-    // Where the sum of this rank's part stays.
+    // The memory of the sum of this rank's part.
     std::span<float> OwnSum(std::span<T> own, size_t done) const {
         if constexpr (std::is_same_v<T, float>) return own;
         return sums_.subspan((1 + done / most_ % 2) * most_, own.size());

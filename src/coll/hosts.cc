@@ -18,7 +18,7 @@ struct Loads {
     size_t Most() const {
         return std::max(*std::ranges::max_element(sent), *std::ranges::max_element(got));
     }
-    // Order of two loads: by the busiest host's, then by the total.
+    // Order of two loads: by the busiest host's load, then by the total.
     std::pair<size_t, size_t> Order() const {
         return {Most(), std::accumulate(sent.begin(), sent.end(), size_t{0})};
     }

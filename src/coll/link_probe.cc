@@ -25,8 +25,8 @@ constexpr double kCalibrationS = 0.02;
 constexpr uint64_t kCheckedRounds = 3;
 // Rounds between two checks of the monitor.
 constexpr uint64_t kRoundsALook = 256;
-// Rounds, and batches of puts, between two checks of the clock. If another program wants the core,
-// a round may take thousands of times longer than the first ones.
+// Rounds, and batches of puts, between two checks of the clock. If another program uses the core, a
+// round may take thousands of times longer than the first rounds.
 constexpr uint64_t kRoundsAPart = 64;
 constexpr uint64_t kGroupsAPart = 128;
 

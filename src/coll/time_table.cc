@@ -80,7 +80,7 @@ double TimeTable::UsOf(size_t size) const {
 std::vector<TuningRow> TimeTable::Rows() const {
     std::vector<Size> sizes;  // ascending
     for (const size_t place : Order()) sizes.push_back(sizes_[place]);
-    // If all measurements of a size were disturbed, its time is at most that of a larger size.
+    // If all measurements of a size were disturbed, its time is at most the time of a larger size.
     std::vector<double> larger(candidates_.size(), kUnknown);
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
         for (size_t c = 0; c < candidates_.size(); ++c) {

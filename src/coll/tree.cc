@@ -11,7 +11,7 @@ size_t ParentOf(size_t place) {
     return place & (place - 1);
 }
 
-// Number of levels of the tree; a member's level is above those of its children.
+// Number of levels of the tree; a member's level is above its children's levels.
 size_t LevelsOf(const Team& team) {
     return static_cast<size_t>(std::bit_width(team.size()));
 }
@@ -20,8 +20,8 @@ size_t LevelOf(const Team& team, size_t place) {
     return place == 0 ? LevelsOf(team) : static_cast<size_t>(std::countr_zero(place));
 }
 
-// Whether this member has a child at distance `bit`, a power of two. If not, nor has it at a larger
-// one.
+// Whether this member has a child at distance `bit`, a power of two. If not, it has none at larger
+// distances either.
 bool HasChild(const Team& team, size_t bit) {
     return (team.me() & bit) == 0 && team.me() + bit < team.size();
 }
