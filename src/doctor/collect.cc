@@ -144,7 +144,7 @@ Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions&
 
 constexpr std::string_view kPingMark = "weft-ping";
 
-// A script for sh that pings over each path with a full packet and, if no answer comes, with a
+// A script for sh that pings over each path with a full packet and, if no answer arrives, with a
 // small one, over a few paths at once. It prints a line "weft-ping PAYLOAD ADDRESS OUTPUT" for each
 // ping. It begins none after `seconds`.
 std::string PingScript(const std::vector<Path>& paths, int64_t seconds) {

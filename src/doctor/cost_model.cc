@@ -17,7 +17,7 @@ constexpr const char* kModels[] = {
 // Machine used for a host of unknown speed. Only times on links are stated, which do not depend on
 // it.
 constexpr const char* kStandIn = "strix-halo";
-// Share of system memory left for a model.
+// Share of system memory that a model can use.
 constexpr double kShareForModels = 0.9;
 // A link slower than this was misread.
 constexpr double kLeastBytes = 1e3;

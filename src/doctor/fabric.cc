@@ -25,8 +25,8 @@ namespace {
 constexpr double kSecondsEach = 0.1;
 constexpr int64_t kOwnWorkerMs = 1000;
 constexpr int64_t kAskMs = 2000;  // time for a worker to name the job that it runs
-// Shares of the card's speed left after frames, headers and the slot. TCP above 10 Gb/s is limited
-// by a core.
+// Shares of the card's speed after frames, headers and the slot. TCP above 10 Gb/s is limited by a
+// core.
 constexpr double kShareOfCard = 0.8, kShareOfFastTcp = 0.4;
 constexpr double kFastMegabits = 10'000;
 // Latency in seconds that is assumed if the bandwidth alone explains a message's time.

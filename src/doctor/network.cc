@@ -469,7 +469,7 @@ void AddPaths(const NetDevice& device, const NetDevice& theirs, const std::strin
 }
 
 // Tailscale gives each host a subnet of one address, and a VPN's provider may give one address to
-// all its customers. A host may be in several VPNs; the names of interfaces tell only their kind.
+// all its customers. A host may be in several VPNs; the names of interfaces show only their kind.
 void AddVpnPaths(HostView& host, HostView& other, std::vector<Path>& paths) {
     const auto used = [](const NetDevice& device) {
         return IsVpn(device.name) && MayCarry(device) && !device.addresses.empty();

@@ -347,7 +347,7 @@ Ipv4 FreeSubnet(HostView& view, const std::string& device) {
     return subnet;
 }
 
-// Whether several Thunderbolt cables of the host have no address. Nothing tells which of them leads
+// Whether several Thunderbolt cables of the host have no address. Nothing shows which of them leads
 // to which host, and a ring of three hosts has no numbering of interfaces that fits all.
 bool IsOneOfSeveralCables(HostView& view, const std::string& device) {
     const auto bare = [](const NetDevice& each) {

@@ -10,7 +10,7 @@
 namespace weft::doctor {
 namespace {
 
-// '#' at the end of a word stands for at most five digits.
+// '#' at the end of a word means at most five digits.
 constexpr std::string_view kSavedWords = R"(
 . .. x x# v# n/a other - * + on off yes no auto none None default max Auto Off RS BaseR LLRS BASER
 enabled disabled unknown infinity unlimited soft hard root memlock K M G T KB MB GB TB kB KiB MiB
@@ -110,8 +110,8 @@ profile_peak SW HW Power Cap Slowdown Thermal Brake Not Clocks SM Utilization Gp
 Aktiv eingehend microsoft standard WSL# Quadro Tesla TITAN Current Requested Enforced Min Max
 )";
 
-// Words of the list, and prefixes of words with digits. log: words of the kernel's log, in small
-// letters.
+// Words of the list, and prefixes of words with digits. log: words of the kernel's log, in lower
+// case.
 struct Vocabulary {
     std::set<std::string_view> words, numbered;
     std::set<std::string, std::less<>> log = {""};
@@ -159,7 +159,7 @@ bool IsModeOfEthernet(std::string_view text) {
     });
 }
 
-// Where a word comes from.
+// The source of a word.
 enum class Source { kOutput, kLog };
 
 // "-22", "8.0", "1.3534.0", "40000Mb": at most eleven digits, at most four groups, and a known

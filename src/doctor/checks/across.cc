@@ -1,4 +1,4 @@
-// Compares hosts: addresses, MTU, packet size on the way, ports, clocks, kernels and FEC.
+// Compares hosts: addresses, MTU, packet size on the path, ports, clocks, kernels and FEC.
 #include <array>
 
 #include "doctor/checks/checks.h"
@@ -120,8 +120,8 @@ void CheckPath(HostView& view, const Path& path, const Reading& large, Findings&
 
 // ---- across-ports: ranks on the hosts can connect to each other.
 
-// Where a firewall should accept connections from: the subnet of `view` that the path uses, or if
-// that is a public one, the address alone.
+// The source from which a firewall should accept connections: the subnet of `view` that the path
+// uses, or if that is public, only the address.
 std::string SourceOf(HostView& view, const Path& path) {
     const NetDevice* device = FindNetDevice(view, path.device);
     const auto to = ParseIpv4(path.address);
@@ -154,8 +154,8 @@ bool LosesPings(HostView& view, const Path& path) {
     });
 }
 
-// Whether the hosts are in different homes with one subnet, which a VPN joins: their own addresses
-// do not answer, and a round trip over the VPN takes longer than one in a home.
+// Whether the hosts are in different homes that have the same subnet and a VPN between them: their
+// own addresses do not answer, and a round trip over the VPN takes longer than within a home.
 bool IsOfTwoHomes(HostView& view, const Path& path, const std::vector<Path>& paths) {
     if (path.vpn || !LosesPings(view, path)) return false;
     return std::ranges::any_of(paths, [&](const Path& other) {
@@ -201,8 +201,8 @@ bool CheckPorts(HostView& view, const Path& path, std::string_view outcomes, boo
     return true;
 }
 
-// Whether the peer of the path surely listened while this host connected. A host that did not tell
-// its time may have logged in too late.
+// Whether the peer of the path surely listened while this host connected. A host that did not
+// report its time may have logged in too late.
 bool Listened(HostView& view, const Path& path, Hosts hosts) {
     if (view.Probe("clock").refused()) return false;
     const auto peer =
@@ -401,7 +401,7 @@ void AcrossClock(Hosts hosts, Findings& out) {
         if (!clock || words.size() != 2) continue;
         const auto before = Number(words[0]), after = Number(words[1]);
         if (!before || !after || *after < *before) continue;
-        // The host's clock minus this machine's, in seconds, is between these two.
+        // The host's clock minus this machine's, in seconds, lies between these two bounds.
         const double least = (*clock - *after) * 1e-9, most = (*clock - *before) * 1e-9;
         const double distance = std::max({least, -most, 0.0});
         ReportAs<found::kClockOffset>(distance < 0.1 ? kOk

@@ -216,7 +216,7 @@ bool HasSignOfNat(const Host& from, const Ipv4& own, const Host& to, const Ipv4&
            own.IsPrivate() != far.IsPrivate() || (HasVpn(from) && HasVpn(to));
 }
 
-// Whether one gateway joins the hosts (a pod network's, for example), or they have connected.
+// Whether the hosts have one gateway (of a pod network, for example), or have connected.
 bool AreJoined(const Host& from, const Route& route, const Host& to, const Route& back) {
     const bool one = !route.gateway.empty() && route.gateway == back.gateway;
     return (one && !IsWsl(from) && !IsWsl(to)) || Connected(from, *to.fastest);

@@ -365,7 +365,7 @@ Devices PrivateOf(const Devices& devices) {
     return kept.empty() ? devices : kept;
 }
 
-// The fix where no private subnet is known. Without devices, all of the host's count.
+// The fix where no private subnet is known. Without devices, all subnets of the host count.
 std::string WithoutSubnets(HostView& view, const Devices& devices) {
     bool any = false, any_private = false;
     for (const NetDevice& device : devices.empty() ? NetDevices(view) : devices) {

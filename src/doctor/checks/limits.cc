@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kGhz = 1e-6;  // per kHz of cpufreq
 
-// ---- power-limits: clocks and power that a setting keeps below the hardware's.
+// ---- power-limits: clocks and power that a setting keeps below the hardware's limits.
 
 void CheckGpuLevels(HostView& view, Findings& out) {
     for (const std::string& card : Numbered(view, "sys/class/drm", "card")) {

@@ -1,4 +1,4 @@
-// Reports messages of the kernel log: nic-log those of network drivers, kernel-log the others.
+// Reports messages of the kernel log: nic-log of network drivers, kernel-log all others.
 #include "doctor/checks/checks.h"
 #include "doctor/log_rules.h"
 

@@ -86,7 +86,7 @@ std::string DriverFix(HostView& view, const PciDevice& card) {
 // ---- nic-speed: negotiated Ethernet speeds.
 
 // Highest speed of the interface in Mb/s; 0: unknown. Without ethtool's output, the card's PCI id
-// tells the speed if all ports of that model have the same one.
+// gives the speed if all ports of that model have the same speed.
 double MaxSpeedOf(HostView& view, const NetDevice& device) {
     // E810-C for QSFP, ConnectX-4, ConnectX-5 Ex, ConnectX-6 and ConnectX-7; Thor 2.
     constexpr std::string_view k100 = "8086:1592 15b3:1013 15b3:1019 15b3:101b 15b3:1021";

@@ -176,7 +176,7 @@ void CountLine(std::string_view lower, LoggedErrors& logged) {
     logged.by_port.corrected += !uncorrected && Contains(lower, "correct");
 }
 
-// Errors by each address in a line: the card's and that of the port above it.
+// Errors by each address in a line: the address of the card and of the port above it.
 ErrorsByAddress ReadLoggedErrors(HostView& view) {
     ErrorsByAddress all;
     for (const LogLine& line : KernelLogLines(view)) {
@@ -195,7 +195,7 @@ ErrorsByAddress ReadLoggedErrors(HostView& view) {
 }
 
 // Errors of the card's link. Either end may report them, and a line may name both ends, so the
-// larger count is the link's.
+// larger count is used for the link.
 ErrorCount ErrorsOfLink(const ErrorsByAddress& logged, const PciDevice& card) {
     ErrorCount count;
     for (const std::string& end : {card.address, card.bridges.empty() ? "" : card.bridges[0]}) {

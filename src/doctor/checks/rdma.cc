@@ -69,7 +69,7 @@ bool HasSlingshot(HostView& view) {
            });
 }
 
-// Whether the host is known to have no RDMA device. (Empty output may mean that the program is not
+// Whether the host certainly has no RDMA device. (Empty output may mean that the program is not
 // installed.)
 bool StatesNone(HostView& view, const std::string& driver, std::string_view module) {
     if (view.Complete() || view.Has("sys/class/infiniband")) return true;
@@ -181,7 +181,7 @@ struct Package {
     bool missing = false;  // reported by the distribution's own tool
 };
 
-// Asks the distribution's own tool; another installed tool does not know the packages.
+// Queries the distribution's own tool; another installed tool does not have its packages.
 Package ReadPackage(HostView& view) {
     const std::string_view distribution = DistributionOf(view);
     const bool any = distribution == "unknown";

@@ -230,7 +230,7 @@ void CheckCommandLine(HostView& view, Findings& out) {
     constexpr std::string_view kParameters =
         "iommu iommu.passthrough intel_iommu amd_iommu amdgpu.gttsize ttm.pages_limit "
         "ttm.page_pool_size amdttm.pages_limit amdttm.page_pool_size pcie_aspm";
-    const Reading running = view.Read("proc/cmdline");  // a saved one may have no word left
+    const Reading running = view.Read("proc/cmdline");  // a saved command line may have no words
     if (!running.found()) return;
     const auto running_words = Words(running.text);
     for (const std::string file : {"etc/default/grub", "etc/kernel/cmdline"}) {
