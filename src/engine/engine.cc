@@ -17,7 +17,7 @@ constexpr auto kIdleTurn = std::chrono::milliseconds(50);
 // Prompt tokens whose scores are kept: some 10 MB, or 30 MB with 20 likeliest tokens each.
 constexpr int64_t kKeptScores = 1 << 17;
 
-// Slots of recurrent state beside those of sequences. Slots are large.
+// Slots of recurrent state in addition to the sequences' slots. Slots are large.
 constexpr int64_t kLeastKept = 2, kMostKept = 8, kMostDraftSlots = 8;
 
 }  // namespace

@@ -115,7 +115,7 @@ bool Engine::DrawsAlone(const RunningRequest& active, const InFlightStep::Row& r
 
 // Draws the first token of several requests at once, on the threads of the host. (Otherwise 32
 // requests with a temperature and 128,000 tokens in the vocabulary take milliseconds.) Each request
-// has its own sampler, so the tokens are those of EmitToken.
+// has its own sampler, so the tokens are the same as EmitToken's.
 void Engine::DrawAhead(const InFlightStep& in_flight) {
     struct Work {
         RunningRequest* active;

@@ -1,5 +1,5 @@
-// Pages kept outside of the devices' memory (page_store/rank_pages.h): restores what the next
-// prompts need. Each step saves what the step before it completed.
+// Pages kept outside of the devices' memory (page_store/rank_pages.h): restores pages that the next
+// prompts need. Each step saves pages that the previous step completed.
 #include <algorithm>
 #include <utility>
 
@@ -53,7 +53,7 @@ Status Engine::RestorePages() {
 
 // ---- Slots --------------------------------------------------------------------------------------
 
-// The keys take turns. nullopt: nobody waits for a slot.
+// The keys alternate. nullopt: no request waits for a slot.
 std::optional<SlotRequest> Engine::NextSlot() {
     while (!slots_.empty()) {
         auto of_key = slots_.upper_bound(slot_key_);
@@ -87,7 +87,7 @@ void Engine::EndSlots(const Error& error) {
     }
 }
 
-// fault: an error that ends the step, beside that of the request.
+// fault: an error that ends the step, besides the error of the request.
 Result<SlotRequest::Done> Engine::RunSlot(const SlotRequest& request, Status& fault) {
     if (rank().pages() == nullptr || !rank().pages()->has_slots()) {
         return MakeError(ErrorCode::kUnsupported, "the server has no --slot-save-path");

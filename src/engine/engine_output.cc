@@ -7,7 +7,7 @@
 namespace weft::engine {
 namespace {
 
-// logits: those of the row before the token.
+// logits: the logits of the row before the token.
 Result<GeneratedToken> ScoreOf(std::span<const float> logits, int32_t token, int count,
                                Weights& weights) {
     WEFT_ASSIGN(GeneratedToken score, ChancesOf(logits, token, count, weights));

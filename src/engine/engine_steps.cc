@@ -15,7 +15,8 @@ constexpr int64_t kWantedNs = 10'000'000'000;
 
 }  // namespace
 
-// With pipeline stages, one step per stage: the first stage computes one, the others have the rest.
+// With pipeline stages, one step per stage: the first stage computes one, the other stages the
+// others.
 int64_t Engine::StepsAtOnce() {
     return rank().pipelined() ? rank().layout().pp : 1;
 }
@@ -44,7 +45,7 @@ Status Engine::Turn() {
     return EmitStep(now_);
 }
 
-// Gathers reports over the control plane (a millisecond), while they are wanted.
+// Gathers reports over the control plane (a millisecond), while they are requested.
 Status Engine::Survey() {
     const int64_t now_ns = NowNs();
     if (now_ns - wanted_ns_.load(std::memory_order_relaxed) > kWantedNs) return {};
@@ -194,8 +195,8 @@ void Engine::NoteEndOfStep(int64_t begin_ns) {
     working_.longest_step_s = std::max(working_.longest_step_s, seconds);
 }
 
-// Learns the time of a step. With pipeline stages, it is the time from the start of the step to its
-// logits, with the steps between.
+// Records the time of a step. With pipeline stages, it is the time from the start of the step to
+// its logits, including the steps between.
 void Engine::NoteCost(const InFlightStep& in_flight) {
     if (!drafts_.on() || !in_flight.decodes) return;
     int64_t rows = 0;

@@ -48,7 +48,7 @@ std::optional<model::Outputs> FindOutputs(std::string_view name) {
 constexpr auto kJobFields = [](auto& job, auto& visit) {
     visit.Kind(kJobKind);
     visit("feed", job.feed);
-    // (Streamed files are those of rank 0.)
+    // (Streamed files are rank 0's files.)
     visit.Path("model", job.model, [&](const std::string& word) {
         return job.feed ? std::string() : model_files::PathOfModel(word);
     });

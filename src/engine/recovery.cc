@@ -34,8 +34,8 @@ std::string Names(const std::vector<int>& ranks) {
     return text;
 }
 
-// Whether tensor ranks have devices of one kind, as far as their names tell, and the identities of
-// the ranks' devices before (empty: unknown), of which those of `kept` remain.
+// Whether tensor ranks have devices of one kind, as far as their names show, and as the identities
+// of the previous ranks' devices (empty: unknown) show for the ranks `kept`.
 bool TensorRanksAreAlike(const Job& job, const std::vector<int>& kept,
                          const std::vector<std::string>& identities) {
     const std::vector<std::string> names = backend::DeviceNames(job.device);
@@ -70,7 +70,7 @@ std::string DevicesText(std::vector<std::string> before, const std::vector<std::
            "other tokens";
 }
 
-// Lays out `left` ranks in the style of `like`.
+// A layout of the `left` remaining ranks with the properties of `like`.
 void LayOut(Job& job, const model::Layout& like, int left) {
     if (like.tp == 1 && like.pp > 1) {
         job.tp = 1;
@@ -96,8 +96,8 @@ std::vector<double> SharesOf(const std::vector<double>& split, const std::vector
     return shares;
 }
 
-// The devices of the ranks `kept`. A rank that joins gets one that the user named and that no other
-// rank has, in the user's order.
+// The devices of the ranks `kept`. A rank that joins gets a device that the user named and that no
+// other rank has, in the user's order.
 std::string DevicesOf(const Job& job, int ranks, const std::vector<int>& kept, const Asked* asked) {
     std::vector<std::string> free;
     if (asked != nullptr) free = backend::DeviceNames(asked->job.device);
@@ -117,7 +117,7 @@ std::string DevicesOf(const Job& job, int ranks, const std::vector<int>& kept, c
 }
 
 // Checks that the hosts of `kept`, processors, have the memory for the weights together. (Each rank
-// checks its exact needs before it loads, but by then the job cannot go back.)
+// checks its exact needs before it loads, but by then the job cannot return to the old layout.)
 // rank: may be null.
 Status CheckFreeSpace(const Rank* rank, const cluster::Cluster& cluster,
                       const std::vector<int>& kept) {
@@ -254,9 +254,9 @@ Result<int> SpaceFor(int waiting, const Job& job, int ranks, const Asked& asked,
                      why->message);
 }
 
-// Compares the files of a new rank 0 with those of the epochs before: a file that was replaced
-// while the job runs would change the model in the middle of answers. (The other ranks compare
-// theirs with rank 0's.)
+// Compares the files of rank 0 with the files of earlier epochs: a file that was replaced while the
+// job runs would change the model in the middle of answers. (The other ranks compare their files
+// with rank 0's.)
 static Status CheckFiles(const Rank& rank, const RankFiles& before) {
     const auto files = AllFiles(rank.source());
     const auto same = [](const model_files::WeightFile* file, const RankFiles::One& one) {
@@ -292,7 +292,7 @@ Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>
                 const std::optional<RankFiles>& files) {
     std::unique_ptr<model_files::ModelSource> source;
     if (job.feed && cluster.size() > 1) {
-        // Every rank takes part, also one that has its weights.
+        // Every rank takes part, even if it has its weights.
         cluster.SetPhase("load");
         WEFT_ASSIGN(source, OpenStreamed(job, cluster));
     }
@@ -356,7 +356,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                 WEFT_ASSIGN(last, ReplanJob(last, size, kept, asked, rank.get(), devices));
             }
             KeepWires(rank.get(), last);
-            last.any_device |= !AreAlike(devices);  // the ranks that are left may be alike
+            last.any_device |= !AreAlike(devices);  // the remaining ranks may be alike
             return JobToJson(last);
         });
         if (!next.ok()) {

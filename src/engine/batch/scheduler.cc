@@ -123,7 +123,7 @@ bool Scheduler::Grow(Sequence& sequence, int64_t tokens) {
 }
 
 // Finds the next tokens in the cache: whole pages and a part of one. Replaces a page that the
-// sequence has begun if the cache knows more of it. The last token and all scored tokens are always
+// sequence has begun if the cache has more of it. The last token and all scored tokens are always
 // computed, because their logits are needed.
 void Scheduler::FindPrefix(Sequence& s) {
     if (!options_.prefix_cache || !s.cached || s.copy.tokens > 0) return;
@@ -318,9 +318,9 @@ int64_t Scheduler::PromptRows(const Sequence& s, const StepData& step) const {
     return std::min(rows, PromptChunk(tokens, options_.step_tokens, stages_));
 }
 
-// Takes the first sequence of each request, then the second of each, and so on, so that a request
-// with many sequences does not delay the others. Of these, the first one that was admitted comes
-// first, then those with fewer rows left.
+// Admits the first sequence of each request, then the second of each, and so on, so that a request
+// with many sequences does not delay the others. Of these, the prompt that was admitted first comes
+// first, then prompts with fewer rows left.
 void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) {
     prompts_.clear();
     for (Sequence* s : running_) {
@@ -344,7 +344,7 @@ void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) 
         FindPrefix(*s);
         const int64_t most = RowsBesideShorter(*s, std::span(prompts_).subspan(i + 1));
         const int64_t rows = TakeRows(*s, std::min(PromptRows(*s, step), most));
-        if (rows == 0) DropCopy(*s);  // by the next step the cache may know more
+        if (rows == 0) DropCopy(*s);  // by the next step the cache may have more
         // Sequences with rows in this step can't be preempted any more.
         const bool fits = rows > 0 && Reserve(*s, s->computed + rows);
         CountFound(*s, s->computed - before);
@@ -353,7 +353,7 @@ void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) 
     }
 }
 
-// Rows that a prompt may take. It leaves to shorter prompts of its key the rows that they need, at
+// Rows that a prompt may use. It leaves to shorter prompts of its key the rows that they need, at
 // most half of the rows. later: the prompts after it.
 int64_t Scheduler::RowsBesideShorter(const Sequence& s, std::span<Sequence* const> later) const {
     const int64_t all = RowsFor(s), half = (all + 1) / 2;
@@ -372,7 +372,7 @@ int64_t Scheduler::RowsBesideShorter(const Sequence& s, std::span<Sequence* cons
     return std::max(half, all - shorter);
 }
 
-// Rows of the step that a sequence may take: those of its key, and the unclaimed ones.
+// Rows of the step that a sequence may use: the rows of its key, and unclaimed rows.
 int64_t Scheduler::RowsFor(const Sequence& s) const {
     return spare_rows_ + (s.of_key->demand_plan == plan_ ? s.of_key->rows : 0);
 }
@@ -387,7 +387,7 @@ int64_t Scheduler::TakeRows(const Sequence& s, int64_t rows) {
     return own + spare;
 }
 
-// Returns false if there is no room, or no row of the step is left for its key.
+// Returns false if pages or slots are missing, or the step has no more rows for its key.
 bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& planned) {
     if (options_.whole_prompts ? Left(step) < s.pending() : RowsFor(s) <= 0) return false;
     if (has_state() && !TakeOwnSlot(s)) return false;
@@ -478,7 +478,7 @@ void Scheduler::PlanFirst(StepData& step, std::vector<PlannedRows>& planned) {
     Append(*s, rows, 0, step, planned);
 }
 
-// Marks `rows` more rows as computed. Pages that are now full become known to the cache.
+// Marks `rows` more rows as computed. Adds pages that are now full to the cache.
 void Scheduler::Advance(Sequence& s, int64_t rows) {
     const int64_t before = s.computed / options_.page_tokens;
     const int64_t again = std::clamp<int64_t>(s.known - s.computed, 0, rows);

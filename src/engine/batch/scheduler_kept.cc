@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kMostRestores = 2;
 // When a sequence leaves, at most so many of its first pages are named: a message of 160 KB.
 constexpr int64_t kMostUsed = 4096;
-// Before a plan, kept pages are looked up for at most so many waiting sequences more than slots are
-// free. The others wait for a later plan.
+// How many waiting sequences beyond the free slots have their kept pages looked up before a plan.
+// The others wait for a later plan.
 constexpr int64_t kMostSeekers = 8;
 
 }  // namespace
@@ -27,7 +27,7 @@ void Scheduler::KeepPages(std::optional<PageKeys> keys) {
     for (Sequence* s : waiting_) s->page_keys.clear();
 }
 
-// Pages [begin, end) of the sequence became known to the prefix cache.
+// Pages [begin, end) of the sequence were added to the prefix cache.
 void Scheduler::SavePages(Sequence& s, int64_t begin, int64_t end) {
     if (!page_keys_) return;
     page_keys_->Extend(s.space(), s.tokens, end, s.page_keys);
@@ -109,7 +109,7 @@ bool Scheduler::seeks() const {
 }
 
 // The next sequence whose kept pages are to be found before the next plan. If the first waiting
-// sequence of a key has no room, a plan considers no other one of the key (Admit).
+// sequence of a key cannot be admitted, a plan considers no other one of the key (Admit).
 Sequence* Scheduler::NextSeeker() const {
     const auto seeks = [&](const Sequence* s) {
         return Seeks(*s) && s->seek_plan != plan_ + 1 && (!s->running || s->pending() > 1) &&

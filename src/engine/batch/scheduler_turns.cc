@@ -42,7 +42,7 @@ int64_t Scheduler::Owed(const Sequence& s) const {
     return std::max<int64_t>(0, most - static_cast<int64_t>(s.pages.size()));
 }
 
-// Free and idle pages, less those that running sequences will take.
+// Free and idle pages, minus the pages that running sequences will need.
 int64_t Scheduler::Room() const {
     int64_t room = pool_.free() + pool_.idle();
     for (const Sequence* s : running_) room -= Owed(*s);

@@ -48,7 +48,7 @@ AnswerDrafts StepDrafts::Begin(std::span<const int32_t> prompt,
     return drafts;
 }
 
-// Groups similar row counts: there are too few steps of each count to learn from.
+// Groups similar row counts: there are too few steps of each single count for an estimate.
 int64_t StepDrafts::RowsKind(int64_t rows) {
     const int64_t grain = rows <= 16 ? 1 : rows <= 64 ? 4 : 16;
     return (rows + grain - 1) / grain * grain;

@@ -91,7 +91,7 @@ Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& j
     WEFT_ASSIGN(const auto cluster, OwnCluster(nullptr));
     const std::string name = backend::DeviceNames(job.device)[0];
     std::shared_ptr<backend::Device> device;
-    if (name != backend::kAutoDevice) {  // with `auto`, the ranks move if one has no room
+    if (name != backend::kAutoDevice) {  // with `auto`, the ranks move if one is full
         backend::DeviceOptions options;
         options.reference = job.reference;
         options.exact = job.exact;
@@ -195,7 +195,7 @@ void DraftPages::Note(uint64_t space, std::span<const int32_t> tokens,
 Result<std::unique_ptr<DraftModel>> DraftModel::Open(const std::string& draft_model,
                                                      int64_t answers, Rank& rank,
                                                      const std::atomic<bool>* stop) {
-    // The draft model's cluster takes the cores of this thread, which the device of the job's model
+    // The draft model's cluster uses the cores of this thread, which the device of the job's model
     // may have pinned to one core.
     const PinnedThread pinned(rank.cluster().cores());
     std::unique_ptr<DraftModel> model(new DraftModel(draft_model, answers));
@@ -253,7 +253,7 @@ void DraftModel::Begin(const DraftText& text, Going& going) const {
                                      [&](int32_t token) { return token >= vocab; });
 }
 
-// Adds missing rows of the text, as many as the step has room for. The rest follows with the next
+// Adds missing rows of the text, as many as fit into the step. The others follow with the next
 // draft.
 void DraftModel::AddRows(const DraftText& text, Going& going) {
     going.output = -1;

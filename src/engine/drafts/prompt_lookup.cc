@@ -12,8 +12,8 @@ constexpr int64_t kLeastMatch = 2;
 // Longer matches count as this length.
 constexpr int64_t kMostMatch = 64;
 constexpr int kMostCandidates = 48;
-// Upper bounds of the kinds of match by length (the last kind has none), and the initial acceptance
-// of each.
+// Upper bounds of the kinds of match by length (the last kind has no bound), and the initial
+// acceptance rate of each kind.
 constexpr std::array<int64_t, 5> kKindEnds = {2, 3, 5, 8, 15};
 constexpr std::array<double, 6> kPriors = {0.2, 0.3, 0.5, 0.65, 0.8, 0.9};
 

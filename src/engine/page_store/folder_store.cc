@@ -69,7 +69,7 @@ std::array<timespec, 2> TimesOf(int64_t ns) {
     return {time, time};
 }
 
-// Whether `name` is that of a page, or of a page that is being written.
+// Whether `name` is the name of a page, or of a page that is being written.
 bool IsPageName(std::string_view name, bool fresh) {
     if (name.size() < kKeyDigits || !name.substr(kKeyDigits).starts_with(kSuffix)) return false;
     const std::string_view rest = name.substr(kKeyDigits + kSuffix.size());
@@ -278,7 +278,7 @@ void FolderStore::Write() {
     }
 }
 
-// Changes the time of a page's file. Returns false and forgets the page if the file is gone.
+// Changes the time of a page's file. Returns false and forgets the page if the file is missing.
 bool FolderStore::Renew(const PageKey& key, int64_t used_ns) {
     const bool there = ::utimensat(AT_FDCWD, PathOf(key).c_str(), TimesOf(used_ns).data(),
                                    AT_SYMLINK_NOFOLLOW) == 0 ||

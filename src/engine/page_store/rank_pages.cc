@@ -31,8 +31,8 @@ bool IsOfSave(const std::filesystem::path& path, const std::filesystem::path& fi
     return suffix.find_first_not_of("0123456789", 5) == suffix.npos;
 }
 
-// Bytes of the slot files in a folder and below it, except those of the save whose rank 0 has the
-// file `first`: other ranks may write and replace them meanwhile.
+// Bytes of the slot files in a folder and below it, except files of the save whose rank 0 has the
+// file `first`: other ranks may write and replace these meanwhile.
 int64_t SlotBytesIn(const std::string& folder, const std::string& first) {
     int64_t bytes = 0;
     std::error_code error;
