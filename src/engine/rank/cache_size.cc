@@ -15,7 +15,7 @@
 namespace weft::engine {
 namespace {
 
-// Most of the free memory that the default KV cache takes.
+// Maximum share of the free memory for the default KV cache.
 constexpr double kCacheShare = 0.4;
 // Most of the free memory for all that ranks need.
 constexpr double kMostFull = 0.9;
@@ -80,7 +80,7 @@ Result<bool> SizeCache(Job& job, const EngineOptions& asked, size_t servers) {
     }
     job.ctx = std::min(WholePages(job.ctx, page), hyper.context);
     job.kv_tokens = WholePages(job.kv_tokens, page);
-    if (hyper.encoder) job.chunk = std::max(job.chunk, job.ctx);  // a step takes whole texts
+    if (hyper.encoder) job.chunk = std::max(job.chunk, job.ctx);  // a step has whole texts
     if (job.kv_tokens < job.ctx) {
         return MakeError(ErrorCode::kUsage,
                          "--kv-tokens {}: one sequence of --ctx {} tokens would not fit",

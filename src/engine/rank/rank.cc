@@ -206,7 +206,7 @@ Status Rank::AgreeOnWire(const std::vector<int>& peers) {
     WEFT_TRY(AgreeOnNarrowest("wire", job_.wire, "--allreduce-dtype", wire_));
     if (is_auto(prompt_wire_)) prompt_wire_ = job_.prompt_wire;
     const bool chooses = is_auto(prompt_wire_);
-    // A type that the user chose for all rows is also that of prompts.
+    // A type that the user chose for all rows also applies to prompts.
     if (chooses) prompt_wire_ = is_auto(job_.wire) ? std::max(wire_, choice.prompts) : wire_;
     WEFT_TRY(AgreeOnNarrowest("prompt wire", job_.prompt_wire, "--prompt-allreduce-dtype",
                               prompt_wire_));
@@ -269,7 +269,7 @@ Status Rank::Load() {
             weights.push_back(static_cast<program::ValueId>(i));
         }
     }
-    // Largest first, so that no thread is left with a large one at the end.
+    // Largest first, so that no thread has a large one at the end.
     std::ranges::stable_sort(weights, std::greater<>{}, [&](program::ValueId id) {
         return program_.value(id).shape.Elements(0, 0);
     });
@@ -644,7 +644,7 @@ Deadline Rank::WaitForRanks(int64_t least_ms) const {
     return Deadline::In(std::max(least_ms, cluster_.timeout_ms()));
 }
 
-// A report that fails costs the report: the job goes on.
+// If a report fails, only the report is lost: the job continues.
 Result<std::vector<RankReport>> Rank::ExchangeReports() {
     auto texts = cluster_.AllGather("report", ReportToJson(Report()), WaitForRanks(kLeastReportMs));
     if (!texts.ok() && texts.error().code != ErrorCode::kUnsupported) return texts.error();

@@ -76,7 +76,7 @@ backend::DeviceOptions OptionsOf(const Job& job, const cluster::Cluster& cluster
     return options;
 }
 
-// How devices with these identities give the same bits.
+// States how devices with these identities give the same bits.
 const char* EqualDevices(std::string_view identity, std::string_view other) {
     return identity.starts_with("cpu-") && other.starts_with("cpu-")
                ? "set WEFT_CPU on the better one"
@@ -401,7 +401,7 @@ bool Rank::Serves(const Job& job) const {
 // may have in another form (paths, devices, wire types) do not matter here.
 Status Rank::AgreeOnLayout() {
     const Job& j = job_;
-    // Ranks of different epochs may have chosen sizes of the cache apart; AgreeOnCache joins them.
+    // Ranks of different epochs may have chosen different sizes; AgreeOnCache unites them.
     const bool sized = j.cache_share == 0;
     const std::string options = fmt::format(
         "{} {} {} {} {} {} {} {} {} {} {} {} {} {}", sized ? j.ctx : 0, sized ? j.kv_tokens : 0,
@@ -620,8 +620,8 @@ Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t fre
     return CheckMemory(freed_bytes);
 }
 
-// All that this rank takes of each memory, with a KV cache of `tokens` tokens. (Flags that take
-// memory belong here: the default cache leaves room for this sum, and the check compares it.)
+// All bytes that this rank needs of each memory, with a KV cache of `tokens` tokens. (Flags that
+// need memory belong here: the default cache leaves space for this sum, and the check compares it.)
 std::vector<cluster::MemoryNeed> Rank::Needs(int64_t tokens) const {
     const backend::MemoryUse use = executable_->memory();
     const ProgramBytes bytes = BytesOf(program_, host_ops_);
@@ -649,7 +649,7 @@ std::string Rank::CacheText() const {
     auto without = Needs(0);
     const auto with = Needs(1);
     [[maybe_unused]] const Status told = cluster_.claims().Claim(without);  // of other jobs
-    // The processor can compute the experts that a GPU has no room for.
+    // The processor can compute the experts that do not fit into a GPU.
     const uint64_t movable =
         host_ops_.fill && without.size() > 1 ? BytesOf(program_, host_ops_).experts : 0;
     std::string text;
@@ -724,8 +724,8 @@ Status Rank::CheckMemory(uint64_t freed_bytes) {
                           : MakeError(fits.error().code, "{}{}", fits.error().message, advice);
 }
 
-// Returns the part of an error about memory that says how fast the job would be with experts on the
-// drive. Returns "" if the model has no experts or the job already leaves them on the drive.
+// Returns the part of an error about memory that states the job's speed with experts on the drive.
+// Returns "" if the model has no experts or the job already leaves them on the drive.
 std::string Rank::DriveAdvice() const {
     if (hyper_.moe.experts == 0 || job_.weights_on_drive || job_.feed) return "";
     const program::HostOps all{program::HostOps::kAllLayers, 0};

@@ -90,7 +90,7 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Start(
 }
 
 StepRunner::~StepRunner() {
-    // After an error the cluster has its verdict; otherwise this tells the ranks to end.
+    // After an error the cluster has its verdict; otherwise this message ends the ranks.
     if (!over_) [[maybe_unused]]
         auto ignored = Finish();
     rank_.reset();

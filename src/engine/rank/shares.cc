@@ -12,8 +12,8 @@ namespace {
 
 using program::ValueId;
 
-// Sides of the square matrices, which all weight types support, and the side if no piece is asked
-// for. All matrices together are larger than any cache.
+// Sides of the square matrices, which all weight types support, and the side if no piece is
+// requested. All matrices together are larger than any cache.
 constexpr int64_t kLeastSide = 1024, kSide = 4096, kSideStep = 256;
 constexpr int64_t kMeasuredBytes = 96 << 20;
 // For a GPU, whose caches are larger and whose steps start slowly; at most this share of its free
@@ -86,7 +86,7 @@ std::function<Status()> PieceOf(backend::Executable& executable, size_t count) {
     };
 }
 
-// Moves what exceeds the room of a rank to the others, in proportion to their speeds.
+// Moves the part that exceeds a rank's memory to the others, in proportion to their speeds.
 std::vector<double> WithinSpace(std::vector<double> shares, std::span<const RankSpeed> units,
                                 uint64_t model_bytes) {
     const auto most = [&](size_t i) {
@@ -132,7 +132,7 @@ RankSpeed StageSpeed(std::span<const RankSpeed> ranks) {
 
 }  // namespace
 
-// (DTypeOfName knows only types of files, not those made at load.)
+// (DTypeOfName has only types of files, not types made at load.)
 DType MeasuredType(std::string_view main_type) {
     const auto* const type = std::ranges::find(kDTypes, main_type, &DTypeInfo::name);
     return type == kDTypes.end() ? DType::kF16 : type->dtype;

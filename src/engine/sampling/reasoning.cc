@@ -53,7 +53,7 @@ void ReasoningTrack::Take(int32_t token, std::string_view text, bool constrained
     if (place_ != Place::kAfter) Search(text, ends);
 }
 
-// (Only tokens are markers: a thought may quote a whole head in letters.)
+// (Only tokens are markers: a thought may quote a whole head as text.)
 void ReasoningTrack::SearchHeads(int32_t token, std::string_view text) {
     const bool begins = std::ranges::find(asked_.head_tokens, token) != asked_.head_tokens.end();
     if (begins) tail_.clear();

@@ -79,7 +79,7 @@ Result<int32_t> Sampler::Sample(const LogitsRow& logits, const SampleContext& co
     return takes_best() ? BestLeft() : Draw(Uniform());
 }
 
-// The best token that is left; among equal ones, the lowest id.
+// The most likely remaining token; among equal ones, the lowest id.
 int32_t Sampler::BestLeft() const {
     size_t best = 0;
     for (size_t i = 1; i < values_.size(); ++i) {
@@ -131,7 +131,7 @@ void Sampler::Want(bool masked, backend::WantedRows& wanted) const {
     wanted.whole = wanted.whole || top == 0;
 }
 
-// Applies bias, forbidden tokens and penalties to adjusted_, the logits. Errors: those of Forbid.
+// Applies bias, forbidden tokens and penalties to adjusted_, the logits. Errors: as Forbid.
 Status Sampler::Adjust(const SampleContext& context) {
     for (const auto& [id, bias] : options_.bias) {
         if (id >= 0 && static_cast<size_t>(id) < adjusted_.size()) {
@@ -145,7 +145,7 @@ Status Sampler::Adjust(const SampleContext& context) {
     return {};
 }
 
-// Sets the logits of forbidden tokens to -inf. Errors: kUnsupported: no token is left.
+// Sets the logits of forbidden tokens to -inf. Errors: kUnsupported: no token remains.
 Status Sampler::Forbid(const SampleContext& context) {
     for (const std::span<const uint32_t> allowed :
          {context.allowed, std::span<const uint32_t>(options_.allowed)}) {

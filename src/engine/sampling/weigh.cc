@@ -14,8 +14,8 @@ constexpr size_t kLanes = 8;
 // The least exponent. 2^n is 0 for it, because n = -127 has the bits of 0.
 constexpr float kLeast = -88;
 
-// exp(x) for x in [kLeast, 0]: 2^n exp(r), where |r| <= log(2) / 2. The polynomial's coefficients
-// are those of the Cephes library (Moshier 1992).
+// exp(x) for x in [kLeast, 0]: 2^n exp(r), where |r| <= log(2) / 2. The polynomial has the
+// coefficients of the Cephes library (Moshier 1992).
 [[gnu::always_inline]] inline float Exp(float x) {
     constexpr float kRounding = 0x1.8p23f;  // x + kRounding rounds to an integer
     const float shifted = x * 1.44269504f + kRounding;
@@ -71,7 +71,7 @@ SetFunction FastestSet() {
     return SetBlockNarrow;
 }
 
-// Calls see(i) for each value that is wanted, ascending. Few are.
+// Calls see(i) for each requested value, ascending. There are few.
 template <typename Wanted, typename See>
 void ForEachWanted(std::span<const float> values, const Wanted& wanted, const See& see) {
     constexpr size_t kStep = 32;
@@ -156,7 +156,7 @@ void TopPCut::Set(std::span<const float> values, const Weights& weights, double 
     CutBucket(left);
 }
 
-// Finds the cut among bucket_. wanted: the sum of weights that the bucket must give.
+// Finds the cut among bucket_. wanted: the sum of weights that the bucket must contribute.
 void TopPCut::CutBucket(double wanted) {
     std::ranges::sort(bucket_, std::greater<>{}, &Entry::value);
     least_ = -std::numeric_limits<float>::infinity();

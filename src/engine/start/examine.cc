@@ -30,7 +30,7 @@ class Prospect final : public cluster::Cluster {
             shares_host_ |= rank != request.rank && host(rank).boot_id == own.boot_id;
         }
     }
-    // Whether another rank is on this host; it would give back a part of its share.
+    // Whether another rank is on this host; it would release a part of its share.
     bool shares_host() const { return shares_host_; }
 
     int rank() const override { return request_.rank; }

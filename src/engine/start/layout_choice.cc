@@ -16,7 +16,7 @@ constexpr int64_t kUsualAnswer = 512;
 constexpr int64_t kSumsOfALayer = 2;
 
 // A token reads all weights except the rows of the embedding table (unless it is also the output
-// matrix), and of the experts only those of its route.
+// matrix), and of the experts only the experts of its route.
 double TokenBytes(const model_files::ModelSource& source, const model::Hyper& hyper) {
     const bool own_output = source.FindTensor("output.weight") != nullptr;
     const double used = hyper.moe.experts > 0 ? static_cast<double>(hyper.moe.used) /
@@ -96,7 +96,7 @@ uint64_t WindowsBytes(const model::Layout& layout, int rank, bool local) {
     const int beside = local ? ranks : 1;
     if (ranks == 1) return 0;
     if (pp == 1 || ranks == 2) return cluster::WindowsBytes(ranks - 1, ranks - 1, beside);
-    // As in LinksOf: tensor ranks, the neighbors in other stages, and the answers' way to rank 0.
+    // As in LinksOf: tensor ranks, the neighbors in other stages, and the answers' route to rank 0.
     const bool answers = pp > 2 && (rank == 0 || rank == ranks - tp);
     const int links = tp - 1 + (rank >= tp) + (rank + tp < ranks) + answers;
     return cluster::WindowsBytes(links, tp - 1 + (pp > 2 ? 2 : 1), beside);

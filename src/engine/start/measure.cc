@@ -54,12 +54,12 @@ Status CheckTokens(StepRunner& runner, std::span<const int32_t> tokens) {
 // Sequences with equally many rows, each on its own pages.
 class Rows {
   public:
-    // ask: for each row with logits.
+    // ask: the request for each row with logits.
     Rows(StepRunner& runner, int64_t seqs, const RowRequest& ask = {})
         : runner_(runner), seqs_(seqs), ask_(ask) {}
 
-    // Runs the next rows of each sequence, the first at `position`: first those of sequence 0, then
-    // of 1, ... The last `outputs` rows of each have logits. narrow: see
+    // Runs the next rows of each sequence, the first at `position`: first the rows of sequence 0,
+    // then of 1, ... The last `outputs` rows of each have logits. narrow: see
     // StepData::Sequence::prompt_rows.
     Status Run(std::span<const int32_t> tokens, int64_t position, int64_t outputs,
                bool narrow = false) {

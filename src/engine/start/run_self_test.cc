@@ -67,7 +67,7 @@ std::string Rank::SelfTestPath(const std::string& model, const std::string& iden
         fmt::format("{}-{}-{}-{}{}", model, WEFT_VERSION, identity, KvTypesOf(job_).Name(), what));
 }
 
-// Record of one rank alone on this rank's device, or else on that of another stage.
+// Record of one rank alone on this rank's device, or else on another stage's device.
 Result<Rank::DeviceRecord> Rank::FindRecord(const std::string& model) const {
     for (size_t rank = 0; rank < identities_.size(); ++rank) {
         const std::string path = SelfTestPath(model, identities_[rank]);
@@ -147,7 +147,7 @@ Status Rank::LeaveRecord(const std::string& path, int64_t tokens) {
 }
 
 // Largest difference of an op of this rank to the record. After an unlike stage, rounding may
-// choose other experts; for mixtures of experts only the logits are compared there.
+// choose other experts; for mixtures of experts only the logits are compared after it.
 double Rank::OpTolerance(const DeviceRecord& record) const {
     const bool same = !IsUnlike(shard_.stage, record) && shard_.layout.tp == 1;
     if (same) return ToleranceOf(program_, wire_, false);

@@ -66,7 +66,7 @@ Status Rank::WarmUp() {
     if (!job_.warm_up || job_.weights_on_drive) return {};
     const backend::DeviceInfo& device = device_->info();
     const bool needs = device.submits && !device.uses_host_cores && !warm_;
-    // Where a processor computes layers or experts, long steps would take minutes.
+    // If a processor computes layers or experts, long steps would take minutes.
     const bool slow = device.uses_host_cores || host_ops_.any();
     const std::string mine = fmt::format("{}{}", needs ? "+" : "-", slow ? "slow" : "");
     WEFT_ASSIGN(const std::vector<std::string> all,
