@@ -14,7 +14,7 @@ namespace weft::fleet {
 namespace {
 
 constexpr int64_t kAskOneMs = 500;
-constexpr size_t kMostRequested = 32;  // hosts that are asked at the same time
+constexpr size_t kMostRequested = 32;  // hosts that are queried at the same time
 constexpr size_t kMostReached = 4096;
 
 }  // namespace
@@ -30,7 +30,7 @@ Reach ReachBeyond(const std::vector<FoundHost>& known, const std::string& own_na
         reach.cables.insert({host.name, own_name});
     }
     std::atomic<size_t> unasked = 0;
-    // Each round asks the hosts that the last one found.
+    // Each round queries the hosts that the last round found.
     for (size_t begin = 0; begin < all.size() && !deadline.expired();) {
         const size_t end = all.size(), count = end - begin;
         std::vector<std::optional<cluster::PlaceAnswer>> answers(end);

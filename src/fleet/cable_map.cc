@@ -91,7 +91,7 @@ bool HasEntry(const std::string& interface, const char* name) {
 }
 
 // Keeps the interfaces that may lead to hosts, at most kMostWires: cards before bridges and
-// tunnels, of which a container host has hundreds. A bridge hears what arrives at its ports.
+// tunnels, of which a container host has hundreds. A bridge receives all packets of its ports.
 void KeepLeading(std::vector<Wire>& wires) {
     std::erase_if(wires, [](const Wire& wire) {
         return HasEntry(wire.name, "brport") || HasEntry(wire.name, "bonding_slave");
@@ -163,7 +163,7 @@ Result<DiscoverySocket> DiscoverySocket::Open() {
     const auto set = [&](int level, int option, const int& value) {
         return ::setsockopt(fd.get(), level, option, &value, sizeof value) == 0;
     };
-    // `weft up` and asking commands share the port; they don't hear each other's datagrams.
+    // `weft up` and querying commands share the port; they don't receive each other's datagrams.
     const bool ready = set(SOL_SOCKET, SO_REUSEADDR, on) && set(IPPROTO_IPV6, IPV6_V6ONLY, on) &&
                        set(IPPROTO_IPV6, IPV6_RECVPKTINFO, on) &&
                        set(IPPROTO_IPV6, IPV6_MULTICAST_LOOP, off);
@@ -183,7 +183,7 @@ void DiscoverySocket::Join(std::vector<Wire>& wires) {
     std::vector<std::pair<std::string, int>> there;
     for (const Wire& wire : wires) there.emplace_back(wire.name, wire.index);
     std::erase_if(joined_, [&](const auto& each) {
-        return std::ranges::find(there, each) == there.end();  // gone, with its membership
+        return std::ranges::find(there, each) == there.end();  // it disappeared
     });
     for (Wire& wire : wires) {
         const std::pair<std::string, int> key(wire.name, wire.index);

@@ -32,7 +32,7 @@ constexpr size_t kMostFileHosts = 256;
 constexpr size_t kMostValue = 200;
 constexpr off_t kLeastKey = 16;  // bytes; a shorter file is not a key (cluster/join/handshake.h)
 
-// For names of hosts and clusters, which become command-line words and file names.
+// Checks names of hosts and clusters, which become command-line words and file names.
 bool IsPlainWord(std::string_view text, std::string_view more) {
     const auto good = [&](char letter) {
         return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||

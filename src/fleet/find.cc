@@ -147,8 +147,8 @@ Result<Hearing> QueryHosts(const std::string& cluster, const ClusterFile& file,
     return discovery->Await([](const Hearing&) { return false; }, Deadline::In(kAskMs));
 }
 
-// Adds the hosts that only others hear: those that `file` lists, or all of them. Without a list,
-// puts the hosts into an order for a pipeline if some are on no cable of this host.
+// Adds the hosts that only other hosts find: hosts that `file` lists, or all of them. Without a
+// list, puts the hosts into an order for a pipeline if some are on no cable of this host.
 static void AddHostsBeyond(const ClusterFile& file, const Bytes& key, const Hearing& hearing,
                            Chosen& chosen) {
     if (!file.hosts.empty() && chosen.missing.empty()) return;
@@ -199,15 +199,15 @@ Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& 
             for (const Peer& peer : hearing.peers) ways += peer.heard.size();
             if (ways != seen) changed_ns = NowNs();
             seen = ways;
-            // All hosts of the file; or without a list, those that answer until no new one comes
-            // for a while.
+            // All hosts of the file; or without a list, hosts that answer until no new one does for
+            // a while.
             const bool all = chosen.missing.empty() && !chosen.hosts.empty();
             const int64_t quiet_ms = (NowNs() - changed_ns) / kNsPerMs;
             return all && quiet_ms >= (file.hosts.empty() ? kAskMs / 2 : kSettleMs);
         };
         const int64_t most_ms = wait_ms > 0 ? wait_ms : kAskMs;
         const Deadline deadline = Deadline::In(most_ms);
-        // (Hosts beyond the neighbors have to be asked for again and again.)
+        // (Hosts beyond the neighbors must be queried again and again.)
         const int64_t look_ms = beyond && !file.hosts.empty() ? kAskMs : most_ms;
         do {
             const int64_t left_ms = std::min(look_ms, deadline.left_ms());

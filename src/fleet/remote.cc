@@ -116,7 +116,7 @@ exit 1
 )sh";
 
 // Needs token and kHere. Deletes the key with the last host of this home folder: an added host left
-// a file there, the asking host left the token.
+// a file there, the requesting host left the token.
 constexpr const char* kStop = R"sh(end_processes
 rm -f "$state/up-$own.pid"
 end_unit "weft-up-$own"

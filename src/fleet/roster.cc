@@ -37,7 +37,7 @@ size_t Roster::CountOn(const std::string& interface) const {
     return found == nonces_.end() ? 0 : found->second.heard;
 }
 
-// How long an echo of this host counts. The sender hears about as many hosts as this one.
+// How long an echo of this host counts. The sender finds about as many hosts as this one.
 int64_t Roster::EchoMs(const std::string& interface) const {
     const size_t turn = (CountOn(interface) + kMostEchoes - 1) / kMostEchoes;
     return kLostMs + 3 * kBeaconMs * static_cast<int64_t>(std::max<size_t>(turn, 1) - 1);
