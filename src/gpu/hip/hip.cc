@@ -80,8 +80,8 @@ constexpr uint32_t kInvocations = 1024, kSharedBytes = 64 << 10;
 constexpr std::array<uint32_t, 3> kGroups = {~0u / kInvocations, 65'535, 65'535};
 
 // Architectures that kernels are compiled for: a name's beginning, its subgroup size, whether its
-// matrix units have the shape that kernels use, and the first version of HIP whose compiler knows
-// it. (An older compiler ends the process.)
+// matrix units have the shape that kernels use, and the first version of HIP whose compiler
+// supports it. (An older compiler ends the process.)
 struct Family {
     std::string_view prefix;
     uint32_t subgroup;

@@ -2,9 +2,9 @@
 // graph. The stream runs them in order, so a barrier needs no call.
 //
 // A driver's queue has a bound (CUDA: some 1,024 launches), and a launch into a full queue blocks.
-// A submission whose first kernel waits for the host must not do that, since the thread that blocks
-// is the one that answers the kernel. A graph takes one place. It also takes less of the host's
-// time per launch, but its creation takes more, so a recording becomes a graph when it is submitted
+// A submission whose first kernel waits for the host must not do that, since the blocked thread is
+// the one that answers the kernel. A graph takes one entry. It also takes less of the host's time
+// per launch, but its creation takes more, so a recording becomes a graph when it is submitted
 // again, or does not fit into the queue.
 #include <algorithm>
 #include <cstring>
@@ -15,7 +15,7 @@
 namespace weft::gpu::native {
 namespace {
 
-constexpr int kDefaultKind = 4;  // hipMemcpyDefault: the driver knows from the addresses
+constexpr int kDefaultKind = 4;  // hipMemcpyDefault: the driver decides by the addresses
 constexpr int kRelaxed = 2;      // a capture that does not restrict calls of other threads
 constexpr size_t kMostQueued = 512;
 

@@ -1,6 +1,5 @@
-// Compiles the text of kernels by nvrtc or hiprtc. Compiled kernels are kept in files named by a
-// hash of all that they depend on: text, options, architecture, and the versions of compiler and
-// driver.
+// Compiles the text of kernels by nvrtc or hiprtc. Compiled kernels are stored in files named by a
+// hash of all their inputs: text, options, architecture, and the versions of compiler and driver.
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,8 +50,8 @@ Status Compiler::Open() {
     return {};
 }
 
-// Processes that start at the same time begin at other kernels, and find those of each other in the
-// folder.
+// Processes that start at the same time begin with different kernels, and find each other's kernels
+// in the folder.
 void Compiler::LoadAll() {
     const std::vector<Waiting*> all = std::exchange(waiting_, {});
     const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
@@ -79,7 +78,7 @@ void Compiler::Tell(size_t done, size_t count) {
     int64_t told_ns = told_ns_;
     const int64_t now_ns = NowNs();
     if (compiled_ == 0 || now_ns - told_ns < kTellNs) return;
-    if (!told_ns_.compare_exchange_strong(told_ns, now_ns)) return;  // another thread tells
+    if (!told_ns_.compare_exchange_strong(told_ns, now_ns)) return;  // another thread logs
     Log(LogLevel::kInfo, "{}: {} of {} kernels are compiled", core_.Who(), done, count);
 }
 

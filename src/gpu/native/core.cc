@@ -12,7 +12,7 @@ namespace weft::gpu::native {
 namespace {
 
 constexpr int64_t kSettleMs = 60'000;
-// After so many failed queries in a row (a tenth of a second), the driver answers none any more:
+// After so many failed queries in a row (a tenth of a second), the driver answers no more queries:
 // the process ends, or the context is destroyed.
 constexpr int kMostFailures = 1000;
 constexpr unsigned kNoTiming = 2, kNonBlocking = 1;

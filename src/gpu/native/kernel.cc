@@ -34,7 +34,7 @@ class KernelOfCore : public Kernel, public Compiler::Waiting {
 
   private:
     Status LoadFitting();
-    // option: one more of the compiler's; null: none.
+    // option: an additional compiler option; null: none.
     Status LoadWith(const char* option);
     std::shared_ptr<Core> core_;
     std::shared_ptr<Compiler> compiler_;

@@ -13,7 +13,7 @@ Result<void*> Open(const char* library) {
 }
 
 // The error if none of the libraries can be used. An installed version may be broken, so `why` has
-// each one's reason.
+// the reason for each.
 Error NoneOf(const Interface& interface, const char* first, const std::string& why,
              const char* packages) {
     return MakeError(ErrorCode::kUnsupported, "{}: {} can't be used ({}). {}",
@@ -35,7 +35,7 @@ Result<void*> OpenFirst(const Interface& interface) {
 }
 
 // Sets `call` to the function `name`. Returns the name if it is missing, else null. A null name
-// stands for a function that the interface lacks.
+// means a function that the interface lacks.
 template <typename T>
 const char* Find(void* library, const char* name, T*& call) {
     if (name == nullptr) return nullptr;

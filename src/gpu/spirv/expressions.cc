@@ -161,7 +161,7 @@ std::string Expressions::Each(std::string_view format, const Instruction& from) 
     return fmt::format("{}{{{{{}}}}}", TypeName(from.type), text);
 }
 
-// A component of the result. A dot product of bytes takes the number to which it is added:
+// A component of the result. A dot product of bytes includes the number to which it is added:
 // compilers do not join the two, and reorder the sums, so that all products of an unrolled loop
 // live at once.
 std::string Expressions::Term(std::string_view format, const Instruction& from, uint32_t lane) {

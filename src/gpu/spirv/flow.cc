@@ -178,7 +178,7 @@ class Flow {
         }
         if (args[1] == args[2]) return Go(block, args[1], end);
         const std::string condition = expressions_.Value(args[0]);
-        // One side leaves: the other one goes on behind the if.
+        // One branch leaves: the other one continues behind the if.
         for (const int leaves : {1, 2}) {
             if (Merge(block, Op::kSelectionMerge) != nullptr || !IsExit(args[leaves])) continue;
             text_ += fmt::format("if ({}({})) {{\n", leaves == 1 ? "" : "!", condition);

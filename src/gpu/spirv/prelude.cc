@@ -142,7 +142,7 @@ template <int scope> FN void barrier() {
 }
 )text";
 
-// Lanes are those of one-dimensional workgroups. Reductions of a workgroup that is smaller than a
+// Lanes belong to one-dimensional workgroups. Reductions of a workgroup that is smaller than a
 // subgroup leave out the lanes that do not exist.
 constexpr std::string_view kSubgroups = R"text(
 FN u32 lane() { return threadIdx.x % kSubgroup; }

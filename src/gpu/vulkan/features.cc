@@ -38,8 +38,8 @@ constexpr std::pair<VkBool32 VkPhysicalDeviceVulkan12Features::*, const char*> k
      "vulkanMemoryModelDeviceScope"},
 };
 
-// Sizes of matrix units, best first. The last two are those of Intel's Xe2 and of lavapipe. (Not
-// 8 x 8 x 16: Intel's driver also reports it for GPUs without matrix units.)
+// Sizes of matrix units, best first. The last two are the sizes of Intel's Xe2 and of lavapipe.
+// (Not 8 x 8 x 16: Intel's driver also reports it for GPUs without matrix units.)
 constexpr MatrixUnit kMatrixUnits[] = {
     {16, 16, 16},
 #ifdef WEFT_SMALL_MATRIX_UNITS

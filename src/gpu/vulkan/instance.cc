@@ -9,7 +9,7 @@ namespace weft::gpu {
 namespace {
 
 constexpr const char* kLayer = "VK_LAYER_KHRONOS_validation";
-constexpr size_t kMostMessages = 64;  // kept at most
+constexpr size_t kMostMessages = 64;  // maximum that is stored
 constexpr std::string_view kWho = "Vulkan";
 
 VKAPI_ATTR VkBool32 VKAPI_CALL OnMessage(VkDebugUtilsMessageSeverityFlagBitsEXT,
