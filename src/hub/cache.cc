@@ -43,8 +43,8 @@ std::string RepoName(const RepoSpec& spec) {
     return (spec.is_dataset ? "datasets--" : "models--") + spec.owner + "--" + spec.name;
 }
 
-// How far unfinished downloads of one content are, ours and other programs': the disk space that
-// they use, and the time of their latest change.
+// The progress of unfinished downloads of one content, Weft's and other programs': the disk space
+// that they use, and the time of their latest change.
 std::pair<uint64_t, int64_t> PartialState(const std::string& repo_folder, const RepoFile& file) {
     uint64_t bytes = 0;
     int64_t changed_ns = 0;
@@ -79,7 +79,7 @@ Result<std::string> CommitOf(const std::string& folder, const RepoSpec& spec,
                      Shown(*text));
 }
 
-// The error if no file matches the spec; says which files there are.
+// The error if no file matches the spec; lists the existing files.
 Error NotAmong(const std::vector<RepoFile>& files, const std::string& snapshot,
                const RepoSpec& spec) {
     std::string others;
@@ -95,8 +95,8 @@ Error NotAmong(const std::vector<RepoFile>& files, const std::string& snapshot,
     return NotCached(spec, "not in the cache folder " + snapshot + found + others);
 }
 
-// Other snapshots than that of `commit` that may belong to the revision, the newest first: no ref
-// names them. A revision that is a commit has none.
+// Snapshots other than `commit`'s that may belong to the revision, the newest first: no ref names
+// them. A revision that is a commit has no others.
 std::vector<std::string> OlderCommits(const std::string& folder, const RepoSpec& spec,
                                       const std::string& commit) {
     if (IsCommit(spec.revision)) return {};

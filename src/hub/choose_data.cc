@@ -39,7 +39,7 @@ Files Filtered(const Files& files, const auto& is) {
 
 using Parts = std::span<const std::string_view>;
 
-// (Only the last `**` takes another folder when a name does not match.)
+// (Only the last `**` tries another folder when a name does not match.)
 bool MatchParts(Parts path, Parts pattern) {
     size_t at = 0, next = 0, taken = 0, behind_stars = std::string::npos;
     while (at < path.size()) {

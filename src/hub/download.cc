@@ -372,7 +372,7 @@ class Job {
         return true;
     }
 
-    // The URL to request: the Hub's, or the one that its last redirect gave.
+    // The URL to request: the Hub's, or the target of its last redirect.
     std::string CurrentUrl(bool& direct) {
         const std::lock_guard lock(mutex_);
         direct = !direct_url_.empty();
@@ -535,7 +535,7 @@ Status Job::Fetch(Connection& connection, ByteRange piece) {
             outcome.may_retry = true;
         }
         lock.lock();
-        // From a server without ranges, the first bytes come again with each attempt and don't
+        // From a server without ranges, the first bytes arrive again with each attempt and don't
         // count.
         const bool gained = whole ? note_.done.bytes() > before : piece.begin > begin;
         failures = gained ? 1 : failures + 1;

@@ -302,7 +302,7 @@ class Connection::Impl {
         return code;
     }
 
-    // Resets the response, but keeps what an earlier redirect said about the file.
+    // Resets the response, but keeps the facts about the file from an earlier redirect.
     void ResetResponse(int status, std::string url) {
         Response fresh;
         fresh.status = status;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kMostPages = 1000;
 constexpr uint64_t kMostShardIndexBytes = 64 << 20;
-// Limits the rounds of a shard's plan. Only a guard: each round asks for missing bytes.
+// Limits the rounds of a shard's plan. Only a guard: each round requests missing bytes.
 constexpr int kMostRounds = 32;
 
 std::string_view KindOf(const RepoSpec& spec) {
@@ -121,8 +121,8 @@ class Puller {
         return {};
     }
 
-    // First downloads files other than weights, and the heads of weight files; then what the plan
-    // asks for.
+    // First downloads files other than weights, and the heads of weight files; then the plan's
+    // ranges.
     Status BringShard(const std::vector<RepoFile>& files) {
         std::vector<RepoFile> others, weights;
         for (const RepoFile& file : files) {
@@ -348,7 +348,7 @@ Result<std::string> FindCachedSplit(const Config& config, const RepoSpec& spec) 
     return files.front().substr(0, files.front().find('/', commit));
 }
 
-// Returns the complete model in the cache folder, or an error that says that no network is used.
+// Returns the complete model in the cache folder, or an error that states that no network is used.
 Result<Pulled> Offline(const Config& config, const RepoSpec& spec) {
     std::string older;
     auto found = spec.is_dataset ? FindCachedSplit(config, spec) : FindCached(config, spec, &older);

@@ -81,7 +81,7 @@ class Removal {
         return is_shard ? shard : fs::path(SnapshotPath(folder_, model_.commit));
     }
 
-    // The last model of a snapshot takes all other files with it: settings, licenses, images.
+    // With the last model of a snapshot, all other files are removed: settings, licenses, images.
     static void AddRest(const fs::path& snapshot, std::vector<fs::path>& links) {
         std::vector<RepoFile> rest;
         for (const RepoFile& file : FilesIn(snapshot.string())) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostName = 96;
 constexpr size_t kMostPath = 1024;
-constexpr size_t kMostComponent = 240;  // leaves room for a suffix within the 255 of Linux
+constexpr size_t kMostComponent = 240;  // allows a suffix within the 255 bytes of Linux
 constexpr size_t kMostToken = 4096;
 
 bool IsNameLetter(char c) {
