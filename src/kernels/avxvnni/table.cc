@@ -1,6 +1,6 @@
 // The kernel table of AVX-VNNI: the table of AVX2, with other products of quantized weights. Only
 // the files of vector/ that multiply bytes are compiled for this set (cmake/kernels.cmake); the
-// function that they need from another file is that of AVX2.
+// function that they need from another file is AVX2's.
 #include "kernels/vector/set.h"
 
 namespace weft::kernels {

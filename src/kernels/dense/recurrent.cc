@@ -168,7 +168,7 @@ class DeltaHead {
         }
     }
 
-    // From the gradient of the state after a row, makes those of the row and of the state before.
+    // From the state's gradient after a row, computes the row's and the previous state's.
     void Back(int64_t row, const float* before) {
         MakeChange(row, before);
         const int64_t cell = Cell(row), at = KeyAt(row);

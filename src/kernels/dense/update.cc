@@ -17,8 +17,8 @@ const std::byte* ElementAt(const void* x, Element type, int64_t i) {
     return static_cast<const std::byte*>(x) + i * ElementBytes(type);
 }
 
-// Elements from `begin` on as floats, as many as `room` holds: in place if they are float32,
-// otherwise in `room`.
+// Elements from `begin` on as floats, as many as `room` holds: in place if they are float32, else
+// converted into `room`.
 const float* AsFloats(const void* x, Element type, int64_t begin, std::span<float> room) {
     if (type == Element::kF32) return static_cast<const float*>(x) + begin;
     WidenRow(type == Element::kF16 ? DType::kF16 : DType::kBF16, ElementAt(x, type, begin), room);

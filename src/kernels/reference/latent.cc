@@ -15,7 +15,7 @@ float DotOf(const float* a, const float* b, int64_t count) {
     return sum;
 }
 
-// One head of one row over positions [0, keys), or those of a list.
+// One head of one row over positions [0, keys), or the positions of a list.
 void OneQuery(const LatentAttentionArgs& args, const Sequence& sequence, int64_t keys,
               const int32_t* list, const float* latent, const float* key, const float* sink,
               float* out) {

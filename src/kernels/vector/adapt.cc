@@ -56,7 +56,7 @@ class AdaptTiles {
     }
 
   private:
-    // Calls work<kMost> while enough rows are left, then with half as many rows, and so on.
+    // Calls work<kMost> while enough rows remain, then with half as many rows, and so on.
     template <int kMost, typename Work>
     static void InBlocks(Places rows, const Work& work) {
         while (rows.size() >= kMost) {
@@ -142,7 +142,7 @@ class AdaptTiles {
         }
     }
 
-    // Multiplies columns [begin, end) of x by those of the strip: chain c adds columns begin + c +
+    // Multiplies columns [begin, end) of x by the strip's columns: chain c adds columns begin + c +
     // 4 i.
     template <int kRows, bool kBF16>
     static void Sum(const std::byte* strip, const float* const (&x)[kRows], int64_t begin,
@@ -238,7 +238,7 @@ class AdaptTiles {
         if (pair.shift != nullptr) Shift(args, pair.shift, places, share);
     }
 
-    // The sums of all chunks of some rows: [rank] of each.
+    // The sums of all chunks of some rows: [rank] for each row.
     template <int kRows, typename T>
     static void TakeSums(const AdaptUpArgs& args, int64_t rank, Places rows, const T* all,
                          const T* (&u)[kRows]) {

@@ -3,9 +3,9 @@
 // A block of up to 96 queries that share a KV head goes over the keys tile by tile, with the online
 // softmax of flash attention (Dao et al. 2022): scores of the tile, the new maximum, weights by
 // exp2 (the query is scaled by log2 e beforehand), values. If many queries share a tile, it is
-// converted to floats once. A few queries read the cache directly, decoding its blocks where they
-// are multiplied, and their KV heads alternate tile by tile, so that pages are read in address
-// order. Keys and values may have different types.
+// converted to floats once. A few queries read the cache directly, decoding its blocks as they are
+// multiplied, and their KV heads alternate tile by tile, so that pages are read in address order.
+// Keys and values may have different types.
 //
 // A query's bits depend only on that query: tiles begin at multiples of 64 positions regardless of
 // the step, a score is one chain of FMAs over dims, an output one chain over keys, and masked keys
@@ -49,7 +49,7 @@ struct SingleRows {
     // A tile that is read from the cache comes from memory; converted tiles are in the core's
     // caches. (Float32 caches are for reference runs.)
     static constexpr bool kPrefetch = dtype != DType::kF32;
-    // `rows` rows are left.
+    // `rows` rows remain.
     static Float Load(const std::byte* from, int64_t /*stride*/ = 0, int64_t /*rows*/ = 1) {
         if constexpr (dtype == DType::kF32) return Simd::Load(reinterpret_cast<const float*>(from));
         if constexpr (dtype == DType::kF16) return Simd::LoadF16(from);

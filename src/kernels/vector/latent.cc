@@ -53,7 +53,7 @@ class LatentTiles {
     }
 
     // A row that sees no more positions than are chosen attends to all of them, as in Run; for each
-    // other row, blocks do not span rows. A row's bits are the same either way.
+    // other row, blocks do not span rows. A row's bits are the same in both cases.
     void RunChosen(const int32_t* chosen, int64_t top, int part, int parts) {
         for (const Sequence& sequence : args_.sequences) {
             const int64_t dense =

@@ -36,7 +36,7 @@ float PeakOf(const float* x) {
     return std::bit_cast<float>(peak);
 }
 
-// After NaN or infinity, the scale is not finite, so no product with the block is.
+// After NaN or infinity, the scale is not finite, so no product with the block is finite.
 void PrepareBlock(const float* x, ActivationBlock* out) {
     constexpr float kLeastPeak = 4e-37f;  // below, 127 / peak may be infinite
     const float peak = PeakOf(x);

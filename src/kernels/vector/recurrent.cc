@@ -1,5 +1,5 @@
 // The causal convolution, the gated delta rule and SSD, over blocks of kStateColumns columns, which
-// are lanes: no sum goes across lanes, so that all sets give the same bits.
+// are lanes: no sum crosses lanes, so all sets give the same bits.
 //
 // For keys of 128, a block of the delta rule's state is 8 KiB, and stays in L1 while the rows of a
 // sequence are applied to it. Each row reads it twice (for k^T S, then to update it and for q^T S)
