@@ -34,7 +34,7 @@ constexpr size_t kSumDigits = 32, kShortDigits = 16;
 // A later write within one tick of the kernel's clock would leave the times as they are.
 constexpr int64_t kTickNs = 20'000'000;
 constexpr size_t kMostEntries = 1000;  // of the cache
-// A read from which on a log line says what is read: some seconds, from a disk.
+// From this size on, a log line names the file that is read: some seconds, from a disk.
 constexpr uint64_t kLongRead = uint64_t{1} << 30;
 
 // Types of file systems (statfs(2)) that one machine has for itself. Hosts that were cloned from
@@ -111,7 +111,7 @@ Place PlaceOf(const WeightFile& file) {
     return place;
 }
 
-// The stamp under which the sums are kept.
+// The stamp under which the sums are stored.
 FileStamp KeptStamp(const WeightFile& file) {
     FileStamp stamp = file.opened();
     stamp.device = PlaceOf(file).device;
@@ -223,8 +223,8 @@ void WarnOfLongRead(const std::vector<Part>& parts, size_t files, uint64_t all) 
         files == 1 ? "" : fmt::format(" and {} more of its files", files - 1));
 }
 
-// Keeps the sums of each file once it is read, so that a read that is cut short goes on with the
-// next file. Returns the number of bytes that were read.
+// Stores the sums of each file once it is read, so that an interrupted read continues with the next
+// file. Returns the number of bytes that were read.
 Result<uint64_t> ReadParts(const std::vector<Part>& parts, const ReadContentOptions& options) {
     uint64_t all = 0;
     std::map<const WeightFile*, std::atomic<size_t>> left;  // parts
@@ -259,7 +259,7 @@ bool IsPartly(const std::string& sum) {
     return sum.starts_with(kPartly);
 }
 
-// The chunks that differ, of those that are known to both.
+// The chunks that differ, of the chunks that both have.
 std::vector<size_t> OtherChunks(const FileContent& a, const FileContent& b) {
     std::vector<size_t> chunks;
     for (size_t i = 0; i < std::min(a.sums.size(), b.sums.size()); ++i) {

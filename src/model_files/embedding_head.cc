@@ -210,8 +210,8 @@ Result<Config> ReadTransformer(const std::string& folder) {
     return Config(folder);
 }
 
-// Keys of the Transformer module that change a text before the model reads it. positions: the most
-// that the model takes; 0: unknown.
+// Keys of the Transformer module that change a text before the model reads it. positions: the
+// model's maximum; 0: unknown.
 Status ReadCuts(const std::string& folder, int64_t positions, EmbeddingHead& head) {
     WEFT_ASSIGN(const Config transformer, ReadTransformer(folder));
     WEFT_ASSIGN(const bool lower, transformer.BoolOr({"do_lower_case"}, false));

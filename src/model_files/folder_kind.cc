@@ -38,7 +38,7 @@ struct Names {
     }
 };
 
-// left: the number of names that may still be listed.
+// left: how many more names may be listed.
 Names List(const fs::path& folder, size_t& left) {
     Names names;
     std::error_code ignored;

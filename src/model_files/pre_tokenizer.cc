@@ -16,9 +16,9 @@ struct Evidence {
 
 constexpr std::string_view kDeepSeekBegin = "<｜begin▁of▁sentence｜>";
 
-// The first matching line applies. Names are those that llama.cpp's convert_hf_to_gguf.py writes
-// for these models. Control tokens are more reliable than the architecture, since many models use
-// Llama's; the vocabulary size separates models that use another family's tokens.
+// The first matching line applies. Names are the names that llama.cpp's convert_hf_to_gguf.py
+// writes for these models. Control tokens are more reliable than the architecture, since many
+// models use Llama's; the vocabulary size separates models that use another family's tokens.
 constexpr Evidence kEvidence[] = {
     {"smollm3", "", 0, "smaug-bpe"},  // with Llama 3's tokens
     {"afmoe", "", 0, "afmoe"},

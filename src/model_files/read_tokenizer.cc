@@ -21,8 +21,7 @@ std::vector<std::string> Copy(const std::vector<std::string_view>& views) {
 }
 
 // Whether the vocabulary needs a pre-tokenizer, but the file has none. Ollama's converter writes
-// "default" for those that it does not know; unlike llama.cpp's, it stores scores for byte-level
-// BPE.
+// "default" for unknown ones; unlike llama.cpp's, it stores scores for byte-level BPE.
 bool LacksPre(const Metadata& meta) {
     const auto model = meta.StringOr(Key("model"), "");
     const auto pre = meta.StringOr(Key("pre"), "");
@@ -116,8 +115,8 @@ Status ReadIds(const Metadata& meta, tokenizer::TokenizerData& data) {
     return {};
 }
 
-// Files of other converters do not say that the markers of Phi-3's vocabulary take the white space
-// behind them. llama.cpp has this rule, too.
+// Files of other converters do not state that the markers of Phi-3's vocabulary include the white
+// space behind them. llama.cpp has this rule, too.
 void MarkPhi3(tokenizer::TokenizerData& data) {
     constexpr std::string_view kOthers[] = {"<unk>", "<s>", "<|endoftext|>"};
     const bool phi = data.model == "llama" &&

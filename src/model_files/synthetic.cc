@@ -41,7 +41,7 @@ struct Shape {
     Latent latent = {};
 };
 
-// The values are those of the models' config.json.
+// The values come from the models' config.json.
 constexpr std::array<Shape, 12> kShapes = {{
     {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5f, 0, 1e-5f, true},
     {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 5e5f, 32, 1e-5f, true},

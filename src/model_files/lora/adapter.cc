@@ -40,11 +40,11 @@ DType AdapterDType(SafeType type) {
     return type == SafeType::kBF16 ? DType::kBF16 : DType::kF32;
 }
 
-// Where the text model is in a multimodal model's class of transformers, and in most other classes.
+// The path of the text model in transformers' class of a multimodal model, and in most others.
 constexpr std::string_view kText = "model.language_model.", kPlain = "model.";
 constexpr std::string_view kBase = "base_model.model.", kLayers = "model.layers";
 
-// Where the layers are in the class of transformers with which an adapter of this task is loaded.
+// The path of the layers in the class of transformers with which an adapter of this task is loaded.
 Result<hf::LayerPath> TextPath(const ModelSource& source, bool multimodal, AdapterTask task) {
     WEFT_ASSIGN(hf::LayerPath path, hf::LayerPathOf(source));
     if (multimodal) path.before = kText;
@@ -87,8 +87,8 @@ Json TargetsOf(const LoraPlan& plan, bool multimodal, const hf::LayerPath& path)
 }
 
 // Whether PEFT adapts the weight as a parameter. A router is no linear layer in transformers. PEFT
-// takes the name of an expert's module in target_modules for all experts, which transformers 5
-// holds in one tensor, and then leaves out dense MLPs and shared experts with modules of that name.
+// applies the name of an expert's module in target_modules to all experts, which transformers 5
+// holds in one tensor, and then skips dense MLPs and shared experts with modules of that name.
 bool IsParameter(const LoraPlan& plan, const LoraTarget& target) {
     const std::string last = target.module.substr(target.module.rfind('.') + 1);
     return target.tensor.ends_with(".ffn_gate_inp.weight") || plan.of_experts.contains(last);

@@ -16,7 +16,7 @@ using hf::Json;
 // The default next step.
 constexpr std::string_view kMerge =
     "merge it with peft (merge_and_unload(), then save_pretrained()), and use that model";
-// That of keys that LoraUse::kApply allows.
+// The values of keys that LoraUse::kApply allows.
 constexpr std::string_view kWeftMerge =
     "'weft merge MODEL --lora DIR -o OUT' writes a model with it, which you can use";
 

@@ -46,7 +46,7 @@ class FolderTensors final : public ModelSource {
         for (const SafeTensor& tensor : files_.tensors()) Add(tensor);
     }
 
-    // Adds a tensor that the files lack: the caller says from where it is taken.
+    // Adds a tensor that the files lack: the caller states its source.
     void Add(SafeTensor tensor) {
         tensors_.push_back(InfoOf(tensor));
         index_.emplace(tensor.name, saved_.size());

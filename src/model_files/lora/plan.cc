@@ -182,7 +182,7 @@ std::string ModuleInMemory(std::string name) {
 }
 
 std::string WithoutPath(std::string name) {
-    // In classes that generate text, and (the last two) in those of features.
+    // Names in classes that generate text, and (the last two) in classes of features.
     constexpr std::string_view kPaths[] = {"model.language_model.",
                                            "language_model.model.",
                                            "model.decoder.",
@@ -331,7 +331,7 @@ class MergedTargets {
     }
 
     // "model.layers.3.mlp.experts", or ...experts.base_layer if both of its parameters have A and
-    // B: the shapes show which are those of gate and up.
+    // B: the shapes show which tensors belong to gate and up.
     std::vector<LoraTarget> Experts(const AdapterModule& module) const {
         constexpr std::string_view kLayers = "model.layers.";
         std::string_view rest = module.module;
@@ -381,8 +381,8 @@ class MergedTargets {
     const ModelSource& source_;
     const std::vector<hf::ExportTensor>& names_;
     const Matrices& matrices_;
-    // By module. parts_: matrices outside of layers and those of single experts, of which folders
-    // have tens of thousands.
+    // By module. parts_: matrices outside of layers and of single experts; folders have tens of
+    // thousands.
     std::map<std::string, std::vector<LoraTarget>> fused_;
     std::map<std::string, const hf::ExportTensor*> parts_;
 };
@@ -538,8 +538,8 @@ class FilePlanner {
         return {};
     }
 
-    // Each module of the model that the config says was saved. As in PEFT, a name means the modules
-    // whose names end with it, and is ignored if there are none.
+    // Each module of the model that was saved according to the config. As in PEFT, a name means the
+    // modules whose names end with it, and is ignored if there are none.
     Status CheckSaved(const AdapterNames& names) const {
         for (const std::string& saved : config_.saved) {
             // (PEFT lists both names of a score head, of which a class has one.)
