@@ -64,7 +64,7 @@ bool ShareSubnet(const HostAddress& a, const HostAddress& b) {
     return prefix < x.count() && InSubnet(x, y, prefix);
 }
 
-// Whether both are link-local, and one was heard on the other's cable.
+// Whether both are link-local, and one was found on the other's cable.
 bool ShareCable(const HostAddress& a, const HostAddress& b) {
     const auto hears = [](const HostAddress& one, const HostAddress& other) {
         return std::ranges::find(one.neighbours, other.host) != one.neighbours.end();
@@ -167,7 +167,7 @@ Result<std::vector<DataNet>> ParseDataNet(std::string_view words) {
     return nets;
 }
 
-// The addresses that other ranks learn.
+// The addresses that other ranks receive.
 std::vector<HostAddress> Best(std::vector<HostAddress> addresses) {
     if (addresses.size() <= kMostAddresses) return addresses;
     std::ranges::stable_sort(addresses, {}, [](const HostAddress& address) {

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kStreamBytes = 2048;
 constexpr size_t kLine = 64;
 // A line from another cache of the same chip takes up to about 15 ns, and several overlap; a line
-// from a distant one 30 ns or more. The limit is in ticks of a counter of 2 to 4 GHz.
+// from a distant cache 30 ns or more. The limit is in ticks of a counter of 2 to 4 GHz.
 constexpr uint64_t kFarTicksALine = 30;
 // Successive copies that must agree before the method changes.
 constexpr uint32_t kAgree = 3;

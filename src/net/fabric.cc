@@ -39,8 +39,8 @@ constexpr size_t kMostUnknownCallers = 64;
 // All listeners together accept this many connections per turn; each accepts at least one.
 constexpr size_t kAcceptsATurn = 16;
 constexpr int64_t kPollMs = 50;
-// Time limit to connect by a way, in the first round: the system sends a lost packet again after a
-// second.
+// Time limit for a connection over one route, in the first round: the system sends a lost packet
+// again after a second.
 constexpr int64_t kWayMs = 1300;
 // Dialed ranks give up this much later than dialing ranks.
 constexpr int64_t kDiallersFirstMs = 500;
@@ -95,7 +95,7 @@ struct Dialling {
     std::vector<size_t> silent{};  // ways to try again
     std::string tried{};           // failed ways, and why
     bool runs = false;             // a thread dials
-    bool connected = false;        // some way led to a listener
+    bool connected = false;        // some route led to a listener
 };
 
 class Builder final : public FabricBuilder {
@@ -159,8 +159,8 @@ class Builder final : public FabricBuilder {
     };
     std::vector<TcpListener> tcp_listeners_;
     std::string exhausted_;  // why this rank could not accept a connection; "": it could
-    // Dials run on threads of their own (diallers_), because a dead way takes seconds. While
-    // `runs`, only the dialing thread uses next_way and silent.
+    // Dials run on separate threads (diallers_), because a dead route takes seconds. While `runs`,
+    // only the dialing thread uses next_way and silent.
     std::vector<Dialling> dialling_;  // by peer
     std::vector<std::thread> diallers_;
     std::mutex mutex_;  // guards dialled_ and Dialling::tried
@@ -227,7 +227,7 @@ Status Builder::Open() {
     return {};
 }
 
-// Listens for ranks that share memory with this one. Where the system has no memory for that, these
+// Listens for ranks that share memory with this one. If the system has no memory for that, these
 // ranks use TCP.
 Status Builder::ListenShared() {
     if (!SealableFile("weft-link").valid()) {
@@ -255,7 +255,7 @@ Status Builder::ListenShared() {
     return {};
 }
 
-// Listens only on the ways' addresses; skips an address that is gone. Without ways: no listener.
+// Listens only on the routes' addresses; skips a missing address. Without routes: no listener.
 Status Builder::ListenAll() {
     std::set<std::string> hosts;
     for (const std::vector<Way>& ways : options_.ways) {
@@ -535,7 +535,7 @@ Status Builder::TakeDialled() {
         const int rank = peer;
         Dialling& dialling = dialling_[static_cast<size_t>(peer)];
         dialling.runs = false;
-        if (links_[static_cast<size_t>(peer)] != nullptr) continue;  // it answered by another way
+        if (links_[static_cast<size_t>(peer)] != nullptr) continue;  // another route answered
         if (dialled.ok()) {
             dialling.connected = true;
             Greet(peer, *std::move(dialled));
@@ -543,7 +543,7 @@ Status Builder::TakeDialled() {
         }
         const bool open = std::ranges::any_of(
             pending_, [&](const Pending& other) { return other.peer == rank && other.fd.valid(); });
-        if (open || LeaveOut(peer)) continue;  // (the answer of an open way may be unread)
+        if (open || LeaveOut(peer)) continue;  // (the answer of an open route may be unread)
         if (!dialling.connected) unreached_.push_back(peer);
         if (failed_.ok()) failed_ = dialled.error();
     }
@@ -570,7 +570,7 @@ void Builder::Greet(int peer, Fd socket) {
     pending_.emplace_back(std::move(socket), CarrierOf(chosen_[static_cast<size_t>(peer)]), peer);
 }
 
-// Whether some way has not been tried, or may answer now. Not while a dial runs.
+// Whether some route has not been tried, or may answer now. Not while a dial runs.
 bool Builder::MoreWays(int peer) const {
     const Dialling& dialling = dialling_[static_cast<size_t>(peer)];
     return dialling.next_way <= theirs_[static_cast<size_t>(peer)].tcp_more.size() ||
@@ -582,13 +582,13 @@ void Builder::Note(Dialling& dialling, const std::string& why) {
     dialling.tried += (dialling.tried.empty() ? "" : "; ") + why;
 }
 
-// Connects by the next way that accepts a connection; the answer shows whether the rank is there.
-// After the last way, tries those again that were silent.
+// Connects over the next route that accepts a connection; the answer shows whether the rank is
+// there. After the last route, tries the silent ones again.
 Result<Fd> Builder::DialNextWay(int peer) {
     const Offer& offer = theirs_[static_cast<size_t>(peer)];
     Dialling& dialling = dialling_[static_cast<size_t>(peer)];
     const size_t ways = 1 + offer.tcp_more.size();
-    // A way that leads elsewhere is better evidence than one without an answer.
+    // A route that leads elsewhere is better evidence than a route without an answer.
     ErrorCode code = dialling.connected ? ErrorCode::kPeerLost : ErrorCode::kTimeout;
     for (size_t tries = 0; dialling.next_way < ways || !dialling.silent.empty(); tries++) {
         const bool again = dialling.next_way >= ways;
@@ -602,7 +602,7 @@ Result<Fd> Builder::DialNextWay(int peer) {
             Note(dialling, "it offers no address in a network that both hosts are in");
             continue;
         }
-        // Each round gives a way more time. In the first one, each has its part of the time left.
+        // Each round gives a route more time. In the first, each has its part of the time left.
         const auto rest = static_cast<int64_t>(again ? 1 : ways - at);
         const int64_t most_ms = kWayMs * static_cast<int64_t>(1 + tries / ways);
         const Deadline attempt = Deadline::In(std::min(most_ms, deadline_.left_ms() / rest));
@@ -626,7 +626,7 @@ Result<Fd> Builder::DialNextWay(int peer) {
                      : "");
 }
 
-// The other end is not that rank, or hung up: another way may lead to the rank.
+// The other end is not that rank, or hung up: another route may lead to the rank.
 Status Builder::LeadsNowhere(Pending& pending, const Error& why) {
     if (pending.transport == Transport::kShm) return why;
     const int peer = pending.peer;
@@ -643,7 +643,7 @@ Status Builder::LeadsNowhere(Pending& pending, const Error& why) {
     return {};
 }
 
-// If a way is silent, tries others in parallel: the first that answers wins.
+// If a route is silent, tries others in parallel: the first that answers wins.
 void Builder::TryOtherWays() {
     const int64_t now = NowNs();
     std::vector<int> peers;
@@ -660,7 +660,7 @@ void Builder::TryOtherWays() {
     if (!peers.empty()) BeginDials(std::move(peers));
 }
 
-// The dialing rank knows why there is no way, so it reports first.
+// The dialing rank has the reason why there is no route, so it reports first.
 Status Builder::JoinAll(const Deadline& deadline) {
     const Deadline last = Deadline::In(deadline.left_ms() + kDiallersFirstMs);
     std::vector<pollfd> fds;
@@ -688,7 +688,7 @@ Status Builder::JoinAll(const Deadline& deadline) {
         fds.push_back({unix_listener_.get(), POLLIN, 0});
         for (const TcpListener& tcp : tcp_listeners_) fds.push_back({tcp.fd.get(), POLLIN, 0});
         ::poll(fds.data(), fds.size(), static_cast<int>(std::min(last.left_ms(), kPollMs)));
-        // A rank that answers by one way hangs up on the others, so its answer is read first.
+        // A rank that answers on one route closes the others, so its answer is read first.
         for (const bool ends : {false, true}) {
             for (size_t i = 0, known = fds.size() - others; i < known; i++) {
                 if (fds[i].revents == 0 || ((fds[i].revents & ~POLLIN) != 0) != ends) continue;
@@ -757,7 +757,7 @@ Status Builder::Read(Pending& pending) {
 
 // Handles the answer of a dialed rank.
 Status Builder::Answered(Pending& pending) {
-    if (links_[static_cast<size_t>(pending.peer)] != nullptr) {  // it answered by another way
+    if (links_[static_cast<size_t>(pending.peer)] != nullptr) {  // it answered over another route
         pending.fd.Reset();
         return {};
     }

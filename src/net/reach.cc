@@ -90,7 +90,7 @@ Reach Outcome(int fd) {
 }
 
 // A silent address outside of this host's networks: the cable or the address that led there is
-// gone, and the packets take the default route.
+// missing, and the packets use the default route.
 void DropOffNetwork(std::span<const std::string> hosts, std::vector<Knock>& knocks) {
     const auto own = ListHostAddresses();
     for (size_t i = 0; i < knocks.size(); ++i) {

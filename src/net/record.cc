@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little, "lengths are sent as t
 
 constexpr std::string_view kLabel = "weft data link";
 constexpr size_t kLengthBytes = sizeof(uint32_t);
-// A reader takes several records from one socket call.
+// A reader gets several records from one socket call.
 constexpr size_t kBufferBytes = size_t{512} << 10;
 static_assert(kBufferBytes >= 2 * (kMostRecord + kRecordExtra));
 static_assert(kMostRecord <= FrameReader::kStagingBytes);

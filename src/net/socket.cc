@@ -35,9 +35,9 @@ constexpr int64_t kNextDialMs = 250;         // until the next address of a name
 constexpr int64_t kFullQueueMs = 10;         // until a full queue of a unix socket is tried again
 constexpr useconds_t kExhaustedUs = 20'000;  // until a caller is accepted with free descriptors
 
-// One name lookup. getaddrinfo has no deadline and asks name servers for up to half a minute, so it
-// runs on its own thread, which outlives a caller that stops waiting. The next caller waits for the
-// same lookup: a name may take longer than each of several attempts to connect.
+// One name lookup. getaddrinfo has no deadline and queries name servers for up to half a minute, so
+// it runs on its own thread, which outlives a caller that stops waiting. The next caller waits for
+// the same lookup: a name may take longer than each of several attempts to connect.
 struct LookUp {
     std::string host, port;
     addrinfo hints{};
@@ -193,7 +193,7 @@ Fd TakeConnected(std::vector<Fd>& attempts, std::span<const pollfd> watched, Err
 }
 
 // Connects to the first address that answers (RFC 8305): an attempt that is silent for kNextDialMs
-// goes on beside the next one, because a firewall may drop the packets of one address only.
+// continues beside the next one, because a firewall may drop the packets of one address only.
 Result<Fd> DialFirst(const addrinfo* next, const Deadline& deadline, int cancel) {
     std::vector<Fd> attempts;
     std::vector<pollfd> watched;

@@ -82,7 +82,7 @@ void UseReportedAddress(const fs::path& folder, RdmaPort& port) {
     for (GidEntry& entry : port.gids) entry.roce_v2 = entry.roce_v2 || !any_v2;
 }
 
-// The interfaces of a device's port: those of the same PCI function with that dev_port.
+// The interfaces of a device's port: interfaces of the same PCI function with that dev_port.
 std::vector<std::string> ListNetdevs(const fs::path& device, int port) {
     std::vector<std::string> netdevs;
     for (const std::string& name : NamesIn(device / "device" / "net")) {
@@ -133,7 +133,7 @@ Error Inactive(const RdmaPort& port) {
                                      : "Is the cable in, and the interface up ('ip link')?");
 }
 
-// The path over `port`: with the requested GID, with that of `address`, or with any.
+// The path over `port`: with the requested GID, with the GID of `address`, or with any GID.
 Result<RdmaPath> PathOver(const RdmaPort& port, int gid_index, const Gid& address) {
     if (!port.active) return Inactive(port);
     RdmaPath path{port.device, port.port, port.infiniband, 0, {}};

@@ -18,8 +18,8 @@
 // once. Only some requests are signaled; their completions free the ring and the queue.
 //
 // The waiting side checks its completion queue and its flags, both in memory. Before it sleeps, it
-// tells its peer by a WRITE; the peer's next put then wakes it by a byte over the socket beside the
-// queue pair. The socket also shows at once that a process ended, and a last byte distinguishes
+// notifies its peer by a WRITE; the peer's next put then wakes it by a byte over the socket beside
+// the queue pair. The socket also shows at once that a process ended, and a last byte distinguishes
 // leaving from dying.
 #ifdef WEFT_VERBS
 
@@ -44,7 +44,7 @@ namespace {
 constexpr size_t kWordBytes = 64;
 constexpr int kAsleepWord = kFlags;     // grows each time the peer goes to sleep
 constexpr int kGrantWord = kFlags + 1;  // receives that the peer has posted beyond the first ones
-constexpr int kLastWord = kFlags + 2;   // written at the end, only to learn that all arrived
+constexpr int kLastWord = kFlags + 2;   // written at the end, only to confirm that all arrived
 static_assert((kLastWord + 1) * kWordBytes <= kVerbsWindowAt);
 static_assert(std::atomic_ref<uint64_t>::is_always_lock_free);
 
@@ -415,7 +415,7 @@ void VerbsLink::LookAtDevice() {
     if (!trouble.empty()) SetEnd(LinkEnd::kBroke, std::move(trouble));
 }
 
-// A failed write is often the first sign of a peer's end; its socket tells the cause.
+// A failed write is often the first sign of a peer's end; its socket shows the cause.
 void VerbsLink::Broke(std::string reason) {
     TakeSocket();
     const std::string trouble = verbs_->Trouble();
@@ -495,8 +495,8 @@ Status VerbsLink::WaitWith(Waiter& waiter, int flag, uint64_t value) {
                 const uint64_t seen = progress_.received();
                 ReportAsleep();
                 if (Arrived(flag, value)) return {};
-                // The first sleep is short: the peer may have sent data before it knew of the
-                // sleep.
+                // The first sleep is short: the peer may have sent data before it was notified of
+                // the sleep.
                 progress_.SleepOnSockets(-1, waiter.sleep_ms(), seen);
                 Receive();
                 if (LookAwake(flag, value)) return {};

@@ -193,7 +193,7 @@ Status VerbsEndImpl::MakeQueues() {
                             static_cast<uint32_t>(limits.max_cqe) - 1});
     receive_depth_ = std::min({kReceiveDepth, static_cast<uint32_t>(limits.max_qp_wr),
                                static_cast<uint32_t>(limits.max_cqe) - 1});
-    // After an error every request completes, so the queues must have room for all.
+    // After an error every request completes, so the queues must hold all of them.
     const auto queue = [&](uint32_t depth) {
         return ibv_create_cq(device_->context(), static_cast<int>(depth) + 1, nullptr, nullptr, 0);
     };

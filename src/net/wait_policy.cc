@@ -21,21 +21,21 @@ constexpr int64_t kSpinNs = 20'000;
 // The time of a decode step's longest op. In a longer wait, the time to wake up (about 50 us) does
 // not matter.
 constexpr int64_t kYieldNs = 2'000'000;
-// Time to yield if other threads want the core: each of a few ranks on the core gets a turn.
+// Time to yield if other threads need the core: each of a few ranks on the core gets a turn.
 constexpr int64_t kCrowdedYieldNs = 100'000;
-// A yield that took this long gave the core to another thread.
+// During a yield of at least this time, another thread ran.
 constexpr int64_t kTakenNs = 20'000;
 // The same while the core counts as shared: the other threads then yield early.
 constexpr int64_t kSharedNs = 1'000;
-// A yield that took this long gave the core to a thread with work: this thread then sleeps until
-// data arrive.
+// During a yield of at least this time, a thread with work ran: this thread then sleeps until data
+// arrive.
 constexpr int64_t kBusyNs = 200'000;
 constexpr int64_t kCrowdedForNs = 100'000'000;
 constexpr int64_t kLongestSleepMs = 20;
 // Period of reports to the monitor about a long wait.
 constexpr int64_t kTellNs = 50'000'000;
 // Longest time between two checks that counts as waiting: a longer pause (a stopped process, an
-// overloaded machine) says nothing about the peer.
+// overloaded machine) does not mean that the peer is silent.
 constexpr int64_t kMostLookNs = 200'000'000;
 // Checks after the peer's end, for data that it sent before.
 constexpr int kLooksAfterEnd = 2;
@@ -198,7 +198,7 @@ void Waiter::Yield() {
     }
 }
 
-// The peer ended. The monitor, or another link of this rank, may know which rank was first.
+// The peer ended. The monitor, or another link of this rank, may have the rank that ended first.
 Error Waiter::Ended() {
     if (progress_.monitor() != nullptr) {
         const Deadline verdict = Deadline::In(deadline_.length_ms());

@@ -16,8 +16,8 @@
 namespace weft::net {
 namespace {
 
-// Bytes in one message: libraries send this much without asking the receiver first, and a copy
-// costs less than asking.
+// Bytes in one message: libraries send this much without a request to the receiver, and a copy
+// costs less than a request.
 constexpr size_t kMessageBytes = size_t{4} << 10;
 constexpr size_t kMostHere = kMessageBytes - sizeof(MpiHeader);
 constexpr size_t kReceives = 4;
@@ -171,7 +171,7 @@ class MpiLink final : public BaseLink {
         }
     }
 
-    // A slot whose message has left; -1: none. Usually the first one, still in the cache.
+    // A slot whose message was sent; -1: none. Usually the first one, still in the cache.
     int FreeSlot() {
         for (size_t at = 0; at < kSends; at++) {
             if (sending_[at] && IsOver(sends_[at])) sending_[at] = false;
@@ -237,7 +237,7 @@ class MpiLink final : public BaseLink {
         SetEnd(left_ ? LinkEnd::kLeft : LinkEnd::kDied, left_ ? "left" : "closed the connection");
     }
 
-    // Cancels posted receives once all sends have left. Returns false if MPI still holds a buffer
+    // Cancels posted receives after all sends are done. Returns false if MPI still holds a buffer
     // of this link.
     bool Leave() {
         // A job that was stopped, or has ended, is not a fault.
