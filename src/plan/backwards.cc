@@ -73,7 +73,7 @@ class Shopping {
         std::optional<Found> nearest;
         const bool again = std::exchange(last_, kind.machine.word) == kind.machine.word;
         const int first = again ? 2 : 1;  // (one host has no wire)
-        int below = first - 1;            // largest count known to be too few
+        int below = first - 1;            // largest count that was too few
         for (const int count : kCounts) {
             if (count < first || count > kind.most_hosts) continue;
             if (pass_ != Pass::kAny && IsTooSlow(kind, count)) {
@@ -239,7 +239,7 @@ class Shopping {
         if (DoesIt(a) || !is_wanted()) return a.answer_s < b.answer_s;
         return Nearness(a) > Nearness(b);
     }
-    // The smallest ratio of reached to wanted value over the requirements.
+    // The smallest ratio of reached to requested value over the requirements.
     double Nearness(const Prediction& p) const {
         double part = INFINITY;
         if (wanted_.tok_s > 0) part = p.tok_s / wanted_.tok_s;

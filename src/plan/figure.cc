@@ -48,7 +48,7 @@ constexpr UnitRow kUnits[] = {{Unit::kBytes, "B", 1},
                               {Unit::kShare, "", 1}};
 
 // Limits beyond the figures of any machine. Within them, sums of quotients of figures stay finite,
-// and bytes fit 64 bits. written: the unit in which Weft writes files.
+// and bytes fit 64 bits. written: the unit in files that Weft writes.
 struct UnitFacts {
     Unit unit;
     double least, most;

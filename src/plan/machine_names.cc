@@ -54,7 +54,7 @@ bool IsLetter(char c) {
     return std::isalpha(static_cast<unsigned char>(c)) != 0;
 }
 
-// Whether the pattern matches all of `text`. digits: what its '#' stand for.
+// Whether the pattern matches all of `text`. digits: the digits that its '#' match.
 bool Matches(std::string_view pattern, std::string_view text, std::string& digits) {
     digits.clear();
     const bool open = pattern.ends_with('*');

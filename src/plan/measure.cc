@@ -327,7 +327,7 @@ train::TrainJob TrainJobOf(const MeasureOptions& options, const std::string& dev
     return job;
 }
 
-// Adds the rates of ops by kind at this sequence length, and those of an update.
+// Adds the rates of ops by kind at this sequence length, and the rates of an update.
 void AddTrainingRates(const TrainingSeen& trained, const train::TrainSummary& summary, int64_t rows,
                       TrainingRates& rates) {
     struct Sum {
@@ -508,8 +508,8 @@ class MachineMeasurer {
         return {};
     }
 
-    // A rank that computes alone is at least as fast as one among many. Where a rate of ranks alone
-    // is slower or missing, takes the rate of many ranks.
+    // A rank that computes alone is at least as fast as one among many. If a rate of ranks alone is
+    // slower or missing, uses the rate of many ranks.
     void KeepFaster(MeasuredRates& rates) {
         const auto faster = [](const auto& types, auto& own) {
             for (const auto& [type, curve] : types) {

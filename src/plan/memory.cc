@@ -133,8 +133,8 @@ Result<MemoryPlanner::Apart> MemoryPlanner::PlanApart(const model::Shard& part,
     return apart_.emplace(key, apart).first->second;
 }
 
-// With a drive, as many experts stay in the host's memory as it holds beside the rest; each rank
-// gets an equal part of it.
+// With a drive, as many experts stay in the host's memory as fit beside all else; each rank gets an
+// equal part of it.
 Status MemoryPlanner::PlaceOnHost(const model::Shard& shard, const Machine& machine,
                                   const Device& device, const program::HostOps& host_ops,
                                   bool on_drive, MemoryUse& use) {

@@ -142,7 +142,7 @@ class Predictor {
   private:
     using Stage = StageSteps;
 
-    // The shards of the layout; those of uneven shares are put into `own`.
+    // The shards of the layout; shards of uneven shares are stored in `own`.
     const Result<model::ShardPlan>& PlanOf(std::optional<Result<model::ShardPlan>>& own) {
         const auto plan = [&] { return model::PlanShards(walk_.hyper(), walk_.source(), layout_); };
         if (!layout_.tp_shares.empty() || !layout_.pp_shares.empty()) return own.emplace(plan());
@@ -172,7 +172,7 @@ class Predictor {
             return machine.host && machine.host->drive;
         });
         if (!has_drive || walk_.hyper().moe.experts == 0) return {};
-        std::map<int, std::pair<double, double>> hosts;  // needed and room
+        std::map<int, std::pair<double, double>> hosts;  // needed and available bytes
         for (const model::Shard& shard : plan.shards) {
             if (!MachineOf(shard.rank).host) continue;
             WEFT_ASSIGN(const MemoryUse use, MemoryOf(shard));
@@ -187,7 +187,7 @@ class Predictor {
         return {};
     }
 
-    // Ranks of the layout on such a host, and those of them that compute at the same time.
+    // Ranks of the layout on such a host, and how many of them compute at the same time.
     int RanksOn(const Machine& machine) const { return std::min(machine.devices, layout_.size()); }
     int64_t RanksAtOnce(const Machine& machine) const {
         const int within = std::min(layout_.tp, machine.devices);
@@ -321,7 +321,7 @@ class Predictor {
     int64_t Sequences() const { return (load_.batch + flights_ - 1) / flights_; }
     int64_t chunks() const { return load_.prompt_tokens() / chunk_; }
     int64_t rest() const { return load_.prompt_tokens() % chunk_; }
-    // The middle chunk stands for all whole chunks, because attention grows linearly with the
+    // The middle chunk represents all whole chunks, because attention grows linearly with the
     // context.
     program::StepShape ChunkShape() const {
         return {1, chunk_, 1, load_.depth + (chunks() - 1) * chunk_ / 2};
@@ -346,7 +346,7 @@ class Predictor {
                (static_cast<double>(ranks) - free);
     }
 
-    // senders: tensor ranks of the stage that send; those of one host share its wire.
+    // senders: tensor ranks of the stage that send; ranks of one host share its wire.
     double HopSeconds(int stage, int64_t row_bytes, int64_t rows, int senders) const {
         const int next = (stage + 1) % layout_.pp;
         const int from = stage * layout_.tp, to = next * layout_.tp;
@@ -437,8 +437,8 @@ class Predictor {
         out_.answer_spread = batch * out_.ttft_spread + tokens_s * (out_.spread / out_.tok_s);
     }
 
-    // The last stage has the head; the answer of each drafted token goes to rank 0, those of a
-    // block together.
+    // The last stage has the head; the answer of each drafted token goes to rank 0, the answers of
+    // a block together.
     void AddDraftHead() {
         const Stage& last = stages_.back();
         draft_s_ = last.guesses.total();
@@ -504,7 +504,7 @@ class Predictor {
     }
 
     // Combines the spreads of the figures behind each part as independent errors. For unlike hosts,
-    // takes the widest.
+    // uses the widest.
     double Spread(const Breakdown& parts) const {
         double widest = 0;
         const Machine* last = nullptr;

@@ -12,8 +12,8 @@
 namespace weft::plan {
 namespace {
 
-// A search of unlike hosts predicts at most this many kinds of ranks, besides those of even shares.
-// This takes a second or two.
+// A search of unlike hosts predicts at most this many kinds of ranks, besides the kinds of even
+// shares. This takes a second or two.
 constexpr size_t kMostKinds = 1400;
 
 // Every count of hosts or devices up to this one is tried; above it, only doubled counts.
@@ -97,8 +97,8 @@ class UnevenLayout {
     }
 
     // Tries even shares, shares by devices' bandwidth, and shares by devices' memory. Stops with
-    // the first ones that fit once the predictor knows `most_known` kinds of ranks. Errors: those
-    // of Predict.
+    // the first ones that fit once the predictor has `most_known` kinds of ranks. Errors: those of
+    // Predict.
     Status Begin(size_t most_known) {
         Result<Prediction> even = predictor_->Predict(*cluster_, layout_);
         const auto fits = [&] { return (even.ok() && even->fits()) || (best_ && best_->fits()); };
@@ -462,8 +462,8 @@ Result<Plan> Search(const ModelWalk& walk, const ClusterSpec& cluster, const Lib
     Plan plan{std::move(found.layouts), std::move(found.refused), {}};
     if (!plan.layouts[0].fits() || cluster.ranks() > kMostRequested) return plan;
     const Prediction& best = plan.layouts[0];
-    // Measured times of collectives are those of this wire and these ranks, so a question compares
-    // two predictions without them. (A predictor keeps times by the names of machines.)
+    // Measured times of collectives hold for this wire and these ranks, so a question compares two
+    // predictions without them. (A predictor keeps times by the names of machines.)
     ClusterSpec computed = cluster;
     LayoutPredictor other_predictor(walk, load);
     const bool measured = ForgetTables(computed);

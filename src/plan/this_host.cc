@@ -52,7 +52,7 @@ class Ranks {
         return planner.Of(plan_.shards[rank], machine, here_ == plan_.shards.size(), host_ops);
     }
 
-    // Bytes of the host's memory beside those of the device.
+    // Bytes of the host's memory in addition to the device's bytes.
     uint64_t HostBytes(const MemoryUse& use, const LocalDevice& device) const {
         uint64_t bytes =
             static_cast<uint64_t>(use.host.total()) + static_cast<uint64_t>(job_.cache_ram);
@@ -75,8 +75,8 @@ class Ranks {
                static_cast<double>(HostBytes(use, device)) <= FreeOf("");
     }
 
-    // The rank's parts of the KV cache, whose least size is that of `least`; `more` has kMore
-    // tokens more.
+    // The rank's parts of the KV cache, with the minimum size in `least`; `more` has kMore tokens
+    // more.
     static constexpr int64_t kMore = 4096;
     Status AddRooms(MemoryPlanner& least, MemoryPlanner& more, int64_t tokens, size_t rank,
                     const LocalDevice& device, std::vector<engine::CacheSpace>& rooms) const {
@@ -122,7 +122,7 @@ class Ranks {
     const MemoryBytes& free_;
 };
 
-// The device of each rank, as the load chooses it: the first one with room for the least cache.
+// The device of each rank, as the load chooses it: the first one with memory for the minimum cache.
 Result<std::vector<const LocalDevice*>> Choose(const Ranks& all, MemoryPlanner& least, int tp,
                                                const LocalDevices& devices) {
     std::vector<const LocalDevice*> chosen;

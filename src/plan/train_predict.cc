@@ -293,7 +293,7 @@ class TrainPredictor {
         memory.state += generated_bytes_ / cut_.pp + job.judge_bytes / (cut_.tp * cut_.pp);
         // (The generator reads whole weights.)
         if (cut_.zero >= 3 && job.completions > 0) memory.state += e.matrices * bytes_.weight;
-        // (Logits of completions take the place of other activations.)
+        // (Logits of completions replace other activations.)
         const double logits = 4.0 * static_cast<double>(job.completions) *
                               static_cast<double>(walk_.model().hyper().vocab);
         memory.work = use.kept * static_cast<double>(slots) + std::max(use.brief, logits) +
@@ -309,7 +309,7 @@ class TrainPredictor {
     }
 
     // Bytes of the windows of a rank's links (train/parallel/groups.h): to all ranks, or in large
-    // jobs to those of its groups and along a tree.
+    // jobs to ranks of its groups and along a tree.
     double WindowsBytes() const {
         const int all = cut_.ranks() - 1;
         int links = all;

@@ -14,7 +14,7 @@ namespace {
 using program::Recompute;
 
 constexpr size_t kMostKept = 24;
-constexpr int kMostTensorRanks = 64;         // most searched; --tp may ask for more
+constexpr int kMostTensorRanks = 64;         // most searched; --tp may request more
 constexpr int64_t kMostSearchedBatch = 256;  // most micro-batches searched as powers of two
 constexpr int64_t kMostMicroBatch = 4096;    // most micro-batches searched
 
@@ -212,7 +212,7 @@ class TrainSearcher {
     }
 
     // With --zero, some layout may shard the model over replicas; then layouts with one replica are
-    // dropped, because they do not do what was asked.
+    // dropped, because they do not do what was requested.
     void KeepReplicas() {
         const auto shared = [](const Candidate& c) { return c.bound.cut.replicas() > 1; };
         if (wishes_.zero < 2 || std::ranges::none_of(candidates_, shared)) return;

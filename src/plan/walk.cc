@@ -31,9 +31,9 @@ constexpr CauseRow<Breakdown> kBreakdownRows[] = {
 // Up to this many rows, memory limits attention and products, not arithmetic.
 constexpr int kVectorRows = 8;
 
-// A hand-over to the host's processor and back within a submission, for steps of few rows. Guessed:
-// an exchange of an all-reduce takes 8.7 us on an H200 (plan/weft_rates.cc), and the processor also
-// wakes its threads. Longer steps end the submission.
+// The exchange with the host's processor and back within a submission, for steps of few rows.
+// Guessed: an exchange of an all-reduce takes 8.7 us on an H200 (plan/weft_rates.cc), and the
+// processor also wakes its threads. Longer steps end the submission.
 constexpr double kHandOverSeconds = 15e-6;
 
 // For each layer: the first layer with the same tensor names, types and shapes.
@@ -442,7 +442,7 @@ Result<ModelWalk> ModelWalk::Make(const model_files::ModelSource& source, KvType
         }
     }
     walk.unmeasured_.assign(parts.begin(), parts.end());
-    walk.options_.kv_dtype = kv_dtype;  // (Predict refuses what no head takes.)
+    walk.options_.kv_dtype = kv_dtype;  // (Predict refuses requests that no head supports.)
     return walk;
 }
 

@@ -28,7 +28,7 @@ constexpr WeftRates kProcessor = {0.5e-6, 4e-6, 3e-6, 10e-6, 0.90, 0.33,
 
 // The times relative to a norm's are from a timeline of Weft: five layers like those of DeepSeek V4
 // Flash (hidden size 4096, 4 streams, 20 iterations) on a core of an EPYC, one row, December 2026:
-// a norm takes 1.5 us. 0: the time of the op is that of its bytes.
+// a norm takes 1.5 us. 0: the time of the op is the time of its bytes.
 constexpr std::string_view kStreams = "several residual streams", kPooled = "pooled windows";
 constexpr UnmeasuredOp kUnmeasuredOps[] = {
     {"stream_weights", kStreams, 1},     {"merge_streams", kStreams, 2.1},
@@ -36,9 +36,9 @@ constexpr UnmeasuredOp kUnmeasuredOps[] = {
     {"window_attention", kPooled, 0.6},  {"index_top_k", "an indexer", 0.6},
     {"index_blocks", "an indexer", 0.6}, {"latent_attention", "latent attention", 0}};
 
-// llama.cpp computes each of these ops as tens of its own. With this factor, DeepSeek V4 Flash on a
-// Strix Halo has the speed that its owners report for ROCm (16 tok/s; Vulkan: 9), and GLM 5.3 Flash
-// over two of them 12 tok/s (10).
+// llama.cpp computes each of these ops as tens of its own ops. With this factor, DeepSeek V4 Flash
+// on a Strix Halo has the speed that its owners report for ROCm (16 tok/s; Vulkan: 9), and GLM 5.3
+// Flash over two of them 12 tok/s (10).
 constexpr double kUnmeasuredOfLlama = 11;
 
 // llama.cpp on a family of GPUs, a row of machines/families.json: the share of the data sheet's
