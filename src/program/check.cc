@@ -13,7 +13,7 @@
 namespace weft::program {
 namespace {
 
-// The size that each letter of an op's row stands for in this op.
+// The size that each letter of an op's row means in this op.
 class Dimensions {
   public:
     // Returns false if `shape` does not match the row.

@@ -46,7 +46,7 @@ class Divider {
     }
 
   private:
-    // Whether the op computes each row by itself, or knows which rows it has.
+    // Whether the op computes each row by itself, or has an attribute with its rows.
     static Status CheckRows(const Op& op) {
         const bool own = op.Is(Trait::kRowWise) || op.kind() == OpKind::kSelectRows ||
                          op.kind() == OpKind::kLinearCrossEntropy || op.kind() == OpKind::kZero;

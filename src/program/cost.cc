@@ -63,7 +63,7 @@ class Coster {
         return seen + (rows - growing) * static_cast<double>(window);
     }
 
-    // The wire bytes of a transfer are those of its largest operand.
+    // The wire bytes of a transfer are the bytes of its largest operand.
     void CountWire(ValueId id) { cost_.wire_bytes = std::max(cost_.wire_bytes, Bytes(id)); }
     // Bytes of an operand that the op touches, each counted once.
     int64_t Touched(ValueId id, const Operand& operand) const {
@@ -356,8 +356,8 @@ ExpertLoad DistinctExperts(double held, double all, double chosen, double rows) 
     load.mean = load.most = held * (1 - untouched);
     const double groups = std::round(all / held);
     if (groups < 2) return load;
-    // The variance of one row's choices is that of the hypergeometric distribution. More rows
-    // choose the same experts again, so the variance of the number of untouched experts bounds it.
+    // The variance of one row's choices follows the hypergeometric distribution. More rows choose
+    // the same experts again, so the variance of the number of untouched experts bounds it.
     const double share = held / all;
     const double one = chosen * share * (1 - share) * (all - chosen) / std::max(all - 1, 1.0);
     const double variance = std::min(rows * one, held * untouched * (1 - untouched) + one);

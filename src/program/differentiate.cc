@@ -55,7 +55,7 @@ class Walk {
         return gradient;
     }
 
-    // ---- Which values need a gradient: those that a wanted weight flows into -------------------
+    // ---- Values that need a gradient: values that depend on a requested weight ----------------
 
     Status FindNeeded() {
         WEFT_TRY(FindWanted());
@@ -365,8 +365,8 @@ class Walk {
         if (dy != kNoValue) Contribute(0, AllToAll{a.parts, !a.to_columns}, {dy});
     }
 
-    // The peer returns the gradient of each value that it receives, because it does not know which
-    // values depend on a wanted weight here.
+    // The peer returns the gradient of each value that it receives, because it cannot tell which
+    // values depend on a requested weight here.
     void Back(const Send& a) { Contribute(0, Recv{a.peer}, {}); }
 
     void Back(const Recv& a) {
@@ -547,8 +547,8 @@ class Walk {
         (partial ? parts.partial : parts.complete).push_back(gradient);
     }
 
-    // Sums dy of rows that several ranks hold: puts it in its place among all rows, all-reduces,
-    // and takes this rank's rows. Done once for a weight and its bias.
+    // Sums dy of rows that several ranks hold: writes it to its position among all rows,
+    // all-reduces, and reads this rank's rows. Done once for a weight and its bias.
     ValueId SumSharedRows(int64_t shared_rows, ValueId dy) {
         if (shared_rows == 0) return dy;
         const auto known = shared_sums_.find(dy);

@@ -115,7 +115,7 @@ constexpr bool NamesAreUnique() {
 }
 static_assert(NamesAreUnique());
 
-// Whether the attributes say that an optional operand is present.
+// Whether the attributes state that an optional operand is present.
 std::optional<bool> Has(const Op& op, std::string_view operand) {
     return op.attributes.Visit([&](const auto& a) -> std::optional<bool> {
         if constexpr (requires { a.Has(operand); }) return a.Has(operand);
@@ -137,7 +137,7 @@ bool Assign(const Op& op, std::span<const Operand> listed, size_t count,
     }
     if (count < certain) return false;
     const size_t left = count - certain;
-    bool more = left == 0;  // whether an operand takes the inputs left
+    bool more = left == 0;  // whether an operand takes the remaining inputs
     for (const Operand& operand : listed) {
         if (!has(operand).value_or(left == open)) continue;
         found.push_back(&operand);

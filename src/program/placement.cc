@@ -22,7 +22,7 @@ std::optional<int64_t> LayerIn(std::string_view name, std::string_view prefix) {
     return layer;
 }
 
-// The layer of an op: that of the value that it writes.
+// The layer of an op: the layer of the value that it writes.
 std::optional<int64_t> LayerOf(const Program& program, const Op& op) {
     return op.outputs.empty() ? std::nullopt : LayerIn(program.value(op.outputs[0]).name, "l");
 }
@@ -45,7 +45,7 @@ bool Lasts(Storage storage) {
     return storage == Storage::kState || storage == Storage::kSlots;
 }
 
-// A Program, and by op: whether it is the host's, and which op of the whole Program it stems from.
+// A Program, and by op: whether it is the host's, and which op of the whole Program it comes from.
 struct Sided {
     Program program;
     std::vector<bool> on_host;
@@ -271,8 +271,8 @@ std::vector<bool> Placer::FindNeeded(size_t begin, std::span<const ValueId> ids)
     return needed;
 }
 
-// Hands the host what a run reads. Those ops of the layer that the run does not need, back to the
-// last communication, move behind these messages. Returns where the device's order changes.
+// Sends the host the values that a run reads. Ops of the layer that the run does not need, back to
+// the last communication, move behind these messages. Returns where the device's order changes.
 size_t Placer::HandFirst(const OpRange& ops_of_run, int32_t run, Way way) {
     const std::vector<ValueId> ids = Missing(kHost, ops_of_run);
     const auto layer = LayerOf(program_, program_.ops[ops_of_run.begin]);

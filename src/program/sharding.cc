@@ -209,7 +209,7 @@ class Placer {
     bool divides_rows_ = false;  // whether the tensor group, not a context group, divides rows
 };
 
-// The columns of the first output: those of the first input, unless the op moves them.
+// The columns of the first output: the columns of the first input, unless the op moves them.
 struct OutputColumns {
     const Program& program;
     const Op& op;

@@ -65,7 +65,7 @@ class ZeroSharer {
         }
     }
 
-    // Units with room, by the types of weights and gradients.
+    // Units that are not full, by the types of weights and gradients.
     using OpenUnits = std::map<std::pair<DType, DType>, size_t>;
 
     void Append(OpenUnits& units, bool whole, ValueId weight, ValueId gradient, int64_t elements) {
