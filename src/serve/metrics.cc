@@ -62,7 +62,7 @@ struct Metrics::Impl {
     prometheus::Family<Gauge>& MakeFamily(const char* name, const char* help) {
         return prometheus::BuildGauge().Name(prefix + name).Help(help).Register(registry);
     }
-    // A gauge that may be absent in the next scrape, since its rank or label value is gone.
+    // A gauge that may be absent in the next scrape, since its rank or label value has disappeared.
     void SetNow(prometheus::Family<Gauge>& family, double value, prometheus::Labels more) {
         more.insert(labels.begin(), labels.end());
         Gauge& gauge = family.Add(more);
@@ -303,7 +303,7 @@ void Metrics::Impl::SetSteps(const engine::EngineStats& stats) {
     Raise(steps, Real(stats.steps));
     Raise(step_rows, Real(stats.step_rows));
     Raise(step_s, stats.step_s);
-    if (stats.step_rows < step_rows_seen) return;  // older than the previous scrape's
+    if (stats.step_rows < step_rows_seen) return;  // older than the values of the previous scrape
     std::vector<double> more;
     for (size_t i = 0; i < steps_seen.size(); ++i) {
         more.push_back(Real(stats.steps_by_rows[i] - steps_seen[i]));

@@ -239,7 +239,7 @@ void Answer::OnPrefilled(size_t index, const Usage& usage) {
     state.prefilled_ns = NowNs();
 }
 
-// The progress of a choice; nullopt before its first token, or if no one asks for it.
+// The progress of a choice; nullopt before its first token, or if no one requests it.
 std::optional<Usage> Answer::ProgressOf(size_t index) const {
     const State& state = choices_[index];
     if (state.prefilled_ns == 0) return {};

@@ -564,7 +564,7 @@ std::optional<std::string> Api::Authenticate(const std::shared_ptr<Exchange>& ex
     return {};
 }
 
-// Recent errors that the client may see: with keys, only those of its own key.
+// Recent errors that the client may see: with keys, only errors of its own key.
 std::vector<RequestError> Api::ErrorsFor(const Exchange& exchange) {
     if (options_.log == nullptr) return {};
     std::vector<RequestError> errors = options_.log->errors();

@@ -13,7 +13,7 @@ const Headers kJsonHeaders{{"Content-Type", "application/json"}};
 void KeepTicket(std::shared_ptr<Limiter::Ticket> ticket, engine::SlotRequest& slot) {
     slot.done = [ticket = std::move(ticket), done = std::move(slot.done)](
                     const Result<engine::SlotRequest::Done>& result) mutable {
-        ticket.reset();  // before the client knows
+        ticket.reset();  // before the client gets the answer
         done(result);
     };
 }

@@ -53,7 +53,7 @@ bool IsTextOnly(const Json& value) {
                                 }));
 }
 
-// Members whose effect Weft lacks, and the values that ask for no effect.
+// Members whose effect Weft lacks, and the values that request no effect.
 struct Refused {
     std::string_view name;
     bool (*neutral)(const Json&) = IsNothing;
@@ -236,7 +236,7 @@ bool Has(std::span<const std::string_view> names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();
 }
 
-// Whether the value asks for nothing. 0 and false switch reasoning off, and an empty object of
+// Whether the value requests nothing. 0 and false switch reasoning off, and an empty object of
 // options switches a search on.
 bool RequestsNone(std::string_view name, const Json& value) {
     if (!IsNothing(value) || Has(kUsuallyFalse, name)) return IsNothing(value);

@@ -20,18 +20,18 @@ int64_t BudgetOf(const Served& served, const Conversation& conversation) {
     return conversation.reasoning_budget.value_or(served.reasoning_budget);
 }
 
-// What a request asks for, by the first member that says so.
+// The settings of a request, each by the first member that has it.
 struct ThinkingSetting {
     std::string effort, effort_member;
     std::optional<bool> on{};
     std::string on_member{};
-    std::optional<bool> word{};  // a switch in place of an effort; `on` comes first
+    std::optional<bool> word{};  // a switch in place of an effort; `on` has priority
     std::string word_member{};
     std::optional<int64_t> budget{};
     std::string budget_member{};
 };
 
-// Words of several programs that stand in an effort's place.
+// Words of several programs that are used in place of an effort.
 struct SwitchWord {
     std::string_view word;
     std::optional<bool> on;  // nullopt: the word chooses nothing
@@ -228,8 +228,8 @@ std::string EffortOf(const Json& value) {
 }
 
 // Templates that accept few efforts, such as Mistral's, which takes "none" and "high": another
-// effort becomes the nearest one. If there is no other switch, the switch chooses an effort where
-// the request has none, and "off" comes before any effort.
+// effort becomes the nearest one. If there is no other switch, the switch chooses an effort if the
+// request has none, and "off" overrides any effort.
 void FitEffort(const Served& served, Conversation& conversation) {
     constexpr const char* kName = "reasoning_effort";
     Json& extra = conversation.input.extra;
@@ -261,7 +261,7 @@ void FitEffort(const Served& served, Conversation& conversation) {
 }
 
 // Names a switch and an effort that the template does not obey, unless the model does anyway what
-// they ask for.
+// they request.
 void NameUnheard(const Served& served, Conversation& conversation) {
     const chat::ConversationForms& forms = served.forms;
     if (forms.switches_thinking) return;
@@ -306,7 +306,7 @@ void FillVariables(const Served& served, Conversation& conversation) {
     if ((none || conversation.reasons) && !extra.contains("enable_thinking")) {
         extra["enable_thinking"] = !none && *conversation.reasons;
     }
-    chat::NameThinking(extra);  // a switch of the request comes before the server's variables
+    chat::NameThinking(extra);  // a switch of the request overrides the server's variables
     FitEffort(served, conversation);
     NameUnheard(served, conversation);
     for (const auto& [name, value] : served.template_variables.items()) {

@@ -101,7 +101,7 @@ std::optional<ApiError> Add(const Served& served, tokenizer::Tokenizer::Pair pai
 }
 
 // The pair of a query and a document. If it has more than `pairs.most` tokens, two plain texts are
-// cut as PairForm says; in the prompt of a model, the document loses its end.
+// cut as in PairForm; in the prompt of a model, the document loses its end.
 Result<tokenizer::Tokenizer::Pair> EncodeCut(const Served& served, const Pairs& pairs,
                                              std::string_view query, std::string_view document) {
     const tokenizer::Tokenizer& tokenizer = served.tokenizer();

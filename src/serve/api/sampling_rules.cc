@@ -62,14 +62,14 @@ void ReadBadWords(Fields& fields, const Served& served, engine::SamplerOptions& 
         const std::string bare = word.substr(begin);
         std::vector<int32_t> first = PlainTokens(served.tokenizer(), bare);
         std::vector<int32_t> behind = PlainTokens(served.tokenizer(), " " + bare);
-        if (first.empty()) continue;  // the vocabulary lacks its letters
+        if (first.empty()) continue;  // the vocabulary lacks its characters
         const bool other = behind.size() == first.size() && behind[0] != first[0];
         sampler.banned.push_back(std::move(first));
         if (other) sampler.banned.push_back(std::move(behind));
     }
 }
 
-// A list of texts, or, as text-generation-webui sends it, the JSON of one.
+// A list of texts, or, as text-generation-webui sends it, the JSON of such a list.
 std::vector<std::string> ReadBreakers(Fields& fields) {
     constexpr const char* kName = "dry_sequence_breakers";
     const Json& given = fields.Get(kName);

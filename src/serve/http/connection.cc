@@ -316,8 +316,8 @@ void Connection::Consume(std::string_view bytes) {
 }
 
 // Judges a request by its head and refuses it before its body is read. Exception: if the whole body
-// of a POST came with the head, the request is served normally and the connection can be kept. (The
-// handler reads no body of other methods; those are always judged, because TCP may split them
+// of a POST arrived with the head, the request is served normally and the connection can be kept.
+// (The handler reads no body of other methods; those are always judged, because TCP may split them
 // anywhere.) False: stop reading.
 bool Connection::OnHead(std::string_view rest) {
     phase_ = Phase::kBody;
@@ -707,7 +707,7 @@ void Connection::OnPhaseDeadline() {
 }
 
 // No interim response can find out whether a client of HTTP/1.0 has left. If its answer does not
-// begin soon after the end of its input, it counts as gone.
+// begin soon after the end of its input, it counts as disconnected.
 bool Connection::EndedUnanswered() const {
     return ended_ && !exchange_->request().http11 && exchange_->status() == 0 &&
            NowNs() - ended_ns_ >= kHttp10LeavesNs;

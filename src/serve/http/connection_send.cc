@@ -127,7 +127,7 @@ void Connection::Drop(size_t bytes) {
         ++out_at_;
         out_offset_ = 0;
     }
-    // (Rarely, because it moves all pieces that are left; a slow reader may leave a million.)
+    // (Rarely, because it moves all remaining pieces; a slow reader may leave a million.)
     if (out_at_ >= kPieces && out_at_ >= out_.size() / 2) {
         out_.erase(out_.begin(), out_.begin() + static_cast<ptrdiff_t>(out_at_));
         out_at_ = 0;

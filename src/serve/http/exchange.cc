@@ -134,7 +134,7 @@ void ExchangeState::Begin(int status, Headers headers) {
     WakeLocked();
 }
 
-// Returns false if the stream takes no bytes.
+// Returns false if the stream accepts no bytes.
 bool ExchangeState::WriteLocked(std::string chunk) {
     if (owner_ == nullptr || !stream_ || complete_) return false;
     if (framing_ == Framing::kNone || chunk.empty()) return true;

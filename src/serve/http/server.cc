@@ -31,7 +31,7 @@ using BoostError = boost::system::error_code;
 
 constexpr size_t kMostAddresses = 8;   // per host name
 constexpr int64_t kLookUpMs = 10'000;  // for the name of --host
-constexpr int kWaitForFilesMs = 100;   // wait when no file descriptors are left
+constexpr int kWaitForFilesMs = 100;   // wait when no file descriptors are available
 constexpr size_t kSpareFiles = 128;    // for the process, besides connections
 constexpr size_t kMoreFiles = 16384;   // if the hard limit permits: links to many ranks
 constexpr size_t kShareOfNetwork = 4;  // HttpLimits::max_strangers
@@ -306,7 +306,7 @@ class HttpServer::Impl {
         const bool no_files = ec.value() == EMFILE || ec.value() == ENFILE ||
                               ec.value() == ENOBUFS || ec.value() == ENOMEM;
         if (!no_files) return Accept(index);    // failure of this client only
-        const bool own = ec.value() == EMFILE;  // not the machine's
+        const bool own = ec.value() == EMFILE;  // not an address of the machine
         if (own && Connection::DisplaceOne(*loops_.front())) return Accept(index);
         if (core_.counters.turned_away++ == 0) {
             Log(LogLevel::kError,

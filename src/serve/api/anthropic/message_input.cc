@@ -24,7 +24,7 @@ constexpr std::string_view kLeftOut[] = {"web_search",       "web_fetch", "code_
                                          "tool_search_tool", "computer",  "browser_toolset",
                                          "mcp_toolset",      "advisor"};
 
-// Tools that the client runs and whose schema Anthropic's models know.
+// Tools that the client runs and whose schema Anthropic's models have learned.
 struct KnownTool {
     std::string_view kind;
     const char* description;

@@ -48,7 +48,7 @@ void ReadFiles(Fields& fields, const Served& served, FimText& text) {
 
 // Shortens a FIM prompt until it and `more` tokens fit into the context. Drops context files first,
 // starting with the first (clients put the oldest there). Then cuts the text farthest from the gap,
-// leaving three quarters of the room to the prefix.
+// leaving three quarters of the space to the prefix.
 void FitInto(int64_t context, int64_t more, const FimTokens& fim,
              const tokenizer::Tokenizer& tokenizer, FimText& text) {
     const auto size = [](const auto& tokens) { return static_cast<int64_t>(tokens.size()); };
@@ -66,7 +66,7 @@ void FitInto(int64_t context, int64_t more, const FimTokens& fim,
     }
     if (kept != text.files.begin()) {
         text.files.erase(text.files.begin(), kept);
-        all = size(FimPrompt(fim, tokenizer, text));  // without files, their header is gone too
+        all = size(FimPrompt(fim, tokenizer, text));  // without files, their header is omitted, too
     }
     const int64_t room = most - all + size(text.prefix) + size(text.suffix);
     if (size(text.prefix) + size(text.suffix) <= room) return;
@@ -309,7 +309,7 @@ std::optional<ApiError> Detokenize(const Json& body, const Served& served, Json&
                                     Dump(list.at(i)), vocab - 1),
                         "tokens", "invalid_value"};
     }
-    // "prompt" is vLLM's name, "content" llama-server's.
+    // "prompt" is the name in vLLM, "content" in llama-server.
     const std::string text = served.tokenizer().Decode(tokens, false);
     answer = {{"prompt", text}, {"content", text}};
     return {};

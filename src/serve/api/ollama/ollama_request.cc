@@ -111,7 +111,7 @@ void ReadThink(Fields& fields, const Served& served, OllamaRequest& out) {
     if (level) out.extra["reasoning_effort"] = think == "max" ? Json("high") : think;
 }
 
-// Moves what the request asks for beside its messages to the conversation.
+// Moves the request's settings beside its messages to the conversation.
 void Converse(OllamaRequest& asked, Conversation& conversation) {
     conversation.switch_member = conversation.effort_member = "think";
     if (!asked.extra.is_null()) conversation.switched = asked.extra["enable_thinking"] == true;

@@ -218,8 +218,8 @@ class ChatDialect final : public OpenAiDialect {
     std::vector<int> calls_;
 };
 
-// Decides whether the answer continues the last message: always if that is the assistant's, as in
-// llama-server, unless the request says otherwise.
+// Decides whether the answer continues the last message: always if the assistant wrote it, as in
+// llama-server, unless the request sets otherwise.
 void ReadContinuation(Fields& fields, Conversation& conversation) {
     chat::ChatInput& input = conversation.input;
     Json& last = input.messages.back();
@@ -380,9 +380,9 @@ engine::Reasoning CallReasoning(const Served& served, const Conversation& conver
 }
 
 // Forces the tool call that the API demands. The start of the call, in the family's format, is
-// appended to the prompt; a grammar constrains the rest. Where the model may reason first, the
-// grammar covers the whole call. If the family's format cannot express the names or arguments, the
-// default format is used.
+// appended to the prompt; a grammar constrains the rest. If the model may reason first, the grammar
+// covers the whole call. If the family's format cannot express the names or arguments, the default
+// format is used.
 std::optional<ApiError> ForceCall(const Conversation& conversation, const ChatPrompt& prompt,
                                   const Served& served, AnswerPlan& plan, ChoicePlan& choice) {
     const chat::CallFrame usual;

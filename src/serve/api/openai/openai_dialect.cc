@@ -60,7 +60,7 @@ std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage
         json.emplace("finish_reason", choices[i].end.finish);  // only if the choice did not set it
         if (i > 0) out += ',';
         out += Dump(json);
-        out.back() = ',';  // the object goes on
+        out.back() = ',';  // the object continues
         if (prompt_logprobs && !apart) prompt_of(choices[i]);
         out += R"("logprobs":)";
         out += logprobs_ ? LogprobsOf(choices[i], i) : "null";

@@ -65,7 +65,7 @@ bool IsWords(const Json& part) {
 }
 
 // A tool's result as text. Images, recordings and files become notes, so that an agent whose tool
-// returned one can go on. Other parts are shown as JSON.
+// returned one can continue. Other parts are shown as JSON.
 std::string ResultText(const Json& result) {
     if (result.is_null()) return "";
     if (result.is_string()) return result.get<std::string>();

@@ -129,7 +129,7 @@ KeepResponse KeeperOf(AnswerPlan& plan, Json items) {
     };
 }
 
-// Metadata is repeated in each answer. The limits are OpenAI's, converted from characters to bytes.
+// Metadata is repeated in each answer. The limits are OpenAI's, in bytes instead of characters.
 void CheckMetadata(Fields& fields) {
     constexpr size_t kMostPairs = 16, kMostKeyBytes = 4 * 64, kMostValueBytes = 4 * 512;
     const Json& metadata = fields.Object("metadata");
