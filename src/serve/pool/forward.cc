@@ -91,7 +91,7 @@ class Reader {
         co_return failure;
     }
     bool done() const { return parser_.is_done(); }
-    // Whether only the end of a chunked answer is left, and has arrived.
+    // Whether only the end of a chunked answer remains, and has arrived.
     bool ends_here() const {
         constexpr std::string_view kEnd = "\r\n0\r\n\r\n";
         const auto left = buffer_.data();
@@ -124,8 +124,8 @@ asio::awaitable<void> WaitForReader(Exchange& exchange) {
     }
 }
 
-// Sends the rest of the answer as it arrives. (The last bytes tell many clients that the answer is
-// complete, so the end that came with them is read before they are sent.)
+// Sends the rest of the answer as it arrives. (At the last bytes, many clients consider the answer
+// complete, so the end that arrived with them is read before they are sent.)
 asio::awaitable<Failure> PassOn(Reader& reader, Exchange& exchange,
                                 const std::function<void()>& ends) {
     while (!reader.done()) {

@@ -149,7 +149,7 @@ void PoolServer::Impl::AdvanceStop(int64_t now_ms) {
         if (!first_error_) drained_ms_ = refuse_ms + front.drain_ms;
         http_->Drain();
         if (!first_error_) Say("shutting down: running requests may finish");
-        return;  // requests that have arrived are on their way to this thread
+        return;  // requests that have arrived are queued for this thread
     }
     if (!requests_.empty() && !first_error_ && now_ms < drained_ms_) return;
     ends_ = true;
@@ -173,7 +173,7 @@ void PoolServer::Impl::Reload() {
     if (keys_ != nullptr) [[maybe_unused]]
         const Status logged = keys_->Reload();
     for (const Process& process : processes_) {
-        // (A process without keys takes SIGHUP as a request to stop.)
+        // (A process without keys stops at SIGHUP.)
         if (process.served && process.pid > 0 && keys_ != nullptr) ::kill(process.pid, SIGHUP);
     }
     if (options_.front.http.tls_cert.empty()) return;

@@ -98,7 +98,7 @@ asio::awaitable<void> PoolServer::Impl::Watch(size_t model, Fd socket) {
     }
     descriptor.release();
     socket.Reset();
-    // The socket closes when the process ends. A process that closed it and goes on is killed.
+    // The socket closes when the process ends. A process that closed it and still runs is killed.
     Process& process = processes_[model];
     process.kill_ms = std::min(process.kill_ms, NowMs() + kUnloadMs);
     asio::steady_timer timer(context_);
@@ -125,7 +125,7 @@ asio::awaitable<void> PoolServer::Impl::Probe(size_t model, pid_t pid) {
         const int64_t requested_ms = NowMs();
         const auto answer = co_await Fetch(processes_[model].port, probe, std::string(kLivePath));
         if (answer) heard_ms = NowMs(), failed = 0;
-        // (A probe that fails at once was not sent: this process has no file left for it.)
+        // (A probe that fails at once was not sent: this process has no free descriptor for it.)
         if (!answer && NowMs() - requested_ms >= kFetchMs) ++failed;
     }
     if (!IsLoaded(model, pid)) co_return;

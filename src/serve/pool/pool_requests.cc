@@ -141,8 +141,8 @@ std::optional<size_t> PoolServer::Impl::ModelOf(const std::string& name) const {
     return static_cast<size_t>(found - served_.begin());
 }
 
-// Returns an error if a request of `key` may not wait for its model; the limits are those of the
-// queue of one server (Api::WhyNotQueue): a key below its equal share still gets a place.
+// Returns an error if a request of `key` may not wait for its model; the limits equal the limits of
+// one server's queue (Api::WhyNotQueue): a key below its equal share may still wait.
 std::optional<ApiError> PoolServer::Impl::WhyNotWait(const std::string& key) const {
     const auto most = static_cast<size_t>(options_.front.api.max_waiting);
     size_t all = 0, own = 0;
@@ -324,7 +324,7 @@ asio::awaitable<void> PoolServer::Impl::RunRequest(uint64_t id) {
         co_await Forward(*request.socket, port, exchange, request.ask.form, request.begun, ends);
     request.begun = done.begun;
     if (!done.broken.empty()) {
-        // If the process has died, the key gets its charges back before its client knows.
+        // If the process has died, the key's charges are refunded before the answer.
         asio::steady_timer timer(context_);
         for (int i = 0; i < kDeathTurns && IsLoaded(request.model, pid); ++i) {
             timer.expires_after(kDeathTurn);

@@ -114,7 +114,7 @@ std::vector<PoolSchedule::Action> PoolSchedule::Next(int64_t now_ms, const FreeB
     return actions;
 }
 
-// A model drains only as long as another one waits for its room.
+// A model drains only as long as another model waits for its memory.
 void PoolSchedule::EndDrains(int64_t now_ms, const FreeBytes& free_bytes) {
     if (std::ranges::none_of(models_, &Model::drains)) return;
     const Model* wanted = NextToLoad(now_ms);
@@ -170,7 +170,7 @@ bool PoolSchedule::Any(State state) const {
 PoolSchedule::Model* PoolSchedule::NextToLoad(int64_t now_ms) {
     Model* wanted = nullptr;
     for (Model& model : models_) {
-        // A process that was killed may still have requests, whose ends are on the way.
+        // A killed process may still have requests whose ends are not processed yet.
         if (model.state != State::kUnloaded || model.waiting.empty() || now_ms < model.retry_ms) {
             continue;
         }
@@ -190,14 +190,14 @@ bool PoolSchedule::HasSpace(const Model& wanted, const FreeBytes& free_bytes) co
         ++count;
         for (const auto& [memory, bytes] : model.needs) all[memory] += bytes;
     }
-    // (The call of free_bytes comes last, because it may ask a GPU's driver.)
+    // (The call of free_bytes comes last, because it may query a GPU's driver.)
     return count < limits_.max_loaded && FindLack(all, limits_.memory) == nullptr &&
            FindLack(wanted.needs, free_bytes()) == nullptr;
 }
 
 void PoolSchedule::LoadNext(std::vector<Action>& actions, int64_t now_ms,
                             const FreeBytes& free_bytes) {
-    // The memory of a model that loads or unloads changes, so free_bytes says nothing meanwhile.
+    // The memory of a model that loads or unloads changes, so free_bytes is meaningless meanwhile.
     if (Any(State::kLoading) || Any(State::kUnloading)) return;
     Model* wanted = NextToLoad(now_ms);
     if (wanted == nullptr) return;
