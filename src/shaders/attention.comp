@@ -18,8 +18,8 @@
 // of kStride positions in v_cache: all, or kTop of them, which q_more lists. A row of a cache is key
 // and value.
 //
-// kAhead: a row also sees later rows of its sequence in this step (encoders). With kSplit, its chunks
-// are those of the last key that it sees.
+// kAhead: a row also sees later rows of its sequence in this step (encoders). With kSplit, its
+// chunks go up to the last key that it sees.
 //
 // Workgroup (tile of pairs * chunks + chunk, KV head, block or row).
 #version 460
@@ -77,7 +77,7 @@ const uint kPitch = kFours + 1;  // of a key in `tile`
 const uint kLoads = (kKeys * kFours + kThreads - 1) / kThreads;
 const uint kQueryPitch = kKeySlices * kFours;
 shared vec4 queries[kPairs * kQueryPitch];
-// Keys or values. Caches of 16 bits stay as they are, which takes half of the space.
+// Keys or values. Caches of 16 bits stay unchanged, which takes half of the space.
 const bool kNarrowKeys = kKeyType == kF16 || kKeyType == kBF16;
 const bool kNarrowValues = kValueType == kF16 || kValueType == kBF16;
 const bool kFoursFit = (kKeyDims | kValueRow) % 4 == 0;
@@ -361,7 +361,7 @@ void AddValues() {
     }
 }
 
-// Adds the sums of all key groups to those of group 0.
+// Adds the sums of all key groups to the sums of group 0.
 void JoinKeyGroups() {
     if (kKeyGroups == 1) return;
     [[unroll]] for (uint slice = 0; slice < kValueSlices; ++slice) {

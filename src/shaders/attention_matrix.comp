@@ -5,10 +5,10 @@
 //
 //   - A query is multiplied by a power of two that scales its largest element to [2^14, 2^15), and
 //     rounded to f16.
-//   - Keys and values of an f16 cache are used as they are. Those of other types are rounded to
-//     f16. A key (or value) with elements beyond the range of f16 is first multiplied by a power of
-//     two. This power depends on nothing else, and is divided out of the key's scores, or
-//     multiplied into the value's weight.
+//   - Keys and values of an f16 cache are used unchanged; other types are rounded to f16. A key (or
+//     value) with elements beyond the range of f16 is first multiplied by a power of two. This
+//     power depends on nothing else, and is divided out of the key's scores, or multiplied into the
+//     value's weight.
 //   - A weight is 2^(score - top + kBias), where scores are in units of log(2), and `top` is a
 //     score near the largest so far. If a tile has a score above top + kHeadroom, `top` becomes the
 //     largest score, and sums and totals of the row are multiplied by a number below 1. So weights

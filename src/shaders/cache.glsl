@@ -42,7 +42,7 @@ uint LastPlace(uint window, uint block, uint position) {
     return listed - each + (block >= kPooled ? position + 1 : position) % each;
 }
 
-// A cache of windows of `stride` positions has a row for each window, that of the window's last
+// A cache of windows of `stride` positions has a row for each window, the row of the window's last
 // position; a row has min(stride, kLeastPage) positions (program/program.h).
 const uint kLeastPage = 64;
 uint RowPositions(uint stride) { return min(stride, kLeastPage); }
@@ -67,8 +67,8 @@ uint FirstKeyOf(uint window, uint position) {
     return window == 0 || position < window ? 0 : position - window + 1;
 }
 
-// The last key that a query sees if it also sees keys after its own: those of a window on each side
-// (0: all), up to `end`, the key after its sequence's last row.
+// The last key that a query sees if it also sees keys after its own: the keys of a window on each
+// side (0: all), up to `end`, the key after its sequence's last row.
 uint LastKeyAhead(uint window, uint position, uint end) {
     return window == 0 ? end - 1 : min(end - 1, position + window - 1);
 }

@@ -13,7 +13,7 @@ uint BlocksOf(uint cols) {
 uint PartAt(uint row, uint head, uint block, uint heads, uint cols) {
     return (row * heads + head) * BlocksOf(cols) + block;
 }
-// Addresses of the lists; blocks: those of all heads.
+// Addresses of the lists; blocks: the blocks of all heads.
 uint64_t QueriesAt(uint64_t room, uint blocks) {
     return room + 4 * uint64_t(2 + kEvery) * blocks * kDims * kColumns;
 }

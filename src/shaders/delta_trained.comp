@@ -9,9 +9,9 @@
 // not 0. It begins with the state in `kept` that an earlier dispatch has stored, and stores the
 // state before every kEvery-th row of the step that is not the first row of a sequence.
 //
-// delta_grad computes the same kEvery rows again and stores the states before them; then it goes
-// through the rows in reverse order. It begins with the gradient of the state after the rows, and
-// stores that of the state before them. It writes dv, and the block's addends to the other
+// delta_grad computes the same kEvery rows again and stores the states before them; then it
+// processes the rows in reverse order. It begins with the gradient of the state after the rows, and
+// stores the gradient of the state before them. It writes dv, and the block's addends to the other
 // gradients (delta_sums.glsl).
 #version 460
 #extension GL_EXT_control_flow_attributes : require
@@ -103,7 +103,7 @@ void Place() {
     width = min(kColumns, cols - first_column);
 }
 
-// The head's numbers of a row of the step, and those of the invocation's rows of the state.
+// The head's numbers of a row of the step, and the numbers of the invocation's rows of the state.
 struct RowNumbers { float query, key, fade; };
 float strength;
 RowNumbers numbers[kEach];
@@ -234,7 +234,7 @@ void WriteSums(uint row, vec4 dchange[kQuads], vec4 rest[kQuads], float faded) {
     if (!kByChannel) Floats(FadesAt(room, AllBlocks())).at[place] = of_fade;
 }
 
-// From the gradient of the state after a row, makes those of the row and of the state before.
+// From the state's gradient after a row, computes the row's and the previous state's.
 void Back(uint row, State before, inout State grad) {
     Stage(row);
     FindNumbers(row);

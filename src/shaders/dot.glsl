@@ -1,4 +1,4 @@
-// Products of 8-bit integers: codes of a weight (types.glsl) times those of x, in the layout of
+// Products of 8-bit integers: codes of a weight (types.glsl) times codes of x, in the layout of
 // quantize_x.comp: contiguous int8 codes; for each 32 columns a float scale, and the sums of the
 // first and second 16 codes as two int16.
 //

@@ -1,7 +1,7 @@
 // An exchange with the host in the middle of a submission (backend/gpu/device/host_signal.h):
-// gives the host `count` floats, waits until it opens the gate, and reads the floats that the host
+// sends the host `count` floats, waits until it opens the gate, and reads the floats that the host
 // has written. Runs in one workgroup, and waits only for the host. If that takes more polls than
-// the submission has left, it abandons the submission: the following kernels do nothing
+// remain for the submission, it abandons the submission: the following kernels do nothing
 // (guard.glsl).
 #extension GL_KHR_memory_scope_semantics : require
 

@@ -44,7 +44,7 @@ layout(push_constant, scalar) uniform Args {
     uint split, accumulate;
     uint matrix_rows;           // per matrix of the stack: B for kRows, C for kTerms
     uint a_used, b_used;        // slots that share a row of A or B
-    uint groups;                // groups of peaks of A; those of B << 16
+    uint groups;                // groups of peaks of A; groups of peaks of B << 16
     uint a_count, b_count;        // peaks per group
     uint first_matrix, matrices;  // kRows: the matrices of the stack that B has
 } g;

@@ -118,7 +118,7 @@ float Unscaled(float sum, float a, float b) {
     return sum * min(x, y) * max(x, y);
 }
 
-// Columns beyond n use the scale of the last column, and rows beyond `rows` that of the last row.
+// Columns beyond n use the last column's scale, and rows beyond `rows` the last row's scale.
 void LoadScales(uint lane) {
     for (uint i = lane; i < kTileM; i += kSize) {
         const uint last = min(i, rows - 1);

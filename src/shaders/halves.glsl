@@ -1,5 +1,5 @@
-// Whether the driver's unpackHalf2x16 never flushes halves below 2^-14 to zero. (Vulkan's may, unless
-// it is told to keep them: gpu/vulkan/small_halves.h.)
+// Whether the driver's unpackHalf2x16 never flushes halves below 2^-14 to zero. (Vulkan's may,
+// unless a mode keeps them: gpu/vulkan/small_halves.h.)
 layout(constant_id = 34) const bool kKeepsSmallHalves = false;
 
 // Converts two halves to floats, also those below 2^-14: block scales are often that small.
@@ -12,5 +12,5 @@ vec2 HalvesOf(uint two) {
     const uvec2 magnitude = mix(normal, small, lessThan(size, uvec2(0x400u)));
     return uintBitsToFloat(magnitude | (bits & 0x8000u) << 16);
 }
-// Half i of two.
+// Half i of a pair.
 float HalfOf(uint two, uint i) { return HalvesOf(two >> 16 * i).x; }

@@ -37,8 +37,8 @@ uint Key(uint i) {
     return i < scored ? Ordered(scores.at[from + i]) : 0xffffffffu;
 }
 
-// Fills the columns of a list behind its `listed` blocks: the positions from that of block `blocks`
-// up to `position`, if wanted, and -1.
+// Fills the columns of a list behind its `listed` blocks: the positions from the position of block
+// `blocks` up to `position`, if requested, and -1.
 void Fill(uint to, uint lane, uint listed, uint blocks, uint position) {
     const uint begin = kPositions ? listed * block : listed;
     const uint more = kPositions ? position + 1 - blocks * block : 0;

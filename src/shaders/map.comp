@@ -34,7 +34,7 @@ vec2 SigmoidUnit(float x, bool gelu) {
     const float part = Sigmoid(u);
     return vec2(part, part * (1.0 + x * slope * Sigmoid(-u)));
 }
-// The gradients of gate and up for act(gate) * up. Where a limit holds a value, it has none.
+// The gradients of gate and up for act(gate) * up. If a limit holds a value, its gradient is zero.
 vec2 GluGrad(float dout, float gate, float up) {
     if (kMap == kClampedSiluGrad) {
         const float low = min(gate, 7.0), part = Sigmoid(1.702 * low);

@@ -5,11 +5,11 @@
 // With `squares`, reads the sum of squares of the unit's row instead; then dx = s * dy * weight,
 // and the unit's row of dsquares [units, squares_stride] is -s^3 / (2 whole) * sum(dy * weight * x)
 // at `square`, else zeros. kSumSquares: writes that sum to y. kGrad: dx, and s of each unit if
-// `inverse` is not 0. kInverse: only s. kMoments: writes the sum of x, and that sum, to y. kMatch: s
-// is the root of the mean square of the row of dy over the unit's, which counts as at least eps; a
-// row of dy is for `weights` units. kEncodes: also writes y as codes (codes.glsl); a unit must then
-// be a row. kCentered: subtracts the mean of the unit from x; dx also has the term -s * mean(dy *
-// weight), and the units' means follow their s in `inverse`.
+// `inverse` is not 0. kInverse: only s. kMoments: writes the sum of x, and that sum, to y. kMatch:
+// s is the root of the mean square of the row of dy over the unit's root, which counts as at least
+// eps; a row of dy is for `weights` units. kEncodes: also writes y as codes (codes.glsl); a unit
+// must then be a row. kCentered: subtracts the mean of the unit from x; dx also has the term -s *
+// mean(dy * weight), and the units' means follow their s in `inverse`.
 //
 // kQuads: an invocation adds four columns at a time, else single ones. The order of a sum, and so
 // its bits, depend on it: residual.comp, heads.comp and latent.comp give the bits of single

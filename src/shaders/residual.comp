@@ -1,7 +1,7 @@
 //: residual
 //: sum_residual -DSUM
-// The steps between the last product of a block and the first ones of the next, in one kernel; each
-// part (constant 1) is optional:
+// The steps between the last product of a block and the next block's first products, in one kernel;
+// each part (constant 1) is optional:
 //
 //     y = (x + (m + bias -> norm) * factor) * sum_factor,    out = norm of y
 //

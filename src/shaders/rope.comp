@@ -16,7 +16,7 @@ layout(push_constant, scalar) uniform Args {
     uint rows, heads, head_dim, pairs;
     float sign_of_sine;
     uint first;   // rotated dim of a head: 0, or, without kWide, the number of dims before the last
-    uint behind;  // the angle is that of max(0, position - behind)
+    uint behind;  // the angle at max(0, position - behind)
 };
 
 vec2 Turn(vec2 pair, uint position, uint i) {
