@@ -15,7 +15,7 @@
 namespace weft::fabric {
 namespace {
 
-// Ranks that take no part wait this long; heartbeats detect a lost rank.
+// Ranks that do not take part wait this long; heartbeats detect a lost rank.
 constexpr int64_t kExchangeMs = 3'600'000;
 constexpr size_t kMostWindow = size_t{4} << 20;
 
@@ -139,7 +139,7 @@ Status Walk::MakeComm() {
     std::vector<int> everyone(static_cast<size_t>(cluster_.size()));
     std::iota(everyone.begin(), everyone.end(), 0);
     coll::Channel channel{.window_bytes = kMostWindow};
-    for (const auto& link : cluster_.fabric().links) {  // (those of many ranks are smaller)
+    for (const auto& link : cluster_.fabric().links) {  // (with many ranks, they are smaller)
         if (link != nullptr)
             channel.window_bytes = std::min(channel.window_bytes, link->window_bytes());
     }
@@ -153,7 +153,7 @@ Result<NetRow> Walk::Measure(const Item& item) {
     return IsOfPairs(job_.op) ? MeasurePair(item) : MeasureVector(item);
 }
 
-// The slowest rank's figures, and the errors of all.
+// The slowest rank's figures, and the errors of all ranks.
 Result<NetRow> Walk::Exchange(const Item& item, const NetRow& mine) {
     WEFT_ASSIGN(const std::vector<std::string> texts,
                 cluster_.AllGather("figures", NetRowToJson(mine), Deadline::In(kExchangeMs)));

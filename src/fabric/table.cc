@@ -44,7 +44,7 @@ std::string CachePath(const std::string& fingerprint) {
     return fmt::format("{}/net/{}.json", folder, Hex(Sha256(bytes)).substr(0, 16));
 }
 
-// The tuner never chooses a lossy wire type; a file with one is not the tuner's.
+// The tuner never chooses a lossy wire type; the tuner did not write a file with one.
 bool IsLossless(const coll::Tuning& tuning) {
     for (coll::Collective collective : coll::kCollectives) {
         for (const coll::TuningRow& row : tuning.rows(collective)) {

@@ -83,7 +83,7 @@ class Range {
             choices.push_back(
                 builder_.Sequence({JsonInteger(from, to, builder_), Decimals(digits)}));
         };
-        // Numbers of at most kMostDigits digits are apart from each other as doubles, too.
+        // Numbers of at most kMostDigits digits are different as doubles, too.
         const size_t room = std::min(low_room, high_room);
         int64_t apart = 1;
         for (size_t i = digits_; i < kMostDigits; ++i) apart *= 10;

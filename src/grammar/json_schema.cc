@@ -539,7 +539,7 @@ class Compiler {
         return members;
     }
 
-    // The members of an object as pairs. Only its `properties` can be written this way.
+    // The members of an object as pairs. Only its `properties` can be written as pairs.
     Result<Expr> Pairs(const Schema& schema, const std::string& path, const CallPairs& form,
                        int depth) {
         static const Schema kNone = Schema::object(), kNoNames = Schema::array();

@@ -29,7 +29,7 @@ GrammarBuilder::Expr Repetitions::Exactly(uint32_t count) {
     return builder_.Sequence(std::move(parts));
 }
 
-// Whole multiples of kWhole plus a remainder, or fewer multiples and a part of one.
+// Whole multiples of kWhole plus a remainder, or fewer multiples and a part of a multiple.
 GrammarBuilder::Expr Repetitions::UpTo(uint32_t count) {
     const Expr rest = UpToWhole(count % kWhole);
     const uint32_t wholes = count / kWhole;

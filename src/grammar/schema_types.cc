@@ -35,8 +35,8 @@ class TypeReader {
     }
 
   private:
-    // Calls `take` with flat schemas, without anyOf and oneOf, of which a valid value satisfies
-    // one.
+    // Calls `take` with flat schemas, without anyOf and oneOf, one of which a valid value
+    // satisfies.
     Status ForCases(const Schema& schema, int depth,
                     const std::function<Status(const Schema&)>& take) {
         if (depth > kMostDepth) return MakeError(ErrorCode::kUsage, "the schema nests too deeply");

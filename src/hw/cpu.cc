@@ -40,7 +40,7 @@ std::string CpuModel() {
 }
 
 #if defined(__x86_64__)
-// Tiles have 8 KB of registers, which the kernel saves only for processes that have asked for it.
+// Tiles have 8 KB of registers, which the kernel saves only for processes that have requested it.
 bool MayUseTiles() {
     constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
     return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;

@@ -257,7 +257,7 @@ void PowerMeter::KeepOneOfEach() {
     std::erase_if(sensors_, [&](const Sensor& s) {
         return (whole && s.kind != Kind::kWhole) || (apu && s.kind == Kind::kPackage);
     });
-    // Do not ask for permission to read sensors that would not count.
+    // Do not request permission to read sensors that would not count.
     if (whole || apu) {
         std::erase_if(unreadable_, [&](const std::string& text) {
             return whole || text.find("/powercap/") != std::string::npos;
