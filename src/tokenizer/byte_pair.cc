@@ -186,7 +186,7 @@ class BytePairModel : public WordModel {
 
     std::string Bytes(std::string_view text) const override {
         std::string bytes;
-        // Text that is not a spelling stands for itself.
+        // Text that is not a spelling represents itself.
         return AppendUnspelled(text, bytes) ? bytes : std::string(text);
     }
 

@@ -185,7 +185,7 @@ bool SameIds(const Tokenizer& ours, const Tokenizer& theirs) {
         if (!SameIds(ours, theirs, probe)) return false;
     }
     if (!SameIdsOfTokens(ours, theirs) || !SameIdsOfMixtures(ours, theirs)) return false;
-    // At most a thousand markers, beside words and beside white space that they may take. (The
+    // At most a thousand markers, beside words and beside white space that they may include. (The
     // user-defined tokens of a SentencePiece file follow rules that no reader of GGUF has.)
     const bool user = theirs.data().model != "sentencepiece";
     std::string marked = "begin";

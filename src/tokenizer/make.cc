@@ -56,7 +56,7 @@ Result<std::unique_ptr<const TokenModel>> MakeUnigram(const Vocabulary& vocabula
     return MakePipeline(std::move(parts));
 }
 
-// GGUF does not say whether BERT's normalizer lowers case; llama.cpp always does.
+// GGUF does not state whether BERT's normalizer converts to lower case; llama.cpp always does.
 Result<std::unique_ptr<const TokenModel>> MakeWordPiece(const Vocabulary& vocabulary) {
     constexpr int64_t kMostPoints = 100;
     PipelineParts parts;

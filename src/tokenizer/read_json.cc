@@ -328,7 +328,7 @@ json AddedTokensOf(const json& vocab, const TokenizerHints& hints) {
     return added;
 }
 
-// Without a class, transformers takes that of the model's type.
+// Without a class, transformers uses the class of the model's type.
 bool IsOfGpt2(const TokenizerHints& hints) {
     constexpr std::string_view kTypes[] = {"gpt2", "gpt_neo", "gptj", "opt"};
     const std::string_view name = hints.tokenizer_class;

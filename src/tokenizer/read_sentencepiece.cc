@@ -156,7 +156,7 @@ void SetIds(const TokenizerHints& hints, Model& model) {
     data.add_eos = data.eos >= 0 && hints.add_eos.value_or(t5);
 }
 
-// Adds the folder's added tokens to the model's.
+// Adds the folder's added tokens to the model's tokens.
 Status AddTokens(const TokenizerHints& hints, Model& model) {
     TokenizerData& data = model.data;
     for (const AddedToken& token : hints.added) {

@@ -39,7 +39,7 @@ constexpr std::string_view kSpecials[] = {"<unk>",
                                           "[/SYSTEM_PROMPT]",
                                           "[TOOL_CONTENT]"};
 
-// Models of these versions have no system prompts: they do not know the last three of kSpecials.
+// Models of these versions have no system prompts: they lack the last three of kSpecials.
 constexpr std::string_view kOldVersions[] = {"v1", "v2", "v3"};
 
 Status AddSpecials(Fields& file, std::string_view version, int64_t count, TokenizerData& data) {

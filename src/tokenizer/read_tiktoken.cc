@@ -48,11 +48,11 @@ constexpr FileFamily kFamilies[] = {{"kimi-k2", "kimi", 163584, kKimi, 256},
                                     {"llama-bpe", "llama", 128000, kLlama, 256, true},
                                     {"o200k", "gpt_oss", 199998, kO200k, 0},
                                     {"qwen", "qwen", 151643, kQwen, 0}};
-// A file of as many tokens is that of a published model.
+// A file of as many tokens belongs to a published model.
 constexpr size_t kLeastPublished = 100'000;
 
 // A later model of a type may split words by other rules (Qwen3.5): a large file counts only if its
-// number of tokens is known, too. (CheckSize compares this number with the family's.)
+// number of tokens is known, too. (CheckSize compares this number with the family's number.)
 Result<const FileFamily*> FindFamily(const TokenizerHints& hints, size_t ranks) {
     std::string known;
     const bool sized =
@@ -70,8 +70,8 @@ Result<const FileFamily*> FindFamily(const TokenizerHints& hints, size_t ranks) 
 }
 
 // A tiktoken file of another model would give wrong ids without an error. So its number of tokens
-// must not be that of another family, and must fit the model's embedding, which may have spare
-// rows.
+// must not be the number of another family, and must fit the model's embedding, which may have
+// spare rows.
 Status CheckSize(const FileFamily& family, const TokenizerHints& hints, size_t ranks) {
     constexpr size_t kMostSpare = 4096;
     const auto* other = std::ranges::find(kFamilies, ranks, &FileFamily::ranks);

@@ -162,7 +162,7 @@ class Translator {
         }
     }
 
-    // Copies \p{...}; replaces long category names that PCRE2 does not know.
+    // Copies \p{...}; replaces long category names that PCRE2 does not support.
     void Property() {
         static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
             {"Letter", "L"},

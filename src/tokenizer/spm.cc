@@ -1,6 +1,6 @@
 // SentencePiece BPE ("SPM"): the text is one word, spaces are U+2581. Of all adjacent pairs that
-// join into a token, the pair with the highest score merges first, the leftmost on a tie. Text left
-// without a token becomes byte tokens <0xXX>, or the unknown token if there are none.
+// join into a token, the pair with the highest score merges first, the leftmost on a tie. Remaining
+// text without a token becomes byte tokens <0xXX>, or the unknown token if there are none.
 //
 // As in SentencePiece, ordinary text never becomes control, unknown, unused or byte tokens. A heap
 // gives O(n log n); texts longer than the longest token are not looked up.

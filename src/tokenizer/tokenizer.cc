@@ -137,7 +137,7 @@ class SpecialWalk {
         : text_(text), always_(always), on_request_(on_request), plain_(plain) {}
 
     // The first token at or after `from`, which must not decrease; the longer of two at one place.
-    // White space that a token takes before it begins at or after `floor`.
+    // White space before a token that belongs to it begins at or after `floor`.
     SpecialScanner::Found Next(size_t from, size_t floor) {
         if (plain_.empty()) return on_request_.Next(text_, from, floor);
         if (anywhere_.at < from || !begun_) anywhere_ = always_.Next(text_, from, floor);

@@ -38,7 +38,7 @@ class Trie {
         values_[node] = id;
     }
 
-    // Moves `node` along `c`; false: no token continues this way.
+    // Moves `node` along `c`; false: no token continues with `c`.
     bool Step(uint32_t& node, char c) const {
         const Slot& slot = slots_[Position(node, c)];
         node = slot.child;
