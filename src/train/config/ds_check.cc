@@ -75,7 +75,7 @@ std::string_view LastOf(std::string_view path) {
     return path.substr(path.rfind('.') + 1);
 }
 
-// The known key whose last part is most similar to that of `path`; keys of the same section win.
+// The known key whose last part is most similar to `path`'s; keys of the same section win.
 std::string_view Nearest(std::string_view path) {
     const std::string_view name = LastOf(path).substr(0, 100);
     const std::string_view section = path.substr(0, path.size() - LastOf(path).size());

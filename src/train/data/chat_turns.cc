@@ -24,7 +24,8 @@ size_t SharedTokens(std::span<const int32_t> a, std::span<const int32_t> b) {
 }
 
 // Start of the answer to `asking` in `whole`, at least `least`. The generation prompt may have more
-// than the template writes later (an opened <think>), and an answer may begin like that by chance.
+// than the template writes later (an opened <think>), and an answer may begin with that text by
+// chance.
 size_t AnswerBegin(const Text& whole, const Text& asking, size_t least) {
     const std::string_view a = whole.view(), b = asking.view();
     auto at = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
@@ -81,8 +82,8 @@ bool IsBlankText(std::string_view text) {
     return text.find_first_not_of(" \t\r\n") == text.npos;
 }
 
-// Looks for control tokens in the parts that the template took from the record. (It may write some
-// of a message's control tokens itself, such as <think>.)
+// Looks for control tokens in the parts that the template copied from the record. (It may write
+// some of a message's control tokens itself, such as <think>.)
 void LookInto(const Text& text, const ControlTokens* control) {
     if (control == nullptr) return;
     for (const TextRange& range : text.given()) {
@@ -347,13 +348,13 @@ class TurnMarker {
     }
 
     // How the turn ends, given its last range `at`, which ends at `words`: with the end token that
-    // follows (token: there is one); with text, before a token of the next message's header; or
-    // before the range, which belongs to that header.
+    // follows (token: an end token exists); with text, before a token of the next message's header;
+    // or before the range, which belongs to that header.
     enum class Ending { kToken, kText, kBefore };
     Result<Ending> EndingOf(size_t turn, size_t words, size_t at, bool token) {
         const size_t next = NextBegin(at);
         WEFT_ASSIGN(const std::optional<size_t> written, WrittenTo(turn, words, next));
-        // If rendering does not tell, a next message that shows nothing may have repeated the
+        // If rendering does not decide, a next message that shows nothing may have repeated the
         // range.
         if (!written) return token && words_[turn + 1].shown ? Ending::kToken : Ending::kBefore;
         if (*written < words) return Ending::kBefore;
@@ -432,7 +433,7 @@ class TurnMarker {
     std::map<std::string, size_t> leads_;
     std::map<std::string, std::optional<Part>> ends_;
     size_t asked_ = 0, header_begin_ = 0, empty_answers_ = 0;
-    // Result of the last AskedBegin: the text continues exactly as the template asks.
+    // Result of the last AskedBegin: the text continues exactly as the template's prompt.
     bool asked_exactly_ = false;
 };
 

@@ -236,7 +236,7 @@ class FileSet final : public DataSet {
     Result<Sample> ReadPreference(Part part, uint64_t index) const {
         WEFT_ASSIGN(const PreferenceRecord record, PreferenceAt(part, index));
         if (TakesPairs(loss_)) return EncodePreference(encoder_, loss_, record, nullptr);
-        // KTO's mismatched answers are those of the nearest valid record before in the data.
+        // KTO's mismatched answers come from the nearest valid record before in the data.
         const uint64_t all = size(part);
         std::optional<std::pair<uint64_t, Error>> bad;  // the first one
         for (uint64_t back = 1; back < all; ++back) {
@@ -313,7 +313,7 @@ class RandomSet final : public DataSet {
     uint64_t seed_, test_;
 };
 
-// Allows the descriptors of all files: two of each, because a file that is unpacked has a lock.
+// Allows the descriptors of all files: two per file, because a file that is unpacked has a lock.
 Status AllowFiles(size_t files) {
     constexpr uint64_t kOthers = 1024;  // links, devices, checkpoints
     const uint64_t needed = 2 * files, allowed = AllowOpenFiles(needed + kOthers);

@@ -181,7 +181,7 @@ int32_t Encoder::padding() const {
     return data.pad >= 0 ? data.pad : data.eos;
 }
 
-// The begin token that the model wants, unless the text has it.
+// The begin token that the model requires, unless the text has it.
 Sample Encoder::Begun(const ControlTokens::Text& read) const {
     Sample sample;
     const tokenizer::TokenizerData& data = tokenizer_->data();

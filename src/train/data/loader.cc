@@ -415,7 +415,7 @@ std::vector<std::vector<Loader::Piece>> Loader::PackPieces(std::vector<Piece> pi
         return sequences;
     }
     std::ranges::stable_sort(pieces, std::ranges::greater(), &Piece::positions);
-    std::multimap<size_t, size_t> open;  // positions left -> sequence
+    std::multimap<size_t, size_t> open;  // remaining positions -> sequence
     for (Piece& piece : pieces) {
         const size_t needed = piece.positions;
         auto tightest = open.lower_bound(needed);

@@ -102,7 +102,7 @@ Status CheckAnswer(const OrderedJson& message) {
 }
 
 // Errors: a call whose arguments are neither an object nor the JSON text of one. A server may be
-// lenient with such a call; a model that learns it writes calls that no parser reads.
+// lenient with such a call; a model that learns such calls writes calls that no parser reads.
 Status CheckCall(const OrderedJson& function) {
     const auto given = function.is_object() ? function.find("arguments") : function.end();
     if (given == function.end() || given->is_null() || given->is_object() || *given == "") {
@@ -201,7 +201,7 @@ bool HoldsMessages(std::string_view text) {
     if (!text.starts_with('[') || !Trim(text.substr(1)).starts_with('{')) return false;
     const auto list = ParseOrderedJsonText(text);
     if (!list.ok()) return NamesRole(text);
-    // (Another JSON may have roles, too, such as those of an event or of members of a team.)
+    // (Other JSON may have roles, too, such as roles of an event or of members of a team.)
     bool known = false;
     for (const OrderedJson& each : *list) {
         if (!each.is_object()) return false;
@@ -214,7 +214,7 @@ bool HoldsMessages(std::string_view text) {
     return known;
 }
 
-// A list, or the text of one.
+// A list, or the JSON text of a list.
 Result<OrderedJson> ListOf(const OrderedJson& value, std::string_view name, std::string_view what) {
     OrderedJson list = value;
     if (value.is_string()) {

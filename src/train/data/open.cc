@@ -44,7 +44,7 @@ Result<LossKind> LossOf(const DatasetOptions& words) {
                                                   : "prompt");
 }
 
-// How records of texts become samples.
+// Makes samples from records of texts.
 Result<TextForm> FormOf(const model_files::ModelSource& source, LossKind loss,
                         const DatasetOptions& words) {
     TextForm form;

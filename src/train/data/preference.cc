@@ -208,7 +208,7 @@ Result<Sample> EncodePrompt(const Encoder& encoder, const OrderedJson& record) {
     }
     WEFT_ASSIGN(const OrderedJson read, TextOrMessages(*prompt, "prompt"));
     Sample sample;
-    // (The forms are those of a record with an answer.)
+    // (The forms are the same as for a record with an answer.)
     OrderedJson object = BesideOf(record);
     object["prompt"] = read;
     object["completion"] = "-";

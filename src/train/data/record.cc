@@ -136,7 +136,7 @@ Result<Record> ParseTokens(const RecordJson& record, const char* key) {
     return Record(std::move(made));
 }
 
-// Puts the system message that stands beside a list of messages at its begin.
+// Moves a system message beside a list of messages to the begin of the list.
 Status AddSystem(const RecordJson& record, RecordJson& messages) {
     const char* name = NameIn(record, kSystem);
     const auto other = record.find(kInstructions);
@@ -262,7 +262,7 @@ Result<Record> ParseText(const RecordJson& record) {
     return Record(std::move(made));
 }
 
-// A string, or a value in the place of one. (StringOf refuses numbers that have lost digits.)
+// A string, or a value in place of a string. (StringOf refuses numbers that have lost digits.)
 bool IsString(const RecordJson* value) {
     return value != nullptr && (value->is_string() || value->is_number() || value->is_boolean());
 }

@@ -17,8 +17,8 @@ namespace {
 constexpr std::string_view kUtf8Bom = "\xEF\xBB\xBF";
 constexpr std::string_view kBlankBytes = " \t\n\r";
 
-// How Arrow files begin, and the line of Python that writes one ({0}) as Parquet ({1}): streams
-// (save_to_disk of the package datasets, and its cache), and both versions of Feather.
+// The first bytes of Arrow files, and the line of Python that writes one ({0}) as Parquet ({1}):
+// streams (save_to_disk of the package datasets, and its cache), and both versions of Feather.
 constexpr const char* kFromStream =
     "import datasets; datasets.load_dataset('arrow', data_files={0}, "
     "split='train').to_parquet({1})";

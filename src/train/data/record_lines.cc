@@ -129,7 +129,7 @@ void RecordLines::Text(std::string_view text, std::string_view column) {
     AppendQuoted(text, lines_);
 }
 
-// (datasets' Json stores texts such as "3." as they are, and reads them with a parser that takes
+// (datasets' Json stores texts such as "3." unchanged, and reads them with a parser that accepts
 // more than JSON.)
 void RecordLines::Json(std::string_view text, std::string_view column) {
     const auto value = ParseOrderedJsonText(

@@ -138,7 +138,7 @@ bool Locks(int fd, int how) {
     return ::flock(fd, how | LOCK_NB) == 0;
 }
 
-// Deletes what processes left that were killed.
+// Deletes files of processes that were killed.
 void RemoveAbandoned(const std::string& folder) {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
