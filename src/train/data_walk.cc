@@ -54,7 +54,7 @@ Result<Loader> OpenLoader(const TrainJob& job, const TrainLayout& layout, const 
     LoaderOptions options = data.loader;
     options.global_batch = GlobalBatch(job, layout);
     const GrpoOptions& grpo = job.trainer.grpo;
-    if (grpo.on) {  // (Each rank knows all prompts.)
+    if (grpo.on) {  // (Each rank has all prompts.)
         if (options.global_batch % grpo.group != 0) {
             return MakeError(ErrorCode::kUsage,
                              "--group {} with {} completions an update (--micro-batch x "

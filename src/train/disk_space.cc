@@ -100,8 +100,8 @@ Status CheckResultSpace(const SpacePlan& plan) {
                      plan.folder, BytesText(free), BytesText(plan.result_bytes + kSlackBytes));
 }
 
-// Without --save-every: checks room for the checkpoint of a stop, which uses the result's room, and
-// for the checkpoint before the result.
+// Without --save-every: checks the space for the checkpoint of a stop, which uses the result's
+// space, and for the checkpoint before the result.
 Status CheckDefaultSpace(const SpacePlan& plan, const CheckpointDisk& disk, uint64_t free) {
     const uint64_t needed = plan.checkpoint_bytes + kSlackBytes;
     const uint64_t result = disk.apart ? 0 : plan.result_bytes;

@@ -6,7 +6,7 @@ namespace weft::train {
 
 namespace {
 
-// Adds the means of a batch to those of all batches, whose targets include the batch's.
+// Adds the means of a batch to the means of all batches, whose targets include the batch's.
 void AddMeans(const std::vector<double>& batch, int64_t targets, Evaluation& all) {
     all.values.resize(batch.size(), 0);
     const double share = static_cast<double>(targets) / static_cast<double>(all.targets);

@@ -20,7 +20,7 @@ Holding BlockOf(const program::Value& weight) {
     return {block.tensor, 0, 1, block.row, block.rows};
 }
 
-// Copies elements of a block, from element `begin` on, to their places in the wanted block.
+// Copies elements of a block, from element `begin` on, to their positions in the requested block.
 void CopyRows(std::span<const float> values, int64_t begin, const Holding& block,
               const Request& wanted, std::span<float> out) {
     const auto end = begin + std::ssize(values);
@@ -38,14 +38,14 @@ void CopyRows(std::span<const float> values, int64_t begin, const Holding& block
     }
 }
 
-// Adds this rank's own elements of the wanted block to `out`.
+// Adds this rank's own elements of the requested block to `out`.
 Status AddOwn(const TrainState& state, const OwnMembers& members, const Request& wanted,
               std::span<float> out) {
     std::vector<float> own;
     for (const auto& [part, member] : members) {
         const Holding block = BlockOf(member->weight);
         const int64_t elements = block.rows * block.cols;
-        // Elements of the wanted rows, with all columns.
+        // Elements of the requested rows, with all columns.
         const int64_t first = member->begin + (wanted.row - block.row) * block.cols;
         const ElementRange held{
             std::max(member->begin, first),
@@ -102,7 +102,7 @@ ExportSource::ExportSource(const model_files::ModelSource& source, const TrainSt
 
 ExportSource::~ExportSource() {
     Request end;
-    // (After a link failure, the other ranks know of it too.)
+    // (After a link failure, the other ranks notice it, too.)
     if (world_ != nullptr) (void)Tell(*world_, end).ok();
 }
 

@@ -163,7 +163,7 @@ void AddNoise(program::Program& program) {
 
 // ---- Types --------------------------------------------------------------------------------------
 
-// Which values keep all bits, by id.
+// By id: whether the value keeps all bits.
 using Wide = std::vector<bool>;
 
 // Kernels of these ops have one type for all matrices: if one keeps all bits, all do.
@@ -419,7 +419,7 @@ program::Op GatherOf(const program::ChunkedProgram& all, size_t chunk, ValueId u
 
 // Makes the weights of values [first, end), those of the last chunk, views of the weights with the
 // same names in `chunk`. Weights that are shares (ZeRO 3) are views of whole units, which the last
-// chunk's backward ops gather. adapters: false leaves adapters as they are.
+// chunk's backward ops gather. adapters: false leaves adapters unchanged.
 void ShareWeights(program::ChunkedProgram& all, size_t chunk, ValueId first, bool adapters) {
     program::Program& program = all.program;
     std::unordered_map<std::string, ValueId> trained_weights;  // by name

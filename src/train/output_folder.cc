@@ -62,8 +62,8 @@ Error FolderFailed(const std::string& folder, int error) {
                      folder, why);
 }
 
-// Before loading, tries all file operations that a result and a checkpoint need. (The room is
-// checked once the needed size is known.)
+// Before loading, tries all file operations that a result and a checkpoint need. (The space is
+// checked when the needed size is known.)
 Status TryWriting(const std::string& folder) {
     constexpr std::string_view kText = "weft train was here";
     const std::string path = folder + "/.weft-train.try";
@@ -166,8 +166,8 @@ void RemoveResults(const OutputFolderOptions& words) {
     }
 }
 
-// A step's folder with other files is refused before the job trains. (One that an earlier start of
-// the same job saw, or that lies beside checkpoints, may hold files that a user put there.)
+// A step's folder with other files is refused before the job trains. (A folder that an earlier
+// start of the same job saw, or that lies beside checkpoints, may hold files of a user.)
 Status CheckSteps(const OutputFolderOptions& words, bool own) {
     const bool goes_on = own && !ListCheckpoints(words.folder, nullptr).empty();
     const std::string foreign = goes_on || words.begun_anew ? "" : ForeignStep(words.folder);

@@ -27,7 +27,7 @@ Result<std::shared_ptr<backend::Device>> OpenGpu(const backend::DeviceOptions& o
     return MakeError(ErrorCode::kNotFound, "{}", why);
 }
 
-// The GPUs of all ranks, as all ranks know them.
+// The GPUs of all ranks, as exchanged by all ranks.
 struct GpuCensus {
     bool all = true;      // each rank has one
     std::string why_not;  // why ranks lack one; "": no host has any

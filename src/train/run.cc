@@ -153,7 +153,7 @@ class Run {
         if (checkpoint) WEFT_TRY(CheckResumed(*checkpoint, steps, loader.cursor()));
         WEFT_TRY(reference_.ComputeApart(!checkpoint, data));
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint, steps));
-        // (A removed file keeps its room on the disk while it is open.)
+        // (A removed file keeps its disk space while it is open.)
         if (checkpoint && HasWeights(trainer->state(), *checkpoint)) checkpoint->Close();
         Status ended = reference_.ComputeOrShare(*trainer, data);
         if (ended.ok()) ended = WithTrainer(*trainer, loader, data, done + 1, steps);
@@ -172,7 +172,7 @@ class Run {
         if (model_seed_) job_.trainer.seed = *model_seed_;
     }
 
-    // Random weights are those of the start of training; another --seed is that of new data.
+    // Random weights come from the seed at the start of training; another --seed is for new data.
     // (Checkpoints of earlier versions lack the seed: such a job resumes with the same --seed.)
     Status TakeModelSeed(const Json& state, std::unique_ptr<model_files::ModelSource>& source) {
         TrainerOptions& t = job_.trainer;
@@ -249,7 +249,7 @@ class Run {
         return {};
     }
 
-    // From here on, a newcomer is a rank like the others.
+    // From now on, a new rank is a rank like the others.
     Status NoteAllReady(const Trainer& trainer) {
         if (job_.elastic && !place_.all_shared) {
             return MakeError(ErrorCode::kUsage,
@@ -270,9 +270,9 @@ class Run {
 
     // Writes the result. First it writes a checkpoint of the last update if the disk has room for
     // both, because the result may fail, or a rank may be lost meanwhile. Without --save-every,
-    // that checkpoint is removed once the result is complete. Without room for both, a failed
-    // result is followed by a checkpoint in its room. If that fails too, the result is retried
-    // until it is written or a signal comes.
+    // that checkpoint is removed once the result is complete. Without space for both, a failed
+    // result is followed by a checkpoint in its space. If that fails too, the result is retried
+    // until it is written or a signal arrives.
     Status WriteAll(Trainer& trainer, const Loader& loader) {
         const std::string checkpoint = StepFolder(job_.save.folder, summary_.steps);
         bool there = resume_from_ == checkpoint;
@@ -365,10 +365,10 @@ class Run {
         return written;
     }
 
-    // The job was asked to stop, or a checkpoint could not be written. If the checkpoint of the
-    // stop could not be written either and there is no earlier one, exports the current model.
+    // The job was stopped, or a checkpoint could not be written. If the checkpoint of the stop
+    // could not be written either and there is no earlier one, exports the current model.
     Status EndStopped(Trainer& trainer) {
-        // Only rank 0 knows the checkpoints, and any rank may report the end.
+        // Only rank 0 has the list of checkpoints, and any rank may report the end.
         const std::string from =
             cluster_.rank() == 0 && !stop_fault_.empty() ? Standing() : resume_from_;
         std::string mine = from.empty() ? "export" : HowToGoOn(from);
@@ -421,8 +421,8 @@ class Run {
                            checkpoint);
     }
 
-    // Checks disk space before the first update. Afterwards all ranks know the size and the place
-    // of a checkpoint.
+    // Checks disk space before the first update. Afterwards all ranks have the size and the
+    // location of a checkpoint.
     Status PlanSpace(const Trainer& trainer, int64_t steps) {
         const SaveOptions& save = job_.save;
         if (save.folder.empty()) return {};
@@ -440,7 +440,7 @@ class Run {
         return CheckSpaceFor(room_);
     }
 
-    // Checks the disk of a rank that does not share rank 0's: room for its own checkpoint files.
+    // Checks the disk of a rank that does not share rank 0's: space for its own checkpoint files.
     Status CheckOwnMemory() {
         if (place_.shared || room_.checkpoints == 0) return {};
         room_.checkpoint_bytes = place_.own_bytes;
@@ -688,8 +688,8 @@ class Run {
         return SecondsSince(begin_ns_) + margin >= limit;
     }
 
-    // Whether time is left for updates. A job that is queued again after kCancelled would end at
-    // the same place each time, unless this run has saved updates (before the loss of a rank).
+    // Whether time remains for updates. A job that is queued again after kCancelled would end at
+    // the same point each time, unless this run has saved updates (before the loss of a rank).
     Status CheckTime(std::string_view what, std::string_view other_way) const {
         if (!IsTimeUp()) return {};
         const bool saved = summary_.saves.saved > 0;
@@ -796,8 +796,8 @@ class Run {
         return update.ema > 0 || (update.average_last > 0 && step > steps - update.average_last);
     }
 
-    // Newcomers wait: saves this update, so that all ranks continue with them from its checkpoint.
-    // The error goes to GoOn. OK: the newcomers have left, or the save failed.
+    // New ranks wait: saves this update, so that all ranks continue with them from its checkpoint.
+    // The error goes to GoOn. OK: the new ranks have left, or the save failed.
     Status Grow(Saver& saver, int64_t step) {
         WEFT_TRY(Finish(saver));
         if (cluster_.rank() == 0) {
@@ -846,7 +846,7 @@ class Run {
     }
 
     // The previous checkpoint could not be written. To lose no more updates, training stops on all
-    // ranks, after one attempt to save the current weights in the result's room.
+    // ranks, after one attempt to save the current weights in the result's space.
     Status StopUnsaved(const Trainer& trainer, const Loader& loader, Saver& saver, int64_t step) {
         save_fault_ = saver.fault();
         if (cluster_.rank() == 0) {
@@ -969,7 +969,7 @@ class Run {
     std::string stop_fault_;
     std::string save_fault_;  // why the checkpoint before the stop is missing, on all ranks
     std::string model_;       // identity of the trained model
-    std::optional<uint64_t> model_seed_;  // of the checkpoint, if it is not the job's
+    std::optional<uint64_t> model_seed_;  // of the checkpoint, if it differs from the job's
     bool failed_ = false;
     Status device_;  // of the last Trainer
     bool evaluates_ = false;

@@ -17,7 +17,7 @@ uint64_t PeakRssBytes() {
     return 0;
 }
 
-// The value below which this share of the values lies.
+// The quantile: this share of the values lies below it.
 template <typename T>
 T Quantile(std::vector<T> values, double share) {
     if (values.empty()) return 0;

@@ -104,8 +104,8 @@ class NoCopy final : public backend::HostSnapshot {
     backend::Executable& executable_;
 };
 
-// A snapshot of all state that a checkpoint keeps, for the writer's thread. Errors: kOutOfMemory,
-// those of Read.
+// A snapshot of all state that a checkpoint keeps, for the writer's thread. Errors: kOutOfMemory;
+// as Read.
 Result<std::unique_ptr<backend::HostSnapshot>> SnapshotOf(const TrainState& state,
                                                           const UpdateRule& rule) {
     std::set<program::ValueId> ids;
@@ -307,7 +307,7 @@ std::vector<std::string> Saver::Untouched() const {
     return folders;
 }
 
-// The plan for this rank's disk. A rank that writes to rank 0's disk needs no room on its own.
+// The plan for this rank's disk. A rank that writes to rank 0's disk needs no space on its own.
 SpacePlan Saver::PlanFor(SaveSpace room) const {
     SpacePlan plan;
     if (cluster_.rank() == 0) {
@@ -381,7 +381,7 @@ Status Saver::Finish() {
                 cluster_.AllGather("checkpoint", mine.dump(-1, ' ', true), Deadline::In(kSaveMs)));
     const bool failed = std::ranges::any_of(
         texts, [](const auto& text) { return text.find("\"error\"") != text.npos; });
-    // Remove the files of a failed checkpoint, which take room.
+    // Remove the files of a failed checkpoint, which use disk space.
     std::error_code ignored;
     if (failed && !written.empty()) std::filesystem::remove(written, ignored);
     std::string verdict;
@@ -403,7 +403,7 @@ Status Saver::Finish() {
 }
 
 // On all ranks: a rank that writes to its own disk keeps the steps that rank 0 keeps, because only
-// rank 0 knows which are complete.
+// rank 0 can tell which are complete.
 Status Saver::RemoveOld() {
     Json mine = Json::array();
     if (cluster_.rank() == 0 && fault_.empty()) {

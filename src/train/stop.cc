@@ -71,8 +71,8 @@ void OnSignal(int signal) {
     errno = saved;
 }
 
-// On the control thread of a rank that a listening worker started: a signal to the rank counts as
-// the job's. If nothing is saved, or at a second signal, the rank just leaves.
+// On the control thread of a rank that a listening worker started: a signal to the rank counts as a
+// signal to the job. If nothing is saved, or at a second signal, the rank just leaves.
 bool TakeTerm() {
     if (g_cluster.load() == nullptr || !g_saves.load() || g_at_once.load()) return false;
     OnSignal(SIGTERM);

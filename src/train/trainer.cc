@@ -200,13 +200,13 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
     return trainer;
 }
 
-// The identity is that of checkpoints, too.
+// Checkpoints have the same identity.
 Status Trainer::AgreeOnBytes() {
     const bool anew = options_.verify_model;
     std::atomic<int64_t> ticks{0};  // (ProcessWork counts the reads)
     WEFT_ASSIGN(identity_,
                 engine::AgreeOnModel(cluster_, *source_, {.needed = true, .anew = anew}, ticks));
-    if (!identity_.whole) {  // of a partial file, the header decides whether training goes on
+    if (!identity_.whole) {  // of a partial file, the header decides whether training continues
         WEFT_ASSIGN(identity_.model, source_->Fingerprint());
     }
     return {};
@@ -232,7 +232,7 @@ Status Trainer::Plan() {
     return {};
 }
 
-// Plans the Program within the available memory. For auto, all ranks take the first recomputation
+// Plans the Program within the available memory. For auto, all ranks use the first recomputation
 // that fits on all, because tensor ranks repeat their sums together. may_fail: another limitation
 // of one rank's device counts on all ranks as a lack of memory.
 Status Trainer::PlanOn(std::shared_ptr<backend::Device> device, bool may_fail) {
@@ -399,7 +399,7 @@ Status Trainer::CheckMemory(bool planned) {
 }
 
 // Bytes of the host's memory that the loss takes on this rank, beside the Program. Losses other
-// than those of vectors take little.
+// than losses of vectors take little.
 Result<uint64_t> Trainer::HostBytesOfLoss() const {
     const VectorOptions& vectors = options_.vectors;
     if (!vectors.on()) return 0;
@@ -437,7 +437,7 @@ Status Trainer::RunOps(const program::OpRange& ops, backend::Step& step) {
     WEFT_TRY(training_->Run(ops, step, groups_.ForSteps()));
     step.again = true;
     if (op_seconds_.empty()) return {};
-    std::map<int32_t, float> seconds;  // an op may take several calls
+    std::map<int32_t, float> seconds;  // an op may consist of several calls
     for (const backend::OpTiming& timing : training_->timings()) {
         seconds[timing.op] += static_cast<float>(timing.end_ns - timing.begin_ns) * 1e-9f;
     }
@@ -476,7 +476,7 @@ Status Trainer::RunPass(const Batch& batch, const StagePass& which, PassKind pas
     if (groups_.stages != nullptr) groups_.stages->SetChunk(which.chunk);
     const double share = static_cast<double>(micro_.targets()) / targets;
     step.side_gradient = static_cast<float>(options_.router_aux_loss * share * scale());
-    // (The stand-in row without a target also has a loss, which must not count.)
+    // (The dummy row without a target also has a loss, which must not count.)
     const int64_t count = targets_of_[number_of];
     if (pass != PassKind::kBackward) {
         WEFT_TRY(RunOps(
@@ -667,8 +667,7 @@ void Trainer::ScoreCompletions(const Batch& batch, size_t begin, std::span<const
     }
 }
 
-// The weights of the model before training that are apart from those in training: all, or the
-// adapter of --lora-from.
+// The separate weights of the model before training: all, or the adapter of --lora-from.
 Status Trainer::LoadReference() {
     if (reference_.empty() || (options_.lora.on() && options_.lora.from.empty())) return {};
     TrainerOptions before = options_;
@@ -1023,7 +1022,7 @@ Result<std::optional<int32_t>> Trainer::NextToken(std::span<const int32_t> token
         WEFT_TRY(training_->ReadFloats(predicted, 0, logits));
         chosen = choose(logits);
     }
-    // The token from the rank that chose it, and the number of ranks that ask to stop.
+    // The token from the rank that chose it, and the number of ranks that request a stop.
     double sums[] = {layout_.rank == chooser && chosen.ok() ? *chosen + 1.0 : 0.0,
                      stop_request_ && stop_request_() ? 1.0 : 0.0};
     if (groups_.world != nullptr) {

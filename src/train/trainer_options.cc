@@ -1,4 +1,4 @@
-// What TrainerOptions mean, and which of them do not go together.
+// Interprets TrainerOptions and checks which of them exclude each other.
 #include <algorithm>
 #include <cmath>
 

@@ -20,8 +20,8 @@ int64_t PagesOf(int64_t tokens, int64_t page_tokens) {
 
 }  // namespace
 
-// The pages of completions, the first of which has the end of the prompt, and those of the prompts
-// that may run at once.
+// The pages of completions, the first of which has the end of the prompt, and the pages of the
+// prompts that may run at once.
 int64_t GeneratorSize::pages() const {
     return slots * (PagesOf(most, page_tokens) + 1) +
            prompts * PagesOf(sequence - most, page_tokens);
@@ -68,7 +68,7 @@ struct Generator::Replica {
         return request.prompts[completion / group];
     }
 
-    // The rows of the next step; begins as many completions as have room.
+    // The rows of the next step; begins as many completions as fit.
     Rows Plan(std::span<const Completion> all, int64_t most_rows) {
         Rows rows;
         rows.copies = std::exchange(copies, {});

@@ -169,7 +169,7 @@ Status RewardCommand::Start(Worker& worker) const {
     return {};
 }
 
-// (The output tells whether the process has ended.)
+// (The output shows whether the process has ended.)
 Status RewardCommand::Write(Worker& worker) const {
     const std::string_view rest = std::string_view(worker.to).substr(worker.sent);
     const ssize_t wrote = ::write(worker.input.get(), rest.data(), rest.size());
@@ -215,7 +215,7 @@ Status RewardCommand::Ended(Worker& worker) const {
     int status = 0;
     const Deadline patience = Deadline::In(kReapMs);
     while (::waitpid(worker.pid, &status, WNOHANG) == 0) {
-        if (patience.expired()) ::kill(-worker.pid, SIGKILL);  // (it lives on without an output)
+        if (patience.expired()) ::kill(-worker.pid, SIGKILL);  // (it still runs, without an output)
         ::usleep(1000);
     }
     worker.pid = -1;

@@ -24,7 +24,7 @@
 namespace weft::train {
 namespace {
 
-// (Not a number stands for a text that the model cannot read.)
+// (Not a number means a text that the model cannot read.)
 constexpr double kNotFinite = std::numeric_limits<double>::infinity();
 
 // Whether the model gives a text one number, as --loss reward trains it.

@@ -82,7 +82,7 @@ class RegexSource final : public Rewards::Source {
         return std::unique_ptr<Rewards::Source>(std::move(made));
     }
 
-    // (A match that takes too many steps counts as none.)
+    // (A match that takes too many steps counts as no match.)
     Result<std::vector<double>> Score(std::span<const Judged> completions) override {
         std::vector<double> rewards;
         for (const Judged& each : completions) {

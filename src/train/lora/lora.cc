@@ -100,7 +100,7 @@ class Adding {
             return {};
         }
         const Waiting waiting = *found;
-        // A shared expert's product goes into the experts' sum.
+        // A shared expert's product is added to the experts' sum.
         if (op.kind() != OpKind::kAllReduce) {
             return MakeError(
                 ErrorCode::kUnsupported,

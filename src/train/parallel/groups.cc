@@ -17,7 +17,7 @@
 namespace weft::train {
 namespace {
 
-// Most time by which one rank's work may lag another's.
+// Maximum time by which one rank's work may lag another's.
 constexpr int64_t kWaitMs = 600'000;
 constexpr int kFlagsOfGroup = 4;
 // A longer send means that the neighbor is behind.
@@ -44,7 +44,7 @@ Channels CutWindow(size_t window, bool contexts) {
             part(7, 8, 3)};
 }
 
-// With more ranks, sums over all ranks go along a tree, and only ranks of a group have links.
+// With more ranks, sums over all ranks use a tree, and only ranks of a group have links.
 constexpr int kMostAllLinked = 64;
 // In a tree of so many ranks, each edge joins neighbors or is rank 0's.
 constexpr int kMostOfChain = 6;

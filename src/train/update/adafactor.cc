@@ -1,6 +1,6 @@
 // Adafactor (Shazeer and Stern 2018), as in transformers.optimization.Adafactor, without a first
 // moment. The second moments of a matrix are the product of one number per row and one per column,
-// so they take rows + cols numbers. A vector has one moment per element; a tensor of several
+// so they need rows + cols numbers. A vector has one moment per element; a tensor of several
 // matrices (experts) has separate moments for each matrix.
 //
 // A matrix may be sharded over many ranks, by rows, columns or elements. Each rank adds the squares
