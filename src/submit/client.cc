@@ -346,7 +346,7 @@ Result<Submitted> Submit(const JobSpec& job, const NativeFile& file) {
                         job.command,
                         static_cast<int64_t>(std::time(nullptr)),
                         IsCommand(job, "serve")};
-    // The note comes first: without it, nothing here knows a job that runs.
+    // The note is written first: without it, `weft job` could not find a running job.
     WEFT_TRY(WriteNote(submitted));
     const auto said = ValidateByEngine(job, file, native.path());
     if (!said.ok()) {

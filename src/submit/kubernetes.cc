@@ -66,7 +66,7 @@ std::string JobSet(const JobSpec& job) {
     return text + PodTemplate(job, 12, {environment, "Never", ""});
 }
 
-// The set tells each pod its index and the address of the first one (cluster/join/launcher.h).
+// The set passes each pod its index and the first pod's address (cluster/join/launcher.h).
 std::string LeaderWorkerSet(const JobSpec& job) {
     std::string text = "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\n" +
                        Metadata(job, job.name);

@@ -1,6 +1,6 @@
-// Ray: a Python driver that reserves one place on each node and starts a rank there, rank 0 on the
-// head if it has room. A RayCluster gets the driver through the Jobs API (`ray job submit`),
-// KubeRay gets a RayJob with the driver in a ConfigMap.
+// Ray: a Python driver that reserves cores on each node and starts a rank there, rank 0 on the head
+// if possible. A RayCluster gets the driver through the Jobs API (`ray job submit`), KubeRay gets a
+// RayJob with the driver in a ConfigMap.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 // Rank 0's output is the job's output. A rank that fails ends the others. A stop of the job
 // (SIGTERM) reaches all ranks, and they have GRACE_S for a checkpoint. The driver restarts the
-// ranks after a lost rank, or after a stop that it was not asked for.
+// ranks after a lost rank, or after a stop that nobody requested.
 constexpr const char* kDriver = R"py(
 GRACE_S = 110
 # 3: a rank was lost. 75: stopped, with a checkpoint. 134 to 139: a signal ended a rank.

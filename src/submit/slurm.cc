@@ -1,5 +1,5 @@
-// Slurm: a batch script with one step, which has a rank on each node. The step's variables tell
-// each rank its number (cluster/join/launcher.h).
+// Slurm: a batch script with one step, which has a rank on each node. The step's variables have
+// each rank's number (cluster/join/launcher.h).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -40,8 +40,8 @@ echo "the rank's shell did not start within 10 s" >&2
 exit 1
 )sh";
 
-// Ends a rank and removes its folder, if it is this submission's. Needs id, name and find_rank. $1:
-// rank.
+// Ends a rank and removes its folder, if it belongs to this submission. Needs id, name and
+// find_rank. $1: rank.
 constexpr const char* kOffHost = R"sh(set -u
 job=${XDG_STATE_HOME:-$HOME/.local/state}/weft/jobs/$name/$1
 [ "$(cat "$job/id" 2>/dev/null)" = "$id" ] || exit 0

@@ -148,7 +148,7 @@ void EncodeIq4Nl(const float* src, std::byte* dst) {
     StoreNearest(kIq4Values, src, inverse, dst + 2);
 }
 
-// The exponent puts the peak between 4 and 8 of E2M1, as the MX specification says (6.3).
+// The exponent puts the peak between 4 and 8 of E2M1, as the MX specification states (6.3).
 void EncodeMxfp4(const float* src, std::byte* dst) {
     const float peak = std::fabs(SignedPeak(src, 32));
     int exponent = 0;
