@@ -33,7 +33,7 @@ keep() {  # keep NAME COMMAND...: its JSON goes to NAME.ROUND, the probes to NAM
     echo "$before $("$bench" --probe)" > "$out.state"
 }
 
-mpi() {  # the ob1 layer is asked for by name: with UCX installed Open MPI would not use its own
+mpi() {  # the ob1 layer is requested by name: with UCX installed Open MPI would not use its own
     keep "$1" mpirun --allow-run-as-root --oversubscribe -n "$2" --bind-to none --mca pml ob1 \
         "${@:3}" "$work/mpi_$2" "$seconds"
 }

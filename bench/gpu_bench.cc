@@ -89,14 +89,14 @@ Result<double> SubmitUs(gpu::Device& device) {
     return seconds[kSubmissions / 2] * 1e6;
 }
 
-// Size of each of two buffers: more than caches hold, if there is room.
+// Size of each of two buffers: more than caches hold, if memory suffices.
 uint64_t CopyBytes(const gpu::Description& gpu, int64_t mib, uint64_t free_bytes) {
     const int64_t least = gpu.kind == gpu::Kind::kCpu ? 1 : kGpuMib;
     const uint64_t wanted = static_cast<uint64_t>(std::max(mib, least)) << 20;
     return std::clamp(std::min(wanted, free_bytes / 3), kLeastCopyBytes, kMostCopyBytes);
 }
 
-// Two buffers of `bytes`, or smaller if there is no room; a multiple of kCopyBlock.
+// Two buffers of `bytes`, or smaller if memory does not suffice; a multiple of kCopyBlock.
 constexpr uint64_t kCopyBlock = uint64_t{256} * 8 * 16;  // one workgroup of copy.comp
 Result<std::array<gpu::Buffer, 2>> CopyBuffers(gpu::Device& device, uint64_t bytes) {
     bytes = std::min(bytes, device.most_buffer_bytes()) / kCopyBlock * kCopyBlock;

@@ -32,7 +32,7 @@ WIDE = 1.8  # memory that lets each of two threads read at almost full speed
 # Weights that a prompt token is multiplied by: all but the embedding, which also is the output
 # matrix, and serves the last token only.
 MULTIPLIED = {"smollm2": 106.2e6, "1b": 973.1e6}
-LOAD_ROUNDS = 5  # the first may read from the disk; the medians are those of cached files
+LOAD_ROUNDS = 5  # the first run may read from the disk; the medians are of runs with cached files
 
 # Target ratios: (title, numerator, denominator, {model: (prefill, decode)}).
 RATIOS = (

@@ -13,7 +13,7 @@ synthetic:NAME. Needs the target kernel_statistics of the build.
     demand   registers before they are padded up to what the waves allow
     VALU, memory, shared
              instructions of the hottest loop: vector (without products), global memory, shared
-             memory. `per` says of what: of 256 weights, of a matrix operation, or of a turn
+             memory. `per` names the unit: 256 weights, a matrix operation, or a turn
 
 Nothing is executed, and the compiler knows no caches: compare two kernels, not a kernel with a
 clock. --check fails on spilled registers, scratch memory and more than 64 KiB of shared memory, and
@@ -136,7 +136,7 @@ def figures_of(line):
 
 
 def wrong_with(found, recorded):
-    """What --check finds wrong with a kernel's figures; recorded: None if it has no row."""
+    """The faults that --check finds in a kernel's figures; recorded: None if it has no row."""
     wrong = [f"{found[name]} {name}" for name in ("spills", "scratch") if found[name]]
     if found["LDS"] > MOST_SHARED:
         wrong.append(f"{found['LDS']} bytes of LDS")

@@ -8,13 +8,13 @@ target_compile_options(weft_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtu
   -Woverloaded-virtual -Werror -fno-math-errno -ffp-contract=off)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")  # the fuzz preset; pragmas and flags are GCC's
   target_compile_options(weft_options INTERFACE -Wno-unknown-pragmas -Wno-unknown-warning-option
-    -Wno-missing-braces -Wno-shadow)  # Clang 14 takes names of 'using enum' for shadowed ones
+    -Wno-missing-braces -Wno-shadow)  # Clang 14 reports names of 'using enum' as shadowed
   # Boost 1.74 looks for Clang's former header of coroutines only.
   target_compile_definitions(weft_options INTERFACE BOOST_ASIO_HAS_CO_AWAIT
     BOOST_ASIO_HAS_STD_COROUTINE)
 endif()
-# A build without a compiler launcher (ccache) is a user's: a warning of a newer compiler does not end
-# it. GCC collects its garbage later: 7 % less time for 250 MB more a job.
+# A build without a compiler launcher (ccache) is taken to be a user's: a newer compiler's warning
+# does not end it. GCC collects its garbage later: 7 % less time for 250 MB more a job.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # GCC 12 warns of string comparisons in precompiled headers.
   target_compile_options(weft_options INTERFACE -Wno-error -Wno-stringop-overread)
@@ -40,7 +40,7 @@ elseif(WEFT_SANITIZE)
   set(WEFT_TEST_SECONDS 1200)
 endif()
 
-# (With checks, GCC 12 takes members of std::regex for uninitialized.)
+# (With checks, GCC 12 reports members of std::regex as uninitialized.)
 if(WEFT_SANITIZE)
   target_compile_options(weft_options INTERFACE -fsanitize=${WEFT_SANITIZE}
     -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -108,7 +108,7 @@ function(weft_unity out target root)
       continue()
     endif()
     weft_local_names(names ${source})
-    set(unit 0)  # the first unit that has room and none of the names
+    set(unit 0)  # the first unit that is not full and has none of the names
     while(unit LESS units)
       set(equal "")
       foreach(name ${names})
