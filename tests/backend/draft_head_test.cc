@@ -291,7 +291,7 @@ TEST_P(DraftHeads, AsGguf) {
     EXPECT_EQ(Alone(kRows), folder);
 }
 
-// A head's own embedding and output matrix are used, also if they repeat the model's.
+// A head's own embedding and output matrix are used, also if they equal the model's.
 TEST_P(DraftHeads, HaveOwnEndsOrTheModels) {
     const std::string layer = fmt::format("{}", hyper_.layers);
     const std::string table = "blk." + layer + ".nextn.embed_tokens.weight";

@@ -48,7 +48,7 @@ class Encoders : public testing::TestWithParam<std::string> {
         if (golden.Has(GetParam() + "/score")) score_ = golden.Floats(GetParam() + "/score");
     }
 
-    // The largest distance of a row from transformers', relative to its length.
+    // The largest distance of a row from transformers' row, relative to its length.
     double Error(const Rows& rows) const {
         if (rows.size() != expected_.size()) return INFINITY;
         double most = 0;

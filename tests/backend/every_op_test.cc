@@ -1,4 +1,4 @@
-// Every op lowers on the CPU, or a row says why it does not.
+// Every op is lowered on the CPU, or a row gives the reason.
 #include "support/every_op.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Experts on the drive give the bits of experts in memory, within the memory that they may take.
+// Experts on the drive give the same bits as experts in memory, and use only the allowed memory.
 #include "backend/cpu/expert_store.h"
 
 #include <gtest/gtest.h>

@@ -46,7 +46,7 @@ class FamilyModels : public testing::TestWithParam<std::string> {
     // Spreads layouts over the families of the daily suite.
     static size_t Turn() { return std::hash<std::string>{}(GetParam()); }
 
-    // Distance of each row of logits from transformers', relative to its length.
+    // Distance of each row of logits from transformers' row, relative to its length.
     template <typename Real>
     std::vector<double> Errors(const std::vector<Real>& logits) const {
         EXPECT_EQ(logits.size(), expected_.size());

@@ -191,8 +191,8 @@ TEST(PlacedToFit, FillsTheDevice) {
     }
 }
 
-// A rank that holds the second half of the experts measures with rows of its own experts, and of
-// others.
+// A rank with the second half of the experts is measured with rows of its own experts, and with
+// rows of others.
 TEST(StreamBorderTest, MeasuresTheExpertsOfTheRank) {
     const test::TempDir dir;
     WriteTinyGguf(dir / "model.gguf", ExpertGoldenFile("mixtral"));
@@ -232,8 +232,8 @@ TEST(StreamBorderTest, MeasuresTheExpertsOfTheRank) {
     }
 }
 
-// A run's values that the device leaves out, as rows of a step without output rows, do not become
-// those of the next run.
+// If the device omits a run's values, as in a step without output rows, they are not mistaken for
+// the next run's values.
 TEST(HandOverTest, ValuesThatNobodyTakesAreForgotten) {
     program::PlacedProgram placed;
     placed.run_of_device = {0, 0, 0, 1, 1};
