@@ -55,8 +55,8 @@ const tokenizer::Tokenizer& Words() {
     return *words;
 }
 
-// Whether a conversation with a call costs little. What is made of a template renders many, each
-// within limits that are far above what a fuzzer waits for.
+// Whether rendering a conversation with a call costs little. Examining a template renders many of
+// them, each within limits that are far longer than a fuzzer waits.
 bool CostsLittle(std::string_view source) {
     const auto parsed = chat::ChatTemplate::Parse(source);
     if (!parsed.ok()) return true;
@@ -116,7 +116,7 @@ void CheckAnswer(const CallFrame& frame, const std::shared_ptr<const chat::ToolT
     if (stream.done()) WEFT_CHECK(arguments.starts_with('{') && arguments.ends_with('}'));
 }
 
-// What demands a call of these functions compiles, or says why not; strict or not.
+// The constraint that demands a call of these functions compiles or gives an error; strict or not.
 void CheckConstraint(const serve::Json& tools, const CallFrame& frame) {
     static std::map<std::string, std::unique_ptr<serve::Constraints>> known;
     auto& constraints = known[frame.before];

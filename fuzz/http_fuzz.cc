@@ -43,7 +43,7 @@ void CheckRequest(const HttpRequest& request) {
     OptionsHeaders(request, {"*"});
 }
 
-// What the bytes hold, in words: all requests, then how it ended.
+// Describes the bytes: all requests, then the end of the connection.
 std::string Read(std::string_view bytes, size_t piece) {
     std::string found, waiting;
     auto parser = std::make_unique<RequestParser>(kLimits);
@@ -85,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     const std::string whole = Read(text, std::max<size_t>(1, size));
     const size_t piece = size == 0 ? 1 : 1 + data[size - 1] % 40;
-    // A head that is too long may be told by another of two rules when it comes in pieces.
+    // A head that is too long may break another of two rules first if it arrives in pieces.
     const std::string cut = Read(text, piece);
     if (whole != cut) {
         Require(whole.ends_with("414") || whole.ends_with("431") || whole.ends_with("400") ||

@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     using namespace weft::grammar;
     const std::string_view input(reinterpret_cast<const char*>(bytes), size);
     const size_t cut = input.find("\n---\n");
-    // What is kept whole is kept by the lenient compiler, too.
+    // A schema that the strict compiler accepts is kept completely by the lenient compiler, too.
     std::vector<std::string> left_out;
     const auto strict = GrammarFromJsonSchemaText(input.substr(0, cut));
     const auto grammar =

@@ -1,5 +1,5 @@
-// Fuzzes tiktoken files and tekken.json: one letter for the family, the file up to an empty line,
-// text to encode.
+// Fuzzes tiktoken files and tekken.json: the input has one character for the family, the file up to
+// an empty line, and the text to encode.
 #include <cstddef>
 #include <cstdint>
 #include <iterator>

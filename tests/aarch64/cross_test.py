@@ -20,8 +20,8 @@ EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
 GTEST = pathlib.Path("/usr/src/googletest/googletest")
 # Loops of minutes under an emulator, which prove nothing about an instruction set.
 LEFT_OUT = "Gemm.BlocksThatDoNotFitTheCache"
-# With all that the emulator knows; and Armv8.2, with dot products, without products of matrices:
-# the kernels that each takes.
+# The kernels that each processor uses: one with all features of the emulator, and an Armv8.2 with
+# dot products but without matrix products.
 PROCESSORS = {"max": "i8mm", "neoverse-n1": "neon"}
 QUESTION, ANSWER = "<|user|>What is 47 + 38?<|assistant|>", "85"
 STEPS = 6
@@ -94,7 +94,7 @@ def test_model(emulator, steps, weft, model, folder):
     without a tolerance."""
     prompt = json.loads(said(weft, "tokenize", model, "--text", QUESTION, "--json"))["tokens"]
     logits, npy = folder / "logits", folder / "logits.npy"
-    # Without a level: what the processor takes of itself.
+    # Without a level: the kernels that the processor uses by default.
     runs = [(processor, None, "avx2") for processor in PROCESSORS]
     runs += [("max", "neon", "avx2"), ("neoverse-n1", "i8mm", "avx2")]
     runs.append(("max", "reference", "reference"))
