@@ -439,7 +439,7 @@ TEST(Answer, MessagesToARecipientThatAreNoCalls) {
     }
 }
 
-// A stream that is cut off has sent all that was said.
+// A stream that is cut off has sent the whole text so far.
 TEST(Answer, ArgumentsThatAreCutOff) {
     const std::string all = R"({"k": 12, "z": True, "p": "C:\x", "l": [1,2]})";
     for (size_t end = 1; end < all.size(); ++end) {

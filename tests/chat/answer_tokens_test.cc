@@ -243,7 +243,7 @@ TEST(AnswerTokens, ForeignControlTokensAreShownOnRequest) {
     }
 }
 
-// Markers whose letters end with a user-defined token, or are a part of one.
+// Markers whose text ends with a user-defined token, or is a part of one.
 TEST(AnswerTokens, UserDefinedTokensMaySpellMarkers) {
     for (const Format& f : Formats()) {
         for (const std::string& marker : f.markers) {
@@ -266,7 +266,7 @@ TEST(AnswerTokens, UserDefinedTokensMaySpellMarkers) {
     }
 }
 
-// A marker in the thoughts, in letters or as a token, changes nothing behind the thoughts.
+// A marker within the reasoning, as plain text or as a token, changes nothing after the reasoning.
 TEST(AnswerTokens, ThoughtsMayMentionMarkers) {
     const std::pair<const char*, const char*> mentions[] = {
         {"I use the ", " format. Let me \"do\" it."}, {"'", "' ends it.\nAnd so on"}};
@@ -349,7 +349,7 @@ TEST(AnswerTokens, ConstrainedTextBehindThoughts) {
     }
 }
 
-// Without tokens the parser sees letters only: the text of a constraint keeps all markers.
+// Without tokens, the parser gets only text: a constraint's text keeps all markers.
 TEST(AnswerTokens, ConstrainedTextKeepsMarkers) {
     for (const Format& f : Formats()) {
         for (const std::string& marker : f.markers) {

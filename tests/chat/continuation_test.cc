@@ -1,5 +1,5 @@
 // A last assistant message that the model continues: the prompt is what the template writes before
-// the end of the message, and the parser of the answer knows what was written.
+// the end of the message, and the parser of the answer is given the text written so far.
 #include "chat/continuation.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ Result<ContinuedPrompt> Continue(const Chat& chat, ChatInput input,
     return RenderContinued(chat, std::move(input), FamilyOf(chat.source()), part);
 }
 
-// What a client gets of an answer that the model writes behind the prompt.
+// The answer that a client receives for the model's text after the prompt.
 AnswerDelta Parsed(const Chat& chat, const ContinuedPrompt& prompt, const std::string& answer) {
     AnswerParser parser(FamilyOf(chat.source()), prompt.in_reasoning);
     parser.Push(prompt.begun);
@@ -142,7 +142,7 @@ TEST(Continuation, AfterReasoning) {
         EXPECT_EQ(prompt->text.bytes(), head + "<think>\nHm.\n</think>\n\nIt is");
         EXPECT_EQ(Parsed(*chat, *prompt, " a fox").content, " a fox");
     }
-    // A reasoning that was cut off goes on.
+    // A reasoning that was cut off continues.
     for (const ChatInput& input : {Begun("", "Hm"), Begun("<think>\nHm")}) {
         const auto prompt = Continue(*chat, input);
         ASSERT_TRUE(prompt.ok());

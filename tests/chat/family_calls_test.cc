@@ -29,7 +29,7 @@ ToolCall Weather(const std::string& city, int days) {
 struct Heard {
     std::string content, reasoning;
     std::vector<ToolCall> calls;
-    size_t ends = 0;  // of calls that came in parts
+    size_t ends = 0;  // of calls that were received in parts
 
     bool operator==(const Heard&) const = default;
 };
@@ -570,7 +570,7 @@ TEST(FamilyCalls, TypesBehindReferences) {
                 }
             }
         }
-        // With null beside it, a value that is no null is the same.
+        // If null is also allowed, any other value gives the same result.
         const ToolTypes maybe = made({{"anyOf", {ref, {{"type", "null"}}}}}, true);
         for (const char* text : {"10115", "3.10", "true", "[1]"}) {
             EXPECT_EQ(maybe.ValueOf("f", "a", text), plain.ValueOf("f", "a", text)) << type << text;

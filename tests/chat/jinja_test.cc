@@ -182,7 +182,7 @@ TEST(Jinja, InputIsNotTrusted) {
     EXPECT_EQ(Origins("{{ bos_token }}", input), "U");
 }
 
-// Any split or join keeps each byte's source; letters of the input are upper case here.
+// Any split or join keeps each byte's source; here, the input's letters are upper case.
 TEST(Jinja, OriginsUnderRandomEdits) {
     std::mt19937 random(41);
     const char* const edits[] = {"|trim",

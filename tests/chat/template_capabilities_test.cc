@@ -547,7 +547,7 @@ TEST(TemplateCapabilities, TurnsThatMustAlternate) {
     EXPECT_EQ(Fitted(mistral, input), "<system>S<user>a\n\nb<assistant>c\n\nd<user>e\n\nf");
     EXPECT_EQ(Fitted(free, input),
               "<system>S<user>a<user>b<assistant>c<assistant>d<user>e<user><user>f");
-    // Parts of a joined message are those of the whole.
+    // The parts of a joined message equal those of the messages.
     input.messages[1][kPartsMember] = {1};
     EXPECT_EQ(Fitted(mistral, input), "<system>S<user>a\n\nb<assistant>c\n\nd<user>e\n\nf");
     // Training: a turn without a weight is learned, as one of weight 1.
