@@ -355,7 +355,7 @@ TEST_F(Contract, HelpHasExamples) {
     }
 }
 
-// An unset variable must not turn keys or encryption off, nor take the next word.
+// An unset variable must not turn keys or encryption off, nor use the next word as a value.
 TEST_F(Contract, EmptyPathsAreErrors) {
     for (const std::string flag :
          {"--api-key-file", "--tls-cert", "--tls-key", "--slot-save-path", "--cache-dir"}) {

@@ -69,7 +69,7 @@ TEST_F(Devices, TensorRanksOfUnlikeOnesAreRefusedAndStagesAreNot) {
     }
     const Ran stages = RunWeft(Command(hosts + Words{"--pp", "2"}));
     EXPECT_EQ(stages.status, 0) << stages.err;
-    // Without a layout, also with shares: the layout that runs.
+    // Without a requested layout, also with shares: reports the layout that runs.
     for (const Words& shares : {Words(), Words{"--tensor-split", "1,1"}}) {
         const Ran open = RunWeft(Command(hosts + shares));
         EXPECT_EQ(open.status, 0) << open.err;

@@ -142,7 +142,7 @@ TEST_F(Drafts, Refusals) {
     EXPECT_NE(missing.err.find("none.gguf"), std::string::npos) << missing.err;
 }
 
-// Drafts continue while the rank lives; then all ranks end in time with the usual error.
+// Drafts continue while the rank is alive; then all ranks end in time with the usual error.
 TEST_F(Drafts, ALostRankEndsThemInTime) {
     for (const Words& kind :
          {Words{"--prompt-lookup", "--draft-always"}, Words{"--draft", model_, "--draft-always"}}) {

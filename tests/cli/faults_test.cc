@@ -118,7 +118,7 @@ class Faults : public testing::Test {
             int status = 0;
             if (::waitpid(pid, &status, WNOHANG) != pid) continue;  // reaped by rank 0
             EXPECT_TRUE(fault.victim == 0) << "an orphan";
-            // Before a rank listens to rank 0, the kernel ends it with its parent.
+            // Until a rank is connected to rank 0, the kernel ends it together with its parent.
             const bool early = fault.phase == "rendezvous" && WIFSIGNALED(status);
             EXPECT_TRUE(early || (WIFEXITED(status) && WEXITSTATUS(status) == 3)) << status;
         }

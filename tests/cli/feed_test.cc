@@ -21,7 +21,7 @@ class Feed : public testing::Test {
   protected:
     void SetUp() override {
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-        // With RoPE's factors, as Llama 3.1 and later: ranks need them before they load.
+        // With RoPE's factors, as in Llama 3.1 and later, which ranks need before they load.
         const std::vector<float> factors(static_cast<size_t>(OddHyper().rotary_dim) / 2, 1.5f);
         WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = OddHyper(),
                                            .dtype = DType::kQ8_0,

@@ -97,7 +97,7 @@ class FewThreads(unittest.TestCase):
         self.each(self.chat_once)
 
     def chat_once(self, first):
-        """A conversation begins, and ends when told; or the program ends with an error."""
+        """A conversation begins, and ends on request; or the program ends with an error."""
         words = ("run", MODEL, "-t", "1", "--local", "2")
         with Terminal(PROGRAM, *words, env=self.environment(first, EVER)) as terminal:
             end = time.monotonic() + PATIENCE
@@ -126,7 +126,7 @@ class FewThreads(unittest.TestCase):
         self.each(self.serve_once)
 
     def serve_once(self, first):
-        """A server answers or ends with an error; one that answers ends when told."""
+        """A server answers or ends with an error; one that answers ends on request."""
         port = free_port()
         with open(self.folder / f"log{first}", "w+b") as log:
             server = subprocess.Popen(

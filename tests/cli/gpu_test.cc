@@ -86,7 +86,7 @@ TEST(Gpus, WithoutADriverTheListIsEmpty) {
     for (const char* driver : {"Vulkan: ", "CUDA: ", "HIP: "}) {
         EXPECT_EQ(ran.out.find(driver) != std::string::npos, built) << ran.out;
     }
-    // The list also says which shaders this build has, as --version does.
+    // The list also names the shaders of this build, as --version does.
     const size_t shaders = ran.out.find("\nshaders: ");
     ASSERT_NE(shaders, std::string::npos) << ran.out;
     const std::string text =

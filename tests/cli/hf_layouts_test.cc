@@ -14,8 +14,8 @@ namespace {
 // Rounding error of float32 sums over at most seven layers.
 constexpr double kBound = 5e-4;
 // The fast kernels sum in other orders. From AVX-512 on, those for BF16 weights round rows to BF16,
-// after which a random model may give any logits; these are compared with transformers' logits over
-// rows rounded at the same places.
+// after which a random model may give any logits; so these logits are compared with transformers'
+// logits over rows rounded at the same places.
 constexpr double kFastBound = 3e-2;
 
 bool RoundsRows(const HfGolden& golden, const std::string& name) {

@@ -98,7 +98,7 @@ class Jobs(unittest.TestCase):
                              timeout=limits.limit(60), check=False)
         lack = re.search(r"rank 0: (\d+) MiB \+ rank 1: (\d+) MiB = (\d+) MiB", ran.stderr)
         self.assertTrue(lack, ran.stderr)
-        # Enough for a job, but not for a job beside the claim of another one's rank.
+        # Enough memory for one job, but not for a second one in addition to the first one's rank.
         enough = {"WEFT_MEMORY_MIB": str(int(lack[3]) + int(lack[2]) // 2)}
         worker = self.worker("--jobs", "2", **enough)
         env = {**os.environ, **enough}

@@ -1,4 +1,4 @@
-// weft key: its output, where it goes, and refusals.
+// weft key: its output, the file that it writes, and refusals.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

@@ -16,7 +16,7 @@
 namespace weft::support {
 namespace {
 
-// Sums of float32 over two layers, beside those of float64.
+// Tolerance of float32 sums over two layers, compared with float64.
 constexpr double kLoraGoldenBound = 5e-5;
 
 const HfGolden& Peft() {
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Peft, MergedFolder,
 
 class TrainableGolden : public LoraGolden {};
 
-// What training writes after no update.
+// The adapter that training writes after no update.
 TEST_P(TrainableGolden, IsTheSameWhenWrittenAgain) {
     model_files::LoraOptions words;
     words.from = adapter_;
@@ -142,7 +142,7 @@ TEST_P(TrainableGolden, IsTheSameWhenWrittenAgain) {
     const Status written = model_files::WriteAdapter(**trained, *files, dir_ / "again");
     ASSERT_TRUE(written.ok()) << written.error().message;
     ExpectGolden(model_, {"--lora", dir_ / "again"});
-    // PEFT adapts the modules of target_modules: those of the file, and no others.
+    // PEFT adapts exactly the modules of the file's target_modules.
     model_files::LoraOptions again;
     again.from = dir_ / "again";
     const auto replanned = model_files::PlanLora(**trained, again);

@@ -297,7 +297,7 @@ class CommandNamesAsValues(NamesTest):
     def test_the_status_is_that_of_the_command(self):
         said = self.refused("rm", "-y", "Foo/Bar", "list", status=1)
         self.assertIn("hf:Foo/Bar", said)
-        # ("weft up" takes a word, the key's.)
+        # ("weft up" accepts a word of the key.)
         self.assertIn("'list' is not a word of a key", self.refused("up", "list"))
         for words in (("inspect", "models", "list"),
                       ("bench", MODEL, "list"),
@@ -314,7 +314,7 @@ class CommandNamesAsValues(NamesTest):
 
 
 def lasting(version):
-    """What `weft version` prints as JSON, but for the free memory of GPUs, which changes."""
+    """The JSON of `weft version` without the free memory of GPUs, which changes."""
     return re.sub(r'("free_bytes": ?)[0-9]+', r"\1", version)
 
 

@@ -130,7 +130,7 @@ TEST_F(RunChat, StopStringsCountInTheAnswerAlone) {
         const json early = Run(model, {"--stop", "four"});
         EXPECT_EQ(early["text"], thought);
         EXPECT_LT(early["tokens"].size(), 7u) << "the model went on behind the stop string";
-        // In the reasoning, in a marker, or across the end of the reasoning and the answer.
+        // The cut is in the reasoning, in a marker, or between the reasoning and the answer.
         for (const std::string stop : {"two", "</think>", form.end.c_str(), "twofour", "ne E"}) {
             EXPECT_EQ(Run(model, {"--stop", stop})["text"], whole) << stop;
         }
@@ -141,8 +141,8 @@ TEST_F(RunChat, StopStringsCountInTheAnswerAlone) {
     }
 }
 
-// What the answer spells is text; a control token of no marker is not shown; a message's end is not
-// the turn's.
+// Markers that the answer spells out are text; control tokens outside markers are not shown; the
+// end of a message does not end the turn.
 TEST_F(RunChat, AnswersAreReadByTheirTokens) {
     const struct {
         const char* chat_template;

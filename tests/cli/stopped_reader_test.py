@@ -39,13 +39,13 @@ ALL_STREAMS = STREAMS if NIGHTLY else STREAMS[2:]
 
 
 def with_each(*words):
-    """Pairs of streams and of one of `words`: daily some, with each value of both."""
+    """Pairs of `streams` and one of `words`: the daily run has some, with each value of both."""
     return [(streams, each) for turn, streams in enumerate(STREAMS)
             for index, each in enumerate(words) if in_turn(turn + index, len(words))]
 
 
 class Pipe:
-    """A pipe of one page without a reader until `rest`; starts full, or with that room."""
+    """A pipe of one page without a reader until `rest`; starts full, or with `room` free bytes."""
 
     def __init__(self, room=0):
         self.ours, self.theirs = os.pipe()

@@ -316,7 +316,7 @@ class Conversation(unittest.TestCase):
         terminal = self.begin("--ctx", "128", "--ignore-eos", "-n", "-1",
                               model=self.model_of_all_turns())
         self.assertIn("/drop continues without this turn", terminal.ask("What is 6 + 6?"))
-        # Before the next question, and with it.
+        # Turns are dropped before the next question, and together with it.
         self.assertIn("starts over without the previous 2 messages", terminal.ask("/drop"))
         self.assertIn("no older turns", terminal.ask("/drop"))
         said = terminal.ask("What is 7 + 7?")
@@ -373,7 +373,7 @@ class Conversation(unittest.TestCase):
                              terminal.text)
             self.assertRegex(terminal.text, r"(?m)^weft: error: .*rank 1 \(host .*\) was lost")
             self.assertEqual(terminal.text.count(PROMPT), 1, terminal.text)
-            # The terminal's modes are those of a shell.
+            # The terminal has the modes of a shell.
             after = termios.tcgetattr(terminal.fd)[3]
             wanted = termios.ISIG | termios.ICANON | termios.ECHO
             self.assertEqual(after & wanted, wanted)

@@ -161,7 +161,7 @@ TEST_F(TrainElastic, WorkersJoinLeaveAndJoinAgain) {
     ExpectTheCurveOfOne(ran.out);
 }
 
-// A newcomer is asked for the model with its adapters, whose initial values come from the seed.
+// A newcomer must confirm the model with its adapters, whose initial values come from the seed.
 TEST_F(TrainElastic, WorkersJoinWhereAdaptersLearn) {
     SKIP_TO_NIGHT_UNLESS(false);
     const Words adapters = {"--lora", "4", "--seed", "7"};

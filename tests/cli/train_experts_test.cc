@@ -133,9 +133,9 @@ TEST_F(ExpertsCli, SharedExpertsLearnToo) {
 }
 
 // In BF16, ranks' gradient sums are rounded once more (2^-9 of an element). After an update, an
-// expert choice may change if two scores are that close: of a step's 576 choices, one in hundreds.
-// Such a row has 1/200 of the batch's weight and changes the loss little; norms and load-balance
-// losses include a few of them fully.
+// expert choice may change if two scores are that close, which is so for one of several hundred
+// choices; a step has 576. Such a row has 1/200 of the batch's weight and changes the loss little;
+// norms and load-balance losses include a few of them fully.
 TEST_F(ExpertsCli, NarrowNumbersGiveTheSameCurveNearly) {
     const Words words = {"--dtype", "bf16", "--steps", "4", "--router-aux-loss", "0.05"};
     const auto one = Curve(model_, words + Words{"--micro-batch", "2", "--grad-accum", "2"});

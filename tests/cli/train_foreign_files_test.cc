@@ -25,8 +25,8 @@ class TrainForeignFiles : public TrainCase {
     }
 };
 
-// A folder that has the name of a checkpoint's, but was not written by Weft, is refused before the
-// job trains, with each flag; also one behind a link.
+// A folder with the name of a checkpoint folder that Weft did not write is refused before the job
+// trains, with each flag; also one that is reached by a link.
 TEST_F(TrainForeignFiles, AFolderOfOthersIsNotTakenForACheckpoint) {
     const std::string other = dir_ / "other";
     fs::create_directories(other);

@@ -224,7 +224,7 @@ TEST_F(TrainKeep, AutoPassesOverWhatIsDamaged) {
     }
 }
 
-// For any spelling of the folder's path, checkpoints stay and are found.
+// With any spelling of the folder's path, checkpoints are kept and found.
 TEST_F(TrainKeep, AFolderMayBeSpelledInAnyWay) {
     SKIP_TO_NIGHT_UNLESS(false);
     const auto before = fs::current_path();
@@ -290,7 +290,7 @@ TEST_F(TrainKeep, ADamagedManifestIsPutAside) {
     EXPECT_TRUE(fs::exists(out_ + "/notes.part"));
 }
 
-// A job that met a bad record may skip bad records; none came before the checkpoint.
+// A job that failed at a bad record may skip bad records; none was before the checkpoint.
 TEST_F(TrainKeep, BadRecordsMayBeSkippedFromACheckpointOn) {
     const Words saves = {"--save-every", "2"};
     ASSERT_EQ(RunWeft(Command(saves, "2")).status, 0);
@@ -318,7 +318,7 @@ TEST_F(TrainKeep, AFileSystemWithoutLocksIsWrittenTo) {
     }
 }
 
-// A foreign file in the log's place is kept, whatever it contains.
+// A foreign file at the log's path is kept, whatever it contains.
 TEST_F(TrainKeep, AFileInTheLogsPlaceIsKept) {
     fs::create_directories(out_);
     Put(out_ + "/log.csv", "what I have learnt so far");
@@ -362,7 +362,7 @@ TEST_F(TrainKeep, OneJobAtATimeInAFolder) {
             << second.err;
     }
     EXPECT_TRUE(Slurp(out_ + "/log.csv").starts_with(before));
-    // After any end of the job, the folder is free.
+    // However the job ends, the folder is no longer locked.
     ASSERT_EQ(::kill(first.pid(), SIGKILL), 0);
     const int64_t last = StepsOf(first.Wait().out).rbegin()->first;
     const Ran next = RunWeft(Command({"--resume", "auto"}, std::to_string(last + 5)));
@@ -393,7 +393,7 @@ TEST_F(TrainKeep, AnEarlierResultIsNotOverwrittenUnasked) {
     EXPECT_NE(ran.err.find("--resume auto"), std::string::npos) << ran.err;
     EXPECT_EQ(
         RunWeft(Command({"--save-every", "2", "--overwrite", "--resume", "auto"}, "4")).status, 2);
-    // A later job in the same folder does not take the older job's checkpoints for its own.
+    // A later job in the same folder does not use the older job's checkpoints as its own.
     ASSERT_EQ(RunWeft(Command({"--save-every", "2", "--overwrite"}, "2")).status, 0);
     EXPECT_FALSE(fs::exists(Step(4)));
     EXPECT_TRUE(fs::exists(Step(2)));
@@ -520,7 +520,7 @@ class TrainFullDisk : public TrainRoom {
             "wait_until grep -qs '\"step\":11,' $OUT.log\n"
             "rank=$(cat /proc/$pid/task/$pid/children)\n"
             "all=\"$rank $(cat /proc/$rank/task/*/children)\"\n"
-            // Between two saves: all kept checkpoints are complete, and no save has begun.
+            // Waits until all kept checkpoints are complete and no save has begun.
             "quiet() { n=0; for d in $OUT/checkpoints/step-*; do\n"
             "  [ -e $d/manifest.json ] || return 1; n=$((n + 1)); done; [ $n = " +
             std::to_string(keep) +
@@ -684,7 +684,7 @@ TEST_F(TrainRoom, CheckpointsMayLieOnAnotherDisk) {
     EXPECT_EQ(*status, 0) << said_;
     EXPECT_EQ(said_.find("too full"), said_.npos) << said_;
     EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf"));
-    // That disk is full, the model's is not.
+    // The checkpoints' disk is full, the model's is not.
     fs::remove_all(dir_ / "kept");
     const std::string little = std::to_string(checkpoint + 64);
     const auto full = OnDisk(model + 9 * checkpoint,
@@ -725,7 +725,7 @@ TEST_F(TrainRoom, OtherHostsKeepNoOldCheckpoints) {
     EXPECT_EQ(there, (std::vector<std::string>{"step-00000008", "step-00000010"})) << said_;
 }
 
-// Without a checkpoint, the trained weights exist nowhere else: writing is retried until it
+// Without a checkpoint, no other copy of the trained weights exists: writing is retried until it
 // succeeds.
 TEST_F(TrainRoom, TheModelIsTriedAgainForLongWithoutACheckpoint) {
     SKIP_TO_NIGHT_UNLESS(false);

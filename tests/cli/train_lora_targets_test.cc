@@ -1,5 +1,5 @@
 // LoRA on any subset of a model's matrices: if the layers before an op have nothing to train, no
-// gradient flows through it, and nothing is kept for one.
+// gradient flows through it, and no values are kept for a gradient.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -98,7 +98,7 @@ TEST_F(LoraTargets, WordsAndPairsOnAnyLayout) {
 }
 
 // B starts at zero, so the first step's gradients do not depend on which other matrices are
-// trained: the squares of the parts sum to that of the whole.
+// trained: the squared norms of the parts sum to that of all matrices.
 TEST_F(LoraTargets, GradientsAreThoseOfTheWhole) {
     double squares = 0;
     const Words words = {"--dtype", "f32", "--micro-batch", "4"};
