@@ -1,5 +1,5 @@
-// `weft train --optimizer-dir`: the optimizer's state in a file gives the numbers that it gives in
-// memory, and no file is left.
+// `weft train --optimizer-dir`: the optimizer's state in a file gives the same numbers as in
+// memory, and no file remains.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -246,7 +246,7 @@ TEST_F(TrainRefusals, DropoutOfAConfig) {
         ExpectRefused(Train(folder(key, 0.1), step + Words{"--lora", "2"}), {key});
     }
     EXPECT_EQ(Train(folder("attention_dropout", 0.0), step).status, 0);
-    // A user who knows it may train without dropout.
+    // A user who sets it explicitly may train without dropout.
     const Ran refused = Train(folder("attention_dropout", 0.1), step);
     EXPECT_NE(refused.err.find("--dropout 0"), std::string::npos) << refused.err;
     const Ran without = Train(folder("attention_dropout", 0.1), step + Words{"--dropout", "0"});

@@ -84,14 +84,14 @@ TEST_F(TrainResume, AfterAKillTheCurveIsTheSameToTheBit) {
         int64_t rows = -1;  // without the header
         for (std::string line; std::getline(log, line);) ++rows;
         EXPECT_EQ(rows, 10);
-        // Nothing is left to do.
+        // The job is complete: resuming it trains nothing.
         const auto nothing = Train(out, saving + Words{"--resume", "auto"});
         EXPECT_EQ(nothing.size(), 1u);
     }
 }
 
-// A file that stays open keeps its room on the disk after its checkpoint was removed, so that a
-// tight disk ends the job at a later save.
+// A file that stays open keeps its disk space after its checkpoint was removed, so with little disk
+// space the job would fail at a later save.
 TEST_F(TrainResume, TheOldCheckpointIsNotKeptOpen) {
     const std::string out = dir_ / "out";
     for (const Words& layout : {Words{}, Words{"--local", "2", "--micro-batch", "1"}}) {
@@ -293,7 +293,7 @@ TEST_F(TrainResume, TheCheckpointBeforeTheResultIsRemoved) {
     EXPECT_EQ(kept, (std::vector<std::string>{"step-00000002", "step-00000004"}));
 }
 
-// The script of `weft submit` starts the same command again and tells it that it is a restart.
+// The script of `weft submit` starts the same command again, marked as a restart.
 TEST_F(TrainResume, ARestartOfTheSameCommandGoesOn) {
     const Words saves = {"--save-every", "2"};
     const Words again = {"WEFT_RESTART=1"};
@@ -416,7 +416,7 @@ TEST_F(TrainResume, OtherSettingsAreNamed) {
     EXPECT_NE(fewer.err.find("is at step 4, and --steps 3"), std::string::npos) << fewer.err;
 }
 
-// Nothing is left to train: the result is written again, without an invented loss.
+// No update remains: the result is written again, and no loss is reported.
 TEST_F(TrainResume, TheResultIsWrittenAgain) {
     const std::string out = dir_ / "out";
     const Words base = {"--micro-batch", "4", "--save-every", "2"};

@@ -110,8 +110,8 @@ TEST_F(ScratchCli, GoesOnFromACheckpointAndRuns) {
     ASSERT_EQ(other.status, 0) << other.err;
     EXPECT_EQ(one.Json().at("tokens"), other.Json().at("tokens"));
 
-    // Another seed is another order of the data, which must be new data; the model is still that of
-    // the first seed.
+    // Another seed means another order of the data, which must then be given as new data; the model
+    // is still that of the first seed.
     const Words seed = {"--from-scratch", "--seed", "5", "--resume", "auto"};
     const Ran ran = Train(words + seed + Words{"--steps", "8"});
     EXPECT_NE(ran.status, 0);

@@ -99,8 +99,8 @@ TEST_F(TrainStages, AdaptersLearnAsOnOneRank) {
          {"--local", "4", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "3", "--tp", "2"}});
 }
 
-// Router loads travel with the rows from chunk to chunk: the auxiliary loss equals that of one rank
-// with the same micro-batches.
+// Router loads are passed with the rows from chunk to chunk: the auxiliary loss equals that of one
+// rank with the same micro-batches.
 TEST_F(TrainStages, RoutersAreBalancedOverChunks) {
     TinyFile file{.hyper = TrainHyper("qwen3moe"), .dtype = DType::kF16};
     file.hyper.layers = 5;

@@ -297,8 +297,8 @@ TEST_F(TrainStop, HostsThatAreAllAskedAtOnceSave) {
     }
 }
 
-// A record that cannot be used ends the job after the updates before it are saved, whether a save
-// of them is due, begun or neither. Without the record, the job then goes on to the bit.
+// A record that cannot be used ends the job after the updates before it are saved, whether or not a
+// save of them is due or has begun. Without the record, the job then continues with the same bits.
 TEST_F(TrainStop, ABadRecordLosesNoUpdate) {
     std::ifstream good(data_);
     std::ofstream mixed(dir_ / "mixed.jsonl");
@@ -353,8 +353,8 @@ TEST_F(TrainStop, ADivergenceLosesNoUpdate) {
     }
 }
 
-// The limit counts from the start of the program. The status is not that of a job to queue again,
-// which would end at the same place each time.
+// The time limit counts from the start of the program. The exit status does not ask to queue the
+// job again, because it would end at the same update each time.
 TEST_F(TrainStop, ATimeLimitIsKeptWhileTheDataAreCounted) {
     WriteQuestions(data_, 200'000, true);
     const Ran ran = RunWeft({"train", model_, "--data", data_, "--seq-len", "96", "-t", "1",
@@ -402,8 +402,8 @@ TEST_F(TrainStop, AnIgnoredInterruptStaysIgnored) {
         << std::string{std::istreambuf_iterator<char>(said), {}};
 }
 
-// All ranks respect nohup's setting. Without nohup a hangup stops them, and a second one does not
-// hurry them.
+// All ranks respect nohup's setting. Without nohup, a hangup asks them to stop, and a second one
+// does not interrupt the stop.
 TEST_F(TrainStop, AnIgnoredHangupStaysIgnored) {
     std::string line = WeftProgram();
     for (const std::string& word : Command(dir_ / "out", {"--local", "2", "--micro-batch", "2"})) {
