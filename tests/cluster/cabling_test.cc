@@ -184,7 +184,7 @@ TEST_F(Cabling, AddressesThatLeadNowhereAreNoWay) {
         In(host, "link set docker0 up");
         Address(host, "docker0", "172.17.0.1/16");
         Nowhere(host, "vpn0", "10.8.0.1/24");
-        // In one subnet, but without a cable.
+        // The hosts are in one subnet, but no cable connects them.
         Nowhere(host, "apart0", fmt::format("192.168.9.{}/24", host + 1));
         In(host, "link add down0 type veth peer name down0x");
         Address(host, "down0", fmt::format("192.168.1.{}/24", host + 1));
@@ -276,7 +276,7 @@ TEST_F(Cabling, AChainOfFourHostsRunsAPipeline) {
         << said;
 }
 
-// The user named the hosts in another order than that of the cables.
+// The user named the hosts in an order that differs from that of the cables.
 TEST_F(Cabling, AnOrderInWhichAPipelineStartsIsNamed) {
     MakeChain();
     hosts_ = "10.9.0.2:7000,10.9.0.4:7000,10.9.0.3:7000";

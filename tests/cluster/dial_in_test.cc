@@ -139,7 +139,7 @@ TEST_F(DialIns, AStopEndsTheWaitAtOnce) {
     EXPECT_FALSE(IsGone(worker->pid()));
 }
 
-// Before the job begins, a lost worker is waited for again, or another worker comes.
+// Before the job begins, rank 0 waits for a lost worker to dial again, or for another worker.
 TEST_F(DialIns, WorkerLostBeforeTheJobMayDialAgain) {
     for (const int signal : {SIGKILL, SIGSTOP, SIGTERM}) {
         const auto first = Worker();
@@ -167,7 +167,7 @@ TEST_F(DialIns, ALostWorkerEndsTheJobWithOneErrorInEveryPhase) {
                 << two->output() << root->output();
             const pid_t rank = PidOf(two->output(), "rank 2");
             const int64_t begin = NowNs();
-            // SIGTERM goes to the worker, which leaves in order; the other signals go to its rank.
+            // The worker receives SIGTERM and says goodbye; its rank receives the other signals.
             ::kill(signal == SIGTERM ? two->pid() : rank, signal);
             EXPECT_EQ(root->Wait(Deadline::In(20'000)), 3) << root->output();
             EXPECT_LE(root->end_ns() - begin, (timeout_ms_ + test::LimitMs(1000)) * 1'000'000);
@@ -265,8 +265,8 @@ TEST(DialInTest, KeepsWorkersInOrderAndDropsLostOnes) {
     ASSERT_TRUE(wait_for(3));
     leaves = MakeError(ErrorCode::kIo, "gone");
     ASSERT_TRUE(wait_for(1));
-    // The worker that asks for rank 3 stays for it; of the others, the first one that stayed is
-    // taken.
+    // The worker that requested rank 3 remains for it; of the others, the first one still connected
+    // is taken.
     const auto two = NextOf(*dial_in, {2});
     ASSERT_TRUE(two.has_value());
     EXPECT_EQ(two->rank, 2);
@@ -306,7 +306,7 @@ class Answering {
             ++asked_;
             answer_(channel_, *request);
         });
-        // (A peer that speaks before it is asked is not a worker.)
+        // (A peer that sends data before it is asked is not a worker.)
         if (heard.ok() && asked_.load() == 0) return;
         if (heard.ok()) {
             channel_.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{}));
@@ -368,7 +368,7 @@ TEST(DialInTest, AsksAJoiningWorkerWhetherItCanBeTheRank) {
     EXPECT_EQ(arrival->rank, 2);
 }
 
-// A live worker that does not answer delays no other for long; its late answer counts.
+// A live worker that does not answer delays the others only briefly; its late answer counts.
 TEST(DialInTest, SilentWorkerDoesNotBlockOthers) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
     Result<Arrival> one = KnockAs(dial_in->port(), 0), two = KnockAs(dial_in->port(), 0);
@@ -387,14 +387,14 @@ TEST(DialInTest, SilentWorkerDoesNotBlockOthers) {
     EXPECT_TRUE(IsVetted(*dial_in, 2, 1));
     EXPECT_EQ(dial_in->Choose(2, 1).size(), 1U);
     ASSERT_EQ(dial_in->TakeChosen(2).size(), 1U);
-    // Without other candidates it is waited for after it is asked again.
+    // If there is no other candidate, rank 0 asks it again and waits for its answer.
     answers = true;
     EXPECT_TRUE(test::Until([&] {
         return dial_in->NextFit({2}, {2, 4, "other", "terms"}).has_value();
     }));
 }
 
-// A worker may read its copy of the model for hours, but not stand still.
+// A worker may take hours to read its copy of the model, but must make progress.
 TEST(DialInTest, TheCheckLastsWhileItMakesProgress) {
     int ends[2];
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
@@ -466,7 +466,7 @@ TEST(DialInTest, UnsuitableWorkerIsRejected) {
     }
 }
 
-// It is asked and never answers: it is dropped after the timeout, not after ten minutes.
+// A worker that never answers is dropped after its timeout, not after ten minutes.
 TEST(DialInTest, SilentWorkerIsDroppedAfterItsTimeout) {
     const auto dial_in = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
     const auto knocked = KnockAs(dial_in->port(), 0);
@@ -508,7 +508,7 @@ TEST(DialInTest, CountsJoinersAndNamesRejectedOnes) {
     EXPECT_EQ(dial_in->RejectJoiners(4).size(), 2u);
     EXPECT_EQ(dial_in->PendingJoiners(4), 0);
     EXPECT_EQ(dial_in->PendingJoiners(2), 2);
-    // A worker joins only after it has said that it can.
+    // A worker joins only after it has answered that it can.
     EXPECT_TRUE(dial_in->Choose(2, 1).empty());
     const Answering worker(std::move(*any));
     EXPECT_TRUE(IsVetted(*dial_in, 2, 1));
@@ -528,7 +528,7 @@ TEST(DialInTest, CountsJoinersAndNamesRejectedOnes) {
     EXPECT_TRUE(dial_in->Next({1}).has_value());
 }
 
-// A running job asks for its joiners before each step.
+// A running job counts its joiners before each step.
 TEST(DialInTest, ThousandsOfJoinersAreCountedAtOnce) {
     constexpr int kJoiners = 2500;
     AllowDescriptors(kJoiners);
@@ -645,8 +645,8 @@ TEST(DialInTest, CallersWithoutTheKeyNeitherEnterNorBlockWorkers) {
     EXPECT_FALSE(dial_in->Next({1, 2}).has_value());
 }
 
-// Someone between a worker and rank 0 changes a byte of what the worker says before the handshake:
-// its rank, the size, its host's name.
+// An attacker between a worker and rank 0 changes a byte of the data that the worker sends before
+// the handshake: its rank, the size, its host's name.
 TEST(DialInTest, AHelloThatWasAlteredOnTheWayIsRefused) {
     for (const size_t at : {sizeof(DialHello), size_t{4}, size_t{12}, size_t{16}, size_t{79}}) {
         SCOPED_TRACE(at);

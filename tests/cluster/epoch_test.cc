@@ -105,8 +105,8 @@ class RootEpoch : public testing::Test {
     std::unique_ptr<Control> control_;
 };
 
-// A rank's connection ended, but its process has not yet. The end of the process, known a moment
-// later, says more than other ranks' link errors.
+// A rank's connection has ended, but its process has not yet. The end of the process, known a
+// moment later, is better evidence than other ranks' link errors.
 TEST(Ends, AChildThatDiesIsNamedHoweverItsLinksEnded) {
     Control::Options options;
     options.timeout_ms = kEpochTimeoutMs;
@@ -139,7 +139,7 @@ TEST(Ends, AChildThatDiesIsNamedHoweverItsLinksEnded) {
     EXPECT_NE(told.message.find("rank 1 (host b) was lost"), std::string::npos) << told.message;
 }
 
-// kCancelled would say that the user stopped the job.
+// kCancelled would mean that the user stopped the job.
 TEST(Ends, ARankThatLeavesWithoutAnErrorIsLost) {
     Control::Options options;
     options.timeout_ms = kEpochTimeoutMs;
@@ -311,7 +311,8 @@ TEST_F(RootEpoch, EndsAloneWhereRanksWaitInACircle) {
     }
 }
 
-// If no rank moves although all processes live, the others may continue without the rank to blame.
+// If no rank progresses although all processes live, the others may continue without the guilty
+// one.
 TEST_F(RootEpoch, EndsAloneWhereAWaitRanOut) {
     for (const bool silent : {false, true}) {
         if (silent) {  // start again
@@ -517,8 +518,8 @@ TEST(WorkerEpoch, WaitsInACallWhileOthersMove) {
     }
 }
 
-// Rank 0 forms the next epoch once the last survivor has left the old one, which takes as long as
-// that survivor moves.
+// Rank 0 forms the next epoch once the last survivor has left the old one, and waits for it as long
+// as it makes progress.
 TEST(WorkerEpoch, WaitsForTheNextEpochWhileOthersMove) {
     for (const bool moves : {true, false}) {
         Worker worker;

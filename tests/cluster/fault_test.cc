@@ -1,5 +1,5 @@
 // Every rank is killed and stopped in every phase on every transport. Within the timeout plus a
-// second the others know which rank it was, report it once, and no process remains.
+// second, the others know which rank failed, report it once, and no process remains.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

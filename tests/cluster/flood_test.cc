@@ -1,6 +1,6 @@
 // Floods of callers without the key, silent ones and ones that send a valid hello, from the peer's
 // own address and from others: a listening worker and rank 0's admission serve every peer that has
-// the key. Each flood is bounded, and goes on while a peer's handshake does.
+// the key. Each flood is bounded, and continues during a peer's handshake.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ using test::Process;
 constexpr std::string_view kKeyText = "a-shared-key-of-the-tests";
 constexpr int kPeers = 20;
 constexpr int kCallersAPeer = 100;
-// More than speak at the same time: those of a larger network than the peer's lose their places.
+// More callers than may talk at once: the networks with most callers lose places first.
 constexpr int kCrowd = 600;
 constexpr int kCrowdAddresses = 20;
 
@@ -120,7 +120,7 @@ std::vector<Fd> AnsweredCrowd(uint16_t port, View first) {
     return crowd;
 }
 
-// The frame that comes next on a connection; its bytes are in `in`.
+// The next frame received on a connection; its bytes are in `in`.
 std::optional<Frame> NextFrame(const Fd& fd, Bytes& in) {
     in.assign(kMostBeforeAuth, {});
     pollfd entry{fd.get(), POLLIN, 0};

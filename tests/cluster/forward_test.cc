@@ -118,7 +118,7 @@ TEST_F(Forward, BytesPassToAPortInBothDirections) {
         sender.join();
         EXPECT_TRUE(got == sent);
     }
-    callee.Reset();  // the other end learns of it
+    callee.Reset();  // the other end receives an end of the connection
     char byte;
     EXPECT_EQ(::recv(caller->get(), &byte, 1, 0), 0);
 }

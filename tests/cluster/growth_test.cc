@@ -117,9 +117,9 @@ TEST_F(Growth, WorkersThatDialInJoinAndLeaveAndJoinAgain) {
     ExpectTheAnswerOfOne(root);
 }
 
-// --hosts: rank 0 dials the workers, also one that was dropped and is back. The job does not wait
-// for --restart-timeout-ms, which is longer than the test. A worker that is asked to end hands over
-// even if its port still answers.
+// --hosts: rank 0 dials the workers, including one that was dropped and has restarted. The job does
+// not wait for --restart-timeout-ms, which is longer than the test. A worker that is asked to end
+// leaves the job even if its port still answers.
 TEST_F(Growth, ANamedHostIsDroppedAtOnceAndJoinsAgain) {
     struct Way {
         int signal;
@@ -379,8 +379,8 @@ TEST_F(Unfit, WorkerThatDoesNotAnswerTheRequest) {
 
 // ---- Newcomers that fail in the epoch that they joined ------------------------------------------
 
-// Claims, exam_ms after it is asked, that it could be a rank (or, without `fit`, that it could
-// not), and continues until it is one. Until it answers, it makes progress. True: it is a rank.
+// A joiner: exam_ms after it is asked, it claims that it can be a rank (without `fit`: that it
+// cannot), and continues until it is one. It reports progress until it answers. True: it is a rank.
 bool PlaysAlong(Channel& channel, int64_t exam_ms = 0, bool fit = true) {
     std::optional<ExamineMessage> asked;
     int64_t requested_ns = 0, progress = 0;

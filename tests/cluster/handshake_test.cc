@@ -145,7 +145,7 @@ TEST(Handshake, AnotherVersionOfTheSameProtocolIsWarnedOf) {
         EXPECT_NE(o.warning.find("runs weft " + other.build.version + " of commit bbbb"),
                   std::string::npos)
             << o.warning;
-        // With another protocol they are refused, and the older one is named.
+        // Builds with another protocol are refused, and the error names the older one.
         other.build.protocol_hash = "222222222222";
         const Outcome refused = Shake(kKey, kKey, OfBuild("aaaa"), other);
         ASSERT_FALSE(refused.client.ok());
@@ -348,7 +348,7 @@ TEST(Handshake, AWorkersProofIsNotACallers) {
     EXPECT_FALSE(victim.On(Only(reflected)).ok());
 }
 
-// Session keys, and a proof, by a second implementation of what handshake.h says.
+// Session keys and a proof, from a second implementation of the protocol in handshake.h.
 struct ByHand {
     Sha256Digest secret{};
     Bytes transcript{};
@@ -515,7 +515,7 @@ TEST(Handshake, AChangedByteIsFound) {
     }
 }
 
-// A refusal that anyone could have sent says so, or is one to retry.
+// The error of a refusal that anyone could have sent says so, or asks to retry.
 TEST(Handshake, ForgedRefusalIsDetected) {
     const auto refused = [](const auto& alter) {
         ClientHandshake client("worker h2:7000", kKey, 5000);

@@ -58,7 +58,7 @@ class Jobs : public ::testing::Test {
         EXPECT_TRUE(answer.ok()) << answer.error().message;
         return answer.ok() ? *answer : PlaceAnswer{};
     }
-    // Waits until a worker's line is as `done` wants it.
+    // Waits until `done` accepts the state of a worker's waiting line.
     bool AwaitLine(const std::function<bool(const PlaceAnswer&)>& done) const {
         const Deadline deadline = Deadline::In(test::LimitMs(5000));
         while (!done(Ask())) {

@@ -1,5 +1,5 @@
 // Hosts of --hosts and of a launcher that are not up yet: rank 0 waits for them, keeps those that
-// came, and prints which are missing.
+// have connected, and prints which are missing.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -80,7 +80,7 @@ TEST_F(LateHosts, TimeoutNamesTheMissingHosts) {
         << root->output();
     EXPECT_NE(root->output().find("worker " + addresses_[1] + ": "), std::string::npos)
         << root->output();
-    // The worker that came is free again.
+    // The worker that had connected is free again.
     EXPECT_TRUE(first->ReadUntil("the job ended", soon_)) << first->output();
 }
 
@@ -118,7 +118,7 @@ size_t ThreadsOfThis() {
     return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
 }
 
-// A host accepts connections and stays silent. The end of the wait cuts the last call short, and
+// A host accepts connections and stays silent. The end of the wait interrupts the last call, and
 // the error is that of the call before.
 TEST(HostCallsEnd, WithTheTrueReason) {
     const Fd mute = net::ListenTcp("127.0.0.1", 0).value();

@@ -248,7 +248,7 @@ void Mpi::LoseRank(int victim, int signal) {
     const std::string script = dir_ / "rank.sh";
     Write(script, kRankScript, 0755);
     const int64_t timeout_ms = test::TimeoutMs(1000);
-    // More tokens than the victim lives for.
+    // More tokens than the victim can generate before it is killed.
     test::Process mpirun = Start(
         3, Run(50'000) + Words{"--timeout-ms", std::to_string(timeout_ms), "--transport", "mpi"},
         script);

@@ -18,7 +18,7 @@ Result<std::optional<Launcher>> Look(const Variables& variables) {
     });
 }
 
-// The union of both; `more` has precedence.
+// The union of both sets of variables; `more` takes precedence.
 Variables Together(Variables variables, const Variables& more) {
     for (const auto& [name, value] : more) variables[name] = value;
     return variables;

@@ -249,7 +249,7 @@ class Meeting : public testing::Test {
         if (!fd.ok()) return fd.error();
         return ProveRank(std::move(*fd), rank, 3, Key(key), Deadline::In(3000));
     }
-    // A rank that has dialed, said its hello, and waits for an answer.
+    // A rank that has dialed, has sent its hello, and waits for an answer.
     std::thread SaidHello(int rank) const {
         const auto tid = std::make_shared<std::atomic<pid_t>>(0);
         const auto prove = [rank, tid](Result<Fd> dialed) {
@@ -315,7 +315,7 @@ TEST_F(Meeting, ARankThatLeavesEndsTheWaitOrIsWaitedForAgain) {
     }
 }
 
-// A stranger who says the same ends no job.
+// A caller without the key that claims the same rank ends no job.
 TEST_F(Meeting, TwoProcessesOfOneRankEndTheWait) {
     std::thread ranks([&] {
         EXPECT_TRUE(Arrive(1).ok());
@@ -393,7 +393,7 @@ TEST_F(Meeting, AWrongKeyAndAMissingRankAreNamed) {
         << gathered.error().message;
 }
 
-// Ranks that came first, followed by a crowd.
+// Ranks that dial first, followed by a crowd of other callers.
 TEST_F(Meeting, ACrowdPushesNoRankOut) {
     std::thread two = SaidHello(2), one = SaidHello(1);
     std::vector<Fd> crowd;

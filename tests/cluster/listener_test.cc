@@ -335,7 +335,7 @@ TEST_F(Listener, APortInUseIsAnError) {
     EXPECT_EQ(WorkerListener::Open({"127.0.0.1:0", "", {}}).error().code, ErrorCode::kUsage);
 }
 
-// A worker says that it serves before it runs; a service manager may stop it from then on.
+// A worker reports that it serves before Run() begins; from then on, a service manager may stop it.
 TEST(ListenerSignals, ASignalBeforeRunEndsRun) {
     test::TempDir folder;
     const std::string key = folder / "key";

@@ -20,7 +20,7 @@ TEST(Crowd, NetworksAreAddressesOfIPv4AndCustomersOfIPv6) {
     EXPECT_EQ(net::NetworkOf(""), "");
 }
 
-// Callers that may be dropped, over many draws, with room for `silent` and `speaking` ones.
+// Callers that are dropped in any of many draws, with places for `silent` and `speaking` ones.
 std::set<size_t> MayGo(const std::vector<Unproved>& callers, size_t silent, size_t speaking) {
     PendingLimit limit(silent, speaking);
     std::set<size_t> gone;

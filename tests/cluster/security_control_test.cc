@@ -179,7 +179,7 @@ TEST_F(SecurityControl, ACrowdThatTalksKeepsNoJobOut) {
         }
         over = true;
         for (std::thread& thread : crowd) thread.join();
-        // 16 silent callers, 128 that said hello, and descriptors of its own.
+        // 16 silent callers, 128 that sent a hello, and the worker's own descriptors.
         EXPECT_LE(FdsOfWorker(), 16u + 128u + 29u) << from;
     }
 }
@@ -272,7 +272,7 @@ TEST_F(SecurityControl, DialerDropsStalledAndMalformedPeers) {
     }
 }
 
-// A worker with many callers drops most calls; the dialer goes on for more than a second's calls.
+// A worker with many callers drops most calls; the dialer retries more than a second's calls.
 TEST_F(SecurityControl, DialerGoesOnAfterManyDroppedCalls) {
     const Fd port = net::ListenTcp("127.0.0.1", 0).value();
     net::SetBlocking(port.get(), true);

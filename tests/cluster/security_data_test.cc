@@ -31,7 +31,7 @@ Fd Knock(const Offer& offer, const Greeting& greeting) {
     return fd;
 }
 
-// A greeting came back; false: the connection was closed, or no data came.
+// Whether a greeting was received; false: the connection was closed, or no data arrived.
 bool LetIn(const Fd& fd) {
     pollfd entry{fd.get(), POLLIN, 0};
     if (::poll(&entry, 1, 3000) != 1) return false;

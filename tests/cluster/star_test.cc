@@ -1,7 +1,7 @@
 // The control plane of a job with thousands of ranks: the real control thread of rank 0, and peers
-// that one thread simulates. The ranks get their job, gather their hosts, offers and links, lose a
-// rank, and go on in the next epoch. (Nightly: 3,072 ranks. tests/train/many_ranks_test.cc has the
-// step of a rank.)
+// that one thread simulates. The ranks receive their job, gather their hosts, offers and links,
+// lose a rank, and continue in the next epoch. (Nightly: 3,072 ranks.
+// tests/train/many_ranks_test.cc has the step of a rank.)
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -63,7 +63,7 @@ class Peers {
             if (peers_[rank].channel->open()) peers_[rank].channel->Send(type, make(rank));
         }
     }
-    // Waits until each peer that is there has a message of this type, and takes it.
+    // Waits until each connected peer has a message of this type, and passes it to `take`.
     template <typename Take>
     void AwaitAll(FrameType type, const Take& take) {
         const auto lacks = [&](const Peer& peer) {

@@ -130,7 +130,7 @@ TEST_F(Stop, WhileRankZeroLoads) {
     ExpectTheEnd(server, begin_ns);
 }
 
-// Under a launcher, while the other rank is missing: rank 0 ends in order, other ranks just end.
+// Under a launcher, while the other rank is missing: rank 0 ends in order, other ranks end at once.
 TEST_F(Stop, WhileRanksGather) {
     uint16_t port = 0;
     {

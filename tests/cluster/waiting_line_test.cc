@@ -55,7 +55,7 @@ TEST(WaitingLine, AbsentCallerLeavesTheLine) {
         EXPECT_EQ(line.Call({.ticket = 2}, 0, now).answer.place, 2);
     }
     EXPECT_EQ(line.Call({.ticket = 2}, 0, kAbsentNs).answer.place, 1);
-    // The number keeps the order if the caller comes back.
+    // A caller that calls again keeps its place by its number.
     EXPECT_EQ(line.Call({.ticket = 1, .number = 1}, 0, kAbsentNs).answer.place, 1);
     EXPECT_EQ(line.Call({.ticket = 2}, 0, kAbsentNs).answer.place, 2);
 }
@@ -116,8 +116,8 @@ TEST(WaitingLine, IsBounded) {
     EXPECT_EQ(other.Call({.ticket = 2}, 0, 0).answer.place, 2) << "numbers never wrap";
 }
 
-// Two jobs reach two workers in different orders. With the largest number of both workers, both
-// lines have one order, so one job gets both places.
+// Two jobs reach two workers in different orders. If each job uses the larger of its two numbers,
+// both lines have one order, so one job gets both places.
 TEST(WaitingLine, TheLinesOfTwoWorkersHaveOneOrder) {
     for (const uint64_t first : {10, 30}) {
         std::array<WaitingLine, 2> workers;
