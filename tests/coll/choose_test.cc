@@ -48,7 +48,7 @@ TEST(Choose, TooFewMeasurementsDecideNothing) {
     std::vector<TuningRow> untimed = RowsOver(group, {1024, 65536});
     for (TuningRow& row : untimed) row.p50_us = 0;
     EXPECT_FALSE(FitTier(4, untimed));
-    // Larger vectors that take less have no bandwidth.
+    // If larger vectors take less time, no bandwidth can be derived.
     std::vector<TuningRow> odd = RowsOver(group, {1024, 65536});
     odd[1].p50_us = odd[0].p50_us / 100;
     EXPECT_FALSE(FitTier(4, odd));

@@ -139,7 +139,7 @@ void SumsInTheStatedOrder(Comm& comm, std::mt19937& random) {
     ASSERT_TRUE(comm.SetHosts(hosts).ok());
     for (Algorithm algorithm : kAlgorithms) {
         if (algorithm == Algorithm::kAuto) continue;
-        // The longest still go in one piece, so that Naive knows the segments.
+        // The longest vectors still fit into one piece, so that Naive knows the segments.
         const size_t count = random() % 700;
         std::vector<T> data = Addends<T>(comm.rank(), count);
         const Status reduced = comm.AllReduce(data, Tag(0), {algorithm});
@@ -161,8 +161,8 @@ TEST_P(CollectivesTest, SumsAreInTheStatedOrder) {
     });
 }
 
-// How far a sum over the wire may be off, at value i: for each time that something is rounded to
-// the wire, the error that wire.h states for it, and what float loses when adding.
+// Largest error of a sum over the wire at value i: for each rounding to the wire type, the error
+// that wire.h states, plus the rounding of float additions.
 template <typename T>
 double Allowed(WireType wire, int ranks, size_t i, size_t count) {
     double most_sum = 0;  // of the magnitudes' sums in any block that holds i
@@ -261,7 +261,7 @@ TEST_P(CollectivesTest, ReduceScatterSumsUnevenParts) {
     });
 }
 
-// Of BF16 or F16 values, each piece once, in float.
+// Sums BF16 or F16 values in float, each piece once.
 TEST_P(CollectivesTest, ReduceScatterOfNarrowValuesSumsInFloat) {
     OnRanks(31, [](Comm& comm, std::mt19937& random) {
         for (int round = 0; round < 40; round++) {

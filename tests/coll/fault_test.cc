@@ -28,8 +28,7 @@ std::vector<int> FaultAllRanks(int size) {
     return ranks;
 }
 
-// All-reduces of changing size and algorithm until something breaks. done: counts those of all
-// ranks.
+// All-reduces of changing size and algorithm until one fails. done: counts all ranks' all-reduces.
 std::string ReduceForever(net::Fabric& fabric, int64_t timeout_ms, const test::SharedCount& done) {
     auto comm = Comm::Make(fabric, FaultAllRanks(fabric.size), kFaultChannel, timeout_ms).value();
     std::vector<float> data(300'000);
@@ -103,7 +102,7 @@ TEST_P(FaultTest, RanksOfDifferentProgramsFindOut) {
     EXPECT_NE(std::string::npos, words[1].find("expected 4096 bytes")) << words[1];
 }
 
-// Collectives of which no message goes out. Who leaves one out has another number at the next.
+// Collectives that send no message. A rank that skips one has another number at the next.
 TEST_P(FaultTest, ASkippedCollectiveWithoutMessagesIsFoundAtTheNext) {
     const std::vector<size_t> none(3);
     const net::OpTag tag{"nothing", 1, 2};

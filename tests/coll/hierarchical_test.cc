@@ -66,7 +66,7 @@ std::unique_ptr<Comm> CommOf(net::Fabric& fabric, int64_t timeout_ms = kByHostsT
     return Comm::Make(fabric, everyone, {.window_bytes = kByHostsWindow}, timeout_ms).value();
 }
 
-// One body for every rank of a layout, over links of which Comm is told that they are hosts.
+// Runs `body` on every rank of a layout, over local links; Comm is told these hosts.
 void OnHosts(const HostsOfRanks& hosts, Transport transport,
              const std::function<void(Comm&, size_t me)>& body) {
     auto fabrics =
@@ -247,7 +247,7 @@ struct Crossing {
     }
 };
 
-// Ranks of one host are joined by shm, others by tcp: that is how they know. bytes: [from * n +
+// Links within a host are shm, others tcp: from this, Comm derives the hosts. bytes: [from * n +
 // to].
 struct Mixed {
     Mixed(const HostsOfRanks& hosts, std::vector<std::atomic<size_t>>& bytes)
@@ -276,7 +276,7 @@ Crossing CrossingOf(const HostsOfRanks& hosts, const std::function<void(Comm&)>&
     std::vector<std::unique_ptr<Comm>> comms(n);
     test::OnThreads(mixed.fabrics, [&](net::Fabric& fabric) {
         auto& comm = comms[static_cast<size_t>(fabric.rank)] = CommOf(fabric);
-        // At first they ask each other who shares a host.
+        // The first collective includes the exchange of hosts, which must not be counted.
         std::vector<std::byte> all(n);
         ASSERT_TRUE(comm->AllGather(all, std::vector<size_t>(n, 1), kHierarchicalTag).ok());
     });
@@ -334,7 +334,7 @@ TEST(BetweenHosts, CarriersShareTheWork) {
     }
 }
 
-// The busiest host sends and gets what the plan says, and less than if all went straight.
+// The busiest host sends and receives as many parts as planned, fewer than by direct sending.
 TEST(BetweenHosts, SumsCrossAsPlanned) {
     constexpr size_t kPart = 60'000;  // enough of them for a chain of any layout
     for (const HostsOfRanks& hosts : kShared) {
@@ -354,7 +354,7 @@ TEST(BetweenHosts, SumsCrossAsPlanned) {
         const size_t less = std::min(plan.chain.load, plan.chain.straight_load) * bytes;
         EXPECT_EQ(less, crossing(Algorithm::kAuto).most()) << HostsText(hosts);
     }
-    // Worked out by hand: of four parts on two hosts of two, one goes there and back.
+    // Computed by hand: of four parts on two hosts of two ranks, one crosses in both directions.
     const Hosts two = HostsOf(HostsOfRanks{0, 0, 1, 1}, 0);
     EXPECT_EQ(3u, two.chain.load);
     EXPECT_EQ(4u, two.chain.straight_load);

@@ -23,7 +23,7 @@ TEST(LeavesCpuIdle, WhereTheWireIsSlowOrUnknown) {
         test::OnThreads(fabrics, [&](net::Fabric& fabric) {
             auto comm = Comm::Make(fabric, {0, 1, 2}, {0, kMiB, 0, 4}, 10'000).value();
             std::vector<float> data(10);
-            // Three ranks learn which of them share a host in the first sum.
+            // In the first sum, the three ranks learn which of them share a host.
             ASSERT_TRUE(comm->AllReduce(data, {"all_reduce", 1, 1}).ok());
             EXPECT_EQ(comm->LeavesCpuIdle(kMiB), tcp);
             comm->SetTuning(Measured(8400));  // 1 Gbit/s

@@ -86,7 +86,7 @@ TEST_P(Links, AreProbedAndTheirBytesChecked) {
     test::OnThreads(fabrics, [](net::Fabric& fabric) {
         const bool lead = fabric.rank == 0;
         LinkProbe probe(*fabric.links[lead ? 1 : 0], nullptr, kMeasureTimeoutMs);
-        // Twice, and both ways: the flags go on from where they were.
+        // Twice, and in both directions: flags continue from their last values.
         for (size_t bytes : {size_t{1}, size_t{7}, size_t{64}, size_t{5000}, kMeasureWindow / 2,
                              LinkProbe::MostBytes(kMeasureWindow)}) {
             const auto latency = probe.Latency(bytes, {.iterations = 5}, lead);
@@ -132,7 +132,7 @@ class OtherLink : public net::Link {
     net::Link& link_;
 };
 
-// A link that changes a byte of each put on its way out.
+// A link that changes a byte of each put before it sends it.
 class WrongLink final : public OtherLink {
   public:
     using OtherLink::OtherLink;
@@ -144,7 +144,7 @@ class WrongLink final : public OtherLink {
     }
 };
 
-// A link whose core another program takes after its first puts.
+// A link whose core another program occupies after the first puts.
 class CrowdedLink final : public OtherLink {
   public:
     using OtherLink::OtherLink;
@@ -173,7 +173,7 @@ TEST(LinkProbe, CountsWrongBytes) {
     });
 }
 
-// The rounds that fit into the budget by the first ones' time would take minutes.
+// The number of rounds that the first ones' time suggests for the budget would take minutes.
 TEST(LinkProbe, EndsSoonWhereItsCoreIsTaken) {
     auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, kMeasureWindow).value();
     const int64_t begin_ns = NowNs();
@@ -263,7 +263,7 @@ TEST(Series, AlternatesWithComputing) {
     EXPECT_GT(computed[0], 8);
 }
 
-// A busy host delays the sums, which take no longer over the network.
+// A busy host delays the sums; the network takes no longer for them.
 TEST(Series, TellsASlowRankFromASlowNetwork) {
     constexpr int64_t kSlowMs = 20;
     auto fabrics = net::MakeLocalFabrics(3, net::Transport::kShm, kMeasureWindow).value();
@@ -314,7 +314,7 @@ TEST(Autotune, AllRanksHoldTheSameSoundTable) {
             for (Collective other : {Collective::kAllGather, Collective::kAllToAll}) {
                 EXPECT_EQ(tuning->rows(other), before.rows(other));
             }
-            // What was just measured is not a thousand times off, but such a table is.
+            // A table just measured holds; one whose times are a million times too long does not.
             Tuning wrong = *tuning;
             std::vector<TuningRow> slow = rows;
             for (TuningRow& row : slow) row.p50_us *= 1e6;

@@ -36,7 +36,8 @@ TEST(Seconds, MessagesCostTheSender) {
     ExpectUs(AllReduceSeconds(four, Algorithm::kRing, kMillion), 6 * (1 + 2 + 25));
 }
 
-// Two hosts of two ranks: flat, each host's link carries four vectors one way; by leaders, one.
+// Two hosts of two ranks: flat, a host's link carries four vectors in each direction; with leaders,
+// one.
 TEST(Seconds, HostsShareTheirLink) {
     const TierGroup four{4, 2, kNear, kFar};
     ExpectUs(AllReduceSeconds(four, Algorithm::kOneShot, kMillion), 10 + 4000);
@@ -50,8 +51,8 @@ TEST(Seconds, HostsShareTheirLink) {
     ExpectUs(ReduceScatterSeconds(four, kMillion, Algorithm::kOneShot), 10 + 1000);
 }
 
-// A part crosses once to each other host; the last one is then passed on within it. Where that
-// takes longer than to cross, it is the other way around.
+// A part crosses once to each other host; the last one is then passed on within the host. If
+// passing on takes longer, the first crossing and all passing on count.
 TEST(Seconds, GathersFromHostToHost) {
     ExpectUs(AllGatherSeconds({4, 2, kNear, kFar}, kMillion), 10 + 500 + (1 + 25));
     ExpectUs(AllGatherSeconds({8, 4, kNear, kFar}, kMillion), 10 + 3 * 250 + (1 + 12.5));
@@ -61,7 +62,7 @@ TEST(Seconds, GathersFromHostToHost) {
              10 + 3 * (2 + 250) + (1 + 12.5));
 }
 
-// Of two hosts each sends 7 of 8 sums of half of the ranks' parts: 4 of its own, 3 there and back.
+// Each of two hosts sends 7 of 8 half sums: 4 of its own parts, and 3 that cross twice.
 TEST(Seconds, SumsFromHostToHost) {
     const TierGroup eight{8, 2, kNear, kFar}, four{4, 2, kNear, kFar};
     ExpectUs(ReduceScatterSeconds(eight, kMillion), 2 * 10 + 875);
@@ -86,7 +87,7 @@ TEST(Seconds, AutoIsWhatRuns) {
     EXPECT_EQ(AllReduceSeconds(one, Algorithm::kAuto, kMillion),
               AllReduceSeconds(one, Algorithm::kTwoShot, kMillion));
     EXPECT_EQ(AllReduceSeconds({1, 1, kNear, kFar}, Algorithm::kAuto, kMillion), 0);
-    // However many hosts: much crosses a host's link twice at most, beside what goes on within it.
+    // For any number of hosts, a vector crosses a host's link at most twice, beside time within it.
     for (int count = 2; count <= 256; count *= 2) {
         const double least = 1e9 / kFar.bytes_per_s;
         const double seconds =

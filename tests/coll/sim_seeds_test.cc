@@ -55,8 +55,8 @@ TEST_P(SimSeeds, NoHangNoWrongSumNoWrongName) {
     RecordProperty("errors", run.errors());
 }
 
-// What goes from host to host is awaited more often by some ranks than by others; a message that a
-// link loses is the fault of that link's ranks all the same.
+// Some ranks wait more often than others for data from other hosts; even so, if a link loses a
+// message, that link's ranks are blamed.
 TEST(SimLoss, IsOfTheLinkWhereSumsAndPartsGoFromHostToHost) {
     test::SimRun run;
     for (const bool apart : {false, true}) {

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kSimStreamWindow = 16384;
 const net::OpTag kTag{"all_reduce", 3, 4};
 
-// What one rank has put, kept back until the test lets it (or something else) arrive.
+// A rank's put, held back until the test lets it, or other data, arrive.
 struct Put {
     size_t offset;
     std::vector<std::byte> bytes;

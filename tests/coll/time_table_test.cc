@@ -13,8 +13,8 @@ namespace {
 constexpr std::array<size_t, 8> kSizes{8192, 65536, 1024, 256, 16384, 262144, 1048576, 4194304};
 const std::vector<Algorithm> kTwo = {Algorithm::kOneShot, Algorithm::kTwoShot};
 
-// What an exchange and a byte cost; two-shot has two exchanges of half the bytes, and reads less
-// from memory beyond the cache.
+// Costs of an exchange and of a byte. Two-shot has two exchanges of half the bytes, and reads less
+// from memory outside the cache.
 struct Clock {
     double exchange_us, byte_us, cached_bytes;
     double Us(Algorithm algorithm, size_t bytes) const {
@@ -99,7 +99,7 @@ TEST(TimeTable, NoiseChoosesNoOtherAlgorithmForSmallSizes) {
     EXPECT_LE(wrong, 2);
 }
 
-// As it was seen: the time of one size stood above that of its larger neighbour.
+// A case that occurred: the time of one size was above that of the next larger size.
 TEST(TimeTable, ASizeAboveItsLargerNeighbourIsMeasuredAgain) {
     const Clock& clock = kClocks[0];
     for (const size_t size : {256, 1024, 8192, 16384, 65536}) {

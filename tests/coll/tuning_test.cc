@@ -100,13 +100,14 @@ TEST(Tuning, JsonThatIsNoTableIsRefused) {
     EXPECT_TRUE(refused(json.dump()));
 }
 
-// Between 64 KiB and 8 KiB, or what a slow wire left time for.
+// The cost of a byte comes from the times of 8 KiB and 64 KiB, or of the sizes that a slow wire
+// left time to measure.
 TEST(Tuning, WhatAByteCostsLeavesLatencyOut) {
     Tuning tuning = Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
     EXPECT_EQ(UsAByte(tuning), 0);
     const Choice one{Algorithm::kOneShot, WireType::kFull};
     ASSERT_TRUE(tuning.Set(Collective::kAllReduce, {{8192, one, 300}}).ok());
-    EXPECT_EQ(UsAByte(tuning), 0);  // latency or bytes: who knows
+    EXPECT_EQ(UsAByte(tuning), 0);  // unknown whether latency or bytes take the time
     ASSERT_TRUE(tuning
                     .Set(Collective::kAllReduce, {{256, one, 100},
                                                   {1024, one, 104},
