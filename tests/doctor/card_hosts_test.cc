@@ -35,8 +35,8 @@ std::string WarnedOf(const std::vector<Finding>& findings) {
     return text;
 }
 
-// What lies beside the fabric on a machine that does more than run ranks: bridges of virtual
-// machines and containers, VPNs, taps, Wi-Fi.
+// Adds the network devices beside the fabric on a machine that does more than run ranks: bridges of
+// virtual machines and containers, VPNs, taps, Wi-Fi.
 void AddBystanders(Host& host) {
     for (const char* name : {"docker0", "virbr0", "br-3f2a", "veth12ab34c", "vnet0", "tap100i0",
                              "vmbr1", "fwbr100i0", "wg0", "tailscale0", "lxcbr0", "cni0"}) {
@@ -48,7 +48,7 @@ void AddBystanders(Host& host) {
     host.Set("link/sys/class/net/tap100i0/master", "../fwbr100i0");
 }
 
-// What is on a server's board: a card of 1 Gb/s, the screen of its management.
+// Adds the devices on a server's board: a card of 1 Gb/s and the management controller's display.
 void AddManagement(Host& host) {
     host.Add({.address = "0000:04:00.0",
               .slot = "0000:00:1c.4",
@@ -633,7 +633,7 @@ std::vector<CardFault> EthernetFaults() {
     };
 }
 
-// What programs print of the same faults.
+// The output of programs about the same faults.
 const std::string kLspci =
     "01:00.0 Network controller [0280]: Mellanox Technologies MT27500 Family [ConnectX-3] "
     "[15b3:1003]\n\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n"
@@ -715,7 +715,7 @@ TEST(DoctorCardHosts, FaultyOnesAreNamed) {
     }
 }
 
-// lspci of a user tells nothing of links: that is said, and is not a fault.
+// If a user runs lspci, it prints nothing about links: a finding notes this and is not a fault.
 TEST(DoctorCardHosts, UnreadableLspciFieldsAreNoted) {
     const SnapshotFiles files = {
         {"cmd/lspci_-vv",

@@ -403,7 +403,7 @@ TEST(DoctorCards, CaseIsNoMatter) {
     }
 }
 
-// What --save keeps of a log says the same.
+// The lines of a log that --save keeps give the same findings.
 TEST(DoctorCards, SavedLogsSayTheSame) {
     for (const LogFault& fault : AllLogFaults()) {
         const SnapshotFiles raw = LogHost(LogForm::kSeconds, fault.lines);
@@ -509,7 +509,7 @@ TEST(DoctorCards, RealtekChipsGetTheirOwnDriver) {
     EXPECT_TRUE(IsNamed(fault, LookAtCards({unknown})));
 }
 
-// AER that only the log tells of, of the card or of the port above it, in the words of each kernel.
+// AER faults that only the log reports, of the card or the port above it, in each kernel's words.
 TEST(DoctorCards, StormsOfAer) {
     const char* kForms[] = {
         "mlx5_core 0000:01:00.0: PCIe Bus Error: severity=Correctable, type=Data Link Layer, "

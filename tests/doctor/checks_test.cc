@@ -184,7 +184,7 @@ TEST(DoctorChecks, FormsOfSnapshotsAreEqual) {
     }
 }
 
-// What a snapshot leaves out is nothing that a check reads.
+// A snapshot omits nothing that a check reads.
 TEST(DoctorChecks, SurviveBeingRecorded) {
     for (const Case& one : Cases()) {
         SCOPED_TRACE(one.check + "/" + one.name);

@@ -113,7 +113,7 @@ std::set<std::string> WarnedChecks(const SnapshotFiles& files) {
     return checks;
 }
 
-// What follows from the same fault.
+// Whether the fault also causes a finding of this check.
 bool FollowsFrom(const std::string& fault, const std::string& check) {
     static const std::map<std::string, std::set<std::string>> kFollow = {
         {"rdma-port", {"ib-subnet-manager"}},  {"memlock", {"memlock-login"}},
@@ -271,13 +271,13 @@ std::string Shuffled(const std::string& text, std::mt19937& random) {
     return shuffled;
 }
 
-// Rules that were not reached make a firewall that is closed, and this tool can't say it was cut.
+// With rules behind a cut missing, the firewall seems closed; ufw's output does not show the cut.
 bool HoldsRules(const std::string& path) {
     return path == "cmd/ufw_status_verbose";
 }
 
-// Without a drop-in the unit has too little, without its file the driver is not installed: what
-// does not say itself that it was left out is not there.
+// Without a drop-in, the unit's limits are too low; without its file, the driver counts as not
+// installed: nothing in such a folder shows that a file was omitted, so the file counts as absent.
 bool MakesHealthy(const std::string& path) {
     for (const char* begin :
          {"etc/systemd/", "usr/share/vulkan/", "lib/modules/", "etc/default/grub"}) {
@@ -335,7 +335,7 @@ TEST(DoctorCorpus, OneFileAloneIsNoFault) {
     EXPECT_TRUE(LookAt({}).empty());
 }
 
-// What is read together: half of a folder of devices is no evidence that the rest is not there.
+// The group of files read together: half of a folder of devices says nothing of the other half.
 std::string PartOf(const std::string& path) {
     for (const char* hardware : {"sys/class/", "sys/bus/", "link/", "dev/", "cmd/ip_",
                                  "cmd/ethtool", "cmd/lspci", "probe/access"}) {
@@ -494,8 +494,8 @@ TEST(DoctorCorpus, CuresAreTheDistributions) {
     }
 }
 
-// A cure that replaces a file of the system's settings owns the file: its name says so. The files
-// of others are only appended to.
+// A cure that replaces a file of the system's settings must own the file, and the file's name
+// contains "weft". To other files, a cure only appends.
 void ExpectOwnFiles(const std::string& fix, const std::string& where) {
     static const std::regex kWritten(R"(\btee (-a )?(/etc/[^ ,;)]*))");
     auto it = std::sregex_iterator(fix.begin(), fix.end(), kWritten);

@@ -145,7 +145,7 @@ TEST(DoctorCost, EmulatedLinksHaveNoCost) {
     EXPECT_TRUE(Costs(files, "pcie-link").empty());
 }
 
-// Of a host that nobody knows only what the wire takes is told, and in seconds.
+// For an unknown host, only the time on the wire is reported, in seconds.
 TEST(DoctorCost, UnknownMachinesHaveNoTokens) {
     const auto found = Costs(HostWith({8, 1}, Gpu::kNone), "pcie-link");
     ASSERT_EQ(found.size(), 1u);
@@ -167,7 +167,7 @@ TEST(DoctorCost, AbsentFactsGiveNoFigure) {
         if (without.ends_with("speed")) less.erase("sys/class/infiniband/mlx5_0/ports/1/rate");
         EXPECT_TRUE(Costs(less, "pcie-link").empty()) << without;
     }
-    // A memory module is missing, and nobody knows how fast the host reads.
+    // A memory module is missing, and the host's read bandwidth is unknown.
     SnapshotFiles modules = whole;
     modules["cmd/dmidecode_-t_memory"] =
         "Memory Device\n\tSize: 16 GB\n\tSpeed: 5600 MT/s\n\tConfigured Memory Speed: 5600 MT/s\n"
@@ -230,7 +230,7 @@ TEST(DoctorCost, ModelsThatFitOnlyOtherwiseAreNamed) {
     EXPECT_EQ(none->faulty.tokens_s, 0);
 }
 
-// Half the memory's bandwidth: what is read takes twice as long, and nothing else.
+// Half the memory's bandwidth: reads take twice as long, and all else stays the same.
 TEST(DoctorCost, HalfTheMemoryBandwidthHalvesTheSpeed) {
     CostModel model = *CostModel::Open();
     CostQuestion question;
@@ -262,7 +262,7 @@ TEST(DoctorCost, StrangeLinksAreNoTrouble) {
     }
 }
 
-// The archive that is sent says the same.
+// The saved archive gives the same costs.
 TEST(DoctorCost, SavedSnapshotsCostTheSame) {
     for (const Gpu gpu : {Gpu::kNone, Gpu::kStrixHalo}) {
         const SnapshotFiles files = HostWith({8, 1}, gpu);

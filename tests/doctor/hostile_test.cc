@@ -111,7 +111,7 @@ std::vector<uint32_t> CodePoints(std::string_view text) {
     return codes;
 }
 
-// What no terminal may get (Unicode: Cc but newline, Bidi_Control, zero width, tags).
+// Characters that no terminal may get (Unicode: Cc except newline, Bidi_Control, zero width, tags).
 bool IsUnfit(uint32_t code) {
     const auto in = [&](uint32_t first, uint32_t last) { return first <= code && code <= last; };
     return code == 0xffffffff || (in(0, 0x1f) && code != '\n') || in(0x7f, 0x9f) || code == 0x61c ||

@@ -60,7 +60,7 @@ TEST(DoctorHosts, HealthyOnesAreNotWarnedWithoutAnyOneFile) {
     }
 }
 
-// Output of several lines that ends in the middle of one.
+// Output of several lines that is cut in the middle of a line.
 TEST(DoctorHosts, HealthyOnesAreNotWarnedWithAnyOneFileCut) {
     size_t turn = 0;
     for (const Cluster& cluster : HealthyClusters()) {
@@ -483,7 +483,7 @@ TEST(DoctorHosts, CuresOfFirewallsNameTheChain) {
     }
 }
 
-// A host with a card and the addresses of `ip -j addr`: the card's, and a VLAN's over it.
+// A host with a card, and `ip -j addr` with the card's address and that of a VLAN over it.
 Host CardHost(const std::string& address, const std::string& vlan = "") {
     Host host = test_hosts::NftHost();
     const auto link = [](const char* more, const std::string& own) {
@@ -505,7 +505,7 @@ std::string NftInput(const std::string& rule) {
            rule + "\n\t}\n}\n";
 }
 
-// The network of a public address has hosts of others: no cure opens it.
+// The subnet of a public address contains other people's hosts: no cure opens the firewall for it.
 TEST(DoctorHosts, CuresOfFirewallsOpenNoPublicNetwork) {
     const auto ufw = [](Host host) {
         host.Set("cmd/ufw_status_verbose",
@@ -590,7 +590,7 @@ TEST(DoctorHosts, CuresOfFirewallsSuffice) {
     EXPECT_TRUE(Contains(FixOf(Look({host.Files()}), "firewall"), "inet second input"));
 }
 
-// No command holds a word that stands for something else.
+// No command contains a placeholder.
 TEST(DoctorHosts, CuresAreWhole) {
     Host e810("h", Distribution::kUbuntu2404);
     e810.Add({.address = "0000:01:00.0",

@@ -48,7 +48,7 @@ std::vector<Format> Formats() {
     return formats;
 }
 
-// Small letters and digits alone: "e4:1d:2d" and "E4-1D-2D" are the same.
+// Keeps only letters, in lower case, and digits: "e4:1d:2d" and "E4-1D-2D" become equal.
 std::string Bare(std::string_view text) {
     std::string bare;
     for (const unsigned char c : text) {
@@ -78,7 +78,7 @@ std::vector<std::string> FormsOf(const std::string& marker) {
         forms.push_back(fmt::format("{:04x}:{:04x}", address->bits >> 16, address->bits & 0xffff));
         forms.push_back(fmt::format("{:08x}", address->bits));
     }
-    for (size_t skip = 0; skip < 3; ++skip) {  // in base64 the bytes before it shift its letters
+    for (size_t skip = 0; skip < 3; ++skip) {  // in base64, earlier bytes change its form
         const std::string coded = Base64(std::string(skip, 'x') + marker);
         const size_t first = (skip * 8 + 5) / 6, last = (skip + marker.size()) * 8 / 6;
         if (last > first + 6) forms.push_back(coded.substr(first, last - first));
@@ -149,7 +149,7 @@ struct Piece {
     size_t begin = 0, end = 0;
 };
 
-// Runs of letters and digits, or (words) of anything but blanks.
+// Runs of letters and digits, or (words) of all characters except blanks.
 std::vector<Piece> PiecesOf(std::string_view text, bool words) {
     std::vector<Piece> pieces;
     for (size_t at = 0; at < text.size();) {
@@ -271,7 +271,7 @@ TEST(DoctorLeaks, TheChecksFindTheSameInTheArchive) {
     }
 }
 
-// Of files of limits.d, and of drop-ins, the last one counts: their order is kept.
+// The last file of limits.d applies, and the last drop-in: snapshots keep their order.
 TEST(DoctorLeaks, FilesKeepTheirOrder) {
     const auto shown = [](const std::vector<std::string>& given, bool real) {
         SnapshotFiles files;
@@ -294,7 +294,7 @@ TEST(DoctorLeaks, FilesKeepTheirOrder) {
     EXPECT_EQ(shown(own, true), own);
 }
 
-// What a check reads has a place in the archive: else it would find something else there.
+// Everything that a check reads is in the archive: otherwise, its result would differ there.
 TEST(DoctorLeaks, WhateverAChecksReadsIsInTheList) {
     for (const Format& format : AllHosts()) {
         std::vector<std::unique_ptr<HostView>> views;

@@ -132,7 +132,7 @@ TEST(DoctorReach, AllPairsOfManyHostsAreTested) {
                 fmt::format("{} 7000 {}\n", address, bad ? "filtered" : "open");
         }
     }
-    // One host lacks an answer, and another one took no part.
+    // One host lacks an answer, and another one did not participate.
     hosts[3].erase(CommandPath(PingWords("1472", NumberedAddress(5))));
     hosts[3]["unread"] = CommandPath(PingWords("1472", NumberedAddress(5))) + ": no time\n";
     hosts[7].erase("probe/reach");
@@ -190,7 +190,7 @@ TEST(DoctorReach, AVpnIsTestedOnlyIfItAnswers) {
     const char* apart = "note 1 pairs of hosts share no IPv4 subnet";
     const char* filtered = "fail h0 to 10.71.9.2 (h1) by wg0: no answer on port 7000";
     for (const Answer& one : std::vector<Answer>{
-             {"10.64.3.1", "open", "0%", {apart}, ""},  // the address of both
+             {"10.64.3.1", "open", "0%", {apart}, ""},  // both hosts have this address
              {"10.71.9.2", "filtered", "100%", {apart}, ""},
              {"10.71.9.2", "failed: No route to host", "100%", {apart}, ""},
              {"10.71.9.2", "filtered", "0%", {filtered}, "ok h0 to 10.71.9.2 (h1) by wg0"},
@@ -259,7 +259,7 @@ TEST(DoctorReach, AVpnBehindAnotherOneIsTested) {
     }
 }
 
-// The login of a host that did not tell its time was perhaps too slow to meet the others.
+// A host that did not report its time may have logged in too late to listen while the others tried.
 TEST(DoctorReach, ARefusalByALateHostIsNoFault) {
     for (const size_t late : {0, 1, 2}) {
         std::vector<std::unique_ptr<HostView>> views;
@@ -299,8 +299,8 @@ void WriteHost(const test::TempDir& dir, const std::string& name, const std::str
     ASSERT_TRUE(WriteFile(dir / (name + ".tar"), std::as_bytes(std::span(tar))).ok());
 }
 
-// A host pings all others; a small packet is sent only if the large one got no answer. What a host
-// did not answer is not tested.
+// A host pings all others; a small packet is sent only if the large one got no answer. A host's
+// missing answers are not tested.
 TEST(DoctorReach, AllPathsOfAHostArePinged) {
     constexpr size_t kHosts = 20;
     const test::TempDir dir;
@@ -345,7 +345,7 @@ TEST(DoctorReach, ALoginMayTakeTheWholeTime) {
     EXPECT_TRUE(Contains(clock.text, "within 1500 ms")) << clock.text;
 }
 
-// Without a path to the others, this machine is no host that should have one.
+// This machine needs no path to the hosts, so a missing path is no fault.
 TEST(DoctorReach, AMachineThatOnlyAsksIsNotApart) {
     for (const bool with_here : {false, true}) {
         const test::TempDir dir;

@@ -268,7 +268,7 @@ std::string WithMarker(std::string_view path, std::string_view text, std::string
 }
 
 // A marker as a line, as a word at the end of each line, glued to the last word, and as the name
-// of a file; of letters, small letters and digits.
+// of a file; the markers are mixed-case letters, lower-case letters, or digits.
 TEST(DoctorSave, MarkersAnywhereStayOut) {
     for (const Cluster& cluster : test_hosts::HealthyClusters()) {
         for (const std::string marker : {"MARKERzq7", "markerzq7", "407193820561"}) {
@@ -358,7 +358,7 @@ TEST(DoctorSave, FirewallRulesKeepNoCommentsAndNoNames) {
               "-A INPUT -s 10.0.0.0/24 -m  -j ACCEPT\n-A INPUT -m string  -j DROP\n");
 }
 
-// Checks read IPv4 only. A field is kept if it is a text or a number.
+// Checks read IPv4 only. A field is kept if it is a string or a number.
 TEST(DoctorSave, OfAddressesOnlyIpv4) {
     EXPECT_EQ(SavedText("cmd/ip_-j_addr",
                         R"([{"ifname":"eth0","link":null,"mtu":true,"metric":{"mtu":1},)"

@@ -166,7 +166,7 @@ TEST(DoctorSnapshot, LimitsHold) {
     SnapshotFiles many;
     for (int i = 0; i < 20'001; ++i) many["f/" + std::to_string(i)] = "";
     EXPECT_FALSE(ParseTarText(WriteTar(many).value()).ok());
-    // Folders have their own limit, so they take no room from the files in them.
+    // Folders have their own limit, so they do not reduce the number of files allowed in them.
     SnapshotFiles inside;
     std::string listed;
     for (int i = 0; i < 15'000; ++i) {
@@ -183,7 +183,7 @@ TEST(DoctorSnapshot, LimitsHold) {
     EXPECT_FALSE(ParseSnapshot("", "test").ok() && !ParseSnapshot("", "test")->empty());
 }
 
-// An entry that says of itself how large it is, without its bytes.
+// A header that states a size, without the bytes.
 std::string WithSize(std::string header, uint64_t bytes) {
     header.replace(124, 12, fmt::format("{:011o}", bytes) + std::string(1, '\0'));
     return Renamed(header.substr(0, 512), "cmd/dmesg");
@@ -222,7 +222,7 @@ TEST(DoctorSnapshot, OneHugeFileRefusesItselfAlone) {
     EXPECT_TRUE(packed->Command("dmesg").refused());
 }
 
-// What is unpacked in vain has an end. What would have followed is not known to be absent.
+// Unpacking unused bytes has a limit. Files that would have followed do not count as absent.
 TEST(DoctorSnapshot, DecompressionIsBounded) {
     test::TempDir dir;
     constexpr int kPieces = 18;  // of 64 MiB
@@ -364,7 +364,7 @@ TEST(DoctorSnapshot, ListsAreTheNamesInAFolder) {
     EXPECT_EQ(view->host(), "name");
 }
 
-// This machine: nothing fails, and its snapshot says the same as the machine did.
+// The checks run on this machine, and its snapshot gives the same findings.
 TEST(DoctorSnapshot, ThisMachineAndItsSnapshotAgree) {
     std::vector<std::unique_ptr<HostView>> hosts, again;
     hosts.push_back(MakeLiveView({.measure = false}));
