@@ -323,7 +323,7 @@ TEST_F(EngineTest, CancelledRequestLeavesTheBatchAtOnce) {
     EXPECT_FALSE(engine->Submit(RequestOf(1), stayer).ok()) << "it is drained";
 }
 
-// A step draws the tokens of its requests, and scores those of prompts, on several threads.
+// A step samples the tokens of its requests, and scores prompt tokens, on several threads.
 TEST_F(EngineTest, TokensDrawnTogetherAreThoseDrawnAlone) {
     constexpr int kRequests = 9;
     support::WriteTinyGguf(dir_ / "m", FileOf("llama"));

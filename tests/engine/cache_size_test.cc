@@ -85,8 +85,8 @@ TEST_F(CacheSize, FlagsAreKept) {
     EXPECT_FALSE(SizeCache(job_, options_).ok());
 }
 
-// Flags that take memory: the default cache leaves room for each, and no two together may exceed
-// what is free.
+// Flags that use memory: the default cache leaves space for each, and any two together must not
+// exceed the free memory.
 TEST_F(CacheSize, AllThatTakesMemoryIsInOneSum) {
     constexpr int64_t kEach = 150 << 20;
     const std::pair<const char*, void (*)(Job&, EngineOptions&)> takers[] = {

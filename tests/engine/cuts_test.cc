@@ -55,7 +55,7 @@ TEST(Typical, KeepsWhatIsNearestToTheEntropy) {
     EXPECT_EQ(kept(0.74f), (std::vector<int32_t>{0, 1}));
     EXPECT_EQ(kept(0.76f), (std::vector<int32_t>{0, 1, 2}));
     EXPECT_EQ(kept(0.91f), (std::vector<int32_t>{0, 1, 2, 3}));
-    // Without a temperature, the best of those that are left.
+    // Without a temperature, the best of the remaining tokens.
     EXPECT_EQ(Kept({.typical_p = 0.2f}, logits), (std::vector<int32_t>{1}));
     EXPECT_EQ(Kept({.typical_p = 0.5f}, logits), (std::vector<int32_t>{0}));
     EXPECT_EQ(Kept({.temperature = 1, .top_k = 1, .typical_p = 0.2f}, logits),
@@ -93,7 +93,7 @@ TEST(Xtc, ExcludesTopChoicesButTheLast) {
     EXPECT_EQ(kept(0.12f), (std::vector<int32_t>{0, 3, 4}));
     EXPECT_EQ(kept(0.0f), (std::vector<int32_t>{4}));
     EXPECT_EQ(kept(0.51f), (std::vector<int32_t>{0, 1, 2, 3, 4}));
-    // Greedy: the best of the others. Behind top-k: probabilities of those that are left.
+    // Greedy: the best of the other tokens. After top-k: the probabilities of the remaining ones.
     EXPECT_EQ(Kept({.xtc_probability = 1, .xtc_threshold = 0.12f}, logits),
               (std::vector<int32_t>{3}));
     EXPECT_EQ(
@@ -241,7 +241,7 @@ TEST(Forbidden, NoAllowedTokenIsTheRequestsError) {
     EXPECT_FALSE(CheckSampler({.banned = {{}}}).ok());
 }
 
-// Another stage is asked for all logits if a rule needs them.
+// If a rule needs all logits, rank 0 requests them from the last stage.
 TEST(Forbidden, TheLogitsThatTheRulesNeedAreRead) {
     const auto ask = [](const SamplerOptions& options) {
         return Sampler(options).Ask(false, 100, 0);

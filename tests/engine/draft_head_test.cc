@@ -106,8 +106,8 @@ TEST_P(DraftHeadAnswers, GreedyOnesAreTheSame) {
             EXPECT_EQ(got->tokens, expected->tokens);
             EXPECT_EQ(got->steps + got->accepted, 79);
             EXPECT_EQ(adaptive->Generate(request)->tokens, expected->tokens);
-            // A head that knows the next token from the one before is right at least three times of
-            // four, at every position of a draft. (The DFlash head knows those that repeat.)
+            // A head that can derive the next token from the last one is right in at least 3 of 4
+            // cases, at every position of a draft. (The DFlash head knows those that repeat.)
             if (sure) {
                 EXPECT_GT(got->acceptance(), blocks_ ? 0.4 : 0.75);
                 EXPECT_GT(got->tokens_per_step(), blocks_ ? 2.2 : 3.0);

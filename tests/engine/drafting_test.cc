@@ -74,7 +74,7 @@ TEST(PromptLookup, RandomTexts) {
     }
 }
 
-// Drafts for one text in its own steps; a further row costs `each` of the first.
+// Drafts for one text that has each step to itself; every further row costs row_share of the first.
 class AloneInSteps {
   public:
     AloneInSteps(const Tokens& prompt, double row_share) : drafts_({.lookup = true}) {

@@ -61,7 +61,7 @@ TEST(Dry, ABreakerEndsARepetition) {
     EXPECT_FLOAT_EQ(Penalties(OptionsOf(1, 2, 2, {":"}), Bytes(text))['d'], 4);
     // A breaker is never punished, even if it continues a repetition.
     EXPECT_EQ(Penalties(OptionsOf(1, 2, 2, {"d"}), Bytes(text))['d'], 0);
-    // Of several tokens: "y: " is three.
+    // A breaker of several tokens: "y: " is three.
     EXPECT_FLOAT_EQ(Penalties(OptionsOf(1, 2, 2, {"y: "}), Bytes(text))['d'], 2);
     EXPECT_FLOAT_EQ(Penalties(OptionsOf(1, 2, 2, {"yes"}), Bytes(text))['d'], std::pow(2.0f, 6));
     // Right behind a breaker, nothing is repeated.

@@ -106,7 +106,7 @@ class Embedding : public testing::TestWithParam<const char*> {
 
 INSTANTIATE_TEST_SUITE_P(Models, Embedding, testing::Values("llama", "qwen3Tied", "gemma3"));
 
-// Tolerance: that of the backend's golden test for float32 rows, 2.2e-5 of their length.
+// The tolerance equals that of the backend's golden test for float32 rows: 2.2e-5 of their length.
 TEST_P(Embedding, EqualsTransformersInAnyCompany) {
     for (const Pooling pooling : {Pooling::kLast, Pooling::kMean, Pooling::kCls}) {
         std::vector<float> first;

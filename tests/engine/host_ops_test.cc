@@ -1,4 +1,4 @@
-// Which ops the host's processor runs beside a GPU.
+// The choice of ops that the host's processor runs beside a GPU.
 #include "engine/rank/host_ops.h"
 
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 namespace weft::engine {
 namespace {
 
-// Times of all-reduces over two hosts: a latency, and bytes that cross the wire once each way.
+// Times of all-reduces over two hosts: a latency, plus bytes that cross once in each direction.
 coll::Tuning MeasuredTable(double latency_us, double bytes_per_s) {
     coll::Tuning tuning = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
     std::vector<coll::TuningRow> rows;
@@ -56,7 +56,7 @@ TEST(LayoutLinks, StagesNeedTheirNeighborsAndTheWayBack) {
     job.pp = 1;
     job.tp = 4;
     EXPECT_EQ(PairsOf(job, 4), Pairs());
-    // A layout that is still open takes what there is.
+    // If the layout is still open, all pairs get a link.
     job.tp = job.pp = 0;
     EXPECT_EQ(PairsOf(job, 3), (Pairs{{0, 1}, {1, 2}, {0, 2}}));
     EXPECT_TRUE(LinksOf(JobToJson(job), 3).spare);
@@ -100,7 +100,7 @@ TEST(LayoutLinks, WindowsAreThoseOfTheLinks) {
     }
 }
 
-// Each pair once, also in a job of many ranks, where a search for each pair would take hours.
+// Each pair is listed once, also for many ranks, where a search for each pair would take hours.
 TEST(LayoutLinks, EachPairOnce) {
     Job job;
     job.model = "m";
@@ -111,8 +111,8 @@ TEST(LayoutLinks, EachPairOnce) {
             job.feed = feed;
             const int ranks = tp * pp;
             const auto pairs = PairsOf(job, ranks);
-            // Within tensor groups, from stage to stage, and rank 0 with the last stage or with
-            // all.
+            // Pairs within tensor groups, from stage to stage, and of rank 0 with the last stage or
+            // with all ranks.
             const int beside = feed ? ranks - 1 - tp : pp > 2 ? 1 : 0;
             EXPECT_EQ(std::ssize(pairs), pp * tp * (tp - 1) / 2 + (pp - 1) * tp + beside);
             if (ranks > 100) continue;
@@ -194,7 +194,7 @@ TEST(LayoutChoice, TheTailHasTheDoubtOfAShortSeries) {
     EXPECT_NEAR(costs.piece_bytes(), 3.2e9 / 144, 1);
 }
 
-// Tensor ranks also gather a token's logits; the last stage sends what was asked for.
+// Tensor ranks also gather a token's logits; the last stage sends only what rank 0 requested.
 TEST(LayoutChoice, LogitsAreForStages) {
     const coll::Tuning table = MeasuredTable(60, 1.1e9);
     LayoutCosts costs = LargeModel(128, 4096);

@@ -191,8 +191,8 @@ TEST(FolderStore, OutlivesItsFolder) {
     EXPECT_TRUE(Gets(*store, 1));
 }
 
-// What this process removed to stay within the limit, what another one removed, and what the user
-// removed, is written again. What the store knows does not grow with what was ever written.
+// Pages removed by this process to stay within the limit, by another process or by the user are
+// written again. The store's records do not grow with the number of pages ever written.
 TEST(FolderStore, WritesAgainWhatIsGone) {
     const test::TempDir dir;
     const std::string folder = dir / "pages";
@@ -218,8 +218,8 @@ TEST(FolderStore, WritesAgainWhatIsGone) {
     EXPECT_TRUE(Gets(*store, 0));
 }
 
-// A page whose file is gone is written although its time waited to be changed. (A large page keeps
-// the writing thread busy meanwhile.)
+// A page whose file was removed is written again even while an update of its time is queued. (A
+// large page keeps the writing thread busy meanwhile.)
 TEST(FolderStore, PutsAPageWhoseTimeIsToBeChanged) {
     const test::TempDir dir;
     { PutNow(*OpenFolder(dir.path()), 1); }
@@ -237,8 +237,8 @@ TEST(FolderStore, PutsAPageWhoseTimeIsToBeChanged) {
     EXPECT_TRUE(Gets(*store, 1));
 }
 
-// Pages that are used in the device's memory, such as those of a common beginning, are the last to
-// go, and of one text the first pages.
+// Pages in use in the device's memory, such as those of a common beginning, are removed last; of
+// one text, its first pages are.
 TEST(FolderStore, PagesInUseStay) {
     const test::TempDir dir;
     const auto store = OpenFolder(dir.path(), 40 * kBytes);

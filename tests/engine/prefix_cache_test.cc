@@ -130,7 +130,7 @@ TEST(PrefixCache, WithFewPagesContentsAreRight) {
     }
 }
 
-// Tenants come and go; a tenant's record goes with its last page.
+// Tenants change; a tenant's record is removed with its last page.
 TEST(PrefixCache, ManyTenantsLeaveNothingBehind) {
     PagePool pool(8);
     PrefixCache cache(pool, kPage);

@@ -43,7 +43,8 @@ TEST(Reasoning, OfTheModel) {
     ReasoningTrack free(AskedReasoning());
     Take(free, {"\n", "<", "think", ">"});
     EXPECT_TRUE(free.inside());
-    // The constraint took the first token, or the answer begins with other text: none follows.
+    // If a constraint checked the first token, or the answer begins otherwise, no reasoning
+    // follows.
     ReasoningTrack constrained(AskedReasoning());
     constrained.Take(3, "{", true);
     EXPECT_EQ(constrained.opening(), -1);
@@ -55,7 +56,7 @@ TEST(Reasoning, OfTheModel) {
     EXPECT_FALSE(ReasoningTrack({}).inside());
 }
 
-// Where the end is a token of the vocabulary, other tokens that spell it are a thought.
+// If the end marker is one token, other tokens that spell it belong to the reasoning.
 TEST(Reasoning, EndsWithItsToken) {
     Reasoning asked = AskedReasoning();
     asked.begun = true;
@@ -96,7 +97,7 @@ TEST(Reasoning, ABudgetEndsIt) {
         Take(track, {"a", "b"});
         EXPECT_EQ(track.Forced(), -1);
     }
-    // The tokens that begin it do not count, and a shorter reasoning is left alone.
+    // Tokens of the opening marker do not count, and a reasoning below the budget is not changed.
     Reasoning asked = AskedReasoning();
     asked.budget = 2;
     ReasoningTrack track(asked);
@@ -105,7 +106,7 @@ TEST(Reasoning, ABudgetEndsIt) {
     EXPECT_EQ(track.Forced(), -1);
 }
 
-// A code point is not cut, but three tokens are the most that this takes.
+// A code point is not cut; completing it may take at most three more tokens.
 TEST(Reasoning, WaitsForTheEndOfACodePoint) {
     Reasoning asked = AskedReasoning();
     asked.begun = true;

@@ -114,8 +114,7 @@ TEST(Replan, RanksThatComeBackHaveTheLayoutThatWasAskedFor) {
     EXPECT_EQ(all->pp, 2);
 }
 
-// A rank that comes back gets a device that was named for its place, not that of a rank that
-// stayed.
+// A rank that rejoins gets a device named for its position, not that of a rank that remained.
 TEST(Replan, RanksThatComeBackHaveDevicesThatWereAskedFor) {
     const auto device = [](const Asked& asked, const std::string& now, int ranks,
                            const std::vector<int>& kept) {
@@ -301,7 +300,7 @@ TEST_F(EngineRecovery, UsesStagesIfTheModelCannotBeCut) {
     EXPECT_EQ(planned(1, 3, {0, 1}), std::pair(1, 2));
     // Neither works.
     EXPECT_EQ(planned(2, 3, {0, 1, 2, 3, 4}), std::pair(5, 1));
-    // A rank that joins does not turn tensor ranks into stages, which take longer for a token.
+    // A joining rank does not turn tensor ranks into stages, which take longer per token.
     EXPECT_EQ(planned(2, 1, {0, 1, 2}), std::pair(3, 1));
     Job pair = job_;
     pair.tp = 2;
@@ -453,7 +452,7 @@ TEST_F(TwoEpochs, ARankKeepsItsWeightsOnlyIfItsShardIsTheSame) {
     EXPECT_EQ(kept_, (std::vector<int>{0, 0}));
     Run({JobOf(2, 1, {2, 1})}, {JobOf(2, 1, {1, 2})}, true);
     EXPECT_EQ(kept_, (std::vector<int>{0, 0}));
-    // Another rank on the host takes some of its cores.
+    // Another rank on the host uses some of its cores.
     Run(before, {before.job, net::Transport::kShm, {1}}, true);
     EXPECT_EQ(kept_, (std::vector<int>{0, 0}));
 }
@@ -496,8 +495,8 @@ TEST_F(TwoEpochs, ARankThatCompilesAgainKeepsTheContext) {
     EXPECT_LT(sizes_[0][0], job.ctx);
 }
 
-// The control thread reads the progress of a rank's executable, so the rank tells none while it
-// replaces that.
+// The control thread reads the progress of a rank's executable, so the rank reports no progress
+// while it replaces the executable.
 class WatchedDevice final : public backend::Device {
   public:
     WatchedDevice(std::shared_ptr<backend::Device> device, const test::FakeCluster& cluster)

@@ -58,7 +58,7 @@ TEST(Scheduler, NorItsRecurrentState) {
     }
 }
 
-// With pages kept outside of the KV cache, some of which are gone when they are read.
+// With pages kept outside of the KV cache, some of which have been removed when they are read.
 TEST(Scheduler, NorAKeptPageOfAnother) {
     int64_t restored = 0, states = 0;
     for (uint32_t seed = 0; seed < Seeds(20); ++seed) {
@@ -116,7 +116,7 @@ TEST(Scheduler, ScoredPromptsAndUnlikeKeys) {
     }
 }
 
-// Counts what the scheduler asks of kept pages.
+// A store that keeps no pages.
 struct NothingKept final : KeptPages {
     int64_t Leading(std::span<const PageKey>) const override { return 0; }
     bool HasState(const PageKey&) const override { return false; }
@@ -311,7 +311,7 @@ TEST(Scheduler, APageThatIsNotFullIsSharedToo) {
     EXPECT_EQ(third->from_cache, 8) << "the token that was said, too";
 }
 
-// The source page of a copy is not kept at the cost of the sequence that needs it.
+// If keeping the source page of a copy would leave no page for the sequence, it is not kept.
 TEST(Scheduler, WithoutRoomForBothPagesNothingIsCopied) {
     Scheduler scheduler({4, 64, 3, kSchedulerPage, true});
     StepData step;
@@ -346,7 +346,7 @@ TEST(Scheduler, LastSequenceIsPreemptedFirst) {
     EXPECT_EQ(first->preempted, 0);
 }
 
-// Drafts take the free rows of a step, or half of them if a prompt waits for prefill.
+// Drafts use the free rows of a step, or half of them if a prompt waits for prefill.
 TEST(Scheduler, DraftsDelayNoSequence) {
     Scheduler scheduler({4, 12, 100, kSchedulerPage, false, 100});
     StepData step;
@@ -749,8 +749,8 @@ TEST_F(FairShares, ALargePromptIsNotPassedForEver) {
     EXPECT_GT(large.ended_at, 0);
 }
 
-// Long prompts, such as embedding requests, take the rows of every step; another key's prompt gets
-// its share.
+// Long prompts, such as embedding requests, fill every step; another key's prompt still gets its
+// share of rows.
 TEST_F(FairShares, ANeighborGetsRowsAtOnce) {
     for (const int64_t running : {4, 16}) {
         SCOPED_TRACE(running);
@@ -788,7 +788,7 @@ TEST_F(FairShares, AShortPromptDoesNotWaitForALongOne) {
     Submit({.key = "", .tokens = 800, .say = 1});
     ASSERT_NO_FATAL_FAILURE(Steps(5));
     EXPECT_LE(StepsUntilEnd(Submit({.key = "", .tokens = 30, .say = 1}), 10), 2);
-    // The long one has half of the rows, whatever comes.
+    // The long prompt gets half of the rows, whatever else arrives.
     const int64_t before = large.sequence.computed;
     for (int step = 0; step < 50; ++step) {
         Submit(2, {.key = "", .tokens = 60, .say = 1});

@@ -36,7 +36,7 @@ class Scores : public testing::Test {
     void Keep(const Tokens& tokens, int best, const PrefixSpace& space = {}) {
         cache_.Keep(space, tokens, best, ScoresOf(tokens, best));
     }
-    // Number of known scores from that of token `have` on; checks their values.
+    // Number of known scores, beginning with that of token `have`; checks their values.
     int64_t Find(const Tokens& tokens, int64_t have, int best, const PrefixSpace& space = {}) {
         std::vector<GeneratedToken> found;
         cache_.Find(space, tokens, have, best, found);

@@ -36,7 +36,7 @@ class Proof : public testing::Test {
     }
     void TearDown() override { ::unsetenv("XDG_CACHE_HOME"); }
 
-    // A copy of the model with a different row `row` in a tensor, whose sums are the model's.
+    // Makes a copy that differs in row `row` of a tensor, but has the model's recorded checksums.
     void Spoil(const std::string& tensor, int64_t row) {
         Damage(tensor, row);
         KeepSumsOfSoundCopy();
@@ -63,8 +63,8 @@ class Proof : public testing::Test {
         }
     }
 
-    // A disk that damages a file leaves its times as they are. So the sums that are kept of the
-    // damaged copy are those of the sound one: the ranks find no difference by them.
+    // A disk that damages a file does not change its times. So the checksums recorded for the
+    // damaged copy are those of the sound one, and the ranks find no difference in them.
     void KeepSumsOfSoundCopy() {
         std::filesystem::remove_all(dir_ / "cache/weft/content");
         const auto good = KeepSums("good.gguf"), bad = KeepSums("bad.gguf");
@@ -73,8 +73,8 @@ class Proof : public testing::Test {
         entry["sums"] = nlohmann::json::parse(sound)["sums"];
         std::ofstream(bad, std::ios::trunc) << entry.dump();
     }
-    // Reads a file until its sums are kept, in the file that it returns. (They are kept once a
-    // later write would give the file another time.)
+    // Reads a file until its checksums are recorded; returns the file with them. (They are recorded
+    // as soon as any later write would change the file's time.)
     std::filesystem::path KeepSums(const std::string& name) {
         const auto all = [&] {
             std::set<std::filesystem::path> paths;

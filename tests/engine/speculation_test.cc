@@ -201,7 +201,7 @@ TEST_F(Speculation, ADraftModelChangesNoGreedyToken) {
     EXPECT_LT(fewest, foreign.drafted / 2);
 }
 
-// With penalties, the model verifies and the draft model drafts with those of the text so far.
+// With penalties, both the model and the draft model apply the penalties of the text so far.
 TEST_F(Speculation, PenaltiesAreThoseOfEachToken) {
     const std::string model = Write("model", SpeculationFileOf("llama"));
     Request request = Ask(100);
@@ -307,8 +307,8 @@ TEST_F(Speculation, SoHaveThoseWithAnEagleHead) {
     ExpectTheModelsDistribution(model, dir_ / "head", 3000);
 }
 
-// The tokens of a block are drawn independently of each other. (The head knows few of the tokens
-// that such answers begin with.)
+// The tokens of a block are drawn independently of each other. (The head predicts few of the tokens
+// with which such answers begin.)
 TEST_F(Speculation, SoHaveThoseWithADflashHead) {
     TinyFile file = support::HeadFile(support::kDflash, true);
     file.form.layer_scale = 0.03f;

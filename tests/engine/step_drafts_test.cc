@@ -1,5 +1,5 @@
-// Drafts in a batch: how many pay off, and that answers with drafts equal those without, whatever
-// else a request asks for.
+// Drafts in a batch: their best number, and that answers with drafts equal those without, whatever
+// options a request has.
 #include "engine/batch/step_drafts.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ class Untouched final : public Drafter {
     StepCosts costs_;
 };
 
-// Requests begin on other threads than the engine's.
+// Requests begin on threads other than the engine's.
 TEST(StepDrafts, ANewAnswerDoesNotTouchTheDrafter) {
     for (const bool judged : {false, true}) {
         for (const char* model : {DraftOptions::kDraftHead, "model.gguf"}) {

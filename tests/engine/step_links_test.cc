@@ -58,7 +58,7 @@ void OnTwoRanks(const Stage& stage, const First& first) {
 
 void ExpectSameTokens(const Chain& chain) {
     constexpr int kSteps = 8;
-    std::vector<std::vector<RowRequest>> asks;  // both ranks know them from the step
+    std::vector<std::vector<RowRequest>> asks;  // both ranks derive them from the step
     std::vector<std::vector<float>> rows;
     std::vector<int32_t> wanted;
     Sampler reference(chain.options);
@@ -162,7 +162,7 @@ TEST(StepLinks, RefusesTokensOutsideOfTheVocabulary) {
     }
 }
 
-// Both ranks check that a value has a row for each ask, and the row as many logits as the ask.
+// Both ranks check that a value has one row per RowAsk, with as many logits as it requests.
 TEST(StepLinks, RefusesValuesThatDoNotFitTheAsks) {
     struct Case {
         std::vector<RowRequest> asks;

@@ -59,7 +59,7 @@ TEST(SumWire, AChoiceStaysUnlessADeviceMayLackIt) {
     // The next epoch may have GPUs, which have no float64 sums: it chooses again.
     EXPECT_EQ(KeptWire(SumWire::kAuto, SumWire::kF64, "auto"), SumWire::kAuto);
     EXPECT_EQ(KeptWire(SumWire::kAuto, SumWire::kF64, "cpu,auto"), SumWire::kAuto);
-    // The type that the user asked for stays.
+    // The type that the user requested is kept.
     EXPECT_EQ(KeptWire(SumWire::kF64, SumWire::kF64, "auto"), SumWire::kF64);
 }
 
