@@ -46,7 +46,7 @@ class TensorRanks : public testing::Test {
     void SetUp() override {
         support::WriteTinyGguf(dir_ / "experts.gguf", support::ExpertGoldenFile("mixtral"));
     }
-    // The logits of a prompt. layers: by rank. tp, pp: those of the job; layout_: what ran.
+    // The logits of a prompt. layers: by rank. tp, pp: the job's. Sets layout_ to what ran.
     std::vector<float> Logits(std::array<int64_t, 2> layers, int tp = 2, int pp = 1) {
         test::FakeHub hub(2);
         auto fabrics = *net::MakeLocalFabrics(2, net::Transport::kShm, 4 << 20);
@@ -112,7 +112,7 @@ TEST_F(TensorRanks, RunStepsInPartsTogether) {
     }
 }
 
-// The choice between tensor ranks and stages comes after the comparison of the devices.
+// Weft compares the devices before it chooses between tensor ranks and stages.
 TEST_F(TensorRanks, AnOpenLayoutOfUnlikeDevicesIsAPipeline) {
     for (const std::array<int64_t, 2> layers : {std::array<int64_t, 2>{0, 1}, {1, 0}, {1, 1}}) {
         const bool alike = layers[0] == layers[1];

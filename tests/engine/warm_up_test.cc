@@ -16,7 +16,7 @@
 namespace weft::engine {
 namespace {
 
-// A processor that says it is a GPU.
+// A processor's device that claims to be a GPU.
 class GpuByName final : public backend::Device {
   public:
     GpuByName() : info_(device_->info()) {
