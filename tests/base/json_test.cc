@@ -105,7 +105,7 @@ std::string RandomValue(std::mt19937& random, int depth) {
     return kind == 5 ? "{" + text + "}" : "[" + text + "]";
 }
 
-// An integer beyond 64 bits keeps its digits where the caller wants it; other numbers are numbers.
+// An integer beyond 64 bits keeps its digits if the caller requests it; others become numbers.
 TEST(Json, DigitsOfIntegers) {
     for (const char* text :
          {"18446744073709551616", "-9223372036854775809", "[1,123456789012345678901234567890]",

@@ -48,7 +48,7 @@ TEST(StartThread, WaitsUntilTheSystemHasAThread) {
             ++ran;
             ended = true;
         };
-        if (!StartThread(first, held).ok()) return 77;  // a user with other processes
+        if (!StartThread(first, held).ok()) return 77;  // this user has other processes
         // The second thread is refused until the first has ended, which takes some tries.
         tries = true;
         tries.notify_all();

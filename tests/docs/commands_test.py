@@ -123,7 +123,7 @@ class Runner:
         for line in lines:
             try:
                 if not self.line(block, line):
-                    return  # what stands behind it may need it
+                    return  # later lines may need this one
             except Missing as missing:
                 self.read += 1
                 self.reasons.setdefault(f"no {missing} here", []).append(block.place)
@@ -151,7 +151,7 @@ class Runner:
         words = ["bash", "-c", "set -o pipefail; " + line]
         if block.language == "python":
             words = [sys.executable, "-c", line]
-        # A group of its own, so that nothing is left of a command that takes too long.
+        # A separate process group, so that no process of a command that takes too long remains.
         process = subprocess.Popen(words, cwd=self.folder, env=self.kit.environment,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, errors="replace",
@@ -166,7 +166,7 @@ class Runner:
         module = re.search(r"^ModuleNotFoundError: No module named '(\w+)'", err, re.MULTILINE)
         if block.language == "python" and module:
             raise Missing(f"Python package {module[1]}")
-        # `weft doctor` says 1 where it finds something, which is this machine's own affair.
+        # `weft doctor` exits with 1 if it finds a fault of this machine: no error of the page.
         good = (0, 1) if re.match(r"weft doctor\b", line) and "error:" not in err else (0,)
         failed = line.startswith("curl ") and '"error":' in out
         if process.returncode not in good or failed:

@@ -2,7 +2,7 @@
 import re
 import subprocess
 
-# Their first word is left out where it is the only choice (src/cli/train/train.cc).
+# The subcommand is omitted if it is the only choice (src/cli/train/train.cc).
 IMPLIED = {("net",): ("net", "table"), ("train",): ("train", "run"), ("hosts",): ("hosts", "list")}
 # Commands that the help of the command above them does not list.
 UNLISTED = (("train", "data"), ("train", "estimate"))

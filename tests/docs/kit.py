@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 
 SMALL = "SmolLM2-135M-Instruct.Q4_1.gguf"
-# Words that stand for a name of the reader's own.
+# Placeholders for names that the reader chooses.
 STANDINS = {"MODEL": "model.gguf", "FILE": "qca.jsonl", "F": "qca.jsonl", "KEY": "weft.key",
             "D": "trained-{}"}  # another one each time
 # Programs that need not be here, and what they are called where several go by the name.
@@ -56,7 +56,7 @@ class Kit:
         (self.home / ".cache/weft" / SMALL).symlink_to(
             small if os.path.exists(small) else self.abacus)
         self.packages = packages if packages and os.path.isdir(packages) else None
-        # Nothing is asked of a network, and nothing of the caller's settings counts.
+        # Commands use no network, and none of the caller's settings.
         kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "TMPDIR") if
                 name in os.environ}
         self.environment = kept | {

@@ -112,7 +112,7 @@ class Commands(unittest.TestCase):
     def test_sees_what_fails(self):
         wrong = self.run_page("```sh\nweft tokenize nothing.gguf --text Hi\ntrue\n```\n")
         self.assertIn("p.md:2: 'weft tokenize nothing.gguf", wrong[0])
-        self.assertEqual(0, self.runner.ran)  # what stands behind it is not tried
+        self.assertEqual(0, self.runner.ran)  # later lines are not run
 
     def test_sees_what_fails_in_a_pipe(self):
         self.assertEqual(1, len(self.run_page("```sh\nfalse | true\n```\n")))

@@ -6,7 +6,7 @@
 namespace weft::fabric {
 namespace {
 
-// Of ranks on `hosts`: 64 B take `near_us` within a host and `far_us` between two of them.
+// The report of ranks on `hosts`: 64 B take `near` us within a host and `far` us between two hosts.
 NetReport LinksOf(NetOp op, const std::vector<std::string>& hosts, double near, double far) {
     NetReport report;
     report.op = op;
