@@ -16,7 +16,7 @@
 namespace weft::fleet {
 namespace {
 
-// More known hosts than are asked at once: all are asked, so the host behind them is found.
+// If more hosts are known than are asked at once, all are asked, so the last one's is found.
 TEST(Beyond, AsksHoweverManyHostsAreKnown) {
     test::TempDir folder;
     const std::string key_file = folder / "key";

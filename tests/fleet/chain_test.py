@@ -52,7 +52,7 @@ def test_a_ring_of_four(room, _):
         assert ran.returncode == 0 and ran.stdout == alone.stdout, ran
         assert re.search(r"rank 2 is b, \[fe80:\S+\]:7000>b", ran.stderr), ran
     assert any("forwards " in up.text for up in ups), [up.text for up in ups]
-    # The layout that needs more says what works; each host is named.
+    # The error of a layout that needs more links names a layout that works, and each host.
     ran = run(a, model, "--cluster", "home", "--tp", "4")
     assert ran.returncode == 3, ran
     assert re.search(r"rank \d \(host \w.* cannot reach rank \d \(host \w", ran.stderr), ran

@@ -28,7 +28,7 @@ from wait import until  # noqa: E402
 PAGE = "docs/two-mini-pcs.md"
 REPOSITORY, FILE = "Qwen/Qwen3-235B-A22B-GGUF", "Qwen3-235B-A22B-Q4_K_M.gguf"
 PACKAGE, TAR = "weft_0.1.0_amd64.deb", "weft-0.1.0-Linux-x86_64.tar.gz"
-# What a root without a network, systemd, GPU and laptop cannot run.
+# Commands that cannot run in a root without a network, systemd, GPU and laptop.
 NOT_TYPED = (
     "sudo apt install ./thunderbolt", "sudo modprobe", "ibv_devices", "weft doctor --check",
     "sudo ./quickstart", "(cd build", "sudo apt install mesa", "sudo usermod", "weft inspect",

@@ -73,7 +73,7 @@ def test_a_black_hole(room, model):
                 assert ran.returncode in (1, 3), ran
                 assert f"{passed} bytes arrive, 9000 do not" in ran.stderr, ran
                 assert "sudo ip link set dev eth0 mtu" in ran.stderr, ran
-            # Fixed as the message says.
+            # The MTU is fixed as the message says.
             for host in (a, b):
                 host.do("ip", "link", "set", "dev", "eth0", "mtu", str(passed))
             found = findings(a, "--cluster", "home", status=0)
@@ -178,7 +178,7 @@ def test_busy_is_not_broken(room, model):
     assert ran.returncode == 1 and "is running another job (inference of " in ran.stderr, ran
     assert "name a second worker of that host in --hosts" in ran.stderr, ran
     assert server.end() == 0, server.text
-    # Independent of the asking host and the job.
+    # The finding does not depend on the asking host or on a job.
     seconds[0].await_text(r"the job ended")
     assert not [each for each in findings(a, "--cluster", "pair", status=0)
                 if each["severity"] == "note"]

@@ -187,7 +187,7 @@ class Switch {
     // lost: share of the datagrams that do not arrive.
     Switch(uint64_t seed, double lost) : random_(seed), lost_(lost) {}
 
-    // port: 0: the host only asks.
+    // Starts a host; port 0: the host only queries.
     size_t Start(uint16_t port, int64_t at_ns) {
         hosts_.push_back({random_(), port});
         hosts_.back().roster = std::make_unique<Roster>(hosts_.back().id);

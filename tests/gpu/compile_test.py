@@ -21,7 +21,7 @@ HOST_LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 EMULATED = pathlib.Path(__file__).parent / "standin/emulated.h"
 TARGETS = ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201",
            "sm_75", "sm_80", "sm_89", "sm_90", "sm_120", "sm_121", "sm_75@12", "sm_90@12", "host"]
-# Folders of hiprtc, and its library there: the older one does not know gfx12 and gfx950.
+# Folders with hiprtc and the library's name there: the older one lacks gfx12 and gfx950.
 OLDER, NEWER = ("hip", "libamdhip64.so.5"), ("hip-6", "libhiprtc.so.6")
 NO_MATRICES = ["gfx1030"]
 MOST_SHARED = 64 << 10
@@ -160,7 +160,7 @@ def compiled(target, paths, header, seen):
 
 
 def judged(target, found):
-    """What is wrong with a kernel; None: nothing."""
+    """A kernel's fault, or None."""
     if "error" in found:
         return found["error"]
     allowed = SCRATCH.get((found["kernel"], target), 0)

@@ -174,8 +174,8 @@ TEST(GpuDevice, ConvertsAllHalves) {
     }
 }
 
-// A module that declares the modes differs by them alone, so that a driver may be told to keep
-// small halves.
+// A module with the execution modes, which tell a driver to keep small halves, differs only in them
+// from one without.
 TEST(SmallHalves, AreKeptByAnExecutionMode) {
     constexpr uint32_t kCapability[] = {2u << 16 | 17, 4464};
     EXPECT_TRUE(KeepSmallHalves(kHalves, SmallHalves::kNo).empty());

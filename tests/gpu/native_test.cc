@@ -1,5 +1,5 @@
-// The drivers of CUDA and HIP on their stand-ins (standin/driver.cc): faults come out as named
-// errors, and nothing leaks. WEFT_TEST_API names the driver.
+// The drivers of CUDA and HIP on their stand-ins (standin/driver.cc): faults become named errors,
+// and nothing leaks. WEFT_TEST_API names the driver.
 #include <dlfcn.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -140,7 +140,7 @@ TEST_F(NativeFaults, EachFailingCallIsAnErrorWithoutLeaks) {
             if (with != kLost && failed.find("EventRecord") == std::string::npos) {
                 EXPECT_EQ(standin_.alive(), before) << failed << " " << with;
             }
-            if (lived.ok()) {  // a call of a destructor, which goes on
+            if (lived.ok()) {  // a destructor made the failed call, and continued
                 EXPECT_TRUE(failed == "cuCtxSetCurrent" || failed == "hipSetDevice") << failed;
                 continue;
             }
@@ -181,8 +181,8 @@ TEST_F(NativeFaults, SomeErrorsLoseTheDevice) {
     }
 }
 
-// A driver that ends before the process refuses each call. The process does not wait for work of
-// which it will hear nothing.
+// A driver that shuts down before the process does refuses each call. The process does not wait for
+// work whose end it cannot learn.
 TEST_F(NativeFaults, ADriverThatAnswersNoQueryIsGivenUp) {
     constexpr int kDeinitialized = 4;
     auto device = Open();
@@ -231,7 +231,7 @@ TEST_F(NativeFaults, AKernelThatNeverEndsIsATimeout) {
     EXPECT_TRUE((*device)->Wait(*submitted, Deadline::In(60'000)).ok());
 }
 
-// Work that ends at any time: how late its wait returns if sleeps take as long as they should.
+// How late a wait returns after the end of work of any length, if sleeps take exactly their time.
 TEST(NativeWait, ReturnsSoonAfterTheEnd) {
     constexpr int64_t kUs = 1000;
     for (const int64_t length_us : {40, 60, 100, 300, 1000, 3000, 5000, 20'000, 200'000}) {
@@ -249,7 +249,7 @@ TEST(NativeWait, ReturnsSoonAfterTheEnd) {
         }
         std::ranges::sort(late);
         EXPECT_LE(late[500], std::max(15 * kUs, length_us * kUs / 400)) << length_us;
-        // A poll and its sleep take 3 us of the processor.
+        // A poll and its sleep use 3 us of processor time.
         EXPECT_LE(3 * kUs * sleeps / 1000, length_us * kUs * 4 / 25) << length_us;
     }
 }
@@ -311,7 +311,7 @@ TEST_F(NativeFaults, CompiledKernelsAreKept) {
     }
 }
 
-// hiprtc tells one version for all versions of ROCm.
+// hiprtc reports the same version for all versions of ROCm.
 TEST_F(NativeFaults, AnotherDriverCompilesAgain) {
     const test::TempDir folder;
     for (const ptrdiff_t files : {1, 2}) {

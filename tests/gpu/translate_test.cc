@@ -63,7 +63,7 @@ TEST(Translate, KeepsControlOfLoops) {
     EXPECT_NE(text->source.find("WEFT_KEEP for (;;) {"), std::string::npos);
 }
 
-// A product and a sum of their own would be two instructions, and live longer.
+// A separate product and sum would be two instructions, and values would live longer.
 TEST(Translate, DotProductsTakeTheirAddends) {
     const Specialization constants[] = {{0, 128}};
     const std::regex vector(R"(dot4\(v\d+, v\d+, v\d+\.at\[3\]\))");

@@ -60,7 +60,7 @@ TEST(GpuVisible, AnEmptyListHidesAll) {
     EXPECT_EQ(devices[0].unusable, "old");
 }
 
-// Without the vendor's driver, nobody knows the order of its numbers.
+// Without the vendor's driver, the order of its device numbers is unknown.
 TEST(GpuVisible, WithoutTheDriverOnlyASingleFirstCardIsKnown) {
     const Shown none = MakeError(ErrorCode::kUnsupported, "no libamdhip64.so");
     std::vector<Description> devices = Machine();
@@ -70,14 +70,14 @@ TEST(GpuVisible, WithoutTheDriverOnlyASingleFirstCardIsKnown) {
     EXPECT_EQ(Usable(devices), (Numbers{0, 2, 3}));
     HideOthers(Api::kCuda, "CUDA_VISIBLE_DEVICES=0", none, devices);
     EXPECT_EQ(Usable(devices), Numbers{});
-    EXPECT_FALSE(devices[0].hidden);  // `auto` says so
+    EXPECT_FALSE(devices[0].hidden);  // `auto` names the reason
     EXPECT_EQ(
         devices[0].unusable,
         "CUDA_VISIBLE_DEVICES=0 may hide it, and the CUDA driver, which numbers the GPUs, does "
         "not start. Unset the variable, or: no libamdhip64.so");
 }
 
-// HIP cuts by ROCR's variable, then by its own one or, without that, by CUDA's.
+// HIP applies ROCR's variable first, then its own or, if that is unset, CUDA's.
 TEST(GpuVisible, HipReadsCudasVariableWithoutItsOwn) {
     constexpr const char* kNames[] = {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
                                       "CUDA_VISIBLE_DEVICES"};

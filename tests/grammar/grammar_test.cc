@@ -68,7 +68,7 @@ TEST(Gbnf, Recursion) {
     // Calls at the end of a rule do not grow the stack.
     const GrammarPtr tail = Gbnf("root ::= \"a\" root | \"b\"");
     EXPECT_TRUE(Holds(tail, std::string(100'000, 'a') + "b"));
-    // Palindromes: as many stacks as letters so far.
+    // Palindromes: as many stacks as characters so far.
     const GrammarPtr mirror = Gbnf("root ::= \"a\" root \"a\" | \"b\" root \"b\" | \"\"");
     EXPECT_TRUE(Holds(mirror, "abbaabba"));
     EXPECT_FALSE(Holds(mirror, "abbaabb"));

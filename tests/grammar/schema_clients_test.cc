@@ -242,7 +242,8 @@ TEST(ClientSchemas, PatternsFormatsAndLengthsTogether) {
     }
 }
 
-// A format that no text of the pattern has is refused, or left out and said.
+// If no text of the pattern has the format, the schema is refused or the format is noted as
+// omitted.
 TEST(ClientSchemas, FormatsAgainstPatterns) {
     for (const std::string format : {"date", "date-time", "email", "ipv4", "uuid", "time"}) {
         for (const std::string pattern : {"^[a-z]+$", "^\\\\w+@\\\\w+$", "^x{3}$"}) {

@@ -162,7 +162,7 @@ TEST(HostileSchemas, AutomataThatFailAreCharged) {
     EXPECT_EQ(none.error().code, ErrorCode::kUnsupported);
 }
 
-// Overflowing stacks stop: calls of many rules by many others do not take time for each pair.
+// Matching stops if stacks overflow: if many rules call many others, not every pair takes time.
 TEST(HostileSchemas, OverflowStops) {
     std::string gbnf = "root ::= (";
     for (int i = 0; i < 400; ++i) gbnf += fmt::format("{}v{}", i > 0 ? " | " : "", i);
@@ -242,7 +242,7 @@ TEST(Repetitions, ManyLongStringsInOneSchema) {
     EXPECT_FALSE(HostileHolds(made, list(10'000)));
     EXPECT_LT((*made)->size_bytes(), size_t{60} << 20);
 
-    // Masks are those of the texts that follow.
+    // Masks allow exactly the texts that may follow.
     const auto trie = CrossingTokens();
     const auto fresh = Matcher::Make(*made, trie);
     ASSERT_TRUE(fresh.ok()) << fresh.error().message;

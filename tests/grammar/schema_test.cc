@@ -377,7 +377,7 @@ TEST(JsonSchema, BoundsOfAnyDigits) {
     }
 }
 
-// A wide bound takes no decimals from the numbers within it.
+// A wide bound does not limit the decimals of the numbers within it.
 TEST(JsonSchema, WideBoundsAllowDecimals) {
     const char* const values[] = {"0.5",      "12.5", "0.000001", "12345.5",
                                   "99999.25", "-1.5", "-0.25"};
