@@ -44,7 +44,7 @@ struct BlockCase {
                                   position % 16, keys.data() + position * dim);
         }
     }
-    // Rows [begin, begin + count), which are also those of q.
+    // The choice for rows [begin, begin + count), which are also the rows of q.
     std::vector<int32_t> Choose(const Ops& ops, int64_t begin, int64_t count, int parts) const {
         const Sequence sequence{0, static_cast<int32_t>(count), static_cast<int32_t>(begin), pages};
         const int64_t scores = BlockScoreFloats(heads, tokens, block);

@@ -382,8 +382,8 @@ TEST(DenseExperts, RouteGradIsTheDerivativeOfTheWeights) {
     });
 }
 
-// Weights of sigmoid scores s, and their gradients, are those of s / (sum(s) + 1e-20), however
-// small the scores are.
+// Weights of sigmoid scores s are s / (sum(s) + 1e-20), with its gradients, however small the
+// scores are.
 TEST(DenseExperts, RouteGradsOfExtremeScores) {
     for (const float logit : {0.0f, 20.0f, 100.0f, -20.0f, -44.0f, -50.0f, -80.0f, -100.0f}) {
         const float logits[] = {logit, logit - 0.5f}, dweights[] = {2, -1};

@@ -316,7 +316,7 @@ struct CutVocabulary {
         while (j < firsts[Size(r)]) --r;
         return double{of_ranks[Size(r)][Size(i * cols[Size(r)] + j - firsts[Size(r)])]};
     }
-    // Of all ranks, concatenated.
+    // The statistics of all ranks, concatenated.
     std::vector<float> Stats(const Kernels& kernels, Random& random, const LossTerms& terms) const {
         const int64_t each = terms.stats();
         std::vector<float> stats(Size(rows * ranks * each));

@@ -229,8 +229,8 @@ TEST(MatMul, SegmentedSumsDoNotDependOnTheCut) {
     }
 }
 
-// The same for types whose blocks a cut divides: each part has the whole blocks, with zeros in the
-// other's columns, which a kernel may be told.
+// The same for types with blocks that a cut divides: each part contains the whole blocks, with
+// zeros in the other part's columns; the caller may tell a kernel about these zeros.
 TEST(MatMul, SumsOfPartsOfBlocksDoNotDependOnTheCut) {
     for (CpuLevel level : UsableCpuLevels(DetectCpu())) {
         if (level == CpuLevel::kReference) continue;

@@ -437,7 +437,8 @@ struct Factored {
         inverse = random.Normals(moments);
         for (float& x : inverse) x = std::abs(x) + 0.1f;
     }
-    // Calls f(run, element of the own shard, index of its row's moment or -1, and of its column's).
+    // Calls f(run, element of the own shard, index of its row's moment or -1, of its column's
+    // moment).
     template <typename F>
     void ForElements(const F& f) const {
         for (const FactoredRun& run : runs) {

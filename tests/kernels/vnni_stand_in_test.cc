@@ -1,5 +1,5 @@
-// The stand-in for vpdpbusd (support/vnni_stand_in.h) gives what the instruction gives, in the
-// encodings of the assembler. On a CPU with AVX-VNNI, the test checks the CPU.
+// The stand-in for vpdpbusd (support/vnni_stand_in.h) gives the instruction's results, for the
+// encodings that the assembler emits. On a CPU with AVX-VNNI, the test checks the CPU.
 #include "support/vnni_stand_in.h"
 
 #include <gtest/gtest.h>
