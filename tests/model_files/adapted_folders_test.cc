@@ -285,7 +285,7 @@ TEST_P(AdaptedFolders, EmbeddingsAreThoseOfTheMergedFolders) {
     Adapt(layer, one, unused);
     Tensors saved = one, rows = one;
     saved[name + ".weight"] = whole.at(own);
-    // (PEFT ignores names that no layer has, and takes names of containers.)
+    // (PEFT ignores names that no layer has, and accepts names of containers.)
     const std::string last = module.substr(module.rfind('.') + 1);
     WriteWith("saved", saved, {{"modules_to_save", {last, "a_module_of_others", "score"}}}, layer);
     ExpectSame("saved", "token_embd.weight");

@@ -144,7 +144,7 @@ TEST(AdaptedSource, ABiasOfAWholeModuleIsReadOnce) {
                                                 "model.layers.0.self_attn.k_proj.bias"}));
 }
 
-// Nobody knows which of two tensors counts.
+// If two tensors have the same meaning, it is unknown which one is valid.
 TEST(AdaptedSource, TwoTensorsOfOnePlaceAreRefused) {
     const support::SafeBytes matrix{"F32", {2, 6}, std::vector<std::byte>(48)};
     const support::SafeBytes bias{"F32", {4}, std::vector<std::byte>(16)},

@@ -239,7 +239,7 @@ TEST_F(ContentTest, AnIdIsOfOneUnchangedCopy) {
     EXPECT_NE(id(a), before);
 }
 
-// As a file of NFS: /proc is not among the file systems that are known to be of one machine.
+// Stands for a file on NFS: /proc is not among the file systems known to belong to one machine.
 TEST_F(ContentTest, AnIdOfAFileOfSeveralMachinesIsTheSameOnEach) {
     const Opened opened({"/proc/self/limits"});
     ASSERT_NE(opened.files[0]->opened().changed_ns % 1'000'000'000, 0);
@@ -248,7 +248,7 @@ TEST_F(ContentTest, AnIdOfAFileOfSeveralMachinesIsTheSameOnEach) {
 
 TEST_F(ContentTest, AReadThatIsCutShortGoesOnWithTheNextFile) {
     const std::string first = Write("a", "some weights"), second = Write("b", "more weights");
-    // (Sums of a file that was just written are not kept.)
+    // (Checksums of a file that was just written are not recorded.)
     ASSERT_TRUE(Keeps(Write("later", "c")));
     const Opened opened({first, second});
     const auto cut = ReadContent(opened.all, {.progress = [&](uint64_t done, uint64_t) -> Status {

@@ -223,7 +223,7 @@ TEST(HfFamilies, SizesThatAreOffByOneFailNoCheck) {
 }
 
 // Downloads that `weft pull --shard` needs to open this folder: the header of its one file, then
-// what each opening asks for. 0: an error.
+// the ranges that each attempt to open it requests. 0: an error.
 int RoundsToOpen(const std::string& folder) {
     const std::string file = folder + "/model.safetensors", part = file + hub::kPartSuffix;
     uint64_t length = 0;

@@ -87,7 +87,7 @@ TEST_F(Folder, IgnoresUnneededTensors) {
     EXPECT_EQ(Error(), "");
 }
 
-// Layers behind the model's are those of a draft head, or config.json is wrong.
+// Layers after the model's belong to a draft head, or else config.json is wrong.
 TEST_F(Folder, RefusesMoreLayersThanItsConfigHas) {
     const SafeBytes some{"F32", {1}, std::vector<std::byte>(4)};
     tensors_["model.layers.3.mlp.down_proj.weight"] = some;

@@ -65,7 +65,7 @@ class Stacked : public testing::Test {
         error_ = opened.ok() ? "" : opened.error().message;
         source_ = opened.ok() ? std::move(*opened) : nullptr;
     }
-    // Within the rounding to BF16, which holds rows that are not whole blocks of 64.
+    // Allows the rounding to BF16, in which rows that are not whole blocks of 64 are held.
     void ExpectTensor(const std::string& name, const std::vector<float>& expected) {
         ASSERT_NE(source_, nullptr) << error_;
         const TensorInfo* info = source_->FindTensor(name);

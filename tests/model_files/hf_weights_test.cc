@@ -1,5 +1,5 @@
 // Quantized layers whose tensors are missing, have another type or shape, or are not numbers; and
-// the scheme of a module. The layers are those of tests/data/hf_weights_golden.safetensors.
+// the scheme of a module. The layers are in tests/data/hf_weights_golden.safetensors.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -1,5 +1,5 @@
-// A model folder that is replaced, by a process that is killed before each of its writes, renames
-// and removals: what is left is the old model, the new one, or no model, and never parts of both.
+// Replaces a model folder in a process that is killed before one of its writes, renames or
+// removals, each in turn: the old model, the new one, or no model remains, and never parts of both.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>

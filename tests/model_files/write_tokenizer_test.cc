@@ -199,7 +199,7 @@ TEST(ReadTokenizer, MarkersOfPhi3TakeTheWhiteSpaceBehindThem) {
         const bool phi = std::string_view(last) == "<|placeholder1|>";
         EXPECT_EQ(encode("<|user|>\n") == encode("<|user|>"), phi);
         EXPECT_NE(encode("<|endoftext|>\n"), encode("<|endoftext|>"));
-        // A file with the keys says all.
+        // A file with the keys states everything.
         data.lstrip = {static_cast<int32_t>(data.tokens.size()) - 2};
         const auto told = ThroughGguf(data);
         ASSERT_TRUE(told.ok()) << told.error().message;
@@ -331,7 +331,7 @@ TEST(KeptTokenizer, HostileFiles) {
     ASSERT_TRUE(holes.ok()) << holes.error().message;
     EXPECT_EQ((*holes)->vocab_size(), 3001);
     EXPECT_EQ((*holes)->Piece(2999), "");
-    // Within the size limit, but only blanks.
+    // The value is within the size limit, but has only blanks.
     GgufWriter large;
     large.String(kKeptJsonKey, std::string(200 << 20, ' '));
     refused(large, "not JSON");

@@ -1,4 +1,4 @@
-// Files and folders that are not a model for Weft: the error says what they are, and the next step.
+// Files and folders that are not a model for Weft: the error names their kind and the next step.
 #include <gtest/gtest.h>
 
 #include <filesystem>
