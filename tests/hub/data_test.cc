@@ -1,4 +1,4 @@
-// Data sets of the Hub: which files a split has, and their way into the cache
+// Data sets of the Hub: the files of a split, and their download into the cache
 // (tests/hub/server.py).
 #include <gtest/gtest.h>
 
@@ -110,7 +110,7 @@ TEST(DataChoice, ConfigurationsOfTheReadme) {
     };
     ExpectChosen("o/n", deep, with("**/train/**/*.jsonl"), {deep[0], deep[1], deep[2]});
     ExpectChosen("o/n", deep, with("**/train/*.jsonl"), {deep[1], deep[2]});
-    // The folders and the pattern are a stranger's: they are compared in one pass.
+    // Folders and pattern are untrusted: they are compared in one pass.
     std::string nested;
     for (int i = 0; i < 2000; ++i) nested += "a/";
     ExpectChosen("o/n", {nested + "y.jsonl", "t.jsonl"},
@@ -184,7 +184,7 @@ TEST_F(HubDataTest, TrainingReadsASplit) {
     const Ran with = Inspect(data + Words{"--pull"});
     ASSERT_EQ(with.status, 0) << with.err;
     EXPECT_EQ(with.Json()["train"]["samples"], 3) << with.out;
-    // Without a network, and the other split is not there.
+    // Without a network; the other split is not in the cache.
     server_->Set({{"files", json::array()}});
     const Ran again = Inspect(data + Words{"--pull"}, {"HF_HUB_OFFLINE=1"});
     EXPECT_EQ(again.status, 0) << again.err;

@@ -366,7 +366,7 @@ TEST(HubNames, Settings) {
         EXPECT_EQ(config->token, "hf_own");
     }
     {
-        // A service has no HOME; the cache is still the user's, not a folder here.
+        // A service has no HOME; it still uses the user's cache, not a folder here.
         const Environment environment(Entries{{"HOME", ""}});
         EXPECT_TRUE(ConfigFromEnvironment()->cache.starts_with('/'));
     }

@@ -60,7 +60,7 @@ class PullTest : public HubTest {
             EXPECT_FALSE(fs::exists(hub::PartPath(Folder(), file.file) + ".json"));
         }
     }
-    // Pulls the ranges `wanted` of each of these files.
+    // Pulls the range `wanted` of each of these files.
     Result<hub::Pulled> PullRanges(const std::vector<std::string>& names, hub::ByteRange wanted) {
         const auto plan = [&](const std::string& model) -> Result<hub::ShardRanges> {
             const std::string folder =
@@ -334,7 +334,7 @@ TEST_F(PullTest, StopsWhileItHashes) {
     EXPECT_EQ(pulled->fetched_bytes, 0u);
 }
 
-// The Hub's hash says which content it is. The servers of a mirror may have different ETags.
+// The Hub's hash identifies the content. The servers of a mirror may have different ETags.
 TEST_F(PullTest, StartsOverOnlyWhenTheContentChanged) {
     for (const bool content_too : {false, true}) {
         json file = Large("x.gguf", kPullBig);

@@ -244,7 +244,7 @@ TEST_F(ShardTest, ServerThatMisbehaves) {
     const Ran whole_only = Pull("d", "0/2");
     EXPECT_EQ(whole_only.status, 1);
     EXPECT_NE(whole_only.err.find("without --shard"), std::string::npos) << whole_only.err;
-    // Other bytes under the same name: the old ranges are not kept.
+    // If the file's content changed under the same name, the old ranges are not kept.
     Serve(files);
     const uint64_t one = Fetched("e", "0/2");
     Serve(files, {{"etag", "\"cdn-2\""}});
@@ -275,7 +275,7 @@ TEST_F(ShardTest, Refusals) {
     EXPECT_NE(unknown.err.find("architecture"), std::string::npos) << unknown.err;
 }
 
-// Only the note tells bytes from holes.
+// Only the record of ranges distinguishes downloaded bytes from holes.
 TEST_F(ShardTest, NoteMissingOrWrong) {
     const std::string files = WriteGguf();
     Serve(files);

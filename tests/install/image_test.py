@@ -175,7 +175,7 @@ def check_image(stage, context):
     said = stage.run([*stage.entry, *shlex.split(
         "run /models/model.gguf --greedy -p 'What is 47 + 38?' --local 2 -t 1")])
     assert "85" in said, said
-    # Beyond the host only with keys; a sentence says so.
+    # The image listens beyond the host only with keys; a message says so.
     said = stage.run([*stage.entry, "serve", "/models/model.gguf", "--host", "0.0.0.0"], status=2)
     assert "--api-key-file" in said, said
 

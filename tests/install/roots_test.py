@@ -78,7 +78,7 @@ class Packages(unittest.TestCase):
         words = line.replace("weft_0.1.0_amd64.deb", self.deb.name).split()
         host.apt(f"{host.home}/{words[-1].removeprefix('./')}", recommends=True)
         self.answers(host)
-        # What belongs to it: pages, completion, units; and it can be taken away again.
+        # The package has man pages, completion and units, and can be removed again.
         host.apt("man-db", "bash-completion")
         shown = host.sh("MANWIDTH=80 man weft-train | cat", user="me").stdout
         if "minimized" not in shown:  # (images leave pages out)
@@ -101,7 +101,7 @@ class Packages(unittest.TestCase):
         done = host.run("apt-get", "install", "-y", "/tmp/weft.deb", status=None, online=True)
         self.assertNotEqual(done.returncode, 0)
         self.assertRegex(done.stdout + done.stderr, r"libfmt9.*(not installable|no installation)")
-        # Unpacked by hand, the loader says what is missing; a shell sees it.
+        # If it is only unpacked, the loader's error names the missing library (status 127).
         host.run("dpkg-deb", "-x", "/tmp/weft.deb", "/opt/weft")
         done = host.run("/opt/weft/usr/bin/weft", "--version", status=127)
         self.assertRegex(done.stderr, r"lib\S+: cannot open shared object file")
@@ -141,7 +141,7 @@ class Packages(unittest.TestCase):
         self.assertIn("85", done.stdout)
 
 
-# What a Tab gives behind `weft train --out`.
+# The completions of `weft train --out`.
 COMPLETE = """
 . /usr/share/bash-completion/completions/weft
 COMP_WORDS=(weft train --out) COMP_CWORD=2 COMP_LINE='weft train --out' COMP_POINT=16

@@ -4,7 +4,7 @@ if(NOT WEFT_SANITIZE)
   add_test(NAME install COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/install_test.py
     ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
   set_tests_properties(install PROPERTIES LABELS install TIMEOUT ${WEFT_TEST_SECONDS})
-  # In roots of distributions, which apt brings packages into: minutes.
+  # In roots of distributions, in which apt installs packages: takes minutes.
   foreach(test roots image)
     add_test(NAME install.${test} COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/${test}_test.py
       ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR} CONFIGURATIONS nightly)

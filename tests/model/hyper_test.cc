@@ -170,7 +170,7 @@ TEST_F(HyperTest, RopeKeysCountAsInLlamaCpp) {
     }
 }
 
-// llama.cpp refuses files without the epsilon, and takes 10000 as the base.
+// llama.cpp refuses files without the epsilon, and uses the base 10000 if none is given.
 TEST_F(HyperTest, KeysThatFilesLack) {
     for (const auto& [architecture, epsilon] :
          {std::pair{"llama", "llama.attention.layer_norm_rms_epsilon"},
