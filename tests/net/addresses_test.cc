@@ -23,7 +23,7 @@ TEST(Addresses, ACommonSubnetComesFirstAndTheFastestBeforeOthers) {
                          {"10.0.13.1", 24, "c13", 100'000}};
     const Addresses b = {{"192.168.1.6", 24, "lan", 1000}, {"10.0.12.2", 24, "c12", 100'000}};
     EXPECT_EQ(Dialled(a, b), (std::vector<std::string>{"10.0.12.2", "192.168.1.6"}));
-    // The slower of both ends counts; of equals the one that is known to work.
+    // The slower end of a network counts; among equal ones, the address known to work comes first.
     const Addresses slow = {{"192.168.1.5", 24, "lan", 1000}, {"10.0.12.1", 24, "c12", 100}};
     EXPECT_EQ(Dialled(slow, b), (std::vector<std::string>{"192.168.1.6", "10.0.12.2"}));
     const Addresses equal = {{"192.168.1.6", 24, "lan", 0}, {"10.0.12.2", 24, "c12", 0}};
@@ -51,7 +51,7 @@ TEST(Addresses, WhatBothHaveLeadsNowhere) {
     const Addresses b = {{"172.17.0.1", 16, "docker0", 0, true}, {"10.0.0.2", 24, "eth0", 1000}};
     EXPECT_EQ(Dialled(a, b), (std::vector<std::string>{"10.0.0.2"}));
     EXPECT_EQ(Dialled(a, b, "172.17.0.1"), (std::vector<std::string>{"10.0.0.2"}));
-    // A bridge comes behind whatever is none, however fast it says that it is.
+    // A bridge comes after all that are not bridges, whatever speed it reports.
     const Addresses c = {{"172.17.0.9", 16, "docker0", 100'000, true},
                          {"10.0.0.2", 24, "eth0", 1000}};
     EXPECT_EQ(Dialled(a, c), (std::vector<std::string>{"10.0.0.2", "172.17.0.9"}));
@@ -61,7 +61,7 @@ TEST(Addresses, WithoutACommonSubnetTheKnownOneComesBeforeTheRest) {
     const Addresses a = {{"10.0.1.1", 24, "eth0", 1000}};
     const Addresses b = {{"10.0.3.3", 24, "eth1", 1000}, {"10.0.2.2", 24, "eth0", 1000}};
     EXPECT_EQ(Dialled(a, b, "10.0.2.2"), (std::vector<std::string>{"10.0.2.2", "10.0.3.3"}));
-    // One that only others know (forwarded ports), too.
+    // So is an address that only others know (forwarded ports).
     EXPECT_EQ(Dialled(a, b, "203.0.113.7").front(), "203.0.113.7");
     EXPECT_TRUE(Dialled(a, {}).empty());
 }
@@ -101,7 +101,7 @@ TEST(Addresses, AreBounded) {
     EXPECT_LE(ListHostAddresses()->size(), kMostAddresses);
 }
 
-// Who names WireGuard's address wants the data in WireGuard, though the network beneath is faster.
+// Who names WireGuard's address wants encrypted data, although the network beneath is faster.
 TEST(Addresses, ANamedTunnelComesFirst) {
     const HostAddress lan_a = {"192.168.1.11", 24, "eth0", 2500};
     const HostAddress lan_b = {"192.168.1.10", 24, "eth0", 2500};
@@ -142,7 +142,7 @@ TEST(Addresses, TheFastestLinkLocalPairsComeFirstAndEachInterfaceHasItsTurn) {
     EXPECT_EQ(std::ranges::unique(next).begin(), next.end());
 }
 
-// What is chosen is chosen from all that there are; what is left out is what containers have.
+// The selection considers all addresses; it omits those of containers' devices.
 TEST(Addresses, OfTooManyTheVirtualOnesAreLeftOut) {
     Addresses all;
     for (int i = 0; i < 40; ++i) {
@@ -206,8 +206,8 @@ TEST(Addresses, TravelAndNothingElseDoes) {
     EXPECT_FALSE(UnpackAddresses(crowd + ",fe80::3\n").ok());
 }
 
-// Two cables and a slow network that all share, as mini PCs have them: what was heard tells which
-// link-local addresses lead to whom.
+// Two cables and a slow network that all share, as mini PCs have them: received beacons tell which
+// link-local address leads to which host.
 TEST(Addresses, CablesWithoutAddressesAreMatchedByBeacons) {
     Addresses a = {{"192.168.1.1", 24, "wlan0", 600},
                    {"fe80::a1", 64, "eth1", 10'000},
@@ -228,7 +228,7 @@ TEST(Addresses, CablesWithoutAddressesAreMatchedByBeacons) {
     EXPECT_EQ(WaysFrom(a, b, "")[0].listen, "fe80::b5%eth5");
     EXPECT_TRUE(CommonNetwork(a, b).has_value());
     EXPECT_EQ(UnpackAddresses(PackAddresses(a)).value(), a);
-    // A slower cable comes behind the network.
+    // A cable slower than the network comes after it.
     a[1].speed_mbps = 100;
     EXPECT_EQ(Dialled(a, b), (std::vector<std::string>{"192.168.1.2", "fe80::b5%eth1"}));
 }

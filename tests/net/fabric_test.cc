@@ -113,7 +113,7 @@ TEST(Fabric, AutoTakesTcpBetweenHostsAndShmIsRefused) {
     EXPECT_EQ(Transport::kTcp, ChooseTransport(mine, theirs).value()) << "nothing known: not one";
 }
 
-// In a sandbox that hides the boot id, namespaces have the same number on every host.
+// In a sandbox that hides the boot id, network namespaces have the same number on every host.
 TEST(Fabric, AHalfKnownKernelIsNone) {
     EXPECT_EQ(KernelId("", "net:[4026531840]"), "");
     EXPECT_EQ(KernelId("4f2c", ""), "");
@@ -270,8 +270,8 @@ TEST(Fabric, ADiallerRefusesAnImpostor) {
     answer.join();
 }
 
-// A way where nobody listens, one where another program answers, one where somebody hangs up, one
-// where nobody says a word; and then the rank.
+// The paths are: one where nobody listens, one where another program answers, one where the
+// connection is closed, one that stays silent, and then the rank's.
 TEST(Fabric, ADiallerTriesTheWaysOfAnOfferUntilTheRankAnswers) {
     auto builders = Builders(2, Transport::kTcp);
     std::vector<std::vector<std::string>> offers{OffersTo(builders, 0), OffersTo(builders, 1)};
@@ -340,7 +340,7 @@ TEST(Fabric, ListensOnTheAddressesOfItsWaysAlone) {
     EXPECT_FALSE(DialTcp("::1", one.tcp_port, Deadline::In(1000)).ok());
 }
 
-// Of this process, over TCP.
+// Number of this process's TCP listeners.
 size_t CountListeners() {
     size_t count = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -371,8 +371,8 @@ TEST(Fabric, ListensNowhereWithoutAnyWay) {
     EXPECT_EQ(CountListeners(), before + 1);
 }
 
-// Two ways say nothing for a while. Then the first ends, and nobody listens at the last one: the
-// answer comes by the second.
+// Two paths stay silent for a while. Then the first is closed, and nobody listens at the last one:
+// the answer arrives on the second.
 TEST(Fabric, AWayThatIsStillOpenIsWaitedForWhereNoOtherIsLeft) {
     auto builders = Builders(2, Transport::kTcp);
     std::vector<std::string> offers = OffersTo(builders, 1);
@@ -404,7 +404,7 @@ TEST(Fabric, AWayThatIsStillOpenIsWaitedForWhereNoOtherIsLeft) {
     EXPECT_TRUE(made.ok()) << made.error().message;
 }
 
-// Four peers whose first way swallows what is sent there: it is given up for all of them at once.
+// Four peers whose first path drops all packets: it is abandoned for all of them at the same time.
 TEST(Fabric, WaysThatSwallowConnectionsAreTriedSideBySide) {
     constexpr int kSize = 5;
     auto builders = Builders(kSize, Transport::kTcp);
@@ -439,8 +439,8 @@ TEST(Fabric, WaysThatSwallowConnectionsAreTriedSideBySide) {
     EXPECT_LT(ms, 3500);
 }
 
-// Rank 1's first packet to rank 0 is lost, and a second way leads elsewhere. Meanwhile rank 2
-// joins, and then the first way works.
+// Rank 1's first packet to rank 0 is lost, and a second path leads to another listener. Meanwhile
+// rank 2 joins, and then the first path works.
 TEST(Fabric, ASilentWayIsTriedAgainAndDelaysNoOtherRank) {
     auto builders = Builders(3, Transport::kTcp);
     std::vector<std::string> offers = OffersTo(builders, 1);
@@ -485,7 +485,7 @@ TEST(Fabric, ASilentWayIsTriedAgainAndDelaysNoOtherRank) {
     EXPECT_TRUE(made->ok()) << made->error().message;
 }
 
-// Whoever came first is heard before a crowd behind it is let in.
+// The first caller is served before a crowd of later ones is accepted.
 TEST(Fabric, ManyUnknownCallersDisplaceNoRank) {
     auto builders = Builders(2, Transport::kTcp);
     const auto offers = OffersTo(builders, 1), own = OffersTo(builders, 0);
@@ -578,7 +578,7 @@ TEST(Fabric, NothingIsLeftAfterTwoHundredRounds) {
     EXPECT_EQ(segments, CountIn("/dev/shm", "weft"));
 }
 
-// A tcp link whose peer is a plain socket, to say things that a rank never would.
+// A tcp link whose peer is a plain socket, which can send data that a rank never would.
 struct Raw {
     Raw() {
         int ends[2];
@@ -633,7 +633,7 @@ TEST(TcpLink, AFrameOutsideTheWindowEndsTheLinkWithItsReason) {
         << waited.error().message;
 }
 
-// What the cluster knows, as waits ask for it.
+// The cluster's state, which waits query.
 class FakeMonitor final : public PeerMonitor {
   public:
     bool Failed() const override { return failed; }
@@ -653,7 +653,7 @@ class FakeMonitor final : public PeerMonitor {
     std::atomic<int64_t> still_ms = 0, most_still_ms = 0;
 };
 
-// A message that comes byte by byte is slow; one that stops half way stands still.
+// A message that arrives byte by byte is slow; one that stops half way is stalled.
 TEST(Monitor, SlowTransferIsDistinguishedFromAStalledOne) {
     for (const bool stops : {false, true}) {
         Raw raw;
@@ -670,7 +670,7 @@ TEST(Monitor, SlowTransferIsDistinguishedFromAStalledOne) {
                 slow.Next();
             }
         });
-        // (Nobody's progress counter moves: only what comes in keeps the wait from its deadline.)
+        // (No progress counter moves: only received bytes extend the wait beyond its deadline.)
         const Status waited = raw.link->Wait(0, 1, kTag, Deadline::In(1200));
         sender.join();
         EXPECT_TRUE(waited.ok()) << waited.error().message;
@@ -683,7 +683,7 @@ TEST(Monitor, SlowTransferIsDistinguishedFromAStalledOne) {
     }
 }
 
-// Nothing is told of waits that are short, and of a long one some times a second.
+// Short waits are not reported; a long one is reported several times per second.
 TEST(Monitor, LongWaitReportsTheTimeWithoutData) {
     for (Transport transport : {Transport::kShm, Transport::kTcp}) {
         auto fabrics = MakeLocalFabrics(2, transport, kWindow).value();

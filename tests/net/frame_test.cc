@@ -55,7 +55,7 @@ TEST(Frame, AnyCutOfTheStreamGivesTheSameWindow) {
                                .length = payload.size()};
             header.value = flags[header.flag] + random() % 3;
             Append(stream, header, payload);
-            if (header.epoch != kEpoch) continue;  // a late frame: as if it never came
+            if (header.epoch != kEpoch) continue;  // a late frame is ignored
             std::copy(payload.begin(), payload.end(),
                       expected.begin() + static_cast<std::ptrdiff_t>(header.offset));
             flags[header.flag] = header.value;
@@ -69,8 +69,8 @@ TEST(Frame, AnyCutOfTheStreamGivesTheSameWindow) {
     }
 }
 
-// Frames come where they were expected, or elsewhere: the bytes end where the headers say, but for
-// a part of the window that was given up to a wrong guess.
+// Frames are for the expected part of the window, or for another: the bytes end where the headers
+// say, except in a part of the window that a wrong guess may overwrite.
 TEST(Frame, ExpectationsChangeNothingButTheWay) {
     constexpr size_t kGuessed = size_t{40} << 10;  // wrong guesses lie from here on
     std::mt19937 random(9);

@@ -233,8 +233,8 @@ TEST_P(LinkTest, EachOfTwoSleepersIsWoken) {
             ASSERT_TRUE(link.Put(0, {}, {}, 0, round, kLinkTag, deadline).ok());
         }
     });
-    // After 200 ms a sleep lasts 20 ms. A wake-up that goes to the other thread costs 10 ms in the
-    // mean, so that three quarters of the rounds are not this short.
+    // After 200 ms a sleep lasts 20 ms. A wake-up that reaches the other thread instead costs 10 ms
+    // on average; three quarters of the rounds would then not be this short.
     ASSERT_EQ(kRounds, took_ns.size());
     std::sort(took_ns.begin(), took_ns.end());
     EXPECT_LE(took_ns[kRounds * 3 / 4], 4'000'000);
@@ -256,7 +256,7 @@ TEST_P(LinkTest, PeerThatLeavesIsDistinguishedFromALostOne) {
     const auto data = Pattern(5000, 1);
     ASSERT_TRUE(fabrics[1].links[0]->Put(0, {}, data, 0, 1, kLinkTag, Deadline::In(1000)).ok());
     fabrics.pop_back();
-    // What it sent before it left still counts.
+    // Data that it sent before it left still arrives.
     Link& link = *fabrics[0].links[1];
     ASSERT_TRUE(link.Wait(0, 1, kLinkTag, Deadline::In(1000)).ok());
     EXPECT_EQ(0, std::memcmp(link.window().data(), data.data(), data.size()));

@@ -33,8 +33,8 @@ bool BringLoopbackUp() {
     return ::ioctl(fd.get(), SIOCSIFFLAGS, &request) == 0;
 }
 
-// A network of the caller's own, with a name server on 127.0.0.1 that takes questions and says
-// nothing. An invalid descriptor: not possible.
+// A network of the caller's own, with a name server on 127.0.0.1 that receives queries and does not
+// answer. An invalid descriptor: not possible.
 Fd SilentNameServer(const std::string& resolver) {
     if (::unshare(CLONE_NEWNET | CLONE_NEWNS) != 0) return {};
     if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return {};

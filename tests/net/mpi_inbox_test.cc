@@ -78,7 +78,7 @@ TEST_F(MpiInboxTest, AMessageForAnEarlierLinkIsDropped) {
 TEST_F(MpiInboxTest, NonsenseIsRefused) {
     Refused(Header(kMpiInboxWindow - 7, 8, 1), 8);  // over the end
     Refused(Header(UINT64_MAX - 3, 8, 1), 8);       // an offset that overflows
-    Refused(Header(0, 9, 1), 8);                    // fewer bytes than it says
+    Refused(Header(0, 9, 1), 8);                    // fewer bytes than the header says
     Refused(Header(0, 7, 1), 8);                    // more
     MpiHeader header = Header(0, 8, 1);
     header.frame.flag = kFlags;
@@ -86,10 +86,10 @@ TEST_F(MpiInboxTest, NonsenseIsRefused) {
     header.frame.flag = kGoodbyeFlag;
     Refused(header, 8);
     header = Header(0, 8, 1);
-    header.bulk_tag = 3;  // nothing is left for it
+    header.bulk_tag = 3;  // no bytes remain for this tag
     Refused(header, 8);
     header = Header(0, 8, 1);
-    header.frame.length = 16;  // the rest comes under no tag
+    header.frame.length = 16;  // the remaining bytes have no tag
     Refused(header, 8);
     header = Header(0, 8, 1);
     header.frame.magic = 1;
@@ -103,8 +103,8 @@ TEST_F(MpiInboxTest, AFlagIsNeverLowered) {
     EXPECT_EQ(inbox_.flag(3), 7u);
 }
 
-// Whatever comes, nothing is written outside the window (the sanitizers look), nothing is raised
-// by what is refused.
+// Whatever arrives, nothing is written outside the window (the sanitizers check this), and a
+// refused message raises no flag.
 TEST_F(MpiInboxTest, RandomMessagesStayInTheWindow) {
     std::mt19937_64 random(5);
     for (int i = 0; i < 20'000; ++i) {

@@ -113,8 +113,8 @@ TEST(DialTcp, AnAddressThatRefusesIsAnErrorAtOnce) {
 
 // ---- Knocks -------------------------------------------------------------------------------------
 
-// In a network of its own, on a cable whose other end answers nothing. 10.7.0.8 has an address of
-// the link layer, as a host whose firewall drops packets; nobody has 10.7.0.9.
+// In a network of its own, on a cable whose other end does not answer. 10.7.0.8 has a link-layer
+// address, as a host whose firewall drops packets; no host has 10.7.0.9.
 int KnockOnACable() {
     if (::unshare(CLONE_NEWNET) != 0) return kNotPossible;
     const auto run = [](const char* command) { return std::system(command) == 0; };
@@ -255,7 +255,7 @@ TEST(Fabric, StrangersLeaveNoDescriptors) {
                 SendDescriptors(strangers.back().get(), strangers.back().get(), 2);
             }
         }
-        // Rank 0 reads what they sent until the deadline, because rank 1 comes too late.
+        // Rank 0 reads their bytes until the deadline, because rank 1 connects too late.
         const size_t there = OpenDescriptors();
         EXPECT_FALSE(builders[0]->Connect(offers[0], Deadline::In(300)).ok());
         EXPECT_LE(OpenDescriptors(), there + strangers.size());

@@ -164,7 +164,7 @@ TEST(VerbsDevice, AGidThatNoQueuePairCanNameIsNotTaken) {
               ErrorCode::kUsage);
 }
 
-// Modules for RDMA over USB4: no list of names or link layers is asked, but what the port has.
+// Modules for RDMA over USB4: the port's own properties decide, not a list of names or link layers.
 TEST(VerbsDevice, APortOfAnotherLinkLayerIsTriedByWhatItReports) {
     const std::string local = "fe80:0000:0000:0000:0ac0:ebff:fe00:0001";
     for (const std::string layer : {"Thunderbolt", "Unknown", ""}) {

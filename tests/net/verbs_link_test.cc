@@ -36,7 +36,7 @@ class VerbsLink : public ::testing::Test {
     }
 };
 
-// What the kernel counts: queue pairs, completion queues, memory regions, protection domains.
+// The kernel's counts of queue pairs, completion queues, memory regions and protection domains.
 std::string Resources() {
     std::unique_ptr<FILE, int (*)(FILE*)> out(::popen("rdma resource show", "r"), &::pclose);
     std::string text;
@@ -123,7 +123,7 @@ TEST_F(VerbsLink, NothingIsLeftOfHalfALink) {
         std::vector<std::string> offers = {other->OfferTo(1), ""};
         if (breaks) {
             Offer offer = DecodeOffer(offers[0]).value();
-            offer.verbs->gid = GidOfAddress("203.0.113.9");  // nobody's: no way there
+            offer.verbs->gid = GidOfAddress("203.0.113.9");  // no host's: unreachable
             offers[0] = EncodeOffer(offer);
         }
         other.reset();
@@ -215,7 +215,7 @@ TEST_F(VerbsLink, FlagsMayJumpFar) {
     }
 }
 
-// What a process that is not root, with `memlock_bytes`, says of verbs in its offer.
+// The reason against verbs in the offer of a process that is not root and has `memlock_bytes`.
 std::string WordsOfNobody(rlim_t memlock_bytes) {
     int ends[2];
     if (::pipe(ends) != 0) std::abort();
