@@ -67,7 +67,7 @@ std::string WriteMachine(const std::string& path, double gigabytes_s) {
     return path;
 }
 
-// What the plan says to run over unlike hosts runs, and each rank holds the share that was planned.
+// The command that a plan over unlike hosts prints runs, and each rank holds the planned share.
 TEST(PlanCommand, PrintedCommandRuns) {
     const test::TempDir dir;
     const std::string fast = WriteMachine(dir / "fast.json", 30);
@@ -165,8 +165,8 @@ TEST(PlanCommand, PrintedCommandsAreAccepted) {
     EXPECT_GT(hip, 4);
 }
 
-// The adapters that were planned are those of the printed command: of one sequence and adapter with
-// 'weft run', else with 'weft serve', whose cache holds all sequences in whole pages.
+// The printed command names the planned adapters: with 'weft run' for one sequence and one adapter,
+// else with 'weft serve', whose cache holds all sequences in whole pages.
 TEST(PlanCommand, PrintedCommandHasTheAdapters) {
     const test::TempDir dir;
     const std::string model = "synthetic:smollm2-135m:q8_0:layers=2";
@@ -202,7 +202,7 @@ TEST(PlanCommand, PrintedCommandHasTheAdapters) {
     }
 }
 
-// Backwards: what is listed does what was wanted, cheapest first.
+// Search by goal: the listed machines reach the goal and are within the budget, cheapest first.
 TEST(PlanCommand, MachinesAreFound) {
     const Words model{"plan", "qwen3-32b:q4_k_m", "--context", "4096", "--json"};
     const Ran ran = RunWeft(model + Words{"--want", "20tok/s", "--budget", "6000EUR"});
@@ -222,7 +222,7 @@ TEST(PlanCommand, MachinesAreFound) {
         ASSERT_EQ(there.status, 0) << there.err;
         EXPECT_GE(there.Json()["layouts"][0]["tok_s"].get<double>(), offer["tok_s"].get<double>());
     }
-    // Out of reach: the nearest, and it says so. Of one machine alone: that one.
+    // If no offer reaches the goal, the nearest ones are listed, all of the one allowed machine.
     const Ran far = RunWeft(
         model + Words{"--want", "5000tok/s", "--budget", "6000EUR", "--machines", "strix-halo"});
     ASSERT_EQ(far.status, 0) << far.err;
@@ -258,7 +258,7 @@ TEST(PlanCommand, HostsOfAMeasuredWireAreOffered) {
     EXPECT_EQ((*two)["price"], 3000);
 }
 
-// A shared expert's last product is summed up with the others'.
+// The last product of a shared expert is summed over ranks together with the other experts'.
 TEST(PlanCommand, AdaptersThatRanksCannotShareAreRefused) {
     const Words words{"train",       "estimate", "qwen2-57b-a14b", "--machines", "2xh100",
                       "--lora-rank", "8",        "--tp",           "2"};
@@ -276,7 +276,7 @@ TEST(PlanCommand, LayoutsAreRankedByAWholeAnswer) {
     for (const Asked& asked :
          {Asked{{"gpt-oss-120b", "--machines", "2xstrix-halo,1gbe", "--prompt", "20480"}, "pp2"},
           Asked{{"gpt-oss-120b", "--machines", "2xstrix-halo,10gbe", "--prompt", "20480"}, "pp2"},
-          // Of a short prompt, bf16 and the overlap leave little of the wire.
+          // For a short prompt, bf16 and the overlap hide most of the wire's time.
           Asked{{"gpt-oss-120b", "--machines", "2xstrix-halo,10gbe"}, "tp2"},
           Asked{{"gpt-oss-120b", "--machines", "2xstrix-halo,10gbe", "--prompt", "20480",
                  "--answer", "20000"},
@@ -342,7 +342,7 @@ TEST(PlanCommand, PromptAndAnswerFitTheContext) {
     EXPECT_NE(over.err.find("is 40960 tokens"), std::string::npos) << over.err;
 }
 
-// The fewest machines: one less doesn't do it, by the search itself; the layout is the search's.
+// With one machine fewer, the search misses the goal. The layout is the one that it finds.
 TEST(PlanCommand, NoFewerMachinesDoIt) {
     SKIP_TO_NIGHT_UNLESS(false);
     struct Asked {
@@ -375,7 +375,7 @@ TEST(PlanCommand, NoFewerMachinesDoIt) {
     }
 }
 
-// What a plan of the machine finds with fewer ranks, or with expert groups, does it backwards, too.
+// If fewer ranks or expert groups are best on a machine, the search by goal finds that, too.
 TEST(PlanCommand, FewerRanksThanAMachineHasAreFoundBackwards) {
     SKIP_TO_NIGHT_UNLESS(false);
     for (const auto& [model, machine] :
@@ -392,7 +392,7 @@ TEST(PlanCommand, FewerRanksThanAMachineHasAreFoundBackwards) {
     }
 }
 
-// A prompt's time alone is something wanted: cheapest first, none that a cheaper one beats.
+// A prompt's time may be the only goal: cheapest offers first, none that a cheaper one beats.
 TEST(PlanCommand, MachinesForAPromptAreCheapestFirst) {
     const Ran ran = RunWeft({"plan", "llama-2-7b:q4_0", "--ttft", "5s", "--json"});
     ASSERT_EQ(ran.status, 0) << ran.err;
@@ -496,7 +496,7 @@ TEST(PlanCommand, ImpossibleMeasurementsFailAtOnce) {
     }
 }
 
-// What a plan assumes, suggests and lacks.
+// A plan prints what it assumes, suggests and lacks.
 TEST(PlanCommand, PrintsItsAssumptions) {
     struct Case {
         Words asked;

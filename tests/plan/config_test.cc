@@ -225,7 +225,7 @@ TEST(ConfigJson, ModulesWithSchemesOfTheirOwnCount) {
     }
 }
 
-// Where they are held as BF16, or not known, it is said.
+// A note says if quantized weights are held as BF16 or if their type is unknown.
 TEST(ConfigJson, QuantizationThatDoesNotCountIsNoted) {
     const test::TempDir dir;
     const std::string file = dir / "config.json";
@@ -247,7 +247,7 @@ TEST(ConfigJson, QuantizationThatDoesNotCountIsNoted) {
     }
 }
 
-// tie_word_embeddings where it is not said.
+// The default of tie_word_embeddings.
 TEST(ConfigJson, EmbeddingsAreTiedWhereTransformersTiesThem) {
     for (const auto& [model, tied] :
          std::initializer_list<std::pair<const char*, bool>>{{"llama", false},

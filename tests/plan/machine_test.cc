@@ -443,7 +443,7 @@ TEST(Cluster, AllSeriesHaveFigures) {
     }
 }
 
-// Hosts whose ranks are not a multiple of a tier's: ranks count from the host's first one.
+// If a host's number of ranks is not a multiple of a tier's, its ranks count from its first one.
 TEST(Cluster, LinksOfAHostBeginWithIt) {
     const Library library = OpenLibrary();
     for (const char* words : {"2xh100:6", "3xh100:3", "2xh100:5", "3xh100:7", "1xstrix-halo+2xh100",
@@ -481,7 +481,7 @@ TEST(Cluster, TiersMayJoinMoreThanThereAre) {
     EXPECT_EQ(TrainLinks(cluster).Between(3, 5).bytes_per_s, 30e9);
 }
 
-// Tensor ranks of two hosts sum within the host that has most of them, whichever stands first.
+// Tensor ranks of two hosts sum at the speed of the host with most ranks, in any order of hosts.
 TEST(Cluster, OrderOfHostsIsNoMatter) {
     const Library library = OpenLibrary();
     const auto one = library.ParseCluster("1xrtx-4090+1xrtx-3090:4,10gbe");
@@ -494,14 +494,14 @@ TEST(Cluster, OrderOfHostsIsNoMatter) {
     EXPECT_EQ(a.far.bytes_per_s, b.far.bytes_per_s);
     EXPECT_EQ(three->GroupOf(0, 6).near.bytes_per_s, 14e9);
     EXPECT_GT(TrainLinks(*three).GroupOf(0, 6, 1).near.bytes_per_s, 10.5e9);
-    // Of hosts with as many, the slower one.
+    // Among hosts with equally many, the slower one counts.
     for (const char* words : {"h100:2+rtx-3090:2", "rtx-3090:2+h100:2"}) {
         EXPECT_EQ(library.ParseCluster(words)->GroupOf(0, 4).near.bytes_per_s, 14e9) << words;
     }
     EXPECT_EQ(library.ParseCluster("2xh100")->GroupOf(6, 2).hosts, 1);
 }
 
-// Unlike machines are joined by the slowest of their own wires, in any order; it is said.
+// Unlike machines are joined by the slowest of their own wires, in any order; a message says so.
 TEST(Cluster, UnnamedWiresAreTheSlowest) {
     const Library library = OpenLibrary();
     for (const char* words :

@@ -90,7 +90,7 @@ class MeasureHosts(unittest.TestCase):
         self.assertEqual(rows["tp2"]["machines"], 2)
         self.assertGreater(rows["tp2"]["token_s"]["wire"], 0)
         self.assertGreater(rows["pp2"]["token_s"]["hops"], 0)
-        # What it says to run does run, over these hosts.
+        # The commands that it prints run on these hosts.
         for layout in some(("pp2", "tp2"), 2):
             words = rows[layout]["run"].split()
             self.assertEqual(words[:2], ["weft", "run"])

@@ -206,8 +206,8 @@ TEST(Measured, TablesWin) {
     EXPECT_NEAR(two.token.wire / (sums * sum + gather), 1, 0.03);
 }
 
-// Tables of ranks on one host say nothing of ranks that a wire joins, and tables of a wire nothing
-// of another wire.
+// Tables measured on one host do not apply to ranks that a wire connects, and a wire's tables do
+// not apply to another wire.
 TEST(Measured, TablesCountForTheirOwnLinksOnly) {
     const std::string path = ::testing::TempDir() + "/measured-links.json";
     const auto time = [&](int devices, const std::string& machines) {
@@ -232,9 +232,8 @@ TEST(Measured, TablesCountForTheirOwnLinksOnly) {
     EXPECT_LT(time(1, path + "+strix-halo,roce"), sums);
 }
 
-// A row's attention: bytes of the cache, and arithmetic, of so many positions more.
-// A network whose collectives are five times as slow as computed: the gain of half the latency is
-// that of a cluster without tables.
+// A network whose collectives are five times as slow as computed: the gain of half the latency
+// equals that on a cluster without tables.
 TEST(Measured, QuestionsCompareComputedTimes) {
     BoxCase box;
     Machine& host = box.cluster.hosts[0];
@@ -279,7 +278,7 @@ TEST(Measured, AttentionOfARowIsTheSumOfItsParts) {
     }
 }
 
-// Two stages that take turns have what one rank has alone; with two steps under way, what all have.
+// Stages that take turns have the bandwidth of one rank; with two steps in flight, of all ranks.
 TEST(Measured, StagesThatWaitAreAlone) {
     const auto seconds = [](int64_t batch, int64_t flights) {
         Workload load{.context = 64, .batch = batch, .prompt = 512};
@@ -295,7 +294,7 @@ TEST(Measured, StagesThatWaitAreAlone) {
     EXPECT_NEAR(seconds(2, 0) * 80e9 / weights, 1, 0.06) << "two steps at once";
 }
 
-// Three stages whose clocks are far apart, each of 100 us, and messages of 5 us: those are told.
+// Three stages of 100 us with clocks far apart, and messages of 5 us: finds a message's time.
 TEST(OpTimesTest, AMessageBetweenStages) {
     std::vector<std::string> traces(3);
     const auto add = [&](int stage, int64_t step, const char* name, double begin, double took) {
@@ -335,7 +334,7 @@ TEST(OpTimesTest, AreThoseOfTheSlowestRank) {
     const auto program = OneOfTwoRanks();
     ASSERT_TRUE(program.ok());
     const auto ops = static_cast<int32_t>(program->ops.size());
-    // Each op takes 1 us, of the second rank 2 us, and 1 us lies between them; step 7 is slow.
+    // Each op takes 1 us (on the second rank 2 us), with 1 us between two ops; step 7 is slow.
     std::vector<std::string> traces(2);
     for (int rank = 0; rank < 2; ++rank) {
         for (int64_t number = 4; number < 8; ++number) {
@@ -364,7 +363,7 @@ TEST(OpTimesTest, AreThoseOfTheSlowestRank) {
     }
     EXPECT_NEAR(seconds, products * 2e-6, 1e-9);
     EXPECT_NEAR(bytes, 1.24e9 / 2 * 34 / 32, 0.03e9);
-    // Of a sum the rank that came last.
+    // A sum's time is that of the rank that began it last.
     EXPECT_NEAR(times->SumsOf({4, 7, token}).seconds, 1e-6, 1e-12);
     const OpTimes::Rest rest = times->RestOf({4, 7, token});
     EXPECT_NEAR(rest.seconds, rest.ops * 2e-6 + (ops - 1) * 1e-6, 1e-9);
@@ -377,8 +376,8 @@ TEST(OpTimesTest, AreThoseOfTheSlowestRank) {
     EXPECT_NE(wrong.error().message.find("names op 99999"), std::string::npos);
 }
 
-// Two ranks that are held up in turn, each step at another op: while one is, the other waits in the
-// next sum. What ops leave of a step knows nothing of it, nor does the cost of a sum.
+// Two ranks that are delayed in turn, at another op in each step; meanwhile the other waits in the
+// next sum. Neither a step's time outside ops nor the cost of a sum includes the delays.
 TEST(OpTimesTest, WaitsForEachOtherAreNoOverhead) {
     const auto program = OneOfTwoRanks();
     ASSERT_TRUE(program.ok());

@@ -50,7 +50,7 @@ std::vector<model::Layout> Layouts(int64_t layers) {
             {3, 1, {2, 1, 1}, {}, 0}, {2, 2, {1, 2}, {most, 1}, 0}};
 }
 
-// What a rank of this layout finds in its executable, as engine::Rank makes it.
+// The memory that the executable of a rank of this layout uses, made as engine::Rank makes it.
 Result<backend::MemoryUse> RealUse(const ModelWalk& walk, const model::Shard& shard,
                                    const engine::Job& job, bool one_host, backend::Device& device) {
     const auto& info = device.info();
@@ -116,7 +116,7 @@ TEST(Memory, IsThatOfExecutables) {
     EXPECT_GT(compared, 150);
 }
 
-// A few layers stand for all, on a GPU as well.
+// The memory of all layers is computed from a few of them, on a GPU as well.
 TEST(Memory, FewLayersStandForAll) {
     for (const char* model :
          {"gemma-3-12b:q4_k_m", "deepseek-v2-lite:q8_0", "gpt-oss-20b", "qwen3-30b-a3b:q4_k_m",
@@ -235,7 +235,7 @@ TEST(Memory, APlanAdmitsWhatRanksAdmit) {
             };
             const Prediction roomy = needs();
             ASSERT_TRUE(roomy.fits());
-            // The fullest memory: of a host's ranks together, or of one.
+            // The largest need: of a host's ranks together (shared memory), or of one rank.
             const bool shared = kind != MemoryKind::kDevice;
             uint64_t fullest = 0;
             for (int host = 0; host < hosts; ++host) {

@@ -112,7 +112,7 @@ gpt-oss-2-120b gpt-oss-240b hunyuan-a13b-v2 Seed-OSS-2-36B smollm4-3b Qwen3.5-1B
 GLM-5.3 MiMo-V2.5 Ling-2.5-1T Laguna-S Trinity-Large-2-400B K-EXAONE-2.0-750B-A37B
 Nemotron-3-Nano-31B LFM2-1.3B Falcon-H1-8B Granite-4-H-Large gemma-4-e8b Ministral-3-24B)";
 
-// Models whose shape is another's, and their own context.
+// Models that have another model's shape but their own context length.
 constexpr const char* kContextOf = R"(
 qwen3-30b-a3b=40960 unsloth/Qwen3-30B-A3B-Instruct-2507-GGUF:UD-Q4_K_XL=262144
 Qwen/Qwen3-235B-A22B-Thinking-2507=262144 qwen3-coder-30b-a3b=262144
@@ -172,8 +172,8 @@ TEST(Names, AliasesLeadToShapes) {
     }
 }
 
-// The parts of a name: "qwen2.5-7b" has qwen, 2.5, 7 and b. Two words that leave the shape as it
-// is, and are part of known names, are left out.
+// The parts of a name: "qwen2.5-7b" has qwen, 2.5, 7 and b. Omits two words that do not change the
+// shape and are part of known names.
 std::vector<std::string> PartsOf(const std::string& name) {
     static const std::regex part(R"([a-z]+|[0-9]+(\.[0-9]+)*)");
     std::string low = name;
@@ -186,7 +186,7 @@ std::vector<std::string> PartsOf(const std::string& name) {
     return parts;
 }
 
-// A name with a number or a word changed is that of another model, or of none.
+// If a number or a word of a name is changed, the name means another model, or none.
 TEST(Names, AnotherNumberIsAnotherModel) {
     SKIP_TO_NIGHT_UNLESS(false);
     static const std::regex number(R"([0-9]+(\.[0-9]+)?)");

@@ -19,7 +19,7 @@
 namespace weft::plan {
 namespace {
 
-// A model with what it is asked about.
+// A model, and the cluster of the prediction.
 struct Case {
     Library library;
     std::unique_ptr<model_files::ModelSource> source;
@@ -149,7 +149,7 @@ TEST(Predict, TheSlowestStageHoldsUpTheOthers) {
     EXPECT_LT(speed(2), 1.2 * speed(1));
 }
 
-// Prompts behind a context see it; it takes room in the cache.
+// Prompts after a context attend to it, and it takes memory of the cache.
 TEST(Predict, APromptMayFollowAContext) {
     const Case c = CaseOf("llama-3.1-8b:q8_0", "strix-halo");
     const Prediction first = c.Must(1, 1, {.context = 512, .prompt = 512});
@@ -160,7 +160,7 @@ TEST(Predict, APromptMayFollowAContext) {
     EXPECT_DOUBLE_EQ(later.tok_s, first.tok_s);
 }
 
-// With all guesses right a step yields K + 1 tokens, with all wrong one, and then it costs more.
+// With K right guesses, a step yields K + 1 tokens; with wrong ones, one token at a higher cost.
 TEST(Predict, DraftsPayWhenTheyAreRight) {
     const Case c = CaseOf("llama-3.1-70b:q8_0", "2xstrix-halo,roce");
     const auto small = OpenWalk("llama-3.2-1b:q8_0");
@@ -220,8 +220,8 @@ TEST(Predict, IdleHostsDrawIdlePower) {
                 host.watts_idle->value + (host.watts_busy->value - host.watts_idle->value) / 8, 1);
 }
 
-// A piece for each kind of layer, and what they cost together is what the rank's whole Program
-// costs: so a prediction takes as long for 126 layers as for one.
+// One piece per kind of layer; their total cost is that of the rank's whole Program. So a
+// prediction takes as long for 126 layers as for one.
 TEST(Walk, PiecesAreTheWholeProgram) {
     for (const auto& [model, kinds] :
          {std::pair("deepseek-r1:q8_0", 2), std::pair("llama-3.1-405b:q8_0", 1),
@@ -312,7 +312,7 @@ TEST(Search, MayFitRejectsOnlyWhatLacksMemory) {
     EXPECT_GT(heavier, 0) << "the heaviest rank is not always rank 0";
 }
 
-// Of four hosts three may be the fastest: over a slow wire, and where a plan of three says so.
+// Over a slow wire, three of four hosts may be fastest, if the plan of three hosts is.
 TEST(Search, EachCountOfHostsIsTried) {
     const Case three = CaseOf("gpt-oss-120b", "3xstrix-halo,10gbe");
     const Case four = CaseOf("gpt-oss-120b", "4xstrix-halo,10gbe");
@@ -343,7 +343,7 @@ TEST(Search, FewerDevicesAreTried) {
     EXPECT_EQ(plan->layouts[0].name, "tp1");
 }
 
-// How long it takes is a matter of an idle machine; that it ends, and how many there are, is not.
+// Its duration is tested on an idle machine only; here the search must end and find enough layouts.
 TEST(Search, ThousandsOfRanks) {
     const Case c = CaseOf("llama-3.1-405b:bf16", "384xh100");
     const auto plan = Search(c.walk, c.cluster, c.library, {});
@@ -354,7 +354,7 @@ TEST(Search, ThousandsOfRanks) {
                                     [](const Prediction& p) { return p.layout.size() == 3072; }));
 }
 
-// How sure a figure is does not depend on which host stands first.
+// The certainty of a figure does not depend on which host comes first.
 TEST(Predict, SpreadIsThatOfTheLeastKnownHost) {
     Case c = CaseOf("llama-3.1-8b:q8_0", "1xstrix-halo+1xrtx-4090,10gbe");
     c.cluster.hosts[0].bandwidth.mark = Mark::kMeasured;
@@ -368,7 +368,7 @@ TEST(Predict, SpreadIsThatOfTheLeastKnownHost) {
     EXPECT_LT(c.Must(1, 2).spread / c.Must(1, 2).tok_s, one);
 }
 
-// A machine more never makes the best layout slower, wherever it stands: the others may do without.
+// One more machine never makes the best layout slower, at any place: the layout may omit it.
 TEST(Search, ASlowMachineMayBeLeftOut) {
     for (const auto& [few, more, used] : std::initializer_list<std::array<const char*, 3>>{
              {"rtx-4090", "1xrtx-4090+1xraspberry-pi-5,1gbe", "1xrtx-4090"},
@@ -420,8 +420,8 @@ TEST(Search, UnevenTensorRanksAndStages) {
     EXPECT_LT(b.answer_s, mixed.Must(2, 2, {.batch = 8}).answer_s);
 }
 
-// Of two stages every cut can be tried: the search finds the best, with one sequence (the fast
-// machine has all that fits there) and with several (both are busy).
+// For two stages, the test tries every cut: the search finds the best one, with one sequence (the
+// fast machine holds all layers that fit) and with several (both are busy).
 TEST(Search, TwoStagesAreCutAtTheBestLayer) {
     SKIP_TO_NIGHT_UNLESS(false);
     for (const int64_t batch : {1, 6}) {
@@ -474,7 +474,7 @@ TEST(LaunchCommand, SayTheLayout) {
         "vulkan --ctx 1000 --skip-self-test");
 }
 
-// Of a part of the hosts the workers are those of its ranks; it is told to the first of them.
+// If a plan uses a part of the hosts, --hosts names only these; the first of them runs the command.
 TEST(LaunchCommand, AreOfTheHostsThatAreUsed) {
     const Case c = CaseOf("llama-3.1-8b:q8_0", "raspberry-pi-5+2xrtx-4090:2,100gbe");
     const std::vector<int> used = {1, 2};

@@ -130,7 +130,7 @@ TEST(PlanRefuses, NumbersOutOfRange) {
     EXPECT_EQ(minutes.status, 0) << minutes.err;
 }
 
-// Ranks of one host share its memory: the sum stands beside what there is.
+// Ranks of one host share its memory: the error states their sum and the host's memory.
 TEST(PlanRefuses, SharedMemoryIsShownAsItCounts) {
     const test::TempDir dir;
     const auto figure = [](const std::string& is) {

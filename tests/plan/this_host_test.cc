@@ -1,5 +1,5 @@
-// The default KV cache, on machines that this one is not: it fits into the memory of every rank,
-// and takes what is there. A server of several models starts if each of them alone does.
+// The default KV cache, on other machines than this one: it fits into every rank's memory, and uses
+// what is free. A server of several models starts if each of them alone does.
 #include "plan/this_host.h"
 
 #include <gtest/gtest.h>

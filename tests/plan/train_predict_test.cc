@@ -68,7 +68,7 @@ TrainCut Cut(int tp, int pp, int dp, int zero = 0, int64_t accumulation = 1) {
     return cut;
 }
 
-// Of P weights and N replicas in BF16: 16 P, 4 P + 12 P / N, 2 P + 14 P / N, 16 P / N.
+// Bytes of P weights on N replicas in BF16 with --zero 0 to 3, as published (see `expected`).
 TEST(PredictTraining, StateIsTheFormulas) {
     TrainCase c("llama-3.1-8b", "mi300x");
     c.job.grad_dtype = "bf16";
@@ -174,7 +174,7 @@ TEST(PredictTraining, ScratchOfThreadsIsCounted) {
     EXPECT_GT(work(128), 1.02 * work(1));
 }
 
-// The slowest host decides, wherever it stands: an update on A and B is one on B and A.
+// The slowest host decides, at any place: an update on A and B takes as long as on B and A.
 TEST(PredictTraining, TheOrderOfHostsDoesNotCount) {
     const test::TempDir dir;
     const std::string fast = dir.path() + "/fast.json", slow = dir.path() + "/slow.json";
@@ -284,7 +284,7 @@ TEST(PredictTraining, GuessedComputeIsAPeak) {
     }
 }
 
-// A GPT as a Llama with as many weights: the three matrices of its MLP have the columns of two.
+// A GPT as a Llama: the three matrices of its MLP have as many weights as the GPT's two.
 std::string GptConfig(const test::TempDir& dir, int64_t layers, int64_t hidden, int64_t heads,
                       int64_t vocab) {
     const std::string path = fmt::format("{}/{}-{}.json", dir.path(), layers, hidden);
@@ -310,13 +310,13 @@ struct PublishedTraining {
     const char* machines;
     int64_t sequence;
     TrainCut cut;
-    // One of these: seconds of 169,015 sequences, seconds of an update, tokens/s of a rank, and
-    // FLOP/s of a rank as a share of the data sheet's.
+    // One of these is published: seconds for 169,015 sequences, seconds for an update, tokens/s of
+    // a rank, or FLOP/s of a rank as a share of the data sheet's.
     double epoch_s = 0, update_s = 0, rank_tokens_s = 0, peak = 0;
 };
 
-// Published training with other programs, of which DeepSpeed's says no length of sequences (1,024
-// fill the memory as published) and Frontier's no layout for 22 B.
+// Published training with other programs, DeepSpeed's publication states no sequence length (1,024
+// fills the memory as published), Frontier's no layout for 22 B.
 TEST(PredictTraining, IsNearPublishedTraining) {
     const test::TempDir dir;
     const auto gpt = [&](int64_t layers, int64_t hidden, int64_t heads, int64_t vocab = 51200) {
