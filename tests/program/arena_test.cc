@@ -169,9 +169,9 @@ TEST(PlanArena, ForwardAndBackwardOfAModel) {
     }
 }
 
-// Runs a program's rows in two halves, one sum apart, as backends do, and keeps track of whose the
-// bytes of the arena are. A sum that is under way has written its output at its start and still
-// reads its input at its end.
+// Runs a program's rows in two halves, one sum apart, as backends do, and records which value owns
+// each byte of the arena. A sum in flight writes its output at its start and still reads its input
+// at its end.
 class HalvesRun {
   public:
     HalvesRun(const Program& program, const ArenaPlan& plan)
@@ -208,7 +208,7 @@ class HalvesRun {
         Reads(program_.ops[sum_].outputs[0], sum_half_);
         sum_ = SIZE_MAX;
     }
-    // The bytes of one half's row; rows of outputs are made last, and are those of half 0.
+    // The bytes of one half's row; rows of outputs are computed last, and belong to half 0.
     template <typename Visit>
     void Bytes(ValueId id, int64_t half, const Visit& visit) {
         const Value& value = program_.value(id);
@@ -249,7 +249,7 @@ TEST(PlanArena, HalvesOfTheRowsDoNotOverwriteEachOther) {
     }
 }
 
-// Forward frees what it does not need: thirty layers take the memory of two.
+// The forward pass frees values that it no longer needs: thirty layers take the memory of two.
 TEST(PlanArena, DoesNotGrowWithLayers) {
     model::Hyper hyper = support::SmolLm2Hyper();
     const auto size = [&](int64_t layers) {

@@ -30,7 +30,7 @@ std::vector<Program> ManyPrograms() {
             }
         }
     }
-    // What runs, but is not trained.
+    // Programs for inference only, not for training.
     for (const char* architecture : {"gemma2", "gemma4", "olmo2", "phi3"}) {
         model::Hyper hyper = TinyHyper(architecture, true);
         hyper.window = 3;
@@ -87,8 +87,8 @@ TEST(CheckShapes, RefusesOperandsThatDoNotExist) {
     }
 }
 
-// A dimension that changes breaks some op that touches the value. What may change: what no op or
-// only a recv touches, what is only sliced, and the rows of a table that is only looked up.
+// If a dimension changes, some op that uses the value is invalid. Exceptions: values that no op or
+// only a recv uses, values that are only sliced, and the rows of a table that is only looked up.
 TEST(CheckShapes, RefusesAnyOtherDimension) {
     for (const Program& good : ManyPrograms()) {
         for (size_t i = 0; i < good.values.size(); ++i) {

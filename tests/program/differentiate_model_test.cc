@@ -176,7 +176,7 @@ TEST_P(Models, RanksWithoutRowsTakePart) {
     ExpectSame(training.Gradients(kSame), one.Gradients(0), "TP 3, one row");
 }
 
-// What is computed again is the same: the gradients are, to the bit. And it takes less memory.
+// Recomputed values, and so the gradients, have the same bits; recomputing takes less memory.
 TEST_P(Models, RecomputedGradientsAreTheSame) {
     using program::Recompute;
     for (const model::Layout& layout : {model::Layout{}, Tp(2, {2, 1})}) {
@@ -195,7 +195,7 @@ TEST_P(Models, RecomputedGradientsAreTheSame) {
     }
 }
 
-// Partial gradients of whole weights must not be all-reduced together with what earlier steps left.
+// Partial gradients of whole weights must not be all-reduced together with sums of earlier steps.
 TEST_P(Models, GradientsOfTwoStepsAdd) {
     Tensors expected = OneRank();
     for (auto& [name, gradient] : expected) {

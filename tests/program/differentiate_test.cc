@@ -32,7 +32,7 @@ struct Sketch {
         return program.Emit(std::move(attributes), std::move(inputs),
                             fmt::format("v{}", program.values.size()), shape);
     }
-    // A weight [vocabulary, n] looked up by `tokens`: a way to have rows that need a gradient.
+    // A weight [vocabulary, n] looked up by `tokens`: gives rows that need a gradient.
     ValueId Rows(ValueId tokens, int64_t n) {
         return Emit(Embedding{}, {tokens, Weight({6, n})}, {kTokens, n});
     }

@@ -92,7 +92,7 @@ TEST(ExpertPrograms, PrintNamesExpertsAndTheirSlices) {
     }
 }
 
-// Of six experts' matrices one token reads two, three tokens at most six.
+// One token reads the matrices of two of six experts; three tokens read at most six.
 TEST(ExpertPrograms, CostCountsTheExpertsThatAreTouched) {
     const model::Hyper h = ExpertHyper();
     const Program program = WholeProgram(h);

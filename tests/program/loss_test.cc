@@ -51,7 +51,7 @@ struct LossCase {
     }
 };
 
-// x: rows of a table, each of another token, so that the table's gradient is that of x.
+// x: rows of a table, each of another token, so that the table's gradient is the gradient of x.
 Program LossForward(const LossCase& c, size_t rank) {
     Program p;
     const auto add = [&](const char* name, DType dtype, Shape shape, Storage storage) {
@@ -93,7 +93,7 @@ Differentiated LossBackward(const LossCase& c, size_t rank) {
     return Differentiate(forward, options).value();
 }
 
-// What is computed in a narrow type is narrow.
+// Values that are computed in a narrow type are held in it.
 ExpandedLoss Expand(const LossCase& c, size_t rank) {
     Differentiated differentiated = LossBackward(c, rank);
     for (Value& value : differentiated.program.values) {
@@ -257,8 +257,8 @@ double PlanningSeconds(int64_t pieces) {
     return now() - begin;
 }
 
-// A micro-batch of a million rows and a vocabulary of 262,144 makes 16,384 pieces. Eight times as
-// many pieces take 64 times as long where each is compared with each.
+// A micro-batch of a million rows and a vocabulary of 262,144 makes 16,384 pieces. If each piece
+// were compared with each, eight times as many would take 64 times as long.
 TEST(ExpandLoss, PlanningTakesTimeInProportionToThePieces) {
     const double some = PlanningSeconds(500), many = PlanningSeconds(4000);
     EXPECT_LT(many, 24 * some);
@@ -367,7 +367,8 @@ LossNumbers RunLoss(const LossCase& c, size_t rank, coll::Comm* tensor) {
     return got;
 }
 
-// All ranks, each on a thread. What all have must be the same bits; weight: put together.
+// Runs all ranks, each on a thread. Values that all ranks have must have the same bits; `weight` is
+// joined from the ranks' parts.
 LossNumbers RunLossOnRanks(const LossCase& c) {
     if (c.parts.size() == 1) return RunLoss(c, 0, nullptr);
     constexpr size_t kWindow = size_t{1} << 20;

@@ -106,7 +106,7 @@ class OwnersRun {
         }
     }
 
-    // After some forward passes the host may ask for the losses, or for what is likely next.
+    // After some forward passes the host may request the losses, or the likely next tokens.
     void Forward(size_t index, int slot, bool evaluates, bool predicts) {
         const ModelChunk& chunk = list_.chunks[index];
         for (ValueId id = chunk.first_value; id < chunk.end_value; ++id) {
@@ -178,7 +178,7 @@ class OwnersRun {
     std::string first_wrong_;
 };
 
-// A pass begins in any free slot and goes back whenever.
+// Forward passes begin in any free slot; their backward passes follow at any time.
 void RunInSomeOrder(OwnersRun& run, const LayoutCase& c, uint32_t seed) {
     std::mt19937 random(seed);
     std::vector<int> chunk_of(static_cast<size_t>(c.slots), -1);
@@ -291,7 +291,7 @@ TEST(MemoryLayout, DeviceSetsTheSizeOfWeights) {
     EXPECT_EQ(layout.PoolBytes(Pool::kWeight), end);
 }
 
-// Of inference: as PlanArena has them; keep lives to the end.
+// For inference, offsets are PlanArena's; `keep` lives to the end.
 TEST(MemoryLayout, InferenceHasOneArena) {
     const model::Hyper hyper = support::TinyHyper("qwen3", true);
     const support::TinySource source(hyper);

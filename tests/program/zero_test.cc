@@ -107,7 +107,7 @@ TEST(Zero, WhatGoesOverTheWire) {
     int64_t once = 0;
     for (const FlatBucket& unit : three.units) once += unit.alone ? unit.elements : 0;
     EXPECT_GT(once, 0);
-    // One more is not gathered again: the output matrix, whose two uses stand side by side.
+    // The output matrix is not gathered again, either: its two uses are adjacent.
     int64_t output = 0;
     for (const FlatBucket& unit : three.units) {
         if (unit.members[0].weight.slice.name == "output.weight") output = unit.elements;
@@ -175,7 +175,7 @@ TEST(Zero, UnitsAreGatheredAhead) {
     EXPECT_LT(peaks[2], peaks[3]);
 }
 
-// So that one unit's gradients may be on the wire while ops add to the next one's.
+// Then one unit's gradients may be on the wire while ops add to the next unit's.
 TEST(Zero, GradientsLingerWhereSumsOverlap) {
     ChunkedProgram chunked;
     Differentiated shared_out = ApplyZero(Tiny(), {2, 2, 0, 3000, 0, {}}).differentiated;
