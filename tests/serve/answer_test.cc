@@ -289,7 +289,7 @@ std::vector<CutRow> CutRows() {
              R"("done_reason":"stop")"}};
 }
 
-// A model that says a script, token by token.
+// A model that generates a script, token by token.
 class Scripted : public testing::Test {
   protected:
     void Serve(const std::vector<support::ScriptPiece>& script) {
@@ -380,8 +380,8 @@ Json LastWith(const std::string& text, const char* member) {
     return last;
 }
 
-// Log-probabilities tell nothing of a reasoning that the request hides, and those of a message of
-// /v1/responses are of its own tokens only, in a stream as in a whole answer.
+// Log-probabilities reveal nothing of a reasoning that the request hides, and a message of
+// /v1/responses has only those of its own tokens, in a stream as in a complete answer.
 TEST_F(Scripted, TokensOfHiddenTextHaveNoLogprobs) {
     Serve({{"<think>", true},
            {"secret"},
@@ -452,7 +452,7 @@ TEST_F(Scripted, BudgetHoldsBehindMarkersInLetters) {
     EXPECT_NE(exchange->text_.find("\"An <|end|> tag one\""), std::string::npos) << exchange->text_;
 }
 
-// Only tokens are markers of a head: the thought may quote the head of the answer in letters.
+// Only tokens are markers of a head: the reasoning may quote the answer's head as plain text.
 TEST_F(Scripted, ConstraintWaitsBehindHeadsInLetters) {
     Serve({{"<|channel|>", true},
            {"<|message|>", true},
@@ -535,7 +535,7 @@ TEST_F(Scripted, CallWithoutArgumentsEndsWithTheTurn) {
     }
 }
 
-// A call that max_tokens cuts is the model's, not one that its thought quotes.
+// The call that max_tokens cuts is the model's own, not one quoted in its reasoning.
 TEST_F(Scripted, CutCallIsNotOneOfTheThought) {
     Serve({{"Like <tool_call>\n{\"name\": \"g\", \"arguments\": {\"z\": 1}}"},
            {"</think>"},

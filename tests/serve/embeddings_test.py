@@ -105,7 +105,7 @@ class Embeddings(EmbeddingCase):
         self.assertEqual(answer["error"]["param"], "input[1]")
 
     def test_a_text_of_the_whole_context(self):
-        """No room is kept for a generated token, neither for a vector nor for scores."""
+        """No context is reserved for a generated token, neither for a vector nor for scores."""
         whole = [5 + i % 7 for i in range(2048)]
         self.assertEqual(len(self.vectors(whole)[0]), 576)
         status, answer = self.server.json("POST", "/v1/completions", {

@@ -61,7 +61,7 @@ FOLDERS = tempfile.TemporaryDirectory(prefix="weft-encoders-")
 
 
 def folder(case, scores):
-    """The case's folder; without `scores`, that of the same model of sentence-transformers."""
+    """The case's folder; without `scores`, the same model's from sentence-transformers."""
     path = pathlib.Path(FOLDERS.name) / f"{case}-{scores}"
     if path.exists():
         return path

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a stop and a limit of 0 leave whole: answers on their way, and the files of others."""
+"""A stop and a limit of 0 do not damage answers in progress or other programs' files."""
 import json
 import os
 import pathlib

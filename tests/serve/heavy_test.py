@@ -122,7 +122,7 @@ class Depth(HeavyCase):
 
 
 class Breadth(HeavyCase):
-    """Twice the bytes take twice the time, or are refused."""
+    """Twice as many bytes take twice as long, or are refused."""
 
     def test_lists_of_objects(self):
         # each path's skipped lists are used by the next one
@@ -417,7 +417,7 @@ class Logs(unittest.TestCase):
                     for api, body in bodies:
                         status, answer = server.json("POST", api, body)
                         self.assertIn(status, (400, 404), (api, body, answer))
-                    # A tool of an unknown type without a schema is left out, with a line.
+                    # A tool of an unknown type without a schema is omitted, with a line in the log.
                     if path == MODEL:
                         status, answer = server.json("POST", COUNT, {
                             "messages": [QUESTION], "tools": [{"type": SECRET, "name": "f"}]})

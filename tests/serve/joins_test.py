@@ -117,7 +117,7 @@ class Joins(unittest.TestCase):
             server.process.kill()
 
     def test_a_host_with_other_bits_stays_out_of_a_pipeline(self):
-        """Answers would go on with other tokens."""
+        """Otherwise, answers would continue with other tokens."""
         self.worker()
         server = serving.Server(256, "--expect-workers", "1", "--listen", self.address,
                                 "--key-file", str(self.key), "--elastic", "--transport", "tcp",

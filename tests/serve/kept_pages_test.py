@@ -78,7 +78,7 @@ class KeptPages(unittest.TestCase):
                 pages = self.pages()
                 whole = tokens // PAGE
                 self.assertEqual(len(pages), 2 * whole)
-                # In the order of their writing, each page has a part of each rank.
+                # In the order of writing, each page has one part per rank.
                 pages.sort(key=lambda page: page.stat().st_mtime_ns)
                 for page in pages[whole:]:
                     page.unlink()

@@ -240,7 +240,7 @@ TEST_F(Limits, TokensAMinuteAreSettled) {
         EXPECT_FALSE(refused.ticket);
         EXPECT_EQ(refused.retry_after_ms, 10'000);
         EXPECT_EQ(limiter_.running("a"), 1);  // the refused request holds nothing
-        first.ticket->Settle(1'000);          // it used fewer: 5,000 are left
+        first.ticket->Settle(1'000);          // it used fewer than reserved: 5,000 remain
     }
     EXPECT_EQ(limiter_.running("a"), 0);
     EXPECT_TRUE(Run(key, 5'000).ticket);
@@ -353,7 +353,7 @@ TEST(RateTable, ProcessesShareTheRatesOfAKey) {
         EXPECT_EQ(status, 0);
     }
     Limiter front(*table);
-    // A process that only passes a request on takes a slot for it, and charges nothing.
+    // A process that only forwards a request counts it as running, but charges nothing.
     for (int i = 0; i < 5; ++i) EXPECT_TRUE(front.Enter(key).ticket.has_value());
     EXPECT_TRUE(spend());
     EXPECT_FALSE(front.Enter(key).ticket.has_value());

@@ -636,8 +636,8 @@ TEST_F(HttpLimit, AStreamFarAheadOfItsReaderArrivesWhole) {
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
 }
 
-// A reader that comes back after many short chunks gets them in a time that grows with their number
-// only; other clients of its loop would wait meanwhile.
+// A reader that resumes after many short chunks gets them in time linear in their number, because
+// other clients of the same loop wait meanwhile.
 TEST_F(HttpLimit, ManyShortChunksAreSentInLinearTime) {
     Start();
     RawClient client = Connect(4096);
@@ -677,7 +677,8 @@ TEST_F(HttpLimit, ClientsOfBothVersionsThatLeaveAreNoticed) {
                 } else {
                     how == std::string("close") ? client.Close() : client.Reset();
                 }
-                // Without an answer, a client of HTTP/1.0 cannot be told from one that left.
+                // Without an answer, a waiting client of HTTP/1.0 cannot be distinguished from one
+                // that has disconnected.
                 const bool stays = half && (streams || version == std::string("1.1"));
                 EXPECT_TRUE(stays || Until([&] { return exchange->gone(); }));
                 if (!stays) continue;

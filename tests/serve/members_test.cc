@@ -1,5 +1,5 @@
 // Members of other servers' requests, in every API that generates tokens: read, refused if their
-// value asks for another answer, or named in the log.
+// value would change the answer, or named in the log.
 #include "serve/api/members.h"
 
 #include <gtest/gtest.h>
@@ -101,7 +101,7 @@ class Members : public testing::Test {
         return plan.left.left_out;
     }
 
-    // Expects prompts, and that nothing is left out but a summary.
+    // Expects these prompts, and that nothing except a summary is omitted.
     struct AskedRow {
         const char *asked, *shown;
     };
@@ -482,7 +482,7 @@ TEST_F(Members, TheTemplateGetsItsVariables) {
 }
 
 // vLLM's rule (ChatCompletionRequest.build_chat_params): unless the variables say otherwise, an
-// effort turns the reasoning on, and "none" turns it off. The switches of other servers come first.
+// effort turns the reasoning on, and "none" turns it off. Other servers' switches take precedence.
 TEST_F(Members, EffortsAndSwitchesOfTheReasoning) {
     const AskedRow cases[] = {
         {R"({"reasoning_effort": "none"})", "a[False]"},
@@ -569,7 +569,7 @@ TEST_F(Members, ASecondEffortIsNamed) {
     }
 }
 
-// A switch of the request comes before a server's variable, whichever name the template reads.
+// A request's switch takes precedence over a server's variable, whichever name the template reads.
 TEST_F(Members, SwitchesComeBeforeTheServersVariables) {
     Use("{% for m in messages %}{{ m.content }}{% endfor %}{{ 'on' if thinking else 'off' }}");
     for (const bool server : {false, true}) {

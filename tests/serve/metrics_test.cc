@@ -1,4 +1,4 @@
-// /metrics: gauges of ranks that are gone, and histograms of many values.
+// /metrics: gauges of ranks that were lost, and histograms of many values.
 #include "serve/metrics.h"
 
 #include <gtest/gtest.h>

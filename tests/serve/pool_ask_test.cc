@@ -35,7 +35,7 @@ TEST(PoolAskTest, ReadsModelAndStream) {
 TEST(PoolAskTest, ReadsOllamasFields) {
     PoolRequest ask = Asked("/api/chat", R"({"name": "b:latest", "messages": [{}]})");
     EXPECT_EQ(ask.model, "b:latest");
-    EXPECT_EQ(ask.form, StreamForm::kLines);  // a stream unless it says otherwise
+    EXPECT_EQ(ask.form, StreamForm::kLines);  // a stream unless the request says otherwise
     EXPECT_EQ(ask.keep_ms, std::nullopt);
     ask = Asked("/api/generate", R"({"model": "b", "keep_alive": 0})");
     EXPECT_TRUE(ask.unloads);

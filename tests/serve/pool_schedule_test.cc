@@ -1,4 +1,4 @@
-// Which models a server of several loads and unloads, and when requests run.
+// The models that a server of several models loads and unloads, and the times when requests run.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -112,7 +112,7 @@ TEST(PoolScheduleTest, ABusyModelDrainsForAWaitingOne) {
     pool.schedule.Arrive(2, 1, 0);
     pool.now_ms = 99;
     pool.schedule.Arrive(3, 0, 99);
-    EXPECT_EQ(pool.Next(), (Actions{{Step::kRun, 0, 3}}));  // its requests still go on
+    EXPECT_EQ(pool.Next(), (Actions{{Step::kRun, 0, 3}}));  // its requests still run
     pool.now_ms = 100;
     EXPECT_EQ(pool.Next(), Actions{});
     pool.schedule.Arrive(4, 0, 101);
@@ -327,7 +327,7 @@ TEST(PoolScheduleTest, ADrainEndsWithItsReason) {
     EXPECT_EQ(pool.Next(), (Actions{{Step::kRun, 0, 3}}));
 }
 
-// In every state, a loaded model makes requests wait only while another one waits for its room.
+// In every state, a loaded model makes requests wait only while another model waits for its memory.
 TEST(PoolScheduleTest, ModelsDrainForModelsThatWaitOnly) {
     std::mt19937 random(5);
     int drains = 0;

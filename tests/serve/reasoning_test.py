@@ -55,7 +55,7 @@ class Reasoning(unittest.TestCase):
         return cls.server.json("POST", "/tokenize", {"content": text})[1]["tokens"]
 
     def ask(self, path="/v1/chat/completions", bias=True, **more):
-        """The model begins to reason where it may, and then says "yes" without end."""
+        """The model begins to reason if it may, and then repeats "yes" endlessly."""
         biased = {"logit_bias": {self.think: 60, self.yes: 100}} if bias else {}
         body = {"messages": ASKED, "max_tokens": 60, "temperature": 0, **biased, **more}
         status, answer = self.server.json("POST", path, body)

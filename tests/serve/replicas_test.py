@@ -28,8 +28,8 @@ def free_port():
 
 
 class Client(threading.Thread):
-    """Sends requests in turn, streamed and complete, until it is told to stop. `outcomes` counts
-    how each ended; `begun` is set while a stream has begun and not ended."""
+    """Sends requests in turn, streamed and complete, until it is stopped. `outcomes` counts how
+    each ended; `begun` is set while a stream has begun and not ended."""
 
     def __init__(self, case, number):
         super().__init__(daemon=True)

@@ -60,8 +60,8 @@ class Rerankers : public testing::TestWithParam<std::pair<std::string, std::stri
 INSTANTIATE_TEST_SUITE_P(Cases, Rerankers, testing::ValuesIn(Cases()),
                          [](const auto& each) { return each.param.second; });
 
-// Tolerance: that of the backend's golden test for float32 rows, 2.2e-5 of the length of a state.
-// A head's matrix has rows of length sqrt(3), and states have a length of about 7.
+// The tolerance equals that of the backend's golden test for float32 rows: 2.2e-5 of the length of
+// a state. A head's matrix has rows of length sqrt(3), and states have a length of about 7.
 TEST_P(Rerankers, GiveTheScoresOfCrossEncoders) {
     const auto source = model_files::OpenModel(dir_.path()).value();
     const auto head = model_files::ReadEmbeddingHead(*source);

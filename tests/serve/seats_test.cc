@@ -1,5 +1,5 @@
-// Which connections stay if there are too many: requests with a key, and callers without one in
-// equal parts by network.
+// If there are too many connections, those of requests with a key stay; places for callers without
+// one are divided equally among networks.
 #include "serve/http/seats.h"
 
 #include <fmt/format.h>
@@ -93,7 +93,7 @@ TEST(Seats, RequestsWithAKeyStayAndKeylessCallersAreRead) {
     for (Connection* one : busy) EXPECT_TRUE(table.Has(one));
     EXPECT_EQ(table.open.size(), 100 + Seats::kSpare);
     EXPECT_TRUE(table.Has(table.Join("probe")));
-    // Of those between two requests, the oldest goes for one with a request.
+    // Of the connections between two requests, the oldest is closed for one with a request.
     for (Connection* one : busy) table.Move(one, Seat::kIdle);
     Connection* const late = table.Join("late");
     table.Move(late, Seat::kBusy);
@@ -175,7 +175,7 @@ TEST_F(HttpSeats, WithoutKeysPostsStay) {
     EXPECT_EQ(asked.Answer().body, "whole");
 }
 
-// Without descriptors, the oldest silent caller gives its own.
+// If no descriptor is free, the connection of the oldest silent caller is closed.
 TEST_F(HttpSeats, CallersAreServedWithoutFreeDescriptors) {
     Start({.limits = {.max_connections = 8192, .max_strangers = 8192}});
     rlimit before{};

@@ -403,7 +403,7 @@ TEST_F(Tenants, RequestsThatDidNotRunAreNotCharged) {
     });
 }
 
-// A client that has its answer may ask again at once: the key's place is free by then.
+// A client that has its answer may ask again at once: the key's slot is free by then.
 TEST_F(Tenants, APlaceIsFreeWhenTheClientHasItsAnswer) {
     std::ofstream(dir_ / "keys") << KeyLine("alice", "key-a", {.concurrent = 1}) << "\n";
     MakeApi(true, false);

@@ -126,7 +126,7 @@ TEST_F(Turns, ReasoningJoinsItsCall) {
     // Between two calls as well.
     EXPECT_EQ(Responses((begin + call + ", " + thought + call + result + "]").c_str()),
               "<user>q<assistant>Let me look.(t\nt)[f {}][f {}]<tool>r");
-    // Reasoning without an answer is not that of the next turn.
+    // A reasoning without an answer does not become part of the next turn.
     EXPECT_EQ(Responses((begin + R"(, {"role": "user", "content": "a"},
                   {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}])")
                             .c_str()),
