@@ -1,4 +1,4 @@
-// A job of the engine: requests come over time, and their answers must be those of one process.
+// A job of the engine: requests arrive over time; answers must equal those of one process.
 #pragma once
 
 #include <memory>

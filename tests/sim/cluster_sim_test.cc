@@ -128,7 +128,7 @@ class ClusterSim : public ::testing::Test {
             EXPECT_EQ(RunSeed(make, draw, seed), "");
         }
     }
-    // What a process that runs one seed prints about it.
+    // The part of the output of a process in which it reports its seed's run.
     static std::string EventsOf(test::Process& run) {
         run.Wait(Deadline::In(1000 * kSeconds));
         const std::string& text = run.output();
@@ -152,7 +152,7 @@ TEST_F(ClusterSim, Sums) {
     RunSeeds([](const Plan& plan) { return MakeSums(plan); }, 200, 20'000);
 }
 
-// A job outlasts what its timeout allows, and then goes on by the other cable or once links heal.
+// A job outlasts short faults, and then continues over the other cable or once links heal.
 TEST_F(ClusterSim, Links) {
     RunSeeds([](const Plan& plan) { return MakeSums(plan); }, 400, 20'000, DrawLinks);
 }
@@ -170,7 +170,7 @@ TEST_F(ClusterSim, Answers) {
     RunSeeds([&](const Plan& plan) { return MakeAnswers(plan, model, undisturbed); }, 40, 5'000);
 }
 
-// A seed gives one run, wherever the program's memory lies and whoever takes its core.
+// A seed always gives the same run, at any memory addresses and with any load on its core.
 TEST_F(ClusterSim, Repeats) {
     const PinnedThread together({AllowedCores().data(), 1});
     for (const char* name : {"Links", "Sums", "Answers"}) {
@@ -187,7 +187,7 @@ TEST_F(ClusterSim, Repeats) {
     }
 }
 
-// What was saved stays, and the next job goes on from there.
+// Checkpoints stay, and the next job continues from them.
 TEST_F(ClusterSim, Training) {
     const std::string model = WriteModel();
     const std::map<int64_t, double> undisturbed = UndisturbedLosses(model);

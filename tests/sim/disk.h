@@ -13,7 +13,7 @@ struct Disk {
     std::string folder;      // "": there is no disk
     bool full = false;       // no more bytes
     int broken_percent = 0;  // calls that write fail with EIO
-    int64_t slow_ns = 0;     // most that a call that writes takes
+    int64_t slow_ns = 0;     // longest time of a call that writes
     // The names to which files were renamed, in order.
     std::vector<std::string> renamed{};
 

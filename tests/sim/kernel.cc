@@ -26,7 +26,7 @@ constexpr int64_t kClockNs = 30;           // to read a clock
 constexpr int kMostClockReads = 16;
 constexpr int64_t kComputedNs = 2 * kMs;
 constexpr int64_t kLockNapNs = 5 * kUs;
-constexpr int64_t kFirstCallNs = 1'000 * kMs;  // until a connection is asked for again
+constexpr int64_t kFirstCallNs = 1'000 * kMs;  // until a connect packet is sent again
 
 int Fails(int error) {
     errno = error;
@@ -48,7 +48,7 @@ struct Kernel::Action final : test::SimTarget {
 Kernel::Kernel(uint64_t seed) : random_(seed) {
     WEFT_CHECK(g_kernel == nullptr);
     g_kernel = this;
-    virtual_clock_ns = nullptr;  // clock_gettime in libc.cc says the time, which passes meanwhile
+    virtual_clock_ns = nullptr;  // clock_gettime in libc.cc tells the time, which passes
 }
 
 Kernel::~Kernel() {
@@ -127,7 +127,7 @@ Process* Kernel::Find(int pid) const {
     return nullptr;
 }
 
-// status: as of waitpid(2). silent: its host is gone, too, so that no packet says so.
+// status: as of waitpid(2). silent: its host ends, too, so no packet reports it.
 void Kernel::Finish(Process& process, int status, bool silent) {
     if (process.ended) return;
     Note(fmt::format("{} ends with status {:#x}", process.name, status));
@@ -410,7 +410,7 @@ void Kernel::Reset(Stream& stream) {
     Note(fmt::format("reset arrives at {}:{} from port {}", stream.host, stream.local.port,
                      stream.remote.port));
     stream.error = stream.state == Stream::State::kConnecting ? ECONNREFUSED : ECONNRESET;
-    stream.state = Stream::State::kFailed;  // (what came before can still be read)
+    stream.state = Stream::State::kFailed;  // (data received before can still be read)
     Changed(stream);
 }
 
@@ -519,7 +519,7 @@ void Kernel::Called(const Route& route, const std::shared_ptr<Stream>& caller) {
     server->sent = caller->coming = network_.MakeFlow(route.Back());
     listener->waiting.push_back(server);
     Changed(*listener);
-    // (What the server sends comes after its answer.)
+    // (Data that the server sends arrives after its answer.)
     network_.Send(server->sent, 0,
                   [this, weak, answered = std::weak_ptr(server)] { Answered(weak, answered); });
 }
@@ -561,7 +561,7 @@ ssize_t Kernel::Send(int fd, const iovec* parts, size_t count) {
     const size_t room = kSocketBytes - std::min(kSocketBytes, stream->unread_by_peer);
     if (room == 0 || (bytes.size() <= kWholeBytes && room < bytes.size())) return Fails(EAGAIN);
     if (bytes.size() > room) bytes.resize(room);
-    // (Linux takes a short message whole, or not at all.)
+    // (Linux accepts a short message completely, or not at all.)
     if (bytes.size() > kWholeBytes && random_.OneIn(16)) {
         bytes.resize(1 + random_.Below(bytes.size()));
     }
@@ -622,7 +622,7 @@ ssize_t Kernel::Receive(int fd, const iovec* parts, size_t count, int flags) {
     return static_cast<ssize_t>(got);
 }
 
-// A probe now and then finds a peer that is gone.
+// A periodic probe detects a peer that has ended.
 void Kernel::KeepAlive(const std::shared_ptr<Stream>& stream) {
     At(now() + kKeepAliveNs, [this, weak = std::weak_ptr(stream)] {
         const std::shared_ptr<Stream> found = weak.lock();

@@ -5,7 +5,7 @@
 //
 // All choices (delays, order of threads, short reads and writes) come from one seed, so a run can
 // be repeated. A run happens in a forked process of its own (forked.h): a killed process's threads
-// are abandoned where they stand, with what they hold.
+// are abandoned at their current instruction, with everything that they hold.
 //
 // Files are real ones; those of the Disk may fail. Not simulated: signal handlers, names (addresses
 // are numeric), IPv6, UDP.
@@ -75,7 +75,7 @@ struct Stream final : File {
     size_t in_begin = 0;        // bytes of `in` that were read
     size_t unread_by_peer = 0;  // sent bytes that the peer has not read
     int error = 0;              // SO_ERROR of a failed connection, or ECONNRESET
-    bool end = false;           // the peer's FIN came
+    bool end = false;           // the peer's FIN has arrived
     bool sent_end = false;
     bool resets = false;                     // SO_LINGER of 0
     bool keeps_alive = false;                // SO_KEEPALIVE
@@ -127,7 +127,7 @@ struct Process {
     int status = 0;  // as of waitpid(2)
     int64_t began_ns = 0, ended_ns = 0;
     std::string err;              // what it wrote to standard error
-    std::set<int> undelivered{};  // signals that came before a signalfd
+    std::set<int> undelivered{};  // signals that arrived before a signalfd existed
     std::set<int> disk_fds{};     // real descriptors of files on the Disk
 };
 
@@ -152,7 +152,7 @@ class Kernel {
     Process* Find(int pid) const;
     const std::vector<std::unique_ptr<Process>>& processes() const { return processes_; }
     void Signal(Process& process, int signal);
-    // The host and its processes are gone, without a word to anybody.
+    // The host and its processes end without a packet to any peer.
     void PowerOff(int host);
     void PowerOn(int host) { network_.PowerOn(host); }
     Network& network() { return network_; }
@@ -217,7 +217,7 @@ class Kernel {
     void NoteClosed(int fd) { process().disk_fds.erase(fd); }
     void NoteRenamed(const char* path) { disk_->renamed.emplace_back(path); }
     uint64_t DiskFreeBytes() { return disk_->full && random_.OneIn(2) ? 0 : kDiskFreeBytes; }
-    // A call that needs room (or syncs what has none) begins: its errno, or 0.
+    // The errno (or 0) of a call that needs disk space, or that syncs unwritten data.
     int DiskFault(bool needs_room);
     // The number of bytes that a call writes, at most `size`; 0: it fails with errno.
     size_t DiskRoom(size_t size);

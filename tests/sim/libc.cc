@@ -115,7 +115,7 @@ bool ToV4(const sockaddr* address, sockaddr_in& out) {
     return true;
 }
 
-// ioctl(2), prctl(2) and others are left alone: they say nothing to other processes.
+// ioctl(2), prctl(2) and others are not replaced: they send nothing to other processes.
 
 }  // namespace
 
@@ -259,7 +259,7 @@ int sync_file_range(int fd, off_t offset, off_t size, unsigned flags) {
     return OnDisk(fd) != nullptr ? 0 : REAL(sync_file_range)(fd, offset, size, flags);
 }
 
-// Some file systems cannot reserve room.
+// Some file systems cannot reserve space.
 int fallocate(int fd, int mode, off_t offset, off_t size) {
     Kernel* kernel = OnDisk(fd);
     if (kernel == nullptr) return REAL(fallocate)(fd, mode, offset, size);
@@ -268,7 +268,7 @@ int fallocate(int fd, int mode, off_t offset, off_t size) {
     return error != 0 ? Failed(error) : REAL(fallocate)(fd, mode, offset, size);
 }
 
-// A full disk does not always say so: others may fill it right after.
+// A full disk may still report free space: others may fill it right after.
 int statvfs(const char* path, struct statvfs* info) noexcept {
     const int status = REAL(statvfs)(path, info);
     Kernel* kernel = OnDisk(path);

@@ -77,7 +77,7 @@ void Network::Launch(const std::shared_ptr<Flow>& flow, size_t bytes, bool again
     const bool lost = Loses(flow->route);
     const int boot = flow->boot;
     kernel_.At(flow->last_ns, [this, flow, boot, again, end, lost] {
-        // (What follows a lost packet comes with it.)
+        // (Packets after a lost one arrive together with its repetition.)
         if (flow->boot != boot || boots_[flow->route.from] != boot) return;
         if (end <= flow->arrived || (flow->pause_ns > 0 && !again)) return;
         Arrive(flow, end, lost);

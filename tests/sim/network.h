@@ -30,7 +30,7 @@ struct Route {
 struct Wire {
     bool cut = false;
     int lost_percent = 0;       // packets that do not arrive
-    int64_t delay_ns = 0;       // most that a packet takes beyond the latency
+    int64_t delay_ns = 0;       // largest delay of a packet beyond the latency
     int64_t bytes_per_s = 0;    // 0: unlimited
     int64_t busy_until_ns = 0;  // a slow wire sends one packet after the other
 };
@@ -65,7 +65,7 @@ class Network {
     std::shared_ptr<Flow> MakeFlow(const Route& route);
     // `deliver` is called when the packet arrives, unless the sending host was switched off.
     void Send(const std::shared_ptr<Flow>& flow, size_t bytes, std::function<void()> deliver);
-    // The host has no such connection any more, and says so behind the packets of the flow.
+    // The host no longer has this connection; its reset follows the packets of the flow.
     void SendReset(const std::shared_ptr<Flow>& flow, std::function<void()> deliver);
     // A packet of no connection: if it is lost, nobody sends it again.
     void SendOnce(const Route& route, std::function<void()> deliver);

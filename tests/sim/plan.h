@@ -15,9 +15,9 @@ inline constexpr int64_t kForever = test::SimTask::kNever;
 
 enum class Fault {
     kKillRank,    // the rank's process on `host`
-    kKillWorker,  // the listening worker of `host`, which comes back after length_ns
+    kKillWorker,  // the listening worker of `host`, which restarts after length_ns
     kStopRank,    // SIGSTOP, then SIGCONT after length_ns
-    kPowerOff,    // of `host`; it comes back after length_ns
+    kPowerOff,    // of `host`; it restarts after length_ns
     kAskToEnd,    // SIGTERM to the worker of `host`
     kAskToStop,   // the user interrupts the job
     // For length_ns, packets between `host` and `other`:
@@ -26,7 +26,7 @@ enum class Fault {
     kDelay,  // take up to `amount` ms longer
     kSlow,   // pass with `amount` KB/s
     // For length_ns, calls that write to the disk, which all hosts share:
-    kFillDisk,   // find no room
+    kFillDisk,   // find no free space
     kBreakDisk,  // fail, `amount` percent of them
     kSlowDisk,   // take up to `amount` ms
     kCount,
@@ -72,7 +72,7 @@ struct Plan {
     bool tensor = true;  // a model's job: tensor ranks; false: pipeline stages
     bool feed = false;   // a model's job: ranks get their weights from rank 0
     int steps = 10;
-    int64_t disk_ms = 0;  // most that a call that writes to the disk takes
+    int64_t disk_ms = 0;  // longest time of a call that writes to the disk
     int64_t pace_ns = 0;
     int64_t timeout_ms = 1000;
     std::vector<FaultPlan> faults;
@@ -91,7 +91,7 @@ struct Plan {
         for (const FaultPlan& fault : faults) text += "; " + fault.Text();
         return text;
     }
-    // The job may go on after the loss of a rank.
+    // The job may continue after the loss of a rank.
     bool recovers() const { return rejoin_ms > 0 || elastic; }
     bool Has(Fault fault) const { return std::ranges::count(faults, fault, &FaultPlan::fault) > 0; }
 };
@@ -109,7 +109,7 @@ inline void Amount(test::SimRandom& dice, const Plan& plan, FaultPlan& fault) {
         case Fault::kSlowDisk: fault.amount = dice.Between(1, plan.timeout_ms); break;
         default: break;
     }
-    // A disk that has room again, or works again, while files are written.
+    // A disk that has space again, or works again, while files are written.
     if (fault.OfDisk() && dice.OneIn(2)) fault.length_ns = dice.Between(1, 300) * kMsNs;
     if (!fault.OfLink()) return;
     fault.one_way = dice.OneIn(3);
@@ -182,7 +182,7 @@ inline Plan DrawLinks(uint64_t seed) {
     return plan;
 }
 
-// A job that saves checkpoints. (Ranks of one process would share what asks them to stop.)
+// A job that saves checkpoints. (Ranks of one process would share the flag that asks them to stop.)
 inline Plan DrawTraining(uint64_t seed) {
     test::SimRandom dice(seed * 15'485'863 + 5);
     Plan plan = draw::Cluster(dice, seed);

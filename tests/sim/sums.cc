@@ -58,7 +58,7 @@ class Sums final : public Workload {
             WEFT_ASSIGN(comm, coll::Comm::Make(cluster.fabric(), ranks, {0, window, 0, 4},
                                                cluster.timeout_ms()));
         }
-        // A rank that came back has missed steps: rank 0 says where the job stands.
+        // A rank that has rejoined has missed steps: rank 0 states the job's step.
         WEFT_ASSIGN(const auto stands,
                     cluster.AllGather("done", std::to_string(done), Deadline::In(60'000)));
         done = std::stoll(stands[0]);

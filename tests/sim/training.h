@@ -1,5 +1,5 @@
-// A job that trains a tiny model and saves checkpoints: its losses must be those of one process,
-// and what it saved must stay readable, also while disks are slow, full or broken.
+// A job that trains a tiny model and saves checkpoints: its losses must equal those of one process,
+// and its checkpoints must stay readable, also while disks are slow, full or broken.
 #pragma once
 
 #include <map>

@@ -12,11 +12,11 @@ namespace {
 
 constexpr size_t kWindowBytes = 64 << 10;
 constexpr uint16_t kPort = 7000;
-// No plan goes on longer without a step: all attempts of recovery, one after the other.
+// Longest time of any plan without a step: all attempts of recovery, one after the other.
 constexpr int64_t kLongestNs = 3'600'000 * kMs;
 
-// Beyond the timeout: until all ranks know (cluster.h), and the watchdog. Shorter than the longest
-// timeout of a plan, so that a rank that waits for twice its timeout is late.
+// Time beyond the timeout: until all ranks know of a loss (cluster.h), plus the watchdog's. Shorter
+// than the longest timeout of a plan, so that a rank that waits for twice its timeout is late.
 constexpr int64_t kGraceMs = 1000 + 700;
 
 // Longest period of heartbeats, which is otherwise a tenth of the timeout (Control::BeatNs).
@@ -105,7 +105,7 @@ int World::Worker(int host) {
     return (*listener)->Run().ok() ? 0 : 9;
 }
 
-// Up to 0.3 ms after the first job, so that each worker may hear the jobs in another order.
+// Up to 0.3 ms after the first job, so that each worker may receive the jobs in another order.
 void World::StartRivals() {
     rival_outcomes_.resize(static_cast<size_t>(plan_.rivals));
     for (size_t i = 0; i < rival_outcomes_.size(); ++i) {
@@ -361,9 +361,9 @@ bool World::MustRecover() const {
     });
 }
 
-// Whether all packets came soon enough that no wait may expire. A rank waits longest for a peer
-// that itself gets the data before one packet's time later, and whose own data take as long: for
-// two packets. Rank 0 hears of the peer's progress up to a heartbeat later.
+// Whether all packets came soon enough that no wait may expire. A rank waits longest, for two
+// packets' times, for a peer that receives the previous data one packet's time late and whose own
+// data take as long. Rank 0 learns of the peer's progress up to a heartbeat later.
 bool World::IsPrompt(const Outcome& outcome) const {
     return 2 * outcome.longest_packet_ns + BeatNs() < plan_.timeout_ms * kMs;
 }
@@ -401,8 +401,8 @@ bool World::IsBrief(const FaultPlan& fault) const {
     return fault.length_ns < plan_.rejoin_ms * kMs / 2;
 }
 
-// Whether another cable can carry what this one did. (A worker that dials rank 0 knows one address
-// of it.)
+// Whether another cable can carry the data of this one. (A worker that dials rank 0 knows only one
+// address of it.)
 bool World::OtherCableServes(const FaultPlan& fault) const {
     if (plan_.cables == 1 || fault.cable < 0) return false;
     const auto cuts_other = [&](const Hit& hit) {
@@ -502,11 +502,11 @@ std::string World::CheckError(ErrorCode code, const std::string& error) const {
     }
     const auto says = [&](const char* text) { return error.find(text) != std::string::npos; };
     if (plan_.Has(Fault::kAskToStop) && says("stopped by the user")) return "";
-    // A rank 0 that was stopped itself says so.
+    // The error of a rank 0 that was stopped itself says so.
     if (plan_.Has(Fault::kStopRank) && says("after this process had not run for")) return "";
-    // The rank of a worker that was asked to end says so.
+    // The error of a rank whose worker was asked to end says so.
     if (plan_.Has(Fault::kAskToEnd) && says("asked to end (SIGTERM)")) return "";
-    // (Rank 0 does not know workers that never came.)
+    // (Rank 0 does not know workers that never connected.)
     if (error.find("workers connected within") != std::string::npos) return "";
     return "the error names nobody at fault: " + error;
 }
