@@ -73,12 +73,12 @@ HOSTILE = [
     "${A}",
      "$((1))"]
 BYTES = b"\xff\xfe no UTF-8"
-# Commands that `weft submit` takes for complete.
+# Commands that `weft submit` accepts as complete.
 TRAIN = ("train", "m", "--data", "d", "--output-dir", "o")
 HOSTILE_COMMAND = (*TRAIN, *(f"--sample={word}" for word in HOSTILE))
-# What a server in a pod listens by.
+# The listening flags of a server in a pod.
 SERVE = ("--host", "0.0.0.0", "--api-key-file", "/models/keys")
-# Words that YAML 1.1 takes for something else than a string.
+# Words that YAML 1.1 reads as other types than strings.
 NO_STRINGS = ("true", "null", "no", "on", "y", "yes", "off", "n", "false", "e1", "nan", "inf")
 
 

@@ -199,7 +199,7 @@ def test_a_submitted_server(pods, yaml, root):
     running.append(pods.run("tune-0-1", worker, {**group, "LWS_WORKER_INDEX": "1"}))
     running[0].comes_to(pods, probes["readinessProbe"], 200)
     hold_metrics(yaml, running[0].asks(pods, "/metrics", pods.api_key)[1], root)
-    # All pods get the signal. Requests may still be on their way.
+    # All pods receive the signal. Requests may still be in transit.
     watch = Pod.client(pods, "watch", URL + probes["readinessProbe"], URL + probes["livenessProbe"])
     assert watch.stdout.readline() == "200\n"
     for pod in running:

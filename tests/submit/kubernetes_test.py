@@ -433,7 +433,7 @@ class Deploy(KubernetesTest):
         for selector in (monitor["spec"]["selector"]["matchLabels"], replicas["spec"]["selector"]):
             self.assertEqual(selector, leader[0])
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-        # (/metrics asks for a key.)
+        # (/metrics requires a key.)
         self.assertEqual(set(endpoint["authorization"]["credentials"]), {"name", "key"})
         (container,) = leader[1]["containers"]
         ports = {each["name"]: each["containerPort"] for each in container["ports"]}

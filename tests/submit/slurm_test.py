@@ -64,7 +64,7 @@ class Slurm(hosts.Hosts):
             (self.folder / name).mkdir(mode=0o755)
         text = CONFIG.format(self.folder)
         for i in range(NODES):
-            # Unlike nodes: a job must not ask all of them for the first one's cores.
+            # Unlike nodes: a job must not request the first one's number of cores on all of them.
             cores = 2 if i == 0 else 1
             text += f"NodeName=n{i} NodeAddr={self.address(i)} CPUs={cores} State=UNKNOWN\n"
         (self.folder / "slurm.conf").write_text(text + PARTITIONS)
@@ -164,7 +164,7 @@ def test_notice_and_requeue(slurm, weft, root):
     job.ends("CANCELLED")
 
 
-# What rank 0 answers, asked on its node.
+# Rank 0's answer to a request sent on its node.
 ASK = """
 import json, sys, urllib.request
 request = urllib.request.Request("http://127.0.0.1:18080/v1/chat/completions", json.dumps(

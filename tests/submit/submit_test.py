@@ -44,7 +44,7 @@ class Slurm(SubmitTest):
         # All cores of each node, not as many as the first one has.
         self.assertFalse(any("cpus-per-task" in word for word in words[:words.index("weft")]))
         self.assertEqual((self.folder / "mode").read_text(), "600\n")
-        self.assertEqual(list(self.folder.glob(".weft*")), [])  # the key is gone
+        self.assertEqual(list(self.folder.glob(".weft*")), [])  # the key was removed
         self.assertFalse((self.folder / "x").exists())
 
     def test_a_job_without_a_note_is_not_submitted(self):
@@ -351,7 +351,7 @@ class Ssh(SubmitTest):
         self.submit("run", "x")
         self.weft("job", "cancel", "tune", "--forget")
         self.assertIn("is here already", self.submit("run", "x", hosts="a,b", status=1))
-        # As another rank, too; what the earlier job left there stays.
+        # Also for another rank; files of the earlier job there are kept.
         self.assertIn("rank 0 was ended on b", self.submit("run", "sleep", hosts="b,a", status=1))
         self.assertEqual(self.running(), [])
         self.assertFalse(self.job("b", 0).parent.exists())
@@ -421,7 +421,7 @@ class Ssh(SubmitTest):
         self.submit("run", "x", hosts="a,b")  # the name is free again
 
     def test_a_pid_of_another_process(self):
-        """After a boot, the file names a process that is not the rank's."""
+        """After a reboot, the file's number belongs to a process that is not the rank."""
         self.submit("run", "sleep")
         self.status("a: running\nme@b: running\n")
         for pid in self.running():

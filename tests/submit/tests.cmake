@@ -1,5 +1,5 @@
-# Files for Slurm, ssh, Kubernetes and Ray, and what their clients are asked; a real Slurm of three
-# nodes where that is installed; the pods of deploy/kubernetes as processes.
+# Files for Slurm, ssh, Kubernetes and Ray, and the commands of their clients; a real Slurm of three
+# nodes if it is installed; the pods of deploy/kubernetes as processes.
 find_program(PYTHON3 python3 REQUIRED)
 foreach(test submit odd kubernetes slurm deploy)
   add_test(NAME submit.${test} COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/${test}_test.py
