@@ -17,8 +17,8 @@ inline bool HasSeparateHead(const std::string& name) {
     return name == kEagle || name == kDflash;
 }
 
-// sure: the layers add so little that each token follows from the one before it, which the head
-// knows. Otherwise its drafts are random.
+// sure: the layers add so little that each token depends only on the one before it, and the head
+// computes the same function. Otherwise its drafts are random.
 inline TinyFile HeadFile(const std::string& name, bool sure) {
     const bool apart = HasSeparateHead(name);
     TinyFile file{.hyper = OddHyper(apart ? "llama" : name)};
@@ -79,7 +79,7 @@ inline void WriteEagleHead(const std::string& folder, const std::string& model, 
         tensors[name] = {"F32", std::move(shape), BytesOfValues(values)};
     };
     const auto constant = [](float value) { return [=](int64_t, int64_t) { return value; }; };
-    // Values take the state back, to which the layer adds.
+    // Values subtract the state, to which the layer adds.
     const auto diagonal = [](int64_t row, int64_t col) {
         return row == col ? 1.0f : col == row + kHidden ? -1.0f : 0.0f;
     };

@@ -34,7 +34,7 @@ class FakeHub {
         for (const auto& entry : values) list.push_back(entry.second);
         return list;
     }
-    // The first error goes to all ranks.
+    // All ranks receive the first error.
     Error Fail(Error error) {
         const std::lock_guard lock(mutex_);
         if (!failed_) failure_ = std::move(error);

@@ -44,7 +44,7 @@ struct FamilyModel {
     std::unique_ptr<model_files::ModelSource> source;
     model::Hyper hyper;
     std::vector<int32_t> tokens;
-    std::vector<float> logits;  // transformers', of each token
+    std::vector<float> logits;  // transformers' results for each token
 };
 
 // Writes the model of a case into `folder`, which does not exist yet, and opens it.

@@ -59,7 +59,7 @@ inline std::vector<pid_t> AllProcesses() {
     return pids;
 }
 
-// Processes whose parent is `pid`, in order of their start; zombies too, if asked.
+// Processes whose parent is `pid`, in order of their start; includes zombies if requested.
 inline std::vector<pid_t> ChildrenOf(pid_t pid, bool zombies = false) {
     std::vector<std::pair<unsigned long long, pid_t>> found;
     for (const pid_t child : AllProcesses()) {

@@ -67,7 +67,7 @@ class SharedCount {
     std::atomic<int64_t>* count_;
 };
 
-// One process per rank. Rank r exits with the status of `body`, and its text comes back.
+// One process per rank. Rank r exits with the status of `body`; its text is returned.
 class RankProcesses {
   public:
     using Body = std::function<std::string(net::Fabric&)>;

@@ -115,7 +115,7 @@ class RawClient {
         return true;
     }
 
-    // Reads more bytes into came(); false: end of the connection, or deadline.
+    // Reads further bytes into came(); false: end of the connection, or deadline.
     bool ReadSome(const Deadline& deadline) {
         pollfd entry{fd_, POLLIN, 0};
         if (::poll(&entry, 1, static_cast<int>(deadline.left_ms())) <= 0) return false;

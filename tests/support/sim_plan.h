@@ -25,7 +25,7 @@ enum class SimFault {
     kReorder,    // arrives after later ones
     kTruncate,   // loses its end
     kCorrupt,    // has changed bytes
-    kCut,        // a pair's connection breaks; both ranks live on
+    kCut,        // a pair's connection breaks; both ranks stay alive
     kPartition,  // no byte passes between two sides
     kCrash,      // a process dies
     kPowerOff,   // a host dies without closing connections
@@ -95,14 +95,14 @@ struct SimPlan {
     bool one_host = false;  // the parent reports a dead process; otherwise only its silence does
     int64_t timeout_ms = 1000;
     size_t window_bytes = 16384;
-    int64_t latency_ns = 0;  // of a link, one way
+    int64_t latency_ns = 0;  // of one direction of a link
     int64_t jitter_ns = 0;
     int64_t compute_ns = 0;     // maximum between two operations
     std::array<int, 8> host{};  // by rank; ranks of one host have shm links
     std::vector<SimOp> program;
 
     SimFault fault = SimFault::kNone;
-    bool by_count = false;  // a rank's end comes at one of its puts instead of at a time
+    bool by_count = false;  // a rank ends at one of its puts instead of at a time
     int a = 0;              // the rank; for link faults the sender
     int b = 1;              // the link's receiver
     uint32_t side = 0;      // one side of a partition, one bit per rank

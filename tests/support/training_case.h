@@ -36,7 +36,7 @@ struct TrainingCase {
     bool noise = false;
     int cp = 1;
     program::Target target{};
-    int64_t head_dim = 0;  // 0: that of the tiny model
+    int64_t head_dim = 0;  // 0: the tiny model's
 
     std::string Name() const {
         return fmt::format("{}{}{} {} {} zero {}/{} tp {} pp {} {}", architecture,

@@ -1,6 +1,6 @@
-// Waits of tests for an event that nobody signals: the only place of the tests that looks again and
-// again (tests/tidy/tidy.py). An event that comes through a descriptor, a condition variable or the
-// end of a process is waited for there.
+// Waits of tests for an event that nobody signals: the only place in the tests that polls
+// (tests/tidy/tidy.py). Tests wait for events of a descriptor, a condition variable or a process
+// with these objects' own functions.
 //
 //   Until(ready)           ready() holds
 //   Prints(weft, text)     a support::Weft has printed `text` on standard output
@@ -13,11 +13,11 @@
 //   OthersSleep()          all threads of this process but the caller do
 //   Readable(fd)           data, or the end of the connection, can be read
 //
-// Each takes a deadline, which only ends a hang, and looks once more after it. Where time itself is
-// under test:
+// Each accepts a deadline, which only ends a hang, and checks once more after it. If time itself is
+// tested:
 //
 //   Outlast(timeout_ms)    the time-out of a live process or thread passes, while nothing happens
-//   Pace(period_us)        a client, peer or machine that has a speed of its own
+//   Pace(period_us)        a client, peer or machine with its own speed
 #pragma once
 
 #include <poll.h>
