@@ -18,7 +18,7 @@ MODEL = str(FOLDER / "model.gguf")
 LAYOUTS = (["--local", "2", "--tp", "2", "-t", "1"], ["--local", "2", "--pp", "2", "-t", "1"])
 
 
-# Of all questions, and of each kind: percent.
+# Least percentage of correct answers: of all questions, and of each kind.
 LEAST, LEAST_OF_A_KIND = 98, 93
 
 
@@ -64,7 +64,7 @@ class Data(unittest.TestCase):
         self.assertEqual((self.path / "held-out.jsonl").read_bytes(),
                          (FOLDER / "held-out.jsonl").read_bytes())
 
-    # Looked at from outside: the numbers and the words of a question, whatever is asked about them.
+    # Compares only the numbers and words of a question, whatever it asks about them.
     def test_what_is_held_out_is_not_in_the_training_data(self):
         def thing(record):
             words = re.findall(r"[0-9]+|\b[A-Z]{3,}\b", record["question"])

@@ -97,7 +97,7 @@ strike() {
     ended "$1" "$begin" $status "${4:-rank 1 \(host .*(was lost|data link broke)}"
 }
 
-# refused NAME PATTERN COMMAND...: a job that can't begin says why.
+# refused NAME PATTERN COMMAND...: a job that cannot begin prints the reason.
 refused() {
     local name=$1 pattern=$2 begin status=0
     shift 2
@@ -138,8 +138,8 @@ strikes() {
         'host_address b add; host_routes'
 }
 
-# remove_device a|b: as if its card were pulled out. Soft-RoCE lets a device go only once nobody
-# holds an object of it any more: that it goes is the proof that all were released.
+# remove_device a|b: as if its card were pulled out. Soft-RoCE removes a device only once nobody
+# holds one of its objects: the removal proves that all were released.
 remove_device() {
     rm -f removed
     ( rdma link delete "rxe_$1" && touch removed ) &
@@ -160,7 +160,7 @@ removals() {
         'RDMA device rxe_a of host guest is gone'
 }
 
-# What is wrong before a verbs job begins.
+# Faults that keep a verbs job from beginning.
 refusals() {
     refused "too little memory may be locked" "memlock" as_user 64 4
     chmod 600 /dev/infiniband/*

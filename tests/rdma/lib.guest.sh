@@ -2,11 +2,11 @@
 
 # two_hosts: makes two "hosts", a (10.77.0.1, veth_a, rxe_a) and b (10.77.0.2, veth_b, rxe_b).
 #
-# Both live in one network namespace, since Soft-RoCE of kernel 6.1 takes packets only in the first
-# one. Rules of routing send what goes to either address out at the other's end of the cable, as
-# between two machines: nothing passes the loopback device, and what is done to the cable (down,
-# netem) is felt by RDMA and TCP alike. A program is "on a" when it uses a's address and device
-# (and core: on_a, on_b).
+# Both live in one network namespace, since Soft-RoCE of kernel 6.1 accepts packets only in the
+# first namespace. Routing rules send packets for either address out at the other end of the cable,
+# as between two machines: nothing passes the loopback device, and changes of the cable (down,
+# netem) affect RDMA and TCP alike. A program is "on a" when it uses a's address and device (and
+# core: on_a, on_b).
 two_hosts() {
     ip link add veth_a mtu "${MTU:-4200}" type veth peer name veth_b mtu "${MTU:-4200}"
     local side other
@@ -19,14 +19,14 @@ two_hosts() {
     echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter
     host_address a add
     host_address b add
-    # What this machine sends is looked up here first; what comes in at a cable is then local.
+    # Packets from this machine match these rules first; packets from a cable are then local.
     ip rule add pref 10 lookup local
     ip rule del pref 0 lookup local
     ip rule add pref 4 from 10.77.0.1 to 10.77.0.1 lookup local
     ip rule add pref 4 from 10.77.0.2 to 10.77.0.2 lookup local
     ip rule add pref 5 iif lo to 10.77.0.2 lookup 101
     ip rule add pref 5 iif lo to 10.77.0.1 lookup 102
-    # Without the cable they are out of reach, and not found to be local after all.
+    # Without the cable, the addresses are unreachable instead of local.
     ip route add unreachable 10.77.0.2 metric 9999 table 101
     ip route add unreachable 10.77.0.1 metric 9999 table 102
     host_routes
@@ -46,20 +46,20 @@ host_address() {
     esac
 }
 
-# host_routes: again after a cable was down, which takes its routes away.
+# host_routes: to be repeated after a cable was down, which removes its routes.
 host_routes() {
     ip route replace 10.77.0.2 dev veth_a src 10.77.0.1 table 101
     ip route replace 10.77.0.1 dev veth_b src 10.77.0.2 table 102
 }
 
-# partition add|del: the cable is up, but nothing comes through.
+# partition add|del: the cable is up, but drops all packets.
 partition() {
     tc qdisc "$1" dev veth_a root netem loss 100%
     tc qdisc "$1" dev veth_b root netem loss 100%
 }
 
-# measure_slowness: sets $slowness to how many times slower this guest runs now than on an idle
-# machine (1 to 8): both cores count to 10,000, which takes 0.3 s there.
+# measure_slowness: sets $slowness to the ratio (1 to 8) of this guest's present slowness to an idle
+# machine's: both cores count to 10,000, which takes 0.3 s on an idle machine.
 measure_slowness() {
     local begin other count='i=0; while [ $i -lt 10000 ]; do i=$((i + 1)); done'
     begin=$(cut -d' ' -f1 /proc/uptime)

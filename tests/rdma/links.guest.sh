@@ -9,7 +9,7 @@ echo "hosts: after $(cut -d' ' -f1 /proc/uptime) s"
 rdma resource show > before
 echo "ib_write_lat: $(write_lat 64 200 | awk '{print $5}') us for 64 B"
 
-# Where a test limits time, it means a processor that is not emulated.
+# Time limits of tests assume a processor that is not emulated.
 export WEFT_TEST_SLOWNESS=20
 tests='*/verbs*:Verbs*'
 for program in net_tests coll_tests; do

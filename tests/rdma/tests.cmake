@@ -1,6 +1,6 @@
 # Tests in a virtual machine with a real RDMA stack (README.md). Exit status 77: not possible here.
 find_program(PYTHON3 python3 REQUIRED)
-# What runs in it beside weft and its tests.
+# Other programs that run in the guest, beside weft and its tests.
 foreach(program tiny_model connect_rounds)
   add_executable(${program} ${CMAKE_CURRENT_LIST_DIR}/${program}.cc)
   target_link_libraries(${program} PRIVATE weft_engine GTest::gtest)

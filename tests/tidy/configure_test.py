@@ -132,7 +132,7 @@ class Configure(unittest.TestCase):
                  f'-U__GNUC_PATCHLEVEL__ -D__GNUC_PATCHLEVEL__=7 -w "$@"\n', 0o755)
         self.assertEqual(self.build(), 2)
         self.assertEqual((self.root / "build/configured").read_text().splitlines()[-1], "99.8.7")
-        # What somebody has set by hand stays.
+        # A user's own setting is kept.
         cache = self.root / "build/CMakeCache.txt"
         self.assertIn("CMAKE_BUILD_TYPE:STRING=Release", cache.read_text())
 
