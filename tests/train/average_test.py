@@ -122,7 +122,7 @@ class Average(unittest.TestCase):
         self.train(out, "--steps", "2", "--save-every", "2")
         self.train(out, "--steps", str(STEPS), "--resume", "auto", "--average-last", "3")
         self.compare(out, self.last3, 4e-7)
-        # With more updates, the last ones are others.
+        # After further updates, other updates are the last ones.
         out = self.folder / "short"
         self.train(out, "--steps", "2", "--save-every", "2", "--average-last", "1")
         self.train(out, "--steps", str(STEPS), "--resume", "auto", "--average-last", "3")

@@ -63,7 +63,7 @@ class BestStep(unittest.TestCase):
                               "--early-stopping-threshold", "100")
         losses = self.losses(lines)
         self.assertEqual(len(losses), 4)  # only the first loss is lower by so much
-        # But the best weights are those of the lowest loss.
+        # The best weights are nevertheless those of the lowest loss.
         self.assertEqual((lines[-1]["best_step"], lines[-1]["best_eval_loss"]),
                          (losses.index(min(losses)) + 1, min(losses)))
         self.assertGreater(lines[-1]["best_step"], 1)
@@ -86,12 +86,12 @@ class BestStep(unittest.TestCase):
         other, best = self.best_of()
         self.assertEqual((self.out / "model.gguf").read_bytes(),
                          (other / "model.gguf").read_bytes())
-        # Resumed, with nothing left to train: the same result.
+        # Resuming with no update left gives the same result.
         model = (self.out / "model.gguf").read_bytes()
         (self.out / "model.gguf").unlink()
         self.train("--steps", "8", "--keep-best", "--save-every", "1", "--resume", "auto")
         self.assertEqual((self.out / "model.gguf").read_bytes(), model)
-        # With a damaged byte, or without the best checkpoint: the last update.
+        # If the best checkpoint is damaged or missing, the result is that of the last update.
         file = next((self.out / f"checkpoints/step-{best:08}").glob("rank-*.safetensors"))
         data = bytearray(file.read_bytes())
         data[-1000] ^= 1
@@ -145,7 +145,7 @@ class BestStep(unittest.TestCase):
         self.assertGreater(min(losses), best)  # (else the test shows nothing)
         self.assertIn("--loss is another one", said)
         self.assertEqual(lines[-1]["best_eval_loss"], min(losses))
-        # The same loss goes on.
+        # A resumed job with the same loss continues the comparison.
         lines, said = self.train("--steps", "10", "--loss", "ipo", *words, "--resume", "auto")
         self.assertEqual(lines[-1]["best_eval_loss"], min(losses + self.losses(lines)))
         self.assertNotIn("another one", said)

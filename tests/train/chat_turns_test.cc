@@ -335,7 +335,7 @@ std::string MarkedUnder(const std::string& source, const std::string& roles,
 const std::string kAsksMl = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 // Some templates close a message only if another one follows. The last answer still gets its end
-// token, and no header is learned, whichever role came before.
+// token, and no header is learned, whichever role precedes it.
 TEST(OpenTurns, GetTheirEnd) {
     const std::string message = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}";
     const std::string closings[] = {
@@ -478,7 +478,7 @@ TEST(TurnsWithResults, ShareTheTurnOfTheirCalls) {
 }
 
 // A template repeats the function's name or the call's id in the result's header, and drops the
-// thought of a call once an answer follows, so that rendering up to the call tells nothing.
+// thought of a call once an answer follows, so the text up to the call is no prefix of the whole.
 TEST(TurnsWithResults, EndBeforeTheResultsHeader) {
     for (const char* repeated : {"call.function.name", "call.id"}) {
         const std::string source =

@@ -32,7 +32,7 @@ void Put(const std::string& path, const std::string& text) {
 std::vector<std::string> FilesOf(const std::string& folder) {
     std::vector<std::string> paths;
     for (const auto& entry : fs::directory_iterator(folder)) paths.push_back(entry.path());
-    std::ranges::sort(paths);  // manifest.json, rank 0's, rank 1's
+    std::ranges::sort(paths);  // manifest.json, rank 0's file, rank 1's file
     return paths;
 }
 

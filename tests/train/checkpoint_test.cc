@@ -36,7 +36,7 @@ TEST(TensorRegion, RunsAndCoverAreThoseOfEveryElement) {
             std::vector<TensorRegion> without = of_a;
             std::erase(without, a);
             EXPECT_FALSE(Cover(without, array));
-            // Two kinds of cuts together: each covers the other's gaps.
+            // Regions of two different cuts together: each fills the other's gaps.
             without.insert(without.end(), of_b.begin(), of_b.end());
             EXPECT_TRUE(Cover(without, array));
             const std::vector<float> expected = Values(array, 0, a);
@@ -377,7 +377,7 @@ TEST(Checkpoint, IsOfAllBytesOfTheAdapterThatItContinues) {
     EXPECT_NE(identity(), before);
 }
 
-// Earlier builds kept a hash of samples, with which nothing can be compared.
+// Earlier builds stored a hash of samples, which cannot be compared with anything.
 TEST(Checkpoint, OfAnEarlierBuildIsOfAnyModel) {
     const TempDir dir;
     support::WriteTinyGguf(dir / "tiny.gguf", {.hyper = support::OddHyper()});
@@ -398,7 +398,7 @@ TEST(Checkpoint, OfAnEarlierBuildIsOfAnyModel) {
     EXPECT_TRUE(CheckModel(**source, *checkpoint).ok());
 }
 
-// A new field of a job is compared with that of a checkpoint, or is listed here.
+// Each field of a job is compared with the checkpoint's, or is listed here.
 TEST(Settings, EveryFieldIsComparedOrDoesNotMatter) {
     std::set<std::string> other = {
         "kind",

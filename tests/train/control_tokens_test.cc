@@ -1,5 +1,5 @@
-// Control tokens in a record's text: read as tokens if the chat template writes the same ones, else
-// as letters; `weft train data inspect` shows which.
+// Control tokens in a record's text: they are read as tokens if the chat template writes the same
+// ones, else as plain text; `weft train data inspect` shows which.
 #include "train/data/control_tokens.h"
 
 #include "train/data/inspect.h"
@@ -151,13 +151,13 @@ TEST(ControlTokens, OfOtherModelsAreReported) {
                                     "[inst]", "f <|> g", "List<Map<int>>"}) {
         EXPECT_EQ(NotesOf(TextRecordOf(words)), "") << words;
     }
-    // The model's own template may write such a marker as letters.
+    // The model's own template may write such a marker as plain text.
     const auto chat = Must(chat::Chat::Make(
         "{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}", Bytes()));
     EXPECT_EQ(NotesOf(TextRecordOf("[INST] a [/INST] b"), ControlMode::kAuto, &chat), "");
 }
 
-// The model's own control tokens in places where they are letters whatever the flag.
+// The model's own control tokens at places where they are plain text with any value of the flag.
 TEST(ControlTokens, InTextAreReported) {
     const std::string words = "<|im_start|>user\\nhi<|im_end|>";
     for (const std::string& record :

@@ -428,7 +428,7 @@ TEST(DataForms, ConversationsInTables) {
               "a[[{\"role\": \"victim\"}]" + e);
     EXPECT_EQ(marked("t.csv", "prompt,completion\na,[{'role': 'victim'}]\n"),
               "a[[{'role': 'victim'}]" + e);
-    // Without a content, in a file that can hold lists, and of an instruction: texts.
+    // Messages without content, in a file that can hold lists, and of an instruction: texts.
     const std::string ann = R"("[{""name"": ""Ann"", ""role"": ""user""}]")";
     EXPECT_EQ(marked("t.csv", "prompt,completion\na," + ann + "\n"),
               R"(a[[{"name": "Ann", "role": "user"}])" + e);
@@ -462,7 +462,7 @@ TEST(DataForms, Tables) {
               wanted);
     EXPECT_EQ(marked("t.tsv", "prompt\tcompletion\tn\na\tb\t1\nc, d\t\"\"\"e\"\"\nf\"\t2"), wanted);
     EXPECT_EQ(marked("t", "n,prompt,completion\n,a,b\n,\"c, d\",\"\"\"e\"\"\nf\"\n"), wanted);
-    // A quote within a field is a letter, blanks stay, and the last field may be missing.
+    // A quote within a field is a character, blanks are kept, and the last field may be missing.
     EXPECT_EQ(marked("t.csv", "prompt,completion\n5'10\" , b \n"), "5'10\" [ b " + e);
     EXPECT_EQ(marked("t.csv", "text,source\nall\nmore,x\n"), "[all" + e + "[more" + e);
     EXPECT_EQ(marked("t.tsv", "source\ttext\n\tall\n"), "[all" + e);
@@ -591,7 +591,7 @@ TEST(DataForms, NumbersInThePlaceOfTexts) {
                                   user, answer));
     };
     EXPECT_EQ(said("6", "7"), said("\"6\"", "\"7\""));
-    // The form is that of the same record with texts, whatever other columns it has.
+    // The form equals that of the same record with texts, whatever other columns it has.
     for (const char* record :
          {R"({"instruction": "i", "input": "", "output": 5, "text": "i and 5"})",
           R"({"prompt": "p", "completion": 5, "text": "p and 5"})",
@@ -628,7 +628,7 @@ TEST(DataForms, NumbersInThePlaceOfTexts) {
                 << changed << error;
         }
     }
-    // A text of these digits would not be that of the file.
+    // As a text, such a number would not keep the digits of the file.
     const std::string digits = "123456789012345678901234567890";
     EXPECT_NE(Marked(R"({"question": "q", "answer": )" + digits + "}")
                   .find("'answer' is a number of too many digits"),
@@ -956,7 +956,7 @@ TEST(DataForms, SeveralFilesAndFolders) {
               std::string::npos);
 }
 
-// These forms have a header even without records, so a file of 0 bytes is what a download left.
+// These forms have a header even without records, so a file of 0 bytes is an incomplete download.
 TEST(DataForms, EmptyFilesOfFormsWithHeadersAreErrors) {
     for (const std::string name : {"x.parquet", "x.arrow", "x.jsonl.gz", "x.csv.zst", "x.txt.xz",
                                    "x.json.bz2", "X.PARQUET"}) {
@@ -1025,7 +1025,7 @@ TEST(DataForms, FilesOfOtherSplitsAreLeftOut) {
     EXPECT_FALSE(named->Chooses());
 }
 
-// Files that are left out do not count: the training files behind them are read, too.
+// Omitted files do not count toward the limit: the training files after them are read, too.
 TEST(DataForms, AllTrainingFilesOfManyFolders) {
     const TempDir folder;
     std::vector<std::string> wanted;

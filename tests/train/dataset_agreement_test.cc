@@ -22,7 +22,7 @@ DataIdentity Some() {
     return identity;
 }
 
-// Status on each rank. adapters: the folder of each; empty: none.
+// The status on each rank. adapters: each rank's folder; empty: none.
 std::vector<Status> Agree(const std::vector<DataIdentity>& identities,
                           const std::vector<std::string>& adapters = {}) {
     const int size = static_cast<int>(identities.size());

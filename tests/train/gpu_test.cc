@@ -31,7 +31,7 @@ struct GpuCase {
     // Trains adapters on weights of type `file`.
     bool lora = false;
     DType file = DType::kF32;
-    std::optional<Arithmetic> arithmetic{};  // the device's; nullopt: its default
+    std::optional<Arithmetic> arithmetic{};  // the device's option; nullopt: its default
     program::Recompute recompute = program::Recompute::kNone;
     bool experts() const { return hyper.moe.experts > 0; }
 };

@@ -138,7 +138,7 @@ class RewardCommands : public testing::Test {
 const std::vector<std::string> kLines = {"{\"a\":1}", "{\"a\":22}", "{\"a\":333}"};
 
 TEST_F(RewardCommands, ManyLinesAndWorkers) {
-    // The reward of a line is its length; the process lives on.
+    // The reward of a line is its length; the process continues.
     RewardCommand command("while read -r x; do echo \"{\\\"reward\\\": ${#x}}\"; done", 2, 60);
     for (int turn = 0; turn < 3; ++turn) {
         EXPECT_EQ(Must(command.Score(kLines)), (std::vector<double>{7, 8, 9}));
@@ -190,8 +190,8 @@ TEST_F(RewardCommands, FaultsNameTheCommand) {
     ExpectPart(fault("read x; echo 1; cat > /dev/null", 1), "1 of 3 answers within 1 s");
 }
 
-// A line that comes after the answers is no answer of the next update, whose completions would all
-// get each other's rewards.
+// A line after all answers must not count as an answer of the next update: each completion would
+// then get another's reward.
 TEST_F(RewardCommands, ALateLineIsAnError) {
     const test::TempDir folder;
     const std::string go = folder / "go", mark = folder / "mark";

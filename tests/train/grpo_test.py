@@ -327,7 +327,7 @@ class Models(Rewards):
         self.expect_equal(lines, wanted)
 
     def test_texts_that_are_too_long(self):
-        """They have no reward from the model, but the others'."""
+        """They get no reward from the model, but all other rewards."""
         judge = self.judge_of("judge", "--steps", "1", "--lr", "0", "--save-format", "hf")
         config = pathlib.Path(judge) / "model/config.json"
         known = json.loads(config.read_text())

@@ -65,7 +65,7 @@ TEST_F(JobPaths, OfInference) {
     Classify(json::parse(engine::JobToJson(job)), decode);
     EXPECT_EQ(paths_, (Names{"model", "adapters.folder", "cache_dir", "draft_folder", "slot_dir"}));
     EXPECT_EQ(texts_, (Names{"adapters.name"}));
-    // With --weights-from 0 the files are those of rank 0.
+    // With --weights-from 0, rank 0's files are used.
     job.model = "/outside";
     job.adapters[0].folder = "/outside";
     EXPECT_FALSE(decode(engine::JobToJson(job), limit_).ok());
@@ -90,7 +90,7 @@ TEST_F(JobPaths, OfTraining) {
                              "data", "save_folder", "resume"}));
     EXPECT_EQ(texts_, (Names{"control_tokens", "device", "grad_dtype", "importance_level", "longs",
                              "lora_targets", "loss", "loss_type", "overlap", "pooling", "recompute",
-                             // Rewards are those of rank 0.
+                             // Only rank 0 computes rewards.
                              "reward_commands", "reward_regexes", "reward_schemas",
                              "sample_prompts", "scale_rewards"}));
     job.save.folder = dir_ / "out";

@@ -298,7 +298,7 @@ TEST(Pipeline, OneForwardOneBackward) {
     EXPECT_EQ(Order({0, 3, 1}, 4), "fffbfbbb");
 }
 
-// Chunks A and B alternate by two micro-batches; 2 (P - s - 1) + (V - 1) P + 1 are kept.
+// Chunks A and B alternate every two micro-batches; at most 2 (P - s - 1) + (V - 1) P + 1 are kept.
 TEST(Pipeline, ChunksTakeTurns) {
     EXPECT_EQ(Order({1, 2, 2}, 4),
               "fA0 fA1 fB0 bB0 fB1 bB1 fA2 bA0 fA3 bA1 fB2 bB2 fB3 bB3 bA2 bA3 ");

@@ -549,7 +549,7 @@ TEST(Loader, CountsOfTheFirstEpoch) {
     EXPECT_EQ(loader.counts().records(), 150u);
 }
 
-// For any skipping, truncation and packing, from any start.
+// With any skipping, truncation and packing, and from any start.
 TEST(Loader, BatchesAreCountedByReadingEachSampleOnce) {
     Numbered data(400, 100);
     data.bad = {7};
@@ -657,7 +657,7 @@ TEST(Inspect, CountsAndShowsMasks) {
     EXPECT_EQ(report.train.median, 14u);
     EXPECT_EQ(report.train.loss_tokens, 60u);
     EXPECT_EQ(report.train.over_long, 6u);
-    EXPECT_EQ(report.train.no_loss, 4u);  // of 6 endings, two keep a letter
+    EXPECT_EQ(report.train.no_loss, 4u);  // of 6 endings, two keep a character
     uint64_t binned = 0;
     for (const LengthBin& bin : report.train.bins) binned += bin.count;
     EXPECT_EQ(binned, 20u);

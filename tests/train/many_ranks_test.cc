@@ -38,7 +38,7 @@ class LazyWindow {
     size_t bytes_;
 };
 
-// The puts of this rank come back at once, as the peer's.
+// This rank's puts arrive at once as those of the peer.
 class MirrorLink final : public net::Link {
   public:
     MirrorLink(int peer, size_t window_bytes) : peer_{peer, "h", "tcp"}, window_(window_bytes) {}

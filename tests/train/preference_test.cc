@@ -165,7 +165,7 @@ TEST(Preference, NumbersInThePlaceOfTexts) {
     }
 }
 
-// Reads a record by the way of each loss.
+// Reads a record as each loss does.
 void ReadAll(const OrderedJson& record) {
     const auto tokens = RecordOfObject(record);
     if (tokens.ok()) (void)ByteEncoder().Encode(*tokens).ok();
@@ -215,7 +215,7 @@ TEST(Preference, MembersOfOtherTypesAreErrors) {
         const OrderedJson flat = record.flatten();
         std::set<std::string> seen;
         for (const auto& [path, value] : flat.items()) {
-            // The value itself, and all that it stands in.
+            // The value itself, and each object or list that contains it.
             for (auto at = OrderedJson::json_pointer(path);
                  !at.empty() && seen.insert(at.to_string()).second; at = at.parent_pointer()) {
                 for (const OrderedJson& other : others) {
@@ -248,7 +248,7 @@ TEST(Preference, MismatchedAnswersAreThoseOfTheRecordBefore) {
     EXPECT_EQ(Marked(SplitPacked(sample)[1]), "a[d<|endoftext|>]");
 }
 
-// A bad record costs none of its neighbors: with --skip-bad, only the bad ones are left out.
+// A bad record does not affect its neighbors: with --skip-bad, only bad records are omitted.
 TEST(Preference, MismatchedAnswersPassOverBadRecords) {
     const test::TempDir folder;
     const auto open = [&](const std::string& text) {
@@ -310,7 +310,7 @@ TEST(Preference, APairIsOneSequence) {
     EXPECT_EQ(first.targets[6], -1);  // the border between the answers is not learned
     EXPECT_EQ(batch->sequences[1].record, 2u);
     EXPECT_EQ(batch->sequences[1].reference, (std::vector<double>{0, -7}));
-    EXPECT_EQ(loader.counts().cut_off, 1u);    // nothing of the second record's answers is left
+    EXPECT_EQ(loader.counts().cut_off, 1u);    // no token of the second record's answers remains
     EXPECT_EQ(loader.counts().truncated, 3u);  // records, of which the last one lost two ends
     Loader counting = Must(Loader::Make(*set, loading));
     counting.CountOnly();

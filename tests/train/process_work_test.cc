@@ -26,7 +26,7 @@ TEST(ProcessWork, GrowsWithWhatOtherThreadsRead) {
     EXPECT_GE(ProcessWork(), before + 15);
 }
 
-// The thread that asks, as often as heartbeats of many hours, does no work.
+// Querying the count, as often as the heartbeats of many hours, counts as no work.
 TEST(ProcessWork, StaysWhileAllWait) {
     const int64_t before = ProcessWork();
     for (int i = 0; i < 2000; ++i) ProcessWork();

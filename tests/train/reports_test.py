@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What follows an update: commands of the user, W&B's offline runs, an MLflow server. Their faults
+"""Reports after an update: commands of the user, W&B's offline runs, an MLflow server. Their faults
 do not end a job.
 
     tests/train/reports_test.py build/weft [UNITTEST ARGUMENT...]

@@ -54,7 +54,7 @@ TEST_F(SaverTest, OneRankMayWriteLongerThanTheOthers) {
                 "a model");
     saver.SetSpace({}, room);
     cluster.SetProgress(nullptr);
-    cluster.SetProgress(nullptr);  // both that the cluster knows
+    cluster.SetProgress(nullptr);  // clears both that the cluster has
     ASSERT_TRUE(saver.Begin(1, {{"updates", 1}}, SaveSpace::kBesideResult).ok());
     ASSERT_TRUE(saver.Finish().ok());
     EXPECT_EQ(saver.counts().saved, 1) << saver.fault();
@@ -90,7 +90,7 @@ TEST_F(SaverTest, ADiskHasTheFilesOfAllRanksOfItsHost) {
     }
 }
 
-// The arrays of Muon are not those of Adam; an older version may have had others, too.
+// Muon's arrays differ from Adam's; an older version's may, too.
 TEST_F(SaverTest, AnErrorNamesWhatWroteOtherArrays) {
     const auto adam = Trainer::Make(options, cluster);
     ASSERT_TRUE(adam.ok()) << adam.error().message;

@@ -1,7 +1,7 @@
 // Every tiny model of every architecture in training, on the processor in float32: its loss is that
 // of transformers' logits, its gradients are the slopes of the loss, and tensor ranks and stages
-// have the gradients of one rank. So does a GPU. The models that training refuses are in lists,
-// which may only shrink.
+// have the gradients of one rank. So does a GPU. The lists of models that training refuses may only
+// shrink.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -348,7 +348,7 @@ class TrainedFamilies : public testing::TestWithParam<support::FamilyCase> {
                 largest = std::max(largest, std::abs(expected[i]));
             }
             // Without RoPE, the bias of keys adds the same to all scores of a row: its gradient is
-            // what rounding leaves of sums as large as those of queries.
+            // only the rounding error of sums as large as those of queries.
             if (!model_.hyper.rotates && tensor.ends_with("attn_k.bias")) {
                 std::string queries = tensor;
                 queries.replace(queries.size() - 6, 1, "q");
