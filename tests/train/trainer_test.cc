@@ -258,7 +258,7 @@ TEST_F(EveryOptimizer, AdafactorMayTakeItsOwnRate) {
 // The reference is numpy's. A moment with other last bits sometimes gets the next code, which
 // differs by at most an eighth: a few of a million elements, so curves differ by less than 2e-4.
 // The distance to Adam's own curve comes from the coarse codes: half a step of 1/64 of a block's
-// largest number in each moment, which is 2% of a norm after the loss has fallen by 2000.
+// largest number in each moment, which is 2 % of a norm after the loss has fallen by 2000.
 TEST_F(EveryOptimizer, Adam8bitHasTheReferencesCurveAndStaysNearAdams) {
     SKIP_TO_NIGHT_UNLESS(false);  // update_test.cc compares updates daily
     const test::TempDir folder;

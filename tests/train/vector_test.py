@@ -182,7 +182,7 @@ class Curves(Vectors):
 
 
 class Results(Vectors):
-    """What is trained, written and served equals transformers' model after the same updates."""
+    """The trained, written and served model equals that of transformers after the same updates."""
 
     def train(self, curve, *more):
         out = self.folder / f"result_{curve}"
@@ -306,7 +306,7 @@ class Memory(Vectors):
         self.assertLess(peak("16") - peak("1"), 20e6)
 
     def test_the_rows_vectors_and_cosines_are_counted(self):
-        """Of 192 columns, in float32."""
+        """Vectors of 192 columns, in float32."""
         data = self.write("few", [dict(anchor="a", positive="b")] * 4)
 
         def needs(pooling, passes):
