@@ -22,8 +22,8 @@ const FactoredCase kFactored[] = {
     {DType::kF16, DType::kF32, false, true, true, 40, 1},
 };
 
-// A matrix in two runs that meet in the middle of a row, some columns of another, a stack of
-// matrices from the middle of one to the middle of another, and a vector.
+// The tensors: a matrix in two runs, cut in the middle of a row; some columns of another matrix; a
+// stack of matrices, from the middle of one to the middle of another; and a vector.
 struct Tensors {
     Tensors() {
         const auto add = [&](int64_t rows, int64_t cols, int64_t matrices) {

@@ -87,8 +87,8 @@ class Bench(unittest.TestCase):
                 done = run(*words, *layout, "-o", "json", root=root)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 for row in json.loads(done.stdout):
-                    # Of two ranks of one host, one measures. The energy and the time are taken
-                    # one message apart.
+                    # One of two ranks of a host measures. Energy and time are read one message
+                    # apart.
                     self.assertEqual(len(row["power_sensors"]), 1, row)
                     self.assertIn("with its GPU", row["power_sensors"][0]["sensor"])
                     self.assertTrue(25 <= row["avg_watts"] <= 100, row)

@@ -191,7 +191,7 @@ Problem::Results OnProcessor(const Case& c, const Problem& problem, const std::v
     return r;
 }
 
-// Of rows of sequences; both are sums of some 200 products, with softmaxes that differ by 1e-5.
+// Compares all sequences' rows: sums of some 200 products, with softmaxes that differ by 1e-5.
 void ExpectNear(const Problem& problem, const std::vector<float>& got,
                 const std::vector<float>& expected, const char* what) {
     ASSERT_EQ(got.size(), expected.size()) << what;

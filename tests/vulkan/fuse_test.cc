@@ -1,6 +1,6 @@
-// Fused ops: which runs of ops are found, that fusion does not change bits, and how many dispatches
-// and barriers a decode token takes. Also that a decode step is one submission, which includes the
-// top of its logits.
+// Fused ops: the runs of ops that are found, equal bits with and without fusion, and the number of
+// dispatches and barriers of a decode token. Also, a decode step is one submission, which includes
+// the top of its logits.
 #include "backend/gpu/lower/fuse.h"
 
 #include <gtest/gtest.h>
@@ -142,7 +142,7 @@ TEST(VulkanFusion, TwoProductsOfOneLayoutAndTheirGlu) {
               Found{});
 }
 
-// Fused kernels take float32 and weights of a file; the other types of training are not fused.
+// Fused kernels support float32 and a file's weights; training's other types are not fused.
 TEST(VulkanFusion, HalvesAndViewsAreNotFused) {
     for (const Storage storage : {Storage::kWeight, Storage::kActivation}) {
         for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -163,7 +163,7 @@ TEST(VulkanFusion, HalvesAndViewsAreNotFused) {
     }
 }
 
-// Norms over all heads by sums of squares: the first column has those of q, the second those of k.
+// Norms over all heads by sums of squares: the first column has the sums of q, the second of k.
 TEST(VulkanFusion, NormsOfAllHeads) {
     const auto runs = [](int64_t q_square, int64_t k_square, bool one_sum) {
         Hand h;

@@ -109,8 +109,8 @@ TEST(VulkanGate, ExchangesOfAnySizeMoveOnlyTheirFloats) {
     }
 }
 
-// Uploads, as those of streamed weights, go on while a submission runs: each waits only for its own
-// earlier copies.
+// Uploads, such as those of streamed weights, continue while a submission runs: each waits only for
+// its own earlier copies.
 TEST(VulkanGate, UploadsGoOnWhileASubmissionWaits) {
     constexpr double kSeconds = 30;  // of the submission, if an upload waits for it
     WEFT_LAVAPIPE_OR_SKIP(device);
@@ -277,7 +277,7 @@ TEST(VulkanGate, EveryShaderHasTheGuard) {
 
 // ---- Steps --------------------------------------------------------------------------------------
 
-// A GPU whose host, when it polls late, learns of a submission only after its end.
+// A GPU whose host polls late and so detects a submission only after its end.
 class LateGpu final : public gpu::Device {
   public:
     explicit LateGpu(std::shared_ptr<gpu::Device> gpu) : gpu_(std::move(gpu)) {}
@@ -415,8 +415,8 @@ RanksRun RunRanks(DeviceSum sum, size_t piece, const Trouble& trouble = {}) {
                     piece, trouble);
 }
 
-// On a busy machine, a rank that does not run for long makes the other give up: the bits are the
-// same, but not all sums are exchanged. At least one of several attempts is undisturbed.
+// On a busy machine, one rank may stop waiting for the other's sums: the bits are the same, but not
+// all sums are exchanged. At least one of several attempts is undisturbed.
 void ExpectTheBitsOfSplit(const auto& run, size_t piece) {
     const RanksRun split = run(DeviceSum::kSplit, piece);
     EXPECT_EQ(split.exchanges[0], 0);
@@ -471,7 +471,7 @@ TEST(VulkanGate, LongStepsDoNotWaitInTheMiddle) {
     EXPECT_EQ(RunRanks(DeviceSum::kSpin, 24).exchanges[0], 0);
 }
 
-// Rank 0 gives up its first sum of that step, continues alone, and has the same bits.
+// Rank 0 cancels its first sum of that step, continues alone, and has the same bits.
 TEST(VulkanGate, LateRankChangesNoBits) {
     SKIP_TO_NIGHT_UNLESS(false);
     WEFT_NEEDS_LAVAPIPE();
@@ -537,7 +537,7 @@ TEST(VulkanGate, ExpertsOfTheHostCostAHandOverForEachLayer) {
     }
 }
 
-// A device that gives up a sum runs to the end of its submission, and copies the input of the next
+// A device that cancels a sum runs to the end of its submission, and copies the input of the next
 // transfer into host memory; the host may read the data of the sum only after that.
 TEST(VulkanGate, LatePollingHostChangesNoBits) {
     SKIP_TO_NIGHT_UNLESS(false);

@@ -195,7 +195,7 @@ class UnlikeDevices(unittest.TestCase):
                 self.assertEqual(answer(QUESTIONS[0], "--pp", "2", device=devices).stdout, one)
 
     def test_the_start_up_proof_knows_how_unlike_devices_round(self):
-        """With the record of either device, in both orders; a damaged record is refused."""
+        """Starts with the record of either device, in both orders; a damaged record is refused."""
         words = ("run", MODEL, "-p", QUESTIONS[0], "-n", "4")
         for alone in (DEVICE, "cpu") if nightly() else (DEVICE,):
             with tempfile.TemporaryDirectory() as folder:

@@ -23,7 +23,7 @@ class MadeKernel final : public gpu::Kernel {
     uint32_t subgroup() const override { return 8; }
 };
 
-// Compiles when it is told to, and does nothing else.
+// A device that compiles on request and does nothing else.
 class SlowCompiler final : public gpu::Device {
   public:
     const gpu::Description& description() const override { return description_; }

@@ -167,7 +167,7 @@ void CheckLatent(const std::shared_ptr<gpu::Device>& device, LatentCase& c,
     if (keyed) inputs.push_back(e.AddFloats({kTokens, c.rope}, c.key));
     if (!c.sinks.empty()) inputs.push_back(e.AddVector(c.sinks));
     if (c.top > 0) inputs.push_back(e.AddInts({kTokens, c.top}, c.chosen));
-    // (The op that makes the choice tells what it lists.)
+    // (The op that makes the choice defines the meaning of its entries.)
     if (c.stride != 1) e.AddOp(program::IndexTopK{c.stride, true}, {}, {inputs.back()});
     inputs.push_back(held);
     const program::LatentAttention op{c.heads, c.problem.scale(), !c.sinks.empty(), keyed};
@@ -233,7 +233,7 @@ TEST(VulkanLatent, WithSinksWithoutKeysAndOfWindows) {
     }
 }
 
-// Writes those of a sequence's rows that end a window.
+// Writes only the rows of a sequence that end a window.
 void WriteEnds(PlainCache& cache, const Sequence& sequence, const std::vector<float>& rows,
                const kernels::Windows& windows) {
     const int64_t dim = cache.cache.head_dim, all = sequence.position + sequence.row_count;

@@ -1,5 +1,5 @@
-// Every op is lowered on Vulkan devices, or a row here says why not. This needs no device: an op
-// without a reason in WhyNotLowered and without a Lower() does not link.
+// Every op is lowered on Vulkan devices, or a row here gives the reason. This needs no device: an
+// op without a reason in WhyNotLowered and without a Lower() does not link.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -8,8 +8,8 @@
 
 namespace weft::backend::on_gpu::test {
 
-// The device's own units, if it has any; else their emulation. Lavapipe takes half a minute to
-// compile a kernel for its own, so it uses them only where they are tested
+// The device's own matrix units, if it has any; else their emulation. Lavapipe takes half a minute
+// to compile a kernel for its own, so it uses them only where they are tested
 // (matrix_units_test.py).
 inline Arithmetic::Matrix MatrixOf(const gpu::Description& gpu) {
     const bool wanted =

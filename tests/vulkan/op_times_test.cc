@@ -1,4 +1,4 @@
-// Times of ops, combined from the device's clock and the host's.
+// Times of ops, combined from the clocks of device and host.
 #include "backend/gpu/record/op_times.h"
 
 #include <gtest/gtest.h>

@@ -211,7 +211,7 @@ VKAPI_ATTR void VKAPI_CALL Properties(VkPhysicalDevice device, VkPhysicalDeviceP
     };
     set("shared", limits.maxComputeSharedMemorySize);
     set("invocations", limits.maxComputeWorkGroupInvocations);
-    // Reported as another driver's, so that Mesa's version is not checked.
+    // Reported as another driver, so that Mesa's version is not checked.
     if (auto* driver = Part<VkPhysicalDeviceDriverProperties>(
             out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES)) {
         driver->driverID = VK_DRIVER_ID_NVIDIA_PROPRIETARY;

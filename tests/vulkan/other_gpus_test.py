@@ -203,7 +203,7 @@ class Auto(unittest.TestCase):
                                 ("integrated", "vulkan:0"))):
             devices, said = self.chosen(gpus)
             self.assertEqual(devices, [want], f"{gpus}: {said}")
-            self.assertNotIn("auto", said, gpus)  # nothing that the user must know
+            self.assertNotIn("auto", said, gpus)  # nothing of interest to the user
 
     def test_what_a_user_says_counts(self):
         self.assertEqual(self.chosen("discrete", "--device", "cpu")[0], ["cpu"])
@@ -420,7 +420,7 @@ class Kinds(unittest.TestCase):
         said = Machine("integrated vram=1 host=1").run(*ASK, "--device", "vulkan", status=1).stderr
         needed = int(re.search(r"= (\d+) MiB \(\d+ bytes\)", said).group(1))
         for budget in ("", "budget=0", "promises=1"):
-            # The weights take most of the first heap; activations go to the other.
+            # The weights fill most of the first heap; activations are in the other.
             gpus = f"integrated vram=4 host={needed + 76} {budget}"
             text, devices, said = Machine(gpus).answer()
             self.assertEqual((text, devices), (WANT, ["vulkan:0"]), said)
@@ -520,7 +520,7 @@ class Failures(unittest.TestCase):
         return found
 
     def test_some_are_errors(self):
-        """At both ends, and in between: of one card, or of the other."""
+        """Errors of calls at both ends and in between, of one card or of the other."""
         self.check_modes(["split"], lambda gpu, count: ((1, count * 2 // 3),
                                                        (count // 3, count - 2))[gpu])
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kWindow = size_t{1} << 20;
 
-// After a loss, one rank keeps its Executable and another one is new.
+// After a loss, one rank keeps its Executable and another rank has a new one.
 TEST(VulkanPeerSums, AreTriedAgainWithANewRank) {
     WEFT_NEEDS_VULKAN();
     const model::Hyper hyper = support::TinyHyper("qwen3", false);

@@ -182,7 +182,7 @@ TEST(VulkanTrainExperts, LoadsAndTheirBalance) {
     }
 }
 
-// Without counted rows, there is no divisor.
+// If no rows are counted, the divisor would be 0.
 TEST(VulkanTrainExperts, TheBalanceOfNoRowsIsZero) {
     WEFT_VULKAN(device);
     TrainEmitter e(device, TrainShape(1));

@@ -191,7 +191,7 @@ TEST(VulkanTrainForms, ColumnsOfHeads) {
         o.ExpectWide(dslope, slopes, "dslope");
         o.ExpectWide(doffset, offsets, "doffset");
 
-        // With other columns behind them, and without.
+        // With further columns after those of x, and without.
         const int64_t rests = 3, wide = dims + rests + 2;
         const ValueId in_rest = o.Narrow(rest, {kTokens, heads * rests});
         for (const bool both : {true, false}) {
@@ -210,7 +210,7 @@ TEST(VulkanTrainForms, ColumnsOfHeads) {
     }
 }
 
-// A product for each head with its matrix, and the gradients of both.
+// A product of each head with its matrix, and the gradients of both operands.
 TEST(VulkanTrainForms, ProductsByHead) {
     FOR_FORMS(o, 65) {
         const int64_t heads = 3, n = 20, k = form.cols / 4;

@@ -88,7 +88,7 @@ TEST(VulkanTrainGrads, Norms) {
         ExpectNear(
             e.Read(dx), norm.dx, c.y, [&](size_t i) { return 3 * part * norm.dx_size[i]; },
             "rms_norm_grad_input, " + text);
-        // After the gradient of the input, which leaves the inverses, and without it.
+        // After the gradient of the input, which saves the inverses, and without it.
         const auto rows = static_cast<double>(c.rows * c.groups);
         std::vector<float> first;
         for (const bool alone : {false, true}) {

@@ -55,7 +55,7 @@ TEST(VulkanTune, MeasuresOnceAndKeepsTheShapes) {
     EXPECT_EQ(read.measured, 0);
     EXPECT_EQ(second.shapes, first.shapes);
 
-    // A start with no time left leaves the rest to later starts; it keeps what is known.
+    // A start without time left measures nothing; later ones measure the rest. Results are kept.
     TuneOptions late = OptionsIn(folder);
     constexpr std::array kBoth = {TileClass::k16, TileClass::k32};
     late.classes = kBoth;
@@ -93,7 +93,7 @@ TEST(VulkanTune, LeavesAClassThatLacksKernels) {
     EXPECT_EQ(TuneTiles(*device, kDecoding, options, arithmetic).read, 1);
 }
 
-// Damaged files, those of other devices, and shapes that no kernel supports.
+// Ignores damaged files, other devices' files, and shapes that no kernel supports.
 TEST(VulkanTune, IgnoresWhatItDidNotWrite) {
     WEFT_VULKAN(device);
     const weft::test::TempDir temp;
@@ -181,7 +181,7 @@ TEST(VulkanTune, KeepsWhatOthersWroteBeforeTheLock) {
     EXPECT_EQ(TuneTiles(*device, kBlocks, OptionsIn(full.path()), late).read, 1);
 }
 
-// Without a place for the file, each start would take the time again.
+// If the file cannot be written, each start would have to measure again.
 TEST(VulkanTune, DoesNotMeasureWithoutAFile) {
     WEFT_VULKAN(device);
     const weft::test::TempDir temp;

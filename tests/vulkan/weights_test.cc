@@ -260,7 +260,7 @@ TEST(Weights, PaddingIsZeros) {
     for (size_t i = 10; i < 16; ++i) EXPECT_EQ(row.bytes[0][i], std::byte{0});
 }
 
-// Bytes that a product reads: at most 6 % more than the file has; for TQ1_0, those of TQ2_0.
+// Bytes that a product reads: at most 6 % more than the file has; for TQ1_0, compared with TQ2_0.
 TEST(Weights, HaveTheBytesOfTheFile) {
     for (const DType dtype : test::TakenTypes()) {
         const int64_t rows = 1024, cols = 4096;
