@@ -168,7 +168,7 @@ def text_curve(model, tokenizer, data, batch, options):
 
 @torch.no_grad()
 def after(model, tokenizer, options):
-    """What the trained model makes of a text."""
+    """The trained model's results for a text."""
     model.eval()
     if options["loss"] == "contrastive":
         vector = pooled(model, tokenizer, "What is 1 + 2?", options.get("pooling", "last"))
@@ -197,7 +197,7 @@ def main():
             base = f"{folder}/{name}"
             run(base, "--save-format", "hf", "--save-type", "F32")
             texts_only = options["loss"] == "contrastive"
-            # (PEFT's adapters of Weft are those of the whole model.)
+            # (Weft writes PEFT adapters for the whole model.)
             kind = transformers.AutoModelForCausalLM if texts_only else \
                 transformers.AutoModelForSequenceClassification
             model = kind.from_pretrained(base + "/model", dtype=torch.float64)

@@ -40,7 +40,7 @@ OLDER_NVRTC_PACKAGE=nvidia-cuda-nvrtc-cu12==12.4.127  # as Debian's libnvrtc12
 # AMD's Vulkan driver, whose compiler needs no GPU, from Debian 13.
 RADV_PACKAGES=(mesa-vulkan-drivers libvulkan1)
 FUZZ_PACKAGES=(clang libclang-rt-14-dev)
-# What tools/lint runs. Another version would write another form.
+# Packages that tools/lint runs. Other versions would format differently.
 LINT_PACKAGES=(git clang-format-14 clang-tidy-14)
 
 MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
@@ -212,8 +212,8 @@ bring_model() {
     rm -rf "$folder"
 }
 
-# bring_larger_model: sets MODEL to LARGER_MODEL if memory and disk have room for it and the Hub has it;
-# else leaves MODEL. Needs build/weft.
+# bring_larger_model: sets MODEL to LARGER_MODEL if memory and disk have space for it and the Hub
+# has it; else keeps MODEL. Needs build/weft.
 bring_larger_model() {
     local memory disk
     memory=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)

@@ -77,7 +77,7 @@ TEST(VocabularyFiles, AreThoseOfTheJson) {
             EXPECT_EQ((*opened)->Encode(text, {.add_special = true}), ids) << text;
         }
     }
-    // Without the class, config.json's type of model has it.
+    // If the class is missing, the model type in config.json determines it.
     config.erase("tokenizer_class");
     std::ofstream(dir / "tokenizer_config.json") << config;
     EXPECT_FALSE(OpenTokenizerFolder(dir.path()).ok());
@@ -295,7 +295,7 @@ std::vector<std::string> Folders() {
 INSTANTIATE_TEST_SUITE_P(Files, GoldenFiles, testing::ValuesIn(Folders()),
                          [](const auto& folder) { return folder.param; });
 
-// Ids of XLM-RoBERTa are not those of its SentencePiece file.
+// XLM-RoBERTa's ids differ from those in its SentencePiece file.
 TEST(SentencePieceFiles, OfXlmRobertaAreRefused) {
     const test::TempDir dir;
     fs::copy_file(kFolder + "files/sp_unigram/tokenizer.model", dir / "sentencepiece.bpe.model");
@@ -409,8 +409,8 @@ TEST(TokenizerJson, WhitespaceSplitsAsRust) {
     }
 }
 
-// Added tokens are no pieces of a Unigram model: where they may not match, the model's own pieces
-// stand (tokenizers 0.23.3).
+// Added tokens are no pieces of a Unigram model: where they may not match, the text is split into
+// the model's own pieces (tokenizers 0.23.3).
 TEST(TokenizerJson, UnigramHasItsOwnPiecesOnly) {
     const json vocab = json::array({json::array({"<unk>", 0.0}), json::array({"a", -1.0}),
                                     json::array({"b", -1.0}), json::array({"c", -1.0}),

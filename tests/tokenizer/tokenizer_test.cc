@@ -142,7 +142,7 @@ TEST(Special, NeverByMerging) {
     }
 }
 
-// Each blank is a token that takes the adjacent blanks: none is scanned twice.
+// Each blank is a token that includes adjacent blanks: none is scanned twice.
 TEST(Special, BlanksThatTakeBlanksAreFoundInLinearTime) {
     const std::string text(200'000, ' ');
     for (const bool left : {true, false}) {

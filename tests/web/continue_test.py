@@ -14,7 +14,7 @@ from fake_server import CUT, slowly
 
 class Continue(Case):
     def go_on(self, said):
-        """Presses Continue; the answer is then `said`."""
+        """Presses Continue and waits until the answer is `said`."""
         self.page.click(".answer:last-child .go-on")
         self.page.wait("document.querySelector('.answer:last-child .markdown').textContent.trim() "
                        f"=== {json.dumps(said)} && " + DONE)

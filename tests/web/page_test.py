@@ -625,7 +625,7 @@ class Markdown(SharedPage):
         for element in ("a", "b", "td", "li"):
             self.page.eval(f"document.querySelector('#messages {element}')?.dispatchEvent("
                            "new MouseEvent('mouseover', {bubbles: true}))")
-        # The events of what has been added come before those of images that are added now.
+        # Events of elements that were added before precede those of images that are added now.
         for _ in range(2):
             self.page.eval("new Promise((done) => Object.assign(new Image(), "
                            "{src: '/assets/icon.svg', onload: done})).then(() => 0)")

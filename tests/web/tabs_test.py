@@ -152,7 +152,7 @@ class Tabs(Case):
         self.assertEqual(self.page.eval(STORED)["title"], "A name")
 
     def test_a_write_that_lost_messages_is_repaired(self):
-        """A tab writes without knowing of the other's messages; the tabs repair this and then stop
+        """A tab's write omits messages of the other tab; the tabs repair this and then stop
         writing."""
         self.say("first")
         before = self.page.eval(STORED)
@@ -161,10 +161,10 @@ class Tabs(Case):
         self.page.eval("window.writes = 0; addEventListener('storage', () => ++window.writes)")
         old = json.dumps(json.dumps(before))
         other.eval(f"localStorage.setItem({KEY}, {old})")
-        # Before the first event, this tab still sees what it wrote itself.
+        # Until the first event, this tab reads its own data.
         self.page.wait("window.writes >= 1")
         self.expect_stored(["first", "said: first", "said: second", "second"])
-        # An event sent now arrives after those of all earlier writes.
+        # The event of a write made now arrives after those of all earlier writes.
         other.eval("localStorage.setItem('over', '1')")
         self.page.wait("window.writes >= 2")
         self.assertLessEqual(self.page.eval("window.writes"), 4)
