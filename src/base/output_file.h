@@ -64,7 +64,7 @@ class OutputFile {
 // Removes PATH.part if a killed process left it, but not if another process is writing it.
 void RemoveLeftPart(const std::string& path);
 
-// Finishes the files of one result. Whoever stops this at any point (a signal, a power cut) leaves
+// Finishes the files of one result. If a signal or a power cut stops this at any point, it leaves
 // all old files, all new ones, or no file `files.back().path()`, without which nobody reads the
 // others. stale: files of the old result that the new one lacks; they are removed.
 Status FinishTogether(std::span<OutputFile> files, std::span<const std::string> stale);

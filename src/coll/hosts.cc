@@ -95,8 +95,8 @@ double StraightLoad(double ranks, double hosts) {
 }
 
 double ChainLoad(double ranks, double hosts, double sum_units) {
-    // A part's sum passes once through each host and returns to the owner. With two hosts, each
-    // sends the other's half, and both directions share the return.
+    // A part's sum passes once through each host and returns to the owner. Each of two hosts sends
+    // the half that the other owns; returns use both directions.
     const double whole = hosts > 2 ? 1 + 1 / hosts : 1;
     return sum_units * whole - sum_units * sum_units / ranks;
 }

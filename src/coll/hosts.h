@@ -20,7 +20,7 @@ struct Chain {
     bool pays = false;           // whether the busiest host has less traffic than with direct sends
     std::vector<size_t> run_of;  // by rank
     std::vector<size_t> begin;   // first rank of each run, then the number of ranks
-    std::vector<size_t> last;    // by part: the last run on its sum's path
+    std::vector<size_t> last;    // by part: the last run of its sum's chain
     // Traffic of the busiest host (the larger of sent and received), in units of one rank's addend
     // for one part: with the chain, and with direct sends.
     size_t load = 0, straight_load = 0;

@@ -16,8 +16,8 @@
 namespace weft::coll {
 
 // To replace the built-in algorithm, an algorithm must take less than this share of its time. If
-// several do, the first candidate is chosen that is nearly as fast as the fastest one, whose time
-// is then more than this share of the candidate's.
+// several do, the first candidate that is nearly as fast as the fastest one is chosen: the fastest
+// one's time is more than this share of the candidate's.
 inline constexpr double kClearly = 0.9;
 // An island must take less than this share of its neighbors' time.
 inline constexpr double kIsland = 0.7;

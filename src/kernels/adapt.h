@@ -29,7 +29,7 @@ struct AdapterPair {
     int32_t adapter = 0;
     PackedMatrix a, b;
     const float *gain = nullptr, *shift = nullptr;
-    int64_t a_bytes = 0, b_bytes = 0;  // per expert: a and b are the first's
+    int64_t a_bytes = 0, b_bytes = 0;  // per expert; a and b belong to the first
 };
 
 // AdapterBytes returns the size of a packed [rows, cols] matrix; PackAdapter packs it, as

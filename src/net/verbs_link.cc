@@ -548,8 +548,7 @@ void VerbsLink::Wake() {
 void VerbsLink::Receive() {
     if (end() != LinkEnd::kOpen) return;
     std::unique_lock<std::recursive_mutex> own(mutex_, std::defer_lock);
-    // (A putting thread may check all links; it must not wait for a thread that does the same
-    // here.)
+    // (A putting thread may check all links; it must not wait for another thread in this function.)
     if (progress_.shared() && !own.try_lock()) return;
     TakeSocket();
     TakeCompletions();

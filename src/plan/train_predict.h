@@ -51,7 +51,7 @@ struct TrainPrediction {
     TrainSeconds parts;               // of the slowest stage; parts.total() is update_s
     double update_s = 0, spread = 0;  // spread: relative standard deviation of tokens_per_s
     double tokens_per_s = 0;
-    double flops = 0;  // of an update on all ranks: three times the forward passes'
+    double flops = 0;  // of an update on all ranks: 3 x the forward passes' FLOPs
     double share_of_peak = 0;
     std::vector<StageMemory> memory;
     double room = 0;  // bytes of memory of each rank's device

@@ -58,7 +58,7 @@ struct TrainSeconds : SecondsByCause<TrainSeconds> {
     double bubble = 0;      // waiting while the pipeline fills or drains, or for slower stages
     double update = 0;      // the optimizer
     double stragglers = 0;  // waiting for the slowest of many ranks
-    double data = 0;        // wait for a batch: each rank tokenizes the whole job's
+    double data = 0;        // wait for a batch: each rank tokenizes the job's batch
     static std::span<const CauseRow<TrainSeconds>> Rows();
 };
 

@@ -45,7 +45,7 @@ bool Lasts(Storage storage) {
     return storage == Storage::kState || storage == Storage::kSlots;
 }
 
-// A Program, and by op: whether it is the host's, and which op of the whole Program it comes from.
+// A Program, and by op: whether the host runs it, and the op of the whole Program that it is.
 struct Sided {
     Program program;
     std::vector<bool> on_host;

@@ -26,7 +26,7 @@ void AppendUtf8(uint32_t point, std::string& out) {
 // Consumes values from the front of a text. After an error all further reads fail.
 class LiteralReader {
   public:
-    // quote: Gemma's, which encloses strings beside bare keys; empty: Python. raw: as in
+    // quote: Gemma's mark around strings, with bare keys; empty: Python's syntax. raw: as in
     // ReadPythonCalls.
     explicit LiteralReader(std::string_view text, std::string_view quote = {}, bool raw = false)
         : text_(text), quote_(quote), gemma_(!quote.empty()), raw_(raw) {}

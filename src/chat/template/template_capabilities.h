@@ -41,7 +41,7 @@ struct TemplateCapabilities {
     bool system_lost = false;
     // Shows one system message: those that open the conversation are joined.
     bool one_system = false;
-    // Shows no system message after the first user message: its text becomes user text.
+    // No system message after the first user message is shown: its text becomes user text.
     bool late_system_as_user = false;
     // User and assistant must alternate (Gemma 2, Mistral): consecutive messages of one are joined.
     bool alternates = false;

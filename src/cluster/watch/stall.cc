@@ -75,8 +75,8 @@ void Control::OnOwnWait(bool begins, std::thread::id whom) {
 
 RankWaits Control::OwnWaits(int64_t now_ns) const {
     RankWaits rank_waits;
-    // If the stepping thread waits for another thread, the rank has that thread's waits. If that
-    // thread waits for nothing, it computes, and so does the rank.
+    // If the stepping thread waits for another thread, that thread's waits count as the rank's. If
+    // that thread waits for nothing, the rank computes.
     const bool known = own_waiting_ > 0 && awaited_ != std::thread::id();
     for (const ThreadWait& own : own_waits_) {
         const bool steps = own.thread == stepping_ || (known && own.thread == awaited_);

@@ -583,7 +583,7 @@ Error Rank::UnlikeDevices(size_t rank, size_t other, const std::vector<std::stri
 }
 
 // Compares this rank, which may join, with its tensor group or, if the job's ranks have always been
-// alike, with any of them: answers in progress move to the new stages.
+// alike, with any rank, because answers in progress move to the new stages.
 Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes) {
     const auto tp = static_cast<size_t>(shard_.layout.tp);
     const auto me = static_cast<size_t>(cluster_.rank());

@@ -230,8 +230,8 @@ class Flow {
         return std::ranges::find(exits_, block, &Exit::block) != exits_.end();
     }
 
-    // Assigns the phis of `to`, and leaves for it: to the end of the sequence by going on, to
-    // another exit by goto. Returns a block that is no exit: it is written next.
+    // Assigns the phis of `to`, and branches to it: to the end of the sequence by falling through,
+    // to another exit by goto. Returns a block that is no exit: it is written next.
     Id Go(Id from, Id to, Id end) {
         Assign(from, to);
         const auto exit = std::ranges::find(exits_.rbegin(), exits_.rend(), to, &Exit::block);

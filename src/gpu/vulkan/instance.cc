@@ -131,7 +131,7 @@ Result<std::vector<VkPhysicalDevice>> Instance::Devices() const {
         if (result == VK_SUCCESS && count > 0)
             result = calls_.EnumeratePhysicalDevices(handle_, &count, devices.data());
         if (result == VK_INCOMPLETE) continue;
-        // No driver has a usable device, for example without permission for /dev/dri.
+        // No driver has a usable device, for example if permission for /dev/dri is missing.
         if (result == VK_ERROR_INITIALIZATION_FAILED) return std::vector<VkPhysicalDevice>();
         if (result != VK_SUCCESS) return CallError(kWho, "vkEnumeratePhysicalDevices", result);
         devices.resize(count);

@@ -47,7 +47,7 @@ constexpr std::string_view kHarmless[] = {
     "megatron_core", "base_model_name_or_path", "merge_weights", "qalora_group_size",
     // Initialization of A and B, which init_lora_weights names.
     "loftq_config", "eva_config", "corda_config", "lora_ga_config",
-    // The names of the adapter's tensors show these.
+    // The names of the adapter's tensors show their effect.
     "exclude_modules", "layers_to_transform", "layers_pattern",
     // GPT-2 stores its weights transposed. A and B have the same shapes with and without this key.
     "fan_in_fan_out",

@@ -44,7 +44,7 @@ struct Matrices {
     // "model.embed_tokens" and "model.lm_head"; empty: the class has no such matrix.
     std::string embedding, output;
     std::optional<hf::EndFactors> factors;  // of both, if they are known
-    // Of the folder's values of a module, which gives the model's.
+    // The model's values of a module, divided by the folder's.
     double FactorOf(std::string_view module) const {
         if (module.empty() || !factors) return 1;
         if (module == embedding) return factors->embedding;
@@ -260,8 +260,8 @@ std::string LoraPlan::LeftOutText() const {
 
 namespace {
 
-// Whether an item selects each matrix, and each item some matrix. The index of an item without one;
-// npos: there is none.
+// Sets `chosen`: whether an item selects each matrix. Returns the index of an item that selects no
+// matrix; npos: there is none.
 size_t Select(const std::vector<std::string>& wanted, const std::vector<LoraTarget>& linears,
               std::vector<bool>& chosen) {
     std::vector<bool> met(wanted.size(), false);
@@ -507,8 +507,8 @@ class FilePlanner {
                                   "-o OUT' writes a model with it, which you can use");
     }
 
-    // The name to which rank_pattern and alpha_pattern apply: with the parameter's, if PEFT adapts
-    // parameters.
+    // The name to which rank_pattern and alpha_pattern apply: with the parameter's name, if PEFT
+    // adapts parameters.
     std::string PatternName(const AdapterModule& module, const LoraTarget& target) const {
         std::string name = module.saved;
         if (target.form == LoraTarget::Form::kExperts) {

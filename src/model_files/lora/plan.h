@@ -60,7 +60,7 @@ struct LoraTarget {
     // The target's rows of B, which queries, keys and values may share, or an expert's gate and up.
     hf::RowRuns runs = {};
     hf::RowRuns columns = {};  // of A
-    double factor = 1;         // of the folder's values, which gives the model's; part of `scale`
+    double factor = 1;         // the model's values divided by the folder's; part of `scale`
     std::string NameA() const;
     std::string NameB() const;
     std::string NameOfLengths() const;  // of dora
@@ -71,10 +71,10 @@ struct LoraWhole {
     std::string tensor;           // "blk.0.attn_norm.weight"
     std::string name;             // "model.layers.0.input_layernorm.weight"
     int64_t pairs_of = 0;         // as in LoraTarget
-    float add = 0;                // to the model's values, which gives the file's
+    float add = 0;                // the file's values minus the model's
     std::vector<int64_t> rows{};  // if not empty, only these rows are replaced
     int64_t height = 0;           // rows of a score head that the model lacks
-    double factor = 1;            // of the file's values, which gives the model's
+    double factor = 1;            // the model's values divided by the file's
     std::string FileName() const;
 };
 

@@ -489,7 +489,7 @@ Status Recorder::TakeBack(size_t op) {
     WEFT_CHECK(stage_.exchanged.back() == number);
     WEFT_TRY(Open(number));
     const program::ValueId y = program_.ops[op].outputs[0];
-    // (The kernel also writes to the host what y holds now, and nobody reads that.)
+    // (The kernel also writes the present value of y to the host, which nobody reads.)
     HostSignal::Exchange exchange;
     exchange.x = exchange.y = At(y).address();
     exchange.to_host = buffers_.Exchange().address();

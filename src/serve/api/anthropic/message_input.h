@@ -18,7 +18,7 @@
 
 namespace weft::serve {
 
-// Reads system, messages, tools and tool_choice. notices: as AnswerPlan's. Reports errors in
+// Reads system, messages, tools and tool_choice. notices: as AnswerPlan::notices. Reports errors in
 // `fields`.
 void ReadTurnsAndTools(Fields& fields, Conversation& conversation, std::set<std::string>& notices);
 
