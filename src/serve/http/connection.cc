@@ -287,7 +287,7 @@ void Connection::Consume(std::string_view bytes) {
     bool more = true;
     while (more && !bytes.empty() && reading_requests()) {
         if (parser_ == nullptr) {
-            // (A body above the limit of all bodies would be refused at every trial.)
+            // (A body above the limit for all bodies together could never be accepted.)
             const uint64_t most = std::min(limits_.body_bytes, limits_.all_bodies_bytes);
             parser_ = std::make_unique<RequestParser>(
                 ParserLimits{limits_.head_bytes, limits_.headers, most});

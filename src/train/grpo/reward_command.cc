@@ -132,7 +132,7 @@ Status RewardCommand::ScoreAll() {
     return {};
 }
 
-// Checks that a process has written nothing since its last answer: no line would get that text.
+// Checks that a process has written nothing since its last answer, as no text would belong to it.
 Status RewardCommand::CheckSilent(Worker& worker) const {
     if (worker.pid < 0) return {};
     std::array<char, 4096> buffer;
