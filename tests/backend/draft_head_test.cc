@@ -568,7 +568,8 @@ TEST_P(DflashHeads, ThatDoNotFitAreRefused) {
     WriteTensors(dir_ / "head", more);
     expect(Refusal(), "layers.0.attention_conv.base_kernel");
     if (nested) return;
-    // A table of tokens of another vocabulary, where the head has neither end.
+    // The head has neither an embedding nor an output matrix, but a token table of another
+    // vocabulary.
     auto others = table;
     others.erase("lm_head.weight");
     others.erase("embed_tokens.weight");

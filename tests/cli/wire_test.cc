@@ -172,7 +172,7 @@ TEST_F(Wires, UsedWireTypeIsReported) {
     EXPECT_FALSE(RunWeft(logits).Json().contains("wire"));
 }
 
-// Compared with one rank's record.
+// The self-test compares with one rank's record.
 TEST_F(Wires, TheProofAllowsWhatTheWireCosts) {
     for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
         const std::string model = Model(dtype);

@@ -405,8 +405,8 @@ TEST(Handshake, KeysAndProofsNeedTheSharedSecretAndTheKey) {
     }
 }
 
-// Whoever recorded the messages and obtains the key file later lacks the shared secret: without it,
-// the session keys do not follow, and the recorded proof cannot be made.
+// An attacker who recorded the messages and obtains the key file later lacks the shared secret,
+// without which neither the session keys nor the recorded proof can be computed.
 TEST(Handshake, ARecordedSessionStaysClosedAfterTheKeyIsKnown) {
     ClientHandshake client("w", kKey, 5000);
     ServerHandshake server(kKey);

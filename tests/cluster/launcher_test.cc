@@ -95,7 +95,7 @@ TEST(Launchers, ABatchScriptIsOneOfItsJobsTasks) {
         LoneOf(
             {{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NUM_NODES", "3"}, {"SLURM_NTASKS_PER_NODE", "2"}}),
         6);
-    // The shell of salloc is a step, but not of srun.
+    // The shell of salloc runs in a step that srun did not start.
     Variables step = batch;
     step["SLURM_STEP_ID"] = "4294967290";
     EXPECT_EQ(LoneOf(step), 4);

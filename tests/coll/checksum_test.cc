@@ -20,8 +20,8 @@ constexpr size_t kWindow = size_t{64} << 10;
 constexpr int64_t kTimeoutMs = 5000;
 constexpr size_t kGreeting = 40, kFrame = 40, kHead = 64;
 
-// Passes bytes both ways between whoever connects and `port`, and flips a bit of byte `at` of those
-// that come from the former.
+// Passes bytes in both directions between a caller and `port`, and flips a bit of byte `at` of the
+// caller's bytes.
 class Relay {
   public:
     Relay(uint16_t port, size_t at)

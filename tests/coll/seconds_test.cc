@@ -71,7 +71,7 @@ TEST(Seconds, SumsFromHostToHost) {
     // A sum of float32 is as long as two values of BF16.
     ExpectUs(ReduceScatterSeconds(eight, kMillion, Algorithm::kAuto, 2), 2 * 10 + 1500);
     ExpectUs(ReduceScatterSeconds(four, kMillion, Algorithm::kAuto, 2), 10 + 1000);
-    // Few bytes don't wait for one host after the other.
+    // Few bytes are sent directly, without waiting for one host after the other.
     ExpectUs(ReduceScatterSeconds(eight, 800), 10 + 1.6);
     ExpectUs(ReduceScatterSeconds({16, 4, kNear, kFar}, kMillion),
              4 * 10 + (1.25 - 1.0 / 16) * 1000 + 2 * 62.5);

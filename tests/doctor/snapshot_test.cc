@@ -90,7 +90,7 @@ TEST(DoctorSnapshot, AFolderMayBeALink) {
     }
 }
 
-// A user who may not read all files. Root may, so root becomes nobody meanwhile.
+// A user who may not read all files. Root may, so this switches to the user nobody meanwhile.
 class PlainUser {
   public:
     PlainUser() { EXPECT_EQ(root_ ? ::seteuid(65534) : 0, 0); }

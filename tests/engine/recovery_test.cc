@@ -312,7 +312,7 @@ TEST_F(EngineRecovery, UsesStagesIfTheModelCannotBeCut) {
     EXPECT_FALSE(SpaceFor(1, pair, 2, {.job = pair, .ranks = 2}, *rank).ok());
 }
 
-// A rank that the timeout tolerates is not lost because somebody looks at the ranks.
+// A rank within its timeout does not count as lost because a request queries the ranks.
 TEST_F(EngineRecovery, ReportsWaitAsLongAsTheTimeout) {
     for (const int64_t timeout_ms : {1000, 60'000}) {
         test::FakeHub hub(1);

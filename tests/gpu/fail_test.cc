@@ -125,7 +125,7 @@ TEST_F(GpuFaults, LossReportedOnlyByWaitsIsDetected) {
     ASSERT_TRUE(commands.ok() && (*commands)->End().ok());
     const auto first = (*device)->Submit(**commands);
     ASSERT_TRUE(first.ok());
-    ASSERT_TRUE(test::OthersSleep());         // the work is done, and nobody has polled
+    ASSERT_TRUE(test::OthersSleep());         // the work is done, but not polled
     vk_faults.fail_at = vk_faults.calls + 1;  // the call after vkGetSemaphoreCounterValue
     vk_faults.with = VK_ERROR_DEVICE_LOST;
     const Status waited = (*device)->Wait(*first, Deadline::In(0));
@@ -145,7 +145,7 @@ TEST_F(GpuFaults, WorkThatEndsWithinItsSubmissionIsNoLoss) {
     auto buffer = (*device)->Allocate(4, Place::kDevice);
     ASSERT_TRUE(buffer.ok() && (*device)->Submit(**commands).ok());
     vk_faults.on_submit = [&] {
-        ASSERT_TRUE(test::OthersSleep());  // both submissions are done, and nobody has polled
+        ASSERT_TRUE(test::OthersSleep());  // both submissions are done, but not polled
         std::thread([&] { const Buffer gone = *std::move(buffer); }).join();
     };
     const auto second = (*device)->Submit(**more);

@@ -122,7 +122,7 @@ TEST_F(CpuWish, ArmIsLoweredAndNeverRaised) {
     EXPECT_EQ(With("reference", arm), CpuLevel::kReference);
 }
 
-// The kernel's feature list, read by another way than DetectCpu's.
+// The kernel's feature list, read by another method than DetectCpu's.
 TEST(Cpu, ArmFeaturesAreThoseOfTheSystem) {
     std::ifstream file("/proc/cpuinfo");
     std::string line;
@@ -148,7 +148,7 @@ TEST_F(CpuWish, AvxVnniIsLoweredAndNeverRaised) {
     EXPECT_EQ(With("avxvnni", both), CpuLevel::kAvxVnni);
 }
 
-// The kernel's flags, read by another way than DetectCpu's.
+// The kernel's flags, read by another method than DetectCpu's.
 TEST(Cpu, FeaturesAreThoseOfTheSystem) {
     std::ifstream file("/proc/cpuinfo");
     std::string line;

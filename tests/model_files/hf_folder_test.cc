@@ -421,7 +421,7 @@ TEST(HfMetadata, TemperatureAndYarnOfMistral) {
     EXPECT_EQ(four.meta->Int("mistral4.rope.dimension_count", 0, 99).value(), 8);
 }
 
-// As transformers writes it, and as in published folders.
+// A config.json as transformers writes it, and one as in published folders.
 TEST(HfMetadata, IndexerOfBlocks) {
     const json fresh = json::parse(HfGolden().Text("minimaxM3/config"));
     json old = fresh;

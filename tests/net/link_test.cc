@@ -167,8 +167,8 @@ TEST_P(LinkTest, ASleepingRankIsWokenAndIdleCostsNothing) {
                                                         ms(before.ru_utime) - ms(before.ru_stime));
         }
     });
-    // While the other rank computes for a second, a waiter takes 1 % of it and a few ms of
-    // spinning; a waiter that spins takes all, or half where both share a core.
+    // While the other rank computes for a second, a waiter uses 1 % of it and a few ms of spinning;
+    // a waiter that spins would use all, or half if both share a core.
     EXPECT_LE(waiter_cpu_ms, 60);
 }
 

@@ -121,7 +121,7 @@ TEST_P(Models, EveryLayoutGivesTheGradientsOfOneRank) {
     }
 }
 
-// Whole experts in groups, one of them of more experts than the other, columns within a group.
+// Groups of whole experts, also of unequal sizes, and experts divided by columns within a group.
 TEST_P(Models, ExpertGroupsGiveTheGradientsOfOneRank) {
     if (!GetParam().experts) return;
     const Tensors expected = OneRank();

@@ -110,7 +110,7 @@ refused() {
     restart_worker
 }
 
-# as_user LIMIT TOKENS: a job of somebody who is not root, with so much memory to lock (KiB).
+# as_user LIMIT TOKENS: a job of a user other than root, who may lock LIMIT KiB of memory.
 as_user() {
     mkdir -p home
     cp key tiny.gguf home

@@ -185,7 +185,7 @@ TEST_F(LogprobAnswers, LongEndsOfStreamsAreFormattedByAnotherThread) {
     Ask(200, true, true);
 }
 
-// The rest of a stream waits for a long part.
+// A stream's later parts wait until a long part is formatted.
 TEST_F(Calls, LongEchoesOfStreamsAreFormattedByAnotherThread) {
     AnswerPlan plan;
     ChoicePlan choice;

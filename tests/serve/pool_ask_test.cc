@@ -51,7 +51,7 @@ TEST(PoolAskTest, ReadsOllamasFields) {
     EXPECT_EQ(error->message, "model is required");
 }
 
-// As at a server of one model.
+// Slot actions may omit the body, as at a server of one model.
 TEST(PoolAskTest, AnActionOnASlotMayHaveNoBody) {
     HttpRequest request;
     request.method = "POST";

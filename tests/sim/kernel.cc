@@ -586,7 +586,7 @@ void Kernel::Deliver(const std::shared_ptr<Stream>& from, std::string bytes) {
             target->in += bytes;
             return Changed(*target);
         }
-        // Nobody has that end any more.
+        // That end of the connection no longer exists.
         const std::shared_ptr<Stream> sender = weak.lock();
         if (sender == nullptr) return;
         network_.SendReset(sender->coming, [this, weak] {

@@ -152,7 +152,7 @@ class Root:
         return done
 
     def put(self, source, path, user="me", mode=0o644):
-        """Copies a file of this machine into it."""
+        """Copies a file of this machine into the root."""
         self.run("mkdir", "-p", os.path.dirname(path), user=user)
         shutil.copyfile(source, self.file(path))
         self.file(path).chmod(mode)

@@ -96,7 +96,7 @@ TEST_P(AdapterNames, AreThoseOfTheModelsClass) {
         const std::string from = path.substr(0, path.size() - 2),
                           to = other.substr(0, other.size() - 2);
         for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + 1)) {
-            if (to.size() > from.size()) break;  // (the header has no room)
+            if (to.size() > from.size()) break;  // (the header has no space)
             text.replace(at, from.size(), to);
             const size_t end = text.find("\":", at) + 2;
             text.insert(end, from.size() - to.size(), ' ');

@@ -287,7 +287,7 @@ class GateMaker : public Maker {
             program::ExpertMatMul{.first_expert = c_.first},
             {x_, ids_, e_.AddWeight(c_.dtype, {matrices, c_.n, c_.cols}, weight.blocks)}, {y});
     }
-    // Nobody reads rows of experts that are not here: only the sums matter.
+    // Nobody reads rows of experts that this rank does not hold: only the sums matter.
     void AddSum(uint32_t seed) {
         const RandomWeight weight(DType::kQ8_0, c_.held * kOut, c_.n, seed);
         const ValueId y = e_.AddFloats({kTokens, kOut});
