@@ -71,7 +71,7 @@ class GluOps {
         const std::vector<float> up = e_.Floats(parts_[1]);
         return std::ranges::any_of(up, [](float value) { return !std::isnan(value); });
     }
-    // Whether the expert of an element's slot is here: nobody writes the others.
+    // Whether this rank holds the expert of an element's slot; other slots are not written.
     bool IsHeld(size_t element) const {
         if (c_.all == 0) return true;
         const int64_t expert = Ids()[element / static_cast<size_t>(c_.n)] - c_.first;

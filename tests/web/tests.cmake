@@ -1,7 +1,7 @@
 # The web page in headless Chromium: against a scripted server, and against the program.
 # Exit status 77: there is no Chromium.
 find_program(PYTHON3 python3 REQUIRED)
-# Sanitizers see nothing of a page, and make the program slower than somebody waits in front of it.
+# Sanitizers check nothing in a page, and make the program slower than a user would wait.
 if(NOT WEFT_SANITIZE)
   foreach(name page continue tabs full)
     add_test(NAME web.${name} COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/${name}_test.py)
