@@ -123,7 +123,7 @@ Fault CheckResponses(const OrderedJson& message) {
     return Wrong(kResponsesMember, "'tool_responses' must be a list of objects.");
 }
 
-// From the least on.
+// In ascending order.
 constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
                                          "high", "xhigh",   "max"};
 

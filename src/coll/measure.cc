@@ -62,8 +62,8 @@ Result<Timings> Time(Comm& comm, const Budget& budget, const net::PeerMonitor* m
         WEFT_ASSIGN(each_ns, time(kCalibrationCalls));
     }
     const double each_s = static_cast<double>(each_ns) * 1e-9;
-    // In parts: if another program uses the core, a call may take thousands of times longer than
-    // the first calls. The first rank decides when to stop.
+    // Measures in parts: if another program uses the core, a call may take thousands of times
+    // longer than the first calls. The first rank decides when to stop.
     const auto in_parts = [&](int64_t calls, std::vector<float>* us) -> Status {
         const int64_t begin_ns = NowNs();
         for (int64_t left = calls; left > 0;) {

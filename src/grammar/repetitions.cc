@@ -40,7 +40,7 @@ GrammarBuilder::Expr Repetitions::UpTo(uint32_t count) {
          builder_.Sequence({builder_.Repeat(whole, 0, wholes - 1), Below(kMostPower)})});
 }
 
-// By binary digits: 2^power times plus a remainder, or fewer.
+// Splits `count` by binary digits: up to 2^power repetitions, plus a remainder.
 GrammarBuilder::Expr Repetitions::UpToWhole(uint32_t count) {
     Expr rest = builder_.Repeat(one_, 0, count & kLow);
     for (size_t power = kLeastPower; power < kMostPower; ++power) {

@@ -23,7 +23,7 @@ class DraftedSource final : public SourceOver {
     std::vector<const WeightFile*> Files() const override;
     const TensorInfo* FindNeeded(std::string_view tensor,
                                  std::span<const int64_t> dims) const override;
-    // Of both.
+    // Over the head and the model.
     Result<std::string> Fingerprint() const override;
 
   private:

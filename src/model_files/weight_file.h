@@ -63,7 +63,7 @@ class FileSums {
     void Add(uint64_t offset, std::span<const std::byte> bytes);
     // The parts of `range` that were not added.
     std::vector<hub::ByteRange> MissingOf(hub::ByteRange range) const;
-    // By range of kSummedBytes.
+    // One sum per range of kSummedBytes.
     std::vector<ByteSum> sums() const;
 
   private:
@@ -84,7 +84,7 @@ class WeightFile {
     bool is_partial() const { return held_.has_value(); }
     // The parts of the file that are there.
     std::vector<hub::ByteRange> Held() const;
-    // At the opening.
+    // The stamp when the file was opened.
     const FileStamp& opened() const { return opened_; }
     // The sums of contiguous reads, which count while the sums are on.
     FileSums& sums() const { return *sums_; }

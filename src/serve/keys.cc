@@ -69,7 +69,7 @@ Status ParseLimit(std::string_view word, KeyLimits& limits, std::unordered_set<s
         ok = IsName(value);
         limits.group = value;
     } else {
-        // Not quoted: it may be a key.
+        // The word is not quoted: it may be a key.
         return MakeError(
             ErrorCode::kCorrupt,
             "an unknown word; expected rate=, tokens=, concurrent=, priority=, weight= or group=");

@@ -148,7 +148,7 @@ const float kBook[16] = float[](-127, -104, -83, -65, -49, -35, -22, -10, 1, 13,
 #endif
 shared BOOK_ENTRY the_book[16];
 #ifdef DOT
-// By two codes in a byte: the entry of the low one, and of the high one << 8.
+// By byte of two codes: the low code's entry | the high code's entry << 8.
 shared uint the_pairs[256];
 #endif
 #endif

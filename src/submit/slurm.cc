@@ -17,8 +17,8 @@ namespace {
 constexpr int kNoticeSeconds = 120;
 
 // A job that the user cancelled is no longer RUNNING; Slurm requeues a preempted job itself. srun
-// returns the highest status of all ranks: if rank 0 fails by itself (1), the others lose it (3).
-// So rank 0's own status decides, unless its node was lost before it could be written.
+// returns the highest status of all ranks: if rank 0 fails by itself (1), the others lose rank 0
+// (3). So rank 0's own status decides, unless its node was lost before rank 0 wrote it.
 constexpr const char* kEnd = R"sh(
 first=$(cat "$WEFT_KEY_FILE.status" 2>/dev/null)
 case ${first:-$status} in

@@ -30,7 +30,7 @@ constexpr size_t kMostMergedBytes = 256;
     R"([^\r\n\p{L}\p{N}]?)" UPPER "*" LOWER "+" endings R"(|[^\r\n\p{L}\p{N}]?)" UPPER "+" LOWER \
     "*" endings
 
-// By FamilyName. pattern nullptr: GPT-2's expression, built into the "ByteLevel" step.
+// One row per FamilyName. pattern nullptr: GPT-2's expression, built into the "ByteLevel" step.
 struct Row {
     std::string_view family;
     const char* pattern;

@@ -14,7 +14,7 @@ struct Adapted {
     int64_t rank = 0;    // the largest of pairs with b; 0: there are none
     bool whole = false;  // some pair has no b
     Bound rows = Bound::kAdapted;
-    // Of experts.
+    // For products of experts.
     ValueId ids = program::kNoValue, weights = program::kNoValue;
     int64_t first_expert = 0;
 };

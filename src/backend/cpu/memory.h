@@ -19,10 +19,10 @@ class Memory {
     Memory() = default;
     // Errors: kOutOfMemory (names `what` and the size).
     static Result<Memory> Allocate(int64_t bytes, const char* what);
-    // In a file without a name in `folder`, whose blocks are allocated at once. It begins as zeros,
-    // and disappears when the process ends. An access after an I/O error of the drive ends the
-    // process (SIGBUS). Errors: kIo (names the folder; also: its disk has too little space); kUsage
-    // (the folder's files are in memory).
+    // The memory is an unnamed file in `folder`, whose blocks are allocated at once. It begins as
+    // zeros, and disappears when the process ends. An access after an I/O error of the drive ends
+    // the process (SIGBUS). Errors: kIo (names the folder; also: its disk has too little space);
+    // kUsage (the folder's files are in memory).
     static Result<Memory> OnDrive(const std::string& folder, int64_t bytes, const char* what);
     Memory(Memory&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)),

@@ -20,7 +20,7 @@ constexpr double kCacheShare = 0.4;
 // Most of the free memory for all that ranks need.
 constexpr double kMostFull = 0.9;
 
-// As --kv-tokens.
+// The limit of --kv-tokens.
 constexpr int64_t kMostOfCache = int64_t{1} << 31;
 
 int64_t WholePages(int64_t tokens, int64_t page) {

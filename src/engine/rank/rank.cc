@@ -548,7 +548,7 @@ int Rank::all_reduces() const {
 }
 
 void Rank::Record(const StepData& step) {
-    // Only decode steps, whose small all-reduces are what a token pays.
+    // Only decode steps count: their small all-reduces determine the time of a token.
     if (step.tokens.size() == step.sequences.size()) {
         for (float us : executable_->transfers().all_reduce_us()) {
             all_reduce_us_.Add(us);

@@ -65,7 +65,7 @@ bool MeasuresLayouts(const Job& job, cluster::Cluster& cluster) {
 }
 
 bool MayLackLinks(const Job& job, cluster::Cluster& cluster) {
-    // By name: network namespaces of one machine may lack links, too.
+    // Counts hosts by name: network namespaces of one machine may lack links, too.
     return LeavesLayoutOpen(job) && CountOf(cluster, &cluster::HostInfo::name) > 2;
 }
 

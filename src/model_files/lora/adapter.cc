@@ -132,7 +132,7 @@ std::string ConfigText(const LoraPlan& plan, const std::string& model, bool mult
 
 using Part = AdapterPlan::Tensor;
 
-// In the order of the data.
+// The parts, in the order of the data.
 std::vector<Part> PartsOf(const ModelSource& source, const LoraPlan& plan,
                           const hf::LayerPath& path) {
     std::vector<Part> parts;

@@ -50,7 +50,7 @@ class MergedSource final : public SourceOver {
         std::optional<LoraWhole> whole;   // replaces the tensor
         std::vector<LoraTarget> targets;  // add to its rows
     };
-    // By the tensor's index in tensors().
+    // Changes by index in tensors().
     const std::map<size_t, Change>& changes() const { return changes_; }
     const std::string& path() const { return file_->path(); }
     const LoraPlan& plan() const { return plan_; }

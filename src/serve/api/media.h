@@ -9,7 +9,7 @@
 
 namespace weft::serve {
 
-// The note for a part of a content, behind the part's member `text`; "": the part may be text.
+// The note for a part of a content, after the part's `text`; "": the part may be text.
 std::string NoteOf(const Json& part);
 
 inline constexpr std::string_view kImageNote = "[an image, which this model cannot see]";

@@ -101,7 +101,7 @@ struct HttpLimits {
     size_t max_strangers = 0;
     size_t head_bytes = 16 << 10;  // request line and headers; beyond: 414, 431
     size_t headers = 100;          // beyond: 431
-    // Beyond, or beyond all_bodies_bytes: 413, without reading the rest.
+    // Beyond this or all_bodies_bytes: 413, without reading the rest.
     uint64_t body_bytes = 32 << 20;
     // Limit of the bytes that are held in total: bodies of requests that are being received or
     // answered, and answers that are being made or that clients have not read yet. Beyond: 503, or

@@ -54,7 +54,7 @@ class DataSet {
     // Sets EncoderOptions::now_s. Precondition: no other thread uses the DataSet.
     virtual void SetNow(int64_t /*now_s*/) {}
     virtual uint64_t size(Part part) const = 0;
-    // By specification: the number of its records in the part.
+    // For each specification, the number of its records in the part.
     virtual std::vector<uint64_t> SizesOf(Part part) const { return {size(part)}; }
     // Precondition: index < size(part).
     virtual Result<Sample> Read(Part part, uint64_t index) const = 0;

@@ -18,7 +18,7 @@ struct Sample {
     // One per token: 1 where one of the samples of a packed record starts (packed_ids.h). Empty:
     // the record is one sample.
     std::vector<uint8_t> starts = {};
-    // Of a preference: the role of each of its samples, which stay together; else empty.
+    // For a preference: the role of each of its samples, which stay together; else empty.
     std::vector<SampleRole> roles = {};
     double label = 0;            // the number of a class; of a pair, the margin of the rewards
     uint64_t empty_answers = 0;  // learned answers without text and without a call
