@@ -96,7 +96,6 @@ class FamilyModels : public testing::TestWithParam<std::string> {
         return {floats.begin(), floats.end()};
     }
 
-    // In the interpreter, in double.
     // Tensor ranks have whole groups of Mamba-2's heads.
     int64_t MostRanks() const {
         const model::Recurrent& r = hyper_.recurrent;

@@ -157,7 +157,7 @@ TEST(FamilyCalls, CutOff) {
                 EXPECT_EQ(whole.calls[0].arguments.value("city", ""), "Paris") << some;
             }
             EXPECT_TRUE(whole.content.starts_with("I look.") || cut < 8) << m.name << some;
-            // In parts: the same calls; a call that has begun is not content.
+            // Heard in parts, the calls are the same; a call that has begun is not content.
             const Heard parts = Hear(m.family, some, true, 3, cut);
             EXPECT_TRUE(parts.calls == whole.calls) << m.name << ": " << some;
         }

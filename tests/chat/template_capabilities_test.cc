@@ -333,7 +333,7 @@ TEST_P(ToolTurns, CallsAndResultsAreShown) {
     }
 }
 
-// Also if the second request has no list of tools.
+// The same if the second request has no list of tools.
 TEST_P(ToolTurns, WithoutTools) {
     ChatInput input = Asked();
     input.tools = nullptr;

@@ -209,7 +209,7 @@ TEST_F(Recovery, GivesUpAfterManyLosses) {
     pid_t last = 0;
     ASSERT_TRUE(WaitForPhase("decode", weft, 0));
     const Deadline deadline = Deadline::In(kMostMs);
-    // Not after its last line: the leak checker is then a child, too, and waited for.
+    // Ends before the last line of output: after it, the leak checker is a child, too.
     const auto over = [&] {
         return test::IsGone(weft.pid()) || weft.Err().find("error:") != std::string::npos;
     };

@@ -186,7 +186,7 @@ TEST_F(TrainFloat16, OlderCheckpointsLoad) {
     }
     const Words dynamic = words + Words{"--dtype", "f16", "--resume", folder};
     EXPECT_EQ(Lines(dynamic).front().at("loss_scale"), 65536);
-    // Also as another type.
+    // The job also resumes with another type.
     EXPECT_EQ(Lines(words + Words{"--dtype", "bf16", "--resume", folder}).size(), 4u);
     manifest.state["loss_scale"] = {512.0, 3, 1};
     write();

@@ -46,8 +46,9 @@ INSTANTIATE_TEST_SUITE_P(Zero, TrainMemory,
                                     std::to_string(test.param.ranks);
                          });
 
-// In BF16. Besides its shards, a rank holds the gradient of the embedding, to which the backward
-// pass adds first and last, and of one more unit (stage 3: and the weights of both).
+// The bytes that a rank holds in BF16. Besides its shards, a rank holds the gradient of the
+// embedding, to which the backward pass adds first and last, and of one more unit (stage 3: and the
+// weights of both).
 [[maybe_unused]] double BytesHeld(const Case& of, const Weights& w) {
     const double all = w.vectors + w.matrices, n = of.ranks;
     const double working = w.largest + double{1 << 24};

@@ -199,7 +199,7 @@ TEST_F(TrainResume, ALostRankComesBack) {
     EXPECT_EQ(std::distance(begin(kept), end(kept)), 1);
 }
 
-// Also while the result is written: the last checkpoint has everything.
+// A rank may also be lost while the result is written: the last checkpoint has everything.
 TEST_F(TrainResume, ARankThatIsLostWhileTheResultIsWritten) {
     SKIP_TO_NIGHT_UNLESS(false);
     const std::string out = dir_ / "out", part = out + "/model.gguf.part";

@@ -177,7 +177,7 @@ TEST_F(VerifyModel, TrainingResumesWithAPartOfTheModel) {
 TEST_F(VerifyModel, RanksOfOneCopyCompareNothing) {
     const std::string model = dir_ / "here/tiny.gguf";
     const Words run = {"run", model, "-p", "hello", "-n", "2", "-t", "1"};
-    // Also not for ranks that may join or come back: none has read the whole file.
+    // No sums are stored if ranks may join or rejoin, either: no rank has read the whole file.
     const Ran may_recover =
         In("here", run + Words{"--tp", "2", "--restart-timeout-ms", "1000"})->Wait();
     EXPECT_EQ(may_recover.status, 0) << may_recover.err;

@@ -140,7 +140,7 @@ TEST_P(Mpi, TheTextIsThatOfLocalRanks) {
         const Words words = Run(12) + Words{"--transport", "mpi", "--timeout-ms",
                                             std::to_string(test::TimeoutMs(5000))};
         ASSERT_EQ(RunMpi(ranks, words), 0) << err_;
-        // From rank 0 only. (Open MPI gives a rank a terminal.)
+        // Only rank 0 prints the text. (Open MPI gives a rank a terminal.)
         EXPECT_EQ(PrintableLines(out_), PrintableLines(local.out));
         EXPECT_NE(err_.find("over mpi"), std::string::npos) << err_;
         EXPECT_EQ(err_.find("error"), std::string::npos) << err_;

@@ -126,7 +126,7 @@ TEST_F(Hosts, ACutLinkIsNamedOnBothSidesInEveryPhase) {
         AwaitPath(0, 2);
         AwaitPath(1, 2);
         ExpectServing();
-        // So that the second round reads its own lines.
+        // New workers, so that the second round reads only their lines.
         workers_.clear();
         for (int host = 1; host < 3; ++host) {
             workers_.push_back(Start(host, {"listen", Ip(host) + ":7000", key_file_}));

@@ -238,7 +238,7 @@ class CountedLink final : public net::Link {
     std::atomic<size_t>& bytes_;
 };
 
-// By host: bytes that go to other hosts, and that come from there.
+// For each host, bytes sent to other hosts and received from them.
 struct Crossing {
     std::vector<size_t> sent, got;
     size_t total() const { return Total(sent); }

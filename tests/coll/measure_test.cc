@@ -44,7 +44,8 @@ TEST(Timings, AreThoseOfTheSortedSamples) {
         EXPECT_EQ(t.iterations, static_cast<int64_t>(count));
         EXPECT_EQ(t.min_us, sorted.front());
         EXPECT_EQ(t.max_us, sorted.back());
-        // By definition: so many samples are not larger, and with one fewer it would be too few.
+        // The definition of a percentile: enough samples are not larger, and fewer than enough are
+        // smaller.
         const auto holds = [&](double us, double part) {
             const auto below = std::ranges::count_if(sorted, [&](float s) { return s <= us; });
             const auto under = std::ranges::count_if(sorted, [&](float s) { return s < us; });

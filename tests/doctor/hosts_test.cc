@@ -346,7 +346,7 @@ TEST(DoctorHosts, FaultyOnesAreNamed) {
     }
 }
 
-// The fault is all that is wrong with these.
+// These hosts have no other fault.
 TEST(DoctorHosts, FaultyHostsHaveOnlyTheExpectedWarnings) {
     std::vector<Fault> faults = CardFaults();
     for (Fault& fault : BoardFaults()) faults.push_back(std::move(fault));

@@ -103,7 +103,7 @@ TEST_P(Adapters, BatchGivesTheTokensOfSingleRequests) {
     for (int i = 0; i < kRequests; ++i) {
         const int32_t adapter = i % 4;
         requests.push_back(RequestOf(i, adapter));
-        // In an engine with this adapter only.
+        // The same request in an engine with this adapter only.
         Request request = requests.back();
         std::vector<model_files::NamedAdapter> only;
         if (adapter > 0) only.push_back(all_[static_cast<size_t>(adapter) - 1]);

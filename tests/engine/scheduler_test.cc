@@ -239,7 +239,7 @@ TEST(Scheduler, LongPromptDelaysNoSequence) {
     }
 }
 
-// Also when a preempted sequence is recomputed with its generated tokens.
+// This also holds when a preempted sequence is recomputed with its generated tokens.
 TEST(Scheduler, OnlyRowsOfALongPromptAreNarrow) {
     Scheduler scheduler({4, 8, 100, kSchedulerPage, true});
     StepData step;
@@ -782,7 +782,7 @@ TEST_F(FairShares, AShortPromptDoesNotWaitForALongOne) {
     EXPECT_LE(StepsUntilEnd(Submit({.key = "", .tokens = 1, .say = 1}), 10), 1);
     EXPECT_LE(StepsUntilEnd(Submit({.key = "", .tokens = 20, .say = 1}), 10), 1);
     EXPECT_LE(StepsUntilEnd(Submit({.key = "", .tokens = 64, .say = 1}), 10), 2);
-    // Nor does it if prompts of other lengths are there before it.
+    // Nor does it if prompts of other lengths are before it.
     Submit({.key = "", .tokens = 3200, .say = 1});
     Submit({.key = "", .tokens = 1600, .say = 1});
     Submit({.key = "", .tokens = 800, .say = 1});

@@ -181,7 +181,7 @@ TEST_F(Proof, APartThatDiffersIsNamedByTheRecord) {
                   {"one rank alone (cpu-", "computes other logits",
                    ", rounding explains up to 0.005; ", "(l1.attn_q), on rank 1 (host b)"});
     ExpectRefusal(Open(3, 1, 2), {"(l1.attn_q), on rank 2 (host c)"});
-    // Also in a pipeline.
+    // A pipeline also detects damage.
     Spoil("blk.2.ffn_up.weight", 5);
     ExpectRefusal(Open(1, 2, 1), {"(l2.ffn_up), on rank 1 (host b)"});
     // A wrong row that another rank holds does no harm.

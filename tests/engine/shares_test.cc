@@ -49,7 +49,7 @@ TEST(SharesBySpeed, AStageIsAsFastAsItsSlowestRank) {
     EXPECT_EQ(SharesOf(2, 2, {{100e9}, {50e9}, {150e9}, {200e9}}), (Shares{1, 1, 25, 75}));
 }
 
-// Also types made at load time, which no file has.
+// Includes types made at load time, which no file has.
 TEST(MeasureSpeed, OfTheTypeThatMostWeightsHave) {
     for (const DType type : {DType::kF32, DType::kQ4_K, DType::kW4, DType::kW8, DType::kNVFP4}) {
         EXPECT_EQ(MeasuredType(Info(type).name), type);

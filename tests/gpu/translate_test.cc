@@ -84,7 +84,7 @@ std::vector<float> Random(size_t count, uint32_t seed) {
     return values;
 }
 
-// Both languages, with their sizes of a subgroup.
+// Both output languages, each with its subgroup sizes.
 class Emulated : public ::testing::TestWithParam<Language> {
   protected:
     uint32_t subgroup() const { return GetParam() == Language::kHip ? 64 : 32; }

@@ -79,7 +79,7 @@ TEST(HostileSchemas, TextsByReference) {
     schema["$defs"]["d14"] = {{"const", std::string(200'000, 'x')}};
     ExpectRefused(schema, kTogether);
 
-    // Also when expanded in the grammar.
+    // The limit also holds if references are expanded in the grammar.
     HostileJson list{{"prefixItems", HostileJson::array()},
                      {"$defs", {{"long", {{"const", std::string(100'000, 'x')}}}}}};
     for (int i = 0; i < 100; ++i) list["prefixItems"].push_back({{"$ref", "#/$defs/long"}});

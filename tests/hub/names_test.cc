@@ -126,7 +126,7 @@ TEST(HubNames, ChoiceOfFolder) {
                       "a.safetensors"},
                      "o/n"),
               "config.json model.safetensors.index.json -> model.safetensors.index.json");
-    // Only if there are no safetensors and no GGUF files.
+    // PyTorch's files are chosen only if there are no safetensors and no GGUF files.
     EXPECT_EQ(Chosen({"config.json", "pytorch_model.bin", "tf_model.h5", "flax_model.msgpack",
                       "merges.txt", "training_args.bin"},
                      "o/n"),
@@ -193,7 +193,7 @@ TEST(HubListing, AnIndexHasManyTensors) {
     EXPECT_EQ(names->size(), 163u);
 }
 
-// Against a plain bitmap.
+// Compares with a plain bitmap.
 TEST(HubParts, RangesAgainstABitmap) {
     std::mt19937 random(7);
     for (int round = 0; round < 200; ++round) {
