@@ -78,7 +78,7 @@ class GemmProblem {
     float& At(std::vector<float>& c, int64_t i, int64_t j) const {
         return c[static_cast<size_t>(i * c_stride + j)];
     }
-    // As an element of C stores it.
+    // The value as an element of C stores it.
     float Kept(double x) const { return Stored(args.c.type, static_cast<float>(x)); }
 
     std::vector<float> Run(const Kernels& kernels, int parts, bool last_first) const {

@@ -20,7 +20,7 @@ struct Shape {
     int64_t rows, cols, tokens;
 };
 
-// Some fixed shapes, and that many random ones: daily a third of them.
+// Some fixed shapes and this many random ones, a third of them in the daily run.
 std::vector<Shape> ShapesFor(std::mt19937& random, DType dtype, int count) {
     if (!weft::test::Nightly()) count = (count + 2) / 3;
     const int64_t unit = Info(dtype).block_elements;

@@ -45,7 +45,7 @@ int32_t RowsOf(const std::vector<StateSequence>& sequences) {
     return sequences.back().row_begin + sequences.back().row_count;
 }
 
-// In the interpreter's form.
+// The sequences in the interpreter's form.
 std::vector<Sequence> PlainSequences(const std::vector<StateSequence>& sequences) {
     std::vector<Sequence> plain;
     for (const StateSequence& s : sequences) plain.push_back({s.row_begin, s.row_count, 0, {}});

@@ -693,7 +693,7 @@ TEST(HfExportConfig, NumbersHaveTheTypesOfTransformers) {
             EXPECT_FALSE(made->at("final_logit_softcapping").is_number_integer());
         }
     }
-    // From a folder with the older spelling.
+    // The same from a folder with the older spelling.
     ASSERT_TRUE(model_files::hf::ExportFolder(*Open(dir / "model.gguf"), dir / "hf", {}).ok());
     auto config = ReadJson(dir / "hf/config.json");
     config["query_pre_attn_scalar"] = 168.0;

@@ -101,7 +101,7 @@ TEST(Addresses, AreBounded) {
     EXPECT_LE(ListHostAddresses()->size(), kMostAddresses);
 }
 
-// Who names WireGuard's address wants encrypted data, although the network beneath is faster.
+// Naming WireGuard's address requests encrypted data, although the network beneath is faster.
 TEST(Addresses, ANamedTunnelComesFirst) {
     const HostAddress lan_a = {"192.168.1.11", 24, "eth0", 2500};
     const HostAddress lan_b = {"192.168.1.10", 24, "eth0", 2500};

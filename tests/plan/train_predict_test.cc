@@ -243,7 +243,7 @@ TEST(TrainLinks, NearLinkOfTheMiddleHost) {
     EXPECT_NE(group.near.bytes_per_s, group.far.bytes_per_s);
 }
 
-// Not by a walk over the cluster's hosts, of which there may be thousands.
+// Looks up a rank's host without a walk over the hosts, of which there may be thousands.
 TEST(TrainLinks, HostsOfRanksAreInATable) {
     TrainCase c("llama-3.2-1b", "2xh100:3+rtx-4090+2xh100,roce");
     std::vector<int> hosts;

@@ -590,7 +590,7 @@ TEST_F(HttpLimit, LongPipelinesTakeTurnsWithOtherClients) {
     EXPECT_EQ(events->served.load(), kClients * kEach);
 }
 
-// A client that reads gets as many turns as the others.
+// A client that reads gets as many turns as the other clients.
 TEST_F(HttpLimit, AnUnreadPipelineIsNotAnswered) {
     constexpr int kRequests = 1000;
     constexpr size_t kBytes = 64 << 10;

@@ -134,7 +134,7 @@ TEST(MessageTools, DeferredToolsWaitForAReference) {
     EXPECT_EQ(Seen(loads),
               "user: Fetch.\nassistant:  ToolSearch{\"query\":\"fetch\"}\n"
               "tool: The tool WebFetch is now available.\n");
-    // The server's own search is left out, so nothing else would load them.
+    // The search tool of the server is omitted, so nothing else would load deferred tools.
     EXPECT_EQ(Names(ReadTools(R"([
         {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
         {"name": "late", "input_schema": {"type": "object"}, "defer_loading": true}])")

@@ -141,7 +141,7 @@ TEST(PoolScheduleTest, CountsTheMemoryOfLoadedModels) {
     pool.LoadIdle(1, 0);
     pool.LoadIdle(2, 2);
     pool.schedule.Arrive(3, 1, 1);
-    // Both must go, one after the other.
+    // Both models must be unloaded, one after the other.
     EXPECT_EQ(pool.Next(), (Actions{{Step::kUnload, 0, 0}}));
     pool.schedule.Gone(0);
     EXPECT_EQ(pool.Next(), (Actions{{Step::kUnload, 2, 0}}));

@@ -103,7 +103,7 @@ class Ending(unittest.TestCase):
         return server.json("GET", "/ready")[0]
 
     def refused(self, server):
-        """Gives up a request that is accepted: it would wait for those before it."""
+        """Cancels a request that is accepted: it would wait for the earlier requests."""
         asked = serving.http.client.HTTPConnection("127.0.0.1", server.port, timeout=1)
         try:
             asked.request("POST", TEXT, json.dumps({"prompt": "a", "max_tokens": 1}))

@@ -106,7 +106,7 @@ TEST_F(Http, Http10) {
         EXPECT_EQ(answer.Header("Connection"), "keep-alive");
         EXPECT_EQ(answer.body, "GET /echo  ");
     }
-    // Only closing marks the end of a stream.
+    // Only closing the connection marks the end of a stream.
     answer = kept.Ask("GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     EXPECT_EQ(answer.Header("Connection"), "close");
     EXPECT_TRUE(answer.whole);

@@ -123,7 +123,7 @@ TEST_F(Turns, ReasoningJoinsItsCall) {
         R"(, {"type": "function_call_output", "call_id": "1", "output": "r"})";
     EXPECT_EQ(Responses((begin + call + result + "]").c_str()),
               "<user>q<assistant>Let me look.(t)[f {}]<tool>r");
-    // Between two calls as well.
+    // The same for a reasoning between two calls.
     EXPECT_EQ(Responses((begin + call + ", " + thought + call + result + "]").c_str()),
               "<user>q<assistant>Let me look.(t\nt)[f {}][f {}]<tool>r");
     // A reasoning without an answer does not become part of the next turn.

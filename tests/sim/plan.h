@@ -36,7 +36,7 @@ struct FaultPlan {
     Fault fault{};
     int host = 0, other = 0;
     int64_t at_ns = 0, length_ns = 0;  // kForever: it stays
-    // Of faults between two hosts:
+    // Only for faults between two hosts:
     int64_t amount = 0;
     int cable = -1;        // -1: all cables
     bool one_way = false;  // only packets from `host` to `other`

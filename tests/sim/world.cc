@@ -338,8 +338,9 @@ std::string World::Check() {
     return outcome_.error.empty() ? "" : CheckErrors();
 }
 
-// Nobody calls a rank silent whose heartbeats came in time: while only links are slow, the time
-// between two of them grows by one packet's time, and another thread may run before each is sent.
+// A rank whose heartbeats arrive in time is never called silent: while only links are slow, the
+// time between two of them grows by one packet's time, and another thread may run before each is
+// sent.
 std::string World::CheckSilence() const {
     const int64_t timeout_ns = plan_.timeout_ms * kMs;
     const bool heard = outcome_.longest_packet_ns + 2 * BeatNs() < timeout_ns;

@@ -24,8 +24,8 @@ struct Outcome {
     int64_t longest_packet_ns = 0;  // Network::LongestNs at the end
 };
 
-// The work of a job. One object serves all processes of a world; they share only what it
-// carries from one to the other by its own choice.
+// The work of a job. One object serves all processes of a world; they share only data that this
+// object passes between them on purpose.
 class Workload {
   public:
     virtual ~Workload() = default;

@@ -1,4 +1,4 @@
-// Programs that have every op between them, and the check that a device lowers every op.
+// Programs that together have every op, and the check that a device lowers every op.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -289,7 +289,7 @@ class EveryOp {
 
 // ---- Training -----------------------------------------------------------------------------------
 
-// Training Programs that have every op of training between them.
+// Training Programs that together have every op of training.
 inline const TrainingCase kEveryTrainingOp[] = {
     {.tied = true, .dtype = DType::kBF16, .temperature = 0.7f},
     {.recompute = program::Recompute::kFull, .scale = 0.5f},

@@ -129,7 +129,7 @@ class RankProcesses {
         size_t window_bytes;
     };
 
-    // Over a pipe: the length, then the bytes.
+    // Writes to a pipe: the length, then the bytes.
     static void WriteText(int fd, const std::string& text) {
         const size_t length = text.size();
         if (::write(fd, &length, sizeof length) != sizeof length ||

@@ -46,7 +46,7 @@ class SimRandom {
     }
     // Same as `count` calls of Next.
     void Skip(uint64_t count) { state_ += count * 0x9e3779b97f4a7c15; }
-    // From 0 to below - 1.
+    // A number from 0 to below - 1.
     uint64_t Below(uint64_t below) { return Next() % below; }
     int64_t Between(int64_t least, int64_t most) {
         return least + static_cast<int64_t>(Below(static_cast<uint64_t>(most - least) + 1));

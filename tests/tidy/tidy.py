@@ -406,7 +406,7 @@ def files_of(root):
 
 
 def lines_of(folder):
-    """Of code: golden values are no lines that anybody reads."""
+    """Counts lines of code only: nobody reads golden values."""
     return sum(path.read_bytes().count(b"\n") for path in folder.rglob("*")
                if path.suffix in COUNTED and path.is_file())
 

@@ -259,7 +259,7 @@ std::vector<std::vector<float>> LossesOnRanks(TrainingCase c, const Micro& micro
     return losses;
 }
 
-// Also for steps in which some ranks have no row.
+// Passes also run for steps in which some ranks have no row.
 TEST(Passes, RanksWithoutRowsTakePart) {
     TrainingCase c{.architecture = "qwen3", .logits_bytes = 1 << 20};
     for (const int32_t rows : {1, 2, 5}) {
