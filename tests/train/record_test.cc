@@ -116,7 +116,7 @@ TEST(Record, ChatLearnsTheAssistantsTurnsToTheirEnd) {
               "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"
               "<|im_start|>assistant\n[A<|im_end|>]\n<|im_start|>user\nV<|im_end|>\n"
               "<|im_start|>assistant\n[B<|im_end|>]\n");
-    // Also a greeting.
+    // A greeting is learned, too.
     EXPECT_EQ(Marked(R"({"messages": [{"role": "assistant", "content": "Hello"},
                                       {"role": "user", "content": "U"}]})"),
               "<|im_start|>assistant\n[Hello<|im_end|>]\n<|im_start|>user\nU<|im_end|>\n");

@@ -47,7 +47,7 @@ const std::map<std::string, std::string> kRefusedModels = {
     {"jamba", "selective state spaces"},
     {"jambaDense", "selective state spaces"},
 };
-// In tensor ranks only.
+// Models that are refused only with tensor ranks.
 const std::map<std::string, std::string> kRefusedTensorRanks = {
     {"glm47flash", "--tp 1"},
     {"kimiK25", "--tp 1"},

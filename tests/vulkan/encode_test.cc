@@ -157,7 +157,7 @@ TEST(VulkanEncodes, Norms) {
     }
 }
 
-// Not for steps of more rows, products in float32 (--exact), --reference, and steps with a probe.
+// Excluded: steps of more rows, products in float32 (--exact), --reference, steps with a probe.
 TEST(VulkanEncodes, OnlyWhereFewRowsAreReadAsIntegers) {
     WEFT_INTEGERS(device);
     NormMaker many(device, 9, 96, true, 50);

@@ -178,7 +178,7 @@ TEST(VulkanGlu, AllShapes) {
             ExpectBitsOfOps(device, c, seed);
         }
     }
-    // So many outputs that a workgroup takes several; an odd number.
+    // An odd number of outputs, large enough that a workgroup computes several.
     ExpectBitsOfOps(device, {.dtype = DType::kQ4_0, .n = 4099, .cols = 32}, 600);
 }
 
