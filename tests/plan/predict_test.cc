@@ -572,7 +572,7 @@ TEST(Shapes, AConfigIsEnough) {
         ASSERT_FALSE(wrong.ok()) << word;
         EXPECT_NE(wrong.error().message.find(said), std::string::npos) << wrong.error().message;
     }
-    // The file is named as it is called.
+    // The error names the file by its full name.
     std::ofstream(dir / "mine.json") << R"({"model_type": "qwen3", "hidden_size": -4096})";
     const auto mine = OpenShape(dir / "mine.json");
     ASSERT_FALSE(mine.ok());

@@ -488,7 +488,7 @@ TEST_F(HttpLimit, AClientThatLeavesIsNoticedAtOnce) {
             if (begun) exchange->Begin(200, {{"Content-Type", "text/event-stream"}});
             std::atomic<int> calls{0};
             exchange->OnDisconnect([&] { ++calls; });
-            EXPECT_EQ(Ask(Get("/echo")).status, 200);  // by the thread that would notice
+            EXPECT_EQ(Ask(Get("/echo")).status, 200);  // by the thread that detects ends
             EXPECT_EQ(calls, 0);
             EXPECT_FALSE(exchange->gone());
             reset ? client.Reset() : client.Close();

@@ -39,7 +39,8 @@ class Continue(Case):
         self.assertNotIn("continue_final_message", self.server.requests[-1])
 
     def test_a_lost_answer_is_continued(self):
-        """Cut by the connection, by a token limit, by a reload; also inside its reasoning."""
+        """The answer is cut by the connection, by a token limit or by a reload, also inside the
+        reasoning."""
         self.server.answer = lambda body: [{"reasoning_content": "Hm"}, CUT]
         self.say("Hm?", wait=False)
         self.page.wait("document.querySelector('.answer .error').textContent !== ''")
