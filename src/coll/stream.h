@@ -1,9 +1,9 @@
 // A stream of messages between this rank and one peer, in both directions, over one link.
 //
 // Each direction has kSlots slots in the receiver's window. Message n uses slot n % kSlots and
-// raises the data flag to n. The sender may write message n once it knows that the receiver has
-// released message n - kSlots, which had the same slot. If the receiver sends messages, too, each
-// of them says how many messages it has released (`ReleaseReport::kInMessages`), so no
+// raises the data flag to n. The sender may write message n once the receiver has reported the
+// release of message n - kSlots, which had the same slot. If the receiver sends messages, too, each
+// of them states how many messages it has released (`ReleaseReport::kInMessages`), so no
 // acknowledgment is needed. A receiver that has nothing to send raises the credit flag for every
 // third message that it releases, so at most two releases are unreported.
 //

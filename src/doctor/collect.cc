@@ -249,7 +249,7 @@ bool IsSameMachine(HostView& a, HostView& b) {
 }
 
 // The longest time that a host took to log in and answer (MeasureClock), if it is long: the hosts
-// listen that much longer, so that those that begin last still meet the others.
+// listen that much longer, so that hosts that begin last still reach the others.
 int64_t SlowestLoginMs(Hosts views) {
     constexpr int64_t kUsualMs = 1000;
     int64_t slowest_ms = 0;

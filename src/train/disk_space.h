@@ -21,7 +21,7 @@ struct SpacePlan {
     int64_t steps = 0;              // rows of the logs
     bool limited = false;           // --time-limit: the job will stop and write a checkpoint
     // MakeSpace may remove older checkpoints. False on a disk without manifests, where complete
-    // checkpoints cannot be told from incomplete ones.
+    // checkpoints cannot be distinguished from incomplete ones.
     bool removes_old = true;
 };
 
@@ -29,17 +29,18 @@ struct SpacePlan {
 // (two checkpoints if more than one is kept, because the last complete one stays until the next is
 // complete). Warns if not all checkpoints and the logs fit. Without periodic checkpoints, warns if
 // the result and the checkpoint that is written before it do not both fit. If the checkpoint that a
-// stopped job writes does not fit in the room of the result, CheckSpaceFor fails with a time limit,
-// and warns without one. The sizes of Removable folders (checkpoint/writer.h) count as free.
+// stopped job writes does not fit into the space reserved for the result, CheckSpaceFor fails if
+// the job has a time limit, else it warns. The sizes of Removable folders (checkpoint/writer.h)
+// count as free.
 Status CheckSpaceFor(const SpacePlan& plan);
 
 // Whether one more checkpoint fits now, besides the space for the result. Returns false if it fits
 // only after Removable folders are removed. A new checkpoint is taken to be as large as an earlier
 // one, which it can replace on a full disk. Ignores `bad` folders (CommitCheckpoint). Errors: kIo:
-// not enough room.
+// not enough space.
 Result<bool> CheckSpaceNow(const SpacePlan& plan, const std::vector<std::string>& bad);
-// Removes Removable folders until there is room. Removes nothing if removing all of them would not
-// be enough. Errors: kIo.
+// Removes Removable folders until there is enough space. Removes nothing if removing all of them
+// would not be enough. Errors: kIo.
 Status MakeSpace(const SpacePlan& plan, const std::vector<std::string>& bad);
 // As MakeSpace, for a result of `bytes` bytes. Returns whether anything was removed.
 bool MakeResultSpace(const std::string& folder, uint64_t bytes);

@@ -162,7 +162,7 @@ TEST(StepLinks, RefusesTokensOutsideOfTheVocabulary) {
     }
 }
 
-// Both ranks check that a value has one row per RowAsk, with as many logits as it requests.
+// Both ranks check that a value has one row per RowRequest, with as many logits as it requests.
 TEST(StepLinks, RefusesValuesThatDoNotFitTheAsks) {
     struct Case {
         std::vector<RowRequest> asks;

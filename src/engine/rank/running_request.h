@@ -48,10 +48,10 @@ struct Engine::RunningRequest {
         wanted.whole = wanted.whole || request.logprobs >= 0 || sequence.scored();
     }
 
-    // The smallest RowRequest that suffices to sample the next token from row `place` of a step in
-    // which `guesses` rows verify drafts. If the draft ends the reasoning, later rows of the step
-    // are constrained. If rows before this one may have forced tokens, which take no random number,
-    // the number of this row's draw is unknown.
+    // The smallest RowRequest that suffices to sample the next token from the row at index `place`
+    // of a step in which `guesses` rows verify drafts. If the draft ends the reasoning, later rows
+    // of the step are constrained. If earlier rows may have forced tokens, which use no random
+    // number, the number of this row's draw is unknown.
     RowRequest Ask(int64_t place, int64_t guesses, int64_t columns) const {
         const bool masked = guesses > 0 ? request.matcher.has_value() : constrained();
         const bool judged = drafts.own && place < guesses;
@@ -78,7 +78,7 @@ struct Engine::RunningRequest {
     std::optional<Pooler> pooler;
     std::vector<GeneratedToken> scores;  // scores of the prompt's tokens, from the second on, that
                                          // were already reported
-    int64_t most = 0;  // most tokens to generate
+    int64_t most = 0;                    // most tokens to generate
     int64_t said = 0;
     int64_t steps = 0, drafted = 0, accepted = 0;  // see Ending
     int64_t mask_steps = 0;                        // see MaskBudget

@@ -1,6 +1,6 @@
 // StepLinks: links between the pipeline stages of an inference job. The last stage computes the
-// logits. Rank 0 asks for the least that each request needs (RowRequest): the best logits of a row,
-// or a token that the last stage samples. The last stage sends all logits of a row only for
+// logits. Rank 0 requests the least data that each request needs (RowRequest): the best logits of a
+// row, or a token that the last stage samples. The last stage sends all logits of a row only for
 // penalties, a grammar, log-probabilities, or judged drafts (DraftOptions::judged).
 //
 // The logits travel from the last stage to rank 0 in one message with one answer per row. If a

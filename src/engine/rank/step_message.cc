@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kHeadWords = 11;
 constexpr const char* kCounts[] = {"tokens", "sequences",   "output rows",      "page copies",
                                    "asks",   "keyed pages", "bytes of the name"};
-// First word of a logits request: a number of best logits, or these; a chain follows kAskToken.
+// First word of a logits request: a number of best logits, or these; a chain follows kRequestToken.
 constexpr int32_t kRequestAll = 0, kRequestToken = -1;
 // Kinds of keyed pages.
 constexpr int32_t kPage = 0, kState = 1, kUsedPage = 2;

@@ -22,7 +22,7 @@ namespace weft::serve {
 struct Usage {
     int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
     double queue_s = 0, first_token_s = 0, total_s = 0;  // maximum over the choices
-    int64_t reasoning_tokens = 0;  // how many of said_tokens are reasoning, with its markers
+    int64_t reasoning_tokens = 0;  // how many of generated_tokens are reasoning, with its markers
 };
 
 // End of a choice. finish: OpenAI's "stop", "length" or "tool_calls".

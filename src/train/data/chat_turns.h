@@ -3,14 +3,14 @@
 //
 // A turn begins where the template's generation prompt ends. It ends with the first end token
 // (Tokenizer::EndsMessage) after the turn's text. A template may write a call's result inside of
-// the turn: the turn then goes on with its own text behind the result. A template may repeat a
-// call's name or id in the result's header, which does not belong to the turn. Some templates
-// close a turn only if another message follows. Then ChatTurns adds to the last answer the end
-// that the template would write before another message. To find where the generation prompt and a
-// turn without an end token end, ChatTurns renders all messages up to there. It remembers the
-// result for turns around which the template writes the same text, except for numbers, so a
-// conversation takes linear time. (If the template writes a different text around every turn,
-// ChatTurns renders for every turn, at most kMostRenderings times.)
+// the turn: the turn then continues with its own text behind the result. A template may repeat a
+// call's name or id in the result's header, which does not belong to the turn. Some templates close
+// a turn only if another message follows. Then ChatTurns adds to the last answer the end that the
+// template would write before another message. To find where the generation prompt and a turn
+// without an end token end, ChatTurns renders all messages up to there. It remembers the result for
+// turns around which the template writes the same text, except for numbers, so a conversation takes
+// linear time. (If the template writes a different text around every turn, ChatTurns renders for
+// every turn, at most kMostRenderings times.)
 //
 // Thread: any; a ChatTurns is immutable, except that it returns each note only once. The chat and
 // the tokenizer must outlive it.
