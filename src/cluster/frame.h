@@ -219,7 +219,7 @@ struct VerdictMessage {
     bool recover = false;
 };
 
-// Of the messages above.
+// The payload of a frame with a message of this file.
 template <typename Message>
 Bytes Encode(const Message& message);
 // Errors: kCorrupt, naming the message and the fault.

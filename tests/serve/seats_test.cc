@@ -93,7 +93,7 @@ TEST(Seats, RequestsWithAKeyStayAndKeylessCallersAreRead) {
     for (Connection* one : busy) EXPECT_TRUE(table.Has(one));
     EXPECT_EQ(table.open.size(), 100 + Seats::kSpare);
     EXPECT_TRUE(table.Has(table.Join("probe")));
-    // Of the connections between two requests, the oldest is closed for one with a request.
+    // A connection with a request closes the oldest connection that is between two requests.
     for (Connection* one : busy) table.Move(one, Seat::kIdle);
     Connection* const late = table.Join("late");
     table.Move(late, Seat::kBusy);

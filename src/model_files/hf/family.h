@@ -54,7 +54,7 @@ using Rule = RuleOf<std::string_view>;
 
 struct Family;
 
-// What the numbers of a config may be at most.
+// Limits of the numbers in config.json.
 inline constexpr int64_t kMostLayers = 4096, kMostHeads = 4096, kMostColumns = 1 << 20;
 inline constexpr int64_t kMostContext = 1ll << 31;
 

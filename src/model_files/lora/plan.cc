@@ -261,7 +261,7 @@ std::string LoraPlan::LeftOutText() const {
 namespace {
 
 // Sets `chosen`: whether an item selects each matrix. Returns the index of an item that selects no
-// matrix; npos: there is none.
+// matrix, or npos if each item selects one.
 size_t Select(const std::vector<std::string>& wanted, const std::vector<LoraTarget>& linears,
               std::vector<bool>& chosen) {
     std::vector<bool> met(wanted.size(), false);
