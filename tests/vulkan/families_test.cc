@@ -113,19 +113,34 @@ std::string FirstCase(const model::Family& family) {
     return std::string(family.tested.substr(0, family.tested.find(',')));
 }
 
+std::set<std::string> FormsOf(const model::Family& family) {
+    return support::OpForms(CaseModel(FirstCase(family)).Programs(1)[0]);
+}
+
 // Architectures whose first cases have every form of an op.
 std::set<std::string_view> DailyArchitectures() {
     const std::vector<model::Family> families = model::Families();
     std::vector<std::set<std::string>> forms;
-    for (const model::Family& family : families) {
-        forms.push_back(support::OpForms(CaseModel(FirstCase(family)).Programs(1)[0]));
-    }
+    for (const model::Family& family : families) forms.push_back(FormsOf(family));
     const std::vector<bool> chosen = support::FewWithAllForms(std::move(forms));
     std::set<std::string_view> daily;
     for (size_t i = 0; i < families.size(); ++i) {
         if (chosen[i]) daily.insert(families[i].architecture);
     }
     return daily;
+}
+
+TEST(VulkanDaily, HasEveryFormOfAnOp) {
+    WEFT_NEEDS_VULKAN();
+    const std::set<std::string_view> few = DailyArchitectures();
+    std::set<std::string> all, daily;
+    for (const model::Family& family : model::Families()) {
+        const std::set<std::string> forms = FormsOf(family);
+        all.insert(forms.begin(), forms.end());
+        if (few.contains(family.architecture)) daily.insert(forms.begin(), forms.end());
+    }
+    EXPECT_GT(all.size(), 50u);
+    EXPECT_EQ(daily, all);
 }
 
 TEST_P(VulkanArchitectures, EqualTransformers) {
