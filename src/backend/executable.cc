@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
@@ -51,6 +52,20 @@ Status CheckStep(const Step& step, const CompileOptions& options) {
     for (int32_t row : step.output_rows) WEFT_CHECK(row >= 0 && row < tokens);
     WEFT_CHECK(step.wanted.top >= 0 && step.wanted.top <= step.wanted.columns);
     return {};
+}
+
+void CheckBytes(const program::Value& value, const CompileOptions& options, int64_t first_byte,
+                size_t count) {
+    int64_t all = 0;
+    if (value.storage == program::Storage::kState) {
+        all = program::StateBytes(value, options.kv_pages * options.page_tokens);
+    } else if (value.storage == program::Storage::kSlots) {
+        all = program::SlotBytes(value) * options.state_slots;
+    } else {
+        all = RowBytes(value.dtype, value.shape.Elements(options.max_tokens, options.max_outputs));
+    }
+    WEFT_CHECK(first_byte >= 0 && first_byte <= all);
+    WEFT_CHECK(std::cmp_less_equal(count, all - first_byte));
 }
 
 void WriteLossGradients(const Step& step, std::byte* to) {

@@ -222,6 +222,10 @@ class Executable {
 // Called by devices: checks the step's row counts. Any other invalid content is a bug of the
 // engine, for which CheckStep aborts. Errors: kUsage as in Executable::Run.
 Status CheckStep(const Step& step, const CompileOptions& options);
+// Called by devices before Read and Write: aborts unless the `count` bytes from `first_byte` on are
+// within the value.
+void CheckBytes(const program::Value& value, const CompileOptions& options, int64_t first_byte,
+                size_t count);
 
 // Writes the gradient of each row's loss, or of each element of its vector (Step::loss_gradient),
 // as floats.

@@ -96,7 +96,9 @@ class CpuExecutable final : public Executable {
     std::span<const float> HostFloats(program::ValueId id, int64_t first,
                                       int64_t count) const override {
         const std::byte* data = buffers_.At(id, static_cast<int>(bindings_.slot));
-        WEFT_CHECK(data != nullptr);
+        const auto size = static_cast<int64_t>(sizeof(float));
+        WEFT_CHECK(data != nullptr && count >= 0);
+        CheckBytes(program_.value(id), options_, first * size, static_cast<size_t>(count * size));
         return {reinterpret_cast<const float*>(data) + first, static_cast<size_t>(count)};
     }
     Status ReadTopK(program::ValueId id, int64_t row, int64_t columns,
@@ -178,7 +180,6 @@ class CpuExecutable final : public Executable {
     Status WaitForOverlapped(size_t index);
     void EndOverlapped();
     void ShowToProbe(size_t index);
-    int64_t BytesOf(const program::Value& value) const;
 
     const program::ChunkedProgram chunked_;
     const program::Program& program_;
@@ -644,27 +645,15 @@ void CpuExecutable::ShowToProbe(size_t index) {
 Status CpuExecutable::Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) {
     const std::byte* data = buffers_.At(id, static_cast<int>(bindings_.slot));
     WEFT_CHECK(data != nullptr);
+    CheckBytes(program_.value(id), options_, first_byte, out.size());
     if (!out.empty()) std::memcpy(out.data(), data + first_byte, out.size());
     return {};
 }
 
-// Bytes of a value that Write accepts.
-int64_t CpuExecutable::BytesOf(const program::Value& value) const {
-    if (value.storage == program::Storage::kState) {
-        return program::StateBytes(value, options_.kv_pages * options_.page_tokens);
-    }
-    if (value.storage == program::Storage::kSlots) {
-        return program::SlotBytes(value) * options_.state_slots;
-    }
-    return RowBytes(value.dtype, value.shape.Elements(options_.max_tokens, options_.max_outputs));
-}
-
 Status CpuExecutable::Write(program::ValueId id, int64_t first_byte,
                             std::span<const std::byte> bytes) {
-    const int64_t all = BytesOf(program_.value(id));
-    const auto count = static_cast<int64_t>(bytes.size());
-    WEFT_CHECK(first_byte >= 0 && count <= all && first_byte <= all - count);
-    if (count > 0) std::memcpy(buffers_.At(id) + first_byte, bytes.data(), bytes.size());
+    CheckBytes(program_.value(id), options_, first_byte, bytes.size());
+    if (!bytes.empty()) std::memcpy(buffers_.At(id) + first_byte, bytes.data(), bytes.size());
     return {};
 }
 

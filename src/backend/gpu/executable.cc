@@ -393,6 +393,9 @@ Status GpuExecutable::ReadAll(std::span<const ReadPart> parts) {
     if (!broken_.ok()) return broken_;
     WEFT_TRY(Allocate());
     if (uploads_.exchange(false)) WEFT_TRY(uploader_.Finish());
+    for (const ReadPart& part : parts) {
+        CheckBytes(program_.value(part.id), options_, part.first_byte, part.out.size());
+    }
     return reading_.Read(parts, slot_, budget_.DeadlineMs(0));
 }
 
@@ -416,6 +419,7 @@ Status GpuExecutable::WriteAll(std::span<const WritePart> parts) {
         return status;
     };
     for (const WritePart& part : parts) {
+        CheckBytes(program_.value(part.id), options_, part.first_byte, part.bytes.size());
         const Spot to = buffers_.At(part.id, 0);
         for (uint64_t at = 0; at < part.bytes.size();) {
             const uint64_t count = std::min<uint64_t>(kMost - bytes, part.bytes.size() - at);

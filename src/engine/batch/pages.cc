@@ -1,5 +1,7 @@
 #include "engine/batch/pages.h"
 
+#include <utility>
+
 #include "base/check.h"
 
 namespace weft::engine {
@@ -8,10 +10,15 @@ PagePool::PagePool(int64_t pages) : pages_(static_cast<size_t>(pages)) {
     for (auto page = static_cast<int32_t>(pages - 1); page >= 0; --page) free_.push_back(page);
 }
 
+const PagePool::Page& PagePool::at(int32_t page) const {
+    WEFT_CHECK(page >= 0 && std::cmp_less(page, pages_.size()));
+    return pages_[static_cast<size_t>(page)];
+}
+
 // Every change of a page goes through here, which keeps the counts of free and idle pages.
 void PagePool::Change(int32_t page, int32_t holders, bool cached) {
-    Page& p = at(page);
     WEFT_CHECK(holders >= 0);
+    Page& p = pages_[static_cast<size_t>(page)];
     const bool was_idle = p.holders == 0 && p.cached;
     p.holders = holders;
     p.cached = cached;
@@ -29,6 +36,7 @@ int32_t PagePool::Take() {
 }
 
 void PagePool::Hold(int32_t page) {
+    WEFT_CHECK(at(page).holders > 0 || at(page).cached);
     Change(page, at(page).holders + 1, at(page).cached);
 }
 
@@ -38,6 +46,7 @@ void PagePool::Release(int32_t page) {
 
 void PagePool::SetCached(int32_t page, bool cached) {
     WEFT_CHECK(at(page).cached != cached);
+    WEFT_CHECK(!cached || at(page).holders > 0);
     Change(page, at(page).holders, cached);
 }
 

@@ -21,18 +21,22 @@ class PagePool {
 
     // Returns a free page, which the caller then holds. The pool must have a free page.
     int32_t Take();
+    // Another holder of a page that is not free, and one holder less.
     void Hold(int32_t page);
     void Release(int32_t page);
-    // The prefix cache adds or drops its reference to a page. It holds a page at most once.
+    // The prefix cache adds or drops its reference to a page. It holds a page at most once, and
+    // gets a page from a holder.
     void SetCached(int32_t page, bool cached);
-    int holders(int32_t page) const { return pages_[static_cast<size_t>(page)].holders; }
+    int holders(int32_t page) const { return at(page).holders; }
+    // Whether one sequence holds the page, and nothing else does.
+    bool has_one_holder(int32_t page) const { return at(page).holders == 1 && !at(page).cached; }
 
   private:
     struct Page {
         int32_t holders = 0;  // not counting the cache
         bool cached = false;
     };
-    Page& at(int32_t page) { return pages_[static_cast<size_t>(page)]; }
+    const Page& at(int32_t page) const;
     void Change(int32_t page, int32_t holders, bool cached);
 
     std::vector<Page> pages_;

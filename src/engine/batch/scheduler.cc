@@ -77,6 +77,13 @@ void Scheduler::Remove(Sequence* sequence) {
         key.requests.erase(sequence->group == 0 ? sequence->id : sequence->group);
     }
     if (--key.sequences == 0) keys_.erase(sequence->key);
+    if (keys_.empty() && lent_ == 0) CheckAllFree();
+}
+
+// Without sequences, every page and slot is free or only the prefix cache's: none is lost.
+void Scheduler::CheckAllFree() const {
+    WEFT_CHECK(pool_.free() + pool_.idle() == pool_.size());
+    WEFT_CHECK(slots_.free() + slots_.idle() == slots_.size());
 }
 
 void Scheduler::ReleasePages(Sequence& sequence) {
@@ -170,9 +177,24 @@ void Scheduler::CountFound(Sequence& s, int64_t found) {
     stats_.cache_hit += found;
 }
 
+// The rows to compute follow the computed ones, and their pages are the sequence's own: a row that
+// is written to a page of another sequence changes that one's answer. (The first page may have
+// other holders, which use its first rows only.)
+void Scheduler::CheckRows(const Sequence& s, int64_t rows, int64_t drafted,
+                          const StepData& step) const {
+    WEFT_CHECK(rows > 0 && rows <= s.pending() && s.running && !s.in_flight);
+    WEFT_CHECK(drafted == 0 || (rows == s.pending() && drafted <= std::ssize(s.draft)));
+    WEFT_CHECK(rows + drafted <= Left(step));
+    const int64_t pages = PagesFor(s.computed + rows + drafted);
+    WEFT_CHECK(pages <= std::ssize(s.pages));
+    for (int64_t i = PagesFor(s.computed); i < pages; ++i) {
+        WEFT_CHECK(pool_.has_one_holder(s.pages[static_cast<size_t>(i)]));
+    }
+}
+
 void Scheduler::Append(Sequence& s, int64_t rows, int64_t drafted, StepData& step,
                        std::vector<PlannedRows>& planned) {
-    WEFT_CHECK(rows > 0);
+    CheckRows(s, rows, drafted, step);
     PlannedRows plan{&s, static_cast<int32_t>(rows + drafted), -1, static_cast<int32_t>(drafted)};
     s.plan = plan_;
     if (s.copy.tokens > 0) {
@@ -494,6 +516,7 @@ void Scheduler::Advance(Sequence& s, int64_t rows) {
 void Scheduler::Commit(std::span<const PlannedRows> planned) {
     for (const PlannedRows& plan : planned) {
         Sequence& s = *plan.sequence;
+        WEFT_CHECK(s.plan == plan_ && PagesFor(s.computed + plan.rows) <= std::ssize(s.pages));
         if (s.copy.tokens > 0) pool_.Release(s.copy.page);
         s.copy = {};
         const int64_t rows = plan.rows - plan.drafted;
@@ -533,6 +556,7 @@ void Scheduler::Forget(int64_t pages) {
     }
     cache_.Clear();
     saves_.clear();
+    CheckAllFree();
     pool_ = PagePool(pages);
     waiting_.insert(waiting_.begin(), running_.begin(), running_.end());
     for (Sequence* s : running_) ++s->preempted;

@@ -329,6 +329,9 @@ class Scheduler {
     bool AdmitOne(Sequence& sequence, StepData& step, std::vector<PlannedRows>& planned);
     void Preempt(Sequence* sequence);
     void ReleasePages(Sequence& sequence);
+    void CheckRows(const Sequence& sequence, int64_t rows, int64_t drafted,
+                   const StepData& step) const;
+    void CheckAllFree() const;
     void Append(Sequence& sequence, int64_t rows, int64_t drafted, StepData& step,
                 std::vector<PlannedRows>& planned);
     int64_t PromptRows(const Sequence& sequence, const StepData& step) const;
@@ -376,6 +379,7 @@ class Scheduler {
     ScheduleOptions options_;
     PagePool pool_, slots_;
     PrefixCache cache_;
+    int64_t lent_ = 0;                // RestorePlans and results of HoldCached that hold pages
     std::vector<Sequence*> running_;  // in order of admission
     std::vector<Sequence*> waiting_;
     std::vector<int32_t> found_;      // pages; valid in FindPrefix

@@ -85,10 +85,12 @@ std::vector<KeyedPage> Scheduler::HoldCached(const PrefixSpace& space,
     std::vector<KeyedPage> held = KeysOf(space, tokens, std::ssize(pages), slot >= 0);
     for (size_t i = 0; i < pages.size(); ++i) held[i].place = pages[i];
     if (slot >= 0) held.back().place = slot;
+    if (!held.empty()) ++lent_;
     return held;
 }
 
 void Scheduler::Release(std::span<const KeyedPage> held) {
+    if (!held.empty()) --lent_;
     for (const KeyedPage& page : held) (page.is_state ? slots_ : pool_).Release(page.place);
 }
 
@@ -161,6 +163,7 @@ bool Scheduler::PlanRestoreOf(Sequence& s, const KeptPages& kept, int64_t most, 
     ++stats_.kept_tries;
     plan.sequence = &s;
     plan.owner = this;
+    ++lent_;
     const auto tokens = static_cast<int64_t>(s.tokens.size());
     cache_.Extend(s.space(), s.tokens, 0, std::min(tokens - 1, s.score_from), plan.path);
     const auto in_cache = static_cast<int64_t>(plan.path.size());
@@ -236,6 +239,7 @@ void Scheduler::EndRestore(RestorePlan& plan, int64_t count) {
     }
     if (slot >= 0) slots_.Release(slot);
     for (const int32_t page : plan.path) pool_.Release(page);
+    --lent_;
     plan.sequence = nullptr;
     plan.path.clear();
     plan.pages.clear();
