@@ -3,6 +3,7 @@
 #include <csignal>
 #include <set>
 
+#include "base/check.h"
 #include "cluster/control.h"
 #include "cluster/join/spawn.h"
 
@@ -171,19 +172,17 @@ std::vector<std::pair<int, int>> Control::Unreached() const {
 void Control::Replace(int rank, Channel channel, pid_t pid) {
     const Lock lock(mutex_);
     const int64_t now = NowNs();
-    for (Peer& peer : peers_) {
-        if (peer.rank != rank) continue;
-        peer = Peer{.rank = rank,
-                    .channel = std::move(channel),
-                    .pid = pid,
-                    .heard_ns = now,
-                    .ready = true,
-                    .since_s = std::time(nullptr),
-                    .rejoining = true,
-                    .loss = std::move(peer.loss),
-                    .moved_ns = now};
-        break;
-    }
+    const auto peer = std::ranges::find(peers_, rank, &Peer::rank);
+    WEFT_CHECK(peer != peers_.end());
+    *peer = Peer{.rank = rank,
+                 .channel = std::move(channel),
+                 .pid = pid,
+                 .heard_ns = now,
+                 .ready = true,
+                 .since_s = std::time(nullptr),
+                 .rejoining = true,
+                 .loss = std::move(peer->loss),
+                 .moved_ns = now};
     Wake();
 }
 
@@ -198,6 +197,7 @@ Error Control::EndForJoiners(const std::string& text) {
 void Control::AddNewcomer(Arrival arrival) {
     const Lock lock(mutex_);
     const int rank = arrival.rank;
+    WEFT_CHECK(rank > 0 && std::ranges::count(peers_, rank, &Peer::rank) == 0);
     hosts_.resize(static_cast<size_t>(rank));
     hosts_.push_back(arrival.host);
     AddPeerLocked(rank, ChannelOf(std::move(arrival)), 0);
@@ -229,6 +229,9 @@ void Control::AwaitReaped(const Deadline& deadline) {
 
 bool Control::BeginEpoch(const std::vector<int>& kept, const AssignMessage& message) {
     const Lock lock(mutex_);
+    WEFT_CHECK(message.epoch > epoch_ && kept.size() == message.hosts.size());
+    WEFT_CHECK(!kept.empty() && kept.front() == 0);
+    WEFT_CHECK(std::ranges::adjacent_find(kept, std::ranges::greater_equal()) == kept.end());
     const auto place = [&](int rank) { return std::find(kept.begin(), kept.end(), rank); };
     for (const Peer& peer : peers_) {
         if (place(peer.rank) != kept.end() && (peer.gone || !peer.ready)) return false;
@@ -239,6 +242,7 @@ bool Control::BeginEpoch(const std::vector<int>& kept, const AssignMessage& mess
         departed_.back().epoch = epoch_;
     }
     std::erase_if(peers_, [&](const Peer& peer) { return place(peer.rank) == kept.end(); });
+    WEFT_CHECK(peers_.size() + 1 == kept.size());
     trial_ = std::ranges::any_of(peers_, [](const Peer& peer) { return peer.newcomer; });
     verdict_.reset();
     failed_.store(false, std::memory_order_release);
