@@ -34,20 +34,29 @@ std::string Names(const std::vector<int>& ranks) {
     return text;
 }
 
-// Whether tensor ranks have devices of one kind, as far as their names show, and as the identities
-// of the previous ranks' devices (empty: unknown) show for the ranks `kept`.
-bool TensorRanksAreAlike(const Job& job, const std::vector<int>& kept,
-                         const std::vector<std::string>& identities) {
+// The identities of the devices of the ranks `kept`, of the previous ranks' identities (empty:
+// unknown). "": of a new rank.
+std::vector<std::string> KeepIdentities(const std::vector<std::string>& identities,
+                                        const std::vector<int>& kept) {
+    std::vector<std::string> own;
+    for (const int rank : kept) {
+        const bool known = std::cmp_less(rank, identities.size());
+        own.push_back(known ? identities[static_cast<size_t>(rank)] : "");
+    }
+    return own;
+}
+
+// Whether tensor ranks have devices of one kind, as far as their names and the ranks' identities
+// show.
+bool TensorRanksAreAlike(const Job& job, const std::vector<std::string>& identities) {
     const std::vector<std::string> names = backend::DeviceNames(job.device);
     const auto group = static_cast<size_t>(std::max(1, job.tp));
-    const auto identity = [&](size_t rank) {
-        const auto before = static_cast<size_t>(kept[rank]);
-        return before < identities.size() ? identities[before] : "";
-    };
-    for (size_t rank = 0; rank < std::max(names.size(), kept.size()); ++rank) {
+    for (size_t rank = 0; rank < std::max(names.size(), identities.size()); ++rank) {
         const size_t first = rank / group * group;
         if (rank < names.size() && names[rank] != names[first]) return false;
-        if (rank < kept.size() && !AreAlike({identity(first), identity(rank)})) return false;
+        if (rank < identities.size() && !AreAlike({identities[first], identities[rank]})) {
+            return false;
+        }
     }
     return true;
 }
@@ -178,7 +187,7 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept, c
     } else {
         LayOut(next, before, left);
     }
-    if (!TensorRanksAreAlike(next, kept, identities)) {
+    if (!TensorRanksAreAlike(next, KeepIdentities(identities, kept))) {
         next.tp = 1;
         next.pp = left;
     }
@@ -226,6 +235,12 @@ static void KeepWires(const Rank* rank, Job& job) {
     job.prompt_wire = KeptWire(job.prompt_wire, rank->prompt_wire(), job.device);
 }
 
+Result<Job> GrownJob(const Job& job, int ranks, int more, const Asked& asked, const Rank& rank) {
+    std::vector<int> kept(static_cast<size_t>(ranks + more));
+    std::iota(kept.begin(), kept.end(), 0);
+    return ReplanJob(job, ranks, kept, &asked, nullptr, rank.identities());
+}
+
 Result<int> SpaceFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank) {
     const auto named = static_cast<int>(backend::DeviceNames(asked.job.device).size());
     const int most = named > 1 ? std::min(waiting, named - ranks) : waiting;
@@ -235,14 +250,11 @@ Result<int> SpaceFor(int waiting, const Job& job, int ranks, const Asked& asked,
             "--device {} names the devices of the first ranks, but none for a rank that joins",
             asked.job.device);
     }
-    std::vector<int> kept(static_cast<size_t>(ranks));
-    std::iota(kept.begin(), kept.end(), 0);
     std::optional<Error> why;
     int room = 0;
     for (int more = 1; more <= most; ++more) {
-        kept.push_back(ranks + more - 1);
         const auto cut = [&]() -> Status {
-            WEFT_ASSIGN(const Job next, ReplanJob(job, ranks, kept, &asked));
+            WEFT_ASSIGN(const Job next, GrownJob(job, ranks, more, asked, rank));
             return CheckCut(next, ranks + more, rank);
         };
         const Status fits = cut();
@@ -331,6 +343,24 @@ Result<std::vector<RankReport>> EndJob(int64_t number, cluster::Cluster& cluster
     return cluster.ReportFailure(reports.error());
 }
 
+// After all ranks have entered the new epoch. devices: the identities of the devices before the
+// loss.
+static Status EndRecovery(cluster::Cluster& cluster, Rank& rank, const std::string& why,
+                          const std::vector<std::string>& devices, Recovery recovery,
+                          std::vector<Recovery>& recoveries) {
+    if (cluster.rank() != 0) {
+        SetLogRank(cluster.rank());
+        return {};
+    }
+    cluster.NoteAllReady();
+    WEFT_TRY(SendTerms(rank));
+    recovery.text = Line(recovery, why) + DevicesText(devices, rank.identities());
+    const bool well = recovery.lost.empty() && !recovery.joined.empty();
+    LogLine(well ? LogLevel::kInfo : LogLevel::kWarning, recovery.text);
+    recoveries.push_back(std::move(recovery));
+    return {};
+}
+
 Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank, Error error,
                std::vector<Recovery>& recoveries, const Asked* asked) {
     if (!cluster.recovers()) return error;
@@ -339,6 +369,8 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
     const auto files = rank == nullptr ? std::nullopt : std::optional(FilesOf(*rank));
     std::vector<std::string> devices;
     if (rank != nullptr) devices = rank->identities();
+    std::vector<std::string> last_devices = devices;  // of the ranks of the last epoch
+    std::vector<int> last_kept;
     // A job that has run has its draft model, too.
     const bool has_draft = asked != nullptr;
     Recovery recovery;
@@ -349,11 +381,12 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             // (`job` may be older, but it has the measured shares; none if they are even.)
             WEFT_ASSIGN(Job last, JobOf(cluster));
             const int size = cluster.size();
+            last_kept = kept;
             KeepChoices(job, size, last);
             const bool same = std::cmp_equal(kept.size(), size) && kept.back() == size - 1;
             if (!same) {
                 WEFT_TRY(CheckFreeSpace(rank.get(), cluster, kept));
-                WEFT_ASSIGN(last, ReplanJob(last, size, kept, asked, rank.get(), devices));
+                WEFT_ASSIGN(last, ReplanJob(last, size, kept, asked, rank.get(), last_devices));
             }
             KeepWires(rank.get(), last);
             last.any_device |= !AreAlike(devices);  // the remaining ranks may be alike
@@ -364,6 +397,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             break;
         }
         WEFT_ASSIGN(job, JobOf(cluster));
+        last_devices = KeepIdentities(last_devices, last_kept);
         // (A measurement needs all ranks.)
         const bool plans_again =
             job.split_auto || ChoosesLayout(job, cluster) || MayLackLinks(job, cluster);
@@ -381,17 +415,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             recovery.epoch = next->epoch;
             recovery.ranks = cluster.size();
             recovery.seconds = SecondsSince(begin_ns);
-            if (cluster.rank() != 0) {
-                SetLogRank(cluster.rank());
-                return {};
-            }
-            cluster.NoteAllReady();
-            WEFT_TRY(SendTerms(*rank));
-            recovery.text = Line(recovery, why) + DevicesText(devices, rank->identities());
-            const bool well = recovery.lost.empty() && !recovery.joined.empty();
-            LogLine(well ? LogLevel::kInfo : LogLevel::kWarning, recovery.text);
-            recoveries.push_back(std::move(recovery));
-            return {};
+            return EndRecovery(cluster, *rank, why, devices, std::move(recovery), recoveries);
         }
         error = status.error();
     }

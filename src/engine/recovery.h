@@ -86,6 +86,8 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept,
                       const std::vector<std::string>& identities = {});
 // ReplanJob with the job as JSON, for ClusterOptions::replan.
 Result<std::string> ReplanText(const std::string& job, int ranks, const std::vector<int>& kept);
+// The job after `more` ranks have joined the ranks of `job`. Errors: as ReplanJob.
+Result<Job> GrownJob(const Job& job, int ranks, int more, const Asked& asked, const Rank& rank);
 // Largest n <= waiting for which the model can be sharded over ranks + n ranks. Errors: kUsage,
 // kUnsupported: the model cannot be sharded over ranks + 1 ranks; the message states the reason.
 Result<int> SpaceFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank);

@@ -281,6 +281,69 @@ TEST_F(EngineRecovery, APartialFileMayGrow) {
 }
 
 // Two heads have no three parts, but the three layers have.
+// Ranks 2 and 3 of six are lost, then rank 1 while the others load: ranks 2 and 3 of the second
+// epoch are ranks 4 and 5 of the first one.
+TEST_F(EngineRecovery, ASecondLossComparesTheDevicesOfTheRanksThatRemain) {
+    test::FakeHub hub(1);
+    test::FakeCluster cluster(hub, 0, 6);
+    cluster.Become(0, 1, JobToJson(job_));
+    cluster.devices = {"avx512", "avx512", "avx512", "avx512", "avx2", "avx2"};
+    job_.self_test = true;
+    std::vector<std::pair<int, int>> layouts;
+    const auto lose = [&](test::FakeCluster& self, int ranks, const std::vector<int>& kept,
+                          const cluster::Cluster::Replan& replan) -> Status {
+        Job job = job_;
+        job.tp = 2;
+        job.pp = ranks / 2;
+        self.Become(0, ranks, JobToJson(job));
+        WEFT_ASSIGN(const std::string text, replan(kept));
+        const Job next = *JobFromJson(text);
+        layouts.emplace_back(next.tp, next.pp);
+        return {};
+    };
+    cluster.next_epoch = [&](test::FakeCluster& self, const Error& error,
+                             const auto& replan) -> Result<cluster::EpochInfo> {
+        if (layouts.empty()) {
+            WEFT_TRY(lose(self, 6, {0, 1, 4, 5}, replan));
+            self.memory = {"3000000000 2000000000"};  // the epoch fails
+            self.Become(0, 1, JobToJson(job_));
+            return cluster::EpochInfo();
+        }
+        WEFT_TRY(lose(self, 4, {0, 2, 3}, replan));
+        return error;
+    };
+    std::unique_ptr<Rank> rank;
+    std::vector<engine::Recovery> recoveries;
+    Job job = job_;
+    ASSERT_TRUE(OpenRank(job, cluster, rank).ok());
+    EXPECT_EQ(rank->identities(), cluster.devices);
+    EXPECT_FALSE(Recover(job, cluster, rank, loss_, recoveries).ok());
+    const std::vector<std::pair<int, int>> expected = {{2, 2}, {1, 3}};
+    EXPECT_EQ(layouts, expected);
+}
+
+// Unlike ranks have become stages. With the host that joins, there are as many ranks as the user
+// asked for, and they remain stages: four of a model with three layers.
+TEST_F(EngineRecovery, SpaceIsThatOfTheLayoutAfterTheJoin) {
+    model::Hyper hyper = support::OddHyper();
+    hyper.heads = hyper.kv_heads = 2;
+    support::WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = hyper});
+    Job stages = job_, asked = job_;
+    stages.pp = 3;
+    asked.tp = asked.pp = 2;
+    job_.self_test = true;
+    const auto fits = [&](const char* first) {
+        test::FakeHub hub(1);
+        test::FakeCluster cluster(hub, 0, 1);
+        cluster.devices = {first, "avx2", "avx2"};
+        std::unique_ptr<Rank> rank;
+        EXPECT_TRUE(OpenRank(job_, cluster, rank).ok());
+        return SpaceFor(1, stages, 3, {.job = asked, .ranks = 4}, *rank).ok();
+    };
+    EXPECT_TRUE(fits("avx2"));
+    EXPECT_FALSE(fits("avx512"));
+}
+
 TEST_F(EngineRecovery, UsesStagesIfTheModelCannotBeCut) {
     model::Hyper hyper = support::OddHyper();
     hyper.heads = hyper.kv_heads = 2;

@@ -57,12 +57,15 @@ class FakeCluster final : public cluster::Cluster {
     FakeCluster(FakeHub& hub, int rank, int size, net::Fabric fabric = {})
         : hub_(hub), rank_(rank), size_(size), fabric_(std::move(fabric)) {
         for (int r = 0; r < size; ++r) {
-            hosts_.push_back({std::string(1, static_cast<char>('a' + r)), "boot", {0}, 0});
+            hosts_.push_back(
+                {std::string(1, static_cast<char>('a' + r)), "boot", {0}, uint64_t{1} << 40});
         }
     }
 
     // Ranks' memory reports, "needed available", that replace the real ones.
     std::vector<std::string> memory;
+    // Identities of all ranks' devices that replace the real ones.
+    std::vector<std::string> devices;
     int64_t patience_ms = 5000;
     // Wait limit of the last collective call, by name.
     std::map<std::string, int64_t> waits_ms;
@@ -112,6 +115,7 @@ class FakeCluster final : public cluster::Cluster {
                                                const Deadline& deadline) override {
         waits_ms[name] = deadline.length_ms();
         if (name == "memory" && !memory.empty()) return memory;
+        if (name == "device" && !devices.empty()) return devices;
         return hub_.Meet(rank_, ++round_, mine);
     }
     Status Barrier(const std::string& name, const Deadline& deadline) override {

@@ -1,7 +1,6 @@
 #include "engine/rank/runner.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/log.h"
@@ -127,9 +126,7 @@ int StepRunner::PendingJoiners() {
 Status StepRunner::PlanGrowth(int waiting) {
     const int ranks = cluster_->size();
     WEFT_ASSIGN(const int count, SpaceFor(waiting, job_, ranks, asked_, *rank_));
-    std::vector<int> kept(static_cast<size_t>(ranks + count));
-    std::iota(kept.begin(), kept.end(), 0);
-    WEFT_ASSIGN(const Job job, ReplanJob(job_, ranks, kept, &asked_));
+    WEFT_ASSIGN(const Job job, GrownJob(job_, ranks, count, asked_, *rank_));
     growth_ = {waiting, ranks, count, JobToJson(job)};
     return {};
 }
