@@ -5,9 +5,14 @@
 #include <gtest/gtest.h>
 
 #include "base/deadline.h"
+#include "chat/chat.h"
+#include "model_files/model_file.h"
+#include "model_files/read_tokenizer.h"
 #include "serve/api/gate.h"
 #include "serve/api/ollama/ollama.h"
 #include "serve/api/served.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
 
 namespace weft::serve {
 namespace {
@@ -135,6 +140,24 @@ TEST(OllamaRoutes, TimesAreOfRfc3339) {
     EXPECT_EQ(OllamaTime(0), "1970-01-01T00:00:00.000000000Z");
     EXPECT_EQ(OllamaTime(1'700'000'000), "2023-11-14T22:13:20.000000000Z");
     EXPECT_EQ(OllamaTime().size(), 30u);
+}
+
+// Clients ask for tools only where the card has them.
+TEST(ModelCard, AFaultyTemplateForToolsLeavesToolsOut) {
+    const test::TempDir dir;
+    for (const bool faulty : {false, true}) {
+        support::TinyFile file{.hyper = support::OddHyper()};
+        file.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}";
+        file.tool_template = faulty ? "{% for m in %}"
+                                    : "{% for m in messages %}{{ m.content }}"
+                                      "{% endfor %}{{ tools }}";
+        support::WriteTinyGguf(dir / "m.gguf", file);
+        const auto source = *model_files::OpenModel(dir / "m.gguf");
+        const auto tokenizer = *model_files::LoadTokenizer(*source);
+        const auto chat = chat::Chat::Load(source->meta(), *tokenizer);
+        ASSERT_TRUE(chat.ok()) << chat.error().message;
+        EXPECT_EQ(DescribeModel(*source, dir / "m.gguf", &*chat).tools, !faulty);
+    }
 }
 
 TEST(ModelCard, SizesInWords) {

@@ -284,7 +284,8 @@ bool CarriesConversation(std::string_view folded, const Json& value) {
                                            "systeminstruction", "systeminstructions",
                                            "developermessage"};
     constexpr size_t kMostSetting = 8;  // letters of a word such as "auto"
-    const bool setting = folded.starts_with("use") && value.is_string() &&
+    const bool setting = folded.starts_with("use") && !folded.starts_with("user") &&
+                         value.is_string() &&
                          value.get_ref<const std::string&>().size() <= kMostSetting;
     const bool text = !setting && std::ranges::any_of(kTexts, [&](std::string_view end) {
         return folded.ends_with(end);

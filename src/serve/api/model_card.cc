@@ -123,7 +123,7 @@ ModelCard DescribeModel(const model_files::ModelSource& source, const std::strin
     card.info["general.parameter_count"] = card.parameters;
     // without tool support in the template, tools are described in plain text
     if (chat != nullptr) card.chat_template = chat->source();
-    card.tools = chat != nullptr;
+    card.tools = chat != nullptr && chat->tools_status().ok();
     card.thinking = chat != nullptr && Thinks(*chat);
     return card;
 }
