@@ -399,7 +399,8 @@ TEST_F(Contract, ModelsByName) {
     EXPECT_NE(spaced.out.find("Qwen3.8-27B"), std::string::npos) << spaced.out;
     EXPECT_EQ(spaced.out.find("qwen3-8b"), std::string::npos) << spaced.out;
     EXPECT_EQ(RunWeft({"models", "deepseek-v4.1"}).out, RunWeft({"models", "DeepSeek V4.1"}).out);
-    // Repositories of the Hub.
+    // Repositories of the Hub, and all of an owner.
+    EXPECT_EQ(RunWeft({"models", "Qwen/"}).out, RunWeft({"models", "qwen"}).out);
     const Ran plain = RunWeft({"models", "qwen3.8-27b"});
     EXPECT_NE(plain.out.find("qwen3.8-27b "), std::string::npos) << plain.out;
     EXPECT_EQ(RunWeft({"models", "Qwen/Qwen3.8-27B"}).out, plain.out);

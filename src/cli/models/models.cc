@@ -126,7 +126,8 @@ std::string FamilyText(const model::Family& family, const std::string& word,
 }
 
 // The word to look for: of a repository (Qwen/Qwen3-8B-GGUF) the model, or the name without OWNER.
-std::string SoughtWord(const std::string& word) {
+std::string SoughtWord(std::string word) {
+    while (word.ends_with('/')) word.pop_back();
     const size_t slash = word.rfind('/');
     if (slash == word.npos) return LowerCase(word);
     const auto known = plan::FindShape(word);
