@@ -22,7 +22,9 @@ Result<Config> MambaAdjust(const Config& config) {
                  {"num_key_value_heads", none},
                  {"intermediate_size", none},
                  {"inner_size", inner}};
-    if (config.json()["time_step_rank"] == "auto") over["time_step_rank"] = (hidden + 15) / 16;
+    if (config.Has("time_step_rank") && config.json()["time_step_rank"] == "auto") {
+        over["time_step_rank"] = (hidden + 15) / 16;
+    }
     return Renamed(config.With(over), {{"rms_norm_eps", "layer_norm_epsilon"}});
 }
 
