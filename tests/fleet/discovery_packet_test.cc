@@ -113,6 +113,9 @@ TEST(Beacons, ASignedBeaconIsCheckedAsWell) {
     EXPECT_TRUE(is_refused([](DiscoveryPacket& packet) { packet.mbps = 4'000'000'000; }));
     EXPECT_TRUE(
         is_refused([](DiscoveryPacket& packet) { packet.kind = static_cast<PacketKind>(9); }));
+    EXPECT_TRUE(
+        is_refused([](DiscoveryPacket& packet) { packet.kind = static_cast<PacketKind>(0); }));
+    EXPECT_TRUE(is_refused([](DiscoveryPacket& packet) { packet.cables[1].mbps = 4'000'000'000; }));
     EXPECT_TRUE(is_refused([](DiscoveryPacket& packet) { packet.build.commit = "c\n"; }));
     EXPECT_TRUE(is_refused([](DiscoveryPacket& packet) { packet.build.protocol_hash = "\x1b"; }));
     EXPECT_FALSE(is_refused([](DiscoveryPacket&) {}));

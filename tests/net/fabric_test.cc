@@ -548,6 +548,20 @@ TEST(Fabric, HostileOffersAreRefused) {
         if (!offer.ok()) continue;
         EXPECT_LT(offer->from, offer->size);
     }
+    const std::pair<const char*, void (*)(Offer&)> faults[] = {
+        {"from", [](Offer& offer) { offer.from = -1; }},
+        {"from", [](Offer& offer) { offer.from = offer.size; }},
+        {"to", [](Offer& offer) { offer.to = -1; }},
+        {"to", [](Offer& offer) { offer.to = offer.size; }},
+        {"size", [](Offer& offer) { offer.size = 4097; }},
+        {"encryption", [](Offer& offer) { offer.encryption = static_cast<Encryption>(3); }},
+        {"transport", [](Offer& offer) { offer.transport = static_cast<Transport>(5); }},
+        {"MPI rank", [](Offer& offer) { offer.mpi_rank = -1; }}};
+    for (const auto& [what, change] : faults) {
+        Offer offer = DecodeOffer(good).value();
+        change(offer);
+        EXPECT_FALSE(DecodeOffer(EncodeOffer(offer)).ok()) << what;
+    }
     // Ranks that do not agree.
     for (int what = 0; what < 5; what++) {
         auto again = Builders(2, Transport::kTcp);
