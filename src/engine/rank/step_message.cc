@@ -161,8 +161,7 @@ Status TakeName(WordReader& reader, int32_t bytes, std::string& name) {
         return BadStep("its number of bytes of the name", bytes,
                        fmt::format("at most {} words of them", reader.left()));
     }
-    name.resize(size);
-    std::memcpy(name.data(), words.data(), size);
+    name.assign(reinterpret_cast<const char*>(words.data()), size);
     const auto rest = std::as_bytes(std::span(words)).subspan(size);
     const auto is_zero = [](std::byte one) { return one == std::byte{}; };
     if (std::ranges::all_of(rest, is_zero)) return {};
