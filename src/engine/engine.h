@@ -247,6 +247,7 @@ class Engine {
     void NoteForHead();
     DraftText TextOf(const RunningRequest& active, int64_t tokens) const;
     void NoteStart();
+    void NotePromptRows();
     void NoteRowRequests(const RunningRequest& active, const PlannedRows& plan);
     void NoteCost(const InFlightStep& in_flight);
     Status EmitStep(const InFlightStep& in_flight);

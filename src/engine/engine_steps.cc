@@ -184,7 +184,19 @@ Status Engine::RunStep() {
     NoteEndOfStep(begin_ns);
     NoteCost(now_);
     scheduler_->Commit(planned_);
+    NotePromptRows();
     return ReadAlong();
+}
+
+// Notifies the owners of prompts of which the step has rows.
+void Engine::NotePromptRows() {
+    const int64_t now_ns = NowNs();
+    for (const PlannedRows& plan : planned_) {
+        const RunningRequest& active = *active_.at(plan.sequence->id);
+        if (active.first_ns != 0) continue;
+        active.listener->OnPromptRows(plan.sequence->computed, plan.sequence->from_cache,
+                                      Seconds(active.started_ns, now_ns));
+    }
 }
 
 void Engine::NoteEndOfStep(int64_t begin_ns) {
@@ -220,6 +232,7 @@ Status Engine::RunPipelined(bool work) {
     if (work) {
         WEFT_TRY(rank().Hand(runner_->step()));
         scheduler_->CommitInFlight(planned_);
+        NotePromptRows();
         in_flight_.push_back(now_);
         in_flight_.back().step = runner_->step();
     }

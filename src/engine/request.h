@@ -88,6 +88,9 @@ class Listener {
     // Probability of a prompt token. Called for the second, the third, ... token, before the first
     // OnToken.
     virtual void OnPrompt(const GeneratedToken& /*token*/) {}
+    // After each step with rows of the prompt: how many of its tokens are known, cached ones
+    // included. seconds: since the first of these steps began.
+    virtual void OnPromptRows(int64_t /*tokens*/, int64_t /*cached_tokens*/, double /*seconds*/) {}
     // Once, before the first OnToken. Times as in Ending.
     virtual void OnPrefilled(double /*queue_s*/, double /*first_token_s*/,
                              int64_t /*cached_tokens*/) {}

@@ -718,6 +718,30 @@ TEST_F(HttpLimit, ALaterRequestOfAnEndedClientHasItsTime) {
     EXPECT_NE(came.find("answer"), came.npos);
 }
 
+// Proxies and clients end silent streams.
+TEST_F(HttpLimit, ASilentStreamIsFilled) {
+    Start({.limits = {.silence_ms = 20}});
+    RawClient client = Connect();
+    client.Send(Get("/hold"));
+    const std::shared_ptr<Exchange> exchange = TakeHeld();
+    ASSERT_NE(exchange, nullptr);
+    exchange->Begin(200, {{"Content-Type", "text/event-stream"}});
+    std::atomic<int> fills = 0;
+    exchange->OnSilence([&] {
+        ++fills;
+        return std::string("data: silence\n\n");
+    });
+    EXPECT_TRUE(Until([&] { return fills >= 3; }));
+    exchange->EndWith("data: end\n\n");
+    const Deadline deadline = Deadline::In(10'000);
+    while (client.came().find("data: end") == std::string::npos) {
+        ASSERT_TRUE(client.ReadSome(deadline));
+    }
+    const std::string came = client.came();
+    EXPECT_NE(came.find("data: silence"), came.npos) << came;
+    EXPECT_LT(came.rfind("data: silence"), came.find("data: end"));
+}
+
 TEST_F(HttpLimit, AReaderThatStopsIsCutOff) {
     Start({.limits = {.stall_ms = 200}});
     for (const char* path : {"/size?30000000", "/hold"}) {

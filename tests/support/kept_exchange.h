@@ -42,6 +42,9 @@ class KeptExchange final : public Exchange {
         }
         callback();
     }
+    void OnSilence(std::function<std::string()> fill) override { fill_ = std::move(fill); }
+    // What a silent stream gets.
+    std::string Fill() { return fill_ ? fill_() : ""; }
     // The client disconnects.
     void Leave() {
         std::function<void()> callback;
@@ -77,6 +80,7 @@ class KeptExchange final : public Exchange {
 
   private:
     std::mutex mutex_;
+    std::function<std::string()> fill_;
     std::function<void()> on_gone_;
     std::atomic<bool> gone_{false};
 };

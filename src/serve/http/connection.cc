@@ -648,6 +648,7 @@ int64_t Connection::NextDeadlineNs() const {
     int64_t next = PhaseDeadlineNs();
     if (stalled_ns_ != kNever) next = std::min(next, stalled_ns_ + limits_.stall_ms * kMs);
     if (LooksForPeer()) next = std::min(next, looked_ns_ + kLookForPeerNs);
+    if (FillsSilence()) next = std::min(next, sent_ns_ + limits_.silence_ms * kMs);
     return next;
 }
 
@@ -676,6 +677,9 @@ void Connection::OnTimer() {
     } else if (LooksForPeer() && now_ns >= looked_ns_ + kLookForPeerNs) {
         if (PeerHasLeft() || EndedUnanswered()) return Close();
         looked_ns_ = now_ns;
+    } else if (FillsSilence() && now_ns >= sent_ns_ + limits_.silence_ms * kMs) {
+        sent_ns_ = now_ns;
+        exchange_->Fill();
     }
     Arm();
 }

@@ -128,6 +128,9 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     bool EndedUnanswered() const;
     int64_t QueuedBytes();
     bool PeerReads();
+    bool FillsSilence() const {
+        return phase_ == Phase::kServing && all_sent() && exchange_->fills();
+    }
     bool LooksForPeer() const { return paused_ || (ended_ && phase_ == Phase::kServing); }
 
     Core& core_;
@@ -157,6 +160,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     int64_t stalled_ns_ = kNever;  // time since which the socket accepts too little
     size_t progress_bytes_ = 0;    // bytes accepted since then
     int64_t queued_bytes_ = 0;     // bytes in the socket's send queue at that time
+    int64_t sent_ns_ = 0;          // time of the last bytes of the answer
     int64_t looked_ns_ = 0;        // time of the last check for the client
     int64_t ended_ns_ = 0;         // when the client shut down its sending side
     int64_t armed_ns_ = kNever;    // expiry of the timer

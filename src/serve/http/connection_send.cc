@@ -59,6 +59,8 @@ void Connection::Flush() {
     progress_bytes_ = 0;
     if (complete) {
         FinishExchange();
+    } else if (FillsSilence()) {
+        Arm();
     } else if (phase_ == Phase::kRefusing) {
         StartLinger();
     }
@@ -90,7 +92,10 @@ void Connection::EndIfSlow() {
 
 void Connection::NoteProgress(size_t sent) {
     core_.counters.sent_bytes += sent;
-    if (exchange_ != nullptr) exchange_->Sent(sent);
+    if (exchange_ != nullptr) {
+        exchange_->Sent(sent);
+        sent_ns_ = NowNs();
+    }
     if (stalled_ns_ == kNever) return;
     progress_bytes_ += sent;
     if (progress_bytes_ < kLeastProgress) return;

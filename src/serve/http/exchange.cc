@@ -35,6 +35,9 @@ class Handle final : public Exchange {
     void OnDisconnect(std::function<void()> callback) override {
         state_->OnDisconnect(std::move(callback));
     }
+    void OnSilence(std::function<std::string()> fill) override {
+        state_->OnSilence(std::move(fill));
+    }
     size_t backlog_bytes() const override { return state_->backlog_bytes(); }
     std::optional<Refusal> Hold(size_t bytes) override { return state_->Hold(bytes); }
     std::optional<Refusal> Reserve(size_t bytes, bool of_key) override {
@@ -192,6 +195,24 @@ void ExchangeState::OnDisconnect(std::function<void()> callback) {
         }
     }
     if (callback) callback();
+}
+
+void ExchangeState::OnSilence(std::function<std::string()> fill) {
+    const std::lock_guard lock(mutex_);
+    if (owner_ == nullptr || !stream_ || complete_) return;
+    fill_ = std::move(fill);
+    fills_ = true;
+    WakeLocked();  // the connection sets its timer
+}
+
+void ExchangeState::Fill() {
+    std::function<std::string()> fill;
+    {
+        const std::lock_guard lock(mutex_);
+        if (complete_) return;
+        fill = fill_;
+    }
+    if (fill) Write(fill());
 }
 
 std::optional<Refusal> ExchangeState::Hold(size_t bytes) {

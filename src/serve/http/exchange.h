@@ -54,6 +54,7 @@ class ExchangeState {
     void End() { EndWith({}); }
     void EndWith(std::string last);
     void OnDisconnect(std::function<void()> callback);
+    void OnSilence(std::function<std::string()> fill);
     std::optional<Refusal> Hold(size_t bytes);
     std::optional<Refusal> Reserve(size_t bytes, bool of_key);
     void Release();
@@ -85,6 +86,9 @@ class ExchangeState {
     // Sends bytes that clients ignore, to detect a lost peer: a comment in an event stream, white
     // space before the next JSON line. Returns false if the answer has not begun.
     bool Probe();
+    // Whether the stream is filled when it is silent, and sends what fills it.
+    bool fills() const { return fills_; }
+    void Fill();
     // Done: called when everything is sent or nothing more can be sent. It releases the connection
     // and all counted bytes. Gone: called when the client has disconnected or was cut off. It does
     // the same, discards unsent output, and runs the OnDisconnect callback.
@@ -105,6 +109,8 @@ class ExchangeState {
     std::shared_ptr<ExchangeOwner> owner_;  // null: done or disconnected
     std::vector<Piece> queue_;
     std::function<void()> on_gone_;
+    std::function<std::string()> fill_;
+    std::atomic<bool> fills_{false};
     Framing framing_ = Framing::kLength;
     int status_ = 0;
     RequestNote note_;

@@ -72,6 +72,10 @@ class Exchange {
     // gone() is already true. The callback is released when the answer is complete (End or Send),
     // so it may hold the Exchange. A second callback replaces the first.
     virtual void OnDisconnect(std::function<void()> callback) = 0;
+    // Calls `fill` each time that the stream has been silent for HttpLimits::silence_ms, on the I/O
+    // thread, and sends the bytes that it returns. `fill` must not block or call the Exchange. It
+    // is released with the Exchange's connection. The stream has begun.
+    virtual void OnSilence(std::function<std::string()> fill) = 0;
     // Number of written bytes that the socket has not accepted yet.
     virtual size_t backlog_bytes() const = 0;
     // Counts `bytes`, the answer's total size so far, until the answer is sent or dropped. The
@@ -114,9 +118,10 @@ struct HttpLimits {
     // interval must add at least a 16th of the bytes received before it; else 408.
     int64_t body_grace_ms = 10'000;
     int64_t body_bytes_per_s = 1024;
-    int64_t stall_ms = 30'000;  // less than 4 KB written in this time: cut off
-    int64_t slow_ms = 1'000;    // the same limit while more than all_bodies_bytes are held
-    int64_t linger_ms = 2'000;  // longest wait for the client to close after a refusal
+    int64_t stall_ms = 30'000;   // less than 4 KB written in this time: cut off
+    int64_t silence_ms = 8'000;  // see Exchange::OnSilence
+    int64_t slow_ms = 1'000;     // the same limit while more than all_bodies_bytes are held
+    int64_t linger_ms = 2'000;   // longest wait for the client to close after a refusal
 };
 
 // Outcome of a request, for logs and metrics. Reported on an I/O thread.
