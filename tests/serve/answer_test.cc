@@ -99,6 +99,25 @@ TEST_F(Calls, StreamsPiecesOfCalls) {
     EXPECT_GT(Count(answer->text_, "input_json_delta"), 3u * 8);
 }
 
+// What a stream sends while it has nothing to say.
+TEST_F(Calls, SilenceOfARunningAnswerIsFilled) {
+    AnswerPlan plan;
+    plan.choices.resize(1);
+    plan.choices[0].request.prompt = {97, 98};
+    plan.choices[0].request.max_tokens = 1;
+    plan.dialect = MakeMessagesDialect(served_, 2);
+    plan.stream = true;
+    auto exchange = std::make_shared<KeptExchange>();
+    Answer::Start(*engine_, exchange, std::move(plan), {}, {});
+    const std::string ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
+    EXPECT_EQ(exchange->Fill(), ping);
+    EXPECT_EQ(exchange->Fill(), ping);
+    engine_->Drain();
+    EXPECT_TRUE(engine_->Run().ok());
+    EXPECT_TRUE(exchange->over_);
+    EXPECT_EQ(exchange->Fill(), "");
+}
+
 TEST_F(Calls, OneCallLimitInAStream) {
     const auto answer = Ask(true, true);
     EXPECT_EQ(Count(answer->text_, "\"tool_use\",\"id\""), 1u) << answer->text_;

@@ -98,6 +98,23 @@ TEST(MessagesDialect, StreamsBlocks) {
     EXPECT_EQ(end["usage"]["output_tokens"], 7);
 }
 
+// Some clients drop comments of event streams, and end a stream without events.
+TEST(ResponsesDialect, RepeatsThatItIsInProgress) {
+    const Served served = Named();
+    const auto dialect = MakeResponsesDialect(served, {.head = {{"id", "r"}}});
+    std::string out;
+    dialect->Begin(out);
+    dialect->Delta(0, Content("So"), {}, out);
+    dialect->Waiting(0, out);
+    dialect->Delta(0, Content("."), {}, out);
+    const auto events = EventsOf(out);
+    EXPECT_EQ(Types(events),
+              "response.created response.in_progress response.output_item.added "
+              "response.content_part.added response.output_text.delta response.in_progress "
+              "response.output_text.delta ");
+    for (size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i]["sequence_number"], i);
+}
+
 // A call in pieces gives the same events as a complete one, with more deltas.
 std::string Pieced(Dialect& dialect) {
     std::string out;

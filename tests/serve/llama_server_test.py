@@ -192,6 +192,33 @@ class Plain(serving.ServedCase):
             whole = self.post(path, {**body, "timings_per_token": True, "ignore_eos": True})
             self.assertEqual(whole["timings"]["predicted_n"], 4)
 
+    def test_progress_of_the_prompt(self):
+        """Parts of a stream that say nothing have it, as in llama-server, if the request asks."""
+        prompt = "Progress. " * 200
+        chat = [{"role": "user", "content": prompt}]
+        for path, body in (("/completion", {"prompt": prompt, "n_predict": 2}),
+                           ("/v1/completions", {"prompt": prompt, "max_tokens": 2}),
+                           ("/v1/chat/completions", {"messages": chat, "max_tokens": 2})):
+            for asks in (True, False):
+                data = self.server.call("POST", path, {
+                    **body, "stream": True, "ignore_eos": True, "cache_prompt": False,
+                    "return_progress": asks})[2].decode()
+                parts = [json.loads(part[len("data: "):]) for part in data.strip().split("\n\n")
+                         if part != "data: [DONE]"]
+                shown = [part["prompt_progress"] for part in parts if "prompt_progress" in part]
+                if not asks:
+                    self.assertEqual(shown, [])
+                    continue
+                done = [each["processed"] for each in shown]
+                self.assertEqual((done, done[-1]), (sorted(done), shown[0]["total"]))
+                self.assertGreater(shown[0]["total"], 400)
+                self.assertEqual(set(shown[0]), {"total", "cache", "processed", "time_ms"})
+                silent = [part for part in parts if "prompt_progress" in part]
+                said = [part.get("content") or (part.get("choices") or [{}])[0].get("text") or
+                        (part.get("choices") or [{}])[0].get("delta", {}).get("content")
+                        for part in silent]
+                self.assertEqual([each for each in said if each], [])
+
     def test_completion_with_a_format(self):
         schema = {"type": "object", "required": ["town"], "additionalProperties": False,
                   "properties": {"town": {"enum": ["Ulm", "Bonn"]}}}

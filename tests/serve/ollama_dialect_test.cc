@@ -142,6 +142,17 @@ TEST(OllamaRoutes, TimesAreOfRfc3339) {
     EXPECT_EQ(OllamaTime().size(), 30u);
 }
 
+TEST(OllamaDialect, ASilentStreamHasLinesThatSayNothing) {
+    const Served served;
+    for (const bool chat : {true, false}) {
+        std::string out;
+        MakeOllamaDialect(served, Words(chat))->Waiting(0, out);
+        const Json line = JsonLinesOf(out).at(0);
+        EXPECT_EQ(chat ? line["message"]["content"] : line["response"], "");
+        EXPECT_EQ(line["done"], false);
+    }
+}
+
 // Clients ask for tools only where the card has them.
 TEST(ModelCard, AFaultyTemplateForToolsLeavesToolsOut) {
     const test::TempDir dir;

@@ -29,6 +29,11 @@ size_t BytesOf(const AnswerDelta& delta, std::span<const engine::GeneratedToken>
 
 }  // namespace
 
+void ReadReports(Fields& fields, AnswerPlan& plan) {
+    plan.timings = fields.Bool("timings_per_token", false);
+    plan.prompt_progress = fields.Bool("return_progress", false);
+}
+
 Result<grammar::Matcher> CompileFor(AnswerPlan& plan, const Served& served,
                                     const ConstraintText& constraint) {
     std::string keywords;
@@ -96,6 +101,10 @@ class Answer::ChoiceListener final : public engine::Listener {
   public:
     ChoiceListener(std::shared_ptr<Answer> answer, size_t index)
         : answer_(std::move(answer)), index_(index) {}
+    void OnPromptRows(int64_t tokens, int64_t cached_tokens, double seconds) override {
+        answer_->OnPromptRows(index_,
+                              {.cached = cached_tokens, .processed = tokens, .seconds = seconds});
+    }
     void OnPrefilled(double queue_s, double first_token_s, int64_t cached_tokens) override {
         answer_->OnPrefilled(
             index_,
@@ -131,6 +140,7 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
       keeps_tokens_(plan.keeps_tokens),
       ends_slowly_(plan.ends_slowly),
       timings_(plan.timings),
+      prompt_progress_(plan.stream && plan.prompt_progress),
       headers_(std::move(plan.headers)),
       slot_(std::move(plan.slot)),
       observer_(std::move(observer)),
@@ -194,6 +204,10 @@ void Answer::Submit(std::vector<ChoicePlan> plans) {
         std::string out;
         dialect_->Begin(out);
         Write(std::move(out));
+        exchange_->OnSilence([weak = weak_from_this()] {
+            const auto self = weak.lock();
+            return self ? self->Filling() : std::string();
+        });
     }
     for (size_t i = 0; i < plans.size(); ++i) {
         const std::lock_guard lock(mutex_);  // another thread may format the text before
@@ -228,6 +242,30 @@ void Answer::CancelAll() {
 
 void Answer::Write(std::string text) {
     if (!text.empty()) exchange_->Write(std::move(text));
+}
+
+// What a silent stream sends. Nothing, if another thread is about to send something.
+std::string Answer::Filling() {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    std::string out;
+    if (!lock || !waiting_.empty() || !record_.error.empty()) return out;
+    const auto running = std::ranges::find(choices_, false, &State::over);
+    if (running == choices_.end()) return out;
+    dialect_->Waiting(static_cast<int>(running - choices_.begin()), out);
+    return out;
+}
+
+void Answer::OnPromptRows(size_t index, const PromptProgress& progress) {
+    if (!prompt_progress_) return;
+    const std::lock_guard lock(mutex_);
+    State& state = choices_[index];
+    if (state.over || !waiting_.empty()) return;
+    PromptProgress shown = progress;
+    shown.total = state.prompt_tokens;
+    std::string out;
+    dialect_->PromptProgress(shown);
+    dialect_->Waiting(static_cast<int>(index), out);
+    Write(std::move(out));
 }
 
 void Answer::OnPrefilled(size_t index, const Usage& usage) {

@@ -66,6 +66,7 @@ struct AnswerPlan {
     bool whole_calls = false;      // a stream sends each call in one piece
     bool keeps_tokens = false;     // see ChoiceEnd::tokens
     bool timings = false;          // the dialect gets the progress of each part of a stream
+    bool prompt_progress = false;  // a stream shows how far its prompt is computed
     std::string tenant{};          // cache partition for compiled constraints
     // Most effort allowed for compiling constraints. If more is needed, planning fails with
     // `deferred`.
@@ -85,6 +86,10 @@ struct AnswerPlan {
     std::string reply{};
     std::string reply_type = "application/json";
 };
+
+// Reads which reports a stream has beside its text: llama-server's timings_per_token and
+// return_progress.
+void ReadReports(Fields& fields, AnswerPlan& plan);
 
 // Compiles a constraint within plan.effort. Sets plan.deferred if more effort is needed.
 Result<grammar::Matcher> CompileFor(AnswerPlan& plan, const Served& served,
@@ -136,6 +141,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void Submit(std::vector<ChoicePlan> plans);
     void CancelAll();
     void Write(std::string text);
+    std::string Filling();
+    void OnPromptRows(size_t index, const PromptProgress& progress);
     void OnPrefilled(size_t index, const Usage& usage);
     void OnText(size_t index, std::string_view text, const engine::GeneratedToken* token);
     void OnPrompt(size_t index, const engine::GeneratedToken& token);
@@ -197,7 +204,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     std::shared_ptr<Exchange> exchange_;
     std::unique_ptr<Dialect> dialect_;
     const bool stream_, one_call_, hides_reasoning_, content_tokens_, keeps_tokens_, ends_slowly_,
-        timings_;
+        timings_, prompt_progress_;
     const Headers headers_;
     std::shared_ptr<SlotTable::Use> slot_;  // until the first choice is complete
     Observer observer_;

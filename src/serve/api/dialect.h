@@ -25,6 +25,13 @@ struct Usage {
     int64_t reasoning_tokens = 0;  // how many of generated_tokens are reasoning, with its markers
 };
 
+// Prompt tokens: all, those found in the prefix cache, and those known so far, cached ones
+// included.
+struct PromptProgress {
+    int64_t total = 0, cached = 0, processed = 0;
+    double seconds = 0;  // since the prompt began to be computed
+};
+
 // End of a choice. finish: OpenAI's "stop", "length" or "tool_calls".
 struct ChoiceEnd {
     std::string finish;
@@ -54,10 +61,16 @@ class Dialect {
     // Counts and times of the choice that the next Delta or EndChoice is about, up to there. Only
     // if the plan has `timings`.
     virtual void Progress(const Usage& /*usage*/) {}
+    // How far the prompt of the choice is computed; the next Waiting shows it. Only if the plan has
+    // `prompt_progress`.
+    virtual void PromptProgress(const PromptProgress& /*progress*/) {}
     virtual void Begin(std::string& out) = 0;
     // tokens: the delta's tokens; empty unless log-probabilities were requested.
     virtual void Delta(int choice, const chat::AnswerDelta& delta,
                        std::span<const engine::GeneratedToken> tokens, std::string& out) = 0;
+    // Data that a client ignores, while the choice has nothing to say: proxies and clients end
+    // silent streams. Not a comment of server-sent events, which some clients' parsers drop.
+    virtual void Waiting(int choice, std::string& out) { Delta(choice, {}, {}, out); }
     virtual void EndChoice(int choice, const ChoiceEnd& end, std::string& out) = 0;
     virtual void End(const Usage& usage, std::string& out) = 0;
     virtual void Fail(const ApiError& error, std::string& out) = 0;

@@ -79,8 +79,9 @@ class MessagesDialect final : public Dialect {
         const Usage usage{prompt_tokens_, 0, 0};
         const Json message = Message(Json::array(), nullptr, nullptr, usage);
         Event("message_start", fmt::format(R"("message":{})", Dump(message)), out);
-        Event("ping", "", out);
+        Waiting(0, out);
     }
+    void Waiting(int, std::string& out) override { Event("ping", "", out); }
     void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::GeneratedToken>,
                std::string& out) override {
         if (!delta.reasoning.empty()) {

@@ -26,6 +26,9 @@ class LlamaDialect final : public Dialect {
     bool repeats() const override { return true; }
     void UseSlot(int64_t id) override { slot_ = id; }
     void Progress(const Usage& usage) override { progress_ = usage; }
+    void PromptProgress(const serve::PromptProgress& progress) override {
+        prompt_progress_ = PromptProgressJson(progress);
+    }
     void Begin(std::string&) override {}
     void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::GeneratedToken> tokens,
                std::string& out) override {
@@ -36,6 +39,9 @@ class LlamaDialect final : public Dialect {
                    {"stop", false},
                    {"id_slot", slot_}};
         if (progress_) event["timings"] = TimingsJson(*progress_);
+        if (!prompt_progress_.is_null()) {
+            event["prompt_progress"] = std::exchange(prompt_progress_, nullptr);
+        }
         Event(event, out);
     }
     void EndChoice(int, const ChoiceEnd& end, std::string&) override { end_ = end; }
@@ -108,6 +114,7 @@ class LlamaDialect final : public Dialect {
     ChoiceEnd end_;
     bool new_line_ = false;
     std::optional<Usage> progress_;
+    Json prompt_progress_;
 };
 
 double Rate(int64_t count, double seconds) {
@@ -129,6 +136,13 @@ std::string LlamaError(const ApiError& error) {
            {"param", error.param},
            {"n_prompt_tokens", full.tokens},
            {"n_ctx", full.context}}}});
+}
+
+Json PromptProgressJson(const PromptProgress& progress) {
+    return {{"total", progress.total},
+            {"cache", progress.cached},
+            {"processed", progress.processed},
+            {"time_ms", static_cast<int64_t>(progress.seconds * 1e3)}};
 }
 
 Json TimingsJson(const Usage& usage) {

@@ -23,6 +23,8 @@ std::string LlamaError(const ApiError& error);
 
 // Counts, times and speeds, as in llama-server's `timings`.
 Json TimingsJson(const Usage& usage);
+// llama-server's "prompt_progress".
+Json PromptProgressJson(const PromptProgress& progress);
 
 // Sampling options under llama-server's names (temperature, top_k, ...).
 Json SamplingJson(const engine::SamplerOptions& options);

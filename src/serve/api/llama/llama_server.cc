@@ -119,7 +119,7 @@ std::optional<ApiError> PlanInfill(const Json& body, const Served& served, Answe
                                   {.add_special = false, .parse_special = ReadsMarkers(fields)});
     ReadFiles(fields, served, text);
     plan.stream = fields.Bool("stream", false);
-    plan.timings = fields.Bool("timings_per_token", false);
+    ReadReports(fields, plan);
     const ConstraintText constraint = ReadConstraint(fields);
     if (auto error = FinishRequest(fields, served, request, plan.left)) return error;
     // Without a limit, half of the context is reserved for the answer.
@@ -150,7 +150,7 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
         fields.Fail("prompt", "'prompt' must be a string or a list of token ids.", "invalid_type");
     }
     plan.stream = fields.Bool("stream", false);
-    plan.timings = fields.Bool("timings_per_token", false);
+    ReadReports(fields, plan);
     const tokenizer::EncodeOptions how{.add_special = AddsSpecial(fields),
                                        .parse_special = ReadsMarkers(fields)};
     const ConstraintText constraint = ReadConstraint(fields);

@@ -565,7 +565,7 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
     if (options.error()) return options.error();
     request.prompt_logprobs = ReadPromptLogprobs(fields, plan.stream);
     const TokenNames token_names = ReadTokenNames(fields);
-    plan.timings = fields.Bool("timings_per_token", false);
+    ReadReports(fields, plan);
     plan.hides_reasoning = !fields.Bool("include_reasoning", true);
     conversation.kept = ReadKeptTokens(fields, served, request.max_tokens);
     if (auto error = FinishRequest(fields, served, request, plan.left)) return error;

@@ -108,7 +108,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     }
     const bool echo = fields.Bool("echo", false);
     const TokenNames token_names = ReadTokenNames(fields);
-    plan.timings = fields.Bool("timings_per_token", false);
+    ReadReports(fields, plan);
     plan.stream = fields.Bool("stream", false);
     const int prompt_logprobs = ReadPromptLogprobs(fields, plan.stream);
     const bool echo_logprobs = echo && request.logprobs >= 0;

@@ -4,6 +4,7 @@
 
 #include <ctime>
 #include <string_view>
+#include <utility>
 
 #include "serve/api/llama/llama_dialect.h"
 
@@ -34,12 +35,17 @@ void OpenAiDialect::Fail(const ApiError& error, std::string& out) {
 }
 
 void OpenAiDialect::Chunk(int choice, const std::string& said, const std::string& logprobs,
-                          const std::string& finish, std::string& out) const {
-    out += fmt::format(
-        R"(data: {},"choices":[{{"index":{},{},"logprobs":{},"finish_reason":{}}}]{}{}}})"
-        "\n\n",
-        head_, choice, said, logprobs, finish, usage_ ? R"(,"usage":null)" : "",
-        progress_ ? fmt::format(R"(,"timings":{})", Dump(TimingsJson(*progress_))) : "");
+                          const std::string& finish, std::string& out) {
+    std::string more;
+    if (usage_) more += R"(,"usage":null)";
+    if (progress_) more += fmt::format(R"(,"timings":{})", Dump(TimingsJson(*progress_)));
+    if (const auto progress = std::exchange(prompt_progress_, std::nullopt)) {
+        more += fmt::format(R"(,"prompt_progress":{})", Dump(PromptProgressJson(*progress)));
+    }
+    out +=
+        fmt::format(R"(data: {},"choices":[{{"index":{},{},"logprobs":{},"finish_reason":{}}}]{}}})"
+                    "\n\n",
+                    head_, choice, said, logprobs, finish, more);
 }
 
 std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage& usage) {

@@ -19,6 +19,9 @@ class OpenAiDialect : public Dialect {
     bool timings = false;  // a complete answer has llama-server's timings
 
     void Progress(const Usage& usage) override { progress_ = usage; }
+    void PromptProgress(const serve::PromptProgress& progress) override {
+        prompt_progress_ = progress;
+    }
     void Begin(std::string&) override {}
     void End(const Usage& usage, std::string& out) override;
     void Fail(const ApiError& error, std::string& out) override;
@@ -33,7 +36,7 @@ class OpenAiDialect : public Dialect {
                   const char* chunk, bool usage, bool logprobs);
     // said: JSON members of the choice's text ("\"text\":..."). logprobs, finish: JSON values.
     void Chunk(int choice, const std::string& said, const std::string& logprobs,
-               const std::string& finish, std::string& out) const;
+               const std::string& finish, std::string& out);
     // JSON of the choice at `index` in a complete answer, without its log-probabilities.
     virtual Json ChoiceJson(const Choice& choice, size_t index) = 0;
     // JSON text of the choice's log-probabilities.
@@ -49,6 +52,7 @@ class OpenAiDialect : public Dialect {
     const int64_t created_;
     const std::string head_;  // JSON prefix of every chunk
     std::optional<Usage> progress_;
+    std::optional<serve::PromptProgress> prompt_progress_;
 };
 
 }  // namespace weft::serve

@@ -48,6 +48,10 @@ class ResponsesDialect final : public Dialect {
     void Begin(std::string& out) override {
         const std::string response = Dump(ResponseOf("in_progress", Json::array(), nullptr));
         Event("response.created", fmt::format(R"("response":{})", response), out);
+        Waiting(0, out);
+    }
+    void Waiting(int, std::string& out) override {
+        const std::string response = Dump(ResponseOf("in_progress", Json::array(), nullptr));
         Event("response.in_progress", fmt::format(R"("response":{})", response), out);
     }
     void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::GeneratedToken> tokens,
