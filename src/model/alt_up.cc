@@ -32,14 +32,14 @@ ValueId Builder::AltUpWeights(ValueId x, const std::string& coefs, bool corrects
 ValueId Builder::Predicted(ValueId streams) {
     const ValueId first = Pick(streams, 1, 0, hyper_.hidden, "altup_first");
     const ValueId weights = AltUpWeights(first, "altup_predict_coef", false);
-    return program_.Emit(program::MixStreams{hyper_.alt_up.streams}, {streams, weights, first},
-                         Local("altup_predicted"), program_.value(streams).shape);
+    return program_.EmitLike(program::MixStreams{hyper_.alt_up.streams}, {streams, weights, first},
+                             Local("altup_predicted"), streams);
 }
 
 ValueId Builder::Corrected(ValueId predicted, ValueId first) {
     const ValueId weights = AltUpWeights(first, "altup_correct_coef", true);
-    return program_.Emit(program::MixStreams{hyper_.alt_up.streams}, {predicted, weights, first},
-                         Local("altup_corrected"), program_.value(predicted).shape);
+    return program_.EmitLike(program::MixStreams{hyper_.alt_up.streams},
+                             {predicted, weights, first}, Local("altup_corrected"), predicted);
 }
 
 ValueId Builder::FirstStream(ValueId streams, const std::string& scale) {

@@ -363,8 +363,7 @@ void Builder::Logits(ValueId x) {
                    Has("output_proj.bias"), "output_proj");
     }
     if (source_.FindTensor("output_proj_norm.weight") != nullptr) {  // ModernBERT's decoders
-        x = program_.Emit(program::Activate{Ungated::kGelu}, {x}, "output_proj.act",
-                          program_.value(x).shape);
+        x = program_.EmitLike(program::Activate{Ungated::kGelu}, {x}, "output_proj.act", x);
         x = Norm(x, "output_proj_norm", hyper_.hidden);
     }
     ToLogits(x, OutputMatrix(), "logits");
@@ -382,7 +381,7 @@ void Builder::ToLogits(ValueId x, const std::string& tensor, const std::string& 
                             {Cut::kRows}, false, bias ? raw + ".unbiased" : raw);
     if (bias) {
         const ValueId b = Weight("output.bias", {shard_.vocab, {}, hyper_.vocab, 0});
-        logits = program_.Emit(program::AddBias{}, {logits, b}, raw, program_.value(logits).shape);
+        logits = program_.EmitLike(program::AddBias{}, {logits, b}, raw, logits);
     }
     const Shape part = program_.value(logits).shape;
     if (scaled) {
@@ -429,7 +428,7 @@ ValueId Builder::NormBy(ValueId x, const std::string& weight, const std::string&
     if (hyper_.plain_norms) {
         program::RmsNorm norm = NormOf(group);
         norm.plain = true;
-        return program_.Emit(norm, {x}, std::move(name), program_.value(x).shape);
+        return program_.EmitLike(norm, {x}, std::move(name), x);
     }
     const ValueId w = Weight(Tensor(weight) + end, {{0, group}, {}, group, 0});
     const Shape shape = program_.value(x).shape;
@@ -622,9 +621,8 @@ ValueId Builder::DenseMlp(ValueId x) {
     const ValueId gate = Sparse(ToFfn(x, "ffn_gate"));
     const ValueId up = ToFfn(x, "ffn_up");
     if (hyper_.gates_ungated) {
-        const ValueId product =
-            program_.Emit(program::GateRows{program::RowGate::kProduct}, {up, Activated(gate)},
-                          Local("gated"), program_.value(up).shape);
+        const ValueId product = program_.EmitLike(program::GateRows{program::RowGate::kProduct},
+                                                  {up, Activated(gate)}, Local("gated"), up);
         return FromFfn(product, "ffn_down");
     }
     return FromFfn(Gated(gate, up), "ffn_down");
@@ -663,10 +661,10 @@ ValueId Builder::NormApart(ValueId x, const std::string& weight, bool keys) {
     norm.apart = true;
     const bool biased = Has(weight + ".bias");
     const std::string name = Local(weight);
-    x = program_.Emit(norm, {x, w}, biased ? name + ".unbiased" : name, program_.value(x).shape);
+    x = program_.EmitLike(norm, {x, w}, biased ? name + ".unbiased" : name, x);
     if (!biased) return x;
     const ValueId bias = Weight(Tensor(weight) + ".bias", {own, {}, heads * shape.head_dim, 0});
-    return program_.Emit(program::AddBias{}, {x, bias}, name, program_.value(x).shape);
+    return program_.EmitLike(program::AddBias{}, {x, bias}, name, x);
 }
 
 ValueId Builder::NormPlain(ValueId x, int64_t group) {
@@ -696,7 +694,7 @@ ValueId Builder::NormWithin(ValueId x, const std::string& weight, int64_t group,
     const ValueId w = Weight(Tensor(weight) + ".weight", {{0, group}, {}, group, 0});
     program::RmsNorm norm = NormOf(group);
     norm.eps = eps;
-    return program_.Emit(norm, {x, w}, Local(weight), program_.value(x).shape);
+    return program_.EmitLike(norm, {x, w}, Local(weight), x);
 }
 
 ValueId Builder::Scale(ValueId x, float factor) {
@@ -924,8 +922,7 @@ ValueId Builder::FromColumns(ValueId x, const std::string& weight, const Slice& 
 ValueId Builder::WithBias(ValueId x, const std::string& weight) {
     if (!Has(weight + ".bias")) return x;
     const ValueId b = Weight(Tensor(weight) + ".bias", {{0, hyper_.hidden}, {}, hyper_.hidden, 0});
-    return program_.Emit(program::AddBias{}, {x, b}, Local(weight) + ".bias",
-                         program_.value(x).shape);
+    return program_.EmitLike(program::AddBias{}, {x, b}, Local(weight) + ".bias", x);
 }
 
 // For inference, sums are segmented even on one rank: then any layout gives the same bits except in

@@ -266,7 +266,7 @@ ValueId Builder::RotateIndex(ValueId x, const std::string& name) {
     program::Rope rotates{m.dim, hyper_.latent.rope,     m.neighbours,
                           1,     rope.inverse_frequency, rope.magnitude};
     rotates.last = TraitsOf(hyper_.architecture).index_last;
-    return program_.Emit(std::move(rotates), {x, positions_}, Local(name), program_.value(x).shape);
+    return program_.EmitLike(std::move(rotates), {x, positions_}, Local(name), x);
 }
 
 ValueId Builder::IndexQuery(ValueId x, ValueId latent) {
@@ -288,8 +288,9 @@ ValueId Builder::ScaleHeads(ValueId x, const std::string& tensor, const Span& he
     const auto vector = [&](const std::string& part) {
         return Weight(Tensor(tensor) + "." + part, {heads, {}, all_heads, 0});
     };
-    return program_.Emit(program::ScaleHeads{}, {x, positions_, vector("weight"), vector("bias")},
-                         Local(tensor + ".scaled"), program_.value(x).shape);
+    return program_.EmitLike(program::ScaleHeads{},
+                             {x, positions_, vector("weight"), vector("bias")},
+                             Local(tensor + ".scaled"), x);
 }
 
 // The positions that the rows attend to; kNoValue: all earlier ones. Every tensor rank computes the
@@ -324,10 +325,9 @@ ValueId Builder::ChosenBlocks(ValueId x) {
                                     {all > m.dim ? Cut::kRows : Cut::kNone}, false,
                                     Local("indexer." + name + "_proj"));
         const ValueId normed = Norm(part, "indexer." + name + "_norm", m.dim);
-        return program_.Emit(program::Rope{m.dim, Heads().rotary_dim, false, 1,
-                                           rope.inverse_frequency, rope.magnitude},
-                             {normed, positions_}, Local("index_" + name),
-                             program_.value(normed).shape);
+        return program_.EmitLike(program::Rope{m.dim, Heads().rotary_dim, false, 1,
+                                               rope.inverse_frequency, rope.magnitude},
+                                 {normed, positions_}, Local("index_" + name), normed);
     };
     const Span own = KvHeads();
     const ValueId q = heads("q", {own.begin * m.dim, own.end * m.dim}, m.heads * m.dim);
@@ -406,8 +406,7 @@ ValueId Builder::CachedMeans(ValueId q_latent, ValueId q_key, ValueId x, ValueId
     const ValueId chosen = Chosen(x, query_latent);
     if (chosen != program::kNoValue) inputs.push_back(chosen);
     inputs.push_back(kv.caches[0]);
-    return program_.Emit(attention, std::move(inputs), Local("attention"),
-                         program_.value(q_latent).shape);
+    return program_.EmitLike(attention, std::move(inputs), Local("attention"), q_latent);
 }
 
 // In training, the op is attention with one KV head: the key is the latent and the rotated columns,
@@ -424,8 +423,7 @@ ValueId Builder::TrainedMeans(ValueId q_latent, ValueId q_key, ValueId x) {
     const ValueId q = PadHeads(q_latent, q_key, attention.heads, attention.head_dim, "attention_q");
     const ValueId k = PadHeads(kv.k, kv.v, 1, attention.head_dim, "attention_k");
     const ValueId v = PadHeads(kv.k, program::kNoValue, 1, attention.head_dim, "attention_v");
-    const ValueId all =
-        program_.Emit(attention, {q, k, v}, Local("attention"), program_.value(q).shape);
+    const ValueId all = program_.EmitLike(attention, {q, k, v}, Local("attention"), q);
     return Pick(all, attention.heads, 0, m.rank, "attention_means");
 }
 

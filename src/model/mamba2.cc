@@ -56,8 +56,8 @@ ValueId Builder::Mamba(ValueId x) {
         if (Has(norm + ".weight")) return Norm(some, norm, columns);
         if (!r.norms_steps) return some;
         const float eps = r.norm_eps != 0 ? r.norm_eps : hyper_.rms_eps;
-        return program_.Emit(program::RmsNorm{eps, columns, 0, 0, true}, {some},
-                             Local(name) + ".norm", program_.value(some).shape);
+        return program_.EmitLike(program::RmsNorm{eps, columns, 0, 0, true}, {some},
+                                 Local(name) + ".norm", some);
     };
     const ValueId steps = of_latent("ssm_steps", "ssm_dt_norm", 0, r.step_rank);
     const ValueId b = of_latent("ssm_b", "ssm_b_norm", r.step_rank, r.key_dim);
@@ -76,9 +76,8 @@ ValueId Builder::Mamba(ValueId x) {
         Stack(Tensor("ssm_a"), {{0, 1}, {0, r.key_dim}, 1, r.key_dim}, own, r.heads);
     const ValueId y = Recur(
         rule, {c, b, v, step, rates, of_channels("ssm_dt.bias"), of_channels("ssm_d")}, "ssd");
-    const ValueId gated =
-        program_.Emit(program::Glu{Activation::kSilu}, {part("ssm_z", r.heads), y},
-                      Local("ssm_gated"), program_.value(y).shape);
+    const ValueId gated = program_.EmitLike(program::Glu{Activation::kSilu},
+                                            {part("ssm_z", r.heads), y}, Local("ssm_gated"), y);
     return FromColumns(gated, "ssm_out", ColumnsOf(own, r.heads), 1);
 }
 
@@ -116,8 +115,8 @@ ValueId Builder::Mamba2(ValueId x) {
         Recur(rule, {c, b, v, step, of_heads("ssm_a"), of_heads("ssm_dt.bias"), of_heads("ssm_d")},
               "ssd");
     const ValueId z = part("ssm_z", 0, columns);
-    ValueId gated = program_.Emit(program::Glu{Activation::kSilu}, {z, y}, Local("ssm_gated"),
-                                  program_.value(y).shape);
+    ValueId gated =
+        program_.EmitLike(program::Glu{Activation::kSilu}, {z, y}, Local("ssm_gated"), y);
     if (Has("ssm_norm.weight")) gated = NormGroups(gated);
     return ScaleBy(FromColumns(gated, "ssm_out", ColumnsOf(columns, inner), r.value_dim),
                    "ssm_out.scale");

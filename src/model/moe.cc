@@ -315,9 +315,8 @@ ValueId Builder::WithIdentities(ValueId sum, ValueId x, const Routed& routed) {
                        "but not trained",
                        source_.name()));
     }
-    const ValueId kept =
-        program_.Emit(program::IdentityExperts{hyper_.moe.experts}, {x, routed.ids, routed.weights},
-                      Local("identities"), program_.value(x).shape);
+    const ValueId kept = program_.EmitLike(program::IdentityExperts{hyper_.moe.experts},
+                                           {x, routed.ids, routed.weights}, Local("identities"), x);
     return Add(sum, kept);
 }
 

@@ -352,8 +352,8 @@ ValueId Builder::KimiDelta(ValueId x) {
         Recur(rule, {OfOneLength(q), OfOneLength(k), v, decay, strength, a, dt}, "delta_rule");
     const ValueId gate = LowRank(x, "ssm_g_a", "ssm_g_b", r.key_dim, columns, all);
     const ValueId normed = Norm(y, "ssm_norm", r.value_dim);
-    const ValueId gated = program_.Emit(program::GateRows{}, {normed, gate}, Local("ssm_gated"),
-                                        program_.value(y).shape);
+    const ValueId gated =
+        program_.EmitLike(program::GateRows{}, {normed, gate}, Local("ssm_gated"), y);
     return FromColumns(gated, "attn_output", ColumnsOf(columns, all), r.value_dim);
 }
 
@@ -368,8 +368,8 @@ ValueId Builder::GatedAttention(ValueId x) {
     const ValueId k = Norm(ToKvHeads(x, "attn_k", false), "attn_k_norm", dim);
     const ValueId v = ToKvHeads(x, "attn_v", false);
     const ValueId a = Attention(Rope(q, false), Rope(k, false), v);
-    const ValueId gated = program_.Emit(program::GateRows{}, {a, gate}, Local("attention_gated"),
-                                        program_.value(a).shape);
+    const ValueId gated =
+        program_.EmitLike(program::GateRows{}, {a, gate}, Local("attention_gated"), a);
     return FromHeads(gated, "attn_output");
 }
 

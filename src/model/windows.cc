@@ -109,8 +109,8 @@ ValueId Builder::StreamWeights(ValueId streams, const std::string& name, int64_t
                                   {{0, columns}, {0, all}, columns, all}, {}, false, label + "_fn");
     const program::StreamWeights weigh{w.streams, w.iterations, w.eps, w.magnitude};
     const int64_t scales = columns == w.streams ? 1 : w.independent ? 2 : 3;
-    return program_.Emit(weigh, {logits, vector("_base", columns), vector("_scale", scales)}, label,
-                         program_.value(logits).shape);
+    return program_.EmitLike(weigh, {logits, vector("_base", columns), vector("_scale", scales)},
+                             label, logits);
 }
 
 Builder::Merged Builder::Merge(ValueId streams, const std::string& part) {
@@ -160,7 +160,7 @@ ValueId Builder::RotateLast(ValueId x, int64_t head_dim, const std::string& name
                              sign,     rope.inverse_frequency, rope.magnitude};
     attributes.last = true;
     attributes.behind = behind;
-    return program_.Emit(attributes, {x, positions_}, Local(name), program_.value(x).shape);
+    return program_.EmitLike(attributes, {x, positions_}, Local(name), x);
 }
 
 // The means of `values` over windows of `stride` positions, in the rows that end a window. x: rows
@@ -198,8 +198,8 @@ ValueId Builder::ChosenWindows(ValueId x, ValueId latent) {
     const ValueId weights = MatMul(x, Tensor("indexer.proj"), RowsOf({0, m.heads}, m.heads),
                                    {Cut::kNone}, false, Local("indexer.proj"));
     const ValueId keys = Pooled(x, "indexer_compressor", m.dim);
-    const ValueId chosen = program_.Emit(program::IndexTopK{stride},
-                                         {q, keys, weights, RowCache("index_cache", m.dim, stride)},
+    const ValueId cache = RowCache("index_cache", m.dim, stride);
+    const ValueId chosen = program_.Emit(program::IndexTopK{stride}, {q, keys, weights, cache},
                                          Local("chosen"), {program_.value(x).shape[0], m.top});
     program_.values[static_cast<size_t>(chosen)].dtype = DType::kI32;
     return chosen;

@@ -135,6 +135,13 @@ struct Program {
     // Appends an op whose output is a new activation; returns the output.
     ValueId Emit(OpAttributes attributes, std::vector<ValueId> inputs, std::string name,
                  Shape shape);
+    // As above; the output has the shape of the value `like`. (An argument value(x).shape may be
+    // read after another argument has appended a value, and then refers to freed memory.)
+    ValueId EmitLike(OpAttributes attributes, std::vector<ValueId> inputs, std::string name,
+                     ValueId like) {
+        const Shape shape = value(like).shape;
+        return Emit(std::move(attributes), std::move(inputs), std::move(name), shape);
+    }
     const Value& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
     ValueId Find(std::string_view name) const;  // kNoValue: not found
     // The value that holds the elements: a view's base, otherwise the value itself.

@@ -114,9 +114,8 @@ class Adding {
         op.outputs[0] = base;
         program_.ops.push_back(std::move(op));
         const ValueId part = Inner(waiting.product, *waiting.target, Cut::kColumns);
-        const ValueId inner =
-            program_.Emit(program::AllReduce{}, {part}, program_.value(part).name + ".all",
-                          program_.value(part).shape);
+        const ValueId inner = program_.EmitLike(program::AllReduce{}, {part},
+                                                program_.value(part).name + ".all", part);
         Join(base, Scaled(inner, *waiting.target, sum), weight, *waiting.target, program::MatMul{},
              sum);
         return {};
@@ -167,9 +166,8 @@ class Adding {
     }
 
     ValueId Scaled(ValueId inner, const LoraTarget& target, ValueId sum) {
-        return program_.Emit(program::Scale{static_cast<float>(target.scale)}, {inner},
-                             program_.value(sum).name + ".lora_scaled",
-                             program_.value(inner).shape);
+        return program_.EmitLike(program::Scale{static_cast<float>(target.scale)}, {inner},
+                                 program_.value(sum).name + ".lora_scaled", inner);
     }
 
     // sum = base + inner . B^T
