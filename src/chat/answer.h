@@ -73,6 +73,7 @@
 // counts only if no end of the reasoning follows it. A call that cannot be parsed (invalid JSON, no
 // name) becomes text with its markers, so no text is lost. An end marker inside a JSON string of a
 // call, or inside a value between tags, belongs to the value.
+// With parts, JSON arguments and long strings between tags are returned while they arrive.
 // Limit: at most kMostHeldBytes are held back; a longer call becomes content.
 // Thread: one AnswerParser per answer, one thread at a time.
 #pragma once

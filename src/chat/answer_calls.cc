@@ -71,13 +71,6 @@ size_t JsonEnd(std::string_view text) {
     return text.npos;
 }
 
-// Tags around arguments: KEY is between key_begin and key_end, VALUE between value_begin (may be
-// empty) and value_end.
-struct ArgumentTags {
-    std::string_view key_begin, key_end, value_begin, value_end;
-    bool lines = false;  // a line end on each side of VALUE belongs to the format
-    bool cdata = false;  // VALUE may be a CDATA section
-};
 #define WEFT_DSML  \
     "\xEF\xBD\x9C" \
     "DSML\xEF\xBD\x9C"
@@ -98,23 +91,12 @@ constexpr ArgumentTags kDsmlTags = {"<" WEFT_DSML "parameter name=", ">", "",
                                     "</" WEFT_DSML "parameter>"};
 constexpr ArgumentTags kGcmlTags = {"<" WEFT_GCML "parameter name=", ">", "",
                                     "</" WEFT_GCML "parameter>"};
-
-// The text of a value in these tags.
-std::string_view ValueText(std::string_view value, const ArgumentTags& tags) {
-    constexpr std::string_view kCdata = "<![CDATA[", kCdataEnd = "]]>";
-    if (tags.lines && value.starts_with('\n')) value.remove_prefix(1);
-    if (tags.lines && value.ends_with('\n')) value.remove_suffix(1);
-    const bool cdata = tags.cdata && value.starts_with(kCdata) && value.ends_with(kCdataEnd) &&
-                       value.size() >= kCdata.size() + kCdataEnd.size();
-    return cdata ? value.substr(kCdata.size(), value.size() - kCdata.size() - kCdataEnd.size())
-                 : value;
-}
-
-std::string_view WithoutQuotes(std::string_view text) {
-    text = TrimBlanks(text);
-    const bool quoted = text.size() >= 2 && (text[0] == '"' || text[0] == '\'');
-    return quoted && text.back() == text[0] ? text.substr(1, text.size() - 2) : text;
-}
+constexpr TaggedCall kTaggedForms[] = {{"<function=", kQwenTags}, {"", kGlmTags}};
+constexpr TaggedCall kTightForms[] = {{"<function=", kTightTags}, {"", kGlmTags}};
+constexpr TaggedCall kLongcatForms[] = {{"", kLongcatTags}};
+constexpr TaggedCall kMiniMaxForms[] = {{"<invoke name=", kMiniMaxTags}};
+constexpr TaggedCall kDsmlForms[] = {{"<" WEFT_DSML "invoke name=", kDsmlTags}};
+constexpr TaggedCall kGcmlForms[] = {{"<" WEFT_GCML "invoke name=", kGcmlTags}};
 
 // Finds a value's end. A value may contain the end tag, so the first end tag followed by another
 // key or by nothing is preferred; then the first end tag. Models forget the last end tag: without
@@ -127,30 +109,6 @@ size_t ValueEnd(std::string_view text, const ArgumentTags& tags) {
     }
     return std::min({first, text.find(tags.key_begin), text.size()});
 }
-
-// A key, KEY or "KEY", optionally followed by DeepSeek V3.2's type of the value.
-struct WrittenKey {
-    explicit WrittenKey(std::string_view written) {
-        constexpr std::string_view kText = " string=\"true\"", kOther = " string=\"false\"";
-        is_text = written.ends_with(kText);
-        is_json = written.ends_with(kOther);
-        if (is_text) written.remove_suffix(kText.size());
-        if (is_json) written.remove_suffix(kOther.size());
-        name = WithoutQuotes(written);
-    }
-    OrderedJson ValueOf(const ToolCall& call, std::string_view value,
-                        const ToolTypes& types) const {
-        if (is_text) return std::string(value);
-        if (OrderedJson json = is_json ? ReadWrittenJson(value) : OrderedJson();
-            is_json && !json.is_discarded()) {
-            return json;
-        }
-        return types.ValueOf(call.name, name, value);
-    }
-
-    std::string name;
-    bool is_text = false, is_json = false;
-};
 
 // Parses all of `text` as arguments of the call.
 bool ReadTaggedArguments(std::string_view text, const ArgumentTags& tags, const ToolTypes& types,
@@ -171,7 +129,7 @@ bool ReadTaggedArguments(std::string_view text, const ArgumentTags& tags, const 
         const std::string_view value = text.substr(0, end);
         text.remove_prefix(end);
         if (text.starts_with(tags.value_end)) text.remove_prefix(tags.value_end.size());
-        call.arguments[key.name] = key.ValueOf(call, ValueText(value, tags), types);
+        call.arguments[key.name] = key.ValueOf(call.name, ValueText(value, tags), types);
     }
     return true;
 }
@@ -373,6 +331,10 @@ class MarkedTags {
 
 }  // namespace
 
+const std::span<const TaggedCall> kTaggedCalls = kTaggedForms, kTightCalls = kTightForms,
+                                  kLongcatCalls = kLongcatForms, kMiniMaxCalls = kMiniMaxForms,
+                                  kDsmlCalls = kDsmlForms, kGcmlCalls = kGcmlForms;
+
 bool IsCallName(std::string_view text) {
     return !text.empty() && text.size() <= 256 && text.find_first_of(" \t\r\n<>{}\"") == text.npos;
 }
@@ -417,6 +379,12 @@ Calls ReadHunyuanCall(std::string_view text, const ToolTypes& types) {
 Calls ReadLongcatCall(std::string_view text, const ToolTypes& types) {
     const bool json = TrimBlanks(text).find_first_of("{[") == 0;
     return json ? ReadTaggedCall(text, types) : ReadPairs(text, "<tool_sep>", kLongcatTags, types);
+}
+
+std::string_view WithoutQuotes(std::string_view text) {
+    text = TrimBlanks(text);
+    const bool quoted = text.size() >= 2 && (text[0] == '"' || text[0] == '\'');
+    return quoted && text.back() == text[0] ? text.substr(1, text.size() - 2) : text;
 }
 
 Calls ReadTaggedCall(std::string_view text, const ToolTypes& types) {

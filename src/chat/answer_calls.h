@@ -6,11 +6,13 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "chat/answer.h"
+#include "chat/call_tags.h"
 #include "chat/tool_types.h"
 
 namespace weft::chat {
@@ -68,6 +70,11 @@ Calls ReadHunyuanList(std::string_view text, const ToolTypes& types);
 // Command R: as ReadCallList. If the model calls "directly-answer", the list is empty.
 Calls ReadActions(std::string_view text, const ToolTypes& types);
 
+// What TagStream reads of the formats of ReadTaggedCall, ReadTightTaggedCall, ReadLongcatCall,
+// ReadMiniMaxCalls, ReadDsmlCalls and ReadGcmlCalls.
+extern const std::span<const TaggedCall> kTaggedCalls, kTightCalls, kLongcatCalls, kMiniMaxCalls,
+    kDsmlCalls, kGcmlCalls;
+
 // A function's name: at most 256 bytes without white space, brackets and quotes.
 bool IsCallName(std::string_view text);
 // Parses JSON; returns a discarded value on error. ReadWrittenJson repairs what JsonRepair can.
@@ -76,5 +83,7 @@ OrderedJson ReadWrittenJson(std::string_view text);
 // A call whose arguments are complete; they stay text if they are no JSON.
 ToolCall CallAsWritten(std::string name, std::string arguments);
 std::string_view TrimBlanks(std::string_view text);
+// Without the quotes around the text, if it has any.
+std::string_view WithoutQuotes(std::string_view text);
 
 }  // namespace weft::chat

@@ -11,9 +11,13 @@ namespace {
 #define WEFT_BAR "\xEF\xBD\x9C"
 #define WEFT_GAP "\xE2\x96\x81"
 
-CallForm TagForm(CallReader read) {
-    return {
-        .begin = "<tool_call>", .end = "</tool_call>", .read = read, .streams = true, .tags = true};
+CallForm TagForm(CallReader read, const std::span<const TaggedCall>& tagged = kTaggedCalls) {
+    return {.begin = "<tool_call>",
+            .end = "</tool_call>",
+            .read = read,
+            .streams = true,
+            .tags = true,
+            .tagged = &tagged};
 }
 
 AnswerRules QwenRules() {
@@ -23,14 +27,16 @@ AnswerRules QwenRules() {
 // tight: without line ends around values.
 AnswerRules CoderRules(bool tight) {
     AnswerRules rules = QwenRules();
-    rules.calls = {TagForm(tight ? ReadTightTaggedCall : ReadTaggedCall)};
+    const auto& tagged = tight ? kTightCalls : kTaggedCalls;
+    rules.calls = {TagForm(tight ? ReadTightTaggedCall : ReadTaggedCall, tagged)};
     // Coder models sometimes omit the opening tag; then there is only the closing tag.
     constexpr std::string_view kFunction = "<function=";
     rules.calls.push_back({.begin = kFunction,
                            .end = "</function>",
                            .read = tight ? ReadTightFunction : ReadBareFunction,
                            .kept = kFunction.size(),
-                           .tags = true});
+                           .tags = true,
+                           .tagged = &tagged});
     for (const char* tag : {"</tool_call>", "<seed:tool_call>", "</seed:tool_call>"}) {
         rules.dropped.push_back(tag);
     }
@@ -94,7 +100,8 @@ AnswerRules MiniMaxRules() {
             {{.begin = "<minimax:tool_call>",
               .end = "</minimax:tool_call>",
               .read = ReadMiniMaxCalls,
-              .tags = true}},
+              .tags = true,
+              .tagged = &kMiniMaxCalls}},
             {"[e~["}};
 }
 
@@ -185,11 +192,13 @@ AnswerRules DsmlRules() {
             {{.begin = "<" WEFT_BAR "DSML" WEFT_BAR "function_calls>",
               .end = "</" WEFT_BAR "DSML" WEFT_BAR "function_calls>",
               .read = ReadDsmlCalls,
-              .tags = true},
+              .tags = true,
+              .tagged = &kDsmlCalls},
              {.begin = "<" WEFT_BAR "DSML" WEFT_BAR "tool_calls>",
               .end = "</" WEFT_BAR "DSML" WEFT_BAR "tool_calls>",
               .read = ReadDsmlCalls,
-              .tags = true}},
+              .tags = true,
+              .tagged = &kDsmlCalls}},
             {"<" WEFT_BAR "end" WEFT_GAP "of" WEFT_GAP "sentence" WEFT_BAR ">"}};
 }
 
@@ -212,6 +221,7 @@ AnswerRules HunyuanA13bRules() {
     rules.calls[0].read = ReadHunyuanList;
     rules.calls.push_back(TagForm(ReadTaggedCall));
     rules.calls[1].streams = false;
+    rules.calls[1].tagged = nullptr;
     return rules;
 }
 
@@ -224,7 +234,8 @@ AnswerRules GigaChatRules() {
              {.begin = "<" WEFT_BAR "GCML" WEFT_BAR "tool_calls>",
               .end = "</" WEFT_BAR "GCML" WEFT_BAR "tool_calls>",
               .read = ReadGcmlCalls,
-              .tags = true}},
+              .tags = true,
+              .tagged = &kGcmlCalls}},
             {"<|message_sep|>", "<|role_sep|>", "</s>"}};
 }
 

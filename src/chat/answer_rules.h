@@ -1,6 +1,7 @@
 // Markers of the families around reasoning and tool calls.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct CallForm {
     bool repeats = false;  // without `end`: JSON after the call is another call
     bool streams = false;  // its JSON can be streamed (call_stream.h)
     bool tags = false;     // arguments are between tags, unless the call begins with a bracket
+    // Calls with tags whose long values are streamed (call_tags.h).
+    const std::span<const TaggedCall>* tagged = nullptr;
     // An end marker counts only after one of these characters; empty: anywhere outside strings.
     std::string_view last{};
 };

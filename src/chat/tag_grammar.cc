@@ -5,6 +5,7 @@
 #include "chat/answer_grammar.h"
 #include "chat/answer_rules.h"
 #include "chat/call_stream.h"
+#include "chat/call_tags.h"
 #include "chat/stretch.h"
 
 namespace weft::chat {
@@ -85,12 +86,17 @@ struct OpenCall {
     std::vector<std::string_view> ends{};
     OpenTags tags{};
     CallStream stream{};
+    TagStream tag_stream{};
     size_t scanned = 0;    // bytes scanned
     size_t searched = 0;   // no end marker begins before this offset
     bool tagged = false;   // tags and names instead of JSON
     bool skipped = false;  // an end marker was skipped as part of a string
     bool likely = false;   // its text begins like calls
     bool thought = false;  // it is in the reasoning
+
+    bool begun() const { return stream.begun() || tag_stream.begun(); }
+    // Whether parts of the call can be streamed.
+    bool streams() const { return !thought && (tagged ? form->tagged != nullptr : form->streams); }
 };
 
 // Calls in the reasoning: whether they are calls or a thought depends on what follows.
@@ -132,14 +138,16 @@ class TagGrammar : public AnswerParser::Grammar {
     }
 
     // An end of the turn within a call cuts it off, because its end marker is no end of a turn.
-    void Finish(bool /*ended*/, AnswerDelta& delta) override {
+    void Finish(bool ended, AnswerDelta& delta) override {
         over_ = true;
         for (;;) {
             while (Step(delta)) {
             }
             if (call_.form == nullptr) break;
+            // What a stream has begun to send ends with the answer.
+            const bool begun = call_.tagged && ReadBegunTags(held_).has_value();
             // An unbalanced quote hid the end marker: treat markers literally.
-            if (call_.skipped && !call_.stream.begun() && !ReadCalls(WithoutBegunEnd(), false)) {
+            if (call_.skipped && !begun && !call_.begun() && !ReadCalls(WithoutBegunEnd(), false)) {
                 literal_ = true;
                 call_.searched = call_.form->kept;
                 call_.scanned = 0;
@@ -149,7 +157,7 @@ class TagGrammar : public AnswerParser::Grammar {
             }
             const std::string body(WithoutBegunEnd());
             const std::string end = std::exchange(held_, {}).substr(body.size());
-            EndCall(body, end, false, delta);
+            EndCall(body, end, begun && ended, delta);
         }
         Out(held_, delta);
         held_.clear();
@@ -373,7 +381,7 @@ class TagGrammar : public AnswerParser::Grammar {
             }
             if (none) {
                 call_.searched = std::max(call_.searched, known);
-                if (call_.form->streams && options_.parts && !call_.thought) {
+                if (call_.streams() && options_.parts) {
                     TakePart(std::string_view(held_).substr(0, known), delta);
                 }
                 return false;
@@ -409,21 +417,28 @@ class TagGrammar : public AnswerParser::Grammar {
 
     // Returns whether the call is streamed in parts.
     bool TakePart(std::string_view body, AnswerDelta& delta) {
-        const bool begins = !call_.stream.begun();
+        const bool begins = !call_.begun();
         std::string arguments;
-        call_.stream.Take(body, arguments);
-        if (!call_.stream.begun()) return false;
+        if (call_.tagged) {
+            call_.tag_stream.Take(body, *call_.form->tagged, options_.types(), arguments);
+        } else {
+            call_.stream.Take(body, arguments);
+        }
+        if (!call_.begun()) return false;
         if (begins || !arguments.empty()) {
-            delta.call_parts.push_back(
-                {begins ? call_.stream.name() : "", std::move(arguments), begins, false});
+            const std::string& name = call_.tagged ? call_.tag_stream.name() : call_.stream.name();
+            delta.call_parts.push_back({begins ? name : "", std::move(arguments), begins, false});
         }
         return true;
     }
 
     // Returns false if the call has no parts.
-    bool EndParts(std::string_view body, AnswerDelta& delta) {
-        if (!call_.form->streams || !options_.parts || call_.thought) return false;
-        if (!TakePart(body, delta)) return false;
+    bool EndParts(std::string_view body, bool ended, AnswerDelta& delta) {
+        if (!call_.streams() || !options_.parts || !TakePart(body, delta)) return false;
+        if (call_.tagged) {
+            EndTags(body, ended, delta);
+            return true;
+        }
         if (!call_.stream.done()) {
             std::string rest;
             call_.stream.End(rest);
@@ -431,17 +446,33 @@ class TagGrammar : public AnswerParser::Grammar {
             return true;
         }
         delta.call_parts.push_back({"", "", false, true});
-        for (const ToolCall& call : CallsBehind(body.substr(call_.stream.at()))) {
+        AddWhole(CallsBehind(body.substr(call_.stream.at())), delta);
+        return true;
+    }
+
+    // If the call is cut off, its last part does not end it.
+    void EndTags(std::string_view body, bool ended, AnswerDelta& delta) {
+        Calls calls = ReadCalls(body, ended);
+        if (!calls || calls->empty()) return;
+        std::string rest;
+        call_.tag_stream.End(body, &calls->front(), rest);
+        delta.call_parts.push_back({"", std::move(rest), false, true});
+        calls->erase(calls->begin());
+        AddWhole(*calls, delta);
+    }
+
+    static void AddWhole(const std::vector<ToolCall>& calls, AnswerDelta& delta) {
+        for (const ToolCall& call : calls) {
             delta.call_parts.push_back({call.name, call.ArgumentsText(), true, false});
             delta.call_parts.push_back({"", "", false, true});
         }
-        return true;
     }
 
     // end: the end marker, or what has arrived of it. ended: the call is not cut off.
     void EndCall(std::string_view body, std::string_view end, bool ended, AnswerDelta& delta) {
-        const bool in_parts = EndParts(body, delta);
+        const bool in_parts = EndParts(body, ended, delta);
         Calls calls = in_parts ? Calls() : ReadCalls(body, ended);
+        const bool begun = call_.tagged && ReadBegunTags(body);
         const OpenCall call = std::exchange(call_, OpenCall());
         if (calls && call.thought) {
             thought_calls_.text.append(call.shown).append(body).append(end);
@@ -451,10 +482,10 @@ class TagGrammar : public AnswerParser::Grammar {
         if (in_parts || calls)
             return TakeCalls(std::move(calls).value_or(Calls::value_type()), delta);
         again_ = nullptr;
-        // Another call may begin within the text.
+        // Another call may begin within the text, unless a stream has sent that text.
         constexpr int kMostRetries = 64;
         const size_t next = body.find(call.form->begin, call.form->kept);
-        const bool retries = next != body.npos && retries_ < kMostRetries;
+        const bool retries = next != body.npos && retries_ < kMostRetries && !begun;
         const std::string_view text = retries ? body.substr(0, next) : body;
         ShowNoCall(call.shown + std::string(text) + std::string(retries ? "" : end), delta);
         if (!retries) return;
@@ -470,9 +501,21 @@ class TagGrammar : public AnswerParser::Grammar {
             call_.tagged ? call_.tags.Whole(body, call_.form->end) : !json || call_.scan.done();
         Calls calls;
         if (ended || whole) calls = call_.form->read(body, options_.types());
-        // A stream has sent the call when its JSON was complete, whatever followed.
-        if (!calls && call_.form->streams) calls = ReadBegun(body);
+        // A stream has sent the call when its JSON was complete, whatever followed, and a call with
+        // tags from its first long value on.
+        if (!calls && call_.tagged && (ended || whole)) calls = ReadBegunTags(body);
+        if (!calls && !call_.tagged && call_.form->streams) calls = ReadBegun(body);
         return calls;
+    }
+
+    Calls ReadBegunTags(std::string_view body) const {
+        if (call_.form->tagged == nullptr || call_.thought) return {};
+        TagStream stream;
+        std::string arguments;
+        stream.Take(body, *call_.form->tagged, options_.types(), arguments);
+        if (!stream.begun()) return {};
+        stream.End(body, nullptr, arguments);
+        return std::vector{CallAsWritten(stream.name(), std::move(arguments))};
     }
 
     // Shows text that began like a call, with its markers.
@@ -510,7 +553,7 @@ class TagGrammar : public AnswerParser::Grammar {
     }
 
     void NoCall(AnswerDelta& delta) {
-        if (call_.stream.begun()) return EndCall(std::exchange(held_, {}), "", false, delta);
+        if (call_.begun()) return EndCall(std::exchange(held_, {}), "", false, delta);
         const std::string shown = std::exchange(call_, OpenCall()).shown;
         ShowNoCall(shown + std::exchange(held_, {}), delta);
     }

@@ -86,6 +86,10 @@ ToolTypes::Mask ToolTypes::Find(std::string_view function, std::string_view para
     return found == parameters->second.end() ? Mask{kAnyType} : found->second;
 }
 
+bool ToolTypes::IsText(std::string_view function, std::string_view parameter) const {
+    return Find(function, parameter) == kTextType;
+}
+
 OrderedJson ToolTypes::ValueOf(std::string_view function, std::string_view parameter,
                                std::string_view text) const {
     const Mask mask = Find(function, parameter);

@@ -30,6 +30,8 @@ class ToolTypes {
     // it or if the text is not JSON (nor True, False or None); else the JSON value.
     OrderedJson ValueOf(std::string_view function, std::string_view parameter,
                         std::string_view text) const;
+    // Whether the parameter's type is a string and nothing else.
+    bool IsText(std::string_view function, std::string_view parameter) const;
 
   private:
     using Mask = uint32_t;  // set of types

@@ -772,13 +772,13 @@ ToolCallFormat WordsOf(const Chat& chat) {
 
 std::string ShortCallId(std::string_view id) {
     if (IsShortId(id)) return std::string(id);
-    constexpr std::string_view kLetters =
+    constexpr std::string_view kAlphanumeric =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     const Sha256Digest digest = Sha256(std::as_bytes(std::span(id)));
     std::string fitted;
     for (size_t i = 0; i < kShortIdCharacters; ++i) {
         const size_t number = static_cast<size_t>(digest[2 * i]) << 8 | digest[2 * i + 1];
-        fitted += kLetters[number % kLetters.size()];
+        fitted += kAlphanumeric[number % kAlphanumeric.size()];
     }
     return fitted;
 }
