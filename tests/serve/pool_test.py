@@ -284,6 +284,35 @@ class Serving(unittest.TestCase):
             other.text()
             self.assertEqual(server.model("second")["loads"], begin + 1)
 
+    def test_streams_without_comments_are_not_silent(self):
+        message = [{"role": "user", "content": "1 + 2 ="}]
+        bodies = {"/v1/messages": {"messages": message, "max_tokens": 5},
+                  "/api/chat": {"messages": message, "options": {"num_predict": 5}},
+                  "/api/generate": {"prompt": "1 + 2 =", "options": {"num_predict": 5}}}
+        with Pool("--max-loaded", "1") as server:
+            server.ask("first", "1")
+            stop = StopLoads(server, "second")
+            streams = {path: Stream(server, "", path=path,
+                                    body={"model": "second", "stream": True, **body})
+                       for path, body in bodies.items()}
+            streams["/v1/messages"].wait_for('data: {"type":"ping"}')
+            for path in ["/api/chat", "/api/generate"]:
+                streams[path].wait_for('"done":false')
+            stop.go_on()
+            for path, stream in streams.items():
+                with stream.changed:
+                    stream.changed.wait_for(lambda stream=stream: stream.over, serving.limit(30))
+                self.assertEqual(stream.status, 200)
+                if path == "/v1/messages":
+                    self.assertIn("event: message_stop", stream.lines)
+                    continue
+                lines = [json.loads(line) for line in stream.lines if line]
+                first, last = lines[0], lines[-1]
+                self.assertEqual((first["model"], first["done"], last["done"]),
+                                 ("second", False, True))
+                said = first["message"]["content"] if "message" in first else first["response"]
+                self.assertEqual((said, "message" in first), ("", path == "/api/chat"))
+
     def test_clients_of_other_packages_wait(self):
         openai, ollama = serving.package("openai"), serving.package("ollama")
         with Pool("--max-loaded", "1") as server:

@@ -10,6 +10,7 @@
 #include "serve/api/dialect.h"
 #include "serve/api/llama/slots.h"
 #include "serve/api/ollama/ollama.h"
+#include "serve/api/ollama/ollama_dialect.h"
 #include "serve/pool/schedule.h"
 
 namespace weft::serve {
@@ -17,6 +18,7 @@ namespace {
 
 constexpr double kMostSeconds = 1e9;
 constexpr const char* kKeepAlive = "keep_alive";
+constexpr const char* kAnthropicPing = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
 
 StreamForm FormOf(std::string_view path) {
     if (path == "/v1/chat/completions" || path == "/chat/completions" ||
@@ -105,16 +107,18 @@ std::optional<double> GoSeconds(std::string_view text) {
 
 }  // namespace
 
-bool TakesComments(StreamForm form) {
-    switch (form) {
-        case StreamForm::kNone:
-        case StreamForm::kLines: return false;
-        case StreamForm::kOpenAi:
-        case StreamForm::kLlama:
-        case StreamForm::kAnthropic:
-        case StreamForm::kResponses: return true;
-    }
-    return false;
+const char* TypeOf(StreamForm form) {
+    return form == StreamForm::kLines ? "application/x-ndjson" : "text/event-stream; charset=utf-8";
+}
+
+std::string WaitComment(StreamForm form, const std::string& why) {
+    if (form == StreamForm::kNone || form == StreamForm::kLines) return "";
+    return fmt::format(": {}\n\n", why);
+}
+
+std::string WaitEvent(const PoolRequest& ask, bool chat) {
+    if (ask.form == StreamForm::kLines) return OllamaWaiting({.chat = chat, .model = ask.model});
+    return ask.form == StreamForm::kAnthropic ? kAnthropicPing : "";
 }
 
 std::string ErrorEvent(StreamForm form, const std::string& body) {

@@ -21,8 +21,8 @@ enum class StreamForm {
     kResponses,  // of /v1/responses
     kLines,      // Ollama's lines of JSON
 };
-// Whether a stream of this form may have comments (server-sent events).
-bool TakesComments(StreamForm form);
+// Content-Type of a stream of this form.
+const char* TypeOf(StreamForm form);
 // `body`, an error's JSON of the same API, as the last event of a stream.
 std::string ErrorEvent(StreamForm form, const std::string& body);
 
@@ -33,6 +33,13 @@ struct PoolRequest {
     std::optional<int64_t> keep_ms{};  // Ollama's keep_alive; negative: forever
     bool unloads = false;              // the only purpose is to unload the model (Ollama)
 };
+
+// What a stream that waits for its model sends each second; "": nothing. why: "loading big (3 s)".
+std::string WaitComment(StreamForm form, const std::string& why);
+// A part without content for the same stream, which resets also the time limits of clients that
+// drop comments; "": nothing. (Nothing may come before the first event of OpenAI's APIs, which
+// names the answer.)
+std::string WaitEvent(const PoolRequest& ask, bool chat);
 
 // Reads the body, and for GET, and for an action on a slot without a body, the query's "model".
 // Error: 400.

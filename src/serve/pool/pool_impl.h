@@ -68,8 +68,9 @@ class PoolServer::Impl {
         std::string key;  // name of its API key
         std::optional<Limiter::Ticket> ticket{};
         bool begun = false;
-        int64_t since_ms = 0, comment_ms = 0;  // arrival; the last comment
-        std::shared_ptr<Socket> socket{};      // while it is forwarded
+        // Times of the arrival, the last comment, and the last event.
+        int64_t since_ms = 0, comment_ms = 0, event_ms = 0;
+        std::shared_ptr<Socket> socket{};  // while it is forwarded
     };
     // The process of a model.
     struct Process {

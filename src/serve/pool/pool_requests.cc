@@ -31,6 +31,7 @@ constexpr size_t kSmallBytes = 64 << 10;
 // Upper bounds of the memory of a parsed body, as in Api.
 constexpr size_t kParsedPerByte = 48, kMostParsed = 192 << 20;
 constexpr int64_t kCommentMs = 1000;
+constexpr int64_t kEventMs = 8000;      // as HttpOptions::silence_ms
 constexpr int64_t kLeastLoadMs = 1000;  // charged for a load
 constexpr int kDeathTurns = 50;         // waits until a dead process is reaped
 constexpr auto kDeathTurn = std::chrono::milliseconds(2);
@@ -197,7 +198,8 @@ void PoolServer::Impl::Admit(std::shared_ptr<Exchange> exchange, std::string key
                      .ask = std::move(ask),
                      .key = std::move(key),
                      .since_ms = now_ms,
-                     .comment_ms = now_ms - kCommentMs};
+                     .comment_ms = now_ms - kCommentMs,
+                     .event_ms = now_ms};
     if (!MayRun(*exchange, *model, entry)) return;
     const uint64_t id = ++last_id_;
     requests_.emplace(id, std::move(entry));
@@ -380,18 +382,27 @@ void PoolServer::Impl::FailRequest(Request& request, const ApiError& error) {
     exchange.End();
 }
 
-// Sends the comments that are due to streams that wait.
+// Sends the comments and events that are due to streams that wait.
 void PoolServer::Impl::LogWaits(int64_t now_ms) {
     for (auto& [id, request] : requests_) {
-        const bool waits = request.socket == nullptr && TakesComments(request.ask.form);
-        if (!waits || now_ms - request.comment_ms < kCommentMs) continue;
+        const StreamForm form = request.ask.form;
+        if (request.socket != nullptr || form == StreamForm::kNone) continue;
+        std::string part;
+        if (now_ms - request.comment_ms >= kCommentMs) {
+            request.comment_ms = now_ms;
+            part = WaitComment(form, WaitText(request, now_ms));
+        }
+        if (now_ms - request.event_ms >= kEventMs) {
+            request.event_ms = now_ms;
+            part += WaitEvent(request.ask, request.exchange->request().path == "/api/chat");
+        }
+        if (part.empty()) continue;
         if (!std::exchange(request.begun, true)) {
-            request.exchange->Begin(200, {{"Content-Type", "text/event-stream; charset=utf-8"},
+            request.exchange->Begin(200, {{"Content-Type", TypeOf(form)},
                                           {"Cache-Control", "no-cache"},
                                           {"X-Accel-Buffering", "no"}});
         }
-        request.comment_ms = now_ms;
-        request.exchange->Write(fmt::format(": {}\n\n", WaitText(request, now_ms)));
+        request.exchange->Write(std::move(part));
     }
 }
 

@@ -134,4 +134,11 @@ std::string OllamaNothing(const OllamaOptions& words, const char* reason) {
     return OllamaDialect(none, words).Nothing(reason);
 }
 
+std::string OllamaWaiting(const OllamaOptions& words) {
+    const Served none;
+    std::string line;
+    OllamaDialect(none, words).Waiting(0, line);
+    return line;
+}
+
 }  // namespace weft::serve

@@ -25,5 +25,7 @@ std::unique_ptr<Dialect> MakeOllamaDialect(const Served& served, OllamaOptions w
 
 // Answer to a request that only loads or unloads the model. reason: "load" or "unload".
 std::string OllamaNothing(const OllamaOptions& words, const char* reason);
+// A line of a stream, without text.
+std::string OllamaWaiting(const OllamaOptions& words);
 
 }  // namespace weft::serve
