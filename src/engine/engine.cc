@@ -108,6 +108,7 @@ Status Engine::Open(const std::atomic<bool>* stop) {
                         options_.prefix_cache && !hyper_.encoder, draft_rows_, rank().state_slots(),
                         KeptStates(options_), hyper_.encoder});
     scheduler_->KeepPages(rank().page_keys());
+    prompt_clock_ = PromptClock(PairShare(rank().program(), context_));
     NoteRecoveries();
     NoteLayout();
     Publish();
@@ -394,6 +395,7 @@ void Engine::Publish() {
     working_.drafts = drafts_.counts();
     if (rank().pages() != nullptr) working_.kept = rank().pages()->counts();
     working_.max_seqs = options_.max_seqs;
+    if (working_.prompt_tokens_left > 0 && active_.empty()) CountPromptsLeft(NowNs());
     const std::lock_guard lock(mutex_);
     working_.state = draining_ ? EngineState::kDraining : EngineState::kServing;
     if (reported_) {

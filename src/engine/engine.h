@@ -46,6 +46,7 @@
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "engine/batch/mask_budget.h"
+#include "engine/batch/prompt_clock.h"
 #include "engine/batch/restart_budget.h"
 #include "engine/batch/scheduler.h"
 #include "engine/batch/step_drafts.h"
@@ -90,11 +91,14 @@ struct EngineCounters {
     std::array<int64_t, kStepRowBounds.size() + 1> steps_by_rows{};
     int64_t prompt_tokens = 0, generated_tokens = 0;  // of ended and running requests
     int64_t ended = 0, failed = 0, cancelled = 0;
-    double step_s = 0;          // time from the start of a step to its end on all ranks
-    double plan_s = 0;          // time in the scheduler
-    double say_s = 0;           // time of reading logits, sampling, decoding text, and listeners
-    double sample_s = 0;        // part of say_s: sampling
-    int64_t drawn_ahead = 0;    // tokens drawn for several requests at once, by several threads
+    double step_s = 0;        // time from the start of a step to its end on all ranks
+    double plan_s = 0;        // time in the scheduler
+    double say_s = 0;         // time of reading logits, sampling, decoding text, and listeners
+    double sample_s = 0;      // part of say_s: sampling
+    int64_t drawn_ahead = 0;  // tokens drawn for several requests at once, by several threads
+    // Prompts that are not computed yet: tokens, and the predicted time of all; -1: unknown.
+    int64_t prompt_tokens_left = 0;
+    double prompt_seconds_left = -1;
     int64_t last_token_ns = 0;  // NowNs() of the last token; 0: none yet
     int64_t last_step_ns = 0;   // end of the last step of any kind; 0: none yet
     double longest_step_s = 0;  // longest step so far
@@ -151,9 +155,12 @@ class Engine {
     Status Run();
     // Runs one request to its end; call Generate instead of Run, for one request after another.
     // sink: gets each new piece of text and its last token (-1: none); if it returns false, the
-    // answer ends after that piece. Errors: as Submit; the error that ended the request.
+    // answer ends after that piece. progress: gets OnPromptRows. Errors: as Submit; the error that
+    // ended the request.
     using TextSink = std::function<bool(std::string_view, int32_t)>;
-    Result<Generation> Generate(Request request, const TextSink& sink = nullptr);
+    using ProgressSink = std::function<void(const PromptProgress&)>;
+    Result<Generation> Generate(Request request, const TextSink& sink = nullptr,
+                                const ProgressSink& progress = nullptr);
 
     // Checks whether the request can ever run. Errors: as Submit.
     Status Check(const Request& request) const;
@@ -247,7 +254,8 @@ class Engine {
     void NoteForHead();
     DraftText TextOf(const RunningRequest& active, int64_t tokens) const;
     void NoteStart();
-    void NotePromptRows();
+    void NotePromptRows(int64_t begin_ns);
+    void CountPromptsLeft(int64_t now_ns);
     void NoteRowRequests(const RunningRequest& active, const PlannedRows& plan);
     void NoteCost(const InFlightStep& in_flight);
     Status EmitStep(const InFlightStep& in_flight);
@@ -299,6 +307,9 @@ class Engine {
     bool embeds_ = false, generates_ = true;
     bool serving_ = false;  // set by Run, which has many requests, perhaps in different phases
     std::unique_ptr<Scheduler> scheduler_;
+    PromptClock prompt_clock_;
+    std::vector<PromptPart> prompt_parts_, prompts_left_;  // valid in NotePromptRows
+    int64_t counted_ns_ = 0;                               // time of the last CountPromptsLeft
     StepDrafts drafts_;
     ScoreCache scores_;
     int64_t scores_seen_ = 0;  // scores_.changes() that all requests have seen

@@ -12,6 +12,8 @@ namespace {
 // Period of reports, and how long they continue after WantReports.
 constexpr int64_t kSurveyNs = 1'000'000'000;
 constexpr int64_t kWantedNs = 10'000'000'000;
+// Least time between two counts of the prompts that are not computed yet.
+constexpr int64_t kCountNs = 100'000'000;
 
 }  // namespace
 
@@ -184,19 +186,50 @@ Status Engine::RunStep() {
     NoteEndOfStep(begin_ns);
     NoteCost(now_);
     scheduler_->Commit(planned_);
-    NotePromptRows();
+    NotePromptRows(begin_ns);
     return ReadAlong();
 }
 
-// Notifies the owners of prompts of which the step has rows.
-void Engine::NotePromptRows() {
+// Learns from a step with rows of prompts, and notifies the owners of the prompts.
+void Engine::NotePromptRows(int64_t begin_ns) {
     const int64_t now_ns = NowNs();
+    prompt_parts_.clear();
+    prompts_left_.clear();
     for (const PlannedRows& plan : planned_) {
-        const RunningRequest& active = *active_.at(plan.sequence->id);
-        if (active.first_ns != 0) continue;
-        active.listener->OnPromptRows(plan.sequence->computed, plan.sequence->from_cache,
-                                      Seconds(active.started_ns, now_ns));
+        const Sequence& s = *plan.sequence;
+        if (plan.rows - plan.drafted == 1) continue;  // decodes
+        prompt_parts_.push_back({s.computed - plan.rows, s.computed});
+        prompts_left_.push_back({s.computed, std::ssize(s.tokens)});
     }
+    prompt_clock_.Learn(prompt_parts_, Seconds(begin_ns, now_ns));
+    size_t index = 0;
+    for (const PlannedRows& plan : planned_) {
+        const Sequence& s = *plan.sequence;
+        if (plan.rows - plan.drafted == 1) continue;
+        const RunningRequest& active = *active_.at(s.id);
+        const auto left = SecondsBeside(prompt_clock_, prompts_left_, index++);
+        if (active.first_ns != 0) continue;  // computed again after a preemption
+        active.listener->OnPromptRows({.total = std::ssize(s.tokens),
+                                       .cached = s.from_cache,
+                                       .processed = s.computed,
+                                       .seconds = Seconds(active.started_ns, now_ns),
+                                       .left_s = left.value_or(-1)});
+    }
+    if (now_ns - counted_ns_ > kCountNs) CountPromptsLeft(now_ns);
+}
+
+void Engine::CountPromptsLeft(int64_t now_ns) {
+    counted_ns_ = now_ns;
+    working_.prompt_tokens_left = 0;
+    double seconds = 0;
+    for (const auto& [id, active] : active_) {
+        const Sequence& s = active->sequence;
+        const PromptPart left{s.computed, std::ssize(s.tokens)};
+        if (active->over || left.rows() <= 1) continue;
+        working_.prompt_tokens_left += left.rows();
+        seconds += prompt_clock_.Predict(left).value_or(0);
+    }
+    working_.prompt_seconds_left = prompt_clock_.Predict({}) ? seconds : -1;
 }
 
 void Engine::NoteEndOfStep(int64_t begin_ns) {
@@ -232,7 +265,7 @@ Status Engine::RunPipelined(bool work) {
     if (work) {
         WEFT_TRY(rank().Hand(runner_->step()));
         scheduler_->CommitInFlight(planned_);
-        NotePromptRows();
+        NotePromptRows(begin_ns);
         in_flight_.push_back(now_);
         in_flight_.back().step = runner_->step();
     }

@@ -10,9 +10,13 @@ namespace {
 // Collects an answer.
 class TextReader final : public Listener {
   public:
-    explicit TextReader(const Engine::TextSink& sink) : sink_(sink) {}
+    TextReader(const Engine::TextSink& sink, const Engine::ProgressSink& progress)
+        : sink_(sink), progress_(progress) {}
     // Whether the sink ended the answer.
     bool concluded() const { return concluded_; }
+    void OnPromptRows(const PromptProgress& progress) override {
+        if (progress_) progress_(progress);
+    }
     void OnToken(const GeneratedToken& token, std::string_view text) override {
         g_.tokens.push_back(token.chance.id);
         Add(text, token.chance.id);
@@ -46,6 +50,7 @@ class TextReader final : public Listener {
     }
 
     const Engine::TextSink& sink_;
+    const Engine::ProgressSink& progress_;
     Generation g_;
     Status failed_;
     bool over_ = false, concluded_ = false;
@@ -85,8 +90,9 @@ double Generation::tokens_per_step() const {
     return Over(Decoded(*this), static_cast<double>(steps));
 }
 
-Result<Generation> Engine::Generate(Request request, const TextSink& sink) {
-    const auto reader = std::make_shared<TextReader>(sink);
+Result<Generation> Engine::Generate(Request request, const TextSink& sink,
+                                    const ProgressSink& progress) {
+    const auto reader = std::make_shared<TextReader>(sink, progress);
     WEFT_ASSIGN(const int64_t id, Submit(std::move(request), reader));
     WEFT_TRY(Loop([&] {
         if (reader->concluded() && !reader->over()) StopEarly(id);

@@ -80,6 +80,14 @@ struct Ending {
     bool complete = true;  // false: the text is only a prefix of what the matcher accepts
 };
 
+// How far a prompt is computed.
+struct PromptProgress {
+    // Tokens: all, those found in the prefix cache, and those known so far, cached ones included.
+    int64_t total = 0, cached = 0, processed = 0;
+    double seconds = 0;  // since the first step with rows of the prompt began
+    double left_s = -1;  // predicted time to the first token; -1: unknown
+};
+
 // Receives the events of a request, on the engine's thread. Must not block, except in a command
 // that runs a single request.
 class Listener {
@@ -88,9 +96,8 @@ class Listener {
     // Probability of a prompt token. Called for the second, the third, ... token, before the first
     // OnToken.
     virtual void OnPrompt(const GeneratedToken& /*token*/) {}
-    // After each step with rows of the prompt: how many of its tokens are known, cached ones
-    // included. seconds: since the first of these steps began.
-    virtual void OnPromptRows(int64_t /*tokens*/, int64_t /*cached_tokens*/, double /*seconds*/) {}
+    // After each step with rows of the prompt.
+    virtual void OnPromptRows(const PromptProgress& /*progress*/) {}
     // Once, before the first OnToken. Times as in Ending.
     virtual void OnPrefilled(double /*queue_s*/, double /*first_token_s*/,
                              int64_t /*cached_tokens*/) {}

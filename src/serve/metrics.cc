@@ -7,6 +7,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
 #include <unordered_set>
 #include <utility>
@@ -127,6 +128,10 @@ struct Metrics::Impl {
 
     Gauge& running = MakeGauge("num_requests_running", "Running sequences.");
     Gauge& waiting = MakeGauge("num_requests_waiting", "Waiting sequences.");
+    Gauge& prompt_left =
+        MakeGauge("prompt_tokens_left", "Prompt tokens of running sequences to compute.");
+    Gauge& prompt_left_s =
+        MakeGauge("prompt_seconds_left", "Predicted time of prompt_tokens_left; NaN if unknown.");
     Gauge& kv_usage = MakeGauge("kv_cache_usage_perc", "Share of KV cache pages in use; 1 is all.");
     Gauge& old_kv_usage =
         MakeGauge("gpu_cache_usage_perc", "Same as kv_cache_usage_perc, under its older name.");
@@ -319,6 +324,9 @@ std::string Metrics::Text(const engine::EngineStats& stats) {
     const engine::ScheduleStats& s = stats.schedule;
     m.running.Set(Real(s.running));
     m.waiting.Set(Real(s.waiting));
+    m.prompt_left.Set(Real(stats.prompt_tokens_left));
+    m.prompt_left_s.Set(stats.prompt_seconds_left < 0 ? std::numeric_limits<double>::quiet_NaN()
+                                                      : stats.prompt_seconds_left);
     m.SetCache(stats);
     m.SetSteps(stats);
     m.ranks.Set(Real(std::ranges::count(stats.members.ranks, cluster::MemberState::kUp,

@@ -212,7 +212,9 @@ class Plain(serving.ServedCase):
                 done = [each["processed"] for each in shown]
                 self.assertEqual((done, done[-1]), (sorted(done), shown[0]["total"]))
                 self.assertGreater(shown[0]["total"], 400)
-                self.assertEqual(set(shown[0]), {"total", "cache", "processed", "time_ms"})
+                self.assertEqual(set(shown[0]),
+                                 {"total", "cache", "processed", "time_ms", "left_ms"})
+                self.assertEqual(shown[-1]["left_ms"], 0)
                 silent = [part for part in parts if "prompt_progress" in part]
                 said = [part.get("content") or (part.get("choices") or [{}])[0].get("text") or
                         (part.get("choices") or [{}])[0].get("delta", {}).get("content")

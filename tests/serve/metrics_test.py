@@ -19,8 +19,8 @@ TOKENS = [1, 2, 5, 10, 20, 50, 100, 200, 500]  # buckets for a context of 512
 STEP_TOKENS = [1] + [2 ** i for i in range(3, 15)]
 # Metrics of grafana.json, performance_statistics.json and query_statistics.json in vLLM's examples,
 # and others used by dashboards.
-GAUGES = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc",
-          "gpu_cache_usage_perc"]
+GAUGES = ["num_requests_running", "num_requests_waiting", "prompt_tokens_left",
+          "prompt_seconds_left", "kv_cache_usage_perc", "gpu_cache_usage_perc"]
 COUNTERS = ["prompt_tokens_total", "generation_tokens_total", "request_success_total",
             "prefix_cache_queries_total", "prefix_cache_hits_total", "num_preemptions_total",
             "gpu_prefix_cache_queries_total", "gpu_prefix_cache_hits_total"]

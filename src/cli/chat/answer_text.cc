@@ -1,5 +1,7 @@
 #include "cli/chat/answer_text.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <utility>
 
@@ -15,6 +17,12 @@ std::vector<std::string> TakeStops(const ChatPrompt& prompt, engine::Request& re
 }
 
 }  // namespace
+
+std::string ProgressText(const engine::PromptProgress& progress) {
+    const double left_s = progress.left_s;
+    return fmt::format("reading the prompt: {} of {} tokens{}", progress.processed, progress.total,
+                       left_s < 1 ? "" : fmt::format(", {:.0f} s left", left_s));
+}
 
 // No functions are offered, so text that looks like a call is content.
 AnswerText::AnswerText(const ChatPrompt& prompt, engine::Request& request,

@@ -13,6 +13,9 @@
 
 namespace weft::cli {
 
+// "reading the prompt: 4096 of 30000 tokens, 12 s left".
+std::string ProgressText(const engine::PromptProgress& progress);
+
 class AnswerText {
   public:
     // Moves the request's stop strings into this object, which applies them to the answer only, and

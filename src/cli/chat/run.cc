@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/models/model_words.h"
 #include "cli/terminal/loading_line.h"
+#include "cli/terminal/output.h"
 #include "engine/engine.h"
 
 namespace weft::cli {
@@ -136,15 +137,20 @@ Result<ChatPrompt> MakePrompt(const RunFlags& flags, const ModelWords& words) {
 Result<engine::Generation> Answer(engine::Engine& engine, engine::Request request,
                                   const ChatPrompt& prompt, bool json, std::string& text) {
     AnswerText answer(prompt, request, engine.tokenizer());
+    ProgressLine line;
     const auto show = [&](const std::string& more) {
+        line.Clear();
         if (!json) StreamToken(ForTerminal(more));
         text += more;
     };
     WEFT_ASSIGN(engine::Generation generation,
-                engine.Generate(std::move(request), [&](std::string_view said, int32_t token) {
-                    show(answer.Push(said, token));
-                    return !answer.stopped();
-                }));
+                engine.Generate(
+                    std::move(request),
+                    [&](std::string_view said, int32_t token) {
+                        show(answer.Push(said, token));
+                        return !answer.stopped();
+                    },
+                    [&](const engine::PromptProgress& p) { line.Show(ProgressText(p)); }));
     show(answer.Finish());
     if (answer.stopped()) generation.finish = "stop";
     return generation;

@@ -46,6 +46,9 @@ class Shown final : public engine::Listener {
   public:
     Shown(const ChatPrompt& prompt, engine::Request& request, const tokenizer::Tokenizer& tokenizer)
         : answer_(prompt, request, tokenizer) {}
+    void OnPromptRows(const engine::PromptProgress& progress) override {
+        line_.Show(ProgressText(progress));
+    }
     void OnToken(const engine::GeneratedToken& token, std::string_view text) override {
         Show(answer_.Push(text, token.chance.id));
         stopped_ = answer_.stopped();
@@ -75,11 +78,13 @@ class Shown final : public engine::Listener {
   private:
     void Show(const std::string& text) {
         if (text.empty()) return;
+        line_.Clear();
         StreamToken(ForTerminal(text));
         any_ = true;
     }
 
     AnswerText answer_;
+    ProgressLine line_;
     std::mutex mutex_;
     std::condition_variable ended_;
     Status error_;

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "base/log.h"
+
 namespace weft::serve {
 
 using chat::AnswerDelta;
@@ -13,6 +15,7 @@ namespace {
 
 // Larger answers are formatted on another thread. This size takes 1 to 2 ms, which a step may wait.
 constexpr size_t kMostFormattedInline = 64 << 10;
+constexpr double kLoggedSeconds = 10;  // predicted time of a prompt that the log announces
 constexpr size_t kLogprobBytes = 100;  // approximate JSON size of a token's log-probability
 
 // Approximate JSON sizes of a token's log-probabilities, and of a delta.
@@ -101,9 +104,8 @@ class Answer::ChoiceListener final : public engine::Listener {
   public:
     ChoiceListener(std::shared_ptr<Answer> answer, size_t index)
         : answer_(std::move(answer)), index_(index) {}
-    void OnPromptRows(int64_t tokens, int64_t cached_tokens, double seconds) override {
-        answer_->OnPromptRows(index_,
-                              {.cached = cached_tokens, .processed = tokens, .seconds = seconds});
+    void OnPromptRows(const PromptProgress& progress) override {
+        answer_->OnPromptRows(index_, progress);
     }
     void OnPrefilled(double queue_s, double first_token_s, int64_t cached_tokens) override {
         answer_->OnPrefilled(
@@ -256,14 +258,18 @@ std::string Answer::Filling() {
 }
 
 void Answer::OnPromptRows(size_t index, const PromptProgress& progress) {
-    if (!prompt_progress_) return;
     const std::lock_guard lock(mutex_);
     State& state = choices_[index];
+    if (!std::exchange(state.begun, true) && progress.left_s >= kLoggedSeconds) {
+        Log(LogLevel::kInfo,
+            "{}: {} of {} prompt tokens are to be computed; the first answer token is expected in "
+            "{:.0f} s",
+            record_.request_id, progress.total - progress.cached, progress.total, progress.left_s);
+    }
+    if (!prompt_progress_) return;
     if (state.over || !waiting_.empty()) return;
-    PromptProgress shown = progress;
-    shown.total = state.prompt_tokens;
     std::string out;
-    dialect_->PromptProgress(shown);
+    dialect_->PromptProgress(progress);
     dialect_->Waiting(static_cast<int>(index), out);
     Write(std::move(out));
 }

@@ -189,6 +189,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
         Choice choice;
         std::vector<engine::GeneratedToken> pending;  // tokens whose text has not been sent
         std::optional<std::string> echo{};            // held until its log-probabilities are known
+        bool begun = false;                           // rows of the prompt were computed
         bool over = false;
         bool called = false;     // a complete tool call was sent
         bool calling = false;    // part of a tool call was sent

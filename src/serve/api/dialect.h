@@ -25,12 +25,7 @@ struct Usage {
     int64_t reasoning_tokens = 0;  // how many of generated_tokens are reasoning, with its markers
 };
 
-// Prompt tokens: all, those found in the prefix cache, and those known so far, cached ones
-// included.
-struct PromptProgress {
-    int64_t total = 0, cached = 0, processed = 0;
-    double seconds = 0;  // since the prompt began to be computed
-};
+using engine::PromptProgress;
 
 // End of a choice. finish: OpenAI's "stop", "length" or "tool_calls".
 struct ChoiceEnd {

@@ -139,10 +139,12 @@ std::string LlamaError(const ApiError& error) {
 }
 
 Json PromptProgressJson(const PromptProgress& progress) {
-    return {{"total", progress.total},
-            {"cache", progress.cached},
-            {"processed", progress.processed},
-            {"time_ms", static_cast<int64_t>(progress.seconds * 1e3)}};
+    Json json{{"total", progress.total},
+              {"cache", progress.cached},
+              {"processed", progress.processed},
+              {"time_ms", static_cast<int64_t>(progress.seconds * 1e3)}};
+    if (progress.left_s >= 0) json["left_ms"] = static_cast<int64_t>(progress.left_s * 1e3);
+    return json;
 }
 
 Json TimingsJson(const Usage& usage) {
