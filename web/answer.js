@@ -26,7 +26,7 @@ function messagesFor(settings, before) {
 // begun: an answer that the model continues; null: a new one.
 function requestFor(settings, before, begun, model) {
   const body = { messages: messagesFor(settings, before), stream: true,
-    stream_options: { include_usage: true } };
+    stream_options: { include_usage: true }, return_progress: true };
   if (begun) {
     const { content, reasoning } = begun;
     body.messages.push({ role: "assistant", content,
@@ -68,6 +68,8 @@ class Clock {
   }
 }
 
+// Adds an event of the stream to the answer. Returns how far the prompt is computed, if the event
+// says so.
 function take(answer, data, clock, context) {
   let chunk;
   try {
@@ -92,10 +94,11 @@ function take(answer, data, clock, context) {
     answer.cut = false;
     answer.note = `The answer is cut off: the context of ${count(context)} tokens is full.`;
   }
+  return chunk.prompt_progress;
 }
 
 // Streams the answer to the messages `before` into `answer`, behind the text that it has; calls
-// changed() after each piece. Stores errors and stops in the message; does not throw.
+// changed(prompt_progress) after each piece. Stores errors and stops in the message; never throws.
 // context: size of the model's context in tokens, if known.
 export async function streamAnswer(settings, before, answer, signal, changed, context) {
   const begun = answer.content !== "" || answer.reasoning !== "" ? { ...answer } : null;
@@ -108,8 +111,7 @@ export async function streamAnswer(settings, before, answer, signal, changed, co
     const body = requestFor(settings, before, begun, model);
     const response = await call("v1/chat/completions", { body, signal, asks: true });
     for await (const data of events(response, signal)) {
-      take(answer, data, clock, context);
-      changed();
+      changed(take(answer, data, clock, context));
     }
     if (answer.content === "" && !answer.note) answer.note = "The answer is empty.";
   } catch (error) {

@@ -4,7 +4,7 @@
 import { streamAnswer } from "./answer.js";
 import { Attachments } from "./attachments.js";
 import { Bar } from "./bar.js";
-import { byId, h } from "./dom.js";
+import { byId, count, h, seconds } from "./dom.js";
 import { loads } from "./library.js";
 import { AnswerView, UserView } from "./message.js";
 import { lossOf, missing } from "./ranks.js";
@@ -24,11 +24,19 @@ function titleOf(text) {
   return line.length > TITLE_LETTERS ? `${line.slice(0, TITLE_LETTERS - 1)}…` : line;
 }
 
+// How far the prompt of a silent answer is computed.
+function promptText(prompt) {
+  if (!prompt) return "";
+  const { processed, total, left_ms: left } = prompt;
+  const rest = left >= 1000 ? `, about ${seconds(Math.round(left / 1000))} left` : "";
+  return `Reading the prompt: ${count(processed)} of ${count(total)} tokens${rest}.`;
+}
+
 export class Chat {
   constructor(store, poll) {
     this.store = store;
     this.poll = poll;
-    this.running = new Map();  // by conversation id: {controller, answer, saved, heard}
+    this.running = new Map();  // by conversation id: {controller, answer, saved, heard, prompt}
     this.views = [];  // views of the current branch, in order
     this.stick = true;  // keep the end of the conversation in view
     this.frame = 0;
@@ -250,7 +258,8 @@ export class Chat {
     if (conversation === this.conversation) this.open(conversation);
     const quiet = setInterval(() => this.watch(conversation, state), 500);
     const { settings } = conversation;
-    await streamAnswer(settings, before, answer, controller.signal, () => {
+    await streamAnswer(settings, before, answer, controller.signal, (prompt) => {
+      state.prompt = prompt;
       state.heard = performance.now();
       answer.changed = Date.now();
       if (state.heard - state.saved > SAVE_MS && this.isKept(conversation)) {
@@ -281,7 +290,7 @@ export class Chat {
   }
 
   hint(state) {
-    if (performance.now() - state.heard < QUIET_MS) return "";
+    if (performance.now() - state.heard < QUIET_MS) return promptText(state.prompt);
     const { data } = this.poll.latest;
     if (data?.state === "recovering") {
       const losses = missing(data).map(lossOf).join(" ") || "A rank was lost.";
@@ -290,7 +299,7 @@ export class Chat {
     if (state.answer.content === "" && data?.waiting > 0) {
       return `Waiting: ${data.running} requests are running, ${data.waiting} are waiting.`;
     }
-    return "";
+    return promptText(state.prompt);
   }
 
   halt() {

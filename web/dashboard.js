@@ -72,13 +72,16 @@ function speedPanel(status, history) {
 
 function figures(status) {
   const list = [];
-  const { running, waiting, max_seqs: most, kv_pages: pages, prefix_cache: prefix } = status;
+  const { running, waiting, max_seqs: most, kv_pages: pages, prefix_cache: prefix,
+    prompts_left: prompts } = status;
   if (isNumber(running)) {
     const parts = [{ value: running, tone: "used", label: `${running} running` }];
     list.push(figure("Requests", `${running} running`,
       isNumber(most) ? bar(parts, most, `${running} of ${most}`) : null,
       h("p", { class: "dim" }, `${count(waiting ?? 0)} waiting` +
-        (isNumber(most) ? `, room for ${count(most)}` : ""))));
+        (isNumber(most) ? `, room for ${count(most)}` : "")),
+      prompts?.tokens > 0 ? h("p", { class: "dim" }, `${count(prompts.tokens)} prompt tokens left` +
+        (isNumber(prompts.seconds) ? `, about ${seconds(prompts.seconds)}` : "")) : null));
   }
   if (isNumber(pages?.all)) {
     const used = pages.all - pages.free - pages.idle;
