@@ -198,7 +198,7 @@ void Engine::NotePromptRows(int64_t begin_ns) {
     for (const PlannedRows& plan : planned_) {
         const Sequence& s = *plan.sequence;
         if (plan.rows - plan.drafted == 1) continue;  // decodes
-        prompt_parts_.push_back({s.computed - plan.rows, s.computed});
+        prompt_parts_.push_back({s.computed - (plan.rows - plan.drafted), s.computed});
         prompts_left_.push_back({s.computed, std::ssize(s.tokens)});
     }
     prompt_clock_.Learn(prompt_parts_, Seconds(begin_ns, now_ns));

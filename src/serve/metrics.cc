@@ -128,8 +128,8 @@ struct Metrics::Impl {
 
     Gauge& running = MakeGauge("num_requests_running", "Running sequences.");
     Gauge& waiting = MakeGauge("num_requests_waiting", "Waiting sequences.");
-    Gauge& prompt_left =
-        MakeGauge("prompt_tokens_left", "Prompt tokens of running sequences to compute.");
+    Gauge& prompt_left = MakeGauge("prompt_tokens_left",
+                                   "Prompt tokens of all sequences that are not computed yet.");
     Gauge& prompt_left_s =
         MakeGauge("prompt_seconds_left", "Predicted time of prompt_tokens_left; NaN if unknown.");
     Gauge& kv_usage = MakeGauge("kv_cache_usage_perc", "Share of KV cache pages in use; 1 is all.");

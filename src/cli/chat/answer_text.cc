@@ -18,10 +18,12 @@ std::vector<std::string> TakeStops(const ChatPrompt& prompt, engine::Request& re
 
 }  // namespace
 
-std::string ProgressText(const engine::PromptProgress& progress) {
+void ShowProgress(const engine::PromptProgress& progress, ProgressLine& line) {
+    if (progress.processed >= progress.total) return;
     const double left_s = progress.left_s;
-    return fmt::format("reading the prompt: {} of {} tokens{}", progress.processed, progress.total,
-                       left_s < 1 ? "" : fmt::format(", {:.0f} s left", left_s));
+    line.Show(fmt::format("reading the prompt: {} of {} tokens{}", progress.processed,
+                          progress.total,
+                          left_s < 1 ? "" : fmt::format(", {:.0f} s left", left_s)));
 }
 
 // No functions are offered, so text that looks like a call is content.

@@ -8,13 +8,14 @@
 
 #include "chat/answer.h"
 #include "cli/chat/chat_model.h"
+#include "cli/terminal/output.h"
 #include "engine/request.h"
 #include "serve/api/content_stops.h"
 
 namespace weft::cli {
 
-// "reading the prompt: 4096 of 30000 tokens, 12 s left".
-std::string ProgressText(const engine::PromptProgress& progress);
+// Shows "reading the prompt: 4096 of 30000 tokens, 12 s left", unless the prompt is computed.
+void ShowProgress(const engine::PromptProgress& progress, ProgressLine& line);
 
 class AnswerText {
   public:

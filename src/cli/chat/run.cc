@@ -150,7 +150,7 @@ Result<engine::Generation> Answer(engine::Engine& engine, engine::Request reques
                         show(answer.Push(said, token));
                         return !answer.stopped();
                     },
-                    [&](const engine::PromptProgress& p) { line.Show(ProgressText(p)); }));
+                    [&](const engine::PromptProgress& p) { ShowProgress(p, line); }));
     show(answer.Finish());
     if (answer.stopped()) generation.finish = "stop";
     return generation;

@@ -47,7 +47,7 @@ class Shown final : public engine::Listener {
     Shown(const ChatPrompt& prompt, engine::Request& request, const tokenizer::Tokenizer& tokenizer)
         : answer_(prompt, request, tokenizer) {}
     void OnPromptRows(const engine::PromptProgress& progress) override {
-        line_.Show(ProgressText(progress));
+        ShowProgress(progress, line_);
     }
     void OnToken(const engine::GeneratedToken& token, std::string_view text) override {
         Show(answer_.Push(text, token.chance.id));

@@ -63,6 +63,7 @@ double PairShare(const program::Program& program, int64_t context) {
 std::optional<double> SecondsBeside(const PromptClock& clock, std::span<const PromptPart> parts,
                                     size_t index) {
     double seconds = 0;
+    if (parts[index].rows() <= 0) return clock.Predict({});  // as most prompts of a step
     for (const PromptPart& part : parts) {
         const int64_t rows = std::min(part.rows(), parts[index].rows());
         const auto share = clock.Predict({part.begin, part.begin + rows});

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/json.h"
+#include "serve/api/anthropic/messages.h"
 #include "serve/api/dialect.h"
 #include "serve/api/llama/slots.h"
 #include "serve/api/ollama/ollama.h"
@@ -18,7 +19,6 @@ namespace {
 
 constexpr double kMostSeconds = 1e9;
 constexpr const char* kKeepAlive = "keep_alive";
-constexpr const char* kAnthropicPing = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
 
 StreamForm FormOf(std::string_view path) {
     if (path == "/v1/chat/completions" || path == "/chat/completions" ||
@@ -118,7 +118,7 @@ std::string WaitComment(StreamForm form, const std::string& why) {
 
 std::string WaitEvent(const PoolRequest& ask, bool chat) {
     if (ask.form == StreamForm::kLines) return OllamaWaiting({.chat = chat, .model = ask.model});
-    return ask.form == StreamForm::kAnthropic ? kAnthropicPing : "";
+    return ask.form == StreamForm::kAnthropic ? AnthropicPing() : "";
 }
 
 std::string ErrorEvent(StreamForm form, const std::string& body) {

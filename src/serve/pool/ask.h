@@ -34,7 +34,8 @@ struct PoolRequest {
     bool unloads = false;              // the only purpose is to unload the model (Ollama)
 };
 
-// What a stream that waits for its model sends each second; "": nothing. why: "loading big (3 s)".
+// The comment that a waiting stream sends each second; "": its form has no comments. why: the
+// reason for clients, such as "loading big (3 s)".
 std::string WaitComment(StreamForm form, const std::string& why);
 // A part without content for the same stream, which resets also the time limits of clients that
 // drop comments; "": nothing. (Nothing may come before the first event of OpenAI's APIs, which

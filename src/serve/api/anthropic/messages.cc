@@ -81,7 +81,7 @@ class MessagesDialect final : public Dialect {
         Event("message_start", fmt::format(R"("message":{})", Dump(message)), out);
         Waiting(0, out);
     }
-    void Waiting(int, std::string& out) override { Event("ping", "", out); }
+    void Waiting(int, std::string& out) override { out += AnthropicPing(); }
     void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::GeneratedToken>,
                std::string& out) override {
         if (!delta.reasoning.empty()) {
@@ -221,6 +221,10 @@ class MessagesDialect final : public Dialect {
 };
 
 }  // namespace
+
+std::string AnthropicPing() {
+    return "event: ping\ndata: {\"type\":\"ping\"}\n\n";
+}
 
 std::string AnthropicError(const ApiError& error) {
     const auto type = [&] {

@@ -23,6 +23,9 @@ std::optional<ApiError> CountMessageTokens(const Json& body, const Served& serve
 std::unique_ptr<Dialect> MakeMessagesDialect(const Served& served, int64_t prompt_tokens,
                                              int32_t adapter = 0);
 
+// The event of a stream that has nothing to send.
+std::string AnthropicPing();
+
 // Anthropic's error body: {"type": "error", "error": {"type", "message"}}.
 std::string AnthropicError(const ApiError& error);
 
