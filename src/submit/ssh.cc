@@ -60,7 +60,8 @@ exit 0
 
 // Runs on this host. Needs on_host and off_host; the loop over the hosts follows. Remote commands
 // run in the background, where Ctrl-C does not reach them: a rank whose start was interrupted could
-// begin after the search for it.
+// begin after the search for it. A signal that came during a `wait` can also end the next one, so
+// these are repeated until the commands have ended.
 constexpr const char* kHere = R"sh(
 key=$(head -c 32 /dev/urandom | base64)
 id=$(head -c 12 /dev/urandom | base64)
@@ -93,7 +94,7 @@ take_back() {
         take_off "$each" "${started[each]}" &
     done
     there "$host" "$off_host" "$rank" 2>/dev/null &  # it may have begun
-    wait
+    while [ -n "$(jobs -pr)" ]; do wait; done
     exit "${stopped:-1}"
 }
 # A signal may run this handler a second time before its first run has ended: it only notes.
@@ -113,9 +114,13 @@ trap 'stop 129' HUP
 start() {
     [ -z "$stopped" ] || take_back
     there "$host" "$on_host" "$rank" "$@" &
-    wait $!
+    local job=$!
+    wait $job
     local status=$?
-    [ -z "$stopped" ] || { give_up; wait $!; }  # it may begin yet
+    if [ -n "$stopped" ]; then  # it may begin yet
+        give_up
+        while kill -0 $job 2>/dev/null; do wait $job; done
+    fi
     [ -z "$stopped" ] && [ $status = 0 ] || take_back
     started+=("$host")
     rank=$((rank + 1))

@@ -392,7 +392,10 @@ class Ssh(SubmitTest):
 
     def test_ctrl_c_while_ranks_are_started(self):
         """Rank 0 runs; rank 1 begins, but its host has not answered yet. The signal goes to all
-        processes of a terminal's job."""
+        processes of a terminal's job. A signal during bash's wait may end the next one too."""
+        (self.folder / "early").write_text(
+            'wait() { [ -z "${stopped-}" ] || (( early++ >= 2 )) || return 130; '
+            'builtin wait "$@"; }\nearly=0\n')
         for home, late in (("$host", "b"), ("all", "b"), ("$host", "a")):
             (self.folder / "late").unlink(missing_ok=True)
             self.ssh(home)
@@ -403,8 +406,9 @@ class Ssh(SubmitTest):
                 f'exec sh -c "$*"'))
             asked = subprocess.Popen(
                 [PROGRAM, "submit", "--to", "ssh", "-N", "2", "--name", "tune", "--hosts", "a,b",
-                 "--", "run", "sleep"], env=self.env, cwd=self.folder, stderr=subprocess.PIPE,
-                stdin=subprocess.DEVNULL, start_new_session=True)
+                 "--", "run", "sleep"], env=self.env | {"BASH_ENV": str(self.folder / "early")},
+                cwd=self.folder, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                start_new_session=True)
             until((self.folder / "seen").exists, "a late host", PATIENCE)
             os.killpg(asked.pid, signal.SIGINT)
             until(lambda: not is_pending(asked.pid, signal.SIGINT), "the signal")
